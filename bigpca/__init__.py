@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from bigpca import plots as plots
     from bigpca import quality as quality
     from bigpca import sketches as sketches
+    from bigpca.cells import pca as pca
     from bigpca.data.batches import from_batches as from_batches
     from bigpca.data.feature_writer import FeatureWriter as FeatureWriter
     from bigpca.data.ingest import ingest as ingest
@@ -74,6 +75,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 HOMES = {
+    "pca": "bigpca.cells",
     "FeatureWriter": "bigpca.data.feature_writer",
     "from_batches": "bigpca.data.batches",
     "ingest": "bigpca.data.ingest",

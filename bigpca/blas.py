@@ -3,13 +3,15 @@
 The result's bits depend on the number of BLAS threads, and that number is global to the process, so a task cannot set
 it for itself. The first fold to start lowers it to one and the last to finish restores it; a solve waits until no fold
 is running and delays new folds meanwhile. A fit is one long solve that pauses while its passes (and anything else
-computed for it) run. A solve inside a fold (a chunk function that fits a model) would deadlock: it uses one thread.
+computed for it) run. A solve inside a fold (a chunk function that fits a model) would deadlock: it uses one thread. So
+would a solve that computes a Dask array of folds, such as a lazy transform: these do not wait while it waits for Dask.
 """
 
 from __future__ import annotations
 
 import ctypes
 import platform
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -26,9 +28,10 @@ from threadpoolctl import ThreadpoolController
 
 @dataclass
 class _Solve:
-    """A solve in progress: the threads it uses, the counts to restore, and whether it is running."""
+    """A solve in progress: the BLAS threads it uses, the counts to restore, its thread, and whether it is running."""
 
     count: int
+    thread: int = field(default_factory=threading.get_ident)
     before: list[int] = field(default_factory=list)
     held: bool = False
 
@@ -36,11 +39,14 @@ class _Solve:
 _turn = threading.Condition()
 _folding = 0
 _solving = False
+_solver = 0  # the thread that solves
 _solves_waiting = 0
 _inside_fold: ContextVar[bool] = ContextVar("bigpca_inside_fold", default=False)
 _inside_solve: ContextVar[_Solve | None] = ContextVar("bigpca_inside_solve", default=None)
 _before: list[int] = []
 HOLD_BACK_SECONDS = 10.0  # the longest that a new fold is delayed by a waiting solve
+LOOK_SECONDS = 0.5  # after which a fold that waits for a solve looks again at what that does
+_WAITING = {("dask.local", "get_async"), ("distributed.utils", "sync")}
 _libraries: list[Any] = [lib for lib in ThreadpoolController().lib_controllers if lib.user_api == "blas"]
 
 
@@ -68,10 +74,12 @@ def one_blas_thread() -> Iterator[None]:
 @contextmanager
 def _fold() -> Iterator[None]:
     global _folding, _before
+    awaited = _inside_solve.get() is not None  # Dask runs it for a solve, in whose context its threads are
     with _turn:
-        if not inside_fold():
-            _turn.wait_for(lambda: not (_solving or _solves_waiting), timeout=HOLD_BACK_SECONDS)
-        _turn.wait_for(lambda: not _solving)
+        if not (inside_fold() or awaited):
+            _turn.wait_for(lambda: _may_fold() and not _solves_waiting, timeout=HOLD_BACK_SECONDS)
+        while not (awaited or _turn.wait_for(_may_fold, timeout=LOOK_SECONDS)):
+            pass
         _folding += 1
         if _folding == 1:
             _before = current_threads()
@@ -86,6 +94,18 @@ def _fold() -> Iterator[None]:
             if _folding == 0:
                 _set_threads(_before)
                 _turn.notify_all()
+
+
+def _may_fold() -> bool:
+    """Whether nothing is solved; the thread of a solve that waits for Dask, perhaps for this fold, solves nothing."""
+    if not _solving:
+        return True
+    frame = sys._current_frames().get(_solver)
+    while frame is not None:
+        if (frame.f_globals.get("__name__"), frame.f_code.co_name) in _WAITING:
+            return True
+        frame = frame.f_back
+    return False
 
 
 def inside_fold() -> bool:
@@ -116,10 +136,11 @@ def blas_threads(count: int | None) -> Iterator[None]:
 def solve_paused() -> Iterator[None]:
     """Suspend the caller's solve, if there is one, while the body folds rows or waits for folds.
 
-    If the body raises, the solve is not resumed: that would mean waiting for folds that still run.
+    Only the thread that solves suspends it. If the body raises, the solve is not resumed: that would mean waiting for
+    folds that still run.
     """
     solve = _inside_solve.get()
-    if solve is None:
+    if solve is None or solve.thread != threading.get_ident():
         yield
         return
     _inside_solve.set(None)
@@ -158,7 +179,7 @@ def threads_of_solve() -> Iterator[int]:
 
 
 def _enter(solve: _Solve) -> None:
-    global _solving, _solves_waiting
+    global _solving, _solver, _solves_waiting
     with _turn:
         _solves_waiting += 1
         try:
@@ -166,15 +187,18 @@ def _enter(solve: _Solve) -> None:
         finally:
             _solves_waiting -= 1
             _turn.notify_all()
-        _solving, solve.held, solve.before = True, True, current_threads()
+        _solving, _solver, solve.held, solve.before = True, threading.get_ident(), True, current_threads()
         _set_threads([solve.count] * len(_libraries))
 
 
 def _leave(solve: _Solve) -> None:
-    global _solving
+    global _solving, _before
     with _turn:
         if solve.held:
-            _set_threads(solve.before)
+            if _folding:  # folds that began while it waited for Dask: the last one restores the numbers
+                _before = solve.before
+            else:
+                _set_threads(solve.before)
             _solving = solve.held = False
             _turn.notify_all()
 

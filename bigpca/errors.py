@@ -32,7 +32,18 @@ class MissingChunksError(ValueError):
 
 
 class NonFiniteError(ValueError):
-    """NaN or infinite values in the input, found during the read that uses them."""
+    """NaN or infinite values in the input, found during the read that uses them.
+
+    Attributes
+    ----------
+    columns : tuple of int
+        Columns of the rows that hold them, where they are known.
+    stored_columns : tuple of int
+        Columns of the stored samples that have some values, although others are NaN.
+    """
+
+    columns: tuple[int, ...] = ()
+    stored_columns: tuple[int, ...] = ()
 
 
 class CorruptedChunkError(ValueError):

@@ -80,7 +80,7 @@ def random_filters(images: np.ndarray) -> np.ndarray:
 
 def extract(network: Callable[[np.ndarray], Any], folder: Path, keys: list[str], out: Path) -> None:
     """Write the features of images, those of ``BATCH`` images at a time; after a kill, those that are missing."""
-    with bp.FeatureWriter(out, chunk_rows=BATCH) as writer:
+    with bp.FeatureWriter(out, chunk_rows=BATCH, overwrite=True) as writer:
         if writer.n_rows:
             print(f"an earlier run was killed: {writer.n_rows} of {len(keys)} images are done, and are not read again")
         for start in range(writer.n_rows, len(keys), BATCH):
@@ -134,10 +134,11 @@ def main(arguments: list[str] | None = None) -> None:
     files = sorted(folder.glob("s*/*.pgm"), key=lambda file: (int(file.parent.name[1:]), int(file.stem)))
     keys = [f"{file.parent.name}/{file.name}" for file in files]
     kind = np.array([int(file.parent.name[1:]) for file in files])
-    if not (out / "features.zarr").exists():
-        extract(network, folder, keys, out / "features.zarr")
+    store = out / f"features_of_{'mobilenet' if faces else 'random_filters'}.zarr"  # never those of another network
+    if not store.exists() or list(bp.stored_keys(store)) != keys:  # or of other images
+        extract(network, folder, keys, store)
 
-    X = bp.open(out / "features.zarr")
+    X = bp.open(store)
     pca = bp.PCA(n_components=min(given.k, X.shape[1]), whiten=True).fit(X)
     scores = np.asarray(pca.transform(X, out=out / "scores.zarr", overwrite=True))
     print(f"{len(X)} images, {X.shape[1]} features of {'MobileNetV2' if faces else 'random filters'}, "

@@ -13,6 +13,7 @@ import pytest
 import zarr
 from scipy.linalg import eigh
 
+import bigpca as bp
 from bigpca.data.sources import source_of
 
 FOLDER = Path(__file__).resolve().parent.parent / "examples" / "benchmarks"
@@ -75,6 +76,41 @@ def test_converged_answers_are_honest(monkeypatch: pytest.MonkeyPatch, capsys: p
     assert row["broken"] == 0
     assert row["in_time"] >= 0.95
     assert row["claimed"] > 15
+
+
+@pytest.mark.filterwarnings("ignore::FutureWarning")
+def test_climate_agrees_with_xeofs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for library in ("netCDF4", "eofs", "xeofs"):
+        pytest.importorskip(library)
+    size = ("--days", 60, "--lat", 5, "--lon", 6, "--modes", 3, "--rounds", 1, "--only", "sst", "generated")
+    run("climate.py", "--directory", tmp_path, *size, monkeypatch=monkeypatch)
+    found = last_line(capsys)
+    assert max(found["sst"][what] for what in ("variances", "patterns", "scores")) < 1e-12
+    assert max(found["generated"][what] for what in ("variances", "patterns", "scores")) < 1e-4  # of float32
+
+
+def test_sparse_counts_have_the_eigenvalues_of_arpack(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    size = ("--rows", 300, "--columns", 200, "-k", 4, "--density", 0.1, "--only")  # each would be a process
+    run("sparse_counts.py", "--directory", tmp_path, *size, monkeypatch=monkeypatch)
+    assert 0.08 < last_line(capsys)["density"] < 0.12
+    contenders = runpy.run_path(str(FOLDER / "sparse_counts.py"))["CONTENDERS"]
+    (store,) = tmp_path.glob("*.zarr")
+    rows = {name: fit(str(store), 4) for name, fit in contenders.items()}
+    np.testing.assert_allclose(rows["bigpca"]["eigenvalues"], rows["arpack"]["eigenvalues"], rtol=1e-4)
+
+
+@pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::UserWarning", "ignore::DeprecationWarning")
+def test_cells_agree_with_the_oracle(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("scanpy")
+    size = ("--cells", 2000, "--genes", 60, "-k", 5, "--chunk", 500, "--rounds", 1, "--share", 0.1)
+    run("cells.py", *size, monkeypatch=monkeypatch)
+    found = last_line(capsys)
+    assert found["bigpca"]["eigenvalue_error"] < 1e-6
+    assert found["scanpy"]["eigenvalue_error"] < 1e-3  # which sums in float32
 
 
 def test_overhead_counts_tasks_and_times_the_first_group(
@@ -165,6 +201,17 @@ def test_batches_have_the_eigenvalues_of_rows_in_memory(
     assert row["from_batches"]["error"] == 0
     assert row["from_batches, n unknown"]["error"] < 1e-5 < row["IncrementalPCA"]["error"]
     assert row["peak"] >= 0
+
+
+def test_patterns_and_judging_are_compared(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sizes = ("--samples", 20, "--channels", 6, "--side", 3, "--rows", 300, "--columns", 8, "-k", 3, "--rounds", 1)
+    run("patterns.py", *sizes, "--folder", tmp_path, monkeypatch=monkeypatch)
+    row = last_line(capsys)
+    assert {len(row["ratios"]["wall"]), len(row["ratios"]["cpu"])} == {2}
+    maps, places = bp.open(tmp_path / "maps_20x6x3.zarr", pattern="n c h w -> (n h w) c"), "places_maps_20x6x3.zarr"
+    np.testing.assert_array_equal(maps, bp.open(tmp_path / places))
 
 
 def test_reading_says_how_fast_warm_and_cold(
@@ -324,3 +371,14 @@ def test_kernel_says_what_data_is_missing_and_rejects_a_short_reference(
     np.save(tmp_path / "clusters-60x5.zarr.gamma-1.npy", np.ones(2))
     with pytest.raises(SystemExit, match="holds 2 eigenvalues, 3 are needed"):
         run("kernel.py", "--shape", "60x5", "-k", 3, "--directory", tmp_path, monkeypatch=monkeypatch)
+
+
+def test_genotypes_agree_with_scikit_allel_and_numpy(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    size = ("--samples", 40, "--variants", 120, "--missing", 0.05, "-k", 3, "--rounds", 1)
+    run("genotypes.py", *size, monkeypatch=monkeypatch)
+    row = last_line(capsys)
+    assert row["bigpca"]["error"] < 1e-8
+    assert row["bigpca, missing calls"]["error"] < 1e-6
+    assert row["scikit-allel, float64"]["error"] < 1e-8

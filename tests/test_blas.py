@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from typing import Any
 
+import dask
 import numpy as np
 import pytest
 
@@ -90,6 +91,25 @@ def test_a_solve_whose_pause_fails_is_over_and_waits_for_no_fold() -> None:
         fail()
     leave.set()
     thread.join()
+
+
+def test_a_solve_that_computes_lazy_folds_waits_for_them_and_keeps_its_number() -> None:
+    @dask.delayed
+    def fold(i: int) -> tuple[int, ...]:
+        with one_blas_thread():
+            return (i, *current_threads())
+
+    def solve() -> None:
+        with blas_threads(2):
+            found.append(dask.compute(*map(fold, range(8)), scheduler="threads", num_workers=3))
+            found.append(current_threads())
+
+    found: list[Any] = []
+    thread = threading.Thread(target=solve, daemon=True)
+    thread.start()
+    thread.join(60)
+    assert found[0] == tuple((i, *(1 for _ in current_threads())) for i in range(8))
+    assert set(found[1]) == {2}
 
 
 def test_a_solve_waits_until_no_fold_runs() -> None:

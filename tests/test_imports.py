@@ -13,6 +13,7 @@ PACKAGE = Path(__file__).resolve().parent.parent / "bigpca"
 # Bottom to top. Longest prefix wins; a tuple is one tier of parts that must not import each other.
 TIERS: list[tuple[str, ...]] = [
     ("errors", "arrays", "seeds", "blas", "costs", "heap", "machine", "settings", "triangles"),
+    ("csr", "csr_gram"),
     ("kernels", "sketches", "solvers"),
     ("planning", "storage"),
     ("data",),
@@ -34,7 +35,7 @@ TIERS: list[tuple[str, ...]] = [
     ("estimators.supervised",),
     ("estimators",),  # merging and loading
     ("",),  # the package itself, whose names are those of the estimators
-    ("quality",),
+    ("quality", "cells"),
     ("demo",),
     ("cli",),
 ]
@@ -43,6 +44,8 @@ PURE = (
     "arrays",
     "seeds",
     "blas",
+    "csr",
+    "csr_gram",
     "heap",
     "machine",
     "settings",

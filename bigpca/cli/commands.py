@@ -13,6 +13,7 @@ from typer.core import TyperCommand, TyperGroup
 
 from bigpca.cli.demonstration import demo
 from bigpca.cli.diagnosis import doctor
+from bigpca.cli.examining import compare, extremes
 from bigpca.cli.exits import MEANINGS, ExitCode
 from bigpca.cli.exporting import export
 from bigpca.cli.fitting import fit, plan
@@ -51,7 +52,10 @@ EXAMPLES = {
     "plot": (
         "bigpca plot scree model.zarr --out scree.png",
         "bigpca plot scores model.zarr --scores scores.zarr --labels labels.csv --out scores.png",
+        "bigpca plot maps model.zarr --scores scores.zarr --map-shape 28x28 --out maps.png",
     ),
+    "extremes": ("bigpca extremes model.zarr features.zarr", "bigpca extremes model.zarr scores.zarr -n 10 --json"),
+    "compare": ("bigpca compare monday.zarr tuesday.zarr",),
     "export": ("bigpca export model.zarr --out model.onnx",),
     "info": ("bigpca info model.zarr -v", "bigpca info features.zarr"),
     "verify": ("bigpca verify features.zarr",),
@@ -100,7 +104,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (demo, ingest, plan, fit, transform, report, plot, export, info, verify, doctor):
+for command in (demo, ingest, plan, fit, transform, report, plot, extremes, compare, export, info, verify, doctor):
     examples = "\n\n".join(("Examples:", *EXAMPLES[command.__name__]))
     app.command(cls=_Command, epilog=examples)(command)
 

@@ -15,7 +15,7 @@ RECORDED, SHOWN = 10, 5  # leading components in JSON, and in text
 SUBSPACES = ("residuals", "deficits", "lowest", "upper")
 ARRAYS = (
     "explained_variance", "eigenvalues", "eigenvalue_bounds", "captured_variance_bounds", "moments_counts",
-    "moments_weights", *(f"subspace_{name}" for name in SUBSPACES),
+    "moments_weights", "rotation", *(f"subspace_{name}" for name in SUBSPACES),
 )  # fmt: skip
 HELD = "inner_"  # prefix of the arrays of a model that another one holds
 FACTS = ("trace_error", "negative_mass", "n_unlabelled")
@@ -71,7 +71,8 @@ def describe(stored: Stored, shapes: Mapping[str, tuple[int, ...]]) -> dict[str,
         named = {"estimator": stored.kind, "parameters": own, "n_features_in": attributes["n_features"]}
         named |= {"n_features_selected": shapes["selected"][0]} if "selected" in shapes else {}
         named |= _pattern(attributes)
-        return {**describe(inner, _held(shapes)), **plain(named)}
+        held = describe(inner, _held(shapes))
+        return {**(_rotated(held, inner.arrays, arrays["rotation"]) if "rotation" in arrays else held), **plain(named)}
     record: dict[str, Any] = {
         "estimator": stored.kind,
         "parameters": {name: value for name, value in parameters.items() if value is not None},
@@ -93,6 +94,24 @@ def describe(stored: Stored, shapes: Mapping[str, tuple[int, ...]]) -> dict[str,
     }
     record |= {name: value for name, value in known.items() if value is not None}
     return plain(record | ({} if values is None else _answer(stored)))  # type: ignore[no-any-return]
+
+
+def _rotated(record: dict[str, Any], arrays: Mapping[str, Any], T: Any) -> dict[str, Any]:
+    """Return the record of a PCA with the variances of its rotated components, as :class:`bigpca.RotatedPCA` has them.
+
+    With loadings ``A = V' sqrt(Lambda)`` and T, they are ``diag((T'T)^-1 T' Lambda T)``. Bounds of eigenvalues and of
+    leading axes are of no rotated component.
+    """
+    import numpy as np
+
+    variances = arrays["explained_variance"]
+    turned = np.diag(np.linalg.inv(T.T @ T) @ (T.T * variances) @ T)[:RECORDED]
+    unit = record["explained_variance"][0] / variances[0]
+    share = record["explained_variance_ratio"][0] / variances[0]
+    found = record | {"explained_variance": turned * unit, "explained_variance_ratio": turned * share}
+    if record.get("certificate") is not None:
+        found["certificate"] = record["certificate"] | {"eigenvalue_bounds": None, "subspace_error_bounds": None}
+    return plain(found)  # type: ignore[no-any-return]
 
 
 def _pattern(attributes: Mapping[str, Any]) -> dict[str, str]:

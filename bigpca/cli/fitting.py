@@ -15,12 +15,12 @@ import typer
 from bigpca.cli import options as o
 from bigpca.cli.description import components_table, describe_file, facts
 from bigpca.cli.groups import grouped
-from bigpca.cli.labels import check_columns, open_given_labels
+from bigpca.cli.labels import check_columns, open_given_labels, open_given_weights
 from bigpca.cli.output import Output, command_line, plain, reporting
 from bigpca.cli.runs import PassCounter, reject_existing, reject_shared_paths, reject_unwritable, shown
 from bigpca.cli.runtime import running
 from bigpca.cli.scoring import transform_command
-from bigpca.cli.sources import described, in_order, open_sources, recorded
+from bigpca.cli.sources import described, open_sources, recorded
 from bigpca.cli.updating import check_update, update
 from bigpca.errors import format_bytes
 from bigpca.passes.engine.events import format_seconds
@@ -62,7 +62,8 @@ def plan(
         model = estimator.build(reading.missing_chunks, cluster.workers_timeout)
         check_columns(supervision)
         with running(cluster):
-            planned = _planned(output, model, source, reading, estimator, supervision)[0]
+            data = _opened(output, source, reading)
+            planned = _planned(output, model, source, data, estimator, supervision).plan
         _show_plan(output, planned, shows)
         output.finish({"command": "plan", "source": recorded(source), "plan": _plain(planned)})
 
@@ -78,10 +79,11 @@ def fit(
     shows: o.Shows,
 ) -> None:
     """Fit a model and save it, with --scores also the scores; shows the plan, the components and the cost."""
-    estimator.check(supervision.labels is not None)
+    estimator.check(supervision.labels is not None and outputs.update is None)
     if outputs.update is not None:
-        check_update(outputs.update, estimator, supervision, outputs.scores, outputs.checkpoint)
-        update(source, outputs.update, outputs.model, reading, cluster, shows, overwrite=outputs.overwrite)
+        check_update(outputs.update, estimator, outputs.scores, outputs.checkpoint)
+        model, out, overwrite = outputs.update, outputs.model, outputs.overwrite
+        update(source, model, out, supervision, reading, cluster, shows, overwrite=overwrite)
         return
     with reporting(shows.as_json, shows.debug, quiet=shows.quiet) as output:
         from bigpca.quality.memory import MemoryMeter
@@ -89,42 +91,55 @@ def fit(
         scores_command = transform_command(source, outputs.model, outputs.scores, reading)
         model = estimator.build(reading.missing_chunks, cluster.workers_timeout)
         check_columns(supervision)
-        in_order(source)
+        data = _opened(output, source, reading)  # a wrong path is told before what is wrong with outputs
         _reject_existing_outputs(source, outputs, scores_command)
         with running(cluster) as client:
-            planned, data, labels = _planned(output, model, source, reading, estimator, supervision)
+            found = _planned(output, model, source, data, estimator, supervision)
+            planned = found.plan
             _show_plan(output, planned, shows, outputs)
             reject_unwritable(outputs.model, "model", planned.output_bytes)
             reject_unwritable(outputs.scores, "scores store", _scores_bytes(data, model))
             with MemoryMeter(client) as meter:
-                record = _fit_and_save(output, model, data, labels, _weighted(supervision), outputs, scores_command)
+                record = _fit_and_save(output, model, found, outputs, scores_command)
         record |= {"peak_bytes": meter.peak_bytes, "baseline_bytes": meter.baseline_bytes}
         _show_result(output, record, planned, source)
         output.finish({"command": "fit", "source": recorded(source), **record, "plan": _plain(planned)})
+
+
+@dataclass(frozen=True)
+class Planned:
+    """A plan, and the rows, labels and weights that it is of."""
+
+    plan: Plan
+    data: Any
+    labels: Any
+    weights: dict[str, Any]
+
+
+def _opened(output: Output, source: list[str], reading: o.Reading) -> Any:
+    output.doing(f"opening {source[0]} ...")
+    return open_sources(source, reading)
 
 
 def _planned(
     output: Output,
     model: Any,
     source: list[str],
-    reading: o.Reading,
+    data: Any,
     estimator: o.Estimator,
     supervision: o.Supervision,
-) -> tuple[Plan, Any, Any]:
-    """Return the plan, the opened data and the labels, after showing what was found."""
-    output.doing(f"opening {source[0]} ...")
-    data = open_sources(source, reading)
+) -> Planned:
+    """Return the plan and what it is of, after showing what was found."""
     rows: dict[str, object] = {"data": described(source, data)}
     labels, how = open_given_labels(supervision, source, data, estimator.missing_labels)
     if how:
         rows["labels"] = how
+    weights, how = open_given_weights(supervision, source, data)
+    if how:
+        rows["weights"] = how
     output.show(rows)
     output.doing("planning ...")
-    return model.plan(data, labels, **_weighted(supervision)), data, labels
-
-
-def _weighted(supervision: o.Supervision) -> dict[str, str]:
-    return {} if supervision.weights is None else {"sample_weight": supervision.weights}
+    return Planned(model.plan(data, labels, **weights), data, labels, weights)
 
 
 def _show_plan(output: Output, planned: Plan, shows: o.Shows, outputs: Outputs | None = None) -> None:
@@ -177,9 +192,10 @@ def _scores_bytes(data: Any, model: Any) -> int:
 
 
 def _fit_and_save(
-    output: Output, model: Any, data: Any, labels: Any, weights: dict[str, str], outputs: Outputs, scores_command: str
+    output: Output, model: Any, planned: Planned, outputs: Outputs, scores_command: str
 ) -> dict[str, Any]:
     """Fit, save, write scores; ``output.resume`` always explains how to resume if this stops here."""
+    data = planned.data
     from bigpca.data.growth import rows_stamp
     from bigpca.data.provenance import stamping
 
@@ -189,7 +205,7 @@ def _fit_and_save(
         checkpoint = None if outputs.checkpoint is None else str(outputs.checkpoint)
         with stamping(rows_stamp(data, data.shape[0])):
             progress = shown(counter, bar, output, checkpoint)
-            model.fit(data, labels, **weights, checkpoint=checkpoint, progress=progress)
+            model.fit(data, planned.labels, **planned.weights, checkpoint=checkpoint, progress=progress)
         fitted = time.monotonic()
         model.save(str(outputs.model), overwrite=outputs.overwrite)
         output.resume = f"The model is saved in {outputs.model}."

@@ -1,14 +1,36 @@
-"""Labels of a command: joined to rows by key where the source has keys, else by position if the counts are equal."""
+"""Labels and weights of a command: joined to rows by key where the source has keys, else by position if the counts are
+equal.
+"""
 
 from __future__ import annotations
 
 import os
+from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any
 
 import typer
 
 from bigpca.cli.options import MissingLabels, Supervision
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column of a file that belongs to the rows.
+
+    Attributes
+    ----------
+    file : str
+        FILE or FILE::COLUMN, as typed.
+    key : str or None
+        Column of the file that holds the row keys.
+    word : {"label", "weight"}
+        What each entry is.
+    """
+
+    file: str
+    key: str | None
+    word: str
 
 
 def open_given_labels(
@@ -25,6 +47,29 @@ def open_given_labels(
     """
     if given.labels is None:
         return None, ""
+    return _open_column(Column(given.labels, given.key, "label"), sources, data, missing or MissingLabels.RAISE)
+
+
+def open_given_weights(given: Supervision, sources: list[str], data: Any) -> tuple[dict[str, Any], str]:
+    """Return the weights of all rows as an argument of ``fit``, and how they were joined; ({}, "") if there are none.
+
+    A file without columns, such as a ``.npy`` vector, is in the order of the rows. Raises as
+    :func:`open_given_labels`, and for weights that are missing, negative or no numbers.
+    """
+    if given.weights is None:
+        return {}, ""
+    from bigpca.data.label_files import column_names
+    from bigpca.data.weights import open_weights
+
+    column = Column(given.weights, given.key, "weight")
+    if not column_names(_parts(Column(given.weights, None, "weight"))[0]):
+        column = Column(given.weights, None, "weight")
+    values, how = _open_column(column, sources, data, MissingLabels.RAISE)
+    return {"sample_weight": open_weights(values)}, how
+
+
+def _open_column(column: Column, sources: list[str], data: Any, missing: MissingLabels) -> tuple[Any, str]:
+    """Return the entries of all rows, and how they were joined; raises as :func:`open_given_labels`."""
     from bigpca.data.keys import stored_keys
     from bigpca.data.label_files import column_names, read_label_file
     from bigpca.data.label_joins import join_labels
@@ -32,49 +77,50 @@ def open_given_labels(
     from bigpca.data.samples import repeat_labels
 
     row_keys = stored_keys(sources[0]) if len(sources) == 1 else None
-    source = " ".join(sources[:1])
-    path, column = _parts(given)
-    own = None if row_keys is None or given.key is not None else stored_keys(path)
+    source, key, word = " ".join(sources[:1]), column.key, column.word
+    path, name = _parts(column)
+    own = None if row_keys is None or key is not None else stored_keys(path)
     names = column_names(path)
-    if given.key is None and row_keys is not None and len(names) > 1:
+    if key is None and row_keys is not None and len(names) > 1:
         shown = ", ".join(map(repr, row_keys[:2].tolist()))
         likely = key_column({name: read_label_file(f"{path}::{name}") for name in names}, row_keys)
         raise typer.BadParameter(
-            f"the rows of {source} have keys ({shown}, ...), by which labels are joined. Name the column of "
+            f"the rows of {source} have keys ({shown}, ...), by which {word}s are joined. Name the column of "
             f"{path} that holds them: --key {likely or 'COLUMN'}."
         )
-    if given.key is not None and row_keys is None:
+    if key is not None and row_keys is None:
         raise typer.BadParameter(
-            f"--key {given.key} needs row keys, but {source} has none. Store them with bigpca ingest ... --keys "
-            f"{path}::{given.key}, or leave out --key: labels are then taken in the order of the rows."
+            f"--key {key} needs row keys, but {source} has none. Store them with bigpca ingest ... --keys "
+            f"{path}::{key}, or leave out --key: {word}s are then taken in the order of the rows."
         )
-    labels = read_label_file(f"{path}::{column}" if column else path)
-    if row_keys is None or (given.key is None and own is None):
-        return _by_position(labels, given, data, source, without_keys=source if row_keys is None else path)
-    keys = read_label_file(f"{path}::{given.key}") if own is None else own
-    joined = join_labels(labels, keys, row_keys, missing=str(missing or MissingLabels.RAISE))
-    how, each = rows_joined(joined, keys, row_keys, given.key or "key", path), _of_several_rows(data)
+    entries = read_label_file(f"{path}::{name}" if name else path)
+    if row_keys is None or (key is None and own is None):
+        return _by_position(entries, column, data, source, without_keys=source if row_keys is None else path)
+    keys = read_label_file(f"{path}::{key}") if own is None else own
+    joined = join_labels(entries, keys, row_keys, missing=str(missing), word=word)
+    how, each = rows_joined(joined, keys, row_keys, key or "key", path), _of_several_rows(data, word)
     return (repeat_labels(joined, data), how + each) if each else (joined, how)
 
 
-def _by_position(labels: Any, given: Supervision, data: Any, source: str, *, without_keys: str) -> tuple[Any, str]:
-    """Return labels in the order of the rows, or of the samples; raises as :func:`open_given_labels`."""
+def _by_position(entries: Any, column: Column, data: Any, source: str, *, without_keys: str) -> tuple[Any, str]:
+    """Return entries in the order of the rows, or of the samples; raises as :func:`open_given_labels`."""
     from bigpca.data.samples import repeat_labels
     from bigpca.data.views import view_of
 
-    n, each = data.shape[0], _of_several_rows(data)
-    if each and len(labels) == view_of(data)[0].shape[0]:
-        return repeat_labels(labels, data), f"{len(labels):,}, by position{each} ({without_keys} has no keys)"
-    if len(labels) != n:
+    n, word = data.shape[0], column.word
+    each = _of_several_rows(data, word)
+    if each and len(entries) == view_of(data)[0].shape[0]:
+        return repeat_labels(entries, data), f"{len(entries):,}, by position{each} ({without_keys} has no keys)"
+    if len(entries) != n:
         raise ValueError(
-            f"{given.labels} has {len(labels):,} labels, but {source} has {n:,} rows, and no keys to join them by. "
-            "Give one label for each row, or store keys with bigpca ingest ... --keys FILE::COLUMN."
+            f"{column.file} has {len(entries):,} {word}s, but {source} has {n:,} rows, and no keys to join them by. "
+            f"Give one {word} for each row, or store keys with bigpca ingest ... --keys FILE::COLUMN."
         )
-    return labels, f"{len(labels):,}, by position: label 1 belongs to row 1 ({without_keys} has no keys)"
+    return entries, f"{len(entries):,}, by position: {word} 1 belongs to row 1 ({without_keys} has no keys)"
 
 
-def _of_several_rows(data: Any) -> str:
-    """Return how a label of a sample is used, for display; empty if a sample is one row."""
+def _of_several_rows(data: Any, word: str) -> str:
+    """Return how the label or weight of a sample is used, for display; empty if a sample is one row."""
     from bigpca.data.views import view_of
 
     view = view_of(data)[1]
@@ -83,18 +129,20 @@ def _of_several_rows(data: Any) -> str:
 
 
 def check_columns(given: Supervision) -> None:
-    """Raise typer.BadParameter before data and outputs are checked if there are no labels, or no column of a name."""
+    """Raise typer.BadParameter before data and outputs are checked if there is no file, or no column of a name."""
     if given.labels is not None:
-        _parts(given)
-    elif given.key is not None:
-        raise typer.BadParameter("--key requires --labels. Add --labels FILE::COLUMN.")
+        _parts(Column(given.labels, given.key, "label"))
+    if given.weights is not None:
+        _parts(Column(given.weights, given.key, "weight"))
+    if given.labels is None and given.weights is None and given.key is not None:
+        raise typer.BadParameter("--key requires --labels or --weights. Add --labels FILE::COLUMN.")
 
 
-def _parts(given: Supervision) -> tuple[str, str | None]:
+def _parts(given: Column) -> tuple[str, str | None]:
     """Return path and column; the column is the one beside the keys if there are two, and checked if it can be."""
-    path, mark, column = str(given.labels).partition("::")
-    if os.path.exists(str(given.labels)) or "://" in column:
-        path, mark, column = str(given.labels), "", ""
+    path, mark, column = given.file.partition("::")
+    if os.path.exists(given.file) or "://" in column:
+        path, mark, column = given.file, "", ""
     from bigpca.data.label_files import column_names
 
     names = column_names(path)

@@ -36,6 +36,7 @@ class NanPolicy(StrEnum):
 
     RAISE = "raise"
     OMIT = "omit"
+    MEAN = "mean"
 
 
 class MissingLabels(StrEnum):
@@ -107,13 +108,18 @@ class Reading:
     columns: Annotated[
         str | None, _rows(metavar="POSITIONS", help="Which columns are used: 0:512, or 3,1,7, or names.")
     ] = None
+    missing_value: Annotated[
+        float | None, _rows(metavar="NUMBER", help="The value that is stored where there is none: -1.")
+    ] = None
 
     @property
     def given(self) -> dict[str, Any]:
         """The arguments of :func:`bigpca.open`."""
         axes = dict(parse_axis(one) for one in self.axis or ())
         columns = None if self.columns is None else parse_positions(self.columns)
-        what = {"pattern": self.pattern, "reduce": self.reduce, "columns": columns, **axes}
+        code = self.missing_value
+        coded = {} if code is None else {"missing_value": int(code) if code.is_integer() else code}
+        what = {"pattern": self.pattern, "reduce": self.reduce, "columns": columns, **coded, **axes}
         return {"member": self.member, "missing_chunks": str(self.missing_chunks), **what}
 
     @property
@@ -122,6 +128,8 @@ class Reading:
         texts = {"--member": self.member, "--pattern": self.pattern, "--reduce": self.reduce, "--columns": self.columns}
         if self.missing_chunks is not MissingChunks.RAISE:
             texts["--missing-chunks"] = str(self.missing_chunks)
+        if self.missing_value is not None:
+            texts["--missing-value"] = f"{self.missing_value:g}"
         words = [word for name, text in texts.items() if text is not None for word in (name, text)]
         return words + [word for one in self.axis or () for word in ("--axis", one)]
 
@@ -162,11 +170,17 @@ class Supervision:
     ] = None
     key: Annotated[
         str | None,
-        _labels(metavar="COLUMN", help="Column of the label file that holds the row keys of SOURCE; joins by key."),
+        _labels(
+            metavar="COLUMN",
+            help="Column of the files of labels and weights that holds the row keys of SOURCE; joins by key.",
+        ),
     ] = None
     weights: Annotated[
         str | None,
-        _labels(metavar="FILE[::COLUMN]", help="How often each row counts: numbers, in the order of the rows."),
+        _labels(
+            metavar="FILE[::COLUMN]",
+            help="How often each row counts: numbers, joined by --key, or in the order of the rows.",
+        ),
     ] = None
 
 
@@ -200,7 +214,9 @@ class Estimator:
     preprocess: Annotated[
         str | None, _model(metavar="STEPS", help="Of each row, first: l2, power:0.5, or both: power:0.5,l2.")
     ] = None
-    nan_policy: Annotated[NanPolicy | None, _model(help="Rows with NaN or infinity: an error, or left out.")] = None
+    nan_policy: Annotated[
+        NanPolicy | None, _model(help="Rows with NaN: an error, left out, or filled in by means of columns.")
+    ] = None
     solver: Annotated[
         str | None,
         _model(metavar="NAME", help="auto, covariance, dot, krylov; with a kernel auto, dense, krylov, features."),

@@ -124,10 +124,19 @@ def parse_preprocess(text: str) -> Any:
         try:
             if name not in ("l2", "power"):
                 raise ValueError(f"{step!r} is not a step; l2, l2:keep and power:0.5 are known")
-            made.append(bp.Power(float(value or 0.5)) if name == "power" else bp.L2(value or "raise"))
+            made.append(bp.Power(_exponent(step, value)) if name == "power" else bp.L2(value or "raise"))
         except ValueError as error:
             raise typer.BadParameter(f"{error}.", param_hint="'--preprocess'") from None
     return made
+
+
+def _exponent(step: str, text: str) -> float:
+    try:
+        return float(text or 0.5)
+    except ValueError:
+        raise ValueError(
+            f"{step!r} has no number after the colon; one in (0, 1] was expected, as in power:0.5"
+        ) from None
 
 
 def parse_scale(text: str) -> Any:

@@ -36,13 +36,22 @@ class Kind(StrEnum):
     SCORES = "scores"
     COMPONENTS = "components"
     BIPLOT = "biplot"
+    MAPS = "maps"
 
 
+SCORED = (Kind.SCORES, Kind.BIPLOT, Kind.MAPS)  # which are drawn from scores
+
+
+@grouped
 def report(
     model: Model,
+    reading: o.Reading,
     scores: Scores = None,
     labels: Labels = None,
     image_shape: ImageShape = None,
+    rows: Annotated[
+        str | None, typer.Option(help="The rows of the fit, read once for standard errors of the sample.")
+    ] = None,
     out: Annotated[Path, typer.Option(help="The HTML file to write.")] = Path("report.html"),
     provenance: Annotated[bool, typer.Option(help="Show paths and the command of the fit.")] = True,
     references: o.References = None,
@@ -63,9 +72,14 @@ def report(
         shape = None if image_shape is None else parse_image_shape(image_shape)
         reject_file(out, overwrite)
         reject_shared_paths([(labels or "").partition("::")[0]], report=out)
+        fitted, errors = _load(model, references), None
+        if rows is not None:
+            from bigpca import standard_errors
+
+            errors = standard_errors(fitted, open_sources([rows], reading))
         described = describe(
-            _load(model, references), scores=_path(scores), labels=labels, image_shape=shape, provenance=provenance,
-            path=str(model),
+            fitted, scores=_path(scores), labels=labels, image_shape=shape, standard_errors=errors,
+            provenance=provenance, path=str(model),
         )  # fmt: skip
         page = render(described).encode()
         write_file(out, page)
@@ -87,14 +101,19 @@ def plot(
     scores: Scores = None,
     rows: Annotated[str | None, typer.Option(help="For scores and biplot without --scores: rows, read once.")] = None,
     labels: Labels = None,
-    components: Annotated[str, typer.Option(help="Which two, counted from 1.")] = "1,2",
+    components: Annotated[
+        str | None, typer.Option(help="Which, counted from 1: two (1,2), or for maps one or three (1,2,3).")
+    ] = None,
     image_shape: ImageShape = None,
+    map_shape: Annotated[
+        str | None, typer.Option(metavar="HxW", help="Of maps: the places of one sample in the pattern, e.g. 14x14.")
+    ] = None,
     references: o.References = None,
     overwrite: OverwriteFile = False,
     as_json: o.Json = False,
     debug: o.Debug = False,
 ) -> None:
-    """Draw MODEL: scree, spectrum, bounds, scores, components or biplot."""
+    """Draw MODEL: scree, spectrum, bounds, scores, components, biplot, or maps of scores."""
     with reporting(as_json, debug) as output:
         from bigpca.plots.style import FORMATS, picture_bytes, plain_figure
         from bigpca.report.writing import reject_file, write_file
@@ -106,11 +125,15 @@ def plot(
         reject_file(out, overwrite)
         reject_shared_paths([(labels or "").partition("::")[0]], figure=out)
         given: Any = _path(scores)
-        if rows is not None and scores is None and kind in (Kind.SCORES, Kind.BIPLOT):
+        if rows is not None and scores is None and kind in SCORED:
             given = open_sources([rows], reading)
             output.say(f"reads {rows} once, {format_bytes(given.nbytes)}; with --scores nothing is transformed")
         figure = plain_figure(6.4, 4.8 if kind is Kind.COMPONENTS else 4.2)
-        _draw(kind, _load(model, references), figure.subplots(), given, labels, parse_pair(components), image_shape)
+        fitted, ax, shape = _load(model, references), figure.subplots(), image_shape
+        if kind is Kind.MAPS:
+            _draw_maps(fitted, ax, given, parse_numbers(components or "1,2,3", (1, 3)), map_shape)
+        else:
+            _draw(kind, fitted, ax, given, labels, parse_numbers(components or "1,2", (2,)), shape)
         write_file(out, picture_bytes(figure, out.suffix))
         output.say(f"{kind} of {model}: {out}")
         output.finish({"command": "plot", "kind": str(kind), "model": model, "out": out})
@@ -130,28 +153,45 @@ def parse_image_shape(text: str) -> tuple[int, ...]:
     return (height, width) if channels in ([], [1]) else (height, width, *channels)
 
 
-def parse_pair(text: str) -> tuple[int, int]:
-    """Parse the numbers of two components.
+def parse_numbers(text: str, counts: tuple[int, ...]) -> tuple[int, ...]:
+    """Parse the numbers of components.
 
-    >>> parse_pair("1,3")
+    >>> parse_numbers("1,3", (2,))
     (1, 3)
     """
-    if not re.fullmatch(r"\d+,\d+", text):
-        raise typer.BadParameter(f"{text!r} is no pair of components. Write two numbers from 1, such as 1,2.")
-    first, second = text.split(",")
-    return int(first), int(second)
+    numbers = text.split(",")
+    if len(numbers) not in counts or not re.fullmatch(r"\d+(,\d+)*", text):
+        raise typer.BadParameter(
+            f"{text!r} is no choice of components. Write {' or '.join(map(str, counts))} numbers from 1, such as "
+            f"{','.join(map(str, range(1, counts[-1] + 1)))}."
+        )
+    return tuple(map(int, numbers))
+
+
+def _draw_maps(model: Any, ax: Any, given: Any, components: tuple[int, ...], shape: str | None) -> None:
+    import bigpca
+
+    _require_scores(Kind.MAPS, given)
+    if shape is None:
+        raise typer.BadParameter("maps needs --map-shape HxW, the places of one sample, such as 14x14.")
+    scores = bigpca.open(given) if isinstance(given, str) else model.transform(given)
+    bigpca.plots.maps(bigpca.as_maps(scores, parse_image_shape(shape)[:2]), components, ax=ax)
+
+
+def _require_scores(kind: Kind, given: Any) -> None:
+    if given is None:
+        raise typer.BadParameter(f"{kind} needs --scores STORE, or --rows SOURCE to compute them.")
 
 
 def _draw(
-    kind: Kind, model: Any, ax: Any, given: Any, labels: str | None, pair: tuple[int, int], shape: str | None
+    kind: Kind, model: Any, ax: Any, given: Any, labels: str | None, pair: tuple[int, ...], shape: str | None
 ) -> None:
     from bigpca import plots
 
-    if kind in (Kind.SCORES, Kind.BIPLOT):
-        if given is None:
-            raise typer.BadParameter(f"{kind} needs --scores STORE, or --rows SOURCE to compute them.")
+    if kind in SCORED:
+        _require_scores(kind, given)
         draw = plots.scores if kind is Kind.SCORES else plots.biplot
-        draw(model, given, labels=labels, components=pair, ax=ax)
+        draw(model, given, labels=labels, components=(pair[0], pair[1]), ax=ax)
     elif kind is Kind.COMPONENTS:
         plots.components(model, None if shape is None else parse_image_shape(shape), ax=ax)
     else:

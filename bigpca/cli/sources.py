@@ -73,7 +73,10 @@ def described(sources: list[str], data: Any) -> list[str]:
     known = n == n  # a Dask array may not know its rows
     found = source_of(data)
     chunks = len(found.row_chunks()) if found is not None else data.numblocks[0]
-    size = f", {format_bytes(n * d * data.dtype.itemsize)}" if known else ""
+    row_bytes = d * data.dtype.itemsize if found is None else found.row_bytes
+    size = f", {format_bytes(n * row_bytes)}" if known else ""
+    if found is not None and found.stored_values is not None:
+        size = f", sparse with {100 * found.stored_values / max(1, n * d):.3g} % stored{size}"
     shape = f"{n:,} rows x {d:,} columns" if known else f"{d:,} columns"
     return [*shard_line(shards_of(sources)), f"{shape}, {data.dtype}{size}, {chunks:,} chunk{'s'[: chunks != 1]}"]
 

@@ -52,6 +52,9 @@ def info(
             rows: dict[str, object] = {"shards": shards} if shards else {}
             counts = {name: f"{record[name]:,}" for name in ("rows", "columns")}
             rows |= counts | {"dtype": record["dtype"], "size": size}
+            if "stored_values" in record:
+                share = record["stored_values"] / max(1, record["rows"] * record["columns"])
+                rows["stored values"] = f"{record['stored_values']:,}, {100 * share:.3g} % of all"
             keys = stored_keys(path if member is None else f"{path}/{member}")
             if keys is not None:
                 record["keys"] = len(keys)
@@ -148,9 +151,9 @@ def _is_model(path: Path) -> bool:
 def _describe_source(path: str, member: str | None) -> dict[str, Any]:
     found = row_source_of(path, member)
     rows, columns = found.shape
-    size = rows * columns * found.dtype.itemsize
-    chunks = len(found.row_chunks())
-    return {"rows": rows, "columns": columns, "dtype": str(found.dtype), "bytes": size, "chunks": chunks}
+    chunks, size = len(found.row_chunks()), int(rows * found.row_bytes)
+    record = {"rows": rows, "columns": columns, "dtype": str(found.dtype), "bytes": size, "chunks": chunks}
+    return record if found.stored_values is None else record | {"stored_values": found.stored_values}
 
 
 def _model_rows(record: dict[str, Any], verbose: bool) -> dict[str, object]:

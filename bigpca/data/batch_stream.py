@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from bigpca.data.batch_labels import LabelColumn
 from bigpca.data.checks import check_dtype, check_shape, row_width
 from bigpca.data.containers import reject_foreign, unmasked
 from bigpca.errors import brief
@@ -33,6 +34,8 @@ class BatchStream:
         Dtype to which batches are converted; None for that of the first batch, which all must then have.
     count : int or None
         Number of rows, if it is known.
+    classes : ndarray or None
+        The classes that the labels of pairs (rows, labels) may have, sorted, if they are known.
 
     Attributes
     ----------
@@ -43,9 +46,10 @@ class BatchStream:
     """
 
     def __init__(
-        self, batches: Iterable[Any], row_shape: tuple[int, ...] | None, dtype: np.dtype[Any] | None, count: int | None
-    ) -> None:
-        self.batches, self.count = batches, count
+        self, batches: Iterable[Any], row_shape: tuple[int, ...] | None, dtype: np.dtype[Any] | None, count: int | None,
+        classes: NDArray[Any] | None = None,
+    ) -> None:  # fmt: skip
+        self.batches, self.count, self.classes = batches, count, classes
         self.once = isinstance(batches, Iterator)
         self.position = 0
         self._declared, self._asked = count is not None, dtype
@@ -54,7 +58,9 @@ class BatchStream:
         self._head: Rows | None = None
         self._first_rows: dict[int, int] = {}
         self._digests: dict[int, tuple[int, int]] | None = None
+        self._label_digests: dict[int, int] = {}
         self._digested_rows = 1
+        self._column: LabelColumn | None = None
         self._restart()
 
     @property
@@ -76,6 +82,12 @@ class BatchStream:
         """Whether batches are pairs (rows, labels); takes the first batch."""
         self._require_first()
         return self._labels is not None
+
+    @property
+    def first_labels(self) -> Any:
+        """The labels of the first batch, as long as no later one was taken."""
+        self._require_first()
+        return self._labels
 
     def read(self, start: int, stop: int) -> Rows:
         """Return rows ``start:stop`` as a new (stop - start, d) array; fewer at the end if their number is not known.
@@ -118,12 +130,19 @@ class BatchStream:
         """Forget what rows are compared with: those of a loader that shuffles differ from one fit to the next."""
         self._first_rows, self._digests = {}, None
 
+    def keep_labels(self, column: LabelColumn) -> None:
+        """Add the labels of all rows to a column from now on, as the rows are read."""
+        with self._lock:
+            if self.position:
+                self._skip_to(0)
+            self._column = column
+
     def digest_rows(self, chunk: int) -> None:
         """Compute the CRC-32 of each ``chunk`` rows from now on, as they are read."""
         if self._digests is None:
             if self.position and not self.once:
                 self._restart()
-            self._digests, self._digested_rows = {}, chunk
+            self._digests, self._label_digests, self._digested_rows = {}, {}, chunk
 
     def digests(self, start: int, stop: int) -> list[tuple[int, int]]:
         """Return (rows, CRC-32) of each chunk that begins in rows ``start:stop``; reads on to them if necessary."""
@@ -132,31 +151,37 @@ class BatchStream:
                 raise ValueError("rows were read before they were to be digested")
             self._skip_to(max(stop, self.position), short=True)
             chunks = range(start // self._digested_rows, -(-stop // self._digested_rows))
-            return [self._digests[chunk] for chunk in chunks if chunk in self._digests]
+            found, labels = self._digests, self._label_digests
+            return [(found[i][0], found[i][1] | labels.get(i, 0) << 32) for i in chunks if i in found]
 
     def labels(self) -> NDArray[Any]:
-        """Return the labels of all batches, of shape (n,) or (n, m); one iteration, after which n is known.
+        """Return the labels of all batches, of shape (n,) or (n, m); one iteration.
 
         Raises
         ------
         ValueError
-            For an iterator, which could not be iterated again for its rows.
+            For an iterator, which could not be iterated again for its rows, and for an unknown number of rows.
         """
         with self._lock:
             if self.once:
                 raise ValueError(
-                    "the labels come with the batches of an iterator, which gives them once; a fit requires them "
-                    "before it reads the rows. Pass an iterable that can be iterated again (a list, a DataLoader), "
-                    "pass all labels as y, or call partial_fit(X, y) for each batch."
+                    "the labels come with the batches of an iterator, which gives them once, but this fit requires "
+                    "something of all labels before it reads the rows. For classes, name them: "
+                    "from_batches(batches, classes=[...]). Else pass an iterable that can be iterated again (a list, "
+                    "a DataLoader), pass all labels as y, or call partial_fit(X, y) for each batch."
+                )
+            if not self._declared:
+                raise ValueError(
+                    "the labels come with the batches, whose number of rows is not known, but this fit requires "
+                    "something of all labels before it reads the rows. Pass from_batches(batches, shape=(n, d)); for "
+                    "classes it is enough to name them: from_batches(batches, classes=[...])."
                 )
             if self.position or self._head is not None:
                 self._restart()
-            found, rows = [], 0
+            found = []
             while self._advance():
                 found.append(np.asarray(self._labels))
-                rows += len(self._batch)
                 self._offset = len(self._batch)
-            self._check_count(rows)
             self._restart()
             return np.concatenate(found) if found else np.zeros(0)
 
@@ -211,6 +236,8 @@ class BatchStream:
         """Copy rows of the current batch to the start of ``out``; return how many."""
         count = min(self._left, len(out))
         out[:count] = self._batch[self._offset : self._offset + count]
+        if self._column is not None:
+            self._column.add(self.position, self._labels[self._offset : self._offset + count])
         self._digest(out[:count])
         self._offset += count
         self.position += count
@@ -225,6 +252,9 @@ class BatchStream:
             part = rows[done : done + size - within]
             before, crc = digests.get(chunk, (0, 0)) if within else (0, 0)
             digests[chunk] = before + len(part), zlib.crc32(part.data, crc)
+            if self._column is not None:
+                labels = self._column[np.arange(self.position + done, self.position + done + len(part))]
+                self._label_digests[chunk] = zlib.crc32(labels.data, self._label_digests.get(chunk, 0) if within else 0)
             done += len(part)
 
     def _compare(self, start: int, row: Rows) -> None:
@@ -290,6 +320,8 @@ class BatchStream:
                 f"{label} is {rows.dtype}, which {self._dtype} does not represent. Pass dtype="
                 f'"{np.promote_types(rows.dtype, self._dtype)}".'
             )
+        if labels is None and self._column is not None:
+            raise ValueError(f"{label} has no labels; pairs (rows, labels) were expected, as in the first batch.")
         if labels is not None and len(labels) != len(rows):
             raise ValueError(f"{label} has {len(rows)} rows and {len(labels)} labels. Give one label for each row.")
         return rows.reshape(len(rows), row_width(rows.shape)), labels

@@ -9,13 +9,15 @@ from typing import Any
 
 import dask.array as da
 import numpy as np
-from numpy.typing import DTypeLike, NDArray
+from numpy.typing import ArrayLike, DTypeLike, NDArray
 
+from bigpca.data.batch_labels import BatchLabels
 from bigpca.data.batch_stream import BatchStream, split_batch
 from bigpca.data.checks import check_dtype, check_shape, readable_chunks, row_width
 from bigpca.data.row_source import IN_ORDER, RowSource
 from bigpca.data.sources import open_source, source_of
 from bigpca.data.storages import Stamp
+from bigpca.data.views import view_of
 
 OPEN_BYTES = 1 << 40  # of float32 rows, for which an unknown number of rows is laid out
 FORMAT = "batches"
@@ -80,7 +82,11 @@ class BatchRows:
 
 
 def from_batches(
-    batches: Iterable[Any], shape: tuple[int, ...] | None = None, dtype: DTypeLike | None = None
+    batches: Iterable[Any],
+    shape: tuple[int, ...] | None = None,
+    dtype: DTypeLike | None = None,
+    *,
+    classes: ArrayLike | None = None,
 ) -> da.Array:
     """Return the rows of an iterable of batches as a source for fits, such as features that a network produces.
 
@@ -93,19 +99,24 @@ def from_batches(
     ----------
     batches : iterable of batches
         A batch is an array (b, d) or (b, c, h, w) of any number of rows b: NumPy, a torch tensor (on any device, with
-        gradients, of any floating dtype), or whatever has ``__array__``. Or a pair (rows, labels): fits that require
-        labels then use these if y is None, and iterate once more for them. An iterable that can be iterated again (a
-        list, a DataLoader) serves fits of several reads; an iterator only those of one read.
+        gradients, of any floating dtype), or whatever has ``__array__``. Or a pair (rows, labels), whose labels fits
+        that require them use if y is None. An iterable that can be iterated again (a list, a DataLoader) serves fits
+        of several reads; an iterator only those of one read.
     shape : tuple of int, optional
         (n, d) or (n, c, h, w) of all rows. Without it, a fit of one read finds n in that read.
     dtype : dtype, optional
         Batches are converted to it; None for the dtype of the first batch, which all must then have. bfloat16 becomes
         float32, which represents each value.
+    classes : array-like of shape (c,), optional
+        The classes that labels of pairs may have, such as ``range(10)``; those without rows get a count of 0. A fit
+        then takes labels and rows in one read. Without it, that holds for real labels with a linear label kernel; other
+        labels are collected first, in one more iteration.
 
     Returns
     -------
     dask.array.Array of shape (n, d), or (nan, d) if n is not known
-        For ``fit``, ``plan`` and ``partial_fit`` only: Dask computes chunks in any order, and batches have one.
+        For ``plan``, ``fit``, ``partial_fit``, ``transform`` and other methods that map rows, not for operations of
+        Dask, which computes chunks in any order.
 
     Raises
     ------
@@ -133,7 +144,12 @@ def from_batches(
         count = sum(len(split_batch(batch, f"batch {i}")[0]) for i, batch in enumerate(batches))
         if count == 0:
             raise ValueError("the batches are empty: there are no rows. Give at least one batch.")
-    stream = BatchStream(batches, row_shape, None if dtype is None else check_dtype(dtype), count)
+    known = None
+    if classes is not None:
+        from bigpca.data.labels import merge_classes  # imports file formats
+
+        known = merge_classes(classes, classes)[0]
+    stream = BatchStream(batches, row_shape, None if dtype is None else check_dtype(dtype), count, known)
     source = RowSource(FORMAT, "", "", BatchRows.of(stream))
     X = open_source(source, uuid.uuid4().hex)
     return X if count is not None else da.Array(X.dask, X.name, ((np.nan,), X.chunks[1]), meta=X._meta)
@@ -163,6 +179,11 @@ def batches_of(X: da.Array) -> da.Array | None:
     return open_source(found, uuid.uuid4().hex)
 
 
+def has_batches(X: da.Array) -> bool:
+    """Whether an array, or the one that a view of it shows, is what :func:`from_batches` returned."""
+    return batches_of(view_of(X)[0]) is not None
+
+
 def reject_batches(X: da.Array, what: str) -> None:
     """Reject a Dask array that is computed from batches.
 
@@ -181,16 +202,17 @@ def _behind(layer: Any, name: str) -> Any:
 
 
 def batch_labels(X: da.Array, y: Any) -> Any:
-    """Return y, or the labels that come with batches if it is None: one iteration of them.
+    """Return y, or the labels that come with batches if it is None, as :class:`BatchLabels`.
 
     Raises
     ------
     ValueError
-        For labels of batches whose number of rows is not known, and as :meth:`BatchStream.labels`.
+        For labels of batches whose number of rows is not known.
     """
-    if not np.isnan(X.shape[0]) and y is not None:
+    if y is not None and not np.isnan(X.shape[0]):
         return y
-    known = batches_of(X)
+    base, view = view_of(X)
+    known = batches_of(base)
     source = None if known is None else source_of(known)
     if source is None or not isinstance(source.storage, BatchRows):
         return y
@@ -200,4 +222,5 @@ def batch_labels(X: da.Array, y: Any) -> Any:
             "label for each row. Pass from_batches(batches, shape=(n, d))."
         )
     stream = source.storage.stream
-    return stream.labels() if y is None and stream.labelled else y
+    repeats = 1 if view is None else view.rows_per_sample
+    return BatchLabels(stream, source.row_chunks()[0], repeats) if y is None and stream.labelled else y

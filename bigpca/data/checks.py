@@ -146,7 +146,7 @@ def readable_chunks(n: int, row_bytes: int) -> tuple[int, ...]:
     return regular_chunks(n, NATIVE_BYTES // max(row_bytes, 1))
 
 
-def coalesce(chunks: Iterable[int], row_bytes: int, limit: int) -> tuple[int, ...]:
+def coalesce(chunks: Iterable[int], row_bytes: float, limit: int) -> tuple[int, ...]:
     """Join neighbouring whole chunks up to ``limit`` bytes; a chunk over the limit stays alone.
 
     Examples

@@ -23,7 +23,8 @@ _BATCHES = "Pass bigpca.from_batches(X), or write the features to disk and pass 
 
 # "library.Type" (any class of the type's MRO) -> what to pass instead.
 _REMEDIES = {
-    "anndata.AnnData": 'Pass one of its matrices: adata.X if it is dense, or adata.obsm["X_pca"].',
+    "anndata.AnnData": 'Pass bigpca.open(adata), which is its X, or bigpca.open(adata, member="obsm/X_pca"); or call '
+    "bigpca.pca(adata).",
     "mudata.MuData": 'Pass one matrix of one modality, such as mdata["rna"].X if it is dense.',
     "h5py.Group": 'Pass one of its datasets, such as file["features"], or the path of the file with member=.',
     "xarray.Dataset": 'Pass one of its variables, such as ds["features"], or stack them with ds.to_dataarray().',
@@ -75,16 +76,15 @@ def foreign(X: Any) -> Foreign | None:
     """Return why X cannot be read and what to pass instead, or None if it can be read."""
     if isinstance(X, np.ndarray):
         return None
-    names = _names_of(X)
+    names = type_names(X)
     name = names[0].removeprefix("builtins.")
     known = next((_REMEDIES[one] for one in names if one in _REMEDIES), None)
     if known is not None:
         return Foreign(f"{name}, which is not an array of rows", known, "")
-    if hasattr(X, "tocsr") or name.startswith("sparse.") or _is_stored_sparse(X, names):
-        convert = ".to_memory().toarray()" if _is_stored_sparse(X, names) else ".toarray()"
-        convert = ".todense()" if name.startswith("sparse.") else convert
+    if hasattr(X, "tocsr") or name.startswith("sparse."):
+        convert = ".todense()" if name.startswith("sparse.") else ".toarray()"
         what = f"sparse data, {name} of shape {getattr(X, 'shape', '?')}, but dense data is required"
-        return Foreign(what, f"Sparse rows cannot be read yet: pass X{convert} if it fits in memory.", convert)
+        return Foreign(what, f"Pass X{convert} if it fits in memory.", convert)
     if "torch.Tensor" in names:
         return _torch_tensor(X)
     if hasattr(X, "__cuda_array_interface__") and not name.startswith("jax"):  # which NumPy can copy
@@ -117,6 +117,22 @@ def reject_foreign(X: Any, label: str = "X", expected: str = "An array of rows, 
         raise TypeError(f"{label} is {found.what}. {expected} was expected. {found.remedy}")
 
 
+def reject_sparse_forms(X: Any, label: str = "X") -> None:
+    """Reject sparse rows in a form other than CSR, which rows cannot be read from.
+
+    Raises
+    ------
+    TypeError
+        Names the form and the call that converts it.
+    """
+    names = type_names(X)
+    if names[0].startswith(("scipy.", "sparse.")) and hasattr(X, "tocsr"):
+        raise TypeError(
+            f"{label} is sparse data, {names[0]} of shape {getattr(X, 'shape', '?')}, from which rows cannot be read: "
+            "CSR of SciPy was expected. Pass X.tocsr() if it fits in memory."
+        )
+
+
 def reject_chunks(chunk: Any, label: str) -> None:
     """Reject chunks of a Dask array that are not dense arrays in the host's memory.
 
@@ -126,6 +142,13 @@ def reject_chunks(chunk: Any, label: str) -> None:
         Names their type and the call that converts them.
     """
     found = foreign(chunk)
+    if found is not None and type_names(chunk)[0].startswith(("scipy.", "sparse.")):
+        meta = "meta=scipy.sparse.csr_matrix((0, 0), dtype=X.dtype)"
+        raise TypeError(
+            f"the chunks of {label} are sparse data, {type_names(chunk)[0]} of shape {chunk.shape}, which the Dask "
+            f"array does not declare, or in a form from which rows cannot be read. CSR was expected. Pass "
+            f"X.map_blocks(scipy.sparse.csr_matrix, dtype=X.dtype, {meta})."
+        )
     if found is not None:
         convert = f"lambda block: block{found.convert}, dtype=X.dtype, meta=np.empty((0, 0), X.dtype)"
         remedy = f"Pass X.map_blocks({convert})." if found.convert else found.remedy
@@ -202,6 +225,11 @@ def is_hdf5_dataset(X: Any) -> bool:
     return type(X).__name__ == "Dataset" and type(X).__module__.startswith("h5py.")
 
 
+def is_stored_sparse(X: Any) -> bool:
+    """Whether this is a sparse matrix in a file, as AnnData opens it (anndata.abc.CSRDataset and CSCDataset)."""
+    return type_names(X)[0].startswith("anndata.") and hasattr(X, "to_memory") and hasattr(X, "format")
+
+
 def is_zarr_array(X: Any) -> TypeIs[zarr.Array[Any]]:
     """Whether this is a zarr.Array, which can exist only in a process that has imported Zarr."""
     library = sys.modules.get("zarr")
@@ -219,14 +247,9 @@ def is_path_list(X: Any, kinds: tuple[type, ...] = (str, os.PathLike)) -> bool:
     return isinstance(X, list | tuple) and len(X) > 0 and all(isinstance(one, kinds) for one in X)
 
 
-def _names_of(X: Any) -> list[str]:
+def type_names(X: Any) -> list[str]:
     """List "library.Type" of all classes of X."""
     return [f"{one.__module__.partition('.')[0]}.{one.__name__}" for one in type(X).__mro__]
-
-
-def _is_stored_sparse(X: Any, names: list[str]) -> bool:
-    """Whether this is a sparse matrix in a file, as AnnData opens it."""
-    return names[0].startswith("anndata.") and hasattr(X, "to_memory") and getattr(X, "format", "") in ("csr", "csc")
 
 
 def _torch_tensor(X: Any) -> Foreign | None:

@@ -255,8 +255,8 @@ class FeatureWriter:
         if doubled:
             listed = ", ".join(brief(repr(key)) for key in doubled[:SHOWN_KEYS]) + ", ..." * (len(doubled) > SHOWN_KEYS)
             raise ValueError(
-                f"{label} has {len(doubled):,} keys of earlier rows: {listed}. Each row is written once: leave those "
-                "out, as the padding of a sampler, or give them other keys."
+                f"{label} has {len(doubled):,} key{'s'[: len(doubled) != 1]} of earlier rows: {listed}. Each row is "
+                "written once: leave those out, as the padding of a sampler, or give them other keys."
             )
         self._keys = [] if self._keys is None else self._keys
         self._keys.extend(found)

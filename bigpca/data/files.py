@@ -12,9 +12,8 @@ from bigpca.data.npz import npz_member
 from bigpca.data.parquet import parquet_rows
 from bigpca.data.row_source import RowSource
 from bigpca.data.shards import npy_shards
-from bigpca.data.storages import Storage, ZarrRows
-from bigpca.data.urls import public
-from bigpca.data.zarr_groups import is_zarr_directory, zarr_at
+from bigpca.data.storages import Storage
+from bigpca.data.zarr_groups import is_zarr_directory, zarr_source
 from bigpca.errors import brief
 from bigpca.storage.regular import open_regular
 
@@ -39,8 +38,7 @@ def file_source(path: str, member: str | None, missing_chunks: str) -> RowSource
         If the format is unknown.
     """
     if "://" in path:
-        reader = zarr_at(path, member, missing_chunks)
-        return RowSource("zarr", public(path), reader.path_in_group, ZarrRows(reader))
+        return zarr_source(path, member, missing_chunks)
     path = os.path.abspath(os.path.expanduser(path))
     if os.path.isdir(path):
         return _directory(path, member, missing_chunks)
@@ -56,8 +54,7 @@ def file_source(path: str, member: str | None, missing_chunks: str) -> RowSource
 
 def _directory(path: str, member: str | None, missing_chunks: str) -> RowSource:
     if is_zarr_directory(path):
-        reader = zarr_at(path, member, missing_chunks)
-        return RowSource("zarr", path, reader.path_in_group, ZarrRows(reader))
+        return zarr_source(path, member, missing_chunks)
     names = sorted(os.listdir(path), key=natural_key)
     if any(name.endswith(".npy") for name in names):
         return _without_member("npy-folder", path, member, npy_shards(path))
@@ -108,8 +105,8 @@ def _file(path: str, member: str | None, missing_chunks: str) -> RowSource:
         storage, member = npz_member(path, member)
         return RowSource("npz", path, member, storage)
     if head == b"\x89HDF\r\n\x1a\n" or suffix in HDF5_SUFFIXES:
-        dataset = hdf5_rows(path, member, missing_chunks)
-        return RowSource("hdf5", path, dataset.name, dataset)
+        dataset, member = hdf5_rows(path, member, missing_chunks)
+        return RowSource("hdf5", path, member, dataset)
     if head.startswith(b"PAR1") or suffix in PARQUET_SUFFIXES:
         rows = parquet_rows(path, member)
         return RowSource("parquet", path, rows.column, rows)

@@ -13,6 +13,7 @@ from typing import Any, BinaryIO
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
+from bigpca.data.bfloat16 import BFLOAT16, widened
 from bigpca.data.checks import check_dtype, readable_chunks, row_width
 from bigpca.data.members import choose_member
 from bigpca.data.storages import Stamp, file_stamp
@@ -25,7 +26,6 @@ MAX_HEADER_BYTES = 100 * 2**20  # safetensors' own limit
 _SAFETENSORS = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "BOOL": "?", "U8": "u1", "I8": "i1"} | {
     f"{kind}{8 * size}": f"<{kind.lower()}{size}" for kind in "IU" for size in (2, 4, 8)
 }
-BFLOAT16 = "bfloat16"  # stored as the upper halves of float32 numbers, which are read
 _SAFETENSORS["BF16"] = BFLOAT16
 _BITS = {name: 8 * np.dtype(stored).itemsize for name, stored in _SAFETENSORS.items() if stored != BFLOAT16} | {
     "BF16": 16, "C64": 64, "F8_E4M3": 8, "F8_E5M2": 8, "F8_E8M0": 8, "F6_E2M3": 6, "F6_E3M2": 6, "F4": 4,
@@ -95,7 +95,7 @@ class FlatFile:
         self.check_size()
         block = self._read_bits(start, stop, columns)
         if self.stored == BFLOAT16:
-            return (block.astype(np.uint32) << 16).view(np.float32)
+            return widened(block)
         return block.astype(self.dtype, copy=False)
 
     def _read_bits(self, start: int, stop: int, columns: tuple[int, int]) -> NDArray[Any]:

@@ -18,10 +18,11 @@ def rows_stamp(X: da.Array, n: int) -> str | None:
     """Return what identifies the first n rows of a local store, also after rows were appended.
 
     It is the digest of the names, sizes and times of the files of whole chunks; rows in the last chunk, which appending
-    fills up, are read. None for arrays in memory, computed arrays and URLs.
+    fills up, are read. None for arrays in memory, computed arrays and URLs, and for sparse rows: appending to them
+    changes files of earlier rows too.
     """
     source = source_of(X)
-    if source is None or not source.path or "://" in source.path:
+    if source is None or source.sparse or not source.path or "://" in source.path:
         return None
     whole = n
     if source.format == "zarr":
@@ -42,8 +43,8 @@ def appended_rows(X: da.Array, seen: Provenance | None) -> da.Array:
     n = int(X.shape[0])
     if seen is None or seen.stamp is None:
         raise ValueError(
-            "the model has no record of its rows: it was not made from a local store by `bigpca fit`, or was merged. "
-            "Fit again, or add new rows with partial_fit."
+            "the model has no record of its rows: it was not made from a local store of dense rows by `bigpca fit`, or "
+            "was merged. Fit again, or add new rows with partial_fit."
         )
     if n < seen.rows or rows_stamp(X, seen.rows) != seen.stamp:
         source = source_of(X)

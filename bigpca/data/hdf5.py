@@ -23,7 +23,9 @@ from bigpca.data.checks import (
     row_width,
 )
 from bigpca.data.conventions import FILLS, PACKED
-from bigpca.data.members import choose_member
+from bigpca.data.members import SPARSE_PARTS, choose_member
+from bigpca.data.sparse_groups import SparseGroup
+from bigpca.data.sparse_rows import CsrRows
 from bigpca.data.storages import Stamp, file_stamp
 from bigpca.errors import CorruptedChunkError, MissingChunksError, brief
 from bigpca.storage.regular import check_regular
@@ -120,8 +122,9 @@ class Hdf5Rows:
                 return
             what = "its values were never written"
         else:
-            bounds = [(start, stop), columns if len(self.array_shape) == 2 else (0, self.array_shape[1])]
-            bounds += [(0, size) for size in self.array_shape[2:]]
+            bounds = [(start, stop), *((0, size) for size in self.array_shape[1:])]
+            if len(bounds) == 2:
+                bounds[1] = columns
             cells = tuple(slice(lo // c, -(-hi // c)) for (lo, hi), c in zip(bounds, self.chunks, strict=False))
             there = _chunks_there(file_stamp(self.path), self.name, self.array_shape, self.chunks)[cells]
             if there.all():
@@ -194,8 +197,8 @@ def _opened(path: str) -> Iterator[Any]:
             ) from error
 
 
-def hdf5_rows(path: str, member: str | None, missing_chunks: str = "raise") -> Hdf5Rows:
-    """Describe a dataset: the named one, X of AnnData, or the only one with two dimensions or more.
+def hdf5_rows(path: str, member: str | None, missing_chunks: str = "raise") -> tuple[Hdf5Rows | CsrRows, str]:
+    """Describe the named dataset or sparse matrix, X of AnnData, or the only matrix; and return its name.
 
     Raises
     ------
@@ -208,23 +211,63 @@ def hdf5_rows(path: str, member: str | None, missing_chunks: str = "raise") -> H
             anndata = str(file.attrs.get("encoding-type", "")) == "anndata"
             member = choose_member(path, None, _shapes(file), anndata=anndata)
         name = member.strip("/")
-        dataset = _node(file, name, path)
-        if not hasattr(dataset, "shape"):
-            choose_member(path, name, _shapes(file))  # raises an error that lists the names
-        if dataset.external or dataset.is_virtual:
+        node = _node(file, name, path)
+        if not hasattr(node, "shape"):
+            if not all(hasattr(_node(file, f"{name}/{part}", path), "shape") for part in SPARSE_PARTS):
+                choose_member(path, name, _shapes(file))  # raises an error that lists the names
+            return _sparse_rows(file, name, path, missing_chunks), name
+        return _dataset_rows(node, name, path, missing_chunks), name
+
+
+def _dataset_rows(dataset: Any, name: str, path: str, missing_chunks: str) -> Hdf5Rows:
+    if dataset.external or dataset.is_virtual:
+        raise ValueError(_elsewhere(path, name))
+    try:
+        check_dtype(dataset.dtype)
+    except TypeError as error:
+        raise TypeError(f"{path}: {brief(name)}: {error}") from None
+    if dataset.chunks is not None:
+        check_chunk(dataset.shape, dataset.chunks, dataset.dtype.itemsize, f"{path}: {brief(name)}")
+        check_cells(dataset.shape, dataset.chunks, f"{path}: {brief(name)}")
+    return Hdf5Rows(path, name, dataset.shape or (), dataset.dtype.str, dataset.chunks, missing_chunks)
+
+
+def _sparse_rows(file: Any, name: str, path: str, missing_chunks: str) -> CsrRows:
+    """Describe the sparse matrix of a group whose three datasets are there."""
+    found = {}
+    for part in (*SPARSE_PARTS, "shape"):
+        place = f"{name}/{part}".lstrip("/")
+        node = _node(file, place, path)
+        if hasattr(node, "shape"):
+            found[part] = _dataset_rows(node, place, path, missing_chunks)
+    group = _node(file, name, path)
+    return SparseGroup.of(path, name, group.attrs, found.get("shape"), set(group)).rows(found)
+
+
+def hdf5_index(path: str, frame: str) -> NDArray[np.object_] | None:
+    """Return the names of the rows of a data frame of AnnData, such as "obs"; None in a file of another kind.
+
+    Raises
+    ------
+    MissingChunksError, CorruptedChunkError, ValueError
+        If they were not written, are damaged, or lie in another file.
+    """
+    with _opened(path) as file:
+        group: Any = _node(file, frame, path) if str(file.attrs.get("encoding-type", "")) == "anndata" else None
+        name = f"{frame}/{group.attrs.get('_index')}" if hasattr(group, "keys") else ""
+        stored: Any = _node(file, name, path) if name else None
+        if getattr(stored, "shape", None) is None or stored.ndim != 1 or stored.dtype.kind not in "OS":
+            return None
+        if stored.external or stored.is_virtual:
             raise ValueError(_elsewhere(path, name))
-        try:
-            check_dtype(dataset.dtype)
-        except TypeError as error:
-            raise TypeError(f"{path}: {brief(name)}: {error}") from None
-        if dataset.chunks is not None:
-            check_chunk(dataset.shape, dataset.chunks, dataset.dtype.itemsize, f"{path}: {brief(name)}")
-            check_cells(dataset.shape, dataset.chunks, f"{path}: {brief(name)}")
-        return Hdf5Rows(path, name, dataset.shape or (), dataset.dtype.str, dataset.chunks, missing_chunks)
+        held = Hdf5Rows(path, name, stored.shape, stored.dtype.str, stored.chunks)
+        held._check_present(stored, 0, len(stored), (0, 1))
+        names: NDArray[np.object_] = np.asarray(stored.asstr()[:], dtype=np.object_)
+        return names
 
 
 def dataset_place(dataset: Any) -> tuple[str, str]:
-    """Return path and name of an open h5py.Dataset, which is then read through a separate handle.
+    """Return path and name of an open h5py.Dataset, or of the Group of a sparse matrix, for a separate handle.
 
     Raises
     ------

@@ -10,6 +10,7 @@ import numpy as np
 
 from bigpca.data.checks import check_dtype
 from bigpca.data.sources import open as open_array
+from bigpca.errors import format_bytes
 from bigpca.passes.engine.jobs import WORKERS_TIMEOUT
 from bigpca.passes.engine.progress import ProgressArgument, resolve_progress
 from bigpca.passes.engine.run import Run
@@ -58,7 +59,9 @@ def ingest(
 
     Raises
     ------
-    OutputExistsError, OutputLockedError, MissingChunksError, CorruptedChunkError, MemoryBudgetError, OSError, TypeError
+    OutputExistsError, OutputLockedError, MissingChunksError, CorruptedChunkError, MemoryBudgetError, OSError
+    TypeError
+        For dtypes that cannot be used, and for sparse rows, which would be written dense.
 
     Examples
     --------
@@ -74,6 +77,7 @@ def ingest(
     rows = RowInput(X, missing_chunks=missing_chunks, workers_timeout=workers_timeout)
     if rows.n_rows == 0 or rows.n_columns == 0:
         raise ValueError(f"the source has shape {X.shape}: at least one row and one column were expected.")
+    _reject_sparse(rows)
     if dtype is not None:
         check_dtype(np.dtype(dtype))
     f = Copy(None if dtype is None else np.dtype(dtype).str)
@@ -88,3 +92,25 @@ def ingest(
             rows, f, rows.n_columns, out, name="ingest", run=run, made=Made("bigpca.ingest", keys=keys),
             overwrite=overwrite, chunk_rows=size,
         )  # fmt: skip
+
+
+def _reject_sparse(rows: RowInput) -> None:
+    """Reject sparse rows: a dense copy is of no use to a fit, and many times as large.
+
+    Raises
+    ------
+    TypeError
+        States both sizes, and what copies sparse rows, or writes dense ones after all.
+    """
+    if not rows.sparse:
+        return
+    source = rows.source
+    dense = format_bytes(rows.n_rows * rows.n_columns * rows.dtype.itemsize)
+    stored = "" if source is None else f" where {format_bytes(rows.n_rows * source.row_bytes)} are stored"
+    raise TypeError(
+        f"{'the source' if source is None else source.label} is sparse, {rows.n_rows:,} x {rows.n_columns:,}, and "
+        f"ingest writes dense rows: {dense}{stored}. A fit reads sparse stores as they are. To copy one "
+        "to Zarr, still sparse: anndata.io.write_elem(zarr.open_group(out, "
+        'mode="w"), "X", bigpca.open(source)). For dense rows pass bigpca.open(source).map_blocks(lambda block: '
+        "block.toarray(), meta=np.empty((0, 0)))."
+    )

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from bigpca.data.cell_files import cell_names
 from bigpca.data.checks import MemberError
 from bigpca.data.label_values import label_values, rows_shown
 from bigpca.data.parquet import parquet_metadata
@@ -58,8 +59,8 @@ def row_keys(keys: Any, n: int | None = None) -> NDArray[np.str_]:
         )
     if n is not None and len(values) != n:
         raise ValueError(
-            f"there are {len(values):,} keys, but X has {n:,} rows. Give one key for each row, in the order of the "
-            "rows."
+            f"X has {n:,} row{'s'[: n != 1]}, but {len(values):,} key{'s'[: len(values) != 1]}. Give one key for each "
+            "row, in the order of the rows."
         )
     if values.dtype.kind not in "iuU" and not gaps.all():
         raise TypeError(
@@ -77,8 +78,8 @@ def row_keys(keys: Any, n: int | None = None) -> NDArray[np.str_]:
     long = lengths > MAX_KEY_LENGTH
     if long.any():
         raise ValueError(
-            f"{long.sum():,} keys are longer than {MAX_KEY_LENGTH:,} characters ({rows_shown(long)}); the longest has "
-            f"{lengths.max():,}. Use shorter keys."
+            f"{long.sum():,} of {len(found):,} keys have more than {MAX_KEY_LENGTH:,} characters ({rows_shown(long)}); "
+            f"the longest has {lengths.max():,}. Use shorter keys."
         )
     found = found.astype(f"U{max(1, lengths.max(initial=0))}", copy=False)  # integers were given room for any
     _check_distinct(found)
@@ -107,7 +108,8 @@ def stored_keys(source: Any) -> NDArray[np.str_] | None:
     ----------
     source : path, URL or Dask array
         A Zarr array that ``transform(out=..., keys=...)`` or ``ingest(..., keys=...)`` wrote, scores in a Parquet or
-        ``.npy`` table, or what :func:`bigpca.open` returned for one. Anything else has no keys.
+        ``.npy`` table, a matrix of AnnData in a file, whose keys are the names of the cells, or what
+        :func:`bigpca.open` returned for one. Anything else has no keys.
 
     Returns
     -------
@@ -126,13 +128,13 @@ def stored_keys(source: Any) -> NDArray[np.str_] | None:
     >>> stored_keys(path).tolist(), stored_keys(X).tolist(), stored_keys(np.eye(2))
     (['a', 'b'], ['a', 'b'], None)
     """
-    place = _place_of_keys(_path_of(source))
-    if place is None:
-        return None
-    try:
-        return row_keys(place)
-    except (FileNotFoundError, MemberError):
-        return None
+    path = _path_of(source)
+    place = _place_of_keys(path)
+    with suppress(FileNotFoundError, MemberError):
+        if place is not None:
+            return row_keys(place)
+    names = cell_names(path) if path else None
+    return None if names is None else row_keys(names)
 
 
 def _path_of(source: Any) -> str:
@@ -141,7 +143,7 @@ def _path_of(source: Any) -> str:
     found = source_of(source) if hasattr(source, "__dask_graph__") and hasattr(source, "chunks") else None
     if found is None or not found.path:
         return ""
-    return os.path.join(found.path, found.member.strip("/")) if found.format == "zarr" else found.path
+    return os.path.join(found.path, found.member.strip("/")) if found.format in ("zarr", "hdf5") else found.path
 
 
 def _place_of_keys(path: str) -> str | None:

@@ -64,11 +64,11 @@ def read_label_file(source: str) -> NDArray[Any]:
     path, name = _split(source)
     if "://" in path:
         with without_credentials(path):
-            return read_zarr(_open_node(path), name)
+            return read_zarr(open_node(path), name)
     path = os.path.abspath(os.path.expanduser(path))
     if os.path.isdir(path) and is_zarr_directory(path):
         with naming_damage(path):
-            return read_zarr(_open_node(path), name)
+            return read_zarr(open_node(path), name)
     if path.lower().endswith(PARQUET_SUFFIXES) or (os.path.isdir(path) and parquet_paths(path)):
         return _parquet_column(path, name)
     if not os.path.exists(path) or os.path.isdir(path):
@@ -98,7 +98,7 @@ def column_names(path: str) -> list[str]:
     path, found = os.path.expanduser(path), list[str]()
     try:
         if os.path.isdir(path) and is_zarr_directory(path):
-            node = _open_node(path)
+            node = open_node(path)
             found = [name for name, array in arrays_of(node) if array.ndim == 1] if is_zarr_group(node) else []
         elif path.lower().endswith(PARQUET_SUFFIXES) or (os.path.isdir(path) and parquet_paths(path)):
             for file in parquet_paths(path)[:1]:
@@ -269,7 +269,8 @@ def _has_gaps(column: Any) -> bool:
     return bool(column.null_count) or not number
 
 
-def _open_node(path: str) -> zarr.Array[Any] | zarr.Group:
+def open_node(path: str) -> zarr.Array[Any] | zarr.Group:
+    """Open a Zarr store at a path or URL."""
     import zarr  # slow to import, and not needed for labels in a table
 
     from bigpca.storage.regular_store import RegularStore

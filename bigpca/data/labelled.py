@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from itertools import product
+import math
 from typing import Any
 
 import dask.array as da
@@ -10,9 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigpca.data.checks import check_dtype
-from bigpca.data.containers import is_dask_frame, is_labelled
+from bigpca.data.containers import is_dask_frame, is_labelled, reject_foreign
 from bigpca.data.conventions import check_decoded
+from bigpca.data.grids import label, labels_of
 from bigpca.data.rounding import note_rounded
+from bigpca.data.views import names_of
 from bigpca.errors import brief
 
 
@@ -30,10 +32,31 @@ def lazy_table(X: Any) -> Any:
         check_decoded(
             X.attrs, f"the DataArray {X.name!r}", 'Open it without mask_and_scale=False, or take xr.decode_cf(ds)["x"]'
         )
-        if X.chunks is None and X.ndim and not X.variable._in_memory:
-            X = X.chunk({X.dims[0]: "auto"})  # .data would read the whole file
-        return X.data
+        return X.data if X.chunks is not None or is_held(X) else X.chunk({X.dims[0]: "auto"}).data
     return _frame_rows(X) if is_dask_frame(X) else X
+
+
+def is_held(X: Any) -> bool:
+    """Whether this is a DataArray over an array in memory, for which ``X.data`` reads no file."""
+    return is_labelled(X) and X.chunks is None and bool(not X.ndim or X.variable._in_memory)
+
+
+def sample_rows(X: Any, count: int) -> Any:
+    """Return the values of a DataArray with its first ``count`` dimensions, those of the samples, as one.
+
+    Lazily, unless that is a view of the memory.
+    """
+    values = lazy_table(X)
+    if count == 1:
+        return values
+    n, rest = math.prod(values.shape[:count]), values.shape[count:]
+    if not isinstance(values, da.Array):
+        reject_foreign(values, "the source")
+        values = np.asarray(values)
+        if all(values.strides[i] == values.strides[i + 1] * values.shape[i + 1] for i in range(count - 1)):
+            return values.reshape(n, *rest)
+        values = da.from_array(values, chunks=("auto",) + (-1,) * (values.ndim - 1), name=False)
+    return values.rechunk(dict.fromkeys(range(1, values.ndim), -1)).reshape(n, *rest)
 
 
 def feature_names(X: Any, axes: tuple[int, ...] | None = None) -> NDArray[np.object_] | None:
@@ -41,13 +64,16 @@ def feature_names(X: Any, axes: tuple[int, ...] | None = None) -> NDArray[np.obj
 
     For a Dask DataFrame, its columns if they are strings; for a DataArray, the coordinates of all dimensions but the
     first as strings, joined by commas if features have several dimensions; ``axes`` are those of a sample that make
-    features, by default all.
+    features, by default all. For a Dask array, those that :func:`bigpca.open` gave it.
 
     Raises
     ------
     TypeError
         If some column names are strings and others are not, as in scikit-learn.
     """
+    if isinstance(X, da.Array):
+        names, labels = names_of(X), labels_of(X)
+        return labels.grid.names() if names is None and labels is not None else names
     if is_dask_frame(X) or (hasattr(X, "columns") and hasattr(X, "dtypes")):
         names = np.asarray(list(X.columns), dtype=object)
         kinds = sorted({type(name).__qualname__ for name in names})
@@ -59,11 +85,7 @@ def feature_names(X: Any, axes: tuple[int, ...] | None = None) -> NDArray[np.obj
         return names if kinds == ["str"] else None
     if not is_labelled(X):
         return None
-    sizes = [(X.dims[1 + axis], X.shape[1 + axis]) for axis in (range(X.ndim - 1) if axes is None else axes)]
-    if not any(dim in X.coords for dim, _ in sizes):
-        return None
-    levels = [list(map(str, X.coords[dim].values if dim in X.coords else range(size))) for dim, size in sizes]
-    return np.array(levels[0] if len(levels) == 1 else [", ".join(each) for each in product(*levels)], dtype=object)
+    return label(X, None)[1].grid.names(axes)
 
 
 def _frame_rows(X: Any) -> da.Array:

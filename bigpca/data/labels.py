@@ -96,7 +96,7 @@ class ClassLabels:
             unknown = np.delete(union, given)
             raise ValueError(
                 f"{len(unknown)} classes are new: {_listed(unknown)}. The {len(given)} known classes are "
-                f"{_listed(union[given])}. Merge the classes first (merge_classes)."
+                f"{_listed(union[given])}. Name every class."
             )
         codes = np.full(self.n, -1, np.int32)
         codes[self.used] = own[self.codes[self.used]]
@@ -191,12 +191,22 @@ def open_labels(y: Any, n: int, *, kind: str = "auto", missing: str = "raise", m
     if kind == "targets":
         return TargetLabels(target_columns(values), int(gaps.sum()))
     labels = _coded((one_hot_columns if kind == "one-hot" else class_values)(values, gaps), gaps)
-    if labels.n_classes < min_classes:
+    check_several(labels.classes, n - labels.missing, min_classes)
+    return labels
+
+
+def check_several(classes: NDArray[Any], labelled: int, min_classes: int) -> None:
+    """Reject too few classes of so many labelled rows.
+
+    Raises
+    ------
+    ValueError
+    """
+    if len(classes) < min_classes:
         raise ValueError(
-            f"all {n - labels.missing} labels belong to {labels.n_classes} class ({_listed(labels.classes)}); at least "
+            f"all {labelled} labels belong to {len(classes)} class ({_listed(classes)}); at least "
             f"{min_classes} classes were expected. Use an unsupervised method such as PCA, or other labels."
         )
-    return labels
 
 
 def _check_options(n: int, kind: str, min_classes: int) -> None:

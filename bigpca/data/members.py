@@ -14,7 +14,7 @@ Shapes = Mapping[str, tuple[int, ...]]
 
 
 def choose_member(path: str, member: str | None, shapes: Shapes, *, anndata: bool = False) -> str:
-    """Pick the named member; else X of an AnnData file, else the only array with two dimensions or more.
+    """Pick the named member; else X of an AnnData file, else the only matrix: two dimensions or more, or sparse.
 
     Parameters
     ----------
@@ -23,34 +23,33 @@ def choose_member(path: str, member: str | None, shapes: Shapes, *, anndata: boo
     anndata : bool
         Whether the file is marked as AnnData, in which other matrices, such as embeddings, are derived from X.
 
+    Returns
+    -------
+    str
+        Name of an array, or of a group of three that is one of :func:`sparse_members`.
+
     Raises
     ------
     MemberError
         If there is no array of that name; lists those that exist.
     ValueError
         If the choice is ambiguous, or AnnData has no X.
-    TypeError
-        If it is a sparse matrix.
 
     Examples
     --------
     >>> choose_member("a.h5ad", None, {"X": (9, 4), "obsm/X_pca": (9, 2), "obs/_index": (9,)}, anndata=True)
     'X'
     """
-    sparse = _sparse_members(shapes)
+    sparse = sparse_members(shapes)
     if member is not None:
         member = member.strip("/")
-        if member in sparse:
-            raise TypeError(_is_sparse(path, member, shapes))
-        if member not in shapes:
+        if member not in shapes and member not in sparse:
             raise MemberError(
                 f"{path} has no array {brief(repr(member))}; it holds {_listed(shapes)}. Name one of them with member=."
             )
         return member
     if anndata:
-        if "X" in sparse:
-            raise TypeError(_is_sparse(path, "X", shapes))
-        if "X" not in shapes:
+        if "X" not in shapes and "X" not in sparse:
             raise ValueError(
                 f"{path} is AnnData without X; it holds {_listed(shapes)}. Name one of them with member=, such as "
                 f'member="obsm/X_pca".'
@@ -63,31 +62,23 @@ def choose_member(path: str, member: str | None, shapes: Shapes, *, anndata: boo
             f"{path} holds {len(wanted)} arrays with two dimensions or more{also}, so one must be named with member=: "
             f"it holds {_listed(shapes)}."
         )
-    if sparse:
-        raise TypeError(_is_sparse(path, wanted[0], shapes))
     return wanted[0]
 
 
-def _sparse_members(shapes: Shapes) -> list[str]:
+def sparse_members(shapes: Shapes) -> list[str]:
     """List the groups that are compressed sparse matrices; "" for the file itself."""
     ends = [name.removesuffix("indptr") for name in shapes if name == "indptr" or name.endswith("/indptr")]
     return [end.rstrip("/") for end in ends if all(f"{end}{part}" in shapes for part in SPARSE_PARTS)]
 
 
-def _is_sparse(path: str, name: str, shapes: Shapes) -> str:
-    inside = f"{name}/" if name else ""
-    what = f"{path}: {brief(name)}" if name else path
-    dense = {other: shape for other, shape in shapes.items() if len(shape) >= 2}
-    others = f" There are also dense arrays, to be named with member=: {_listed(dense)}." if dense else ""
-    return (
-        f"{what} is a sparse matrix of {shapes[f'{inside}data'][0]:,} stored values ({brief(inside)}data, "
-        f"{brief(inside)}indices, {brief(inside)}indptr), but dense data is required: sparse rows cannot be read yet. "
-        "Write it dense (such as adata.X = adata.X.toarray()), or pass "
-        "anndata.experimental.read_elem_lazy(group).map_blocks(lambda block: block.toarray(), "
-        f"dtype=..., meta=np.empty((0, 0)))." + others
-    )
-
-
 def _listed(shapes: Shapes) -> str:
-    shown = [f"{brief(name)} {brief(shape)}" for name, shape in list(shapes.items())[:MAX_LISTED]]
-    return shorten(", ".join(shown), MAX_MESSAGE // 4) + (", ..." if len(shapes) > MAX_LISTED else "") or "nothing"
+    """List what is there: sparse matrices, then arrays, matrices first."""
+    sparse = sparse_members(shapes)
+    parts = {f"{name}/{part}".lstrip("/") for name in sparse for part in SPARSE_PARTS}
+    arrays = sorted((name for name in shapes if name not in parts), key=lambda name: len(shapes[name]) < 2)
+    found = [f"{brief(name)} (sparse)".lstrip() for name in sparse]
+    found += [f"{brief(name)} {brief(shapes[name])}" for name in arrays]
+    return (
+        shorten(", ".join(found[:MAX_LISTED]), MAX_MESSAGE // 4) + (", ..." if len(found) > MAX_LISTED else "")
+        or "nothing"
+    )

@@ -8,34 +8,48 @@ import struct
 import threading
 import zipfile
 import zlib
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import IO, Any
+from functools import lru_cache
+from typing import IO, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bigpca.data.checks import check_dtype, readable_chunks, regular_chunks, row_width
 from bigpca.data.flat_files import FlatFile, npy_header, raw_file
-from bigpca.data.members import choose_member
+from bigpca.data.members import SPARSE_PARTS, choose_member
+from bigpca.data.sparse_groups import SparseGroup
+from bigpca.data.sparse_rows import CsrRows
 from bigpca.data.storages import Stamp, file_stamp
 from bigpca.errors import CorruptedChunkError, brief
 from bigpca.storage.regular import open_regular
 from bigpca.storage.zip_members import check_member, check_place
 
 SKIP_BYTES = 2**20
+MAX_FORMAT_BYTES = 64
+STREAMS = 4  # open at a time in a process: a sparse matrix is read from three members in turn
 
 
-@dataclass
+@dataclass(eq=False)
 class _Stream:
-    """An open compressed member and its current row; one per process, kept so that rows in order are decoded once."""
+    """An open compressed member and its current row, kept so that rows in order are decoded once."""
 
-    key: object = None
     file: IO[bytes] | None = None
     row: int = 0
     lock: threading.Lock = field(default_factory=threading.Lock)
 
+    def close(self) -> None:
+        """Start again at the first row."""
+        if self.file is not None:
+            self.file.close()
+        self.file, self.row = None, 0
 
-_STREAM = _Stream()
+
+@lru_cache(maxsize=STREAMS)
+def _stream(entry: str, stamp: Stamp) -> _Stream:
+    """Return the stream of a member of a file in one state; one per process."""
+    return _Stream()
 
 
 @dataclass(frozen=True)
@@ -84,38 +98,43 @@ class CompressedMember:
                 with open_regular(self.path) as file, np.load(file, allow_pickle=False) as archive:
                     rows = archive[self.entry.removesuffix(".npy")][start:stop]
             else:
-                with _STREAM.lock:
-                    rows = self._read_rows(start, stop)
+                rows = self._read_rows(_stream(self.entry, file_stamp(self.path)), start, stop)
         except (zlib.error, zipfile.BadZipFile, EOFError, RuntimeError) as error:
-            _STREAM.key = None
             raise CorruptedChunkError(
                 f"{self.path}: {brief(self.entry)} cannot be decoded ({brief(error)}). Copy it again."
             ) from error
         block: NDArray[Any] = rows.reshape(stop - start, row_width(self.array_shape))[:, slice(*columns)]
         return block
 
-    def _read_rows(self, start: int, stop: int) -> NDArray[Any]:
-        key = (self.entry, file_stamp(self.path))
-        if _STREAM.key != key or _STREAM.row > start or _STREAM.file is None:
-            if _STREAM.file is not None:
-                _STREAM.file.close()
-            with zipfile.ZipFile(self.path) as archive:  # the open member keeps the file open
-                _STREAM.file = archive.open(self.entry)
-            npy_header(_STREAM.file, self.path)
-            _STREAM.key, _STREAM.row = key, 0
-        stream = _STREAM.file
-        skip = (start - _STREAM.row) * self._row_bytes
-        while skip:
-            skip -= len(_some(stream, min(skip, SKIP_BYTES)))
+    def _read_rows(self, stream: _Stream, start: int, stop: int) -> NDArray[Any]:
         rows = np.empty((stop - start, *self.array_shape[1:]), self.stored)
         view = rows.reshape(-1).view(np.uint8).data
-        done = 0
-        while done < len(view):
-            piece = _some(stream, min(len(view) - done, SKIP_BYTES))
-            view[done : done + len(piece)] = piece
-            done += len(piece)
-        _STREAM.row = stop
+        with stream.lock:
+            try:
+                file = self._at_row(stream, start)
+                done = 0
+                while done < len(view):
+                    piece = _some(file, min(len(view) - done, SKIP_BYTES))
+                    view[done : done + len(piece)] = piece
+                    done += len(piece)
+                stream.row = stop
+            except BaseException:
+                stream.close()
+                raise
         return rows
+
+    def _at_row(self, stream: _Stream, start: int) -> IO[bytes]:
+        """Return the open member at a row, decoding up to it: from the start, if it is behind."""
+        if stream.row > start:
+            stream.close()
+        if stream.file is None:
+            with zipfile.ZipFile(self.path) as archive:  # the open member keeps the file open
+                stream.file = archive.open(self.entry)
+            npy_header(stream.file, self.path)
+        skip = (start - stream.row) * self._row_bytes
+        while skip:
+            skip -= len(_some(stream.file, min(skip, SKIP_BYTES)))
+        return stream.file
 
     def stamps(self, start: int, stop: int) -> list[Stamp]:
         """Return the stamp of the file."""
@@ -133,8 +152,8 @@ def _some(stream: IO[bytes], count: int) -> bytes:
     return piece
 
 
-def npz_member(path: str, member: str | None) -> tuple[FlatFile | CompressedMember, str]:
-    """Describe a member of a .npz file: the named one, or the only one with two dimensions or more."""
+def npz_member(path: str, member: str | None) -> tuple[FlatFile | CompressedMember | CsrRows, str]:
+    """Describe a member of a .npz file: the named one, the only matrix, or the sparse one of ``scipy.sparse``."""
     try:
         with open_regular(path) as file, zipfile.ZipFile(file) as archive:
             names = {name.removesuffix(".npy"): name for name in archive.namelist() if name.endswith(".npy")}
@@ -144,26 +163,60 @@ def npz_member(path: str, member: str | None) -> tuple[FlatFile | CompressedMemb
                 if member not in names or short == member:
                     check_place(archive.getinfo(name), held)
                     headers[short] = _header(archive, name, path)
-            shapes = {short: headers[short][0] if short in headers else () for short in names}
-            chosen = choose_member(path, member, shapes)
-            info = archive.getinfo(names[chosen])
-            shape, order, stored, header_bytes = headers[chosen]
+            shapes = {short: headers[short].shape if short in headers else () for short in names}
+            form = _sparse_format(archive, path, headers)
+            chosen = "" if form and member is None else choose_member(path, member, shapes)
+            sparse = {part: f"{chosen}/{part}".lstrip("/") for part in (*SPARSE_PARTS, "shape")}
+            places = {chosen: chosen} if chosen in headers else sparse
+            there = {part: place for part, place in places.items() if place in headers}
+            found = {part: _stored(path, archive.getinfo(names[at]), headers[at]) for part, at in there.items()}
     except (zipfile.BadZipFile, EOFError, zlib.error, struct.error, RuntimeError, UnicodeError) as error:
         # RuntimeError: encrypted members; NotImplementedError, its subclass: compression that zipfile does not support
         raise CorruptedChunkError(
             f"{path} is not a complete .npz file ({brief(error)}). Copy or write it again."
         ) from error
-    check_dtype(stored)
+    if chosen in found:
+        return found[chosen], chosen
+    return SparseGroup.of(path, chosen, {"encoding-type": form}, found.get("shape"), names).rows(found), chosen
+
+
+class _Header(NamedTuple):
+    """What a .npy header says, and how long it is."""
+
+    shape: tuple[int, ...]
+    order: str
+    stored: str
+    nbytes: int
+
+
+def _sparse_format(archive: zipfile.ZipFile, path: str, headers: Mapping[str, _Header]) -> str:
+    """Return the format that ``scipy.sparse.save_npz`` wrote, such as "csr"; empty for a file of other arrays."""
+    if {"format", "shape", "data"} - set(headers) or headers["format"].shape != ():
+        return ""
+    stored = np.dtype(headers["format"].stored)
+    if stored.kind not in "SU" or stored.itemsize > MAX_FORMAT_BYTES:
+        return ""
+    with archive.open("format.npy") as file:
+        value = np.lib.format.read_array(file, allow_pickle=False).item()
+    return value.decode(errors="replace") if isinstance(value, bytes) else str(value)
+
+
+def _stored(path: str, info: zipfile.ZipInfo, header: _Header) -> FlatFile | CompressedMember:
+    shape, order, stored, header_bytes = header
+    try:
+        check_dtype(stored)
+    except TypeError as error:
+        raise TypeError(f"{path}: {brief(info.filename)}: {error}") from None
     try:
         check_member(info, header_bytes, math.prod(shape) * np.dtype(stored).itemsize)
     except ValueError as error:
         raise CorruptedChunkError(f"{path}: {error}: it is damaged or forged. Copy or write it again.") from error
     if info.compress_type != zipfile.ZIP_STORED:
-        return CompressedMember(path, names[chosen], shape, stored, order), chosen
-    return raw_file(path, _data_offset(path, info) + header_bytes, shape, stored, order), chosen
+        return CompressedMember(path, info.filename, shape, stored, order)
+    return raw_file(path, _data_offset(path, info) + header_bytes, shape, stored, order)
 
 
-def _header(archive: zipfile.ZipFile, name: str, path: str) -> tuple[tuple[int, ...], str, str, int]:
+def _header(archive: zipfile.ZipFile, name: str, path: str) -> _Header:
     with archive.open(name) as file:
         try:
             version = np.lib.format.read_magic(file)
@@ -173,7 +226,7 @@ def _header(archive: zipfile.ZipFile, name: str, path: str) -> tuple[tuple[int, 
             raise CorruptedChunkError(
                 f"{path}: {brief(name)} is not a complete .npy file: {brief(error)}. Write it again with np.savez."
             ) from error
-        return shape, "F" if fortran else "C", dtype.str if dtype.names is None else "V", file.tell()
+        return _Header(shape, "F" if fortran else "C", dtype.str if dtype.names is None else "V", file.tell())
 
 
 def _data_offset(path: str, info: zipfile.ZipInfo) -> int:

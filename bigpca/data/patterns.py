@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
+from numbers import Integral, Real
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -39,6 +40,8 @@ class RowPattern:
     taken : tuple of (name, Chosen)
         Positions that are used, by axis.
     columns : Chosen or None
+    missing : int, float or None
+        The stored value that means that there is none.
     """
 
     text: str | None = None
@@ -46,9 +49,12 @@ class RowPattern:
     sizes: tuple[tuple[str, int], ...] = ()
     taken: tuple[tuple[str, Chosen], ...] = ()
     columns: Chosen | None = None
+    missing: float | None = None
 
     @classmethod
-    def of(cls, text: str | None, reduce: str | None, columns: Any, axes: Mapping[str, Any]) -> RowPattern:
+    def of(
+        cls, text: str | None, reduce: str | None, columns: Any, axes: Mapping[str, Any], missing: Any = None
+    ) -> RowPattern:
         """Check what a user wrote; ``axes`` are the sizes (integers) and positions of axes, by name.
 
         Raises
@@ -58,7 +64,7 @@ class RowPattern:
         """
         if reduce is not None and reduce not in RULES:
             raise ValueError(f"reduce = {reduce!r}; one of {', '.join(map(repr, RULES))} was expected.")
-        chosen = None if columns is None else Chosen.of(columns, "columns")
+        chosen, missing = None if columns is None else Chosen.of(columns, "columns"), missing_code(missing)
         if text is None:
             unknown = next(iter(axes), None)
             if unknown is not None:
@@ -67,7 +73,7 @@ class RowPattern:
                 )
             if reduce is not None:
                 raise ValueError(f"reduce = {reduce!r} requires pattern=, such as 'n c h w -> n c'.")
-            return cls(columns=chosen)
+            return cls(columns=chosen, missing=missing)
         if not isinstance(text, str):
             raise TypeError(f"pattern = {text!r} is a {type(text).__name__}; a string such as {SPELLING}.")
         left, _ = _sides(text)
@@ -84,19 +90,23 @@ class RowPattern:
             if size < 1:
                 raise ValueError(f"{name} = {size}; the size of an axis is at least 1. Positions are a list: [{size}].")
         taken = tuple((name, Chosen.of(value, name)) for name, value in axes.items() if name not in sizes)
-        pattern = cls(text, reduce, tuple(sizes.items()), taken, chosen)
-        pooled = pattern.pooled
-        if pooled and reduce is None:
+        pattern = cls(text, reduce, tuple(sizes.items()), taken, chosen, missing=missing)
+        pattern._check_pooling()
+        return pattern
+
+    def _check_pooling(self) -> None:
+        """Reject pooling without a rule, and a rule without pooling; raises as :meth:`of`."""
+        pooled = self.pooled
+        if pooled and self.reduce is None:
             raise ValueError(
-                f"the pattern {text!r} leaves out {', '.join(pooled)} on the right. Say how they are pooled: "
+                f"the pattern {self.text!r} leaves out {', '.join(pooled)} on the right. Say how they are pooled: "
                 f"reduce={' or '.join(map(repr, RULES))}; or name them among rows or columns."
             )
-        if reduce is not None and not pooled:
+        if self.reduce is not None and not pooled:
             raise ValueError(
-                f"reduce = {reduce!r}, but the pattern {text!r} pools no axis: all are on the right. Leave out reduce, "
-                f"or the axes to pool on the right, as in 'n c h w -> n c'."
+                f"reduce = {self.reduce!r}, but the pattern {self.text!r} pools no axis: all are on the right. Leave "
+                f"out reduce, or the axes to pool on the right, as in 'n c h w -> n c'."
             )
-        return pattern
 
     @property
     def pooled(self) -> list[str]:
@@ -181,6 +191,7 @@ class RowPattern:
         parts += [] if self.reduce is None else [f"{self.reduce} of {', '.join(self.pooled)}"]
         for name, one in (*self.taken, *([("columns", self.columns)] if self.columns is not None else ())):
             parts.append(f"{name} {one}")
+        parts += [] if self.missing is None else [f"{self.missing:g} is missing"]
         return "; ".join(parts)
 
     def to_json(self) -> dict[str, Any]:
@@ -191,6 +202,7 @@ class RowPattern:
             "sizes": dict(self.sizes),
             "taken": {name: one.to_json() for name, one in self.taken},
             "columns": None if self.columns is None else self.columns.to_json(),
+            **({} if self.missing is None else {"missing": self.missing}),
         }
 
     @classmethod
@@ -203,10 +215,43 @@ class RowPattern:
             For values that it does not give.
         """
         axes = {**values["sizes"], **dict.fromkeys(values["taken"], slice(None))}
-        found = cls.of(values["pattern"], values["reduce"], None, axes)
+        found = cls.of(values["pattern"], values["reduce"], None, axes, values.get("missing"))
         taken = tuple((name, Chosen.from_json(one)) for name, one in values["taken"].items())
         columns = None if values["columns"] is None else Chosen.from_json(values["columns"])
-        return cls(found.text, found.reduce, found.sizes, taken, columns)
+        return cls(found.text, found.reduce, found.sizes, taken, columns, found.missing)
+
+
+def missing_code(given: Any, dtype: np.dtype[Any] | None = None) -> float | None:
+    """Return the code of missing values, a number that values of the dtype can have; None for none.
+
+    Raises
+    ------
+    TypeError, ValueError
+
+    Examples
+    --------
+    >>> missing_code(-1, np.dtype("i1")), missing_code(np.float32(-9999.0)), missing_code(None)
+    (-1, -9999.0, None)
+    """
+    if given is None:
+        return None
+    if isinstance(given, bool | np.bool_) or not isinstance(given, Real):
+        raise TypeError(f"missing_value = {given!r} is a {type(given).__name__}; a number such as -1 was expected.")
+    if not math.isfinite(given):
+        raise ValueError(
+            f"missing_value = {given}; a finite number was expected, the code of what is missing. NaN means that "
+            f"without any code."
+        )
+    code = int(given) if isinstance(given, Integral) else float(given)
+    if dtype is None or dtype.kind == "f":
+        return code
+    low, high = (0, 1) if dtype.kind == "b" else (np.iinfo(dtype).min, np.iinfo(dtype).max)
+    if code != int(code) or not low <= code <= high:
+        raise ValueError(
+            f"missing_value = {given}, but the values are {dtype}, whole numbers from {low} to {high}, and none can be "
+            f"that. Give the code that is stored."
+        )
+    return code
 
 
 @lru_cache(maxsize=64)

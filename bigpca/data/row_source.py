@@ -9,16 +9,19 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.sparse import csr_array, csr_matrix
 
 from bigpca.data.checks import check_shape, owned, row_width
+from bigpca.data.sparse import stored_row_bytes
 from bigpca.data.storages import Stamp, Storage
 from bigpca.data.zarr_index import plan_index
 
 IN_ORDER = (
-    "in any order, but batches have one. Pass what from_batches returned to fit as it is; map batches one by one, "
-    "model.transform(batch); or write them with bigpca.FeatureWriter and open the store."
+    "in any order, but batches have one. Pass what from_batches returned to fit or transform as it is, or write them "
+    "with bigpca.FeatureWriter and open the store."
 )
-_UNNAMED = {"numpy": "the array in memory", "batches": "the batches"}
+IN_MEMORY = ("numpy", "scipy")
+_UNNAMED = {"numpy": "the array in memory", "scipy": "the sparse rows in memory", "batches": "the batches"}
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,7 +33,7 @@ class RowSource:
     Attributes
     ----------
     format : str
-        "zarr", "npy", "npz", "npy-folder", "hdf5", "parquet", "safetensors", "raw", "numpy" or "batches".
+        "zarr", "npy", "npz", "npy-folder", "hdf5", "parquet", "safetensors", "raw", "numpy", "scipy" or "batches".
     path : str
         Absolute path, or URL; empty for values in memory.
     member : str
@@ -73,6 +76,36 @@ class RowSource:
         return 2
 
     @property
+    def row_bytes(self) -> float:
+        """Bytes of a row as it is read; of sparse rows, on average."""
+        n, d = self.shape
+        if self.stored_values is None:
+            return d * self.dtype.itemsize
+        return stored_row_bytes(n, self.stored_values, self.dtype.itemsize)
+
+    @property
+    def in_memory(self) -> bool:
+        """Whether the rows are an array of this process."""
+        return self.format in IN_MEMORY
+
+    @property
+    def sparse(self) -> bool:
+        """Whether rows are read as CSR."""
+        return self.stored_values is not None
+
+    @property
+    def stored_values(self) -> int | None:
+        """Number of stored values of sparse rows; None for dense rows."""
+        found: int | None = getattr(self.storage, "stored_values", None)
+        return found
+
+    @property
+    def densest(self) -> float | None:
+        """Stored values of a mean row where sparse rows are densest; None for dense rows."""
+        found: float | None = getattr(self.storage, "densest", None)
+        return found
+
+    @property
     def column_chunk(self) -> int:
         """Columns that are stored together; d if rows are stored whole."""
         return max(self.storage.column_chunk, 1)
@@ -81,7 +114,7 @@ class RowSource:
         """Return consecutive row counts that can each be read without decoding anything twice."""
         return self.storage.row_chunks()
 
-    def read(self, start: int, stop: int, columns: slice = slice(None)) -> NDArray[Any]:
+    def read(self, start: int, stop: int, columns: slice = slice(None)) -> NDArray[Any] | csr_array:
         """Read rows ``start:stop`` into new memory.
 
         Parameters
@@ -93,8 +126,8 @@ class RowSource:
 
         Returns
         -------
-        ndarray of shape (stop - start, number of columns)
-            C order, native byte order, writable; the caller may overwrite it.
+        ndarray or csr_array of shape (stop - start, number of columns)
+            C order, native byte order, writable; the caller may overwrite it. CSR has sorted indices and no duplicates.
 
         Raises
         ------
@@ -107,17 +140,29 @@ class RowSource:
         if not 0 <= start <= stop <= n:
             raise IndexError(f"rows {start}:{stop} of {self.label} were requested, but it has {n}.")
         plan = plan_index((slice(start, stop), columns), (n, d))
-        block = self.storage.read(start, stop, plan.bounds[1])
+        block: Any = self.storage.read(start, stop, plan.bounds[1])
         taken = plan.rest[1]
+        if self.sparse:
+            rows: csr_array = block if taken == slice(None) else block[:, taken]
+            return rows
         return owned(block if taken == slice(None) else block[:, taken], self.dtype)
 
     def __getitem__(self, index: Any) -> NDArray[Any]:
-        """Read a 2-d selection, as Dask's getter requests it; TypeError for batches, which are read in order."""
+        """Read a 2-d selection, as Dask's getter requests it: of sparse rows, a ``csr_matrix``.
+
+        Raises
+        ------
+        TypeError
+            For batches, which are read in order.
+        """
         if self.format == "batches":
             raise TypeError(f"the rows of batches are computed by Dask, {IN_ORDER}")
         plan = plan_index(index, self.shape)
         rows, columns = plan.bounds
-        block = self.storage.read(*rows, columns)
+        block: Any = self.storage.read(*rows, columns)
+        if self.sparse:
+            selected: NDArray[Any] = csr_matrix(plan.finish(csr_matrix(block)))  # a matrix keeps both dimensions
+            return selected
         return owned(plan.finish(block), self.dtype)
 
     def stamps(self, start: int, stop: int) -> list[Stamp]:

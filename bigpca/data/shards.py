@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from bigpca.data.checks import check_dtype, check_shape, natural_key, row_width
 from bigpca.data.flat_files import FlatFile, npy_file
 from bigpca.data.storages import Stamp, file_stamp
-from bigpca.errors import printable
+from bigpca.errors import brief, printable
 
 
 class _Listing(NamedTuple):
@@ -186,3 +186,15 @@ def check_shard(shard: Shard, first: Shard) -> None:
             f"shard {printable(shard.path)} has dtype {shard.dtype}, but {first.dtype} was expected, as in "
             f"{printable(first.path)}. Convert it, so that no precision is lost silently."
         )
+
+
+def check_names(path: str, names: NDArray[np.object_] | None, first: str, expected: NDArray[np.object_] | None) -> None:
+    """Check that the columns of a shard have the names of those of the first, in their order."""
+    if names is None or expected is None or np.array_equal(names, expected):
+        return
+    at = int(np.argmax(names != expected))
+    raise ValueError(
+        f"shard {printable(path)}: column {at} is {brief(repr(names[at]))}, but {brief(repr(expected[at]))} was "
+        f"expected, as in {printable(first)}. Write the files with the same variables in the same order, such as "
+        "adata[:, other.var_names]."
+    )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import uuid
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -11,24 +12,29 @@ import dask.array as da
 import numpy as np
 from numpy.typing import NDArray
 
+from bigpca.data.cells import cell_matrix, is_cells
 from bigpca.data.checks import check_dtype, check_shape, coalesce, row_width
 from bigpca.data.containers import (
     is_hdf5_dataset,
+    is_labelled,
     is_path_list,
+    is_stored_sparse,
     is_zarr_array,
     is_zarr_group,
     reject_chunks,
     reject_foreign,
+    reject_sparse_forms,
     unmasked,
 )
 from bigpca.data.conventions import check_decoded
-from bigpca.data.labelled import feature_names, lazy_table
-from bigpca.data.patterns import RowPattern
+from bigpca.data.grids import label, with_labels
+from bigpca.data.labelled import feature_names, lazy_table, sample_rows
+from bigpca.data.patterns import RowPattern, missing_code
 from bigpca.data.row_source import RowSource
+from bigpca.data.sparse import csr_meta, held_csr, is_csr, is_sparse, sparse_rows, stored_row_bytes
 from bigpca.data.storages import MemoryRows, ZarrRows
-from bigpca.data.urls import public
-from bigpca.data.views import Names, View, view_of, viewed
-from bigpca.data.zarr_groups import group_member
+from bigpca.data.views import Names, View, named, names_of, view_of, viewed
+from bigpca.data.zarr_groups import array_source, group_source
 from bigpca.data.zarr_reader import ZarrReader, wrap_zarr
 from bigpca.errors import ShortTraceback
 
@@ -42,9 +48,11 @@ def open(
     *,
     member: str | None = None,
     missing_chunks: str = "raise",
+    sample_dims: str | Sequence[str] | None = None,
     pattern: str | None = None,
     reduce: str | None = None,
     columns: Any = None,
+    missing_value: float | None = None,
     **axes: Any,
 ) -> da.Array:
     """Open stored features as a Dask array of shape (n, d), chunked in rows; no data is read.
@@ -54,15 +62,24 @@ def open(
 
     Parameters
     ----------
-    source : str, path, zarr.Array, zarr.Group, dask array or DataFrame, xarray.DataArray, h5py.Dataset, memmap or array
+    source : str, path, zarr.Array, zarr.Group, dask array or DataFrame, xarray.DataArray, AnnData, h5py.Dataset, array
+        or CSR
         A path is a Zarr store (v2, v3; array or group), a .npy, .npz, .h5, .parquet or .safetensors file, a folder or
         glob of .npy shards (read in natural order) or of Parquet files; a list of paths is read as shards in its order.
-        Feature maps (n, c, h, w) become (n, c*h*w). Masked entries become NaN.
+        Feature maps (n, c, h, w) become (n, c*h*w). Masked entries become NaN. Sparse rows (SciPy's CSR, arrays of
+        ``sparse``, Dask arrays of either in chunks of whole rows; CSR in a Zarr or HDF5 group, as AnnData writes it, or
+        in a .npz file of ``scipy.sparse.save_npz``) stay sparse.
     member : str, optional
-        Which array of a group or file, or which column; required if more than one has two dimensions.
+        Which array of a group or file, or which column; required if more than one has two dimensions. Of AnnData, in
+        memory or in a file, "X" (the default), "layers/NAME" or "obsm/NAME"; the columns have the names of the
+        variables.
     missing_chunks : {"raise", "fill"}, default "raise"
         What to do about a chunk that is missing from a Zarr store or an HDF5 file: raise an error, or use the fill
         value.
+    sample_dims : str or sequence of str, optional
+        Dimensions of an xarray.DataArray whose positions are the rows, such as ``"time"`` or ``("time", "member")``, in
+        C order; by default its first. The other dimensions, in their order, make the columns. A model that is fitted to
+        these rows keeps the grid of the columns, see :meth:`bigpca.PCA.to_xarray`.
     pattern : str, optional
         What is a row, in the notation of einops: ``"n c h w -> (n h w) c"`` makes every pixel of a feature map a row of
         c columns. The left side names the dimensions of ``source``, samples first; the right side has the rows, samples
@@ -72,6 +89,9 @@ def open(
         generalised mean of power 3 (Radenovic et al. 2019), in which values below 1e-6 count as 1e-6.
     columns : slice, list of int, mask or list of names, optional
         Which columns are kept, in this order.
+    missing_value : int or float, optional
+        The value that is stored where there is none, such as -1 in genotypes: it becomes NaN as rows are read, integers
+        of up to 16 bits in float32 and others in float64. By default every value is a value.
     **axes
         By the name of an axis in the pattern: its positions (a slice, a list of int or a mask), such as
         ``t=slice(1, None)`` for all tokens but the first, or its size (an integer), for axes in brackets on the left.
@@ -79,19 +99,21 @@ def open(
     Returns
     -------
     dask.array.Array of shape (n, d)
-        One Dask chunk is up to about 64 MiB of whole native chunks. A Dask array is returned unchanged, flattened to
-        two dimensions. A model that is fitted to rows of a pattern keeps it, and applies it to stored samples again.
+        One Dask chunk is up to about 64 MiB of whole native chunks; those of sparse rows are ``csr_matrix``. A Dask
+        array is returned unchanged, flattened to two dimensions. A model that is fitted to rows of a pattern, or with a
+        missing value, keeps both, and applies them to stored samples again.
 
     Raises
     ------
     FileNotFoundError
         If nothing is at the path.
     TypeError
-        For complex, object, string, date and structured dtypes, and for containers without dense rows of numbers in
-        the host's memory (sparse, on a GPU), before any read; the message has the remedy.
+        For complex, object, string, date and structured dtypes, and for containers without rows of numbers in the
+        host's memory (compressed columns, on a GPU), before any read; the message has the remedy.
     ValueError
         If a member must be named, for one-dimensional data, and for unknown formats. For a pattern that does not fit
-        the shape, axes that it does not have, pooling without a rule, and positions or names that there are not.
+        the shape, axes that it does not have, pooling without a rule, and positions or names that there are not. For
+        ``sample_dims`` that the DataArray does not have, and beside a pattern.
 
     Examples
     --------
@@ -101,26 +123,57 @@ def open(
     >>> open(np.zeros((10, 5, 8)), pattern="n tokens d -> (n tokens) d", tokens=slice(1, None)).shape
     (40, 8)
     """
-    described = RowPattern.of(pattern, reduce, columns, axes)
+    described = RowPattern.of(pattern, reduce, columns, axes, missing_value)
     with ShortTraceback():
-        X, shape = open_samples(source, member=member, missing_chunks=missing_chunks)
+        _check_sample_dims(source, sample_dims, described)
+        if is_cells(source):
+            matrix, names = cell_matrix(source, member)
+            source, member = named(open_samples(matrix, missing_chunks=missing_chunks)[0], names), None
+        X, shape = open_samples(source, member=member, missing_chunks=missing_chunks, sample_dims=sample_dims)
     if described == RowPattern():
         return X
     if view_of(X)[1] is not None:
         raise ValueError(
-            "the array was opened with a pattern or columns already. Give pattern=, reduce= and columns= in one call."
+            "the array was opened with a pattern, columns or a missing value already. Give pattern=, reduce=, columns= "
+            "and missing_value= in one call."
         )
-    return viewed(X, *row_view(source, described, shape))
+    if missing_value is not None and is_csr(X._meta):
+        raise ValueError(
+            f"missing_value = {missing_value}, but the rows are sparse: what they do not store is 0, and what they "
+            f"store is a value. Store NaN where values are missing."
+        )
+    missing_code(missing_value, X.dtype)
+    return viewed(X, *row_view(source if names_of(X) is None else X, described, shape))
+
+
+def _check_sample_dims(source: Any, sample_dims: str | Sequence[str] | None, described: RowPattern) -> None:
+    if sample_dims is None:
+        return
+    if not is_labelled(source):
+        raise TypeError(
+            f"sample_dims = {sample_dims!r}, but the source is a {type(source).__name__}, whose dimensions have no "
+            f"names. An xarray.DataArray was expected; for other sources, pattern= says what is a row."
+        )
+    if described != RowPattern():
+        raise ValueError(
+            f"sample_dims = {sample_dims!r} and a pattern, columns or a missing value were given. Give one; "
+            f"DataArray.isel, stack and where choose and join positions, and replace values."
+        )
 
 
 def open_samples(
-    source: Any, *, member: str | None = None, missing_chunks: str = "raise"
-) -> tuple[da.Array, tuple[int, ...]]:
+    source: Any, *, member: str | None = None, missing_chunks: str = "raise",
+    sample_dims: str | Sequence[str] | None = None,
+) -> tuple[da.Array, tuple[int, ...]]:  # fmt: skip
     """Open stored samples as a Dask array (n, d), and return the shape of one sample too; raises as :func:`open`."""
     if missing_chunks not in ("raise", "fill"):
         raise ValueError(f'missing_chunks is {missing_chunks!r}; "raise" or "fill" was expected.')
     if is_path_list(source):
         return _open_shards([os.fspath(path) for path in source], member, missing_chunks)
+    if is_labelled(source):
+        arranged, labels = label(source, sample_dims)
+        X, shape = open_samples(sample_rows(arranged, len(labels.sizes)))
+        return with_labels(X, labels), shape
     source = lazy_table(source)
     if isinstance(source, da.Array):
         X = _flatten(source)
@@ -128,7 +181,7 @@ def open_samples(
         return X, tuple(map(int, source.shape[1:])) if found is None else found.array_shape[1:]
     found = row_source(source, member=member, missing_chunks=missing_chunks)
     check_stored_values(found)
-    return open_source(found), found.array_shape[1:]
+    return named(open_source(found), _names_in_file(found)), found.array_shape[1:]
 
 
 def row_view(source: Any, pattern: RowPattern, shape: tuple[int, ...]) -> tuple[View, Names]:
@@ -150,18 +203,28 @@ def _column_names(source: Any, view: View, shape: tuple[int, ...]) -> Names:
         view = View(sizes, column_axes=tuple(range(len(sizes))), taken=taken)
     else:
         names = feature_names(source)
+    view = replace(view, missing=None)
     return None if names is None else names[view.apply(np.arange(len(names))[None])[0]]
 
 
-def open_in_memory(array: NDArray[Any]) -> da.Array:
-    """Create the Dask array of an array (n, d) in memory, with a random name, so that no value is read for it."""
-    return open_source(RowSource("numpy", "", "", MemoryRows(array)), uuid.uuid4().hex)
+def open_in_memory(array: Any) -> da.Array:
+    """Create the Dask array of an array or CSR (n, d) in memory, by a random name, so that no value is read."""
+    return open_source(_held(array), uuid.uuid4().hex)
+
+
+def _held(array: Any) -> RowSource:
+    """Return the source of an array or CSR in memory."""
+    if is_sparse(array):
+        return RowSource("scipy", "", "", held_csr(array))
+    return RowSource("numpy", "", "", MemoryRows(array))
 
 
 def open_source(source: RowSource, token: str | None = None) -> da.Array:
     """Create the Dask array whose single ``original-`` node is the source; ``token`` names it."""
     d = source.shape[1]
-    rows = coalesce(source.row_chunks(), d * source.dtype.itemsize, DASK_CHUNK_BYTES)
+    densest = source.densest
+    row_bytes = source.row_bytes if densest is None else stored_row_bytes(1, densest, source.dtype.itemsize)
+    rows = coalesce(source.row_chunks(), row_bytes, DASK_CHUNK_BYTES)
     return da.from_array(
         source,
         chunks=(rows, (d,)),
@@ -169,7 +232,7 @@ def open_source(source: RowSource, token: str | None = None) -> da.Array:
         inline_array=False,
         asarray=False,
         fancy=False,
-        meta=np.empty((0, 0), source.dtype),
+        meta=csr_meta(source.dtype) if source.sparse else np.empty((0, 0), source.dtype),
     )
 
 
@@ -199,11 +262,11 @@ def row_source(source: Any, *, member: str | None = None, missing_chunks: str = 
 
         return file_source(os.fspath(source), member, missing_chunks)
     if is_zarr_group(source):
-        source = group_member(source, member)
+        return group_source(source, member, lambda array: wrap_zarr(array, missing_chunks))
     if is_zarr_array(source):
         source = wrap_zarr(source, missing_chunks)
     if isinstance(source, ZarrReader):
-        return RowSource("zarr", public(source.store), source.path_in_group, ZarrRows(source))
+        return array_source(source)
     if isinstance(source, np.memmap) and source.filename is not None:
         return _memmap_source(source)
     if is_hdf5_dataset(source):
@@ -211,20 +274,45 @@ def row_source(source: Any, *, member: str | None = None, missing_chunks: str = 
         from bigpca.data.hdf5 import dataset_place
 
         return file_source(*dataset_place(source), missing_chunks)
+    if is_stored_sparse(source):
+        return _stored_sparse(source.group, missing_chunks)
+    if is_sparse(source):
+        return _held(source)
+    reject_sparse_forms(source, "the source")
     reject_foreign(source, "the source")
     if hasattr(source, "__array__"):
         check_dtype(np.asarray(source).dtype)
         array = unmasked(source) if isinstance(source, np.ma.MaskedArray) else np.asarray(source)
-        return RowSource("numpy", "", "", MemoryRows(array))
+        return _held(array)
     raise TypeError(
         f"a {type(source).__module__}.{type(source).__name__} cannot be opened: a path or a list of paths, a Zarr "
         "array or group, a NumPy, Dask or xarray array, a Dask DataFrame or an h5py dataset was expected."
     )
 
 
+def _stored_sparse(group: Any, missing_chunks: str) -> RowSource:
+    """Return the rows of a sparse matrix that AnnData has opened in a Zarr or HDF5 group."""
+    if is_zarr_group(group):
+        return group_source(group, None, lambda array: wrap_zarr(array, missing_chunks))
+    from bigpca.data.files import file_source  # all formats of files, as above
+    from bigpca.data.hdf5 import dataset_place
+
+    return file_source(*dataset_place(group), missing_chunks)
+
+
+def _names_in_file(source: RowSource) -> Names:
+    """Return the names of the columns, if the rows are a matrix of AnnData in a file."""
+    place = f"{source.path}/{source.member}".rstrip("/").split("/")
+    if source.format not in ("zarr", "hdf5") or not {"X", "layers"} & set(place[-2:]):
+        return None
+    from bigpca.data.cell_files import gene_names  # reads labels, which few sources have
+
+    return gene_names(source.path, source.member, source.shape[1])
+
+
 def _open_shards(paths: list[str], member: str | None, missing_chunks: str) -> tuple[da.Array, tuple[int, ...]]:
     """Open a list of paths: .npy files as one source, others as joined Dask arrays."""
-    from bigpca.data.shards import Shard, check_shard, npy_shards  # as the other formats of files
+    from bigpca.data.shards import Shard, check_names, check_shard, npy_shards  # as the other formats of files
 
     if member is None and all(path.endswith(".npy") for path in paths):
         files = [os.path.abspath(path) for path in paths]
@@ -236,13 +324,18 @@ def _open_shards(paths: list[str], member: str | None, missing_chunks: str) -> t
     shards = [Shard(path, part.shape, part.dtype) for path, part in zip(paths, parts, strict=True)]
     for shard in shards:
         check_shard(shard, shards[0])
-    joined = da.concatenate(parts)
+    names = [names_of(part) for part in parts]
+    for path, own in zip(paths, names, strict=True):
+        check_names(path, own, paths[0], names[0])
+    joined = named(da.concatenate(parts), names[0])
     return joined, shapes.pop() if len(shapes) == 1 else (int(joined.shape[1]),)
 
 
 def _flatten(X: da.Array) -> da.Array:
     label = f"the Dask array {X.name}"
     check_dtype(X.dtype)
+    if is_sparse(X._meta):
+        return _csr_chunks(X, label)
     reject_chunks(X._meta, label)
     check_shape(X.shape, "the Dask array")
     if any(np.isnan(size) for size in X.shape[1:]):
@@ -259,6 +352,21 @@ def _flatten(X: da.Array) -> da.Array:
     )
 
 
+def _csr_chunks(X: da.Array, label: str) -> da.Array:
+    """Return a Dask array of sparse rows as one whose chunks are CSR of SciPy, which is itself if they are."""
+    if X.ndim != 2:
+        raise ValueError(f"{label} has sparse chunks and shape {X.shape}; sparse rows have two dimensions, (n, d).")
+    if len(X.chunks[1]) > 1:
+        raise ValueError(
+            f"{label} has sparse chunks of {len(X.chunks[1])} column blocks; whole rows were expected in every chunk. "
+            f"Pass X.rechunk(({max(X.chunks[0])}, -1))."
+        )
+    if is_csr(X._meta):
+        return X
+    dtype = np.dtype(X.dtype)
+    return X.map_blocks(sparse_rows, label, dtype, dtype=dtype, meta=csr_meta(dtype))
+
+
 def _flat_block(block: NDArray[Any], width: int) -> NDArray[Any]:
     return block.reshape(len(block), width)
 
@@ -271,7 +379,7 @@ def _memmap_source(array: np.memmap[Any, Any]) -> RowSource:
     path = os.path.abspath(str(array.filename))
     if not whole:
         check_dtype(array.dtype)
-        return RowSource("numpy", "", "", MemoryRows(np.asarray(array)))
+        return _held(np.asarray(array))
     order = "C" if array.flags.c_contiguous else "F"
     return RowSource("raw", path, "", raw_file(path, int(array.offset), array.shape, array.dtype, order))
 
@@ -296,12 +404,14 @@ def source_of(X: da.Array) -> RowSource | None:
         return _direct(value, X.shape) if reads_it else None
     values = dict(layers[X.name]) if not hasattr(layers[X.name], "indices") else {}
     array = _array_behind(X, {key: getattr(value, "value", value) for key, value in values.items()})
-    return None if array is None else RowSource("numpy", "", "", MemoryRows(array))
+    return None if array is None else _held(array)
 
 
 def _direct(value: Any, shape: tuple[int, ...]) -> RowSource | None:
     if is_zarr_array(value):
         value = wrap_zarr(value)
+    if is_csr(value):
+        value = _held(value)
     if isinstance(value, ZarrReader) or is_hdf5_dataset(value):
         value = row_source(value) if value.ndim == 2 else None
     whole = isinstance(value, RowSource) and (

@@ -37,8 +37,13 @@ class Storage(Protocol):
     def row_chunks(self) -> tuple[int, ...]:
         """Return consecutive row counts that can each be read without decoding anything twice."""
 
-    def read(self, start: int, stop: int, columns: tuple[int, int]) -> NDArray[Any]:
-        """Read a block of the (n, d) view, of shape (stop - start, columns); the bounds have been checked."""
+    def read(self, start: int, stop: int, columns: tuple[int, int]) -> Any:
+        """Read a block of the (n, d) view, of shape (stop - start, columns); the bounds have been checked.
+
+        An array, or from a storage of sparse rows a ``csr_array`` as :func:`bigpca.data.sparse.csr_block` makes it.
+        Such a storage has the properties ``stored_values``, the number of values that it stores, and ``densest``, that
+        of a mean row of the densest of its row chunks, by which memory is planned.
+        """
 
     def stamps(self, start: int, stop: int) -> list[Stamp]:
         """Return (key, size, mtime in ns) of the files that hold those rows."""
@@ -68,6 +73,11 @@ class ZarrRows:
     def dtype(self) -> np.dtype[Any]:
         """Stored dtype, in native byte order."""
         return self.reader.dtype
+
+    @property
+    def chunks(self) -> tuple[int, ...]:
+        """Shape of what is decoded together."""
+        return self.reader.chunks
 
     @property
     def _unit(self) -> tuple[int, ...]:

@@ -14,10 +14,12 @@ from typing import Any
 import numpy as np
 import zarr
 
+from bigpca.data.bfloat16 import as_integers
 from bigpca.data.checks import is_decode_error
+from bigpca.data.members import choose_member
 from bigpca.data.urls import public, without_credentials
 from bigpca.data.zarr_chunks import Cell, ChunkFiles
-from bigpca.data.zarr_groups import arrays_of, zarr_at
+from bigpca.data.zarr_groups import arrays_of
 from bigpca.data.zarr_metadata import array_document, check_document, has_checksum, is_uncompressed, naming_damage
 from bigpca.storage.regular_store import RegularStore
 
@@ -85,7 +87,7 @@ def verify(path: str | os.PathLike[str], *, member: str | None = None) -> Verify
     path : str or path
         Zarr store, v2 or v3.
     member : str, optional
-        One array of a group.
+        One array of a group, or a group in it, such as a sparse matrix.
 
     Returns
     -------
@@ -128,15 +130,20 @@ def verify(path: str | os.PathLike[str], *, member: str | None = None) -> Verify
 def _arrays(location: str, member: str | None) -> list[tuple[str, zarr.Array[Any]]]:
     if "://" not in location and not os.path.isdir(location):
         raise FileNotFoundError(f"{location} is not a directory; a Zarr store was expected. Check the path.")
-    if member is not None:
-        return [(member.strip("/"), zarr_at(location, member, "raise").files().array)]
-    store = location if "://" in location else RegularStore(location)
+    store = location if "://" in location else RegularStore(location, rewritten=as_integers)
     try:
         with without_credentials(location), naming_damage(public(location)):
             node = zarr.open(store, mode="r")
-            return [("", node)] if isinstance(node, zarr.Array) else list(arrays_of(node))
+            found = [("", node)] if isinstance(node, zarr.Array) else list(arrays_of(node))
     except FileNotFoundError as error:
         raise FileNotFoundError(f"{public(location)} holds no Zarr array or group. Check the path.") from error
+    if member is None:
+        return found
+    name = member.strip("/")
+    inside = [(one, array) for one, array in found if one == name or one.startswith(f"{name}/")]  # of a sparse matrix
+    if not inside:
+        choose_member(public(location), name, {one: array.shape for one, array in found})  # raises, and lists them
+    return inside
 
 
 def _manifest(array: zarr.Array[Any]) -> Mapping[str, int]:

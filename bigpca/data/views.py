@@ -15,13 +15,14 @@ from typing import Any, TypeAlias
 import dask.array as da
 import numpy as np
 from dask.base import tokenize
-from dask.highlevelgraph import HighLevelGraph, MaterializedLayer
-from dask.task_spec import DataNode
 from numpy.typing import NDArray
+from scipy.sparse import issparse
 
 from bigpca.data.choices import Chosen, Taken
+from bigpca.data.marks import mark, marked
 from bigpca.data.patterns import RowPattern
 from bigpca.data.pooling import pool
+from bigpca.errors import NonFiniteError
 
 Names: TypeAlias = NDArray[np.object_] | None
 COPIED_ROWS = 32  # of a transposed sample at a time: two cache lines of each column
@@ -50,6 +51,12 @@ class View:
         Which columns are kept, in this order; None for all.
     pattern : RowPattern or None
         What the view was made of, if a user described it.
+    absent : bool
+        Whether all other columns are NaN in every row, which is checked.
+    searched : float
+        Reads of X that found those, beyond the reads of a fit.
+    missing : int, float or None
+        Samples have this value where there is none: it becomes NaN, before anything else.
     """
 
     sample: tuple[int, ...]
@@ -59,6 +66,9 @@ class View:
     taken: tuple[Taken, ...] = ()
     columns: NDArray[np.int64] | None = None
     pattern: RowPattern | None = None
+    absent: bool = False
+    searched: float = 0.0
+    missing: float | None = None
 
     @classmethod
     def of(cls, pattern: RowPattern, shape: tuple[int, ...], names: Names = None) -> View:
@@ -72,7 +82,8 @@ class View:
             If the pattern does not fit, or chooses what there is not.
         """
         sizes = pattern.sample(shape)
-        whole = cls(sizes, *pattern.axes, pattern.reduce, pattern.positions(sizes), pattern=pattern)
+        positions = pattern.positions(sizes)
+        whole = cls(sizes, *pattern.axes, pattern.reduce, positions, pattern=pattern, missing=pattern.missing)
         if pattern.columns is None:
             return whole
         chosen = pattern.columns.on(whole.width, "columns", names)
@@ -128,6 +139,11 @@ class View:
         return tuple(axis for axis in range(len(self.sample)) if axis not in self.row_axes + self.column_axes)
 
     @property
+    def kept(self) -> bool:
+        """Whether a model keeps the view, and applies it to new samples."""
+        return self.absent or (self.pattern is not None and not self.plain)
+
+    @property
     def plain(self) -> bool:
         """Whether rows are the samples, as they are without a view."""
         return not self.copies and self.rows_per_sample == 1 and self.width == math.prod(self.sample)
@@ -136,7 +152,7 @@ class View:
     def copies(self) -> bool:
         """Whether rows are never the memory of the samples."""
         order = self.row_axes + self.column_axes
-        chosen = any(not isinstance(one, slice) for one in self.taken)
+        chosen = self.missing is not None or any(not isinstance(one, slice) for one in self.taken)
         return chosen or self.columns is not None or self.reduce is not None or order != tuple(sorted(order))
 
     def _places(self, axes: tuple[int, ...]) -> int:
@@ -144,7 +160,9 @@ class View:
                          for axis in axes)  # fmt: skip
 
     def dtype(self, stored: np.dtype[Any]) -> np.dtype[Any]:
-        """Return the dtype of rows of samples in a dtype: float32 or float64 where values are averaged."""
+        """Return the dtype of rows of samples in a dtype: float32 or float64 where values are averaged or missing."""
+        if self.missing is not None and stored.kind != "f":
+            stored = np.result_type(stored, np.float32)
         return np.result_type(stored, np.float32) if self.reduce not in (None, "max") else stored
 
     def samples(self, start: int, stop: int) -> tuple[int, int]:
@@ -157,6 +175,11 @@ class View:
 
     def apply(self, samples: NDArray[Any], *, owned: bool = False) -> NDArray[Any]:
         """Return the rows (b * rows_per_sample, width) of samples (b, d), which may be overwritten if ``owned``."""
+        if issparse(samples):
+            chosen: NDArray[Any] = self._sparse(samples)
+            return chosen
+        if self.missing is not None:
+            samples, owned = _decoded(samples, self.missing), True
         cells = samples.reshape(len(samples), *self.sample)
         for axis, taken in enumerate(self.taken):
             cells = cells[(slice(None),) * (axis + 1) + (taken,)]
@@ -168,17 +191,64 @@ class View:
         rows = cells.transpose(order).reshape(len(cells), self.rows_per_sample, self._places(self.column_axes))
         whole = owned and not self.taken and self.reduce is None and samples.flags.c_contiguous
         flat = _contiguous(rows, samples if whole else None).reshape(-1, rows.shape[2])
-        return flat if self.columns is None else np.take(flat, self.columns, axis=1)
+        if self.columns is None:
+            return flat
+        if self.absent:
+            _check_absent(flat, self.columns)
+        return np.take(flat, self.columns, axis=1)
+
+    def _sparse(self, samples: Any) -> Any:
+        """Return the chosen columns of CSR rows, with sorted indices."""
+        if self.absent and self.columns is not None:  # what is not stored is 0, which is a value
+            _check_absent(np.zeros((min(samples.shape[0], 1), samples.shape[1])), self.columns)
+        rows = samples if self.columns is None else samples[:, self.columns]
+        rows.sort_indices()
+        return rows
 
     def describe(self) -> dict[str, Any]:
         """Return what identifies the view, for fingerprints."""
         columns = None if self.columns is None else hashlib.sha256(self.columns.tobytes()).hexdigest()
         taken = [str(one if isinstance(one, slice) else one.tolist()) for one in self.taken]
         shape = {"sample": list(self.sample), "row_axes": list(self.row_axes), "column_axes": list(self.column_axes)}
-        return {**shape, "reduce": self.reduce, "taken": taken, "columns": columns}
+        checked = {"absent": True} if self.absent else {}
+        coded = {} if self.missing is None else {"missing": self.missing}
+        return {**shape, "reduce": self.reduce, "taken": taken, "columns": columns, **checked, **coded}
 
     def __dask_tokenize__(self) -> object:
         return "bigpca.View", self.describe()
+
+
+def _check_absent(rows: NDArray[Any], columns: NDArray[np.int64]) -> None:
+    """Check that all columns (b, d) but some are NaN.
+
+    Raises
+    ------
+    NonFiniteError
+        Has the positions of those that are not, as ``stored_columns``.
+    """
+    rest = np.ones(rows.shape[1], bool)
+    rest[columns] = False
+    places, present = np.flatnonzero(rest), np.zeros(len(rest) - len(columns), bool)
+    step = max(1, COPIED_BYTES // max(1, rows.itemsize * len(places)))
+    for i in range(0, len(rows), step):
+        present |= ~np.isnan(rows[i : i + step, places]).all(axis=0)
+    if not present.any():
+        return
+    found = places[present]
+    value = next(one for one in rows[:, found[0]] if not np.isnan(one))
+    error = NonFiniteError(
+        f"{len(found)} column{'s hold' if len(found) > 1 else ' holds'} NaN in some rows and values in others: the "
+        f"first is column {found[0]}, with the value {value}. Columns that are NaN in every row of a fit are left out, "
+        f"and may hold no value elsewhere. Fill in such columns, or set them to NaN."
+    )
+    error.stored_columns = tuple(found.tolist())
+    raise error
+
+
+def _decoded(samples: NDArray[Any], missing: float) -> NDArray[Any]:
+    """Return samples with NaN where they have the value ``missing``, as floats that hold all others."""
+    dtype = samples.dtype if samples.dtype.kind == "f" else np.result_type(samples.dtype, np.float32)
+    return np.where(samples == missing, dtype.type(np.nan), samples)
 
 
 def _length(taken: Taken, size: int) -> int:
@@ -206,10 +276,10 @@ def _contiguous(rows: NDArray[Any], memory: NDArray[Any] | None) -> NDArray[Any]
 
 @dataclass(frozen=True)
 class _Viewed:
-    """What the graph of a viewed array keeps beside its blocks."""
+    """What the graph of a viewed array, or of one whose columns have names, keeps beside its blocks."""
 
     X: da.Array
-    view: View
+    view: View | None
     names: Names
 
 
@@ -220,33 +290,32 @@ def viewed(X: da.Array, view: View, names: Names = None) -> da.Array:
     """
     name = f"bigpca-view-{tokenize(X.name, view)}"
     whole = X if len(X.chunks[1]) == 1 else X.rechunk({1: -1})
-    chunks, dtype = (view.chunks(X.chunks[0]), (view.width,)), view.dtype(X.dtype)
-    rows = da.map_blocks(view.apply, whole, name=name, dtype=dtype, chunks=chunks, meta=np.empty((0, 0), dtype))
-    marker = f"{name}-of"
-    layers = {**rows.dask.layers, marker: MaterializedLayer({marker: DataNode(marker, _Viewed(X, view, names))})}
-    graph = HighLevelGraph(layers, {**rows.dask.dependencies, marker: set()})
-    return da.Array(graph, name, chunks, meta=rows._meta)
+    chunks, dtype, meta = (view.chunks(X.chunks[0]), (view.width,)), view.dtype(X.dtype), np.empty((0, 0), X.dtype)
+    if issparse(X._meta):
+        if view.sample != (X.shape[1],) or view.column_axes != (0,) or view.taken or view.reduce is not None:
+            raise ValueError(
+                f"the pattern {view.pattern} makes other rows of {X.shape[1]} columns, but the rows are sparse, of "
+                "which only columns can be chosen. Pass columns=, or dense rows."
+            )
+        meta = X._meta
+    rows = da.map_blocks(view.apply, whole, name=name, dtype=dtype, chunks=chunks, meta=meta.astype(dtype))
+    return mark(rows, "of", _Viewed(X, view, names))
 
 
-def _marked(X: da.Array) -> _Viewed | None:
-    marker = f"{X.name}-of"
-    layer = getattr(X.dask, "layers", {}).get(marker)
-    if layer is None:
-        return None
-    held: Any = dict(layer)[marker]
-    found: _Viewed = held.value
-    return found
+def named(X: da.Array, names: Names) -> da.Array:
+    """Return the same Dask array (n, d), whose columns have names (d,)."""
+    return X if names is None else mark(X, "of", _Viewed(X, None, names))
 
 
 def view_of(X: da.Array) -> tuple[da.Array, View | None]:
     """Return the array and the view that :func:`viewed` made X of; X and None for any other."""
-    found = _marked(X)
+    found: _Viewed | None = marked(X, "of")
     return (X, None) if found is None else (found.X, found.view)
 
 
 def names_of(X: da.Array) -> Names:
-    """Return the names of the columns of a viewed array, if it has any."""
-    found = _marked(X)
+    """Return the names of the columns of an array that :func:`viewed` or :func:`named` made, if it has any."""
+    found: _Viewed | None = marked(X, "of")
     return None if found is None else found.names
 
 
@@ -257,4 +326,4 @@ def columns_of(X: da.Array, columns: NDArray[np.int64]) -> da.Array:
     if view is None:
         return viewed(X, View((int(X.shape[1]),), columns=columns))
     kept = columns if view.columns is None else view.columns[columns]
-    return viewed(base, replace(view, columns=kept, pattern=None))
+    return viewed(base, replace(view, columns=kept, pattern=None, absent=False))

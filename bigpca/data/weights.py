@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from numbers import Number
 from typing import Any
 
 import numpy as np
@@ -25,6 +26,8 @@ def open_weights(weights: Any) -> NDArray[np.float64]:
     """
     from bigpca.data.label_values import label_values, rows_shown  # which imports the formats of files
 
+    if isinstance(weights, Number):
+        raise ValueError(f"sample_weight = {weights!r} is one number; one weight for each row was expected.")
     values, gaps = label_values(weights)
     if values.ndim != 1:
         raise ValueError(f"the weights have shape {values.shape}; one column was expected. Give one weight per row.")
@@ -35,8 +38,8 @@ def open_weights(weights: Any) -> NDArray[np.float64]:
     wrong = ~(np.isfinite(given) & (given >= 0))
     if wrong.any():
         raise ValueError(
-            f"{int(wrong.sum())} weights are missing, negative or not finite: {rows_shown(wrong)}; the first is "
-            f"{given[wrong][0]}. Finite numbers >= 0 were expected. Give 0 to leave a row out."
+            f"{int(wrong.sum())} of {len(given)} weights are missing, negative or not finite: {rows_shown(wrong)}; "
+            f"the first is {given[wrong][0]}. Finite numbers >= 0 were expected. Give 0 to leave a row out."
         )
     return given
 

@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from bigpca.data.bfloat16 import BFLOAT16
 from bigpca.data.decoded_sizes import DecodedSizes
 from bigpca.data.urls import public
 from bigpca.data.zarr_direct import DirectRows
-from bigpca.data.zarr_metadata import array_document, codecs_of, short_name
+from bigpca.data.zarr_metadata import array_document, codecs_of, layout_digest, short_name
 from bigpca.storage.regular import is_there, open_regular
 
 if TYPE_CHECKING:
@@ -53,6 +54,8 @@ class ChunkFiles:
         Reads whole rows without Zarr, if the layout allows it.
     sizes : DecodedSizes or None
         Decoded sizes of chunks; None outside local stores, where each would need a request.
+    halves : bool
+        Whether the array holds the bits of bfloat16 numbers.
     """
 
     array: zarr.Array[Any]
@@ -61,9 +64,10 @@ class ChunkFiles:
     blosc: bool
     direct: DirectRows | None = None
     sizes: DecodedSizes | None = None
+    halves: bool = False
 
     @classmethod
-    def of(cls, array: zarr.Array[Any]) -> ChunkFiles:
+    def of(cls, array: zarr.Array[Any], halves: bool = False) -> ChunkFiles:
         """Describe an open array, without reading it."""
         root = local_root(array.store)
         directory = None if root is None else os.path.join(root, array.path)
@@ -71,12 +75,17 @@ class ChunkFiles:
         blosc = [short_name(name) for name, _ in codecs_of(document)][-1:] == ["blosc"]
         direct = DirectRows.of(array, directory)
         sizes = DecodedSizes.of(document, array.chunks, cell_shape, array.dtype.itemsize) if directory else None
-        return cls(array, cell_shape, directory, blosc and not array.shards, direct, sizes)
+        return cls(array, cell_shape, directory, blosc and not array.shards, direct, sizes, halves)
 
     @property
     def label(self) -> str:
         """Location of the array, for messages."""
         return self.directory or public(str(self.array.store_path))
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of the metadata that define how chunks are decoded."""
+        return layout_digest(self.array) + (BFLOAT16 if self.halves else "")
 
     def cells(self, bounds: Iterable[tuple[int, int]]) -> Iterator[Cell]:
         """Iterate over the cells that the half-open ranges touch, in C order."""

@@ -1,14 +1,18 @@
-"""Selection of an array from a Zarr group."""
+"""Selection of an array, or of a sparse matrix, from a Zarr group."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
+from bigpca.data.bfloat16 import BFLOAT16, as_integers
 from bigpca.data.checks import MemberError
 from bigpca.data.containers import is_zarr_array
-from bigpca.data.members import choose_member
+from bigpca.data.members import SPARSE_PARTS, choose_member
+from bigpca.data.row_source import RowSource
+from bigpca.data.sparse_groups import SparseGroup
+from bigpca.data.storages import ZarrRows
 from bigpca.data.urls import public, without_credentials
 from bigpca.data.zarr_metadata import naming_damage
 from bigpca.data.zarr_reader import DOCUMENTS, ZarrReader
@@ -34,8 +38,15 @@ def arrays_of(group: zarr.Group) -> Iterator[tuple[str, zarr.Array[Any]]]:
             yield node.path[skip:], node
 
 
-def group_member(group: zarr.Group, member: str | None) -> zarr.Array[Any]:
-    """Return the named array of a group; else X of AnnData, or the only one with two dimensions or more.
+def group_source(group: zarr.Group, member: str | None, reader: Callable[[zarr.Array[Any]], ZarrReader]) -> RowSource:
+    """Return the rows of a member of a group: an array, or a sparse matrix of three arrays.
+
+    Parameters
+    ----------
+    member : str or None
+        None for X of AnnData, or the only matrix.
+    reader : callable
+        Opens one of the arrays.
 
     Raises
     ------
@@ -53,31 +64,52 @@ def group_member(group: zarr.Group, member: str | None) -> zarr.Array[Any]:
             "the scores; bigpca.load reads the model, and member= opens one of its arrays."
         )
     anndata = group.attrs.get("encoding-type") == "anndata"
-    return arrays[choose_member(public(str(group.store_path)), member, shapes, anndata=anndata)]
+    chosen = choose_member(public(str(group.store_path)), member, shapes, anndata=anndata)
+    if chosen in arrays:
+        return array_source(reader(arrays[chosen]))
+    inside = f"{chosen}/" if chosen else ""
+    parts = {name: ZarrRows(reader(arrays[inside + name])) for name in SPARSE_PARTS}
+    shape = ZarrRows(reader(arrays[f"{inside}shape"])) if f"{inside}shape" in arrays else None
+    node: Any = group[chosen] if chosen else group
+    store = public(parts["data"].reader.store)
+    matrix = SparseGroup.of(store, node.path, dict(node.attrs), shape, set(node))
+    return RowSource("zarr", store, node.path, matrix.rows(parts))
 
 
-def zarr_at(path: str, member: str | None, missing_chunks: str) -> ZarrReader:
-    """Open the array at a local path or URL, or the member of the group there."""
+def array_source(reader: ZarrReader) -> RowSource:
+    """Return the rows of one array."""
+    return RowSource("zarr", public(reader.store), reader.path_in_group, ZarrRows(reader))
+
+
+def zarr_source(path: str, member: str | None, missing_chunks: str) -> RowSource:
+    """Return the rows at a local path or URL, or of a member of the group there."""
     import zarr  # slow to import, so only when the first store is opened
 
     from bigpca.storage.regular_store import RegularStore
 
     if member is not None and "://" not in path and is_array_directory(os.path.join(path, member.strip("/"))):
-        return ZarrReader(path, member, missing_chunks)
+        return array_source(ZarrReader(path, member, missing_chunks))
     if "://" not in path and is_array_directory(path):
         _reject_member(path, member)
-        return ZarrReader(path, "", missing_chunks)
+        return array_source(ZarrReader(path, "", missing_chunks))
     if "://" in path:
-        with without_credentials(path):
-            node = zarr.open(path, mode="r")
+        try:
+            with without_credentials(path):
+                node = zarr.open(path, mode="r")
+        except ValueError as error:
+            if BFLOAT16 not in str(error):
+                raise
+            raise TypeError(
+                f"{public(path)} holds bfloat16, which Zarr cannot open at a URL. Copy the store to a local folder, "
+                "from which it is read, or store float32."
+            ) from error
         if is_zarr_array(node):
             _reject_member(path, member)
-            return ZarrReader(path, "", missing_chunks)
-        chosen = group_member(node, member)
-        return ZarrReader(path, chosen.path, missing_chunks)
+            return array_source(ZarrReader(path, "", missing_chunks))
+        return group_source(node, member, lambda array: ZarrReader(path, array.path, missing_chunks))
     with naming_damage(path):
-        chosen = group_member(zarr.open_group(RegularStore(path), mode="r"), member)
-    return ZarrReader(path, chosen.path, missing_chunks)
+        group = zarr.open_group(RegularStore(path, rewritten=as_integers), mode="r")
+        return group_source(group, member, lambda array: ZarrReader(path, array.path, missing_chunks))
 
 
 def _reject_member(path: str, member: str | None) -> None:

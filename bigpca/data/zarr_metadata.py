@@ -185,7 +185,10 @@ def check_stored_dtype(stored: Any, label: str) -> np.dtype[Any]:
             stored = [tuple(field) for field in stored]
         elif not isinstance(stored, str):
             raise TypeError(stored)
-        return check_dtype(stored)
+        found = check_dtype(stored)
+        if found.type.__module__ == "ml_dtypes":  # which NumPy knows once that was imported, but Zarr does not
+            raise TypeError(stored)
+        return found
     except TypeError as error:
         reason = (
             str(error)

@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from bigpca.data.bfloat16 import as_integers, is_half, widened
 from bigpca.data.checks import check_dtype, is_decode_error
 from bigpca.data.containers import is_zarr_array
 from bigpca.data.urls import public, without_credentials
 from bigpca.data.zarr_chunks import Cell, ChunkFiles, local_root
 from bigpca.data.zarr_index import Index, plan_index
-from bigpca.data.zarr_metadata import array_document, check_document, is_uncompressed, layout_digest, naming_damage
+from bigpca.data.zarr_metadata import array_document, check_document, is_uncompressed, naming_damage
 from bigpca.errors import CorruptedChunkError, MissingChunksError
 from bigpca.storage.regular import read_document
 
@@ -83,11 +84,11 @@ class ZarrReader:
         elif "://" in self.store:
             _OPENED.pop((self.store, self.path_in_group), None)
         files = self.files()
-        self._digest = layout_digest(files.array)
+        self._digest = files.digest
         self.shape: tuple[int, ...] = files.array.shape
         self.chunks: tuple[int, ...] = files.array.chunks
         self.cell_shape: tuple[int, ...] = files.cell_shape
-        self.dtype = check_dtype(files.array.dtype)
+        self.dtype = np.dtype(np.float32) if files.halves else check_dtype(files.array.dtype)
 
     @property
     def ndim(self) -> int:
@@ -123,7 +124,7 @@ class ZarrReader:
             opened = _OPENED.get(key)
             if opened is None or opened.stamp != stamp:
                 files = self._open(document, version)
-                opened = _OPENED[key] = _Opened(stamp, files, layout_digest(files.array))
+                opened = _OPENED[key] = _Opened(stamp, files, files.digest)
         if self._digest and opened.digest != self._digest:
             raise ValueError(
                 f"{self.label} is not the array that was opened: its shape, dtype, chunks or codecs changed "
@@ -159,10 +160,11 @@ class ZarrReader:
         if metadata.get("node_type", "array") != "array":
             raise ValueError(f"{self.label} is a Zarr group, not an array. Name the array with member=.")
         with naming_damage(self.label):
-            check_document(metadata, self.label)
-            root = RegularStore(self.store)
+            check_document(as_integers(metadata), self.label)
+            root = RegularStore(self.store, rewritten=as_integers)
             return ChunkFiles.of(
-                zarr.open_array(store=root, path=self.path_in_group, mode="r", zarr_format=3 if version == 3 else 2)
+                zarr.open_array(store=root, path=self.path_in_group, mode="r", zarr_format=3 if version == 3 else 2),
+                is_half(metadata),
             )
 
     def __getitem__(self, index: Index) -> NDArray[Any]:
@@ -183,7 +185,8 @@ class ZarrReader:
                 if self.missing_chunks == "raise":
                     self._check_present(files, plan.bounds)
                 block = np.asarray(self._decode(files, plan.bounds))
-        block = np.asarray(plan.finish(block), dtype=self.dtype, order="C")
+        block = plan.finish(block)
+        block = np.asarray(widened(block) if files.halves else block, dtype=self.dtype, order="C")
         return block if block.flags.writeable else block.copy()
 
     def _direct(self, files: ChunkFiles, bounds: tuple[tuple[int, int], ...]) -> NDArray[Any] | None:
@@ -224,7 +227,7 @@ class ZarrReader:
         cell, error = broken[0]
         key, size, _ = files.stamp(cell)
         others = f" Nor can {', '.join(files.key(c) for c, _ in broken[1:10])}." if len(broken) > 1 else ""
-        shape, nbytes = files.cell_shape, int(np.prod(files.cell_shape)) * self.dtype.itemsize
+        shape, nbytes = files.cell_shape, int(np.prod(files.cell_shape)) * files.array.dtype.itemsize
         expected = "exactly" if is_uncompressed(array_document(files.array)) else "compressed data that decode to"
         return (
             f"{self.label}: chunk {key} cannot be decoded: its file has {size:,} bytes, {expected} {nbytes:,} bytes "

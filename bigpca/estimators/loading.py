@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from bigpca.data.grids import Grid
 from bigpca.data.provenance import provenance_of
 from bigpca.data.views import View
 from bigpca.errors import ModelFormatError, brief
@@ -20,6 +21,7 @@ from bigpca.estimators.linear.pca import PCA
 from bigpca.estimators.linear.rotated_pca import RotatedPCA
 from bigpca.estimators.linear.sketch_transformer import SketchTransformer
 from bigpca.estimators.shared.files import StoredModel, TrustedRows, Values, decode_parameters
+from bigpca.estimators.shared.grids import kept_view
 from bigpca.estimators.shared.transformer import AnyEstimator
 from bigpca.estimators.supervised.discriminants import FisherDiscriminantAnalysis, RoweisDiscriminantAnalysis
 from bigpca.estimators.supervised.kernel_supervised import KernelRoweisDiscriminantAnalysis, KernelSupervisedPCA
@@ -109,7 +111,16 @@ def restored(stored: StoredModel) -> AnyEstimator:
     if inner is not None:  # inside out, so that an estimator that holds another does not need this table
         held = StoredModel(inner["kind"], stored.named("inner_"), inner["attributes"], stored.rows)
         stored = replace(stored, inner=restored(held))
+    grid = stored.attributes.get("grid")  # absent where X was no DataArray
+    if grid is not None:
+        model._grid = Grid.from_stored(grid, stored.named("grid_"))
+        own = {name: array for name, array in stored.arrays.items() if not name.startswith("grid_")}
+        stored = replace(stored, arrays=own)
     model._restore(stored)
+    if grid is not None:
+        if model._grid.n_columns != model.n_features_in_:
+            raise ValueError(f"its grid has {model._grid.n_columns} columns, not {model.n_features_in_}")
+        model._set_known(_view=kept_view(model._grid))
     model._preprocessed = model._preprocessors()
     rows = stored.attributes.get("rows")  # absent where samples were rows, and before there were patterns
     if rows is not None:
@@ -119,6 +130,8 @@ def restored(stored: StoredModel) -> AnyEstimator:
     if stored.attributes.get("seed") is not None:
         model.seed_ = check_seed(stored.attributes["seed"])
     names = stored.attributes["feature_names"]
+    if names is None and grid is not None:
+        names = model._grid.column_names()
     if names is not None:
         model.feature_names_in_ = np.array(names, dtype=object)
     return model

@@ -8,17 +8,19 @@ from typing import Any, TypeVar
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
+from bigpca.data.grids import Grid
 from bigpca.errors import brief
 from bigpca.estimators.linear.choosing import SolverChoice
-from bigpca.estimators.linear.model import LinearModel
+from bigpca.estimators.linear.model import FILLED, LinearModel, of_all_rows
 from bigpca.estimators.linear.pca import PCA
 from bigpca.estimators.shared.inputs import Input
+from bigpca.estimators.supervised.model import SupervisedModel
 from bigpca.passes.engine.solving import solving_with
 from bigpca.settings import setting
 from bigpca.solvers.components import NComponents
 
 MAX_SHOWN = 60  # characters of a parameter in a message
-Model = TypeVar("Model", bound=LinearModel[Any])
+Model = TypeVar("Model", bound=LinearModel[Any] | SupervisedModel)
 
 
 def merge(a: Model, b: Model) -> Model:
@@ -27,6 +29,8 @@ def merge(a: Model, b: Model) -> Model:
     Parameters
     ----------
     a, b : fitted models of one linear class
+        With labels or without. Models of labels may have other classes each; those of real labels must have a linear
+        label kernel, or random features of the same seed and ``label_gamma``.
 
     Returns
     -------
@@ -38,8 +42,8 @@ def merge(a: Model, b: Model) -> Model:
     TypeError
         If their classes differ.
     ValueError
-        If they differ in features or in parameters that change the statistics (centring, scaling), or if one of them
-        has no statistics.
+        If they differ in features, in parameters that change the statistics (centring, scaling), or in the kind or
+        features of labels, or if one of them has no statistics.
 
     Examples
     --------
@@ -50,14 +54,37 @@ def merge(a: Model, b: Model) -> Model:
     >>> bool(np.allclose(both.explained_variance_, PCA(2).fit(X).explained_variance_))
     True
     """
-    if type(a) is not type(b) or not isinstance(a, LinearModel):
+    _check_alike(a, b)
+    grid = _common_grid(a, b)
+    view, other = (vars(model).get("_view") for model in (a, b))
+    both = type(a)(**a.get_params(deep=False))
+    both._set_known(_grid=grid)
+    both.n_features_in_, both._preprocessed = a.n_features_in_, a._fitted_preprocessors()
+    if hasattr(a, "feature_names_in_"):
+        both.feature_names_in_ = a.feature_names_in_
+    if view is not None and other is not None and view.describe() == other.describe():
+        both._view = view
+    with solving_with(setting(a, "solve_threads")):
+        if isinstance(a, SupervisedModel):
+            both._take_merged(a, b)
+        else:
+            states = [model._with_apart(model._state, model._apart) for model in (a, b)]
+            both._absorb(states[0].merge(states[1]), a.n_omitted_ + b.n_omitted_)
+    of_a, of_b = a.provenance_, b.provenance_
+    both._set_known(_provenance=of_a and of_b and of_a.merged(of_b))
+    return both
+
+
+def _check_alike(a: Model, b: Model) -> None:
+    """Reject models of other classes, parameters, features or patterns; raises as :func:`merge`."""
+    if type(a) is not type(b) or not isinstance(a, LinearModel | SupervisedModel):
         raise TypeError(
             f"a {type(a).__name__} and a {type(b).__name__} cannot be merged. Fit both by the same linear class."
         )
     for model in (a, b):
         check_is_fitted(model)
-        if model._state is None:
-            raise ValueError(model._missing_state("merge"))
+        if isinstance(model, LinearModel):
+            _check_state(model)
     differing = [p for p in a._merged_alike if not _alike(getattr(a, p), getattr(b, p))]
     if a.n_features_in_ != b.n_features_in_ or differing:
         raise ValueError(
@@ -65,6 +92,11 @@ def merge(a: Model, b: Model) -> Model:
             + "".join(f", {p}={_shown(getattr(a, p))} and {_shown(getattr(b, p))}" for p in differing)
             + " cannot be merged. Fit both with the same parameters."
         )
+    _check_columns(a, b)
+
+
+def _check_columns(a: Model, b: Model) -> None:
+    """Reject models of columns of other names, or of rows of other patterns."""
     names = [getattr(model, "feature_names_in_", None) for model in (a, b)]
     if names[0] is not None and names[1] is not None and list(names[0]) != list(names[1]):
         first = next(i for i in range(len(names[0])) if names[0][i] != names[1][i])
@@ -82,18 +114,25 @@ def merge(a: Model, b: Model) -> Model:
         raise ValueError(
             f"the models are of rows of different patterns, {patterns[0]} and {patterns[1]}. Fit both with the same."
         )
-    both = type(a)(**a.get_params(deep=False))
-    both.n_features_in_, both._preprocessed = a.n_features_in_, a._fitted_preprocessors()
-    if hasattr(a, "feature_names_in_"):
-        both.feature_names_in_ = a.feature_names_in_
-    if all(views) and views[0].describe() == views[1].describe():
-        both._view = views[0]
-    with solving_with(setting(a, "solve_threads")):
-        states = [model._with_apart(model._state, model._apart) for model in (a, b)]
-        both._absorb(states[0].merge(states[1]), a.n_omitted_ + b.n_omitted_)
-    of_a, of_b = a.provenance_, b.provenance_
-    both._set_known(_provenance=of_a and of_b and of_a.merged(of_b))
-    return both
+
+
+def _common_grid(a: Model, b: Model) -> Grid | None:
+    """Return the grid of two models of labelled arrays, None if one has none; other grids are rejected."""
+    first, second = (vars(model).get("_grid") for model in (a, b))
+    if first is None or second is None:
+        return None
+    first.check_same(second, "the first model")
+    if not np.array_equal(first.columns(np.arange(first.width)), second.columns(np.arange(first.width))):
+        raise ValueError("the models left out different columns without values. Fit both on rows of the same ones.")
+    grid: Grid = first
+    return grid
+
+
+def _check_state(model: LinearModel[Any]) -> None:
+    if model._state is None:
+        raise ValueError(model._missing_state("merge"))
+    if FILLED in model._summed_rows:
+        raise ValueError(of_all_rows("merge"))
 
 
 def _alike(a: Input, b: Input) -> bool:

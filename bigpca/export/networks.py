@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from bigpca.errors import OutputExistsError
 from bigpca.export.linear import LinearMap
-from bigpca.passes.reading.preprocessing import L2, Power, RowPreprocessor
+from bigpca.passes.reading.preprocessing import RowPreprocessor
 from bigpca.storage import atomic_write_bytes
 from bigpca.storage.files import writing
 
@@ -87,20 +87,12 @@ def _preprocessing_nodes(
     """Return the nodes of ``before`` and the name of their result; their constants are added to ``values``."""
     nodes, rows = [], "rows"
     for i, one in enumerate(before):
-        given, rows = rows, f"rows_{i}"
-        if isinstance(one, L2):
-            nodes += [made.make_node("LpNormalization", [given], [rows], axis=1, p=2)]
-        elif isinstance(one, Power):
-            size, sign, power, exponent = (f"{name}_{i}" for name in ("size", "sign", "power", "exponent"))
-            values[exponent] = np.array(one.exponent, np.float32)
-            nodes += [
-                made.make_node("Abs", [given], [size]),
-                made.make_node("Pow", [size, exponent], [power]),
-                made.make_node("Sign", [given], [sign]),
-                made.make_node("Mul", [sign, power], [rows]),
-            ]
-        else:
-            raise ValueError(f"preprocess = {one!r} has no form in ONNX; bp.L2() or bp.Power() was expected.")
+        form, names = one.onnx_form(), {"rows": rows, "result": f"rows_{i}"}
+        values |= {f"{name}_{i}": np.array(value, np.float32) for name, value in form.constants.items()}
+        for node in form.nodes:
+            inputs, outputs = ([names.get(name, f"{name}_{i}") for name in of] for of in (node.inputs, (node.output,)))
+            nodes.append(made.make_node(node.operation, inputs, outputs, **node.attributes))
+        rows = names["result"]
     return nodes, rows
 
 

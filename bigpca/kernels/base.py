@@ -16,6 +16,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from bigpca import csr
 from bigpca.kernels.parameters import finite_numbers, is_number
 from bigpca.kernels.rows import Block, checked_rows, raise_to, reject_overflow, widened, widens
 
@@ -58,7 +59,7 @@ class Kernel(ABC):
 
         Parameters
         ----------
-        rows : ndarray of shape (a, d), float32 or float64, finite
+        rows : ndarray of shape (a, d), float32 or float64, finite; or such a csr_array, if :attr:`accepts_csr`
             Not overwritten; copied if it might change later.
         shift : ndarray of shape (d,) or None
             Close to the mean of all rows, and the same for all blocks. Translation-invariant kernels subtract it, so
@@ -132,6 +133,17 @@ class Kernel(ABC):
     def needs_rows(self) -> bool:
         """Whether ``block(A, B)`` uses the rows of B, rather than only their row numbers (precomputed kernels)."""
         return True
+
+    @property
+    def accepts_csr(self) -> bool:
+        """Whether :meth:`prepare` accepts CSR, to be compared with dense rows; others are given dense strips."""
+        return False
+
+    def flops_per_sparse_entry(self, d: int, values: float) -> float:
+        """Return the cost of one entry if a row stores ``values`` values on average, as :meth:`flops_per_entry`."""
+        if not self.accepts_csr:
+            return self.flops_per_entry(d)
+        return self.flops_per_entry(0) + csr.product_flops(values, 1)
 
     @property
     def accepts_strings(self) -> bool:
@@ -266,6 +278,13 @@ class Combined(Kernel):
 
     def flops_per_entry(self, d: int) -> float:
         return sum(kernel.flops_per_entry(d) + 100.0 for kernel in self.kernels)
+
+    @property
+    def accepts_csr(self) -> bool:
+        return all(kernel.accepts_csr for kernel in self.kernels)
+
+    def flops_per_sparse_entry(self, d: int, values: float) -> float:
+        return sum(kernel.flops_per_sparse_entry(d, values) + 100.0 for kernel in self.kernels)
 
     def entry_bytes(self, itemsize: int) -> int:
         """Return the bytes of the largest part plus those of the partial result."""

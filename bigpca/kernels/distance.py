@@ -10,11 +10,12 @@ from math import sqrt
 from typing import Any, ClassVar, Self, cast
 
 import numpy as np
+from scipy.sparse import csr_array
 
 from bigpca.kernels.base import Kernel, Rows, Vector
 from bigpca.kernels.dot import HARMLESS
 from bigpca.kernels.parameters import checked_gamma
-from bigpca.kernels.products import PreparedRows, prepare_rows, product_error, products, products_in_float64
+from bigpca.kernels.products import Prepared, PreparedRows, prepare_rows, product_error, products, products_in_float64
 from bigpca.kernels.rows import Block, strips
 from bigpca.triangles import mirror_upper
 
@@ -126,8 +127,12 @@ class RBF(DistanceKernel):
     def _check_options(self) -> None:
         pass
 
-    def prepare(self, rows: Rows, shift: Vector | None = None, first_row: int = 0) -> PreparedRows:
+    def prepare(self, rows: Rows | csr_array, shift: Vector | None = None, first_row: int = 0) -> Prepared:
         return prepare_rows(rows, shift)
+
+    @property
+    def accepts_csr(self) -> bool:
+        return True
 
     def flops_per_entry(self, d: int) -> float:
         return 2.0 * d + 200
@@ -138,20 +143,20 @@ class RBF(DistanceKernel):
     def prepared_bytes(self, d: int, itemsize: int) -> int:
         return d * itemsize + 8
 
-    def entry_error(self, A: PreparedRows, B: PreparedRows) -> float:
+    def entry_error(self, A: Prepared, B: PreparedRows) -> float:
         """Bound the errors of |x - y|^2 and of shifted rows, since ``2 gamma t exp(-gamma t^2) <= sqrt(gamma)``."""
-        gamma, dtype = self._width(A), np.result_type(A.columns, B.columns)
+        gamma, dtype = self._width(A), np.result_type(A.dtype, B.dtype)
         error = _remaining_error(gamma * square_error(A, B, dtype), dtype)
         return error + sqrt(gamma) * _shift_error(A.largest, B.largest, dtype)
 
-    def _width(self, A: PreparedRows) -> float:
-        return 1.0 / max(1, len(A.columns)) if self.gamma is None else float(self.gamma)
+    def _width(self, A: Prepared) -> float:
+        return 1.0 / max(1, A.width) if self.gamma is None else float(self.gamma)
 
-    def _rows_of(self, A: PreparedRows) -> int:
+    def _rows_of(self, A: Prepared) -> int:
         return len(A.squares)
 
-    def _negative_distances(self, A: PreparedRows, B: PreparedRows, gamma: float) -> Block:
-        dtype = np.result_type(A.columns, B.columns)
+    def _negative_distances(self, A: Prepared, B: PreparedRows, gamma: float) -> Block:
+        dtype = np.result_type(A.dtype, B.dtype)
         if dtype == np.float32 and gamma * square_error(A, B) <= HARMLESS:
             return products(A, B, dtype, less_squares=True)
         product = products_in_float64 if dtype == np.float32 else products
@@ -203,14 +208,14 @@ class Laplacian(DistanceKernel):
     def entry_error(self, A: Any, B: Any) -> float:
         gamma = self._width(A)
         if self.norm == "l2":
-            dtype = np.result_type(A.columns, B.columns)
+            dtype = np.result_type(A.dtype, B.dtype)
             error = _remaining_error(gamma * sqrt(square_error(A, B, dtype)), dtype)
             return error + gamma * _shift_error(A.largest, B.largest, dtype)
         a, b = (float(np.einsum("ij,ij->i", rows, rows).max(initial=0.0)) for rows in (A, B))
         return gamma * _shift_error(a, b, np.result_type(A, B))
 
     def _width(self, A: Any) -> float:
-        d = len(A.columns) if self.norm == "l2" else A.shape[1]
+        d = A.width if self.norm == "l2" else A.shape[1]
         return 1.0 / max(1, d) if self.gamma is None else float(self.gamma)
 
     def _rows_of(self, A: Any) -> int:
@@ -235,19 +240,19 @@ def _shift_error(a: float, b: float, dtype: Any) -> float:
     return float(np.finfo(dtype).eps) / 4 * (sqrt(a) + sqrt(b))
 
 
-def square_error(A: PreparedRows, B: PreparedRows, dtype: Any = np.float32) -> float:
+def square_error(A: Prepared, B: PreparedRows, dtype: Any = np.float32) -> float:
     """Bound the error of ``|x - y|^2`` computed from norms and a product in this precision."""
-    return product_error(len(A.columns), np.dtype(dtype)) * (A.largest + B.largest)
+    return product_error(A.width, np.dtype(dtype)) * (A.largest + B.largest)
 
 
-def _negative_lengths(A: PreparedRows, B: PreparedRows, gamma: float) -> Block:
+def _negative_lengths(A: Prepared, B: PreparedRows, gamma: float) -> Block:
     """Return ``-|x - y|`` (a, b), from products where that is accurate, and from differences for the nearest pairs.
 
     An error e of |x - y|^2 becomes at most e / |x - y| in the square root, so pairs with ``|x - y| <= gamma e /
     harmless`` are computed again; these are few, unless many rows are equal. If ``sqrt(e) > gamma e / harmless``, even
     equal rows among the other pairs have an error of at most ``gamma sqrt(e) < harmless``.
     """
-    dtype = np.result_type(A.columns.dtype, B.columns.dtype)
+    dtype = np.result_type(A.dtype, B.dtype)
     nearest = NEAREST * max(A.largest, B.largest)
     close = (gamma * square_error(A, B, dtype) / (HARMLESS if dtype == np.float32 else HARMLESS64)) ** 2
     if dtype == np.float32 and close > nearest:
@@ -266,7 +271,7 @@ def _negative_lengths(A: PreparedRows, B: PreparedRows, gamma: float) -> Block:
     return result
 
 
-def _recompute_near_squares(A: PreparedRows, B: PreparedRows, close: float, halves: Block) -> None:
+def _recompute_near_squares(A: Prepared, B: PreparedRows, close: float, halves: Block) -> None:
     """Compute ``-|x - y|^2 / 2`` again from differences where ``|x - y|^2 <= close``.
 
     An error e of |x - y|^2 becomes at most e / (2.7 |x - y|^2) in the kernel at any width, since t exp(-t) <= 1 / 2.7;
@@ -277,13 +282,13 @@ def _recompute_near_squares(A: PreparedRows, B: PreparedRows, close: float, halv
         strip[i, j] = -(_differences(A, B, where.start + i, j) ** 2) / 2
 
 
-def _differences(A: PreparedRows, B: PreparedRows, i: Any, j: Any) -> Vector:
+def _differences(A: Prepared, B: PreparedRows, i: Any, j: Any) -> Vector:
     """Return ``|x - y|`` of rows i of A and j of B, pair by pair, in batches."""
     lengths = np.empty(len(i))
-    batch = max(1, GATHERED // max(1, len(A.columns)))
+    batch = max(1, GATHERED // max(1, A.width))
     for first in range(0, len(i), batch):
         some = slice(first, first + batch)
-        differences = A.columns[:, i[some]].astype(np.float64) - B.columns[:, j[some]]
+        differences = A.taken(i[some]) - B.taken(j[some])
         lengths[some] = np.sqrt(np.einsum("ij,ij->j", differences, differences))
     return lengths
 

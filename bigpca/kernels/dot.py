@@ -13,10 +13,12 @@ from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.sparse import csr_array
 
+from bigpca import csr
 from bigpca.kernels.base import WIDEST, Kernel, Rows, Vector
 from bigpca.kernels.parameters import checked_coef0, checked_gamma
-from bigpca.kernels.products import PreparedRows, prepare_rows, product_error, products
+from bigpca.kernels.products import Prepared, PreparedRows, PreparedSparse, prepare_rows, product_error, products
 from bigpca.kernels.rows import Block, raise_to, strips
 from bigpca.triangles import mirror_upper
 
@@ -30,35 +32,39 @@ LARGEST64 = 1e150  # whose square is still a float64
 class DotKernel(Kernel):
     """A function of ``x'y``, computed from one product of two blocks; the shift is ignored."""
 
-    def prepare(self, rows: Rows, shift: Vector | None = None, first_row: int = 0) -> PreparedRows:
+    def prepare(self, rows: Rows | csr_array, shift: Vector | None = None, first_row: int = 0) -> Prepared:
         prepared = prepare_rows(rows)
         self._check_rows(prepared, first_row)
         return prepared
 
+    @property
+    def accepts_csr(self) -> bool:
+        return True
+
     @abstractmethod
-    def _check_rows(self, A: PreparedRows, first_row: int) -> None:
+    def _check_rows(self, A: Prepared, first_row: int) -> None:
         """Raise if the kernel does not accept the rows."""
 
     @abstractmethod
-    def _precision(self, A: PreparedRows, B: PreparedRows) -> np.dtype[Any]:
+    def _precision(self, A: Prepared, B: PreparedRows) -> np.dtype[Any]:
         """Return the precision that the product of these rows requires, from their norms."""
 
     @abstractmethod
     def _values(self, products: Any, d: int) -> None:
         """Overwrite products ``x'y`` with the kernel's values."""
 
-    def block(self, A: PreparedRows, B: PreparedRows) -> Block:
-        dtype = np.result_type(A.columns.dtype, B.columns.dtype, self._precision(A, B))
+    def block(self, A: Prepared, B: PreparedRows) -> Block:
+        dtype = np.result_type(A.dtype, B.dtype, self._precision(A, B))
         result = products(A, B, dtype)
         for _, strip in strips(result):
-            self._values(strip, len(A.columns))
+            self._values(strip, A.width)
         if A is B:
             mirror_upper(result)
         return result
 
-    def diagonal_of(self, A: PreparedRows) -> Vector:
+    def diagonal_of(self, A: Prepared) -> Vector:
         values = A.squares[:, None].copy()
-        self._values(values, len(A.columns))
+        self._values(values, A.width)
         return values[:, 0]
 
     def flops_per_entry(self, d: int) -> float:
@@ -97,10 +103,10 @@ class Linear(DotKernel):
     def positive_semidefinite(self) -> bool:
         return self.coef0 >= 0
 
-    def _check_rows(self, A: PreparedRows, first_row: int) -> None:
+    def _check_rows(self, A: Prepared, first_row: int) -> None:
         pass
 
-    def _precision(self, A: PreparedRows, B: PreparedRows) -> np.dtype[Any]:
+    def _precision(self, A: Prepared, B: PreparedRows) -> np.dtype[Any]:
         size = max(A.largest, B.largest) + abs(self.coef0)
         return np.dtype(np.float32 if SMALLEST32 <= size <= LARGEST32 else np.float64)
 
@@ -184,8 +190,8 @@ class Polynomial(WithGamma):
     def positive_semidefinite(self) -> bool:
         return self.coef0 >= 0
 
-    def _check_rows(self, A: PreparedRows, first_row: int) -> None:
-        bounds = self._gamma(len(A.columns)) * A.squares + abs(self.coef0)
+    def _check_rows(self, A: Prepared, first_row: int) -> None:
+        bounds = self._gamma(A.width) * A.squares + abs(self.coef0)
         largest = LARGEST64 ** (1 / self.degree)
         if bounds.max(initial=0.0) > largest:
             row = int(np.argmax(bounds > largest))
@@ -195,8 +201,8 @@ class Polynomial(WithGamma):
                 "use a smaller gamma."
             )
 
-    def _precision(self, A: PreparedRows, B: PreparedRows) -> np.dtype[Any]:
-        d = len(A.columns)
+    def _precision(self, A: Prepared, B: PreparedRows) -> np.dtype[Any]:
+        d = A.width
         base = self._gamma(d) * max(A.largest, B.largest) + abs(self.coef0)
         safe = SMALLEST32 ** (1 / self.degree) <= base <= LARGEST32 ** (1 / self.degree)
         safe = safe and max(A.largest, B.largest) <= LARGEST32
@@ -250,11 +256,11 @@ class Tanh(WithGamma):
     def _check_options(self) -> None:
         pass
 
-    def _check_rows(self, A: PreparedRows, first_row: int) -> None:
+    def _check_rows(self, A: Prepared, first_row: int) -> None:
         pass
 
-    def _precision(self, A: PreparedRows, B: PreparedRows) -> np.dtype[Any]:
-        d = len(A.columns)
+    def _precision(self, A: Prepared, B: PreparedRows) -> np.dtype[Any]:
+        d = A.width
         error = product_error(d, np.dtype(np.float32)) * self._gamma(d) * max(A.largest, B.largest)
         return np.dtype(np.float32 if error <= HARMLESS else np.float64)
 
@@ -282,15 +288,28 @@ class Cosine(DotKernel):
     def positive_semidefinite(self) -> bool:
         return True
 
-    def prepare(self, rows: Rows, shift: Vector | None = None, first_row: int = 0) -> PreparedRows:
+    def prepare(self, rows: Rows | csr_array, shift: Vector | None = None, first_row: int = 0) -> Prepared:
+        if isinstance(rows, csr_array):
+            return self._prepare_sparse(rows)
         return PreparedRows(
             np.array(self.features(rows, first_row).T, order="C"), np.asarray(rows.any(axis=1), np.float64)
         )
 
-    def _check_rows(self, A: PreparedRows, first_row: int) -> None:
+    def _prepare_sparse(self, rows: csr_array) -> PreparedSparse:
+        """Divide the stored values of each row by its length: first by the largest, so that squares stay in range."""
+        largest = np.maximum.reduceat(np.append(np.abs(rows.data), 0).astype(np.float64), rows.indptr[:-1])
+        largest[(np.diff(rows.indptr) == 0) | (largest == 0)] = 1.0
+        row = np.repeat(np.arange(rows.shape[0]), np.diff(rows.indptr))
+        unit = csr_array((rows.data / largest[row], rows.indices, rows.indptr), rows.shape)
+        lengths = np.sqrt(csr.row_squares(unit))
+        unit.data /= np.where(lengths > 0, lengths, 1.0)[row]
+        squares = np.asarray(lengths > 0, np.float64)
+        return PreparedSparse(unit.astype(rows.dtype), np.zeros(rows.shape[1]), squares, squares.max(initial=0.0))
+
+    def _check_rows(self, A: Prepared, first_row: int) -> None:
         pass
 
-    def _precision(self, A: PreparedRows, B: PreparedRows) -> np.dtype[Any]:
+    def _precision(self, A: Prepared, B: PreparedRows) -> np.dtype[Any]:
         return np.dtype(np.float32)
 
     def _values(self, products: Any, d: int) -> None:

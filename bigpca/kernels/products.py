@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import sqrt
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.sparse import csr_array
 
+from bigpca import csr
 from bigpca.blas import add_product
 from bigpca.kernels.rows import Block
 
@@ -32,12 +34,89 @@ class PreparedRows:
     squares: Vector
 
     @property
+    def width(self) -> int:
+        """d."""
+        return len(self.columns)
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Dtype of the rows."""
+        dtype: np.dtype[Any] = self.columns.dtype
+        return dtype
+
+    @property
     def largest(self) -> float:
+        """Largest |x|^2, from which the error of products is bounded."""
         return float(self.squares.max(initial=0.0))
 
+    def taken(self, which: NDArray[Any]) -> NDArray[np.float64]:
+        """Return some of the rows as columns (d, count)."""
+        return self.columns[:, which].astype(np.float64)
 
-def prepare_rows(rows: NDArray[Any], shift: Vector | None = None) -> PreparedRows:
+
+@dataclass(frozen=True)
+class PreparedSparse:
+    """Sparse rows prepared for products with dense ones, x standing for ``x - shift``.
+
+    Attributes
+    ----------
+    rows : csr_array of shape (a, d)
+        Not shifted.
+    shift : ndarray of shape (d,), float64
+        In the precision of the rows.
+    squares : ndarray of shape (a,), float64: |x - shift|^2.
+    largest : float
+        Largest |x|^2 or |x - shift|^2, from which the error of products is bounded.
+    """
+
+    rows: csr_array
+    shift: Vector
+    squares: Vector
+    largest: float
+
+    @property
+    def width(self) -> int:
+        """d."""
+        return int(self.rows.shape[1])
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Dtype of the rows."""
+        dtype: np.dtype[Any] = self.rows.dtype
+        return dtype
+
+    def taken(self, which: NDArray[Any]) -> NDArray[np.float64]:
+        """Return some of the rows, shifted, as columns (d, count)."""
+        dense: NDArray[np.float64] = self.rows[which].toarray().T - self.shift[:, None]
+        return dense
+
+    def add_products(self, B: PreparedRows, out: Block) -> None:
+        """Add ``(x - shift)'y`` to ``out`` (a, b), in its precision: ``x'y - shift'y``."""
+        rows = self.rows.astype(out.dtype, copy=False)
+        for j in range(0, out.shape[1], TILE):
+            columns = B.columns[:, j : j + TILE]
+            about = self.shift @ columns.astype(np.float64) if self.shift.any() else np.zeros(columns.shape[1])
+            out[:, j : j + TILE] += csr.multiply(rows, columns) - about.astype(out.dtype)
+
+
+Prepared: TypeAlias = PreparedRows | PreparedSparse
+
+
+def prepare_sparse(rows: csr_array, shift: Vector | None = None) -> PreparedSparse:
+    """Prepare sparse rows, which stay sparse, minus ``shift`` (d,) in their precision."""
+    about = np.zeros(rows.shape[1]) if shift is None else shift.astype(rows.dtype).astype(np.float64)
+    own = squares = csr.row_squares(rows)
+    if about.any():
+        # |x - s|^2 = |x|^2 - 2 x's + |s|^2
+        along = csr.multiply(rows.astype(np.float64), about[:, None])[:, 0]
+        squares = np.maximum(own - 2 * along + about @ about, 0)
+    return PreparedSparse(rows, about, squares, max(own.max(initial=0.0), squares.max(initial=0.0)))
+
+
+def prepare_rows(rows: NDArray[Any] | csr_array, shift: Vector | None = None) -> Prepared:
     """Prepare the rows, minus ``shift`` (d,) in their precision (each difference is rounded once)."""
+    if isinstance(rows, csr_array):
+        return prepare_sparse(rows, shift)
     columns = np.empty(rows.shape[::-1], rows.dtype)
     if shift is None:
         columns[...] = rows.T
@@ -59,13 +138,15 @@ def product_error(d: int, dtype: np.dtype[Any]) -> float:
     return float(np.finfo(dtype).eps) / 2 * (4 + 0.75 * sqrt(d))
 
 
-def products(A: PreparedRows, B: PreparedRows, dtype: np.dtype[Any], less_squares: bool = False) -> Block:
+def products(A: Prepared, B: PreparedRows, dtype: np.dtype[Any], less_squares: bool = False) -> Block:
     """Return ``x'y``, or ``x'y - |x|^2 / 2 - |y|^2 / 2 = -|x - y|^2 / 2``, of all pairs (a, b).
 
     Rows of another precision than ``dtype`` are multiplied in float64 tiles, which are rounded once.
     """
     result: Block = np.empty((len(A.squares), len(B.squares)), dtype)
-    if A.columns.dtype == B.columns.dtype == dtype:
+    if isinstance(A, PreparedSparse):
+        _fill_sparse(A, B, result, less_squares, np.result_type(A.dtype, B.dtype, dtype))
+    elif A.dtype == B.dtype == dtype:
         _start(result, A.squares, B.squares, less_squares)
         add_product(A.columns, B.columns, result)
     else:
@@ -73,11 +154,23 @@ def products(A: PreparedRows, B: PreparedRows, dtype: np.dtype[Any], less_square
     return result
 
 
-def products_in_float64(A: PreparedRows, B: PreparedRows, dtype: np.dtype[Any], less_squares: bool = False) -> Block:
+def products_in_float64(A: Prepared, B: PreparedRows, dtype: np.dtype[Any], less_squares: bool = False) -> Block:
     """Like :func:`products`, but always from float64 tiles, rounded once to ``dtype``."""
     result: Block = np.empty((len(A.squares), len(B.squares)), dtype)
-    _fill_in_tiles(A, B, result, less_squares)
+    if isinstance(A, PreparedSparse):
+        _fill_sparse(A, B, result, less_squares, np.dtype(np.float64))
+    else:
+        _fill_in_tiles(A, B, result, less_squares)
     return result
+
+
+def _fill_sparse(A: PreparedSparse, B: PreparedRows, out: Block, less_squares: bool, dtype: np.dtype[Any]) -> None:
+    """Compute products of sparse rows in ``dtype``, rounded once to that of ``out``."""
+    exact: Block = out if out.dtype == dtype else np.empty(out.shape, dtype)
+    _start(exact, A.squares, B.squares, less_squares)
+    A.add_products(B, exact)
+    if exact is not out:
+        out[...] = exact
 
 
 def _fill_in_tiles(A: PreparedRows, B: PreparedRows, out: Block, less_squares: bool) -> None:

@@ -71,7 +71,7 @@ def landmark_passes(sampling: str | Array, request: LandmarkRequest) -> tuple[Pa
     """Declare what :func:`select_landmarks` reads; rejects weighted rows unless the landmarks are given."""
     if not isinstance(sampling, str):
         return given_passes(landmark_values(sampling), request)
-    request.rows.reject_weights([f"sampling={sampling!r}"])
+    request.rows.reject_weights([f"sampling={sampling!r}"], "it draws landmarks with every row counted once")
     return SAMPLINGS[sampling].passes(request)
 
 

@@ -9,6 +9,7 @@ import numpy as np
 from bigpca.arrays import Array
 from bigpca.data.checks import row_width
 from bigpca.data.containers import reject_foreign, unmasked
+from bigpca.data.sparse import as_csr, is_sparse
 from bigpca.landmarks.base import LandmarkRequest, Landmarks
 from bigpca.passes.accumulators.kept_rows import RowsAt
 from bigpca.passes.engine.jobs import PassPlan
@@ -20,13 +21,15 @@ from bigpca.passes.reading.row_maps import map_run
 def landmark_values(landmarks: Any) -> Array:
     """Return the caller's landmarks as an array: row numbers (m,) or rows (m, d); masked entries become NaN.
 
-    Dimensions after the first are flattened, like those of X.
+    Dimensions after the first are flattened, like those of X; sparse rows are made dense, as landmarks are held.
 
     Raises
     ------
     TypeError
         For containers that cannot be read.
     """
+    if is_sparse(landmarks):
+        landmarks = as_csr(landmarks).toarray()
     reject_foreign(landmarks, "sampling", "Row numbers (m,) or rows (m, d)")
     values = unmasked(landmarks) if isinstance(landmarks, np.ma.MaskedArray) else np.asarray(landmarks)
     return values.reshape(len(values), row_width(values.shape)) if values.ndim > 2 else values

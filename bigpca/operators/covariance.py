@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
 
+from bigpca import csr
 from bigpca.costs import PassCost, Times
 from bigpca.passes.accumulators.base import WeightSums
 from bigpca.passes.accumulators.column_statistics import column_scale
@@ -23,11 +25,13 @@ from bigpca.passes.reading.layout import Layout
 from bigpca.passes.rows import RowInput
 from bigpca.passes.sampling import sample_layout, sample_runs, sample_size
 from bigpca.solvers.dual import SampleAxes, axes_bytes, leading_axes
+from bigpca.solvers.eigh import top_eigenpairs
 from bigpca.solvers.scaling import LearnedScale
 
 Vector = NDArray[np.float64]
 Matrix = NDArray[np.float64]
 PROBES = 10
+SUMS_ROUNDING = 4.0  # eps of a difference of two compensated sums, and of the sums of groups
 MAX_LENGTH_RATIO = 10.0  # of the standard deviations of probes along two columns, above which they are dropped
 
 
@@ -86,19 +90,20 @@ class CovariancePasses:
         """
         n, d = rows.n_rows, rows.n_columns
         typical, largest = (_product_state(d, width + PROBES) for width in (columns, max(columns, most)))
+        work = 2 * n * csr.product_flops(rows.values_per_row, columns) if rows.sparse else 4.0 * n * d * columns
         product = row_pass(
-            rows, "product", [largest], cut_bytes=typical.state_bytes, work=4.0 * n * d * columns * times.typical,
+            rows, "product", [largest], cut_bytes=typical.state_bytes, work=work * times.typical,
             times=times, refinable=True, driver_bytes=driver_bytes,
         )  # fmt: skip
-        product = replace(product, flops=float(n) * typical.flops_per_row)
-        itemsize = product.dtype.itemsize
-        wanted = sample_size(n, d * itemsize, sampled) if sampled else 0
+        product = replace(product, flops=float(n) * rows.cost_of(typical, 1)[1])
+        itemsize, row_bytes = product.dtype.itemsize, rows.held_row_bytes(product.dtype)
+        wanted = sample_size(n, math.ceil(row_bytes), sampled) if sampled else 0
         sample = None
         if wanted:
             sample = row_pass(
-                rows, "sample", [RowSample(d, wanted, itemsize)], cut_bytes=0, work=0.0, dtype=product.dtype,
+                rows, "sample", [RowSample(d, wanted, row_bytes)], cut_bytes=0, work=0.0, dtype=product.dtype,
                 layout=sample_layout(rows.layout(0), sample_runs(n, wanted, seed)), collected=True,
-                finish_bytes=wanted * d * itemsize + axes_bytes(wanted, d, sampled, itemsize),
+                finish_bytes=math.ceil(wanted * row_bytes) + axes_bytes(wanted, d, sampled, itemsize),
             )  # fmt: skip
         return cls(product, sample, shift_pass(rows, cls.first_layout(rows, product)))
 
@@ -149,8 +154,15 @@ class CovarianceOperator:
     mean : ndarray of shape (d,)
     scale : ndarray of shape (d,) or None
     trace : float
+    trace_error : float
+        Bound of its error, of sparse rows: of the rounding of the sums by which they are centred.
     probes : Probes or None
         All known after :meth:`begin`; no probes if the guessed deviations were far off.
+    centring_error : float or None
+        Bound of the relative error of any variance by the centring of sparse rows.
+    magnification : float
+        Of the rounding of products: 1, or more for sparse rows whose mean is not small; a first estimate after
+        :meth:`sample`.
     """
 
     def __init__(
@@ -175,6 +187,10 @@ class CovarianceOperator:
         self.probes: Probes | None = None
         self._shift: Vector | None = None
         self._guess: Vector | None = None
+        self.magnification = 1.0
+        self.trace_error = 0.0
+        self._leading = 0.0  # lower bound of the largest eigenvalue
+        self.centring_error: float | None = None
         self._summed = False  # whether count, trace and scale are known, in the precision of the products
 
     sigma = 0.0
@@ -201,8 +217,8 @@ class CovarianceOperator:
 
     @property
     def precision(self) -> float:
-        """eps of the products' precision."""
-        return float(np.finfo(self.dtype).eps)
+        """Rounding error of products, relative to the largest eigenvalue: eps of their precision for dense rows."""
+        return float(np.finfo(self.dtype).eps) * self.magnification
 
     @property
     def rounding(self) -> float:
@@ -230,7 +246,7 @@ class CovarianceOperator:
         finish = partial(
             _solve_sample, columns=columns, center=self.center, scale=bool(self.scaled), threads=self.threads
         )
-        template = RowSample(self.size, cost.layout.n_rows, cost.dtype.itemsize)
+        template = RowSample(self.size, cost.layout.n_rows, self.rows.held_row_bytes(cost.dtype))
         found = fold_to(  # part of a pass over X
             self.run, cost, self.rows, {"sample": template}, finish, shift=np.zeros(self.size)
         )
@@ -238,6 +254,9 @@ class CovarianceOperator:
             return None
         self._shift = found.mean
         self._guess = column_scale(found.squares, found.mean, found.count, self.scaled)
+        if self.rows.sparse and self.center and len(found.variances):
+            mean = found.mean / self._guess if self.scaled else found.mean
+            self.magnification = magnification(mean, float(found.variances[0]))
         return found
 
     def begin(self, Q: Matrix) -> Products:
@@ -286,13 +305,20 @@ class CovarianceOperator:
         Y /= self._divisor
         if self.scale is not None:
             Y /= self.scale[:, None]
+        if found.sparse and self.center:
+            B = W if self.scale is None else W * self.scale[:, None]
+            self._leading = max(self._leading, leading_value(B, Y))
+            self.magnification = magnification(
+                self.mean if self.scale is None else self.mean / self.scale, self._leading
+            )
         return Y
 
     def _fold(self, factor: DenseFactor) -> CentredProduct:
         template = FusedProduct.of(self.size, factor, squared=not self._summed, by_driver=True)
         cost = replace(self.passes.product, dtype=self.dtype)
+        finish = partial(centred_product, centred=self.center or bool(self.scaled))
         return fold_to(  # one pass over X
-            self.run, cost, self.rows, {"product": template}, centred_product, shift=self._current_shift()
+            self.run, cost, self.rows, {"product": template}, finish, shift=self._current_shift()
         )
 
     def _current_shift(self) -> Vector:
@@ -315,19 +341,44 @@ class CovarianceOperator:
             return
         self._summed = True
         self.count, self.omitted, self._shift = found.count, found.omitted, found.mean
-        self.weight_sums = found.weight_sums
+        self.weight_sums, self.centring_error = found.weight_sums, found.centring_error
         about = found.squares if self.center else found.squares + self.weight * found.mean**2
         if self.scaled:
             if self.scale is None:  # kept by refine: with another scale, earlier products would be of another matrix
                 self.scale = column_scale(found.squares, found.mean, self.weight, self.scaled)
             about = about / self.scale**2
         self.mean = found.mean if self.center else np.zeros(self.size)
-        self.trace = float(about.sum()) / self._divisor
+        lost = 0.0
+        if found.sparse and self.center:
+            lost = lost_variance(found.mean if self.scale is None else found.mean / self.scale, self.weight)
+        self.trace, self.trace_error = float(about.sum()) / self._divisor, lost / self._divisor
         if not np.isfinite(self.trace):
             raise ValueError(
                 f"the total variance is {self.trace}: squares of the values overflow float64 (beyond 1e154). Divide "
                 f"the data by a constant first."
             )
+
+
+def leading_value(W: Matrix, AW: Matrix) -> float:
+    """Return a lower bound of the largest eigenvalue of A >= 0: ``w'A^2 w / w'A w``, the best of some w = W v."""
+    squares, forms = AW.T @ AW, W.T @ AW
+    _, vectors = top_eigenpairs(squares.copy(), 1)
+    V = np.column_stack([vectors.T, np.eye(len(squares))])
+    above, below = np.einsum("ij,ij->j", V, squares @ V), np.einsum("ij,ij->j", V, forms @ V)
+    return float(np.max(above / np.where(below > 0, below, np.inf), initial=0.0))
+
+
+def magnification(mean: Vector, leading: float) -> float:
+    """Return ``(1 + |m|^2 / lambda_1)^(1/2)``, by which the mean m of sparse rows magnifies the rounding of products.
+
+    In ``X'(X W - 1 c'W)`` one of the two factors is not centred. ``leading`` is lambda_1 or less.
+    """
+    return float(np.sqrt(1 + float(mean @ mean) / leading)) if leading > 0 else 1.0
+
+
+def lost_variance(mean: Vector, weight: float) -> float:
+    """Return the error of sums of squares about zero once they are centred: a few ``eps n m_j^2`` of each column."""
+    return SUMS_ROUNDING * float(np.finfo(np.float64).eps) * weight * float(mean @ mean)
 
 
 @dataclass(frozen=True)
@@ -341,6 +392,10 @@ class CentredProduct:
     squares : ndarray of shape (d,) or (0,), about the mean
     product : ndarray of shape (d, l), about the mean
     weight_sums : (float, float) or None
+    sparse : bool
+        Whether there were sparse rows, which are multiplied about zero and centred afterwards.
+    centring_error : float or None
+        As of :class:`FusedProduct`.
     """
 
     count: int
@@ -349,19 +404,30 @@ class CentredProduct:
     squares: Vector
     product: Matrix
     weight_sums: WeightSums = None
+    sparse: bool = False
+    centring_error: float | None = None
 
 
-def centred_product(state: PassState) -> CentredProduct:
+def centred_product(state: PassState, *, centred: bool) -> CentredProduct:
     """Return the statistics and the centred product, computed where the merged state is."""
     part = state.part("product", FusedProduct)
     squares = part.centred_squares() if part.squared else np.zeros(0)
-    return CentredProduct(part.count, state.omitted, part.mean, squares, part.centred(), part.weight_sums)
+    return CentredProduct(
+        part.count,
+        state.omitted,
+        part.mean,
+        squares,
+        part.centred(),
+        part.weight_sums,
+        part.constants is not None,
+        part.centring_error if centred else None,
+    )
 
 
 def _solve_sample(
     state: PassState, *, columns: int, center: bool, scale: bool, threads: int | None
 ) -> SampleAxes | None:
     rows = state.part("sample", RowSample).rows()
-    if sum(len(r) for r in rows) < 2:
+    if sum(r.shape[0] for r in rows) < 2:
         return None
     return leading_axes(rows, columns, center=center, scale=scale, threads=threads_here(threads))

@@ -91,6 +91,7 @@ class DotOperator:
         self.probes: Probes | None = None
 
     sigma = 0.0
+    trace_error = 0.0
 
     @property
     def size(self) -> int:

@@ -82,6 +82,7 @@ class KernelOperator:
 
     omitted = 0
     sigma = 0.0
+    trace_error = 0.0
 
     def __init__(
         self, rows: RowInput, kernel: Kernel, run: Run, cost: SweepPlan, *, shift: Vector, seed: int = 0

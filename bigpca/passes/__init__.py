@@ -3,6 +3,7 @@
 The verbs, which estimators call:
 
 - ``rows``      ``RowInput``: X as the engine sees it: a source or graph, a view, row maps, weights, policies
+- ``stored``    where its rows come from: a source that is read directly, or a graph that is cut
 - ``fold``      all rows into accumulators, group by group, merged in a fixed tree: one read
 - ``columns``   the same over blocks of columns, for stores chunked in columns; no views, maps or weights
 - ``panels``    pairs of row panels, for the dot matrix of a store chunked in rows
@@ -10,6 +11,7 @@ The verbs, which estimators call:
 - ``project``   rows mapped to rows: lazily, in memory, or into a new Zarr array or table
 - ``ends``      the rows at both ends of each column
 - ``graphs``    Dask arrays without a direct source: their graphs are cut lazily, one group at a time
+- ``absence``   which columns of a DataArray have no values
 - ``sampling``  the rows of a sample, and the layout that reads them
 
 Below them, bottom to top: ``reading`` (rows become blocks), ``accumulators`` (what blocks are folded into), ``engine``

@@ -25,7 +25,7 @@ from bigpca.passes.engine.states import PassState
 from bigpca.passes.panels import dot_dtype
 from bigpca.passes.reading.blocks import Block, group_shift, prepare_block
 from bigpca.passes.reading.layout import Layout, plan_layout
-from bigpca.passes.reading.readers import ColumnReader, read_ahead
+from bigpca.passes.reading.readers import ColumnReader, Reader, ValueReader, read_ahead
 from bigpca.passes.rows import RowInput
 
 ColumnState: TypeAlias = DotSum | DotProduct | ColumnProducts
@@ -38,7 +38,7 @@ class ColumnGroup:
     """Folds column blocks of all rows into one sum of dot matrices."""
 
     index: int
-    reader: ColumnReader
+    reader: Reader
     reads: tuple[tuple[int, int], ...]
     slab_columns: int
     dtype: DType
@@ -86,15 +86,17 @@ def column_layout(rows: RowInput) -> Layout | None:
 
 def column_pass(
     rows: RowInput, name: str, template: ColumnState, layout: Layout, *, times: Times = ONCE, driver_bytes: int = 0,
-    refinable: bool = False, collected: bool = False,
+    refinable: bool = False, collected: bool = False, dtype: DType | None = None,
 ) -> PassPlan:  # fmt: skip
     """Declare one read of X by column blocks that is folded into states like ``template``.
 
-    Products have the dtype of a DotProduct, or that of a dot matrix for other states. Collected states are pieces that
-    are concatenated at the end.
+    Products have the dtype of a DotProduct, or else ``dtype``, by default that of a dot matrix. Collected states are
+    pieces that are concatenated at the end.
     """
     rows.check_any_order("a read of column blocks")
-    n, dtype = rows.n_rows, template.dtype if isinstance(template, DotProduct) else dot_dtype(rows)
+    rows.check_dense("a read of column blocks")
+    n = rows.n_rows
+    dtype = template.dtype if isinstance(template, DotProduct) else dtype or dot_dtype(rows)
     read = layout.read_rows * n * rows.dtype.itemsize
     slab = min(layout.slab_rows, layout.read_rows) * n * (8 if refinable else dtype.itemsize)
     return PassPlan(
@@ -148,13 +150,13 @@ def fold_columns_to(run: Run, cost: PassPlan, rows: RowInput, template: ColumnSt
         )
     layout = cost.layout
     rows.check_states({"dot": template})
+    present = None if rows.weights is None else rows.weights > 0
 
     def cut(group: int) -> tuple[GroupTask, Inputs]:
         reads = tuple(layout.reads[i] for i in layout.groups[group])
-        own = template.without_shared()
-        task = ColumnGroup(
-            group, ColumnReader(source), reads, layout.slab_rows, cost.dtype, own, stamp(group), rows.weights
-        )
+        own, columns = template.without_shared(), ColumnReader(source)
+        reader = columns if rows.limits is None else ValueReader(columns, rows.limits, present=present)
+        task = ColumnGroup(group, reader, reads, layout.slab_rows, cost.dtype, own, stamp(group), rows.weights)
         return task, {}
 
     def stamp(group: int) -> str:

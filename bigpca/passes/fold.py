@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
-from bigpca.arrays import Array, DType
+from bigpca.arrays import DType
 from bigpca.blas import one_blas_thread, solve_paused
 from bigpca.costs import ONCE, PassCost, Times, peak_bytes
 from bigpca.data.rounding import note_rounded
@@ -102,6 +102,7 @@ def row_pass(
     block_rows = min(layout.slab_rows, layout.read_rows)
     copied = rows.copied_row_bytes(np.dtype(np.float64) if refinable else dtype) * block_rows
     scratch = rows.scratch_bytes(block_rows, 8 if refinable else dtype.itemsize)
+    costs = [rows.cost_of(one, block_rows) for one in states]
     state = sum(one.state_bytes for one in states)
     held = 0 if collected else state
     return PassPlan(
@@ -113,12 +114,12 @@ def row_pass(
         block_rows=block_rows,
         state_bytes=state,
         peak_bytes=peak_bytes(
-            rows.read_bytes(layout.read_rows), copied, scratch + sum(one.product_bytes for one in states), held
+            rows.read_bytes(layout.read_rows), copied, scratch + sum(product for product, _ in costs), held
         ),
         finish_bytes=finish_bytes,
         driver_bytes=driver_bytes,
         collected=collected,
-        flops=float(layout.n_rows) * (rows.map_flops + sum(one.flops_per_row for one in states)),
+        flops=float(layout.n_rows) * (rows.map_flops + sum(flops for _, flops in costs)),
         layout=layout,
         dtype=dtype,
         refinable=refinable,
@@ -175,7 +176,7 @@ def fold_job(
     """Return the pass of :func:`fold_to`, ready to run."""
     layout = cost.layout
     rows.check_states(templates)
-    shared = {key: a.shared for key, a in templates.items() if a.shared is not None}
+    shared = {key: a.shared for key, a in templates.items() if a.shared is not None} | rows.broadcast
     if shift is not None:
         shared[SHIFT] = shift  # 200 KB at 25,000 columns, too much for each of 4,096 tasks
     if rows.steps:
@@ -256,7 +257,7 @@ class FoldGroup:
                     slab, numbers = self._present(rows[i : i + self.slab_rows], first + i)
                     omitted += slab.shape[0]
                     for block in self._blocks(slab, first + i, numbers, shift, shared.get(MAPS, ())):
-                        shift = block.shift
+                        shift = block.origin if shift is None else shift
                         omitted -= block.count
                         if block.count:
                             strip_shift = feed(parts.values(), block, strip_shift)
@@ -291,7 +292,7 @@ class FoldGroup:
         last = row + slab.shape[0] if numbers is None else int(numbers[-1]) + 1 if len(numbers) else row
         where = self.reader.where(row, last)
         if isinstance(slab, csr_array):
-            yield sparse_block(slab.astype(self.dtype), row, self.nan_policy, where, self.arithmetic, numbers)
+            yield from self._sparse(slab, row, numbers, where, shift, steps)
             return
         note_rounded(slab)
         values = self.arithmetic.asarray(slab, self.dtype)
@@ -308,6 +309,23 @@ class FoldGroup:
         for rows, own in map_tiles(steps, complete, where):
             block = Block.about(rows, own, shift, self.arithmetic)
             shift = block.shift
+            yield block
+
+    def _sparse(
+        self, slab: csr_array, row: int, numbers: Integers | None, where: str, shift: Vector | None,
+        steps: tuple[MapStep, ...],
+    ) -> Iterator[Block]:  # fmt: skip
+        """Yield sparse rows as one block about zero; mapped, as sparse blocks or as dense ones about a shift."""
+        note_rounded(slab.data)
+        values = slab.astype(self.dtype, copy=False)
+        complete = sparse_block(values, row, self.nan_policy, where, self.arithmetic, numbers, shift)
+        if not steps:
+            yield complete
+            return
+        for rows, own in map_tiles(steps, complete, where):
+            make = Block.of_csr if isinstance(rows, csr_array) else Block.about
+            block = make(rows, own, shift, self.arithmetic)
+            shift = block.origin
             yield block
 
 
@@ -331,11 +349,11 @@ def first_shift(run: Run, rows: RowInput, layout: Layout) -> Vector:
     return group_shift(first_rows(rows, layout)).astype(np.float64)
 
 
-def first_rows(rows: RowInput, layout: Layout) -> Array:
+def first_rows(rows: RowInput, layout: Layout) -> Values:
     """Return the rows of the first slab, mapped, in the working dtype; reads only the first chunks."""
     start, stop = _first_read(rows, layout)
     reader, futures = rows.reader(start, stop)
-    reader = with_inputs(reader, {k: f.result() for k, f in futures.items()})
+    reader = with_inputs(reader, {SHARED: rows.broadcast} | {k: f.result() for k, f in futures.items()})
     with solve_paused():  # because nodes of a graph may fold rows themselves
         read = reader.read(start, stop)
     values = read[: layout.slab_rows].astype(working_dtype(rows.dtype), copy=False)
@@ -344,5 +362,7 @@ def first_rows(rows: RowInput, layout: Layout) -> Array:
         values = read[present][: layout.slab_rows].astype(values.dtype, copy=False)
     if not rows.steps:
         return values
-    where = reader.where(start, start + len(values))
+    where = reader.where(start, start + values.shape[0])
+    if isinstance(values, csr_array):
+        return map_rows(rows.steps, sparse_block(values, start, "omit", where, NUMPY), where)
     return map_rows(rows.steps, complete_rows(values, start, owned=False, nan_policy="omit", where=where), where)

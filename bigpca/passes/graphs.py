@@ -20,14 +20,17 @@ from dask.highlevelgraph import HighLevelGraph, MaterializedLayer
 from dask.task_spec import Alias, DataNode, GraphNode, Task
 from dask.typing import Key
 
+from bigpca.blas import solve_paused
 from bigpca.data.containers import is_hdf5_dataset, is_zarr_array
 from bigpca.data.sources import RowSource, row_source
+from bigpca.data.sparse import is_csr
 from bigpca.data.zarr_reader import ZarrReader, wrap_zarr
 from bigpca.errors import MemoryBudgetError
 from bigpca.passes.engine.cluster.get import get_watched
 from bigpca.passes.engine.jobs import WORKERS_TIMEOUT, Inputs
 from bigpca.passes.reading.readers import GraphReader
 
+SAMPLED_CHUNKS = 30  # of so many chunks, a tenth may be read to count stored values
 SHARED_BYTES = 256 << 20  # limit of the computed nodes that all groups use and that are sent with every task
 
 
@@ -83,8 +86,28 @@ class GraphSource:
         self._check_share(nodes, stop - start)
         label = f"the Dask array {self.X.name}"
         promised = int(self.X.shape[1]), np.dtype(self.X.dtype).str
-        reader = GraphReader(self.offsets[first : last + 1], keys, cloudpickle.dumps(nodes), *promised, label)
+        sparse = is_csr(self.X._meta)
+        reader = GraphReader(self.offsets[first : last + 1], keys, cloudpickle.dumps(nodes), *promised, label, sparse)
         return GraphCut(reader, futures)
+
+    def stored_values(self) -> tuple[int, int]:
+        """Return the rows of a few chunks of a sparse array, which are computed here, and their stored values.
+
+        The middle chunk; of 30 chunks or more the first and the last too.
+        """
+        filled = [i for i, rows in enumerate(self.X.chunks[0]) if rows]
+        if not filled:
+            return 0, 0
+        middle = filled[len(filled) // 2]
+        rows = values = 0
+        for i in {filled[0], middle, filled[-1]} if len(filled) >= SAMPLED_CHUNKS else {middle}:
+            start, stop = int(self.offsets[i]), int(self.offsets[i + 1])
+            cut = self.cut(start, stop)
+            reader = replace(cut.reader, inputs={key: future.result() for key, future in cut.futures.items()})
+            with solve_paused():  # because nodes of a graph may fold rows themselves
+                values += len(reader.read(start, stop).data)
+            rows += stop - start
+        return rows, values
 
     def sources(self) -> list[RowSource | ZarrReader]:
         """All sources in the graph, for fingerprints."""
@@ -193,7 +216,7 @@ def _is_leaf(key: Key, nodes: Mapping[Key, GraphNode], shared: Mapping[Key, obje
     """Whether a node reads: a chunk in memory, or a node that depends only on stored objects (keys without chunk)."""
     node = nodes[key]
     if isinstance(node, DataNode):
-        return isinstance(node.value, np.ndarray)
+        return isinstance(node.value, np.ndarray) or is_csr(node.value)
     return all(isinstance(nodes.get(k), DataNode) and k not in shared and isinstance(k, str) for k in node.dependencies)
 
 
@@ -206,7 +229,7 @@ def _count_leaves(graph: HighLevelGraph) -> int:
             if inputs:
                 continue
             values = [v.value if isinstance(v, DataNode) else v for v in layer.mapping.values()]
-            arrays = sum(isinstance(v, np.ndarray) or _is_future(v) for v in values)
+            arrays = sum(isinstance(v, np.ndarray) or is_csr(v) or _is_future(v) for v in values)
             tasks = sum(isinstance(v, Task | tuple) for v in layer.mapping.values())
             count += arrays + tasks
         elif all(isinstance(i, MaterializedLayer) and len(i.mapping) == 1 for i in inputs):

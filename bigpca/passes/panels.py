@@ -28,6 +28,7 @@ from bigpca.passes.reading.row_maps import MapStep, map_rows
 from bigpca.passes.rows import RowInput
 
 R = TypeVar("R")
+CORRECTED = 10.0  # times that the cost of a corrected pass counts when its precision is chosen
 
 
 @dataclass(frozen=True)
@@ -76,9 +77,13 @@ class PanelGroup:
         return within_range(mapped if weights is None else scaled_rows(mapped, np.sqrt(weights)))
 
 
-def dot_dtype(rows: RowInput) -> DType:
-    """Dtype in which the blocks of the dot matrix are multiplied."""
-    return product_dtype(rows.dtype, float(rows.n_rows) ** 2 * rows.n_columns)
+def dot_dtype(rows: RowInput, *, corrected: bool = False) -> DType:
+    """Dtype in which the blocks of the dot matrix are multiplied.
+
+    If the first order of its error is ``corrected`` afterwards, float32 is used from a tenth of the usual cost on.
+    """
+    flops = float(rows.n_rows) ** 2 * rows.n_columns
+    return product_dtype(rows.dtype, CORRECTED * flops if corrected else flops)
 
 
 def panel_layout(layout: Layout, panels: int) -> Layout:
@@ -93,10 +98,14 @@ def panel_layout(layout: Layout, panels: int) -> Layout:
     return replace(layout, groups=tuple(groups), segments=tuple(range(i, i + 1) for i in range(len(groups))))
 
 
-def panel_pass(rows: RowInput, count: int, *, times: Times = ONCE) -> PassPlan:
-    """Declare the dot matrix over pairs of at most ``count`` row panels; ``count`` changes no bit of the result."""
+def panel_pass(rows: RowInput, count: int, *, times: Times = ONCE, dtype: DType | None = None) -> PassPlan:
+    """Declare the dot matrix over pairs of at most ``count`` row panels; ``count`` changes no bit of the result.
+
+    Rows are multiplied in ``dtype``, by default that of :func:`dot_dtype`.
+    """
     rows.check_any_order("a dot matrix of all rows")
-    base, dtype = rows.layout(0), dot_dtype(rows)
+    rows.check_dense("a dot matrix of all rows")
+    base, dtype = rows.layout(0), dtype or dot_dtype(rows)
     layout, n = panel_layout(base, count), rows.n_rows
     panel_rows = _panel_rows(layout)
     read, slab_rows = rows.read_bytes(base.read_rows), min(base.slab_rows, base.read_rows)
@@ -146,7 +155,7 @@ def fold_panels(run: Run, cost: PassPlan, rows: RowInput, finish: Finish[R]) -> 
     job = Pass(
         cost=cost, templates={"dot": template}, cut=cut, stamp=stamp, finish=finish, paths=rows.paths,
         rows_read=rows_read, unit_bytes=rows.row_bytes, whole=rows.n_rows,
-        shared={MAPS: rows.steps}, input=rows.identity,
+        shared={MAPS: rows.steps} | rows.broadcast, input=rows.identity,
     )  # fmt: skip
     return run_pass(job, run)
 

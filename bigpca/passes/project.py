@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import os
 import time
+import uuid
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
 from dataclasses import dataclass, replace
+from typing import cast
 
 import dask
 import dask.array as da
@@ -26,17 +28,20 @@ from bigpca.data.provenance import Provenance
 from bigpca.data.rounding import note_rounded
 from bigpca.data.sources import RowSource
 from bigpca.data.sources import open as open_array
+from bigpca.data.sparse import is_csr, sparse_rows
 from bigpca.data.storages import MemoryRows
-from bigpca.errors import OutputExistsError
+from bigpca.errors import MemoryBudgetError, OutputExistsError
 from bigpca.passes.engine.cancel import check_cancelled
 from bigpca.passes.engine.driver import run_pass
 from bigpca.passes.engine.events import Event, PassEvent
 from bigpca.passes.engine.jobs import MAPS, SHARED, GroupTask, Inputs, Pass, PassPlan
 from bigpca.passes.engine.local import local_threads
+from bigpca.passes.engine.ordered import check_end
 from bigpca.passes.engine.resources import find_resources
 from bigpca.passes.engine.run import Run
 from bigpca.passes.engine.states import PassState, digest
 from bigpca.passes.graphs import wrap_sources
+from bigpca.passes.reading.arithmetic import Values
 from bigpca.passes.reading.layout import MIB, Layout, working_dtype
 from bigpca.passes.reading.readers import Reader, read_ahead, with_inputs
 from bigpca.passes.reading.row_maps import Chain, MapStep, RowMap, map_run
@@ -69,6 +74,7 @@ def project_lazily(
         shared,
         int(X.shape[1]),
         X.dtype.str,
+        is_csr(X._meta),
         name=name,
         dtype=dtype,
         chunks=(X.chunks[0], (width,)),
@@ -84,12 +90,12 @@ def mapped_lazily(rows: RowInput) -> da.Array:
     return project_lazily(rows.X, whole, rows.n_columns, missing_chunks=rows.missing_chunks)
 
 
-def _apply_block(block: object, f: RowMap, n_columns: int, dtype: str) -> Array:
-    rows = dense_rows(block, "the Dask array", np.dtype(dtype))
+def _apply_block(block: object, f: RowMap, n_columns: int, dtype: str, sparse: bool) -> Array:
+    rows: Values = (sparse_rows if sparse else dense_rows)(block, "the Dask array", np.dtype(dtype))
     check_chunk_shape(rows.shape, (n_columns,), "the Dask array")
-    note_rounded(rows)
+    note_rounded(np.asarray(rows.data) if sparse else rows)
     with one_blas_thread():
-        return f.apply(rows, "a block of the input")
+        return map_run((MapStep(f, 0),), rows, 0, "a block of the input")
 
 
 def project_in_memory(rows: RowInput, f: RowMap, width: int) -> Array:
@@ -116,6 +122,38 @@ def project_in_memory(rows: RowInput, f: RowMap, width: int) -> Array:
     return out
 
 
+def project_in_order(rows: RowInput, f: RowMap, width: int, memory_limit: int | str | None = None) -> Array:
+    """Return ``f`` of the rows of batches, read once in this thread; same bits as those of the rows in memory.
+
+    Raises
+    ------
+    MemoryBudgetError
+        If the result does not fit in memory; before the read, if the number of rows is known.
+    """
+    steps, room = (*rows.steps, MapStep(f, width)), find_resources(memory_limit, in_process=True).room_bytes
+    row_bytes, done, parts = width * f.output_dtype(rows.dtype).itemsize, 0, list[Array]()
+    _check_held(1 if rows.open_ended else rows.n_rows, row_bytes, room)
+    while done < rows.n_rows and (not rows.open_ended or rows.has(done)):
+        stop = min(done + 8192, rows.n_rows)
+        reader, _ = rows.reader(done, stop)
+        values = reader.read(done, stop)
+        with one_blas_thread():
+            parts.append(map_run(steps, values, done, reader.where(done, stop)))
+        done += len(values)
+        _check_held(done, row_bytes, room)
+    check_end(rows.n_rows, rows.has, open_ended=rows.open_ended)
+    return np.concatenate(parts)
+
+
+def _check_held(n: int, row_bytes: int, room: int) -> None:
+    needed = 2 * n * row_bytes  # the parts, and the whole
+    if needed > room:
+        raise MemoryBudgetError(
+            f"the results of {n:,} rows of batches, {row_bytes:,} bytes each, need {needed:,} bytes until they are "
+            f"joined; {max(0, room):,} are available. Write them to a store: out=path."
+        )
+
+
 @dataclass(frozen=True)
 class WriteGroup:
     """Reads the rows of some output chunks, maps them, and writes those chunks whole."""
@@ -138,18 +176,24 @@ class WriteGroup:
     def _write(self, reader: Reader, chunk: int, steps: tuple[MapStep, ...], run_id: str) -> int:
         start, stop = self.writer.row_range(chunk)
         reads = [(i, min(i + self.slab_rows, stop)) for i in range(start, stop, self.slab_rows)]
-        out: Array | None = None
+        out, end = cast("Array | None", None), start
         for first, rows in read_ahead(reader, reads):
             check_cancelled(run_id)
-            mapped = map_run(steps, rows, first, reader.where(first, first + len(rows)))
+            count = rows.shape[0]
+            if count == 0:
+                break
+            mapped = map_run(steps, rows, first, reader.where(first, first + count))
             if out is None:
-                out = mapped if len(rows) == stop - start else np.empty((stop - start, mapped.shape[1]), mapped.dtype)
+                out = mapped if count == stop - start else np.empty((stop - start, mapped.shape[1]), mapped.dtype)
             if out is not mapped:
-                out[first - start : first - start + len(mapped)] = mapped
+                out[first - start : first - start + count] = mapped
+            end = first + count
             del rows, mapped
         if out is not None:
-            self.writer.write(chunk, out)
-        return stop - start
+            # Batches of an unknown number of rows may end in this chunk.
+            writer = self.writer if end == stop else replace(self.writer, shape=(end, *self.writer.shape[1:]))
+            writer.write(chunk, out[: end - start])
+        return end - start
 
 
 def output_chunk_rows(rows: RowInput, row_bytes: int, most_bytes: int = OUTPUT_CHUNK_BYTES) -> int:
@@ -226,25 +270,28 @@ def project_to(
         With ``errno.ENOSPC`` if the disk fills up during the run; finished chunks are kept.
     """
     began = time.perf_counter()
-    reject_batches(rows.X, "the output")
+    if not rows.in_order:
+        reject_batches(rows.X, "the output")
     _reject_own_source(rows, out)
     keys = keys_of(rows, made.keys)
     dtype = f.output_dtype(rows.dtype)
     size = chunk_rows or output_chunk_rows(rows, width * dtype.itemsize)
-    identity = digest(
-        {"input": rows.describe(), "stamp": rows.stamp(0, rows.n_rows), "map": f.describe(), "chunk": size}
-    )
-    shape = (rows.n_rows, width)
+    # Batches are iterated again in any case, and may be shuffled: an unfinished output of theirs is not continued.
+    known = {"run": uuid.uuid4().hex} if rows.in_order else {"stamp": rows.stamp(0, rows.n_rows)}
+    identity = digest({"input": {} if rows.in_order else rows.describe(), "map": f.describe(), "chunk": size, **known})
+    shape = (None if rows.open_ended else rows.n_rows, width)
     resources = find_resources(memory_limit, in_process=rows.in_process)
     plan = plan_writing(rows, f, width, size, name, resources, form)
     plan.check()
     with create_output(
         out, shape=shape, dtype=dtype, chunk_rows=size, identity=identity, form=form, overwrite=overwrite
     ) as output:
-        _write_pending(rows.mapped(MapStep(f, width)), output, plan, run)
+        written = _write_pending(rows.mapped(MapStep(f, width)), output, plan, run)
+        if rows.open_ended:
+            output.set_rows(written)
         seconds = time.perf_counter() - began
         record = Provenance.now(
-            rows.paths, rows.member, rows.n_rows, made.call, seconds=seconds, reads=1.0, model=made.model
+            rows.paths, rows.member, rows.rows_read, made.call, seconds=seconds, reads=1.0, model=made.model
         )  # fmt: skip
         output.finish(Annotations(keys, record.to_json()))
     return open_array(out)
@@ -254,6 +301,11 @@ def keys_of(rows: RowInput, given: object = None) -> Array | None:
     """Return the given keys of the rows, or those of a source on disk if it has any."""
     from bigpca.data.keys import row_keys, stored_keys  # imports all formats of labels, which fits do not need
 
+    if given is not None and rows.open_ended:
+        raise ValueError(
+            "keys were given for batches of an unknown number of rows, of which each has one. Give it: "
+            "from_batches(batches, shape=(n, d))."
+        )
     if given is not None:
         return row_keys(given, rows.n_rows)
     source = rows.stored.source if rows.view is None or rows.view.rows_per_sample == 1 else None
@@ -285,11 +337,12 @@ def plan_writing(
     base = rows.layout(0)
     dtype, working = f.output_dtype(rows.dtype), working_dtype(rows.dtype)
     read_rows = min(max(base.slab_rows, base.read_rows), max(base.read_rows, chunk_rows))
-    read, row = read_rows * rows.n_columns * rows.dtype.itemsize, width * dtype.itemsize
+    read, row = rows.read_bytes(read_rows), width * dtype.itemsize
     mapping, kept = f.bytes_for(rows.n_columns, read_rows, working.itemsize)
     mapping += rows.scratch_bytes(read_rows, working.itemsize)
     chunk = min(chunk_rows, rows.n_rows) * row
-    peak = peak_bytes(read, read_rows * rows.copied_row_bytes(working), mapping + 2 * chunk, 0)
+    copied = rows.copied_row_bytes(np.dtype(np.float64) if rows.sparse else working)  # in which CSR is multiplied
+    peak = peak_bytes(read, read_rows * copied, mapping + 2 * chunk, 0)
     peak = max(peak + -(-kept // resources.threads), -(-form.commit_bytes(chunk) // resources.threads))
     return Plan(
         solver=name,
@@ -306,11 +359,12 @@ def plan_writing(
     )
 
 
-def _write_pending(rows: RowInput, output: Output, plan: Plan, run: Run) -> None:
-    pending = output.pending()
+def _write_pending(rows: RowInput, output: Output, plan: Plan, run: Run) -> int:
+    """Write the chunks that are missing, and return how many rows they have."""
+    pending = list(range(-(-rows.n_rows // output.writer.chunk_rows))) if rows.open_ended else output.pending()
     if not pending:
-        return
-    ranges = tuple(output.row_range(i) for i in pending)
+        return 0
+    ranges = tuple((a, min(b, rows.n_rows)) for a, b in map(output.row_range, pending))
     base = rows.layout(0)
     slab_rows = max(base.slab_rows, base.read_rows)
     groups = tuple(range(i, i + 1) for i in range(len(pending)))
@@ -330,8 +384,9 @@ def _write_pending(rows: RowInput, output: Output, plan: Plan, run: Run) -> None
     job = Pass(
         cost=cost, templates={}, cut=cut, stamp=lambda group: "", finish=_rows_written, shared={MAPS: rows.steps},
         paths={**rows.paths, output.writer.store: "writes"}, unit_bytes=rows.row_bytes, whole=rows.n_rows,
+        has_row=rows.has if rows.in_order else None, open_ended=rows.open_ended,
     )  # fmt: skip
-    chunks = output.writer.n_chunks
+    chunks = len(pending) if rows.open_ended else output.writer.n_chunks
 
     def of_all_chunks(event: Event) -> None:
         if isinstance(event, PassEvent):
@@ -341,7 +396,7 @@ def _write_pending(rows: RowInput, output: Output, plan: Plan, run: Run) -> None
             )  # fmt: skip
         run.progress(event)
 
-    run_pass(job, replace(run, checkpoint=None, progress=of_all_chunks, peak_bytes=plan.peak_bytes))
+    return run_pass(job, replace(run, checkpoint=None, progress=of_all_chunks, peak_bytes=plan.peak_bytes))
 
 
 def _rows_written(state: PassState) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-import threading
+import math
 from collections.abc import Mapping, Sequence
 from copy import copy
 from dataclasses import replace
@@ -15,86 +15,22 @@ from numpy.typing import NDArray
 
 from bigpca.arrays import DType
 from bigpca.costs import PassCost
-from bigpca.data.batches import BatchRows, batches_of, reject_batches
+from bigpca.data.batches import batches_of
 from bigpca.data.checks import NATIVE_BYTES, coalesce
-from bigpca.data.sources import RowSource, source_of
+from bigpca.data.sources import RowSource
+from bigpca.data.sparse import is_csr
 from bigpca.data.views import view_of, viewed
 from bigpca.data.weights import open_weights
-from bigpca.data.zarr_reader import ZarrReader
 from bigpca.passes.accumulators.base import Accumulator
 from bigpca.passes.engine.cluster.get import get_watched
 from bigpca.passes.engine.jobs import WORKERS_TIMEOUT, Inputs
 from bigpca.passes.engine.states import digest
-from bigpca.passes.graphs import GraphSource, filling, paths_in
-from bigpca.passes.reading.layout import Layout, plan_layout
-from bigpca.passes.reading.readers import DirectReader, Reader, ViewReader
+from bigpca.passes.graphs import GraphSource, paths_in
+from bigpca.passes.reading.filling import ColumnFill, Limits, filled_dtype
+from bigpca.passes.reading.layout import Layout, plan_layout, working_dtype
+from bigpca.passes.reading.readers import FILL, Reader, ValueReader, ViewReader
 from bigpca.passes.reading.row_maps import MapStep, NumberedMap, RowMap
-
-
-class Stored:
-    """Where rows come from: a source that is read directly, or a graph to cut.
-
-    Parameters
-    ----------
-    X : dask.array.Array of shape (n, d), with known chunks
-    missing_chunks : {"raise", "fill"}
-    workers_timeout : float
-    """
-
-    def __init__(self, X: da.Array, missing_chunks: str, workers_timeout: float) -> None:
-        self.X, self.missing_chunks, self.workers_timeout = X, missing_chunks, workers_timeout
-        found = source_of(X)
-        self.source: RowSource | None = filling(found) if found is not None and missing_chunks == "fill" else found
-        if found is None:
-            reject_batches(X, f"the Dask array {X.name}")
-        self._graph: GraphSource | None = None
-        self._lock = threading.Lock()
-        self._digest: str | None = None
-
-    @property
-    def in_memory(self) -> bool:
-        """Whether X is a NumPy array of this process."""
-        return self.source is not None and self.source.format == "numpy"
-
-    @property
-    def batches(self) -> BatchRows | None:
-        """The batches that this process reads in order; None for rows that are read in any order."""
-        storage = None if self.source is None else self.source.storage
-        return storage if isinstance(storage, BatchRows) else None
-
-    @property
-    def graph(self) -> GraphSource:
-        """The graph to cut; its shared nodes are computed on first use."""
-        with self._lock:  # the first groups are cut in several threads
-            if self._graph is None:
-                self._graph = GraphSource(self.X, self.missing_chunks, self.workers_timeout)
-        return self._graph
-
-    @property
-    def sources(self) -> Sequence[RowSource | ZarrReader]:
-        """All sources that tasks read."""
-        return [self.source] if self.source is not None else self.graph.sources()
-
-    def reader(self, start: int, stop: int) -> tuple[Reader, Inputs]:
-        """Return a reader of rows ``start:stop``, and the futures its task must be given."""
-        if self.source is not None:
-            return DirectReader(self.source), {}
-        cut = self.graph.cut(start, stop)
-        return cut.reader, cut.futures
-
-    def stamp(self, start: int, stop: int) -> str:
-        """Digest of (key, size, mtime) of the files that hold those rows; of the content for arrays in memory."""
-        if self.source is not None:
-            return digest(self.source.stamps(start, stop))
-        if self._digest is None:
-            self._digest = digest([_stamps(s) for s in self.sources])
-        return self._digest
-
-    def describe(self) -> object:
-        """JSON-able description for fingerprints."""
-        if self.source is not None:
-            return self.source.describe()
-        return {"format": "dask", "name": self.X.name, "sources": [_describe(s) for s in self.sources]}
+from bigpca.passes.stored import Stored
 
 
 class RowInput:
@@ -110,7 +46,8 @@ class RowInput:
         Unknown row chunks are counted first, in one more read; the rows of batches are counted as they are read. The
         view attached to X is applied as rows are read.
     missing_chunks : {"raise", "fill"}
-    nan_policy : {"raise", "omit"}
+    nan_policy : {"raise", "omit", "mean", "keep"}
+        Of rows with NaN; "mean" says no more than that :meth:`filled` was meant, and "keep" that states count NaN.
     workers_timeout : float
         Seconds without any worker after which a computation before the first pass fails.
     in_process : bool
@@ -121,6 +58,10 @@ class RowInput:
     view : View or None
     steps : tuple of MapStep
     weights : ndarray of shape (n,), float64, or None
+    fill : ColumnFill or None
+        What takes the place of missing values, before the maps; None if nothing does.
+    limits : Limits or None
+        Of the values as they are stored, or viewed.
     """
 
     def __init__(
@@ -143,6 +84,29 @@ class RowInput:
             self.stored.batches.stream.begin_fit()
         self.steps: tuple[MapStep, ...] = ()
         self.weights: NDArray[np.float64] | None = None
+        self.fill: ColumnFill | None = None
+        self.limits: Limits | None = None
+
+    def filled(self) -> RowInput:
+        """Return the same rows with missing values filled by :attr:`fill`, which one more read finds; see ``holes``.
+
+        Rows of integers, which have no missing values, are returned as they are.
+        """
+        rows = copy(self)
+        rows.fill = ColumnFill() if self.dtype.kind == "f" else None
+        return rows
+
+    def unfilled(self) -> RowInput:
+        """Return the same rows as they are read, with NaN in them and without maps, for states that count those."""
+        rows = copy(self)
+        rows.fill, rows.steps, rows.nan_policy = None, (), "keep"
+        return rows
+
+    def within(self, limits: Limits) -> RowInput:
+        """Return the same rows, of which values outside the limits are rejected as they are read."""
+        rows = copy(self)
+        rows.limits = limits
+        return rows
 
     def mapped(self, *steps: MapStep) -> RowInput:
         """Return the same rows with ``steps`` appended to the chain of maps."""
@@ -181,9 +145,13 @@ class RowInput:
             Names the states.
         """
         self.reject_weights(sorted({state.tag for state in states.values() if "weights" not in state.accepts}))
+        if self.nan_policy == "keep" and not all("nan" in state.accepts for state in states.values()):
+            raise TypeError(f"{', '.join(sorted(state.tag for state in states.values()))} cannot use rows with NaN")
 
-    def reject_weights(self, states: Sequence[str]) -> None:
+    def reject_weights(self, states: Sequence[str], because: str = "") -> None:
         """Reject weighted rows for states that cannot use their weights, if there are any such states.
+
+        ``because`` is a clause that says why they cannot.
 
         Raises
         ------
@@ -191,16 +159,18 @@ class RowInput:
             Names the states.
         """
         if states and self.weights is not None:
+            why = f": {because}" if because else ""
             raise TypeError(
-                f"the rows have weights (sample_weight), which {', '.join(states)} cannot use. Fit without weights, or "
-                "by a method that can use them: PCA, ApproximatePCA, NystromKernelPCA with given landmarks, or a "
-                "supervised linear model."
+                f"the rows have weights (sample_weight), which {', '.join(states)} cannot use{why}. Fit without "
+                "weights, or by a method that can use them: PCA, ApproximatePCA, NystromKernelPCA with given "
+                "landmarks, or a supervised linear model."
             )
 
     @property
     def source(self) -> RowSource | None:
-        """The source, if its rows are analysed as they are stored; None for graphs, views and maps."""
-        return self.stored.source if self.view is None and not self.steps else None
+        """The source, if its rows are analysed as they are stored; None for graphs, views, maps and filled rows."""
+        plain = self.view is None and not self.steps and self.fill is None
+        return self.stored.source if plain else None
 
     @property
     def n_rows(self) -> int:
@@ -280,14 +250,44 @@ class RowInput:
 
     @property
     def dtype(self) -> DType:
-        """Stored dtype."""
+        """Stored dtype; the working dtype where missing values are filled."""
         dtype: DType = np.dtype(self.X.dtype)
-        return dtype
+        return dtype if self.fill is None else filled_dtype(dtype)
 
     @property
     def in_memory(self) -> bool:
-        """Whether X is a NumPy array of this process."""
-        return self.source is not None and self.source.format == "numpy"
+        """Whether X is an array of this process."""
+        return self.source is not None and self.source.in_memory
+
+    @property
+    def sparse(self) -> bool:
+        """Whether tasks read CSR."""
+        return is_csr(self.stored.X._meta)
+
+    @property
+    def values_per_row(self) -> float:
+        """Stored values of a mean row that tasks read; the number of columns of dense rows."""
+        return self.stored.values_per_row if self.sparse else float(self.viewed_columns)
+
+    def cost_of(self, state: Accumulator, block_rows: int) -> tuple[int, float]:
+        """Return the scratch space of a state, and its operations per row, for the blocks of these rows."""
+        if not self.sparse or self.steps:
+            return state.product_bytes, float(state.flops_per_row)
+        return state.sparse_cost(block_rows, self.values_per_row)
+
+    def check_dense(self, what: str) -> None:
+        """Reject sparse rows, which ``what`` cannot read.
+
+        Raises
+        ------
+        TypeError
+        """
+        if self.sparse:
+            raise TypeError(
+                f"X is sparse, and {what} requires dense rows. Use a method that reads sparse rows, such as "
+                'PCA(solver="covariance"), or pass X.toarray() if that fits in memory (of a Dask array, '
+                "X.map_blocks(lambda block: block.toarray()))."
+            )
 
     @property
     def row_chunks(self) -> tuple[int, ...]:
@@ -307,7 +307,7 @@ class RowInput:
 
     @property
     def _described(self) -> bool:
-        return self.view is not None and self.view.pattern is not None
+        return self.view is not None and (self.view.pattern is not None or self.view.absent)
 
     @property
     def row_bytes(self) -> float:
@@ -315,32 +315,61 @@ class RowInput:
         return self._sample_bytes / self._rows_per_sample
 
     @property
-    def _sample_bytes(self) -> int:
+    def _sample_bytes(self) -> float:
+        """Stored bytes of a sample; of sparse samples, on average."""
+        if self.sparse:
+            return self.stored.csr_row_bytes(int(self.stored.X.dtype.itemsize))
         return int(self.stored.X.shape[1]) * int(self.stored.X.dtype.itemsize)
 
     @property
     def counting(self) -> tuple[PassCost, ...]:
-        """The read that counted the rows, if their number was unknown."""
-        return (PassCost(name="count", bytes_read=self.bytes_of(self.n_rows)),) if self.counted else ()
+        """The reads that counted rows of unknown number and stored values, and that found columns without values."""
+        counted: tuple[PassCost, ...] = ()
+        if self.counted:
+            counted = (PassCost(name="count", bytes_read=self.bytes_of(self.n_rows)),)
+        if rows := self.stored.counted[0]:
+            share = rows / max(1, int(self.stored.X.shape[0]))
+            counted += (PassCost(name="stored values", reads=share, bytes_read=self.bytes_of(rows)),)
+        searched = 0.0 if self.view is None else self.view.searched
+        if not searched:
+            return counted
+        read = self.bytes_of(max(1, round(searched * self.n_rows)))
+        return (*counted, PassCost(name="columns without values", reads=searched, bytes_read=read))
 
     def bytes_of(self, rows: int) -> int:
         """Return the stored bytes of ``rows`` rows."""
         return int(rows * self.row_bytes)
 
     def read_bytes(self, rows: int) -> int:
-        """Return the bytes of ``rows`` rows as they are read, before the maps."""
-        return rows * self.viewed_columns * self.dtype.itemsize
+        """Return the bytes of ``rows`` rows as they are read, before the maps; twice, where filling copies them."""
+        copies = 1 if self.fill is None or self._owned else 2
+        return math.ceil(copies * rows * self._read_row_bytes(self.dtype))
+
+    def held_row_bytes(self, dtype: DType) -> float:
+        """Bytes of a mapped row in a dtype; of sparse rows, on average."""
+        return self.n_columns * dtype.itemsize if self.steps else self._read_row_bytes(dtype)
+
+    def _read_row_bytes(self, dtype: DType) -> float:
+        """Bytes of a row of the view in a dtype: its columns, or the stored values of the densest sparse rows."""
+        return self.stored.densest_row_bytes(dtype.itemsize) if self.sparse else self.viewed_columns * dtype.itemsize
+
+    @property
+    def _owned(self) -> bool:
+        """Whether rows may be overwritten as they are read."""
+        return self.stored.source is not None or (self.view is not None and self.view.copies)
 
     def copied_row_bytes(self, dtype: DType) -> int:
         """Return the bytes of a row's copy in ``dtype``; 0 if rows are read in that dtype and may be overwritten."""
-        owned = self.stored.source is not None or (self.view is not None and self.view.copies)
+        if self.sparse:
+            return math.ceil(self._read_row_bytes(dtype))
+        owned = self._owned or self.fill is not None
         return 0 if owned and dtype == self.dtype else self.viewed_columns * dtype.itemsize
 
     def scratch_bytes(self, rows: int, itemsize: int) -> int:
         """Return the bytes that view, maps and weights need in addition to a read, for ``rows`` rows at a time."""
         chunk = 0
         if self.view is not None:
-            chunk = max(self._sample_chunks, default=0) * self._sample_bytes
+            chunk = math.ceil(max(self._sample_chunks, default=0) * self._sample_bytes)
         d, total = self.viewed_columns, 2 * chunk  # the chunk being read, and its decoded form
         for step in self.steps:
             total += sum(step.f.bytes_for(d, min(rows, step.tile_rows or rows), itemsize))
@@ -377,13 +406,26 @@ class RowInput:
     def layout(self, state_bytes: int) -> Layout:
         """Cut the rows for states of ``state_bytes``; where their number is unknown, each group is a segment."""
         least = int(self.row_bytes) if self._described else 0
-        layout = plan_layout(self.row_chunks, self.viewed_columns, self.dtype, state_bytes, least)
+        own = math.ceil(self._read_row_bytes(working_dtype(self.dtype))) if self.sparse else None
+        layout = plan_layout(self.row_chunks, self.viewed_columns, self.dtype, state_bytes, least, own)
         if not self.open_ended:
             return layout
         return replace(layout, segments=tuple(range(i, i + 1) for i in range(len(layout.groups))))
 
     def reader(self, start: int, stop: int) -> tuple[Reader, Inputs]:
         """Return a reader of rows ``start:stop`` of the view, and the futures its task must be given."""
+        base, futures = self._viewed_reader(start, stop)
+        if self.fill is None and self.limits is None:
+            return base, futures
+        present = None if self.weights is None else self.weights[start:stop] > 0
+        return ValueReader(base, self.limits, self.fill is not None, present, start), futures
+
+    @property
+    def broadcast(self) -> dict[str, object]:
+        """What readers need of the broadcast values: those that fill missing ones."""
+        return {} if self.fill is None else {FILL: self.fill.found}
+
+    def _viewed_reader(self, start: int, stop: int) -> tuple[Reader, Inputs]:
         if self.view is None:
             return self.stored.reader(start, stop)
         first, last = self.view.samples(start, stop)
@@ -419,18 +461,7 @@ class RowInput:
 
     def files_digest(self) -> str:
         """Digest of (key, size, mtime) of all files as they are now; empty for rows that are in no file."""
-        return "" if self.stored.in_memory or self.in_order else digest([_stamps(s) for s in self.stored.sources])
-
-
-def _describe(source: RowSource | ZarrReader) -> object:
-    return source.describe() if isinstance(source, RowSource) else [source.label, source.digest, list(source.shape)]
-
-
-def _stamps(source: RowSource | ZarrReader) -> object:
-    if isinstance(source, RowSource):
-        return source.stamps(0, source.shape[0])
-    files = source.files()
-    return [files.stamp(cell) for cell in files.cells([(0, size) for size in source.shape])]
+        return "" if self.stored.in_memory or self.in_order else self.stored.stamp_of_all()
 
 
 def count_rows(X: da.Array, workers_timeout: float = WORKERS_TIMEOUT) -> da.Array:

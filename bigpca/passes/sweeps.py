@@ -101,6 +101,7 @@ class KernelLayout:
 def kernel_layout(rows: RowInput, kernel: Kernel, dtype: DType | None = None) -> KernelLayout:
     """Cut the rows of X into panels, reads and tiles, for rows in this dtype; None for :func:`kernel_dtype`."""
     rows.check_any_order("a kernel matrix of all pairs of rows")
+    rows.check_dense("a kernel matrix of all pairs of rows")
     n, base = rows.n_rows, rows.layout(0)
     tile = max(MIN_TILE, min(TILE_ROWS, n // TILES_ACROSS))
     itemsize = (dtype or kernel_dtype(rows)).itemsize
@@ -217,7 +218,7 @@ def sweep_pass(
 
     If ``refinable``, memory is planned for tiles in float64; see :func:`refined_sweep`.
     """
-    rows.reject_weights(["a kernel matrix of all rows"])
+    rows.reject_weights(["a kernel matrix of all rows"], "it is centred with every row counted once")
     layout, d, dtype = kernel_layout(rows, kernel), rows.n_columns, kernel_dtype(rows)
     widest = np.dtype(np.float64) if refinable else dtype
     widest_layout = kernel_layout(rows, kernel, widest)
@@ -285,7 +286,11 @@ def fold_kernel(
     def stamp(group: int) -> str:
         return rows.stamp(layout.panels.reads[group][0], n) if run.checkpoint else ""
 
-    shared = {SHIFT: shift, MAPS: rows.steps} | ({} if template.shared is None else {"kernel": template.shared})
+    shared = (
+        {SHIFT: shift, MAPS: rows.steps}
+        | rows.broadcast
+        | ({} if template.shared is None else {"kernel": template.shared})
+    )
     job = Pass(
         cost=cost, templates={"kernel": template}, cut=cut, stamp=stamp, finish=finish, shared=shared,
         evaluations=layout.evaluations, paths=rows.paths, rows_read=layout.rows_read, unit_bytes=rows.row_bytes,

@@ -129,6 +129,64 @@ def maps(scores: Any, components: tuple[int, ...] = (1, 2, 3), *, n: int = 12, a
     return ax
 
 
+def extremes(ends: Any, images: Any, *, n: int = 6, ax: Axes | None = None) -> Axes:
+    """Draw the images at both ends of each component: those of the lowest scores at the left, the highest at the right.
+
+    Parameters
+    ----------
+    ends : Ends
+        From :func:`bigpca.extremes`.
+    images : array of shape (m, height, width) or (m, height, width, 3), in memory or lazy, or callable
+        Of all rows, of which those that are drawn are read; or a function from the numbers of rows (b,) to their
+        images. Values are integers up to 255, or from the smallest to the largest that are drawn.
+    n : int, default 6
+        Number of components, at most.
+    ax : matplotlib Axes, optional
+        By default those of a new figure.
+
+    Returns
+    -------
+    matplotlib Axes
+
+    Raises
+    ------
+    ValueError
+        For images of another shape, and rows that they do not have.
+    ImportError
+        If matplotlib is not installed.
+    """
+    count, at_an_end = min(n, len(ends.lowest)), ends.lowest.shape[1]
+    lines = np.concatenate([ends.lowest[:count], ends.highest[:count, ::-1]], axis=1)
+    rows, places = np.unique(lines, return_inverse=True)
+    if not callable(images) and len(rows) and rows[-1] >= images.shape[0]:
+        raise ValueError(
+            f"there are {images.shape[0]:,} images, but row {rows[-1]:,} is at an end. Give those of all rows."
+        )
+    found = np.asarray(images(rows) if callable(images) else images[rows])
+    if found.ndim not in (3, 4) or len(found) != len(rows):
+        raise ValueError(
+            f"the images of {len(rows)} rows have shape {found.shape}; ({len(rows)}, height, width) or (..., 3) was "
+            "expected."
+        )
+    low, high = (0.0, 255.0) if found.dtype == np.uint8 else (float(np.nanmin(found)), float(np.nanmax(found)))
+    limits = (low, high if high > low else low + 1.0)
+    height, width = found.shape[1:3]
+    down, across = 1.08 * height + 0.22 * width, 1.04 * width
+    half = at_an_end * across + 0.3 * width  # the right half begins here
+    ax = axes_of(ax, 1.1 * 2 * at_an_end + 0.4, 0.6 + 1.1 * count * down / across)
+    for i, line in enumerate(places.reshape(lines.shape)):
+        for j, place in enumerate(line):
+            left = j * across if j < at_an_end else half + (j - at_an_end) * across
+            picture = image_tiles(found[place : place + 1].reshape(1, -1), found.shape[1:], columns=1, limits=limits)
+            ax.imshow(picture, extent=(left, left + width, i * down + height, i * down), interpolation="nearest")
+        for left, name in ((0.0, f"component {i + 1}: lowest"), (half, "highest")):
+            ax.text(left, i * down - 0.03 * width, name, ha="left", va="bottom", color=INK, fontsize=8)
+    ax.set(xlim=(0, half + at_an_end * across), ylim=(count * down - 0.22 * width, -0.22 * width))
+    tidy(ax, "Rows at both ends of each component")
+    ax.set_axis_off()
+    return ax
+
+
 def top_features(components: Any, top: int) -> np.ndarray[Any, Any]:
     """Return the features with the largest absolute weights of each component, (k, top), the largest first."""
     return np.argsort(-np.abs(np.asarray(components)), axis=1, kind="stable")[:, :top]

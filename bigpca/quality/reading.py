@@ -23,7 +23,7 @@ from bigpca.passes.rows import RowInput
 from bigpca.quality.states import ChosenRows
 
 State = TypeVar("State", bound=Accumulator)
-ROW_FORMATS = ("npy", "npy-folder", "raw", "numpy")  # formats in which a row can be read without decoding others
+ROW_FORMATS = ("npy", "npy-folder", "raw", "numpy", "scipy")  # rows are read without decoding others
 MAX_SEGMENTS = 64
 
 

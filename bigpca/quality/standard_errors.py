@@ -15,11 +15,14 @@ from bigpca.passes.accumulators.moments import Moments
 from bigpca.passes.engine.progress import ProgressArgument
 from bigpca.passes.reading.row_maps import MapStep
 from bigpca.quality.reading import read_once
+from bigpca.solvers.scaling import Patterson
 from bigpca.triangles import unpack
 
 Vector = NDArray[np.float64]
 Matrix = NDArray[np.float64]
 TILE_ROWS = 4096
+COMPARABLE = 0.1  # columns per row, from which eigenvalues of noise are biased by more than 1.7
+SAME_TOTAL = 1e-3  # relative, far above rounding of float16 rows, for the rows of the fit
 MAX_ANGLE = 0.5  # radians, beyond which the first order says nothing about an axis
 
 
@@ -40,12 +43,35 @@ class StandardErrors:
         eigenvalue, of another component or possibly of the first axis that the model lacks, leaves more than 0.5.
     n_rows : float
         Number of rows; of weighted rows the sum of the weights.
+    n_features : int
+        Number of columns.
     """
 
     explained_variance_: Vector
     explained_variance_ratio_: Vector
     component_angle_: Vector
     n_rows: float
+    n_features: int
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What standard errors do not cover here, in words: undetermined numbers, and bias by many columns."""
+        notes, k = [], len(self.explained_variance_)
+        values, axes = (int(np.isnan(one).sum()) for one in (self.explained_variance_, self.component_angle_))
+        if values or axes:
+            notes.append(
+                f"{values} of {k} eigenvalues and {axes} of {k} axes are not determined by {self.n_rows:,.6g} rows: "
+                "other eigenvalues are too close."
+            )
+        ratio = self.n_features / self.n_rows
+        if ratio > COMPARABLE:
+            notes.append(
+                f"{self.n_features:,} columns and {self.n_rows:,.6g} rows: the leading eigenvalues of a sample are "
+                f"then biased upwards, those of noise alone by a factor of up to (1 + sqrt(d / n))^2 = "
+                f"{(1 + np.sqrt(ratio)) ** 2:.2g} (Marchenko and Pastur), which no standard error shows. Compare them "
+                "with the edge of ParallelAnalysis, or take more rows."
+            )
+        return tuple(notes)
 
 
 @dataclass(frozen=True)
@@ -56,10 +82,13 @@ class SquaredScores:
     ----------
     mean : ndarray of shape (d,)
     components : ndarray of shape (k, d)
+    scale : ndarray of shape (d,) or None
+        Divisors of the columns.
     """
 
     mean: Vector
     components: Matrix
+    scale: Vector | None = None
 
     @property
     def step(self) -> MapStep:
@@ -70,6 +99,8 @@ class SquaredScores:
     def apply(self, rows: Array, where: str) -> Array:
         """Return the squares (b, k + 1), in float64."""
         centred = rows - self.mean
+        if self.scale is not None:
+            centred /= self.scale
         scores = centred @ self.components.T
         centred -= scores @ self.components
         left = np.einsum("ij,ij->i", centred, centred)
@@ -85,8 +116,9 @@ class SquaredScores:
         return 8 * rows * (2 * d + 2 * len(self.components) + 2), 0
 
     def describe(self) -> dict[str, object]:
-        """Digest of mean and components."""
+        """Digest of mean, components and scale."""
         content = hashlib.sha256(self.mean.tobytes() + np.ascontiguousarray(self.components).tobytes())
+        content.update(b"" if self.scale is None else self.scale.tobytes())
         return {"map": "squared scores", "digest": content.hexdigest()}
 
 
@@ -105,7 +137,7 @@ def standard_errors(
     Parameters
     ----------
     model : fitted PCA or ApproximatePCA
-        With orthonormal components, and without ``scale``.
+        With orthonormal components, and without a learned scale (True, :class:`bigpca.Patterson`).
     X : Dask array, path, Zarr array, xarray.DataArray, or anything array-like of shape (n, d)
         The rows of the fit.
     sample_weight : as for ``fit``, default None
@@ -120,13 +152,15 @@ def standard_errors(
     StandardErrors
         With fewer components than axes, the angles have upper values from the variance that the components leave: none
         is determined if it may belong to one axis as large as the component. Fit a few more components than needed.
+        Its ``notes`` say in words what is not determined, and that eigenvalues are biased where the columns are
+        comparable in number with the rows (Marchenko and Pastur); :func:`bigpca.plots.standard_errors` draws it.
 
     Raises
     ------
     NotFittedError
         If the model was not fitted.
     TypeError, ValueError
-        For a model without orthonormal components or with scaled columns, and for other rows than those of the fit.
+        For a model without orthonormal components or with a learned scale, and for other rows than those of the fit.
     MemoryBudgetError
         Before any read, if the blocks do not fit.
     NonFiniteError, MissingChunksError, CorruptedChunkError
@@ -150,24 +184,30 @@ def standard_errors(
         raise TypeError(
             f"a {type(model).__name__} without orthonormal components was given. Fit PCA or ApproximatePCA."
         )
-    if model.scale_ is not None:
+    if isinstance(model.scale, bool | np.bool_ | Patterson) and model.scale_ is not None:
         raise ValueError(
-            "the model has scaled columns, whose deviations vary between samples too; one without scale was expected. "
-            "Fit with scale=False."
+            f"scale = {model.scale!r} is learned from the rows, and varies between samples too; a model without scale, "
+            "or with a given one, was expected. Fit with scale=False, or with the divisors: scale=model.scale_."
         )
     rows, _ = model._rows(model._open_like(X), sample_weight)
     template = Moments(model.n_components_ + 1)
-    mapped = rows.mapped(SquaredScores(model.mean_, model.components_).step)
+    mapped = rows.mapped(SquaredScores(model.mean_, model.components_, model.scale_).step)
     found = read_once(mapped, template, "standard errors", memory_limit=memory_limit, progress=progress)
     if found.count != model.n_samples_ or not np.isclose(found.weight, model.sum_weights_):
         raise ValueError(
             f"X has {found.count} rows of weight {found.weight:g}, but the model was fitted to {model.n_samples_} of "
             f"weight {model.sum_weights_:g}. Pass the rows and weights of the fit."
         )
-    return _errors(found, model.explained_variance_, min(model.n_samples_, model.n_features_in_))
+    total = float(found.mean.sum()) * found.weight / (found.weight - 1)
+    if not np.isclose(total, model.total_variance_, rtol=SAME_TOTAL):
+        raise ValueError(
+            f"X has the total variance {total:.6g} about the model's mean_, but the rows of the fit have "
+            f"{model.total_variance_:.6g}. Pass the rows and weights of the fit."
+        )
+    return _errors(found, model.explained_variance_, min(model.n_samples_, model.n_features_in_), model.n_features_in_)
 
 
-def _errors(found: Moments, values: Vector, axes: int) -> StandardErrors:
+def _errors(found: Moments, values: Vector, axes: int, d: int) -> StandardErrors:
     """Compute the standard errors from the moments of the squares; the rows have at most ``axes`` axes."""
     n, k = found.weight, len(values)
     covariance = unpack(found.packed, k + 1) / n  # of the squares
@@ -190,5 +230,5 @@ def _errors(found: Moments, values: Vector, axes: int) -> StandardErrors:
     sound = bias / n <= errors
     return StandardErrors(
         np.where(sound, errors, np.nan), np.where(sound, np.sqrt(np.maximum(ratios, 0) / n), np.nan),
-        np.where(angles <= MAX_ANGLE, angles, np.nan), n,
+        np.where(angles <= MAX_ANGLE, angles, np.nan), n, d,
     )  # fmt: skip

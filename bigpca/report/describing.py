@@ -11,6 +11,7 @@ import numpy as np
 
 from bigpca.data.urls import public
 from bigpca.plots import bounds, components, scree, spectrum
+from bigpca.plots import standard_errors as errors_of
 from bigpca.plots.drawn import DrawnScores
 from bigpca.plots.images import top_features
 from bigpca.plots.kinds import kinds_of
@@ -42,6 +43,7 @@ class Subject:
     image_shape : tuple of int, or None
     read : ScoresRead or None
     known : Companions
+    errors : StandardErrors or None
     """
 
     model: Any
@@ -49,6 +51,7 @@ class Subject:
     image_shape: tuple[int, ...] | None
     read: ScoresRead | None
     known: Companions
+    errors: Any = None
 
 
 def describe(
@@ -60,6 +63,7 @@ def describe(
     pictures: Any = None,
     image_shape: tuple[int, ...] | None = None,
     feature_names: Any = None,
+    standard_errors: Any = None,
     provenance: bool = True,
     path: str = "model.zarr",
 ) -> Report:
@@ -78,7 +82,7 @@ def describe(
     known = Companions()
     if read is not None:
         known = companions(labels, keys=keys, pictures=pictures, scores=scores, n=read.drawn.n)
-    subject = Subject(model, own, image_shape, read, known)
+    subject = Subject(model, own, image_shape, read, known, standard_errors)
     names = [axis_name(i, shares_or_none(model)) for i in range(k)]
     extremes = () if read is None else describe_ends(read.ends, names, known)
     return Report(
@@ -86,7 +90,7 @@ def describe(
         summary=_summary(model, k),
         lights=lights_of(model, own),
         figures=_figures(subject),
-        components=_components_table(model),
+        components=_components_table(model, standard_errors),
         features=None if own is None or image_shape is not None else _features_table(own),
         extremes=extremes,
         plan=plan_table(model),
@@ -122,6 +126,8 @@ def _figures(subject: Subject) -> tuple[Figure, ...]:
         if inner.bounds_confidence_ < 1:
             caption = f"All bars hold their true eigenvalues with probability {inner.bounds_confidence_:.6g}."
         found.append(drawn("bounds", caption, lambda ax: bounds(model, ax=ax)))
+    if subject.errors is not None:
+        found.append(drawn("standard-errors", _sampled(inner), lambda ax: errors_of(model, subject.errors, ax=ax)))
     if subject.read is not None:
         found.append(_scatter(subject, subject.read.drawn))
     if subject.weights is not None:
@@ -155,6 +161,17 @@ def _scatter(subject: Subject, points: DrawnScores) -> Figure:
     return drawn("scores", caption, lambda ax: draw_points(ax, points, kinds, ratio, pair, title))
 
 
+def _sampled(inner: Any) -> str:
+    """Return the caption of standard errors, told apart from the errors of the computation."""
+    computed = "rounding"
+    if hasattr(inner, "eigenvalue_bounds_"):
+        computed = "within the certified bounds of the figure before"
+    return (
+        "Bars are two standard errors: how far eigenvalues would vary between samples of as many rows. They are about "
+        f"the data, not about the computation, whose error is {computed}."
+    )
+
+
 def _levels(ratio: np.ndarray[Any, Any], whole: str) -> str:
     reached = {level: reaching(ratio, level) for level in LEVELS}
     texts = [f"{percent(level)} by {counted(count, 'component')}" for level, count in reached.items() if count]
@@ -169,7 +186,7 @@ def _levels(ratio: np.ndarray[Any, Any], whole: str) -> str:
     )
 
 
-def _components_table(model: Any) -> Table:
+def _components_table(model: Any, errors: Any = None) -> Table:
     values, ratio = eigenvalues(model), shares_or_none(model)
     limits = getattr(fitted(model), "eigenvalue_bounds_", None)
     header = ["component", "eigenvalue"]
@@ -177,6 +194,12 @@ def _components_table(model: Any) -> Table:
     if limits is not None:
         header += ["lower bound", "upper bound"]
         columns += np.asarray(limits, dtype=np.float64).T.tolist()
+    if errors is not None:
+        header += ["standard error", "angle of the axis, rad"]
+        columns += [
+            ["not determined" if np.isnan(one) else float(one) for one in found]
+            for found in (errors.explained_variance_, errors.component_angle_)
+        ]
     if ratio is not None:
         header += [f"% of {whole_of(model)}", "% so far"]
         columns += [(100 * ratio).tolist(), (100 * np.cumsum(ratio)).tolist()]
@@ -213,7 +236,7 @@ def _named(given: Any, instead: str) -> str:
 
 
 def _notes(subject: Subject, extremes: tuple[Extremes, ...]) -> tuple[str, ...]:
-    notes = []
+    notes = [] if subject.errors is None else [*subject.errors.notes]
     if subject.known.pictures is not None:
         shown = [row for one in extremes for row in (*one.lowest, *one.highest)]
         missing = sum(not row.picture for row in shown)

@@ -55,7 +55,8 @@ def _bounds(model: Any) -> Light:
 
 def _flat(model: Any) -> Light:
     """Compare the largest eigenvalue with the edge that noise alone reaches, ``(1 + sqrt(d / n))^2`` times the mean."""
-    name, n = "spectrum", int(getattr(model, "n_samples_", 0))
+    name = "spectrum"  # weights count rows, as they do in the rules for n_components
+    n = float(getattr(model, "sum_weights_", getattr(model, "n_samples_", 0)))
     total = getattr(model, "total_variance_", None)
     if not hasattr(model, "explained_variance_") or total is None or not total > 0 or n < 2:
         return Light(name, Verdict.NONE, "the eigenvalues are no parts of the variance")

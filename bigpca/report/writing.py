@@ -23,6 +23,7 @@ def write_report(
     pictures: Any = None,
     image_shape: tuple[int, ...] | None = None,
     feature_names: Any = None,
+    standard_errors: Any = None,
     provenance: bool = True,
     overwrite: bool = False,
 ) -> Path:
@@ -48,6 +49,9 @@ def write_report(
         Of one row: components are then shown as pictures.
     feature_names : array-like of shape (d,), optional
         By default those of the fit.
+    standard_errors : StandardErrors, optional
+        From :func:`bigpca.standard_errors`, of this model: the report then shows how much eigenvalues and axes would
+        vary between samples of rows, beside the bounds of the computation.
     provenance : bool, default True
         False leaves out paths and commands.
     overwrite : bool, default False
@@ -63,14 +67,14 @@ def write_report(
     OutputExistsError
         If ``out`` exists and ``overwrite`` is False.
     ValueError
-        For a model without components, and scores or labels that do not fit.
+        For a model without components, and scores, labels or standard errors that do not fit.
     ImportError
         If matplotlib is not installed.
     """
     reject_file(out, overwrite)
     report = describe(
         model, scores=scores, labels=labels, keys=keys, pictures=pictures, image_shape=image_shape,
-        feature_names=feature_names, provenance=provenance,
+        feature_names=feature_names, standard_errors=standard_errors, provenance=provenance,
     )  # fmt: skip
     return write_file(out, render(report).encode())
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy.sparse import csr_array
 
 from bigpca.seeds import check_seed
 from bigpca.sketches.cache import CACHE
@@ -17,6 +18,7 @@ from bigpca.sketches.cache import CACHE
 Vector = NDArray[np.float64]
 Matrix = NDArray[np.float64]
 TILE_BYTES = 8 << 20  # of rearranged rows, or of redrawn W, at a time
+STRIP_BYTES = 4 << 20  # of sparse rows that are made dense at a time
 FIXED_BYTES = 1 << 20  # temporaries of building the parts: one block of random numbers and its copies
 
 
@@ -90,13 +92,20 @@ class Sketch(ABC):
         """
         return self._width(positive_integer("d", d))
 
-    def apply(self, rows: NDArray[Any]) -> NDArray[Any]:
+    def _apply_csr(self, rows: csr_array, parts: Iterable[Any], out: NDArray[Any]) -> None:
+        """Write ``rows @ W`` to ``out`` for sparse rows: dense strips of them, unless a sketch has a better way."""
+        kept, step = list(parts), max(1, STRIP_BYTES // (rows.shape[1] * rows.dtype.itemsize))
+        for start, stop in spans(rows.shape[0], step):
+            self._apply(rows[start:stop].toarray(), kept, out[start:stop])
+
+    def apply(self, rows: NDArray[Any] | csr_array) -> NDArray[Any]:
         """Compute ``rows @ W`` in the precision of the rows. Safe to call from several threads.
 
         Parameters
         ----------
-        rows : ndarray of shape (b, d), float32 or float64
-            Copied, which :meth:`apply_bytes` does not count, unless C-contiguous.
+        rows : ndarray or csr_array of shape (b, d), float32 or float64
+            Copied, which :meth:`apply_bytes` does not count, unless C-contiguous. CSR is never made dense by the
+            Gaussian and the sparse sketches, and in strips of 4 MiB by the others.
 
         Returns
         -------
@@ -105,20 +114,24 @@ class Sketch(ABC):
         Raises
         ------
         TypeError
-            If rows is not an ndarray of float32 or float64.
+            If rows is not an ndarray or csr_array of float32 or float64.
         ValueError
             If it is not two-dimensional, or :meth:`width` rejects d.
         """
         given: Any = rows
-        if not isinstance(given, np.ndarray) or given.dtype not in (np.float32, np.float64):
-            kind = given.dtype if isinstance(given, np.ndarray) else type(given).__name__
-            raise TypeError(f"rows are {kind}, but a sketch requires an ndarray of float32 or float64. Convert them.")
+        if not isinstance(given, np.ndarray | csr_array) or given.dtype not in (np.float32, np.float64):
+            kind = given.dtype if isinstance(given, np.ndarray | csr_array) else type(given).__name__
+            raise TypeError(
+                f"rows are {kind}, but a sketch requires an ndarray of float32 or float64, or such a csr_array. "
+                "Convert them."
+            )
         if rows.ndim != 2:
             raise ValueError(f"rows have shape {rows.shape}, but a sketch requires (b, d). Reshape them.")
-        d = rows.shape[1]
-        out = np.empty((len(rows), self.width(d)), rows.dtype)
-        if len(rows):
-            self._apply(rows, self._kept_parts(d, rows.dtype), out)
+        count, d = rows.shape
+        out = np.empty((count, self.width(d)), rows.dtype)
+        if count:
+            apply: Any = self._apply_csr if isinstance(rows, csr_array) else self._apply
+            apply(rows, self._kept_parts(d, rows.dtype), out)
         return out
 
     def matrix(self, d: int, start: int = 0, stop: int | None = None) -> Matrix:
@@ -165,6 +178,25 @@ class Sketch(ABC):
         _, largest = self._part_bytes(d, itemsize)
         output = rows * self.width(d) * itemsize
         return self.cached_bytes(d, itemsize) + largest + self._scratch_bytes(d, rows, itemsize) + output + FIXED_BYTES
+
+    def sparse_cost(self, d: int, rows: int, itemsize: int, values: float) -> tuple[int, float]:
+        """Return the peak bytes of :meth:`apply` for CSR beside its input, and its operations per row.
+
+        Parameters
+        ----------
+        d, rows, itemsize : as for :meth:`apply_bytes`.
+        values : stored values of a row on average.
+
+        Returns
+        -------
+        int
+            Bytes.
+        float
+            Operations, at the speed of dense products.
+        """
+        strip = max(1, min(rows, STRIP_BYTES // (d * itemsize)))
+        held = self.apply_bytes(d, strip, itemsize) + strip * d * itemsize
+        return held + rows * self.width(d) * itemsize, float(self.flops_per_row(d))
 
     def dot_product_variance(self, x: ArrayLike, y: ArrayLike) -> Vector:
         """Return the variance of <W'x, W'y> over seeds, in closed form.

@@ -8,7 +8,9 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.sparse import csr_array
 
+from bigpca import csr
 from bigpca.seeds import normals
 from bigpca.sketches.base import TILE_BYTES, Matrix, RandomSketch, Vector, pair_products, spans
 
@@ -65,6 +67,21 @@ class Gaussian(RandomSketch):
             del tile  # before the next one is drawn
         # W's entries are cached unscaled: float32 numbers, exact in both precisions.
         np.multiply(out, out.dtype.type(1 / np.sqrt(self.q)), out=out)
+
+    def _apply_csr(self, rows: csr_array, parts: Iterable[NDArray[Any]], out: NDArray[Any]) -> None:
+        start = 0
+        out[...] = 0
+        for tile in parts:
+            own = rows if len(tile) == rows.shape[1] else rows[:, start : start + len(tile)]
+            out += csr.multiply(own, tile)
+            start += len(tile)
+            del tile
+        np.multiply(out, out.dtype.type(1 / np.sqrt(self.q)), out=out)
+
+    def sparse_cost(self, d: int, rows: int, itemsize: int, values: float) -> tuple[int, float]:
+        cut = int(2 * rows * values * (itemsize + 4)) if self._tile < d else 0
+        held = self.apply_bytes(d, rows, itemsize) + rows * self.q * itemsize
+        return held + cut + csr.product_bytes(d, self.q, itemsize), csr.product_flops(values, self.q)
 
     def _scratch_bytes(self, d: int, rows: int, itemsize: int) -> int:
         return rows * self.q * itemsize

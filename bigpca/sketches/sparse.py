@@ -9,8 +9,9 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.sparse import csc_array
+from scipy.sparse import csc_array, csr_array
 
+from bigpca import csr
 from bigpca.sketches.base import Matrix, RandomSketch, spans
 
 # Columns and rows of X that are transposed at a time. The sparse product streams through such a tile while its (q, 16)
@@ -71,6 +72,20 @@ class SparseSketch(RandomSketch):
             start = stop
         # Entries are cached as +-1, exact in both precisions.
         np.multiply(out, out.dtype.type(1 / np.sqrt(self.entries)), out=out)
+
+    def _apply_csr(self, rows: csr_array, parts: Iterable[csc_array], out: NDArray[Any]) -> None:
+        start = 0
+        out[...] = 0
+        for part in parts:
+            stop = start + part.shape[1]
+            own = rows if part.shape[1] == rows.shape[1] else rows[:, start:stop]
+            csr.add_sparse_product(own, part.T, out)
+            start = stop
+        np.multiply(out, out.dtype.type(1 / np.sqrt(self.entries)), out=out)
+
+    def sparse_cost(self, d: int, rows: int, itemsize: int, values: float) -> tuple[int, float]:
+        cut = int(2 * rows * values * (itemsize + 4)) if d > TILE_COLUMNS else 0
+        return self.apply_bytes(d, rows, itemsize) + cut, csr.product_flops(values, self.entries)
 
     def _scratch_bytes(self, d: int, rows: int, itemsize: int) -> int:
         return 2 * min(rows, TILE_ROWS) * (min(d, TILE_COLUMNS) + self.q) * itemsize

@@ -10,7 +10,7 @@
 - ``features``, ``pivoting``              from landmarks to features; pivots for randomly pivoted Cholesky
 - ``roweis``                              the supervised family from its statistics
 - ``rotation``                            varimax and promax of loadings
-- ``components``, ``component_rules``, ``minka``   how many components to keep
+- ``components``, ``component_rules``, ``parallel_analysis``, ``minka``   how many components to keep
 - ``scaling``, ``whitening``              rules for the scale of columns and of scores
 
 Each file reads like its source, which the docstrings name down to the equation; departures from it are marked NOTE.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from numbers import Real
 from typing import Any, ClassVar
 
@@ -266,97 +266,3 @@ class MarchenkoPastur(ComponentRule):
             if values[k] <= max(noise * (1 + np.sqrt(d / m)) ** 2, rounding_level(values, d)):
                 return k
         return most if len(values) >= most else None
-
-
-@dataclass(frozen=True)
-class ParallelAnalysis(ComponentRule):
-    """Keep the components whose eigenvalue independent columns of the same variances cannot reach.
-
-    Horn's parallel analysis compares the eigenvalues with those of rows whose columns were permuted, which destroys
-    what the columns share. As n and d grow, the largest of these is known without drawing any: with m = n - 1 rows left
-    by centring and the variances s_l of the columns, it is the smallest value of ``z(u) = 1 / u + (1 / m) sum_l s_l /
-    (1 - s_l u)`` over ``0 < u < 1 / max s_l``. With equal variances that is the edge of :class:`MarchenkoPastur` for
-    noise that has the whole variance of each column. No random numbers and no further read, but the variances of the
-    columns: for ``PCA(solver="covariance")``.
-
-    Parameters
-    ----------
-    null : {"deterministic"}, default "deterministic"
-        How the eigenvalues of unrelated columns are found.
-
-    Raises
-    ------
-    ValueError
-        For another null.
-
-    Notes
-    -----
-    Horn 1965 (A rationale and test for the number of factors in factor analysis); Dobriban & Owen 2019 (Deterministic
-    parallel analysis), their DPA, with the edge of Silverstein & Choi 1995. Large components raise the variances of
-    columns, and so the edge: small ones may be missed beside them. Permuted columns do not keep the sizes of rows, so
-    among rows of unequal size (outliers, or mixed scales) the edge is too low, and too many components are kept.
-
-    Examples
-    --------
-    >>> rule = ParallelAnalysis().for_columns(np.array([4.0, 4.0, 1.2, 1.0, 0.8]))
-    >>> rule.choose(np.array([7.5, 1.1, 1.0, 0.9, 0.5]), 11.0, 401, 5)
-    1
-    """
-
-    by_weight: ClassVar[bool] = True
-
-    null: str = "deterministic"
-    _variances: Vector | None = field(default=None, init=False, repr=False, compare=False)
-
-    def __post_init__(self) -> None:
-        if self.null != "deterministic":
-            raise ValueError(f'null is {self.null!r}, but ParallelAnalysis has only "deterministic". Use that.')
-
-    def for_columns(self, variances: Vector | None) -> ParallelAnalysis:
-        """Return the rule with the variances of the columns."""
-        rule = ParallelAnalysis(self.null)
-        object.__setattr__(rule, "_variances", variances)
-        return rule
-
-    @property
-    def whole_spectrum_because(self) -> str:
-        """The variances of the columns, which come with the whole matrix."""
-        return "it needs the variances of all columns, which only the covariance has"
-
-    def choose(self, values: Vector, total: float, n_samples: int, n_features: int) -> int | None:
-        """Count the eigenvalues above the edge.
-
-        Raises
-        ------
-        ValueError
-            If the variances of the columns are not known.
-        """
-        if self._variances is None:
-            raise ValueError(
-                "ParallelAnalysis needs the variances of the columns, which this solver does not have when it chooses. "
-                'Use PCA(solver="covariance"), MarchenkoPastur, or an int.'
-            )
-        edge = max(noise_edge(self._variances, n_samples - 1), rounding_level(values, n_features))
-        k = int(np.count_nonzero(values > edge))
-        return k if k < len(values) or len(values) == min(n_samples, n_features) else None
-
-
-def noise_edge(variances: Vector, m: int) -> float:
-    """Return the upper edge of the eigenvalues of m independent rows with unrelated columns of these variances.
-
-    Examples
-    --------
-    >>> round(noise_edge(np.ones(100), 400), 6)  # (1 + sqrt(1 / 4))^2
-    2.25
-    """
-    from scipy.optimize import minimize_scalar  # a fifth of a second that workers need not spend
-
-    largest = float(variances.max())
-    if largest <= 0:
-        return 0.0
-    shares = variances / largest
-    found = minimize_scalar(
-        lambda u: 1 / u + float((shares / (1 - shares * u)).sum()) / m, bounds=(0, 1), method="bounded",
-        options={"xatol": 1e-9},
-    )  # fmt: skip
-    return largest * float(found.fun)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import astuple, fields
+from dataclasses import fields
 from numbers import Integral, Real
 from typing import Any
 
@@ -15,10 +15,10 @@ from bigpca.solvers.component_rules import (
     Elbow,
     GavishDonoho,
     MarchenkoPastur,
-    ParallelAnalysis,
     RelativeThreshold,
 )
 from bigpca.solvers.minka import minka_rank
+from bigpca.solvers.parallel_analysis import ParallelAnalysis
 
 __all__ = [
     "ComponentRule", "Elbow", "GavishDonoho", "MarchenkoPastur", "NComponents", "ParallelAnalysis",
@@ -38,7 +38,7 @@ RULES: dict[str, type[ComponentRule]] = {
     "gavish_donoho": GavishDonoho,
     "marchenko_pastur": MarchenkoPastur,
     "parallel_analysis": ParallelAnalysis,
-}  # by their names, "-" or "_"; each has one parameter or none
+}  # by their names, "-" or "_"
 
 
 def by_name(n_components: NComponents) -> NComponents:
@@ -310,7 +310,7 @@ def _reject_partial(n_components: NComponents, largest: int, given: str) -> None
 
 
 def encode_components(n_components: NComponents) -> Any:
-    """Return ``n_components`` as a JSON value: itself, or ``{name of the rule: its parameter}``.
+    """Return ``n_components`` as a JSON value: itself, or ``{name of the rule: its parameter, or a list of several}``.
 
     Raises
     ------
@@ -329,8 +329,8 @@ def encode_components(n_components: NComponents) -> Any:
                 f"n_components = {n_components!r} cannot be saved: one of {', '.join(RULES)} was expected, which can "
                 "be read back anywhere. Fit with the int that it chose."
             )
-        parameters: tuple[Any, ...] = astuple(n_components)  # type: ignore[call-overload]
-        return {names[0]: _plain(parameters[0]) if parameters else None}
+        parameters = [_plain(getattr(n_components, name)) for name in _parameters(type(n_components))]
+        return {names[0]: parameters if len(parameters) > 1 else parameters[0] if parameters else None}
     return _plain(n_components)
 
 
@@ -353,7 +353,13 @@ def decode_components(value: Any) -> Any:
         raise ValueError(f"n_components = {value} is no rule; one of {', '.join(RULES)} was expected.")
     ((name, parameter),) = value.items()
     rule: Any = RULES[name]
-    return rule(parameter) if fields(rule) else rule()
+    if not _parameters(rule):
+        return rule()
+    return rule(*parameter) if isinstance(parameter, list) else rule(parameter)
+
+
+def _parameters(rule: Any) -> list[str]:
+    return [one.name for one in fields(rule) if one.init]
 
 
 def _plain(value: Any) -> Any:

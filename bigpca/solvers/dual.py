@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.sparse import csr_array
 
 from bigpca.arrays import Array
 from bigpca.blas import blas_threads, solving_alone, symmetric_rank_update
@@ -43,7 +44,7 @@ class SampleAxes:
 
 
 def leading_axes(
-    pieces: Sequence[Array], k: int, *, center: bool = True, scale: bool = False, threads: int | None = None
+    pieces: Sequence[Array | csr_array], k: int, *, center: bool = True, scale: bool = False, threads: int | None = None
 ) -> SampleAxes:
     """Compute the leading principal axes of m rows by their m x m dot matrix (tutorial, algorithm 2; dual PCA).
 
@@ -51,8 +52,8 @@ def leading_axes(
 
     Parameters
     ----------
-    pieces : arrays of shape (m_i, d), float32 or float64
-        The rows; they are not changed.
+    pieces : arrays or CSR of shape (m_i, d), float32 or float64
+        The rows; they are not changed. CSR is made dense in strips of columns.
     k : int
         How many axes at most.
     center, scale : bool
@@ -64,7 +65,7 @@ def leading_axes(
     >>> found.variances.round(12).tolist(), np.abs(found.axes).round(12).tolist()
     ([4.0], [[1.0], [0.0]])
     """
-    m, d, exponent = sum(len(p) for p in pieces), pieces[0].shape[1], _exponent(pieces)
+    m, d, exponent = sum(p.shape[0] for p in pieces), pieces[0].shape[1], _exponent(pieces)
     mean, squares = np.zeros(d), np.zeros(d)
 
     def products(columns: Strip) -> Matrix:
@@ -98,15 +99,21 @@ def leading_axes(
         return SampleAxes(m, mean, squares, variances if scale else np.ldexp(variances, 2 * exponent), axes.T)
 
 
-def _exponent(pieces: Sequence[Array]) -> int:
+def _exponent(pieces: Sequence[Array | csr_array]) -> int:
     """Return the binary exponent of the largest value; division by that power of two keeps squares in range."""
-    return int(np.frexp(max(max(float(p.max()), -float(p.min())) for p in pieces if p.size))[1])
+    values = [p.data if isinstance(p, csr_array) else p for p in pieces]
+    return int(np.frexp(max((max(float(v.max()), -float(v.min())) for v in values if v.size), default=0.0))[1])
 
 
-def _strip(pieces: Sequence[Array], columns: Strip, exponent: int) -> Array:
-    rows = np.concatenate([p[:, columns] for p in pieces])
+def _strip(pieces: Sequence[Array | csr_array], columns: Strip, exponent: int) -> Array:
+    rows = np.concatenate([_dense(p[:, columns]) for p in pieces])
     strip: Array = np.ldexp(rows, -exponent, out=rows)
     return strip
+
+
+def _dense(columns: Array | csr_array) -> Array:
+    found: Array = columns.toarray() if isinstance(columns, csr_array) else columns
+    return found
 
 
 def _scaled(rows: Array, mean: Vector, squares: Vector, center: bool, scale: bool) -> Array:

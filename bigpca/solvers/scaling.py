@@ -70,8 +70,9 @@ class CosLatitude:
 
     Parameters
     ----------
-    latitude : sequence of float
-        Latitude of each column, in degrees. For fields of shape (lat, lon), ``np.repeat(lat, len(lon))``.
+    latitude : sequence of float, or str
+        Latitude of each column, in degrees; for fields of shape (lat, lon), ``np.repeat(lat, len(lon))``. Or the name
+        of that coordinate of an xarray.DataArray, such as ``"lat"``.
 
     Notes
     -----
@@ -84,21 +85,35 @@ class CosLatitude:
     [1.0, 1.4142]
     """
 
-    latitude: Sequence[float]
+    latitude: Sequence[float] | str
 
     def __post_init__(self) -> None:
+        if isinstance(self.latitude, str):
+            return
         values = np.asarray(self.latitude, np.float64)
-        if values.ndim != 1 or not (np.abs(values) <= 90).all():
-            raise ValueError(
-                f"latitudes of shape {values.shape} from {values.min(initial=0):g} to {values.max(initial=0):g} were "
-                f"given; one for each column, from -90 to 90 degrees, was expected."
-            )
+        self.of(values)
         object.__setattr__(self, "latitude", tuple(values.tolist()))  # comparable, with a repr that evaluates
 
     @property
     def scale(self) -> Vector:
-        """The divisors of the columns."""
-        return np.asarray(1 / np.sqrt(np.cos(np.deg2rad(self.latitude))))
+        """The divisors of the columns, where the latitudes are given."""
+        return self.of(np.asarray(self.latitude, np.float64))
+
+    @staticmethod
+    def of(latitude: Vector) -> Vector:
+        """Return the divisors of columns at those latitudes.
+
+        Raises
+        ------
+        ValueError
+            For latitudes outside -90 to 90 degrees.
+        """
+        if latitude.ndim != 1 or not (np.abs(latitude) <= 90).all():
+            raise ValueError(
+                f"latitudes of shape {latitude.shape} from {latitude.min(initial=0):g} to {latitude.max(initial=0):g} "
+                f"were given; one for each column, from -90 to 90 degrees, was expected."
+            )
+        return np.asarray(1 / np.sqrt(np.cos(np.deg2rad(latitude))))
 
 
 LearnedScale: TypeAlias = bool | Patterson  # True: standard deviations

@@ -84,6 +84,7 @@ def test_options_of_values_are_records(store: Path, options: tuple[str, ...], ex
     ("options", "message"),
     [
         (("--preprocess", "l3"), "'l3' is not a step; l2, l2:keep and power:0.5 are known"),
+        (("--preprocess", "power:x"), "'power:x' has no number after the colon; one in (0, 1] was expected"),
         (("--preprocess", "power:3"), "exponent = 3.0 is outside (0, 1]"),
         (("--whitening", "much"), "'much' is not a whitening. Write a power such as 0.5"),
         (("--whitening", "0.5:-1"), "'0.5:-1' is not a whitening"),
@@ -246,7 +247,52 @@ def test_an_update_reads_only_the_rows_that_were_appended(
     assert "earlier rows changed" in said("--update", "m.zarr", "--model", "o.zarr")
     bp.PCA().fit(X).save("memory.zarr")
     assert "has no record of its rows" in said("--update", "memory.zarr", "--model", "o.zarr")
-    assert "a method, parameters" in said("--update", "m.zarr", "-k", 2, "--model", "o.zarr")
+    assert "a method and parameters" in said("--update", "m.zarr", "-k", 2, "--model", "o.zarr")
+
+
+SUPERVISED_UPDATES: dict[str, tuple[list[str], list[str]]] = {
+    "classes": (["--method", "fisher"], ["--labels", "y.csv::class"]),
+    "numbers": (["--method", "supervised"], ["--labels", "y.csv::number"]),
+    "kernel": (
+        ["--method", "supervised", "--kernel", "rbf", "--gamma", "0.1", "--landmarks", "9"],
+        ["--labels", "y.csv::class"],
+    ),
+    "weights": ([], ["--weights", "w.npy"]),
+    "weighted classes": (["--method", "fisher"], ["--labels", "y.csv::class", "--weights", "w.npy"]),
+}
+
+
+@pytest.mark.parametrize("name", SUPERVISED_UPDATES)
+def test_an_update_takes_the_labels_and_weights_of_all_rows(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    method, files = SUPERVISED_UPDATES[name]
+    rng, codes, weights = np.random.default_rng(0), np.arange(90) % 3, np.arange(90) % 4 + 0.5
+    X = (rng.standard_normal((90, 4)) + 3 * np.eye(4)[codes]).astype("f4")
+    labels = {"class": np.array(["ape", "bee", "cod"])[codes], "number": X[:, 0].astype("f8") ** 2}
+
+    def write(n: int) -> None:
+        lines = zip(*(values[:n].tolist() for values in labels.values()), strict=True)
+        Path("y.csv").write_text("class,number\n" + "".join(f"{one},{two!r}\n" for one, two in lines))
+        np.save("w.npy", weights[:n])
+
+    grown = zarr.create_array("g.zarr", shape=(50, 4), chunks=(8, 4), dtype="f4")
+    grown[:] = X[:50]
+    write(50)
+    assert run("fit", "g.zarr", *method, *files, "--model", "m.zarr").exit_code == 0
+    grown.append(X[50:])
+    update = ("fit", "g.zarr", "--update", "m.zarr", "--model", "n.zarr")
+    assert "90 rows" in words(run(*update, *files).output)
+    write(90)
+    assert "give those of all rows" in words(run(*update).output)
+    assert run_json(*update, *files)["appended"] == 40
+    new = [labels[column][50:] for column in labels if f"y.csv::{column}" in files]
+    given = {"sample_weight": weights[50:]} if "w.npy" in files else {}
+    expected = bp.load("m.zarr").partial_fit(X[50:], *new, **given)
+    np.testing.assert_allclose(np.abs(bp.load("n.zarr").transform(X)), np.abs(expected.transform(X)), rtol=1e-5)
+    if not new:
+        assert "takes no labels" in words(run(*update, *files, "--labels", "y.csv::class", "--overwrite").output)
 
 
 def test_weights_of_rows_are_read_from_a_file_and_rejected_where_they_cannot_be_used(store: Path) -> None:
@@ -258,3 +304,34 @@ def test_weights_of_rows_are_read_from_a_file_and_rejected_where_they_cannot_be_
     rejected = run("plan", store, "-k", 2, "--kernel", "rbf", "--weights", "w.npy")
     assert rejected.exit_code != 0
     assert "which KernelPCA cannot use" in words(rejected.stderr)
+
+
+def test_weights_are_joined_by_key_and_rejected_where_the_key_is_missing(tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.chdir(tmp_path)
+    rng = np.random.default_rng(0)
+    X, weights, names = rng.standard_normal((30, 4)), np.arange(30) % 4, np.array([f"r{i}.jpg" for i in range(30)])
+    bp.ingest(X, "keyed.zarr", keys=names)
+    bp.ingest(X, "plain.zarr")
+    order = rng.permutation(30)
+    lines = "".join(f"{names[i]},{weights[i]},{i % 3}\n" for i in order)
+    Path("w.csv").write_text("name,weight,class\n" + lines)
+    Path("short.csv").write_text("name,weight\n" + "".join(f"{names[i]},1\n" for i in range(29)))
+    np.save("w.npy", weights)
+    given = ("fit", "keyed.zarr", "-k", 2, "--model")
+    shown = run(*given, "m.zarr", "--weights", "w.csv::weight", "--key", "name")
+    assert "weights 30" in words(shown.stdout)
+    assert run(*given, "n.zarr", "--weights", "w.npy").exit_code == 0  # no columns: in the order of the rows
+    expected = bp.PCA(2).fit(X, sample_weight=weights)
+    for model in ("m.zarr", "n.zarr"):
+        np.testing.assert_allclose(bp.load(model).explained_variance_, expected.explained_variance_, rtol=1e-12)
+    for source, files, said in (
+        ("keyed.zarr", ("--weights", "w.csv::weight"), "by which weights are joined. Name the column of w.csv"),
+        ("plain.zarr", ("--weights", "w.csv::weight", "--key", "name"), "--key name needs row keys"),
+        ("keyed.zarr", ("--weights", "short.csv::weight", "--key", "name"), "1 of 30 rows have no weight: 'r29.jpg'"),
+        ("plain.zarr", ("--weights", "short.csv::weight"), "has 29 weights, but plain.zarr has 30 rows"),
+        ("keyed.zarr", ("--weights", "w.csv::height", "--key", "name"), "w.csv has no column 'height'"),
+        ("keyed.zarr", ("--key", "name"), "--key requires --labels or --weights"),
+    ):
+        rejected = run("plan", source, "-k", 2, *files)
+        assert rejected.exit_code != 0
+        assert said in words(rejected.stderr)

@@ -108,11 +108,13 @@ def test_a_member_that_is_not_there_exits_3_and_says_what_is(command: str, sourc
 
 def test_existing_outputs_are_rejected_before_any_read(store: Path) -> None:
     assert run("fit", store, "-k", 2, "--model", "m.zarr", "--scores", "s.zarr").exit_code == 0
-    shutil.rmtree(store)  # so that any read would fail with exit code 3
+    shutil.rmtree(store / "c")  # so that any read would fail with exit code 3
     model = run("fit", store, "-k", 2, "--model", "m.zarr")
     assert model.exit_code == 5
     assert "the model m.zarr exists already, but a new path was expected" in model.stderr
     assert "--overwrite" in model.stderr
+    wrong = run("fit", "nowhere.zarr", "-k", 2, "--model", "m.zarr")  # the first mistake to correct
+    assert (wrong.exit_code, "nowhere.zarr" in wrong.stderr, "exists already" in wrong.stderr) == (3, True, False)
     assert run("fit", store, "--model", "new.zarr", "--scores", "s.zarr").exit_code == 5
     assert run("transform", store, "--model", "m.zarr", "--scores", "s.zarr").exit_code == 5
     assert run("ingest", store, "s.zarr").exit_code == 5
@@ -122,8 +124,10 @@ def test_a_model_without_its_scores_names_the_command_that_writes_them(store: Pa
     run("fit", store, "-k", 2, "--model", "m.zarr")
     result = run("fit", store, "-k", 2, "--model", "m.zarr", "--scores", "my scores.zarr")
     assert f"bigpca transform {store} --model m.zarr --scores 'my scores.zarr'" in result.stderr
-    result = run("fit", store, "--member", "fc7", "--missing-chunks", "fill", "--model", "m.zarr", "--scores", "s.zarr")
-    assert "--scores s.zarr --member fc7 --missing-chunks fill" in result.stderr
+    result = run(
+        "fit", store, "--columns", "0:2", "--missing-chunks", "fill", "--model", "m.zarr", "--scores", "s.zarr"
+    )
+    assert "--scores s.zarr --columns 0:2 --missing-chunks fill" in result.stderr
 
 
 def test_overwrite_replaces_model_and_scores(store: Path) -> None:

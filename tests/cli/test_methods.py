@@ -105,6 +105,33 @@ def test_rows_of_a_pattern_are_planned_fitted_labelled_and_cut_again(folder: Pat
     assert line_of(run("info", "m.zarr").stdout, "pattern") == "n c h w -> (n h w) c; h 1:; columns 3 chosen"
 
 
+@pytest.mark.parametrize("method", ["varimax", "promax"])
+@pytest.mark.parametrize("solver", ["covariance", "krylov"])
+def test_info_shows_the_variances_of_rotated_components(folder: Path, method: str, solver: str) -> None:
+    rows = np.random.default_rng(2).standard_normal((200, 9)) * np.arange(9, 0, -1)
+    model = bp.RotatedPCA(method=method, estimator=bp.PCA(3, solver=solver)).fit(rows)
+    model.save("rotated")
+    record = run_json("info", "rotated")
+    np.testing.assert_allclose(record["explained_variance"], model.explained_variance_)
+    np.testing.assert_allclose(record["explained_variance_ratio"], model.explained_variance_ratio_)
+    assert f"{100 * model.explained_variance_ratio_[0]:.2f}" in run("info", "rotated").stdout
+
+
+def test_coded_genotypes_are_fitted_with_their_code(folder: Path) -> None:
+    calls = np.random.default_rng(1).integers(-1, 3, (60, 8)).astype("i1")
+    np.save("calls.npy", calls)
+    options = ("--missing-value", -1, "--nan-policy", "mean", "--scale-by", "patterson")
+    said = run("fit", "calls.npy", *options, "-k", 2, "--model", "m.zarr")
+    assert said.exit_code == 0, said.output
+    assert "of the entries are missing and were replaced by the means of their columns" in words(said.stderr)
+    model = bp.load("m.zarr")
+    assert model.get_params() == bp.PCA(2, nan_policy="mean", scale=bp.Patterson()).get_params()
+    assert line_of(run("info", "m.zarr").stdout, "pattern") == "-1 is missing"
+    assert run("transform", "calls.npy", "--model", "m.zarr", "--scores", "s.zarr").exit_code == 0
+    np.testing.assert_array_equal(bp.open("s.zarr").compute(), model.transform(calls))
+    assert run("fit", "calls.npy", "--missing-value", "inf").exit_code == 3
+
+
 def test_a_linear_model_is_exported_as_its_matrix_and_as_a_file_of_onnx(folder: Path) -> None:
     assert run("fit", "keyed.zarr", "-k", 2, "--whiten", "--model", "m.zarr").exit_code == 0
     assert run_json("export", "m.zarr", "--out", "m.npz")["shape"] == [2, D]
@@ -116,6 +143,34 @@ def test_a_linear_model_is_exported_as_its_matrix_and_as_a_file_of_onnx(folder: 
     assert run("export", "m.zarr", "--out", "m.onnx").exit_code == 0
     assert run("fit", "keyed.zarr", "-k", 2, "--kernel", "rbf", "--model", "k.zarr").exit_code == 0
     assert "KernelPCA, which has no linear map" in words(run("export", "k.zarr", "--out", "k.npz").stderr)
+
+
+def test_rows_at_the_ends_of_components_are_listed_by_key(folder: Path) -> None:
+    assert run("fit", "keyed.zarr", "-k", 2, "--model", "m.zarr", "--scores", "s.zarr").exit_code == 0
+    expected = bp.extremes(bp.load("m.zarr"), "keyed.zarr", 3)
+    for source in ("keyed.zarr", "s.zarr"):
+        first, second = run_json("extremes", "m.zarr", source, "-n", 3)["components"]
+        assert (first["component"], second["component"]) == ("pca0", "pca1")
+        assert first["lowest"] == expected.lowest_keys[0].tolist()
+        assert second["highest"] == expected.highest_keys[1].tolist()
+        np.testing.assert_allclose(first["lowest_scores"], expected.lowest_scores[0], rtol=1e-6)
+    assert f"lowest: {first['lowest'][0]}, " in run("extremes", "m.zarr", "keyed.zarr", "-n", 3).stdout
+    assert run("extremes", "m.zarr", "keyed.zarr", "-n", 0).exit_code == 2
+
+
+def test_two_models_are_compared(folder: Path) -> None:
+    assert run("fit", "keyed.zarr", "-k", 2, "--model", "m.zarr").exit_code == 0
+    assert run("fit", "keyed.zarr", "-k", 3, "--scale", "--model", "scaled.zarr").exit_code == 0
+    bp.PCA(3).fit(rows_of(folder) ** 2).save("n.zarr")
+    a, b = bp.load("m.zarr"), bp.load("n.zarr")
+    found, expected = run_json("compare", "m.zarr", "n.zarr"), bp.compare(a, b)
+    np.testing.assert_allclose(found["angles"], expected.angles)
+    assert (found["a_in_b"], found["b_in_a"]) == (expected.a_in_b, expected.b_in_a)
+    assert found["frechet_distance"] == pytest.approx(bp.frechet_distance(a, b), rel=1e-9)
+    said = words(run("compare", "m.zarr", "n.zarr").stdout)
+    assert f"{expected.a_in_b:.4%} of that along the components of m.zarr is in the span of n.zarr" in said
+    failed = run("compare", "m.zarr", "scaled.zarr")
+    assert (failed.exit_code, "fit both with the same scale" in words(failed.stderr)) == (3, True)
 
 
 LABELLED = {
@@ -233,7 +288,7 @@ def test_json_has_no_numbers_for_what_was_not_done(folder: Path) -> None:
 
 def test_commands_are_listed_in_the_order_of_use() -> None:
     said = run("--help").stdout
-    order = ["demo", "ingest", "plan", "fit", "transform", "info", "verify", "doctor"]
+    order = ["demo", "ingest", "plan", "fit", "transform", "extremes", "compare", "info", "verify", "doctor"]
     places = [said.index(f"│ {name} ") for name in order]
     assert places == sorted(places)
     for name in order:

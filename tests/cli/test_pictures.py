@@ -29,6 +29,9 @@ def test_report_writes_a_page_and_prints_its_checks(model: Path) -> None:
     assert record["bytes"] == len(page.encode())
     assert "joined by position" in page
     assert "bigpca transform ROWS --model m.zarr" in page
+    assert "standard error" not in page
+    run("report", model, "--rows", "rows.zarr", "--overwrite")
+    assert "Bars are two standard errors" in Path("report.html").read_text()
     shown = run("report", model, "--no-provenance", "--overwrite")
     assert "No scores were given" in shown.stdout
     assert "rows omitted      pass: 0 of 3,000" in shown.stdout
@@ -41,6 +44,7 @@ DRAWN = {
     "scores": ("--scores", "s.zarr", "--labels", "labels.csv::value", "--components", "3,1"),
     "biplot": ("--rows", "rows.zarr"),
     "components": ("--image-shape", "4x3"),
+    "maps": ("--scores", "s.zarr", "--map-shape", "10x6"),
 }
 
 
@@ -58,7 +62,10 @@ def test_plot_draws_a_file(kind: str, model: Path) -> None:
 FAULTS = {
     "no scores": (("plot", "scores", "m.zarr"), 2, "needs --scores STORE, or --rows SOURCE"),
     "suffix": (("plot", "scree", "m.zarr", "--out", "f.txt"), 2, "one of .png, .svg, .pdf"),
-    "pair": (("plot", "scores", "m.zarr", "--scores", "s.zarr", "--components", "1"), 2, "no pair of components"),
+    "pair": (("plot", "scores", "m.zarr", "--scores", "s.zarr", "--components", "1"), 2, "Write 2 numbers from 1"),
+    "three": (("plot", "maps", "m.zarr", "--scores", "s.zarr", "--components", "1,2"), 2, "Write 1 or 3 numbers"),
+    "no map shape": (("plot", "maps", "m.zarr", "--scores", "s.zarr"), 2, "needs --map-shape HxW"),
+    "map shape": (("plot", "maps", "m.zarr", "--scores", "s.zarr", "--map-shape", "7x7"), 3, "are not maps of shape"),
     "shape": (("plot", "components", "m.zarr", "--image-shape", "4*3"), 2, "not the shape of an image"),
     "exists": (("report", "m.zarr", "--out", "labels.csv"), 5, "exists already"),
     "exact": (("plot", "bounds", "m.zarr"), 3, "has no eigenvalue_bounds_"),

@@ -8,13 +8,15 @@ import pickle
 from pathlib import Path
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 import zarr
 from numcodecs import GZip
-from zarr.codecs import BloscCodec, Crc32cCodec, GzipCodec, ZstdCodec
+from zarr.codecs import BloscCodec, BytesCodec, Crc32cCodec, GzipCodec, ZstdCodec
 
 import bigpca.data.sources as sources
+from bigpca.data.verify import verify
 from bigpca.data.zarr_reader import ZarrReader, wrap_zarr
 from bigpca.errors import CorruptedChunkError, MissingChunksError
 
@@ -268,12 +270,42 @@ def test_v2_dtypes_that_are_not_real_numbers_are_rejected(stored: Any, tmp_path:
         sources.open(path)
 
 
-@pytest.mark.parametrize("stored", ["complex64", "string", "bfloat16", {"name": "struct", "configuration": {}}])
+@pytest.mark.parametrize("stored", ["complex64", "string", "float8_e5m2", {"name": "struct", "configuration": {}}])
 def test_v3_dtypes_that_are_not_real_numbers_are_rejected(stored: Any, tmp_path: Path) -> None:
     path = store(tmp_path)
     edit(path, data_type=stored)
     with pytest.raises(TypeError, match=r"x.zarr: dtype"):
         sources.open(path)
+
+
+HALVES: dict[str, dict[str, Any]] = {
+    "v2": {"zarr_format": 2, "chunks": (4, 11)},
+    "v3": {"chunks": (4, 11), "compressors": None},
+    "shards": {"shards": (8, 12)},
+    "big-endian": {"serializer": BytesCodec(endian="big")},
+}
+
+
+@pytest.mark.parametrize("layout", HALVES)
+def test_bfloat16_is_read_exactly_as_float32(layout: str, tmp_path: Path) -> None:
+    half = X.astype(ml_dtypes.bfloat16)
+    half[0, :5] = [np.nan, np.inf, -0.0, 1e-40, 3e38]
+    path = store(tmp_path, half.view("u2"), "g/x.zarr", **HALVES[layout])  # as other libraries write bfloat16
+    old = layout == "v2"
+    edit(path, **{"dtype" if old else "data_type": "bfloat16", "fill_value": -2.5 if old else "0xc020"})
+    reader = ZarrReader(path, missing_chunks="fill")
+    assert reader.dtype == np.float32
+    for index in INDICES:
+        assert np.array_equal(reader[index], half.astype("f4")[index], equal_nan=True)
+    assert verify(path).ok
+    Path(path, "0.0" if old else "c/0/0").unlink()
+    assert reader[0, 0] == -2.5
+    with pytest.raises(MissingChunksError):
+        ZarrReader(path)[0]
+    zarr.create_group(tmp_path / "g", zarr_format=2 if old else 3)
+    assert sources.open(tmp_path / "g").dtype == np.float32
+    with pytest.raises(TypeError, match=r"holds bfloat16, which Zarr cannot open at a URL. Copy"):
+        sources.open(f"file://{path}")
 
 
 def test_what_is_not_an_array_is_rejected_in_words(tmp_path: Path) -> None:

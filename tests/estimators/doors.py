@@ -82,6 +82,13 @@ RIGHT: dict[str, Door] = {
     "np.memmap": Door(lambda p, X: _memmap(p, X)),
     "pandas.DataFrame": Door(lambda p, X: _frame(X)),
     "pyarrow.Table": Door(lambda p, X: pytest.importorskip("pyarrow").table(dict(zip("abcdef", X.T, strict=True)))),
+    "SciPy CSR matrix": Door(lambda p, X: sp.csr_matrix(X)),
+    "SciPy CSR array, reversed and doubled indices": Door(lambda p, X: _untidy(X)),
+    "SciPy COO array": Door(lambda p, X: sp.coo_array(X)),
+    "sparse.COO": Door(lambda p, X: pytest.importorskip("sparse").COO(X)),
+    "Dask array of CSR": Door(lambda p, X: chunks_as(sp.csr_matrix, X, dtype="f8", meta=sp.csr_matrix((0, 0)))),
+    "Dask array of a CSR array": Door(lambda p, X: da.from_array(sp.csr_array(X), chunks=CHUNKS)),
+    "Dask array of sparse.COO": Door(lambda p, X: chunks_as(pytest.importorskip("sparse").COO, X)),
     "Dask array": Door(lambda p, X: lazy(X)),
     "Dask array, four dimensions": Door(lambda p, X: lazy(X.reshape(-1, 3, 1, 2))),
     "Dask array, masked chunks with nothing masked": Door(lambda p, X: da.ma.masked_greater(lazy(X), 1e9)),
@@ -113,6 +120,18 @@ RIGHT: dict[str, Door] = {
 }
 
 
+def _untidy(X: NDArray[Any]) -> Any:
+    """CSR with int64 indices in descending order, every value in two halves, and room after the last of them."""
+    n, d = X.shape
+    columns = np.repeat(np.arange(d - 1, -1, -1), 2)
+    rest = np.zeros(5)
+    untidy = sp.csr_array((n, d))
+    untidy.data = np.concatenate([(X[:, columns] / 2).ravel(), rest])
+    untidy.indices = np.concatenate([np.tile(columns, n), rest.astype("i8")])
+    untidy.indptr = np.arange(0, 2 * n * d + 1, 2 * d)
+    return untidy
+
+
 def _npy(path: Path, X: NDArray[Any]) -> Path:
     np.save(path, X)
     return path
@@ -133,6 +152,13 @@ def _group(folder: Path, X: NDArray[Any]) -> Any:
 
 def chunks_as(convert: Callable[[NDArray[Any]], Any], X: NDArray[Any], **promise: Any) -> Any:
     return lazy(X).map_blocks(convert, **promise)
+
+
+def _damaged(X: NDArray[Any], vector: str, place: int, value: int) -> Any:
+    """CSR with one wrong number."""
+    rows = sp.csr_matrix(X)
+    getattr(rows, vector)[place] = value
+    return rows
 
 
 LIES: dict[str, Any] = {"dtype": "f8", "meta": np.empty((0, 0))}
@@ -157,20 +183,34 @@ REJECTED: dict[str, Door] = {
     "Dask array of bfloat16": Door(
         lambda p, X: lazy(X).astype(pytest.importorskip("ml_dtypes").bfloat16), r"bfloat16 cannot be used.* X\.astype"
     ),
-    "SciPy CSR matrix": Door(
-        lambda p, X: sp.csr_matrix(X), r"sparse data, scipy.csr_matrix of shape \(60, 6\), but dense.* X\.toarray"
+    "SciPy CSC array": Door(
+        lambda p, X: sp.csc_array(X), r"scipy.csc_array of shape \(60, 6\).* CSR .* was expected.* Pass X\.tocsr\(\)"
     ),
-    "SciPy CSC array": Door(lambda p, X: sp.csc_array(X), r"scipy.csc_array of shape .* X\.toarray\(\)"),
-    "sparse.COO": Door(lambda p, X: pytest.importorskip("sparse").COO(X), r"sparse.COO of shape .* X\.todense\(\)"),
-    "Dask array of CSR": Door(
-        lambda p, X: chunks_as(sp.csr_matrix, X), r"chunks of the Dask array .* scipy.csr_matrix.* block\.toarray\(\)"
+    "SciPy CSR whose indptr falls": Door(lambda p, X: _damaged(X, "indptr", 3, 99), "falls from 99 to 24 at row 3"),
+    "SciPy CSR whose indptr ends late": Door(
+        lambda p, X: _damaged(X, "indptr", -1, 900), "counts values from 0 to 900, but there are 360 values"
     ),
-    "Dask array of COO": Door(
-        lambda p, X: chunks_as(pytest.importorskip("sparse").COO, X),
-        r"chunks of the Dask array .* sparse.COO.* block\.todense\(\)",
+    "SciPy CSR with a column too many": Door(
+        lambda p, X: _damaged(X, "indices", 20, 6), "row 3 has a value in column 6, but there are 6 columns"
+    ),
+    "Dask array of CSC": Door(
+        lambda p, X: chunks_as(sp.csc_matrix, X, dtype="f8", meta=sp.csc_matrix((0, 0))),
+        r"chunks of the Dask array .* scipy.csc_matrix.* CSR was expected.* X\.map_blocks\(scipy.sparse.csr_matrix",
+    ),
+    "Dask array of CSR in column chunks": Door(
+        lambda p, X: da.from_array(sp.csr_matrix(X), chunks=(20, 3)), r"2 column blocks.* X\.rechunk\(\(20, -1\)\)"
     ),
     "Dask array that hides CSR": Door(
-        lambda p, X: chunks_as(sp.csr_matrix, X, **LIES), r"scipy.csr_matrix of shape \(20, 6\).* block\.toarray"
+        lambda p, X: chunks_as(sp.csr_matrix, X, **LIES),
+        r"scipy.csr_matrix of shape \(20, 6\), which the Dask array does not declare",
+    ),
+    "Dask array that only says CSR": Door(
+        lambda p, X: chunks_as(sp.csc_matrix, X, dtype="f8", meta=sp.csr_matrix((0, 0))),
+        "a chunk of .* is csc_matrix, but the Dask array declares CSR",
+    ),
+    "Dask array that hides damaged CSR": Door(
+        lambda p, X: chunks_as(lambda b: _damaged(b, "indices", 20, 6), X, dtype="f8", meta=sp.csr_matrix((0, 0))),
+        "row 3 has a value in column 6",
     ),
     "Dask array that hides complex numbers": Door(
         lambda p, X: chunks_as(lambda b: b * 1j, X, **LIES), "dtype complex128 cannot be used"
@@ -207,7 +247,7 @@ REJECTED: dict[str, Door] = {
         "scale_factor = 0.1, missing_value = -9.* mask_and_scale",
     ),
     "AnnData": Door(
-        lambda p, X: pytest.importorskip("anndata").AnnData(X), r"X is anndata.AnnData.* adata\.X if it is dense"
+        lambda p, X: pytest.importorskip("anndata").AnnData(X), r"X is anndata.AnnData.* bigpca\.open\(adata\)"
     ),
     "list of paths of other widths": Door(
         lambda p, X: [_npy(p / "a.npy", X), _npy(p / "b.npy", X[:, :3])],
@@ -275,3 +315,11 @@ def _in_memory(X: NDArray[Any]) -> Any:
 def _npz(folder: Path, X: NDArray[Any]) -> Any:
     np.savez(folder / "x.npz", a=X)
     return np.load(folder / "x.npz")
+
+
+DENSE_ONLY: dict[str, Door] = {  # right as X, wrong as labels
+    "SciPy CSR matrix": RIGHT["SciPy CSR matrix"]._replace(
+        words=r"sparse data, scipy.csr_matrix of shape \(60, 6\), but dense.* X\.toarray"
+    ),
+    "sparse.COO": RIGHT["sparse.COO"]._replace(words=r"sparse.COO of shape .* X\.todense\(\)"),
+}

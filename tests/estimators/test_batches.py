@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import signal
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -14,6 +17,8 @@ from numpy.typing import NDArray
 
 import bigpca as bp
 from bigpca.data import batches, checks
+from bigpca.data.verify import verify
+from bigpca.passes import project
 from bigpca.passes.engine.events import CheckpointEvent, Event, GroupEvent, SkipEvent
 from bigpca.passes.reading import layout
 from tests.estimators.test_every_estimator import CASES, READING, bits
@@ -77,6 +82,73 @@ def test_no_bit_depends_on_where_batches_end_or_on_threads(name: str, threads: i
             assert bits(fitted(ONE_READ[name](), rows)) == expected
 
 
+LABELLED = {
+    **{name: ONE_READ[name] for name in ("FisherDiscriminantAnalysis", "SupervisedPCA")},
+    "RoweisDiscriminantAnalysis": lambda: bp.RoweisDiscriminantAnalysis(2),
+    "KernelSupervisedPCA": lambda: bp.KernelSupervisedPCA(2, gamma=0.1, sampling=X[:9]),
+}
+
+
+@pytest.mark.parametrize("name", LABELLED)
+def test_labels_come_with_the_rows_in_one_read(name: str, tmp_path: Path) -> None:
+    make = LABELLED[name]
+    expected, names = make().fit(X, CODES), np.array(["ape", "bee", "cod"])
+    for size in (7, 240):
+        model = make().fit(bp.from_batches(_pairs(CODES, size), X.shape, classes=[2, 0, 1]))
+        assert bits(model) == bits(expected)
+    counted = make().fit(bp.from_batches(_pairs(names[CODES], 50), classes=[*names, "dog"]))
+    np.testing.assert_allclose(counted.transform(X), expected.transform(X), atol=1e-5 * np.abs(X).max())
+    assert counted.classes_.tolist() == [*names, "dog"]
+    weights, known = np.arange(240.0) % 3 + (np.arange(240) > 5), CODES.astype(object)
+    known[[3, 50]] = None  # row 3 has the weight 0
+    dropping = make().set_params(missing_labels="drop")
+    found = bp.from_batches(_pairs(known, 9), X.shape, classes=range(3))
+    assert bits(dropping.fit(found, sample_weight=weights)) == bits(
+        make().set_params(missing_labels="drop").fit(X, known, sample_weight=weights)
+    )
+    cut = ((rows, CODES[11 * i : 11 * i + 11]) for i, rows in enumerate(breaking(X, 150)))
+    with pytest.raises(Interrupted):
+        make().fit(bp.from_batches(cut, X.shape, classes=range(3)), checkpoint=tmp_path / "c")
+    if name == "SupervisedPCA":
+        with pytest.raises(bp.CheckpointError, match="the input changed"):
+            make().fit(bp.from_batches(_pairs(CODES[::-1], 7), X.shape, classes=range(3)), checkpoint=tmp_path / "c")
+    again = bp.from_batches(_pairs(CODES, 7), X.shape, classes=range(3))
+    assert bits(make().fit(again, checkpoint=tmp_path / "c")) == bits(expected)
+
+
+def test_real_labels_come_with_the_rows_in_one_read() -> None:
+    y = X[:, :2].astype("f8") ** 2 + 1e6  # far from 0: products about 0 would lose all digits of float32
+    y[[0, 1, 7]] += [[1e3], [np.nan], [0]]
+    expected = bp.SupervisedPCA(2, missing_labels="drop").fit(X, y)
+    found = [bp.SupervisedPCA(2, missing_labels="drop").fit(bp.from_batches(_pairs(y, size))) for size in (1, 17, 240)]
+    assert bits(found[0]) == bits(found[1]) == bits(found[2])
+    assert found[0].n_unlabelled_ == 1
+    np.testing.assert_allclose(found[0].eigenvalues_, expected.eigenvalues_, rtol=1e-5)
+    np.testing.assert_allclose(np.abs(found[0].components_ @ expected.components_.T), np.eye(2), atol=1e-4)
+    more = [model.partial_fit(rows, labels) for model, rows, labels in (
+        (found[0], bp.from_batches(_pairs(y, 9)), None), (found[1], X, y)
+    )]  # fmt: skip
+    np.testing.assert_allclose(more[0].eigenvalues_, more[1].eigenvalues_, rtol=1e-6)
+    drawn = bp.SupervisedRandomProjection(2, n_features=20, label_gamma=0.1)
+    expected = bits(drawn.fit(X, X[:, :2]))
+    assert bits(drawn.fit(bp.from_batches(_pairs(X[:, :2], 17), X.shape))) == expected
+
+
+def test_iterations_and_patterns_take_labels_with_the_rows() -> None:
+    class Loader:
+        def __iter__(self) -> Iterator[tuple[Array, Array]]:
+            return _pairs(CODES, 17)
+
+    rows = bp.from_batches(Loader(), X.shape, classes=range(3))
+    krylov = bp.RoweisDiscriminantAnalysis(2, solver="krylov")
+    assert bits(krylov.fit(rows)) == bits(bp.RoweisDiscriminantAnalysis(2, solver="krylov").fit(X, CODES))
+    tokens = ((x.reshape(-1, 3, 2), y) for x, y in _pairs(CODES, 17))
+    found = bp.SupervisedPCA(1).fit(bp.open(bp.from_batches(tokens, classes=range(3)), pattern="n h c -> (n h) c"))
+    expected = bp.SupervisedPCA(1).fit(X.reshape(-1, 2), np.repeat(CODES, 3))
+    assert found.n_samples_ == 720
+    np.testing.assert_allclose(found.eigenvalues_, expected.eigenvalues_, rtol=1e-6)
+
+
 @pytest.mark.parametrize("name", ["PCA", "ApproximatePCA", "NystromKernelPCA"])
 def test_an_unknown_number_of_rows_is_found_in_the_read(name: str) -> None:
     known = fitted(ONE_READ[name](), X)
@@ -134,6 +206,38 @@ def test_a_fit_that_was_interrupted_skips_what_it_has_and_gives_the_same_bits(sh
     assert bits(again) == bits(whole)
 
 
+KILLED = """
+import os, signal, sys
+import numpy as np
+import bigpca as bp
+from bigpca.data import checks
+from bigpca.passes.reading import layout
+
+checks.NATIVE_BYTES, layout.MIN_GROUP_BYTES, layout.GROUP_BYTES, layout.MIN_GROUPS = 480, 256, 480, 12
+X, codes, place, stop = np.load(sys.argv[1]), np.arange(240) % 3, sys.argv[2], int(sys.argv[3])
+
+def pairs():
+    for start in range(0, 240, 11):
+        if start >= stop:
+            os.kill(os.getpid(), signal.SIGKILL)
+        yield X[start : start + 11], codes[start : start + 11]
+
+rows = bp.from_batches(pairs(), X.shape, classes=range(3))
+bp.FisherDiscriminantAnalysis(2).fit(rows, checkpoint=place + "/c").save(place + "/m.zarr")
+"""
+
+
+@pytest.mark.cluster
+def test_a_killed_process_is_resumed_with_the_same_bits(tmp_path: Path) -> None:
+    np.save(tmp_path / "x.npy", X)
+    command = [sys.executable, "-c", KILLED, str(tmp_path / "x.npy"), str(tmp_path)]
+    for stop, code in ((190, -signal.SIGKILL), (240, 0)):
+        assert subprocess.run([*command, str(stop)], check=False, timeout=120).returncode == code
+        assert list((tmp_path / "c").rglob("prefix*"))
+    expected = bp.FisherDiscriminantAnalysis(2).fit(X, CODES)
+    assert np.array_equal(bp.load(tmp_path / "m.zarr").components_, expected.components_)
+
+
 def test_a_loader_that_shuffles_is_fitted_once_but_not_resumed_and_not_read_twice(tmp_path: Path) -> None:
     class Shuffled:
         def __init__(self) -> None:
@@ -189,6 +293,11 @@ def test_bad_batches_are_named(name: str) -> None:
         bp.PCA(2).fit(bp.from_batches(make()))
 
 
+class _Repeated:
+    def __iter__(self) -> Iterator[tuple[Array, Array]]:
+        return iter([(X, X[:, 0])])
+
+
 MISUSE: dict[str, tuple[Callable[[], Any], str]] = {
     "ends early": (
         lambda: bp.PCA(2).fit(bp.from_batches(iter(batched(X, 9)), (300, 6))), "ended after 240 rows; shape says 300"
@@ -208,19 +317,66 @@ MISUSE: dict[str, tuple[Callable[[], Any], str]] = {
         lambda: bp.SupervisedPCA(1).fit(bp.from_batches(iter([X])), CODES), "labels were given for batches whose number"
     ),
     "labels of an iterator": (
-        lambda: bp.SupervisedPCA(1).fit(bp.from_batches(iter([(X, CODES)]))), r"call partial_fit\(X, y\) for each batch"
+        lambda: bp.SupervisedPCA(1).fit(bp.from_batches(_pairs(CODES, 50))), r"from_batches\(batches, classes=\[...\]\)"
+    ),
+    "real labels of an RBF kernel": (
+        lambda: bp.SupervisedPCA(1, label_kernel="rbf").fit(bp.from_batches(iter([(X, X[:, 0])]))), "requires something"
+    ),
+    "labels in advance, unknown number": (
+        lambda: bp.SupervisedRandomProjection(1).fit(bp.from_batches(_Repeated())), "whose number of rows is not known"
+    ),
+    "a class without a name": (
+        lambda: bp.SupervisedPCA(1).fit(bp.from_batches(_pairs(CODES, 50), classes=[0, 1])),
+        r"labels of rows 0 to \d+: 1 classes are new: 2. The 2 known classes are 0, 1. Name every class",
+    ),
+    "a label that is missing": (
+        lambda: bp.SupervisedPCA(1).fit(bp.from_batches(_pairs(np.where(np.arange(240) == 77, np.nan, CODES), 50),
+                                                        classes=range(3))),
+        r"labels of rows \d+ to \d+: 1 are missing \(rows? 77\)",
+    ),
+    "labels of one class": (
+        lambda: bp.SupervisedPCA(1).fit(bp.from_batches(_pairs(CODES * 0, 50), classes=[0, 1])), "belong to 1 class"
+    ),
+    "a class of one row": (
+        lambda: bp.FisherDiscriminantAnalysis(1).fit(
+            bp.from_batches(_pairs(np.where(np.arange(240) == 5, 9, CODES), 50), classes=[0, 1, 2, 9])
+        ), r"1 of 4 classes have one row each \(9\)",
+    ),
+    "targets of another width": (
+        lambda: bp.SupervisedPCA(1).fit(bp.from_batches(iter([(X[:50], X[:50]), (X[50:], X[50:, :2])]))),
+        "have 2 columns; 6",
+    ),
+    "a batch without labels": (
+        lambda: bp.SupervisedPCA(1).fit(bp.from_batches(iter([(X[:50], X[:50]), X[50:]]))),
+        "batch 1 .* has no labels; pairs",
+    ),
+    "classes without y": (
+        lambda: bp.SupervisedPCA(1).partial_fit(bp.from_batches(_pairs(CODES, 50)), classes=[0, 1, 2]),
+        "without y. Those of",
     ),
     "labels too few": (
         lambda: bp.SupervisedPCA(1).fit(bp.from_batches([(X, CODES[:9])])), "240 rows and 9 labels"
     ),
-    "transform": (lambda: bp.PCA(2).fit(X).transform(bp.from_batches([X])), "map batches one by one"),
-    "fit_transform": (lambda: bp.PCA(2).fit_transform(bp.from_batches([X])), "map batches one by one"),
-    "transform to a file": (
-        lambda: bp.PCA(2).fit(X).transform(bp.from_batches([X]), out="x.zarr"), "bigpca.FeatureWriter"
+    "fit_transform": (
+        lambda: bp.PCA(2).fit_transform(bp.from_batches([X])),
+        r"Call fit\(X\) and then transform\(X\)",
+    ),
+    "keys of an unknown number": (
+        lambda: bp.PCA(2).fit(X).transform(bp.from_batches(iter([X])), out="x.zarr", keys=range(240)),
+        "keys were given for batches of an unknown number",
+    ),
+    "more rows to map": (
+        lambda: bp.PCA(2).fit(X).transform(bp.from_batches(iter([X]), (230, 6))),
+        "more rows than the 230, which shape",
     ),
     "Dask": (lambda: bp.from_batches([X]).compute(), "Dask, in any order"),
     "computed": (lambda: bp.PCA(2).fit(bp.from_batches([X]) * 2), "Dask array mul-.* in any order"),
 }  # fmt: skip
+
+
+def _pairs(y: Array, size: int) -> Iterator[tuple[Array, Array]]:
+    """Rows and their labels, which can be iterated once."""
+    return zip(batched(X, size), batched(y, size), strict=True)
 
 
 def _twice(rows: Any) -> None:
@@ -297,6 +453,51 @@ def test_a_pattern_of_batches_is_that_of_the_stored_samples(shape: Any, tmp_path
     np.testing.assert_allclose(found.explained_variance_, expected.explained_variance_, rtol=1e-6)
     rows = bp.open(bp.from_batches(iter(batched(maps, 50)), shape), pattern=pattern)
     assert bits(bp.PCA(1).fit(rows, checkpoint=tmp_path / "c")) == bits(found)
+
+
+MAPS: dict[str, Callable[[Any, Any], Any]] = {
+    "transform": lambda model, rows: model.transform(rows),
+    "hotelling_t2": lambda model, rows: model.hotelling_t2(rows),
+    "spe": lambda model, rows: model.spe(rows),
+    "remove_components": lambda model, rows: model.remove_components(rows, [0]),
+    "score_samples": lambda model, rows: model.score_samples(rows),
+}
+
+
+@pytest.mark.parametrize("name", MAPS)
+def test_batches_are_mapped_in_their_order(name: str) -> None:
+    model = bp.PCA(2, preprocess=bp.L2()).fit(X)
+    expected = MAPS[name](model, X)
+    for size in (1, 17, 240):
+        for shape in (None, X.shape):
+            found = MAPS[name](model, bp.from_batches(iter(batched(X, size)), shape))
+            assert found.tobytes() == expected.tobytes()
+
+
+def test_mapped_batches_that_do_not_fit_in_memory_are_rejected_before_a_read() -> None:
+    model = bp.PCA(2).fit(X).set_params(memory_limit="100MiB")
+    with pytest.raises(bp.MemoryBudgetError, match=r"1,000,000 rows of batches, 8 bytes each, need .* out=path"):
+        model.transform(bp.from_batches(iter([X]), (10**6, 6)))
+
+
+@pytest.mark.parametrize("shape", [X.shape, None], ids=["known", "unknown"])
+@pytest.mark.parametrize("form", ["zarr", "parquet", "npy"])
+def test_scores_of_batches_are_written_in_their_order(
+    shape: Any, form: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(project, "OUTPUT_CHUNK_BYTES", 400)  # chunks of 50 rows; the last one has 40
+    monkeypatch.setattr(project, "OUTPUT_CHUNKS", 1)
+    model, out = bp.PCA(2).fit(X), tmp_path / f"x.{form}"
+    keys = None if shape is None else np.arange(240)
+    with pytest.raises(Interrupted):
+        model.transform(bp.from_batches(breaking(X, 150), shape), out=out)
+    assert not out.exists()
+    shuffled = bp.from_batches(iter(batched(X[::-1], 17)), shape)
+    found = model.transform(shuffled, out=out, keys=keys)
+    assert found.shape == (240, 2)
+    np.testing.assert_array_equal(found.compute(), model.transform(X[::-1]))
+    assert keys is None or bp.stored_keys(out).tolist() == list(map(str, keys))
+    assert verify(out).ok if form == "zarr" else True
 
 
 def test_dtype_converts_batches() -> None:

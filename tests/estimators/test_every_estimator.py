@@ -14,10 +14,13 @@ import dask.array as da
 import numpy as np
 import pandas as pd
 import pytest
+import zarr
 from distributed import Client
 from numpy.typing import NDArray
+from scipy.sparse import csr_matrix
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
+from sklearn.utils import get_tags
 
 import bigpca as bp
 from bigpca.estimators.kernel import features_fit
@@ -37,6 +40,8 @@ CLASSES = np.array(["ape", "bee", "cod"])[CODES]
 NUMBERS = X[:, :2] ** 2
 RBF = {"kernel": "rbf", "gamma": 0.1}
 LANDMARKS = {**RBF, "n_landmarks": 25}
+HOLED = np.where(RNG.random((N, D)) < 0.1, np.nan, X)
+HOLED[5] = np.nan
 
 
 class Case(NamedTuple):
@@ -86,6 +91,7 @@ GROWING = [
     name for name, case in CASES.items()
     if hasattr(case.make(), "partial_fit") and not any(word in name for word in (" dot", " krylov", " ritz"))
 ]  # fmt: skip
+FILLING = [name for name in CASES if "mean" in CASES[name].make()._nan_policies and not CASES[name].make().preprocess]
 pytestmark = pytest.mark.filterwarnings("ignore::bigpca.errors.ApproximationWarning")
 every = pytest.mark.parametrize("name", CASES)
 reading = pytest.mark.parametrize("name", READING)
@@ -188,6 +194,29 @@ def test_preprocessed_rows_are_rows_that_a_plain_estimator_is_given(name: str, t
         )
 
 
+@every
+def test_a_fit_of_rows_with_holes_is_that_of_rows_with_the_means_of_their_columns(name: str, tmp_path: Path) -> None:
+    case, rows = CASES[name], da.from_array(HOLED, chunks=(CHUNK, D)) + 0
+    model = case.make().set_params(nan_policy="mean")
+    if name not in FILLING:
+        with pytest.raises(ValueError, match='nan_policy = "mean" is'):
+            model.fit(unreadable(N, D), case.y)
+        return
+    means = np.nanmean(HOLED, axis=0)
+    plain = case.make().fit(np.where(np.isnan(HOLED), means, HOLED))
+    planned = model.plan(rows)
+    model.fit(rows)
+    np.testing.assert_allclose(model.mean_, plain.mean_, rtol=1e-12)
+    np.testing.assert_allclose(model.explained_variance_, plain.explained_variance_, rtol=1e-6)
+    assert_same_scores(np.abs(model.transform(NEW)), np.abs(plain.transform(NEW)), 1e-5)
+    assert planned.passes == plain.plan(rows).passes + 1
+    assert model.provenance_.reads == plain.provenance_.reads + 1
+    model.save(tmp_path / "model")
+    assert bp.load(tmp_path / "model").transform(HOLED).tobytes() == model.transform(HOLED).tobytes()
+    with pytest.raises(bp.NonFiniteError):
+        model.fit(np.where(np.isnan(HOLED), np.inf, HOLED))
+
+
 @pytest.mark.parametrize("name", ["PCA covariance", "NystromKernelPCA", "SupervisedPCA"])
 def test_scores_are_stored_in_another_dtype_where_it_holds_them(name: str, store: Path, tmp_path: Path) -> None:
     model = fitted(name)
@@ -258,6 +287,65 @@ def test_a_stopped_fit_resumes_to_the_same_bits(name: str, store: Path, tmp_path
                 CASES[name].make().fit(bp.open(store), y[::-1].copy(), checkpoint=tmp_path / "c")
 
 
+SPARSE = [name for name, case in CASES.items() if get_tags(case.make()).input_tags.sparse]
+
+
+def few_values() -> csr_matrix:
+    """Rows of which about half the values are zero."""
+    return csr_matrix(np.where(X > 2, X, 0))
+
+
+@pytest.mark.filterwarnings("ignore:.*components:UserWarning")
+@pytest.mark.parametrize("name", SPARSE)
+@pytest.mark.usefixtures("small_groups")
+def test_sparse_rows_are_rows_like_others(name: str, tmp_path: Path) -> None:
+    rows = few_values()
+    dense, lazy = fitted(name, rows.toarray()), da.from_array(rows, chunks=(CHUNK, D))
+    expected = np.abs(dense.transform(rows.toarray()))
+    found = []
+    for scheduler, workers in (("sync", 1), ("threads", 3)):
+        with dask.config.set(scheduler=scheduler, num_workers=workers):
+            model = fitted(name, lazy)
+            found.append((bits(model), np.asarray(model.transform(lazy)).tobytes()))
+    assert found[0] == found[1]
+    scores = model.transform(rows)
+    assert isinstance(scores, np.ndarray)
+    assert_same_scores(np.abs(scores), expected)
+    assert_same_scores(np.abs(fitted(name, rows).transform(rows)), expected)
+    written = model.transform(lazy, out=tmp_path / "scores.zarr")
+    assert np.asarray(written).tobytes() == found[0][1]
+    with pytest.raises(TypeError, match="CSR of SciPy was expected"):
+        fitted(name, rows.tocsc())
+
+
+@pytest.mark.parametrize("name", ["PCA covariance", "PCA krylov", "SupervisedPCA"])
+@pytest.mark.cluster
+@pytest.mark.usefixtures("small_groups")
+def test_worker_processes_give_sparse_rows_the_bits_of_one_thread(name: str, tmp_path: Path, client: Client) -> None:
+    zarr.save_array(tmp_path / "rows.zarr", few_values().toarray(), zarr_format=3)
+    rows = bp.open(tmp_path / "rows.zarr").rechunk((CHUNK, -1)).map_blocks(csr_matrix, meta=few_values()[:0])
+    model = fitted(name, rows)
+    with dask.config.set(scheduler="sync"):
+        assert bits(model) == bits(fitted(name, rows))
+
+
+@pytest.mark.parametrize("name", [name for name in SPARSE if name in READING])
+@pytest.mark.usefixtures("small_groups")
+def test_a_stopped_fit_on_sparse_rows_resumes_to_the_same_bits(name: str, tmp_path: Path) -> None:
+    rows, events = bp.open(few_values()).rechunk((CHUNK, -1)), 0
+
+    def stop(event: Event) -> None:
+        nonlocal events
+        events += isinstance(event, CheckpointEvent)
+        if events == 5:
+            raise KeyboardInterrupt
+
+    with dask.config.set(scheduler="sync"):
+        with pytest.raises(KeyboardInterrupt):
+            fitted(name, rows, checkpoint=tmp_path / "c", progress=stop)
+        assert bits(fitted(name, rows, checkpoint=tmp_path / "c")) == bits(fitted(name, rows))
+
+
 REJECTED: dict[str, tuple[dict[str, Any], type[Exception], str]] = {
     "no component": ({"n_components": 0}, ValueError, "n_components = 0"),
     "no number": ({"n_components": True}, (TypeError, ValueError), "n_components = True"),
@@ -288,6 +376,32 @@ def test_names_go_in_and_come_out(name: str) -> None:
     assert scores.index[0] == 100
     with pytest.raises(ValueError, match="feature names should match"):
         model.transform(frame[list("bacdef")])
+
+
+@every
+def test_samples_of_a_labelled_field_with_land_are_rows_and_scores_have_their_labels(name: str, tmp_path: Path) -> None:
+    xr = pytest.importorskip("xarray")
+    values = np.insert(X, [1, 4], np.nan, axis=1).reshape(N // 3, 3, 4, 2)
+    coords = {"time": np.arange(N // 3) + 0.5, "lat": [50.0, 40.0, 30.0, 20.0]}
+    field = xr.DataArray(values, dims=("time", "member", "lat", "lon"), coords=coords).transpose("lat", ...)
+    model = fitted(name, bp.open(field.transpose(..., "lat", "lon"), sample_dims=("time", "member")))
+    expected = fitted(name)
+    assert model.n_features_in_ == D
+    scores = model.transform(field.chunk(time=7))
+    assert scores.dims == ("time", "member", "component")
+    np.testing.assert_array_equal(scores.time, coords["time"])
+    assert_same_scores(np.abs(np.asarray(scores).reshape(N, -1)), np.abs(expected.transform(X)), 1e-5)
+    model.save(tmp_path / "model")
+    again = bp.load(tmp_path / "model")
+    xr.testing.assert_identical(again.transform(field), model.transform(field))
+    if hasattr(model, "to_xarray"):
+        found = model.to_xarray()
+        assert np.argwhere(np.isnan(found.components[0].values)).tolist() == [[0, 1], [2, 1]]
+        xr.testing.assert_identical(again.to_xarray(), found)
+    with pytest.raises(ValueError, match="the coordinate 'lat' of X is"):
+        again.transform(field.isel(lat=[1, 0, 2, 3]))
+    with pytest.raises(bp.NonFiniteError, match="2 columns hold NaN in some rows and values in others"):
+        np.asarray(model.transform(field.fillna(1.0)))
 
 
 @every

@@ -32,6 +32,7 @@ CASES: dict[str, tuple[str, Callable[[], Any]]] = {  # name -> (rows, estimator)
     "covariance": ("tall", lambda: bp.PCA(8, solver="covariance", **LIMIT)),
     "scale": ("tall", lambda: bp.PCA(8, solver="covariance", scale=True, **LIMIT)),
     "dot": ("wide", lambda: bp.PCA(8, solver="dot", **LIMIT)),
+    "signflip": ("tall", lambda: bp.PCA(bp.ParallelAnalysis("signflip", 2), solver="krylov", **LIMIT)),
     "krylov": ("wide", lambda: bp.PCA(8, solver="krylov", scale=True, tol=1e-2, **LIMIT)),
     "nystrom sketch": ("wide", lambda: bp.ApproximatePCA(8, bp.sketches.Gaussian(100), **LIMIT)),
     "tutorial": ("wide", lambda: bp.ApproximatePCA(8, bp.sketches.Gaussian(100), core="tutorial", **LIMIT)),
@@ -42,7 +43,10 @@ CASES: dict[str, tuple[str, Callable[[], Any]]] = {  # name -> (rows, estimator)
     "kernel sketch": ("few", lambda: bp.ApproximateKernelPCA(5, kernel="rbf", gamma=0.01, **LIMIT)),
     **{
         name: ("tall", partial(bp.NystromKernelPCA, 5, kernel="rbf", gamma=0.01, n_landmarks=m, sampling=name, **LIMIT))
-        for name, m in (("rpcholesky", 300), ("leverage", 100), ("kmeans", 200))
+        for name, m in (
+            ("uniform", 200), ("diagonal", 200), ("column-norm", 200), ("rpcholesky", 300), ("leverage", 100),
+            ("kmeans", 200),
+        )
     },
     "supervised": ("tall", lambda: bp.SupervisedPCA(2, **LIMIT)),
     "fisher": ("tall", lambda: bp.FisherDiscriminantAnalysis(2, **LIMIT)),

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from scipy.sparse import csr_array
 from sklearn.metrics import pairwise
 
 from bigpca.kernels import RBF, Cosine, FromFunction, Kernel, Laplacian, Linear, Polynomial, Tanh, kernel_from
@@ -64,6 +65,24 @@ def test_the_matrix_is_symmetric_and_knows_its_diagonal(case: Case, dtype: Any) 
     diagonal = case.kernel.diagonal(X)
     assert diagonal.dtype == np.float64
     np.testing.assert_allclose(np.diagonal(K), diagonal, rtol=0, atol=2 * tolerance(case, dtype, K))
+
+
+@each_dtype
+@pytest.mark.parametrize("case", [case for case in ALL.values() if case.kernel.accepts_csr], ids=lambda case: case.name)
+@pytest.mark.parametrize("offset", [0.0, 30.0])
+def test_sparse_rows_have_the_values_of_dense_ones(case: Case, dtype: Any, offset: float) -> None:
+    X, Y = rows_of(case, dtype) + dtype(offset), rows_of(case, dtype, seed=3) + dtype(offset)
+    X[np.random.default_rng(4).random(X.shape) < 0.7] = 0
+    X[[0, 7, N - 1]] = 0
+    kernel, shift = resolved(case, Y)
+    A, dense = kernel.prepare(csr_array(X), shift), kernel.prepare(X.astype("f8"), shift)
+    K, expected = kernel.block(A, kernel.prepare(Y, shift)), kernel.block(dense, kernel.prepare(Y.astype("f8"), shift))
+    assert K.dtype.itemsize >= dtype(0).itemsize
+    sizes = np.sqrt(np.abs(np.multiply.outer(kernel.diagonal_of(dense), case.kernel.diagonal(Y))))
+    allowed = (case.tolerance32 if dtype == np.float32 else case.tolerance64) * max(sizes.max(), np.abs(K).max())
+    np.testing.assert_allclose(K, expected, rtol=0, atol=allowed)
+    rtol = 1e-5 if dtype == np.float32 else 1e-12
+    np.testing.assert_allclose(kernel.diagonal_of(A), kernel.diagonal_of(dense), rtol=rtol, atol=1e-300)
 
 
 @each_case

@@ -12,6 +12,7 @@ import pytest
 from numpy.typing import NDArray
 from scipy.sparse import csr_array, random_array
 
+import bigpca as bp
 from bigpca.errors import NonFiniteError
 from bigpca.kernels import Linear
 from bigpca.passes.accumulators.drawn_rows import BestRows
@@ -64,7 +65,10 @@ def test_weights_of_float32_rows_far_from_zero_cost_no_digits() -> None:
     ("weights", "message"),
     [
         (np.ones(N - 1), r"there are 299 weights, but X has 300 rows"),
-        (np.where(np.arange(N) == 4, -1.0, 1.0), r"1 weights are missing, negative or not finite: row 4; .* -1\.0"),
+        (
+            np.where(np.arange(N) == 4, -1.0, 1.0),
+            r"1 of 300 weights are missing, negative or not.*: row 4; .* -1\.0",
+        ),
         (np.where(np.arange(N) == 9, np.nan, 1.0), "not finite: row 9; the first is nan"),
         (np.ones((N, 2)), r"the weights have shape \(300, 2\)"),
     ],
@@ -161,23 +165,39 @@ def _counted(name: str) -> Any:
 COUNTING = replace(
     NUMPY,
     name="counting",
-    **{name: _counted(name) for name in ("asarray", "rank_update", "add_product", "column_sums")},
+    **{name: _counted(name) for name in ("asarray", "rank_update", "multiply", "add_product", "zeros", "column_sums")},
 )
 
 
 @pytest.mark.parametrize(
     ("template", "used"),
-    [(Moments(D), "rank_update"), (FusedProduct.of(D, DenseFactor(W)), "add_product")],
+    [(Moments(D), {"rank_update"}), (FusedProduct.of(D, DenseFactor(W)), {"multiply", "zeros", "add_product"})],
     ids=["Moments", "FusedProduct"],
 )
-def test_another_arithmetic_is_one_record_that_a_pass_declares(template: Any, used: str) -> None:
+def test_another_arithmetic_is_one_record_that_a_pass_declares(template: Any, used: set[str]) -> None:
     CALLS.clear()
     rows = RowInput(da.from_array(X, chunks=(100, D)) + 0)
     cost = row_pass(rows, "test", [template], cut_bytes=0, work=0.0, arithmetic=COUNTING)
     found: Any = fold(Run(), cost, rows, template).state
     plain: Any = fold(Run(), replace(cost, arithmetic=NUMPY), rows, template).state
-    assert set(CALLS) == {"asarray", "column_sums", used}
+    assert set(CALLS) == {"asarray", "column_sums", *used}
     for name, array in plain.to_arrays().items():
         np.testing.assert_array_equal(found.to_arrays()[name], array)
     assert COUNTING.identity == {"arithmetic": "counting"}
     assert NUMPY.identity == {}
+
+
+def test_the_stored_values_of_a_computed_array_are_counted_in_some_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = sparse_rows()
+    X = da.from_array(rows, chunks=(20, D)).map_blocks(lambda block: block * 2, dtype="f8", meta=rows[:0])
+    assert RowInput(X).values_per_row == D  # small chunks are taken to be full
+    monkeypatch.setattr("bigpca.passes.stored.COUNTED_BYTES", 0)
+    few, many = RowInput(X), RowInput(da.concatenate([X, X]))
+    assert few.values_per_row == rows[140:160].nnz / 20
+    assert many.values_per_row == (rows[:20].nnz + rows[:20].nnz + rows[N - 20 :].nnz) / 60
+    assert few.layout(0).row_bytes < D * 8
+    (counted,) = few.counting
+    assert (counted.reads, counted.bytes_read) == (20 / N, few.bytes_of(20))
+    model = bp.PCA(2, solver="covariance").fit(X)
+    assert model.plan_.passes == round(1 + 20 / N, 2)
+    np.testing.assert_allclose(model.explained_variance_, bp.PCA(2).fit(2 * rows.toarray()).explained_variance_)

@@ -224,7 +224,9 @@ def test_an_array_cut_after_its_view_is_a_graph_like_any_other() -> None:
 
 @pytest.mark.parametrize("rows", [N, 256, 37, 3])
 def test_kept_rows_are_in_order(rows: int) -> None:
-    found: Any = folded(RowInput(da.from_array(X, chunks=(rows, D)) + 0), RowSample(D, N, 8), shift=np.zeros(D)).state
+    found: Any = folded(
+        RowInput(da.from_array(X, chunks=(rows, D)) + 0), RowSample(D, N, 8 * D), shift=np.zeros(D)
+    ).state
     assert np.array_equal(np.concatenate(found.rows()), X)
 
 

@@ -41,6 +41,9 @@ MAPS = X[:, :4].reshape(16, 5, 5, 4)
 THREE = np.array(["a", "b", "c"])[np.arange(len(X)) % 3]
 
 
+TIED = bp.PCA(6).fit(X[:60, 3:])
+
+
 @pytest.fixture(scope="module")
 def models() -> dict[str, Any]:
     labels = np.arange(len(X)) % 3
@@ -70,6 +73,8 @@ FIGURES: dict[str, Callable[[dict[str, Any]], Any]] = {
     "scree of one": lambda m: bp.plots.scree(m["one"]),
     "bounds": lambda m: bp.plots.bounds(m["krylov"]),
     "bounds of a kernel": lambda m: bp.plots.bounds(m["kernel"]),
+    "standard errors": lambda m: bp.plots.standard_errors(m["pca"], bp.standard_errors(m["pca"], X)),
+    "standard errors of ties": lambda m: bp.plots.standard_errors(TIED, bp.standard_errors(TIED, X[:60, 3:])),
     "spectra": lambda m: bp.plots.spectrum([m["pca"], m["kernel"], m["roweis"]]),
     "spectrum": lambda m: bp.plots.spectrum(m["kernel roweis"]),
     "scores": lambda m: bp.plots.scores(m["pca"], X, components=(3, 1)),
@@ -82,6 +87,8 @@ FIGURES: dict[str, Callable[[dict[str, Any]], Any]] = {
     "component": lambda m: bp.plots.components(m["one"], (2, 2, 3)),
     "maps": lambda m: bp.plots.maps(da.from_array(MAPS, chunks=2), n=5),
     "maps of one component": lambda m: bp.plots.maps(MAPS[:1], (2,)),
+    "extremes": lambda m: bp.plots.extremes(bp.extremes(m["pca"], X, 4), da.from_array(X.reshape(-1, 4, 3), chunks=50)),
+    "extremes of one": lambda m: bp.plots.extremes(bp.extremes(m["one"], X, 1), X.reshape(-1, 2, 2, 3)),
     "weights": lambda m: bp.plots.components(m["selected"], feature_names=NAMES[:12]),
 }
 
@@ -194,6 +201,23 @@ def test_of_more_than_ten_classes_the_nine_largest_are_named_and_the_rest_are_ot
     assert sum(len(points.get_offsets()) for points in ax.collections) == len(labels)
     ten = bp.plots.scores(rows(20, 2), labels=np.arange(20) % 10)
     assert [text.get_text() for text in ten.get_legend().get_texts()] == [*map(str, range(10))]
+
+
+def test_images_at_the_ends_of_components_are_drawn_from_lowest_to_highest(models: dict[str, Any]) -> None:
+    ends, images = bp.extremes(models["pca"], X, 3), np.arange(400)[:, None, None] % 251 * np.ones((1, 4, 3), "u1")
+    read: list[int] = []
+
+    def some(rows: np.ndarray) -> np.ndarray:
+        read.extend(rows.tolist())
+        return images[rows].astype("u1")
+
+    ax = bp.plots.extremes(ends, some, n=2)
+    drawn = [round(255 * np.asarray(image.get_array())[0, 0, 0]) for image in ax.images]
+    expected = [[*ends.lowest[i], *ends.highest[i][::-1]] for i in range(2)]
+    assert drawn == (np.array(expected) % 251).ravel().tolist()
+    assert sorted(set(np.ravel(expected).tolist())) == read
+    places = [image.get_extent()[0] for image in ax.images]
+    assert places[:6] == sorted(places[:6])
 
 
 def test_maps_are_coloured_by_three_components_on_one_scale() -> None:
@@ -358,6 +382,16 @@ ERRORS: dict[str, tuple[Callable[[dict[str, Any]], Any], type[Exception], str]] 
         ValueError,
         r"from 1 to 4.*The first component is 1",
     ),
+    "too few images": (
+        lambda m: bp.plots.extremes(bp.extremes(m["pca"], X, 3), X[:5].reshape(-1, 4, 3)),
+        ValueError,
+        "there are 5 images, but row .* is at an end",
+    ),
+    "no images": (
+        lambda m: bp.plots.extremes(bp.extremes(m["pca"], X, 3), X),
+        ValueError,
+        r"images of \d+ rows have shape .*height, width",
+    ),
     "one arrow": (lambda m: bp.plots.biplot(m["one"], X), ValueError, "a biplot needs two components"),
     "labels": (lambda m: bp.plots.scores(m["pca"], X, labels=[1, 2]), ValueError, "2 labels for 400 rows"),
     "no rows": (lambda m: bp.plots.scores(m["pca"]), TypeError, "no rows were given beside the PCA"),
@@ -365,6 +399,12 @@ ERRORS: dict[str, tuple[Callable[[dict[str, Any]], Any], type[Exception], str]] 
         lambda m: bp.plots.components(m["pca"], feature_names=["a"]),
         ValueError,
         "1 feature names.* 12 features",
+    ),
+    "no standard errors": (lambda m: bp.plots.standard_errors(TIED, True), TypeError, "a bool was given"),
+    "standard errors of other rows": (
+        lambda m: bp.plots.standard_errors(TIED, bp.standard_errors(bp.PCA(6).fit(X[:50]), X[:50])),
+        ValueError,
+        "are of 50 rows",
     ),
     "a path": (lambda m: bp.plots.scree("model.zarr"), TypeError, r"a str was given.*bigpca.load\(path\)"),
     "matrix": (lambda m: bp.plots.scree(np.eye(2)), ValueError, r"shape \(2, 2\)"),

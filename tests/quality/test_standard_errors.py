@@ -76,8 +76,23 @@ def test_ties_and_as_many_features_as_rows_are_undetermined() -> None:
     noise = standard_errors(bp.PCA(3).fit(wide), wide)
     assert np.isnan(noise.component_angle_).all()
     assert np.isnan(noise.explained_variance_).all()
+    undetermined, biased = noise.notes
+    assert undetermined.startswith("3 of 3 eigenvalues and 3 of 3 axes are not determined by 100 rows")
+    assert "80 columns and 100 rows: the leading eigenvalues of a sample are then biased upwards" in biased
+    assert "(1 + sqrt(d / n))^2 = 3.6 (Marchenko and Pastur)" in biased
+    assert found.notes[1:] == ()
+    assert standard_errors(bp.PCA(1).fit(tied), tied).notes == ()
     some = standard_errors(bp.PCA(1).fit(tied), tied)  # the rest, 4, may belong to one axis, but is less than 9
     assert np.isfinite(some.component_angle_[0])
+
+
+def test_a_given_scale_is_that_of_scaled_rows() -> None:
+    rows = sample(gaussian, 300)
+    scale = RNG.uniform(1, 3, rows.shape[1])
+    found = standard_errors(bp.PCA(3, scale=scale).fit(rows), rows)
+    truth = standard_errors(bp.PCA(3).fit(rows / scale), rows / scale)
+    for name in ("explained_variance_", "explained_variance_ratio_", "component_angle_"):
+        np.testing.assert_allclose(getattr(found, name), getattr(truth, name), rtol=1e-9, err_msg=name)
 
 
 def test_weights_equal_repeated_rows() -> None:
@@ -92,12 +107,13 @@ def test_weights_equal_repeated_rows() -> None:
 @pytest.mark.parametrize(
     ("model", "rows", "error", "message"),
     [
-        (lambda X: bp.PCA(2, scale=True).fit(X), slice(None), ValueError, "the model has scaled columns"),
+        (lambda X: bp.PCA(2, scale=True).fit(X), slice(None), ValueError, "scale = True is learned"),
+        (lambda X: bp.PCA(2).fit(2 * X), slice(None), ValueError, "X has the total variance .* the rows of the fit"),
         (lambda X: bp.PCA(2).fit(X), slice(50), ValueError, r"X has 50 rows of weight 50, but .* fitted to 90"),
         (lambda X: bp.ApproximatePCA(2, core="tutorial").fit(X), slice(None), TypeError, "orthonormal components"),
         (lambda X: bp.KernelPCA(2).fit(X), slice(None), NotFittedError, "not fitted yet"),
     ],
-    ids=["scale", "other rows", "tutorial", "kernel"],
+    ids=["scale", "other values", "other rows", "tutorial", "kernel"],
 )
 @pytest.mark.filterwarnings("ignore::bigpca.errors.ApproximationWarning")
 def test_models_and_rows_that_have_none_are_rejected(model: Any, rows: slice, error: Any, message: str) -> None:

@@ -25,6 +25,7 @@ from bigpca.plots.kinds import kinds_of
 from bigpca.report import describe, write_report
 from bigpca.report.companions import companions, thumbnail
 from bigpca.report.extremes import read_scores
+from bigpca.report.lights import lights_of
 from bigpca.report.methods import citations_of, made_of, methods_of, plan_table
 from bigpca.report.page import csv_of, render
 from bigpca.report.records import Table, Verdict
@@ -108,6 +109,29 @@ def test_a_report_is_one_file_that_loads_nothing_and_in_which_no_text_acts(model
     assert len(ids) == len(set(ids))
 
 
+@pytest.mark.parametrize(
+    ("model", "computed"),
+    [(bp.PCA(3), "rounding"), (bp.PCA(3, solver="krylov"), "within the certified bounds of the figure before")],
+)
+def test_standard_errors_are_told_apart_from_the_errors_of_the_computation(model: Any, computed: str) -> None:
+    rows = X[:100]
+    errors = bp.standard_errors(model.fit(rows), rows)
+    report = describe(model, standard_errors=errors)
+    (figure,) = (one for one in report.figures if one.name == "standard-errors")
+    assert f"about the data, not about the computation, whose error is {computed}." in figure.caption
+    assert report.notes[: len(errors.notes)] == errors.notes
+    assert errors.notes[0].startswith("2 of 3 eigenvalues and 3 of 3 axes")
+    assert "12 columns and 100 rows" in errors.notes[1]
+    columns = dict(zip(report.components.header, zip(*report.components.rows, strict=True), strict=True))
+    for name, found in (
+        ("standard error", errors.explained_variance_),
+        ("angle of the axis, rad", errors.component_angle_),
+    ):
+        assert columns[name] == tuple("not determined" if np.isnan(one) else one for one in found)
+    with pytest.raises(ValueError, match=r"of 3 components, but the model has 2\. Compute them for this model"):
+        describe(bp.PCA(2).fit(rows), standard_errors=errors)
+
+
 def test_the_same_model_has_the_same_report(pca: bp.PCA) -> None:
     first, second = (render(describe(pca, scores=pca.transform(X), labels=CLASSES)) for _ in range(2))
     assert first == second
@@ -168,6 +192,13 @@ CHECKS: dict[str, tuple[Any, np.ndarray, str, Verdict, str]] = {
     "few gaps": (OMIT, GAPS[0], "rows omitted", Verdict.WARNING, r"3 of 300 \(1 %\)"),
     "many gaps": (OMIT, GAPS[1], "rows omitted", Verdict.FAIL, r"60 of 300 \(20 %\)"),
 }
+
+
+def test_the_edge_of_noise_counts_weights_as_repeated_rows() -> None:
+    weights = np.arange(len(NOISE)) % 3
+    models = bp.PCA(4).fit(NOISE, sample_weight=weights), bp.PCA(4).fit(np.repeat(NOISE, weights, axis=0))
+    weighted, repeated = (next(one for one in lights_of(m, None) if one.name == "spectrum") for m in models)
+    assert weighted == repeated
 
 
 @pytest.mark.filterwarnings("ignore::bigpca.ApproximationWarning")

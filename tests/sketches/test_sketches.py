@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.sparse import csr_array
 
 from bigpca.blas import one_blas_thread
 from bigpca.errors import ModelFormatError
@@ -54,6 +55,7 @@ SIGMAS = (
 
 each_sketch = pytest.mark.parametrize(("sketch", "d"), SKETCHES.values(), ids=SKETCHES.keys())
 each_large = pytest.mark.parametrize(("sketch", "d"), LARGE.values(), ids=LARGE.keys())
+each_form = pytest.mark.parametrize("form", [np.asarray, csr_array], ids=["dense", "csr"])
 each_dtype = pytest.mark.parametrize("dtype", [np.float32, np.float64])
 
 
@@ -96,9 +98,11 @@ def pairs(d):
 
 @each_sketch
 @each_dtype
-def test_apply_is_the_product_with_the_matrix(sketch, d, dtype):
+@each_form
+def test_apply_is_the_product_with_the_matrix(sketch, d, dtype, form):
     rows, W = block(40, d, dtype), sketch.matrix(d)
-    Z = sketch.apply(rows)
+    rows *= np.arange(rows.size).reshape(rows.shape) % 3 > 0
+    Z = sketch.apply(form(rows))
     assert Z.dtype == dtype
     assert Z.shape == (40, sketch.width(d)) == (40, W.shape[1])
     assert (np.abs(Z - rows.astype(np.float64) @ W) <= rounding(rows, W)).all()
@@ -106,9 +110,10 @@ def test_apply_is_the_product_with_the_matrix(sketch, d, dtype):
 
 @each_large
 @each_dtype
-def test_apply_is_the_product_over_many_parts_and_tiles(sketch, d, dtype):
+@each_form
+def test_apply_is_the_product_over_many_parts_and_tiles(sketch, d, dtype, form):
     rows, W = block(50, d, dtype), sketch.matrix(d)
-    assert (np.abs(sketch.apply(rows) - rows.astype(np.float64) @ W) <= rounding(rows, W)).all()
+    assert (np.abs(sketch.apply(form(rows)) - rows.astype(np.float64) @ W) <= rounding(rows, W)).all()
 
 
 @each_large

@@ -20,6 +20,7 @@ from bigpca.estimators.shared.references import STREAM_BYTES, TILE_ROWS, Referen
 from bigpca.kernels.base import Kernel
 from bigpca.kernels.rows import FIXED_BYTES
 from bigpca.passes.accumulators.landmark_blocks import landmark_block, prepare_landmarks
+from bigpca.passes.reading.arithmetic import Values
 from bigpca.passes.reading.layout import working_dtype
 
 Vector = NDArray[np.float64]
@@ -90,15 +91,20 @@ class Expansion:
         left = self.offsets - self.centre @ A
         return replace(self, dtype=needed_precision(scores[FLOAT32] - left, scores[FLOAT64] - left))
 
-    def products(self, rows: Array, weights: Matrix, centre: Vector | None = None) -> Matrix:
+    @property
+    def takes_csr(self) -> bool:
+        """Whether new rows may be sparse, compared as they are with dense references."""
+        return self.kernel.accepts_csr
+
+    def products(self, rows: Values, weights: Matrix, centre: Vector | None = None) -> Matrix:
         """Return ``k(rows, R) weights`` (b, l) in float64, or ``(k(rows, R) - centre') weights``; one read of the
         references.
 
         The smaller side, rows or references, is held prepared, and the other side is compared with it tile by tile.
         """
         dtype = np.result_type(working_dtype(rows.dtype), self.dtype)
-        total = np.zeros((len(rows), weights.shape[1]))
-        if len(rows) <= self.references.shape[0]:
+        total = np.zeros((rows.shape[0], weights.shape[1]))
+        if rows.shape[0] <= self.references.shape[0]:
             held = list(self._tiles(rows, dtype))
             for first, B in self._reference_tiles(dtype):
                 for start, A in held:
@@ -110,13 +116,13 @@ class Expansion:
                     self._add(total, start, A, B, weights, first, centre)
         return total
 
-    def squares(self, rows: Array) -> Vector:
+    def squares(self, rows: Values) -> Vector:
         """Return ``k(x, x)`` (b,) of the rows."""
         tiles = self._tiles(rows, working_dtype(rows.dtype))
         return np.concatenate([np.zeros(0), *(self.kernel.diagonal_of(A) for _, A in tiles)])
 
-    def _tiles(self, rows: Array, dtype: DType) -> Iterator[tuple[int, object]]:
-        for i in range(0, len(rows), TILE_ROWS):
+    def _tiles(self, rows: Values, dtype: DType) -> Iterator[tuple[int, object]]:
+        for i in range(0, rows.shape[0], TILE_ROWS):
             yield i, self._prepare(rows[i : i + TILE_ROWS], dtype, 0)
 
     def _reference_tiles(self, dtype: DType) -> Iterator[tuple[int, object]]:
@@ -135,7 +141,7 @@ class Expansion:
             total[start : start + len(K)] += (near - exact) @ W
         total[start : start + len(K)] += K @ W.astype(K.dtype, copy=False)
 
-    def _prepare(self, rows: Array, dtype: DType, first: int) -> object:
+    def _prepare(self, rows: Values, dtype: DType, first: int) -> object:
         return self.kernel.prepare(rows.astype(dtype, copy=False), self.shift, first)
 
     def _prepare_references(self, rows: Array, dtype: DType, first: int) -> object:
@@ -144,13 +150,13 @@ class Expansion:
         numbers = self.references.indices[first : first + len(rows)]
         return prepare_landmarks(self.kernel, rows.astype(dtype, copy=False), numbers, self.shift)
 
-    def apply(self, rows: Array) -> Matrix:
+    def apply(self, rows: Values) -> Matrix:
         """Return ``f`` of rows (b, d)."""
         total = self.products(rows, self.coefficients, self.centre)
         total -= self.offsets - self.centre @ self.coefficients
         return total
 
-    def distances(self, rows: Array) -> Vector:
+    def distances(self, rows: Values) -> Vector:
         """Return ``k_c(x, x) - |f(x)|^2`` (b,), clipped at 0: ``k_c(x, x) = k(x, x) - 2 k(x, R) c + c' k(R, R) c``."""
         weights = np.column_stack([self.coefficients, self.mean_weights])
         values = rows.astype(np.float64)
@@ -195,6 +201,11 @@ class FeatureProjection:
     mean: Vector
     components: Matrix
     dtype: DType = FLOAT64
+
+    @property
+    def takes_csr(self) -> bool:
+        """Never: a feature map makes rows dense."""
+        return False
 
     @property
     def coefficients(self) -> Matrix:

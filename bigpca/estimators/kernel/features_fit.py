@@ -18,7 +18,8 @@ from bigpca.estimators.kernel.expansion import (
 )
 from bigpca.estimators.kernel.spectrum import KernelFit, KernelSettings, KernelSpectrum, row_shift_pass
 from bigpca.estimators.linear.choosing import plan_fit
-from bigpca.estimators.linear.spectrum import PCAFit, Settings
+from bigpca.estimators.linear.spectrum import Settings, Spectrum
+from bigpca.estimators.shared.fit import Fit
 from bigpca.kernels.base import Kernel
 from bigpca.passes.engine.run import Run
 from bigpca.passes.fold import first_rows
@@ -72,7 +73,7 @@ class FeaturesFit(KernelFit):
     ----------
     given : RowInput
         X; ``rows`` are its features.
-    pca : PCAFit
+    pca : Fit
         Of the features.
     """
 
@@ -80,7 +81,7 @@ class FeaturesFit(KernelFit):
     compares_pairs: ClassVar[bool] = False
 
     given: RowInput
-    pca: PCAFit
+    pca: Fit[Spectrum]
 
     @classmethod
     def planned(cls, rows: RowInput, settings: KernelSettings, resources: Resources) -> KernelFit:

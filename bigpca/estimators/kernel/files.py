@@ -34,7 +34,7 @@ def expansion_bytes(rows: RowInput, kernel: Kernel, k: int, landmarks: int | Non
     p = rows.n_rows if landmarks is None else landmarks
     stored = rows.source is not None and landmarks is None
     size = p * rows.n_columns * (rows.dtype if stored else working_dtype(rows.dtype)).itemsize
-    named = rows.source is not None and rows.source.format != "numpy" and size > HELD_BYTES and landmarks is None
+    named = rows.source is not None and not rows.source.in_memory and size > HELD_BYTES and landmarks is None
     held = 0 if named or (landmarks is None and not kernel.needs_rows) else size
     return 8 * (2 * k + rows.n_columns + p * k + 2 * p) + held
 
@@ -88,6 +88,23 @@ def unpack_kernel_spectrum(stored: StoredModel, kernel: Kernel, state: StoredSta
     for name, array in arrays.items():
         if array.dtype.kind not in "fiub" or not np.isfinite(array).all():
             raise ValueError(f"it has {name} with values that are not finite numbers")
+    expansion = _unpack_expansion(stored, kernel)
+    certificate = unpack_certificate(arrays, attributes["certificate"])
+    facts = dict(attributes["facts"])
+    if "weight_sums" in facts:
+        total, squares = facts["weight_sums"]
+        facts["weight_sums"] = float(total), float(squares)
+    facts |= {name: unpack_values(value) for name, value in attributes["texts"].items()}
+    facts |= {name.removeprefix("fact_"): array for name, array in arrays.items() if name.startswith("fact_")}
+    return KernelSpectrum(
+        int(attributes["n_samples"]), int(attributes["n_omitted"]), arrays["eigenvalues"], float(attributes["total"]),
+        expansion, int(attributes["evaluations"]), certificate, state=state, **facts,
+    )  # fmt: skip
+
+
+def _unpack_expansion(stored: StoredModel, kernel: Kernel) -> Expansion | FeatureProjection:
+    """Return the map to scores; raises as :func:`unpack_kernel_spectrum`."""
+    arrays, attributes = stored.arrays, stored.attributes
     k = len(arrays["eigenvalues"])
     expansion: Expansion | FeatureProjection
     if attributes["transform_dtype"] not in PRECISIONS:
@@ -115,17 +132,7 @@ def unpack_kernel_spectrum(stored: StoredModel, kernel: Kernel, state: StoredSta
             raise ValueError(f"it has {p} reference rows, but weights of shape {expansion.mean_weights.shape}")
     if expansion.coefficients.shape[1] != k:
         raise ValueError(f"it has {k} eigenvalues, but coefficients of shape {expansion.coefficients.shape}")
-    certificate = unpack_certificate(arrays, attributes["certificate"])
-    facts = dict(attributes["facts"])
-    if "weight_sums" in facts:
-        total, squares = facts["weight_sums"]
-        facts["weight_sums"] = float(total), float(squares)
-    facts |= {name: unpack_values(value) for name, value in attributes["texts"].items()}
-    facts |= {name.removeprefix("fact_"): array for name, array in arrays.items() if name.startswith("fact_")}
-    return KernelSpectrum(
-        int(attributes["n_samples"]), int(attributes["n_omitted"]), arrays["eigenvalues"], float(attributes["total"]),
-        expansion, int(attributes["evaluations"]), certificate, state=state, **facts,
-    )  # fmt: skip
+    return expansion
 
 
 def stored_moments(stored: StoredModel) -> LandmarkMoments | None:

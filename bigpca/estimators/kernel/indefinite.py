@@ -45,6 +45,7 @@ class ShiftedOperator:
 
     operator: KernelOperator
     sigma: float = 0.0
+    trace_error: float = 0.0
     omitted: int = 0
 
     @property

@@ -117,8 +117,15 @@ def features_of(
 
 def features_dtype(rows: RowInput, kernel: Kernel, m: int) -> DType:
     """Return the dtype in which the kernel is evaluated: float64 if a pass is small, else the working dtype."""
-    flops = rows.n_rows * m * (kernel.flops_per_entry(rows.n_columns) + 3.0 * m)
+    flops = rows.n_rows * m * (entry_flops(rows, kernel) + 3.0 * m)
     return product_dtype(rows.dtype, flops)
+
+
+def entry_flops(rows: RowInput, kernel: Kernel) -> float:
+    """Return the operations of one kernel value between a row and a landmark."""
+    if rows.sparse and not rows.steps:
+        return kernel.flops_per_sparse_entry(rows.n_columns, rows.values_per_row)
+    return kernel.flops_per_entry(rows.n_columns)
 
 
 def pass_dtype(rows: RowInput, features: tuple[LandmarkFeatures, ...]) -> DType:
@@ -141,7 +148,7 @@ def features_pass(rows: RowInput, kernels: tuple[Kernel, ...], m: int) -> PassPl
     return replace(
         cost,
         evaluations=evaluations,
-        flops=evaluations * (kernels[0].flops_per_entry(d) + len(kernels) * (2.0 * m + 1)),
+        flops=evaluations * (entry_flops(rows, kernels[0]) + len(kernels) * (2.0 * m + 1)),
     )
 
 

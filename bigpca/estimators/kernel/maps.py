@@ -7,12 +7,14 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import solve
+from scipy.sparse import csr_array
 
 from bigpca.arrays import Array, DType
 from bigpca.estimators.kernel.expansion import Expansion, FeatureProjection
-from bigpca.estimators.linear.maps import settle_non_finite
+from bigpca.estimators.linear.maps import bad_places, reject_non_finite
 from bigpca.estimators.shared.references import TILE_ROWS, References
 from bigpca.kernels.base import Kernel
+from bigpca.passes.reading.arithmetic import Values
 from bigpca.passes.reading.layout import working_dtype
 
 Vector = NDArray[np.float64]
@@ -44,6 +46,18 @@ class KernelScores:
         NonFiniteError
             Where rows hold NaN or infinities and the policy is to raise.
         """
+        return self._scores(rows, where)
+
+    @property
+    def takes_csr(self) -> bool:
+        """Whether the kernel compares sparse rows with dense ones."""
+        return self.expansion.takes_csr
+
+    def apply_csr(self, rows: csr_array, numbers: NDArray[np.int64], where: str) -> Array:
+        """Return scores of sparse rows; raises as :meth:`apply`."""
+        return self._scores(rows, where)
+
+    def _scores(self, rows: Values, where: str) -> Array:
         clean, bad = _set_aside(rows, where, self.nan_policy, "scores")
         scores = self.expansion.apply(clean).astype(working_dtype(rows.dtype), copy=False)
         scores[bad] = np.nan
@@ -73,6 +87,18 @@ class Novelty:
 
     def apply(self, rows: Array, where: str) -> Array:
         """Return squared distances (b, 1)."""
+        return self._distances(rows, where)
+
+    @property
+    def takes_csr(self) -> bool:
+        """As for scores."""
+        return self.expansion.takes_csr
+
+    def apply_csr(self, rows: csr_array, numbers: NDArray[np.int64], where: str) -> Array:
+        """Return squared distances (b, 1) of sparse rows."""
+        return self._distances(rows, where)
+
+    def _distances(self, rows: Values, where: str) -> Array:
         clean, bad = _set_aside(rows, where, self.nan_policy, "distances")
         distances = self.expansion.distances(clean)
         distances[bad] = np.nan
@@ -88,7 +114,7 @@ class Novelty:
         return {"map": "novelty", "nan_policy": self.nan_policy, **self.expansion.describe()}
 
 
-def _set_aside(rows: Array, where: str, nan_policy: str, name: str) -> tuple[Array, NDArray[np.bool_]]:
+def _set_aside(rows: Values, where: str, nan_policy: str, name: str) -> tuple[Values, NDArray[np.bool_]]:
     """Return the rows with finite values in place of rows that are not finite, and a mask of these.
 
     The replacement is a valid row, so that every kernel accepts it; the caller sets its result to NaN.
@@ -98,10 +124,15 @@ def _set_aside(rows: Array, where: str, nan_policy: str, name: str) -> tuple[Arr
     NonFiniteError
         Where the policy is to raise.
     """
-    bad = ~np.asarray(np.isfinite(rows).all(axis=1), np.bool_)
+    bad = np.zeros(rows.shape[0], np.bool_)
+    bad[bad_places(rows)[0]] = True
     if not bad.any():
         return rows, bad
-    settle_non_finite(rows, np.where(np.isfinite(rows), 0.0, np.nan), where, nan_policy, name)
+    if nan_policy != "omit":
+        reject_non_finite(rows, where, name)
+    if isinstance(rows, csr_array):  # kernels that accept CSR accept rows of zeros
+        finite = np.where(np.isfinite(rows.data), rows.data, 0)
+        return csr_array((finite, rows.indices, rows.indptr), rows.shape), bad
     clean = rows.copy()
     clean[bad] = rows[~bad][0] if not bad.all() else 1
     return clean, bad

@@ -24,7 +24,7 @@ from bigpca.estimators.kernel.preimages import fitted_regression
 from bigpca.estimators.kernel.spectrum import KernelSettings, KernelSpectrum
 from bigpca.estimators.linear.spectrum import Certificate, certified_attributes, containment_bound
 from bigpca.estimators.shared.files import StoredModel, StoredState, Values
-from bigpca.estimators.shared.inputs import Input, Lazy, Opened, is_lazy, open_scores
+from bigpca.estimators.shared.inputs import Input, Lazy, Opened, is_lazy
 from bigpca.estimators.shared.outputs import Destination, Path
 from bigpca.estimators.shared.seeding import RandomState
 from bigpca.estimators.shared.transformer import Estimator
@@ -93,6 +93,7 @@ class KernelModel(Estimator[KernelSpectrum]):
     alpha: float
     _certificate: Certificate | None
     _output_name: ClassVar[str] = "scores"
+    _unweighted: ClassVar[str] = "a kernel matrix of all rows is centred with every row counted once"
     kernel_: Kernel
     eigenvectors_: NDArray[np.float64]
     negative_mass_: float
@@ -151,7 +152,8 @@ class KernelModel(Estimator[KernelSpectrum]):
                 'form="dual" '
                 "does not keep. Fit again with other parameters."
             )
-        growth = self._growth(self._open_like(X), y, latest)
+        opened = self._open_like(X)
+        growth = self._growth(opened, self._labels(opened, y), latest)
         if sample_weight is not None:
             growth = growth.weighted(sample_weight)
         grown, made = self._execute(
@@ -219,7 +221,7 @@ class KernelModel(Estimator[KernelSpectrum]):
         if not isinstance(expansion, Expansion):
             raise TypeError(f"the fit is a {type(expansion).__name__}; an expansion over rows was expected")
         back = FixedPoint(expansion, max_iter, tol)
-        return self._map(X, self._open_like(X), back, self.n_features_in_, Destination(out, overwrite))
+        return self._map_rows(X, back, Destination(out, overwrite))
 
     @available_if(regresses)  # type: ignore[untyped-decorator]
     def inverse_transform(self, X: Input, *, out: Path | None = None, overwrite: bool = False) -> Lazy:
@@ -254,13 +256,7 @@ class KernelModel(Estimator[KernelSpectrum]):
                 "the model was not fitted for inverse_transform: fit with fit_inverse_transform=True. For a Gaussian "
                 "kernel, denoise(X) returns fixed-point pre-images without it."
             )
-        return self._map_as_given(
-            X,
-            open_scores(X, type(self).__name__, self._n_features_out),
-            RidgePreimage(found),
-            self.n_features_in_,
-            Destination(out, overwrite),
-        )
+        return self._map_back(X, RidgePreimage(found), Destination(out, overwrite))
 
     @property
     def _why_fixed(self) -> str:
@@ -352,6 +348,8 @@ class KernelModel(Estimator[KernelSpectrum]):
     def __sklearn_tags__(self) -> Tags:
         tags: Tags = super().__sklearn_tags__()
         kernel: Input = self.kernel
+        pairs = not hasattr(self, "n_landmarks") or getattr(self, "form", "") == "dual"  # of dense rows
+        tags.input_tags.sparse = not pairs
         tags.input_tags.pairwise = (isinstance(kernel, Kernel) and not kernel.needs_rows) or (
             isinstance(kernel, str) and kernel in PAIRWISE
         )

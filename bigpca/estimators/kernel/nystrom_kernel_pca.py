@@ -163,7 +163,7 @@ class NystromKernelPCA(KernelModel):
             If no gamma is given. The method does not exist for a kernel without a width, and for
             ``extension="tutorial"``.
         """
-        opened = replace(self._open(X, minimum=2), seed=draw_fit_seed(self))
+        opened = replace(self._open_weighted(X, None), seed=draw_fit_seed(self))
         planned = self._fit(opened, None)
         kernel: Input = planned.settings.kernel
         if not len(gammas):
@@ -207,7 +207,7 @@ class NystromKernelPCA(KernelModel):
             )
         rows, resources = self._rows(opened.array, opened.weights)
         if self.extension == "tutorial":
-            rows.reject_weights(['extension="tutorial"'])
+            rows.reject_weights(['extension="tutorial"'], "its centring counts every row once")
         check_enough_rows(rows.n_present, weight=rows.weight)
         settings = self._settings(rows.n_columns, opened.seed)
         if not settings.kernel.positive_semidefinite and self.extension == "features":

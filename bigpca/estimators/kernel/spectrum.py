@@ -204,7 +204,7 @@ def closing_passes(rows: RowInput, kernel: Kernel) -> tuple[PassCost, ...]:
 def collect_pass(rows: RowInput) -> PassPlan:
     """Declare the read that holds all rows of a computation."""
     dtype = working_dtype(rows.dtype)  # represents the rows exactly, in the planned number of bytes
-    template = RowSample(rows.n_columns, rows.n_rows, dtype.itemsize)
+    template = RowSample(rows.n_columns, rows.n_rows, rows.held_row_bytes(dtype))
     return row_pass(
         rows, "collect", [template], cut_bytes=template.state_bytes, work=0.0, dtype=dtype, collected=True,
         finish_bytes=template.state_bytes,
@@ -227,7 +227,7 @@ def held_bytes(rows: RowInput, kernel: Kernel) -> int:
 
 def _read_again(rows: RowInput) -> bool:
     """Whether the training rows are in a store that can be read again."""
-    return rows.source is not None and rows.source.format != "numpy"
+    return rows.source is not None and not rows.source.in_memory
 
 
 def _held_bytes(rows: RowInput) -> int:
@@ -302,7 +302,7 @@ def check_references(rows: RowInput, kernel: Kernel) -> None:
 def collect_rows(run: Run, rows: RowInput) -> Array:
     """Return all rows, in one read."""
     cost = collect_pass(rows)
-    template = RowSample(rows.n_columns, rows.n_rows, cost.dtype.itemsize)
+    template = RowSample(rows.n_columns, rows.n_rows, rows.held_row_bytes(cost.dtype))
     zero = np.zeros(rows.n_columns)
     return fold_to(run, cost, rows, {"sample": template}, _take_rows, shift=zero)  # one pass over X
 

@@ -58,7 +58,7 @@ class Start:
     @property
     def _scores(self) -> PassPlan:
         rows, m = self.request.rows, self.request.count
-        template = RowSample(self._wanted, rows.n_rows, 8)
+        template = RowSample(self._wanted, rows.n_rows, 8.0 * self._wanted)
         work = 2.0 * rows.n_rows * rows.n_columns * self._wanted
         cost = row_pass(rows, "start", [template], cut_bytes=template.state_bytes, work=work)
         evaluations, kernel = float(rows.n_rows) * m, self.settings.kernel
@@ -80,7 +80,7 @@ class Start:
             return None
         width = found.expansion.coefficients.shape[1]
         scored = rows.mapped(MapStep(KernelScores(found.expansion), width))
-        template = RowSample(width, rows.n_rows, 8)
+        template = RowSample(width, rows.n_rows, 8.0 * width)
         scores = fold_to(
             run, self._scores, scored, {"rows": template}, _take_rows, shift=np.zeros(width)
         )  # one pass over X

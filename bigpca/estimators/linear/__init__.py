@@ -1,13 +1,16 @@
 """PCA and its approximations: axes in the space of the features.
 
 - ``pca``, ``approximate_pca``, ``rotated_pca``, ``sketch_transformer``   the public classes
-- ``model``         what linear models share: scores, reconstructions, likelihoods, covariance
+- ``model``         what linear models share: scores, reconstructions, rows that are added
+- ``density``       likelihoods of rows, the covariance and its inverse
+- ``judging``       what ``density`` and ``monitoring`` require of a model
 - ``monitoring``    what judges rows: T2, SPE, distances, contributions, outliers, limits
 - ``standardization``   the parameters ``center`` and ``scale``: what is given, and what is learned
 - ``choosing``      which solver: all applicable fits, compared by cost
 - ``covariance_fit``   one read of moments, a (d, d) eigenproblem
 - ``dot_fit``          the (n, n) dot matrix, for wide data
 - ``krylov_fit``       block Krylov iteration: a few reads, thin states, an answer to a tolerance
+- ``null_fit``         parallel analysis: the reads that find its edge, before any of these
 - ``iteration``      the parts of every block Krylov iteration, including that of kernels
 - ``sketched``       from a sketch and its product to components
 - ``sketch_fit``       one read with a sketch: ApproximatePCA

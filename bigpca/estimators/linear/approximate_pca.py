@@ -5,15 +5,27 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
+from math import inf
 
 import dask.array as da
 import numpy as np
 
+from bigpca.data.grids import Grid, labels_of
+from bigpca.estimators.linear.choosing import cheapest
 from bigpca.estimators.linear.files import StateForm
 from bigpca.estimators.linear.model import Added, LinearModel
+from bigpca.estimators.linear.null_fit import null_fit, reject_undecided, undecided
 from bigpca.estimators.linear.sketch_fit import CORES, SketchFit, SketchSettings, solve_product, warn_if_wide
-from bigpca.estimators.linear.spectrum import Settings, Spectrum, Vector, check_enough_rows, counted
+from bigpca.estimators.linear.spectrum import (
+    Settings,
+    Spectrum,
+    Vector,
+    check_enough_rows,
+    counted,
+    limit_of_states,
+)
 from bigpca.estimators.linear.standardization import Center, Scale
+from bigpca.estimators.shared.fit import Fit
 from bigpca.estimators.shared.inputs import Input, Opened
 from bigpca.passes.accumulators.fused_product import FusedProduct
 from bigpca.passes.engine.progress import ProgressArgument
@@ -21,6 +33,7 @@ from bigpca.passes.reading.preprocessing import Preprocess
 from bigpca.settings import setting
 from bigpca.sketches import Gaussian, Sketch
 from bigpca.solvers.components import NComponents, check_n_components
+from bigpca.solvers.parallel_analysis import ParallelAnalysis
 from bigpca.solvers.scaling import Patterson
 from bigpca.solvers.whitening import Whitening
 
@@ -121,7 +134,7 @@ class ApproximatePCA(LinearModel[FusedProduct]):
     def _orthonormal(self) -> bool:
         return self.core != "tutorial"
 
-    def _settings(self, d: int) -> SketchSettings:
+    def _settings(self, d: int, grid: Grid | None = None) -> SketchSettings:
         if self.core not in CORES:
             raise ValueError(f"core = {self.core!r} is unknown. Use one of {', '.join(map(repr, CORES))}.")
         if self.sketch is not None and not isinstance(self.sketch, Sketch):
@@ -142,18 +155,27 @@ class ApproximatePCA(LinearModel[FusedProduct]):
                 'n_components = "mle" needs the whole spectrum, which a sketch does not give. Use PCA, or an int.'
             )
         fit = Settings(
-            self.n_components, self._standardization(d), setting(self, "solve_threads"),
+            self.n_components, self._standardization(d, grid), setting(self, "solve_threads"),
             setting(self, "keep_state_bytes"),
         )  # fmt: skip
         return SketchSettings(fit, sketch, self.core)
 
-    def _fit(self, opened: Opened, y: Input) -> SketchFit:
-        return self._planned(opened.array, opened.weights, minimum=2)
+    def _fit(self, opened: Opened, y: Input) -> Fit[Spectrum]:
+        fit = self._planned(opened.array, opened.weights, minimum=2)
+        rule, settings = undecided(self.n_components, variances=False), fit.settings
+        if rule is None:
+            return fit
+
+        def decided(known: ParallelAnalysis) -> SketchFit:
+            return replace(fit, settings=replace(settings, fit=replace(settings.fit, n_components=known)))
+
+        return null_fit(rule, fit.rows, settings.fit, decided, partial(cheapest, resources=fit.resources))
 
     def _planned(self, X: da.Array, weights: Input, *, minimum: int) -> SketchFit:
         n, d = X.shape
         check_n_components(self.n_components, None if np.isnan(n) or minimum < 2 else n, d)
-        settings = self._settings(d)
+        labels = labels_of(X)
+        settings = self._settings(d, None if labels is None else labels.grid)
         rows, _, resources = self._rows_to_fit(X, weights)
         check_enough_rows(rows.n_present, minimum=minimum)
         return SketchFit(rows, resources, settings)
@@ -161,6 +183,7 @@ class ApproximatePCA(LinearModel[FusedProduct]):
     def _read_state(
         self, X: da.Array, *, old: FusedProduct | None, progress: ProgressArgument, weights: Input = None
     ) -> Added[FusedProduct]:
+        reject_undecided(self.n_components, variances=False)
         fit = self._planned(X, weights, minimum=1)
         if fit.settings.template(fit.rows.n_columns).state_bytes > setting(self, "keep_state_bytes"):
             raise ValueError(self._missing_state("partial_fit"))
@@ -203,9 +226,12 @@ class ApproximatePCA(LinearModel[FusedProduct]):
                 f"{what} needs a model of one read, but core={self.core!r}{learned} "
                 f'reads all rows twice. Use core="nystrom".'
             )
+        d: int | None = getattr(self, "n_features_in_", None)
+        size = inf if d is None else self._settings(d).template(d).state_bytes
+        limit = limit_of_states(size, setting(self, "keep_state_bytes"))
         return (
-            f"{what} needs the products of all rows, which are not kept because they are larger than keep_state_bytes "
-            f"= {setting(self, 'keep_state_bytes') / 2**20:.0f} MiB. Raise keep_state_bytes, or use a narrower sketch."
+            f"{what} needs the products of all rows, which are not kept because {limit}. Fit again with a larger "
+            "keep_state_bytes, or a narrower sketch."
         )
 
     def _state_form(self, d: int) -> StateForm:

@@ -43,6 +43,7 @@ def certify(
     axes: Matrix | None = None,
     multiplied: bool = False,
     norm_bound: float | None = None,
+    trace_error: float = 0.0,
 ) -> Certificate:
     """Bound the first k eigenvalues, captured variance, residuals, and angles (Nyström, trace and probes).
 
@@ -70,6 +71,8 @@ def certify(
     norm_bound : float or None
         A bound of ``|A - A_hat|_2`` that holds except with probability ``FAILURE``, if one is known; otherwise the
         probes yield one.
+    trace_error : float
+        Bound of the error of ``trace``, which sparse rows have because they are centred by sums.
     """
     values, N = approximation.values, approximation.vectors.shape[1]
     P = min(2 * k + 1, N)  # eigenvalues bounded from above, including those that bounds of wider subspaces refer to
@@ -77,7 +80,7 @@ def certify(
     if norm_bound is None and probes is not None:
         norm_bound = probe_norm_bound(probes.products, approximation.multiply(probes.vectors), FAILURE)
     norm = frobenius_bound(values, trace, norm_bound)
-    rounding = slack = product_slack(norm, precision=precision, shift=approximation.shift)
+    rounding = slack = product_slack(norm, precision=precision, shift=approximation.shift) + trace_error
     bounds = _value_bounds(padded, P, trace, slack, norm_bound)
     missed = max(0.0, trace - float(values.sum())) + slack
     largest = missed if norm_bound is None else min(missed, norm_bound)
@@ -97,7 +100,7 @@ def certify(
     )
     if basis is not None:
         captured[1] = min(captured[1], _most_captured(seen, largest, multiplied) + (1 + k) * slack)
-    share = captured / trace if trace > 0 else np.ones(2)
+    share = captured / np.array([trace + trace_error, trace - trace_error]) if trace > trace_error else np.ones(2)
     beyond = bounds.upper if 2 * k < P else np.append(bounds.upper, 0.0)  # there is no eigenvalue N + 1
     subspaces = subspace_bounds(seen, beyond, largest, rounding)
     limits = np.column_stack([bounds.lower, bounds.upper])[:k]

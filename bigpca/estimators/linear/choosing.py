@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from numbers import Real
 
 from bigpca.errors import closest
 from bigpca.estimators.linear.covariance_fit import CovarianceFit
 from bigpca.estimators.linear.dot_fit import DotFit
 from bigpca.estimators.linear.krylov_fit import KrylovFit
-from bigpca.estimators.linear.spectrum import PCAFit, Settings, check_enough_rows
-from bigpca.estimators.shared.fit import choose
+from bigpca.estimators.linear.null_fit import null_fit, undecided
+from bigpca.estimators.linear.spectrum import PCAFit, Settings, Spectrum, check_enough_rows
+from bigpca.estimators.shared.fit import Fit, choose
 from bigpca.passes.rows import RowInput
 from bigpca.planning import Resources
 from bigpca.sketches.base import positive_integer
+from bigpca.solvers.parallel_analysis import ParallelAnalysis
 
 FITS: dict[str, type[PCAFit]] = {fit.solver: fit for fit in (CovarianceFit, DotFit, KrylovFit)}  # a new solver: one row
 
@@ -68,7 +71,7 @@ def check_iteration(tol: float, max_passes: int) -> None:
         )
 
 
-def plan_fit(rows: RowInput, resources: Resources, settings: Settings, solver: str) -> PCAFit:
+def plan_fit(rows: RowInput, resources: Resources, settings: Settings, solver: str) -> Fit[Spectrum]:
     """Plan a fit without reading X.
 
     Raises
@@ -80,6 +83,26 @@ def plan_fit(rows: RowInput, resources: Resources, settings: Settings, solver: s
     """
     check_solver(solver)
     check_enough_rows(rows.n_present, weight=rows.weight)
+    rule = undecided(settings.n_components, variances=False)
+    if rule is None:
+        return _planned(rows, resources, settings, solver)
+    if rule.null == "deterministic" and solver in ("auto", CovarianceFit.solver):
+        fit = CovarianceFit.planned(rows, settings, resources)  # its one read has the variances of the columns too
+        if solver != "auto" or fit.plan.fits:
+            return fit
+
+    def decided(known: ParallelAnalysis) -> Fit[Spectrum]:
+        return _planned(rows, resources, replace(settings, n_components=known), solver)
+
+    return null_fit(rule, rows, settings, decided, partial(cheapest, resources=resources))
+
+
+def cheapest(rows: RowInput, settings: Settings, *, resources: Resources) -> PCAFit:
+    """Return the cheapest fit that fits in memory, whatever solver was requested."""
+    return _planned(rows, resources, settings, "auto")
+
+
+def _planned(rows: RowInput, resources: Resources, settings: Settings, solver: str) -> PCAFit:
     named = FITS.get(solver)
     if named is not None and not named.stands_back(rows, settings):
         return named.planned(rows, settings, resources)

@@ -6,7 +6,7 @@ panels. The components require one more read: ``components = V' Xc / sqrt(lambda
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import ClassVar
 
@@ -14,9 +14,10 @@ import numpy as np
 import scipy.linalg
 from numpy.typing import NDArray
 
+from bigpca.arrays import DType
 from bigpca.costs import PassCost, SolveCost
 from bigpca.estimators.linear.files import linear_bytes
-from bigpca.estimators.linear.spectrum import PCAFit, Settings, Spectrum, check_enough_rows
+from bigpca.estimators.linear.spectrum import PCAFit, Settings, Spectrum, check_enough_rows, counted
 from bigpca.passes.accumulators.column_products import ColumnProducts
 from bigpca.passes.accumulators.column_statistics import column_scale
 from bigpca.passes.accumulators.dot_matrix import DotPanels, DotSum, double_centre
@@ -27,12 +28,12 @@ from bigpca.passes.engine.jobs import PassPlan
 from bigpca.passes.engine.run import Run
 from bigpca.passes.engine.states import PassState
 from bigpca.passes.fold import first_shift, fold, fold_to, row_pass, shift_pass
-from bigpca.passes.panels import fold_panels, panel_pass
+from bigpca.passes.panels import dot_dtype, fold_panels, panel_pass
 from bigpca.passes.reading.layout import Layout
 from bigpca.passes.reading.row_maps import Affine, MapStep
 from bigpca.passes.rows import RowInput
 from bigpca.planning import Resources
-from bigpca.solvers.components import ParallelAnalysis, resolve_components
+from bigpca.solvers.components import resolve_components
 from bigpca.solvers.eigh import complete_orthonormal, fix_signs, numerical_rank, top_eigenpairs
 from bigpca.solvers.scaling import scale_identity
 
@@ -49,15 +50,15 @@ class DotSpectrum:
     variances : ndarray of shape (k,)
     V : ndarray of shape (n, k), orthonormal columns
     total : float
-    mean, squares : ndarray of shape (d,) or None
-        Column statistics, if the pass computes them.
+    mean, squares : ndarray of shape (d,)
+        Column means and sums of squared deviations; empty until a read has computed them.
     """
 
     variances: Vector
     V: Matrix
     total: float
-    mean: Vector | None
-    squares: Vector | None
+    mean: Vector
+    squares: Vector
 
 
 def solve_dot_state(state: PassState, *, settings: Settings, n_features: int, weights: Vector | None) -> DotSpectrum:
@@ -74,16 +75,16 @@ def solve_dot_state(state: PassState, *, settings: Settings, n_features: int, we
     total = float(np.trace(G))
     values, vectors = top_eigenpairs(G, settings.wanted(n, n_features), threads=settings.threads)
     k = resolve_components(settings.n_components, values, total, n, n_features, weight)
-    mean = squares = None
+    mean = squares = np.empty(0)
     if isinstance(part, DotSum):
         mean, squares = part.columns("means"), part.columns("squares")
     return DotSpectrum(values[:k], np.ascontiguousarray(vectors[:k].T), total, mean, squares)
 
 
-def components_pass(rows: RowInput, k: int, layout: Layout) -> PassPlan:
+def components_pass(rows: RowInput, k: int, layout: Layout, dtype: DType | None = None) -> PassPlan:
     """Declare the read of column blocks that turns k vectors of the dot matrix into components."""
     template = ColumnProducts(rows.n_columns, np.broadcast_to(0.0, (rows.n_rows, k)))
-    return column_pass(rows, "components", template, layout, collected=True)
+    return column_pass(rows, "components", template, layout, collected=True, dtype=dtype)
 
 
 def reject_omission(rows: RowInput) -> None:
@@ -114,9 +115,8 @@ class DotFit(PCAFit):
 
     @classmethod
     def offered(cls, rows: RowInput, settings: Settings) -> bool:
-        """Unless rows are to be omitted or come in one order only, or a rule needs the variances of the columns."""
-        by_columns = isinstance(settings.n_components, ParallelAnalysis)
-        return rows.nan_policy != "omit" and not rows.in_order and not by_columns
+        """Unless rows are sparse, are to be omitted, or come in one order only."""
+        return rows.nan_policy != "omit" and not (rows.in_order or rows.sparse)
 
     @property
     def account(self) -> str:
@@ -129,6 +129,21 @@ class DotFit(PCAFit):
         """Maximum number of components."""
         return self.settings.wanted(self.rows.n_present, self.rows.n_columns)
 
+    @property
+    def few(self) -> bool:
+        """Whether so few components are wanted, whatever the spectrum, that their read costs little in float64."""
+        return counted(self.settings.n_components) is not None and 4 * self.k <= self.rows.n_present
+
+    @property
+    def dtype(self) -> DType:
+        """Dtype in which the rows are multiplied for the dot matrix."""
+        return dot_dtype(self.rows, corrected=self.few)
+
+    @property
+    def components_dtype(self) -> DType | None:
+        """float64 where it costs little, so that the components correct a dot matrix of float32; None by cost."""
+        return np.dtype(np.float64) if self.few else None
+
     @cached_property
     def panels(self) -> PassPlan:
         """The fewest panels that fit and keep all threads busy (2 per thread), or as many as possible."""
@@ -137,7 +152,7 @@ class DotFit(PCAFit):
         room = (resources.room_bytes - 3 * 8 * rows.n_rows**2) / resources.threads
         count = min(most, max(1, 2 * resources.threads))
         while True:
-            cost = panel_pass(rows, count)
+            cost = panel_pass(rows, count, dtype=self.dtype)
             if cost.peak_bytes <= room or count >= most:
                 return cost
             count = min(most, count + max(1, count // 4))
@@ -155,7 +170,9 @@ class DotFit(PCAFit):
         n, d = self.rows.n_rows, self.rows.n_columns
         states = [LeftProduct(d, np.broadcast_to(0.0, (n, self.k))), ColumnMoments(d)]
         size, work = sum(state.state_bytes for state in states), sum(state.flops_per_row for state in states)
-        return row_pass(self.rows, "components", states, cut_bytes=size, work=float(n) * work)
+        return row_pass(
+            self.rows, "components", states, cut_bytes=size, work=float(n) * work, dtype=self.components_dtype
+        )
 
     def passes(self) -> tuple[PassCost, ...]:
         before: tuple[PassCost, ...] = ()
@@ -210,13 +227,14 @@ class DotFit(PCAFit):
         dot = fold_panels(run, self.panels, deviations, finish)  # (panels + 1) / 2 reads
         V = unweighted(dot.V, rows.weights)
         parts = {"product": LeftProduct(d, V), "columns": ColumnMoments(d)}
-        product, mean = fold_to(run, self.components, rows, parts, _take_products)  # one pass over X
+        product, mean, squares = fold_to(run, self.components, rows, parts, _take_products)  # one pass over X
         if not settings.center:
             sums = V.sum(axis=0) if rows.weights is None else rows.weights @ V
             product = product + np.multiply.outer(sums, mean)
         if scale is not None:
             product = product / scale
-        return dot_spectrum(rows, settings, dot, product, mean, scale)
+        dot = replace(dot, mean=mean, squares=squares)
+        return dot_spectrum(rows, settings, dot, product, scale, corrected=self.panels.single)
 
 
 @dataclass(frozen=True)
@@ -240,12 +258,12 @@ class DotColumnsFit(DotFit):
     def sums(self) -> PassPlan:
         """The read for the dot matrix."""
         template = DotSum(self.rows.n_rows, self.settings.center, self.settings.scale)
-        return column_pass(self.rows, "dot", template, self.layout)
+        return column_pass(self.rows, "dot", template, self.layout, dtype=self.dtype)
 
     @cached_property
     def components(self) -> PassPlan:
         """The read for the components."""
-        return components_pass(self.rows, self.k, self.layout)
+        return components_pass(self.rows, self.k, self.layout, self.components_dtype)
 
     def passes(self) -> tuple[PassCost, ...]:
         return (self.sums, self.components)
@@ -257,9 +275,8 @@ class DotColumnsFit(DotFit):
         V = unweighted(dot.V, rows.weights)
         products = ColumnProducts(rows.n_columns, V, settings.center, settings.scale)
         product = fold_columns(run, self.components, rows, products).product()  # one pass over X
-        mean = np.asarray(dot.mean)
-        scale = column_scale(np.asarray(dot.squares), mean, rows.weight, settings.scale) if settings.scale else None
-        return dot_spectrum(rows, settings, dot, product, mean, scale)
+        scale = column_scale(dot.squares, dot.mean, rows.weight, settings.scale) if settings.scale else None
+        return dot_spectrum(rows, settings, dot, product, scale, corrected=self.sums.single)
 
 
 def unweighted(V: Matrix, weights: Vector | None) -> Matrix:
@@ -272,27 +289,39 @@ def unweighted(V: Matrix, weights: Vector | None) -> Matrix:
     return np.divide(V, root, out=np.zeros_like(V), where=root > 0)
 
 
-def _take_products(state: PassState) -> tuple[Matrix, Vector]:
-    """Return ``V' X`` about the mean, and the mean."""
-    mean = state.part("columns", ColumnMoments).mean
-    return state.part("product", LeftProduct).about(mean), mean
+def _take_products(state: PassState) -> tuple[Matrix, Vector, Vector]:
+    """Return ``V' X`` about the mean, the mean, and the sums of squares about it."""
+    columns = state.part("columns", ColumnMoments)
+    return state.part("product", LeftProduct).about(columns.mean), columns.mean, columns.squares
 
 
 def dot_spectrum(
-    rows: RowInput, settings: Settings, dot: DotSpectrum, product: Matrix, mean: Vector, scale: Vector | None
+    rows: RowInput, settings: Settings, dot: DotSpectrum, product: Matrix, scale: Vector | None, *, corrected: bool
 ) -> Spectrum:
-    """Normalise ``V' Xc`` to orthonormal rows; other orthonormal rows replace those without variance."""
-    n, d = rows.n_present, rows.n_columns
-    k = len(dot.variances)
-    rank = min(numerical_rank(dot.variances, n), k)
+    """Normalise ``V' Xc`` to orthonormal rows; other orthonormal rows replace those without variance.
+
+    With ``corrected``, the dot matrix had the rounding error of float32: eigenvalues and axes are then those of
+    Rayleigh-Ritz on ``V' Xc``, in which the first order of that error vanishes, and the total is that of the columns.
+    """
+    n, d, center = rows.n_present, rows.n_columns, settings.center
+    k, total, variances = len(dot.variances), dot.total, dot.variances
+    rank = k if corrected else min(numerical_rank(variances, n), k)
     components = np.empty((0, d))
     if rank:
         # QR restores the orthogonality that float32 products lost; R is diagonal to rounding, so axes keep their order.
         # In place: NumPy's qr holds four copies of a (d, k) array.
         Q, R = scipy.linalg.qr(product[:rank].T, mode="economic", overwrite_a=True, check_finite=False)
-        Q *= np.where(np.diagonal(R) < 0, -1.0, 1.0)
-        components = np.ascontiguousarray(Q.T)
+        if corrected:  # Xc' V = Q R = (Q U) S W': the singular values S are those of Xc' on the span of V
+            U, singular, _ = scipy.linalg.svd(R, check_finite=False)
+            variances = singular**2 / (rows.weight - 1)
+            rank = numerical_rank(variances, n)
+            components = U[:, :rank].T @ Q.T
+            squares = dot.squares if center else dot.squares + rows.weight * dot.mean**2
+            total = float((squares if scale is None else squares / scale**2).sum()) / (rows.weight - 1)
+        else:
+            Q *= np.where(np.diagonal(R) < 0, -1.0, 1.0)
+            components = np.ascontiguousarray(Q.T)
     components = fix_signs(complete_orthonormal(components, k) if rank < k else components)
-    variances = np.where(np.arange(k) < rank, dot.variances, 0.0)
-    centre, scale = settings.standardization.in_units_of_rows(mean if settings.center else np.zeros(d), scale)
-    return Spectrum(n, 0, centre, scale, variances, components, dot.total, weight_sums=rows.weight_sums)
+    variances = np.where(np.arange(k) < rank, variances, 0.0)
+    centre, scale = settings.standardization.in_units_of_rows(dot.mean if center else np.zeros(d), scale)
+    return Spectrum(n, 0, centre, scale, variances, components, total, weight_sums=rows.weight_sums)

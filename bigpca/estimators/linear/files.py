@@ -55,6 +55,8 @@ def pack_spectrum(found: Spectrum, form: StateForm) -> tuple[dict[str, Array], V
     }
     if found.weight_sums is not None:
         attributes["weight_sums"] = list(found.weight_sums)
+    if found.centring_error is not None:
+        attributes["centring_error"] = float(found.centring_error)
     known, attributes["certificate"] = pack_certificate(found.certificate)
     return arrays | known, attributes
 
@@ -77,7 +79,7 @@ def unpack_spectrum(stored: StoredModel, form_of: Callable[[int], StateForm], *,
     """
     arrays, attributes = stored.arrays, stored.attributes
     certified = attributes.get("certificate")
-    sums = attributes.get("weight_sums")
+    sums, centred = attributes.get("weight_sums"), attributes.get("centring_error")
     k, d = _check_components(arrays, REQUIRED | (BOUNDS if certified is not None else set()))
     form = form_of(d)
     _check_shapes(arrays, k, d, form)
@@ -86,7 +88,7 @@ def unpack_spectrum(stored: StoredModel, form_of: Callable[[int], StateForm], *,
         int(attributes["n_samples"]), int(attributes["n_omitted"]), arrays["mean"], arrays.get("scale"),
         arrays["explained_variance"], arrays["components"], float(attributes["total_variance"]),
         _read_state(arrays, form), unpack_certificate(arrays, certified),
-        None if sums is None else (float(sums[0]), float(sums[1])),
+        None if sums is None else (float(sums[0]), float(sums[1])), None if centred is None else float(centred),
     )  # fmt: skip
 
 

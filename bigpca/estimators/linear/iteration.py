@@ -61,6 +61,10 @@ class Operator(Multiplied, Protocol):
         """Rounding that the bounds allow for, relative to |A|_F."""
 
     @property
+    def trace_error(self) -> float:
+        """Bound of the error of the trace; known after :meth:`begin`."""
+
+    @property
     def sigma(self) -> float:
         """Multiple of I that was added to the matrix whose eigenvalues are computed; known after :meth:`begin`."""
 
@@ -154,11 +158,12 @@ class Iteration:
         return krylov_bytes(self.size, self.columns, self.block, self.components, PROBES)
 
 
-def too_fine(variances: Vector, k: int, tol: float) -> bool:
+def too_fine(variances: Vector, k: int, tol: float, magnification: float = 1.0) -> bool:
     """Whether rounding in float32 products would exceed a tenth of tol, relative to the k-th of these variances."""
     if len(variances) < k:
         return True
-    return FLOOR * float(np.finfo(np.float32).eps) * float(variances[0]) > tol * float(variances[k - 1])
+    eps = float(np.finfo(np.float32).eps) * magnification
+    return FLOOR * eps * float(variances[0]) > tol * float(variances[k - 1])
 
 
 def iterate(
@@ -253,7 +258,7 @@ def certify_iteration(
         certificate = certify(
             result.approximation, k, operator.trace, precision=operator.rounding,
             norm_bound=result.norm_bound, residuals=result.residuals[:k],
-            multiplied=not isinstance(operator, CovarianceOperator),
+            multiplied=not isinstance(operator, CovarianceOperator), trace_error=operator.trace_error,
         )  # fmt: skip
     if not result.converged:
         warn_unconverged(operator, result, settings, run)

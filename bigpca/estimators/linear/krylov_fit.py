@@ -172,6 +172,7 @@ class KrylovFit(PCAFit):
         return Spectrum(
             operator.count, operator.omitted, mean, scale, result.values[:k], components,
             operator.trace, certificate=certificate, weight_sums=operator.weight_sums,
+            centring_error=operator.centring_error,
         )  # fmt: skip
 
     def _sampled_axes(self, operator: CovarianceOperator) -> Matrix | None:
@@ -179,7 +180,7 @@ class KrylovFit(PCAFit):
         sample = operator.sample(self.iteration.block - self.random)
         if sample is None:
             return None
-        if too_fine(sample.variances, self.iteration.components, self.settings.tol):
+        if too_fine(sample.variances, self.iteration.components, self.settings.tol, operator.magnification):
             operator.refine()
         return sample.axes
 
@@ -235,5 +236,5 @@ class KrylovDotFit(KrylovFit):
         product = fold_columns(run, self.components, rows, products).product()  # last pass over X
         scale = column_scale(operator.squares, operator.mean, rows.weight, settings.scale) if settings.scale else None
         dot = DotSpectrum(result.values[:k], V, operator.trace, operator.mean, operator.squares)
-        spectrum = dot_spectrum(rows, settings, dot, product, operator.mean, scale)
+        spectrum = dot_spectrum(rows, settings, dot, product, scale, corrected=False)
         return replace(spectrum, certificate=replace(certificate, n_passes=run.reads))

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
+from sklearn.utils.validation import check_is_fitted
 
 from bigpca.passes.accumulators.fused_product import FusedProduct
 from bigpca.passes.accumulators.moments import Moments
@@ -53,3 +55,47 @@ def correlations(loadings: Matrix, variances: Vector) -> Matrix:
     """Return the loadings (d, k) divided by the standard deviations of their features; 0 for constant features."""
     deviations = np.sqrt(variances)[:, None]
     return np.where(deviations > 0, loadings / np.where(deviations > 0, deviations, 1.0), 0.0)
+
+
+class WithAxes(Protocol):
+    """A fitted linear model."""
+
+    components_: Matrix
+    n_components_: int
+
+
+def top_features(self: WithAxes, component: int, n: int = 10) -> TopFeatures:
+    """Return the features with the largest weights in a component.
+
+    Parameters
+    ----------
+    component : int, 0 to k - 1
+        The row of ``components_``.
+    n : int, default 10
+        How many; at most d are returned.
+
+    Returns
+    -------
+    TopFeatures
+        Their columns, weights with signs, and names.
+
+    Raises
+    ------
+    ValueError
+        If there is no such component, or ``n`` is not positive.
+
+    Examples
+    --------
+    >>> from bigpca import PCA
+    >>> pca = PCA(1).fit(np.diag([1.0, 2.0, 9.0]))
+    >>> pca.top_features(0, n=2).features.tolist()
+    [2, 1]
+    """
+    check_is_fitted(self)
+    if not 0 <= component < self.n_components_:
+        raise ValueError(
+            f"component = {component}, but there are {self.n_components_}: 0 to {self.n_components_ - 1} were expected."
+        )
+    if n < 1:
+        raise ValueError(f"n = {n}; an integer of at least 1 was expected. Give for example 10.")
+    return TopFeatures.of(self.components_[component], n, getattr(self, "feature_names_in_", None))

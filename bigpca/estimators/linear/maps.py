@@ -7,10 +7,16 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.sparse import csr_array
 
+from bigpca import csr
 from bigpca.arrays import Array, DType
+from bigpca.data.sparse import with_values
 from bigpca.errors import NonFiniteError
+from bigpca.estimators.linear.incomplete import incomplete_bytes, incomplete_scores, warn_undetermined
 from bigpca.export.linear import LinearMap
+from bigpca.passes.reading.arithmetic import Values
+from bigpca.passes.reading.filling import Limits
 from bigpca.passes.reading.layout import working_dtype
 from bigpca.passes.reading.preprocessing import L2
 from bigpca.sketches import Sketch
@@ -33,10 +39,12 @@ class Projection:
     components : ndarray of shape (k, d)
     deviations : ndarray of shape (k,) or None
         Divides the scores (whitening); where it is 0 the scores are 0.
-    nan_policy : {"raise", "omit"}
-        "omit" gives rows of NaN for rows that hold one.
+    nan_policy : {"raise", "omit", "mean"}
+        "omit" gives rows of NaN for rows that hold one; "mean" least squares on the columns that are there.
     l2 : bool
         Divides the scores of each row by their norm.
+    limits : Limits or None
+        Of the values of rows.
     """
 
     mean: Vector
@@ -45,6 +53,7 @@ class Projection:
     deviations: Vector | None = None
     nan_policy: str = "raise"
     l2: bool = False
+    limits: Limits | None = None
 
     def linear(self, d: int) -> LinearMap:
         """Return the same map as a matrix and a centre."""
@@ -66,14 +75,38 @@ class Projection:
         """float32 for float32 and narrower input, else float64."""
         return working_dtype(dtype)
 
+    def check_limits(self, rows: Array, where: str) -> None:
+        """Reject values outside the limits, which a model of counts of alleles has."""
+        if self.limits is not None:
+            self.limits.check(rows, where)
+
+    def _complete(self, rows: Array, scores: Array) -> None:
+        """Write the scores of rows with NaN, by least squares on the columns that are there.
+
+        Whitening divides what least squares finds. Rows with infinities keep NaN.
+        """
+        lines = np.flatnonzero(np.isnan(scores).any(axis=1))
+        lines = lines[~np.isinf(rows[lines]).any(axis=1)]
+        if not len(lines):
+            return
+        found, undetermined = incomplete_scores(rows[lines], self.mean, self.scale, self.components)
+        if self.deviations is not None:
+            found /= np.where(self.deviations > 0, self.deviations, np.inf)
+        scores[lines] = found
+        if undetermined:
+            warn_undetermined()
+
     def apply(self, rows: Array, where: str) -> Array:
         """Return the scores (b, k) of rows (b, d).
 
         Raises
         ------
         NonFiniteError
-            Where rows hold NaN or infinities and the policy is to raise.
+            Where rows hold infinities, or NaN and the policy is to raise.
+        ValueError
+            Where values are outside the limits.
         """
+        self.check_limits(rows, where)
         dtype = working_dtype(rows.dtype)
         mean, axes = self.mean.astype(dtype), self._axes()
         turned, strip = axes.T.astype(dtype), strip_rows(len(rows), len(mean), dtype.itemsize)
@@ -84,6 +117,23 @@ class Projection:
                 shifted = np.subtract(part, mean, out=centred[: len(part)], dtype=dtype, casting="unsafe")
                 np.matmul(shifted, turned, out=out)
             scores += ((mean - self.mean) @ axes.T).astype(dtype)
+        if self.nan_policy == "mean":
+            self._complete(rows, scores)
+        return self._settled(rows, scores, where)
+
+    @property
+    def takes_csr(self) -> bool:
+        """Unless rows may be incomplete, whose values are examined one by one."""
+        return self.nan_policy != "mean" and self.limits is None
+
+    def apply_csr(self, rows: csr_array, numbers: NDArray[np.int64], where: str) -> Array:
+        """Return the scores of sparse rows, ``x A' - A mean`` in float64; raises as :meth:`apply`."""
+        axes, dtype = self._axes(), working_dtype(rows.dtype)
+        with np.errstate(invalid="ignore", over="ignore"):
+            scores = csr.multiply(with_values(rows, rows.data.astype(np.float64)), axes.T) - axes @ self.mean
+            return self._settled(rows, scores.astype(dtype, copy=False), where)
+
+    def _settled(self, rows: Values, scores: Array, where: str) -> Array:
         settle_non_finite(rows, scores, where, self.nan_policy, "scores")
         return L2(zero_rows="keep").apply(scores, where) if self.l2 else scores
 
@@ -93,7 +143,8 @@ class Projection:
         strip = strip_rows(rows, d, itemsize)
         scores = rows * k * itemsize
         mapped = (strip + 2) * d * itemsize + k * d * (itemsize + 8 * divided) + scores + rows * k
-        return mapped + self.l2 * scores, 0
+        least_squares = incomplete_bytes(rows, d, k, itemsize) if self.nan_policy == "mean" else 0
+        return mapped + self.l2 * scores + least_squares, 0
 
     def describe(self) -> dict[str, object]:
         """Digest of the map, for the identity of a partial output."""
@@ -112,17 +163,18 @@ def strip_rows(rows: int, d: int, itemsize: int) -> int:
     return max(1, -(-rows // max(1, -(-rows // most))))
 
 
-def settle_non_finite(rows: Array, mapped: Array, where: str, nan_policy: str, name: str) -> None:
+def settle_non_finite(rows: Values, mapped: Array, where: str, nan_policy: str, name: str) -> None:
     """Reject what is not finite in mapped rows, or make all of such a row NaN, in place.
 
     Parameters
     ----------
-    rows : ndarray of shape (b, d)
+    rows : ndarray of shape (b, d), or csr_array
     mapped : ndarray of shape (b, k)
         Each value must depend on its whole row: rows with finite results are not checked.
     where : str
         Names the rows in messages; ``name`` names the results.
     nan_policy : {"raise", "omit"}
+        Anything but "omit" is to raise.
 
     Raises
     ------
@@ -133,16 +185,25 @@ def settle_non_finite(rows: Array, mapped: Array, where: str, nan_policy: str, n
     """
     if np.isfinite(mapped).all():
         return
-    lines = np.flatnonzero(~np.isfinite(rows).all(axis=1))
+    lines = np.unique(bad_places(rows)[0])
     if not len(lines):
         remedy = "Divide the data by a constant first." if mapped.dtype == np.float64 else "Pass float64 input."
         raise ValueError(f"{name} of {where} overflow {mapped.dtype}: the values are too large. {remedy}")
-    if nan_policy == "raise":
+    if nan_policy != "omit":
         reject_non_finite(rows, where, name)
     mapped[lines] = np.nan
 
 
-def reject_non_finite(rows: Array, where: str, name: str) -> None:
+def bad_places(rows: Values) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return the rows and columns of NaN and infinities, in order of rows."""
+    if isinstance(rows, csr_array):
+        bad = np.flatnonzero(~np.isfinite(rows.data))
+        return np.searchsorted(rows.indptr, bad, side="right") - 1, rows.indices[bad].astype(np.int64)
+    lines, columns = np.nonzero(~np.isfinite(rows))
+    return lines, columns
+
+
+def reject_non_finite(rows: Values, where: str, name: str) -> None:
     """Reject rows (b, d) that hold NaN or infinities; ``where`` and ``name`` as for :func:`settle_non_finite`.
 
     Raises
@@ -150,13 +211,12 @@ def reject_non_finite(rows: Array, where: str, name: str) -> None:
     NonFiniteError
         With the number of such values and rows, and the first of them.
     """
-    bad = ~np.isfinite(rows)
-    lines = np.flatnonzero(bad.any(axis=1))
+    lines, columns = bad_places(rows)
     if len(lines):
-        column = int(np.flatnonzero(bad[lines[0]])[0])
         raise NonFiniteError(
-            f"{int(bad.sum())} NaN or infinite values in {len(lines)} rows of {where}: the first in its row "
-            f'{lines[0]}, column {column}. Finite values were expected; nan_policy="omit" gives such rows NaN {name}.'
+            f"{len(lines)} NaN or infinite values in {len(np.unique(lines))} rows of {where}: the first in its row "
+            f"{lines[0]}, column {columns[0]}. Finite values were expected; "
+            f'nan_policy="omit" gives such rows NaN {name}.'
         )
 
 
@@ -196,6 +256,18 @@ class Sketching:
         NonFiniteError
             Where rows hold NaN or infinities and the policy is to raise.
         """
+        return self._settled(rows, where)
+
+    @property
+    def takes_csr(self) -> bool:
+        """Always: sketches are applied to CSR as it is."""
+        return True
+
+    def apply_csr(self, rows: csr_array, numbers: NDArray[np.int64], where: str) -> Array:
+        """Return sketches of sparse rows; raises as :meth:`apply`."""
+        return self._settled(rows, where)
+
+    def _settled(self, rows: Values, where: str) -> Array:
         with np.errstate(invalid="ignore", over="ignore"):
             sketches = self.sketch.apply(rows.astype(working_dtype(rows.dtype), copy=False))
         settle_non_finite(rows, sketches, where, self.nan_policy, "sketches")

@@ -1,4 +1,4 @@
-"""What all linear models share, however they were fitted: scores, reconstructions, likelihoods, files."""
+"""What all linear models share, however they were fitted: scores, reconstructions, rows that are added, files."""
 
 from __future__ import annotations
 
@@ -14,19 +14,18 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
 from bigpca.arrays import Array
+from bigpca.data.grids import Grid, labels_of
 from bigpca.data.provenance import Provenance
 from bigpca.data.sources import open_in_memory
+from bigpca.estimators.linear.density import get_covariance, get_precision, score, score_samples
 from bigpca.estimators.linear.files import StateForm, pack_spectrum, unpack_spectrum
-from bigpca.estimators.linear.loadings import TopFeatures, column_variances, correlations
-from bigpca.estimators.linear.maps import LogLikelihood, Projection, Reconstruction, Removal
+from bigpca.estimators.linear.judging import check_centred, has_covariance, plain_projection
+from bigpca.estimators.linear.loadings import column_variances, correlations, top_features
+from bigpca.estimators.linear.maps import Projection, Reconstruction, Removal
 from bigpca.estimators.linear.monitoring import (
-    check_centred,
-    check_density,
     contributions,
-    has_covariance,
     hotelling_t2,
     mahalanobis,
-    plain_projection,
     rank_outliers,
     spe,
     spe_limit,
@@ -41,12 +40,20 @@ from bigpca.estimators.linear.spectrum import (
     component_numbers,
     containment_bound,
     dual_axes,
-    low_rank_plus_diagonal,
 )
-from bigpca.estimators.linear.standardization import Center, Scale, Standardization
+from bigpca.estimators.linear.standardization import Center, Scale, Standardization, limits_of
+from bigpca.estimators.shared.datasets import to_xarray
 from bigpca.estimators.shared.exporting import linear_map, to_faiss, to_onnx, to_sklearn, to_torch
 from bigpca.estimators.shared.files import StoredModel, Values
-from bigpca.estimators.shared.inputs import Input, Lazy, Opened, check_features, in_memory, is_lazy, open_scores
+from bigpca.estimators.shared.inputs import (
+    Input,
+    Lazy,
+    Opened,
+    check_features,
+    check_filling,
+    in_memory,
+    is_lazy,
+)
 from bigpca.estimators.shared.outputs import Destination, Path
 from bigpca.estimators.shared.seeding import fit_seed
 from bigpca.estimators.shared.transformer import Estimator
@@ -66,9 +73,22 @@ State = TypeVar("State", Moments, FusedProduct)
 
 def _adds_rows(model: LinearModel[State]) -> bool:
     """Whether the state of one read determines the model; otherwise raises AttributeError, with the reason."""
+    if model.nan_policy == "mean":
+        raise AttributeError(of_all_rows("partial_fit"))
     if not model._additive:
         raise AttributeError(model._missing_state("partial_fit"))
     return True
+
+
+FILLED: dict[str, object] = {"fill": "mean"}
+
+
+def of_all_rows(what: str) -> str:
+    """Return the message that ``what`` is impossible where missing values are filled by the means of all rows."""
+    return (
+        f'{what} needs statistics to which rows can be added, but with nan_policy="mean" missing values are replaced '
+        f"by the means of all rows, which more rows change. Fit all rows at once."
+    )
 
 
 @dataclass(frozen=True)
@@ -95,6 +115,10 @@ class LinearModel(Estimator[Spectrum], Generic[State]):
     A subclass defines its fit and the statistics that it keeps: :meth:`_fit`, :meth:`_read_state`,
     :meth:`_solution`, :meth:`_missing_state`, :meth:`_state_form` and :attr:`_orthonormal`. The fitted attributes are
     those of :class:`bigpca.PCA`; a fit that is not exact also has those below.
+
+    With ``nan_policy="mean"``, ``transform`` gives rows with NaN the scores of the point in the plane of the components
+    that is nearest in the columns that are there (Nelson, Taylor & MacGregor 1996), with a warning where these do not
+    determine it: then the scores of minimum norm, which are 0 for a row of NaN alone. Other methods reject such rows.
 
     Attributes
     ----------
@@ -129,6 +153,7 @@ class LinearModel(Estimator[Spectrum], Generic[State]):
     _certificate: Certificate | None
     _weight_sums: WeightSums = None
     _output_name: ClassVar[str] = "scores"
+    _nan_policies: ClassVar[tuple[str, ...]] = ("raise", "omit", "mean")
 
     @property
     @abstractmethod
@@ -184,6 +209,12 @@ class LinearModel(Estimator[Spectrum], Generic[State]):
     hotelling_t2, spe, mahalanobis, statistics = hotelling_t2, spe, mahalanobis, statistics
     contributions, rank_outliers = contributions, rank_outliers
     t2_limit, spe_limit = t2_limit, spe_limit
+    score_samples = score_samples
+    score = score
+    get_covariance = get_covariance
+    get_precision = get_precision
+    top_features = top_features
+    to_xarray = to_xarray
     linear_map = linear_map
     to_sklearn, to_onnx, to_torch, to_faiss = to_sklearn, to_onnx, to_torch, to_faiss
 
@@ -221,17 +252,17 @@ class LinearModel(Estimator[Spectrum], Generic[State]):
             Before any read, if the plan does not fit.
         """
         if "_state" not in vars(self):
-            opened = replace(self._open(X), seed=fit_seed(self))
+            opened = replace(self._observed(self._open(X)), seed=fit_seed(self))
             first = self._read_state(opened.array, old=None, progress=progress, weights=sample_weight)
-            self._absorb(first.state, first.omitted)
             self._remember(opened)
+            self._absorb(first.state, first.omitted)
             self._provenance = first.made
             return self
         if self._summed_rows != self._analysed_rows(self.n_features_in_):
             raise ValueError(
-                f"preprocess, center or scale was changed after the fit: {self._called}. The kept statistics are of "
-                f"rows under the former values, and those of other rows cannot be added. Set them again, or fit all "
-                f"rows."
+                f"preprocess, nan_policy, center or scale was changed after the fit: {self._called}. The kept "
+                f"statistics are of rows under the former values, and those of other rows cannot be added. Set them "
+                f"again, or fit all rows."
             )
         apart: tuple[Array, ...] = self._apart
         old = self._state
@@ -282,10 +313,9 @@ class LinearModel(Estimator[Spectrum], Generic[State]):
                 f"whiten = {self.whiten!r} divides the scores of each row by their norm, which is not kept. "
                 f"Fit with l2=False for inverse_transform."
             )
-        opened = open_scores(X, type(self).__name__, self._n_features_out)
         axes = self.components_ if self._orthonormal else dual_axes(self.components_)
         back = Reconstruction(self.mean_, self.scale_, axes, self._deviations())
-        return self._map_as_given(X, opened, back, self.n_features_in_, Destination(out, overwrite))
+        return self._map_back(X, back, Destination(out, overwrite))
 
     @solving
     def remove_components(
@@ -326,82 +356,8 @@ class LinearModel(Estimator[Spectrum], Generic[State]):
         check_is_fitted(self)
         axes = self.components_[component_numbers(components, self.n_components_)]
         duals = axes if self._orthonormal else dual_axes(axes)
-        removal = Removal(Projection(self.mean_, self.scale_, duals, None, self.nan_policy), axes)
-        return self._map(X, self._open_like(X), removal, self.n_features_in_, Destination(out, overwrite))
-
-    @available_if(has_covariance)  # type: ignore[untyped-decorator]
-    @solving
-    def score_samples(self, X: Input) -> Lazy:
-        """Return the log-likelihood of each row under probabilistic PCA (of the scaled features, if ``scale``).
-
-        Parameters
-        ----------
-        X : array-like, Dask array, path and so on, of shape (n, d)
-            Rows, as for :meth:`fit`.
-
-        Returns
-        -------
-        ndarray or dask.array.Array of shape (n,)
-            Log-likelihoods in nats; NaN for rows omitted by ``nan_policy``. Lazy if X is lazy.
-
-        Raises
-        ------
-        ValueError
-            If the noise variance is 0 and k < d: the model has no density.
-        """
-        check_is_fitted(self)
-        check_density(self)
-        likelihood = LogLikelihood(plain_projection(self), self.explained_variance_, self.noise_variance_)
-        return self._map(X, self._open_like(X), likelihood, 1, Destination())[:, 0]
-
-    @available_if(has_covariance)  # type: ignore[untyped-decorator]
-    def score(self, X: Input, y: Input = None) -> float:
-        """Return the mean log-likelihood of the rows (with ``nan_policy="omit"``, of the others); one read.
-
-        Parameters
-        ----------
-        X : array-like, Dask array, path and so on, of shape (n, d)
-            Rows, as for :meth:`fit`.
-        y : ignored, default None
-
-        Returns
-        -------
-        float
-            In nats per row.
-        """
-        mean = np.nanmean if self.nan_policy == "omit" else np.mean
-        return float(mean(self.score_samples(X)))
-
-    @available_if(has_covariance)  # type: ignore[untyped-decorator]
-    @solving
-    def get_covariance(self) -> NDArray[np.float64]:
-        """Return the model's covariance (d, d): ``components' (variances - noise) components + noise I``.
-
-        Returns
-        -------
-        ndarray of shape (d, d), float64
-        """
-        check_is_fitted(self)
-        weights = np.maximum(self.explained_variance_ - self.noise_variance_, 0)
-        return low_rank_plus_diagonal(self.components_, weights, self.noise_variance_)
-
-    @available_if(has_covariance)  # type: ignore[untyped-decorator]
-    @solving
-    def get_precision(self) -> NDArray[np.float64]:
-        """Return the inverse of :meth:`get_covariance`, by the matrix inversion lemma.
-
-        Returns
-        -------
-        ndarray of shape (d, d), float64
-        """
-        check_is_fitted(self)
-        if self.noise_variance_ <= 0:
-            if self.n_components_ < self.n_features_in_ or (self.explained_variance_ <= 0).any():
-                return np.asarray(np.linalg.pinv(self.get_covariance(), hermitian=True))
-            return low_rank_plus_diagonal(self.components_, 1 / self.explained_variance_, 0.0)
-        noise = self.noise_variance_
-        weights = 1 / np.maximum(self.explained_variance_, noise) - 1 / noise
-        return low_rank_plus_diagonal(self.components_, weights, 1 / noise)
+        removal = Removal(replace(plain_projection(self), components=duals), axes)
+        return self._map_rows(X, removal, Destination(out, overwrite))
 
     @property
     def loadings_(self) -> NDArray[np.float64]:
@@ -436,49 +392,14 @@ class LinearModel(Estimator[Spectrum], Generic[State]):
         variances = column_variances(self._with_apart(self._state, self._apart)) * divisors**2
         return correlations(self.loadings_, variances if self.scale_ is None else variances / self.scale_**2)
 
-    def top_features(self, component: int, n: int = 10) -> TopFeatures:
-        """Return the features with the largest weights in a component.
-
-        Parameters
-        ----------
-        component : int, 0 to k - 1
-            The row of ``components_``.
-        n : int, default 10
-            How many; at most d are returned.
-
-        Returns
-        -------
-        TopFeatures
-            Their columns, weights with signs, and names.
-
-        Raises
-        ------
-        ValueError
-            If there is no such component, or ``n`` is not positive.
-
-        Examples
-        --------
-        >>> from bigpca import PCA
-        >>> pca = PCA(1).fit(np.diag([1.0, 2.0, 9.0]))
-        >>> pca.top_features(0, n=2).features.tolist()
-        [2, 1]
-        """
-        check_is_fitted(self)
-        if not 0 <= component < self.n_components_:
-            raise ValueError(
-                f"component = {component}, but there are {self.n_components_}: 0 to {self.n_components_ - 1} were "
-                f"expected."
-            )
-        if n < 1:
-            raise ValueError(f"n = {n}; an integer of at least 1 was expected. Give for example 10.")
-        return TopFeatures.of(self.components_[component], n, getattr(self, "feature_names_in_", None))
-
     def _small_batch(self, X: Input) -> Array | None:
         """Return a copy of a small batch of finite rows in memory, which requires no read; None for other input."""
-        if is_lazy(X) or not self._apart_bytes or self.pattern_ is not None:
+        if is_lazy(X) or not self._apart_bytes or vars(self).get("_view") is not None:
             return None
         batch, names, _ = in_memory(X, type(self).__name__)
         check_features(self, batch.shape[1], names)
+        if not isinstance(batch, np.ndarray):  # sparse rows
+            return None
         if batch.nbytes > self._apart_bytes or not np.isfinite(batch).all():
             return None
         mapped = batch
@@ -499,6 +420,7 @@ class LinearModel(Estimator[Spectrum], Generic[State]):
         solve, solver = self._solution(state, count, omitted)
         if count >= 2:
             reader = self._with_parameters()
+            reader._set_known(_grid=vars(self).get("_grid"))
             self._take_later(lambda: solve(reader._with_apart(state, apart)), solver)
         self._state, self._apart, self.n_samples_, self.n_omitted_ = state, apart, count, omitted
         self._summed_rows = self._analysed_rows(state.n_features)
@@ -510,6 +432,7 @@ class LinearModel(Estimator[Spectrum], Generic[State]):
     def _analysed_rows(self, d: int) -> list[dict[str, object]]:
         """Return what the parameters do to rows before their statistics are summed."""
         described: list[dict[str, object]] = [one.describe() for one in self._preprocessors()]
+        described += [FILLED] if self.nan_policy == "mean" else []
         given: Affine | None = self._standardization(d).given
         return described if given is None else [*described, given.describe()]
 
@@ -519,7 +442,10 @@ class LinearModel(Estimator[Spectrum], Generic[State]):
 
     def _row_map(self) -> Projection:
         l2 = self._whitening is not None and self._whitening.l2
-        return Projection(self.mean_, self.scale_, self.components_, self._deviations(), self.nan_policy, l2)
+        check_filling(self)
+        return Projection(
+            self.mean_, self.scale_, self.components_, self._deviations(), self.nan_policy, l2, limits_of(self.scale)
+        )
 
     @property
     def _whitening(self) -> Whitening | None:
@@ -533,11 +459,14 @@ class LinearModel(Estimator[Spectrum], Generic[State]):
     def _rows_to_fit(self, X: da.Array, weights: Input = None) -> tuple[RowInput, Standardization, Resources]:
         """Return the rows that a fit reads, about a given centre and divided by a given scale."""
         rows, resources = self._rows(X, weights)
-        standardization = self._standardization(rows.n_columns)
+        rows = rows.filled() if self.nan_policy == "mean" else rows
+        labels = labels_of(X)
+        standardization = self._standardization(rows.n_columns, None if labels is None else labels.grid)
         return standardization.applied(rows), standardization, resources
 
-    def _standardization(self, d: int) -> Standardization:
-        return Standardization.of(self.center, self.scale, d)
+    def _standardization(self, d: int, grid: Grid | None = None) -> Standardization:
+        """Return centre and scale of d columns, those of ``grid`` or of the fit."""
+        return Standardization.of(self.center, self.scale, d, vars(self).get("_grid") if grid is None else grid)
 
     def _take(self, found: Spectrum, solver: str) -> None:
         n, d, k, weight = found.count, len(found.mean), len(found.variances), found.weight
@@ -555,13 +484,14 @@ class LinearModel(Estimator[Spectrum], Generic[State]):
         self.n_features_in_, self.solver_ = d, solver
         self._state, self._apart = cast("State | None", found.state), ()
         self._certificate = found.certificate
-        self._set_known(**certified_attributes(found.certificate))
+        self._set_known(**certified_attributes(found.certificate), centring_error_=found.centring_error)
 
     def _found(self) -> Spectrum:
         """Return the result from which :meth:`_take` set the attributes."""
         return Spectrum(
             self.n_samples_, self.n_omitted_, self.mean_, self.scale_, self.explained_variance_, self.components_,
             self.total_variance_, self._state, self._certificate, self._weight_sums,
+            vars(self).get("centring_error_"),
         )  # fmt: skip
 
     def _fitted_values(self) -> tuple[dict[str, Array], Values]:

@@ -9,14 +9,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
-import dask.array as da
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
+from bigpca.estimators.linear.judging import (
+    Judging,
+    check_centred,
+    check_density,
+    counted_variances,
+    has_covariance,
+    plain_projection,
+)
 from bigpca.estimators.linear.limits import (
     check_choice,
     check_confidence,
@@ -26,68 +32,23 @@ from bigpca.estimators.linear.limits import (
     power_sums,
     quantile_limit,
 )
-from bigpca.estimators.linear.maps import Projection
-from bigpca.estimators.linear.spectrum import orthonormality_error
-from bigpca.estimators.linear.standardization import Center
 from bigpca.estimators.linear.statistics import (
     CONTRIBUTIONS,
     STATISTICS,
     Contributions,
     RowStatistics,
     check_statistics,
-    sound_variances,
 )
 from bigpca.estimators.shared.inputs import Input, Lazy
 from bigpca.estimators.shared.outputs import Destination, Path
 from bigpca.passes.ends import read_ends
 from bigpca.passes.engine.progress import ProgressArgument
 from bigpca.passes.project import keys_of
-from bigpca.passes.reading.row_maps import MapStep, RowMap
-from bigpca.passes.rows import RowInput
-from bigpca.planning import Resources
+from bigpca.passes.reading.row_maps import MapStep
 from bigpca.settings import setting
+from bigpca.sketches.base import positive_integer
 
 Vector = NDArray[np.float64]
-
-
-class Judging(Protocol):
-    """A fitted model with orthonormal axes V (k, d) and a variance along each, which judges rows."""
-
-    center: Center
-    nan_policy: str
-    components_: NDArray[np.float64]
-    explained_variance_: Vector
-    noise_variance_: float
-    mean_: Vector
-    scale_: Vector | None
-    n_components_: int
-    n_features_in_: int
-    n_samples_: int
-    sum_weights_: float
-
-    @property
-    def _orthonormal(self) -> bool: ...
-
-    def statistics(self, X: Input, names: str, **options: Input) -> Lazy: ...
-
-    def _whole_spectrum(self, what: str) -> Vector: ...
-
-    def _open_like(self, X: Input) -> da.Array: ...
-
-    def _rows(self, opened: da.Array) -> tuple[RowInput, Resources]: ...
-
-    def _map(self, X: Input, opened: da.Array, f: RowMap, columns: int, to: Destination) -> Lazy: ...
-
-
-def has_covariance(model: Judging) -> bool:
-    """Whether components are orthonormal; otherwise raises AttributeError, as ``available_if`` requires."""
-    if not model._orthonormal:
-        off = f" (off by {orthonormality_error(model.components_):.2g})" if "components_" in vars(model) else ""
-        raise AttributeError(
-            f"the components are not orthonormal{off}, which the covariance components' diag(variances) components + "
-            f'noise I requires. Fit a model with orthonormal components, such as core="nystrom".'
-        )
-    return True
 
 
 @dataclass(frozen=True)
@@ -253,7 +214,7 @@ def contributions(
     """
     check_is_fitted(self)
     check_choice("of", of, CONTRIBUTIONS)
-    f = Contributions(plain_projection(self), _variances(self), of)
+    f = Contributions(plain_projection(self), counted_variances(self), of)
     names = tuple(map(str, getattr(self, "feature_names_in_", ())))
     to = Destination(out, overwrite, names=names, what="contributions")
     return self._map(X, self._open_like(X), f, self.n_features_in_, to)
@@ -290,8 +251,7 @@ def rank_outliers(
     [7]
     """
     check_is_fitted(self)
-    if top < 1:
-        raise ValueError(f"top = {top}; an integer of at least 1 was expected. Give for example 10.")
+    top = positive_integer("top", top)
     f = _statistics_map(self, check_statistics(check_choice("of", of, STATISTICS)))
     rows, _ = self._rows(self._open_like(X))
     step = MapStep(f, 1, 4 * self.n_features_in_ * self.n_components_)
@@ -338,7 +298,7 @@ def t2_limit(
     if check_choice("limit", limit, ("empirical", "theory")) == "empirical":
         return quantile_limit(_values(self, X, "t2"), confidence)
     check_centred(self, "the distribution of T2")
-    k = int(np.count_nonzero(_variances(self)))
+    k = int(np.count_nonzero(counted_variances(self)))
     return gaussian_t2_limit(confidence, k, self.sum_weights_, check_choice("rows", rows, ("new", "training")))
 
 
@@ -396,32 +356,7 @@ def _one_statistic(self: Judging, X: Input, name: str, out: Path | None, overwri
 def _statistics_map(self: Judging, names: tuple[str, ...]) -> RowStatistics:
     if "mahalanobis" in names:
         check_density(self)
-    return RowStatistics(plain_projection(self), _variances(self), self.noise_variance_, names)
-
-
-def plain_projection(self: Judging) -> Projection:
-    """Return the map to scores that are not whitened."""
-    return Projection(self.mean_, self.scale_, self.components_, None, self.nan_policy)
-
-
-def _variances(self: Judging) -> Vector:
-    return sound_variances(self.explained_variance_, self.n_samples_, self.n_features_in_)
-
-
-def check_density(self: Judging) -> None:
-    """Reject a model whose covariance is singular.
-
-    Raises
-    ------
-    ValueError
-    """
-    degenerate = self.noise_variance_ <= 0 and self.n_components_ < self.n_features_in_
-    if degenerate or (self.explained_variance_ <= 0).any():
-        raise ValueError(
-            f"the model has no density: {self.n_components_} components of {self.n_features_in_} features with "
-            f"noise variance {self.noise_variance_:g} and least variance {self.explained_variance_.min():g}; "
-            f"positive values were expected. Keep fewer components."
-        )
+    return RowStatistics(plain_projection(self), counted_variances(self), self.noise_variance_, names)
 
 
 def _values(self: Judging, X: Input, name: str) -> Vector:
@@ -433,17 +368,3 @@ def _values(self: Judging, X: Input, name: str) -> Vector:
         )
     values = np.asarray(self.statistics(X, name), np.float64)[:, 0]
     return values[~np.isnan(values)]
-
-
-def check_centred(self: Judging, what: str) -> None:
-    """Reject a model of rows that are not about their mean: ``what`` requires that.
-
-    Raises
-    ------
-    ValueError
-    """
-    if not isinstance(self.center, bool | np.bool_) or not self.center:
-        raise ValueError(
-            f"{what} is known for rows about their mean, but the model has center={self.center!r}. Fit with "
-            f"center=True."
-        )

@@ -8,13 +8,14 @@ from functools import partial
 
 import dask.array as da
 import numpy as np
+from sklearn.utils import Tags
 
 from bigpca.estimators.linear.choosing import SolverChoice, check_iteration, check_solver, plan_fit
 from bigpca.estimators.linear.covariance_fit import CovarianceFit
 from bigpca.estimators.linear.files import StateForm
 from bigpca.estimators.linear.model import Added, LinearModel
+from bigpca.estimators.linear.null_fit import reject_undecided
 from bigpca.estimators.linear.spectrum import (
-    PCAFit,
     Settings,
     Spectrum,
     Vector,
@@ -23,6 +24,7 @@ from bigpca.estimators.linear.spectrum import (
     solve_moments,
 )
 from bigpca.estimators.linear.standardization import Center, Scale, Standardization
+from bigpca.estimators.shared.fit import Fit
 from bigpca.estimators.shared.inputs import Input, Opened
 from bigpca.estimators.shared.seeding import RandomState
 from bigpca.passes.accumulators.moments import Moments
@@ -47,7 +49,8 @@ class PCA(LinearModel[Moments]):
     Parameters
     ----------
     n_components : int, float in (0, 1), "mle", RelativeThreshold or None, default None
-        A number, a share of the variance, Minka's choice, all with lambda_i >= eps lambda_1, or min(n, d).
+        A number, a share of the variance, Minka's choice, all with lambda_i >= eps lambda_1, or min(n, d). Further
+        rules: :class:`bigpca.ParallelAnalysis`, MarchenkoPastur, GavishDonoho, Elbow.
     solver : {"auto", "covariance", "dot", "krylov"}, default "auto"
         "covariance": one read, a d x d matrix (Marukatat 2022, algorithm 1). "dot": an n x n matrix, for wide data
         (algorithm 2, dual PCA). "krylov": neither matrix, but two to four reads for eigenvalues to ``tol``. "auto"
@@ -73,8 +76,10 @@ class PCA(LinearModel[Moments]):
     preprocess : :class:`bigpca.L2`, :class:`bigpca.Power`, list of those in order, or None, default None
         Applied to each row first, in ``fit`` and in all methods that take rows, in the same read. Attributes such as
         ``mean_``, and the result of ``inverse_transform``, are of the preprocessed rows.
-    nan_policy : {"raise", "omit"}, default "raise"
+    nan_policy : {"raise", "omit", "mean"}, default "raise"
         Rows with NaN or infinities raise an error, or are omitted from the fit ("covariance" only) and have NaN scores.
+        "mean": in the fit, the mean of a column takes the place of its NaN, which one more read finds; ``transform``
+        projects what is there of a row by least squares. Infinities, and columns of NaN alone, raise an error.
     missing_chunks : {"raise", "fill"}, default "raise"
         Chunks of Zarr and HDF5 that do not exist raise an error, or hold the fill value.
     memory_limit : int, str or None, default None
@@ -112,6 +117,9 @@ class PCA(LinearModel[Moments]):
     seed_ : int
         Seed of the fit: ``random_state``, or a seed drawn from it.
     plan_ : Plan
+    centring_error_ : float
+        Of sparse rows, which are centred after their products are summed: bound of the relative error of the variance
+        of any column, ``max_j eps sum_t x_tj^2 / sum_t (x_tj - mean_j)^2``. At most 1e-6, beyond which a fit raises.
     eigenvalue_bounds_, captured_variance_bounds_, subspace_error_bounds_, bounds_confidence_, residuals_, n_passes_,
     converged_
         Set by "krylov" only; see :class:`bigpca.estimators.linear.model.LinearModel`.
@@ -182,6 +190,11 @@ class PCA(LinearModel[Moments]):
     def _orthonormal(self) -> bool:
         return True
 
+    def __sklearn_tags__(self) -> Tags:
+        tags: Tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = self.solver != "dot"  # pairs of rows are dense
+        return tags
+
     def _settings(self, standardization: Standardization, seed: int = 0) -> Settings:
         check_iteration(self.tol, self.max_passes)
         return Settings(
@@ -189,7 +202,7 @@ class PCA(LinearModel[Moments]):
             tol=self.tol, max_passes=self.max_passes, seed=seed,
         )  # fmt: skip
 
-    def _fit(self, opened: Opened, y: Input) -> PCAFit:
+    def _fit(self, opened: Opened, y: Input) -> Fit[Spectrum]:
         n, d = opened.array.shape
         check_n_components(self.n_components, None if np.isnan(n) else n, d)
         rows, standardization, resources = self._rows_to_fit(opened.array, opened.weights)
@@ -203,6 +216,7 @@ class PCA(LinearModel[Moments]):
         check_solver(self.solver)
         d = int(X.shape[1])
         check_n_components(self.n_components, None, d)
+        reject_undecided(self.n_components, variances=True)
         if Moments(d).state_bytes > setting(self, "keep_state_bytes"):
             raise ValueError(no_state("partial_fit", "covariance", d, setting(self, "keep_state_bytes")))
         rows, standardization, resources = self._rows_to_fit(X, weights)

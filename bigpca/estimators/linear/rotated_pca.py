@@ -14,16 +14,18 @@ from bigpca.arrays import Array
 from bigpca.blas import one_blas_thread
 from bigpca.errors import warn_approximation
 from bigpca.estimators.linear.approximate_pca import ApproximatePCA
+from bigpca.estimators.linear.judging import has_covariance
 from bigpca.estimators.linear.limits import check_choice
 from bigpca.estimators.linear.maps import Projection, Reconstruction
-from bigpca.estimators.linear.monitoring import has_covariance
 from bigpca.estimators.linear.pca import PCA
 from bigpca.estimators.linear.spectrum import Spectrum
+from bigpca.estimators.linear.standardization import limits_of
 from bigpca.estimators.linear.statistics import sound_variances
+from bigpca.estimators.shared.datasets import to_xarray
 from bigpca.estimators.shared.exporting import linear_map, to_faiss, to_onnx, to_sklearn, to_torch
 from bigpca.estimators.shared.files import StoredModel, Values
 from bigpca.estimators.shared.fit import Fit
-from bigpca.estimators.shared.inputs import Input, Lazy, Opened, open_scores
+from bigpca.estimators.shared.inputs import Input, Lazy, Opened, check_filling
 from bigpca.estimators.shared.outputs import Destination, Path
 from bigpca.estimators.shared.seeding import fit_seed
 from bigpca.estimators.shared.transformer import Estimator
@@ -58,7 +60,7 @@ class RotatedPCA(Estimator[Spectrum]):
         None for ``PCA(n_components)``.
     preprocess : a preprocessor such as ``bp.L2()``, a list of them, or None, default None
         As in :class:`bigpca.PCA`.
-    nan_policy : {"raise", "omit"}, default "raise"
+    nan_policy : {"raise", "omit", "mean"}, default "raise"
         As in :class:`bigpca.PCA`.
     missing_chunks : {"raise", "fill"}, default "raise"
         As in :class:`bigpca.PCA`.
@@ -100,6 +102,8 @@ class RotatedPCA(Estimator[Spectrum]):
     """
 
     _output_name = "scores"
+    _nan_policies = ("raise", "omit", "mean")
+    to_xarray = to_xarray
     linear_map = linear_map
     to_sklearn, to_onnx, to_torch, to_faiss = to_sklearn, to_onnx, to_torch, to_faiss
 
@@ -151,9 +155,8 @@ class RotatedPCA(Estimator[Spectrum]):
             Rows in the space of the features. Lazy if X is lazy.
         """
         check_is_fitted(self)
-        opened = open_scores(X, type(self).__name__, self._n_features_out)
         back = Reconstruction(self.mean_, self.scale_, self.components_, None)
-        return self._map_as_given(X, opened, back, self.n_features_in_, Destination(out, overwrite))
+        return self._map_back(X, back, Destination(out, overwrite))
 
     def _inner(self) -> PCA | ApproximatePCA:
         """Return the unfitted estimator, with the policies of this one."""
@@ -182,6 +185,10 @@ class RotatedPCA(Estimator[Spectrum]):
         self._hold(inner, _rotation(inner, self.method, self.power))
 
     @one_blas_thread()  # so that a loaded model has the bits of the one that was saved
+    def _remember(self, opened: Opened) -> None:
+        super()._remember(opened)
+        self.estimator_._set_known(_grid=vars(self).get("_grid"))  # which its scale may name
+
     def _hold(self, inner: PCA | ApproximatePCA, T: Matrix) -> None:
         """Set the attributes from a fitted PCA and the transformation of its loadings."""
         self.estimator_, self.rotation_matrix_ = inner, T
@@ -200,10 +207,11 @@ class RotatedPCA(Estimator[Spectrum]):
         return self.n_components_
 
     def _row_map(self) -> Projection:
+        check_filling(self)
         inner = self.estimator_
         unit = inner.components_ / np.sqrt(inner.explained_variance_)[:, None]
         axes = np.asarray(np.linalg.solve(self.rotation_matrix_, unit), np.float64)
-        return Projection(self.mean_, self.scale_, axes, None, self.nan_policy)
+        return Projection(self.mean_, self.scale_, axes, None, self.nan_policy, limits=limits_of(inner.scale))
 
     def _fitted_values(self) -> tuple[dict[str, Array], Values]:
         inner = StoredModel.of(self.estimator_)
@@ -294,6 +302,6 @@ def rotate(model: PCA | ApproximatePCA, method: str = "varimax", *, power: float
     rotated._hold(copy(model), _rotation(model, method, power))
     rotated._set_known(
         feature_names_in_=vars(model).get("feature_names_in_"), _view=vars(model).get("_view"),
-        _preprocessed=model._fitted_preprocessors(), _provenance=model.provenance_,
+        _grid=vars(model).get("_grid"), _preprocessed=model._fitted_preprocessors(), _provenance=model.provenance_,
     )  # fmt: skip
     return rotated

@@ -20,7 +20,15 @@ from bigpca.estimators.linear.files import linear_bytes
 from bigpca.estimators.linear.sketched import Sketched, _bounded, solve_nystrom, solve_tutorial
 from bigpca.estimators.linear.spectrum import Settings, Spectrum, check_enough_rows
 from bigpca.estimators.shared.fit import Fit
-from bigpca.operators.covariance import PROBES, CovarianceOperator, CovariancePasses, Probes
+from bigpca.operators.covariance import (
+    PROBES,
+    CovarianceOperator,
+    CovariancePasses,
+    Probes,
+    leading_value,
+    lost_variance,
+    magnification,
+)
 from bigpca.passes.accumulators.column_statistics import column_scale
 from bigpca.passes.accumulators.factors import SketchFactor, probe_vectors
 from bigpca.passes.accumulators.fused_product import FusedProduct
@@ -219,6 +227,7 @@ def unpack(part: FusedProduct, settings: SketchSettings, *, omitted: int, scale:
     if not fit.center:  # only adds, so there is no cancellation
         Y += np.multiply.outer(weight * part.mean, part.projected_mean())
     Y /= weight - 1
+    centred = part.centring_error if fit.center or fit.scale else None
     scaled = scale
     if fit.scale and scale is None:
         scaled = column_scale(squares, part.mean, weight, fit.scale)
@@ -227,6 +236,11 @@ def unpack(part: FusedProduct, settings: SketchSettings, *, omitted: int, scale:
         Y /= scaled[:, None]
     about = squares if fit.center else squares + weight * part.mean**2
     trace = float((about if scaled is None else about / scaled**2).sum()) / (weight - 1)
+    precision, trace_error = part.precision, 0.0
+    if part.constants is not None and fit.center:
+        mean = part.mean if scaled is None else part.mean / scaled
+        precision *= magnification(mean, leading_value(W, Y[:, :q]))
+        trace_error = lost_variance(mean, weight) / (weight - 1)
     if not np.isfinite(trace):
         raise ValueError(
             f"the total variance is {trace}: squares of the values overflow float64 (beyond 1e154). Divide the data "
@@ -239,8 +253,9 @@ def unpack(part: FusedProduct, settings: SketchSettings, *, omitted: int, scale:
         Y = np.ascontiguousarray(Y[:, :q])
     mean = part.mean if fit.center else np.zeros(d)
     return Sketched(
-        part.count, omitted, mean, scaled, trace, W, Y, probes, part.precision, weight_sums=part.weight_sums
-    )
+        part.count, omitted, mean, scaled, trace, W, Y, probes, precision, weight_sums=part.weight_sums,
+        centring_error=centred, trace_error=trace_error,
+    )  # fmt: skip
 
 
 def _take_basis(state: PassState, *, settings: SketchSettings) -> tuple[Sketched, Matrix]:

@@ -42,7 +42,7 @@ class SketchingFit(Fit[Sketch]):
         return "nothing is learned but the number of columns"
 
     def passes(self) -> tuple[PassCost, ...]:
-        size = self.rows.n_rows * self.rows.n_columns * self.rows.dtype.itemsize
+        size = self.rows.bytes_of(self.rows.n_rows)
         return (PassCost(name="check", bytes_read=size),) if self.checked else ()
 
     def solve_cost(self) -> SolveCost:
@@ -98,6 +98,8 @@ class SketchTransformer(Estimator[Sketch]):
 
     _output_name = "sketches"
     _min_rows = 1
+
+    _unweighted = "a sketch depends on the columns alone"
 
     def __init__(
         self,

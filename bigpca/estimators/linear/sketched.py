@@ -36,6 +36,10 @@ class Sketched:
     orthonormal : bool
         Whether W has orthonormal columns.
     weight_sums : (float, float) or None
+    centring_error : float or None
+        As of :class:`bigpca.estimators.linear.spectrum.Spectrum`.
+    trace_error : float
+        Bound of the error of the trace, of sparse rows.
     """
 
     count: int
@@ -49,6 +53,8 @@ class Sketched:
     precision: float
     orthonormal: bool = False
     weight_sums: WeightSums = None
+    centring_error: float | None = None
+    trace_error: float = 0.0
 
     @property
     def weight(self) -> float:
@@ -64,7 +70,7 @@ def solve_nystrom(found: Sketched, fit: Settings, *, multiplied: bool = False) -
     k = _resolve(fit, approximation.values, found)
     certificate = certify(
         approximation, k, found.trace, precision=found.precision, probes=found.probes,
-        basis=found.W if found.orthonormal else None, multiplied=multiplied,
+        basis=found.W if found.orthonormal else None, multiplied=multiplied, trace_error=found.trace_error,
     )  # fmt: skip
     components = fix_signs(np.ascontiguousarray(approximation.vectors[:k]))
     return _spectrum(found, fit, approximation.values[:k], components, certificate)
@@ -85,7 +91,13 @@ def solve_tutorial(found: Sketched, fit: Settings) -> Spectrum:
     axes /= np.where(norms > 0, norms, 1.0)[:, None]
     approximation = nystrom(found.W, found.Y, k, precision=found.precision, threads=fit.threads)
     certificate = certify(
-        approximation, k, found.trace, precision=found.precision, probes=found.probes, axes=orthonormal_axes(axes)
+        approximation,
+        k,
+        found.trace,
+        precision=found.precision,
+        probes=found.probes,
+        axes=orthonormal_axes(axes),
+        trace_error=found.trace_error,
     )
     products = approximation.multiply(axes.T)
     off = np.linalg.norm(products - axes.T * eigenvalues[:k], axis=0)
@@ -134,4 +146,5 @@ def _spectrum(found: Sketched, fit: Settings, values: Vector, components: Matrix
         found.trace,
         certificate=certificate,
         weight_sums=found.weight_sums,
+        centring_error=found.centring_error,
     )

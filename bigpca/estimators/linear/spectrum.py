@@ -215,6 +215,8 @@ class Spectrum:
         Sufficient statistics, for ``partial_fit`` and ``merge``.
     certificate : Certificate or None
         None for exact solvers, whose only error is rounding.
+    centring_error : float or None
+        Bound of the relative error of any column's variance by the centring of sparse rows; None for dense rows.
     """
 
     count: int
@@ -227,6 +229,7 @@ class Spectrum:
     state: Accumulator | None = None
     certificate: Certificate | None = None
     weight_sums: WeightSums = None
+    centring_error: float | None = None
 
     @property
     def weight(self) -> float:
@@ -280,6 +283,7 @@ def solve_moments(moments: Moments, settings: Settings, *, omitted: int = 0) -> 
     """
     n, d, weight = moments.count, moments.n_features, moments.weight
     check_enough_rows(n, omitted, weight=weight)
+    centred = moments.centring_error if settings.center or settings.scale else None
     keep = moments.state_bytes <= settings.keep_state_bytes
     S = moments.scatter
     scale = column_scale(np.diagonal(S).copy(), moments.mean, weight, settings.scale) if settings.scale else None
@@ -304,7 +308,10 @@ def solve_moments(moments: Moments, settings: Settings, *, omitted: int = 0) -> 
     )  # the others are rounding of the solver
     mean, scale = settings.standardization.in_units_of_rows(moments.mean if settings.center else np.zeros(d), scale)
     state = moments if keep else None
-    return Spectrum(n, omitted, mean, scale, values[:k], components, total, state, weight_sums=moments.weight_sums)
+    return Spectrum(
+        n, omitted, mean, scale, values[:k], components, total, state, weight_sums=moments.weight_sums,
+        centring_error=centred,
+    )  # fmt: skip
 
 
 def check_enough_rows(n: int, omitted: int = 0, minimum: int = 2, weight: float | None = None) -> None:
@@ -331,10 +338,18 @@ def no_state(what: str, solver: str, d: int, keep_state_bytes: int) -> str:
             f'{what} needs the moments of all rows, but this model was fitted by solver="{solver}", which keeps none. '
             f'Fit with solver="covariance", or begin with partial_fit.'
         )
+    size = Moments(d).state_bytes
     return (
-        f"{what} needs the moments of all rows, {format_bytes(Moments(d).state_bytes)}, which are not kept because "
-        f"keep_state_bytes = {format_bytes(keep_state_bytes)}. Fit again with a larger keep_state_bytes."
+        f"{what} needs the moments of all rows, {format_bytes(size)}, which are not kept because "
+        f"{limit_of_states(size, keep_state_bytes)}. Fit again with a larger keep_state_bytes."
     )
+
+
+def limit_of_states(size: float, keep_state_bytes: int) -> str:
+    """Say why statistics of that size are not kept: by the limit of today, or by that of the fit."""
+    if size > keep_state_bytes:
+        return f"keep_state_bytes = {format_bytes(keep_state_bytes)}"
+    return "keep_state_bytes was smaller when it was fitted (set in bp.config or set_params)"
 
 
 def orthonormality_error(components: Matrix) -> float:

@@ -8,7 +8,9 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from bigpca.data.grids import Grid
 from bigpca.estimators.shared.inputs import Input
+from bigpca.passes.reading.filling import Limits
 from bigpca.passes.reading.row_maps import Affine, MapStep
 from bigpca.passes.rows import RowInput
 from bigpca.solvers.scaling import CosLatitude, LearnedScale, Patterson
@@ -37,17 +39,17 @@ class Standardization:
     given: Affine | None = None
 
     @classmethod
-    def of(cls, center: Center, scale: Scale, d: int) -> Standardization:
-        """Return the parameters, checked for rows of d columns.
+    def of(cls, center: Center, scale: Scale, d: int, grid: Grid | None = None) -> Standardization:
+        """Return the parameters, checked for rows of d columns, on a grid if they are of a DataArray.
 
         Raises
         ------
         TypeError, ValueError
             For anything but booleans, rules, and finite vectors of d numbers, positive ones as a scale.
         """
-        shift = None if isinstance(center, bool | np.bool_) else _vector("center", center, d)
+        shift = None if isinstance(center, bool | np.bool_) else _vector("center", center, d, grid)
         learned = isinstance(scale, bool | np.bool_ | Patterson)
-        divisors = None if learned else _scale_vector(scale, d)
+        divisors = None if learned else _scale_vector(scale, d, grid)
         if shift is not None and isinstance(scale, Patterson):
             raise ValueError(
                 f"scale = {scale!r} is learned from the mean, but center is a vector. Use center=True, or give the "
@@ -76,7 +78,10 @@ class Standardization:
         return np.ones(1) if inverse is None else 1 / inverse
 
     def applied(self, rows: RowInput) -> RowInput:
-        """Return the rows about the given centre, divided by the given scale."""
+        """Return the rows about the given centre, divided by the given scale; counts of alleles within their limits."""
+        limits = limits_of(self.scale)
+        if limits is not None and not rows.steps:
+            rows = rows.within(limits)
         return rows if self.given is None else rows.mapped(MapStep(self.given, rows.n_columns, 2 * rows.n_columns))
 
     def in_units_of_rows(self, mean: Vector, scale: Vector | None) -> tuple[Vector, Vector | None]:
@@ -88,12 +93,21 @@ class Standardization:
         return self.shift + self.divisors * mean, self.divisors if scale is None else self.divisors * scale
 
 
-def _vector(name: str, given: Input, d: int) -> Vector:
+def limits_of(scale: Scale) -> Limits | None:
+    """Return the limits of the values that a rule for the scale expects."""
+    if not isinstance(scale, Patterson):
+        return None
+    return Limits(0, scale.ploidy, f"counts of alleles for scale={scale!r}")
+
+
+def _vector(name: str, given: Input, d: int, grid: Grid | None) -> Vector:
     """Return a finite vector of d numbers; raises as :meth:`Standardization.of`."""
     try:
         vector = np.asarray(given, np.float64)
     except (TypeError, ValueError):
         vector = np.zeros(())
+    if grid is not None:
+        vector = grid.columns(vector)
     if vector.ndim != 1:
         rule = ", bp.Patterson() or bp.CosLatitude(latitude)" if name == "scale" else ""
         raise TypeError(
@@ -109,8 +123,10 @@ def _vector(name: str, given: Input, d: int) -> Vector:
     return vector
 
 
-def _scale_vector(scale: Input, d: int) -> Vector:
-    vector = _vector("scale", scale.scale if isinstance(scale, CosLatitude) else scale, d)
+def _scale_vector(scale: Input, d: int, grid: Grid | None) -> Vector:
+    if isinstance(scale, CosLatitude):
+        scale = _of_latitudes(scale, grid)
+    vector = _vector("scale", scale, d, grid)
     if not (vector > 0).all():
         column = int(np.argmin(vector > 0))
         raise ValueError(
@@ -118,3 +134,21 @@ def _scale_vector(scale: Input, d: int) -> Vector:
             f"expected. Use 1 for columns that are constant."
         )
     return vector
+
+
+def _of_latitudes(scale: CosLatitude, grid: Grid | None) -> Vector:
+    """Return the scale of the columns, whose latitudes may be a coordinate.
+
+    Raises
+    ------
+    ValueError
+        If the rows have no such coordinate.
+    """
+    if not isinstance(scale.latitude, str):
+        return scale.scale
+    if grid is None:
+        raise ValueError(
+            f"scale = {scale!r} names a coordinate, but X is not a DataArray, or has a pattern. Give the latitude of "
+            f"each column."
+        )
+    return scale.of(grid.column_values(scale.latitude, f"scale = {scale!r}"))

@@ -120,6 +120,7 @@ class RowStatistics:
         """
         found = np.empty((len(rows), len(self.names)))
         within, outside = self._weights()
+        self.projection.check_limits(rows, where)
         with np.errstate(invalid="ignore", over="ignore"):
             for start, scores, shifted in _strips(self.projection, rows):
                 out = found[start : start + len(scores)]
@@ -198,6 +199,7 @@ class Contributions:
         axes = self.projection.components
         weighted = axes if self.of == "spe" else axes * _inverse(self.variances)[:, None]
         weighted = weighted.astype(found.dtype)
+        self.projection.check_limits(rows, where)
         with np.errstate(invalid="ignore", over="ignore"):
             for start, scores, shifted in _strips(self.projection, rows):
                 out = np.matmul(scores, weighted, out=found[start : start + len(scores)])

@@ -108,9 +108,14 @@ class StoredModel:
             "feature_names": None if names is None else [str(name) for name in names],
             "seed": vars(model).get("seed_"),
         }
-        view = vars(model).get("_view")
-        if view is not None:
+        view, grid = vars(model).get("_view"), vars(model).get("_grid")
+        if view is not None and not view.absent:
             common["rows"] = view.to_json()
+        if grid is not None:
+            common["grid"], own = grid.to_stored()
+            if grid.names_stored(common["grid"]):
+                common["feature_names"] = None  # those of the grid
+            arrays = arrays | {f"grid_{name}": array for name, array in own.items()}
         made = model.provenance_ and replace(model.provenance_, model=model._digest())
         return cls(type(model).__name__, arrays, common | attributes, provenance=made)
 

@@ -13,6 +13,7 @@ from bigpca.costs import PassCost, SolveCost
 from bigpca.errors import MemoryBudgetError, format_bytes
 from bigpca.passes.engine.jobs import PassPlan
 from bigpca.passes.engine.run import Run
+from bigpca.passes.holes import holes_pass
 from bigpca.passes.rows import RowInput
 from bigpca.planning import Plan, Resources, plan_of
 
@@ -68,8 +69,8 @@ class Reading(ABC):
 
     @property
     def declared(self) -> tuple[PassCost, ...]:
-        """All reads: the counting of rows, if their number was unknown, and then the passes."""
-        return (*self.rows.counting, *self.passes())
+        """All reads: to count rows, if their number was unknown, to find what fills missing values, and the passes."""
+        return (*self.rows.counting, *holes_pass(self.rows), *self.passes())
 
     @property
     def reason(self) -> str:
@@ -84,6 +85,13 @@ class Reading(ABC):
             return ()
         effective = sums[0] ** 2 / sums[1]
         return (f"weights: {self.rows.n_present:,} rows, sum {sums[0]:,.6g}, effective number {effective:,.6g}",)
+
+    @property
+    def _filling(self) -> tuple[str, ...]:
+        """The line of the plan about missing values."""
+        if self.rows.fill is None:
+            return ()
+        return ("missing values: one more read finds the means of the columns, which take their place",)
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -115,7 +123,7 @@ class Reading(ABC):
     def plan(self) -> Plan:
         """The cost."""
         plan = plan_of(self)
-        return replace(plan, notes=(*self._weighting, *plan.notes))
+        return replace(plan, notes=(*self._weighting, *self._filling, *plan.notes))
 
     def check_readable(self) -> None:
         """Reject batches that cannot be read as often as the fit requires.
@@ -156,15 +164,18 @@ AnyFit = TypeVar("AnyFit", bound=Fit[object])
 def _unreadable(fit: Reading) -> str:
     """Return why batches cannot be read as often as a fit requires."""
     reads = f"{fit.solver} takes up to {fit.most_reads:g} reads"
+    one = 'PCA(solver="covariance"), ApproximatePCA'
+    if fit.rows.fill is not None:
+        one += ' (with nan_policy="omit")'
+        reads += ', the first for the means that nan_policy="mean" fills in'
     if fit.rows.once:
         return (
             f"{reads}, but the batches are an iterator, which gives them once. Pass an iterable that can be iterated "
-            'again (a list, a DataLoader), or use a fit of one read: PCA(solver="covariance"), ApproximatePCA, '
-            "NystromKernelPCA with given landmarks."
+            f"again (a list, a DataLoader), or use a fit of one read: {one}, NystromKernelPCA with given landmarks."
         )
     return (
         f"{reads}, and the number of rows must be known before them. Pass from_batches(batches, shape=(n, d)), or use "
-        'a fit of one read, such as PCA(solver="covariance") or ApproximatePCA.'
+        f"a fit of one read, such as {one}."
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import os
+from collections import Counter
 from dataclasses import dataclass, replace
 from numbers import Integral
 from typing import Any, TypeAlias
@@ -22,16 +23,21 @@ from bigpca.data.containers import (
     is_hdf5_dataset,
     is_labelled,
     is_path_list,
+    is_stored_sparse,
     is_zarr_array,
     is_zarr_group,
     reject_foreign,
+    reject_sparse_forms,
     unmasked,
 )
 from bigpca.data.labelled import feature_names, note_rounded_columns, reject_text_columns
+from bigpca.data.patterns import RowPattern
 from bigpca.data.rounding import tally_rounded
 from bigpca.data.sources import open_in_memory, open_samples
+from bigpca.data.sparse import as_csr, is_csr, is_sparse
 from bigpca.data.views import View, names_of, view_of, viewed
 from bigpca.errors import warn_caller, warn_rounded
+from bigpca.passes.reading.arithmetic import Values
 from bigpca.settings import setting
 from bigpca.sketches.base import positive_integer
 from bigpca.solvers.whitening import Whitening
@@ -46,7 +52,7 @@ LAZY = (da.Array, str, os.PathLike, np.memmap)
 
 def is_lazy(X: Input) -> bool:
     """Whether the engine reads X (Dask, Zarr, xarray, HDF5, paths, memory maps); False for an array in memory."""
-    known = (is_labelled, is_dask_frame, is_zarr_array, is_zarr_group, is_hdf5_dataset, is_path_list)
+    known = (is_labelled, is_dask_frame, is_zarr_array, is_zarr_group, is_hdf5_dataset, is_path_list, is_stored_sparse)
     return isinstance(X, LAZY) or any(is_one(X) for is_one in known)
 
 
@@ -85,7 +91,7 @@ class Opened:
     def view(self) -> View | None:
         """The view that a model of these rows keeps; None if rows are whole samples."""
         view = view_of(self.array)[1]
-        return None if view is None or view.pattern is None or view.plain else view
+        return None if view is None or not view.kept else view
 
 
 def open_rows(X: Input, estimator: str, *, minimum: int = 1) -> Opened:
@@ -120,7 +126,8 @@ def open_rows(X: Input, estimator: str, *, minimum: int = 1) -> Opened:
             f"Found array with {n} sample{'s' if n != 1 else ''} (shape={opened.shape}) while a minimum of {minimum} "
             f"is required: a variance needs two rows. Give more rows."
         )
-    return Opened(opened, names_of(opened) if isinstance(X, da.Array) else feature_names(X), sample)
+    given = feature_names(X)
+    return Opened(opened, feature_names(opened) if given is None else given, sample)  # a file may have names too
 
 
 def open_scores(X: Input, estimator: str, k: int) -> da.Array:
@@ -137,12 +144,16 @@ def open_scores(X: Input, estimator: str, k: int) -> da.Array:
     return opened
 
 
-def in_memory(X: Input, estimator: str, *, minimum: int = 1) -> tuple[Array, Names, tuple[int, ...]]:
-    """Return X, which is not lazy, as a checked array (n, d), its feature names, and the shape of a sample.
+def in_memory(X: Input, estimator: str, *, minimum: int = 1) -> tuple[Values, Names, tuple[int, ...]]:
+    """Return X, which is not lazy, as a checked array or CSR (n, d), its feature names, and the shape of a sample.
 
     Raises as :func:`open_rows`.
     """
-    reject_foreign(X)
+    if is_sparse(X):
+        X = as_csr(X)
+    else:
+        reject_sparse_forms(X)
+        reject_foreign(X)
     if isinstance(X, list | tuple):
         masked = any(isinstance(row, np.ma.MaskedArray) for row in X)
         X = np.ma.stack(X) if masked else np.asarray(X)
@@ -151,12 +162,13 @@ def in_memory(X: Input, estimator: str, *, minimum: int = 1) -> tuple[Array, Nam
     shape = tuple(map(int, getattr(X, "shape", ())))
     if len(shape) > 2:
         X = np.asarray(X).reshape(X.shape[0], row_width(X.shape))
-    if isinstance(X, np.ndarray) and X.dtype.kind not in "OUS":
+    if (isinstance(X, np.ndarray) or is_csr(X)) and X.dtype.kind not in "OUS":
         _check_kind(X)
     asked = BaseEstimator()  # receives the names
-    options = {"dtype": "numeric", "ensure_all_finite": False, "ensure_min_samples": minimum}
+    options = {"dtype": "numeric", "ensure_all_finite": False, "ensure_min_samples": minimum, "accept_sparse": "csr"}
     try:
-        checked: Array = np.asarray(validate_data(asked, X, estimator=estimator, **options))
+        validated = validate_data(asked, X, estimator=estimator, **options)
+        checked: Values = validated if is_csr(validated) else np.asarray(validated)
     except ValueError as error:
         reject_text_columns(X)
         raise error from None
@@ -167,9 +179,9 @@ def in_memory(X: Input, estimator: str, *, minimum: int = 1) -> tuple[Array, Nam
 
 
 def note_flattened(X: Input) -> None:
-    """Log that rows of several dimensions are flattened, which only their shape shows."""
+    """Log that rows of several dimensions are flattened, which only their shape shows, unless these have names."""
     shape = getattr(X, "shape", ())
-    if len(shape) > 2:
+    if len(shape) > 2 and not is_labelled(X):
         log.warning(
             "X has shape %s: each row is flattened, in C order, to %d features. bp.open(X, pattern=...) makes other "
             "rows.",
@@ -207,6 +219,9 @@ def check_features(estimator: BaseEstimator, n_features: int, names: Names) -> N
         on, remedy = "rows of that length", "Pass rows of the same features."
         if view is not None:
             on, remedy = f"rows of samples ({view.pattern})", "Pass such samples, or bp.open(X, pattern=...)."
+            if view.absent:
+                places = math.prod(view.sample)
+                on, remedy = f"the columns of {places} that have values", f"Pass rows of {places}, NaN in the others."
         raise ValueError(
             f"X has {n_features} features, but {name} is expecting {estimator.n_features_in_} features as input: it "
             f"was fitted on {on}. {remedy}"
@@ -222,14 +237,32 @@ def as_fitted(estimator: BaseEstimator, opened: Opened) -> Opened:
         For another number of features or other names, and where it is not clear whether the view applies.
     """
     view: View | None = getattr(estimator, "_view", None)
-    if view is not None and view_of(opened.array)[1] is None:
+    if view is not None and view_of(opened.array)[1] is not None:
+        opened = _decoded(view.missing, opened, type(estimator).__name__)
+    elif view is not None:
         known: Names = getattr(estimator, "feature_names_in_", None)
         again = _view_again(view, opened, known, type(estimator).__name__)
+        if again is None and view.missing is not None and view.reduce is None:
+            again = View.of(RowPattern(missing=view.missing), (opened.n_features,))
+            known = opened.names  # of rows whose columns are compared with those of the fit
         if again is not None:
             names = None if opened.names is None else known
             opened = replace(opened, array=viewed(opened.array, again, names), names=names, sample=(again.width,))
     check_features(estimator, opened.n_features, opened.names)
     return opened
+
+
+def _decoded(missing: float | None, opened: Opened, name: str) -> Opened:
+    """Return rows of a view, in whose samples the code of missing values is that of the fit, if it had one."""
+    stored, own = view_of(opened.array)
+    if missing is None or own is None or own.missing == missing:
+        return opened
+    if own.missing is not None:
+        raise ValueError(
+            f"missing_value = {own.missing:g} in X, but {name} was fitted with missing_value = {missing:g}. Give X the "
+            "code of the fit, or NaN where values are missing."
+        )
+    return replace(opened, array=viewed(stored, replace(own, missing=missing), names_of(opened.array)))
 
 
 def _view_again(view: View, opened: Opened, known: Names, name: str) -> View | None:
@@ -240,13 +273,22 @@ def _view_again(view: View, opened: Opened, known: Names, name: str) -> View | N
     and not that of its rows.
     """
     pattern, shape, stored = view.pattern, opened.sample, math.prod(view.sample)
-    if pattern is None:
+    if view.absent and math.prod(shape) == stored:
+        return replace(view, searched=0.0)
+    if pattern is None or pattern == RowPattern(missing=pattern.missing):
         return None
     if known is not None and opened.names is not None and view.rows_per_sample == 1 and view.reduce is None:
         place = {column: i for i, column in enumerate(opened.names)}
         if list(known) == list(opened.names) or not set(known) <= set(place):
             return None
-        return View((len(place),), columns=np.array([place[column] for column in known], np.int64), pattern=pattern)
+        twice = [one for one, count in Counter(opened.names).items() if count > 1 and one in set(known)]
+        if twice:
+            raise ValueError(
+                f"{twice[0]!r} is the name of {Counter(opened.names)[twice[0]]} columns of X, of which {name} was "
+                "fitted on one. Make the names unique, such as adata.var_names_make_unique()."
+            )
+        chosen = np.array([place[column] for column in known], np.int64)
+        return View((len(place),), columns=chosen, pattern=pattern, missing=view.missing)
     given, remedy = f"X has shape {(opened.array.shape[0], *shape)}", "bp.open(X, pattern=...) says what its rows are."
     if len(shape) > 1 and pattern.text is not None:
         again = View.of(pattern, shape) if len(shape) + 1 == pattern.dimensions else None
@@ -311,9 +353,17 @@ def check_policies(estimator: BaseEstimator) -> None:
     ------
     TypeError, ValueError
     """
-    for name, allowed in (("nan_policy", ("raise", "omit")), ("missing_chunks", ("raise", "fill"))):
+    known = getattr(estimator, "_nan_policies", ("raise", "omit"))
+    if estimator.nan_policy == "mean" and "mean" not in known:
+        raise ValueError(
+            f'nan_policy = "mean" is for PCA, ApproximatePCA and RotatedPCA, not for {type(estimator).__name__}. Use '
+            f'"raise" or "omit", or fill in the missing values first.'
+        )
+    for name, allowed in (("nan_policy", known), ("missing_chunks", ("raise", "fill"))):
         if getattr(estimator, name) not in allowed:
-            raise ValueError(f'{name} = {getattr(estimator, name)!r} is unknown. Use "{allowed[0]}" or "{allowed[1]}".')
+            words = ", ".join(f'"{one}"' for one in allowed[:-1]) + f' or "{allowed[-1]}"'
+            raise ValueError(f"{name} = {getattr(estimator, name)!r} is unknown. Use {words}.")
+    check_filling(estimator)
     whiten = getattr(estimator, "whiten", False)
     if not isinstance(whiten, bool | np.bool_ | Whitening):
         raise TypeError(
@@ -325,6 +375,21 @@ def check_policies(estimator: BaseEstimator) -> None:
         positive_integer("solve_threads", threads)
     if isinstance(kept, bool | np.bool_) or not isinstance(kept, Integral | None):
         raise TypeError(f"keep_state_bytes = {kept!r} is a {type(kept).__name__}; a number of bytes was expected.")
+
+
+def check_filling(estimator: BaseEstimator) -> None:
+    """Reject rows that would be preprocessed although they have missing values.
+
+    Raises
+    ------
+    ValueError
+    """
+    preprocess = getattr(estimator, "preprocess", None)
+    if estimator.nan_policy == "mean" and preprocess is not None:
+        raise ValueError(
+            f'nan_policy = "mean" is about missing values in the columns of X, but preprocess = {preprocess!r} is a '
+            f'function of complete rows. Preprocess the rows before the fit, or use nan_policy="omit".'
+        )
 
 
 def _check_kind(X: Array) -> None:

@@ -9,13 +9,15 @@ from typing import TypeAlias
 
 import dask.array as da
 import numpy as np
-from sklearn import get_config
 from sklearn.base import BaseEstimator
 
+from bigpca.data.batches import has_batches
+from bigpca.data.labelled import is_held
+from bigpca.estimators.shared.frames import container_of, frames_of
 from bigpca.estimators.shared.inputs import Input, Lazy, is_lazy
 from bigpca.passes.engine.progress import ProgressArgument, resolve_progress
 from bigpca.passes.engine.run import Run
-from bigpca.passes.project import Made, project_in_memory, project_lazily, project_to
+from bigpca.passes.project import Made, project_in_memory, project_in_order, project_lazily, project_to
 from bigpca.passes.reading.row_maps import RowMap
 from bigpca.passes.rows import RowInput
 from bigpca.storage.forms import form_of
@@ -73,9 +75,16 @@ def check_float(dtype: Input) -> str:
     raise ValueError(f"dtype = {dtype!r}; float16, float32 or float64 was expected, in which scores are stored.")
 
 
-def map_rows(X: Input, opened: da.Array, f: RowMap, columns: int, *, missing_chunks: str) -> Lazy:
-    """Return ``f`` of the rows of X, which ``opened`` holds as a Dask array: lazy if X is lazy, else computed."""
-    if is_lazy(X):
+def map_rows(
+    X: Input, opened: da.Array, f: RowMap, columns: int, *, missing_chunks: str, memory_limit: int | str | None
+) -> Lazy:
+    """Return ``f`` of the rows of X, which ``opened`` holds as a Dask array: lazy if X is lazy, else computed.
+
+    Rows of batches, which are read once and in order, are mapped at once.
+    """
+    if has_batches(opened):
+        return project_in_order(RowInput(opened), f, columns, memory_limit)
+    if is_lazy(X) and not is_held(X):
         return project_lazily(opened, f, columns, missing_chunks=missing_chunks)
     return project_in_memory(RowInput(opened), f, columns)
 
@@ -104,16 +113,15 @@ def write_rows(
         )  # fmt: skip
 
 
-def reject_container(estimator: BaseEstimator, output: str) -> None:
-    """Reject scikit-learn's output containers, which cannot hold lazy output.
+def reject_container(estimator: BaseEstimator, output: str, X: Input = None) -> None:
+    """Reject scikit-learn's output containers, which cannot hold lazy output, except for a Dask DataFrame X.
 
     Raises
     ------
     TypeError
     """
-    own = getattr(estimator, "_sklearn_output_config", {}).get("transform")
-    container = own or get_config()["transform_output"]
-    if container != "default":
+    container, own = container_of(estimator)
+    if container != "default" and not frames_of(estimator, X):
         asked = f'set_output(transform="{container}")' if own else f'sklearn.set_config(transform_output="{container}")'
         raise TypeError(
             f"{asked} would load all lazy {output} into memory. "

@@ -15,6 +15,7 @@ from bigpca.passes.engine.events import PlanEvent
 from bigpca.passes.engine.progress import ProgressArgument, resolve_progress
 from bigpca.passes.engine.run import Run
 from bigpca.passes.engine.speed import known_speed
+from bigpca.passes.holes import find_fill
 from bigpca.planning import Plan
 
 
@@ -53,6 +54,7 @@ def running(
             run = Run(held, report, workers_timeout, scheduler, plan.peak_bytes, declared=Run.declares(fit.declared))
             for counted in rows.counting:
                 run.read_beside(counted)
+            find_fill(run, rows)
             yield run
             run.seconds = time.perf_counter() - began
             if before and rows.files_digest() != before:

@@ -16,15 +16,29 @@ from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted
 
 from bigpca.arrays import Array
-from bigpca.data.batches import batch_labels, reject_batches
+from bigpca.data.batch_labels import BatchLabels
+from bigpca.data.batches import batch_labels, has_batches, reject_batches
+from bigpca.data.containers import is_labelled
+from bigpca.data.grids import Grid, as_fitted_grid, labels_of
 from bigpca.data.patterns import RowPattern
 from bigpca.data.provenance import Provenance
+from bigpca.data.sources import open as open_array
 from bigpca.data.views import View
 from bigpca.data.weights import check_total, open_weights
 from bigpca.errors import ShortTraceback
 from bigpca.estimators.shared.display import captured
 from bigpca.estimators.shared.files import StoredModel, Values, save_model
 from bigpca.estimators.shared.fit import Fit, Reading
+from bigpca.estimators.shared.frames import with_dask_frames
+from bigpca.estimators.shared.grids import (
+    by_component,
+    grid_of,
+    labelled_scores,
+    like_fitted,
+    naming_places,
+    rows_on_grid,
+    without_absent,
+)
 from bigpca.estimators.shared.inputs import (
     Input,
     Lazy,
@@ -35,6 +49,7 @@ from bigpca.estimators.shared.inputs import (
     note_flattened,
     note_positions,
     open_rows,
+    open_scores,
 )
 from bigpca.estimators.shared.names import check_parameter_names
 from bigpca.estimators.shared.outputs import Destination, Path, check_float, map_rows, reject_container, write_rows
@@ -98,8 +113,12 @@ class Estimator(
     _unsolved: Unsolved[Found] | None
     _output_name: ClassVar[str]  # of the output of transform, in the names of tasks and in messages
     _min_rows: ClassVar[int] = 2  # that a fit requires
+    _unweighted: ClassVar[str] = ""  # why a fit cannot use weights, where it cannot
     _labelled: ClassVar[bool] = False  # whether a fit requires labels
+    _labels_beside_rows: ClassVar[bool] = False  # whether it can take them with the rows of batches
+    _nan_policies: ClassVar[tuple[str, ...]] = ("raise", "omit")
     _view: View | None
+    _grid: Grid
     _preprocessed: tuple[RowPreprocessor, ...]
 
     def __new__(cls, *args: Input, **parameters: Input) -> Self:
@@ -136,6 +155,8 @@ class Estimator(
         """Return the cost of ``fit(X, y, sample_weight=...)`` without reading X: print the plan, or use its fields.
 
         The first plan on a machine takes about a second, to measure the speed from which times are estimated.
+        Of a lazy DataArray all columns are counted, because only a read shows which have no values: ``plan_`` after the
+        fit has the numbers of the others.
 
         Parameters
         ----------
@@ -154,7 +175,7 @@ class Estimator(
         MemoryBudgetError
             If no solver fits in memory (``solver="auto"``); the plan of a named solver has ``fits = False`` instead.
         """
-        opened = replace(self._open_weighted(X, sample_weight), seed=fit_seed(self))
+        opened = replace(self._open_weighted(X, sample_weight, read=False), seed=fit_seed(self))
         planned = self._planned_weighted(opened, y)
         planned.check_readable()
         return replace(planned.plan, speed=machine_speed())
@@ -171,7 +192,9 @@ class Estimator(
         X : Dask array or DataFrame, path, list of paths, Zarr array, h5py.Dataset, xarray.DataArray, or array-like
             ``bigpca.open(X, pattern=...)`` makes rows of pixels, tokens or pooled maps. Otherwise dimensions after the
             first are flattened, of which the log warns. Masked entries become NaN. Feature names are the columns of a
-            frame or the coordinates of a DataArray's features.
+            frame or the coordinates of a DataArray's features. The first dimension of a DataArray is that of the
+            samples (``bigpca.open(X, sample_dims=...)`` takes others), and columns that are NaN in all of them are
+            left out: fitted attributes are those of the other columns.
         y : labels of the rows, for supervised models; ignored by the others, default None
         sample_weight : array-like of shape (n,), Dask or Zarr array, or path such as "weights.csv::w", default None
             How often each row counts: an integer equals that many repetitions, 0 equals absence, and the sum takes the
@@ -191,8 +214,8 @@ class Estimator(
         MemoryBudgetError
             Before any read, if the plan does not fit.
         TypeError
-            For dtypes and containers whose rows are not dense real numbers in memory (sparse, or on a GPU), and for
-            weights that the fit cannot use; the message names an alternative.
+            For dtypes and containers whose rows are not real numbers in memory (CSC, or on a GPU), for sparse rows in
+            fits that pair all rows, and for weights that the fit cannot use; the message names an alternative.
         ValueError
             For weights that are negative or not finite, not one per row, or add up to at most 1.
         NonFiniteError, MissingChunksError, CorruptedChunkError
@@ -206,14 +229,15 @@ class Estimator(
         planned = cast("Fit[Found]", self._planned_weighted(opened, y))
         seed = opened.seed if hasattr(self, "random_state") else None
         weighted = "" if opened.weights is None else ", sample_weight=w"
-        found, made = self._execute(
-            planned,
-            planned.run,
-            f"{self._called}.fit(X{weighted})",
-            progress=progress,
-            checkpoint=checkpoint,
-            seed=seed,
-        )
+        with naming_places(opened):
+            found, made = self._execute(
+                planned,
+                planned.run,
+                f"{self._called}.fit(X{weighted})",
+                progress=progress,
+                checkpoint=checkpoint,
+                seed=seed,
+            )
         self._finish(opened, planned.plan, found)
         self._provenance = made
         return self
@@ -235,8 +259,14 @@ class Estimator(
             Scores. Lazy if X is lazy.
         """
         if is_lazy(X):
-            reject_container(self, self._output_name)
-            reject_batches(self._open(X).array, self._output_name)
+            reject_container(self, self._output_name, X)
+            if has_batches(opened := self._open(X).array):
+                raise TypeError(
+                    "fit_transform maps the rows in a further read, which an iterator does not have, and in which "
+                    "batches may come in another order. Call fit(X) and then transform(X) with what from_batches "
+                    "returns."
+                )
+            reject_batches(opened, self._output_name)
         return self.fit(X, y, **options).transform(X)
 
     def transform(
@@ -245,7 +275,8 @@ class Estimator(
     ) -> Lazy:  # fmt: skip
         """Map X (n, d) row by row: lazily and with the same row chunks if X is lazy, else at once.
 
-        If the model was fitted on rows of a pattern, stored samples (n, c, h, w) are cut by it again.
+        If the model was fitted on rows of a pattern, stored samples (n, c, h, w) are cut by it again. Rows that
+        :func:`bigpca.from_batches` returned are mapped at once, in their order, while the batches are iterated.
 
         Parameters
         ----------
@@ -253,9 +284,9 @@ class Estimator(
             Rows, as for :meth:`fit`.
         out : path, default None
             Write to a new Zarr array in one read, and return the Dask array over it. The array is invisible until it is
-            complete, and a killed run resumes. ``"scores.npy"`` is a file of shape (n, k), or with keys of records with
-            the fields ``key`` and ``scores``; ``"scores.parquet"`` is a table with a column ``key`` and those of
-            :meth:`get_feature_names_out`.
+            complete, and a killed run resumes (that of batches begins again). ``"scores.npy"`` is a file of shape
+            (n, k), or with keys of records with the fields ``key`` and ``scores``; ``"scores.parquet"`` is a table with
+            a column ``key`` and those of :meth:`get_feature_names_out`.
         overwrite : bool, default False
             Replace an existing ``out`` once the new one is complete.
         progress : True for a bar, or a callable that receives events, default None
@@ -270,7 +301,9 @@ class Estimator(
         -------
         ndarray or dask.array.Array of shape (n, k)
             Scores, in float32 if it represents every number of the dtype of X, else float64. Lazy if X is lazy, and
-            with ``out``.
+            with ``out``. For a DataArray, a DataArray with the coordinates of its samples and a dimension
+            ``component``, numbered from 1. For a Dask DataFrame after ``set_output(transform="pandas")``, a Dask
+            DataFrame with its index.
 
         Raises
         ------
@@ -279,16 +312,20 @@ class Estimator(
         OutputExistsError, OutputLockedError, MemoryBudgetError, ImportError
             Before any read, if ``out`` exists, is in use, exceeds the disk or memory, or requires a missing library.
         ValueError
-            Before any read, for missing or duplicate keys, a number of keys other than n, or keys without ``out``.
+            Before any read, for missing or duplicate keys, a number of keys other than n, or keys without ``out``; for
+            a DataArray on another grid than that of the fit.
         """
         check_is_fitted(self)
         if out is not None or is_lazy(X):
-            reject_container(self, self._output_name)
+            reject_container(self, self._output_name, X if out is None else None)
         names = () if out is None else tuple(map(str, self.get_feature_names_out()))
         to = Destination(out, overwrite, progress, keys, names)
         with ShortTraceback():
             f = self._row_map() if dtype is None else Stored(self._row_map(), check_float(dtype))
-            return self._map(X, self._open_like(X), f, self._n_features_out, to)
+            opened = self._open_like(X)
+            scores = self._map(X, opened, f, self._n_features_out, to)
+        labels = labels_of(opened) if is_labelled(X) else None
+        return scores if labels is None else labelled_scores(scores, labels, self._output_name)
 
     def save(self, path: Path, *, overwrite: bool = False) -> None:
         """Write the model to a Zarr group of arrays and JSON, never pickle; :func:`bigpca.load` reads it back.
@@ -315,8 +352,8 @@ class Estimator(
         ----------
         out : path, default "report.html"
         **options
-            ``scores``, ``labels``, ``keys``, ``pictures``, ``image_shape``, ``feature_names``, ``provenance`` and
-            ``overwrite``, as there.
+            ``scores``, ``labels``, ``keys``, ``pictures``, ``image_shape``, ``feature_names``, ``standard_errors``,
+            ``provenance`` and ``overwrite``, as there.
 
         Returns
         -------
@@ -342,18 +379,30 @@ class Estimator(
         """Open X; a hook for estimators that accept more than numbers."""
         return open_rows(X, type(self).__name__, minimum=minimum)
 
-    def _labels(self, opened: Opened, y: Input) -> Input:
-        """Return the labels of a fit: y, or those that come with batches."""
-        return batch_labels(opened.array, y) if self._labelled else y
+    def _labels(self, X: da.Array, y: Input) -> Input:
+        """Return the labels of a fit: y, or those that come with batches, in advance if the fit requires that."""
+        found = batch_labels(X, y) if self._labelled else y
+        return found.in_advance() if isinstance(found, BatchLabels) and not self._labels_beside_rows else found
 
-    def _open_weighted(self, X: Input, weights: Input) -> Opened:
-        """Open X with the weights of its rows."""
+    def _open_weighted(self, X: Input, weights: Input, *, read: bool = True) -> Opened:
+        """Open X with the weights of its rows, for a fit; ``read`` as for :meth:`_observed`."""
         opened = self._open(X, minimum=self._min_rows)
-        if weights is None:
+        if weights is not None:
+            given = open_weights(weights)
+            check_total(float(given.sum()))
+            opened = replace(opened, weights=given)
+        return self._observed(opened, read=read)
+
+    def _observed(self, opened: Opened, *, read: bool = True) -> Opened:
+        """Return the rows of a DataArray without the columns that have no values, others unchanged.
+
+        Those are found by reading a row, unless ``read`` is False and the rows are not in memory.
+        """
+        if labels_of(opened.array) is None:
             return opened
-        given = open_weights(weights)
-        check_total(float(given.sum()))
-        return replace(opened, weights=given)
+        rows = RowInput(opened.array, **self._policies)
+        rows = rows if opened.weights is None else rows.weighted(opened.weights)
+        return without_absent(opened, rows, complete=self.nan_policy == "raise") if read or rows.in_memory else opened
 
     def _planned_weighted(self, opened: Opened, y: Input) -> Reading:
         """Plan the fit, and reject weights that it does not read.
@@ -362,14 +411,20 @@ class Estimator(
         ------
         TypeError
         """
-        planned = self._fit(opened, self._labels(opened, y))
+        planned = self._fit(opened, self._labels(opened.array, y))
         if opened.weights is not None and planned.rows.weights is None:
-            planned.rows.weighted(opened.weights).reject_weights([type(self).__name__])
+            planned.rows.weighted(opened.weights).reject_weights([type(self).__name__], self._unweighted)
         return planned
 
     def _open_like(self, X: Input) -> da.Array:
-        """Open new rows as those of the fit, and compare the number and names of their features."""
-        return as_fitted(self, self._open(X)).array
+        """Open new rows as those of the fit, and compare the number and names, or the grid, of their features."""
+        grid: Grid | None = vars(self).get("_grid")
+        if grid is None:
+            return as_fitted(self, self._open(X)).array
+        name = type(self).__name__
+        if is_labelled(X):
+            X = open_array(as_fitted_grid(X, grid, name), sample_dims=grid.samples)
+        return as_fitted(self, like_fitted(self._open(X), grid, name)).array
 
     @property
     def _policies(self) -> dict[str, Input]:
@@ -413,7 +468,11 @@ class Estimator(
     def _remember(self, opened: Opened) -> None:
         """Set the number and names of features."""
         self.n_features_in_ = opened.n_features
-        self._set_known(feature_names_in_=opened.names, _view=opened.view, _preprocessed=self._preprocessors())
+        labels = labels_of(opened.array)
+        self._set_known(
+            feature_names_in_=opened.names, _view=opened.view, _grid=None if labels is None else labels.grid,
+            _preprocessed=self._preprocessors(),
+        )  # fmt: skip
 
     def _execute(
         self, planned: Reading, read: Callable[[Run], Read], call: str, *, progress: ProgressArgument,
@@ -462,10 +521,25 @@ class Estimator(
     def _map_as_given(self, X: Input, opened: da.Array, f: RowMap, columns: int, to: Destination) -> Lazy:
         """Return ``f`` of X, which is not preprocessed, such as scores."""
         if to.out is None:
-            return map_rows(X, opened, f, columns, missing_chunks=self.missing_chunks)
+            limit = setting(self, "memory_limit")
+            return map_rows(X, opened, f, columns, missing_chunks=self.missing_chunks, memory_limit=limit)
         rows, what = RowInput(opened, **self._policies), to.what or self._output_name
         made = Made(f"{what} of X by {self._called}", self._digest(), to.keys)
         return write_rows(rows, f, columns, to, name=what, made=made, memory_limit=setting(self, "memory_limit"))
+
+    def _map_rows(self, X: Input, f: RowMap, to: Destination) -> Lazy:
+        """Return ``f`` of the rows of X as rows (n, d), on the grid of the fit if X is a DataArray."""
+        opened = self._open_like(X)
+        return self._on_grid(X, opened, self._map(X, opened, f, self.n_features_in_, to))
+
+    def _map_back(self, X: Input, back: RowMap, to: Destination) -> Lazy:
+        """Return ``back`` of scores X (n, k): rows (n, d), on the grid of the fit if X is a DataArray."""
+        opened = open_scores(by_component(X, self._n_features_out), type(self).__name__, self._n_features_out)
+        return self._on_grid(X, opened, self._map_as_given(X, opened, back, self.n_features_in_, to))
+
+    def _on_grid(self, X: Input, opened: da.Array, rows: Lazy) -> Lazy:
+        labels = labels_of(opened) if is_labelled(X) else None
+        return rows if labels is None else rows_on_grid(rows, labels, grid_of(self))
 
     @property
     def _called(self) -> str:
@@ -479,7 +553,8 @@ class Estimator(
     def __sklearn_tags__(self) -> Tags:
         tags: Tags = super().__sklearn_tags__()
         tags.transformer_tags.preserves_dtype = ["float64", "float32"]
-        tags.input_tags.allow_nan = self.nan_policy == "omit"
+        tags.input_tags.allow_nan = self.nan_policy in ("omit", "mean")
+        tags.input_tags.sparse = True
         tags.target_tags.required = self._labelled
         return tags
 
@@ -524,5 +599,8 @@ class Estimator(
         """Return an unfitted estimator with the current parameters, for a solve that waits."""
         return type(self)(**self.get_params(deep=False))
 
+
+for _name in ("transform", "fit_transform"):
+    setattr(Estimator, _name, with_dask_frames(getattr(Estimator, _name)))
 
 AnyEstimator: TypeAlias = Estimator[Any]  # type: ignore[explicit-any]  # whatever its fit returns

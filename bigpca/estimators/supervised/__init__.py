@@ -3,6 +3,7 @@
 - ``supervised_pca``, ``scored_pca``, ``discriminants``, ``kernel_supervised``   the public classes
 - ``roweis_map``        a whole grid of (r1, r2) from one read
 - ``model``             the base of linear models with labels
+- ``classifying``       methods of those that are classifiers
 - ``problems``, ``roweis_problem``   the problems in the statistics of labelled rows, linear or with a kernel
 - ``labels``            the labels of a fit, checked, and what a model keeps of them
 - ``label_features``    ``Delta`` with ``K_y = Delta Delta'``: the label kernel is never n x n

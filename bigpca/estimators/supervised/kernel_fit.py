@@ -100,7 +100,7 @@ def read_features(
     exact = replace(cost, dtype=pass_dtype(rows, (features,)))
     statistics = fold_labels(run, exact, rows.mapped(mapped.step), inner)  # one pass over X
     run.add_evaluations((rows.n_rows - statistics.omitted) * len(features.landmarks))
-    return FeatureRead(features, KeptStatistics(statistics, labelled.supervision), run.evaluations)
+    return FeatureRead(features, labelled.kept(statistics), run.evaluations)
 
 
 @dataclass(frozen=True)
@@ -224,7 +224,7 @@ class LabelledGrowth(Growth):
     def read(self, run: Run, latest: KernelSpectrum) -> Grown:
         cost, old = self.read_of_features, kept_by(latest)
         new = read_features(run, cost, self.rows, self.features, self.labelled, whole=self.whole)
-        merged = merge_labelled(old.statistics, old.supervision, new.statistics, self.labelled.supervision)
+        merged = merge_labelled(old.statistics, old.supervision, new.statistics, new.kept.supervision)
         kept, evaluations = KeptStatistics(*merged), latest.evaluations + new.evaluations
         read = replace(new, kept=kept, evaluations=evaluations)
         return Grown(replace(latest, state=kept, evaluations=evaluations), partial(_solve_grown, read, self.problem))

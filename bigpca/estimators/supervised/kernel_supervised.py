@@ -64,7 +64,7 @@ class KernelSupervisedPCA(KernelModel):
     True
     """
 
-    _labelled = True
+    _labelled = _labels_beside_rows = True
 
     def __init__(
         self,
@@ -175,7 +175,7 @@ class KernelRoweisDiscriminantAnalysis(KernelModel):
     See :class:`bigpca.estimators.kernel.model.KernelModel`; components are not orthonormal if r2 > 0.
     """
 
-    _labelled = True
+    _labelled = _labels_beside_rows = True
 
     def __init__(
         self,

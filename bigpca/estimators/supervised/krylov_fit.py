@@ -122,7 +122,8 @@ class KrylovRoweisFit(LabelledFit):
     def run(self, run: Run) -> SupervisedResult:
         """Read X until the eigenvalues converge."""
         problem, codes = self.problem, self.labelled.codes
-        statistics = self.read(run).statistics
+        read = self.read(run)
+        statistics = read.statistics
         if problem.r2 == 1.0 and not self.added:
             reject_singular(statistics.count, statistics.n_classes, self.rows.n_columns)
         Q = first_block(statistics, self.k, problem.r2)
@@ -149,7 +150,7 @@ class KrylovRoweisFit(LabelledFit):
                 f"the eigenvalues changed by more than tol = {problem.tol:g} in the last of {reads} reads; they are "
                 f"lower bounds. Give a larger max_passes, r2 further from 1, or a regularization."
             )
-        return SupervisedResult(statistics, self.labelled.supervision, axes, round(run.reads), converged)
+        return SupervisedResult(statistics, read.supervision, axes, round(run.reads), converged)
 
 
 def first_block(statistics: LabelStatistics, k: int, r2: float) -> Matrix:

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from bigpca.arrays import Array
 from bigpca.blas import one_blas_thread
+from bigpca.data.batch_labels import ColumnRows, LabelColumn
 from bigpca.estimators.shared.inputs import Input
 from bigpca.estimators.shared.references import content_digest
 from bigpca.kernels.distance import RBF
@@ -195,18 +196,50 @@ class FourierLabels:
 
 
 @dataclass(frozen=True)
+class ColumnLabels:
+    """:class:`LinearLabels` of labels that come with the rows, about their column's origin.
+
+    Attributes
+    ----------
+    column : LabelColumn
+    columns : int
+    """
+
+    column: LabelColumn
+    columns: int
+
+    @property
+    def count(self) -> int:
+        """As many features as columns."""
+        return self.columns
+
+    @property
+    def known(self) -> LinearLabels:
+        """The same after the read."""
+        return LinearLabels(self.column.origin)
+
+    def features(self, values: Matrix) -> Matrix:
+        """Return the labels of rows that were read, less the origin."""
+        return self.known.features(values) if len(values) else values
+
+    def to_arrays(self) -> dict[str, Array]:
+        """Return the place of the offset, which is not known yet."""
+        return {"offset": np.zeros(self.columns)}
+
+
+@dataclass(frozen=True)
 class DeltaRows:
     """Delta (rows, m) of real labels, computed slab by slab: labels are small, but their features may be wider than X.
 
     Attributes
     ----------
     maker : LabelFeatures
-    values : ndarray of shape (rows, t), float64
+    values : ndarray of shape (rows, t), float64, or ColumnRows of targets
         NaN for a missing label, whose row of Delta is 0.
     """
 
     maker: LabelFeatures
-    values: Matrix
+    values: Matrix | ColumnRows
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -224,9 +257,9 @@ class DeltaRows:
     def __getitem__(self, rows: NDArray[np.int64]) -> Matrix: ...
     def __getitem__(self, rows: slice | NDArray[np.int64]) -> Self | Matrix:
         """Return the maker of a slice of rows, or rows of Delta."""
-        chosen = self.values[rows]
         if isinstance(rows, slice):
-            return replace(self, values=chosen)
+            return replace(self, values=self.values[rows])
+        chosen = self.values[rows]
         known = ~np.isnan(chosen).any(axis=1)
         if known.all():
             return self.maker.features(chosen)
@@ -240,7 +273,10 @@ class DeltaRows:
 
     def digest(self) -> str:
         """Digest of the labels and of the arrays of their features."""
-        return content_digest(self.values, *self.maker.to_arrays().values())
+        arrays = self.maker.to_arrays().values()
+        if isinstance(self.values, ColumnRows):
+            return self.values.digest() + content_digest(*arrays)
+        return content_digest(self.values, *arrays)
 
 
 def label_features_from(arrays: dict[str, Array]) -> LabelFeatures:
@@ -260,14 +296,26 @@ def label_width(values: Matrix, gamma: Input = None) -> float:
     ValueError
         If all labels are equal, or gamma is not a finite number above 0.
     """
-    if gamma is not None and not 0 < float(gamma) < np.inf:
-        raise ValueError(
-            f"label_gamma = {gamma!r}; a finite number above 0 was expected, or None for 1 / the variance of the "
-            f"labels. Use for example 0.1."
-        )
+    given = None if gamma is None else checked_gamma(gamma)
     if not len(values) or not np.ptp(values, axis=0).any():
         raise ValueError(
             f"all {len(values)} labels are equal, so rows cannot be told apart by them. Give labels that "
             f"differ, or use PCA."
         )
-    return float(1.0 / values.var(axis=0).sum()) if gamma is None else float(gamma)
+    return float(1.0 / values.var(axis=0).sum()) if given is None else given
+
+
+def checked_gamma(gamma: Input) -> float:
+    """Return the gamma of a label kernel.
+
+    Raises
+    ------
+    ValueError
+        If it is not a finite number above 0.
+    """
+    if not 0 < float(gamma) < np.inf:
+        raise ValueError(
+            f"label_gamma = {gamma!r}; a finite number above 0 was expected, or None for 1 / the variance of the "
+            f"labels. Use for example 0.1."
+        )
+    return float(gamma)

@@ -10,14 +10,23 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigpca.arrays import Array
+from bigpca.data.batch_labels import BatchLabels, LabelColumn
 from bigpca.data.label_checks import check_missing
-from bigpca.data.labels import ClassLabels, Labels, TargetLabels, merge_classes, open_labels
+from bigpca.data.labels import ClassLabels, Labels, TargetLabels, check_several, merge_classes, open_labels
 from bigpca.errors import warn_approximation
 from bigpca.estimators.shared.inputs import Input
-from bigpca.estimators.supervised.label_features import DeltaRows, LabelFeatures, LandmarkLabels, label_features_from
+from bigpca.estimators.supervised.label_features import (
+    ColumnLabels,
+    DeltaRows,
+    LabelFeatures,
+    LandmarkLabels,
+    LinearLabels,
+    label_features_from,
+)
 from bigpca.estimators.supervised.problems import LabelUse
 from bigpca.estimators.supervised.statistics import LabelStatistics, label_templates
 from bigpca.passes.accumulators.base import Accumulator
+from bigpca.passes.accumulators.codes import Codes
 from bigpca.triangles import packed_size
 
 SHOWN = 5  # classes that a message names
@@ -60,23 +69,88 @@ class Supervision:
 
 
 @dataclass(frozen=True)
+class LabelsBeside:
+    """Labels that come with the rows of batches, which are checked after the read.
+
+    Attributes
+    ----------
+    column : LabelColumn
+    added : bool
+        Whether the rows are added to others; classes of a fit must be two at least.
+    paired : bool
+        Whether each class of a fit must have two rows.
+    """
+
+    column: LabelColumn
+    added: bool
+    paired: bool
+
+    def read(self, before: Supervision) -> Supervision:
+        """Return what the model keeps of the labels.
+
+        Raises
+        ------
+        ValueError
+            If all labels are missing or of one class, and for a class of one row if the scatter within classes counts.
+        """
+        values, features = self.column.labels(), before.features
+        gaps = values < 0 if before.classes is not None else np.isnan(values).any(axis=1)
+        check_missing(gaps, self.column.missing)
+        if before.classes is not None and not self.added:
+            labels = ClassLabels(values, before.classes, 0)
+            check_several(labels.classes[labels.counts > 0], len(gaps), 2)
+            if self.paired:
+                reject_singletons(labels)
+        if features is not None and isinstance(features, ColumnLabels):
+            features = features.known
+        return replace(before, features=features, unlabelled=int(gaps.sum()))
+
+
+@dataclass(frozen=True)
 class Labelled:
     """Labels in the form that a pass reads.
 
     Attributes
     ----------
-    codes : ndarray of shape (n,), int32
+    codes : ndarray of shape (n,), int32, or CodeRows
         Classes; 0 for rows that have numbers, -1 for rows without a label.
     n_classes : int
     features : DeltaRows or None
         Delta (n, m) of real labels; None for classes.
     supervision : Supervision
+    beside : LabelsBeside or None
+        Of labels that come with the rows: ``supervision`` is then completed after the read.
     """
 
-    codes: NDArray[np.int32]
+    codes: Codes
     n_classes: int
     features: DeltaRows | None
     supervision: Supervision
+    beside: LabelsBeside | None = None
+
+    def kept(self, statistics: LabelStatistics) -> KeptStatistics:
+        """Return what a model keeps after the read.
+
+        Raises
+        ------
+        ValueError
+            For labels that came with the rows, as :func:`read_labels` for others.
+        """
+        before = self.supervision
+        return KeptStatistics(statistics, before if self.beside is None else self.beside.read(before))
+
+    @property
+    def known_codes(self) -> NDArray[np.int32]:
+        """The codes, which are known before the read.
+
+        Raises
+        ------
+        TypeError
+            If they come with the rows.
+        """
+        if not isinstance(self.codes, np.ndarray):
+            raise TypeError("the labels come with the rows, but they are required before these are read")
+        return self.codes
 
     def templates(self, d: int, *, whole: bool) -> dict[str, Accumulator]:
         """Accumulators of one labelled pass over rows of d columns; ``whole`` keeps the (d, d) scatter."""
@@ -115,8 +189,8 @@ class Labelled:
         if self.features is not None:
             return self.features.whole()
         delta = np.zeros((len(self.codes), self.n_classes))
-        used = np.flatnonzero(self.codes >= 0)
-        delta[used, self.codes[used]] = 1.0
+        used = np.flatnonzero(self.known_codes >= 0)
+        delta[used, self.known_codes[used]] = 1.0
         return delta
 
 
@@ -195,6 +269,11 @@ def read_labels(
         As :func:`bigpca.data.labels.open_labels`; without labels, for a class of one row if the scatter within classes
         counts, and for a batch of labels of another width.
     """
+    if isinstance(y, BatchLabels):
+        beside = labels_beside(y, n, use, missing, like, weights)
+        if beside is not None:
+            return beside
+        y = y.in_advance()
     if y is None:
         raise ValueError(
             f"{owner} requires y to be passed, but the target y is None. Give one label for each of {n} rows."
@@ -216,6 +295,28 @@ def read_labels(
     codes = np.where(labels.used, 0, -1).astype(np.int32)
     missed = missed_trace(maker, labels.values[labels.used])
     return Labelled(codes, 1, DeltaRows(maker, labels.values), Supervision(None, maker, labels.missing, missed))
+
+
+def labels_beside(
+    y: BatchLabels, n: int, use: LabelUse, missing: str, like: Supervision | None, weights: NDArray[np.float64] | None
+) -> Labelled | None:
+    """Return the labels of batches as they are known before the read; None if they must be read in advance."""
+    classes, features, width, added = y.classes, None if like is None else like.features, 0, like is not None
+    if like is not None and like.classes is None:
+        classes, width = None, 0 if features is None else features.columns
+    elif classes is None:
+        width = 0 if added or use.needs_classes or y.at_hand else y.width
+    if classes is None and not width:
+        return None
+    rows = y.beside(n, classes, width, missing, weights)
+    if classes is not None:
+        beside = LabelsBeside(rows.column, added, use.needs_classes)
+        return Labelled(rows, len(classes), None, Supervision(classes, None, 0), beside)
+    features = features or use.features_before(rows.column, width)
+    if features is None:
+        return None
+    beside = LabelsBeside(rows.column, added, False)
+    return Labelled(replace(rows, coded=True), 1, DeltaRows(features, rows), Supervision(None, features, 0), beside)
 
 
 def _opened(y: Input, n: int, use: LabelUse, missing: str, like: Supervision | None) -> Labels:
@@ -284,6 +385,43 @@ def check_among(y: Input, classes: Input, missing: str) -> None:
     """
     known = merge_classes(classes, classes)[0]
     ClassLabels(np.zeros(0, np.int32), known, 0).encode(y, missing=missing)
+
+
+def merge_models(a: KeptStatistics, b: KeptStatistics) -> KeptStatistics:
+    """Return what a model of the rows of both models keeps.
+
+    Raises
+    ------
+    ValueError
+        For classes beside numbers, and for features of labels that differ by more than an offset.
+    """
+    one, other = a.supervision.features, b.supervision.features
+    if (one is None) != (other is None):
+        raise ValueError(
+            "the labels of one model are classes and those of the other numbers. Fit both to labels of one kind."
+        )
+    statistics = b.statistics
+    if a.statistics.moments.whole != statistics.moments.whole:
+        raise ValueError(
+            "one of the models was fitted with r1 = 1 and r2 = 0, or by the krylov solver, and keeps the diagonal of "
+            "the scatter only. Fit both with the same parameters."
+        )
+    if isinstance(one, LinearLabels) and isinstance(other, LinearLabels) and one.columns == other.columns:
+        statistics = statistics.with_offset(one.offset - other.offset)
+    elif one is not None and other is not None and not _same_features(one, other):
+        raise ValueError(
+            "the features of the labels of the two models differ, as those of an RBF label kernel, which are chosen "
+            "among the labels of each fit, and those of other numbers of columns. Add the rows of one to the other by "
+            "partial_fit."
+        )
+    return KeptStatistics(
+        *merge_labelled(a.statistics, a.supervision, statistics, replace(b.supervision, features=one))
+    )
+
+
+def _same_features(one: LabelFeatures, other: LabelFeatures) -> bool:
+    first, second = one.to_arrays(), other.to_arrays()
+    return first.keys() == second.keys() and all(np.array_equal(first[name], second[name]) for name in first)
 
 
 def merge_labelled(

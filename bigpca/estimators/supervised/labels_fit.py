@@ -82,7 +82,7 @@ class LabelledReading(Reading):
     def read(self, run: Run) -> KeptStatistics:
         """Read X."""
         statistics = fold_labels(run, self.labels, self.rows, self.templates)
-        return KeptStatistics(statistics, self.labelled.supervision)
+        return self.labelled.kept(statistics)
 
 
 @dataclass(frozen=True)

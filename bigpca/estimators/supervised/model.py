@@ -12,22 +12,28 @@ from sklearn.utils.validation import check_is_fitted
 
 from bigpca.arrays import Array
 from bigpca.blas import one_blas_thread
-from bigpca.data.labels import merge_classes
 from bigpca.estimators.linear.maps import Projection, Reconstruction
+from bigpca.estimators.shared.datasets import to_xarray
 from bigpca.estimators.shared.exporting import linear_map, to_faiss, to_onnx, to_sklearn, to_torch
 from bigpca.estimators.shared.files import StoredModel, Values, pack_values, unpack_values
-from bigpca.estimators.shared.inputs import Input, Lazy, Opened, open_scores
+from bigpca.estimators.shared.inputs import Input, Lazy, Opened
 from bigpca.estimators.shared.outputs import Destination, Path
 from bigpca.estimators.shared.transformer import Estimator
 from bigpca.estimators.supervised.choosing import plan_labelled
-from bigpca.estimators.supervised.class_maps import ClassMap
+from bigpca.estimators.supervised.classifying import (
+    decision_function,
+    predict,
+    predict_log_proba,
+    predict_proba,
+    score,
+)
 from bigpca.estimators.supervised.label_features import label_features_from
 from bigpca.estimators.supervised.labels import (
     KeptStatistics,
     Supervision,
     check_among,
     merge_labelled,
-    open_classes,
+    merge_models,
     read_labels,
 )
 from bigpca.estimators.supervised.labels_fit import LabelledFit, LabelsFit, SupervisedResult
@@ -47,18 +53,6 @@ def _grows(model: SupervisedModel) -> bool:
         raise AttributeError(
             'partial_fit needs the whole scatter, which solver="krylov" never forms. Use solver="covariance", or '
             '"auto" if d x d fits.'
-        )
-    return True
-
-
-def _classifies(model: SupervisedModel) -> bool:
-    """Whether a model is a classifier; otherwise raises AttributeError, as ``available_if`` requires."""
-    if not model._classifies:
-        point = f" with r2 = {model.r2!r}" if hasattr(model, "r2") else ""
-        raise AttributeError(
-            f"{type(model).__name__}{point} is not a classifier: normal classes with one covariance require r2 = 1, "
-            "where R2 is the scatter within classes alone. Use r2=1, FisherDiscriminantAnalysis, or a classifier on "
-            "the scores."
         )
     return True
 
@@ -122,12 +116,19 @@ class SupervisedModel(Estimator[SupervisedResult]):
     _statistics: LabelStatistics
     _supervision: Supervision
     _output_name = "scores"
-    _labelled = True
+    _labelled = _labels_beside_rows = True
+    _merged_alike = ("preprocess",)
 
     @abstractmethod
     def _problem(self, seed: int = 0) -> Problem:
         """Check the parameters and return the problem."""
 
+    predict = predict
+    predict_proba = predict_proba
+    predict_log_proba = predict_log_proba
+    decision_function = decision_function
+    score = score
+    to_xarray = to_xarray
     linear_map = linear_map
     to_sklearn = to_sklearn
     to_onnx = to_onnx
@@ -169,6 +170,8 @@ class SupervisedModel(Estimator[SupervisedResult]):
             As ``fit``; for labels that are not in ``classes``; and before the read, if the model kept no scatter that
             its parameters require.
         """
+        if classes is not None and y is None:
+            raise ValueError("classes were given without y. Those of batches are named by from_batches(classes=...).")
         if classes is not None:
             check_among(y, classes, self.missing_labels)
         if not hasattr(self, "_statistics"):
@@ -176,13 +179,13 @@ class SupervisedModel(Estimator[SupervisedResult]):
         old, before, problem, name = self._statistics, self._supervision, self._problem(), type(self).__name__
         if problem.whole:
             old.check_whole()
-        rows, resources = self._rows(self._open_like(X), sample_weight)
-        labelled = read_labels(
-            y, rows.n_rows, problem, missing=self.missing_labels, owner=name, like=before, weights=rows.weights
-        )
+        opened = self._open_like(X)
+        rows, resources = self._rows(opened, sample_weight)
+        y, missing = self._labels(opened, y), self.missing_labels
+        labelled = read_labels(y, rows.n_rows, problem, missing=missing, owner=name, like=before, weights=rows.weights)
         fit = LabelsFit(rows, resources, name, labelled, old.moments.whole, problem)
         new, made = self._execute(fit, fit.read, f"{self._called}.partial_fit(X, y)", progress=progress)
-        merged, supervision = merge_labelled(old, before, new.statistics, labelled.supervision)
+        merged, supervision = merge_labelled(old, before, new.statistics, new.supervision)
         self._take_later(lambda: SupervisedResult(merged, supervision, problem.solve(merged)))
         self._statistics, self._supervision = merged, supervision
         self._record_rows(made)
@@ -207,112 +210,9 @@ class SupervisedModel(Estimator[SupervisedResult]):
             Rows in the space of the features. Lazy if X is lazy.
         """
         check_is_fitted(self)
-        opened = open_scores(X, type(self).__name__, self._n_features_out)
         axes = np.asarray(np.linalg.pinv(self.components_).T, np.float64)  # rows of (U'U)^-1 U'
         back = Reconstruction(self.mean_, None, axes, None)
-        return self._map_as_given(X, opened, back, self.n_features_in_, Destination(out, overwrite))
-
-    @available_if(_classifies)  # type: ignore[untyped-decorator]
-    def predict(self, X: Input) -> Lazy:
-        """Return the most probable class of each row of X (n, d), (n,): lazy for lazy input, as ``transform``.
-
-        Parameters
-        ----------
-        X : array-like, Dask array, path and so on, of shape (n, d)
-            Rows, as for :meth:`fit`.
-
-        Returns
-        -------
-        ndarray or dask.array.Array of shape (n,)
-            Values of ``classes_``. Lazy if X is lazy.
-
-        Raises
-        ------
-        NonFiniteError
-            For rows with missing values, which have no class, whatever ``nan_policy`` is.
-        """
-        return self._classified(X, "classes", 1)[:, 0]
-
-    @available_if(_classifies)  # type: ignore[untyped-decorator]
-    def predict_proba(self, X: Input) -> Lazy:
-        """Return the posterior probabilities of classes (n, c), float64; lazy for lazy input.
-
-        Parameters
-        ----------
-        X : array-like, Dask array, path and so on, of shape (n, d)
-            Rows, as for :meth:`fit`.
-
-        Returns
-        -------
-        ndarray or dask.array.Array of shape (n, c), float64
-            Columns in the order of ``classes_``; each row sums to 1. Lazy if X is lazy.
-        """
-        return self._classified(X, "probabilities", None)
-
-    @available_if(_classifies)  # type: ignore[untyped-decorator]
-    def predict_log_proba(self, X: Input) -> Lazy:
-        """Return the logarithms of :meth:`predict_proba` (n, c), which do not underflow; lazy for lazy input.
-
-        Parameters
-        ----------
-        X : array-like, Dask array, path and so on, of shape (n, d)
-            Rows, as for :meth:`fit`.
-
-        Returns
-        -------
-        ndarray or dask.array.Array of shape (n, c), float64
-            Columns in the order of ``classes_``. Lazy if X is lazy.
-        """
-        return self._classified(X, "log-probabilities", None)
-
-    @available_if(_classifies)  # type: ignore[untyped-decorator]
-    def decision_function(self, X: Input) -> Lazy:
-        """Return log-posteriors up to a constant of each row (n, c), or log-odds of ``classes_[1]`` (n,); lazily.
-
-        Parameters
-        ----------
-        X : array-like, Dask array, path and so on, of shape (n, d)
-            Rows, as for :meth:`fit`.
-
-        Returns
-        -------
-        ndarray or dask.array.Array of shape (n, c), or (n,) for two classes
-            Columns in the order of ``classes_``. Lazy if X is lazy.
-        """
-        two = len(self.classes_) == 2 if hasattr(self, "classes_") else False
-        found = self._classified(X, "decisions", 1 if two else None)
-        return found[:, 0] if two else found
-
-    @available_if(_classifies)  # type: ignore[untyped-decorator]
-    def score(self, X: Input, y: Input, sample_weight: Input = None) -> float:
-        """Return the share of rows of X whose class is predicted correctly, in one read, without the unlabelled rows.
-
-        Parameters
-        ----------
-        X : array-like, Dask array, path and so on, of shape (n, d)
-            Rows, as for :meth:`fit`.
-        y : labels as in ``fit``; classes that were not fitted count as errors
-        sample_weight : array-like of shape (n,), or None, default None
-
-        Returns
-        -------
-        float in [0, 1]
-        """
-        predicted = np.asarray(self.predict(X))
-        labels = open_classes(y, len(predicted), missing=self.missing_labels)
-        _, known, given = merge_classes(self.classes_, labels.classes)
-        used = labels.used
-        hits = known[np.searchsorted(self.classes_, predicted[used])] == given[labels.codes[used]]
-        weights = None if sample_weight is None else np.asarray(sample_weight, np.float64)[used]
-        return float(np.average(hits, weights=weights))
-
-    def _classified(self, X: Input, output: str, columns: int | None) -> Lazy:
-        check_is_fitted(self)
-        functions = getattr(self, "discriminants_", None)
-        if functions is None:
-            raise ValueError("the model was fitted with r2 other than 1, so it is not a classifier. Fit again.")
-        found = ClassMap(functions, self.classes_, output, self.nan_policy)
-        return self._map(X, self._open_like(X), found, columns or len(self.classes_), Destination())
+        return self._map_back(X, back, Destination(out, overwrite))
 
     @property
     def _n_features_out(self) -> int:
@@ -328,6 +228,16 @@ class SupervisedModel(Estimator[SupervisedResult]):
             return self._problem().classifies
         except (TypeError, ValueError):
             return False
+
+    def _take_merged(self, a: SupervisedModel, b: SupervisedModel) -> None:
+        """Set the fitted attributes from the statistics of two models."""
+        problem = self._problem(getattr(a, "seed_", 0))
+        if problem.whole:
+            a._statistics.check_whole()
+            b._statistics.check_whole()
+        kept = merge_models(*(KeptStatistics(model._statistics, model._supervision) for model in (a, b)))
+        axes = problem.solve(kept.statistics)
+        self._take(SupervisedResult(kept.statistics, kept.supervision, axes), type(self).__name__)
 
     def _fit(self, opened: Opened, y: Input) -> LabelledFit:
         return self._planned(opened, y, self._problem(opened.seed))

@@ -7,13 +7,16 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from bigpca.data.batch_labels import LabelColumn
 from bigpca.data.labels import TargetLabels
 from bigpca.estimators.shared.inputs import Input
 from bigpca.estimators.supervised.label_features import (
+    ColumnLabels,
     FourierLabels,
     LabelFeatures,
     LandmarkLabels,
     LinearLabels,
+    checked_gamma,
     label_width,
 )
 from bigpca.estimators.supervised.statistics import LabelStatistics
@@ -43,6 +46,10 @@ class LabelUse:
         known = labels.values[labels.used]
         label_width(known)  # raises if all labels are equal
         return LinearLabels.of(known)
+
+    def features_before(self, column: LabelColumn, columns: int) -> LabelFeatures | None:
+        """Return features of real labels that come with the rows; None if they depend on all labels."""
+        return ColumnLabels(column, columns)
 
 
 @dataclass(frozen=True)
@@ -112,6 +119,9 @@ class SupervisedProblem(Problem):
         gamma = label_width(known, self.label_gamma)
         return LinearLabels.of(known) if self.label_kernel == "linear" else LandmarkLabels.of(known, gamma)
 
+    def features_before(self, column: LabelColumn, columns: int) -> LabelFeatures | None:
+        return super().features_before(column, columns) if self.label_kernel == "linear" else None
+
 
 @dataclass(frozen=True)
 class ProjectionProblem(Problem):
@@ -135,8 +145,13 @@ class ProjectionProblem(Problem):
 
     def features(self, labels: TargetLabels) -> LabelFeatures:
         known = labels.values[labels.used]
-        gamma = label_width(known, self.label_gamma)
-        return FourierLabels.draw(known.shape[1], positive_integer("n_features", self.n_features), gamma, self.seed)
+        return self._drawn(known.shape[1], label_width(known, self.label_gamma))
+
+    def features_before(self, column: LabelColumn, columns: int) -> LabelFeatures | None:
+        return None if self.label_gamma is None else self._drawn(columns, checked_gamma(self.label_gamma))
+
+    def _drawn(self, columns: int, gamma: float) -> FourierLabels:
+        return FourierLabels.draw(columns, positive_integer("n_features", self.n_features), gamma, self.seed)
 
 
 def leading_axes(statistics: LabelStatistics, n_components: Input, threads: int | None) -> Axes:

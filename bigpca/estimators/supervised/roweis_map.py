@@ -225,7 +225,7 @@ def roweis_map(
         )
     problem = replace(template._problem().at(0.5, 0.5), solver="covariance")  # the whole scatter determines all points
     opened = replace(template._open(X, minimum=2), seed=fit_seed(template))
-    fit = template._planned(opened, y, problem)
+    fit = template._planned(opened, template._labels(opened.array, y), problem)
     grid_values(grid, spacing, fit.rows.n_rows)  # rejected before the read, as is a scatter that must be singular
     if not problem.featured and 1.0 in grid_values(grid, spacing, 2):
         problem.at(0.5, 1.0).check_labels(fit.labelled, fit.rows.n_columns)

@@ -83,7 +83,9 @@ class RoweisProblem(Problem):
         """
         plain = not self.conditioning.robust and self.conditioning.regularization is None
         if self.r2 == 1.0 and plain:
-            reject_singular(int(np.count_nonzero(labelled.codes >= 0)), labelled.n_classes, d)
+            codes = labelled.codes
+            known = int(np.count_nonzero(codes >= 0)) if isinstance(codes, np.ndarray) else len(codes)
+            reject_singular(known, labelled.n_classes, d)
 
     def at(self, r1: float, r2: float) -> Self:
         """Return the problem at another point of the family."""

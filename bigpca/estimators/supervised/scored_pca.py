@@ -109,6 +109,8 @@ class ScoredPCA(Estimator[ScoredResult]):
     cv_scores_: dict[int, float]
     _labelled = True
 
+    _unweighted = "its scores of features and its folds count every row once"
+
     def __init__(
         self,
         n_components: NComponents = None,
@@ -174,10 +176,10 @@ class ScoredPCA(Estimator[ScoredResult]):
         """
         places = {name: None if checkpoint is None else Place(checkpoint) / name for name in ("scores", "folds", "fit")}
         opened = replace(self._open_weighted(X, sample_weight), seed=draw_fit_seed(self, places["folds"]))
-        y = self._labels(opened, y)
+        y = self._labels(opened.array, y)
         planned = self._fit(opened, y)
         if opened.weights is not None:
-            planned.rows.weighted(opened.weights).reject_weights([type(self).__name__])
+            planned.rows.weighted(opened.weights).reject_weights([type(self).__name__], self._unweighted)
         planned.plan.check()
         scoring, X, found = planned.scoring, mapped_lazily(planned.rows), None
         began = time.perf_counter()
@@ -229,7 +231,7 @@ class ScoredPCA(Estimator[ScoredResult]):
         labelled = self._read_labels(y, rows.n_rows, self._supervision)
         scoring = Scoring(rows, resources, "scores", labelled, False)
         new, made = self._execute(scoring, scoring.read, f"{self._called}.partial_fit(X, y)", progress=progress)
-        merged = merge_labelled(self._statistics, self._supervision, new.statistics, labelled.supervision)
+        merged = merge_labelled(self._statistics, self._supervision, new.statistics, new.supervision)
         kept = KeptStatistics(*merged)
         spread, own = self._spread, scoring.spread
         if spread is not None and own is not None:
@@ -286,7 +288,7 @@ class ScoredPCA(Estimator[ScoredResult]):
 
     def _scorable(self, y: Input, n: int) -> Labelled:
         labelled = self._read_labels(y, n)
-        used = int(np.count_nonzero(labelled.codes >= 0))
+        used = int(np.count_nonzero(labelled.known_codes >= 0))
         if labelled.features is None and used <= labelled.n_classes:
             raise ValueError(
                 f"{used} rows have {labelled.n_classes} classes, one row each: nothing is left to compare differences "

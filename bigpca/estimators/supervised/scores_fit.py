@@ -42,8 +42,8 @@ class Scoring(LabelledReading):
     @property
     def spread(self) -> LabelSpread | None:
         """The spread of real labels; None for classes."""
-        labelled = self.labelled
-        return None if labelled.features is None else LabelSpread.of(labelled.features.values[labelled.codes >= 0])
+        features, codes = self.labelled.features, self.labelled.known_codes
+        return None if features is None else LabelSpread.of(features.values[np.flatnonzero(codes >= 0)])
 
     def solve_cost(self) -> SolveCost:
         return SolveCost(4.0 * self.labels.state_bytes / 8, bytes=3 * self.labels.state_bytes)
@@ -175,11 +175,11 @@ class Folding(Reading):
         """
         features = labelled.features
         if features is None:
-            beside, m = Beside(labelled.codes, partial(one_hot, n_classes=labelled.n_classes)), labelled.n_classes
+            beside, m = Beside(labelled.known_codes, partial(one_hot, n_classes=labelled.n_classes)), labelled.n_classes
         else:
             beside, m = Beside(features.whole(), np.asarray), features.shape[1]
         rows = rows.mapped(MapStep(beside, rows.n_columns + m))
-        drawn, used = integers(seed, "folds", 0, len(labelled.codes), 1, folds)[:, 0], labelled.codes >= 0
+        drawn, used = integers(seed, "folds", 0, len(labelled.known_codes), 1, folds)[:, 0], labelled.known_codes >= 0
         templates: dict[str, Accumulator] = {
             f"fold-{f}": ClassMoments(rows.n_columns, 1, np.where(used & (drawn == f), 0, -1).astype(np.int32))
             for f in range(folds)

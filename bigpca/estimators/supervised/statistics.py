@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from bigpca.arrays import Array
 from bigpca.passes.accumulators.base import Accumulator
 from bigpca.passes.accumulators.class_moments import ClassMoments
+from bigpca.passes.accumulators.codes import Codes
 from bigpca.passes.accumulators.left_product import LeftProduct, LeftRows
 from bigpca.passes.engine.jobs import PassPlan
 from bigpca.passes.engine.run import Run
@@ -147,6 +148,15 @@ class LabelStatistics:
             cross = self.cross.merge(other.cross)
         return LabelStatistics(self.moments.merge(other.moments), cross, self.omitted + other.omitted)
 
+    def with_offset(self, more: Vector) -> LabelStatistics:
+        """Return the statistics of the same rows with labels less ``more`` (m,), in addition to their offset."""
+        cross = self.cross
+        if cross is None or cross.shift is None:
+            return self
+        # sum_t w_t (v_t - u)(x_t - s)' = sum_t w_t v_t (x_t - s)' - u (W (mean - s))'
+        product = cross.product - np.multiply.outer(more, self.weight * (self.mean - cross.shift))
+        return replace(self, cross=replace(cross, product=product, weight=cross.weight - self.weight * more))
+
     def with_classes(self, positions: NDArray[np.int64], n_classes: int) -> LabelStatistics:
         """Return the statistics with the classes moved to ``positions`` of ``n_classes``."""
         return replace(self, moments=self.moments.with_classes(positions, n_classes))
@@ -196,7 +206,7 @@ def check_shapes(arrays: Mapping[str, Array], shapes: Mapping[str, tuple[int, ..
 
 
 def label_templates(
-    d: int, codes: NDArray[np.int32], n_classes: int, features: Matrix | LeftRows | None, *, whole: bool
+    d: int, codes: Codes, n_classes: int, features: Matrix | LeftRows | None, *, whole: bool
 ) -> dict[str, Accumulator]:
     """Return the accumulators of one labelled pass."""
     templates: dict[str, Accumulator] = {"classes": ClassMoments(d, n_classes, codes, whole)}

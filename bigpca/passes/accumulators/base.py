@@ -110,6 +110,14 @@ class Accumulator(ABC):
     def flops_per_row(self) -> int:
         """Floating-point operations per row."""
 
+    def sparse_cost(self, rows: int, values: float) -> tuple[int, float]:
+        """Return the scratch space, and the operations per row, for sparse blocks of ``rows`` rows.
+
+        ``values`` are stored in a row on average; operations are counted at the speed of a dense product. By default
+        the costs of dense strips.
+        """
+        return self.product_bytes, self.flops_per_row
+
     @abstractmethod
     def to_arrays(self) -> Arrays:
         """Return the closed state as named arrays."""

@@ -13,6 +13,7 @@ from scipy.sparse import csr_array
 
 from bigpca.arrays import Array
 from bigpca.passes.accumulators.base import Accumulator, Arrays, WeightSums, add_weights, stored_weights
+from bigpca.passes.accumulators.codes import Codes, codes_bytes
 from bigpca.passes.accumulators.products import column_squares, product_scratch, symmetric_product
 from bigpca.passes.reading.arithmetic import Arithmetic
 from bigpca.passes.reading.blocks import Block
@@ -38,7 +39,7 @@ class ClassMoments(Accumulator):
     ----------
     n_features : int
     n_classes : int
-    codes : ndarray of shape (rows,), int32
+    codes : ndarray of shape (rows,), int32, or CodeRows
         Classes of rows ``first_row : first_row + rows``.
     whole : bool
         Whether the (d, d) scatter is computed, or only its diagonal.
@@ -61,7 +62,7 @@ class ClassMoments(Accumulator):
 
     n_features: int
     n_classes: int
-    codes: NDArray[np.int32]
+    codes: Codes
     whole: bool = True
     first_row: int = 0
     counts: Vector = field(default_factory=lambda: np.zeros(0))
@@ -233,5 +234,8 @@ class ClassMoments(Accumulator):
         )  # fmt: skip
 
     def identity(self) -> dict[str, object]:
-        codes = hashlib.sha256(np.ascontiguousarray(self.codes).data).hexdigest()
-        return {"codes": codes, "classes": self.n_classes, "whole": self.whole}
+        return {
+            "codes": hashlib.sha256(codes_bytes(self.codes)).hexdigest(),
+            "classes": self.n_classes,
+            "whole": self.whole,
+        }

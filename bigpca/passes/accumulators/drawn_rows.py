@@ -13,11 +13,12 @@ from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.sparse import csr_array
 
 from bigpca.arrays import Array
 from bigpca.passes.accumulators.base import Accumulator, Arrays, broadcast
 from bigpca.passes.accumulators.row_weights import RowWeight
-from bigpca.passes.reading.blocks import Block
+from bigpca.passes.reading.blocks import STRIP_BYTES, Block, dense_rows
 from bigpca.seeds import uniforms
 
 Vector = NDArray[np.float64]
@@ -46,6 +47,7 @@ class BestRows(Accumulator):
     """
 
     tag: ClassVar[str] = "BestRows"
+    accepts: ClassVar[frozenset[str]] = frozenset({"dense", "csr"})
     shared_field: ClassVar[str | None] = "weight"
 
     n_features: int
@@ -81,6 +83,10 @@ class BestRows(Accumulator):
 
     def update(self, block: Block) -> None:
         weight = broadcast(self.weight)
+        if isinstance(block.values, csr_array) and not weight.takes_csr:
+            for strip in block.strips(block.shift):
+                self.update(strip)
+            return
         weights, diagonal = weight.weigh(block, self._prepared)
         _check_weights(weights, block.rows)
         self.count += len(weights)
@@ -92,7 +98,7 @@ class BestRows(Accumulator):
         if len(near) > self.wanted:
             near = near[np.lexsort((block.rows[near], keys[near]))[: self.wanted]]
         if len(near):
-            self._insert(block.values[near], block.rows[near], keys[near], weights[near])
+            self._insert(dense_rows(block.values[near]), block.rows[near], keys[near], weights[near])
 
     def _race(self, weights: Vector, rows: Integers) -> Vector:
         first = int(rows[0])
@@ -140,6 +146,10 @@ class BestRows(Accumulator):
     @property
     def flops_per_row(self) -> int:
         return 0 if self.weight is None else self.weight.flops_per_row(self.n_features)
+
+    def sparse_cost(self, rows: int, values: float) -> tuple[int, float]:
+        flops = 0.0 if self.weight is None else self.weight.flops_per_sparse_row(self.n_features, values)
+        return self.product_bytes + STRIP_BYTES, flops
 
     def to_arrays(self) -> Arrays:
         rows = np.zeros((0, self.n_features)) if self.rows is None else self.rows

@@ -11,8 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
+from bigpca import csr
 from bigpca.arrays import Array
-from bigpca.passes.reading.blocks import cached_rows
+from bigpca.passes.reading.arithmetic import NUMPY, Arithmetic, Values
 from bigpca.seeds import normals
 from bigpca.sketches.base import Sketch
 
@@ -26,7 +27,7 @@ class Factor(Protocol):
     def columns(self) -> int:
         """l."""
 
-    def multiply(self, rows: Array) -> Array:
+    def multiply(self, rows: Values, arithmetic: Arithmetic = NUMPY) -> Array:
         """Return ``rows @ W`` (b, l) in the dtype of ``rows``, which are dense or CSR."""
 
     def flops_per_row(self, d: int) -> int:
@@ -34,6 +35,9 @@ class Factor(Protocol):
 
     def bytes_for(self, d: int, rows: int, itemsize: int) -> int:
         """Memory that :meth:`multiply` needs in addition to its input."""
+
+    def sparse_cost(self, d: int, rows: int, itemsize: int, values: float) -> tuple[int, float]:
+        """Both for sparse rows with ``values`` stored values on average, operations at the speed of dense products."""
 
     def describe(self) -> dict[str, object]:
         """What identifies W in fingerprints."""
@@ -54,9 +58,8 @@ class DenseFactor:
     def columns(self) -> int:
         return int(self.Q.shape[1])
 
-    def multiply(self, rows: Array) -> Array:
-        product: Array = rows @ self.Q.astype(rows.dtype, copy=False)
-        return product
+    def multiply(self, rows: Values, arithmetic: Arithmetic = NUMPY) -> Array:
+        return arithmetic.multiply(rows, self.Q)
 
     def flops_per_row(self, d: int) -> int:
         return 2 * d * self.columns
@@ -64,8 +67,20 @@ class DenseFactor:
     def bytes_for(self, d: int, rows: int, itemsize: int) -> int:
         return (rows + d) * self.columns * itemsize  # the product, and Q in the blocks' precision
 
+    def sparse_cost(self, d: int, rows: int, itemsize: int, values: float) -> tuple[int, float]:
+        return self.bytes_for(d, rows, itemsize), csr.product_flops(values, self.columns)
+
     def describe(self) -> dict[str, object]:
         return {"Q": hashlib.sha256(np.ascontiguousarray(self.Q).data).hexdigest(), "columns": self.columns}
+
+
+def scaled_columns(rows: Values, factors: Vector) -> Values:
+    """Return new rows, every column times its factor (d,), in the precision of the rows; CSR remains CSR."""
+    own = factors.astype(rows.dtype)
+    if isinstance(rows, csr_array):
+        return csr_array((rows.data * own[rows.indices], rows.indices, rows.indptr), rows.shape)
+    scaled: Array = rows * own
+    return scaled
 
 
 def _check_one_factor(mine: dict[str, object], theirs: dict[str, object]) -> None:
@@ -102,16 +117,13 @@ class SketchFactor:
     def columns(self) -> int:
         return self.sketch.width(self.d) + self.probes
 
-    def multiply(self, rows: Array) -> Array:
-        if isinstance(rows, csr_array):  # sketches require dense rows
-            step = cached_rows(self.d * rows.dtype.itemsize)
-            return np.concatenate([self.multiply(rows[i : i + step].toarray()) for i in range(0, rows.shape[0], step)])
+    def multiply(self, rows: Values, arithmetic: Arithmetic = NUMPY) -> Array:
         if self.inverse_scale is not None:
-            rows = rows * self.inverse_scale.astype(rows.dtype)
+            rows = scaled_columns(rows, self.inverse_scale)
         sketched = self.sketch.apply(rows)
         if not self.probes:
             return sketched
-        return np.hstack([sketched, rows @ probe_vectors(self.seed, self.d, self.probes).astype(rows.dtype)])
+        return np.hstack([sketched, arithmetic.multiply(rows, probe_vectors(self.seed, self.d, self.probes))])
 
     def flops_per_row(self, d: int) -> int:
         return self.sketch.flops_per_row(d) + 2 * d * self.probes
@@ -120,6 +132,12 @@ class SketchFactor:
         scaled = rows * d * itemsize if self.inverse_scale is not None else 0
         probing = (d + rows) * self.probes * itemsize + rows * self.columns * itemsize if self.probes else 0
         return self.sketch.apply_bytes(d, rows, itemsize) + scaled + probing
+
+    def sparse_cost(self, d: int, rows: int, itemsize: int, values: float) -> tuple[int, float]:
+        scaled = 2 * rows * values * itemsize if self.inverse_scale is not None else 0
+        sketching, flops = self.sketch.sparse_cost(d, rows, itemsize, values)
+        probing = (d + 2 * rows) * self.columns * itemsize if self.probes else 0
+        return int(scaled) + sketching + probing, flops + csr.product_flops(values, self.probes)
 
     def describe(self) -> dict[str, object]:
         scale = "" if self.inverse_scale is None else hashlib.sha256(self.inverse_scale.data).hexdigest()

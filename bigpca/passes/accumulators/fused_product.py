@@ -12,9 +12,12 @@ from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.sparse import csr_array
 
+from bigpca import csr, csr_gram
 from bigpca.arrays import Array, DType
 from bigpca.passes.accumulators.base import Accumulator, Arrays, WeightSums, add_weights, broadcast, stored_weights
+from bigpca.passes.accumulators.centring import add_known, centring_error
 from bigpca.passes.accumulators.factors import Factor, _check_one_factor
 from bigpca.passes.accumulators.products import column_squares
 from bigpca.passes.reading.blocks import Block, within_range
@@ -54,6 +57,12 @@ class FusedProduct(Accumulator):
         eps of the coarsest precision in which a block was multiplied; 0 before the first row.
     weight_sums : (float, float) or None
         ``sum_t w_t`` and ``sum_t w_t^2`` of weighted rows, over which all sums are weighted; None without weights.
+    uncentred : ndarray of shape (d,) or (0,), or None
+        ``sum_t w_t x_tj^2`` of sparse rows, whose sums are about zero and are centred afterwards; None if no row was
+        sparse.
+    constants : ndarray of shape (d,) or (0,), or None
+        Of sparse rows, the value of each column that is the same in all rows, whose deviations are 0 whatever the
+        rounding of sums; NaN for other columns.
     """
 
     tag: ClassVar[str] = "FusedProduct"
@@ -74,8 +83,13 @@ class FusedProduct(Accumulator):
     squares: Vector = field(default_factory=lambda: np.zeros(0))
     precision: float = 0.0
     weight_sums: WeightSums = None
+    uncentred: Vector | None = None
+    constants: Vector | None = None
     _open: Array | None = field(default=None, repr=False)
     _open_rows: int = field(default=0, repr=False)
+    _centre: Vector | None = field(default=None, repr=False)
+    _projected: Vector | None = field(default=None, repr=False)
+    _counts: NDArray[np.int64] | None = field(default=None, repr=False)
 
     @classmethod
     def of(cls, n_features: int, factor: Factor, *, squared: bool = True, by_driver: bool = False) -> FusedProduct:
@@ -96,12 +110,17 @@ class FusedProduct(Accumulator):
     def update(self, block: Block) -> None:
         values = within_range(block.values, block.largest)
         self.shift = block.shift
-        Z = broadcast(self.factor).multiply(values)  # (b, l)
+        Z = broadcast(self.factor).multiply(values, block.arithmetic)  # (b, l)
+        if isinstance(values, csr_array) and block.centre is not None:
+            self._note_sparse(values)
+            Z -= self._about(block.centre).astype(Z.dtype)
         if self._open is None or self._open.dtype != values.dtype or self._open_rows + block.count > FLUSH_ROWS:
-            self._flush(values.dtype)
+            self._flush()
+        if self._open is None:
+            self._open = block.arithmetic.zeros(values, self.n_columns)
         if block.weights is not None:
             Z = Z * block.weights.astype(Z.dtype)[:, None]
-        block.arithmetic.add_product(values, Z, self._open)  # type: ignore[arg-type]
+        block.arithmetic.add_product(values, Z, self._open)
         self._open_rows += block.count
         self.weight_sums = add_weights(self.count, self.weight_sums, block.count, block.weights)
         self.count += block.count
@@ -116,19 +135,36 @@ class FusedProduct(Accumulator):
         """``sum_t w_t``; the count of rows without weights."""
         return float(self.count) if self.weight_sums is None else self.weight_sums[0]
 
-    def _flush(self, dtype: DType | None) -> None:
+    def _note_sparse(self, values: csr_array) -> None:
+        """Follow which columns are constant, if their squares are asked for."""
+        if self.constants is None or self._counts is None:
+            self.constants = np.zeros(self.n_features if self.squared else 0)
+            self._counts = np.zeros(len(self.constants), np.int64)
+        if self.squared:
+            csr_gram.note_constants(values, self.constants, self._counts)
+
+    def _about(self, centre: Vector) -> Vector:
+        """Return ``W' centre`` (l,): of all sparse rows of a group the same, which :meth:`close` adds again."""
+        if self._centre is None or self._projected is None:
+            self._centre, self._projected = centre, broadcast(self.factor).multiply(centre[None, :])[0]
+        return self._projected
+
+    def _flush(self) -> None:
         if self._open is not None:
             self.product += self._open
-        if dtype is None:
-            self._open = None
-        elif self._open is not None and self._open.dtype == dtype:
-            self._open.fill(0)
-        else:
-            self._open = _zeros(self.n_features, self.n_columns, dtype)
-        self._open_rows = 0
+        self._open, self._open_rows = None, 0
 
     def close(self) -> None:
-        self._flush(None)
+        self._flush()
+        if self._projected is not None:
+            # sum_t x_t x_t'W = sum_t x_t (x_t - c)'W + (sum_t x_t) c'W, in float64
+            self.product += np.multiply.outer(self._projected, self.sums).T
+            self.weights += self.weight * self._projected
+        if self.constants is not None and self._counts is not None:
+            zero = (self._counts == 0) | (self.constants == 0)
+            self.constants = np.where(zero, 0.0, np.where(self._counts == self.count, self.constants, np.nan))
+            self.uncentred = self.squares.copy()
+        self._centre = self._projected = self._counts = None
         if self.by_driver:
             self.factor = None
 
@@ -151,6 +187,8 @@ class FusedProduct(Accumulator):
             squares=self.squares + other.squares,
             precision=max(self.precision, other.precision),
             weight_sums=add_weights(self.count, self.weight_sums, other.count, other.weight_sums),
+            uncentred=add_known(self.uncentred, other.uncentred),
+            constants=_alike(self.constants, other.constants),
         )
 
     def about(self, shift: Vector, added: Matrix | None = None) -> FusedProduct:
@@ -184,14 +222,42 @@ class FusedProduct(Accumulator):
     def mean(self) -> Vector:
         """Mean of the rows (d,)."""
         offset = self.sums / (self.weight or 1.0)
-        return offset if self.shift is None else self.shift + offset
+        mean = offset if self.shift is None else self.shift + offset
+        return (
+            mean
+            if self.constants is None or not len(self.constants)
+            else np.where(self._constant, self.constants, mean)
+        )
+
+    @property
+    def _constant(self) -> NDArray[np.bool_]:
+        """Which columns (d,) are constant; none if all rows were dense, or their squares were not asked for."""
+        if self.constants is None or not len(self.constants):
+            return np.zeros(self.n_features, bool)
+        constant: NDArray[np.bool_] = ~np.isnan(self.constants)
+        return constant
+
+    @property
+    def centring_error(self) -> float | None:
+        """Bound of the relative error of any variance by the centring of sparse rows; None if no row was sparse.
+
+        Raises
+        ------
+        ValueError
+            Beyond 1e-6.
+        """
+        if self.uncentred is None or not len(self.uncentred):
+            return None
+        return centring_error(np.where(self._constant, 0, self.uncentred), self.centred_squares())
 
     def centred(self) -> Matrix:
         """Return ``Xc'Xc W`` (d, l), centred exactly at the mean."""
         if not self.count:
             return self.product.copy()
         # sum_t u_t u_t'W - n m m'W with u = x - s and m = sum_t u_t / n
-        return self.product - np.multiply.outer(self.weights / self.weight, self.sums).T
+        centred: Matrix = self.product - np.multiply.outer(self.weights / self.weight, self.sums).T
+        centred[self._constant] = 0
+        return centred
 
     def projected_mean(self) -> Vector:
         """Return ``W' mean`` (l,), for sums about zero; requires W, like :meth:`about`."""
@@ -200,7 +266,8 @@ class FusedProduct(Accumulator):
 
     def centred_squares(self) -> Vector:
         """Return the sums of squared deviations (d,) from the mean."""
-        return np.maximum(self.squares - self.sums**2 / (self.weight or 1.0), 0)
+        squares = np.maximum(self.squares - self.sums**2 / (self.weight or 1.0), 0)
+        return np.where(self._constant, 0, squares) if self.squared else squares
 
     @property
     def state_bytes(self) -> int:
@@ -214,6 +281,12 @@ class FusedProduct(Accumulator):
         multiply = self.factor.bytes_for(self.n_features, rows, 8) if self.factor is not None else 0
         return 8 * self.n_features * self.n_columns + multiply
 
+    def sparse_cost(self, rows: int, values: float) -> tuple[int, float]:
+        d, width = self.n_features, self.n_columns
+        held = 8 * (d + rows) * width + csr.product_bytes(d, width, 8)
+        own, flops = (0, 0.0) if self.factor is None else self.factor.sparse_cost(d, rows, 8, values)
+        return held + own, flops + csr.product_flops(values, width)
+
     @property
     def flops_per_row(self) -> int:
         own = self.factor.flops_per_row(self.n_features) if self.factor is not None else 0
@@ -222,9 +295,11 @@ class FusedProduct(Accumulator):
     def to_arrays(self) -> Arrays:
         shift = np.zeros(0) if self.shift is None else self.shift
         weights = {} if self.weight_sums is None else {"weight_sums": np.array(self.weight_sums)}
+        sparse = {"uncentred": self.uncentred, "constants": self.constants}
         return {
             "count": np.array(self.count), "shift": shift, "sums": self.sums, "weights": self.weights,
             "product": self.product, "squares": self.squares, "precision": np.array(self.precision), **weights,
+            **{name: array for name, array in sparse.items() if array is not None},
         }  # fmt: skip
 
     def with_arrays(self, arrays: Mapping[str, Array]) -> FusedProduct:
@@ -232,12 +307,20 @@ class FusedProduct(Accumulator):
         return replace(
             self, count=int(arrays["count"]), shift=shift, sums=arrays["sums"], weights=arrays["weights"],
             product=arrays["product"], squares=arrays["squares"], precision=float(arrays["precision"]),
-            weight_sums=stored_weights(arrays, "weight_sums"),
+            weight_sums=stored_weights(arrays, "weight_sums"), uncentred=arrays.get("uncentred"),
+            constants=arrays.get("constants"),
         )  # fmt: skip
 
     def identity(self) -> dict[str, object]:
         factor = {} if self.factor is None else self.factor.describe()
         return {"squared": self.squared, **factor}
+
+
+def _alike(a: Vector | None, b: Vector | None) -> Vector | None:
+    """Return the values that are constant in both of two sets of rows; none if one of them is dense."""
+    if a is None or b is None:
+        return None if a is b else np.full_like(a if b is None else b, np.nan)
+    return np.where(a == b, a, np.nan)
 
 
 def _zeros(d: int, width: int, dtype: DType | type[np.float64] = np.float64) -> Array:

@@ -3,23 +3,27 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.sparse import csr_array
 
 from bigpca.arrays import Array
 from bigpca.passes.accumulators.base import Accumulator, Arrays
-from bigpca.passes.reading.blocks import Block
+from bigpca.passes.reading.arithmetic import Values
+from bigpca.passes.reading.blocks import Block, dense_rows
 
 Integers = NDArray[np.int64]
+CSR_PARTS = ("data", "indices", "indptr")
 
 
 @dataclass
 class RowsAt(Accumulator):
-    """The rows with given numbers, unchanged; weights do not matter except that rows of weight 0 are absent.
+    """The rows with given numbers, unchanged but dense; weights do not matter except that rows of weight 0 are absent.
 
     Attributes
     ----------
@@ -30,7 +34,7 @@ class RowsAt(Accumulator):
     """
 
     tag: ClassVar[str] = "RowsAt"
-    accepts: ClassVar[frozenset[str]] = frozenset({"dense", "weights"})
+    accepts: ClassVar[frozenset[str]] = frozenset({"dense", "csr", "weights"})
 
     n_features: int
     numbers: Integers
@@ -48,7 +52,7 @@ class RowsAt(Accumulator):
     def update(self, block: Block) -> None:
         here = np.flatnonzero(np.isin(block.rows, self.numbers))
         if len(here):
-            self._append(block.values[here], block.rows[here])
+            self._append(dense_rows(block.values[here]), block.rows[here])
 
     def _append(self, rows: Array, indices: Integers) -> None:
         if self.rows is not None:
@@ -93,19 +97,21 @@ class RowSample(Accumulator):
     ----------
     n_features, wanted : int
         Number of columns, and number of rows of the whole sample.
-    pieces : tuple of (first row, ndarray of shape (rows, d))
+    row_bytes : float
+        Of a row; of sparse rows, on average.
+    pieces : tuple of (first row, ndarray or csr_array of shape (rows, d))
     """
 
     tag: ClassVar[str] = "RowSample"
-    accepts: ClassVar[frozenset[str]] = frozenset({"dense", "weights"})
+    accepts: ClassVar[frozenset[str]] = frozenset({"dense", "csr", "weights"})
 
     n_features: int
     wanted: int
-    itemsize: int = 4
-    pieces: tuple[tuple[int, Array], ...] = ()
+    row_bytes: float
+    pieces: tuple[tuple[int, Values], ...] = ()
 
     def fresh(self, start: int, stop: int) -> RowSample:
-        return RowSample(self.n_features, self.wanted, self.itemsize)
+        return replace(self, pieces=())
 
     def update(self, block: Block) -> None:
         self.pieces = (*self.pieces, (int(block.rows[0]), block.values))
@@ -113,24 +119,36 @@ class RowSample(Accumulator):
     def merge(self, other: RowSample) -> RowSample:
         return replace(self, pieces=self.pieces + other.pieces)
 
-    def rows(self) -> list[Array]:
+    def rows(self) -> list[Values]:
         """The pieces in order of rows."""
         return [rows for _, rows in sorted(self.pieces, key=lambda piece: piece[0])]
 
     @property
     def state_bytes(self) -> int:
-        return self.wanted * self.n_features * self.itemsize
+        return math.ceil(self.wanted * self.row_bytes)
 
     @property
     def flops_per_row(self) -> int:
         return self.wanted * self.n_features
 
     def to_arrays(self) -> Arrays:
-        return {f"rows-{first}": rows for first, rows in self.pieces}
+        arrays: Arrays = {}
+        for first, rows in self.pieces:
+            if isinstance(rows, csr_array):
+                arrays |= {f"rows-{first}-{part}": getattr(rows, part) for part in CSR_PARTS}
+            else:
+                arrays[f"rows-{first}"] = rows
+        return arrays
 
     def with_arrays(self, arrays: Mapping[str, Array]) -> RowSample:
-        pieces = sorted(((int(name.split("-")[1]), a) for name, a in arrays.items()), key=lambda piece: piece[0])
-        return replace(self, pieces=tuple(pieces))
+        numbers = sorted({int(name.split("-")[1]) for name in arrays})
+        return replace(self, pieces=tuple((first, self._piece(arrays, f"rows-{first}")) for first in numbers))
+
+    def _piece(self, arrays: Mapping[str, Array], name: str) -> Values:
+        if name in arrays:
+            return arrays[name]
+        data, indices, indptr = (arrays[f"{name}-{part}"] for part in CSR_PARTS)
+        return csr_array((data, indices, indptr), (len(indptr) - 1, self.n_features))
 
     def identity(self) -> dict[str, object]:
         return {"wanted": self.wanted}

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.sparse import csr_array
 
+from bigpca import csr
 from bigpca.arrays import Array, DType
 from bigpca.kernels.base import Kernel
 from bigpca.kernels.rows import FIXED_BYTES
@@ -17,7 +20,8 @@ from bigpca.passes.accumulators.base import Accumulator, Arrays, broadcast
 from bigpca.passes.accumulators.kernel_product import entry_precision
 from bigpca.passes.accumulators.landmark_blocks import landmark_block, prepare_landmarks
 from bigpca.passes.accumulators.moments import Moments
-from bigpca.passes.reading.blocks import Block
+from bigpca.passes.reading.arithmetic import Values
+from bigpca.passes.reading.blocks import STRIP_BYTES, Block
 from bigpca.passes.reading.layout import MIB
 from bigpca.passes.reading.row_maps import MapStep
 
@@ -111,6 +115,14 @@ class LandmarkMap:
             + m * m * itemsize
         )
 
+    def sparse_cost(self, d: int, values: float) -> tuple[int, float]:
+        """Return the memory of one tile of sparse rows and of the landmarks, and the operations per row."""
+        kernel, m = self.kernels[0], len(self.landmarks)
+        entries = self.tile_rows * m * (kernel.entry_bytes(8) + 16 + 8)
+        own = 3 * self.tile_rows * math.ceil(12 * values + 16) + csr.product_bytes(d, m, 8)
+        held = FIXED_BYTES + entries + own + m * (kernel.prepared_bytes(d, 8) + 16 * d) + 8 * m * m
+        return held, m * kernel.flops_per_sparse_entry(d, values) + sum(2 * T.size for T in self.transforms)
+
     def describe(self) -> dict[str, object]:
         """What identifies the features in fingerprints."""
         content = hashlib.sha256(np.ascontiguousarray(self.landmarks).tobytes())
@@ -140,7 +152,7 @@ class LandmarkMoments(Accumulator):
     """
 
     tag: ClassVar[str] = "LandmarkMoments"
-    accepts: ClassVar[frozenset[str]] = frozenset({"dense", "weights"})
+    accepts: ClassVar[frozenset[str]] = frozenset({"dense", "csr", "weights"})
     shared_field: ClassVar[str | None] = "features"
 
     n_features: int
@@ -167,12 +179,16 @@ class LandmarkMoments(Accumulator):
 
     def update(self, block: Block) -> None:
         features = broadcast(self.features)
+        if isinstance(block.values, csr_array) and not features.kernels[0].accepts_csr:
+            for strip in block.strips(block.shift):
+                self.update(strip)
+            return
         for i in range(0, block.count, features.tile_rows):
             tile = slice(i, i + features.tile_rows)
             weights = None if block.weights is None else block.weights[tile]
-            self._add(np.asarray(block.values[tile]), features, block.rows[tile], weights)
+            self._add(block.values[tile], features, block.rows[tile], weights)
 
-    def _add(self, rows: Array, features: LandmarkMap, numbers: NDArray[np.int64], weights: Vector | None) -> None:
+    def _add(self, rows: Values, features: LandmarkMap, numbers: NDArray[np.int64], weights: Vector | None) -> None:
         A = features.kernels[0].prepare(rows, features.shift, int(numbers[0]))
         landmarks = features.prepare(rows.dtype)
         for j, K in enumerate(features.blocks(A, landmarks)):
@@ -219,6 +235,14 @@ class LandmarkMoments(Accumulator):
             total += int(m * self.features.kernels[0].flops_per_entry(self.n_features))
             total += sum(2 * T.size for T in self.features.transforms)
         return total
+
+    def sparse_cost(self, rows: int, values: float) -> tuple[int, float]:
+        moments = [m.sparse_cost(rows, m.n_features) for m in self.moments]
+        held, flops = sum(own for own, _ in moments), sum(own for _, own in moments)
+        if self.features is None or not self.features.kernels[0].accepts_csr:
+            return held + self.product_bytes + STRIP_BYTES, float(self.flops_per_row)
+        own_bytes, own_flops = self.features.sparse_cost(self.n_features, values)
+        return held + own_bytes, flops + own_flops
 
     def to_arrays(self) -> Arrays:
         arrays = {f"moments{j}_{k}": a for j, m in enumerate(self.moments) for k, a in m.to_arrays().items()}

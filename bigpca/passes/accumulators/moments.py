@@ -8,9 +8,12 @@ from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.sparse import csr_array
 
+from bigpca import csr_gram
 from bigpca.arrays import Array
 from bigpca.passes.accumulators.base import Accumulator, Arrays, WeightSums, add_weights, stored_weights
+from bigpca.passes.accumulators.centring import add_known, centring_error
 from bigpca.passes.accumulators.products import (
     add_symmetric_product,
     column_squares,
@@ -18,9 +21,42 @@ from bigpca.passes.accumulators.products import (
     symmetric_product,
 )
 from bigpca.passes.reading.arithmetic import Arithmetic
-from bigpca.passes.reading.blocks import Block, scaled_rows
+from bigpca.passes.reading.blocks import STRIP_BYTES, Block, scaled_rows
 from bigpca.passes.reading.layout import SLAB_ROWS
-from bigpca.triangles import add_outer_packed, add_packed, packed_size, unpack_upper
+from bigpca.triangles import add_outer_packed, add_packed, packed_diagonal, packed_size, unpack_upper
+
+
+@dataclass
+class SparseGram:
+    """Sums of products of the sparse rows of one group, about zero.
+
+    Attributes
+    ----------
+    product : ndarray of shape (d, d), float64; only the upper triangle is computed
+    values : ndarray of shape (d,)
+        The one value of each column; NaN where there are two.
+    counts : ndarray of shape (d,), int64
+        Stored values of each column.
+    """
+
+    product: NDArray[np.float64]
+    values: NDArray[np.float64]
+    counts: NDArray[np.int64]
+
+    @classmethod
+    def of(cls, d: int) -> SparseGram:
+        """Return the sums of no rows."""
+        return cls(np.zeros((d, d)), np.zeros(d), np.zeros(d, np.int64))
+
+    def add(self, rows: csr_array, weights: NDArray[np.float64] | None) -> None:
+        """Add the rows of a block."""
+        csr_gram.add_gram(rows, weights, self.product)
+        csr_gram.note_constants(rows, self.values, self.counts)
+
+    def constant(self, rows: int) -> NDArray[np.bool_]:
+        """Return which columns (d,) have the same value, other than zero, in all of so many rows."""
+        constant: NDArray[np.bool_] = (self.counts == rows) & ~np.isnan(self.values)
+        return constant
 
 
 @dataclass
@@ -30,6 +66,10 @@ class Moments(Accumulator):
     ``scatter = sum_t (x_t - mean)(x_t - mean)'``. Inside a group the sums are about the group's shift, and the mean is
     corrected once when the group closes. Groups merge with the mean-difference term, so an offset of the data costs no
     digits (Chan, Golub & LeVeque 1983, eq. 2.1). Only the upper triangle of the scatter is stored, packed.
+
+    Groups whose first block has few stored values (:func:`bigpca.csr_gram.prefers_strips`) are summed about zero, in
+    float64, and centred when they close: the one exception, bounded by :attr:`centring_error`. The blocks of others
+    are made dense strip by strip, and their sums are about a shift like those of dense rows.
 
     Attributes
     ----------
@@ -42,16 +82,20 @@ class Moments(Accumulator):
         block.
     weight_sums : (float, float) or None
         ``sum_t w_t`` and ``sum_t w_t^2`` of weighted rows; None if every row counts once.
+    squares : ndarray of shape (d,), or None
+        ``sum_t w_t x_tj^2`` of the rows that were centred when their group closed; None if no row was sparse.
     """
 
     tag: ClassVar[str] = "Moments"
-    accepts: ClassVar[frozenset[str]] = frozenset({"dense", "weights"})
+    accepts: ClassVar[frozenset[str]] = frozenset({"dense", "csr", "weights"})
 
     n_features: int
     count: int = 0
     mean: NDArray[np.float64] = field(default_factory=lambda: np.zeros(0))
     packed: NDArray[np.float64] = field(default_factory=lambda: np.zeros(0))
     weight_sums: WeightSums = None
+    squares: NDArray[np.float64] | None = None
+    _gram: SparseGram | None = field(default=None, repr=False)
     _sums: NDArray[np.float64] | None = field(default=None, repr=False)
     _shift: NDArray[np.float64] | None = field(default=None, repr=False)
     _product: Array | None = field(default=None, repr=False)
@@ -66,12 +110,23 @@ class Moments(Accumulator):
         return Moments(self.n_features, 0, np.zeros(self.n_features))
 
     def update(self, block: Block) -> None:
+        if isinstance(block.values, csr_array) and block.count:
+            if self.squares is None:
+                self.squares = np.zeros(self.n_features)
+                self._gram = None if csr_gram.prefers_strips(block.values) else SparseGram.of(self.n_features)
+            if self._gram is None:
+                for strip in block.strips(self._shift):
+                    self.update(strip)
+                return
         if self._sums is None:
             self.packed = np.zeros(packed_size(self.n_features))
             self._sums, self._shift = np.zeros(self.n_features), block.shift
         self.weight_sums = add_weights(self.count, self.weight_sums, block.count, block.weights)
         self.count += block.count
         self._sums += block.sums
+        if self._gram is not None:
+            self._gram.add(block.values, block.weights)
+            return
         # sqrt(w) (x - shift): weighted after the shift, so that the deviations keep their digits
         rows = block.values if block.weights is None else scaled_rows(block.values, np.sqrt(block.weights))
         self._multiply(rows, block.arithmetic)
@@ -113,11 +168,37 @@ class Moments(Accumulator):
         if self._sums is None or self._shift is None or not self.count:
             self.packed, self._sums, self._shift = np.zeros(packed_size(self.n_features)), None, None
             return
+        if self._gram is not None:
+            self._close_sparse(self._gram)
+            return
         # With o = mean - shift:  sum_t w_t (x_t - mean)(x_t - mean)' = sum_t w_t (x_t - shift)(x_t - shift)' - w o o'.
         offset = self._sums / self.weight
         self.mean = self._shift + offset
         self._sums = self._shift = None
         add_outer_packed(self.packed, -self.weight, offset)
+
+    def _close_sparse(self, gram: SparseGram) -> None:
+        """Centre the sums about zero; those of constant columns are known without rounding."""
+        offset, constant = (0.0 if self._sums is None else self._sums) / self.weight, gram.constant(self.count)
+        gram.product[constant], gram.product[:, constant] = 0, 0
+        add_packed(self.packed, gram.product)
+        self.squares = np.diagonal(gram.product).copy()
+        self.mean = np.where(constant, gram.values, offset)
+        self._gram = self._sums = self._shift = None
+        add_outer_packed(self.packed, -self.weight, np.where(constant, 0, offset))
+
+    @property
+    def centring_error(self) -> float | None:
+        """Bound of the relative error of any variance by the centring of sparse rows; None if no row was sparse.
+
+        Raises
+        ------
+        ValueError
+            Beyond 1e-6.
+        """
+        if self.squares is None:
+            return None
+        return centring_error(self.squares, packed_diagonal(self.packed, self.n_features))
 
     def merge(self, other: Moments) -> Moments:
         if not other.count or not self.count:
@@ -129,7 +210,8 @@ class Moments(Accumulator):
         packed = self.packed + other.packed
         add_outer_packed(packed, self.weight * (other.weight / weight), difference)
         sums = add_weights(self.count, self.weight_sums, other.count, other.weight_sums)
-        return Moments(self.n_features, self.count + other.count, mean, packed, sums)
+        squares = add_known(self.squares, other.squares)
+        return Moments(self.n_features, self.count + other.count, mean, packed, sums, squares)
 
     @property
     def state_bytes(self) -> int:
@@ -143,13 +225,18 @@ class Moments(Accumulator):
     def flops_per_row(self) -> int:
         return self.n_features * (self.n_features + 1)
 
+    def sparse_cost(self, rows: int, values: float) -> tuple[int, float]:
+        d = self.n_features
+        return self.product_bytes + csr_gram.tile_bytes(d) + STRIP_BYTES + 16 * d, csr_gram.gram_flops(values, d, 4)
+
     def to_arrays(self) -> Arrays:
         weights = {} if self.weight_sums is None else {"weights": np.array(self.weight_sums)}
-        return {"count": np.array(self.count), "mean": self.mean, "scatter": self.packed, **weights}
+        squares = {} if self.squares is None else {"squares": self.squares}
+        return {"count": np.array(self.count), "mean": self.mean, "scatter": self.packed, **weights, **squares}
 
     def with_arrays(self, arrays: Mapping[str, Array]) -> Moments:
-        sums = stored_weights(arrays, "weights")
-        return Moments(self.n_features, int(arrays["count"]), arrays["mean"], arrays["scatter"], sums)
+        sums, squares = stored_weights(arrays, "weights"), arrays.get("squares")
+        return Moments(self.n_features, int(arrays["count"]), arrays["mean"], arrays["scatter"], sums, squares)
 
 
 @dataclass
@@ -166,7 +253,7 @@ class ColumnMoments(Accumulator):
     """
 
     tag: ClassVar[str] = "ColumnMoments"
-    accepts: ClassVar[frozenset[str]] = frozenset({"dense", "weights"})
+    accepts: ClassVar[frozenset[str]] = frozenset({"dense", "weights"})  # sparse rows in strips, about a shift
 
     n_features: int
     count: int = 0

@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
+from bigpca import csr
 from bigpca.arrays import Array, DType
 from bigpca.passes.reading.arithmetic import Arithmetic, Values
 from bigpca.passes.reading.blocks import cached_rows
@@ -17,10 +18,7 @@ def column_squares(values: Values, weights: NDArray[np.float64] | None = None) -
     """Return the (weighted) sum of squares of every column in float64, converting only a few rows at a time."""
     total = np.zeros(values.shape[1])
     if isinstance(values, csr_array):
-        squares = values.data.astype(np.float64) ** 2
-        np.add.at(
-            total, values.indices, squares if weights is None else squares * weights.repeat(np.diff(values.indptr))
-        )
+        csr.add_column_sums(values, total, weights, power=2)
         return total
     step = cached_rows(8 * values.shape[1])
     for i in range(0, len(values), step):

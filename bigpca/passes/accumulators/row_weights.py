@@ -44,6 +44,11 @@ class RowWeight(ABC):
         return self
 
     @property
+    def takes_csr(self) -> bool:
+        """Whether :meth:`weigh` takes blocks of sparse rows; others are given dense strips."""
+        return True
+
+    @property
     @abstractmethod
     def evaluations_per_row(self) -> int:
         """Kernel evaluations per row."""
@@ -51,6 +56,10 @@ class RowWeight(ABC):
     @abstractmethod
     def flops_per_row(self, d: int) -> int:
         """Floating-point operations per row."""
+
+    def flops_per_sparse_row(self, d: int, values: float) -> float:
+        """Return the operations for a row of which ``values`` values are stored on average."""
+        return float(self.flops_per_row(d))
 
     @abstractmethod
     def working_bytes(self, d: int, itemsize: int) -> int:
@@ -66,7 +75,7 @@ class Ones(RowWeight):
     """Equal weights: uniform sampling."""
 
     def weigh(self, block: Block, prepared: object) -> tuple[Vector, Vector]:
-        return np.ones(len(block.values)), np.zeros(len(block.values))
+        return np.ones(block.count), np.zeros(block.count)
 
     @property
     def evaluations_per_row(self) -> int:
@@ -95,7 +104,7 @@ class Given(RowWeight):
     first_row: int = 0
 
     def weigh(self, block: Block, prepared: object) -> tuple[Vector, Vector]:
-        return self.values[block.rows - self.first_row], np.zeros(len(block.values))
+        return self.values[block.rows - self.first_row], np.zeros(block.count)
 
     def for_rows(self, start: int, stop: int) -> Given:
         return Given(self.values[start - self.first_row : stop - self.first_row], start)
@@ -124,8 +133,8 @@ class Diagonal(RowWeight):
 
     def weigh(self, block: Block, prepared: object) -> tuple[Vector, Vector]:
         d = block.values.shape[1]
-        step = tile_rows(self.kernel.prepared_bytes(d, block.values.itemsize))
-        diagonal = np.zeros(len(block.values))
+        step = tile_rows(self.kernel.prepared_bytes(d, block.values.dtype.itemsize))
+        diagonal = np.zeros(block.count)
         for i in range(0, len(diagonal), step):
             A = prepare_tile(self.kernel, block, i, i + step, self.shift)
             diagonal[i : i + step] = self.kernel.diagonal_of(A)
@@ -137,6 +146,13 @@ class Diagonal(RowWeight):
 
     def flops_per_row(self, d: int) -> int:
         return int(self.kernel.flops_per_entry(d))
+
+    @property
+    def takes_csr(self) -> bool:
+        return self.kernel.accepts_csr
+
+    def flops_per_sparse_row(self, d: int, values: float) -> float:
+        return self.kernel.flops_per_sparse_entry(d, values)
 
     def working_bytes(self, d: int, itemsize: int) -> int:
         return TILE_BYTES + FIXED_BYTES + self.kernel.prepared_bytes(d, itemsize)
@@ -179,9 +195,9 @@ class Residual(RowWeight):
 
     def weigh(self, block: Block, prepared: object) -> tuple[Vector, Vector]:
         values = block.values
-        step = tile_rows(self._tile_row_bytes(values.shape[1], values.itemsize))
-        residual, diagonal = np.zeros(len(values)), np.zeros(len(values))
-        for i in range(0, len(values), step):
+        step = tile_rows(self._tile_row_bytes(values.shape[1], values.dtype.itemsize))
+        residual, diagonal = np.zeros(block.count), np.zeros(block.count)
+        for i in range(0, block.count, step):
             A = prepare_tile(self.kernel, block, i, i + step, self.shift)
             K_im = landmark_block(self.kernel, A, prepared)  # (step, m)
             B = K_im @ self.T.astype(K_im.dtype, copy=False)  # (step, r)
@@ -204,6 +220,13 @@ class Residual(RowWeight):
     def flops_per_row(self, d: int) -> int:
         m, r = len(self.landmarks), len(self.T.T)
         return int((m + 1) * self.kernel.flops_per_entry(d)) + 2 * m * r
+
+    @property
+    def takes_csr(self) -> bool:
+        return self.kernel.accepts_csr
+
+    def flops_per_sparse_row(self, d: int, values: float) -> float:
+        return (len(self.landmarks) + 1) * self.kernel.flops_per_sparse_entry(d, values) + 2 * self.T.size
 
     def working_bytes(self, d: int, itemsize: int) -> int:
         m, r = len(self.landmarks), len(self.T.T)

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from bigpca.arrays import Array, DType
 from bigpca.passes.accumulators.base import Accumulator, Arrays, broadcast
+from bigpca.passes.accumulators.codes import Codes, codes_bytes
 from bigpca.passes.reading.blocks import Block, within_range
 from bigpca.passes.reading.layout import MIB
 
@@ -44,7 +45,7 @@ class WithinProduct(Accumulator):
     ----------
     n_features, n_columns : int
         d and l.
-    codes : ndarray of shape (rows,), int32
+    codes : ndarray of shape (rows,), int32, or CodeRows
         Classes of rows ``first_row : first_row + rows``.
     factor : WithinFactor
         A broadcast value: None in closed states, and in templates being sent.
@@ -58,7 +59,7 @@ class WithinProduct(Accumulator):
 
     n_features: int
     n_columns: int
-    codes: NDArray[np.int32]
+    codes: Codes
     factor: WithinFactor | None
     first_row: int = 0
     product: Matrix = field(default_factory=lambda: np.zeros((0, 0)))
@@ -122,7 +123,7 @@ class WithinProduct(Accumulator):
         return replace(self, factor=None, codes=self.codes[:0], product=arrays["product"])
 
     def identity(self) -> dict[str, object]:
-        content = hashlib.sha256(np.ascontiguousarray(self.codes).tobytes())
+        content = hashlib.sha256(codes_bytes(self.codes))
         if self.factor is not None:
             content.update(np.ascontiguousarray(self.factor.means).tobytes())
             content.update(np.ascontiguousarray(self.factor.W).tobytes())

@@ -26,6 +26,7 @@ from bigpca.passes.engine.events import GroupEvent
 from bigpca.passes.engine.states import PassState
 from bigpca.passes.reading.arithmetic import NUMPY, Arithmetic
 from bigpca.passes.reading.layout import Layout
+from bigpca.passes.reading.readers import SHARED as SHARED
 from bigpca.passes.reading.readers import Reader
 
 R = TypeVar("R")
@@ -33,7 +34,6 @@ Inputs: TypeAlias = Mapping[Key, Any]  # by key: values of Dask nodes or their f
 Finish = Callable[[PassState], R]
 WORKERS_TIMEOUT = 60.0  # seconds
 STALLED_SECONDS = 60.0
-SHARED = "bigpca-shared"  # the key of a task's broadcast values among its inputs
 MAPS = "bigpca-maps"  # the key of the row maps among the broadcast values
 
 

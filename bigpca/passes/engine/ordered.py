@@ -20,7 +20,7 @@ from bigpca.passes.engine.jobs import SHARED, AnyPass, GroupTask, Pass, R, merge
 from bigpca.passes.engine.local import StateWriter, local_threads
 from bigpca.passes.engine.run import Run
 from bigpca.passes.engine.states import PassState
-from bigpca.passes.reading.readers import Reader
+from bigpca.passes.reading.readers import Reader, with_inputs
 
 Request = tuple[int, int, "Future[Array]"]
 
@@ -150,9 +150,10 @@ def run_in_order(job: Pass[R], options: Run, resumed: Resumed) -> R:
                 break
             collect(threads - 1)
             task, inputs = job.cut(group)
-            rows = HandedRows(task.reader)
+            inputs = {SHARED: job.shared, **inputs}
+            rows = HandedRows(with_inputs(task.reader, inputs))
             own: GroupTask = replace(task, reader=rows)  # type: ignore[type-var]  # every task is a dataclass
-            future = pool.submit(run_group, own, job.run_id, {SHARED: job.shared, **inputs})
+            future = pool.submit(run_group, own, job.run_id, inputs)
             running.append((group, rows, future))
             future.add_done_callback(lambda _, asked=rows.asked: asked.put(None))  # type: ignore[misc]
             rows.serve(stop)
@@ -162,15 +163,21 @@ def run_in_order(job: Pass[R], options: Run, resumed: Resumed) -> R:
         for _, rows, _ in running:
             rows.close()
         pool.shutdown()
-    _check_end(job, has_row)
+    if job.layout.n_rows == job.whole:
+        check_end(job.whole, has_row, open_ended=job.open_ended)
     return job.finish(merge.finish())
 
 
-def _check_end(job: AnyPass, has_row: Callable[[int], bool]) -> None:
-    """Reject rows beyond the layout of a pass over all rows."""
-    if job.layout.n_rows == job.whole and has_row(job.whole):
-        said = "the most without a shape" if job.open_ended else "which shape says"
-        raise ValueError(f"the batches have more rows than the {job.whole:,}, {said}. Correct the number in shape.")
+def check_end(n: int, has_row: Callable[[int], bool], *, open_ended: bool) -> None:
+    """Reject rows beyond the n that a pass over all rows has read.
+
+    Raises
+    ------
+    ValueError
+    """
+    if has_row(n):
+        said = "the most without a shape" if open_ended else "which shape says"
+        raise ValueError(f"the batches have more rows than the {n:,}, {said}. Correct the number in shape.")
 
 
 def _always(row: int) -> bool:

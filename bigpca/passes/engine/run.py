@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 
 from bigpca.costs import PassCost
 from bigpca.errors import UndeclaredPassError
@@ -47,6 +48,8 @@ class Run:
         Kernel evaluations so far.
     seconds : float
         Wall time, once it is finished.
+    scope : str
+        Precedes the names of passes in the plan, while a fit runs another one for a part of its work.
     """
 
     checkpoint: Checkpoint | None = None
@@ -61,6 +64,7 @@ class Run:
     reads: float = 0.0
     evaluations: int = 0
     seconds: float = 0.0
+    scope: str = ""
     _times: Counter[str] = field(default_factory=Counter, repr=False)
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
 
@@ -114,7 +118,17 @@ class Run:
         """Count kernel evaluations that no pass announces."""
         self.evaluations += count
 
+    @contextmanager
+    def within(self, scope: str) -> Iterator[None]:
+        """Run another fit, whose passes the plan has under names that begin with ``scope``."""
+        before, self.scope = self.scope, f"{self.scope}{scope} "
+        try:
+            yield
+        finally:
+            self.scope = before
+
     def _admit(self, cost: PassCost, state_bytes: int, times: float) -> None:
+        cost = replace(cost, name=self.scope + cost.name)
         self._times[cost.name] += times  # type: ignore[assignment]
         if self.declared is None:
             return

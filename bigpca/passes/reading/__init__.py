@@ -13,6 +13,6 @@ Blocks exist only in that task and are never pickled. The shift is the same for 
 ``x - shift``, so an offset of the data costs no precision. Sparse rows have shift 0, and are made dense strip by strip
 for the accumulators that require it.
 
-Add a reader for a new origin of rows (a seekable stream, sparse chunks: a reader may return CSR), a row map for a
+Add a reader for a new origin of rows (a seekable stream; a reader may return CSR), a row map for a
 preprocessing of rows. Bad values are found in ``prepare_block`` (dense rows) and ``sparse_block``.
 """

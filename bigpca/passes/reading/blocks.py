@@ -9,11 +9,20 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
+from bigpca import csr
 from bigpca.arrays import Array, DType
 from bigpca.errors import NonFiniteError
 from bigpca.passes.reading.arithmetic import NUMPY, Arithmetic, Values, column_sums
 from bigpca.passes.reading.layout import MIB, working_dtype
 
+NEITHER = (
+    'Pass nan_policy="omit" to leave those rows out (solvers that pair all rows, such as "dot", reject that), '
+    'nan_policy="mean" to fill in the means of the columns for NaN (PCA and ApproximatePCA)'
+)
+FITS_ONLY = (
+    'With nan_policy="mean" a fit fills in NaN, but no infinities, and transform takes incomplete rows; whatever else '
+    'reads rows takes complete ones. Set nan_policy="omit" to leave those rows out'
+)
 STRIP_BYTES = 4 * MIB  # of sparse rows that are made dense at a time
 CACHED_BYTES = 3 * MIB // 2  # of rows that are accessed several times in succession
 PRECISE_FLOPS = 1e11  # passes, and all typical passes of an iteration, up to this cost are computed in float64
@@ -47,6 +56,9 @@ class Block:
     weights : ndarray of shape (rows,), float64, or None
         Weight of each row; None if every row counts once.
     arithmetic : Arithmetic
+    centre : ndarray of shape (d,), float64, or None
+        Of CSR values: what dense rows would be shifted by, for states that subtract it from products with the rows.
+        The mean of the block if none is given; None for dense values.
     """
 
     values: Values
@@ -56,6 +68,7 @@ class Block:
     largest: float | None = None
     weights: NDArray[np.float64] | None = None
     arithmetic: Arithmetic = NUMPY
+    centre: NDArray[np.float64] | None = None
 
     @classmethod
     def about(
@@ -69,15 +82,24 @@ class Block:
         return cls(values, rows, shift.astype(np.float64), sums, arithmetic=arithmetic)
 
     @classmethod
-    def of_csr(cls, values: csr_array, rows: NDArray[np.int64], arithmetic: Arithmetic = NUMPY) -> Block:
+    def of_csr(
+        cls, values: csr_array, rows: NDArray[np.int64], centre: NDArray[np.float64] | None = None,
+        arithmetic: Arithmetic = NUMPY,
+    ) -> Block:  # fmt: skip
         """Return a block of finite sparse rows about zero, because a shift would make them dense."""
-        zero = np.zeros(values.shape[1])
-        return cls(values, rows, zero, arithmetic.column_sums(values, None), arithmetic=arithmetic)
+        zero, sums = np.zeros(values.shape[1]), arithmetic.column_sums(values, None)
+        near = sums / max(1, values.shape[0]) if centre is None else centre
+        return cls(values, rows, zero, sums, arithmetic=arithmetic, centre=near)
 
     @property
     def count(self) -> int:
         """Number of rows."""
         return int(self.values.shape[0])
+
+    @property
+    def origin(self) -> NDArray[np.float64]:
+        """What later blocks of the group are shifted by, or centred about."""
+        return self.shift if self.centre is None else self.centre
 
     def weighted(self, weights: NDArray[np.float64]) -> Block:
         """Return the same rows with weights (rows,) > 0."""
@@ -88,12 +110,29 @@ class Block:
         if not isinstance(self.values, csr_array):
             yield self
             return
-        step = max(1, STRIP_BYTES // max(1, self.values.shape[1] * self.values.dtype.itemsize))
-        for i in range(0, self.count, step):
-            part = slice(i, i + step)
-            block = Block.about(self.values[part].toarray(), self.rows[part], shift, self.arithmetic)
+        for values, first in dense_strips(self.values):
+            part = slice(first, first + len(values))
+            block = Block.about(values, self.rows[part], shift, self.arithmetic)
             shift = block.shift
             yield block if self.weights is None else block.weighted(self.weights[part])
+
+
+def dense_strips(values: csr_array) -> Iterator[tuple[Array, int]]:
+    """Yield sparse rows as dense arrays of at most 4 MiB, and the place of the first row of each."""
+    step = strip_rows(values.shape[1], values.dtype.itemsize)
+    for i in range(0, values.shape[0], step):
+        yield values[i : i + step].toarray(), i
+
+
+def dense_rows(values: Values) -> Array:
+    """Return a few rows as an array."""
+    dense: Array = values.toarray() if isinstance(values, csr_array) else values
+    return dense
+
+
+def strip_rows(d: int, itemsize: int) -> int:
+    """Return the rows of d columns that are made dense at a time."""
+    return max(1, STRIP_BYTES // max(1, d * itemsize))
 
 
 def scaled_rows(values: Values, factors: NDArray[np.float64]) -> Values:
@@ -105,23 +144,26 @@ def scaled_rows(values: Values, factors: NDArray[np.float64]) -> Values:
 def weighted_sums(values: Values, weights: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return ``sum_t w_t x_t`` (d,) in float64, converting only a few rows at a time."""
     total = np.zeros(values.shape[1])
+    if isinstance(values, csr_array):
+        csr.add_column_sums(values, total, weights)
+        return total
     step = cached_rows(8 * max(1, values.shape[1]))
-    for i in range(0, values.shape[0], step):
+    for i in range(0, len(values), step):
         total += values[i : i + step].astype(np.float64).T @ weights[i : i + step]
     return total
 
 
-def within_range(values: Array, largest: float | None = None) -> Array:
+def within_range(values: Values, largest: float | None = None) -> Values:
     """Convert values to float64 if products of two, or of two with a third, would leave the range of float32."""
     if values.dtype == np.float64 or not values.size:
         return values
     if largest is None:
-        largest = _largest(values)
+        largest = _largest(values.data if isinstance(values, csr_array) else values)
     return values if largest == 0 or FLOAT32_MIN < largest < FLOAT32_MAX else values.astype(np.float64)
 
 
 def _largest(values: Array) -> float:
-    return max(float(values.max()), -float(values.min()))
+    return max(float(values.max(initial=0)), -float(values.min(initial=0)))
 
 
 def cached_rows(row_bytes: int) -> int:
@@ -130,15 +172,22 @@ def cached_rows(row_bytes: int) -> int:
     return rows if rows < 128 else rows // 128 * 128
 
 
-def group_shift(values: Array) -> Array:
+def group_shift(values: Values) -> Array:
     """Return the mean of a slab's finite entries, rounded to its own precision so that subtracting it is exact."""
     with np.errstate(all="ignore"):
-        mean = column_sums(values) / max(1, len(values))
+        mean = column_sums(values) / max(1, values.shape[0])
         if not np.isfinite(mean).all():
-            mean = np.where(np.isfinite(values), values, 0).mean(axis=0, dtype=np.float64)
-        shift = mean.astype(values.dtype)
+            mean = _finite(values).mean(axis=0, dtype=np.float64)
+        shift: Array = mean.astype(values.dtype)
     shift[~np.isfinite(shift)] = 0
     return shift
+
+
+def _finite(values: Values) -> Values:
+    """Return the rows with zeros instead of NaN and infinities."""
+    if isinstance(values, csr_array):
+        return csr_array((_finite(values.data), values.indices, values.indptr), values.shape)
+    return np.where(np.isfinite(values), values, 0)
 
 
 def prepare_block(
@@ -163,7 +212,9 @@ def prepare_block(
     values : ndarray of shape (rows, d), in the working dtype
     owned : bool
         Whether ``values`` may be overwritten.
-    nan_policy : {"raise", "omit"}
+    nan_policy : {"raise", "mean", "omit", "keep"}
+        "omit" leaves out rows with NaN or infinities. "keep" leaves NaN in the block, for states that count them, and
+        rejects infinities. "raise" rejects both, and so does "mean", whose rows were filled as they were read.
     where : str
         Name of the block in errors.
     numbers : ndarray of shape (rows,), int64, or None
@@ -185,10 +236,10 @@ def prepare_block(
             if find_largest:
                 largest = max(largest, _largest(strip))
         if not np.isfinite(sums).all():
-            bad = ~np.isfinite(shifted)
+            bad = np.isinf(shifted) if nan_policy == "keep" else ~np.isfinite(shifted)
             if bad.any():
-                if nan_policy == "raise":
-                    raise _non_finite(bad, rows, where)
+                if nan_policy != "omit":
+                    raise _non_finite(bad, rows, where, nan_policy)
                 keep = ~bad.any(axis=1)
                 shifted, rows = shifted[keep], rows[keep]
                 largest = _largest(shifted) if shifted.size else 0.0
@@ -208,29 +259,30 @@ def complete_rows(
 
 def sparse_block(
     values: csr_array, row_start: int, nan_policy: str, where: str, arithmetic: Arithmetic,
-    numbers: NDArray[np.int64] | None = None,
+    numbers: NDArray[np.int64] | None = None, centre: NDArray[np.float64] | None = None,
 ) -> Block:  # fmt: skip
     """Return a block of sparse rows about zero; bad values are handled as by :func:`prepare_block`."""
     rows = np.arange(row_start, row_start + values.shape[0]) if numbers is None else numbers
-    bad = np.flatnonzero(~np.isfinite(values.data))
+    bad = np.flatnonzero(np.isinf(values.data) if nan_policy == "keep" else ~np.isfinite(values.data))
     if len(bad):
         at = np.searchsorted(values.indptr, bad, side="right") - 1  # row of each bad value
-        if nan_policy == "raise":
+        if nan_policy != "omit":
             marks = np.zeros(values.shape, bool)
             marks[at, values.indices[bad]] = True
-            raise _non_finite(marks, rows, where)
+            raise _non_finite(marks, rows, where, nan_policy)
         keep = np.setdiff1d(np.arange(values.shape[0]), at)
         values, rows = values[keep], rows[keep]
-    return Block.of_csr(values, rows, arithmetic)
+    return Block.of_csr(values, rows, centre, arithmetic)
 
 
-def _non_finite(bad: NDArray[np.bool_], numbers: NDArray[np.int64], where: str) -> NonFiniteError:
+def _non_finite(bad: NDArray[np.bool_], numbers: NDArray[np.int64], where: str, nan_policy: str) -> NonFiniteError:
     rows = np.flatnonzero(bad.any(axis=1))
     shown = ", ".join(str(numbers[r]) for r in rows[:5]) + (", ..." if len(rows) > 5 else "")
     column = int(np.flatnonzero(bad[rows[0]])[0])
-    return NonFiniteError(
+    error = NonFiniteError(
         f"{int(bad.sum())} NaN or infinite values in {len(rows)} rows of {where}: rows {shown}; the first is in row "
         f"{numbers[rows[0]]}, column {column}. Finite values were expected; masked entries count as NaN. "
-        'Pass nan_policy="omit" to leave those rows out (solvers that pair all rows, such as "dot", reject that), '
-        "or repair the data."
+        f"{FITS_ONLY if nan_policy in ('mean', 'keep') else NEITHER}, or repair the data."
     )
+    error.columns = tuple(np.flatnonzero(bad.any(axis=0)).tolist())
+    return error

@@ -47,7 +47,7 @@ class Layout:
     ----------
     n_rows, n_columns : int
     row_bytes : int
-        Bytes of one row in the working dtype.
+        Bytes of one row in the working dtype; of sparse rows, on average.
     slab_rows : int
         Largest number of rows multiplied at a time.
     reads : tuple of (start, stop)
@@ -76,16 +76,17 @@ class Layout:
 
 
 def plan_layout(
-    row_chunks: Sequence[int], n_columns: int, dtype: DType, state_bytes: int, stored_row_bytes: int = 0
-) -> Layout:
+    row_chunks: Sequence[int], n_columns: int, dtype: DType, state_bytes: int, stored_row_bytes: int = 0,
+    row_bytes: int | None = None,
+) -> Layout:  # fmt: skip
     """Divide rows into reads, groups and segments.
 
     ``groups = clamp(bytes / max(256 MiB, 8 state), 16, 4096)``, at least 4 MiB per group; all bytes in the working
     dtype, so that a uint8 store is divided like its float32 copy, or ``stored_row_bytes`` if a row is made of more. If
     groups would hold one large read each (over 32 MiB), with nothing to read while it is multiplied, there are half as
-    many with two reads each.
+    many with two reads each. ``row_bytes`` are those of a row in the working dtype, if it does not store every column.
     """
-    row_bytes = max(1, n_columns * working_dtype(dtype).itemsize)
+    row_bytes = max(1, n_columns * working_dtype(dtype).itemsize if row_bytes is None else row_bytes)
     most = SLAB_BYTES if row_bytes <= 1 << 16 else WIDE_SLAB_BYTES
     slab_bytes = min(most, max(MIN_SLAB_BYTES, SLAB_ROWS * row_bytes))
     slab_rows = max(1, slab_bytes // row_bytes)

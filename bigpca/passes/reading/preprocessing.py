@@ -3,19 +3,39 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from functools import partial
 from numbers import Real
 from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.sparse import csr_array
 
 from bigpca.arrays import Array, DType
+from bigpca.data.sparse import with_values
 from bigpca.passes.reading.layout import working_dtype
 
 SHOWN_ROWS = 5  # in messages
+
+
+@dataclass(frozen=True)
+class OnnxNode:
+    """One operation of ONNX: its name, the names of what it reads and of its result, and its integer attributes."""
+
+    operation: str
+    inputs: tuple[str, ...]
+    output: str
+    attributes: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class OnnxForm:
+    """A function of rows in ONNX: nodes from ``"rows"`` to ``"result"``, and their constants."""
+
+    nodes: tuple[OnnxNode, ...]
+    constants: Mapping[str, float] = field(default_factory=dict)
 
 
 class RowPreprocessor(ABC):
@@ -27,6 +47,15 @@ class RowPreprocessor(ABC):
 
         Rows with NaN or infinities keep them in the same places.
         """
+
+    @property
+    def takes_csr(self) -> bool:
+        """Whether :meth:`apply_csr` exists; other functions of rows are given dense strips of sparse rows."""
+        return False
+
+    def apply_csr(self, rows: csr_array, numbers: NDArray[np.int64], where: str) -> csr_array:
+        """Return new sparse rows (b, d), as :meth:`apply_at` does of dense ones."""
+        raise NotImplementedError
 
     def apply(self, rows: Array, where: str) -> Array:
         """Return new rows (b, d), numbered from 0 within ``where``."""
@@ -49,6 +78,16 @@ class RowPreprocessor(ABC):
         from sklearn.preprocessing import FunctionTransformer  # only exports need it
 
         return FunctionTransformer(partial(self.apply, where="X"), feature_names_out="one-to-one")
+
+    def onnx_form(self) -> OnnxForm:
+        """Return the same function as nodes of ONNX.
+
+        Raises
+        ------
+        ValueError
+            If it has no such form.
+        """
+        raise ValueError(f"preprocess = {self!r} has no form in ONNX; bp.L2() or bp.Power() was expected.")
 
 
 Preprocess: TypeAlias = RowPreprocessor | Sequence[RowPreprocessor] | None
@@ -98,11 +137,36 @@ class L2(RowPreprocessor):
         unit /= np.where(zero | ~np.isfinite(norms), 1, norms)[:, None]
         return unit
 
+    @property
+    def takes_csr(self) -> bool:
+        """Yes: zeros stay zeros."""
+        return True
+
+    def apply_csr(self, rows: csr_array, numbers: NDArray[np.int64], where: str) -> csr_array:
+        """Return sparse rows of norm 1, as :meth:`apply_at`."""
+        values = rows.data.astype(working_dtype(rows.dtype))
+        line = np.repeat(np.arange(rows.shape[0]), np.diff(rows.indptr))
+        with np.errstate(invalid="ignore"):
+            largest = np.zeros(rows.shape[0], values.dtype)
+            np.maximum.at(largest, line, np.abs(values))
+            zero = largest == 0
+            if self.zero_rows == "raise" and zero.any():
+                raise ValueError(_zero_rows(numbers[zero], where))
+            values /= np.where(zero | ~np.isfinite(largest), 1, largest)[line]
+            squares = np.bincount(line, values.astype(np.float64) ** 2, rows.shape[0])
+            norms = np.sqrt(squares).astype(values.dtype)
+        values /= np.where(zero | ~np.isfinite(norms), 1, norms)[line]
+        return with_values(rows, values)
+
     def sklearn_step(self) -> object:
         """Return a ``Normalizer``, which leaves rows of zeros zero."""
         from sklearn.preprocessing import Normalizer  # only exports need it
 
         return Normalizer()
+
+    def onnx_form(self) -> OnnxForm:
+        """Return one node, which leaves rows of zeros zero."""
+        return OnnxForm((OnnxNode("LpNormalization", ("rows",), "result", {"axis": 1, "p": 2}),))
 
 
 @dataclass(frozen=True)
@@ -136,6 +200,18 @@ class Power(RowPreprocessor):
 
     def apply_at(self, rows: Array, numbers: NDArray[np.int64], where: str) -> Array:
         """Return the powers."""
+        return self._powers(rows)
+
+    @property
+    def takes_csr(self) -> bool:
+        """Yes: powers of zeros are zeros."""
+        return True
+
+    def apply_csr(self, rows: csr_array, numbers: NDArray[np.int64], where: str) -> csr_array:
+        """Return the powers of the stored values."""
+        return with_values(rows, self._powers(rows.data))
+
+    def _powers(self, rows: Array) -> Array:
         values = rows.astype(working_dtype(rows.dtype), copy=False)
         powers = np.abs(values)
         if self.exponent == 0.5:
@@ -144,6 +220,14 @@ class Power(RowPreprocessor):
             np.power(powers, self.exponent, out=powers)
         result: Array = np.copysign(powers, values, out=powers)
         return result
+
+    def onnx_form(self) -> OnnxForm:
+        """Return ``sign(x) |x|^exponent``."""
+        nodes = (
+            OnnxNode("Abs", ("rows",), "size"), OnnxNode("Pow", ("size", "exponent"), "power"),
+            OnnxNode("Sign", ("rows",), "sign"), OnnxNode("Mul", ("sign", "power"), "result"),
+        )  # fmt: skip
+        return OnnxForm(nodes, {"exponent": self.exponent})
 
 
 def preprocessors(preprocess: Preprocess) -> tuple[RowPreprocessor, ...]:

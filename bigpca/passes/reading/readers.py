@@ -21,13 +21,17 @@ from dask.task_spec import GraphNode
 from dask.typing import Key
 from numpy.typing import NDArray
 
-from bigpca.arrays import Array
 from bigpca.data.containers import check_chunk_shape, dense_rows
 from bigpca.data.row_source import RowSource
+from bigpca.data.sparse import sparse_rows, stacked
 from bigpca.data.views import View
 from bigpca.errors import CorruptedChunkError
+from bigpca.passes.reading.arithmetic import Values
+from bigpca.passes.reading.filling import Limits, Vector, fill
 
 ATTEMPTS = 3
+SHARED = "bigpca-shared"  # the key of a task's broadcast values among its inputs
+FILL = "bigpca-fill"  # the key of the means that take the place of missing values among the broadcast values
 
 
 class Reader(Protocol):
@@ -37,14 +41,14 @@ class Reader(Protocol):
     def owned(self) -> bool:
         """Whether the result of ``read`` may be overwritten."""
 
-    def read(self, start: int, stop: int) -> Array:
-        """Return rows ``start:stop``, of shape (stop - start, d), in the stored dtype."""
+    def read(self, start: int, stop: int) -> Values:
+        """Return rows ``start:stop``, of shape (stop - start, d), in the stored dtype; sparse rows as ``csr_array``."""
 
     def where(self, start: int, stop: int) -> str:
         """Name those rows in an error."""
 
 
-def _with_attempts(read: Callable[[], Array]) -> Array:
+def _with_attempts(read: Callable[[], Values]) -> Values:
     for attempt in range(1, ATTEMPTS + 1):
         try:
             return read()
@@ -64,7 +68,7 @@ class DirectReader:
     source: RowSource
     owned: bool = True
 
-    def read(self, start: int, stop: int) -> Array:
+    def read(self, start: int, stop: int) -> Values:
         return _with_attempts(lambda: self.source.read(start, stop))
 
     def where(self, start: int, stop: int) -> str:
@@ -78,7 +82,7 @@ class ColumnReader:
     source: RowSource
     owned: bool = True
 
-    def read(self, start: int, stop: int) -> Array:
+    def read(self, start: int, stop: int) -> Values:
         return _with_attempts(lambda: self.source.read(0, self.source.shape[0], slice(start, stop)))
 
     def where(self, start: int, stop: int) -> str:
@@ -97,7 +101,7 @@ class GraphReader:
         Keys of the column chunks of each row chunk.
     blob : bytes
         Pickled mapping of key to Dask node.
-    n_columns, dtype : int, str
+    n_columns, dtype, sparse : int, str, bool
         What the Dask array declares about its rows.
     inputs : mapping
         Values of nodes that Dask computed or holds (shared small nodes, persisted chunks), set by the task.
@@ -109,14 +113,15 @@ class GraphReader:
     n_columns: int
     dtype: str
     label: str = "the array"
+    sparse: bool = False
     inputs: Mapping[Key, object] = field(default_factory=dict)
     owned: bool = False
     _nodes: Nodes | None = None
 
-    def read(self, start: int, stop: int) -> Array:
+    def read(self, start: int, stop: int) -> Values:
         return _with_attempts(lambda: self._read(start, stop))
 
-    def _read(self, start: int, stop: int) -> Array:
+    def _read(self, start: int, stop: int) -> Values:
         if self._nodes is None:
             self._nodes = Nodes(cloudpickle.loads(self.blob), self.inputs)
         first = int(np.searchsorted(self.offsets, start, side="right")) - 1
@@ -126,13 +131,14 @@ class GraphReader:
             if self.offsets[i] == self.offsets[i + 1]:
                 continue
             dtype = np.dtype(self.dtype)
-            columns = [dense_rows(self._nodes.evaluate(key), self.label, dtype) for key in self.keys[i]]
+            take = sparse_rows if self.sparse else dense_rows
+            columns = [take(self._nodes.evaluate(key), self.label, dtype) for key in self.keys[i]]
             rows = columns[0] if len(columns) == 1 else np.concatenate(columns, axis=1)
             declared = int(self.offsets[i + 1] - self.offsets[i]), self.n_columns
             check_chunk_shape(rows.shape, declared, f"{self.label} (rows {self.offsets[i]}:{self.offsets[i + 1]})")
             lo, hi = max(start - self.offsets[i], 0), min(stop, self.offsets[i + 1]) - self.offsets[i]
-            parts.append(rows[lo:hi])
-        return parts[0] if len(parts) == 1 else np.concatenate(parts)
+            parts.append(rows if (lo, hi) == (0, rows.shape[0]) else rows[lo:hi])
+        return stacked(parts)
 
     def where(self, start: int, stop: int) -> str:
         return f"rows {start}:{stop} of {self.label}"
@@ -197,34 +203,81 @@ class ViewReader:
         """Whether the rows are a copy, or the samples may be overwritten."""
         return self.base.owned or self.view.copies
 
-    def read(self, start: int, stop: int) -> Array:
+    def read(self, start: int, stop: int) -> Values:
         first, last = self.view.samples(start, stop)
         edges = [first, *self.ends[(self.ends > first) & (self.ends < last)].tolist(), last]
         parts = []
         for a, b in pairwise(edges):
             row = a * self.view.rows_per_sample
             parts.append(self.view.apply(self.base.read(a, b), owned=self.base.owned)[max(start - row, 0) : stop - row])
-        return parts[0] if len(parts) == 1 else np.concatenate(parts)
+        return stacked(parts)
 
     def where(self, start: int, stop: int) -> str:
         samples = self.base.where(*self.view.samples(start, stop))
         return samples if self.view.rows_per_sample == 1 else f"rows {start}:{stop}, of {samples},"
 
 
+@dataclass(frozen=True)
+class ValueReader:
+    """Rows of another reader, whose values are checked, and filled where they are missing.
+
+    Attributes
+    ----------
+    base : Reader
+    limits : Limits or None
+        Of the values; not of rows that are not ``present``.
+    fills : bool
+        Whether missing values are filled, by the means among the broadcast values.
+    present : ndarray of bool, or None
+        Which rows have a weight above 0, from row ``first`` on; None for all.
+    """
+
+    base: Reader
+    limits: Limits | None = None
+    fills: bool = False
+    present: NDArray[np.bool_] | None = None
+    first: int = 0
+    means: Vector | None = None
+
+    @property
+    def owned(self) -> bool:
+        """Whether the rows are a copy: those that are filled are."""
+        return self.fills or self.base.owned
+
+    def read(self, start: int, stop: int) -> Values:
+        rows, by_column = self.base.read(start, stop), isinstance(self.base, ColumnReader)
+        if self.limits is not None:
+            numbers = slice(None) if by_column else slice(start - self.first, stop - self.first)
+            present = None if self.present is None else self.present[numbers]
+            self.limits.check(rows, self.where(start, stop), (0, start) if by_column else (start, 0), present)
+        if not self.fills:
+            return rows
+        if self.means is None:
+            raise RuntimeError("rows were read without the broadcast means that take the place of missing values")
+        return fill(rows, self.means, owned=self.base.owned)
+
+    def where(self, start: int, stop: int) -> str:
+        return self.base.where(start, stop)
+
+
 def with_inputs(reader: Reader, inputs: Mapping[Key, object]) -> Reader:
-    """Return the reader with the values of nodes that Dask computed or holds."""
+    """Return the reader with the values of nodes that Dask computed or holds, and those that fill missing ones."""
+    if isinstance(reader, ValueReader):
+        shared = inputs.get(SHARED)
+        means = shared.get(FILL) if isinstance(shared, Mapping) and reader.fills else None
+        return replace(reader, base=with_inputs(reader.base, inputs), means=means)
     if isinstance(reader, ViewReader):
         return replace(reader, base=with_inputs(reader.base, inputs))
     return replace(reader, inputs=inputs) if isinstance(reader, GraphReader) else reader
 
 
-def read_ahead(reader: Reader, reads: Sequence[tuple[int, int]]) -> Iterator[tuple[int, Array]]:
+def read_ahead(reader: Reader, reads: Sequence[tuple[int, int]]) -> Iterator[tuple[int, Values]]:
     """Yield (first row, rows) of each read while the next one is being read; at most two reads are held."""
     if not reads:
         return
     context = copy_context()
 
-    def read(start: int, stop: int) -> Array:
+    def read(start: int, stop: int) -> Values:
         return context.run(reader.read, start, stop)  # in the context of the fold
 
     with ThreadPoolExecutor(1, thread_name_prefix="bigpca-read") as pool:

@@ -6,15 +6,18 @@ In folds they are applied to complete rows, before the shift; outputs are mapped
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.sparse import csr_array
 
 from bigpca.arrays import Array, DType
-from bigpca.passes.reading.blocks import Block
+from bigpca.data.sparse import stacked, with_values
+from bigpca.passes.reading.arithmetic import Values
+from bigpca.passes.reading.blocks import Block, dense_strips
 
 Integers = NDArray[np.int64]
 
@@ -55,6 +58,26 @@ class NumberedMap(Protocol):
         """See :class:`RowMap`."""
 
 
+@runtime_checkable
+class SparseMap(Protocol):
+    """A row map that also maps CSR as it is: to CSR, or to the few columns of a product. Others get dense strips."""
+
+    @property
+    def takes_csr(self) -> bool:
+        """Whether it does with its parameters."""
+
+    def apply_csr(self, rows: csr_array, numbers: Integers, where: str) -> Values:
+        """Map sparse rows (b, d) with those numbers (b,)."""
+
+
+@runtime_checkable
+class InPlaceMap(Protocol):
+    """A row map that can overwrite rows that belong to its caller: no second block of memory."""
+
+    def apply_in_place(self, rows: Array) -> Array:
+        """Map rows (b, d) to the same memory, and return them."""
+
+
 @dataclass(frozen=True)
 class MapStep:
     """One row map of a chain, and its cost.
@@ -74,36 +97,55 @@ class MapStep:
     flops_per_row: int = 0
     tile_rows: int | None = None
 
-    def apply(self, rows: Array, numbers: Integers, where: str) -> Array:
-        """Return the mapped rows (b, k)."""
-        if isinstance(self.f, NumberedMap):
-            return self.f.apply_at(rows, numbers, where)
-        return self.f.apply(rows, where)
+
+def _mapped(
+    maps: Sequence[RowMap | NumberedMap], rows: Values, numbers: Integers, where: str, *, owned: bool = False
+) -> Iterator[tuple[Values, Integers]]:
+    """Yield (mapped rows, their numbers): at once, or in the dense strips of sparse rows for maps that require them.
+
+    The first map may overwrite the rows if they are ``owned``.
+    """
+    for i, f in enumerate(maps):
+        if isinstance(rows, csr_array):
+            if not (isinstance(f, SparseMap) and f.takes_csr):
+                for dense, first in dense_strips(rows):
+                    yield from _mapped(maps[i:], dense, numbers[first : first + len(dense)], where)
+                return
+            rows = f.apply_csr(rows, numbers, where)
+        elif owned and i == 0 and isinstance(f, InPlaceMap):
+            rows = f.apply_in_place(rows)
+        else:
+            rows = f.apply_at(rows, numbers, where) if isinstance(f, NumberedMap) else f.apply(rows, where)
+    yield rows, numbers
 
 
-def map_tiles(steps: tuple[MapStep, ...], complete: Block, where: str) -> Iterator[tuple[Array, Integers]]:
-    """Yield (mapped rows, their numbers), in tiles of at most the smallest ``tile_rows`` of the chain."""
-    values, numbers = complete.values, complete.rows
-    size = min((step.tile_rows for step in steps if step.tile_rows), default=max(1, len(values)))
-    for i in range(0, len(values), size):
-        rows, own = values[i : i + size], numbers[i : i + size]
-        for step in steps:
-            rows = step.apply(rows, own, where)
-        yield rows, own
+def _mapped_whole(maps: Sequence[RowMap | NumberedMap], rows: Values, numbers: Integers, where: str) -> Values:
+    """Return the mapped rows in one array."""
+    if isinstance(rows, csr_array) and not rows.shape[0]:
+        rows = rows.toarray()
+    whole: Values = stacked([part for part, _ in _mapped(maps, rows, numbers, where)])
+    return whole
 
 
-def map_rows(steps: tuple[MapStep, ...], complete: Block, where: str) -> Array:
+def map_tiles(steps: tuple[MapStep, ...], complete: Block, where: str) -> Iterator[tuple[Values, Integers]]:
+    """Yield (mapped rows, their numbers), in tiles of at most the smallest ``tile_rows`` of the chain.
+
+    The rows of the block, which belong to it, may be overwritten.
+    """
+    values, numbers, maps = complete.values, complete.rows, [step.f for step in steps]
+    size = min((step.tile_rows for step in steps if step.tile_rows), default=max(1, values.shape[0]))
+    for i in range(0, values.shape[0], size):
+        yield from _mapped(maps, values[i : i + size], numbers[i : i + size], where, owned=True)
+
+
+def map_rows(steps: tuple[MapStep, ...], complete: Block, where: str) -> Values:
     """Return the mapped rows of a block about zero."""
-    tiles = [rows for rows, _ in map_tiles(steps, complete, where)]
-    return tiles[0] if len(tiles) == 1 else np.concatenate(tiles)
+    return stacked([rows for rows, _ in map_tiles(steps, complete, where)])
 
 
-def map_run(steps: tuple[MapStep, ...], rows: Array, first: int, where: str) -> Array:
+def map_run(steps: tuple[MapStep, ...], rows: Values, first: int, where: str) -> Values:
     """Return consecutive rows mapped, finite or not, for an output."""
-    numbers = np.arange(first, first + len(rows))
-    for step in steps:
-        rows = step.apply(rows, numbers, where)
-    return rows
+    return _mapped_whole([step.f for step in steps], rows, np.arange(first, first + rows.shape[0]), where)
 
 
 @dataclass(frozen=True)
@@ -121,10 +163,28 @@ class Affine:
 
     def apply(self, rows: Array, where: str) -> Array:
         """Return the centred and scaled rows."""
-        mapped: Array = np.subtract(rows, self.shift.astype(rows.dtype))
+        return self._to(rows, np.empty_like(rows))
+
+    def apply_in_place(self, rows: Array) -> Array:
+        """Centre and scale the rows."""
+        return self._to(rows, rows)
+
+    def _to(self, rows: Array, out: Array) -> Array:
+        np.subtract(rows, self.shift.astype(rows.dtype), out=out)
         if self.inverse_scale is not None:
-            np.multiply(mapped, self.inverse_scale.astype(rows.dtype), out=mapped)
-        return mapped
+            np.multiply(out, self.inverse_scale.astype(rows.dtype), out=out)
+        return out
+
+    @property
+    def takes_csr(self) -> bool:
+        """Whether nothing is subtracted, so that zeros stay zeros."""
+        return not self.shift.any()
+
+    def apply_csr(self, rows: csr_array, numbers: Integers, where: str) -> csr_array:
+        """Return the scaled rows."""
+        if self.inverse_scale is None:
+            return rows
+        return with_values(rows, rows.data * self.inverse_scale.astype(rows.dtype)[rows.indices])
 
     def output_dtype(self, dtype: DType) -> DType:
         """That of the rows."""
@@ -159,9 +219,16 @@ class Chain:
 
     def apply_at(self, rows: Array, numbers: Integers, where: str) -> Array:
         """Return the mapped rows."""
-        for f in (*self.first, self.last):
-            rows = f.apply_at(rows, numbers, where) if isinstance(f, NumberedMap) else f.apply(rows, where)
-        return rows
+        return _mapped_whole((*self.first, self.last), rows, numbers, where)
+
+    @property
+    def takes_csr(self) -> bool:
+        """Always: a map that does not is given dense strips."""
+        return True
+
+    def apply_csr(self, rows: csr_array, numbers: Integers, where: str) -> Values:
+        """Return the mapped rows: sparse as long as the maps keep them so, then dense strips."""
+        return _mapped_whole((*self.first, self.last), rows, numbers, where)
 
     def output_dtype(self, dtype: DType) -> DType:
         """That of the last map."""

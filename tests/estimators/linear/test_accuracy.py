@@ -59,6 +59,27 @@ def test_float32_eigenvalues_are_right_at_any_mean(route: str, ratio: float, spe
         assert largest_angle(pca.components_, axes) < 1e-6 * expected[0] / (separation * expected[-1])
 
 
+@pytest.mark.usefixtures("float32_products")
+@pytest.mark.parametrize("options", [{}, {"center": False}, {"scale": True}])
+@pytest.mark.parametrize("route", [route for route in ROUTES if route.startswith("dot")])
+def test_the_read_for_components_corrects_the_dot_matrix_of_float32(
+    route: str, options: dict[str, bool], tmp_path: Path
+) -> None:
+    solver, chunks = ROUTES[route]
+    X = offset(SPECTRA["power law"], 1)
+    expected, axes, total = exact(X, K, **options)  # alone, products in float32 have errors of 1e-8 to 1e-7
+    pca = PCA(K, solver=solver, **options).fit(stored(tmp_path, X, chunks))  # type: ignore[arg-type]
+    rtol = 5e-8 if options.get("scale") else 1e-9  # deviations of columns come from float32 rows
+    np.testing.assert_allclose(pca.explained_variance_, expected, rtol=rtol)
+    np.testing.assert_allclose(pca.total_variance_, total, rtol=rtol)
+    np.testing.assert_allclose(pca.components_ @ pca.components_.T, np.eye(K), atol=1e-12)
+    assert largest_angle(pca.components_, axes) < 1e-4
+    low = (X[:, :5] @ np.eye(5, D)).astype(np.float32)  # rank 5
+    pca = PCA(K, solver=solver, **options).fit(stored(tmp_path / "low", low, chunks))  # type: ignore[arg-type]
+    assert np.count_nonzero(pca.explained_variance_) == 5
+    np.testing.assert_allclose(pca.components_ @ pca.components_.T, np.eye(K), atol=1e-12)
+
+
 @routes
 def test_scores_of_float32_rows_keep_their_digits_at_mean_1e4(route: str, tmp_path: Path) -> None:
     solver, chunks = ROUTES[route]

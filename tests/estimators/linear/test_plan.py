@@ -128,6 +128,17 @@ def test_an_iteration_is_chosen_only_where_an_exact_answer_is_dear() -> None:
     assert "covariance costs" in large.reason
 
 
+@pytest.mark.parametrize(
+    ("n_components", "dtype", "single"), [(500, "f4", True), (501, "f4", False), (None, "f4", False), (5, "f8", False)]
+)
+def test_a_dot_matrix_that_is_corrected_is_multiplied_in_float32_at_a_tenth_of_the_cost(
+    n_components: int | None, dtype: str, single: bool
+) -> None:
+    for d in (2000, 3000):  # 8e9 and 1.2e10 flops
+        plan = PCA(n_components, solver="dot").plan(da.zeros((2000, d), chunks=(500, d), dtype=dtype))
+        assert (plan.single_flops > 0) is (single and d == 3000)
+
+
 @pytest.mark.parametrize("solver", ["covariance", "dot", "auto"])
 def test_what_does_not_fit_is_rejected_before_any_read_with_numbers_and_ways_out(solver: str) -> None:
     n = d = 30_000 if solver == "auto" else 20_000

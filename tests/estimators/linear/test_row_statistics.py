@@ -244,7 +244,8 @@ MISTAKES: dict[str, tuple[Callable[[], Any], str]] = {
     "one twice": (lambda: FITTED["plain"].statistics(X, ["t2", "t2"]), "one or more different names"),
     "another contribution": (lambda: FITTED["plain"].contributions(X, "q"), "of = 'q'; one of 't2', 'spe'"),
     "an order by nothing": (lambda: FITTED["plain"].rank_outliers(X, of="q"), "of = 'q'; one of"),
-    "no outliers": (lambda: FITTED["plain"].rank_outliers(X, 0), "top = 0; an integer of at least 1"),
+    "no outliers": (lambda: FITTED["plain"].rank_outliers(X, 0), "top = 0 is below 1"),
+    "one and a half": (lambda: FITTED["plain"].rank_outliers(X, 1.5), "top = 1.5 is a float, but an integer"),
     "keys without a path": (lambda: FITTED["plain"].statistics(X, keys=["a"]), "which requires out"),
     "no density": (lambda: FEW.mahalanobis(X), "the model has no density: 3 components of 12 features"),
     "a percentage": (lambda: FITTED["plain"].t2_limit(95, X), "confidence = 95; a share between 0 and 1"),
@@ -279,7 +280,7 @@ MISTAKES: dict[str, tuple[Callable[[], Any], str]] = {
 
 @pytest.mark.parametrize(("call", "message"), MISTAKES.values(), ids=MISTAKES)
 def test_what_cannot_be_judged_is_rejected_in_words(call: Callable[[], Any], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises((ValueError, TypeError), match=message):
         call()
 
 

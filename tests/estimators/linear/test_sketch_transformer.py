@@ -35,7 +35,8 @@ sketches = pytest.mark.parametrize("sketch", SKETCHES.values(), ids=SKETCHES)
 
 
 WEIGHT_CHECKS = ("weights_pandas_series", "weights_not_an_array", "weights_list", "weights_shape",
-                 "weights_not_overwritten", "weight_equivalence_on_dense_data")  # fmt: skip
+                 "weights_not_overwritten", "weight_equivalence_on_dense_data",
+                 "weight_equivalence_on_sparse_data")  # fmt: skip
 
 
 @parametrize_with_checks(

@@ -183,7 +183,7 @@ def test_invalid_parameters_are_rejected_unread(
         (lambda: bp.Whitening(power=-1), ValueError, "power = -1"),
         (lambda: bp.Whitening(epsilon="0"), TypeError, "epsilon = '0' is a str"),
         (lambda: bp.Whitening(l2=1), TypeError, "l2 = 1 is a int"),
-        (lambda: bp.PCA(2, scale=bp.Patterson()).fit(X - 9), ValueError, "Code missing calls as NaN, or set ploidy"),
+        (lambda: bp.PCA(2, scale=bp.Patterson()).fit(X - 9), ValueError, "row 0, column 0 of .* holds -8"),
     ],
 )
 def test_invalid_rules_are_rejected(make: Any, error: type[Exception], message: str) -> None:
@@ -271,3 +271,15 @@ def test_a_fit_of_given_values_takes_one_read_and_the_planned_memory() -> None:
     plain = bp.PCA(K, solver="covariance").plan(open_in_memory(X))
     assert plan.peak_bytes > plain.peak_bytes
     assert plan.flops > plain.flops
+
+
+@pytest.mark.parametrize("dtype", ["f4", "f8"])
+@pytest.mark.parametrize("solver", ["covariance", "dot", "krylov"])
+def test_a_given_centre_overwrites_no_rows_of_the_user(solver: str, dtype: str) -> None:
+    X = np.random.default_rng(0).standard_normal((120, 30)).astype(dtype)
+    before, lazy = X.copy(), da.from_array(X, chunks=(40, 30))
+    for rows in (X, lazy, lazy.persist()):
+        model = bp.PCA(2, solver=solver, center=np.full(30, 0.5), scale=np.full(30, 2.0)).fit(rows)
+        np.asarray(model.transform(rows))
+        np.testing.assert_array_equal(X, before)
+        np.testing.assert_array_equal(np.asarray(rows), before)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from sklearn.pipeline import Pipeline
 
 import bigpca as bp
 from bigpca.errors import OutputExistsError
+from bigpca.passes.reading.preprocessing import RowPreprocessor
 from tests.estimators.test_every_estimator import CASES, NEW, X
 
 Array = NDArray[Any]
@@ -120,6 +122,20 @@ def test_an_existing_file_is_kept_unless_it_is_to_be_replaced(tmp_path: Path) ->
         bp.PCA(2).fit(X).to_onnx(tmp_path / "model.onnx")
     assert (tmp_path / "model.onnx").read_bytes() == first
     assert bp.PCA(2).fit(X).to_onnx(tmp_path / "model.onnx", overwrite=True).read_bytes() != first
+
+
+@dataclass(frozen=True)
+class Doubled(RowPreprocessor):
+    """One that ONNX is not told of."""
+
+    def apply_at(self, rows: Array, numbers: Array, where: str) -> Array:
+        return 2 * rows
+
+
+def test_a_preprocessor_without_a_form_in_onnx_is_rejected(tmp_path: Path) -> None:
+    pytest.importorskip("onnx")
+    with pytest.raises(ValueError, match=r"preprocess = Doubled\(\) has no form in ONNX; bp\.L2\(\) or bp\.Power"):
+        bp.PCA(2, preprocess=Doubled()).fit(X).to_onnx(tmp_path / "model.onnx")
 
 
 def test_what_has_no_linear_map_is_rejected(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -134,6 +134,14 @@ def test_a_dropped_state_is_said() -> None:
         PCA(2, keep_state_bytes=500).partial_fit(unreadable(N, D))
 
 
+@pytest.mark.parametrize("model", [PCA(2), bp.ApproximatePCA(2)])
+def test_a_state_that_a_block_of_settings_dropped_is_blamed_on_the_block(model: Any) -> None:
+    with bp.config(keep_state_bytes=1):
+        model.fit(X)
+    with pytest.raises(ValueError, match="keep_state_bytes was smaller when it was fitted"):
+        model.partial_fit(X)
+
+
 def test_a_dot_fit_cannot_go_on_and_says_so() -> None:
     pca = PCA(2, solver="dot").fit(X)
     with pytest.raises(ValueError, match=r'partial_fit needs .* fitted by solver="dot", which keeps none. Fit with'):

@@ -26,13 +26,18 @@ X = RNG.standard_normal((60, 5)) @ RNG.standard_normal((5, 5))
 
 WEIGHTLESS = (KernelPCA, ApproximateKernelPCA, NystromKernelPCA, bp.ScoredPCA)
 WEIGHT_CHECKS = ("pandas_series", "not_an_array", "list", "shape", "not_overwritten")
-EQUIVALENCE = "check_sample_weight_equivalence_on_dense_data"
+EQUIVALENCE = [f"check_sample_weight_equivalence_on_{kind}_data" for kind in ("dense", "sparse")]
 
 
 def expected_failures(estimator: Any) -> dict[str, str]:
-    expected = {EQUIVALENCE: "for fewer rows than columns: repeated rows add neither components nor rank"}
+    equal = (bp.SupervisedPCA, bp.SupervisedRandomProjection)  # as many components as classes
+    linear = isinstance(estimator, PCA | ApproximatePCA)
+    limited = "for fewer rows than columns: repeated rows add neither components nor rank"
+    expected = dict.fromkeys(EQUIVALENCE, limited)
+    if isinstance(estimator, equal) or (linear and estimator.n_components == 2):
+        expected = {}
     if isinstance(estimator, WEIGHTLESS):
-        names = (EQUIVALENCE, *(f"check_sample_weights_{name}" for name in WEIGHT_CHECKS))
+        names = (*EQUIVALENCE, *(f"check_sample_weights_{name}" for name in WEIGHT_CHECKS))
         return dict.fromkeys(names, "it cannot use weights, and rejects them in words")
     if "kernel" in estimator.get_params():
         return expected
@@ -76,6 +81,24 @@ def test_set_output_pandas_does_not_load_lazy_scores(tmp_path: Path) -> None:
     with pytest.raises(TypeError, match=message):
         pca.transform(X, out=tmp_path / "scores.zarr")
     assert not (tmp_path / "scores.zarr").exists()
+
+
+def test_dask_frames_give_lazy_frames_on_request(tmp_path: Path) -> None:
+    frame = pd.DataFrame(X, columns=list("abcde"), index=np.arange(len(X)) + 100)
+    dd = pytest.importorskip("dask.dataframe")
+    lazy = dd.from_pandas(frame, npartitions=3)
+    pca = PCA(2).fit(lazy)
+    assert isinstance(pca.transform(lazy), da.Array)
+    pca.set_output(transform="pandas")
+    for given, rows in ((lazy, frame), (lazy[lazy.a > 0], frame[frame.a > 0])):
+        scores = pca.transform(given)
+        assert isinstance(scores, dd.DataFrame)
+        assert scores.divisions == given.divisions
+        pd.testing.assert_frame_equal(scores.compute(), pca.transform(rows))
+    assert list(pca.fit_transform(lazy).columns) == ["pca0", "pca1"]
+    for rejected in (lambda: pca.transform(lazy, out=tmp_path / "s.zarr"), lambda: pca.transform(lazy.to_dask_array())):
+        with pytest.raises(TypeError, match="would load all lazy scores"):
+            rejected()
 
 
 def test_a_refit_on_unnamed_features_forgets_the_names() -> None:

@@ -150,9 +150,10 @@ def test_weights_are_read_from_wherever_they_are(tmp_path: Path, kind: str) -> N
 
 BAD: dict[str, tuple[Any, type[Exception], str]] = {
     "negative": (-WEIGHTS, ValueError, "missing, negative or not finite"),
-    "nan": (WEIGHTS * np.nan, ValueError, "90 weights are missing"),
-    "none": ([None] + [1.0] * (N - 1), ValueError, "1 weights are missing, .*: row 0"),
+    "nan": (WEIGHTS * np.nan, ValueError, "90 of 90 weights are missing"),
+    "none": ([None] + [1.0] * (N - 1), ValueError, "1 of 90 weights are missing, .*: row 0"),
     "too few": (WEIGHTS[:5], ValueError, "there are 5 weights, but X has 90 rows"),
+    "one number": (2.0, ValueError, "sample_weight = 2.0 is one number; one weight for each row"),
     "two columns": (np.ones((N, 2)), ValueError, r"shape \(90, 2\); one column"),
     "text": (["a"] * N, TypeError, "numbers were expected"),
     "all zero": (np.zeros(N), ValueError, "all weights are zero; positive ones"),
@@ -177,22 +178,26 @@ def _never(block: Any) -> Any:
     raise AssertionError("rows were read")
 
 
+MATRIX = "a kernel matrix of all rows is centred with every row counted once"
+
+
 @pytest.mark.parametrize(
-    ("model", "which"),
+    ("model", "which", "because"),
     [
-        (bp.KernelPCA(2), "KernelPCA"),
-        (bp.ApproximateKernelPCA(2, kernel="rbf"), "ApproximateKernelPCA"),
-        (bp.NystromKernelPCA(2, kernel="rbf", n_landmarks=9), "sampling='rpcholesky'"),
-        (bp.NystromKernelPCA(2, kernel="rbf", sampling=LANDMARKS, extension="tutorial"), 'extension="tutorial"'),
-        (bp.KernelSupervisedPCA(kernel="rbf", form="dual"), "KernelSupervisedPCA"),
-        (bp.ScoredPCA(1), "ScoredPCA"),
-        (bp.SketchTransformer(bp.sketches.FeatureHash(3)), "SketchTransformer"),
+        (bp.KernelPCA(2), "KernelPCA", MATRIX),
+        (bp.ApproximateKernelPCA(2, kernel="rbf"), "ApproximateKernelPCA", MATRIX),
+        (bp.NystromKernelPCA(2, kernel="rbf", n_landmarks=9), "sampling='rpcholesky'", "draws landmarks"),
+        (bp.NystromKernelPCA(2, kernel="rbf", sampling=LANDMARKS, extension="tutorial"), 'extension="tutorial"',
+         "its centring counts every row once"),
+        (bp.KernelSupervisedPCA(kernel="rbf", form="dual"), "KernelSupervisedPCA", MATRIX),
+        (bp.ScoredPCA(1), "ScoredPCA", "its scores of features and its folds count every row once"),
+        (bp.SketchTransformer(bp.sketches.FeatureHash(3)), "SketchTransformer", "depends on the columns alone"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
-)
-def test_fits_that_cannot_use_weights_say_so_before_the_read(model: Any, which: str) -> None:
+)  # fmt: skip
+def test_fits_that_cannot_use_weights_say_so_and_why_before_the_read(model: Any, which: str, because: str) -> None:
     rows = da.from_array(X).map_blocks(_never, dtype="f8")
-    with pytest.raises(TypeError, match=f"the rows have weights .*, which {which} cannot use"):
+    with pytest.raises(TypeError, match=f"the rows have weights .*, which {which} cannot use: .*{because}"):
         model.fit(rows, CLASSES, sample_weight=WEIGHTS)
 
 

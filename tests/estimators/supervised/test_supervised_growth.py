@@ -56,6 +56,45 @@ def fresh(model: Any, **parameters: Any) -> Any:
     return type(model)(**{**model.get_params(), **parameters})
 
 
+@pytest.mark.parametrize("name", [*CLASS_MODELS, *REAL_MODELS])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_merged_models_are_that_of_all_rows(name: str, weighted: bool, tmp_path: Path) -> None:
+    classes = name in CLASS_MODELS
+    model, y = (CLASS_MODELS | REAL_MODELS)[name], NAMES[Y].astype(object) if classes else REAL.copy()
+    order = np.argsort(Y, kind="stable") if classes else np.argsort(REAL[:, 0])  # other classes, other offsets
+    rows, y = X[order], y[order]
+    y[5] = None if classes else np.nan
+    weights = np.arange(N) % 3 + 0.5
+    parts = [
+        fresh(model, missing_labels="drop").fit(
+            rows[part], y[part], **({"sample_weight": weights[part]} if weighted else {})
+        )
+        for part in (slice(0, 70), slice(70, N))
+    ]
+    expected = fresh(model, missing_labels="drop").fit(rows, y, **({"sample_weight": weights} if weighted else {}))
+    before = StoredModel.of(parts[0]).arrays
+    merged = bp.merge(*parts)
+    assert_same(merged, expected, 1e-7)
+    assert merged.n_unlabelled_ == 1
+    np.testing.assert_allclose(np.abs(merged.transform(X)), np.abs(expected.transform(X)), atol=1e-6)
+    merged.save(tmp_path / "m")
+    assert_same(bp.load(tmp_path / "m").partial_fit(X, NAMES[Y] if classes else REAL), expected.partial_fit(
+        X, NAMES[Y] if classes else REAL
+    ), 1e-7)  # fmt: skip
+    assert all(np.array_equal(array, before[key]) for key, array in StoredModel.of(parts[0]).arrays.items())
+
+
+def test_models_of_labels_that_differ_in_kind_are_not_merged() -> None:
+    a, rbf = SupervisedPCA(1).fit(X, NAMES[Y]), SupervisedPCA(1, label_kernel="rbf")
+    with pytest.raises(ValueError, match="are classes and those of the other numbers"):
+        bp.merge(a, SupervisedPCA(1).fit(X, REAL))
+    with pytest.raises(ValueError, match="features of the labels of the two models differ"):
+        bp.merge(fresh(rbf).fit(X[:60], REAL[:60]), fresh(rbf).fit(X[60:], REAL[60:]))
+    thin, whole = (RoweisDiscriminantAnalysis(1, r1=1, r2=r2).fit(X, Y) for r2 in (0, 0.5))
+    with pytest.raises(ValueError, match="keeps the diagonal of the scatter only"):
+        bp.merge(thin, whole)
+
+
 def assert_same(one: Any, other: Any, rtol: float = 1e-9) -> None:
     for name in ATTRIBUTES:
         assert hasattr(one, name) == hasattr(other, name), name

@@ -33,6 +33,7 @@ from bigpca.passes.accumulators.kernel_product import KernelProduct
 from bigpca.passes.accumulators.landmark_moments import LandmarkMap, LandmarkMoments
 from bigpca.passes.accumulators.left_product import LeftProduct
 from bigpca.passes.accumulators.moments import ColumnMoments, Moments
+from bigpca.passes.accumulators.observed_columns import ObservedColumns
 from bigpca.passes.accumulators.row_weights import Ones
 from bigpca.passes.accumulators.within_product import WithinFactor, WithinProduct
 from bigpca.passes.reading import blocks
@@ -50,6 +51,8 @@ MEAN, SCALE = np.linspace(-1.0, 2.0, D), np.linspace(0.5, 2.0, D)
 CHOSEN = np.array([0, 3, 4, 10, N - 1])
 CODES = np.array([0, 2, -1, 2, 0, 0, 1, 2, 2, 0, -1, 0, 2, 2, 0, 0, 2, 0, 2, 2, 0, 0, 2], np.int32)  # (N,), 1 once
 WEIGHTS = np.array([0, 1, 2, 0.5, 0, 3, 1, 1, 0.25, 7, 1, 0, 2, 2, 1, 1, 0.1, 4, 1, 1, 0, 2, 5.0])  # (N,)
+HOLES = np.random.default_rng(7).random((N, D)) < 1 / 3
+HOLES[2], HOLES[:, 4] = True, True
 REPLACEMENTS = np.array([0, 0, 2, 5, 4, 3, 8, 8, 8])
 
 
@@ -145,13 +148,43 @@ def state_about_zero(template: Accumulator, X: Array, start: int, stop: int, cut
     return state
 
 
+def with_holes(X: Array) -> Array:
+    """Return rows of which a third of the entries, one row and one column are missing."""
+    holed = X.copy()
+    holed[HOLES] = np.nan
+    return holed
+
+
+def holed_state(template: Accumulator, X: Array, start: int, stop: int, cuts: list[int]) -> Accumulator:
+    """Fold rows with NaN and weights, as a fold does that counts what is there."""
+    state, shift = at_work(template, start, stop), None
+    for a, b in pairwise([start, *cuts, stop]):
+        present = np.flatnonzero(WEIGHTS[a:b] > 0) + a
+        if len(present):
+            rows = with_holes(X)[present]
+            shift = group_shift(rows) if shift is None else shift
+            block = prepare_block(rows, a, shift, owned=True, nan_policy="keep", where="rows", numbers=present)
+            state.update(block.weighted(WEIGHTS[present]))
+    state.close()
+    return state
+
+
+def _observed(X: Array) -> list[Array]:
+    there, values = ~HOLES * WEIGHTS[:, None], np.where(HOLES, 0, X.astype("f8"))
+    weights = there.sum(0)
+    means = np.divide((there * values).sum(0), weights, out=np.zeros(D), where=weights > 0)
+    share = 1 - weights.sum() / (WEIGHTS.sum() * D)
+    return [np.array([(WEIGHTS > 0).sum(), WEIGHTS.sum(), 1]), weights, means, np.array(share)]
+
+
 def sparse_state(template: Accumulator, X: Array, start: int, stop: int, cuts: list[int]) -> Accumulator:
     """Fold rows ``start:stop`` as CSR blocks, as the engine does: whole, or in dense strips of two rows."""
     state = at_work(template, start, stop)
     strip_shift: Array | None = None
     for a, b in pairwise([start, *cuts, stop]):
         if b > a:
-            block = Block.of_csr(csr_array(X[a:b]), np.arange(a, b))
+            centre = X[:5].mean(0, "f8") if isinstance(template, FusedProduct) and template.by_driver else None
+            block = Block.of_csr(csr_array(X[a:b]), np.arange(a, b), centre=centre)
             with pytest.MonkeyPatch.context() as patched:
                 patched.setattr(blocks, "STRIP_BYTES", 2 * D * X.itemsize)
                 strip_shift = feed([state], block, strip_shift)
@@ -228,11 +261,11 @@ def _dot_product(center: bool, scale: bool) -> Case:
     )
 
 
-def _fused(by_driver: bool) -> Case:
+def _fused(by_driver: bool, fold: Any = None) -> Case:
     return Case(
-        f"FusedProduct by_driver={by_driver}",
+        f"FusedProduct {'of CSR rows ' if fold else ''}by_driver={by_driver}",
         lambda: FusedProduct.of(D, DenseFactor(W), by_driver=by_driver),
-        state_about_one_shift if by_driver else row_state,
+        fold or (state_about_one_shift if by_driver else row_state),
         N,
         lambda s: [np.array(s.count), s.mean, s.centred(), s.centred_squares()],
         lambda X: [np.array(len(X)), X.mean(0, "f8"), scatter_of(X) @ W, np.diag(scatter_of(X))],
@@ -260,6 +293,51 @@ def _residuals(X: Array) -> list[Array]:
 def _replaced(X: Array) -> list[Array]:
     E = X.astype("f8") - X[:, REPLACEMENTS].astype("f8")
     return [np.diag(scatter_of(X)), E.mean(0), np.diag(scatter_of(E))]
+
+
+def _chosen_rows(form: str) -> list[Case]:
+    """Landmarks, and rows that are chosen: of dense rows, or of sparse ones."""
+    fold, which = (state_about_zero, "") if form == "dense" else (sparse_state, " of CSR rows")
+    return [
+        Case(
+            f"LandmarkMoments{which}",
+            lambda: LandmarkMoments.of(D, FEATURES),
+            fold,
+            N,
+            lambda s: [s.moments[0].mean, full(s.moments[0].scatter), s.diagonals, s.residuals],
+            lambda X: [
+                _features(X).mean(0),
+                scatter_of(_features(X)),
+                np.array([(X.astype("f8") ** 2).sum()]),
+                _left_by_features(X),
+            ],
+        ),
+        Case(
+            f"BestRows{which}",
+            lambda: BestRows(D, 5, Ones(), 3, "race", itemsize=4),
+            fold,
+            N,
+            lambda s: [s.indices, s.rows, np.array([s.count, s.weight_sum])],
+            _best_rows,
+        ),
+        Case(
+            f"RowsAt{which}",
+            lambda: RowsAt(D, CHOSEN, itemsize=4),
+            fold,
+            N,
+            lambda s: [s.indices[np.argsort(s.indices)], s.rows[np.argsort(s.indices)]],
+            lambda X: [CHOSEN, X[CHOSEN]],
+        ),
+    ]
+
+
+def _sample(fold: Any, row_bytes: int) -> Case:
+    def answer(state: Any) -> list[Array]:
+        rows = [piece.toarray() if isinstance(piece, csr_array) else piece for piece in state.rows()]
+        return [np.concatenate([np.zeros((0, D)), *rows])]
+
+    name = f"RowSample{' of CSR rows' if fold is sparse_state else ''}"
+    return Case(name, lambda: RowSample(D, N, row_bytes), fold, N, answer, lambda X: [X.astype("f8")])
 
 
 def _class_moments(whole: bool) -> Case:
@@ -334,35 +412,7 @@ CASES = [
             np.array((X.astype("f8") ** 2).sum()),
         ],
     ),
-    Case(
-        "LandmarkMoments",
-        lambda: LandmarkMoments.of(D, FEATURES),
-        state_about_zero,
-        N,
-        lambda s: [s.moments[0].mean, full(s.moments[0].scatter), s.diagonals, s.residuals],
-        lambda X: [
-            _features(X).mean(0),
-            scatter_of(_features(X)),
-            np.array([(X.astype("f8") ** 2).sum()]),
-            _left_by_features(X),
-        ],
-    ),
-    Case(
-        "BestRows",
-        lambda: BestRows(D, 5, Ones(), 3, "race", itemsize=4),
-        state_about_zero,
-        N,
-        lambda s: [s.indices, s.rows, np.array([s.count, s.weight_sum])],
-        _best_rows,
-    ),
-    Case(
-        "RowsAt",
-        lambda: RowsAt(D, CHOSEN, itemsize=4),
-        state_about_zero,
-        N,
-        lambda s: [s.indices[np.argsort(s.indices)], s.rows[np.argsort(s.indices)]],
-        lambda X: [CHOSEN, X[CHOSEN]],
-    ),
+    *(case for fold in ("dense", "csr") for case in _chosen_rows(fold)),
     Case(
         "Furthest",
         lambda: Furthest(D, 4),
@@ -400,14 +450,8 @@ CASES = [
     ),
     _fused(False),
     _fused(True),
-    Case(
-        "RowSample",
-        lambda: RowSample(D, N, 4),
-        state_about_zero,
-        N,
-        lambda s: [np.concatenate(s.rows()) if s.pieces else np.zeros((0, D))],
-        lambda X: [X.astype("f8")],
-    ),
+    _sample(state_about_zero, 4 * D),
+    _sample(sparse_state, 8 * D),
     *(_dot_product(center, scale) for center in (True, False) for scale in (True, False)),
     Case(
         "Moments",
@@ -433,14 +477,8 @@ CASES = [
         lambda s: [np.array(s.count), s.mean, full(s.scatter), np.array(s.weight_sums or (0, 0))],
         _weighted,
     ),
-    Case(
-        "FusedProduct of CSR rows",
-        lambda: FusedProduct.of(D, DenseFactor(W), by_driver=True),
-        sparse_state,
-        N,
-        lambda s: [np.array(s.count), s.mean, s.centred(), s.centred_squares()],
-        lambda X: [np.array(len(X)), X.mean(0, "f8"), scatter_of(X) @ W, np.diag(scatter_of(X))],
-    ),
+    _fused(False, sparse_state),
+    _fused(True, sparse_state),
     Case(
         "ColumnMoments",
         lambda: ColumnMoments(D),
@@ -448,6 +486,14 @@ CASES = [
         N,
         lambda s: [np.array(s.count), s.mean, s.squares],
         lambda X: [np.array(len(X)), X.mean(0, "f8"), np.diag(scatter_of(X))],
+    ),
+    Case(
+        "ObservedColumns",
+        lambda: ObservedColumns(D),
+        holed_state,
+        N,
+        lambda s: [s.totals, s.weights, s.means, np.array(s.missing_share)],
+        _observed,
     ),
     Case(
         "LeftProduct",
@@ -544,9 +590,9 @@ def test_an_offset_of_float32_data_costs_no_digits(case: Case, mean: float) -> N
     """Tolerance: 4 eps of float32, relative to the answer for shifted accumulators."""
     if case.name == "DotPanels":
         pytest.skip("panels are given rows that were shifted already: tested through fold_panels")
-    if case.name == "LandmarkMoments":
+    if case.name.startswith("LandmarkMoments"):
         pytest.skip("features are computed about features.shift, which the fit chooses: offsets are tested on fits")
-    if case.name == "FusedProduct of CSR rows" and mean > 1:
+    if case.name.startswith("FusedProduct of CSR rows") and mean > 1:
         pytest.skip("sparse rows keep their zeros, so their products are about zero")
     X = normal(N, D, mean=mean)
     half = case.size // 2

@@ -55,7 +55,7 @@ def test_seeds_move_the_runs() -> None:
 def sample(X: da.Array, wanted: int, **policies: str) -> tuple[NDArray[Any], int]:
     rows = RowInput(X, **policies)
     layout = sample_layout(rows.layout(0), sample_runs(rows.n_rows, wanted, 3))
-    template = RowSample(rows.n_columns, wanted, 4)
+    template = RowSample(rows.n_columns, wanted, 4 * rows.n_columns)
     found = folded(rows, template, layout=layout, shift=np.zeros(rows.n_columns), dtype=np.dtype("f4"))
     return np.concatenate(found.state.rows()), found.omitted
 

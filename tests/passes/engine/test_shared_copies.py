@@ -8,6 +8,7 @@ import time
 import warnings
 from collections import Counter
 from itertools import pairwise
+from types import SimpleNamespace
 from typing import Any
 
 import dask.array as da
@@ -17,6 +18,8 @@ from distributed import Client, wait
 from numpy.typing import NDArray
 
 import bigpca as bp
+from bigpca.passes.engine.cluster import shared_copies
+from bigpca.passes.engine.cluster.segments import ClusterRun
 from bigpca.passes.engine.cluster.shared_copies import SharedCopies
 from tests.passes.conftest import start_cluster
 
@@ -90,6 +93,23 @@ def test_a_copy_over_which_workers_died_is_made_again_under_another_name() -> No
     copies.renew(client.copies[1].key)
     assert not {copy.key for copy in copies.take(3, live)} & before
     assert client.copies[3].source == {"a": 1}  # not from those that are blamed
+
+
+def test_every_look_of_a_run_at_its_cluster_frees_the_copies_of_workers_that_left(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Otherwise tasks that were due while there was no worker would wait for ever."""
+    copies, live, _ = copies_of(2)
+    copies.take(2, live)
+    freed: list[list[str]] = []
+    monkeypatch.setattr(shared_copies, "ask", lambda client, method, unpin, keys: freed.append(keys))
+    copies.client.run_on_scheduler = None  # type: ignore[method-assign,assignment]
+    stalls = SimpleNamespace(workers={}, look=lambda workers, longest: set())
+    watch = SimpleNamespace(workers=live, check=lambda: live.pop("w1", None))
+    run = SimpleNamespace(watch=watch, copies=copies, stalls=stalls, longest=None)
+    ClusterRun._check(run)  # type: ignore[arg-type]
+    ClusterRun._check(run)  # type: ignore[arg-type]
+    assert freed == [["name-1"]]
 
 
 @pytest.mark.cluster

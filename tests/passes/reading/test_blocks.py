@@ -57,7 +57,7 @@ def test_no_chunk_is_cut_by_a_read(chunks: list[int], d: int) -> None:
 
 def test_the_layout_is_a_function_of_chunks_dtype_and_state_size_and_of_nothing_else() -> None:
     names = set(inspect.signature(plan_layout).parameters)
-    assert names <= {"row_chunks", "n_columns", "dtype", "state_bytes", "stored_row_bytes"}
+    assert names <= {"row_chunks", "n_columns", "dtype", "state_bytes", "stored_row_bytes", "row_bytes"}
 
 
 @pytest.mark.parametrize("dtype", ["u1", "i1", "?", "f2", "i2"])

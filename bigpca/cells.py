@@ -1,0 +1,217 @@
+"""PCA of single cells: the call of ``scanpy.pp.pca`` on AnnData in memory, backed by a file, or lazy on Dask."""
+
+from __future__ import annotations
+
+from typing import Any, Final, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+import bigpca
+from bigpca.data.cells import is_cells
+from bigpca.data.sources import open as open_rows
+from bigpca.data.sources import source_of
+from bigpca.data.views import view_of
+from bigpca.errors import ShortTraceback, brief, closest
+from bigpca.estimators.linear.pca import PCA
+from bigpca.estimators.shared.outputs import check_float
+
+Mask: TypeAlias = NDArray[np.bool_] | None  # of the variables; None for all
+DEFAULT_COMPONENTS = 50  # as in scanpy
+HIGHLY = "highly_variable"
+
+
+class WherePresent:
+    """The default of ``mask_var``: the column "highly_variable", if there is one."""
+
+    def __repr__(self) -> str:
+        return '"highly_variable" where present'
+
+
+WHERE_PRESENT: Final = WherePresent()
+
+_ELSEWHERE = {
+    "svd_solver": 'Leave it out: the solver is chosen by cost; or pass solver="covariance", "dot" or "krylov".',
+    "chunked": "Leave it out: rows are always read in parts, and the result does not depend on them.",
+    "chunk_size": "Leave it out: rows are always read in parts, and the result does not depend on them.",
+    "return_info": "Leave it out: the fitted model is returned.",
+    "use_highly_variable": 'Pass mask_var="highly_variable", or mask_var=None for all variables.',
+    "rng": "Pass random_state=0.",
+    "n_components": "Pass n_comps.",
+    "center": "Pass zero_center.",
+}
+
+
+def pca(
+    adata: Any,
+    n_comps: Any = None,
+    *,
+    layer: str | None = None,
+    obsm: str | None = None,
+    mask_var: Any = WHERE_PRESENT,
+    zero_center: bool = True,
+    random_state: Any = 0,
+    dtype: Any = "float32",
+    key_added: str | None = None,
+    copy: bool = False,
+    sample_weight: Any = None,
+    checkpoint: Any = None,
+    progress: Any = None,
+    **parameters: Any,
+) -> Any:
+    """Add a PCA to AnnData as :func:`scanpy.pp.pca` does, of cells that need not fit in memory.
+
+    A fit of :class:`bigpca.PCA` to one matrix of the cells, and one more read for the scores. X may be in memory,
+    backed by a file (``read_h5ad(backed="r")``) or a Dask array (``anndata.experimental.read_lazy``); it is never
+    loaded as a whole. ``bigpca.PCA(50).plan(bigpca.open(adata, columns=mask))`` returns the cost of the fit in advance.
+
+    Parameters
+    ----------
+    adata : anndata.AnnData
+        Cells are rows. Results are added to it at the end.
+    n_comps : int, float in (0, 1), "mle", RelativeThreshold or None, default None
+        Number of components, or a rule for it; None for 50, or for one less than the smaller number of cells and of
+        chosen variables if that is at most 50.
+    layer : str, optional
+        The layer to use in place of X.
+    obsm : str, optional
+        The entry of ``obsm`` to use in place of X.
+    mask_var : str, array-like of bool of shape (n_vars,), or None, default "highly_variable" where present
+        The variables to use: a column of ``adata.var``, or a mask; None for all. None with ``obsm``.
+    zero_center : bool, default True
+        Subtract the mean of each variable. False decomposes moments about zero, see :class:`bigpca.PCA`.
+    random_state : int, RandomState, Generator or None, default 0
+        As in :class:`bigpca.PCA`.
+    dtype : {"float16", "float32", "float64"}, default "float32"
+        Of the scores.
+    key_added : str, optional
+        The name of the results in ``obsm``, ``varm`` and ``uns``; None for "X_pca", "PCs" and "pca".
+    copy : bool, default False
+        Add the results to a copy of ``adata``, and return that.
+    sample_weight, checkpoint, progress : optional
+        As in :meth:`bigpca.PCA.fit`.
+    **parameters
+        Other parameters of :class:`bigpca.PCA`: ``solver``, ``tol``, ``scale``, ``preprocess``, ``memory_limit`` and so
+        on.
+
+    Returns
+    -------
+    PCA or AnnData
+        The fitted model, which can be saved and can transform other cells: ``model.transform(bigpca.open(other))``.
+        With ``copy=True`` the AnnData.
+
+        - ``obsm["X_pca"]``, ndarray of shape (n_obs, k): the scores.
+        - ``varm["PCs"]``, ndarray of shape (n_vars, k): the components, with zeros for variables that are not used.
+          With ``obsm``, ``uns["pca"]["components"]`` in place of it.
+        - ``uns["pca"]["variance"]`` and ``["variance_ratio"]``, ndarray of shape (k,): eigenvalues of the covariance
+          with divisor n - 1, and their share of the total variance; and ``["params"]``.
+
+    Raises
+    ------
+    TypeError
+        If ``adata`` is not AnnData; for arguments of scanpy that have no meaning here; and for matrices that cannot be
+        read.
+    ValueError
+        For masks that do not fit, matrices that there are not, and selections from a file.
+    MemoryBudgetError
+        Before any read, if the fit does not fit in memory.
+
+    Examples
+    --------
+    >>> import anndata, numpy as np
+    >>> cells = anndata.AnnData(np.random.default_rng(0).poisson(2, (200, 30)).astype("f4"))
+    >>> model = pca(cells, n_comps=5)
+    >>> cells.obsm["X_pca"].shape, cells.varm["PCs"].shape, model.solver_
+    ((200, 5), (30, 5), 'covariance')
+    """
+    with ShortTraceback():
+        _check_arguments(adata, parameters)
+        check_float(dtype)
+        member, mask_var, mask = _chosen(adata, layer, obsm, mask_var)
+        adata = adata.copy() if copy else adata
+        rows = open_rows(adata, member=member, columns=mask)
+    if n_comps is None:
+        least = min(rows.shape)
+        n_comps = DEFAULT_COMPONENTS if least > DEFAULT_COMPONENTS else max(1, least - 1)
+    model = PCA(n_comps, center=zero_center, random_state=random_state, **parameters)
+    model.fit(rows, sample_weight=sample_weight, checkpoint=checkpoint, progress=progress)
+    source = source_of(view_of(rows)[0])
+    in_memory = source is not None and source.in_memory  # which is not sent to the workers of a cluster
+    scores = model.transform(rows, dtype=dtype).compute(scheduler="threads" if in_memory else None)
+    used = {"layer": layer, "obsm": obsm, **parameters}
+    plain = {name: value for name, value in used.items() if isinstance(value, bool | int | float | str)}
+    params = {"zero_center": zero_center, "use_highly_variable": isinstance(mask_var, str) and mask_var == HIGHLY,
+              "mask_var": mask_var, **plain, "solver": model.solver_, "bigpca": bigpca.__version__}  # fmt: skip
+    _add(adata, model, scores, mask, params, key_added)
+    return adata if copy else model
+
+
+def _check_arguments(adata: Any, parameters: dict[str, Any]) -> None:
+    if not is_cells(adata):
+        raise TypeError(
+            f"adata is a {type(adata).__module__}.{type(adata).__name__}; AnnData was expected. For rows of numbers, "
+            "call bigpca.PCA(n_components).fit_transform(X)."
+        )
+    for name in parameters:
+        if name in _ELSEWHERE:
+            raise TypeError(f"bigpca.pca has no parameter {name!r}. {_ELSEWHERE[name]}")
+
+
+def _chosen(adata: Any, layer: str | None, obsm: str | None, mask_var: Any) -> tuple[str, Any, Mask]:
+    """Return the member that the arguments name, ``mask_var`` as it was understood, and the mask."""
+    if layer is not None and obsm is not None:
+        raise ValueError(f"layer = {layer!r} and obsm = {obsm!r} name two matrices; one was expected.")
+    if obsm is not None:
+        if mask_var is not None and mask_var is not WHERE_PRESENT:
+            raise ValueError(f"mask_var chooses variables, but obsm = {obsm!r} has none. Leave mask_var out.")
+        return f"obsm/{obsm}", None, None
+    if mask_var is WHERE_PRESENT:
+        mask_var = HIGHLY if HIGHLY in adata.var.columns else None
+    return "X" if layer is None else f"layers/{layer}", mask_var, None if mask_var is None else _mask(adata, mask_var)
+
+
+def _mask(adata: Any, mask_var: Any) -> NDArray[np.bool_]:
+    """Return a mask of the variables, by name or as given.
+
+    Raises
+    ------
+    ValueError
+    """
+    what, values = "mask_var", mask_var
+    if isinstance(mask_var, str):
+        if mask_var not in adata.var.columns:
+            near = closest(mask_var, map(str, adata.var.columns))
+            raise ValueError(f"adata.var has no column {brief(repr(mask_var))}, which mask_var names.{near}")
+        what, values = f"adata.var[{brief(repr(mask_var))}]", adata.var[mask_var]
+    elif hasattr(values, "iloc") and list(values.index) != list(adata.var_names):
+        raise ValueError("mask_var has an index other than adata.var_names. Pass mask_var.reindex(adata.var_names).")
+    mask = np.asarray(values)
+    if mask.dtype.kind == "O" and all(isinstance(one, bool | np.bool_) for one in mask.ravel()):
+        mask = mask.astype(bool)
+    if mask.dtype != bool or mask.shape != (adata.n_vars,):
+        raise ValueError(
+            f"{what} has dtype {mask.dtype} and shape {mask.shape}; True or False for each of the {adata.n_vars} "
+            "variables was expected."
+        )
+    if not mask.any():
+        raise ValueError(f"{what} chooses none of the {adata.n_vars} variables; at least two were expected.")
+    return mask
+
+
+def _add(
+    adata: Any, model: PCA, scores: NDArray[Any], mask: Mask, params: dict[str, Any],
+    key_added: str | None,
+) -> None:  # fmt: skip
+    """Add the results to AnnData, under the names that scanpy uses."""
+    key_scores, key_components, key = (key_added,) * 3 if key_added else ("X_pca", "PCs", "pca")
+    components = np.ascontiguousarray(model.components_.T)
+    found = {"params": params, "variance": model.explained_variance_,
+             "variance_ratio": model.explained_variance_ratio_}  # fmt: skip
+    adata.obsm[key_scores] = scores
+    if "obsm" in params:
+        found["components"] = components
+    else:
+        loadings = np.zeros((adata.n_vars, components.shape[1]))
+        loadings[slice(None) if mask is None else mask] = components
+        adata.varm[key_components] = loadings
+    adata.uns[key] = found

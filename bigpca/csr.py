@@ -1,0 +1,239 @@
+"""Products of sparse rows (CSR) with thin dense matrices, compiled: two to three times as fast as SciPy's.
+
+Rows are multiplied in tiles, so that the rows of the dense matrix that a tile needs stay in a core's cache. Measured on
+one core, with 30,000 columns, 5 % of them stored, and 110 columns of Q: 21e9 operations per second for the product and
+13e9 for the transposed one in float32, 11e9 and 8e9 in float64; SciPy 6e9 and 3e9, whatever the order of Q.
+
+Every sum has one fixed order: 256 terms (of a row of ``X Q``) or rows (of ``X'Z``) at a time, and then their sums. So
+the rounding of terms that are alike, as those of a column of ones, does not add up beyond what
+:func:`bigpca.solvers.certificates.product_slack` allows for, and the bits of a row of ``X Q`` depend on that row alone.
+
+Compiled on first use in each process (about a second per precision) and kept only in memory, as
+:mod:`bigpca.kernels.compiled`. The compiled code releases the GIL.
+"""
+
+from __future__ import annotations
+
+import importlib
+from functools import cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.sparse import csr_array
+
+from bigpca.arrays import Array
+
+Vector = NDArray[np.float64]
+RUN = 256  # terms, or rows, that are summed in order
+SLOWER = 15.0  # time of an operation, of which it is one in a dense product: of whole fits, with reading and centring
+TILE_BYTES = 1 << 18  # of the dense matrix: one row of it for each column of a tile
+TILE_VALUES = 8  # stored values of a row that a tile should hold on average, so that the loops are worth their start
+STRICT = {"contract", "nsz"}  # no reordering of sums
+
+
+def multiply(rows: csr_array, Q: Array) -> Array:
+    """Return ``rows @ Q`` (b, l) in the dtype of the rows.
+
+    Parameters
+    ----------
+    rows : csr_array of shape (b, d), float32 or float64, with indices in range
+    Q : ndarray of shape (d, l)
+    """
+    Z = np.empty((rows.shape[0], Q.shape[1]), rows.dtype)
+    if Z.size:
+        _compiled("multiply")(*_parts(rows), np.ascontiguousarray(Q, rows.dtype), Z, _tile_columns(rows, Q.shape[1]))
+    return Z
+
+
+def add_product(rows: csr_array, Z: Array, out: Array) -> None:
+    """Add ``rows' Z`` to ``out``.
+
+    Parameters
+    ----------
+    rows : csr_array of shape (b, d), float32 or float64, with indices in range
+    Z : ndarray of shape (b, l)
+    out : ndarray of shape (d, l); fastest in C order and of the dtype of the rows
+    """
+    if not Z.size:
+        return
+    direct = out.flags.c_contiguous and out.dtype == rows.dtype
+    total = out if direct else np.zeros(out.shape, rows.dtype)
+    _compiled("add_product")(*_parts(rows), np.ascontiguousarray(Z, rows.dtype), total, _tile_columns(rows, Z.shape[1]))
+    if not direct:
+        out += total
+
+
+def add_column_sums(rows: csr_array, total: Vector, weights: Vector | None = None, power: int = 1) -> None:
+    """Add ``sum_t w_t x_t^power`` (d,), power 1 or 2, to ``total``; w = 1 without weights.
+
+    In float64, and exact to the rounding of the terms and of the result, however many rows there are.
+    """
+    w = np.zeros(0) if weights is None else np.ascontiguousarray(weights, np.float64)
+    _compiled("add_column_sums")(*_parts(rows), w, total, power == 2)
+
+
+def add_sparse_product(rows: csr_array, W: csr_array, out: Array) -> None:
+    """Add ``rows @ W`` to ``out`` (b, l), for W (d, l) in CSR too, with a few entries in each row."""
+    _compiled("add_sparse_product")(*_parts(rows), *_parts(W), out)
+
+
+def row_squares(rows: csr_array) -> Vector:
+    """Return ``|x_t|^2`` (b,) in float64."""
+    squares = np.zeros(rows.shape[0])
+    _compiled("row_squares")(*_parts(rows)[::2], squares)
+    return squares
+
+
+def product_flops(values: float, columns: int) -> float:
+    """Return the cost of a product with so many stored values, in operations at the speed of a dense product.
+
+    2 for each stored value and column, each of which takes the time of fifteen.
+    """
+    return 2.0 * SLOWER * values * columns
+
+
+def product_bytes(d: int, columns: int, itemsize: int) -> int:
+    """Return the memory of a product beside its input and output."""
+    return 2 * max(64, TILE_BYTES // max(1, columns * itemsize)) * columns * itemsize + 16 * d
+
+
+def _parts(rows: csr_array) -> tuple[NDArray[np.int64], NDArray[np.int32], Array]:
+    indices = np.ascontiguousarray(rows.indices, np.int32)  # one type for the compiler, whatever a store uses
+    return np.asarray(rows.indptr, np.int64), indices, np.ascontiguousarray(rows.data)
+
+
+def _tile_columns(rows: csr_array, width: int) -> int:
+    """Return the columns of a tile; the bits of a product do not depend on it."""
+    stored = max(1, int(rows.indptr[-1]))
+    filled = TILE_VALUES * int(rows.shape[0]) * int(rows.shape[1]) // stored
+    return max(64, TILE_BYTES // max(1, width * int(rows.dtype.itemsize)), filled)
+
+
+@cache
+def _compiled(name: str) -> Any:
+    numba = importlib.import_module("numba")
+    return numba.njit(_LOOPS[name], fastmath=STRICT, nogil=True)
+
+
+def _multiply(ptr: Any, indices: Any, values: Any, Q: Any, Z: Any, width: int) -> None:
+    """Multiply tile by tile; four rows of Q at a time, so that z is loaded and stored once for the four."""
+    (n, columns), d = Z.shape, len(Q)
+    at = np.empty(RUN, np.int64)  # the next stored value of each row of a strip
+    totals = np.zeros((RUN, columns), Z.dtype)  # sums of its complete runs
+    for first in range(0, n, RUN):
+        last = min(n, first + RUN)
+        for t in range(first, last):
+            at[t - first] = ptr[t]
+            Z[t, :] = 0
+        for start in range(0, d, width):
+            stop = start + width
+            for t in range(first, last):
+                z, s, end = Z[t], at[t - first], ptr[t + 1]
+                while s < end and (indices[s] < stop or stop >= d):
+                    run = min(end, s - (s - ptr[t]) % RUN + RUN)  # the end of the run
+                    while s + 4 <= run and (indices[s + 3] < stop or stop >= d):
+                        a, b, c, e = values[s], values[s + 1], values[s + 2], values[s + 3]
+                        p, q, r, u = Q[indices[s]], Q[indices[s + 1]], Q[indices[s + 2]], Q[indices[s + 3]]
+                        for j in range(columns):
+                            total = z[j] + a * p[j]
+                            total = total + b * q[j]
+                            total = total + c * r[j]
+                            z[j] = total + e * u[j]
+                        s += 4
+                    while s < run and (indices[s] < stop or stop >= d):
+                        a, p = values[s], Q[indices[s]]
+                        for j in range(columns):
+                            z[j] += a * p[j]
+                        s += 1
+                    if s == run and s < end:
+                        for j in range(columns):
+                            totals[t - first, j] += z[j]
+                            z[j] = 0
+                at[t - first] = s
+        for t in range(first, last):
+            if ptr[t + 1] - ptr[t] > RUN:
+                for j in range(columns):
+                    Z[t, j] += totals[t - first, j]
+                    totals[t - first, j] = 0
+
+
+def _add_product(ptr: Any, indices: Any, values: Any, Z: Any, out: Any, width: int) -> None:
+    """Sum the terms of a tile, those of a strip of rows, and add each sum to its row of ``out``."""
+    (n, columns), d = Z.shape, len(out)
+    at = np.empty(RUN, np.int64)
+    place = np.full(min(width, d), -1, np.int64)  # of the sum of a column of the tile
+    found, sums = np.empty(len(place), np.int64), np.empty((len(place), columns), Z.dtype)
+    for first in range(0, n, RUN):
+        last = min(n, first + RUN)
+        for t in range(first, last):
+            at[t - first] = ptr[t]
+        for start in range(0, d, width):
+            stop, count = start + width, 0
+            for t in range(first, last):
+                z, s, end = Z[t], at[t - first], ptr[t + 1]
+                while s < end and (indices[s] < stop or stop >= d):
+                    a, c = values[s], indices[s] - start
+                    s += 1
+                    if c < 0:  # of indices that are not sorted
+                        for j in range(columns):
+                            out[start + c, j] += a * z[j]
+                        continue
+                    if place[c] < 0:
+                        place[c], found[count] = count, c
+                        for j in range(columns):
+                            sums[count, j] = 0
+                        count += 1
+                    row = sums[place[c]]
+                    for j in range(columns):
+                        row[j] += a * z[j]
+                at[t - first] = s
+            for i in range(count):
+                row, total = sums[i], out[start + found[i]]
+                for j in range(columns):
+                    total[j] += row[j]
+                place[found[i]] = -1
+
+
+def _add_sparse_product(ptr: Any, indices: Any, values: Any, ends: Any, places: Any, entries: Any, out: Any) -> None:
+    for t in range(len(ptr) - 1):
+        z = out[t]
+        for s in range(ptr[t], ptr[t + 1]):
+            j, value = indices[s], values[s]
+            for e in range(ends[j], ends[j + 1]):
+                z[places[e]] += value * entries[e]
+
+
+def _add_column_sums(ptr: Any, indices: Any, values: Any, weights: Any, total: Any, squared: bool) -> None:
+    """Add terms by Neumaier's compensated summation, because means are subtracted from these sums afterwards."""
+    lost = np.zeros(len(total))
+    for t in range(len(ptr) - 1):
+        w = weights[t] if len(weights) else 1.0
+        for s in range(ptr[t], ptr[t + 1]):
+            value, c = np.float64(values[s]), indices[s]
+            term = w * (value * value if squared else value)
+            before = total[c]
+            after = before + term
+            if abs(before) >= abs(term):
+                lost[c] += (before - after) + term
+            else:
+                lost[c] += (term - after) + before
+            total[c] = after
+    for c in range(len(total)):
+        total[c] += lost[c]
+
+
+def _row_squares(ptr: Any, values: Any, squares: Any) -> None:
+    for t in range(len(ptr) - 1):
+        for s in range(ptr[t], ptr[t + 1]):
+            value = np.float64(values[s])
+            squares[t] += value * value
+
+
+_LOOPS = {
+    "multiply": _multiply,
+    "add_product": _add_product,
+    "add_sparse_product": _add_sparse_product,
+    "add_column_sums": _add_column_sums,
+    "row_squares": _row_squares,
+}

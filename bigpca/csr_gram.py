@@ -1,0 +1,124 @@
+"""``X'X`` of sparse rows (CSR) in float64, compiled; and when dense strips of the rows are faster.
+
+A tile of rows is read by columns: row j of the result is the sum of the rows that store column j, from there on, and
+stays in a core's cache meanwhile. Measured on one core at 2,000 columns, in microseconds per row:
+
+    stored values               2 %    5 %   10 %   20 %
+    this product                2.5     10     26     87
+    SciPy's                      14     35     95    250
+    dense strips, float32        28     30     31     34
+    dense strips, float64        52     59     63     69
+
+Compiled on first use in each process, as :mod:`bigpca.csr`. Every sum is in the order of the rows, so that its bits do
+not depend on tiles; values are multiplied in float64, where products of float32 are exact.
+"""
+
+from __future__ import annotations
+
+import importlib
+from functools import cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.sparse import csr_array
+
+Vector = NDArray[np.float64]
+STRICT = {"contract", "nsz"}  # no reordering of sums
+TILE_VALUES = 1 << 17  # stored values of a tile, 1.5 MiB with their columns
+PAIR_FLOPS = {4: 100, 8: 50}  # operations of a dense product in the time of one pair of stored values, by item size
+
+
+def prefers_strips(rows: csr_array) -> bool:
+    """Whether dense strips of these rows are multiplied faster, decided by the counted pairs of stored values."""
+    stored = np.diff(rows.indptr).astype(np.float64)
+    return bool(_pair_flops(stored @ stored, rows.dtype.itemsize) > float(rows.shape[0]) * rows.shape[1] ** 2)
+
+
+def gram_flops(values: float, d: int, itemsize: int) -> float:
+    """Return the operations of a dense product in the time that a row with so many stored values takes."""
+    return min(_pair_flops(values**2, itemsize), float(d) ** 2)
+
+
+def tile_bytes(d: int) -> int:
+    """Return the scratch space of :func:`add_gram`, for tiles that are not one row of more values."""
+    return 24 * max(TILE_VALUES, 4 * d) + 16 * d
+
+
+def _pair_flops(squares: float, itemsize: int) -> float:
+    return squares * PAIR_FLOPS[itemsize]
+
+
+def add_gram(rows: csr_array, weights: Vector | None, out: NDArray[np.float64]) -> None:
+    """Add the upper triangle of ``sum_t w_t x_t x_t'`` to ``out``.
+
+    Parameters
+    ----------
+    rows : csr_array of shape (b, d), float32 or float64, with sorted indices in range
+    weights : ndarray of shape (b,) or None
+    out : ndarray of shape (d, d), in C order
+    """
+    w = np.zeros(0) if weights is None else np.ascontiguousarray(weights, np.float64)
+    ends, most = np.asarray(rows.indptr, np.int64), max(TILE_VALUES, 4 * rows.shape[1])
+    start = 0
+    while start < rows.shape[0]:
+        stop = max(start + 1, int(np.searchsorted(ends, ends[start] + most, side="right")) - 1)
+        low, high = ends[start], ends[stop]
+        _compiled("gram")(ends[start : stop + 1] - low, rows.indices[low:high], rows.data[low:high], w[start:stop], out)
+        start = stop
+
+
+def note_constants(rows: csr_array, values: Vector, counts: NDArray[np.int64]) -> None:
+    """Follow which columns are constant, in place.
+
+    Parameters
+    ----------
+    rows : csr_array of shape (b, d)
+    values : ndarray of shape (d,)
+        The stored value of each column; NaN where two differ.
+    counts : ndarray of shape (d,)
+        How many values are stored in each column. In a constant column other than zero, as many as there are rows.
+    """
+    _compiled("constants")(rows.indices, rows.data, values, counts)
+
+
+@cache
+def _compiled(name: str) -> Any:
+    numba = importlib.import_module("numba")
+    return numba.njit(_LOOPS[name], fastmath=STRICT, nogil=True)
+
+
+def _gram(ptr: Any, indices: Any, values: Any, weights: Any, out: Any) -> None:
+    n, d, stored = len(ptr) - 1, len(out), len(values)
+    starts = np.zeros(d + 1, np.int64)  # of the columns, among the values in order of columns
+    for s in range(stored):
+        starts[indices[s] + 1] += 1
+    for j in range(d):
+        starts[j + 1] += starts[j]
+    places, ends, scaled = np.empty(stored, np.int64), np.empty(stored, np.int64), np.empty(stored, np.float64)
+    at = starts[:d].copy()
+    for t in range(n):
+        w = weights[t] if len(weights) else 1.0
+        for s in range(ptr[t], ptr[t + 1]):
+            e = at[indices[s]]
+            places[e], ends[e], scaled[e] = s, ptr[t + 1], w * np.float64(values[s])
+            at[indices[s]] += 1
+    for j in range(d):
+        row = out[j]
+        for e in range(starts[j], starts[j + 1]):
+            v = scaled[e]
+            for s in range(places[e], ends[e]):
+                row[indices[s]] += v * np.float64(values[s])
+
+
+def _constants(indices: Any, stored: Any, values: Any, counts: Any) -> None:
+    for s in range(len(stored)):
+        j = indices[s]
+        if counts[j] == 0:
+            values[j] = stored[s]
+        elif values[j] != stored[s]:
+            values[j] = np.nan
+        counts[j] += 1
+
+
+_LOOPS = {"gram": _gram, "constants": _constants}

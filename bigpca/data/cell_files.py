@@ -1,0 +1,88 @@
+"""AnnData in files: the names of its cells and genes, which lie beside the matrix that is read."""
+
+from __future__ import annotations
+
+import logging
+import os
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bigpca.data.containers import is_zarr_array, is_zarr_group
+from bigpca.data.files import HDF5_SUFFIXES
+from bigpca.data.hdf5 import hdf5_index
+from bigpca.data.label_files import open_node, read_zarr
+from bigpca.data.urls import public, without_credentials
+from bigpca.data.zarr_groups import is_zarr_directory
+from bigpca.data.zarr_metadata import naming_damage
+from bigpca.errors import brief
+
+log = logging.getLogger("bigpca")
+OF_CELLS = ("X", "layers", "obsm", "raw")  # whose rows are cells
+OF_GENES = ("X", "layers", "raw")  # whose columns are genes
+Names = NDArray[np.object_]
+
+
+def cell_names(path: str, member: str = "") -> Names | None:
+    """Return the names of the cells (``obs_names``) of a matrix of AnnData; None if they are not distinct.
+
+    Parameters
+    ----------
+    path : str
+        The file or store, or a matrix in it, such as ``"cells.zarr/X"``.
+    member : str
+        The matrix; empty if the path names it, or for X.
+    """
+    place, name = _in_file(path, member)
+    names = _index(place, "obs") if name.split("/")[0] in OF_CELLS else None
+    if names is not None and len(set(names)) < len(names):
+        log.warning("the names of the cells in %s are not distinct, so they are not used as keys of the rows.", place)
+        return None
+    return names
+
+
+def gene_names(path: str, member: str, width: int) -> Names | None:
+    """Return the names of the ``width`` columns (``var_names``) of a matrix of AnnData; None for other matrices.
+
+    Raises
+    ------
+    ValueError
+        For another number of names.
+    """
+    place, name = _in_file(path, member)
+    frame = "raw/var" if name.startswith("raw/") else "var"
+    names = _index(place, frame) if name.split("/")[0] in OF_GENES else None
+    if names is not None and len(names) != width:
+        raise ValueError(
+            f"{place}: {brief(name)} has {width:,} columns, but {frame} has {len(names):,} names; equally many were "
+            "expected. The file was not written completely: write it again."
+        )
+    return names
+
+
+def _in_file(path: str, member: str) -> tuple[str, str]:
+    """Return the file or store of a matrix, and its name there; X where none is given."""
+    path = path if "://" in path else os.path.abspath(os.path.expanduser(path))
+    if member:
+        return path, member.strip("/")
+    parts = path.rstrip("/").split("/")
+    for depth, folders in ((1, ("X",)), (2, OF_CELLS)):
+        if len(parts) > depth and parts[-depth] in folders:
+            return "/".join(parts[:-depth]), "/".join(parts[-depth:])
+    return path, "X"
+
+
+def _index(path: str, frame: str) -> Names | None:
+    """Return the names of the rows of a data frame of AnnData; None in a file of another kind."""
+    if os.path.isfile(path):
+        return hdf5_index(path, frame) if path.lower().endswith(HDF5_SUFFIXES) else None
+    if "://" not in path and not is_zarr_directory(path):
+        return None
+    with without_credentials(path), naming_damage(public(path)):
+        root = open_node(path)
+        if not is_zarr_group(root) or root.attrs.get("encoding-type") != "anndata":
+            return None
+        found: Any = root.get(frame)
+        stored = found.get(str(found.attrs.get("_index"))) if is_zarr_group(found) else None
+        return read_zarr(stored).astype(object) if is_zarr_array(stored) and stored.ndim == 1 else None

@@ -1,0 +1,354 @@
+"""Labels of an xarray.DataArray: the dimensions and coordinates of its samples and of its features.
+
+Rows are samples in C order of their dimensions; columns are the grid of the other dimensions, in their order. xarray is
+imported only where a DataArray is made, so that models with a grid are read without it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import product
+from typing import Any
+
+import dask.array as da
+import numpy as np
+from numpy.typing import NDArray
+
+from bigpca.data.marks import mark, marked
+from bigpca.errors import brief, closest
+
+FEATURE = "feature"  # dimension of columns without labels
+COMPONENT = "component"  # dimension of scores and patterns; components are numbered from 1, as modes are
+
+
+@dataclass(frozen=True, eq=False)
+class Coordinate:
+    """Values along some dimensions, and their attributes.
+
+    Attributes
+    ----------
+    dims : tuple of str
+    values : ndarray
+    attrs : dict
+    """
+
+    dims: tuple[str, ...]
+    values: NDArray[Any]
+    attrs: Mapping[str, Any]
+
+
+@dataclass(frozen=True, eq=False)
+class Grid:
+    """The dimensions that make the columns, with their coordinates.
+
+    Attributes
+    ----------
+    dims : tuple of str
+    sizes : tuple of int
+    coords : dict of str to Coordinate
+    samples : tuple of str
+        Names of the dimensions of the samples, the slowest first.
+    name : str or None
+        Of the DataArray, with ``attrs``, its attributes.
+    kept : ndarray of int64, or None
+        The places, in C order, that are columns: the others have no values. None for all.
+    """
+
+    dims: tuple[str, ...]
+    sizes: tuple[int, ...]
+    coords: Mapping[str, Coordinate]
+    samples: tuple[str, ...]
+    name: str | None
+    attrs: Mapping[str, Any]
+    kept: NDArray[np.int64] | None = None
+
+    @property
+    def width(self) -> int:
+        """Number of places, with those that have no values."""
+        return math.prod(self.sizes)
+
+    @property
+    def n_columns(self) -> int:
+        """Number of places that are columns."""
+        return self.width if self.kept is None else len(self.kept)
+
+    def columns(self, values: NDArray[Any]) -> NDArray[Any]:
+        """Return those of the values of all places (width,) that belong to columns; others unchanged."""
+        return values[self.kept] if self.kept is not None and values.shape == (self.width,) else values
+
+    def spread(self, rows: Any) -> Any:
+        """Return rows (n, n_columns) at all places (n, width), NaN where there is no column; lazily if lazy."""
+        if self.kept is None:
+            return rows
+        put = partial(_put_back, kept=self.kept, width=self.width)
+        if not isinstance(rows, da.Array):
+            return put(rows)
+        rows = rows.rechunk({1: -1})
+        return rows.map_blocks(put, dtype=rows.dtype, chunks=(rows.chunks[0], (self.width,)))
+
+    def names(self, axes: tuple[int, ...] | None = None) -> NDArray[np.object_] | None:
+        """Return the names of the columns: coordinates as strings, joined by commas; None without coordinates.
+
+        ``axes`` are the dimensions that make the columns, by default all.
+        """
+        used = self._axes if axes is None else [self._axes[axis] for axis in axes]
+        if not any(dim in self.coords for dim, _ in used):
+            return None
+        texts = [list(map(str, self.coords[dim].values if dim in self.coords else range(size))) for dim, size in used]
+        joined = texts[0] if len(texts) == 1 else [", ".join(each) for each in product(*texts)]
+        return np.array(joined, dtype=object)
+
+    @property
+    def _axes(self) -> list[tuple[str, int]]:
+        return list(zip(self.dims, self.sizes, strict=True))
+
+    def column_names(self) -> NDArray[np.object_] | None:
+        """Return the names of the places that are columns."""
+        names = self.names()
+        return None if names is None else self.columns(names)
+
+    def place(self, column: int) -> str:
+        """Return where a column is, such as ``"lat = 10.5, lon = 20"``: its coordinates, or positions without those."""
+        at = np.unravel_index(column, self.sizes)
+        shown = [(d, self.coords[d].values[i] if d in self.coords else i) for d, i in zip(self.dims, at, strict=True)]
+        return ", ".join(f"{dim} = {value}" for dim, value in shown)
+
+    def column_values(self, name: str, what: str) -> NDArray[np.float64]:
+        """Return a coordinate for each column; ``what`` names it, in messages.
+
+        Raises
+        ------
+        ValueError
+            If there is no such coordinate, or it is not numbers.
+        """
+        found = self.coords.get(name)
+        if found is None:
+            known = ", ".join(map(repr, self.coords)) or "none"
+            raise ValueError(
+                f"{what} names the coordinate {name!r}, but the features of X have {known}.{closest(name, self.coords)}"
+            )
+        if found.values.dtype.kind not in "iuf":
+            raise ValueError(f"{what} names the coordinate {name!r}, which holds {found.values.dtype}, not numbers.")
+        order = sorted(range(len(found.dims)), key=lambda axis: self.dims.index(found.dims[axis]))
+        values = found.values.transpose(order)
+        values = values.reshape([size if dim in found.dims else 1 for dim, size in self._axes])
+        return np.asarray(self.columns(np.broadcast_to(values, self.sizes).astype(np.float64).ravel()))
+
+    def check_same(self, other: Grid, owner: str) -> None:
+        """Compare with the grid of new rows.
+
+        Raises
+        ------
+        ValueError
+            For other dimensions, sizes or coordinates.
+        """
+        if self.dims != other.dims or self.sizes != other.sizes:
+            raise ValueError(
+                f"the features of X are {_shown(other)}, but {owner} was fitted on {_shown(self)}. Pass X on that grid."
+            )
+        for name in [name for name in self.coords if name in other.coords]:
+            known, given = self.coords[name], other.coords[name]
+            if known.dims != given.dims or not _equal(known.values, given.values):
+                raise ValueError(
+                    f"the coordinate {name!r} of X is {brief(given.values.ravel()[:4].tolist())}..., but {owner} was "
+                    f"fitted on {brief(known.values.ravel()[:4].tolist())}.... Pass X on the grid of the fit, such as "
+                    f"X.reindex or X.interp gives it."
+                )
+
+    def to_stored(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+        """Return JSON values and arrays of the grid; without coordinates that are not numbers, strings or dates."""
+        arrays: dict[str, NDArray[Any]] = {} if self.kept is None else {"kept": self.kept}
+        coords: list[dict[str, Any]] = []
+        for name, one in self.coords.items():
+            own: dict[str, Any] = {"name": name, "dims": list(one.dims), "attrs": _plain(one.attrs)}
+            kind, values = one.values.dtype.kind, one.values
+            if kind == "U" or (kind == "O" and all(isinstance(value, str) for value in values.ravel())):
+                own["strings"] = values.ravel().tolist()
+            elif kind in "biufmM":
+                own["array"], own["dtype"] = f"coord_{len(coords)}", values.dtype.newbyteorder("=").str
+                arrays[own["array"]] = values.view(np.int64) if kind in "mM" else values
+            else:
+                continue
+            coords.append(own)
+        axes = {"dims": list(self.dims), "sizes": list(self.sizes), "samples": list(self.samples)}
+        return {
+            **axes,
+            "name": None if self.name is None else str(self.name),
+            "attrs": _plain(self.attrs),
+            "coords": coords,
+        }, arrays
+
+    def names_stored(self, values: Mapping[str, Any]) -> bool:
+        """Whether what :meth:`to_stored` gave has all coordinates of which :meth:`names` are made."""
+        stored = {one["name"] for one in values["coords"]}
+        return all(dim in stored for dim in self.dims if dim in self.coords)
+
+    @classmethod
+    def from_stored(cls, values: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> Grid:
+        """Return what :meth:`to_stored` gave.
+
+        Raises
+        ------
+        KeyError, TypeError, ValueError
+            For values that it does not give.
+        """
+        dims, sizes = tuple(map(str, values["dims"])), tuple(map(int, values["sizes"]))
+        shape = dict(zip(dims, sizes, strict=True))
+        if min(sizes, default=0) < 1:
+            raise ValueError(f"its grid has the shape {sizes}")
+        coords = {}
+        for one in values["coords"]:
+            own, found = tuple(one["dims"]), np.array(one.get("strings", []), np.str_)
+            if "array" in one:
+                dtype = np.dtype(one["dtype"])
+                found = arrays[one["array"]]
+                found = found.view(dtype) if dtype.kind in "mM" else found
+            coords[str(one["name"])] = Coordinate(own, found.reshape([shape[dim] for dim in own]), one["attrs"])
+        kept = arrays.get("kept")
+        grid = cls(dims, sizes, coords, tuple(map(str, values["samples"])), values["name"], values["attrs"], kept)
+        if kept is not None and not (
+            len(kept) and kept[0] >= 0 and kept[-1] < grid.width and (np.diff(kept) > 0).all()
+        ):
+            raise ValueError("the columns of its grid are not places of it, in order")
+        return grid
+
+
+def _put_back(rows: NDArray[Any], kept: NDArray[np.int64], width: int) -> NDArray[Any]:
+    """Return rows (b, width) with these columns, and NaN in the others.
+
+    >>> _put_back(np.ones((1, 2)), np.array([0, 2]), 3).tolist()
+    [[1.0, nan, 1.0]]
+    """
+    out = np.full((len(rows), width), np.nan, rows.dtype)
+    out[:, kept] = rows
+    return out
+
+
+def _plain(attrs: Mapping[str, Any]) -> dict[str, Any]:
+    """Return those attributes that are strings, numbers, or lists of them."""
+    found = {str(name): value.tolist() if isinstance(value, np.ndarray | np.generic) else value
+             for name, value in attrs.items()}  # fmt: skip
+    return {name: value for name, value in found.items() if _is_plain(value)}
+
+
+def _is_plain(value: Any) -> bool:
+    return (
+        all(map(_is_plain, value)) if isinstance(value, list | tuple) else isinstance(value, str | bool | int | float)
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class Labels:
+    """The grid of the columns, and the labels of the rows.
+
+    Attributes
+    ----------
+    grid : Grid
+    sizes : tuple of int
+        Of the dimensions of the samples.
+    coords : xarray.Dataset
+        Coordinates of the samples.
+    field : xarray.DataArray
+        Samples first.
+    """
+
+    grid: Grid
+    sizes: tuple[int, ...]
+    coords: Any
+    field: Any
+
+
+def with_labels(X: da.Array, labels: Labels) -> da.Array:
+    """Return rows (n, d) with their labels."""
+    return mark(X, "labels", labels)
+
+
+def labels_of(X: da.Array) -> Labels | None:
+    """Return the labels of rows, if they have any."""
+    found: Labels | None = marked(X, "labels")
+    return found
+
+
+def label(X: Any, sample_dims: str | Sequence[str] | None) -> tuple[Any, Labels]:
+    """Return a DataArray with the dimensions of the samples first, and its labels; its values are not computed.
+
+    Parameters
+    ----------
+    X : xarray.DataArray
+    sample_dims : str, sequence of str, or None
+        None for the first dimension.
+
+    Raises
+    ------
+    ValueError
+        For dimensions that X does not have or that are named twice, and if none or all of them are of samples.
+    """
+    X = _named(X)
+    samples = _sample_dims(X, sample_dims)
+    X = X.transpose(*samples, ...)
+    dims = tuple(dim for dim in X.dims if dim not in samples)
+    coords = X.coords.to_dataset()
+    own = {str(name): one for name, one in coords.coords.items() if one.dims and set(one.dims) <= set(dims)}
+    found = {name: Coordinate(one.dims, np.asarray(one.values), dict(one.attrs)) for name, one in own.items()}
+    sizes = tuple(int(X.sizes[dim]) for dim in dims)
+    grid = Grid(dims, sizes, found, samples, X.name, dict(X.attrs))
+    apart = [name for name, one in coords.coords.items() if not set(one.dims) <= set(samples) or not one.dims]
+    return X, Labels(grid, tuple(int(X.sizes[dim]) for dim in samples), coords.drop_vars(apart), X)
+
+
+def _named(X: Any) -> Any:
+    """Return a DataArray whose dimensions have strings as names."""
+    other = {dim: str(dim) for dim in X.dims if not isinstance(dim, str)}
+    return X.rename(other) if other else X
+
+
+def _sample_dims(X: Any, given: str | Sequence[str] | None) -> tuple[str, ...]:
+    shown = f"the dimensions of X are {', '.join(X.dims) or 'none'}"
+    if given is None:
+        return tuple(X.dims[:1])
+    dims = tuple(map(str, (given,) if isinstance(given, str | int) else given))
+    unknown = next((dim for dim in dims if dim not in X.dims), None)
+    if unknown is not None:
+        raise ValueError(
+            f"sample_dims has {unknown!r}, but {shown}.{closest(unknown, X.dims)} Name those that number the samples."
+        )
+    if not dims or len(set(dims)) < len(dims):
+        raise ValueError(f"sample_dims = {dims!r}; one or more different dimensions were expected: {shown}.")
+    if len(dims) == X.ndim:
+        raise ValueError(
+            f"sample_dims = {dims!r} are all dimensions of X, which leaves none for its features. Leave out those of "
+            f"the features."
+        )
+    return dims
+
+
+def as_fitted_grid(X: Any, grid: Grid, owner: str) -> Any:
+    """Return a DataArray whose dimensions are those of a fit, in their order, for :func:`label`.
+
+    Raises
+    ------
+    ValueError
+        For other dimensions.
+    """
+    X = _named(X)
+    if set(X.dims) != {*grid.samples, *grid.dims}:
+        raise ValueError(
+            f"X has the dimensions {', '.join(X.dims)}, but {owner} was fitted on samples along "
+            f"{', '.join(grid.samples)} with the features {', '.join(grid.dims)}. Pass those, in any order; "
+            f"bp.open(X, sample_dims=...) makes rows of other samples."
+        )
+    return X.transpose(*grid.samples, *grid.dims)
+
+
+def _shown(grid: Grid) -> str:
+    return " x ".join(f"{dim} = {size}" for dim, size in zip(grid.dims, grid.sizes, strict=True))
+
+
+def _equal(a: NDArray[Any], b: NDArray[Any]) -> bool:
+    """Whether coordinates are equal: numbers by value, with NaN and NaT equal to themselves."""
+    if a.dtype.kind in "fmM" and b.dtype.kind in "iufmM":
+        return a.shape == b.shape and bool(((a == b) | ((a != a) & (b != b))).all())
+    return bool(np.array_equal(a, b))

@@ -1,0 +1,159 @@
+"""Labelled arrays at the entrance and the exit: columns without values are left out, and put back on their grid."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+
+import numpy as np
+from sklearn.base import BaseEstimator
+
+from bigpca.arrays import Array
+from bigpca.data.containers import is_labelled
+from bigpca.data.grids import COMPONENT, FEATURE, Coordinate, Grid, Labels, labels_of, with_labels
+from bigpca.data.sources import open as open_array
+from bigpca.data.views import View, view_of, viewed
+from bigpca.errors import NonFiniteError, brief
+from bigpca.estimators.shared.inputs import Exported, Input, Lazy, Opened
+from bigpca.passes.absence import absent_columns
+from bigpca.passes.rows import RowInput
+
+
+def without_absent(opened: Opened, rows: RowInput, *, complete: bool) -> Opened:
+    """Return the rows of a DataArray without the columns that are NaN in every row, such as land in a field of the sea.
+
+    Parameters
+    ----------
+    complete : bool
+        Whether every other column must be complete, so that the first row shows which columns have no values. The fit
+        checks that they have none in its own reads. Otherwise they are counted in one read.
+
+    Raises
+    ------
+    ValueError
+        If all columns are NaN.
+    """
+    labels, base = labels_of(opened.array), opened.array
+    if labels is None or view_of(base)[1] is not None or base.dtype.kind != "f" or not rows.n_rows:
+        return opened
+    absent, reads = absent_columns(rows, labels, complete=complete)
+    if not absent.any():
+        return opened
+    kept = np.flatnonzero(~absent)
+    if not len(kept):
+        raise ValueError(
+            f"all {len(absent)} columns of X are NaN{' in the first row' if complete else ''}, so none has values. "
+            f"Drop such rows: X.dropna({labels.grid.samples[0]!r}, how='all')."
+        )
+    return _cut(opened, replace(labels, grid=replace(labels.grid, kept=kept)), reads)
+
+
+def kept_view(grid: Grid, searched: float = 0.0) -> View | None:
+    """Return the view of all places of a grid that are its columns, which are checked to have all values."""
+    if grid.kept is None:
+        return None
+    return View((grid.width,), columns=grid.kept, absent=True, searched=searched)
+
+
+def like_fitted(opened: Opened, grid: Grid, owner: str) -> Opened:
+    """Return new labelled rows on the grid of a fit, without the columns that it left out.
+
+    Raises
+    ------
+    ValueError
+        For another grid.
+    """
+    labels = labels_of(opened.array)
+    if labels is None:
+        return opened
+    grid.check_same(labels.grid, owner)
+    return (
+        opened
+        if view_of(opened.array)[1] is not None
+        else _cut(opened, replace(labels, grid=replace(labels.grid, kept=grid.kept)), 0.0)
+    )
+
+
+def _cut(opened: Opened, labels: Labels, searched: float) -> Opened:
+    view = kept_view(labels.grid, searched)
+    if view is None or view.columns is None:
+        return opened
+    names = None if opened.names is None else opened.names[view.columns]
+    array = with_labels(viewed(opened.array, view, names), labels)
+    return replace(opened, array=array, names=names, sample=(view.width,))
+
+
+@contextmanager
+def naming_places(opened: Opened) -> Iterator[None]:
+    """Add the coordinates of the first column to an error about columns that have values in some rows only."""
+    labels = labels_of(opened.array)
+    try:
+        yield
+    except NonFiniteError as error:
+        stored = error.stored_columns
+        if labels is None or not (stored or error.columns):
+            raise
+        if not stored:
+            kept = labels.grid.kept
+            stored = error.columns if kept is None else tuple(kept[[*error.columns]].tolist())
+        named = NonFiniteError(
+            f"{error} {len(stored)} column{'s' if len(stored) > 1 else ''} of the DataArray "
+            f"{'have' if len(stored) > 1 else 'has'} values in some samples only, the first at "
+            f"{labels.grid.place(stored[0])}."
+        )
+        raise named from None
+
+
+def labelled_scores(scores: Lazy, labels: Labels, name: str) -> Exported:
+    """Return scores (n, k) as a DataArray (samples..., component), lazily if they are lazy."""
+    import xarray as xr  # installed where there are DataArrays
+
+    dims = labels.grid.samples
+    if COMPONENT in (*dims, *map(str, labels.coords.variables)):
+        raise ValueError(f"X has a dimension or coordinate {COMPONENT!r}, which is that of scores. Rename it.")
+    coords = {**labels.coords.coords, COMPONENT: np.arange(1, scores.shape[1] + 1)}
+    values = scores.reshape(*labels.sizes, scores.shape[1])
+    return xr.DataArray(values, dims=(*dims, COMPONENT), coords=coords, name=name)
+
+
+def by_component(X: Input, k: int) -> Input:
+    """Return a DataArray of scores with its dimension ``component`` last, opened; other scores unchanged.
+
+    Raises
+    ------
+    ValueError
+        If the components are not 1 to k, in order.
+    """
+    if not is_labelled(X) or COMPONENT not in X.dims:
+        return X
+    if COMPONENT in X.coords and not np.array_equal(X.coords[COMPONENT].values, np.arange(1, k + 1)):
+        raise ValueError(
+            f"the scores are of the components {brief(X.coords[COMPONENT].values.tolist())}; 1 to {k}, in order, were "
+            f"expected. Pass all scores, with 0 for components to leave out."
+        )
+    return open_array(X, sample_dims=[dim for dim in X.dims if dim != COMPONENT])
+
+
+def grid_of(model: BaseEstimator) -> Grid:
+    """Return the grid of the features of a fit; one dimension ``feature`` for a fit on rows without labels."""
+    grid: Grid | None = vars(model).get("_grid")
+    if grid is not None:
+        return grid
+    names, d = getattr(model, "feature_names_in_", None), model.n_features_in_
+    coords = {} if names is None else {FEATURE: Coordinate((FEATURE,), np.asarray(names, np.str_), {})}
+    return Grid((FEATURE,), (d,), coords, ("sample",), None, {})
+
+
+def rows_on_grid(rows: Lazy, labels: Labels, grid: Grid) -> Exported:
+    """Return rows (n, d) as a DataArray (samples..., features...), NaN where columns were left out; lazily."""
+    import xarray as xr  # as above
+
+    values = grid.spread(rows).reshape(*labels.sizes, *grid.sizes)
+    coords = {**labels.coords.coords, **grid_coords(grid)}
+    return xr.DataArray(values, dims=(*labels.grid.samples, *grid.dims), coords=coords, name=grid.name)
+
+
+def grid_coords(grid: Grid) -> dict[str, tuple[tuple[str, ...], Array, dict[str, object]]]:
+    """Return the coordinates of a grid, for a DataArray."""
+    return {name: (one.dims, one.values, dict(one.attrs)) for name, one in grid.coords.items()}

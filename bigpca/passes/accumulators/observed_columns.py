@@ -1,0 +1,90 @@
+"""What there is in each column of rows with missing values: its weight, and the mean."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bigpca.arrays import Array
+from bigpca.passes.accumulators.base import Accumulator, Arrays
+from bigpca.passes.reading.blocks import Block, cached_rows
+
+
+@dataclass
+class ObservedColumns(Accumulator):
+    """Weight and mean of the values of every column that are not NaN.
+
+    Sums are about the shift of a group; groups merge by the difference of their means, column by column.
+
+    Attributes
+    ----------
+    n_features : int
+    totals : ndarray of shape (3,), float64
+        Number of rows, sum of their weights, and number of rows without any value.
+    weights : ndarray of shape (d,), float64
+        Sum of the weights of the values that are there: their number, if rows are not weighted.
+    means : ndarray of shape (d,), float64
+        0 for columns without values.
+    """
+
+    tag: ClassVar[str] = "ObservedColumns"
+    accepts: ClassVar[frozenset[str]] = frozenset({"dense", "weights", "nan"})
+
+    n_features: int
+    totals: NDArray[np.float64] = field(default_factory=lambda: np.zeros(3))
+    weights: NDArray[np.float64] = field(default_factory=lambda: np.zeros(0))
+    means: NDArray[np.float64] = field(default_factory=lambda: np.zeros(0))
+    _shift: NDArray[np.float64] | None = field(default=None, repr=False)
+
+    @property
+    def missing_share(self) -> float:
+        """Share of the entries that are missing, by weight."""
+        whole = self.totals[1] * self.n_features
+        return float(1 - self.weights.sum() / whole) if whole else 0.0
+
+    def fresh(self, start: int, stop: int) -> ObservedColumns:
+        d = self.n_features
+        return ObservedColumns(d, np.zeros(3), np.zeros(d), np.zeros(d))
+
+    def update(self, block: Block) -> None:
+        self._shift = block.shift
+        values = np.asarray(block.values)
+        own = np.ones(len(values)) if block.weights is None else block.weights
+        step = cached_rows(8 * max(1, self.n_features))
+        for i in range(0, len(values), step):
+            strip, w = values[i : i + step].astype(np.float64), own[i : i + step]
+            missing = np.isnan(strip)
+            strip[missing] = 0
+            self.weights += w @ ~missing
+            self.means += w @ strip  # sums about the shift, until the state is closed
+            self.totals += [len(strip), w.sum(), np.count_nonzero(missing.all(axis=1))]
+
+    def close(self) -> None:
+        if self._shift is not None:
+            there = self.weights > 0
+            self.means = np.where(there, self._shift + self.means / np.where(there, self.weights, 1), 0.0)
+            self._shift = None
+
+    def merge(self, other: ObservedColumns) -> ObservedColumns:
+        weights = self.weights + other.weights
+        share = other.weights / np.where(weights > 0, weights, 1)
+        means = np.where(self.weights > 0, self.means + (other.means - self.means) * share, other.means)
+        return ObservedColumns(self.n_features, self.totals + other.totals, weights, means)
+
+    @property
+    def state_bytes(self) -> int:
+        return 8 * (2 * self.n_features + 3)
+
+    @property
+    def flops_per_row(self) -> int:
+        return 4 * self.n_features
+
+    def to_arrays(self) -> Arrays:
+        return {"totals": self.totals, "weights": self.weights, "means": self.means}
+
+    def with_arrays(self, arrays: Mapping[str, Array]) -> ObservedColumns:
+        return ObservedColumns(self.n_features, arrays["totals"], arrays["weights"], arrays["means"])

@@ -1,0 +1,131 @@
+"""Where rows are stored: one source that is read directly, or a Dask graph that is cut group by group."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from functools import cached_property
+
+import dask.array as da
+
+from bigpca.data.batches import BatchRows, reject_batches
+from bigpca.data.sources import RowSource, source_of
+from bigpca.data.sparse import is_csr, stored_row_bytes
+from bigpca.data.zarr_reader import ZarrReader
+from bigpca.passes.engine.jobs import Inputs
+from bigpca.passes.engine.states import digest
+from bigpca.passes.graphs import GraphSource, filling
+from bigpca.passes.reading.readers import DirectReader, Reader
+
+COUNTED_BYTES = 64 << 20  # of a sparse chunk, if it stored its zeros, beyond which its values are counted
+
+
+class Stored:
+    """Where rows come from: a source that is read directly, or a graph to cut.
+
+    Parameters
+    ----------
+    X : dask.array.Array of shape (n, d), with known chunks
+    missing_chunks : {"raise", "fill"}
+    workers_timeout : float
+    """
+
+    def __init__(self, X: da.Array, missing_chunks: str, workers_timeout: float) -> None:
+        self.X, self.missing_chunks, self.workers_timeout = X, missing_chunks, workers_timeout
+        found = source_of(X)
+        self.source: RowSource | None = filling(found) if found is not None and missing_chunks == "fill" else found
+        if found is None:
+            reject_batches(X, f"the Dask array {X.name}")
+        self._graph: GraphSource | None = None
+        self._lock = threading.Lock()
+        self._digest: str | None = None
+
+    @property
+    def in_memory(self) -> bool:
+        """Whether X is an array of this process."""
+        return self.source is not None and self.source.in_memory
+
+    @property
+    def batches(self) -> BatchRows | None:
+        """The batches that this process reads in order; None for rows that are read in any order."""
+        storage = None if self.source is None else self.source.storage
+        return storage if isinstance(storage, BatchRows) else None
+
+    @property
+    def graph(self) -> GraphSource:
+        """The graph to cut; its shared nodes are computed on first use."""
+        with self._lock:  # the first groups are cut in several threads
+            if self._graph is None:
+                self._graph = GraphSource(self.X, self.missing_chunks, self.workers_timeout)
+        return self._graph
+
+    def csr_row_bytes(self, itemsize: int) -> float:
+        """Return the bytes of a mean sparse row with ``itemsize`` bytes per value."""
+        return stored_row_bytes(1, self.values_per_row, itemsize)
+
+    def densest_row_bytes(self, itemsize: int) -> float:
+        """Return the bytes of a mean sparse row where rows are densest, which memory must hold."""
+        known = None if self.source is None else self.source.densest
+        return stored_row_bytes(1, self.values_per_row if known is None else known, itemsize)
+
+    @property
+    def values_per_row(self) -> float:
+        """Stored values of a mean sparse row.
+
+        Those of a graph are unknown before they are computed. They are counted in some of its chunks if these would be
+        large without zeros, and otherwise taken to be all columns.
+        """
+        n, d = map(int, self.X.shape)
+        known = None if self.source is None else self.source.stored_values
+        if known is not None:
+            return known / max(1, n)
+        rows, values = self.counted
+        return values / rows if rows else float(d)
+
+    @cached_property
+    def counted(self) -> tuple[int, int]:
+        """The rows in which the stored values of a sparse graph were counted, and these; (0, 0) for other arrays."""
+        sparse = self.source is None and is_csr(self.X._meta)
+        largest = max(self.X.chunks[0], default=0) * int(self.X.shape[1]) * self.X.dtype.itemsize
+        return self.graph.stored_values() if sparse and largest > COUNTED_BYTES else (0, 0)
+
+    @property
+    def sources(self) -> Sequence[RowSource | ZarrReader]:
+        """All sources that tasks read."""
+        return [self.source] if self.source is not None else self.graph.sources()
+
+    def reader(self, start: int, stop: int) -> tuple[Reader, Inputs]:
+        """Return a reader of rows ``start:stop``, and the futures its task must be given."""
+        if self.source is not None:
+            return DirectReader(self.source), {}
+        cut = self.graph.cut(start, stop)
+        return cut.reader, cut.futures
+
+    def stamp(self, start: int, stop: int) -> str:
+        """Digest of (key, size, mtime) of the files that hold those rows; of the content for arrays in memory."""
+        if self.source is not None:
+            return digest(self.source.stamps(start, stop))
+        if self._digest is None:
+            self._digest = self.stamp_of_all()
+        return self._digest
+
+    def stamp_of_all(self) -> str:
+        """Digest of (key, size, mtime) of all files as they are now."""
+        return digest([_stamps(s) for s in self.sources])
+
+    def describe(self) -> object:
+        """JSON-able description for fingerprints."""
+        if self.source is not None:
+            return self.source.describe()
+        return {"format": "dask", "name": self.X.name, "sources": [_describe(s) for s in self.sources]}
+
+
+def _describe(source: RowSource | ZarrReader) -> object:
+    return source.describe() if isinstance(source, RowSource) else [source.label, source.digest, list(source.shape)]
+
+
+def _stamps(source: RowSource | ZarrReader) -> object:
+    if isinstance(source, RowSource):
+        return source.stamps(0, source.shape[0])
+    files = source.files()
+    return [files.stamp(cell) for cell in files.cells([(0, size) for size in source.shape])]

@@ -1,0 +1,75 @@
+"""Nyström's features of sparse rows, which are compared as they are with dense landmarks, equal those of dense rows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from scipy.sparse import csr_array, random_array
+
+import bigpca as bp
+from bigpca.kernels import RBF, Cosine, Kernel, Laplacian, Linear, Polynomial, normalized
+
+Array = NDArray[Any]
+N, D, M = 400, 30, 12
+KERNELS: dict[str, Kernel] = {
+    "linear": Linear(),
+    "polynomial": Polynomial(0.1, 1.0, 2),
+    "cosine": Cosine(),
+    "rbf": RBF(0.05),
+    "sum": RBF(0.05) + 0.5 * Linear(),
+    "dense strips": Laplacian(0.1),
+    "dense strips, of another": normalized(Polynomial(0.1, 1.0, 2)),
+}
+SAMPLINGS: dict[str, Any] = {
+    "numbers": np.arange(3, 3 + 5 * M, 5), "rpcholesky": "rpcholesky", "uniform": "uniform", "diagonal": "diagonal",
+    "leverage": "leverage",
+}  # fmt: skip
+
+
+def sparse_rows() -> csr_array:
+    """Counts, of which three rows are empty, and a column that is not small."""
+    X = np.ceil(10 * random_array((N, D), density=0.2, rng=np.random.default_rng(0)).toarray())
+    X[:, 4] += 20
+    X[[0, 200, N - 1]] = 0
+    return csr_array(X)
+
+
+@pytest.fixture(autouse=True)
+def small_strips(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bigpca.passes.reading.blocks.STRIP_BYTES", 64 * D * 8)
+
+
+def fitted(kernel: Kernel, sampling: Any, rows: Any) -> bp.NystromKernelPCA:
+    return bp.NystromKernelPCA(3, kernel=kernel, n_landmarks=M, sampling=sampling).fit(rows)
+
+
+@pytest.mark.parametrize(
+    ("kernel", "sampling"),
+    [*((name, "numbers") for name in KERNELS), *(("rbf", name) for name in SAMPLINGS), ("cosine", "rpcholesky")],
+)
+def test_sparse_rows_have_the_model_and_the_scores_of_dense_ones(kernel: str, sampling: str) -> None:
+    rows = sparse_rows()
+    own, dense = (fitted(KERNELS[kernel], SAMPLINGS[sampling], X) for X in (rows, rows.toarray()))
+    np.testing.assert_allclose(own.eigenvalues_, dense.eigenvalues_, rtol=1e-9)
+    np.testing.assert_array_equal(own.landmark_indices_, dense.landmark_indices_)
+    truth, size = dense.transform(rows.toarray()), np.abs(dense.transform(rows.toarray())).max()
+    np.testing.assert_allclose(own.transform(rows), truth, rtol=0, atol=1e-8 * size)
+    np.testing.assert_allclose(own.novelty(rows), dense.novelty(rows.toarray()), rtol=0, atol=1e-7 * size**2)
+    assert own.kernel_evaluations_ == dense.kernel_evaluations_
+
+
+def test_given_landmarks_may_be_sparse_and_rows_with_nan_have_no_scores() -> None:
+    rows = sparse_rows()
+    own, dense = (fitted(RBF(0.05), X[3 : 3 + M], rows) for X in (rows, rows.toarray()))
+    np.testing.assert_array_equal(own.eigenvalues_, dense.eigenvalues_)
+    bad = rows.copy()
+    bad.data[5] = np.nan
+    row = int(np.searchsorted(bad.indptr, 5, side="right")) - 1
+    with pytest.raises(bp.NonFiniteError, match=f"the first in its row {row}, column {bad.indices[5]}"):
+        own.transform(bad)
+    scores = own.set_params(nan_policy="omit").transform(bad)
+    assert np.isnan(scores[row]).all()
+    np.testing.assert_array_equal(np.delete(scores, row, axis=0), np.delete(own.transform(rows), row, axis=0))

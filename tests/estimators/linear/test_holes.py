@@ -1,0 +1,232 @@
+"""Rows with missing values: the fit of the filled matrix in one more read, and scores by what is there."""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+from typing import Any
+
+import dask.array as da
+import numpy as np
+import pytest
+import xarray as xr
+from scipy.sparse import csr_array
+
+import bigpca as bp
+from bigpca.errors import ApproximationWarning, NonFiniteError
+from bigpca.passes.engine.events import CheckpointEvent, Event, PassEvent
+from bigpca.passes.reading import layout
+from tests.estimators.stores import stored, unreadable
+
+RNG = np.random.default_rng(0)
+N, D, K = 120, 9, 3
+X = RNG.standard_normal((N, D)) @ np.diag(0.7 ** np.arange(D)) @ RNG.standard_normal((D, D)) + 5
+HOLES = RNG.random((N, D)) < 0.15
+HOLES[7], HOLES[8, 2:] = True, True  # no value, and fewer than components
+HOLED = np.where(HOLES, np.nan, X)
+WEIGHTS = RNG.integers(0, 4, N)
+quiet = pytest.mark.filterwarnings("ignore::bigpca.errors.ApproximationWarning")
+
+
+def fill(rows: Any, weights: Any = None) -> Any:
+    present = ~np.isnan(rows)
+    means = np.average(np.where(present, rows, 0), axis=0, weights=None if weights is None else weights)
+    share = np.average(present, axis=0, weights=weights)
+    return np.where(present, rows, means / share)
+
+
+@quiet
+@pytest.mark.parametrize("solver", ["covariance", "dot", "krylov"])
+def test_weights_weigh_the_means_that_fill(solver: str) -> None:
+    rows = np.where((WEIGHTS == 0)[:, None], np.nan, HOLED)
+    model = bp.PCA(K, solver=solver, tol=1e-9, nan_policy="mean").fit(rows, sample_weight=WEIGHTS)
+    truth = bp.PCA(K, solver="covariance").fit(np.repeat(fill(HOLED, WEIGHTS), WEIGHTS, axis=0))
+    np.testing.assert_allclose(model.mean_, truth.mean_, rtol=1e-12)
+    np.testing.assert_allclose(model.explained_variance_, truth.explained_variance_, rtol=1e-8)
+
+
+@quiet
+@pytest.mark.parametrize("dtype", ["f2", "f4", "f8"])
+def test_the_dtype_of_rows_does_not_round_the_means_that_fill(dtype: str) -> None:
+    rows = HOLED.astype(dtype)
+    model = bp.PCA(K, nan_policy="mean").fit(da.from_array(rows, chunks=(50, 4)))
+    truth = bp.PCA(K).fit(fill(rows.astype("f8")))
+    tolerance = 1e-12 if dtype == "f8" else 1e-7
+    np.testing.assert_allclose(model.mean_, truth.mean_, rtol=tolerance)
+    np.testing.assert_allclose(model.explained_variance_, truth.explained_variance_, rtol=tolerance)
+
+
+@quiet
+def test_sparse_rows_are_filled_where_they_store_nan() -> None:
+    rows = np.where(X > 5, HOLED, 0)
+    model = bp.PCA(K, nan_policy="mean").fit(csr_array(rows))
+    truth = bp.PCA(K).fit(fill(rows))
+    np.testing.assert_allclose(model.explained_variance_, truth.explained_variance_, rtol=1e-10)
+
+
+@quiet
+def test_batches_that_can_be_iterated_again_are_filled_with_the_bits_of_rows_in_memory() -> None:
+    batches = bp.from_batches([HOLED[:50], HOLED[50:]], shape=(N, D))
+    found = bp.PCA(K, nan_policy="mean").fit(batches)
+    assert found.components_.tobytes() == bp.PCA(K, nan_policy="mean").fit(HOLED).components_.tobytes()
+
+
+@quiet
+def test_labelled_arrays_lose_columns_without_values_and_the_others_are_filled() -> None:
+    grid = np.where(np.arange(D) == 4, np.nan, HOLED).reshape(N, 3, 3)
+    model = bp.PCA(K, nan_policy="mean").fit(xr.DataArray(grid, dims=("time", "lat", "lon")))
+    truth = bp.PCA(K).fit(fill(np.delete(HOLED, 4, axis=1)))
+    np.testing.assert_allclose(model.explained_variance_, truth.explained_variance_, rtol=1e-10)
+
+
+@quiet
+@pytest.mark.parametrize("stop_after", [2, 7])
+def test_a_fit_that_is_stopped_in_either_read_resumes_to_the_same_bits(
+    stop_after: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(layout, "MIN_GROUP_BYTES", 256)
+    monkeypatch.setattr(layout, "MIN_GROUPS", 5)
+    rows, events, make = stored(tmp_path, HOLED, (10, D)), [], lambda: bp.PCA(K, nan_policy="mean")  # type: ignore[var-annotated]
+
+    def stop(event: Event) -> None:
+        events.append(event)
+        if sum(isinstance(one, CheckpointEvent) for one in events) == stop_after:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        make().fit(rows, checkpoint=tmp_path / "c", progress=stop)
+    begun = [event.name for event in events if isinstance(event, PassEvent)]
+    assert begun == ["means of what is there", "moments"][: 1 if stop_after == 2 else 2]
+    again = make().fit(rows, checkpoint=tmp_path / "c")
+    assert again.components_.tobytes() == make().fit(rows).components_.tobytes()
+    with pytest.raises(bp.CheckpointError):
+        bp.PCA(K).fit(rows, checkpoint=tmp_path / "c")
+
+
+def test_a_warning_says_what_is_missing_and_what_that_does() -> None:
+    share = 1 - HOLES.mean()
+    with pytest.warns(ApproximationWarning) as caught:
+        bp.PCA(K, nan_policy="mean").fit(HOLED)
+    (text,) = [str(one.message) for one in caught]
+    assert text.startswith(f"{1 - share:.3g} of the entries are missing")
+    assert "1 rows without any value became the mean row" in text
+    assert f"eigenvalues far above the variance of a column are about {share**2:.3g} of theirs" in text
+
+
+def test_mean_filling_shrinks_leading_eigenvalues_by_the_square_of_the_share_that_is_there() -> None:
+    """Of entries missing at random with probability 1 - q: E C = q^2 C + q (1 - q) diag C."""
+    rng, q = np.random.default_rng(1), 0.8
+    rows = rng.standard_normal((4000, 2)) @ np.ones((2, 40)) * [3.0] + rng.standard_normal((4000, 40))
+    holed = np.where(rng.random(rows.shape) < q, rows, np.nan)
+    with pytest.warns(ApproximationWarning):
+        found = bp.PCA(40, nan_policy="mean").fit(holed)
+    whole = bp.PCA(40).fit(rows)
+    C = np.cov(rows.T)
+    expected = np.linalg.eigvalsh(q * q * C + q * (1 - q) * np.diag(np.diag(C)))[::-1]
+    assert found.explained_variance_[0] == pytest.approx(expected[0], rel=0.02)
+    assert found.explained_variance_[0] / whole.explained_variance_[0] == pytest.approx(q * q, rel=0.03)
+    assert found.total_variance_ / whole.total_variance_ == pytest.approx(q, rel=0.01)
+
+
+@quiet
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: bp.PCA(K),
+        lambda: bp.PCA(K, scale=True, whiten=True),
+        lambda: bp.ApproximatePCA(K, bp.sketches.Gaussian(5), core="tutorial"),
+        lambda: bp.RotatedPCA(K, method="promax"),
+    ],
+)
+def test_incomplete_rows_are_projected_by_least_squares_on_what_is_there(make: Any) -> None:
+    model = make().fit(X).set_params(nan_policy="mean")
+    complete = model.transform(X)
+    scores = model.transform(HOLED)
+    scale = 1.0 if model.scale_ is None else model.scale_
+    # A complete row's scores are linear in its point in the plane of the axes; any basis of the plane will do.
+    basis = np.linalg.qr(model._row_map().components.T)[0]
+    to_scores = np.linalg.lstsq((X - model.mean_) / scale @ basis, complete, rcond=None)[0]
+    for row, holes, found in zip(HOLED, HOLES, scores, strict=True):
+        z = ((row - model.mean_) / scale)[~holes]
+        point = np.linalg.lstsq(basis[~holes], z, rcond=None)[0] if len(z) else np.zeros(K)
+        np.testing.assert_allclose(found, point @ to_scores, rtol=0, atol=1e-8 * np.abs(complete).max())
+    assert np.array_equal(scores[~HOLES.any(1)], complete[~HOLES.any(1)])
+    assert not scores[7].any()
+    single = model.transform(HOLED.astype("f4"))
+    assert single.dtype == "f4"
+    np.testing.assert_allclose(single, scores, rtol=0, atol=1e-4 * np.abs(scores).max())
+    lazy = model.transform(da.from_array(HOLED, chunks=(50, D)))
+    np.testing.assert_allclose(lazy.compute(), scores, rtol=0, atol=1e-12 * np.abs(scores).max())
+
+
+def test_a_row_in_the_plane_of_the_axes_is_recovered_from_as_many_columns_as_axes() -> None:
+    model = bp.PCA(K).fit(X).set_params(nan_policy="mean")
+    t = RNG.standard_normal((5, K))
+    rows = model.inverse_transform(t)
+    for row in rows:
+        row[RNG.permutation(D)[: D - K]] = np.nan
+    np.testing.assert_allclose(model.transform(rows), t, rtol=0, atol=1e-7)
+
+
+def test_rows_that_do_not_determine_their_scores_are_told_once() -> None:
+    model = bp.PCA(K).fit(X).set_params(nan_policy="mean")
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("default")
+        model.transform(da.from_array(HOLED, chunks=(8, D))).compute(scheduler="sync")  # rows 7 and 8: two blocks
+    assert len(caught) == 1
+    assert "do not determine the scores of some rows: these have fewer values" in str(caught[0].message)
+    few = np.full((1, D), np.nan)
+    few[0, :2] = X[0, :2]
+    with pytest.warns(ApproximationWarning, match="minimum norm"):
+        t = model.transform(few)
+    np.testing.assert_allclose((t @ model.components_ + model.mean_)[:, :2], few[:, :2])
+
+
+def rejected_by(method: str) -> Any:
+    return lambda: getattr(bp.PCA(K).fit(X).set_params(nan_policy="mean"), method)(HOLED)
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "message"),
+    [
+        (lambda: bp.PCA(K, nan_policy="mean").fit(np.where(np.arange(D) == 4, np.nan, X)), ValueError,
+         "1 of 9 columns have no value in any row, and so no mean to fill in: 4. Leave them out by"),
+        (lambda: bp.PCA(K, nan_policy="mean").fit(X * np.nan), ValueError, "9 of 9 columns have no .* 4, ..."),
+        (lambda: bp.PCA(K, nan_policy="mean").fit(np.where(HOLES, np.inf, X)), NonFiniteError, "were expected"),
+        (lambda: bp.PCA(K, nan_policy="mean", preprocess=bp.L2()).fit(unreadable(N, D)), ValueError,
+         "a function of complete rows"),
+        (lambda: bp.PCA(K, preprocess=bp.L2()).fit(X).set_params(nan_policy="mean").transform(HOLED), ValueError,
+         "a function of complete rows"),
+        (lambda: bp.PCA(K, nan_policy="mean").fit(X).set_params(nan_policy="raise").partial_fit(X), ValueError,
+         "preprocess, nan_policy, center or scale was changed after the fit"),
+        (lambda: bp.merge(bp.PCA(K, nan_policy="mean").fit(X), bp.PCA(K, nan_policy="mean").fit(X)), ValueError,
+         "merge needs statistics to which rows can be added"),
+        (lambda: bp.PCA(K, nan_policy="mean").fit(bp.from_batches(iter([X]), shape=(N, D))), ValueError,
+         'takes up to 2 reads, the first for the means .* ApproximatePCA .with nan_policy="omit".'),
+        *((rejected_by(method), NonFiniteError, 'nan_policy="omit" gives such rows NaN')
+          for method in ("spe", "hotelling_t2", "mahalanobis", "score_samples", "contributions")),
+        (rejected_by("rank_outliers"), NonFiniteError, "whatever else reads rows takes complete ones"),
+        (lambda: bp.standard_errors(bp.PCA(K).fit(X).set_params(nan_policy="mean"), HOLED), NonFiniteError,
+         'Set nan_policy="omit" to leave those rows out'),
+        (lambda: bp.PCA(K).fit(X).set_params(nan_policy="mean").remove_components(HOLED, 0), NonFiniteError, "NaN"),
+    ],
+)  # fmt: skip
+def test_what_has_no_answer_is_rejected(call: Any, error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        call()
+
+
+def test_rows_cannot_be_added_where_all_rows_decide_what_fills() -> None:
+    model = bp.PCA(K, nan_policy="mean")
+    assert not hasattr(model, "partial_fit")
+    with pytest.raises(AttributeError) as caught:
+        model.partial_fit(X)
+    assert "which more rows change" in str(caught.value.__cause__)
+
+
+def test_integers_have_no_holes_and_take_no_read_to_find_them() -> None:
+    rows = da.from_array(np.arange(60).reshape(20, 3) % 7, chunks=(5, 3))
+    model = bp.PCA(2, nan_policy="mean")
+    assert model.plan(rows).passes == 1
+    assert "one more read finds the means" in str(model.plan(rows.astype("f4")))
+    assert model.fit(rows).components_.tobytes() == bp.PCA(2).fit(rows).components_.tobytes()

@@ -1,0 +1,144 @@
+"""Iterations and sketches of sparse rows, centred by implication, against plain NumPy on the dense float64 rows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from scipy.sparse import csr_array, random_array
+from sklearn.base import clone
+
+import bigpca as bp
+from bigpca.operators.covariance import leading_value
+
+Array = NDArray[Any]
+N, D, K = 900, 60, 4
+ROWS = np.random.default_rng(2)
+
+
+def sparse_rows(case: str) -> csr_array:
+    """Counts of few columns, with axes of very different variance; then what might break implicit centring."""
+    scores = np.random.default_rng(1).poisson(1.0, (N, K)) * np.array([40.0, 20, 8, 3])
+    loadings = random_array((K, D), density=0.3, rng=np.random.default_rng(2)).toarray()
+    X = np.round(scores @ loadings) + random_array((N, D), density=0.05, rng=np.random.default_rng(3)).toarray()
+    X[np.random.default_rng(4).random((N, D)) < 0.5] = 0
+    if case == "a dominating mean":
+        X[:, 7] = 2e4 + 9 * X[:, 0]
+    if case == "a dense column":
+        X[:, 3] = 1e3 + np.random.default_rng(5).standard_normal(N)
+    if case == "constant columns":
+        X[:, 9], X[:, 10] = 1.0, 0.1
+    if case == "empty rows":
+        X[:400] = X[-1] = 0
+    if case == "rank below k":
+        X = X[:, :1] * np.arange(D) % 5
+        X[:, 2:] = 0
+    if case == "more columns than rows":
+        X = np.hstack([X[:50]] * 2)
+    return csr_array(X)
+
+
+CASES = [
+    "plain", "a dominating mean", "a dense column", "constant columns", "empty rows", "rank below k",
+    "more columns than rows",
+]  # fmt: skip
+OPTIONS: dict[str, dict[str, Any]] = {"": {}, "scaled": {"scale": True}, "not centred": {"center": False}}
+
+
+def weights_of(rows: csr_array) -> Array:
+    """Return 0, 1, 2 or 3 for each row."""
+    return np.arange(rows.shape[0]) % 4.0
+
+
+def truth_of(rows: csr_array, weights: Array | None = None, *, scale: bool = False, center: bool = True) -> Array:
+    """Return the covariance, or correlation, matrix of the rows."""
+    X = rows.toarray().astype("f8")
+    w = np.ones(len(X)) if weights is None else weights
+    mean = w @ X / w.sum()
+    about = X - mean if center else X
+    if scale:
+        deviations = np.sqrt(w @ (X - mean) ** 2 / w.sum())
+        about = about / np.where(deviations > 1e-12, deviations, 1.0)
+    return np.asarray((about * w[:, None]).T @ about / (w.sum() - 1))
+
+
+def assert_certified(model: Any, A: Array, tolerance: float) -> None:
+    """Values and variance are those of A to ``tolerance``; the bounds hold; residuals are those of the components."""
+    k = len(model.explained_variance_)
+    values = np.linalg.eigvalsh(A)[::-1][:k]
+    lower, upper = model.eigenvalue_bounds_.T
+    assert (lower <= values * (1 + 1e-12)).all()
+    assert (values * (1 - 1e-12) <= upper).all()
+    np.testing.assert_allclose(model.explained_variance_, values, rtol=tolerance, atol=tolerance * values[0] * 1e-3)
+    np.testing.assert_allclose(model.total_variance_, np.trace(A), rtol=1e-6)
+    V = model.components_
+    measured = np.linalg.norm(A @ V.T - V.T * model.explained_variance_, axis=0)
+    assert (measured <= model.residuals_ + 1e-6 * values[0]).all()
+    if model.center or model.scale:
+        assert 0 < model.centring_error_ < 1e-6
+    low, high = model.captured_variance_bounds_
+    assert low - 1e-9 <= np.trace(V @ A @ V.T) / np.trace(A) <= high + 1e-9
+
+
+@pytest.mark.parametrize("options", OPTIONS, ids=lambda name: name or "centred")
+@pytest.mark.parametrize("case", CASES)
+def test_an_iteration_meets_its_tolerance_and_its_bounds_hold(case: str, options: str) -> None:
+    rows = sparse_rows(case)
+    k = 1 if case == "rank below k" else 3
+    model = bp.PCA(k, solver="krylov", tol=1e-6, **OPTIONS[options]).fit(rows)
+    assert_certified(model, truth_of(rows, **OPTIONS[options]), 1e-5)
+
+
+@pytest.mark.parametrize("options", ["", "scaled"])
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.filterwarnings("ignore::bigpca.errors.ApproximationWarning")  # of "more columns": its bounds are wide
+def test_bounds_allow_for_products_in_float32(case: str, options: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bigpca.passes.reading.blocks.PRECISE_FLOPS", 0)
+    rows = sparse_rows(case).astype("f4")
+    model = bp.PCA(1 if case == "rank below k" else 3, solver="krylov", tol=1e-3, **OPTIONS[options])
+    assert_certified(
+        model.fit(rows, sample_weight=weights_of(rows)), truth_of(rows, weights_of(rows), **OPTIONS[options]), 1e-3
+    )
+
+
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("core", ["nystrom", "ritz", "tutorial"])
+@pytest.mark.filterwarnings("ignore::bigpca.errors.ApproximationWarning")
+def test_the_bounds_of_a_sketch_hold(case: str, core: str) -> None:
+    rows = sparse_rows(case)
+    A = truth_of(rows)
+    model = bp.ApproximatePCA(1 if case == "rank below k" else 3, sketch=bp.sketches.SparseSign(20), core=core).fit(
+        rows
+    )
+    values = np.linalg.eigvalsh(A)[::-1][: len(model.explained_variance_)]
+    lower, upper = model.eigenvalue_bounds_.T
+    assert (lower <= values * (1 + 1e-12)).all()
+    assert (values * (1 - 1e-12) <= upper).all()
+    np.testing.assert_allclose(model.mean_, rows.toarray().mean(axis=0), rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("fit", [bp.PCA(2, solver="krylov"), bp.ApproximatePCA(2, sketch=bp.sketches.SparseSign(20))])
+def test_a_column_that_varies_little_about_its_mean_is_rejected_unless_no_mean_is_subtracted(fit: Any) -> None:
+    rows = sparse_rows("plain").toarray()
+    rows[:, 7] = 1e6 + 0.01 * rows[:, 0]
+    with pytest.raises(ValueError, match=r"column 7 of the sparse rows varies little about its mean: its sum of squ"):
+        fit.fit(csr_array(rows))
+    model = clone(fit).set_params(center=False).fit(csr_array(rows))
+    assert not hasattr(model, "centring_error_")
+    np.testing.assert_allclose(model.explained_variance_[0], N / (N - 1) * 1e12, rtol=1e-6)
+
+
+def test_later_blocks_of_small_eigenvalues_do_not_lower_the_bound_of_the_first() -> None:
+    """Of a block W with small products the bound is small, and so the largest of all blocks decides."""
+    rng = np.random.default_rng(0)
+    values, V = np.arange(1, 31.0) ** -2, np.linalg.qr(rng.standard_normal((30, 30)))[0]
+    A = (V * values) @ V.T
+    for W in (rng.standard_normal((30, 5)), V[:, :3], V[:, 10:14]):
+        found = leading_value(W, A @ W)
+        assert found <= 1 + 1e-12
+        assert found >= np.linalg.eigvalsh(W.T @ A @ A @ W)[-1] / np.linalg.eigvalsh(W.T @ A @ W)[-1] * (1 - 1e-12)
+    rows = sparse_rows("a dense column").astype("f4")
+    model = bp.PCA(3, solver="krylov").fit(rows)
+    assert model.n_passes_ < 4

@@ -1,0 +1,255 @@
+"""Labelled arrays: rows by sample_dims, land left out and put back, scores and patterns with their coordinates."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import dask.array as da
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from sklearn.base import clone
+
+import bigpca as bp
+from bigpca.data.grids import Grid
+from bigpca.errors import ModelFormatError
+
+xr = pytest.importorskip("xarray")
+
+RNG = np.random.default_rng(0)
+T, M, LAT, LON = 24, 3, 5, 4
+LAND = np.zeros((LAT, LON), bool)
+LAND[[0, 2, 2, 4], [0, 1, 2, 3]] = True
+SEA = ~LAND.ravel()
+VALUES = np.where(LAND, np.nan, RNG.standard_normal((T, M, LAT, LON)) + 3 * RNG.standard_normal((T, M, 1, 1)) + 280)
+FLAT = VALUES.reshape(T * M, -1)[:, SEA]
+COORDS: dict[str, Any] = {
+    "time": np.datetime64("2000-01-01", "ns") + np.arange(T) * np.timedelta64(30, "D"),
+    "member": list("abc"),
+    "lat": ("lat", np.linspace(-60, 60, LAT), {"units": "degrees_north"}),
+    "lon": np.arange(LON) * 10.0,
+    "season": ("time", np.arange(T) % 4),
+    "area": (("lat", "lon"), RNG.random((LAT, LON))),
+    "basin": ("lon", np.array(["p", "p", "a", "a"], object)),
+    "month": ("lat", np.datetime64("2000-01", "ns") + np.arange(LAT) * np.timedelta64(1, "D")),
+    "both": (("time", "lat"), np.zeros((T, LAT))),
+    "depth": 5.0,
+}
+FIELD = xr.DataArray(
+    VALUES,
+    dims=("time", "member", "lat", "lon"),
+    coords=COORDS,
+    name="sst",
+    attrs={"units": "K", "range": np.arange(2)},
+)
+ONE = FIELD.isel(member=0)
+SAMPLES = ("time", "member")
+REFERENCE = bp.PCA(3).fit(FLAT)
+
+
+def stored(folder: Path, field: Any) -> Any:
+    field.drop_vars("basin").to_dataset(name="sst").to_zarr(folder / "field.zarr", consolidated=False, zarr_format=2)
+    return xr.open_zarr(folder / "field.zarr", consolidated=False, chunks=None)["sst"]
+
+
+FORMS: dict[str, Callable[[Path], Any]] = {
+    "NumPy": lambda p: FIELD,
+    "Dask": lambda p: FIELD.chunk(time=7, lon=2),
+    "transposed": lambda p: FIELD.transpose("lat", "time", "lon", "member"),
+    "transposed Dask": lambda p: FIELD.transpose("lon", "lat", "member", "time").chunk(time=9, lat=2),
+    "Dask, all times of a cell": lambda p: FIELD.chunk(time=-1, member=1, lat=1, lon=1),
+    "members first in memory": lambda p: FIELD.transpose("member", ...).copy(deep=True),
+    "not read": lambda p: stored(p, FIELD),
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_samples_along_named_dimensions_are_rows_whatever_the_order_of_dimensions(form: str, tmp_path: Path) -> None:
+    given = FORMS[form](tmp_path)
+    rows = bp.open(given.transpose(..., "lat", "lon"), sample_dims=SAMPLES)
+    np.testing.assert_array_equal(rows, VALUES.reshape(T * M, -1))
+    pca = bp.PCA(3, solver="covariance").fit(rows)
+    np.testing.assert_allclose(pca.explained_variance_, REFERENCE.explained_variance_, rtol=1e-10)
+    scores = pca.transform(given)
+    assert scores.dims == (*SAMPLES, "component")
+    assert isinstance(scores.data, da.Array) == ("Dask" in form or form == "not read")
+    np.testing.assert_allclose(np.asarray(scores).reshape(-1, 3), REFERENCE.transform(FLAT), atol=1e-10)
+    assert scores.component.values.tolist() == [1, 2, 3]
+    for name in ("time", "member", "season"):
+        xr.testing.assert_identical(scores.coords[name].variable, FIELD.coords[name].variable)
+    assert not {"lat", "area", "both", "depth"} & set(scores.coords)
+    written = pca.transform(given, out=tmp_path / "scores.zarr")
+    xr.testing.assert_identical(written.compute(), scores.compute())
+    back = pca.inverse_transform(scores.transpose("component", ...))
+    assert back.dims == FIELD.dims
+    np.testing.assert_allclose(np.isnan(back), np.isnan(VALUES))
+    np.testing.assert_allclose(back.values.reshape(T * M, -1)[:, SEA], REFERENCE.inverse_transform(
+        REFERENCE.transform(FLAT)))  # fmt: skip
+    assert pca.remove_components(given, 0).dims == FIELD.dims
+
+
+def test_a_model_as_a_dataset_has_its_patterns_on_the_grid_also_from_a_file_and_a_pickle(tmp_path: Path) -> None:
+    pca = bp.PCA(3, scale=True).fit(bp.open(FIELD.chunk(time=5), sample_dims=SAMPLES))
+    found = pca.to_xarray()
+    assert found.components.dims == ("component", "lat", "lon")
+    np.testing.assert_array_equal(np.isnan(found.components), np.broadcast_to(LAND, (3, LAT, LON)))
+    np.testing.assert_array_equal(found.components.values.reshape(3, -1)[:, SEA], pca.components_)
+    for name, values in (("mean", pca.mean_), ("scale", pca.scale_)):
+        np.testing.assert_array_equal(found[name].values.ravel()[SEA], values)
+        assert np.isnan(found[name].values.ravel()[~SEA]).all()
+    np.testing.assert_array_equal(found.explained_variance_ratio, pca.explained_variance_ratio_)
+    assert set(found.coords) == {"component", "lat", "lon", "area", "basin", "month"}
+    assert found.lat.attrs == {"units": "degrees_north"}
+    assert {name: found.attrs[name] for name in ("units", "variable", "solver", "n_samples", "sample_dims")} == {
+        "units": "K", "variable": "sst", "solver": pca.solver_, "n_samples": T * M, "sample_dims": "time, member",
+    }  # fmt: skip
+    assert found.attrs["call"] == "PCA(n_components=3, scale=True).fit(X)"
+    pca.save(tmp_path / "model")
+    for again in (bp.load(tmp_path / "model"), pickle.loads(pickle.dumps(pca))):
+        same = again.to_xarray()
+        same["basin"] = same.basin.astype(object)  # strings of a file are those of NumPy
+        xr.testing.assert_equal(same, found)
+        xr.testing.assert_identical(again.transform(FIELD), pca.transform(FIELD))
+        with pytest.warns(UserWarning, match="X does not have valid feature names"):
+            assert again.transform(VALUES.reshape(T * M, -1)).shape == (T * M, 3)
+    plain = bp.PCA(2).fit(FLAT).to_xarray()
+    assert plain.components.dims == ("component", "feature")
+    numbered = xr.DataArray(VALUES[:, 0], dims=(0, 1, 2))
+    assert bp.PCA(2).fit(numbered).transform(numbered).dims == ("0", "component")
+    assert bp.PCA(2).fit(ONE.drop_vars(list(ONE.coords))).to_xarray().components.dims == ("component", "lat", "lon")
+
+
+def test_columns_without_values_are_found_in_one_chunk_and_counted_where_rows_may_be_incomplete() -> None:
+    lazy = ONE.chunk(time=4)
+    pca = bp.PCA(2, solver="covariance").fit(lazy)
+    assert pca.provenance_.reads == 1 + 4 / T  # the first chunk
+    assert pca.plan_.passes == round(1 + 4 / T, 2)
+    assert bp.PCA(2, solver="covariance").fit(ONE).provenance_.reads == 1 + 1 / T
+    assert pca.n_features_in_ == SEA.sum()
+    np.testing.assert_allclose(pca.explained_variance_, bp.PCA(2).fit(FLAT[::M]).explained_variance_, rtol=1e-10)
+    holes = ONE.copy(deep=True)
+    holes[0], holes[7, 1, 1] = np.nan, np.nan  # a missing time step, and a missing value
+    for chunks in (1, 5):
+        left = bp.PCA(2, solver="covariance", nan_policy="omit").fit(holes.chunk(time=chunks))
+        assert (left.n_omitted_, left.n_features_in_, left.provenance_.reads) == (2, SEA.sum(), 1 + (1 + chunks / T))
+        expected = bp.PCA(2).fit(np.delete(FLAT[::M], [0, 7], axis=0))
+        np.testing.assert_allclose(left.explained_variance_, expected.explained_variance_, rtol=1e-10)
+        assert np.flatnonzero(np.isnan(left.transform(holes)).any("component")).tolist() == [0, 7]
+    weights = (np.arange(T - 1) > 0).astype(float)  # 0 for the missing step, which is as if it were not there
+    weighted = bp.PCA(2, solver="covariance").fit(holes.drop_isel(time=7).chunk(time=4), sample_weight=weights)
+    assert weighted.n_features_in_ == SEA.sum()
+    assert bp.PCA(2).fit(ONE.fillna(0.0)).n_features_in_ == LAT * LON
+    again = weighted.fit(FLAT)  # which forgets the grid
+    assert again.transform(FLAT).shape == (T * M, 2)
+    assert again.to_xarray().components.dims == ("component", "feature")
+    assert bp.PCA(2).fit(ONE.fillna(0.0).astype(int)).n_features_in_ == LAT * LON
+    assert bp.PCA(2).plan(lazy).passes == 1  # reads nothing, so counts all columns
+
+
+def test_batches_and_merged_models_agree_on_the_grid_and_its_land() -> None:
+    def model() -> Any:
+        return bp.PCA(2, scale=bp.CosLatitude("lat"), solver="covariance")
+
+    whole = model().fit(ONE)
+    grown = model().partial_fit(ONE[:7]).partial_fit(ONE[7:8].chunk())
+    with pytest.warns(UserWarning, match="X does not have valid feature names"):
+        grown.partial_fit(VALUES[8:, 0].reshape(T - 8, -1))
+    merged = bp.merge(model().fit(ONE[:9]), model().fit(ONE[9:]))
+    given = bp.PCA(2, scale=bp.CosLatitude(np.repeat(ONE.lat.values, LON)), solver="covariance").fit(ONE)
+    for one in (grown, merged, given):
+        np.testing.assert_allclose(one.explained_variance_, whole.explained_variance_, rtol=1e-9)
+        np.testing.assert_allclose(one.to_xarray().components, whole.to_xarray().components, atol=1e-9)
+    swapped = ONE.drop_vars(["lat", "lon"])
+    for one, other, words in (
+        (whole, ONE.assign_coords(lon=ONE.lon + 1), "name feature 0 '-60.0, 10.0' and"),
+        (whole, ONE.where(ONE.lat > -40), "models of 16 and 13 features"),
+        (bp.PCA(2, solver="covariance").fit(swapped), swapped.roll(lat=1), "left out different columns"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            bp.merge(one, clone(one).fit(other))
+
+
+HOLES = ONE.copy(deep=True)
+HOLES[3, 1, 1] = HOLES[4, 1, 2] = np.nan
+LATE = ONE.copy(deep=True)
+LATE[0, 3, 0] = np.nan
+MODEL = bp.PCA(2).fit(ONE)
+BAD: dict[str, tuple[Callable[[], Any], str]] = {
+    "partly NaN": (lambda: bp.PCA(2).fit(HOLES), r"2 columns .*, the first at lat = -30.0, lon = 10"),
+    "NaN in the first row only": (
+        lambda: bp.PCA(2).fit(LATE.chunk(time=1)),
+        r"column 12, with the value .*1 column of .* in some samples only, the first at lat = 30.0",
+    ),
+    "no values": (lambda: bp.PCA(2).fit(ONE * np.nan), r"all 20 columns of X are NaN in the first row"),
+    "nothing counted": (lambda: bp.PCA(2, nan_policy="omit").fit(ONE * np.nan), r"all 20 columns of X are NaN, so"),
+    "values on land": (lambda: MODEL.transform(ONE.fillna(0)), r"4 columns hold NaN in some rows and values in others"),
+    "sparse rows": (lambda: MODEL.transform(sp.csr_array(np.zeros((4, LAT * LON)))), "4 columns hold NaN in some rows"),
+    "land elsewhere": (lambda: MODEL.transform(ONE.where(ONE.lat > -40)), r"NaN or infinite values"),
+    "columns without land": (lambda: MODEL.transform(FLAT[:, :9]), r"columns of 20 that have values\. Pass rows of 20"),
+    "other latitudes": (lambda: MODEL.transform(ONE.assign_coords(lat=ONE.lat + 1)),
+        r"coordinate 'lat' of X is \[-59.0, .*\]\.\.\., but PCA was fitted on \[-60.0, .*X.reindex"),
+    "a part": (lambda: MODEL.transform(ONE[:, 1:]), r"are lat = 4 x lon = 4, but PCA was fitted on lat = 5"),
+    "reversed": (lambda: MODEL.partial_fit(ONE[:, ::-1]), r"coordinate 'lat' of X"),
+    "other dimensions": (lambda: MODEL.transform(FIELD), r"time, member, lat, lon, but PCA .* along time with"),
+    "other order when opened": (lambda: MODEL.transform(bp.open(ONE.transpose("time", "lon", "lat"))),
+        "features of X are lon = 4 x lat = 5"),
+    "no such dimension": (lambda: bp.open(ONE, sample_dims="tine"), r"are time, lat, lon\. Did you mean"),
+    "twice": (lambda: bp.open(ONE, sample_dims=("time", "time")), r"one or more different dimensions were expected"),
+    "none": (lambda: bp.open(ONE, sample_dims=()), r"one or more different dimensions were expected"),
+    "all": (lambda: bp.open(ONE, sample_dims=ONE.dims), r"leaves none for its features"),
+    "not labelled": (lambda: bp.open(FLAT, sample_dims="time"), r"source is a ndarray, whose dimensions have no names"),
+    "a pattern too": (lambda: bp.open(ONE, sample_dims="time", columns=[0]), r"a missing value were given"),
+    "no such latitude": (lambda: bp.PCA(2, scale=bp.CosLatitude("latitude")).fit(ONE),
+        r"coordinate 'latitude', but the features of X have 'lat'"),
+    "no grid": (lambda: bp.PCA(2, scale=bp.CosLatitude("lat")).fit(FLAT), r"but X is not a DataArray"),
+    "latitudes in words": (lambda: bp.PCA(2, scale=bp.CosLatitude("basin")).fit(ONE), r"holds object, not numbers"),
+    "other components": (lambda: MODEL.inverse_transform(MODEL.transform(ONE)[:, ::-1]), r"of the components \[2, 1\]"),
+    "a feature dimension component": (lambda: bp.PCA(1).fit(MODEL.transform(ONE)).to_xarray(), "Rename it before the"),
+    "a dimension component": (lambda: bp.PCA(2).fit_transform(ONE.rename(time="component")), r"Rename it"),
+}  # fmt: skip
+
+
+@pytest.mark.filterwarnings("ignore:X does not have valid feature names")
+@pytest.mark.parametrize("case", BAD)
+def test_labels_that_do_not_match_are_rejected_in_words(case: str) -> None:
+    call, words = BAD[case]
+    with pytest.raises((ValueError, TypeError), match=words):
+        call()
+
+
+def test_a_forged_grid_is_rejected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    true = Grid.to_stored
+    for change, arrays in (
+        ({"sizes": [5, 5]}, {}), ({"sizes": [-5, -4]}, {}), ({}, {"kept": np.array([99])}), ({"sizes": [5]}, {}),
+        ({}, {"kept": np.arange(3)}), ({}, {"coord_0": np.zeros(9)}),
+    ):  # fmt: skip
+
+        def forged(grid: Grid, c: Any = change, a: Any = arrays) -> Any:
+            values, own = true(grid)
+            return values | c, own | a
+
+        monkeypatch.setattr(Grid, "to_stored", forged)
+        MODEL.save(tmp_path / "model", overwrite=True)
+        with pytest.raises(ModelFormatError, match="does not hold what a PCA"):
+            bp.load(tmp_path / "model")
+
+
+@pytest.mark.filterwarnings("ignore::FutureWarning")
+def test_patterns_and_scores_with_weights_are_those_of_xeofs_on_sea_surface_temperatures() -> None:
+    pytest.importorskip("netCDF4")
+    eofs, xeofs = pytest.importorskip("eofs"), pytest.importorskip("xeofs.single")
+    path = Path(eofs.__file__).parent / "examples/example_data/sst_ndjfm_anom.nc"
+    field = xr.open_dataset(path)["sst"].astype("f8")
+    field = field.assign_coords(latitude=field.latitude.astype("f8"))  # xeofs weights in the precision of latitudes
+    theirs = xeofs.EOF(n_modes=5, use_coslat=True, solver="full").fit(field, dim="time")
+    ours = bp.PCA(5, scale=bp.CosLatitude("latitude")).fit(field)
+    np.testing.assert_allclose(ours.explained_variance_, theirs.explained_variance(), rtol=1e-6)
+    np.testing.assert_allclose(ours.explained_variance_ratio_, theirs.explained_variance_ratio(), rtol=1e-6)
+    patterns = theirs.components().rename(mode="component").transpose("component", ...)
+    scores = theirs.scores(normalized=False).rename(mode="component").transpose("time", ...)
+    signs = np.sign((ours.to_xarray().components * patterns).sum(["latitude", "longitude"]))
+    xr.testing.assert_allclose(ours.to_xarray().components * signs, patterns, atol=1e-6)
+    xr.testing.assert_allclose(ours.transform(field) * signs, scores, atol=1e-6 * float(np.abs(scores).max()))
