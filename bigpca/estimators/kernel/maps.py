@@ -11,7 +11,7 @@ from scipy.sparse import csr_array
 
 from bigpca.arrays import Array, DType
 from bigpca.estimators.kernel.expansion import Expansion, FeatureProjection
-from bigpca.estimators.linear.maps import bad_places, reject_non_finite
+from bigpca.estimators.shared.finite import bad_places, reject_non_finite
 from bigpca.estimators.shared.references import TILE_ROWS, References
 from bigpca.kernels.base import Kernel
 from bigpca.passes.reading.arithmetic import Values

@@ -7,9 +7,10 @@ from typing import ClassVar
 
 from bigpca.arrays import Array
 from bigpca.costs import PassCost, SolveCost
-from bigpca.estimators.linear.maps import Sketching, reject_non_finite
+from bigpca.estimators.linear.maps import Sketching
 from bigpca.estimators.shared.exporting import linear_map, to_faiss, to_onnx, to_sklearn, to_torch
 from bigpca.estimators.shared.files import StoredModel, Values
+from bigpca.estimators.shared.finite import reject_non_finite
 from bigpca.estimators.shared.fit import Fit
 from bigpca.estimators.shared.inputs import Input, Opened
 from bigpca.estimators.shared.transformer import Estimator

@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 
 from bigpca.arrays import Array, DType
 from bigpca.errors import closest
-from bigpca.estimators.linear.maps import Projection, settle_non_finite, strip_rows
+from bigpca.estimators.linear.maps import Projection, strip_rows
+from bigpca.estimators.shared.finite import settle_non_finite
 from bigpca.passes.reading.layout import working_dtype
 from bigpca.solvers.component_rules import rounding_level
 

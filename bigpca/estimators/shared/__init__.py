@@ -2,6 +2,7 @@
 
 - ``transformer``  the base of all: ``plan``, ``fit``, ``transform`` (lazy, in memory, or to a store), ``save``
 - ``outputs``      where mapped rows go: to the caller, or to a store
+- ``finite``       NaN, infinities and overflow in mapped rows: rejected, or NaN rows
 - ``frames``       Dask DataFrames out of Dask DataFrames, after ``set_output``
 - ``grids``        labelled arrays in and out: columns without values are left out, and put back on their grid
 - ``datasets``     a linear model as an xarray.Dataset

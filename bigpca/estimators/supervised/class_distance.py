@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigpca.arrays import Array, DType
-from bigpca.estimators.linear.maps import settle_non_finite
+from bigpca.estimators.shared.finite import settle_non_finite
 from bigpca.estimators.supervised.statistics import LabelStatistics
 from bigpca.solvers.component_rules import rounding_level
 from bigpca.solvers.eigh import top_eigenpairs

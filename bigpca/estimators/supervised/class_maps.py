@@ -11,7 +11,7 @@ from scipy.special import log_softmax, softmax
 
 from bigpca.arrays import Array, DType
 from bigpca.errors import NonFiniteError
-from bigpca.estimators.linear.maps import settle_non_finite
+from bigpca.estimators.shared.finite import settle_non_finite
 from bigpca.solvers.discriminants import Discriminants
 
 Matrix = NDArray[np.float64]
