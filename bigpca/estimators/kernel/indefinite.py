@@ -11,13 +11,14 @@ from bigpca.errors import warn_approximation
 from bigpca.estimators.kernel.spectrum import (
     KernelSettings,
 )
+from bigpca.estimators.linear.certified import Certificate
 from bigpca.estimators.linear.iteration import (
     Iteration,
     iterate,
     kept_components,
     warn_unconverged,
 )
-from bigpca.estimators.linear.spectrum import Certificate, counted
+from bigpca.estimators.linear.spectrum import counted
 from bigpca.operators.covariance import Probes, Products
 from bigpca.operators.kernel import KernelOperator
 from bigpca.passes.engine.run import Run

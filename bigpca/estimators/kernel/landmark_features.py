@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 from bigpca.arrays import Array, DType
 from bigpca.estimators.kernel.expansion import Expansion
 from bigpca.estimators.kernel.spectrum import KernelSettings, KernelSpectrum
-from bigpca.estimators.linear.spectrum import Certificate, counted
+from bigpca.estimators.linear.certified import Certificate
+from bigpca.estimators.linear.spectrum import counted
 from bigpca.estimators.shared.references import References
 from bigpca.kernels.base import Kernel
 from bigpca.landmarks import Landmarks

@@ -22,7 +22,7 @@ from bigpca.estimators.kernel.maps import FixedPoint, KernelScores, Novelty, Rid
 from bigpca.estimators.kernel.parameters import coded_strings, resolved_kernel
 from bigpca.estimators.kernel.preimages import fitted_regression
 from bigpca.estimators.kernel.spectrum import KernelSettings, KernelSpectrum
-from bigpca.estimators.linear.spectrum import Certificate, certified_attributes, containment_bound
+from bigpca.estimators.linear.certified import Certificate, certified_attributes, containment_bound
 from bigpca.estimators.shared.files import StoredModel, StoredState, Values
 from bigpca.estimators.shared.inputs import Input, Lazy, Opened, is_lazy
 from bigpca.estimators.shared.outputs import Destination, Path

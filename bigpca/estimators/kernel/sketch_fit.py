@@ -24,9 +24,9 @@ from bigpca.estimators.kernel.spectrum import (
     training_expansion,
 )
 from bigpca.estimators.linear.certificates import certify
-from bigpca.estimators.linear.certified import certificate_bytes
+from bigpca.estimators.linear.certified import Certificate, certificate_bytes
 from bigpca.estimators.linear.sketched import Sketched, solve_nystrom
-from bigpca.estimators.linear.spectrum import Certificate, Settings, counted
+from bigpca.estimators.linear.spectrum import Settings, counted
 from bigpca.operators.covariance import PROBES
 from bigpca.operators.kernel import KernelOperator, product_pass
 from bigpca.passes.engine.run import Run

@@ -17,7 +17,7 @@ from bigpca.estimators.kernel.expansion import (
     scored_evaluations,
     scored_in_float64,
 )
-from bigpca.estimators.linear.spectrum import Certificate
+from bigpca.estimators.linear.certified import Certificate
 from bigpca.estimators.shared.files import StoredState
 from bigpca.estimators.shared.fit import Fit, Reading, seconds
 from bigpca.estimators.shared.references import References

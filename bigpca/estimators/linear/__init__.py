@@ -16,6 +16,7 @@
 - ``sketch_fit``       one read with a sketch: ApproximatePCA
 - ``spectrum``      the result of a fit, and the last small solve
 - ``certificates``  bounds from the reads of the fit itself, and the warnings that follow from them
+- ``certified``     those bounds as a record, as fitted attributes and in model files
 - ``maps``          row maps of fitted models: scores, reconstructions, likelihoods
 - ``loadings``      correlations of features, largest weights
 - ``statistics``, ``limits``   row maps that judge rows; quantiles of what they return

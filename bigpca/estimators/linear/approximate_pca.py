@@ -16,14 +16,7 @@ from bigpca.estimators.linear.files import StateForm
 from bigpca.estimators.linear.model import Added, LinearModel
 from bigpca.estimators.linear.null_fit import null_fit, reject_undecided, undecided
 from bigpca.estimators.linear.sketch_fit import CORES, SketchFit, SketchSettings, solve_product, warn_if_wide
-from bigpca.estimators.linear.spectrum import (
-    Settings,
-    Spectrum,
-    Vector,
-    check_enough_rows,
-    counted,
-    limit_of_states,
-)
+from bigpca.estimators.linear.spectrum import Settings, Spectrum, Vector, check_enough_rows, counted, limit_of_states
 from bigpca.estimators.linear.standardization import Center, Scale
 from bigpca.estimators.shared.fit import Fit
 from bigpca.estimators.shared.inputs import Input, Opened

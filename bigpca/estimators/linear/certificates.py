@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigpca.errors import warn_approximation
-from bigpca.estimators.linear.spectrum import Certificate
+from bigpca.estimators.linear.certified import Certificate
 from bigpca.operators.covariance import Probes
 from bigpca.solvers.basis_approximation import BasisApproximation
 from bigpca.solvers.certificates import (

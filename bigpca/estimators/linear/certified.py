@@ -1,18 +1,125 @@
-"""A certificate as arrays and JSON values, with the model that it is about."""
+"""A certificate: bounds of the error of an approximate result, as fitted attributes and in model files."""
 
 from __future__ import annotations
 
-from dataclasses import fields
+from dataclasses import dataclass, fields
+from typing import Protocol
 
 import numpy as np
+from numpy.typing import NDArray
+from sklearn.utils.metaestimators import available_if
 
 from bigpca.arrays import Array
-from bigpca.estimators.linear.spectrum import Certificate
 from bigpca.estimators.shared.files import Values
 from bigpca.solvers.subspaces import SubspaceBounds
 
+Vector = NDArray[np.float64]
+Matrix = NDArray[np.float64]
 ARRAYS = ("eigenvalue_bounds", "residuals", "captured_variance_bounds")
 SUBSPACE_ARRAYS = tuple(field.name for field in fields(SubspaceBounds))
+CERTIFICATE_FIELDS = {
+    "eigenvalue_bounds_": "eigenvalue_bounds",
+    "residuals_": "residuals",
+    "captured_variance_bounds_": "captured_variance_bounds",
+    "subspace_error_bounds_": "subspace_error_bounds",
+    "bounds_confidence_": "confidence",
+    "n_passes_": "n_passes",
+    "converged_": "converged",
+}
+
+
+@dataclass(frozen=True)
+class Certificate:
+    """Bounds of the error of an approximate result.
+
+    Attributes
+    ----------
+    eigenvalue_bounds : ndarray of shape (k, 2)
+        Lower and upper bounds of the leading eigenvalues of the covariance, which ``variances`` approximate.
+    residuals : ndarray of shape (k,) or None
+        ``|C v_i - lambda_i v_i|``, in the units of the eigenvalues; None if the reads do not determine them.
+    captured_variance_bounds : ndarray of shape (2,) or None
+        Bounds of the share of ``total`` along the components; None if the matrix is not positive semi-definite.
+    confidence : float
+        Probability with which all bounds hold; 1.0 for bounds that always do.
+    n_passes : float or None
+        Reads of X by the fit; a read of a tenth of the rows counts 0.1.
+    converged : bool or None
+        Whether the tolerance was met; None without a tolerance.
+    subspaces : SubspaceBounds or None
+        Bounds of the angles between leading axes and leading eigenspaces; None if the matrix is not multiplied, or
+        not positive semi-definite.
+    """
+
+    eigenvalue_bounds: Matrix
+    residuals: Vector | None
+    captured_variance_bounds: Vector | None
+    confidence: float
+    n_passes: float | None = None
+    converged: bool | None = None
+    subspaces: SubspaceBounds | None = None
+
+    @property
+    def subspace_error_bounds(self) -> Vector | None:
+        """Bounds (k,) of the sines of the angles between the leading j axes and the leading j eigenvectors."""
+        return None if self.subspaces is None else self.subspaces.errors
+
+
+def certified_attributes(certificate: Certificate | None) -> dict[str, object]:
+    """Return the fitted attributes of a certificate; None for those that are unknown."""
+    return {name: getattr(certificate, field, None) for name, field in CERTIFICATE_FIELDS.items()}
+
+
+def _bounds_subspaces(model: object) -> bool:
+    """Whether a model has bounds of subspaces; otherwise the method that requires them does not exist."""
+    return getattr(getattr(model, "_certificate", None), "subspaces", None) is not None
+
+
+class Certified(Protocol):
+    """A model with a certificate that bounds subspaces."""
+
+    @property
+    def _certificate(self) -> Certificate | None: ...
+
+
+@available_if(_bounds_subspaces)  # type: ignore[untyped-decorator]
+def containment_bound(self: Certified, n_axes: int, n_true: int) -> float:
+    """Bound the angle between the leading axes and a larger true principal subspace.
+
+    Where eigenvalues lie close together, as in a cluster cut by ``n_axes``, the leading axes are not determined,
+    and ``subspace_error_bounds_`` is 1; it may still be certain that they lie within the span of the whole cluster.
+
+    Parameters
+    ----------
+    n_axes : int, 1 to k
+        The leading axes, in order.
+    n_true : int, ``n_axes`` to 2 k (at most the number of eigenvalues)
+        Dimension of the true leading principal subspace.
+
+    Returns
+    -------
+    float
+        The sine of the largest angle between an axis, or a combination of them, and that subspace is at most this,
+        with probability ``bounds_confidence_``; 1.0 if nothing is certain. ``containment_bound(j, j)`` is
+        ``subspace_error_bounds_[j - 1]``.
+
+    Raises
+    ------
+    ValueError
+        For numbers out of range.
+    AttributeError
+        If the model has no ``subspace_error_bounds_``.
+    """
+    subspaces = None if self._certificate is None else self._certificate.subspaces
+    if subspaces is None:
+        raise AttributeError("the model has no certified bounds of subspaces.")
+    k, most = len(subspaces.lowest), len(subspaces.upper) - 1
+    if not 1 <= n_axes <= k or not n_axes <= n_true <= most:
+        raise ValueError(
+            f"n_axes = {n_axes} and n_true = {n_true}; 1 <= n_axes <= {k} (n_components_) and n_axes <= n_true <= "
+            f"{most} were expected. Fit more components to bound larger subspaces."
+        )
+    return float(subspaces.bound(n_axes, n_true))
 
 
 def certificate_bytes(k: int, size: int) -> int:

@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 from bigpca.blas import solving_alone
 from bigpca.errors import warn_approximation
 from bigpca.estimators.linear.certificates import certify, warn_if_doubtful
-from bigpca.estimators.linear.spectrum import Certificate, check_enough_rows
+from bigpca.estimators.linear.certified import Certificate
+from bigpca.estimators.linear.spectrum import check_enough_rows
 from bigpca.operators.covariance import PROBES, CovarianceOperator, Probes, Products
 from bigpca.operators.dot import DotOperator
 from bigpca.passes.accumulators.factors import probe_vectors

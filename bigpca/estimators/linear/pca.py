@@ -15,14 +15,7 @@ from bigpca.estimators.linear.covariance_fit import CovarianceFit
 from bigpca.estimators.linear.files import StateForm
 from bigpca.estimators.linear.model import Added, LinearModel
 from bigpca.estimators.linear.null_fit import reject_undecided
-from bigpca.estimators.linear.spectrum import (
-    Settings,
-    Spectrum,
-    Vector,
-    check_enough_rows,
-    no_state,
-    solve_moments,
-)
+from bigpca.estimators.linear.spectrum import Settings, Spectrum, Vector, check_enough_rows, no_state, solve_moments
 from bigpca.estimators.linear.standardization import Center, Scale, Standardization
 from bigpca.estimators.shared.fit import Fit
 from bigpca.estimators.shared.inputs import Input, Opened

@@ -8,7 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigpca.estimators.linear.certificates import certify
-from bigpca.estimators.linear.spectrum import Certificate, Settings, Spectrum, counted
+from bigpca.estimators.linear.certified import Certificate
+from bigpca.estimators.linear.spectrum import Settings, Spectrum, counted
 from bigpca.operators.covariance import Probes
 from bigpca.passes.accumulators.base import WeightSums
 from bigpca.solvers.components import resolve_partial

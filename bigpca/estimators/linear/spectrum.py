@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from numbers import Integral
-from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.utils.metaestimators import available_if
 
 from bigpca.data.weights import check_total
 from bigpca.errors import MemoryBudgetError, format_bytes
+from bigpca.estimators.linear.certified import Certificate
 from bigpca.estimators.linear.standardization import Standardization
 from bigpca.estimators.shared.fit import Fit
 from bigpca.estimators.shared.inputs import Input
@@ -24,7 +23,6 @@ from bigpca.planning import Resources
 from bigpca.solvers.components import NComponents, resolve_components
 from bigpca.solvers.eigh import fix_signs, numerical_rank, top_eigenpairs
 from bigpca.solvers.scaling import LearnedScale
-from bigpca.solvers.subspaces import SubspaceBounds
 from bigpca.triangles import STRIP, add_outer_upper
 
 Vector = NDArray[np.float64]
@@ -88,111 +86,6 @@ class Settings:
 def counted(n_components: NComponents) -> int | None:
     """Return the number of components if it is given; None for a share, a rule, or all."""
     return int(n_components) if isinstance(n_components, Integral) else None
-
-
-CERTIFICATE_FIELDS = {
-    "eigenvalue_bounds_": "eigenvalue_bounds",
-    "residuals_": "residuals",
-    "captured_variance_bounds_": "captured_variance_bounds",
-    "subspace_error_bounds_": "subspace_error_bounds",
-    "bounds_confidence_": "confidence",
-    "n_passes_": "n_passes",
-    "converged_": "converged",
-}
-
-
-@dataclass(frozen=True)
-class Certificate:
-    """Bounds of the error of an approximate result.
-
-    Attributes
-    ----------
-    eigenvalue_bounds : ndarray of shape (k, 2)
-        Lower and upper bounds of the leading eigenvalues of the covariance, which ``variances`` approximate.
-    residuals : ndarray of shape (k,) or None
-        ``|C v_i - lambda_i v_i|``, in the units of the eigenvalues; None if the reads do not determine them.
-    captured_variance_bounds : ndarray of shape (2,) or None
-        Bounds of the share of ``total`` along the components; None if the matrix is not positive semi-definite.
-    confidence : float
-        Probability with which all bounds hold; 1.0 for bounds that always do.
-    n_passes : float or None
-        Reads of X by the fit; a read of a tenth of the rows counts 0.1.
-    converged : bool or None
-        Whether the tolerance was met; None without a tolerance.
-    subspaces : SubspaceBounds or None
-        Bounds of the angles between leading axes and leading eigenspaces; None if the matrix is not multiplied, or
-        not positive semi-definite.
-    """
-
-    eigenvalue_bounds: Matrix
-    residuals: Vector | None
-    captured_variance_bounds: Vector | None
-    confidence: float
-    n_passes: float | None = None
-    converged: bool | None = None
-    subspaces: SubspaceBounds | None = None
-
-    @property
-    def subspace_error_bounds(self) -> Vector | None:
-        """Bounds (k,) of the sines of the angles between the leading j axes and the leading j eigenvectors."""
-        return None if self.subspaces is None else self.subspaces.errors
-
-
-def certified_attributes(certificate: Certificate | None) -> dict[str, object]:
-    """Return the fitted attributes of a certificate; None for those that are unknown."""
-    return {name: getattr(certificate, field, None) for name, field in CERTIFICATE_FIELDS.items()}
-
-
-def _bounds_subspaces(model: object) -> bool:
-    """Whether a model has bounds of subspaces; otherwise the method that requires them does not exist."""
-    return getattr(getattr(model, "_certificate", None), "subspaces", None) is not None
-
-
-class Certified(Protocol):
-    """A model with a certificate that bounds subspaces."""
-
-    @property
-    def _certificate(self) -> Certificate | None: ...
-
-
-@available_if(_bounds_subspaces)  # type: ignore[untyped-decorator]
-def containment_bound(self: Certified, n_axes: int, n_true: int) -> float:
-    """Bound the angle between the leading axes and a larger true principal subspace.
-
-    Where eigenvalues lie close together, as in a cluster cut by ``n_axes``, the leading axes are not determined,
-    and ``subspace_error_bounds_`` is 1; it may still be certain that they lie within the span of the whole cluster.
-
-    Parameters
-    ----------
-    n_axes : int, 1 to k
-        The leading axes, in order.
-    n_true : int, ``n_axes`` to 2 k (at most the number of eigenvalues)
-        Dimension of the true leading principal subspace.
-
-    Returns
-    -------
-    float
-        The sine of the largest angle between an axis, or a combination of them, and that subspace is at most this,
-        with probability ``bounds_confidence_``; 1.0 if nothing is certain. ``containment_bound(j, j)`` is
-        ``subspace_error_bounds_[j - 1]``.
-
-    Raises
-    ------
-    ValueError
-        For numbers out of range.
-    AttributeError
-        If the model has no ``subspace_error_bounds_``.
-    """
-    subspaces = None if self._certificate is None else self._certificate.subspaces
-    if subspaces is None:
-        raise AttributeError("the model has no certified bounds of subspaces.")
-    k, most = len(subspaces.lowest), len(subspaces.upper) - 1
-    if not 1 <= n_axes <= k or not n_axes <= n_true <= most:
-        raise ValueError(
-            f"n_axes = {n_axes} and n_true = {n_true}; 1 <= n_axes <= {k} (n_components_) and n_axes <= n_true <= "
-            f"{most} were expected. Fit more components to bound larger subspaces."
-        )
-    return float(subspaces.bound(n_axes, n_true))
 
 
 @dataclass(frozen=True)
