@@ -17,6 +17,7 @@
 - ``spectrum``      the result of a fit, and the last small solve
 - ``certificates``  bounds from the reads of the fit itself, and the warnings that follow from them
 - ``certified``     those bounds as a record, as fitted attributes and in model files
+- ``axes``          algebra of the axes: duals, orthonormality, a covariance made of them
 - ``maps``          row maps of fitted models: scores, reconstructions, likelihoods
 - ``loadings``      correlations of features, largest weights
 - ``statistics``, ``limits``   row maps that judge rows; quantiles of what they return

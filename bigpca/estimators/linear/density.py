@@ -7,9 +7,9 @@ from numpy.typing import NDArray
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
+from bigpca.estimators.linear.axes import low_rank_plus_diagonal
 from bigpca.estimators.linear.judging import Judging, check_density, has_covariance, plain_projection
 from bigpca.estimators.linear.maps import LogLikelihood
-from bigpca.estimators.linear.spectrum import low_rank_plus_diagonal
 from bigpca.estimators.shared.inputs import Input, Lazy
 from bigpca.estimators.shared.outputs import Destination
 from bigpca.passes.engine.solving import solving

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from bigpca.arrays import Array
+from bigpca.estimators.linear.axes import orthonormality_error
 from bigpca.estimators.linear.certified import pack_certificate, unpack_certificate
-from bigpca.estimators.linear.spectrum import Spectrum, orthonormality_error
+from bigpca.estimators.linear.spectrum import Spectrum
 from bigpca.estimators.shared.files import StoredModel, Values
 from bigpca.passes.accumulators.base import Accumulator
 

@@ -8,8 +8,8 @@ import dask.array as da
 import numpy as np
 from numpy.typing import NDArray
 
+from bigpca.estimators.linear.axes import orthonormality_error
 from bigpca.estimators.linear.maps import Projection
-from bigpca.estimators.linear.spectrum import orthonormality_error
 from bigpca.estimators.linear.standardization import Center, Scale, limits_of
 from bigpca.estimators.linear.statistics import sound_variances
 from bigpca.estimators.shared.inputs import Input, Lazy

@@ -17,6 +17,7 @@ from bigpca.arrays import Array
 from bigpca.data.grids import Grid, labels_of
 from bigpca.data.provenance import Provenance
 from bigpca.data.sources import open_in_memory
+from bigpca.estimators.linear.axes import component_numbers, dual_axes
 from bigpca.estimators.linear.certified import Certificate, certified_attributes, containment_bound
 from bigpca.estimators.linear.density import get_covariance, get_precision, score, score_samples
 from bigpca.estimators.linear.files import StateForm, pack_spectrum, unpack_spectrum
@@ -33,7 +34,7 @@ from bigpca.estimators.linear.monitoring import (
     statistics,
     t2_limit,
 )
-from bigpca.estimators.linear.spectrum import Spectrum, Vector, component_numbers, dual_axes
+from bigpca.estimators.linear.spectrum import Spectrum, Vector
 from bigpca.estimators.linear.standardization import Center, Scale, Standardization, limits_of
 from bigpca.estimators.shared.datasets import to_xarray
 from bigpca.estimators.shared.exporting import linear_map, to_faiss, to_onnx, to_sklearn, to_torch
