@@ -2,6 +2,7 @@
 
 - ``commands``       the application: order, examples and defaults in the help, usage errors as JSON
 - ``options``, ``groups``   options, each declared once in a dataclass that several commands take
+- ``parameters``     those of a model: its method, and the estimator's parameters
 - ``methods``        the table from ``--method``, ``--kernel``, ``--landmarks``, ``--sketch`` to an estimator
 - ``sources``, ``labels``   shards in their order; labels joined by key, or by position if there are no keys
 - ``fitting``, ``scoring``, ``pictures``, ``stores``, ``demonstration``, ``diagnosis``   the commands
@@ -9,7 +10,7 @@
 - ``output``, ``runs``, ``exits``, ``process``   screens, progress, exit codes, signals and lost streams
 
 Add an estimator: a row of ``methods.ESTIMATORS``; its parameters and their defaults are read from its constructor, and
-options that it does not have are rejected. A new parameter is a field of ``options.Estimator``.
+options that it does not have are rejected. A new parameter is a field of ``parameters.Estimator``.
 
 Only the standard library is imported here, so that the interrupt handler is installed before the first slow import.
 """

@@ -18,8 +18,8 @@ from bigpca.cli.exits import MEANINGS, ExitCode
 from bigpca.cli.exporting import export
 from bigpca.cli.fitting import fit, plan
 from bigpca.cli.methods import default_of
-from bigpca.cli.options import Estimator
 from bigpca.cli.output import Output
+from bigpca.cli.parameters import Estimator
 from bigpca.cli.pictures import plot, report
 from bigpca.cli.scoring import transform
 from bigpca.cli.stores import info, ingest, verify

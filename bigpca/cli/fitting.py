@@ -17,6 +17,7 @@ from bigpca.cli.description import components_table, describe_file, facts
 from bigpca.cli.groups import grouped
 from bigpca.cli.labels import check_columns, open_given_labels, open_given_weights
 from bigpca.cli.output import Output, command_line, plain, reporting
+from bigpca.cli.parameters import Estimator
 from bigpca.cli.runs import PassCounter, reject_existing, reject_shared_paths, reject_unwritable, shown
 from bigpca.cli.runtime import running
 from bigpca.cli.scoring import transform_command
@@ -50,7 +51,7 @@ class Outputs:
 @grouped
 def plan(
     source: o.Sources,
-    estimator: o.Estimator,
+    estimator: Estimator,
     supervision: o.Supervision,
     reading: o.Reading,
     cluster: o.Cluster,
@@ -72,7 +73,7 @@ def plan(
 def fit(
     source: o.Sources,
     outputs: Outputs,
-    estimator: o.Estimator,
+    estimator: Estimator,
     supervision: o.Supervision,
     reading: o.Reading,
     cluster: o.Cluster,
@@ -126,7 +127,7 @@ def _planned(
     model: Any,
     source: list[str],
     data: Any,
-    estimator: o.Estimator,
+    estimator: Estimator,
     supervision: o.Supervision,
 ) -> Planned:
     """Return the plan and what it is of, after showing what was found."""

@@ -11,7 +11,8 @@ from typing import Any
 
 import typer
 
-from bigpca.cli.options import MissingLabels, Supervision
+from bigpca.cli.options import Supervision
+from bigpca.cli.parameters import MissingLabels
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ from bigpca.cli import options as o
 from bigpca.cli.description import describe_file
 from bigpca.cli.labels import check_columns, open_given_labels, open_given_weights
 from bigpca.cli.output import reporting
+from bigpca.cli.parameters import Estimator, MissingLabels
 from bigpca.cli.runs import PassCounter, reject_existing, reject_shared_paths, shown
 from bigpca.cli.runtime import running
 from bigpca.cli.sources import described, open_sources, recorded
@@ -19,14 +20,14 @@ from bigpca.passes.engine.events import format_seconds
 from bigpca.passes.engine.progress import TerminalProgress
 
 
-def check_update(model: Path, estimator: o.Estimator, scores: Path | None, checkpoint: Path | None) -> None:
+def check_update(model: Path, estimator: Estimator, scores: Path | None, checkpoint: Path | None) -> None:
     """Reject options that an update does not use.
 
     Raises
     ------
     typer.BadParameter
     """
-    if estimator != o.Estimator():
+    if estimator != Estimator():
         raise typer.BadParameter(
             f"--update adds rows to {model}, which has a method and parameters of its own. Leave these options out, or "
             "fit without --update."
@@ -90,7 +91,7 @@ def _of_appended_rows(model: Any, given: o.Supervision, source: list[str], data:
         raise typer.BadParameter(f"{type(model).__name__} takes no labels. Leave out --labels.")
     found: dict[str, Any] = {}
     if given.labels is not None:
-        found["y"] = open_given_labels(given, source, data, o.MissingLabels(model.missing_labels))[0][seen:]
+        found["y"] = open_given_labels(given, source, data, MissingLabels(model.missing_labels))[0][seen:]
     if given.weights is not None:
         weights = open_given_weights(given, source, data)[0]
         found |= {name: values[seen:] for name, values in weights.items()}
