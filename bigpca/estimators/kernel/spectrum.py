@@ -103,7 +103,7 @@ class KernelSpectrum:
     classes : ndarray of shape (c,), or None
     n_unlabelled : int or None
     missed_label_trace : float or None
-        Of labels; see :class:`bigpca.estimators.supervised.labels.Supervision`.
+        Of labels; see :class:`bigpca.estimators.supervised.kept.Supervision`.
     state : StoredState or None
         Sufficient statistics, for ``partial_fit``.
     weight_sums : (float, float) or None

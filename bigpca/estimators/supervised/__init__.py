@@ -5,7 +5,8 @@
 - ``model``             the base of linear models with labels
 - ``classifying``       methods of those that are classifiers
 - ``problems``, ``roweis_problem``   the problems in the statistics of labelled rows, linear or with a kernel
-- ``labels``            the labels of a fit, checked, and what a model keeps of them
+- ``labels``            the labels of a fit, checked, in the form that a pass reads
+- ``kept``              what a model keeps of labelled rows: more rows are added to it, and models merged
 - ``label_features``    ``Delta`` with ``K_y = Delta Delta'``: the label kernel is never n x n
 - ``statistics``        the statistics from one read of labelled rows
 - ``class_distance``    the distance to the nearest class

@@ -24,7 +24,8 @@ from bigpca.estimators.kernel.spectrum import (
 )
 from bigpca.estimators.shared.files import StoredModel, unpack_values
 from bigpca.estimators.shared.inputs import Input
-from bigpca.estimators.supervised.labels import KeptStatistics, Labelled, merge_labelled
+from bigpca.estimators.supervised.kept import KeptStatistics, merge_labelled
+from bigpca.estimators.supervised.labels import Labelled
 from bigpca.estimators.supervised.problems import Problem
 from bigpca.estimators.supervised.statistics import LabelStatistics, fold_labels
 from bigpca.kernels.base import Kernel

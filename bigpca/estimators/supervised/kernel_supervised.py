@@ -12,8 +12,9 @@ from bigpca.estimators.shared.files import StoredModel
 from bigpca.estimators.shared.inputs import Input, Opened
 from bigpca.estimators.shared.seeding import RandomState
 from bigpca.estimators.supervised.dual_fit import DualFit
+from bigpca.estimators.supervised.kept import KeptStatistics
 from bigpca.estimators.supervised.kernel_fit import FeatureLabelFit, LabelledGrowth, kept_by, stored_statistics
-from bigpca.estimators.supervised.labels import KeptStatistics, read_labels
+from bigpca.estimators.supervised.labels import read_labels
 from bigpca.estimators.supervised.problems import Problem, SupervisedProblem
 from bigpca.estimators.supervised.roweis_problem import RoweisProblem, check_conditioning, check_factor
 from bigpca.passes.reading.preprocessing import Preprocess

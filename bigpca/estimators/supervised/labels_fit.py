@@ -7,7 +7,8 @@ from functools import cached_property
 
 from bigpca.costs import PassCost, SolveCost
 from bigpca.estimators.shared.fit import Fit, Reading
-from bigpca.estimators.supervised.labels import KeptStatistics, Labelled, Supervision
+from bigpca.estimators.supervised.kept import KeptStatistics, Supervision
+from bigpca.estimators.supervised.labels import Labelled
 from bigpca.estimators.supervised.problems import Problem
 from bigpca.estimators.supervised.statistics import LabelStatistics, fold_labels
 from bigpca.passes.accumulators.base import Accumulator

@@ -27,15 +27,9 @@ from bigpca.estimators.supervised.classifying import (
     predict_proba,
     score,
 )
+from bigpca.estimators.supervised.kept import KeptStatistics, Supervision, merge_labelled, merge_models
 from bigpca.estimators.supervised.label_features import label_features_from
-from bigpca.estimators.supervised.labels import (
-    KeptStatistics,
-    Supervision,
-    check_among,
-    merge_labelled,
-    merge_models,
-    read_labels,
-)
+from bigpca.estimators.supervised.labels import check_among, read_labels
 from bigpca.estimators.supervised.labels_fit import LabelledFit, LabelsFit, SupervisedResult
 from bigpca.estimators.supervised.problems import Problem
 from bigpca.estimators.supervised.statistics import LabelStatistics

@@ -18,9 +18,10 @@ from bigpca.estimators.linear.maps import Projection
 from bigpca.estimators.shared.inputs import Input, Opened
 from bigpca.estimators.shared.seeding import fit_seed
 from bigpca.estimators.supervised.discriminants import RoweisDiscriminantAnalysis
+from bigpca.estimators.supervised.kept import KeptStatistics
 from bigpca.estimators.supervised.kernel_fit import FeatureRead
 from bigpca.estimators.supervised.kernel_supervised import KernelRoweisDiscriminantAnalysis
-from bigpca.estimators.supervised.labels import KeptStatistics, open_classes
+from bigpca.estimators.supervised.labels import open_classes
 from bigpca.estimators.supervised.labels_fit import SupervisedResult
 from bigpca.estimators.supervised.roweis_problem import RoweisProblem, check_classes, check_factor, family_of
 from bigpca.estimators.supervised.statistics import LabelStatistics

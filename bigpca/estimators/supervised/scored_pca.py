@@ -30,7 +30,8 @@ from bigpca.estimators.shared.running import with_plan
 from bigpca.estimators.shared.seeding import RandomState, draw_fit_seed, fit_seed
 from bigpca.estimators.shared.transformer import AnyEstimator, Estimator
 from bigpca.estimators.supervised.columns import Placed, Selected
-from bigpca.estimators.supervised.labels import KeptStatistics, Labelled, Supervision, merge_labelled, read_labels
+from bigpca.estimators.supervised.kept import KeptStatistics, Supervision, merge_labelled
+from bigpca.estimators.supervised.labels import Labelled, read_labels
 from bigpca.estimators.supervised.problems import LabelUse
 from bigpca.estimators.supervised.scores import LabelSpread, explained_share, feature_scores
 from bigpca.estimators.supervised.scores_fit import Folding, ScoredFit, ScoredResult, Scoring

@@ -12,7 +12,8 @@ from sklearn.base import BaseEstimator
 
 from bigpca.costs import PassCost, SolveCost
 from bigpca.estimators.shared.fit import Reading
-from bigpca.estimators.supervised.labels import KeptStatistics, Labelled
+from bigpca.estimators.supervised.kept import KeptStatistics
+from bigpca.estimators.supervised.labels import Labelled
 from bigpca.estimators.supervised.labels_fit import LabelledReading
 from bigpca.estimators.supervised.scores import LabelSpread, one_hot
 from bigpca.passes.accumulators.base import Accumulator
