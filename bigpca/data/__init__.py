@@ -3,6 +3,7 @@
 In reading order:
 
 - ``sources``      ``bp.open``: any path, array or table to one Dask array, and back to the source behind an array
+- ``stored``       the source of rows in anything but Dask arrays and tables
 - ``files``        which format a path holds: by extension and content
 - ``storages``     the protocol ``Storage`` that every format implements: shape, dtype, row chunks, a range of rows
 - ``row_source``   the (n, d) view of a storage that tasks read from; small, picklable, no open handles

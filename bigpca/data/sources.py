@@ -18,23 +18,16 @@ from bigpca.data.containers import (
     is_hdf5_dataset,
     is_labelled,
     is_path_list,
-    is_stored_sparse,
     is_zarr_array,
-    is_zarr_group,
     reject_chunks,
-    reject_foreign,
-    reject_sparse_forms,
-    unmasked,
 )
-from bigpca.data.conventions import check_decoded
 from bigpca.data.grids import label, with_labels
 from bigpca.data.labelled import feature_names, lazy_table, sample_rows
 from bigpca.data.patterns import RowPattern, missing_code
 from bigpca.data.row_source import RowSource
-from bigpca.data.sparse import csr_meta, held_csr, is_csr, is_sparse, sparse_rows, stored_row_bytes
-from bigpca.data.storages import MemoryRows, ZarrRows
+from bigpca.data.sparse import csr_meta, is_csr, is_sparse, sparse_rows, stored_row_bytes
+from bigpca.data.stored import held_rows, names_in_file, check_stored_values, row_source
 from bigpca.data.views import Names, View, named, names_of, view_of, viewed
-from bigpca.data.zarr_groups import array_source, group_source
 from bigpca.data.zarr_reader import ZarrReader, wrap_zarr
 from bigpca.errors import ShortTraceback
 
@@ -181,7 +174,7 @@ def open_samples(
         return X, tuple(map(int, source.shape[1:])) if found is None else found.array_shape[1:]
     found = row_source(source, member=member, missing_chunks=missing_chunks)
     check_stored_values(found)
-    return named(open_source(found), _names_in_file(found)), found.array_shape[1:]
+    return named(open_source(found), names_in_file(found)), found.array_shape[1:]
 
 
 def row_view(source: Any, pattern: RowPattern, shape: tuple[int, ...]) -> tuple[View, Names]:
@@ -209,14 +202,7 @@ def _column_names(source: Any, view: View, shape: tuple[int, ...]) -> Names:
 
 def open_in_memory(array: Any) -> da.Array:
     """Create the Dask array of an array or CSR (n, d) in memory, by a random name, so that no value is read."""
-    return open_source(_held(array), uuid.uuid4().hex)
-
-
-def _held(array: Any) -> RowSource:
-    """Return the source of an array or CSR in memory."""
-    if is_sparse(array):
-        return RowSource("scipy", "", "", held_csr(array))
-    return RowSource("numpy", "", "", MemoryRows(array))
+    return open_source(held_rows(array), uuid.uuid4().hex)
 
 
 def open_source(source: RowSource, token: str | None = None) -> da.Array:
@@ -234,80 +220,6 @@ def open_source(source: RowSource, token: str | None = None) -> da.Array:
         fancy=False,
         meta=csr_meta(source.dtype) if source.sparse else np.empty((0, 0), source.dtype),
     )
-
-
-def check_stored_values(source: RowSource) -> None:
-    """Reject a file's array whose attributes show that its numbers are encoded values.
-
-    Raises
-    ------
-    ValueError
-        Has the line that decodes them, and the one that uses the stored numbers.
-    """
-    storage: Any = source.storage
-    if hasattr(type(storage), "attributes"):  # Zarr and HDF5
-        group, name = os.path.split(source.member)
-        kind = 'engine="zarr", ' if isinstance(storage, ZarrRows) else ""
-        inside = f"group={group!r}, " if group else ""
-        decode = f"xarray.open_dataset({source.path!r}, {kind}{inside}chunks={{}})[{name!r}]"
-        raw = "dask.array.from_zarr" if kind else "dask.array.from_array(h5py_dataset)"
-        remedy = f"Pass {decode}, or {raw} to use the stored numbers"
-        check_decoded(storage.attributes, source.label, remedy)
-
-
-def row_source(source: Any, *, member: str | None = None, missing_chunks: str = "raise") -> RowSource:
-    """Create the RowSource of anything that :func:`open` accepts except Dask arrays (same parameters and errors)."""
-    if isinstance(source, (str, os.PathLike)):
-        from bigpca.data.files import file_source  # all formats of files, of no use to arrays
-
-        return file_source(os.fspath(source), member, missing_chunks)
-    if is_zarr_group(source):
-        return group_source(source, member, lambda array: wrap_zarr(array, missing_chunks))
-    if is_zarr_array(source):
-        source = wrap_zarr(source, missing_chunks)
-    if isinstance(source, ZarrReader):
-        return array_source(source)
-    if isinstance(source, np.memmap) and source.filename is not None:
-        return _memmap_source(source)
-    if is_hdf5_dataset(source):
-        from bigpca.data.files import file_source  # as above
-        from bigpca.data.hdf5 import dataset_place
-
-        return file_source(*dataset_place(source), missing_chunks)
-    if is_stored_sparse(source):
-        return _stored_sparse(source.group, missing_chunks)
-    if is_sparse(source):
-        return _held(source)
-    reject_sparse_forms(source, "the source")
-    reject_foreign(source, "the source")
-    if hasattr(source, "__array__"):
-        check_dtype(np.asarray(source).dtype)
-        array = unmasked(source) if isinstance(source, np.ma.MaskedArray) else np.asarray(source)
-        return _held(array)
-    raise TypeError(
-        f"a {type(source).__module__}.{type(source).__name__} cannot be opened: a path or a list of paths, a Zarr "
-        "array or group, a NumPy, Dask or xarray array, a Dask DataFrame or an h5py dataset was expected."
-    )
-
-
-def _stored_sparse(group: Any, missing_chunks: str) -> RowSource:
-    """Return the rows of a sparse matrix that AnnData has opened in a Zarr or HDF5 group."""
-    if is_zarr_group(group):
-        return group_source(group, None, lambda array: wrap_zarr(array, missing_chunks))
-    from bigpca.data.files import file_source  # all formats of files, as above
-    from bigpca.data.hdf5 import dataset_place
-
-    return file_source(*dataset_place(group), missing_chunks)
-
-
-def _names_in_file(source: RowSource) -> Names:
-    """Return the names of the columns, if the rows are a matrix of AnnData in a file."""
-    place = f"{source.path}/{source.member}".rstrip("/").split("/")
-    if source.format not in ("zarr", "hdf5") or not {"X", "layers"} & set(place[-2:]):
-        return None
-    from bigpca.data.cell_files import gene_names  # reads labels, which few sources have
-
-    return gene_names(source.path, source.member, source.shape[1])
 
 
 def _open_shards(paths: list[str], member: str | None, missing_chunks: str) -> tuple[da.Array, tuple[int, ...]]:
@@ -371,19 +283,6 @@ def _flat_block(block: NDArray[Any], width: int) -> NDArray[Any]:
     return block.reshape(len(block), width)
 
 
-def _memmap_source(array: np.memmap[Any, Any]) -> RowSource:
-    """Read a memory map from its file if it is the whole map; a view of one is treated as an array in memory."""
-    from bigpca.data.flat_files import raw_file  # as the other formats of files
-
-    whole = type(array.base).__name__ == "mmap" and array.size * array.itemsize > 0
-    path = os.path.abspath(str(array.filename))
-    if not whole:
-        check_dtype(array.dtype)
-        return _held(np.asarray(array))
-    order = "C" if array.flags.c_contiguous else "F"
-    return RowSource("raw", path, "", raw_file(path, int(array.offset), array.shape, array.dtype, order))
-
-
 def source_of(X: da.Array) -> RowSource | None:
     """Find the source that a Dask array reads directly.
 
@@ -404,14 +303,14 @@ def source_of(X: da.Array) -> RowSource | None:
         return _direct(value, X.shape) if reads_it else None
     values = dict(layers[X.name]) if not hasattr(layers[X.name], "indices") else {}
     array = _array_behind(X, {key: getattr(value, "value", value) for key, value in values.items()})
-    return None if array is None else _held(array)
+    return None if array is None else held_rows(array)
 
 
 def _direct(value: Any, shape: tuple[int, ...]) -> RowSource | None:
     if is_zarr_array(value):
         value = wrap_zarr(value)
     if is_csr(value):
-        value = _held(value)
+        value = held_rows(value)
     if isinstance(value, ZarrReader) or is_hdf5_dataset(value):
         value = row_source(value) if value.ndim == 2 else None
     whole = isinstance(value, RowSource) and (

@@ -20,7 +20,7 @@ import zarr
 from bigpca.data import sparse, sparse_rows
 from bigpca.data.row_source import RowSource
 from bigpca.data.sources import open as open_dask
-from bigpca.data.sources import row_source
+from bigpca.data.stored import row_source
 from bigpca.data.zarr_reader import ZarrReader
 from bigpca.errors import CorruptedChunkError, MissingChunksError
 from bigpca.passes.reading.readers import DirectReader

@@ -17,7 +17,7 @@ import zarr
 import bigpca as bp
 from bigpca.data import zarr_chunks
 from bigpca.data.label_files import read_label_file
-from bigpca.data.sources import row_source
+from bigpca.data.stored import row_source
 from bigpca.errors import CorruptedChunkError, MissingChunksError, ModelFormatError
 from bigpca.storage.regular import max_encoded
 from tests.cli.running import run
