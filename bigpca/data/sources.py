@@ -26,7 +26,7 @@ from bigpca.data.labelled import feature_names, lazy_table, sample_rows
 from bigpca.data.patterns import RowPattern, missing_code
 from bigpca.data.row_source import RowSource
 from bigpca.data.sparse import csr_meta, is_csr, is_sparse, sparse_rows, stored_row_bytes
-from bigpca.data.stored import held_rows, names_in_file, check_stored_values, row_source
+from bigpca.data.stored import check_stored_values, held_rows, names_in_file, row_source
 from bigpca.data.views import Names, View, named, names_of, view_of, viewed
 from bigpca.data.zarr_reader import ZarrReader, wrap_zarr
 from bigpca.errors import ShortTraceback

@@ -25,9 +25,12 @@ from bigpca.estimators.kernel.spectrum import KernelSettings, KernelSpectrum
 from bigpca.estimators.linear.certified import Certificate, certified_attributes, containment_bound
 from bigpca.estimators.shared.files import StoredModel, StoredState, Values
 from bigpca.estimators.shared.inputs import Input, Lazy, Opened, is_lazy
+from bigpca.estimators.shared.opening import labels_of_fit
 from bigpca.estimators.shared.outputs import Destination, Path
+from bigpca.estimators.shared.running import execute
 from bigpca.estimators.shared.seeding import RandomState
 from bigpca.estimators.shared.transformer import Estimator
+from bigpca.estimators.shared.transforming import mapped, mapped_back, mapped_to_rows
 from bigpca.kernels import as_kernel
 from bigpca.kernels.base import Kernel
 from bigpca.passes.engine.progress import ProgressArgument
@@ -153,11 +156,11 @@ class KernelModel(Estimator[KernelSpectrum]):
                 "does not keep. Fit again with other parameters."
             )
         opened = self._open_like(X)
-        growth = self._growth(opened, self._labels(opened, y), latest)
+        growth = self._growth(opened, labels_of_fit(self, opened, y), latest)
         if sample_weight is not None:
             growth = growth.weighted(sample_weight)
-        grown, made = self._execute(
-            growth, partial(growth.read, latest=latest), f"{self._called}.partial_fit(X)", progress=progress
+        grown, made = execute(
+            self, growth, partial(growth.read, latest=latest), f"{self._called}.partial_fit(X)", progress=progress
         )
         self._take_later(grown.solve)
         self._grown = grown.found
@@ -186,7 +189,7 @@ class KernelModel(Estimator[KernelSpectrum]):
             Squared distances, in the units of the kernel. Lazy if X is lazy.
         """
         check_is_fitted(self)
-        distances = self._map(X, self._open_like(X), self._novelty_map(), 1, Destination(out, overwrite))
+        distances = mapped(self, X, self._open_like(X), self._novelty_map(), 1, Destination(out, overwrite))
         return distances if out is not None else distances[:, 0]
 
     @available_if(has_fixed_points)  # type: ignore[untyped-decorator]
@@ -221,7 +224,7 @@ class KernelModel(Estimator[KernelSpectrum]):
         if not isinstance(expansion, Expansion):
             raise TypeError(f"the fit is a {type(expansion).__name__}; an expansion over rows was expected")
         back = FixedPoint(expansion, max_iter, tol)
-        return self._map_rows(X, back, Destination(out, overwrite))
+        return mapped_to_rows(self, X, back, Destination(out, overwrite))
 
     @available_if(regresses)  # type: ignore[untyped-decorator]
     def inverse_transform(self, X: Input, *, out: Path | None = None, overwrite: bool = False) -> Lazy:
@@ -256,7 +259,7 @@ class KernelModel(Estimator[KernelSpectrum]):
                 "the model was not fitted for inverse_transform: fit with fit_inverse_transform=True. For a Gaussian "
                 "kernel, denoise(X) returns fixed-point pre-images without it."
             )
-        return self._map_back(X, RidgePreimage(found), Destination(out, overwrite))
+        return mapped_back(self, X, RidgePreimage(found), Destination(out, overwrite))
 
     @property
     def _why_fixed(self) -> str:

@@ -16,6 +16,8 @@ from bigpca.estimators.kernel.parameters import requested_kernel
 from bigpca.estimators.kernel.spectrum import KernelSpectrum, check_kernel_components
 from bigpca.estimators.linear.spectrum import check_enough_rows
 from bigpca.estimators.shared.inputs import Input, Opened
+from bigpca.estimators.shared.opening import open_weighted
+from bigpca.estimators.shared.running import execute
 from bigpca.estimators.shared.seeding import RandomState, draw_fit_seed
 from bigpca.kernels.base import Kernel
 from bigpca.landmarks import SAMPLINGS
@@ -163,13 +165,13 @@ class NystromKernelPCA(KernelModel):
             If no gamma is given. The method does not exist for a kernel without a width, and for
             ``extension="tutorial"``.
         """
-        opened = replace(self._open_weighted(X, None), seed=draw_fit_seed(self))
+        opened = replace(open_weighted(self, X, None), seed=draw_fit_seed(self))
         planned = self._fit(opened, None)
         kernel: Input = planned.settings.kernel
         if not len(gammas):
             raise ValueError("gammas is empty. Give at least one width, such as [0.1, 1.0].")
         fit = replace(planned, kernels=tuple(kernel.with_gamma(gamma) for gamma in gammas))
-        found, made = self._execute(fit, fit.run_widths, f"{self._called}.fit_widths(X, gammas)", progress=progress)
+        found, made = execute(self, fit, fit.run_widths, f"{self._called}.fit_widths(X, gammas)", progress=progress)
         models = []
         for own, spectrum in zip(fit.kernels, found, strict=True):
             model = clone(self)

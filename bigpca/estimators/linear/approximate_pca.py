@@ -20,6 +20,7 @@ from bigpca.estimators.linear.spectrum import Settings, Spectrum, Vector, check_
 from bigpca.estimators.linear.standardization import Center, Scale
 from bigpca.estimators.shared.fit import Fit
 from bigpca.estimators.shared.inputs import Input, Opened
+from bigpca.estimators.shared.running import execute
 from bigpca.passes.accumulators.fused_product import FusedProduct
 from bigpca.passes.engine.progress import ProgressArgument
 from bigpca.passes.reading.preprocessing import Preprocess
@@ -180,7 +181,7 @@ class ApproximatePCA(LinearModel[FusedProduct]):
         fit = self._planned(X, weights, minimum=1)
         if fit.settings.template(fit.rows.n_columns).state_bytes > setting(self, "keep_state_bytes"):
             raise ValueError(self._missing_state("partial_fit"))
-        found, made = self._execute(fit, fit.read, f"{self._called}.partial_fit(X)", progress=progress)
+        found, made = execute(self, fit, fit.read, f"{self._called}.partial_fit(X)", progress=progress)
         return Added(found.state, found.omitted, made)
 
     @property

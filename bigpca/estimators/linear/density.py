@@ -12,6 +12,7 @@ from bigpca.estimators.linear.judging import Judging, check_density, has_covaria
 from bigpca.estimators.linear.maps import LogLikelihood
 from bigpca.estimators.shared.inputs import Input, Lazy
 from bigpca.estimators.shared.outputs import Destination
+from bigpca.estimators.shared.transforming import mapped
 from bigpca.passes.engine.solving import solving
 
 
@@ -38,7 +39,7 @@ def score_samples(self: Judging, X: Input) -> Lazy:
     check_is_fitted(self)
     check_density(self)
     likelihood = LogLikelihood(plain_projection(self), self.explained_variance_, self.noise_variance_)
-    return self._map(X, self._open_like(X), likelihood, 1, Destination())[:, 0]
+    return mapped(self, X, self._open_like(X), likelihood, 1, Destination())[:, 0]
 
 
 @available_if(has_covariance)  # type: ignore[untyped-decorator]

@@ -13,15 +13,14 @@ from bigpca.estimators.linear.maps import Projection
 from bigpca.estimators.linear.standardization import Center, Scale, limits_of
 from bigpca.estimators.linear.statistics import sound_variances
 from bigpca.estimators.shared.inputs import Input, Lazy
-from bigpca.estimators.shared.outputs import Destination
-from bigpca.passes.reading.row_maps import RowMap
+from bigpca.estimators.shared.transforming import Transforming
 from bigpca.passes.rows import RowInput
 from bigpca.planning import Resources
 
 Vector = NDArray[np.float64]
 
 
-class Judging(Protocol):
+class Judging(Transforming, Protocol):
     """A fitted model with orthonormal axes V (k, d) and a variance along each, which judges rows."""
 
     center: Center
@@ -33,7 +32,6 @@ class Judging(Protocol):
     mean_: Vector
     scale_: Vector | None
     n_components_: int
-    n_features_in_: int
     n_samples_: int
     sum_weights_: float
 
@@ -48,11 +46,7 @@ class Judging(Protocol):
 
     def _whole_spectrum(self, what: str) -> Vector: ...
 
-    def _open_like(self, X: Input) -> da.Array: ...
-
     def _rows(self, opened: da.Array) -> tuple[RowInput, Resources]: ...
-
-    def _map(self, X: Input, opened: da.Array, f: RowMap, columns: int, to: Destination) -> Lazy: ...
 
 
 def has_covariance(model: Judging) -> bool:

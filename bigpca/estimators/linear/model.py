@@ -48,9 +48,11 @@ from bigpca.estimators.shared.inputs import (
     in_memory,
     is_lazy,
 )
+from bigpca.estimators.shared.opening import observed
 from bigpca.estimators.shared.outputs import Destination, Path
 from bigpca.estimators.shared.seeding import fit_seed
 from bigpca.estimators.shared.transformer import Estimator
+from bigpca.estimators.shared.transforming import mapped_back, mapped_to_rows
 from bigpca.passes.accumulators.base import WeightSums
 from bigpca.passes.accumulators.fused_product import FusedProduct
 from bigpca.passes.accumulators.moments import Moments
@@ -246,7 +248,7 @@ class LinearModel(Estimator[Spectrum], Generic[State]):
             Before any read, if the plan does not fit.
         """
         if "_state" not in vars(self):
-            opened = replace(self._observed(self._open(X)), seed=fit_seed(self))
+            opened = replace(observed(self, self._open(X)), seed=fit_seed(self))
             first = self._read_state(opened.array, old=None, progress=progress, weights=sample_weight)
             self._remember(opened)
             self._absorb(first.state, first.omitted)
@@ -309,7 +311,7 @@ class LinearModel(Estimator[Spectrum], Generic[State]):
             )
         axes = self.components_ if self._orthonormal else dual_axes(self.components_)
         back = Reconstruction(self.mean_, self.scale_, axes, self._deviations())
-        return self._map_back(X, back, Destination(out, overwrite))
+        return mapped_back(self, X, back, Destination(out, overwrite))
 
     @solving
     def remove_components(
@@ -351,7 +353,7 @@ class LinearModel(Estimator[Spectrum], Generic[State]):
         axes = self.components_[component_numbers(components, self.n_components_)]
         duals = axes if self._orthonormal else dual_axes(axes)
         removal = Removal(replace(plain_projection(self), components=duals), axes)
-        return self._map_rows(X, removal, Destination(out, overwrite))
+        return mapped_to_rows(self, X, removal, Destination(out, overwrite))
 
     @property
     def loadings_(self) -> NDArray[np.float64]:

@@ -41,6 +41,7 @@ from bigpca.estimators.linear.statistics import (
 )
 from bigpca.estimators.shared.inputs import Input, Lazy
 from bigpca.estimators.shared.outputs import Destination, Path
+from bigpca.estimators.shared.transforming import mapped
 from bigpca.passes.ends import read_ends
 from bigpca.passes.engine.progress import ProgressArgument
 from bigpca.passes.project import keys_of
@@ -182,7 +183,7 @@ def statistics(
     """
     check_is_fitted(self)
     to = Destination(out, overwrite, progress, keys, check_statistics(names), "statistics")
-    return self._map(X, self._open_like(X), _statistics_map(self, to.names), len(to.names), to)
+    return mapped(self, X, self._open_like(X), _statistics_map(self, to.names), len(to.names), to)
 
 
 @available_if(has_covariance)  # type: ignore[untyped-decorator]
@@ -217,7 +218,7 @@ def contributions(
     f = Contributions(plain_projection(self), counted_variances(self), of)
     names = tuple(map(str, getattr(self, "feature_names_in_", ())))
     to = Destination(out, overwrite, names=names, what="contributions")
-    return self._map(X, self._open_like(X), f, self.n_features_in_, to)
+    return mapped(self, X, self._open_like(X), f, self.n_features_in_, to)
 
 
 @available_if(has_covariance)  # type: ignore[untyped-decorator]

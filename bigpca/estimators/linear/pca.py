@@ -19,6 +19,7 @@ from bigpca.estimators.linear.spectrum import Settings, Spectrum, Vector, check_
 from bigpca.estimators.linear.standardization import Center, Scale, Standardization
 from bigpca.estimators.shared.fit import Fit
 from bigpca.estimators.shared.inputs import Input, Opened
+from bigpca.estimators.shared.running import execute
 from bigpca.estimators.shared.seeding import RandomState
 from bigpca.passes.accumulators.moments import Moments
 from bigpca.passes.engine.progress import ProgressArgument
@@ -215,7 +216,7 @@ class PCA(LinearModel[Moments]):
         rows, standardization, resources = self._rows_to_fit(X, weights)
         check_enough_rows(rows.n_rows, minimum=1)
         fit = CovarianceFit(rows, resources, self._settings(standardization), 0 if old is None else old.count)
-        found, made = self._execute(fit, fit.read, f"{self._called}.partial_fit(X)", progress=progress)
+        found, made = execute(self, fit, fit.read, f"{self._called}.partial_fit(X)", progress=progress)
         return Added(found.state, found.omitted, made)
 
     @property

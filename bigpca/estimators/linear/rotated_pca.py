@@ -29,6 +29,7 @@ from bigpca.estimators.shared.inputs import Input, Lazy, Opened, check_filling
 from bigpca.estimators.shared.outputs import Destination, Path
 from bigpca.estimators.shared.seeding import fit_seed
 from bigpca.estimators.shared.transformer import Estimator
+from bigpca.estimators.shared.transforming import mapped_back
 from bigpca.passes.engine.solving import solving
 from bigpca.passes.reading.preprocessing import Preprocess
 from bigpca.solvers.components import NComponents
@@ -156,7 +157,7 @@ class RotatedPCA(Estimator[Spectrum]):
         """
         check_is_fitted(self)
         back = Reconstruction(self.mean_, self.scale_, self.components_, None)
-        return self._map_back(X, back, Destination(out, overwrite))
+        return mapped_back(self, X, back, Destination(out, overwrite))
 
     def _inner(self) -> PCA | ApproximatePCA:
         """Return the unfitted estimator, with the policies of this one."""

@@ -1,6 +1,8 @@
 """The parts that estimators of all families share.
 
-- ``transformer``  the base of all: ``plan``, ``fit``, ``transform`` (lazy, in memory, or to a store), ``save``
+- ``transformer``  the base of all: ``fit``, ``save``, and what a class of its own must have
+- ``opening``      rows, weights and labels of a fit, opened; ``plan``
+- ``transforming`` ``transform`` and other methods that map rows: lazily, in memory, or to a store
 - ``outputs``      where mapped rows go: to the caller, or to a store
 - ``finite``       NaN, infinities and overflow in mapped rows: rejected, or NaN rows
 - ``frames``       Dask DataFrames out of Dask DataFrames, after ``set_output``
@@ -8,11 +10,11 @@
 - ``datasets``     a linear model as an xarray.Dataset
 - ``waiting``      solves after added rows, postponed until a fitted attribute is accessed
 - ``seeding``      the seed of a fit
-- ``display``      what a notebook shows
+- ``display``      what a notebook shows; the report
 - ``fit``          ``Fit``: one way to solve a problem, whose passes are declared once; ``choose`` compares fits by cost
 - ``inputs``       what users may pass as X, checked once at the entrance
 - ``names``        scikit-learn's parameter names, translated
-- ``running``      the surroundings of a run: progress, the locked checkpoint, the check that the input is unchanged
+- ``running``      a run and its surroundings: progress, the locked checkpoint, the check that the input is unchanged
 - ``files``        a fitted estimator as arrays and JSON values
 - ``records``      parameters that are records, in those files
 - ``references``   rows with which a kernel compares new rows: in memory, or read again from their store

@@ -1,15 +1,17 @@
-"""The surroundings of a run: the progress report, the locked checkpoint, and the check that the input is unchanged."""
+"""A run and its surroundings: the progress report, the locked checkpoint, and the check that the input is unchanged."""
 
 from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from typing import TypeVar
 
 from bigpca.data.provenance import Provenance
 from bigpca.estimators.shared.fit import Reading
+from bigpca.estimators.shared.outputs import Path
 from bigpca.passes.engine.checkpoint import Checkpoint
 from bigpca.passes.engine.events import PlanEvent
 from bigpca.passes.engine.progress import ProgressArgument, resolve_progress
@@ -17,6 +19,9 @@ from bigpca.passes.engine.run import Run
 from bigpca.passes.engine.speed import known_speed
 from bigpca.passes.holes import find_fill
 from bigpca.planning import Plan
+from bigpca.settings import setting
+
+Read = TypeVar("Read")
 
 
 @contextmanager
@@ -66,6 +71,25 @@ def running(
         finally:
             if held is not None:
                 held.release()
+
+
+def execute(
+    estimator: object, planned: Reading, read: Callable[[Run], Read], call: str, *, progress: ProgressArgument,
+    checkpoint: Path | None = None, seed: int | None = None,
+) -> tuple[Read, Provenance]:  # fmt: skip
+    """Return the result of ``read`` in a run that is held to the plan, and the record of it.
+
+    ``call`` is what a user called, for the record.
+    """
+    with running(
+        planned,
+        checkpoint=checkpoint,
+        progress=progress,
+        workers_timeout=setting(estimator, "workers_timeout"),
+        seed=seed,
+    ) as run:
+        found = read(run)
+    return found, made_by(call, planned, run)
 
 
 def made_by(call: str, fit: Reading, run: Run) -> Provenance:

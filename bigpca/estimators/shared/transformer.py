@@ -5,7 +5,6 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path as FilePath
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeAlias, TypeVar, cast
 
 import dask.array as da
@@ -16,53 +15,37 @@ from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted
 
 from bigpca.arrays import Array
-from bigpca.data.batch_labels import BatchLabels
-from bigpca.data.batches import batch_labels, has_batches, reject_batches
 from bigpca.data.containers import is_labelled
 from bigpca.data.grids import Grid, as_fitted_grid, labels_of
 from bigpca.data.patterns import RowPattern
 from bigpca.data.provenance import Provenance
 from bigpca.data.sources import open as open_array
 from bigpca.data.views import View
-from bigpca.data.weights import check_total, open_weights
-from bigpca.errors import ShortTraceback
-from bigpca.estimators.shared.display import captured
+from bigpca.estimators.shared.display import captured, report
 from bigpca.estimators.shared.files import StoredModel, Values, save_model
 from bigpca.estimators.shared.fit import Fit, Reading
 from bigpca.estimators.shared.frames import with_dask_frames
-from bigpca.estimators.shared.grids import (
-    by_component,
-    grid_of,
-    labelled_scores,
-    like_fitted,
-    naming_places,
-    rows_on_grid,
-    without_absent,
-)
+from bigpca.estimators.shared.grids import like_fitted, naming_places
 from bigpca.estimators.shared.inputs import (
     Input,
-    Lazy,
     Opened,
     as_fitted,
     check_policies,
-    is_lazy,
     note_flattened,
     note_positions,
     open_rows,
-    open_scores,
 )
 from bigpca.estimators.shared.names import check_parameter_names
-from bigpca.estimators.shared.outputs import Destination, Path, check_float, map_rows, reject_container, write_rows
-from bigpca.estimators.shared.running import made_by, running
-from bigpca.estimators.shared.seeding import draw_fit_seed, fit_seed
+from bigpca.estimators.shared.opening import open_weighted, plan, planned_weighted
+from bigpca.estimators.shared.outputs import Path
+from bigpca.estimators.shared.running import execute
+from bigpca.estimators.shared.seeding import draw_fit_seed
+from bigpca.estimators.shared.transforming import fit_transform, transform
 from bigpca.estimators.shared.waiting import Unsolved, is_answer, postpone, settle, without_answer
 from bigpca.passes.engine.progress import ProgressArgument
 from bigpca.passes.engine.resources import find_resources
-from bigpca.passes.engine.run import Run
 from bigpca.passes.engine.solving import solving
-from bigpca.passes.engine.speed import machine_speed
 from bigpca.passes.engine.states import digest
-from bigpca.passes.project import Made, Stored
 from bigpca.passes.reading.preprocessing import Preprocess, RowPreprocessor, preprocessors
 from bigpca.passes.reading.row_maps import MapStep, RowMap, chained
 from bigpca.passes.rows import RowInput
@@ -151,34 +134,9 @@ class Estimator(
     def _restore(self, stored: StoredModel) -> None:
         """Set the attributes from :meth:`_fitted_values`; KeyError, TypeError or ValueError if they are invalid."""
 
-    def plan(self, X: Input, y: Input = None, *, sample_weight: Input = None) -> Plan:
-        """Return the cost of ``fit(X, y, sample_weight=...)`` without reading X: print the plan, or use its fields.
-
-        The first plan on a machine takes about a second, to measure the speed from which times are estimated.
-        Of a lazy DataArray all columns are counted, because only a read shows which have no values: ``plan_`` after the
-        fit has the numbers of the others.
-
-        Parameters
-        ----------
-        X : array-like, Dask array, path and so on, of shape (n, d)
-            Rows, as for :meth:`fit`.
-        y : labels as for :meth:`fit`, default None
-        sample_weight : weights of the rows as for :meth:`fit`, default None
-
-        Returns
-        -------
-        Plan
-            Solver, reads, bytes, memory in bytes and time in seconds.
-
-        Raises
-        ------
-        MemoryBudgetError
-            If no solver fits in memory (``solver="auto"``); the plan of a named solver has ``fits = False`` instead.
-        """
-        opened = replace(self._open_weighted(X, sample_weight, read=False), seed=fit_seed(self))
-        planned = self._planned_weighted(opened, y)
-        planned.check_readable()
-        return replace(planned.plan, speed=machine_speed())
+    plan = plan
+    transform, fit_transform = transform, fit_transform
+    report = report
 
     @solving
     def fit(
@@ -223,14 +181,15 @@ class Estimator(
         CheckpointError, OutputLockedError
             If the checkpoint belongs to another computation, or is in use.
         """
-        opened = replace(self._open_weighted(X, sample_weight), seed=draw_fit_seed(self, checkpoint))
+        opened = replace(open_weighted(self, X, sample_weight), seed=draw_fit_seed(self, checkpoint))
         note_flattened(X)
         note_positions(X, y)
-        planned = cast("Fit[Found]", self._planned_weighted(opened, y))
+        planned = cast("Fit[Found]", planned_weighted(self, opened, y))
         seed = opened.seed if hasattr(self, "random_state") else None
         weighted = "" if opened.weights is None else ", sample_weight=w"
         with naming_places(opened):
-            found, made = self._execute(
+            found, made = execute(
+                self,
                 planned,
                 planned.run,
                 f"{self._called}.fit(X{weighted})",
@@ -241,91 +200,6 @@ class Estimator(
         self._finish(opened, planned.plan, found)
         self._provenance = made
         return self
-
-    def fit_transform(self, X: Input, y: Input = None, **options: Input) -> Lazy:
-        """Fit to X and return its transform, which reads X once more (a lazy result: when it is computed).
-
-        Parameters
-        ----------
-        X : array-like, Dask array, path and so on, of shape (n, d)
-            Rows, as for :meth:`fit`.
-        y : labels as for :meth:`fit`, default None
-        **options
-            ``checkpoint`` and ``progress``, as for :meth:`fit`.
-
-        Returns
-        -------
-        ndarray or dask.array.Array of shape (n, k)
-            Scores. Lazy if X is lazy.
-        """
-        if is_lazy(X):
-            reject_container(self, self._output_name, X)
-            if has_batches(opened := self._open(X).array):
-                raise TypeError(
-                    "fit_transform maps the rows in a further read, which an iterator does not have, and in which "
-                    "batches may come in another order. Call fit(X) and then transform(X) with what from_batches "
-                    "returns."
-                )
-            reject_batches(opened, self._output_name)
-        return self.fit(X, y, **options).transform(X)
-
-    def transform(
-        self, X: Input, *, out: Path | None = None, overwrite: bool = False, progress: ProgressArgument = None,
-        keys: Input = None, dtype: Input = None,
-    ) -> Lazy:  # fmt: skip
-        """Map X (n, d) row by row: lazily and with the same row chunks if X is lazy, else at once.
-
-        If the model was fitted on rows of a pattern, stored samples (n, c, h, w) are cut by it again. Rows that
-        :func:`bigpca.from_batches` returned are mapped at once, in their order, while the batches are iterated.
-
-        Parameters
-        ----------
-        X : array-like, Dask array, path and so on, of shape (n, d)
-            Rows, as for :meth:`fit`.
-        out : path, default None
-            Write to a new Zarr array in one read, and return the Dask array over it. The array is invisible until it is
-            complete, and a killed run resumes (that of batches begins again). ``"scores.npy"`` is a file of shape
-            (n, k), or with keys of records with the fields ``key`` and ``scores``; ``"scores.parquet"`` is a table with
-            a column ``key`` and those of :meth:`get_feature_names_out`.
-        overwrite : bool, default False
-            Replace an existing ``out`` once the new one is complete.
-        progress : True for a bar, or a callable that receives events, default None
-        keys : array-like of shape (n,), or path such as ``"labels.csv::filename"``, default None
-            A distinct string or integer for each row, stored beside the scores; None for the keys in the store of X, if
-            it has any. :func:`bigpca.data.keys.stored_keys` returns them.
-        dtype : {"float16", "float32", "float64"}, default None
-            Dtype of the scores, which are computed as without it; None for that dtype. Scores that it cannot hold are
-            rejected.
-
-        Returns
-        -------
-        ndarray or dask.array.Array of shape (n, k)
-            Scores, in float32 if it represents every number of the dtype of X, else float64. Lazy if X is lazy, and
-            with ``out``. For a DataArray, a DataArray with the coordinates of its samples and a dimension
-            ``component``, numbered from 1. For a Dask DataFrame after ``set_output(transform="pandas")``, a Dask
-            DataFrame with its index.
-
-        Raises
-        ------
-        NonFiniteError, MissingChunksError, CorruptedChunkError
-            During the read; the message names rows and block.
-        OutputExistsError, OutputLockedError, MemoryBudgetError, ImportError
-            Before any read, if ``out`` exists, is in use, exceeds the disk or memory, or requires a missing library.
-        ValueError
-            Before any read, for missing or duplicate keys, a number of keys other than n, or keys without ``out``; for
-            a DataArray on another grid than that of the fit.
-        """
-        check_is_fitted(self)
-        if out is not None or is_lazy(X):
-            reject_container(self, self._output_name, X if out is None else None)
-        names = () if out is None else tuple(map(str, self.get_feature_names_out()))
-        to = Destination(out, overwrite, progress, keys, names)
-        with ShortTraceback():
-            f = self._row_map() if dtype is None else Stored(self._row_map(), check_float(dtype))
-            opened = self._open_like(X)
-            scores = self._map(X, opened, f, self._n_features_out, to)
-        labels = labels_of(opened) if is_labelled(X) else None
-        return scores if labels is None else labelled_scores(scores, labels, self._output_name)
 
     def save(self, path: Path, *, overwrite: bool = False) -> None:
         """Write the model to a Zarr group of arrays and JSON, never pickle; :func:`bigpca.load` reads it back.
@@ -345,25 +219,6 @@ class Estimator(
         self._fitted_preprocessors()
         save_model(path, StoredModel.of(self), overwrite=overwrite)
 
-    def report(self, out: Path = "report.html", **options: Input) -> FilePath:
-        """Write a report on the model to an HTML file and return its path; see :func:`bigpca.report.write_report`.
-
-        Parameters
-        ----------
-        out : path, default "report.html"
-        **options
-            ``scores``, ``labels``, ``keys``, ``pictures``, ``image_shape``, ``feature_names``, ``standard_errors``,
-            ``provenance`` and ``overwrite``, as there.
-
-        Returns
-        -------
-        Path
-            ``out``.
-        """
-        from bigpca.report import write_report  # imports Matplotlib, which other methods do not need
-
-        return write_report(self, out, **options)
-
     @property
     def provenance_(self) -> Provenance | None:
         """How the model was made, with what was planned and measured; None where an older file does not say."""
@@ -378,43 +233,6 @@ class Estimator(
     def _open(self, X: Input, *, minimum: int = 1) -> Opened:
         """Open X; a hook for estimators that accept more than numbers."""
         return open_rows(X, type(self).__name__, minimum=minimum)
-
-    def _labels(self, X: da.Array, y: Input) -> Input:
-        """Return the labels of a fit: y, or those that come with batches, in advance if the fit requires that."""
-        found = batch_labels(X, y) if self._labelled else y
-        return found.in_advance() if isinstance(found, BatchLabels) and not self._labels_beside_rows else found
-
-    def _open_weighted(self, X: Input, weights: Input, *, read: bool = True) -> Opened:
-        """Open X with the weights of its rows, for a fit; ``read`` as for :meth:`_observed`."""
-        opened = self._open(X, minimum=self._min_rows)
-        if weights is not None:
-            given = open_weights(weights)
-            check_total(float(given.sum()))
-            opened = replace(opened, weights=given)
-        return self._observed(opened, read=read)
-
-    def _observed(self, opened: Opened, *, read: bool = True) -> Opened:
-        """Return the rows of a DataArray without the columns that have no values, others unchanged.
-
-        Those are found by reading a row, unless ``read`` is False and the rows are not in memory.
-        """
-        if labels_of(opened.array) is None:
-            return opened
-        rows = RowInput(opened.array, **self._policies)
-        rows = rows if opened.weights is None else rows.weighted(opened.weights)
-        return without_absent(opened, rows, complete=self.nan_policy == "raise") if read or rows.in_memory else opened
-
-    def _planned_weighted(self, opened: Opened, y: Input) -> Reading:
-        """Plan the fit, and reject weights that it does not read.
-
-        Raises
-        ------
-        TypeError
-        """
-        planned = self._fit(opened, self._labels(opened.array, y))
-        if opened.weights is not None and planned.rows.weights is None:
-            planned.rows.weighted(opened.weights).reject_weights([type(self).__name__], self._unweighted)
-        return planned
 
     def _open_like(self, X: Input) -> da.Array:
         """Open new rows as those of the fit, and compare the number and names, or the grid, of their features."""
@@ -474,24 +292,6 @@ class Estimator(
             _preprocessed=self._preprocessors(),
         )  # fmt: skip
 
-    def _execute(
-        self, planned: Reading, read: Callable[[Run], Read], call: str, *, progress: ProgressArgument,
-        checkpoint: Path | None = None, seed: int | None = None,
-    ) -> tuple[Read, Provenance]:  # fmt: skip
-        """Return the result of ``read`` in a run that is held to the plan, and the record of it.
-
-        ``call`` is what a user called, for the record.
-        """
-        with running(
-            planned,
-            checkpoint=checkpoint,
-            progress=progress,
-            workers_timeout=setting(self, "workers_timeout"),
-            seed=seed,
-        ) as run:
-            found = read(run)
-        return found, made_by(call, planned, run)
-
     def _record_rows(self, added: Provenance) -> None:
         """Add the record of rows to that of the model; without the latter, none says how all rows came to be."""
         before = self.provenance_
@@ -513,33 +313,6 @@ class Estimator(
                 self.__dict__.pop(name, None)
             else:
                 setattr(self, name, value)
-
-    def _map(self, X: Input, opened: da.Array, f: RowMap, columns: int, to: Destination) -> Lazy:
-        """Return ``f`` of the rows of X, preprocessed, which ``opened`` holds as a Dask array."""
-        return self._map_as_given(X, opened, chained(self._fitted_preprocessors(), f), columns, to)
-
-    def _map_as_given(self, X: Input, opened: da.Array, f: RowMap, columns: int, to: Destination) -> Lazy:
-        """Return ``f`` of X, which is not preprocessed, such as scores."""
-        if to.out is None:
-            limit = setting(self, "memory_limit")
-            return map_rows(X, opened, f, columns, missing_chunks=self.missing_chunks, memory_limit=limit)
-        rows, what = RowInput(opened, **self._policies), to.what or self._output_name
-        made = Made(f"{what} of X by {self._called}", self._digest(), to.keys)
-        return write_rows(rows, f, columns, to, name=what, made=made, memory_limit=setting(self, "memory_limit"))
-
-    def _map_rows(self, X: Input, f: RowMap, to: Destination) -> Lazy:
-        """Return ``f`` of the rows of X as rows (n, d), on the grid of the fit if X is a DataArray."""
-        opened = self._open_like(X)
-        return self._on_grid(X, opened, self._map(X, opened, f, self.n_features_in_, to))
-
-    def _map_back(self, X: Input, back: RowMap, to: Destination) -> Lazy:
-        """Return ``back`` of scores X (n, k): rows (n, d), on the grid of the fit if X is a DataArray."""
-        opened = open_scores(by_component(X, self._n_features_out), type(self).__name__, self._n_features_out)
-        return self._on_grid(X, opened, self._map_as_given(X, opened, back, self.n_features_in_, to))
-
-    def _on_grid(self, X: Input, opened: da.Array, rows: Lazy) -> Lazy:
-        labels = labels_of(opened) if is_labelled(X) else None
-        return rows if labels is None else rows_on_grid(rows, labels, grid_of(self))
 
     @property
     def _called(self) -> str:

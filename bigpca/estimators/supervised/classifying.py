@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Protocol
 
-import dask.array as da
 import numpy as np
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
@@ -13,12 +12,12 @@ from bigpca.arrays import Array
 from bigpca.data.labels import merge_classes
 from bigpca.estimators.shared.inputs import Input, Lazy
 from bigpca.estimators.shared.outputs import Destination
+from bigpca.estimators.shared.transforming import Transforming, mapped
 from bigpca.estimators.supervised.class_maps import ClassMap
 from bigpca.estimators.supervised.labels import open_classes
-from bigpca.passes.reading.row_maps import RowMap
 
 
-class Classifying(Protocol):
+class Classifying(Transforming, Protocol):
     """A model that may be a classifier."""
 
     classes_: Array
@@ -29,10 +28,6 @@ class Classifying(Protocol):
     def _classifies(self) -> bool: ...
 
     def predict(self, X: Input) -> Lazy: ...
-
-    def _open_like(self, X: Input) -> da.Array: ...
-
-    def _map(self, X: Input, opened: da.Array, f: RowMap, columns: int, to: Destination) -> Lazy: ...
 
 
 def classifies(model: Classifying) -> bool:
@@ -152,4 +147,4 @@ def _classified(self: Classifying, X: Input, output: str, columns: int | None) -
     if functions is None:
         raise ValueError("the model was fitted with r2 other than 1, so it is not a classifier. Fit again.")
     found = ClassMap(functions, self.classes_, output, self.nan_policy)
-    return self._map(X, self._open_like(X), found, columns or len(self.classes_), Destination())
+    return mapped(self, X, self._open_like(X), found, columns or len(self.classes_), Destination())

@@ -9,6 +9,7 @@ from sklearn.utils.validation import check_is_fitted
 from bigpca.estimators.shared.inputs import Input, Lazy
 from bigpca.estimators.shared.outputs import Destination, Path
 from bigpca.estimators.shared.transformer import Estimator
+from bigpca.estimators.shared.transforming import mapped
 from bigpca.estimators.supervised.class_distance import ClassDistance
 from bigpca.estimators.supervised.labels_fit import SupervisedResult
 from bigpca.estimators.supervised.model import SupervisedModel
@@ -250,7 +251,7 @@ class FisherDiscriminantAnalysis(SupervisedModel, ClassifierMixin, Estimator[Sup
         check_is_fitted(self)
         distance = ClassDistance.of(self._statistics, self.nan_policy)
         to = Destination(out, overwrite, names=("mahalanobis",), what="distances")
-        found = self._map(X, self._open_like(X), distance, 1, to)
+        found = mapped(self, X, self._open_like(X), distance, 1, to)
         return found if out is not None else found[:, 0]
 
     @property

@@ -17,8 +17,11 @@ from bigpca.estimators.shared.datasets import to_xarray
 from bigpca.estimators.shared.exporting import linear_map, to_faiss, to_onnx, to_sklearn, to_torch
 from bigpca.estimators.shared.files import StoredModel, Values, pack_values, unpack_values
 from bigpca.estimators.shared.inputs import Input, Lazy, Opened
+from bigpca.estimators.shared.opening import labels_of_fit
 from bigpca.estimators.shared.outputs import Destination, Path
+from bigpca.estimators.shared.running import execute
 from bigpca.estimators.shared.transformer import Estimator
+from bigpca.estimators.shared.transforming import mapped_back
 from bigpca.estimators.supervised.choosing import plan_labelled
 from bigpca.estimators.supervised.classifying import (
     decision_function,
@@ -175,10 +178,10 @@ class SupervisedModel(Estimator[SupervisedResult]):
             old.check_whole()
         opened = self._open_like(X)
         rows, resources = self._rows(opened, sample_weight)
-        y, missing = self._labels(opened, y), self.missing_labels
+        y, missing = labels_of_fit(self, opened, y), self.missing_labels
         labelled = read_labels(y, rows.n_rows, problem, missing=missing, owner=name, like=before, weights=rows.weights)
         fit = LabelsFit(rows, resources, name, labelled, old.moments.whole, problem)
-        new, made = self._execute(fit, fit.read, f"{self._called}.partial_fit(X, y)", progress=progress)
+        new, made = execute(self, fit, fit.read, f"{self._called}.partial_fit(X, y)", progress=progress)
         merged, supervision = merge_labelled(old, before, new.statistics, new.supervision)
         self._take_later(lambda: SupervisedResult(merged, supervision, problem.solve(merged)))
         self._statistics, self._supervision = merged, supervision
@@ -206,7 +209,7 @@ class SupervisedModel(Estimator[SupervisedResult]):
         check_is_fitted(self)
         axes = np.asarray(np.linalg.pinv(self.components_).T, np.float64)  # rows of (U'U)^-1 U'
         back = Reconstruction(self.mean_, None, axes, None)
-        return self._map_back(X, back, Destination(out, overwrite))
+        return mapped_back(self, X, back, Destination(out, overwrite))
 
     @property
     def _n_features_out(self) -> int:

@@ -16,6 +16,8 @@ from bigpca.estimators.kernel.maps import KernelScores
 from bigpca.estimators.kernel.spectrum import KernelSpectrum
 from bigpca.estimators.linear.maps import Projection
 from bigpca.estimators.shared.inputs import Input, Opened
+from bigpca.estimators.shared.opening import labels_of_fit
+from bigpca.estimators.shared.running import execute
 from bigpca.estimators.shared.seeding import fit_seed
 from bigpca.estimators.supervised.discriminants import RoweisDiscriminantAnalysis
 from bigpca.estimators.supervised.kept import KeptStatistics
@@ -226,12 +228,12 @@ def roweis_map(
         )
     problem = replace(template._problem().at(0.5, 0.5), solver="covariance")  # the whole scatter determines all points
     opened = replace(template._open(X, minimum=2), seed=fit_seed(template))
-    fit = template._planned(opened, template._labels(opened.array, y), problem)
+    fit = template._planned(opened, labels_of_fit(template, opened.array, y), problem)
     grid_values(grid, spacing, fit.rows.n_rows)  # rejected before the read, as is a scatter that must be singular
     if not problem.featured and 1.0 in grid_values(grid, spacing, 2):
         problem.at(0.5, 1.0).check_labels(fit.labelled, fit.rows.n_columns)
-    found, made = template._execute(
-        fit, fit.read, f"bigpca.roweis_map(X, y, model={template._called})", progress=progress
+    found, made = execute(
+        template, fit, fit.read, f"bigpca.roweis_map(X, y, model={template._called})", progress=progress
     )
     read = cast("KeptStatistics | FeatureRead", found)  # what both kinds of fit read
     check_classes(read.statistics, 1.0, 1.0)

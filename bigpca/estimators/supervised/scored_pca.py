@@ -25,10 +25,12 @@ from bigpca.estimators.linear.sketch_transformer import SketchTransformer
 from bigpca.estimators.shared.exporting import linear_map, to_faiss, to_onnx, to_sklearn, to_torch
 from bigpca.estimators.shared.files import StoredModel, Values, pack_values, unpack_values
 from bigpca.estimators.shared.inputs import Input, Lazy, Opened, open_rows
+from bigpca.estimators.shared.opening import labels_of_fit, open_weighted
 from bigpca.estimators.shared.outputs import Destination, Path
-from bigpca.estimators.shared.running import with_plan
+from bigpca.estimators.shared.running import execute, with_plan
 from bigpca.estimators.shared.seeding import RandomState, draw_fit_seed, fit_seed
 from bigpca.estimators.shared.transformer import AnyEstimator, Estimator
+from bigpca.estimators.shared.transforming import mapped_as_given
 from bigpca.estimators.supervised.columns import Placed, Selected
 from bigpca.estimators.supervised.kept import KeptStatistics, Supervision, merge_labelled
 from bigpca.estimators.supervised.labels import Labelled, read_labels
@@ -176,16 +178,16 @@ class ScoredPCA(Estimator[ScoredResult]):
             For labels that are missing, all alike or all different classes, and more features than there are.
         """
         places = {name: None if checkpoint is None else Place(checkpoint) / name for name in ("scores", "folds", "fit")}
-        opened = replace(self._open_weighted(X, sample_weight), seed=draw_fit_seed(self, places["folds"]))
-        y = self._labels(opened.array, y)
+        opened = replace(open_weighted(self, X, sample_weight), seed=draw_fit_seed(self, places["folds"]))
+        y = labels_of_fit(self, opened.array, y)
         planned = self._fit(opened, y)
         if opened.weights is not None:
             planned.rows.weighted(opened.weights).reject_weights([type(self).__name__], self._unweighted)
         planned.plan.check()
         scoring, X, found = planned.scoring, mapped_lazily(planned.rows), None
         began = time.perf_counter()
-        kept, made = self._execute(
-            scoring, scoring.read, f"{self._called}.fit(X)", progress=progress, checkpoint=places["scores"]
+        kept, made = execute(
+            self, scoring, scoring.read, f"{self._called}.fit(X)", progress=progress, checkpoint=places["scores"]
         )
         spread = scoring.spread
         scores = feature_scores(kept.statistics, spread)
@@ -231,7 +233,7 @@ class ScoredPCA(Estimator[ScoredResult]):
         rows, resources = self._rows(self._open_like(X))
         labelled = self._read_labels(y, rows.n_rows, self._supervision)
         scoring = Scoring(rows, resources, "scores", labelled, False)
-        new, made = self._execute(scoring, scoring.read, f"{self._called}.partial_fit(X, y)", progress=progress)
+        new, made = execute(self, scoring, scoring.read, f"{self._called}.partial_fit(X, y)", progress=progress)
         merged = merge_labelled(self._statistics, self._supervision, new.statistics, new.supervision)
         kept = KeptStatistics(*merged)
         spread, own = self._spread, scoring.spread
@@ -273,7 +275,7 @@ class ScoredPCA(Estimator[ScoredResult]):
         back = self.estimator_.inverse_transform(X)
         placed = Placed(self.selected_, self.mean_)
         opened = open_rows(back, type(self).__name__).array
-        return self._map_as_given(X, opened, placed, self.n_features_in_, Destination(out, overwrite))
+        return mapped_as_given(self, X, opened, placed, self.n_features_in_, Destination(out, overwrite))
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "estimator_")
@@ -370,7 +372,7 @@ class ScoredPCA(Estimator[ScoredResult]):
         candidates = order[:MAX_CANDIDATES]
         q, place = len(candidates), np.searchsorted(np.sort(candidates), candidates)
         folding = self._folding(opened, candidates, labelled, seed)
-        held_out, _ = self._execute(folding, folding.read, "", progress=progress, checkpoint=checkpoint, seed=seed)
+        held_out, _ = execute(self, folding, folding.read, "", progress=progress, checkpoint=checkpoint, seed=seed)
         k = self.n_components if self.estimator is None else getattr(self.estimator, "n_components", None)
         least = min(q, int(k)) if isinstance(k, Integral) else 1
         counts = sorted({max(least, q >> i) for i in range(q.bit_length())}, reverse=True)

@@ -1,0 +1,108 @@
+"""Rows, weights and labels as users pass them to a fit: opened, checked, and planned before any of them is read."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import ClassVar, Protocol
+
+import dask.array as da
+
+from bigpca.data.batch_labels import BatchLabels
+from bigpca.data.batches import batch_labels
+from bigpca.data.grids import labels_of
+from bigpca.data.weights import check_total, open_weights
+from bigpca.estimators.shared.fit import Reading
+from bigpca.estimators.shared.grids import without_absent
+from bigpca.estimators.shared.inputs import Input, Opened
+from bigpca.estimators.shared.seeding import fit_seed
+from bigpca.passes.engine.speed import machine_speed
+from bigpca.passes.rows import RowInput
+from bigpca.planning import Plan
+
+
+class Fitting(Protocol):
+    """An estimator that is to be fitted."""
+
+    nan_policy: str
+    _min_rows: ClassVar[int]
+    _unweighted: ClassVar[str]
+    _labelled: ClassVar[bool]
+    _labels_beside_rows: ClassVar[bool]
+
+    @property
+    def _policies(self) -> dict[str, Input]: ...
+
+    def _open(self, X: Input, *, minimum: int = 1) -> Opened: ...
+
+    def _fit(self, opened: Opened, y: Input) -> Reading: ...
+
+
+def plan(self: Fitting, X: Input, y: Input = None, *, sample_weight: Input = None) -> Plan:
+    """Return the cost of ``fit(X, y, sample_weight=...)`` without reading X: print the plan, or use its fields.
+
+    The first plan on a machine takes about a second, to measure the speed from which times are estimated.
+    Of a lazy DataArray all columns are counted, because only a read shows which have no values: ``plan_`` after the
+    fit has the numbers of the others.
+
+    Parameters
+    ----------
+    X : array-like, Dask array, path and so on, of shape (n, d)
+        Rows, as for :meth:`fit`.
+    y : labels as for :meth:`fit`, default None
+    sample_weight : weights of the rows as for :meth:`fit`, default None
+
+    Returns
+    -------
+    Plan
+        Solver, reads, bytes, memory in bytes and time in seconds.
+
+    Raises
+    ------
+    MemoryBudgetError
+        If no solver fits in memory (``solver="auto"``); the plan of a named solver has ``fits = False`` instead.
+    """
+    opened = replace(open_weighted(self, X, sample_weight, read=False), seed=fit_seed(self))
+    planned = planned_weighted(self, opened, y)
+    planned.check_readable()
+    return replace(planned.plan, speed=machine_speed())
+
+
+def open_weighted(self: Fitting, X: Input, weights: Input, *, read: bool = True) -> Opened:
+    """Open X with the weights of its rows, for a fit; ``read`` as for :func:`observed`."""
+    opened = self._open(X, minimum=self._min_rows)
+    if weights is not None:
+        given = open_weights(weights)
+        check_total(float(given.sum()))
+        opened = replace(opened, weights=given)
+    return observed(self, opened, read=read)
+
+
+def observed(self: Fitting, opened: Opened, *, read: bool = True) -> Opened:
+    """Return the rows of a DataArray without the columns that have no values, others unchanged.
+
+    Those are found by reading a row, unless ``read`` is False and the rows are not in memory.
+    """
+    if labels_of(opened.array) is None:
+        return opened
+    rows = RowInput(opened.array, **self._policies)
+    rows = rows if opened.weights is None else rows.weighted(opened.weights)
+    return without_absent(opened, rows, complete=self.nan_policy == "raise") if read or rows.in_memory else opened
+
+
+def labels_of_fit(self: Fitting, X: da.Array, y: Input) -> Input:
+    """Return the labels of a fit: y, or those that come with batches, in advance if the fit requires that."""
+    found = batch_labels(X, y) if self._labelled else y
+    return found.in_advance() if isinstance(found, BatchLabels) and not self._labels_beside_rows else found
+
+
+def planned_weighted(self: Fitting, opened: Opened, y: Input) -> Reading:
+    """Plan the fit, and reject weights that it does not read.
+
+    Raises
+    ------
+    TypeError
+    """
+    planned = self._fit(opened, labels_of_fit(self, opened.array, y))
+    if opened.weights is not None and planned.rows.weights is None:
+        planned.rows.weighted(opened.weights).reject_weights([type(self).__name__], self._unweighted)
+    return planned
