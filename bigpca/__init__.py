@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from bigpca import quality as quality
     from bigpca import sketches as sketches
     from bigpca.cells import pca as pca
+    from bigpca.data.alignment import by_key as by_key
     from bigpca.data.batches import from_batches as from_batches
     from bigpca.data.feature_writer import FeatureWriter as FeatureWriter
     from bigpca.data.ingest import ingest as ingest
@@ -76,6 +77,7 @@ __version__ = "0.1.0"
 
 HOMES = {
     "pca": "bigpca.cells",
+    "by_key": "bigpca.data.alignment",
     "FeatureWriter": "bigpca.data.feature_writer",
     "from_batches": "bigpca.data.batches",
     "ingest": "bigpca.data.ingest",

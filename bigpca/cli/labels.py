@@ -71,20 +71,20 @@ def open_given_weights(given: Supervision, sources: list[str], data: Any) -> tup
 
 def _open_column(column: Column, sources: list[str], data: Any, missing: MissingLabels) -> tuple[Any, str]:
     """Return the entries of all rows, and how they were joined; raises as :func:`open_given_labels`."""
-    from bigpca.data.keys import stored_keys
+    from bigpca.data.keys import named_rows, stored_keys
     from bigpca.data.label_files import column_names, read_label_file
-    from bigpca.data.label_joins import join_labels
+    from bigpca.data.label_joins import ABSENT, join_labels
     from bigpca.data.label_tables import key_column, rows_joined
     from bigpca.data.samples import repeat_labels
 
-    row_keys = stored_keys(sources[0]) if len(sources) == 1 else None
+    row_keys = named_rows(data) if len(sources) == 1 else None
     source, key, word = " ".join(sources[:1]), column.key, column.word
     path, name = _parts(column)
     own = None if row_keys is None or key is not None else stored_keys(path)
     names = column_names(path)
     if key is None and row_keys is not None and len(names) > 1:
         shown = ", ".join(map(repr, row_keys[:2].tolist()))
-        likely = key_column({name: read_label_file(f"{path}::{name}") for name in names}, row_keys)
+        likely = key_column({name: read_label_file(f"{path}::{name}", "key") for name in names}, row_keys)
         raise typer.BadParameter(
             f"the rows of {source} have keys ({shown}, ...), by which {word}s are joined. Name the column of "
             f"{path} that holds them: --key {likely or 'COLUMN'}."
@@ -94,11 +94,12 @@ def _open_column(column: Column, sources: list[str], data: Any, missing: Missing
             f"--key {key} needs row keys, but {source} has none. Store them with bigpca ingest ... --keys "
             f"{path}::{key}, or leave out --key: {word}s are then taken in the order of the rows."
         )
-    entries = read_label_file(f"{path}::{name}" if name else path)
+    entries = read_label_file(f"{path}::{name}" if name else path, word)
     if row_keys is None or (key is None and own is None):
         return _by_position(entries, column, data, source, without_keys=source if row_keys is None else path)
-    keys = read_label_file(f"{path}::{key}") if own is None else own
-    joined = join_labels(entries, keys, row_keys, missing=str(missing), word=word)
+    keys = read_label_file(f"{path}::{key}", "key") if own is None else own
+    absent = None if missing is MissingLabels.DROP else ABSENT
+    joined = join_labels(entries, keys, row_keys, absent=absent, word=word)
     how, each = rows_joined(joined, keys, row_keys, key or "key", path), _of_several_rows(data, word)
     return (repeat_labels(joined, data), how + each) if each else (joined, how)
 

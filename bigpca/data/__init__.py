@@ -23,6 +23,7 @@ In reading order:
 - ``checks``, ``decoded_sizes``, ``urls``   checks before a row is read, and which part of a URL may be shown
 - ``labels``, ``label_*``   labels for the rows: read, checked, aligned by absolute row number
 - ``weights``      weights of the rows: read like labels, checked; ``bp.reliability``
+- ``alignment``    weights and labels joined to rows by key; ``bp.by_key``
 - ``keys``, ``provenance``   beside the numbers of a store: a key for each row; how a model or scores were made
 - ``growth``       which rows of a store a model has seen, for stores that grow
 - ``ingest``, ``verify``    commands on whole stores; ``ingest`` alone may import ``passes``

@@ -85,4 +85,4 @@ def _index(path: str, frame: str) -> Names | None:
             return None
         found: Any = root.get(frame)
         stored = found.get(str(found.attrs.get("_index"))) if is_zarr_group(found) else None
-        return read_zarr(stored).astype(object) if is_zarr_array(stored) and stored.ndim == 1 else None
+        return read_zarr(stored, word="name").astype(object) if is_zarr_array(stored) and stored.ndim == 1 else None

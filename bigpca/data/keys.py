@@ -6,15 +6,20 @@ import os
 from contextlib import suppress
 from typing import Any
 
+import dask.array as da
 import numpy as np
 from numpy.typing import NDArray
 
 from bigpca.data.cell_files import cell_names
+from bigpca.data.cells import is_cells
 from bigpca.data.checks import MemberError
+from bigpca.data.containers import is_labelled
+from bigpca.data.grids import label, labels_of
 from bigpca.data.label_values import label_values, rows_shown
 from bigpca.data.parquet import parquet_metadata
 from bigpca.data.sources import source_of
 from bigpca.data.storages import file_stamp
+from bigpca.data.views import view_of
 from bigpca.data.zarr_groups import is_array_directory
 from bigpca.errors import brief
 from bigpca.storage.annotations import KEY_COLUMN, KEYS
@@ -52,7 +57,7 @@ def row_keys(keys: Any, n: int | None = None) -> NDArray[np.str_]:
     >>> row_keys([7, 12], 2).tolist()
     ['7', '12']
     """
-    values, gaps = label_values(keys)
+    values, gaps = label_values(keys, "key")
     if values.ndim != 1:
         raise ValueError(
             f"keys have shape {values.shape}; one column, (n,), was expected. Name the column of the keys."
@@ -135,6 +140,37 @@ def stored_keys(source: Any) -> NDArray[np.str_] | None:
             return row_keys(place)
     names = cell_names(path) if path else None
     return None if names is None else row_keys(names)
+
+
+def named_rows(X: Any) -> Any:
+    """Return what names the rows of X, unchecked: stored keys, or an index, the names of cells, or a coordinate.
+
+    Of an array that :func:`bigpca.open` opened with a pattern, the names of the samples.
+
+    Returns
+    -------
+    array-like of shape (n,), or None where nothing does
+    """
+    labels = None
+    if is_cells(X):
+        return np.asarray(X.obs_names, dtype=object)
+    if is_labelled(X):
+        labels = label(X, None)[1]
+    elif isinstance(X, da.Array):
+        X = view_of(X)[0]
+        labels = labels_of(X)
+    elif hasattr(X, "loc") and hasattr(X, "index"):  # tables and series of pandas and Dask
+        index = X.index.compute() if hasattr(X.index, "compute") else X.index
+        return _texts_of_dates(np.asarray(index))
+    if labels is None:
+        return stored_keys(X)
+    dim, *others = labels.grid.samples
+    return None if others or dim not in labels.coords.coords else _texts_of_dates(labels.coords[dim].values)
+
+
+def _texts_of_dates(names: NDArray[Any]) -> NDArray[Any]:
+    """Return names in which dates are strings, of nanoseconds whatever their unit is."""
+    return names.astype("M8[ns]").astype(np.str_) if names.dtype.kind == "M" else names
 
 
 def _path_of(source: Any) -> str:

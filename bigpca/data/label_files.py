@@ -1,4 +1,4 @@
-"""Labels in a file or a store, as one array: nothing is unpickled, and no lost chunk is read as class 0."""
+"""Labels, weights or keys in a file or a store, as one array: nothing is unpickled, and no lost chunk becomes 0."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ INFINITE = re.compile(r"[+-]?inf(inity)?", re.IGNORECASE)
 TEXT_CODECS = ALLOWED_CODECS | {"vlen-utf8", "vlen-bytes"}
 
 
-def read_label_file(source: str) -> NDArray[Any]:
+def read_label_file(source: str, word: str = "label") -> NDArray[Any]:
     """Read the labels at a path in their stored form; gaps are None or NaN.
 
     Parameters
@@ -45,6 +45,8 @@ def read_label_file(source: str) -> NDArray[Any]:
         A ``.npy`` file, a ``.csv`` file with a header, Parquet (a file, folder or glob), or a Zarr store or URL.
         ``"path::name"`` names the column of a table, the field of records or the array of a Zarr group; unnecessary if
         there is only one.
+    word : {"label", "weight", "key", "value", "name"}, default "label"
+        What is read, for messages.
 
     Returns
     -------
@@ -64,22 +66,22 @@ def read_label_file(source: str) -> NDArray[Any]:
     path, name = _split(source)
     if "://" in path:
         with without_credentials(path):
-            return read_zarr(open_node(path), name)
+            return read_zarr(open_node(path), name, word)
     path = os.path.abspath(os.path.expanduser(path))
     if os.path.isdir(path) and is_zarr_directory(path):
         with naming_damage(path):
-            return read_zarr(open_node(path), name)
+            return read_zarr(open_node(path), name, word)
     if path.lower().endswith(PARQUET_SUFFIXES) or (os.path.isdir(path) and parquet_paths(path)):
-        return _parquet_column(path, name)
+        return _parquet_column(path, name, word)
     if not os.path.exists(path) or os.path.isdir(path):
         raise FileNotFoundError(
-            f"{path} holds no labels: a .npy or .csv file, Parquet or a Zarr store was expected. Check the path."
+            f"{path} holds no {word}s: a .npy or .csv file, Parquet or a Zarr store was expected. Check the path."
         )
     if path.lower().endswith(".csv"):
-        return _csv_column(path, name)
+        return _csv_column(path, name, word)
     if not path.lower().endswith(".npy"):
         raise ValueError(
-            f"{path} is of unknown format for labels: .npy, .csv, Parquet or a Zarr directory was expected. "
+            f"{path} is of unknown format for {word}s: .npy, .csv, Parquet or a Zarr directory was expected. "
             "Read it yourself and pass the array."
         )
     found = _npy(path)
@@ -87,7 +89,7 @@ def read_label_file(source: str) -> NDArray[Any]:
         return found
     if found.dtype.names is None:
         raise MemberError(f"{path} is one array, so it has no member {name!r}. Leave ::{name} out.")
-    return found[_choose(path, name, found.dtype.names, "field")]
+    return found[_choose(path, name, found.dtype.names, "field", word)]
 
 
 def column_names(path: str) -> list[str]:
@@ -122,7 +124,7 @@ def _split(source: str) -> tuple[str, str | None]:
     return (source, None) if whole else (path, name)
 
 
-def _choose(path: str, name: str | None, names: Sequence[str], what: str) -> str:
+def _choose(path: str, name: str | None, names: Sequence[str], what: str, word: str) -> str:
     listed = (
         shorten(", ".join(map(brief, names[:20])), MAX_MESSAGE // 4) + (", ..." if len(names) > 20 else "") or "nothing"
     )
@@ -130,7 +132,7 @@ def _choose(path: str, name: str | None, names: Sequence[str], what: str) -> str
         return names[0]
     if name is None:
         raise ValueError(
-            f"{path} has {len(names)} {what}s. Name the one that holds the labels, as in 'path::name': {listed}."
+            f"{path} has {len(names)} {what}s. Name the one that holds the {word}s, as in 'path::name': {listed}."
         )
     if names.count(name) != 1:
         found = f"{names.count(name)} {what}s" if name in names else f"no {what}"
@@ -168,20 +170,20 @@ def _check_npy_size(file: BinaryIO, path: str) -> None:
     file.seek(0)
 
 
-def _csv_column(path: str, name: str | None) -> NDArray[Any]:
+def _csv_column(path: str, name: str | None, word: str) -> NDArray[Any]:
     try:
         with io.TextIOWrapper(open_regular(path), "utf-8-sig", newline="") as file:
-            return parse_column(_csv_texts(csv.reader(file, strict=True), path, name))
+            return parse_column(_csv_texts(csv.reader(file, strict=True), path, name, word))
     except (csv.Error, UnicodeDecodeError) as error:
         raise CorruptedChunkError(
             f"{path} cannot be read as comma-separated UTF-8 text: {error}. Repair or write it again."
         ) from error
 
 
-def _csv_texts(reader: Any, path: str, name: str | None) -> list[str]:
+def _csv_texts(reader: Any, path: str, name: str | None, word: str) -> list[str]:
     """Return the texts of one column; blank lines are gaps if it is the only one, and may end the file."""
     header: list[str] = next(reader, [])
-    column = header.index(_choose(path, name, header, "column"))
+    column = header.index(_choose(path, name, header, "column", word))
     texts: list[str] = []
     blank: list[int] = []
     for fields in reader:
@@ -231,7 +233,7 @@ def parse_column(texts: Sequence[str]) -> NDArray[Any]:
     return np.array([known.get(text) for text in texts], dtype=object)
 
 
-def _parquet_column(path: str, name: str | None) -> NDArray[Any]:
+def _parquet_column(path: str, name: str | None, word: str) -> NDArray[Any]:
     try:
         import pyarrow as pa
         import pyarrow.parquet as pq
@@ -246,7 +248,7 @@ def _parquet_column(path: str, name: str | None) -> NDArray[Any]:
     for file in paths:
         check_regular(file)
         try:
-            name = _choose(file, name, pq.read_schema(file).names, "column")
+            name = _choose(file, name, pq.read_schema(file).names, "column", word)
             if pa.types.is_nested(pq.read_schema(file).field(name).type):
                 rows = parquet_rows(path, name)
                 return rows.read(0, rows.array_shape[0], (0, rows.array_shape[1]))
@@ -278,13 +280,14 @@ def open_node(path: str) -> zarr.Array[Any] | zarr.Group:
     return zarr.open(path if "://" in path else RegularStore(path), mode="r")
 
 
-def read_zarr(node: zarr.Array[Any] | zarr.Group, name: str | None = None) -> NDArray[Any]:
+def read_zarr(node: zarr.Array[Any] | zarr.Group, name: str | None = None, word: str = "label") -> NDArray[Any]:
     """Read a Zarr array of numbers or strings whole, after checking that no chunk is missing.
 
     Parameters
     ----------
     node : zarr.Array or zarr.Group
     name : which array of the group; unnecessary if there is only one.
+    word : what is read, for messages.
 
     Raises
     ------
@@ -296,11 +299,11 @@ def read_zarr(node: zarr.Array[Any] | zarr.Group, name: str | None = None) -> ND
     path = public(str(node.store_path))
     if is_zarr_group(node):
         arrays = dict(arrays_of(node))
-        return read_zarr(arrays[_choose(path, name and name.strip("/"), list(arrays), "array")])
+        return read_zarr(arrays[_choose(path, name and name.strip("/"), list(arrays), "array", word)], word=word)
     if name is not None:
         raise MemberError(f"{path} is one Zarr array, so it has no member {name!r}. Leave ::{name} out.")
     check_grid(array_document(node), path, max(1, node.dtype.itemsize))
-    check_chunks(node)
+    check_chunks(node, word)
     if node.dtype.kind not in "OSTU":
         return wrap_zarr(node)[:] if node.ndim else np.asarray(node[...])
     unknown = [one for one, _ in codecs_of(array_document(node)) if short_name(one) not in TEXT_CODECS]
@@ -312,13 +315,13 @@ def read_zarr(node: zarr.Array[Any] | zarr.Group, name: str | None = None) -> ND
     return np.asarray(node[...])
 
 
-def check_chunks(array: zarr.Array[Any]) -> None:
-    """Reject a Zarr array of labels with missing chunks, with the remedy for labels."""
+def check_chunks(array: zarr.Array[Any], word: str = "label") -> None:
+    """Reject a Zarr array of labels with missing chunks, with the remedy for labels; ``word`` says what they are."""
     files = ChunkFiles.of(array)
     missing = files.missing(files.all_cells())
     if missing.lost:
         raise MissingChunksError(
-            f"{files.label}: {missing.lost} chunks of labels are not in the store: {', '.join(missing.first[:5])}. "
+            f"{files.label}: {missing.lost} chunks of {word}s are not in the store: {', '.join(missing.first[:5])}. "
             f"They were lost, or held only the fill value {brief(repr(array.fill_value))} and were dropped when "
             "written (Zarr's default). Restore them or, if you know that they held it, pass the values: array[:]."
         )

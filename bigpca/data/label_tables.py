@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from bigpca.data.keys import stored_keys
 from bigpca.data.label_files import column_names, read_label_file
-from bigpca.data.label_joins import join_labels
+from bigpca.data.label_joins import join_labels, keys_listed
 from bigpca.errors import brief
 
 PICTURE_SUFFIXES = (".png", ".jpg", ".jpeg", ".gif", ".webp", ".bmp", ".tif", ".tiff", ".pgm", ".ppm")
@@ -93,11 +93,12 @@ def key_column(columns: Mapping[str, NDArray[Any]], row_keys: NDArray[np.str_] |
 def rows_joined(joined: NDArray[Any], keys: Any, row_keys: NDArray[np.str_], column: str, path: str) -> str:
     """Return how many rows found a label by key, and which entries belong to no row, in words."""
     without = np.array([label is None for label in joined], dtype=bool)
-    spare = len(keys) - int(np.isin(_texts(np.asarray(keys)), row_keys).sum())
+    texts = _texts(np.asarray(keys))
+    spare = texts[~np.isin(texts, row_keys)]
     text = f"{len(joined) - without.sum():,}, joined by the key {column}"
     if without.any():
         text += f"; {without.sum():,} rows have none, such as {brief(repr(str(row_keys[without.argmax()])))}"
-    return text + (f"; {spare:,} of {path} belong to no row" if spare else "")
+    return text + (f"; {len(spare):,} of {path} belong to no row: {keys_listed(spare)}" if len(spare) else "")
 
 
 def _joined(table: LabelTable, key: str, row_keys: NDArray[np.str_] | None, n: int) -> LabelTable:
@@ -116,7 +117,7 @@ def _joined(table: LabelTable, key: str, row_keys: NDArray[np.str_] | None, n: i
         how = f"labels are those of {file}, joined by position: its first line after the header is row 0{why}"
         return replace(table, how=how)
     labels, pictures = (
-        None if values is None else join_labels(values, table.keys, row_keys, missing="drop") for values in columns
+        None if values is None else join_labels(values, table.keys, row_keys, absent=None) for values in columns
     )
     shown = labels if labels is not None else pictures
     how = "" if shown is None else f"labels: {rows_joined(shown, table.keys, row_keys, key, file)}"

@@ -1,4 +1,4 @@
-"""Conversion of labels of any kind to one typed array, and the rows that have none."""
+"""Conversion of labels, weights or keys of any kind to one typed array, and the rows that have none."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from bigpca.data.containers import is_zarr_array, is_zarr_group, reject_foreign
 from bigpca.data.label_files import check_chunks, read_label_file, read_zarr
 
 BOOLEANS, INTEGERS, REALS, STRINGS, BYTES = "booleans", "integers", "real numbers", "strings", "bytes"
+ARGUMENTS = {"label": "y", "weight": "sample_weight", "key": "keys", "value": "values"}  # that messages name
 _REMEDIES = {"c": "Take real and imaginary parts as columns.", "M": "Convert to numbers of seconds or days."}
 
 
@@ -34,13 +35,15 @@ class LabelValues(NamedTuple):
     gaps: NDArray[np.bool_]
 
 
-def label_values(y: Any) -> LabelValues:
+def label_values(y: Any, word: str = "label") -> LabelValues:
     """Read labels of any kind into one typed array.
 
     Parameters
     ----------
     y : array, list, pandas or Dask object, zarr.Array, zarr.Group or path
         See :func:`bigpca.data.labels.open_labels`. A single column, (n, 1), counts as (n,).
+    word : {"label", "weight", "key", "value"}, default "label"
+        What they are, for messages.
 
     Raises
     ------
@@ -56,20 +59,33 @@ def label_values(y: Any) -> LabelValues:
     >>> values[~gaps].tolist(), gaps.tolist()
     (['b', 'a'], [False, True, False])
     """
-    given = _as_array(y)
+    given = _as_array(y, word)
     if given.ndim not in (1, 2) or 0 in given.shape[1:]:
         raise ValueError(
-            f"labels ({type(y).__name__}) have shape {given.shape}; (n,), or (n, m) with m >= 1, was expected. "
-            "Give one row of labels for each row of X."
+            f"{word}s ({type(y).__name__}) have shape {given.shape}; (n,), or (n, m) with m >= 1, was expected. "
+            f"Give one row of {word}s for each row of X."
         )
     if given.dtype.kind in "OT":
-        values, gaps = _from_objects(given)
+        values, gaps = _from_objects(given, word)
     else:
-        values = _plain(given)
+        values = _plain(given, word)
         gaps = np.isnan(values) if values.dtype.kind == "f" else np.zeros(values.shape, bool)
     if values.ndim == 2 and values.shape[1] == 1:
         values = values[:, 0]
     return LabelValues(values, np.any(gaps, axis=1) if gaps.ndim == 2 else gaps)
+
+
+def with_gaps(values: NDArray[Any], gaps: NDArray[np.bool_]) -> NDArray[Any]:
+    """Return values with None in the gaps; real numbers, which have NaN there, unchanged.
+
+    >>> with_gaps(np.array([1, 0]), np.array([False, True])).tolist()
+    [1, None]
+    """
+    if not gaps.any() or values.dtype.kind == "f":
+        return values
+    objects = values.astype(object)
+    objects[gaps] = None
+    return objects
 
 
 def rows_shown(rows: NDArray[np.bool_]) -> str:
@@ -83,25 +99,25 @@ def rows_shown(rows: NDArray[np.bool_]) -> str:
     return f"row{'s' if len(found) > 1 else ''} {listed}"
 
 
-def _as_array(y: Any) -> NDArray[Any]:
+def _as_array(y: Any, word: str) -> NDArray[Any]:
     """Return the argument as a NumPy array, with None or NaN in its gaps."""
     if isinstance(y, (str, os.PathLike)):
-        return read_label_file(os.fspath(y))
+        return read_label_file(os.fspath(y), word)
     if is_zarr_array(y) or is_zarr_group(y):
-        return read_zarr(y)
+        return read_zarr(y, word=word)
     if hasattr(y, "__dask_graph__") and hasattr(y, "compute"):
         import dask.array as da  # which imports pandas
 
         for node in dict(y.__dask_graph__() or {}).values():
             if is_zarr_array(held := getattr(node, "value", node)):
-                check_chunks(held)
+                check_chunks(held, word)
         y = y.data if isinstance(getattr(y, "data", None), da.Array) else y  # of xarray
         if isinstance(y, da.Array):
-            y = y.map_blocks(_declared, y.dtype, dtype=y.dtype, meta=y._meta)
+            y = y.map_blocks(_declared, y.dtype, word, dtype=y.dtype, meta=y._meta)
         with solve_paused():
             y = y.compute()
     if y is not None:
-        reject_foreign(y, "y", "One label for each row")
+        reject_foreign(y, ARGUMENTS[word], f"One {word} for each row")
     if isinstance(y, np.ma.MaskedArray):
         return _with_gaps(np.ma.getdata(y), np.ma.getmaskarray(y))
     if hasattr(y, "isna") and hasattr(y, "to_numpy"):
@@ -110,7 +126,7 @@ def _as_array(y: Any) -> NDArray[Any]:
     return np.asarray(y) if hasattr(y, "__array__") else np.array(y, dtype=object)
 
 
-def _declared(block: Any, dtype: np.dtype[Any]) -> Any:
+def _declared(block: Any, dtype: np.dtype[Any], word: str) -> Any:
     """Return a chunk in the dtype that its Dask array declares: Dask itself would cast
     all to that of the first, unchecked.
     """
@@ -119,7 +135,7 @@ def _declared(block: Any, dtype: np.dtype[Any]) -> Any:
         return block
     if not np.can_cast(own, dtype, "safe"):
         raise TypeError(
-            f"a chunk of the labels has dtype {own}, but the Dask array declares {dtype}, to which labels would be "
+            f"a chunk of the {word}s has dtype {own}, but the Dask array declares {dtype}, to which {word}s would be "
             "rounded or wrapped. Convert the chunks first: y.map_blocks(lambda block: block.astype(...), dtype=...)."
         )
     return block.astype(dtype)
@@ -142,7 +158,7 @@ def _with_gaps(values: Any, gaps: NDArray[np.bool_]) -> NDArray[Any]:
     return objects
 
 
-def _plain(values: NDArray[Any]) -> NDArray[Any]:
+def _plain(values: NDArray[Any], word: str) -> NDArray[Any]:
     """Convert to the one dtype of its kind."""
     kind = values.dtype.kind
     if kind == "u" and values.size and values.max() > np.iinfo(np.int64).max:
@@ -154,7 +170,7 @@ def _plain(values: NDArray[Any]) -> NDArray[Any]:
     if kind in "bUS":
         return values.astype(values.dtype.newbyteorder("="))
     raise TypeError(
-        f"labels have dtype {values.dtype}; integers, booleans, strings or real numbers were expected. "
+        f"{word}s have dtype {values.dtype}; integers, booleans, strings or real numbers were expected. "
         f"{_REMEDIES.get(kind, 'Convert them to one of these.')}"
     )
 
@@ -180,37 +196,37 @@ def _family(kind: type) -> str:
     return kind.__name__
 
 
-def _from_objects(objects: NDArray[Any]) -> tuple[NDArray[Any], NDArray[np.bool_]]:
+def _from_objects(objects: NDArray[Any], word: str) -> tuple[NDArray[Any], NDArray[np.bool_]]:
     """Find the one dtype that holds all the objects, and which of them are missing (same shape)."""
     flat = objects.ravel().tolist()
     gaps = np.fromiter(map(_is_missing, flat), bool, len(flat))
     given = [value for value, gap in zip(flat, gaps, strict=True) if not gap]
-    compact = _compact(given, {_family(kind) for kind in set(map(type, given))})
+    compact = _compact(given, {_family(kind) for kind in set(map(type, given))}, word)
     filler = np.nan if compact.dtype.kind == "f" else np.zeros((), compact.dtype)
     values = np.full(len(flat), filler, compact.dtype)
     values[~gaps] = compact
     return values.reshape(objects.shape), gaps.reshape(objects.shape)
 
 
-def _compact(given: list[Any], families: set[str]) -> NDArray[Any]:
+def _compact(given: list[Any], families: set[str], word: str) -> NDArray[Any]:
     if families in ({STRINGS}, {BYTES}):
-        return _texts(given, str if families == {STRINGS} else np.bytes_)
+        return _texts(given, str if families == {STRINGS} else np.bytes_, word)
     if families == {BOOLEANS}:
         return np.array(given, dtype=bool)
     if not families <= {BOOLEANS, INTEGERS, REALS}:
         examples = {_family(type(value)): value for value in reversed(given)}
         shown = " and ".join(f"{family} ({_shortened(examples[family])})" for family in sorted(families))
         raise TypeError(
-            f"labels hold {shown}, but must be all numbers, all strings or all bytes. "
-            "Convert them to one type, such as [str(label) for label in y]."
+            f"{word}s hold {shown}, but must be all numbers, all strings or all bytes. "
+            f"Convert them to one type, such as [str({word}) for {word} in {ARGUMENTS[word]}]."
         )
     try:
         return np.array(given, np.float64) if REALS in families or not given else _integers(given)
     except OverflowError:
         largest = max(given, key=abs)
         raise ValueError(
-            f"the label {_shortened(largest)} does not fit its type; integers of 64 bits or real numbers up to 1.8e308 "
-            "were expected. Give such labels as strings."
+            f"the {word} {_shortened(largest)} does not fit its type; integers of 64 bits or real numbers up to "
+            "1.8e308 were expected. Scale them, or give classes as strings."
         ) from None
 
 
@@ -224,12 +240,12 @@ def _integers(given: Iterable[Any]) -> NDArray[Any]:
     return np.array(exact, np.int64 if max(exact) <= np.iinfo(np.int64).max else np.uint64)
 
 
-def _texts(given: list[Any], dtype: Any) -> NDArray[Any]:
+def _texts(given: list[Any], dtype: Any, word: str) -> NDArray[Any]:
     texts: NDArray[Any] = np.array(given, dtype=dtype)
     lost = [text for text, kept in zip(given, texts.tolist(), strict=True) if text != kept]
     if lost:
         raise ValueError(
-            f"{len(lost)} labels end in a zero character, such as {_shortened(lost[0])}; NumPy's strings cannot hold "
-            "it, so two classes could become one. Strip it."
+            f"{len(lost)} {word}s end in a zero character, such as {_shortened(lost[0])}; NumPy's strings cannot hold "
+            "it, so two of them could become one. Strip it."
         )
     return texts

@@ -9,7 +9,7 @@ import dask.array as da
 import numpy as np
 from numpy.typing import NDArray
 
-from bigpca.data.label_values import label_values
+from bigpca.data.label_values import label_values, with_gaps
 from bigpca.data.sources import open as open_array
 from bigpca.data.views import view_of
 
@@ -95,7 +95,4 @@ def repeat_labels(y: Any, X: da.Array) -> NDArray[Any]:
     values, gaps = label_values(y)
     if len(values) != samples.shape[0]:
         raise ValueError(f"there are {len(values)} labels, but X has {samples.shape[0]} samples. Give one for each.")
-    if gaps.any() and values.dtype.kind != "f":  # NaN among real numbers
-        values = values.astype(object)
-        values[gaps] = None
-    return np.repeat(values, view.rows_per_sample, axis=0)
+    return np.repeat(with_gaps(values, gaps), view.rows_per_sample, axis=0)

@@ -28,7 +28,7 @@ def open_weights(weights: Any) -> NDArray[np.float64]:
 
     if isinstance(weights, Number):
         raise ValueError(f"sample_weight = {weights!r} is one number; one weight for each row was expected.")
-    values, gaps = label_values(weights)
+    values, gaps = label_values(weights, "weight")
     if values.ndim != 1:
         raise ValueError(f"the weights have shape {values.shape}; one column was expected. Give one weight per row.")
     if values.dtype.kind not in "biuf":

@@ -189,21 +189,29 @@ def note_flattened(X: Input) -> None:
         )  # fmt: skip
 
 
-def note_positions(X: Input, y: Input) -> None:
-    """Log that a file of labels is read in the order of the rows although they have keys, by which it could be joined.
+def note_positions(X: Input, y: Input, word: str = "label") -> None:
+    """Log that labels or weights are taken by position although they and the rows have keys, which may differ.
 
-    Only labels in files are looked at: those in memory are in an order that the caller has chosen.
+    Only those in a file, or in a series whose index has the keys of the rows in another order, are looked at: others in
+    memory are in an order that the caller has chosen.
     """
-    if not isinstance(y, str | os.PathLike):
+    series = hasattr(y, "loc") and hasattr(y, "index") and not hasattr(y, "dask")
+    if not series and not isinstance(y, str | os.PathLike):
         return
-    from bigpca.data.keys import stored_keys  # imports all formats of labels, which other fits do not need
+    from bigpca.data.keys import named_rows, stored_keys  # imports all formats of labels, which other fits do not need
 
-    if stored_keys(X) is not None:
-        log.warning(
-            "the labels of %s are taken by position: label 1 belongs to row 1, whatever the keys of the rows are. "
-            "bigpca fit ... --key COLUMN joins them by key.",
-            y,
-        )
+    keys = stored_keys(X)
+    if keys is None:
+        return
+    if series:
+        index = named_rows(y).astype(np.str_)
+        if np.array_equal(index, keys) or not np.isin(index, keys).any():
+            return
+    log.warning(
+        "the %ss of %s are taken by position: %s 1 belongs to row 1, whatever the keys of the rows are. bigpca.by_key "
+        "(--key on the command line) joins them by key.",
+        word, "a series" if series else y, word,
+    )  # fmt: skip
 
 
 def check_features(estimator: BaseEstimator, n_features: int, names: Names) -> None:

@@ -156,8 +156,8 @@ class Estimator(
         y : labels of the rows, for supervised models; ignored by the others, default None
         sample_weight : array-like of shape (n,), Dask or Zarr array, or path such as "weights.csv::w", default None
             How often each row counts: an integer equals that many repetitions, 0 equals absence, and the sum takes the
-            place of n. For weights that are not counts, see :func:`bigpca.reliability`. Not for every estimator and
-            solver; the others reject it.
+            place of n. In the order of the rows: :func:`bigpca.by_key` joins them by key. For weights that are not
+            counts, see :func:`bigpca.reliability`. Not for every estimator and solver; the others reject it.
         checkpoint : path of a directory, default None
             A rerun of a killed fit resumes from here and gives the same bits.
         progress : True for a bar, or a callable that receives events, default None
@@ -184,6 +184,7 @@ class Estimator(
         opened = replace(open_weighted(self, X, sample_weight), seed=draw_fit_seed(self, checkpoint))
         note_flattened(X)
         note_positions(X, y)
+        note_positions(X, sample_weight, "weight")
         planned = cast("Fit[Found]", planned_weighted(self, opened, y))
         seed = opened.seed if hasattr(self, "random_state") else None
         weighted = "" if opened.weights is None else ", sample_weight=w"
