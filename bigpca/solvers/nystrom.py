@@ -17,7 +17,8 @@ Matrix = NDArray[np.float64]
 SHIFT = 4.0  # of precision |Y|_F: what keeps the rounded A + nu I positive semi-definite
 STRIP = 2048  # rows worked on at a time
 ORTHONORMAL = 1e-10  # largest entry of W'W - I that needs no correction
-SMALLEST_DIRECTION = 1e-2  # directions of W below this share of |W|_2 are dropped: they only magnify rounding
+SMALLEST_DIRECTION = 1e-6  # directions of W below this share of |W|_2, or sqrt(precision) of it, are dropped
+ONE_STEP = 1e-3  # a W with a smaller direction is made orthonormal in two steps
 
 
 @dataclass(frozen=True)
@@ -113,7 +114,8 @@ def nystrom(
     Parameters
     ----------
     W : ndarray of shape (N, q), float32 or float64
-        Any test matrix: a sketch, or an orthonormal basis. It may lack rank: directions below 1e-2 |W|_2 are dropped.
+        Any test matrix: a sketch, or an orthonormal basis. It may lack rank: directions below ``sqrt(precision)
+        |W|_2``, or 1e-6 of it, are dropped.
     Y : ndarray of shape (N, q), float32 or float64; A W.
     k : eigenvectors wanted, 1 <= k <= min(q, N).
     precision : relative rounding of the products: 1.2e-7 for float32, 2.2e-16 for float64.
@@ -152,7 +154,7 @@ def nystrom(
     in_place = overwrite and Y.dtype == np.float64 and Y.flags.writeable
     F = np.ldexp(Y, -exponent, out=Y) if in_place else np.ldexp(Y, -exponent, dtype=np.float64)
     with blas_threads(threads):
-        T = _whitening(W)
+        T = _whitening(W, max(SMALLEST_DIRECTION, float(np.sqrt(precision))))
         nu = SHIFT * precision * float(np.linalg.norm(F))
         nu *= 1.0 if T is None else float(np.linalg.norm(T, 2))
         F = _factor(W, F, T, nu)
@@ -192,19 +194,29 @@ def _gram(A: Matrix, B: Matrix) -> Matrix:
     return total
 
 
-def _whitening(W: Matrix) -> Matrix | None:
-    """Return T (q, r) with ``(W T)'(W T) = I``, or None when W is orthonormal as it is."""
+def _whitening(W: Matrix, smallest: float) -> Matrix | None:
+    """Return T (q, r) with ``(W T)'(W T) = I``, or None when W is orthonormal as it is.
+
+    The first T is wrong by the rounding of W'W, magnified by 1 / s^2 for a direction of length s |W|_2. A second step,
+    on W T, leaves rounding alone (Cholesky QR2: Yamamoto, Nakatsukasa, Yanagisawa & Fukaya 2015).
+    """
     G = _gram(W, W)
     if np.max(np.abs(G - np.eye(len(G)))) <= ORTHONORMAL:
         return None
-    return _inverse_root(G, SMALLEST_DIRECTION**2)
+    T = _inverse_root(G, smallest**2)
+    lengths = np.linalg.norm(T, axis=0)  # 1 / s
+    if lengths[0] >= ONE_STEP * lengths[-1]:
+        return T
+    G = np.zeros((T.shape[1], T.shape[1]))
+    for i in range(0, len(W), STRIP):
+        rows = W[i : i + STRIP] @ T
+        G += rows.T @ rows
+    return T @ _inverse_root(G, 0.0)
 
 
 def _factor(W: Matrix, Y: Matrix, T: Matrix | None, nu: float) -> Matrix:
     """Return F (N, r) with ``F F'`` the Nyström approximation of A + nu I; Y is the workspace."""
-    S = _gram(W, Y)
-    if T is not None:
-        S = T.T @ S @ T
+    Y, S = (Y, _gram(W, Y)) if T is None else _orthonormal_product(W, Y, T)
     shift = (S.T - S) / 2 + nu * np.eye(len(S))  # nu I - K
     if T is not None:
         shift = T @ shift
@@ -214,14 +226,26 @@ def _factor(W: Matrix, Y: Matrix, T: Matrix | None, nu: float) -> Matrix:
     except LinAlgError:
         R, inverse = None, _inverse_root(S, len(S) * np.finfo(np.float64).eps)
     for i in range(0, len(Y), STRIP):
-        rows = Y[i : i + STRIP] if T is None else Y[i : i + STRIP] @ T
-        rows = rows + W[i : i + STRIP] @ shift
+        rows = Y[i : i + STRIP] + W[i : i + STRIP] @ shift
         if inverse is None:
             rows = solve_triangular(R, rows.T, trans="T", overwrite_b=True, check_finite=False).T
         else:
             rows = rows @ inverse
         Y[i : i + STRIP, : rows.shape[1]] = rows
     return Y[:, : rows.shape[1]]
+
+
+def _orthonormal_product(W: Matrix, Y: Matrix, T: Matrix) -> tuple[Matrix, Matrix]:
+    """Return ``Y T`` (N, r), in place of Y, and ``S = (W T)'(Y T)``.
+
+    NOTE: ``T'(W'Y) T`` would be cheaper, but magnifies the rounding of W'Y by |T|^2, and nu only allows for |T|.
+    """
+    S = np.zeros((T.shape[1], T.shape[1]))
+    for i in range(0, len(Y), STRIP):
+        rows = Y[i : i + STRIP] @ T
+        S += (W[i : i + STRIP] @ T).T @ rows
+        Y[i : i + STRIP, : T.shape[1]] = rows
+    return Y[:, : T.shape[1]], S
 
 
 def _inverse_root(S: Matrix, smallest: float) -> Matrix:

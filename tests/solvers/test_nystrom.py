@@ -98,6 +98,14 @@ def test_as_many_test_vectors_as_rows_give_the_whole_spectrum():
     assert np.abs(nystrom(wide, A(wide), 5, precision=A.precision).values[:5] - A.eigenvalues()[:5]).max() < 1e-9
 
 
+@pytest.mark.parametrize("kind", ["Gaussian", "badly scaled"])
+@pytest.mark.parametrize("name", ["flat", "gap", "power law 0.5"])
+def test_short_directions_of_a_square_test_matrix_neither_lose_nor_magnify_values(name, kind):
+    A, W, Y = case(name, np.float64, kind, q=N)
+    found = nystrom(W, Y, N, precision=A.precision)  # the shortest has 1e-7 of |W|_2
+    assert np.abs(found.values - A.eigenvalues())[: N // 2].max() <= found.shift < 1e-7 * A.trace
+
+
 def test_where_cholesky_fails_the_leading_directions_are_used():
     # Products of a matrix that is not positive semi-definite, far beyond rounding: the small solve must not fail.
     spectrum = builders.power_law(N, 1.0)

@@ -109,6 +109,22 @@ def test_the_nystrom_core_is_its_formula_also_where_one_read_finds_the_scale(
     assert model.n_passes_ == 1
 
 
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("variant", [*VARIANTS, {"scale": list(range(1, D + 1))}], ids=lambda given: str(given)[:40])
+@pytest.mark.parametrize("sketch", [Gaussian(D), SparseSign(D), SRHT(D)], ids=str)
+def test_a_sketch_as_wide_as_the_rows_is_exact(sketch: Sketch, variant: dict[str, Any], weighted: bool) -> None:
+    rows = np.random.default_rng(3).standard_normal((N, D)) * np.geomspace(0.03, 30, D) + 1  # flat where scaled
+    weights = np.arange(N) % 4.0 if weighted else np.ones(N)
+    mean = weights @ rows / weights.sum()
+    scale, about = variant.get("scale", False), rows - mean if variant.get("center", True) else rows
+    deviations = (
+        np.sqrt(weights @ (rows - mean) ** 2 / weights.sum()) if scale is True else 1 if scale is False else scale
+    )
+    about = np.sqrt(weights / (weights.sum() - 1))[:, None] * about / deviations
+    model = approximate(K, sketch, **variant).fit(rows, sample_weight=weights if weighted else None)
+    np.testing.assert_allclose(model.explained_variance_, np.linalg.eigvalsh(about.T @ about)[::-1][:K], rtol=1e-10)
+
+
 @pytest.mark.parametrize("variant", VARIANTS, ids=str)
 def test_the_tutorial_core_is_algorithm_4(variant: dict[str, Any]) -> None:
     model = approximate(core="tutorial", **variant).fit(X)
