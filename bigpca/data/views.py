@@ -53,8 +53,6 @@ class View:
         What the view was made of, if a user described it.
     absent : bool
         Whether all other columns are NaN in every row, which is checked.
-    searched : float
-        Reads of X that found those, beyond the reads of a fit.
     missing : int, float or None
         Samples have this value where there is none: it becomes NaN, before anything else.
     """
@@ -67,7 +65,6 @@ class View:
     columns: NDArray[np.int64] | None = None
     pattern: RowPattern | None = None
     absent: bool = False
-    searched: float = 0.0
     missing: float | None = None
 
     @classmethod

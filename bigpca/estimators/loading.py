@@ -21,7 +21,7 @@ from bigpca.estimators.linear.pca import PCA
 from bigpca.estimators.linear.rotated_pca import RotatedPCA
 from bigpca.estimators.linear.sketch_transformer import SketchTransformer
 from bigpca.estimators.shared.files import StoredModel, TrustedRows, Values, decode_parameters
-from bigpca.estimators.shared.grids import kept_view
+from bigpca.estimators.shared.land import kept_view
 from bigpca.estimators.shared.transformer import AnyEstimator
 from bigpca.estimators.supervised.discriminants import FisherDiscriminantAnalysis, RoweisDiscriminantAnalysis
 from bigpca.estimators.supervised.kernel_supervised import KernelRoweisDiscriminantAnalysis, KernelSupervisedPCA

@@ -11,7 +11,7 @@ The verbs, which estimators call:
 - ``project``   rows mapped to rows: lazily, in memory, or into a new Zarr array or table
 - ``ends``      the rows at both ends of each column
 - ``graphs``    Dask arrays without a direct source: their graphs are cut lazily, one group at a time
-- ``absence``   which columns of a DataArray have no values
+- ``holes``     what there is in each column: which have no values, and the means that fill missing ones
 - ``sampling``  the rows of a sample, and the layout that reads them
 
 Below them, bottom to top: ``reading`` (rows become blocks), ``accumulators`` (what blocks are folded into), ``engine``

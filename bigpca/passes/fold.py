@@ -268,6 +268,11 @@ class FoldGroup:
                 part.close()
         return PassState(parts, count, omitted, {self.index: self.stamp})
 
+    @property
+    def _keeps_nan(self) -> bool:
+        """Whether NaN stay in the blocks, because all states count them."""
+        return all("nan" in one.accepts for one in self.templates.values())
+
     def _present(self, slab: Values, row: int) -> tuple[Values, Integers | None]:
         """Return the rows of a slab whose weight is not 0, and their numbers unless they are consecutive."""
         if self.weights is None:
@@ -302,7 +307,7 @@ class FoldGroup:
             about = group_shift(values) if shift is None else shift.astype(self.dtype)
             yield prepare_block(
                 values, row, about, owned=owned, nan_policy=self.nan_policy, where=where, find_largest=searched,
-                arithmetic=self.arithmetic, numbers=numbers,
+                arithmetic=self.arithmetic, numbers=numbers, keep_nan=self._keeps_nan,
             )  # fmt: skip
             return
         complete = complete_rows(values, row, owned=owned, nan_policy=self.nan_policy, where=where, numbers=numbers)
@@ -318,7 +323,7 @@ class FoldGroup:
         """Yield sparse rows as one block about zero; mapped, as sparse blocks or as dense ones about a shift."""
         note_rounded(slab.data)
         values = slab.astype(self.dtype, copy=False)
-        complete = sparse_block(values, row, self.nan_policy, where, self.arithmetic, numbers, shift)
+        complete = sparse_block(values, row, self.nan_policy, where, self.arithmetic, numbers, shift, self._keeps_nan)
         if not steps:
             yield complete
             return

@@ -17,11 +17,13 @@ from bigpca.arrays import DType
 from bigpca.costs import PassCost
 from bigpca.data.batches import batches_of
 from bigpca.data.checks import NATIVE_BYTES, coalesce
+from bigpca.data.marks import marked
 from bigpca.data.sources import RowSource
 from bigpca.data.sparse import is_csr
 from bigpca.data.views import view_of, viewed
 from bigpca.data.weights import open_weights
 from bigpca.passes.accumulators.base import Accumulator
+from bigpca.passes.accumulators.observed_columns import SEARCH, ColumnSearch
 from bigpca.passes.engine.cluster.get import get_watched
 from bigpca.passes.engine.jobs import WORKERS_TIMEOUT, Inputs
 from bigpca.passes.engine.states import digest
@@ -46,8 +48,9 @@ class RowInput:
         Unknown row chunks are counted first, in one more read; the rows of batches are counted as they are read. The
         view attached to X is applied as rows are read.
     missing_chunks : {"raise", "fill"}
-    nan_policy : {"raise", "omit", "mean", "keep"}
-        Of rows with NaN; "mean" says no more than that :meth:`filled` was meant, and "keep" that states count NaN.
+    nan_policy : {"raise", "omit", "mean"}
+        Of rows with NaN or infinities. With "mean", NaN are filled in the rows that :meth:`filled` returns, and
+        rejected in others.
     workers_timeout : float
         Seconds without any worker after which a computation before the first pass fails.
     in_process : bool
@@ -62,6 +65,8 @@ class RowInput:
         What takes the place of missing values, before the maps; None if nothing does.
     limits : Limits or None
         Of the values as they are stored, or viewed.
+    search : ColumnSearch or None
+        The reads that found which columns have values, as :func:`bigpca.passes.holes.with_search` gave it to X.
     """
 
     def __init__(
@@ -86,9 +91,10 @@ class RowInput:
         self.weights: NDArray[np.float64] | None = None
         self.fill: ColumnFill | None = None
         self.limits: Limits | None = None
+        self.search: ColumnSearch | None = marked(X, SEARCH)
 
     def filled(self) -> RowInput:
-        """Return the same rows with missing values filled by :attr:`fill`, which one more read finds; see ``holes``.
+        """Return the same rows with missing values filled by :attr:`fill`, which a read finds; see ``holes``.
 
         Rows of integers, which have no missing values, are returned as they are.
         """
@@ -97,9 +103,9 @@ class RowInput:
         return rows
 
     def unfilled(self) -> RowInput:
-        """Return the same rows as they are read, with NaN in them and without maps, for states that count those."""
+        """Return the same rows as they are read, without maps, for states that count NaN."""
         rows = copy(self)
-        rows.fill, rows.steps, rows.nan_policy = None, (), "keep"
+        rows.fill, rows.steps = None, ()
         return rows
 
     def within(self, limits: Limits) -> RowInput:
@@ -145,8 +151,6 @@ class RowInput:
             Names the states.
         """
         self.reject_weights(sorted({state.tag for state in states.values() if "weights" not in state.accepts}))
-        if self.nan_policy == "keep" and not all("nan" in state.accepts for state in states.values()):
-            raise TypeError(f"{', '.join(sorted(state.tag for state in states.values()))} cannot use rows with NaN")
 
     def reject_weights(self, states: Sequence[str], because: str = "") -> None:
         """Reject weighted rows for states that cannot use their weights, if there are any such states.
@@ -330,11 +334,7 @@ class RowInput:
         if rows := self.stored.counted[0]:
             share = rows / max(1, int(self.stored.X.shape[0]))
             counted += (PassCost(name="stored values", reads=share, bytes_read=self.bytes_of(rows)),)
-        searched = 0.0 if self.view is None else self.view.searched
-        if not searched:
-            return counted
-        read = self.bytes_of(max(1, round(searched * self.n_rows)))
-        return (*counted, PassCost(name="columns without values", reads=searched, bytes_read=read))
+        return counted if self.search is None else (*counted, *self.search.costs)
 
     def bytes_of(self, rows: int) -> int:
         """Return the stored bytes of ``rows`` rows."""

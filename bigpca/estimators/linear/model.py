@@ -17,6 +17,7 @@ from bigpca.arrays import Array
 from bigpca.data.grids import Grid, labels_of
 from bigpca.data.provenance import Provenance
 from bigpca.data.sources import open_in_memory
+from bigpca.data.weights import open_weights
 from bigpca.estimators.linear.axes import component_numbers, dual_axes
 from bigpca.estimators.linear.certified import Certificate, certified_attributes, containment_bound
 from bigpca.estimators.linear.density import get_covariance, get_precision, score, score_samples
@@ -48,7 +49,7 @@ from bigpca.estimators.shared.inputs import (
     in_memory,
     is_lazy,
 )
-from bigpca.estimators.shared.opening import observed
+from bigpca.estimators.shared.opening import without_land
 from bigpca.estimators.shared.outputs import Destination, Path
 from bigpca.estimators.shared.seeding import fit_seed
 from bigpca.estimators.shared.transformer import Estimator
@@ -248,7 +249,9 @@ class LinearModel(Estimator[Spectrum], Generic[State]):
             Before any read, if the plan does not fit.
         """
         if "_state" not in vars(self):
-            opened = replace(observed(self, self._open(X)), seed=fit_seed(self))
+            given = None if sample_weight is None else open_weights(sample_weight)
+            opened = without_land(self, replace(self._open(X), weights=given), progress=progress)
+            opened = replace(opened, seed=fit_seed(self))
             first = self._read_state(opened.array, old=None, progress=progress, weights=sample_weight)
             self._remember(opened)
             self._absorb(first.state, first.omitted)

@@ -6,7 +6,8 @@
 - ``outputs``      where mapped rows go: to the caller, or to a store
 - ``finite``       NaN, infinities and overflow in mapped rows: rejected, or NaN rows
 - ``frames``       Dask DataFrames out of Dask DataFrames, after ``set_output``
-- ``grids``        labelled arrays in and out: columns without values are left out, and put back on their grid
+- ``land``         columns of labelled arrays that have no values: found before a fit, and left out
+- ``grids``        labelled arrays out of labelled arrays: scores, and rows on the grid of the fit
 - ``datasets``     a linear model as an xarray.Dataset
 - ``waiting``      solves after added rows, postponed until a fitted attribute is accessed
 - ``seeding``      the seed of a fit

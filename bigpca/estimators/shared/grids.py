@@ -1,87 +1,19 @@
-"""Labelled arrays at the entrance and the exit: columns without values are left out, and put back on their grid."""
+"""Labelled arrays out of labelled arrays: scores with the labels of their rows, and rows on the grid of the fit."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 
 import numpy as np
 from sklearn.base import BaseEstimator
 
 from bigpca.arrays import Array
 from bigpca.data.containers import is_labelled
-from bigpca.data.grids import COMPONENT, FEATURE, Coordinate, Grid, Labels, labels_of, with_labels
+from bigpca.data.grids import COMPONENT, FEATURE, Coordinate, Grid, Labels, labels_of
 from bigpca.data.sources import open as open_array
-from bigpca.data.views import View, view_of, viewed
 from bigpca.errors import NonFiniteError, brief
 from bigpca.estimators.shared.inputs import Exported, Input, Lazy, Opened
-from bigpca.passes.absence import absent_columns
-from bigpca.passes.rows import RowInput
-
-
-def without_absent(opened: Opened, rows: RowInput, *, complete: bool) -> Opened:
-    """Return the rows of a DataArray without the columns that are NaN in every row, such as land in a field of the sea.
-
-    Parameters
-    ----------
-    complete : bool
-        Whether every other column must be complete, so that the first row shows which columns have no values. The fit
-        checks that they have none in its own reads. Otherwise they are counted in one read.
-
-    Raises
-    ------
-    ValueError
-        If all columns are NaN.
-    """
-    labels, base = labels_of(opened.array), opened.array
-    if labels is None or view_of(base)[1] is not None or base.dtype.kind != "f" or not rows.n_rows:
-        return opened
-    absent, reads = absent_columns(rows, labels, complete=complete)
-    if not absent.any():
-        return opened
-    kept = np.flatnonzero(~absent)
-    if not len(kept):
-        raise ValueError(
-            f"all {len(absent)} columns of X are NaN{' in the first row' if complete else ''}, so none has values. "
-            f"Drop such rows: X.dropna({labels.grid.samples[0]!r}, how='all')."
-        )
-    return _cut(opened, replace(labels, grid=replace(labels.grid, kept=kept)), reads)
-
-
-def kept_view(grid: Grid, searched: float = 0.0) -> View | None:
-    """Return the view of all places of a grid that are its columns, which are checked to have all values."""
-    if grid.kept is None:
-        return None
-    return View((grid.width,), columns=grid.kept, absent=True, searched=searched)
-
-
-def like_fitted(opened: Opened, grid: Grid, owner: str) -> Opened:
-    """Return new labelled rows on the grid of a fit, without the columns that it left out.
-
-    Raises
-    ------
-    ValueError
-        For another grid.
-    """
-    labels = labels_of(opened.array)
-    if labels is None:
-        return opened
-    grid.check_same(labels.grid, owner)
-    return (
-        opened
-        if view_of(opened.array)[1] is not None
-        else _cut(opened, replace(labels, grid=replace(labels.grid, kept=grid.kept)), 0.0)
-    )
-
-
-def _cut(opened: Opened, labels: Labels, searched: float) -> Opened:
-    view = kept_view(labels.grid, searched)
-    if view is None or view.columns is None:
-        return opened
-    names = None if opened.names is None else opened.names[view.columns]
-    array = with_labels(viewed(opened.array, view, names), labels)
-    return replace(opened, array=array, names=names, sample=(view.width,))
 
 
 @contextmanager

@@ -282,7 +282,7 @@ def _view_again(view: View, opened: Opened, known: Names, name: str) -> View | N
     """
     pattern, shape, stored = view.pattern, opened.sample, math.prod(view.sample)
     if view.absent and math.prod(shape) == stored:
-        return replace(view, searched=0.0)
+        return view
     if pattern is None or pattern == RowPattern(missing=pattern.missing):
         return None
     if known is not None and opened.names is not None and view.rows_per_sample == 1 and view.reduce is None:

@@ -9,15 +9,19 @@ import dask.array as da
 
 from bigpca.data.batch_labels import BatchLabels
 from bigpca.data.batches import batch_labels
-from bigpca.data.grids import labels_of
 from bigpca.data.weights import check_total, open_weights
 from bigpca.estimators.shared.fit import Reading
-from bigpca.estimators.shared.grids import without_absent
 from bigpca.estimators.shared.inputs import Input, Opened
+from bigpca.estimators.shared.land import leave_out, may_have_land
 from bigpca.estimators.shared.seeding import fit_seed
+from bigpca.passes.accumulators.observed_columns import ColumnSearch
+from bigpca.passes.engine.progress import ProgressArgument
+from bigpca.passes.engine.resources import find_resources
 from bigpca.passes.engine.speed import machine_speed
+from bigpca.passes.holes import search_passes, with_search
 from bigpca.passes.rows import RowInput
 from bigpca.planning import Plan
+from bigpca.settings import setting
 
 
 class Fitting(Protocol):
@@ -67,26 +71,32 @@ def plan(self: Fitting, X: Input, y: Input = None, *, sample_weight: Input = Non
     return replace(planned.plan, speed=machine_speed())
 
 
-def open_weighted(self: Fitting, X: Input, weights: Input, *, read: bool = True) -> Opened:
-    """Open X with the weights of its rows, for a fit; ``read`` as for :func:`observed`."""
+def open_weighted(
+    self: Fitting, X: Input, weights: Input, *, read: bool = True, progress: ProgressArgument = None
+) -> Opened:
+    """Open X with the weights of its rows, for a fit; the options are those of :func:`without_land`."""
     opened = self._open(X, minimum=self._min_rows)
     if weights is not None:
         given = open_weights(weights)
         check_total(float(given.sum()))
         opened = replace(opened, weights=given)
-    return observed(self, opened, read=read)
+    return without_land(self, opened, read=read, progress=progress)
 
 
-def observed(self: Fitting, opened: Opened, *, read: bool = True) -> Opened:
+def without_land(self: Fitting, opened: Opened, *, read: bool = True, progress: ProgressArgument = None) -> Opened:
     """Return the rows of a DataArray without the columns that have no values, others unchanged.
 
-    Those are found by reading a row, unless ``read`` is False and the rows are not in memory.
+    Unless ``read`` is True or the rows are in memory, those columns remain, and only the reads that will find them are
+    declared.
     """
-    if labels_of(opened.array) is None:
+    if not may_have_land(opened):
         return opened
     rows = RowInput(opened.array, **self._policies)
     rows = rows if opened.weights is None else rows.weighted(opened.weights)
-    return without_absent(opened, rows, complete=self.nan_policy == "raise") if read or rows.in_memory else opened
+    if not read and not rows.in_memory:
+        return replace(opened, array=with_search(opened.array, ColumnSearch(search_passes(rows))))
+    resources = find_resources(setting(self, "memory_limit"), in_process=rows.in_process)
+    return leave_out(opened, rows, resources, progress)
 
 
 def labels_of_fit(self: Fitting, X: da.Array, y: Input) -> Input:

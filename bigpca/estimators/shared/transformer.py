@@ -25,7 +25,7 @@ from bigpca.estimators.shared.display import captured, report
 from bigpca.estimators.shared.files import StoredModel, Values, save_model
 from bigpca.estimators.shared.fit import Fit, Reading
 from bigpca.estimators.shared.frames import with_dask_frames
-from bigpca.estimators.shared.grids import like_fitted, naming_places
+from bigpca.estimators.shared.grids import naming_places
 from bigpca.estimators.shared.inputs import (
     Input,
     Opened,
@@ -35,6 +35,7 @@ from bigpca.estimators.shared.inputs import (
     note_positions,
     open_rows,
 )
+from bigpca.estimators.shared.land import like_fitted
 from bigpca.estimators.shared.names import check_parameter_names
 from bigpca.estimators.shared.opening import open_weighted, plan, planned_weighted
 from bigpca.estimators.shared.outputs import Path
@@ -181,7 +182,8 @@ class Estimator(
         CheckpointError, OutputLockedError
             If the checkpoint belongs to another computation, or is in use.
         """
-        opened = replace(open_weighted(self, X, sample_weight), seed=draw_fit_seed(self, checkpoint))
+        opened = open_weighted(self, X, sample_weight, progress=progress)
+        opened = replace(opened, seed=draw_fit_seed(self, checkpoint))
         note_flattened(X)
         note_positions(X, y)
         note_positions(X, sample_weight, "weight")

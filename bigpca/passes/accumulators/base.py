@@ -49,9 +49,10 @@ class Accumulator(ABC):
         be sent with each task. It is None in templates being sent and in closed states.
     needs_largest : bool
         Whether ``update`` uses the largest magnitude in its block.
-    accepts : frozenset of {"dense", "csr", "weights"}
+    accepts : frozenset of {"dense", "csr", "weights", "nan"}
         The blocks that ``update`` can use. Sparse rows are made dense in strips for states that do not accept "csr";
-        weighted rows are rejected before the read if a state does not accept "weights".
+        weighted rows are rejected before the read if a state does not accept "weights". NaN stay in blocks if all
+        states of a read accept "nan".
     """
 
     tag: ClassVar[str]

@@ -1,4 +1,4 @@
-"""What there is in each column of rows with missing values: its weight, and the mean."""
+"""What there is in each column of rows with missing values: its weight, and the mean; and the reads that found it."""
 
 from __future__ import annotations
 
@@ -10,8 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigpca.arrays import Array
+from bigpca.costs import PassCost
 from bigpca.passes.accumulators.base import Accumulator, Arrays
 from bigpca.passes.reading.blocks import Block, cached_rows
+
+SEARCH = "search"  # the mark of an array whose columns were searched
 
 
 @dataclass
@@ -39,6 +42,16 @@ class ObservedColumns(Accumulator):
     weights: NDArray[np.float64] = field(default_factory=lambda: np.zeros(0))
     means: NDArray[np.float64] = field(default_factory=lambda: np.zeros(0))
     _shift: NDArray[np.float64] | None = field(default=None, repr=False)
+
+    @property
+    def absent(self) -> NDArray[np.bool_]:
+        """Which columns (d,) have no value."""
+        absent: NDArray[np.bool_] = self.weights == 0
+        return absent
+
+    def columns(self, kept: NDArray[np.int64]) -> ObservedColumns:
+        """Return the same of some columns."""
+        return ObservedColumns(len(kept), self.totals, self.weights[kept], self.means[kept])
 
     @property
     def missing_share(self) -> float:
@@ -88,3 +101,19 @@ class ObservedColumns(Accumulator):
 
     def with_arrays(self, arrays: Mapping[str, Array]) -> ObservedColumns:
         return ObservedColumns(self.n_features, arrays["totals"], arrays["weights"], arrays["means"])
+
+
+@dataclass(frozen=True)
+class ColumnSearch:
+    """The reads, before those of a fit, that find which columns have values: a fit counts them with its own.
+
+    Attributes
+    ----------
+    costs : tuple of PassCost
+        As often as they are declared or, once they are done, as often as they were made.
+    found : ObservedColumns or None
+        What there is in the columns that have values, in all rows; None if not all were read.
+    """
+
+    costs: tuple[PassCost, ...]
+    found: ObservedColumns | None = None

@@ -201,6 +201,7 @@ def prepare_block(
     find_largest: bool = False,
     arithmetic: Arithmetic = NUMPY,
     numbers: NDArray[np.int64] | None = None,
+    keep_nan: bool = False,
 ) -> Block:
     """Subtract the shift, and detect NaN and infinities by the column sums, which the moments need anyway.
 
@@ -212,13 +213,15 @@ def prepare_block(
     values : ndarray of shape (rows, d), in the working dtype
     owned : bool
         Whether ``values`` may be overwritten.
-    nan_policy : {"raise", "mean", "omit", "keep"}
-        "omit" leaves out rows with NaN or infinities. "keep" leaves NaN in the block, for states that count them, and
-        rejects infinities. "raise" rejects both, and so does "mean", whose rows were filled as they were read.
+    nan_policy : {"raise", "omit", "mean"}
+        "omit" leaves out rows with NaN or infinities. "raise" rejects both, and so does "mean", whose rows were filled
+        as they were read.
     where : str
         Name of the block in errors.
     numbers : ndarray of shape (rows,), int64, or None
         Absolute row numbers, unless they are consecutive from ``row_start`` on.
+    keep_nan : bool
+        Leave NaN in the block, for states that count them: then the policy is that of infinities alone.
 
     Raises
     ------
@@ -236,7 +239,7 @@ def prepare_block(
             if find_largest:
                 largest = max(largest, _largest(strip))
         if not np.isfinite(sums).all():
-            bad = np.isinf(shifted) if nan_policy == "keep" else ~np.isfinite(shifted)
+            bad = np.isinf(shifted) if keep_nan else ~np.isfinite(shifted)
             if bad.any():
                 if nan_policy != "omit":
                     raise _non_finite(bad, rows, where, nan_policy)
@@ -259,11 +262,11 @@ def complete_rows(
 
 def sparse_block(
     values: csr_array, row_start: int, nan_policy: str, where: str, arithmetic: Arithmetic,
-    numbers: NDArray[np.int64] | None = None, centre: NDArray[np.float64] | None = None,
+    numbers: NDArray[np.int64] | None = None, centre: NDArray[np.float64] | None = None, keep_nan: bool = False,
 ) -> Block:  # fmt: skip
     """Return a block of sparse rows about zero; bad values are handled as by :func:`prepare_block`."""
     rows = np.arange(row_start, row_start + values.shape[0]) if numbers is None else numbers
-    bad = np.flatnonzero(np.isinf(values.data) if nan_policy == "keep" else ~np.isfinite(values.data))
+    bad = np.flatnonzero(np.isinf(values.data) if keep_nan else ~np.isfinite(values.data))
     if len(bad):
         at = np.searchsorted(values.indptr, bad, side="right") - 1  # row of each bad value
         if nan_policy != "omit":
@@ -282,7 +285,7 @@ def _non_finite(bad: NDArray[np.bool_], numbers: NDArray[np.int64], where: str, 
     error = NonFiniteError(
         f"{int(bad.sum())} NaN or infinite values in {len(rows)} rows of {where}: rows {shown}; the first is in row "
         f"{numbers[rows[0]]}, column {column}. Finite values were expected; masked entries count as NaN. "
-        f"{FITS_ONLY if nan_policy in ('mean', 'keep') else NEITHER}, or repair the data."
+        f"{FITS_ONLY if nan_policy == 'mean' else NEITHER}, or repair the data."
     )
     error.columns = tuple(np.flatnonzero(bad.any(axis=0)).tolist())
     return error

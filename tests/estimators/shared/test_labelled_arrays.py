@@ -47,6 +47,7 @@ FIELD = xr.DataArray(
 )
 ONE = FIELD.isel(member=0)
 SAMPLES = ("time", "member")
+quiet = pytest.mark.filterwarnings("ignore::bigpca.errors.ApproximationWarning")
 REFERENCE = bp.PCA(3).fit(FLAT)
 
 
@@ -122,23 +123,23 @@ def test_a_model_as_a_dataset_has_its_patterns_on_the_grid_also_from_a_file_and_
     assert bp.PCA(2).fit(ONE.drop_vars(list(ONE.coords))).to_xarray().components.dims == ("component", "lat", "lon")
 
 
-def test_columns_without_values_are_found_in_one_chunk_and_counted_where_rows_may_be_incomplete() -> None:
+def test_columns_without_values_are_left_out() -> None:
     lazy = ONE.chunk(time=4)
     pca = bp.PCA(2, solver="covariance").fit(lazy)
-    assert pca.provenance_.reads == 1 + 4 / T  # the first chunk
-    assert pca.plan_.passes == round(1 + 4 / T, 2)
     assert bp.PCA(2, solver="covariance").fit(ONE).provenance_.reads == 1 + 1 / T
     assert pca.n_features_in_ == SEA.sum()
     np.testing.assert_allclose(pca.explained_variance_, bp.PCA(2).fit(FLAT[::M]).explained_variance_, rtol=1e-10)
     holes = ONE.copy(deep=True)
     holes[0], holes[7, 1, 1] = np.nan, np.nan  # a missing time step, and a missing value
+    holes[6, 2, 0] = np.inf
     for chunks in (1, 5):
         left = bp.PCA(2, solver="covariance", nan_policy="omit").fit(holes.chunk(time=chunks))
-        assert (left.n_omitted_, left.n_features_in_, left.provenance_.reads) == (2, SEA.sum(), 1 + (1 + chunks / T))
-        expected = bp.PCA(2).fit(np.delete(FLAT[::M], [0, 7], axis=0))
+        assert (left.n_omitted_, left.n_features_in_, left.provenance_.reads) == (3, SEA.sum(), 1 + (1 + chunks / T))
+        expected = bp.PCA(2).fit(np.delete(FLAT[::M], [0, 6, 7], axis=0))
         np.testing.assert_allclose(left.explained_variance_, expected.explained_variance_, rtol=1e-10)
-        assert np.flatnonzero(np.isnan(left.transform(holes)).any("component")).tolist() == [0, 7]
+        assert np.flatnonzero(np.isnan(left.transform(holes)).any("component")).tolist() == [0, 6, 7]
     weights = (np.arange(T - 1) > 0).astype(float)  # 0 for the missing step, which is as if it were not there
+    holes[6] = ONE[6]
     weighted = bp.PCA(2, solver="covariance").fit(holes.drop_isel(time=7).chunk(time=4), sample_weight=weights)
     assert weighted.n_features_in_ == SEA.sum()
     assert bp.PCA(2).fit(ONE.fillna(0.0)).n_features_in_ == LAT * LON
@@ -146,7 +147,49 @@ def test_columns_without_values_are_found_in_one_chunk_and_counted_where_rows_ma
     assert again.transform(FLAT).shape == (T * M, 2)
     assert again.to_xarray().components.dims == ("component", "feature")
     assert bp.PCA(2).fit(ONE.fillna(0.0).astype(int)).n_features_in_ == LAT * LON
-    assert bp.PCA(2).plan(lazy).passes == 1  # reads nothing, so counts all columns
+
+
+COMPLETE, LATE_LAND = ONE.fillna(280.0), ONE.copy(deep=True)
+LATE_LAND[9, 1, 1] = np.nan
+SEARCHED: dict[str, tuple[Any, str, int, float]] = {  # a field, the policy, times in a chunk, and the reads of its fit
+    "land": (ONE, "raise", 4, 1 + 4 / T),
+    "no land": (COMPLETE, "raise", 4, 1 + 4 / T),
+    "integers": (COMPLETE.astype("i4"), "raise", 4, 1),
+    "incomplete rows": (LATE_LAND, "omit", 4, 2 + 4 / T),
+    "incomplete rows without land": (LATE_LAND.fillna(280.0), "omit", 4, 1 + 4 / T),
+    "filled": (LATE_LAND, "mean", 4, 2),
+    "filled, in one chunk": (LATE_LAND, "mean", T, 2),
+    "filled, complete": (COMPLETE, "mean", 5, 2),
+    "filled, integers": (COMPLETE.astype("i4"), "mean", 5, 1),
+}
+
+
+@quiet
+@pytest.mark.parametrize("case", SEARCHED)
+def test_the_reads_that_find_columns_without_values_are_planned_and_counted(case: str) -> None:
+    field, policy, times, reads = SEARCHED[case]
+    lazy, pca = field.chunk(time=times, lat=2), bp.PCA(2, solver="covariance", nan_policy=policy)
+    rows = field.values.reshape(T, -1).astype("f8")
+    rows = rows[:, ~np.isnan(rows).all(axis=0)]
+    rows = rows[~np.isnan(rows).any(axis=1)] if policy == "omit" else rows
+    rows = np.where(np.isnan(rows), np.nanmean(rows, axis=0), rows)
+    planned = pca.plan(lazy)
+    for _ in range(2):  # the first leaves no mark on the array
+        found = pca.fit(lazy)
+        assert (found.provenance_.reads, found.n_features_in_) == (pytest.approx(reads), rows.shape[1])
+        assert planned.passes <= round(reads, 2) <= (planned.most_passes or planned.passes)
+        assert found.plan_.passes == round(reads, 2)
+        np.testing.assert_allclose(found.explained_variance_, np.linalg.eigvalsh(np.cov(rows.T))[:-3:-1], rtol=1e-9)
+
+
+def test_rows_of_weight_0_hide_no_column_from_rows_that_are_added() -> None:
+    field = ONE.copy(deep=True)
+    field[0] = np.nan
+    weights = np.arange(T) > 0
+    grown = bp.PCA(2, solver="covariance").partial_fit(field[:9], sample_weight=weights[:9].astype(float))
+    assert grown.n_features_in_ == SEA.sum()
+    grown.partial_fit(field[9:])
+    np.testing.assert_allclose(grown.explained_variance_, bp.PCA(2).fit(ONE[1:]).explained_variance_, rtol=1e-10)
 
 
 def test_batches_and_merged_models_agree_on_the_grid_and_its_land() -> None:
@@ -183,8 +226,10 @@ BAD: dict[str, tuple[Callable[[], Any], str]] = {
         lambda: bp.PCA(2).fit(LATE.chunk(time=1)),
         r"column 12, with the value .*1 column of .* in some samples only, the first at lat = 30.0",
     ),
-    "no values": (lambda: bp.PCA(2).fit(ONE * np.nan), r"all 20 columns of X are NaN in the first row"),
-    "nothing counted": (lambda: bp.PCA(2, nan_policy="omit").fit(ONE * np.nan), r"all 20 columns of X are NaN, so"),
+    "no values": (lambda: bp.PCA(2).fit(ONE * np.nan), r"all 20 columns of X are NaN in the first row, so"),
+    "nothing counted": (lambda: bp.PCA(2, nan_policy="omit").fit(ONE * np.nan), r"columns of X are NaN in every row"),
+    "nothing to fill in": (lambda: bp.PCA(2, nan_policy="mean").fit(ONE * np.nan), r"columns of X are NaN in every"),
+    "infinite": (lambda: bp.PCA(2).fit(ONE.where(ONE.lat > -60, np.inf)), r"infinite values in 1 rows.*lat = -60.0"),
     "values on land": (lambda: MODEL.transform(ONE.fillna(0)), r"4 columns hold NaN in some rows and values in others"),
     "sparse rows": (lambda: MODEL.transform(sp.csr_array(np.zeros((4, LAT * LON)))), "4 columns hold NaN in some rows"),
     "land elsewhere": (lambda: MODEL.transform(ONE.where(ONE.lat > -40)), r"NaN or infinite values"),

@@ -163,7 +163,9 @@ def holed_state(template: Accumulator, X: Array, start: int, stop: int, cuts: li
         if len(present):
             rows = with_holes(X)[present]
             shift = group_shift(rows) if shift is None else shift
-            block = prepare_block(rows, a, shift, owned=True, nan_policy="keep", where="rows", numbers=present)
+            block = prepare_block(
+                rows, a, shift, owned=True, nan_policy="raise", where="rows", numbers=present, keep_nan=True
+            )
             state.update(block.weighted(WEIGHTS[present]))
     state.close()
     return state
