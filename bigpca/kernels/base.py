@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, fields, replace
-from functools import reduce
 from math import prod
 from typing import Any, Self
 
@@ -17,8 +16,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from bigpca import csr
-from bigpca.kernels.parameters import finite_numbers, is_number
-from bigpca.kernels.rows import Block, checked_rows, raise_to, reject_overflow, widened, widens
+from bigpca.kernels.combining import kronecker, product_of_powers, side_by_side, weighted_sum
+from bigpca.kernels.parameters import finite_numbers, is_number, json_value
+from bigpca.kernels.rows import Block, checked_rows
 
 Vector = NDArray[np.float64]
 Rows = NDArray[Any]
@@ -185,9 +185,9 @@ class Kernel(ABC):
         TypeError
             If a parameter is a Python function, which cannot be stored in a file.
         """
-        return {"kernel": type(self).__name__} | {
-            field.name: self._json(field.name, getattr(self, field.name)) for field in fields(self)
-        }
+        kind = type(self).__name__
+        given = {item.name: json_value(f"{item.name} of {kind}", getattr(self, item.name)) for item in fields(self)}
+        return {"kernel": kind} | given
 
     def __add__(self, other: Kernel | float) -> Kernel:
         own = _as_sum(self)
@@ -221,21 +221,6 @@ class Kernel(ABC):
         if not is_number(exponent):
             return NotImplemented
         return Product((self,), (exponent,))
-
-    def _json(self, name: str, value: Any) -> Any:
-        if hasattr(value, "describe"):
-            return value.describe()
-        if isinstance(value, tuple):
-            return [self._json(name, item) for item in value]
-        if isinstance(value, np.generic):
-            return value.item()
-        if value is not None and not isinstance(value, bool | int | float | str):
-            kind = "function" if callable(value) else "object"
-            raise TypeError(
-                f"{name} of {type(self).__name__} is the Python {kind} {value!r}, which cannot be stored in a model "
-                "file. Keep the model in memory, or pickle it."
-            )
-        return value
 
 
 @dataclass(frozen=True)
@@ -330,15 +315,7 @@ class Sum(Combined):
 
     def block(self, A: Any, B: Any) -> Block:
         parts = (kernel.block(*pair) for kernel, *pair in zip(self.kernels, A, B, strict=True))
-        factors = (*self.weights, self.constant)
-        with np.errstate(over="ignore", invalid="ignore"):
-            wide = (widened(part, *factors) for part in parts)
-            weighted = (np.multiply(part, weight, out=part) for part, weight in zip(wide, self.weights, strict=True))
-            total = reduce(_add, weighted)
-            total += self.constant
-        if widens(*factors):
-            reject_overflow(total, "a weighted sum of kernel values")
-        return total
+        return weighted_sum(parts, self.weights, self.constant)
 
     def diagonal_of(self, A: Any) -> Vector:
         parts = zip(self.kernels, self.weights, A, strict=True)
@@ -356,11 +333,8 @@ class Sum(Combined):
     def features(self, rows: Rows, first_row: int = 0) -> Block:
         if self.feature_width(rows.shape[1]) is None:
             return super().features(rows, first_row)
-        pairs = zip(self.kernels, self.weights, strict=True)
-        parts = [kernel.features(rows, first_row) * float(np.sqrt(weight)) for kernel, weight in pairs]
-        if self.constant > 0:
-            parts.append(np.full((len(rows), 1), np.sqrt(self.constant), rows.dtype))
-        return np.concatenate(parts, axis=1)
+        parts = (kernel.features(rows, first_row) for kernel in self.kernels)
+        return side_by_side(parts, self.weights, self.constant)
 
 
 @dataclass(frozen=True)
@@ -393,11 +367,7 @@ class Product(Combined):
 
     def block(self, A: Any, B: Any) -> Block:
         parts = (kernel.block(*pair) for kernel, *pair in zip(self.kernels, A, B, strict=True))
-        powers = (_power(part, exponent) for part, exponent in zip(parts, self.exponents, strict=True))
-        with np.errstate(over="ignore", invalid="ignore"):
-            result = reduce(lambda total, part: np.multiply(total, part, out=total), powers)
-        reject_overflow(result, "a product of kernel values")
-        return result
+        return product_of_powers(parts, self.exponents)
 
     def diagonal_of(self, A: Any) -> Vector:
         parts = zip(self.kernels, self.exponents, A, strict=True)
@@ -406,9 +376,6 @@ class Product(Combined):
     def entry_error(self, A: Any, B: Any) -> float:
         parts = zip(self.kernels, self.exponents, A, B, strict=True)
         return float(sum(p * kernel.entry_error(a, b) for kernel, p, a, b in parts))
-
-    def _copies(self) -> list[Kernel]:
-        return [kernel for kernel, p in zip(self.kernels, self.exponents, strict=True) for _ in range(int(p))]
 
     def feature_width(self, d: int) -> int | None:
         widths = [kernel.feature_width(d) for kernel in self.kernels]
@@ -420,8 +387,8 @@ class Product(Combined):
     def features(self, rows: Rows, first_row: int = 0) -> Block:
         if self.feature_width(rows.shape[1]) is None:
             return super().features(rows, first_row)
-        maps = [kernel.features(rows, first_row) for kernel in self._copies()]
-        return reduce(lambda left, right: (left[:, :, None] * right[:, None, :]).reshape(len(rows), -1), maps)
+        parts = (kernel.features(rows, first_row) for kernel in self.kernels)
+        return kronecker(parts, self.exponents)
 
 
 def _as_sum(kernel: Kernel) -> Sum:
@@ -430,21 +397,3 @@ def _as_sum(kernel: Kernel) -> Sum:
 
 def _as_product(kernel: Kernel) -> Product:
     return kernel if isinstance(kernel, Product) else Product((kernel,), (1,))
-
-
-def _add(total: Block, part: Block) -> Block:
-    """Add two blocks in place, in the one with the wider dtype."""
-    return np.add(total, part, out=total if total.dtype.itemsize >= part.dtype.itemsize else part)
-
-
-def _power(block: Block, exponent: float) -> Block:
-    block = block.astype(np.float64, copy=False)
-    if isinstance(exponent, int):
-        raise_to(block, exponent)
-        return block
-    if (lowest := float(block.min(initial=0.0))) < 0:
-        raise ValueError(
-            f"a kernel value is {lowest:.6g}, which has no real power {exponent}; values >= 0 were expected. "
-            "Use an integer."
-        )
-    return np.power(block, exponent, out=block)

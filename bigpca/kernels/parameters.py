@@ -1,4 +1,4 @@
-"""Checks of the parameters of kernels."""
+"""The parameters of kernels: checked, and as JSON values."""
 
 from __future__ import annotations
 
@@ -48,3 +48,26 @@ def checked_coef0(coef0: float) -> None:
     """
     if not is_number(coef0) or not isfinite(coef0):
         raise ValueError(f"coef0 = {coef0!r}; a finite number was expected. Use for example 1.0.")
+
+
+def json_value(name: str, value: Any) -> Any:
+    """Return a parameter as a JSON value; ``name`` is for the message.
+
+    Raises
+    ------
+    TypeError
+        If it is a Python function or object, which cannot be stored in a file.
+    """
+    if hasattr(value, "describe"):
+        return value.describe()
+    if isinstance(value, tuple):
+        return [json_value(name, item) for item in value]
+    if isinstance(value, np.generic):
+        return value.item()
+    if value is not None and not isinstance(value, bool | int | float | str):
+        kind = "function" if callable(value) else "object"
+        raise TypeError(
+            f"{name} is the Python {kind} {value!r}, which cannot be stored in a model "
+            "file. Keep the model in memory, or pickle it."
+        )
+    return value
