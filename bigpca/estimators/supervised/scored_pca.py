@@ -35,8 +35,9 @@ from bigpca.estimators.supervised.columns import Placed, Selected
 from bigpca.estimators.supervised.kept import KeptStatistics, Supervision, merge_labelled
 from bigpca.estimators.supervised.labels import Labelled, read_labels
 from bigpca.estimators.supervised.problems import LabelUse
-from bigpca.estimators.supervised.scores import LabelSpread, explained_share, feature_scores
-from bigpca.estimators.supervised.scores_fit import Folding, ScoredFit, ScoredResult, Scoring
+from bigpca.estimators.supervised.scores import LabelSpread, feature_scores
+from bigpca.estimators.supervised.scores_fit import ScoredFit, ScoredResult, Scoring
+from bigpca.estimators.supervised.selection import MAX_CANDIDATES, Folding, explained_share, some_columns
 from bigpca.passes.engine.progress import ProgressArgument
 from bigpca.passes.engine.resources import find_resources
 from bigpca.passes.engine.solving import solving
@@ -49,7 +50,6 @@ from bigpca.solvers.components import NComponents
 
 Vector = NDArray[np.float64]
 Matrix = NDArray[np.float64]
-MAX_CANDIDATES = 2048  # columns among which cross-validation chooses
 
 
 def _estimator_has(method: str) -> Callable[[ScoredPCA], bool]:
@@ -405,8 +405,3 @@ class ScoredPCA(Estimator[ScoredResult]):
         self._take(ScoredResult(kept, spread, arrays["scores"], arrays["selected"], stored.inner, tried), "")
         if not len(self.scores_) == len(self.mean_) == d or len(self.selected_) != self.estimator_.n_features_in_:
             raise ValueError(f"it has {len(self.scores_)} scores of {d} features")
-
-
-def some_columns(X: da.Array, q: int | None) -> da.Array:
-    """Return q columns of X, or as many as cross-validation chooses among: to plan with."""
-    return columns_of(X, np.arange(q or min(X.shape[1], MAX_CANDIDATES)))

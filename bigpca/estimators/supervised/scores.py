@@ -4,18 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from numbers import Integral
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bigpca.arrays import Array
-from bigpca.estimators.shared.inputs import Input
 from bigpca.estimators.supervised.statistics import LabelStatistics, check_shapes
-from bigpca.passes.accumulators.class_moments import ClassMoments
-from bigpca.solvers.components import resolve_components
-from bigpca.solvers.eigh import top_eigenpairs
-from bigpca.triangles import unpack
 
 Vector = NDArray[np.float64]
 Matrix = NDArray[np.float64]
@@ -92,34 +86,3 @@ def feature_scores(statistics: LabelStatistics, spread: LabelSpread | None) -> V
     explained = np.einsum("md,md->d", cross, np.linalg.pinv(spread.scatter, hermitian=True) @ cross)
     constant = within <= np.finfo(np.float64).eps ** 2 * n * statistics.mean**2
     return np.where(constant, 0.0, np.minimum(explained / np.where(constant, 1.0, within), 1.0))
-
-
-def explained_share(
-    folds: list[ClassMoments], left_out: int, columns: NDArray[np.int64], q: int, n_components: Input
-) -> float:
-    """Return the share of the labels' variance in one fold that components and regression of the others explain."""
-    train = None
-    for f, own in enumerate(folds):
-        if f != left_out:
-            train = own if train is None else train.merge(own)
-    test = folds[left_out]
-    if train is None or test.count < 2:
-        return 0.0
-    S, mean = unpack(train.within, train.n_features), train.means[0]
-    targets = np.arange(q, S.shape[0])
-    counted = isinstance(n_components, Integral)
-    values, axes = top_eigenpairs(
-        S[np.ix_(columns, columns)].copy(), min(int(n_components), len(columns)) if counted else None
-    )
-    k = len(values) if counted else resolve_components(n_components, values, values.sum(), train.count, len(columns))
-    axes = axes[:k][values[:k] > len(columns) * np.finfo(np.float64).eps * values[0]]
-    variances = axes @ S[np.ix_(columns, columns)] @ axes.T
-    B = np.linalg.pinv(variances, hermitian=True) @ axes @ S[np.ix_(columns, targets)]  # (k, m)
-    W = axes.T @ B
-    off = test.means[0] - mean  # residual of y - mean_y - (x - mean_x) W, summed over the fold by its moments
-    T = unpack(test.within, test.n_features) + test.count * np.outer(off, off)
-    residual = np.trace(
-        T[np.ix_(targets, targets)] - 2 * W.T @ T[np.ix_(columns, targets)] + W.T @ T[np.ix_(columns, columns)] @ W
-    )
-    total = float(np.trace(T[np.ix_(targets, targets)]))
-    return 1.0 - float(residual) / total if total > 0 else 0.0
