@@ -11,7 +11,8 @@ from sklearn.utils.validation import check_is_fitted
 from bigpca.data.grids import Grid
 from bigpca.errors import brief
 from bigpca.estimators.linear.choosing import SolverChoice
-from bigpca.estimators.linear.model import FILLED, LinearModel, of_all_rows
+from bigpca.estimators.linear.incomplete import FILLED, of_all_rows
+from bigpca.estimators.linear.model import LinearModel
 from bigpca.estimators.linear.pca import PCA
 from bigpca.estimators.shared.inputs import Input
 from bigpca.estimators.supervised.model import SupervisedModel
@@ -68,7 +69,7 @@ def merge(a: Model, b: Model) -> Model:
         if isinstance(a, SupervisedModel):
             both._take_merged(a, b)
         else:
-            states = [model._with_apart(model._state, model._apart) for model in (a, b)]
+            states = [model._whole_state("merge") for model in (a, b)]
             both._absorb(states[0].merge(states[1]), a.n_omitted_ + b.n_omitted_)
     of_a, of_b = a.provenance_, b.provenance_
     both._set_known(_provenance=of_a and of_b and of_a.merged(of_b))

@@ -19,7 +19,6 @@ from bigpca.seeds import uniforms
 from bigpca.solvers.features import landmark_transform, residual_rounding, truncation_for
 from bigpca.solvers.pivoting import accept_pivots
 
-Vector = NDArray[np.float64]
 Matrix = NDArray[np.float64]
 Integers = NDArray[np.int64]
 OVERSAMPLING = 2  # candidates drawn for each landmark that a round needs

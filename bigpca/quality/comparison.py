@@ -156,9 +156,7 @@ def _moments_of(model: Any, name: str) -> Moments:
             f"{name} is of class {type(model).__name__}; a fitted PCA was expected. Fit one to the same rows."
         )
     check_is_fitted(model)
-    if model._state is None:
-        raise ValueError(model._missing_state("frechet_distance"))
-    return model._with_apart(model._state, model._apart)
+    return model._whole_state("frechet_distance")
 
 
 def _gaussian(model: PCA, moments: Moments) -> tuple[Vector, Matrix]:

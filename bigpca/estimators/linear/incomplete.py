@@ -1,4 +1,4 @@
-"""Scores of rows with missing values: least squares on the columns that are there."""
+"""Rows with missing values: their scores by least squares on the columns that are there, and what they rule out."""
 
 from __future__ import annotations
 
@@ -75,4 +75,15 @@ def warn_undetermined() -> None:
         "are 0 for rows without any value.",
         ApproximationWarning,
         stacklevel=2,
+    )
+
+
+FILLED: dict[str, object] = {"fill": "mean"}
+
+
+def of_all_rows(what: str) -> str:
+    """Return the message that ``what`` is impossible where missing values are filled by the means of all rows."""
+    return (
+        f'{what} needs statistics to which rows can be added, but with nan_policy="mean" missing values are replaced '
+        f"by the means of all rows, which more rows change. Fit all rows at once."
     )

@@ -43,7 +43,6 @@ from bigpca.solvers.dual import axes_flops
 from bigpca.solvers.eigh import fix_signs
 from bigpca.solvers.scaling import scale_identity
 
-Vector = NDArray[np.float64]
 Matrix = NDArray[np.float64]
 
 

@@ -7,8 +7,10 @@ from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
+from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
+from bigpca.estimators.linear.judging import Judging, check_centred, has_covariance
 from bigpca.passes.accumulators.fused_product import FusedProduct
 from bigpca.passes.accumulators.moments import Moments
 from bigpca.triangles import packed_diagonal
@@ -57,6 +59,15 @@ def correlations(loadings: Matrix, variances: Vector) -> Matrix:
     return np.where(deviations > 0, loadings / np.where(deviations > 0, deviations, 1.0), 0.0)
 
 
+class Correlating(Judging, Protocol):
+    """A fitted linear model that keeps the statistics of its rows."""
+
+    @property
+    def loadings_(self) -> Matrix: ...
+
+    def _column_variances(self, what: str) -> Vector: ...
+
+
 class WithAxes(Protocol):
     """A fitted linear model."""
 
@@ -99,3 +110,26 @@ def top_features(self: WithAxes, component: int, n: int = 10) -> TopFeatures:
     if n < 1:
         raise ValueError(f"n = {n}; an integer of at least 1 was expected. Give for example 10.")
     return TopFeatures.of(self.components_[component], n, getattr(self, "feature_names_in_", None))
+
+
+@available_if(has_covariance)  # type: ignore[untyped-decorator]
+def feature_correlations(self: Correlating) -> NDArray[np.float64]:
+    """Return the correlations of features with scores: loadings divided by the standard deviations of features.
+
+    Their squares are the share of a feature's variance that each component explains. No read: the standard
+    deviations are those of the kept statistics.
+
+    Returns
+    -------
+    ndarray of shape (d, k), float64, in [-1, 1]
+        0 for constant features.
+
+    Raises
+    ------
+    ValueError
+        If the model does not keep the statistics of its rows, or is not about the mean.
+    """
+    check_is_fitted(self)
+    check_centred(self, "a correlation")
+    variances = self._column_variances("feature_correlations")
+    return correlations(self.loadings_, variances if self.scale_ is None else variances / self.scale_**2)

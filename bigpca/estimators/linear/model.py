@@ -11,20 +11,18 @@ import dask.array as da
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils.metaestimators import available_if
-from sklearn.utils.validation import check_is_fitted
 
 from bigpca.arrays import Array
 from bigpca.data.grids import Grid, labels_of
 from bigpca.data.provenance import Provenance
 from bigpca.data.sources import open_in_memory
 from bigpca.data.weights import open_weights
-from bigpca.estimators.linear.axes import component_numbers, dual_axes
 from bigpca.estimators.linear.certified import Certificate, certified_attributes, containment_bound
 from bigpca.estimators.linear.density import get_covariance, get_precision, score, score_samples
 from bigpca.estimators.linear.files import StateForm, pack_spectrum, unpack_spectrum
-from bigpca.estimators.linear.judging import check_centred, has_covariance, plain_projection
-from bigpca.estimators.linear.loadings import column_variances, correlations, top_features
-from bigpca.estimators.linear.maps import Projection, Reconstruction, Removal
+from bigpca.estimators.linear.incomplete import FILLED, of_all_rows
+from bigpca.estimators.linear.loadings import column_variances, feature_correlations, top_features
+from bigpca.estimators.linear.maps import Projection
 from bigpca.estimators.linear.monitoring import (
     contributions,
     hotelling_t2,
@@ -35,25 +33,16 @@ from bigpca.estimators.linear.monitoring import (
     statistics,
     t2_limit,
 )
+from bigpca.estimators.linear.restoring import inverse_transform, remove_components
 from bigpca.estimators.linear.spectrum import Spectrum, Vector
 from bigpca.estimators.linear.standardization import Center, Scale, Standardization, limits_of
 from bigpca.estimators.shared.datasets import to_xarray
 from bigpca.estimators.shared.exporting import linear_map, to_faiss, to_onnx, to_sklearn, to_torch
 from bigpca.estimators.shared.files import StoredModel, Values
-from bigpca.estimators.shared.inputs import (
-    Input,
-    Lazy,
-    Opened,
-    check_features,
-    check_filling,
-    in_memory,
-    is_lazy,
-)
+from bigpca.estimators.shared.inputs import Input, Opened, check_features, check_filling, in_memory, is_lazy
 from bigpca.estimators.shared.opening import without_land
-from bigpca.estimators.shared.outputs import Destination, Path
 from bigpca.estimators.shared.seeding import fit_seed
 from bigpca.estimators.shared.transformer import Estimator
-from bigpca.estimators.shared.transforming import mapped_back, mapped_to_rows
 from bigpca.passes.accumulators.base import WeightSums
 from bigpca.passes.accumulators.fused_product import FusedProduct
 from bigpca.passes.accumulators.moments import Moments
@@ -75,17 +64,6 @@ def _adds_rows(model: LinearModel[State]) -> bool:
     if not model._additive:
         raise AttributeError(model._missing_state("partial_fit"))
     return True
-
-
-FILLED: dict[str, object] = {"fill": "mean"}
-
-
-def of_all_rows(what: str) -> str:
-    """Return the message that ``what`` is impossible where missing values are filled by the means of all rows."""
-    return (
-        f'{what} needs statistics to which rows can be added, but with nan_policy="mean" missing values are replaced '
-        f"by the means of all rows, which more rows change. Fit all rows at once."
-    )
 
 
 @dataclass(frozen=True)
@@ -210,7 +188,8 @@ class LinearModel(Estimator[Spectrum], Generic[State]):
     score = score
     get_covariance = get_covariance
     get_precision = get_precision
-    top_features = top_features
+    top_features, feature_correlations = top_features, feature_correlations
+    inverse_transform, remove_components = inverse_transform, remove_components
     to_xarray = to_xarray
     linear_map = linear_map
     to_sklearn, to_onnx, to_torch, to_faiss = to_sklearn, to_onnx, to_torch, to_faiss
@@ -281,83 +260,6 @@ class LinearModel(Estimator[Spectrum], Generic[State]):
         self._record_rows(made)
         return self
 
-    @solving
-    def inverse_transform(self, X: Input, *, out: Path | None = None, overwrite: bool = False) -> Lazy:
-        """Return rows (n, d) from scores (n, k): the least-squares reconstruction of the preprocessed rows.
-
-        Whitening is undone, and ``preprocess`` is not: it has no inverse.
-
-        Parameters
-        ----------
-        X : array-like, Dask array, path and so on, of shape (n, k)
-            Scores.
-        out : path of a new Zarr array, or None, default None
-            Write to this store in one read, as :meth:`transform` does.
-        overwrite : bool, default False
-            Replace an existing ``out``.
-
-        Returns
-        -------
-        ndarray or dask.array.Array of shape (n, d)
-            Rows in the space of the features. Lazy if X is lazy.
-
-        Raises
-        ------
-        ValueError
-            For ``whiten=Whitening(l2=True)``, which does not keep the norms of the scores.
-        """
-        check_is_fitted(self)
-        if self._whitening is not None and self._whitening.l2:
-            raise ValueError(
-                f"whiten = {self.whiten!r} divides the scores of each row by their norm, which is not kept. "
-                f"Fit with l2=False for inverse_transform."
-            )
-        axes = self.components_ if self._orthonormal else dual_axes(self.components_)
-        back = Reconstruction(self.mean_, self.scale_, axes, self._deviations())
-        return mapped_back(self, X, back, Destination(out, overwrite))
-
-    @solving
-    def remove_components(
-        self, X: Input, components: Input, *, out: Path | None = None, overwrite: bool = False
-    ) -> Lazy:
-        """Return rows (n, d) without their part along some components: ``x - sum_i t_i v_i``; lazy if X is lazy.
-
-        The mean and the residual remain. With ``scale``, t and v are those of the scaled features, and the result has
-        the units of X; with ``preprocess``, rows are preprocessed first. Whitening has no effect. One read with
-        ``out``, to which the rows are written as by :meth:`transform`.
-
-        Parameters
-        ----------
-        X : array-like, Dask array, path and so on, of shape (n, d)
-            Rows, as for :meth:`fit`.
-        components : int or sequence of int
-            Numbers of the components, from 0.
-        out : path of a new Zarr array, or None, default None
-            Write to this store in one read, as :meth:`transform` does.
-        overwrite : bool, default False
-            Replace an existing ``out``.
-
-        Returns
-        -------
-        ndarray or dask.array.Array of shape (n, d)
-            Lazy if X is lazy.
-
-        Raises
-        ------
-        ValueError
-            For numbers that are no components, or given twice.
-
-        Notes
-        -----
-        Mu & Viswanath (2018), "All-but-the-top: simple and effective postprocessing for word representations", who
-        also subtract the mean.
-        """
-        check_is_fitted(self)
-        axes = self.components_[component_numbers(components, self.n_components_)]
-        duals = axes if self._orthonormal else dual_axes(axes)
-        removal = Removal(replace(plain_projection(self), components=duals), axes)
-        return mapped_to_rows(self, X, removal, Destination(out, overwrite))
-
     @property
     def loadings_(self) -> NDArray[np.float64]:
         """Loadings (d, k): ``components_' sqrt(explained_variance_)``, the covariance of features and unit scores.
@@ -366,30 +268,22 @@ class LinearModel(Estimator[Spectrum], Generic[State]):
         """
         return np.asarray(self.components_.T * np.sqrt(self.explained_variance_), np.float64)
 
-    @available_if(has_covariance)  # type: ignore[untyped-decorator]
-    def feature_correlations(self) -> NDArray[np.float64]:
-        """Return the correlations of features with scores: loadings divided by the standard deviations of features.
-
-        Their squares are the share of a feature's variance that each component explains. No read: the standard
-        deviations are those of the kept statistics.
-
-        Returns
-        -------
-        ndarray of shape (d, k), float64, in [-1, 1]
-            0 for constant features.
+    def _whole_state(self, what: str) -> State:
+        """Return the statistics of all rows, which ``what`` requires.
 
         Raises
         ------
         ValueError
-            If the model does not keep the statistics of its rows, or is not about the mean.
+            If they are not kept.
         """
-        check_is_fitted(self)
-        check_centred(self, "a correlation")
         if self._state is None:
-            raise ValueError(self._missing_state("feature_correlations"))
+            raise ValueError(self._missing_state(what))
+        return self._with_apart(self._state, self._apart)
+
+    def _column_variances(self, what: str) -> Vector:
+        """Return the variances (d,) of the columns as they are given; raises as :meth:`_whole_state`."""
         divisors = self._standardization(self.n_features_in_).divisors
-        variances = column_variances(self._with_apart(self._state, self._apart)) * divisors**2
-        return correlations(self.loadings_, variances if self.scale_ is None else variances / self.scale_**2)
+        return column_variances(self._whole_state(what)) * divisors**2
 
     def _small_batch(self, X: Input) -> Array | None:
         """Return a copy of a small batch of finite rows in memory, which requires no read; None for other input."""

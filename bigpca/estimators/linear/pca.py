@@ -233,10 +233,9 @@ class PCA(LinearModel[Moments]):
 
     @solving
     def _whole_spectrum(self, what: str) -> Vector:
-        if self._state is None:
-            raise ValueError(self._missing_state(what))
+        state = self._whole_state(what)
         settings = replace(self._settings(self._standardization(self.n_features_in_)), n_components=None)
-        return solve_moments(self._with_apart(self._state, self._apart), settings).variances
+        return solve_moments(state, settings).variances
 
     def _missing_state(self, what: str) -> str:
         return no_state(what, self.solver_, self.n_features_in_, setting(self, "keep_state_bytes"))

@@ -14,6 +14,7 @@
 - ``labels_fit``, ``krylov_fit``   fits from one read of labelled rows, or by iteration if no (d, d) matrix fits
 - ``kernel_fit``, ``dual_fit``, ``scores_fit``   fits on Nyström features, by one sweep, and the reads of scored PCA
 - ``scores``, ``columns``   how much each feature depends on the labels, and row maps to the chosen ones
+- ``selection``         how many are chosen by cross-validation
 
 Add a problem: a frozen record with its checks, its requirements on labels and its solve; an estimator returns it from
 ``_problem``. Every problem of the family is solved from one read: counts, means, and the within-class scatter, which is

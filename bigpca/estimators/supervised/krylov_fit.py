@@ -25,7 +25,6 @@ from bigpca.seeds import normals
 from bigpca.solvers.roweis import Conditioning, RoweisFamily
 
 Matrix = NDArray[np.float64]
-Vector = NDArray[np.float64]
 EXTRA = 10  # random columns in addition to the requested axes, for the leading axes of S_W
 TYPICAL_READS = 6
 CHEAPER = 20.0  # "auto" iterates if the exact fit takes more than this many times the operations

@@ -8,7 +8,7 @@ from copy import copy
 from dataclasses import replace
 from numbers import Integral
 from pathlib import Path as Place
-from typing import Self
+from typing import Self, cast
 
 import dask.array as da
 import numpy as np
@@ -25,7 +25,7 @@ from bigpca.estimators.linear.sketch_transformer import SketchTransformer
 from bigpca.estimators.shared.exporting import linear_map, to_faiss, to_onnx, to_sklearn, to_torch
 from bigpca.estimators.shared.files import StoredModel, Values, pack_values, unpack_values
 from bigpca.estimators.shared.inputs import Input, Lazy, Opened, open_rows
-from bigpca.estimators.shared.opening import labels_of_fit, open_weighted
+from bigpca.estimators.shared.opening import labels_of_fit, open_weighted, planned_weighted
 from bigpca.estimators.shared.outputs import Destination, Path
 from bigpca.estimators.shared.running import execute, with_plan
 from bigpca.estimators.shared.seeding import RandomState, draw_fit_seed, fit_seed
@@ -35,9 +35,9 @@ from bigpca.estimators.supervised.columns import Placed, Selected
 from bigpca.estimators.supervised.kept import KeptStatistics, Supervision, merge_labelled
 from bigpca.estimators.supervised.labels import Labelled, read_labels
 from bigpca.estimators.supervised.problems import LabelUse
-from bigpca.estimators.supervised.scores import LabelSpread, feature_scores
+from bigpca.estimators.supervised.scores import LabelSpread, feature_scores, ranked
 from bigpca.estimators.supervised.scores_fit import ScoredFit, ScoredResult, Scoring
-from bigpca.estimators.supervised.selection import MAX_CANDIDATES, Folding, explained_share, some_columns
+from bigpca.estimators.supervised.selection import MAX_CANDIDATES, Folding, explained_shares, some_columns
 from bigpca.passes.engine.progress import ProgressArgument
 from bigpca.passes.engine.resources import find_resources
 from bigpca.passes.engine.solving import solving
@@ -47,9 +47,6 @@ from bigpca.passes.rows import RowInput
 from bigpca.settings import setting
 from bigpca.sketches.base import positive_integer
 from bigpca.solvers.components import NComponents
-
-Vector = NDArray[np.float64]
-Matrix = NDArray[np.float64]
 
 
 def _estimator_has(method: str) -> Callable[[ScoredPCA], bool]:
@@ -180,9 +177,7 @@ class ScoredPCA(Estimator[ScoredResult]):
         places = {name: None if checkpoint is None else Place(checkpoint) / name for name in ("scores", "folds", "fit")}
         opened = replace(open_weighted(self, X, sample_weight), seed=draw_fit_seed(self, places["folds"]))
         y = labels_of_fit(self, opened.array, y)
-        planned = self._fit(opened, y)
-        if opened.weights is not None:
-            planned.rows.weighted(opened.weights).reject_weights([type(self).__name__], self._unweighted)
+        planned = cast("ScoredFit", planned_weighted(self, opened, y))
         planned.plan.check()
         scoring, X, found = planned.scoring, mapped_lazily(planned.rows), None
         began = time.perf_counter()
@@ -191,7 +186,7 @@ class ScoredPCA(Estimator[ScoredResult]):
         )
         spread = scoring.spread
         scores = feature_scores(kept.statistics, spread)
-        order = np.lexsort((np.arange(len(scores)), -scores))
+        order = ranked(scores)
         q = self._count(len(scores))
         if q is None:
             found = self._cross_validate(X, order, scoring.labelled, opened.seed, places["folds"], progress)
@@ -241,7 +236,7 @@ class ScoredPCA(Estimator[ScoredResult]):
             spread = spread.merge(own)
         inner.partial_fit(columns_of(mapped_lazily(rows), self.selected_), y, progress=progress)
         scores = feature_scores(kept.statistics, spread)
-        best = np.lexsort((np.arange(len(scores)), -scores))[: len(self.selected_)]
+        best = ranked(scores)[: len(self.selected_)]
         others = np.setdiff1d(best, self.selected_)
         if len(others):
             warn_approximation(
@@ -370,16 +365,10 @@ class ScoredPCA(Estimator[ScoredResult]):
     ) -> dict[int, float]:  # fmt: skip
         """Return the explained share in the folds left out, by number of features: one read of the candidates."""
         candidates = order[:MAX_CANDIDATES]
-        q, place = len(candidates), np.searchsorted(np.sort(candidates), candidates)
         folding = self._folding(opened, candidates, labelled, seed)
         held_out, _ = execute(self, folding, folding.read, "", progress=progress, checkpoint=checkpoint, seed=seed)
         k = self.n_components if self.estimator is None else getattr(self.estimator, "n_components", None)
-        least = min(q, int(k)) if isinstance(k, Integral) else 1
-        counts = sorted({max(least, q >> i) for i in range(q.bit_length())}, reverse=True)
-        return {
-            count: float(np.mean([explained_share(held_out, f, place[:count], q, k) for f in range(len(held_out))]))
-            for count in counts
-        }
+        return explained_shares(held_out, np.searchsorted(np.sort(candidates), candidates), k)
 
     def _fitted_values(self) -> tuple[dict[str, Array], Values]:
         inner, supervision = StoredModel.of(self.estimator_), self._supervision

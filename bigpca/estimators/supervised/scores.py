@@ -86,3 +86,8 @@ def feature_scores(statistics: LabelStatistics, spread: LabelSpread | None) -> V
     explained = np.einsum("md,md->d", cross, np.linalg.pinv(spread.scatter, hermitian=True) @ cross)
     constant = within <= np.finfo(np.float64).eps ** 2 * n * statistics.mean**2
     return np.where(constant, 0.0, np.minimum(explained / np.where(constant, 1.0, within), 1.0))
+
+
+def ranked(scores: Vector) -> NDArray[np.int64]:
+    """Return the features (d,) from the highest score to the lowest; of equal scores the first feature first."""
+    return np.lexsort((np.arange(len(scores)), -scores))

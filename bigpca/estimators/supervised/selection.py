@@ -1,4 +1,4 @@
-"""How many features scored PCA keeps: a number, a share, or as many as cross-validation favours."""
+"""How many features scored PCA keeps, by cross-validation: one read of the scatter of every fold."""
 
 from __future__ import annotations
 
@@ -38,6 +38,27 @@ MAX_CANDIDATES = 2048  # columns among which cross-validation chooses
 def some_columns(X: da.Array, q: int | None) -> da.Array:
     """Return q columns of X, or as many as cross-validation chooses among: to plan with."""
     return columns_of(X, np.arange(q or min(X.shape[1], MAX_CANDIDATES)))
+
+
+def explained_shares(folds: list[ClassMoments], ranked: NDArray[np.int64], n_components: Input) -> dict[int, float]:
+    """Return the mean explained share of the folds left out by number of features: q, q / 2, q / 4, and so on.
+
+    Parameters
+    ----------
+    folds : list of ClassMoments
+        Of the q candidate columns, and the labels after them.
+    ranked : ndarray of shape (q,)
+        The candidates among the columns of the folds, from the highest score to the lowest.
+    n_components : int, float, a rule or None
+        No fewer features than an integer are tried.
+    """
+    q = len(ranked)
+    least = min(q, int(n_components)) if isinstance(n_components, Integral) else 1
+    counts = sorted({max(least, q >> i) for i in range(q.bit_length())}, reverse=True)
+    return {
+        count: float(np.mean([explained_share(folds, f, ranked[:count], q, n_components) for f in range(len(folds))]))
+        for count in counts
+    }
 
 
 def explained_share(
