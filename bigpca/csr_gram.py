@@ -23,9 +23,13 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
+from bigpca import csr
+
 Vector = NDArray[np.float64]
 STRICT = {"contract", "nsz"}  # no reordering of sums
 TILE_VALUES = 1 << 17  # stored values of a tile, 1.5 MiB with their columns
+SAMPLED = 1024  # rows that say which columns nearly all rows store
+FULL = 0.9  # share of rows that store a column, above which the others store its zeros too
 PAIR_FLOPS = {4: 100, 8: 50}  # operations of a dense product in the time of one pair of stored values, by item size
 
 
@@ -41,31 +45,63 @@ def gram_flops(values: float, d: int, itemsize: int) -> float:
 
 
 def tile_bytes(d: int) -> int:
-    """Return the scratch space of :func:`add_gram`, for tiles that are not one row of more values."""
-    return 24 * max(TILE_VALUES, 4 * d) + 16 * d
+    """Return the scratch space of :func:`add_gram`, for tiles that are not one row of more values.
+
+    The order of a tile by columns, and its values about others: the terms of a difference and the result.
+    """
+    return (24 + 3 * 16) * max(TILE_VALUES, 4 * d) + 16 * d
 
 
 def _pair_flops(squares: float, itemsize: int) -> float:
     return squares * PAIR_FLOPS[itemsize]
 
 
-def add_gram(rows: csr_array, weights: Vector | None, out: NDArray[np.float64]) -> None:
-    """Add the upper triangle of ``sum_t w_t x_t x_t'`` to ``out``.
+def usual_values(rows: csr_array) -> Vector:
+    """Return for each column that nearly all rows store the value nearest its mean; 0 for other columns.
+
+    Sums about these values lose no digits to the mean, and constant columns become zero. Of the others at least a tenth
+    of the rows is zero, so that their squares exceed ten times their scatter in no block like this one.
+    """
+    first = rows[:SAMPLED]
+    stored = np.bincount(first.indices, minlength=rows.shape[1])
+    full, usual = np.flatnonzero(stored > FULL * first.shape[0]), np.zeros(rows.shape[1])
+    values = first[:, full].toarray().astype(np.float64)
+    if values.size:
+        nearest = np.abs(values - values.mean(axis=0)).argmin(axis=0)
+        usual[full] = values[nearest, np.arange(len(full))]
+    return usual
+
+
+def add_gram(rows: csr_array, weights: Vector | None, out: NDArray[np.float64], sums: Vector, about: Vector) -> None:
+    """Add the upper triangle of ``sum_t w_t (x_t - a)(x_t - a)'`` to ``out``, and ``sum_t w_t (x_t - a)`` to ``sums``.
 
     Parameters
     ----------
     rows : csr_array of shape (b, d), float32 or float64, with sorted indices in range
     weights : ndarray of shape (b,) or None
     out : ndarray of shape (d, d), in C order
+    sums : ndarray of shape (d,)
+    about : ndarray of shape (d,)
+        a; 0 for columns that many rows do not store, because their zeros would be stored in a tile.
     """
+    full = np.flatnonzero(about)
     w = np.zeros(0) if weights is None else np.ascontiguousarray(weights, np.float64)
     ends, most = np.asarray(rows.indptr, np.int64), max(TILE_VALUES, 4 * rows.shape[1])
     start = 0
     while start < rows.shape[0]:
         stop = max(start + 1, int(np.searchsorted(ends, ends[start] + most, side="right")) - 1)
-        low, high = ends[start], ends[stop]
-        _compiled("gram")(ends[start : stop + 1] - low, rows.indices[low:high], rows.data[low:high], w[start:stop], out)
+        tile = _less(rows[start:stop], about[full], full) if len(full) else rows[start:stop]
+        csr.add_column_sums(tile, sums, w[start:stop])
+        _compiled("gram")(tile.indptr.astype(np.int64), tile.indices, tile.data, w[start:stop], out)
         start = stop
+
+
+def _less(rows: csr_array, values: Vector, columns: NDArray[np.int64]) -> csr_array:
+    """Return rows minus the values in some columns, in float64, where a difference of float32 keeps all its digits."""
+    b, index = rows.shape[0], rows.indices.dtype
+    ends = np.arange(b + 1, dtype=rows.indptr.dtype) * len(columns)
+    shift = csr_array((np.tile(values, b), np.tile(columns.astype(index), b), ends), rows.shape)
+    return csr_array(rows.astype(np.float64) - shift)
 
 
 def note_constants(rows: csr_array, values: Vector, counts: NDArray[np.int64]) -> None:

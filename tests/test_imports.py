@@ -13,7 +13,8 @@ PACKAGE = Path(__file__).resolve().parent.parent / "bigpca"
 # Bottom to top. Longest prefix wins; a tuple is one tier of parts that must not import each other.
 TIERS: list[tuple[str, ...]] = [
     ("errors", "arrays", "seeds", "blas", "costs", "heap", "machine", "settings", "triangles"),
-    ("csr", "csr_gram"),
+    ("csr",),
+    ("csr_gram",),
     ("kernels", "sketches", "solvers"),
     ("planning", "storage"),
     ("data",),

@@ -113,7 +113,9 @@ class PCA(LinearModel[Moments]):
     plan_ : Plan
     centring_error_ : float
         Of sparse rows, which are centred after their products are summed: bound of the relative error of the variance
-        of any column, ``max_j eps sum_t x_tj^2 / sum_t (x_tj - mean_j)^2``. At most 1e-6, beyond which a fit raises.
+        of any column, ``max_j c eps sum_t x_tj^2 / sum_t (x_tj - mean_j)^2`` with the number c of roundings: 4, and for
+        "covariance" the rows of a group, but x about a usual value in columns that nearly all rows store. At most 1e-6,
+        beyond which a fit raises.
     eigenvalue_bounds_, captured_variance_bounds_, subspace_error_bounds_, bounds_confidence_, residuals_, n_passes_,
     converged_
         Set by "krylov" only; see :class:`bigpca.estimators.linear.model.LinearModel`.

@@ -17,7 +17,7 @@ from scipy.sparse import csr_array
 from bigpca import csr, csr_gram
 from bigpca.arrays import Array, DType
 from bigpca.passes.accumulators.base import Accumulator, Arrays, WeightSums, add_weights, broadcast, stored_weights
-from bigpca.passes.accumulators.centring import add_known, centring_error
+from bigpca.passes.accumulators.centring import add_known, centring_error, lost_squares
 from bigpca.passes.accumulators.factors import Factor, _check_one_factor
 from bigpca.passes.accumulators.products import column_squares
 from bigpca.passes.reading.blocks import Block, within_range
@@ -57,9 +57,9 @@ class FusedProduct(Accumulator):
         eps of the coarsest precision in which a block was multiplied; 0 before the first row.
     weight_sums : (float, float) or None
         ``sum_t w_t`` and ``sum_t w_t^2`` of weighted rows, over which all sums are weighted; None without weights.
-    uncentred : ndarray of shape (d,) or (0,), or None
-        ``sum_t w_t x_tj^2`` of sparse rows, whose sums are about zero and are centred afterwards; None if no row was
-        sparse.
+    lost : ndarray of shape (d,) or (0,), or None
+        Bound of the error of the squares of sparse rows, whose sums are about zero and are centred afterwards; None if
+        no row was sparse.
     constants : ndarray of shape (d,) or (0,), or None
         Of sparse rows, the value of each column that is the same in all rows, whose deviations are 0 whatever the
         rounding of sums; NaN for other columns.
@@ -83,7 +83,7 @@ class FusedProduct(Accumulator):
     squares: Vector = field(default_factory=lambda: np.zeros(0))
     precision: float = 0.0
     weight_sums: WeightSums = None
-    uncentred: Vector | None = None
+    lost: Vector | None = None
     constants: Vector | None = None
     _open: Array | None = field(default=None, repr=False)
     _open_rows: int = field(default=0, repr=False)
@@ -163,7 +163,7 @@ class FusedProduct(Accumulator):
         if self.constants is not None and self._counts is not None:
             zero = (self._counts == 0) | (self.constants == 0)
             self.constants = np.where(zero, 0.0, np.where(self._counts == self.count, self.constants, np.nan))
-            self.uncentred = self.squares.copy()
+            self.lost = lost_squares(self.squares, 0)  # compensated sums, of which each term is exact
         self._centre = self._projected = self._counts = None
         if self.by_driver:
             self.factor = None
@@ -187,7 +187,7 @@ class FusedProduct(Accumulator):
             squares=self.squares + other.squares,
             precision=max(self.precision, other.precision),
             weight_sums=add_weights(self.count, self.weight_sums, other.count, other.weight_sums),
-            uncentred=add_known(self.uncentred, other.uncentred),
+            lost=add_known(self.lost, other.lost),
             constants=_alike(self.constants, other.constants),
         )
 
@@ -246,9 +246,9 @@ class FusedProduct(Accumulator):
         ValueError
             Beyond 1e-6.
         """
-        if self.uncentred is None or not len(self.uncentred):
+        if self.lost is None or not len(self.lost):
             return None
-        return centring_error(np.where(self._constant, 0, self.uncentred), self.centred_squares())
+        return centring_error(np.where(self._constant, 0, self.lost), self.centred_squares())
 
     def centred(self) -> Matrix:
         """Return ``Xc'Xc W`` (d, l), centred exactly at the mean."""
@@ -295,7 +295,7 @@ class FusedProduct(Accumulator):
     def to_arrays(self) -> Arrays:
         shift = np.zeros(0) if self.shift is None else self.shift
         weights = {} if self.weight_sums is None else {"weight_sums": np.array(self.weight_sums)}
-        sparse = {"uncentred": self.uncentred, "constants": self.constants}
+        sparse = {"lost": self.lost, "constants": self.constants}
         return {
             "count": np.array(self.count), "shift": shift, "sums": self.sums, "weights": self.weights,
             "product": self.product, "squares": self.squares, "precision": np.array(self.precision), **weights,
@@ -307,7 +307,7 @@ class FusedProduct(Accumulator):
         return replace(
             self, count=int(arrays["count"]), shift=shift, sums=arrays["sums"], weights=arrays["weights"],
             product=arrays["product"], squares=arrays["squares"], precision=float(arrays["precision"]),
-            weight_sums=stored_weights(arrays, "weight_sums"), uncentred=arrays.get("uncentred"),
+            weight_sums=stored_weights(arrays, "weight_sums"), lost=arrays.get("lost"),
             constants=arrays.get("constants"),
         )  # fmt: skip
 

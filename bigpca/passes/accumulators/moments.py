@@ -13,7 +13,7 @@ from scipy.sparse import csr_array
 from bigpca import csr_gram
 from bigpca.arrays import Array
 from bigpca.passes.accumulators.base import Accumulator, Arrays, WeightSums, add_weights, stored_weights
-from bigpca.passes.accumulators.centring import add_known, centring_error
+from bigpca.passes.accumulators.centring import add_known, centring_error, lost_squares
 from bigpca.passes.accumulators.products import (
     add_symmetric_product,
     column_squares,
@@ -28,35 +28,28 @@ from bigpca.triangles import add_outer_packed, add_packed, packed_diagonal, pack
 
 @dataclass
 class SparseGram:
-    """Sums of products of the sparse rows of one group, about zero.
+    """Sums of products of the sparse rows of one group, about zero, or about a value that most rows are near.
 
     Attributes
     ----------
+    about : ndarray of shape (d,)
     product : ndarray of shape (d, d), float64; only the upper triangle is computed
-    values : ndarray of shape (d,)
-        The one value of each column; NaN where there are two.
-    counts : ndarray of shape (d,), int64
-        Stored values of each column.
+    sums : ndarray of shape (d,)
     """
 
+    about: NDArray[np.float64]
     product: NDArray[np.float64]
-    values: NDArray[np.float64]
-    counts: NDArray[np.int64]
+    sums: NDArray[np.float64]
 
     @classmethod
-    def of(cls, d: int) -> SparseGram:
-        """Return the sums of no rows."""
-        return cls(np.zeros((d, d)), np.zeros(d), np.zeros(d, np.int64))
+    def of(cls, first: csr_array) -> SparseGram:
+        """Return the sums of no rows, for a group that begins with these."""
+        d = int(first.shape[1])
+        return cls(csr_gram.usual_values(first), np.zeros((d, d)), np.zeros(d))
 
     def add(self, rows: csr_array, weights: NDArray[np.float64] | None) -> None:
         """Add the rows of a block."""
-        csr_gram.add_gram(rows, weights, self.product)
-        csr_gram.note_constants(rows, self.values, self.counts)
-
-    def constant(self, rows: int) -> NDArray[np.bool_]:
-        """Return which columns (d,) have the same value, other than zero, in all of so many rows."""
-        constant: NDArray[np.bool_] = (self.counts == rows) & ~np.isnan(self.values)
-        return constant
+        csr_gram.add_gram(rows, weights, self.product, self.sums, self.about)
 
 
 @dataclass
@@ -67,9 +60,10 @@ class Moments(Accumulator):
     corrected once when the group closes. Groups merge with the mean-difference term, so an offset of the data costs no
     digits (Chan, Golub & LeVeque 1983, eq. 2.1). Only the upper triangle of the scatter is stored, packed.
 
-    Groups whose first block has few stored values (:func:`bigpca.csr_gram.prefers_strips`) are summed about zero, in
-    float64, and centred when they close: the one exception, bounded by :attr:`centring_error`. The blocks of others
-    are made dense strip by strip, and their sums are about a shift like those of dense rows.
+    Groups whose first block has few stored values (:func:`bigpca.csr_gram.prefers_strips`) are summed in float64 about
+    zero, and centred when they close: the one exception, bounded by :attr:`centring_error`. Columns that nearly all
+    rows store, of which the mean may be far larger than the deviations, are shifted there too, at no cost. The blocks
+    of other groups are made dense strip by strip, and their sums are about a shift like those of dense rows.
 
     Attributes
     ----------
@@ -82,8 +76,9 @@ class Moments(Accumulator):
         block.
     weight_sums : (float, float) or None
         ``sum_t w_t`` and ``sum_t w_t^2`` of weighted rows; None if every row counts once.
-    squares : ndarray of shape (d,), or None
-        ``sum_t w_t x_tj^2`` of the rows that were centred when their group closed; None if no row was sparse.
+    lost : ndarray of shape (d,), or None
+        Bound of the error of the diagonal of the scatter by the groups that were centred when they closed; None if no
+        row was sparse.
     """
 
     tag: ClassVar[str] = "Moments"
@@ -94,7 +89,7 @@ class Moments(Accumulator):
     mean: NDArray[np.float64] = field(default_factory=lambda: np.zeros(0))
     packed: NDArray[np.float64] = field(default_factory=lambda: np.zeros(0))
     weight_sums: WeightSums = None
-    squares: NDArray[np.float64] | None = None
+    lost: NDArray[np.float64] | None = None
     _gram: SparseGram | None = field(default=None, repr=False)
     _sums: NDArray[np.float64] | None = field(default=None, repr=False)
     _shift: NDArray[np.float64] | None = field(default=None, repr=False)
@@ -111,9 +106,9 @@ class Moments(Accumulator):
 
     def update(self, block: Block) -> None:
         if isinstance(block.values, csr_array) and block.count:
-            if self.squares is None:
-                self.squares = np.zeros(self.n_features)
-                self._gram = None if csr_gram.prefers_strips(block.values) else SparseGram.of(self.n_features)
+            if self.lost is None:
+                self.lost = np.zeros(self.n_features)
+                self._gram = None if csr_gram.prefers_strips(block.values) else SparseGram.of(block.values)
             if self._gram is None:
                 for strip in block.strips(self._shift):
                     self.update(strip)
@@ -178,14 +173,13 @@ class Moments(Accumulator):
         add_outer_packed(self.packed, -self.weight, offset)
 
     def _close_sparse(self, gram: SparseGram) -> None:
-        """Centre the sums about zero; those of constant columns are known without rounding."""
-        offset, constant = (0.0 if self._sums is None else self._sums) / self.weight, gram.constant(self.count)
-        gram.product[constant], gram.product[:, constant] = 0, 0
+        """Centre the sums as :meth:`close` does; of constant columns they are 0."""
+        offset = gram.sums / self.weight
         add_packed(self.packed, gram.product)
-        self.squares = np.diagonal(gram.product).copy()
-        self.mean = np.where(constant, gram.values, offset)
+        self.lost = lost_squares(np.diagonal(gram.product), self.count)
+        self.mean = gram.about + offset
         self._gram = self._sums = self._shift = None
-        add_outer_packed(self.packed, -self.weight, np.where(constant, 0, offset))
+        add_outer_packed(self.packed, -self.weight, offset)
 
     @property
     def centring_error(self) -> float | None:
@@ -196,9 +190,9 @@ class Moments(Accumulator):
         ValueError
             Beyond 1e-6.
         """
-        if self.squares is None:
+        if self.lost is None:
             return None
-        return centring_error(self.squares, packed_diagonal(self.packed, self.n_features))
+        return centring_error(self.lost, packed_diagonal(self.packed, self.n_features))
 
     def merge(self, other: Moments) -> Moments:
         if not other.count or not self.count:
@@ -210,8 +204,8 @@ class Moments(Accumulator):
         packed = self.packed + other.packed
         add_outer_packed(packed, self.weight * (other.weight / weight), difference)
         sums = add_weights(self.count, self.weight_sums, other.count, other.weight_sums)
-        squares = add_known(self.squares, other.squares)
-        return Moments(self.n_features, self.count + other.count, mean, packed, sums, squares)
+        lost = add_known(self.lost, other.lost)
+        return Moments(self.n_features, self.count + other.count, mean, packed, sums, lost)
 
     @property
     def state_bytes(self) -> int:
@@ -231,12 +225,12 @@ class Moments(Accumulator):
 
     def to_arrays(self) -> Arrays:
         weights = {} if self.weight_sums is None else {"weights": np.array(self.weight_sums)}
-        squares = {} if self.squares is None else {"squares": self.squares}
-        return {"count": np.array(self.count), "mean": self.mean, "scatter": self.packed, **weights, **squares}
+        lost = {} if self.lost is None else {"lost": self.lost}
+        return {"count": np.array(self.count), "mean": self.mean, "scatter": self.packed, **weights, **lost}
 
     def with_arrays(self, arrays: Mapping[str, Array]) -> Moments:
-        sums, squares = stored_weights(arrays, "weights"), arrays.get("squares")
-        return Moments(self.n_features, int(arrays["count"]), arrays["mean"], arrays["scatter"], sums, squares)
+        sums, lost = stored_weights(arrays, "weights"), arrays.get("lost")
+        return Moments(self.n_features, int(arrays["count"]), arrays["mean"], arrays["scatter"], sums, lost)
 
 
 @dataclass

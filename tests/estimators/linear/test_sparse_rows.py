@@ -123,7 +123,7 @@ def test_the_bounds_of_a_sketch_hold(case: str, core: str) -> None:
 def test_a_column_that_varies_little_about_its_mean_is_rejected_unless_no_mean_is_subtracted(fit: Any) -> None:
     rows = sparse_rows("plain").toarray()
     rows[:, 7] = 1e6 + 0.01 * rows[:, 0]
-    with pytest.raises(ValueError, match=r"column 7 of the sparse rows varies little about its mean: its sum of squ"):
+    with pytest.raises(ValueError, match=r"column 7 of the sparse rows varies little about its mean. Centred without"):
         fit.fit(csr_array(rows))
     model = clone(fit).set_params(center=False).fit(csr_array(rows))
     assert not hasattr(model, "centring_error_")
