@@ -39,12 +39,12 @@ def fitted_pca(axes: LinearMap, facts: dict[str, Any], *, whiten: bool = False) 
     return pca
 
 
-def scaler(divisors: Vector, centre: Vector | None = None) -> StandardScaler:
-    """Return a fitted StandardScaler that subtracts a centre, if there is one, and divides; by infinity where 0."""
-    made = StandardScaler(with_mean=centre is not None)
+def scaler(divisors: Vector) -> StandardScaler:
+    """Return a fitted StandardScaler that divides; by infinity where 0. It takes sparse rows, as it subtracts nothing."""
+    made = StandardScaler(with_mean=False)
     made.scale_ = np.where(divisors > 0, divisors, np.inf)
     made.var_ = made.scale_**2
-    made.mean_, made.n_samples_seen_, made.n_features_in_ = centre, 0, len(divisors)
+    made.mean_, made.n_samples_seen_, made.n_features_in_ = None, 0, len(divisors)
     return made
 
 
@@ -61,7 +61,8 @@ def projection_steps(
     """Return the steps of ``(x - centre) / scale @ components'``, divided by ``deviations``, and by their norm."""
     steps: list[Any] = []
     if scale is not None:
-        steps, centre = [scaler(scale, centre)], np.zeros_like(centre)
+        divide = scaler(scale)
+        steps, centre = [divide], centre / divide.scale_
         facts = {name: value for name, value in facts.items() if name != "feature_names_in_"}
     variances = facts.get("explained_variance_")
     usual = deviations is not None and variances is not None and bool((deviations > 0).all())

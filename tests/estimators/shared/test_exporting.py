@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from scipy.sparse import csr_array
 from sklearn.base import clone
 from sklearn.decomposition import PCA as SklearnPCA
 from sklearn.pipeline import Pipeline
@@ -70,6 +71,8 @@ def test_the_linear_map_and_scikit_learn_give_the_scores_of_transform(name: str)
         np.testing.assert_allclose(new @ A.T + b, scores, rtol=0, atol=1e-13 * size)
     other = pickle.loads(pickle.dumps(model.to_sklearn()))
     np.testing.assert_allclose(other.transform(new), scores, rtol=0, atol=1e-13 * size)
+    if name not in CURVED:
+        np.testing.assert_allclose(other.transform(csr_array(new)), scores, rtol=0, atol=1e-13 * size)
     steps = name in CURVED or getattr(model, "scale", False) or "rounding" in name
     assert isinstance(other, Pipeline if steps else SklearnPCA)
 
