@@ -40,7 +40,7 @@ def fitted_pca(axes: LinearMap, facts: dict[str, Any], *, whiten: bool = False) 
 
 
 def scaler(divisors: Vector) -> StandardScaler:
-    """Return a fitted StandardScaler that divides; by infinity where 0. It takes sparse rows, as it subtracts nothing."""
+    """Return a fitted StandardScaler that divides, by infinity where 0; it takes sparse rows, as it only divides."""
     made = StandardScaler(with_mean=False)
     made.scale_ = np.where(divisors > 0, divisors, np.inf)
     made.var_ = made.scale_**2
