@@ -1,4 +1,4 @@
-"""What passes and solves cost, as a fit declares them: plain numbers, of which a plan is the sum."""
+"""What rows, passes and solves cost, as a fit declares them: plain numbers, of which a plan is the sum."""
 
 from __future__ import annotations
 
@@ -13,6 +13,60 @@ def peak_bytes(read_bytes: int, copy_bytes: int, product_bytes: int, state_bytes
     copy if rows are upcast or owned by someone else, and otherwise a view of its read.
     """
     return 3 * read_bytes + copy_bytes + product_bytes + 4 * state_bytes
+
+
+@dataclass(frozen=True)
+class BlockForm:
+    """What the rows of a block are, as far as costs depend on them: dense rows are those that store every value.
+
+    Attributes
+    ----------
+    columns : int
+    rows : int
+        At most.
+    stored : float or None
+        Values that a mean sparse row stores; None for dense rows.
+    itemsize : int
+        Bytes of a number.
+    """
+
+    columns: int
+    rows: int = 1
+    stored: float | None = None
+    itemsize: int = 8
+
+    @property
+    def sparse(self) -> bool:
+        """Whether rows are CSR."""
+        return self.stored is not None
+
+    @property
+    def values(self) -> float:
+        """Values of a mean row: the stored ones, or all."""
+        return float(self.columns) if self.stored is None else self.stored
+
+    def strips(self, strip_bytes: int) -> Self:
+        """Return the form of the dense strips of that size into which sparse rows are cut."""
+        most = max(1, strip_bytes // max(1, self.columns * self.itemsize))
+        return replace(self, rows=min(self.rows, most), stored=None)
+
+
+@dataclass(frozen=True)
+class Work:
+    """What is done with a block: the memory that it takes, and its operations per row.
+
+    Attributes
+    ----------
+    bytes : int
+    flops : float
+        At the speed of a dense product.
+    """
+
+    bytes: int = 0
+    flops: float = 0.0
+
+    def __add__(self, other: Work) -> Work:
+        return Work(self.bytes + other.bytes, self.flops + other.flops)
 
 
 @dataclass(frozen=True)

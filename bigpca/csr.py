@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 from bigpca.arrays import Array
+from bigpca.costs import BlockForm
 
 Vector = NDArray[np.float64]
 RUN = 256  # terms, or rows, that are summed in order
@@ -85,17 +86,20 @@ def row_squares(rows: csr_array) -> Vector:
     return squares
 
 
-def product_flops(values: float, columns: int) -> float:
-    """Return the cost of a product with so many stored values, in operations at the speed of a dense product.
+def product_flops(rows: BlockForm, columns: int) -> float:
+    """Return the cost of a row times a matrix with ``columns`` columns, in operations at the speed of a dense product.
 
-    2 for each stored value and column, each of which takes the time of fifteen.
+    2 for each value and column; of sparse rows, only for stored ones, each of which takes the time of fifteen.
     """
-    return 2.0 * SLOWER * values * columns
+    return 2.0 * (SLOWER if rows.sparse else 1.0) * rows.values * columns
 
 
-def product_bytes(d: int, columns: int, itemsize: int) -> int:
-    """Return the memory of a product beside its input and output."""
-    return 2 * max(64, TILE_BYTES // max(1, columns * itemsize)) * columns * itemsize + 16 * d
+def product_bytes(rows: BlockForm, columns: int) -> int:
+    """Return the memory of a product beside its input and output: none for dense rows."""
+    if not rows.sparse:
+        return 0
+    width = columns * rows.itemsize
+    return 2 * max(64, TILE_BYTES // max(1, width)) * width + 16 * rows.columns
 
 
 def _parts(rows: csr_array) -> tuple[NDArray[np.int64], NDArray[np.int32], Array]:

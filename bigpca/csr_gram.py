@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 from bigpca import csr
+from bigpca.costs import BlockForm, Work
 
 Vector = NDArray[np.float64]
 STRICT = {"contract", "nsz"}  # no reordering of sums
@@ -39,17 +40,17 @@ def prefers_strips(rows: csr_array) -> bool:
     return bool(_pair_flops(stored @ stored, rows.dtype.itemsize) > float(rows.shape[0]) * rows.shape[1] ** 2)
 
 
-def gram_flops(values: float, d: int, itemsize: int) -> float:
-    """Return the operations of a dense product in the time that a row with so many stored values takes."""
-    return min(_pair_flops(values**2, itemsize), float(d) ** 2)
+def gram_work(rows: BlockForm) -> Work:
+    """Return the scratch space of ``X'X``, and its operations per row at the speed of a dense product.
 
-
-def tile_bytes(d: int) -> int:
-    """Return the scratch space of :func:`add_gram`, for tiles that are not one row of more values.
-
-    The order of a tile by columns, and its values about others: the terms of a difference and the result.
+    Of sparse rows, by :func:`add_gram` in tiles that are not one row of more values (their order by columns, and their
+    values about others: the terms of a difference and the result), or by dense strips if those are faster; of dense
+    rows, those of one triangle, without scratch space.
     """
-    return (24 + 3 * 16) * max(TILE_VALUES, 4 * d) + 16 * d
+    d = rows.columns
+    if not rows.sparse:
+        return Work(0, float(d * (d + 1)))
+    return Work((24 + 3 * 16) * max(TILE_VALUES, 4 * d) + 16 * d, min(_pair_flops(rows.values**2, 4), float(d) ** 2))
 
 
 def _pair_flops(squares: float, itemsize: int) -> float:

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from bigpca import csr
+from bigpca.costs import BlockForm
 from bigpca.kernels.combining import kronecker, product_of_powers, side_by_side, weighted_sum
 from bigpca.kernels.parameters import finite_numbers, is_number, json_value
 from bigpca.kernels.rows import Block, checked_rows
@@ -139,11 +140,11 @@ class Kernel(ABC):
         """Whether :meth:`prepare` accepts CSR, to be compared with dense rows; others are given dense strips."""
         return False
 
-    def flops_per_sparse_entry(self, d: int, values: float) -> float:
-        """Return the cost of one entry if a row stores ``values`` values on average, as :meth:`flops_per_entry`."""
-        if not self.accepts_csr:
-            return self.flops_per_entry(d)
-        return self.flops_per_entry(0) + csr.product_flops(values, 1)
+    def entry_flops(self, rows: BlockForm) -> float:
+        """Return the cost of one entry between a row like these and a dense one, as :meth:`flops_per_entry`."""
+        if not (rows.sparse and self.accepts_csr):
+            return self.flops_per_entry(rows.columns)
+        return self.flops_per_entry(0) + csr.product_flops(rows, 1)
 
     @property
     def accepts_strings(self) -> bool:
@@ -268,8 +269,8 @@ class Combined(Kernel):
     def accepts_csr(self) -> bool:
         return all(kernel.accepts_csr for kernel in self.kernels)
 
-    def flops_per_sparse_entry(self, d: int, values: float) -> float:
-        return sum(kernel.flops_per_sparse_entry(d, values) + 100.0 for kernel in self.kernels)
+    def entry_flops(self, rows: BlockForm) -> float:
+        return sum(kernel.entry_flops(rows) + 100.0 for kernel in self.kernels)
 
     def entry_bytes(self, itemsize: int) -> int:
         """Return the bytes of the largest part plus those of the partial result."""

@@ -94,7 +94,7 @@ def draw_pass(
     landmarks = np.broadcast_to(np.float32(0), (m, d))
     prepared = LandmarkMap((request.kernel,), landmarks, (np.broadcast_to(0.0, (m, m)),), np.zeros(d))
     working = prepared.working_bytes(d, request.dtype.itemsize) if evaluations > rows.n_rows else 0
-    flops = evaluations * (request.kernel.flops_per_entry(d) + 2.0 * m)
+    flops = evaluations * (request.kernel.entry_flops(rows.mapped_form()) + 2.0 * m)
     return replace(cost, peak_bytes=cost.peak_bytes + working, evaluations=evaluations, flops=flops)
 
 

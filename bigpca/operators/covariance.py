@@ -90,12 +90,13 @@ class CovariancePasses:
         """
         n, d = rows.n_rows, rows.n_columns
         typical, largest = (_product_state(d, width + PROBES) for width in (columns, max(columns, most)))
-        work = 2 * n * csr.product_flops(rows.values_per_row, columns) if rows.sparse else 4.0 * n * d * columns
+        form = rows.mapped_form()
+        work = 2 * n * csr.product_flops(form, columns)
         product = row_pass(
             rows, "product", [largest], cut_bytes=typical.state_bytes, work=work * times.typical,
             times=times, refinable=True, driver_bytes=driver_bytes,
         )  # fmt: skip
-        product = replace(product, flops=float(n) * rows.cost_of(typical, 1)[1])
+        product = replace(product, flops=float(n) * typical.cost(form).flops)
         itemsize, row_bytes = product.dtype.itemsize, rows.held_row_bytes(product.dtype)
         wanted = sample_size(n, math.ceil(row_bytes), sampled) if sampled else 0
         sample = None

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from bigpca.arrays import Array, DType
 from bigpca.blas import one_blas_thread
-from bigpca.costs import ONCE, Times, peak_bytes
+from bigpca.costs import ONCE, BlockForm, Times, peak_bytes
 from bigpca.data.rounding import note_rounded
 from bigpca.passes.accumulators.column_products import ColumnProducts, DotProduct
 from bigpca.passes.accumulators.dot_matrix import DotSum
@@ -99,6 +99,7 @@ def column_pass(
     dtype = template.dtype if isinstance(template, DotProduct) else dtype or dot_dtype(rows)
     read = layout.read_rows * n * rows.dtype.itemsize
     slab = min(layout.slab_rows, layout.read_rows) * n * (8 if refinable else dtype.itemsize)
+    work = template.cost(BlockForm(n))
     return PassPlan(
         name=name,
         times=times,
@@ -106,11 +107,11 @@ def column_pass(
         tasks=2 * len(layout.groups) + 1,
         block_rows=n,
         state_bytes=template.state_bytes,
-        peak_bytes=peak_bytes(read, slab, template.product_bytes, 0 if collected else template.state_bytes) + slab,
+        peak_bytes=peak_bytes(read, slab, work.bytes, 0 if collected else template.state_bytes) + slab,
         finish_bytes=2 * template.state_bytes if collected else 0,
         collected=collected,
         driver_bytes=driver_bytes,
-        flops=float(rows.n_columns) * template.flops_per_row,
+        flops=float(rows.n_columns) * work.flops,
         layout=layout,
         dtype=dtype,
         refinable=refinable,

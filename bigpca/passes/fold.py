@@ -18,7 +18,7 @@ from bigpca.arrays import DType
 from bigpca.blas import one_blas_thread, solve_paused
 from bigpca.costs import ONCE, PassCost, Times, peak_bytes
 from bigpca.data.rounding import note_rounded
-from bigpca.passes.accumulators.base import Accumulator, feed
+from bigpca.passes.accumulators.base import Accumulator, cost_of, feed
 from bigpca.passes.engine.cancel import check_cancelled
 from bigpca.passes.engine.driver import run_pass
 from bigpca.passes.engine.jobs import MAPS, SHARED, Finish, GroupTask, Inputs, Pass, PassPlan
@@ -102,7 +102,8 @@ def row_pass(
     block_rows = min(layout.slab_rows, layout.read_rows)
     copied = rows.copied_row_bytes(np.dtype(np.float64) if refinable else dtype) * block_rows
     scratch = rows.scratch_bytes(block_rows, 8 if refinable else dtype.itemsize)
-    costs = [rows.cost_of(one, block_rows) for one in states]
+    form = rows.mapped_form(block_rows)
+    costs = [cost_of(one, form) for one in states]
     state = sum(one.state_bytes for one in states)
     held = 0 if collected else state
     return PassPlan(
@@ -114,12 +115,12 @@ def row_pass(
         block_rows=block_rows,
         state_bytes=state,
         peak_bytes=peak_bytes(
-            rows.read_bytes(layout.read_rows), copied, scratch + sum(product for product, _ in costs), held
+            rows.read_bytes(layout.read_rows), copied, scratch + sum(one.bytes for one in costs), held
         ),
         finish_bytes=finish_bytes,
         driver_bytes=driver_bytes,
         collected=collected,
-        flops=float(layout.n_rows) * (rows.map_flops + sum(flops for _, flops in costs)),
+        flops=float(layout.n_rows) * (rows.map_flops + sum(one.flops for one in costs)),
         layout=layout,
         dtype=dtype,
         refinable=refinable,

@@ -22,7 +22,7 @@ SHOWN_COLUMNS = 5  # in messages
 def observed_pass(rows: RowInput, name: str, *, first: bool = False) -> PassPlan:
     """Declare the read that counts what there is in every column; of the ``first`` rows that are stored together."""
     template, layout = ObservedColumns(rows.viewed_columns), None
-    size, work = template.state_bytes, float(rows.n_rows) * template.flops_per_row
+    size, work = template.state_bytes, rows.dense_work(template)
     if first:
         start, stop = _first_rows(rows)
         one = (range(1),)

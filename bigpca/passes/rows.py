@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigpca.arrays import DType
-from bigpca.costs import PassCost
+from bigpca.costs import BlockForm, PassCost
 from bigpca.data.batches import batches_of
 from bigpca.data.checks import NATIVE_BYTES, coalesce
 from bigpca.data.marks import marked
@@ -31,7 +31,7 @@ from bigpca.passes.graphs import GraphSource, paths_in
 from bigpca.passes.reading.filling import ColumnFill, Limits, filled_dtype
 from bigpca.passes.reading.layout import Layout, plan_layout, working_dtype
 from bigpca.passes.reading.readers import FILL, Reader, ValueReader, ViewReader
-from bigpca.passes.reading.row_maps import MapStep, NumberedMap, RowMap
+from bigpca.passes.reading.row_maps import PLACE_BYTES, MapStep, NumberedMap, RowMap, chain_cost
 from bigpca.passes.stored import Stored
 
 
@@ -273,11 +273,18 @@ class RowInput:
         """Stored values of a mean row that tasks read; the number of columns of dense rows."""
         return self.stored.values_per_row if self.sparse else float(self.viewed_columns)
 
-    def cost_of(self, state: Accumulator, block_rows: int) -> tuple[int, float]:
-        """Return the scratch space of a state, and its operations per row, for the blocks of these rows."""
-        if not self.sparse or self.steps:
-            return state.product_bytes, float(state.flops_per_row)
-        return state.sparse_cost(block_rows, self.values_per_row)
+    def form(self, block_rows: int = 1, itemsize: int = 8) -> BlockForm:
+        """Return what blocks of these rows are before the maps, as far as costs depend on it."""
+        stored = self.values_per_row if self.sparse else None
+        return BlockForm(self.viewed_columns, block_rows, stored, itemsize)
+
+    def mapped_form(self, block_rows: int = 1) -> BlockForm:
+        """Return the same after the maps: what states are updated with."""
+        return chain_cost(self.steps, self.form(block_rows))[1]
+
+    def dense_work(self, *states: Accumulator) -> float:
+        """Return the operations of one read of dense rows, which decide the precision of products."""
+        return float(self.n_rows) * sum(state.cost(BlockForm(self.n_columns)).flops for state in states)
 
     def check_dense(self, what: str) -> None:
         """Reject sparse rows, which ``what`` cannot read.
@@ -347,7 +354,8 @@ class RowInput:
 
     def held_row_bytes(self, dtype: DType) -> float:
         """Bytes of a mapped row in a dtype; of sparse rows, on average."""
-        return self.n_columns * dtype.itemsize if self.steps else self._read_row_bytes(dtype)
+        sparse = self.mapped_form().sparse
+        return self._read_row_bytes(dtype) if sparse or not self.steps else self.n_columns * dtype.itemsize
 
     def _read_row_bytes(self, dtype: DType) -> float:
         """Bytes of a row of the view in a dtype: its columns, or the stored values of the densest sparse rows."""
@@ -370,12 +378,10 @@ class RowInput:
         chunk = 0
         if self.view is not None:
             chunk = math.ceil(max(self._sample_chunks, default=0) * self._sample_bytes)
-        d, total = self.viewed_columns, 2 * chunk  # the chunk being read, and its decoded form
-        for step in self.steps:
-            total += sum(step.f.bytes_for(d, min(rows, step.tile_rows or rows), itemsize))
-            d = step.width
-        weighted = 0 if self.weights is None else 2 * rows * (8 + self.n_columns * itemsize)
-        return total + weighted
+        mapping, form = chain_cost(self.steps, self.form(rows, itemsize))
+        row_bytes = form.values * (itemsize + PLACE_BYTES if form.sparse else itemsize)
+        weighted = 0 if self.weights is None else math.ceil(2 * form.rows * (8 + row_bytes))
+        return 2 * chunk + mapping.bytes + weighted  # the chunk being read, and its decoded form
 
     @property
     def maps(self) -> tuple[RowMap | NumberedMap, ...]:
@@ -383,9 +389,9 @@ class RowInput:
         return tuple(step.f for step in self.steps)
 
     @property
-    def map_flops(self) -> int:
+    def map_flops(self) -> float:
         """Floating-point operations of the maps per row."""
-        return sum(step.flops_per_row for step in self.steps)
+        return chain_cost(self.steps, self.form())[0].flops
 
     @property
     def paths(self) -> dict[str, str]:

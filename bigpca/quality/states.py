@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigpca.arrays import Array
+from bigpca.costs import BlockForm, Work
 from bigpca.passes.accumulators.base import Accumulator, Arrays, broadcast
 from bigpca.passes.accumulators.moments import ColumnMoments
 from bigpca.passes.reading.blocks import Block
@@ -100,13 +101,9 @@ class Residuals(Accumulator):
     def state_bytes(self) -> int:
         return 24
 
-    @property
-    def product_bytes(self) -> int:
-        return 8 * strip_rows(self.n_features) * (2 * self.n_features + self.n_components)
-
-    @property
-    def flops_per_row(self) -> int:
-        return 4 * self.n_features * (self.n_components + 1)
+    def cost(self, rows: BlockForm) -> Work:
+        scratch = 8 * strip_rows(self.n_features) * (2 * self.n_features + self.n_components)
+        return Work(scratch, 4.0 * self.n_features * (self.n_components + 1))
 
     def to_arrays(self) -> Arrays:
         return {"count": np.array(self.count), "sums": np.array([self.residual, self.total])}
@@ -164,9 +161,8 @@ class ChosenRows(Accumulator):
     def state_bytes(self) -> int:
         return len(self.wanted) * (8 + self.n_features * np.dtype(self.dtype).itemsize)
 
-    @property
-    def flops_per_row(self) -> int:
-        return self.n_features
+    def cost(self, rows: BlockForm) -> Work:
+        return Work(0, float(self.n_features))
 
     def to_arrays(self) -> Arrays:
         numbers = sorted(number for number, _ in self.rows)
@@ -220,13 +216,9 @@ class ReplacementMoments(Accumulator):
     def state_bytes(self) -> int:
         return 40 * len(self.replacements)
 
-    @property
-    def product_bytes(self) -> int:
-        return 16 * strip_rows(len(self.replacements)) * len(self.replacements)
-
-    @property
-    def flops_per_row(self) -> int:
-        return 6 * len(self.replacements)
+    def cost(self, rows: BlockForm) -> Work:
+        d = len(self.replacements)
+        return Work(16 * strip_rows(d) * d, 6.0 * d)
 
     def to_arrays(self) -> Arrays:
         parts = {"own": self.own, "difference": self.difference}

@@ -6,12 +6,13 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, field
 from numbers import Integral
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.sparse import csr_array
 
+from bigpca.costs import BlockForm, Work
 from bigpca.seeds import check_seed
 from bigpca.sketches.cache import CACHE
 
@@ -37,6 +38,8 @@ class Sketch(ABC):
 
     seed: int = field(default=0, kw_only=True)
 
+    _multiplies_csr: ClassVar[bool] = False  # or is given dense strips of sparse rows
+
     def __post_init__(self) -> None:
         object.__setattr__(self, "seed", check_seed(self.seed))
         self._check_fields()
@@ -45,10 +48,6 @@ class Sketch(ABC):
     @abstractmethod
     def unbiased(self) -> bool:
         """Whether the mean of <W'x, W'y> over seeds is x'y for every x and y."""
-
-    @abstractmethod
-    def flops_per_row(self, d: int) -> int:
-        """Return the floating-point operations per row of d columns, not counting the construction of W."""
 
     @abstractmethod
     def _check_fields(self) -> None:
@@ -75,7 +74,11 @@ class Sketch(ABC):
         """Write ``rows @ W`` to ``out``. The parts come in order, and can be iterated over only once."""
 
     @abstractmethod
-    def _scratch_bytes(self, d: int, rows: int, itemsize: int) -> int:
+    def _flops(self, rows: BlockForm) -> float:
+        """Return the floating-point operations of :meth:`_apply` per row."""
+
+    @abstractmethod
+    def _scratch_bytes(self, rows: BlockForm) -> int:
         """Return the bytes that :meth:`_apply` needs besides rows, parts and out."""
 
     @abstractmethod
@@ -104,7 +107,7 @@ class Sketch(ABC):
         Parameters
         ----------
         rows : ndarray or csr_array of shape (b, d), float32 or float64
-            Copied, which :meth:`apply_bytes` does not count, unless C-contiguous. CSR is never made dense by the
+            Copied, which :meth:`cost` does not count, unless C-contiguous. CSR is never made dense by the
             Gaussian and the sparse sketches, and in strips of 4 MiB by the others.
 
         Returns
@@ -166,37 +169,28 @@ class Sketch(ABC):
         total, _ = self._part_bytes(d, itemsize)
         return total if CACHE.fits(total) else 0
 
-    def apply_bytes(self, d: int, rows: int, itemsize: int) -> int:
-        """Return the peak bytes of :meth:`apply` besides its input: cache, temporaries and output.
-
-        Parameters
-        ----------
-        d : columns of X.
-        rows : rows of one block.
-        itemsize : 4 or 8, bytes of one number.
-        """
-        _, largest = self._part_bytes(d, itemsize)
-        output = rows * self.width(d) * itemsize
-        return self.cached_bytes(d, itemsize) + largest + self._scratch_bytes(d, rows, itemsize) + output + FIXED_BYTES
-
-    def sparse_cost(self, d: int, rows: int, itemsize: int, values: float) -> tuple[int, float]:
-        """Return the peak bytes of :meth:`apply` for CSR beside its input, and its operations per row.
-
-        Parameters
-        ----------
-        d, rows, itemsize : as for :meth:`apply_bytes`.
-        values : stored values of a row on average.
+    def cost(self, rows: BlockForm) -> Work:
+        """Return what :meth:`apply` takes for a block of rows, dense or sparse.
 
         Returns
         -------
-        int
-            Bytes.
-        float
-            Operations, at the speed of dense products.
+        Work
+            The peak bytes besides its input: cache, temporaries and output; and the floating-point operations per row,
+            not counting the construction of W.
+
+        Raises
+        ------
+        ValueError
+            If :meth:`width` rejects d.
         """
-        strip = max(1, min(rows, STRIP_BYTES // (d * itemsize)))
-        held = self.apply_bytes(d, strip, itemsize) + strip * d * itemsize
-        return held + rows * self.width(d) * itemsize, float(self.flops_per_row(d))
+        d, itemsize = rows.columns, rows.itemsize
+        output = rows.rows * self.width(d) * itemsize
+        _, largest = self._part_bytes(d, itemsize)
+        held = self.cached_bytes(d, itemsize) + largest + output + FIXED_BYTES
+        if rows.sparse and not self._multiplies_csr:
+            rows = rows.strips(STRIP_BYTES)
+            held += rows.rows * d * itemsize
+        return Work(held + self._scratch_bytes(rows), self._flops(rows))
 
     def dot_product_variance(self, x: ArrayLike, y: ArrayLike) -> Vector:
         """Return the variance of <W'x, W'y> over seeds, in closed form.

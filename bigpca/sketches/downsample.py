@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from bigpca.costs import BlockForm
 from bigpca.sketches.base import TILE_BYTES, Matrix, Sketch, Vector, positive_integer, spans
 from bigpca.sketches.cache import CACHE
 
@@ -44,10 +45,6 @@ class Downsample(Sketch):
     @property
     def unbiased(self) -> bool:
         return False
-
-    def flops_per_row(self, d: int) -> int:
-        self.width(d)
-        return sum(2 * pre * n * m * post for pre, n, m, post in self._steps()) + math.prod(self.to)
 
     def _check_fields(self) -> None:
         for name in ("shape", "to"):
@@ -109,12 +106,15 @@ class Downsample(Sketch):
     def _tile(self, itemsize: int) -> int:
         return max(1, TILE_BYTES // (math.prod(self.shape) * itemsize))
 
-    def _scratch_bytes(self, d: int, rows: int, itemsize: int) -> int:
+    def _flops(self, rows: BlockForm) -> float:
+        return float(sum(2 * pre * n * m * post for pre, n, m, post in self._steps()) + math.prod(self.to))
+
+    def _scratch_bytes(self, rows: BlockForm) -> int:
         sizes = [0] + [
             pre * m * post for pre, _, m, post in self._steps()
         ]  # each step's result is the next one's input
         largest = max((a + b for a, b in pairwise(sizes)), default=0)
-        return min(rows, self._tile(itemsize)) * largest * itemsize
+        return min(rows.rows, self._tile(rows.itemsize)) * largest * rows.itemsize
 
     def _moments(self, x: Matrix, y: Matrix) -> tuple[Vector, Vector]:
         bias = np.einsum("ij,ij->i", self.apply(x), self.apply(y)) - np.einsum("ij,ij->i", x, y)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 from bigpca import csr
+from bigpca.costs import BlockForm
 from bigpca.seeds import normals
 from bigpca.sketches.base import TILE_BYTES, Matrix, RandomSketch, Vector, pair_products, spans
 
@@ -35,12 +36,11 @@ class Gaussian(RandomSketch):
     (3, 2)
     """
 
+    _multiplies_csr: ClassVar[bool] = True
+
     @property
     def unbiased(self) -> bool:
         return True
-
-    def flops_per_row(self, d: int) -> int:
-        return 2 * d * self.width(d)
 
     def _check_options(self) -> None:
         pass
@@ -78,13 +78,15 @@ class Gaussian(RandomSketch):
             del tile
         np.multiply(out, out.dtype.type(1 / np.sqrt(self.q)), out=out)
 
-    def sparse_cost(self, d: int, rows: int, itemsize: int, values: float) -> tuple[int, float]:
-        cut = int(2 * rows * values * (itemsize + 4)) if self._tile < d else 0
-        held = self.apply_bytes(d, rows, itemsize) + rows * self.q * itemsize
-        return held + cut + csr.product_bytes(d, self.q, itemsize), csr.product_flops(values, self.q)
+    def _flops(self, rows: BlockForm) -> float:
+        return csr.product_flops(rows, self.q)
 
-    def _scratch_bytes(self, d: int, rows: int, itemsize: int) -> int:
-        return rows * self.q * itemsize
+    def _scratch_bytes(self, rows: BlockForm) -> int:
+        product = rows.rows * self.q * rows.itemsize
+        if not rows.sparse:
+            return product
+        cut = int(2 * rows.rows * rows.values * (rows.itemsize + 4)) if self._tile < rows.columns else 0
+        return 2 * product + cut + csr.product_bytes(rows, self.q)
 
     def _moments(self, x: Matrix, y: Matrix) -> tuple[Vector, Vector]:
         dots, norms, _ = pair_products(x, y)

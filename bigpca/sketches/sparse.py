@@ -5,13 +5,14 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csc_array, csr_array
 
 from bigpca import csr
+from bigpca.costs import BlockForm
 from bigpca.sketches.base import Matrix, RandomSketch, spans
 
 # Columns and rows of X that are transposed at a time. The sparse product streams through such a tile while its (q, 16)
@@ -28,6 +29,8 @@ class SparseSketch(RandomSketch):
     to whole runs of rows. Costs 2 d entries flops per row, for any q.
     """
 
+    _multiplies_csr: ClassVar[bool] = True
+
     @property
     @abstractmethod
     def entries(self) -> int:
@@ -36,10 +39,6 @@ class SparseSketch(RandomSketch):
     @abstractmethod
     def _entries_of(self, start: int, stop: int) -> tuple[NDArray[np.int64], NDArray[np.int8]]:
         """Return positions in [0, q) and signs, (stop - start, entries) each, for columns ``start:stop`` of X."""
-
-    def flops_per_row(self, d: int) -> int:
-        self.width(d)
-        return 2 * d * self.entries
 
     def _rows(self, d: int, start: int, stop: int) -> Matrix:
         rows = np.zeros((stop - start, self.q))
@@ -83,9 +82,10 @@ class SparseSketch(RandomSketch):
             start = stop
         np.multiply(out, out.dtype.type(1 / np.sqrt(self.entries)), out=out)
 
-    def sparse_cost(self, d: int, rows: int, itemsize: int, values: float) -> tuple[int, float]:
-        cut = int(2 * rows * values * (itemsize + 4)) if d > TILE_COLUMNS else 0
-        return self.apply_bytes(d, rows, itemsize) + cut, csr.product_flops(values, self.entries)
+    def _flops(self, rows: BlockForm) -> float:
+        return csr.product_flops(rows, self.entries)
 
-    def _scratch_bytes(self, d: int, rows: int, itemsize: int) -> int:
-        return 2 * min(rows, TILE_ROWS) * (min(d, TILE_COLUMNS) + self.q) * itemsize
+    def _scratch_bytes(self, rows: BlockForm) -> int:
+        tile = 2 * min(rows.rows, TILE_ROWS) * (min(rows.columns, TILE_COLUMNS) + self.q) * rows.itemsize
+        cut = rows.sparse and rows.columns > TILE_COLUMNS
+        return tile + (int(2 * rows.rows * rows.values * (rows.itemsize + 4)) if cut else 0)

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import hadamard
 
+from bigpca.costs import BlockForm
 from bigpca.seeds import signs, uniforms
 from bigpca.sketches.base import Matrix, RandomSketch, Vector, pair_products, spans
 from bigpca.sketches.cache import CACHE
@@ -48,11 +49,6 @@ class SRHT(RandomSketch):
     @property
     def unbiased(self) -> bool:
         return True
-
-    def flops_per_row(self, d: int) -> int:
-        self.width(d)
-        s, t = self._factors(d)
-        return d + 2 * s * (-(-d // t)) * t + 2 * self.q * t
 
     def _check_options(self) -> None:
         pass
@@ -115,9 +111,13 @@ class SRHT(RandomSketch):
         s, t = self._factors(d)
         return max(1, TILE_BYTES // (s * t * itemsize))
 
-    def _scratch_bytes(self, d: int, rows: int, itemsize: int) -> int:
-        s, t = self._factors(d)
-        return 2 * min(rows, self._tile(d, itemsize)) * s * t * itemsize
+    def _flops(self, rows: BlockForm) -> float:
+        d, (s, t) = rows.columns, self._factors(rows.columns)
+        return float(d + 2 * s * (-(-d // t)) * t + 2 * self.q * t)
+
+    def _scratch_bytes(self, rows: BlockForm) -> int:
+        s, t = self._factors(rows.columns)
+        return 2 * min(rows.rows, self._tile(rows.columns, rows.itemsize)) * s * t * rows.itemsize
 
     def _moments(self, x: Matrix, y: Matrix) -> tuple[Vector, Vector]:
         dots, norms, squares = pair_products(x, y)

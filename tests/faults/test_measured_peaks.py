@@ -13,10 +13,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+import scipy.sparse as sp
 import zarr
 from distributed import Client
 
 import bigpca as bp
+from tests.data.sparse_savers import write_parts
 from tests.passes.conftest import start_cluster
 
 SHAPES = {
@@ -25,6 +27,7 @@ SHAPES = {
     "thin": (8_000, 100),
     "few": (2_000, 200),
     "several": (4_000, 500),
+    "sparse": (20_000, 2_000),
 }
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="peak memory is read from /proc")
 LIMIT: dict[str, Any] = {"memory_limit": "8 GiB", "solve_threads": 1}
@@ -63,10 +66,15 @@ CASES: dict[str, tuple[str, Callable[[], Any]]] = {  # name -> (rows, estimator)
     "kernel roweis": (
         "thin", lambda: bp.KernelRoweisDiscriminantAnalysis(2, r1=0.0, gamma=0.01, n_landmarks=200, **LIMIT),
     ),
+    "sparse krylov": ("sparse", lambda: bp.PCA(8, solver="krylov", preprocess=bp.L2("keep"), **LIMIT)),
+    "sparse sketch": (
+        "sparse", lambda: bp.ApproximatePCA(8, bp.sketches.Gaussian(100), preprocess=bp.L2("keep"), **LIMIT),
+    ),
     "pixels": ("wide", lambda: bp.PCA(8, solver="covariance", **LIMIT)),
     "pooled": ("wide", lambda: bp.PCA(8, solver="covariance", **LIMIT)),
 }  # fmt: skip
 PATTERNS: dict[str, dict[str, Any]] = {
+    **{name: {"member": "X"} for name in CASES if name.startswith("sparse")},
     "pixels": {"pattern": "n (c p) -> (n p) c", "c": 400, "p": list(range(24, 0, -1))},
     "pooled": {"pattern": "n (c p) -> n c", "c": 400, "reduce": "gem"},
 }
@@ -95,8 +103,8 @@ def measure(name, grown):
     dask.config.set(scheduler="threads", num_workers=2)
     X = bp.open(f"{sys.argv[1]}/{rows}.zarr", **PATTERNS.get(name, {}))
     small = X[:600].compute()
-    y, model = labels(name, len(X)), make()
-    model.fit(small, labels(name, len(small)))  # libraries, BLAS buffers and thread stacks are there beforehand
+    y, model = labels(name, X.shape[0]), make()
+    model.fit(small, labels(name, small.shape[0]))  # libraries, BLAS buffers and thread stacks are there beforehand
     if grown:
         model.partial_fit(X[:600], y if y is None else y[:600])
     before = psutil.Process().memory_info().rss
@@ -143,6 +151,8 @@ def labels(name: str, n: int) -> Any:
 def stores(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("peaks")
     for name, (n, d) in SHAPES.items():
+        if name == "sparse":
+            continue
         chunk = max(1, n // 40)
         store = zarr.create_array(
             folder / f"{name}.zarr", shape=(n, d), chunks=(chunk, d), dtype="f4", compressors=None
@@ -153,6 +163,8 @@ def stores(tmp_path_factory: pytest.TempPathFactory) -> Path:
             rows = rng.standard_normal((min(chunk, n - i), d), dtype="f4") * spectrum
             rows[:, 0] += np.arange(i, i + len(rows)) % 3
             store[i : i + chunk] = rows
+    sparse = sp.random_array(SHAPES["sparse"], density=0.05, format="csr", dtype="f4", rng=np.random.default_rng(1))
+    write_parts(zarr.open_group(folder / "sparse.zarr", mode="w").create_group("X"), sparse, {"chunks": (1 << 16,)})
     return folder
 
 

@@ -17,6 +17,7 @@ import numpy as np
 import zarr
 from numpy.typing import NDArray
 
+from bigpca.costs import BlockForm
 from bigpca.data.sources import RowSource, open_source
 from bigpca.data.storages import ZarrRows
 from bigpca.data.zarr_reader import ZarrReader
@@ -99,7 +100,7 @@ def folded(
     shift: NDArray[np.float64] | None = None,
 ) -> Folded[State]:
     """Fold one read into an accumulator, as fits do whose only pass it is."""
-    work = float((layout or rows.layout(0)).n_rows) * template.flops_per_row
+    work = float((layout or rows.layout(0)).n_rows) * template.cost(BlockForm(rows.n_columns)).flops
     cost = row_pass(rows, name, [template], cut_bytes=template.state_bytes, work=work, layout=layout, dtype=dtype)
     return fold(run or Run(), cost, rows, template, shift=shift)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,20 +16,25 @@ from scipy.spatial.distance import cdist
 
 import bigpca as bp
 from bigpca import kernels
+from bigpca.costs import BlockForm, Work
 from bigpca.data.views import View, columns_of, view_of, viewed
-from bigpca.passes.accumulators.base import Accumulator
+from bigpca.estimators.linear.maps import Sketching
+from bigpca.passes.accumulators.base import Accumulator, cost_of
 from bigpca.passes.accumulators.class_moments import ClassMoments
 from bigpca.passes.accumulators.dot_matrix import DotPanels, DotSum
+from bigpca.passes.accumulators.factors import DenseFactor
+from bigpca.passes.accumulators.fused_product import FusedProduct
 from bigpca.passes.accumulators.kept_rows import RowSample, RowsAt
 from bigpca.passes.accumulators.landmark_moments import LandmarkMap
 from bigpca.passes.accumulators.left_product import LeftProduct
-from bigpca.passes.accumulators.moments import Moments
+from bigpca.passes.accumulators.moments import ColumnMoments, Moments
 from bigpca.passes.columns import column_layout, column_pass, fold_columns
 from bigpca.passes.engine.checkpoint import Checkpoint
 from bigpca.passes.engine.run import Run
 from bigpca.passes.fold import first_rows, fold_to, row_pass
 from bigpca.passes.project import project_in_memory, project_to
-from bigpca.passes.reading.row_maps import Affine, Beside, MapStep
+from bigpca.passes.reading.blocks import STRIP_BYTES
+from bigpca.passes.reading.row_maps import Affine, Beside, MapStep, chain_cost
 from bigpca.passes.rows import RowInput
 from bigpca.passes.sweeps import fold_kernel, sweep_pass
 from bigpca.solvers.features import landmark_transform
@@ -211,6 +217,40 @@ def test_the_cost_of_a_pass_has_the_stored_bytes_of_a_view_and_what_maps_take(tm
     plain, mapped = (row_pass(r, "test", [Moments(3)], cut_bytes=0, work=0.0) for r in both)
     assert mapped.flops - plain.flops == 6 * 40
     assert mapped.peak_bytes - plain.peak_bytes == 40 * 3 * 8
+
+
+@pytest.mark.parametrize(
+    ("maps", "values", "sparse"),
+    [
+        ((), (), True),
+        ((bp.Power(), bp.L2("keep")), (2, 2), True),
+        ((Affine(np.zeros(D), INVERSE), bp.L2("keep")), (2, 2), True),
+        ((bp.L2("keep"), Affine(MEAN)), (2, D), False),
+        ((Affine(MEAN), bp.L2("keep")), (D, D), False),
+        ((Sketching(bp.sketches.Gaussian(D)), bp.L2("keep")), (2, D), False),
+    ],
+)
+def test_sparse_rows_cost_by_their_stored_values_until_a_map_makes_them_dense(
+    maps: tuple[Any, ...], values: tuple[int, ...], sparse: bool
+) -> None:
+    steps = tuple(MapStep(f, D, flops_per_row=6 * D) for f in maps)
+    work, after = chain_cost(steps, BlockForm(D, 50, 2))
+    assert (after.columns, after.sparse) == (D, sparse)
+    assert work.flops == 6 * sum(values)
+    whole, dense = chain_cost(steps, BlockForm(D, 50))
+    assert dense == BlockForm(D, 50)
+    assert whole.flops == 6 * D * len(maps)
+    if sparse:
+        wide = chain_cost(tuple(MapStep(f, 1000) for f in maps), BlockForm(1000, 50, 2))[0]
+        assert wide == replace(work, flops=0)
+
+
+def test_states_of_sparse_rows_cost_by_their_stored_values_or_by_dense_strips() -> None:
+    few, many, dense = BlockForm(2_000, 500, 20), BlockForm(2_000, 500, 100), BlockForm(2_000, 500)
+    for state in (Moments(2_000), FusedProduct.of(2_000, DenseFactor(np.zeros((2_000, 30))))):
+        assert cost_of(state, few).flops < 0.3 * cost_of(state, many).flops
+    made_dense = ColumnMoments(2_000)
+    assert cost_of(made_dense, few) == Work(STRIP_BYTES) + made_dense.cost(dense)
 
 
 def test_an_array_cut_after_its_view_is_a_graph_like_any_other() -> None:

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from scipy.sparse import csr_array
 
 from bigpca.blas import one_blas_thread
+from bigpca.costs import BlockForm
 from bigpca.errors import ModelFormatError
 from bigpca.sketches import SRHT, Downsample, FeatureHash, Gaussian, SparseSign, sketch_from
 from bigpca.sketches.base import FIXED_BYTES
@@ -232,7 +233,7 @@ def test_apply_takes_no_more_memory_than_it_says_and_not_far_less(sketch, d, dty
         peak = tracemalloc.get_traced_memory()[1] - before
     finally:
         tracemalloc.stop()
-    said = sketch.apply_bytes(d, len(rows), rows.itemsize)
+    said = sketch.cost(BlockForm(d, len(rows), itemsize=rows.itemsize)).bytes
     assert peak <= said <= 3 * peak + FIXED_BYTES
 
 
@@ -293,13 +294,14 @@ def test_a_description_is_json_and_makes_the_sketch_again(sketch, d):
     ],
 )
 def test_flops_are_those_of_the_products(sketch, d, flops):
-    assert sketch.flops_per_row(d) == flops
+    assert sketch.cost(BlockForm(d)).flops == flops
 
 
 def test_hashing_costs_by_nonzeros_and_not_by_q():
+    wide = BlockForm(100_352)
     for kind in (SparseSign, FeatureHash):
-        assert kind(2000).flops_per_row(100_352) == kind(10).flops_per_row(100_352)
-    assert FeatureHash(2000).flops_per_row(100_352) * 2000 == Gaussian(2000).flops_per_row(100_352)
+        assert kind(2000).cost(wide).flops == kind(10).cost(wide).flops
+    assert FeatureHash(2000).cost(wide).flops * 2000 == Gaussian(2000).cost(wide).flops
 
 
 @pytest.mark.parametrize(("q", "nnz"), [(5, 1), (5, 5), (40, 8), (300, 100)])
@@ -373,16 +375,14 @@ def test_impossible_parameters_are_rejected_with_the_numbers(make, error, messag
         make()
 
 
-@pytest.mark.parametrize(
-    "use", ["width", "matrix", "flops_per_row", "apply", "apply_bytes", "cached_bytes", "variance"]
-)
+@pytest.mark.parametrize("use", ["width", "matrix", "cost", "apply", "cached_bytes", "variance"])
 @pytest.mark.parametrize(
     "sketch", [Gaussian(7), SparseSign(7, nnz=2), FeatureHash(7), SRHT(7), Downsample((2, 4), (1, 2))]
 )
 def test_data_that_does_not_suit_is_rejected_whatever_is_asked(sketch, use):
     calls = {
         "apply": lambda d: sketch.apply(np.zeros((2, d))),
-        "apply_bytes": lambda d: sketch.apply_bytes(d, 2, 8),
+        "cost": lambda d: sketch.cost(BlockForm(d, 2)),
         "cached_bytes": lambda d: sketch.cached_bytes(d, 8),
         "variance": lambda d: sketch.dot_product_variance(np.zeros(d), np.zeros(d)),
     }

@@ -124,9 +124,7 @@ def features_dtype(rows: RowInput, kernel: Kernel, m: int) -> DType:
 
 def entry_flops(rows: RowInput, kernel: Kernel) -> float:
     """Return the operations of one kernel value between a row and a landmark."""
-    if rows.sparse and not rows.steps:
-        return kernel.flops_per_sparse_entry(rows.n_columns, rows.values_per_row)
-    return kernel.flops_per_entry(rows.n_columns)
+    return kernel.entry_flops(rows.mapped_form())
 
 
 def pass_dtype(rows: RowInput, features: tuple[LandmarkFeatures, ...]) -> DType:

@@ -53,6 +53,11 @@ class KernelScores:
         """Whether the kernel compares sparse rows with dense ones."""
         return self.expansion.takes_csr
 
+    @property
+    def keeps_csr(self) -> bool:
+        """Never: results are dense."""
+        return False
+
     def apply_csr(self, rows: csr_array, numbers: NDArray[np.int64], where: str) -> Array:
         """Return scores of sparse rows; raises as :meth:`apply`."""
         return self._scores(rows, where)
@@ -93,6 +98,11 @@ class Novelty:
     def takes_csr(self) -> bool:
         """As for scores."""
         return self.expansion.takes_csr
+
+    @property
+    def keeps_csr(self) -> bool:
+        """Never: results are dense."""
+        return False
 
     def apply_csr(self, rows: csr_array, numbers: NDArray[np.int64], where: str) -> Array:
         """Return squared distances (b, 1) of sparse rows."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import ClassVar
 
-from bigpca.costs import PassCost, SolveCost
+from bigpca.costs import BlockForm, PassCost, SolveCost
 from bigpca.estimators.linear.files import linear_bytes
 from bigpca.estimators.linear.spectrum import PCAFit, Settings, Spectrum, solve_moments
 from bigpca.passes.accumulators.moments import Moments
@@ -51,7 +51,7 @@ class CovarianceFit(PCAFit):
             layout = rows.layout(template.state_bytes)
             if rows.in_memory and layout.n_rows * layout.row_bytes <= 2 * template.state_bytes:
                 layout = replace(layout, groups=(range(len(layout.reads)),), segments=(range(1),))
-        work = float(rows.n_rows + (self.before or 0)) * template.flops_per_row
+        work = float(rows.n_rows + (self.before or 0)) * template.cost(BlockForm(rows.n_columns)).flops
         return row_pass(rows, "moments", [template], cut_bytes=template.state_bytes, work=work, layout=layout)
 
     def passes(self) -> tuple[PassCost, ...]:

@@ -161,7 +161,7 @@ class DotFit(PCAFit):
     def columns(self) -> PassPlan:
         """The read for means and deviations, if columns are scaled."""
         template = ColumnMoments(self.rows.n_columns)
-        work = float(self.rows.n_rows) * template.flops_per_row
+        work = self.rows.dense_work(template)
         return row_pass(self.rows, "columns", [template], cut_bytes=template.state_bytes, work=work)
 
     @cached_property
@@ -169,10 +169,8 @@ class DotFit(PCAFit):
         """The read for the components."""
         n, d = self.rows.n_rows, self.rows.n_columns
         states = [LeftProduct(d, np.broadcast_to(0.0, (n, self.k))), ColumnMoments(d)]
-        size, work = sum(state.state_bytes for state in states), sum(state.flops_per_row for state in states)
-        return row_pass(
-            self.rows, "components", states, cut_bytes=size, work=float(n) * work, dtype=self.components_dtype
-        )
+        size, work = sum(state.state_bytes for state in states), self.rows.dense_work(*states)
+        return row_pass(self.rows, "components", states, cut_bytes=size, work=work, dtype=self.components_dtype)
 
     def passes(self) -> tuple[PassCost, ...]:
         before: tuple[PassCost, ...] = ()

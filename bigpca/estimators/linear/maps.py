@@ -11,6 +11,7 @@ from scipy.sparse import csr_array
 
 from bigpca import csr
 from bigpca.arrays import Array, DType
+from bigpca.costs import BlockForm
 from bigpca.data.sparse import with_values
 from bigpca.estimators.linear.incomplete import incomplete_bytes, incomplete_scores, warn_undetermined
 from bigpca.estimators.shared.finite import settle_non_finite
@@ -126,6 +127,11 @@ class Projection:
         """Unless rows may be incomplete, whose values are examined one by one."""
         return self.nan_policy != "mean" and self.limits is None
 
+    @property
+    def keeps_csr(self) -> bool:
+        """Never: results are dense."""
+        return False
+
     def apply_csr(self, rows: csr_array, numbers: NDArray[np.int64], where: str) -> Array:
         """Return the scores of sparse rows, ``x A' - A mean`` in float64; raises as :meth:`apply`."""
         axes, dtype = self._axes(), working_dtype(rows.dtype)
@@ -206,6 +212,11 @@ class Sketching:
         """Always: sketches are applied to CSR as it is."""
         return True
 
+    @property
+    def keeps_csr(self) -> bool:
+        """Never: results are dense."""
+        return False
+
     def apply_csr(self, rows: csr_array, numbers: NDArray[np.int64], where: str) -> Array:
         """Return sketches of sparse rows; raises as :meth:`apply`."""
         return self._settled(rows, where)
@@ -220,7 +231,8 @@ class Sketching:
         """What the sketch needs beside its matrix, or the search for non-finite values; and the matrix, if kept."""
         kept, q = self.sketch.cached_bytes(d, itemsize), self.sketch.width(d)
         searching = rows * (q * itemsize + q + d)
-        return max(self.sketch.apply_bytes(d, rows, itemsize) - kept, searching), kept
+        sketching = self.sketch.cost(BlockForm(d, rows, itemsize=itemsize)).bytes
+        return max(sketching - kept, searching), kept
 
     def describe(self) -> dict[str, object]:
         """What identifies the map."""

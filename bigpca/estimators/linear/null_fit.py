@@ -132,7 +132,7 @@ class NullFit(Fit[Spectrum]):
     def columns(self) -> PassPlan:
         """The read for means and variances."""
         template = ColumnMoments(self.rows.n_columns)
-        work = float(self.rows.n_rows) * template.flops_per_row
+        work = self.rows.dense_work(template)
         return row_pass(self.rows, "null columns", [template], cut_bytes=template.state_bytes, work=work)
 
     def passes(self) -> tuple[PassCost, ...]:

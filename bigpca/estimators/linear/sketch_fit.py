@@ -104,7 +104,7 @@ class SketchFit(Fit[Spectrum]):
     def scale(self) -> PassPlan:
         """The read for the columns' deviations, if they must be known before the sketch."""
         template = ColumnMoments(self.rows.n_columns)
-        work = float(self.rows.n_rows) * template.flops_per_row
+        work = self.rows.dense_work(template)
         return row_pass(self.rows, "scale", [template], cut_bytes=template.state_bytes, work=work)
 
     def template(self, scale: Vector | None = None) -> FusedProduct:
@@ -118,7 +118,7 @@ class SketchFit(Fit[Spectrum]):
         template, q = self.template(np.ones(d) if self.settings.scaled_first else None), self.settings.sketch.width(d)
         solve = 3 * 8 * d * template.n_columns + nystrom_bytes(d, q, min(q, n), overwrite=True)
         return row_pass(
-            self.rows, "sketch", [template], cut_bytes=template.state_bytes, work=float(n) * template.flops_per_row,
+            self.rows, "sketch", [template], cut_bytes=template.state_bytes, work=self.rows.dense_work(template),
             finish_bytes=max(0, solve - 3 * template.state_bytes),
         )  # fmt: skip
 

@@ -45,8 +45,8 @@ class SupervisedResult:
 def labels_pass(rows: RowInput, templates: dict[str, Accumulator], *, name: str = "labels") -> PassPlan:
     """Declare one read of labelled rows."""
     states = list(templates.values())
-    size, work = sum(state.state_bytes for state in states), sum(state.flops_per_row for state in states)
-    return row_pass(rows, name, states, cut_bytes=size, work=float(rows.n_rows) * work)
+    size, work = sum(state.state_bytes for state in states), rows.dense_work(*states)
+    return row_pass(rows, name, states, cut_bytes=size, work=work)
 
 
 @dataclass(frozen=True)

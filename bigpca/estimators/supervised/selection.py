@@ -144,12 +144,10 @@ class Folding(Reading):
     def folds(self) -> PassPlan:
         """The read."""
         states = self.templates.values()
-        size, work = sum(one.state_bytes for one in states), sum(one.flops_per_row for one in states)
+        size, work = sum(one.state_bytes for one in states), self.rows.dense_work(*states)
         rows, exact = self.rows, np.dtype(np.float64)  # of rows and labels side by side
         layout = plan_layout(rows.row_chunks, rows.n_columns, exact, size)
-        return row_pass(
-            rows, "folds", states, cut_bytes=size, work=float(rows.n_rows) * work, layout=layout, dtype=exact
-        )
+        return row_pass(rows, "folds", states, cut_bytes=size, work=work, layout=layout, dtype=exact)
 
     def passes(self) -> tuple[PassCost, ...]:
         return (self.folds,)

@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 from bigpca.arrays import Array
-from bigpca.passes.reading.blocks import Block
+from bigpca.costs import BlockForm, Work
+from bigpca.passes.reading.blocks import STRIP_BYTES, Block
 
 Arrays = dict[str, Array]
 Vector = NDArray[np.float64]
@@ -101,23 +102,12 @@ class Accumulator(ABC):
     def state_bytes(self) -> int:
         """Bytes of the closed state."""
 
-    @property
-    def product_bytes(self) -> int:
-        """Bytes of the scratch space that ``update`` keeps while a group is folded."""
-        return 0
-
-    @property
     @abstractmethod
-    def flops_per_row(self) -> int:
-        """Floating-point operations per row."""
+    def cost(self, rows: BlockForm) -> Work:
+        """Return the scratch space that ``update`` keeps while a group is folded, and the operations per row.
 
-    def sparse_cost(self, rows: int, values: float) -> tuple[int, float]:
-        """Return the scratch space, and the operations per row, for sparse blocks of ``rows`` rows.
-
-        ``values`` are stored in a row on average; operations are counted at the speed of a dense product. By default
-        the costs of dense strips.
+        ``rows`` are sparse only if the state accepts "csr"; see :func:`cost_of`.
         """
-        return self.product_bytes, self.flops_per_row
 
     @abstractmethod
     def to_arrays(self) -> Arrays:
@@ -174,6 +164,13 @@ def broadcast(value: T | None) -> T:
     if value is None:
         raise ValueError("the state has no broadcast value; call with_shared(value) before fresh and update.")
     return value
+
+
+def cost_of(state: Accumulator, rows: BlockForm) -> Work:
+    """Return what :func:`feed` takes to update a state: sparse rows are made dense for those that require it."""
+    if rows.sparse and "csr" not in state.accepts:
+        return Work(STRIP_BYTES) + state.cost(rows.strips(STRIP_BYTES))
+    return state.cost(rows)
 
 
 def feed(states: Iterable[Accumulator], block: Block, strip_shift: Vector | None) -> Vector | None:

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 from bigpca.arrays import Array
+from bigpca.costs import BlockForm, Work
 from bigpca.passes.accumulators.base import Accumulator, Arrays, WeightSums, add_weights, stored_weights
 from bigpca.passes.accumulators.codes import Codes, codes_bytes
 from bigpca.passes.accumulators.products import column_squares, product_scratch, symmetric_product
@@ -208,19 +209,15 @@ class ClassMoments(Accumulator):
         d = self.n_features
         return 8 * (self.n_classes * (d + 1) + (packed_size(d) if self.whole else d))
 
-    @property
-    def product_bytes(self) -> int:
+    def cost(self, rows: BlockForm) -> Work:
         d, c = self.n_features, self.n_classes
         squares = 16 * d * d if self.whole else 0
-        return squares + 2 * 8 * d * min(len(self.codes), self._tile_rows) + 3 * 8 * c * d
+        scratch = squares + 2 * 8 * d * min(len(self.codes), self._tile_rows) + 3 * 8 * c * d
+        return Work(scratch, float(d * ((d if self.whole else 2) + 4)))
 
     @property
     def _tile_rows(self) -> int:
         return max(256, TILE_BYTES // (4 * max(1, self.n_features)))
-
-    @property
-    def flops_per_row(self) -> int:
-        return self.n_features * ((self.n_features if self.whole else 2) + 4)
 
     def to_arrays(self) -> Arrays:
         sums = {} if self.weight_sums is None else {"weights": np.array([*self.weight_sums, self.weighted_rows])}

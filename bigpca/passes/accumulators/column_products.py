@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigpca.arrays import Array, DType
+from bigpca.costs import BlockForm, Work
 from bigpca.passes.accumulators.base import Accumulator, Arrays
 from bigpca.passes.accumulators.column_statistics import (
     Pieces,
@@ -77,9 +78,8 @@ class ColumnProducts(Accumulator):
     def state_bytes(self) -> int:
         return 8 * int(self.V.shape[1]) * self.n_columns
 
-    @property
-    def flops_per_row(self) -> int:
-        return 2 * int(self.V.size)
+    def cost(self, rows: BlockForm) -> Work:
+        return Work(0, 2.0 * self.V.size)
 
     def to_arrays(self) -> Arrays:
         return named_pieces("piece", self.pieces)
@@ -153,13 +153,8 @@ class DotProduct(Accumulator):
     def state_bytes(self) -> int:
         return 8 * self.n_samples * self.n_columns
 
-    @property
-    def product_bytes(self) -> int:
-        return 2 * self.state_bytes
-
-    @property
-    def flops_per_row(self) -> int:
-        return 4 * self.n_samples * self.n_columns
+    def cost(self, rows: BlockForm) -> Work:
+        return Work(2 * self.state_bytes, 4.0 * self.n_samples * self.n_columns)
 
     def to_arrays(self) -> Arrays:
         pieces = {**named_pieces("means", self.means), **named_pieces("squares", self.squares)}

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigpca.arrays import Array
+from bigpca.costs import BlockForm, Work
 from bigpca.passes.accumulators.base import Accumulator, Arrays
 from bigpca.passes.accumulators.column_statistics import (
     Pieces,
@@ -88,9 +89,8 @@ class DotPanels(Accumulator):
     def state_bytes(self) -> int:
         return 8 * self.n_samples**2
 
-    @property
-    def flops_per_row(self) -> int:
-        return self.n_samples * self.n_features
+    def cost(self, rows: BlockForm) -> Work:
+        return Work(0, float(self.n_samples * self.n_features))
 
     def to_arrays(self) -> Arrays:
         return {f"panel-{first}": panel for first, panel in self.panels}
@@ -158,13 +158,8 @@ class DotSum(Accumulator):
     def state_bytes(self) -> int:
         return 8 * packed_size(self.n_samples)
 
-    @property
-    def product_bytes(self) -> int:
-        return 16 * self.n_samples**2
-
-    @property
-    def flops_per_row(self) -> int:
-        return self.n_samples**2
+    def cost(self, rows: BlockForm) -> Work:
+        return Work(16 * self.n_samples**2, float(self.n_samples**2))
 
     def to_arrays(self) -> Arrays:
         return {"dot": self.packed, **named_pieces("means", self.means), **named_pieces("squares", self.squares)}

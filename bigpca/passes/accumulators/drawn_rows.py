@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 from bigpca.arrays import Array
+from bigpca.costs import BlockForm, Work
 from bigpca.passes.accumulators.base import Accumulator, Arrays, broadcast
 from bigpca.passes.accumulators.row_weights import RowWeight
 from bigpca.passes.reading.blocks import STRIP_BYTES, Block, dense_rows
@@ -138,18 +139,12 @@ class BestRows(Accumulator):
     def state_bytes(self) -> int:
         return self.wanted * (self.n_features * self.itemsize + 24) + 32
 
-    @property
-    def product_bytes(self) -> int:
-        working = 0 if self.weight is None else self.weight.working_bytes(self.n_features, self.itemsize)
-        return working + 2 * self.state_bytes  # new rows, and their concatenation with the best ones
-
-    @property
-    def flops_per_row(self) -> int:
-        return 0 if self.weight is None else self.weight.flops_per_row(self.n_features)
-
-    def sparse_cost(self, rows: int, values: float) -> tuple[int, float]:
-        flops = 0.0 if self.weight is None else self.weight.flops_per_sparse_row(self.n_features, values)
-        return self.product_bytes + STRIP_BYTES, flops
+    def cost(self, rows: BlockForm) -> Work:
+        strip = STRIP_BYTES if rows.sparse else 0
+        held = strip + 2 * self.state_bytes  # new rows, and their concatenation with the best ones
+        if self.weight is None:
+            return Work(held)
+        return Work(held + self.weight.working_bytes(self.n_features, self.itemsize), self.weight.flops(rows))
 
     def to_arrays(self) -> Arrays:
         rows = np.zeros((0, self.n_features)) if self.rows is None else self.rows

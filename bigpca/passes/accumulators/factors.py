@@ -13,6 +13,7 @@ from scipy.sparse import csr_array
 
 from bigpca import csr
 from bigpca.arrays import Array
+from bigpca.costs import BlockForm, Work
 from bigpca.passes.reading.arithmetic import NUMPY, Arithmetic, Values
 from bigpca.seeds import normals
 from bigpca.sketches.base import Sketch
@@ -30,14 +31,8 @@ class Factor(Protocol):
     def multiply(self, rows: Values, arithmetic: Arithmetic = NUMPY) -> Array:
         """Return ``rows @ W`` (b, l) in the dtype of ``rows``, which are dense or CSR."""
 
-    def flops_per_row(self, d: int) -> int:
-        """Floating-point operations of :meth:`multiply` for one row."""
-
-    def bytes_for(self, d: int, rows: int, itemsize: int) -> int:
-        """Memory that :meth:`multiply` needs in addition to its input."""
-
-    def sparse_cost(self, d: int, rows: int, itemsize: int, values: float) -> tuple[int, float]:
-        """Both for sparse rows with ``values`` stored values on average, operations at the speed of dense products."""
+    def cost(self, rows: BlockForm) -> Work:
+        """Return what :meth:`multiply` needs in addition to its input, and its operations per row."""
 
     def describe(self) -> dict[str, object]:
         """What identifies W in fingerprints."""
@@ -61,14 +56,9 @@ class DenseFactor:
     def multiply(self, rows: Values, arithmetic: Arithmetic = NUMPY) -> Array:
         return arithmetic.multiply(rows, self.Q)
 
-    def flops_per_row(self, d: int) -> int:
-        return 2 * d * self.columns
-
-    def bytes_for(self, d: int, rows: int, itemsize: int) -> int:
-        return (rows + d) * self.columns * itemsize  # the product, and Q in the blocks' precision
-
-    def sparse_cost(self, d: int, rows: int, itemsize: int, values: float) -> tuple[int, float]:
-        return self.bytes_for(d, rows, itemsize), csr.product_flops(values, self.columns)
+    def cost(self, rows: BlockForm) -> Work:
+        held = (rows.rows + rows.columns) * self.columns * rows.itemsize  # the product, and Q in the blocks' precision
+        return Work(held, csr.product_flops(rows, self.columns))
 
     def describe(self) -> dict[str, object]:
         return {"Q": hashlib.sha256(np.ascontiguousarray(self.Q).data).hexdigest(), "columns": self.columns}
@@ -125,19 +115,11 @@ class SketchFactor:
             return sketched
         return np.hstack([sketched, arithmetic.multiply(rows, probe_vectors(self.seed, self.d, self.probes))])
 
-    def flops_per_row(self, d: int) -> int:
-        return self.sketch.flops_per_row(d) + 2 * d * self.probes
-
-    def bytes_for(self, d: int, rows: int, itemsize: int) -> int:
-        scaled = rows * d * itemsize if self.inverse_scale is not None else 0
-        probing = (d + rows) * self.probes * itemsize + rows * self.columns * itemsize if self.probes else 0
-        return self.sketch.apply_bytes(d, rows, itemsize) + scaled + probing
-
-    def sparse_cost(self, d: int, rows: int, itemsize: int, values: float) -> tuple[int, float]:
-        scaled = 2 * rows * values * itemsize if self.inverse_scale is not None else 0
-        sketching, flops = self.sketch.sparse_cost(d, rows, itemsize, values)
-        probing = (d + 2 * rows) * self.columns * itemsize if self.probes else 0
-        return int(scaled) + sketching + probing, flops + csr.product_flops(values, self.probes)
+    def cost(self, rows: BlockForm) -> Work:
+        d, b, itemsize = rows.columns, rows.rows, rows.itemsize
+        scaled = (2 if rows.sparse else 1) * b * rows.values * itemsize if self.inverse_scale is not None else 0
+        probing = ((d + b) * self.probes + b * self.columns) * itemsize if self.probes else 0
+        return self.sketch.cost(rows) + Work(int(scaled) + probing, csr.product_flops(rows, self.probes))
 
     def describe(self) -> dict[str, object]:
         scale = "" if self.inverse_scale is None else hashlib.sha256(self.inverse_scale.data).hexdigest()

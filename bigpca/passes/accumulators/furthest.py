@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigpca.arrays import Array
+from bigpca.costs import BlockForm, Work
 from bigpca.passes.accumulators.base import Accumulator, Arrays
 from bigpca.passes.reading.blocks import Block
 from bigpca.passes.reading.layout import SLAB_ROWS
@@ -75,13 +76,8 @@ class Furthest(Accumulator):
     def state_bytes(self) -> int:
         return 32 * self.n_columns * self.wanted
 
-    @property
-    def product_bytes(self) -> int:
-        return 3 * 16 * self.n_columns * SLAB_ROWS + 2 * self.state_bytes
-
-    @property
-    def flops_per_row(self) -> int:
-        return 16 * self.n_columns
+    def cost(self, rows: BlockForm) -> Work:
+        return Work(3 * 16 * self.n_columns * SLAB_ROWS + 2 * self.state_bytes, 16.0 * self.n_columns)
 
     def to_arrays(self) -> Arrays:
         return {"rows": self.rows, "values": self.values}

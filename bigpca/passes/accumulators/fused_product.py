@@ -16,12 +16,13 @@ from scipy.sparse import csr_array
 
 from bigpca import csr, csr_gram
 from bigpca.arrays import Array, DType
+from bigpca.costs import BlockForm, Work
 from bigpca.passes.accumulators.base import Accumulator, Arrays, WeightSums, add_weights, broadcast, stored_weights
 from bigpca.passes.accumulators.centring import add_known, centring_error, lost_squares
 from bigpca.passes.accumulators.factors import Factor, _check_one_factor
 from bigpca.passes.accumulators.products import column_squares
 from bigpca.passes.reading.blocks import Block, within_range
-from bigpca.passes.reading.layout import MIB, MIN_SLAB_BYTES, SLAB_ROWS
+from bigpca.passes.reading.layout import largest_slab
 
 Vector = NDArray[np.float64]
 Matrix = NDArray[np.float64]
@@ -273,24 +274,13 @@ class FusedProduct(Accumulator):
     def state_bytes(self) -> int:
         return 8 * (self.n_features * (self.n_columns + 3) + self.n_columns)
 
-    @property
-    def product_bytes(self) -> int:
-        d = max(1, self.n_features)
-        rows = max(SLAB_ROWS, MIN_SLAB_BYTES // (4 * d))
-        rows = min(rows, max(1, 64 * MIB // (4 * d)))
-        multiply = self.factor.bytes_for(self.n_features, rows, 8) if self.factor is not None else 0
-        return 8 * self.n_features * self.n_columns + multiply
-
-    def sparse_cost(self, rows: int, values: float) -> tuple[int, float]:
-        d, width = self.n_features, self.n_columns
-        held = 8 * (d + rows) * width + csr.product_bytes(d, width, 8)
-        own, flops = (0, 0.0) if self.factor is None else self.factor.sparse_cost(d, rows, 8, values)
-        return held + own, flops + csr.product_flops(values, width)
-
-    @property
-    def flops_per_row(self) -> int:
-        own = self.factor.flops_per_row(self.n_features) if self.factor is not None else 0
-        return own + 2 * self.n_features * self.n_columns
+    def cost(self, rows: BlockForm) -> Work:
+        d, width, copied = self.n_features, self.n_columns, rows.rows  # of Z, without its part of the centre
+        if not rows.sparse:
+            rows, copied = replace(rows, rows=largest_slab(d)), 0
+        held = 8 * (d + copied) * width + csr.product_bytes(rows, width)
+        own = Work() if self.factor is None else self.factor.cost(rows)
+        return own + Work(held, csr.product_flops(rows, width))
 
     def to_arrays(self) -> Arrays:
         shift = np.zeros(0) if self.shift is None else self.shift

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 from bigpca.arrays import Array
+from bigpca.costs import BlockForm, Work
 from bigpca.passes.accumulators.base import Accumulator, Arrays
 from bigpca.passes.reading.arithmetic import Values
 from bigpca.passes.reading.blocks import Block, dense_rows
@@ -69,13 +70,8 @@ class RowsAt(Accumulator):
     def state_bytes(self) -> int:
         return len(self.numbers) * (self.n_features * self.itemsize + 8)
 
-    @property
-    def product_bytes(self) -> int:
-        return 2 * self.state_bytes
-
-    @property
-    def flops_per_row(self) -> int:
-        return 1
+    def cost(self, rows: BlockForm) -> Work:
+        return Work(2 * self.state_bytes, 1.0)
 
     def to_arrays(self) -> Arrays:
         rows = np.zeros((0, self.n_features)) if self.rows is None else self.rows
@@ -127,9 +123,8 @@ class RowSample(Accumulator):
     def state_bytes(self) -> int:
         return math.ceil(self.wanted * self.row_bytes)
 
-    @property
-    def flops_per_row(self) -> int:
-        return self.wanted * self.n_features
+    def cost(self, rows: BlockForm) -> Work:
+        return Work(0, self.wanted * rows.values)  # of one triangle of their dot products
 
     def to_arrays(self) -> Arrays:
         arrays: Arrays = {}

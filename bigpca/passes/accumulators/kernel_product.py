@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigpca.arrays import Array, DType
+from bigpca.costs import BlockForm, Work
 from bigpca.kernels.base import Kernel
 from bigpca.passes.accumulators.base import Accumulator, Arrays, broadcast
 from bigpca.passes.reading.blocks import Block
@@ -121,9 +122,8 @@ class KernelProduct(Accumulator):
     def state_bytes(self) -> int:
         return 8 * self.n_samples * (self.n_columns + int(self.squared))
 
-    @property
-    def flops_per_row(self) -> int:
-        return 2 * self.n_samples * self.n_columns
+    def cost(self, rows: BlockForm) -> Work:
+        return Work(0, 2.0 * self.n_samples * self.n_columns)
 
     def to_arrays(self) -> Arrays:
         return {

@@ -14,6 +14,7 @@ from scipy.sparse import csr_array
 
 from bigpca import csr
 from bigpca.arrays import Array, DType
+from bigpca.costs import BlockForm, Work
 from bigpca.kernels.base import Kernel
 from bigpca.kernels.rows import FIXED_BYTES
 from bigpca.passes.accumulators.base import Accumulator, Arrays, broadcast
@@ -115,13 +116,16 @@ class LandmarkMap:
             + m * m * itemsize
         )
 
-    def sparse_cost(self, d: int, values: float) -> tuple[int, float]:
-        """Return the memory of one tile of sparse rows and of the landmarks, and the operations per row."""
-        kernel, m = self.kernels[0], len(self.landmarks)
+    def cost(self, rows: BlockForm) -> Work:
+        """Return the memory of one tile of rows and of the landmarks, in float64, and the operations per row."""
+        kernel, m, d = self.kernels[0], len(self.landmarks), rows.columns
+        flops = m * kernel.entry_flops(rows) + sum(2 * T.size for T in self.transforms)
+        if not (rows.sparse and kernel.accepts_csr):
+            return Work(self.working_bytes(d, 8) + (STRIP_BYTES if rows.sparse else 0), flops)
         entries = self.tile_rows * m * (kernel.entry_bytes(8) + 16 + 8)
-        own = 3 * self.tile_rows * math.ceil(12 * values + 16) + csr.product_bytes(d, m, 8)
-        held = FIXED_BYTES + entries + own + m * (kernel.prepared_bytes(d, 8) + 16 * d) + 8 * m * m
-        return held, m * kernel.flops_per_sparse_entry(d, values) + sum(2 * T.size for T in self.transforms)
+        own = 3 * self.tile_rows * math.ceil(12 * rows.values + 16) + csr.product_bytes(rows, m)
+        landmarks = m * (kernel.prepared_bytes(d, 8) + 16 * d) + 8 * m * m
+        return Work(FIXED_BYTES + entries + own + landmarks, flops)
 
     def describe(self) -> dict[str, object]:
         """What identifies the features in fingerprints."""
@@ -222,27 +226,9 @@ class LandmarkMoments(Accumulator):
     def state_bytes(self) -> int:
         return sum(m.state_bytes for m in self.moments)
 
-    @property
-    def product_bytes(self) -> int:
-        held = sum(m.product_bytes for m in self.moments)
-        return held + (0 if self.features is None else self.features.working_bytes(self.n_features, 8))
-
-    @property
-    def flops_per_row(self) -> int:
-        total = sum(m.flops_per_row for m in self.moments)
-        if self.features is not None:
-            m = len(self.features.landmarks)
-            total += int(m * self.features.kernels[0].flops_per_entry(self.n_features))
-            total += sum(2 * T.size for T in self.features.transforms)
-        return total
-
-    def sparse_cost(self, rows: int, values: float) -> tuple[int, float]:
-        moments = [m.sparse_cost(rows, m.n_features) for m in self.moments]
-        held, flops = sum(own for own, _ in moments), sum(own for _, own in moments)
-        if self.features is None or not self.features.kernels[0].accepts_csr:
-            return held + self.product_bytes + STRIP_BYTES, float(self.flops_per_row)
-        own_bytes, own_flops = self.features.sparse_cost(self.n_features, values)
-        return held + own_bytes, flops + own_flops
+    def cost(self, rows: BlockForm) -> Work:
+        of_features = (m.cost(BlockForm(m.n_features, rows.rows)) for m in self.moments)
+        return sum(of_features, Work() if self.features is None else self.features.cost(rows))
 
     def to_arrays(self) -> Arrays:
         arrays = {f"moments{j}_{k}": a for j, m in enumerate(self.moments) for k, a in m.to_arrays().items()}

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigpca.arrays import Array
+from bigpca.costs import BlockForm, Work
 from bigpca.passes.accumulators.base import Accumulator, Arrays
 from bigpca.passes.reading.blocks import Block
 from bigpca.passes.reading.layout import MIB
@@ -107,14 +108,9 @@ class LeftProduct(Accumulator):
     def state_bytes(self) -> int:
         return 8 * int(self.V.shape[1]) * self.n_features
 
-    @property
-    def product_bytes(self) -> int:
-        tile = 2 * 8 * min(int(self.V.shape[0]), self._tile_rows) * int(self.V.shape[1])
-        return self.state_bytes + tile  # less where blocks are float32
-
-    @property
-    def flops_per_row(self) -> int:
-        return 2 * int(self.V.shape[1]) * self.n_features
+    def cost(self, rows: BlockForm) -> Work:
+        tile = 2 * 8 * min(int(self.V.shape[0]), self._tile_rows) * int(self.V.shape[1])  # less in float32
+        return Work(self.state_bytes + tile, 2.0 * int(self.V.shape[1]) * self.n_features)
 
     def to_arrays(self) -> Arrays:
         shift = np.zeros(0) if self.shift is None else self.shift

@@ -12,6 +12,7 @@ from scipy.sparse import csr_array
 
 from bigpca import csr_gram
 from bigpca.arrays import Array
+from bigpca.costs import BlockForm, Work
 from bigpca.passes.accumulators.base import Accumulator, Arrays, WeightSums, add_weights, stored_weights
 from bigpca.passes.accumulators.centring import add_known, centring_error, lost_squares
 from bigpca.passes.accumulators.products import (
@@ -211,17 +212,10 @@ class Moments(Accumulator):
     def state_bytes(self) -> int:
         return 8 * (packed_size(self.n_features) + self.n_features)
 
-    @property
-    def product_bytes(self) -> int:
-        return 16 * self.n_features**2  # two products in float64 at most
-
-    @property
-    def flops_per_row(self) -> int:
-        return self.n_features * (self.n_features + 1)
-
-    def sparse_cost(self, rows: int, values: float) -> tuple[int, float]:
-        d = self.n_features
-        return self.product_bytes + csr_gram.tile_bytes(d) + STRIP_BYTES + 16 * d, csr_gram.gram_flops(values, d, 4)
+    def cost(self, rows: BlockForm) -> Work:
+        products = 16 * self.n_features**2  # two in float64 at most
+        sparse = STRIP_BYTES + 16 * self.n_features if rows.sparse else 0
+        return Work(products + sparse) + csr_gram.gram_work(rows)
 
     def to_arrays(self) -> Arrays:
         weights = {} if self.weight_sums is None else {"weights": np.array(self.weight_sums)}
@@ -295,9 +289,8 @@ class ColumnMoments(Accumulator):
     def state_bytes(self) -> int:
         return 16 * self.n_features
 
-    @property
-    def flops_per_row(self) -> int:
-        return 2 * self.n_features
+    def cost(self, rows: BlockForm) -> Work:
+        return Work(0, 2.0 * self.n_features)
 
     def to_arrays(self) -> Arrays:
         weights = {} if self.weight_sums is None else {"weights": np.array(self.weight_sums)}

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigpca.arrays import Array
-from bigpca.costs import PassCost
+from bigpca.costs import BlockForm, PassCost, Work
 from bigpca.passes.accumulators.base import Accumulator, Arrays
 from bigpca.passes.reading.blocks import Block, cached_rows
 
@@ -92,9 +92,8 @@ class ObservedColumns(Accumulator):
     def state_bytes(self) -> int:
         return 8 * (2 * self.n_features + 3)
 
-    @property
-    def flops_per_row(self) -> int:
-        return 4 * self.n_features
+    def cost(self, rows: BlockForm) -> Work:
+        return Work(0, 4.0 * self.n_features)
 
     def to_arrays(self) -> Arrays:
         return {"totals": self.totals, "weights": self.weights, "means": self.means}

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigpca.arrays import Array
+from bigpca.costs import BlockForm
 from bigpca.kernels.base import Kernel
 from bigpca.kernels.rows import FIXED_BYTES
 from bigpca.passes.accumulators.landmark_blocks import (
@@ -54,12 +55,8 @@ class RowWeight(ABC):
         """Kernel evaluations per row."""
 
     @abstractmethod
-    def flops_per_row(self, d: int) -> int:
-        """Floating-point operations per row."""
-
-    def flops_per_sparse_row(self, d: int, values: float) -> float:
-        """Return the operations for a row of which ``values`` values are stored on average."""
-        return float(self.flops_per_row(d))
+    def flops(self, rows: BlockForm) -> float:
+        """Return the floating-point operations per row."""
 
     @abstractmethod
     def working_bytes(self, d: int, itemsize: int) -> int:
@@ -81,8 +78,8 @@ class Ones(RowWeight):
     def evaluations_per_row(self) -> int:
         return 0
 
-    def flops_per_row(self, d: int) -> int:
-        return 1
+    def flops(self, rows: BlockForm) -> float:
+        return 1.0
 
     def working_bytes(self, d: int, itemsize: int) -> int:
         return 0
@@ -113,8 +110,8 @@ class Given(RowWeight):
     def evaluations_per_row(self) -> int:
         return 0
 
-    def flops_per_row(self, d: int) -> int:
-        return 1
+    def flops(self, rows: BlockForm) -> float:
+        return 1.0
 
     def working_bytes(self, d: int, itemsize: int) -> int:
         return 0
@@ -144,15 +141,12 @@ class Diagonal(RowWeight):
     def evaluations_per_row(self) -> int:
         return 1
 
-    def flops_per_row(self, d: int) -> int:
-        return int(self.kernel.flops_per_entry(d))
+    def flops(self, rows: BlockForm) -> float:
+        return self.kernel.entry_flops(rows)
 
     @property
     def takes_csr(self) -> bool:
         return self.kernel.accepts_csr
-
-    def flops_per_sparse_row(self, d: int, values: float) -> float:
-        return self.kernel.flops_per_sparse_entry(d, values)
 
     def working_bytes(self, d: int, itemsize: int) -> int:
         return TILE_BYTES + FIXED_BYTES + self.kernel.prepared_bytes(d, itemsize)
@@ -217,16 +211,12 @@ class Residual(RowWeight):
     def evaluations_per_row(self) -> int:
         return len(self.landmarks) + 1
 
-    def flops_per_row(self, d: int) -> int:
-        m, r = len(self.landmarks), len(self.T.T)
-        return int((m + 1) * self.kernel.flops_per_entry(d)) + 2 * m * r
+    def flops(self, rows: BlockForm) -> float:
+        return (len(self.landmarks) + 1) * self.kernel.entry_flops(rows) + 2 * self.T.size
 
     @property
     def takes_csr(self) -> bool:
         return self.kernel.accepts_csr
-
-    def flops_per_sparse_row(self, d: int, values: float) -> float:
-        return (len(self.landmarks) + 1) * self.kernel.flops_per_sparse_entry(d, values) + 2 * self.T.size
 
     def working_bytes(self, d: int, itemsize: int) -> int:
         m, r = len(self.landmarks), len(self.T.T)

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigpca.arrays import Array, DType
+from bigpca.costs import BlockForm, Work
 from bigpca.passes.accumulators.base import Accumulator, Arrays, broadcast
 from bigpca.passes.accumulators.codes import Codes, codes_bytes
 from bigpca.passes.reading.blocks import Block, within_range
@@ -106,15 +107,11 @@ class WithinProduct(Accumulator):
     def state_bytes(self) -> int:
         return 8 * self.n_features * self.n_columns
 
-    @property
-    def product_bytes(self) -> int:
+    def cost(self, rows: BlockForm) -> Work:
         classes = 0 if self.factor is None else len(self.factor.means)
         tile = 2 * max(2 * TILE_BYTES, 64 * 8 * self.n_features)
-        return 2 * self.state_bytes + tile + 8 * classes * self.n_features
-
-    @property
-    def flops_per_row(self) -> int:
-        return 4 * self.n_features * self.n_columns
+        scratch = 2 * self.state_bytes + tile + 8 * classes * self.n_features
+        return Work(scratch, 4.0 * self.n_features * self.n_columns)
 
     def to_arrays(self) -> Arrays:
         return {"product": self.product}

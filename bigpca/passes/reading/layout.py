@@ -102,6 +102,12 @@ def plan_layout(
     return Layout(n_rows, n_columns, row_bytes, slab_rows, reads, groups, segments)
 
 
+def largest_slab(columns: int) -> int:
+    """Return the rows of the largest slab of float32 rows with so many columns, however they are chunked."""
+    row_bytes = 4 * max(1, columns)
+    return min(max(SLAB_ROWS, MIN_SLAB_BYTES // row_bytes), max(1, SLAB_BYTES // row_bytes))
+
+
 def _join_chunks(row_chunks: Sequence[int], max_rows: int) -> tuple[tuple[int, int], ...]:
     """Join consecutive chunks up to ``max_rows`` rows; empty chunks are dropped, larger ones kept whole."""
     reads: list[tuple[int, int]] = []

@@ -53,6 +53,11 @@ class RowPreprocessor(ABC):
         """Whether :meth:`apply_csr` exists; other functions of rows are given dense strips of sparse rows."""
         return False
 
+    @property
+    def keeps_csr(self) -> bool:
+        """As :attr:`takes_csr`: the values that are not stored stay zero."""
+        return self.takes_csr
+
     def apply_csr(self, rows: csr_array, numbers: NDArray[np.int64], where: str) -> csr_array:
         """Return new sparse rows (b, d), as :meth:`apply_at` does of dense ones."""
         raise NotImplementedError

@@ -6,8 +6,9 @@ In folds they are applied to complete rows, before the shift; outputs are mapped
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol, runtime_checkable
 
 import numpy as np
@@ -15,11 +16,13 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 from bigpca.arrays import Array, DType
+from bigpca.costs import BlockForm, Work
 from bigpca.data.sparse import stacked, with_values
 from bigpca.passes.reading.arithmetic import Values
-from bigpca.passes.reading.blocks import Block, dense_strips
+from bigpca.passes.reading.blocks import STRIP_BYTES, Block, dense_strips
 
 Integers = NDArray[np.int64]
+PLACE_BYTES = 12  # beside a stored value: its column, and its row while it is mapped
 
 
 class RowMap(Protocol):
@@ -66,6 +69,10 @@ class SparseMap(Protocol):
     def takes_csr(self) -> bool:
         """Whether it does with its parameters."""
 
+    @property
+    def keeps_csr(self) -> bool:
+        """Whether the result is CSR too, with the same places of the stored values."""
+
     def apply_csr(self, rows: csr_array, numbers: Integers, where: str) -> Values:
         """Map sparse rows (b, d) with those numbers (b,)."""
 
@@ -88,6 +95,7 @@ class MapStep:
     width : int
         k, columns of its result.
     flops_per_row : int
+        Of a dense row; of a sparse one, in proportion to the values that it stores.
     tile_rows : int or None
         Maximum rows per call; None for whole slabs.
     """
@@ -96,6 +104,26 @@ class MapStep:
     width: int
     flops_per_row: int = 0
     tile_rows: int | None = None
+
+
+def chain_cost(steps: Sequence[MapStep], rows: BlockForm) -> tuple[Work, BlockForm]:
+    """Return what the maps of a chain take, and what the rows are after them: sparse as long as the maps keep them so.
+
+    A map from CSR to CSR costs as much as one of dense rows with as many columns as values are stored.
+    """
+    held, flops = 0, 0.0
+    for step in steps:
+        if rows.sparse and not (isinstance(step.f, SparseMap) and step.f.takes_csr):
+            held, rows = held + STRIP_BYTES, rows.strips(STRIP_BYTES)
+        flops += step.flops_per_row * rows.values / max(1, rows.columns)
+        count, stored = min(rows.rows, step.tile_rows or rows.rows), None
+        if rows.sparse and isinstance(step.f, SparseMap) and step.f.keeps_csr:
+            stored = rows.stored
+            held += sum(step.f.bytes_for(math.ceil(rows.values), count, rows.itemsize + PLACE_BYTES))
+        else:
+            held += sum(step.f.bytes_for(rows.columns, count, rows.itemsize))
+        rows = replace(rows, columns=step.width, stored=stored)
+    return Work(held, flops), rows
 
 
 def _mapped(
@@ -180,6 +208,11 @@ class Affine:
         """Whether nothing is subtracted, so that zeros stay zeros."""
         return not self.shift.any()
 
+    @property
+    def keeps_csr(self) -> bool:
+        """As :attr:`takes_csr`."""
+        return self.takes_csr
+
     def apply_csr(self, rows: csr_array, numbers: Integers, where: str) -> csr_array:
         """Return the scaled rows."""
         if self.inverse_scale is None:
@@ -225,6 +258,11 @@ class Chain:
     def takes_csr(self) -> bool:
         """Always: a map that does not is given dense strips."""
         return True
+
+    @property
+    def keeps_csr(self) -> bool:
+        """Whether all maps do."""
+        return all(isinstance(f, SparseMap) and f.keeps_csr for f in (*self.first, self.last))
 
     def apply_csr(self, rows: csr_array, numbers: Integers, where: str) -> Values:
         """Return the mapped rows: sparse as long as the maps keep them so, then dense strips."""

@@ -20,6 +20,7 @@ from scipy.sparse import csr_array
 
 import bigpca
 from bigpca import kernels
+from bigpca.costs import BlockForm
 from bigpca.passes.accumulators.base import Accumulator, feed
 from bigpca.passes.accumulators.class_moments import ClassMoments
 from bigpca.passes.accumulators.column_products import ColumnProducts, DotProduct
@@ -659,5 +660,5 @@ def test_a_product_with_a_dense_factor_allocates_what_it_says() -> None:
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
-    said = factor.bytes_for(50, len(rows), 4)
+    said = factor.cost(BlockForm(50, len(rows), itemsize=4)).bytes
     assert said <= peak <= 1.1 * said

@@ -22,7 +22,6 @@ from typing import Any
 
 from distributed import Future, KilledWorker
 
-from bigpca.costs import peak_bytes
 from bigpca.errors import format_bytes
 from bigpca.passes.engine.cluster.tasks import group_of
 from bigpca.passes.engine.cluster.watch import resume_hint
@@ -131,7 +130,7 @@ def _times(error: KilledWorker) -> str:
 def _memory(job: AnyPass, options: Run, worker: Any) -> str:
     """Describe the planned bytes of a process, and the limit of the worker that died last."""
     threads = max(1, int(worker.nthreads))
-    thread = options.peak_bytes or _peak_of(job)
+    thread = options.peak_bytes or job.cost.peak_bytes
     planned = threads * thread + 3 * job.state_bytes
     limit = format_bytes(worker.memory_limit) if worker.memory_limit else "no memory limit"
     each = f"{threads} thread{'s' if threads > 1 else ''} x {format_bytes(thread)}"
@@ -139,11 +138,3 @@ def _memory(job: AnyPass, options: Run, worker: Any) -> str:
         f"planned {format_bytes(planned)} above the idle process, {each} + 3 states of "
         f"{format_bytes(job.state_bytes)}; the last worker, {worker.address}, had {limit}"
     )
-
-
-def _peak_of(job: AnyPass) -> int:
-    """Return the peak bytes of a thread that folds this pass, for runs without a plan: every slab counts as copied."""
-    layout = job.layout
-    read = layout.read_rows * layout.row_bytes
-    slab = min(layout.slab_rows, layout.read_rows) * layout.row_bytes
-    return peak_bytes(read, slab, sum(a.product_bytes for a in job.templates.values()), job.state_bytes)
