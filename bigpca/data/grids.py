@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import product
 from typing import Any
@@ -17,6 +17,7 @@ import dask.array as da
 import numpy as np
 from numpy.typing import NDArray
 
+from bigpca.data.containers import is_labelled
 from bigpca.data.marks import mark, marked
 from bigpca.errors import brief, closest
 
@@ -158,6 +159,10 @@ class Grid:
                     f"X.reindex or X.interp gives it."
                 )
 
+    def like(self, other: Grid) -> Grid:
+        """Return a grid that :meth:`check_same` accepted with all coordinates that this one has."""
+        return replace(other, coords={**other.coords, **self.coords})
+
     def to_stored(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
         """Return JSON values and arrays of the grid; without coordinates that are not numbers, strings or dates."""
         arrays: dict[str, NDArray[Any]] = {} if self.kept is None else {"kept": self.kept}
@@ -260,6 +265,32 @@ class Labels:
     coords: Any
     field: Any
 
+    def by_sample(self, given: Any, what: str) -> Any:
+        """Return what is given for each sample, in the order of the rows; other than a DataArray unchanged.
+
+        Raises
+        ------
+        ValueError
+            For a DataArray along other dimensions, or with other coordinates than those of the samples.
+        """
+        if not is_labelled(given):
+            return given
+        dims = self.grid.samples
+        if not set(dims) <= set(given.dims):
+            raise ValueError(
+                f"{what} has the dimensions {', '.join(map(str, given.dims)) or 'none'}, but the samples of X are "
+                f"along {', '.join(dims)}. Pass a value for each sample, or {what}.values in the order of the rows."
+            )
+        given = given.transpose(*dims, ...)
+        for name in [name for name in self.coords.coords if name in given.coords and name in dims]:
+            own, other = self.coords.coords[name].values, given.coords[name].values
+            if not _equal(own, other):
+                raise ValueError(
+                    f"the coordinate {name!r} of {what} is {brief(other[:4].tolist())}..., but that of X is "
+                    f"{brief(own[:4].tolist())}.... Give them one order, such as {what}.reindex_like(X) does."
+                )
+        return given if len(dims) == 1 else given.values.reshape(-1, *given.shape[len(dims) :])
+
 
 def with_labels(X: da.Array, labels: Labels) -> da.Array:
     """Return rows (n, d) with their labels."""
@@ -335,10 +366,13 @@ def as_fitted_grid(X: Any, grid: Grid, owner: str) -> Any:
     """
     X = _named(X)
     if set(X.dims) != {*grid.samples, *grid.dims}:
+        lost = [dim for dim in grid.samples if dim not in X.dims]
+        remedy = "bp.open(X, sample_dims=...) makes rows of other samples."
+        if lost and set(X.dims) | set(lost) == {*grid.samples, *grid.dims}:
+            remedy = f"X.expand_dims({lost}) makes a row of one sample."
         raise ValueError(
             f"X has the dimensions {', '.join(X.dims)}, but {owner} was fitted on samples along "
-            f"{', '.join(grid.samples)} with the features {', '.join(grid.dims)}. Pass those, in any order; "
-            f"bp.open(X, sample_dims=...) makes rows of other samples."
+            f"{', '.join(grid.samples)} with the features {', '.join(grid.dims)}. Pass those, in any order; {remedy}"
         )
     return X.transpose(*grid.samples, *grid.dims)
 

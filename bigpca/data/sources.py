@@ -20,6 +20,7 @@ from bigpca.data.containers import (
     is_path_list,
     is_zarr_array,
     reject_chunks,
+    type_names,
 )
 from bigpca.data.grids import label, with_labels
 from bigpca.data.labelled import feature_names, lazy_table, sample_rows
@@ -143,9 +144,12 @@ def _check_sample_dims(source: Any, sample_dims: str | Sequence[str] | None, des
     if sample_dims is None:
         return
     if not is_labelled(source):
+        remedy = "Pass xr.DataArray(source, dims=(...)), or say what is a row by pattern=."
+        if isinstance(source, str | os.PathLike):
+            remedy = "Open the file by xarray and pass one of its variables, such as xr.open_dataset(path)['sst']."
         raise TypeError(
-            f"sample_dims = {sample_dims!r}, but the source is a {type(source).__name__}, whose dimensions have no "
-            f"names. An xarray.DataArray was expected; for other sources, pattern= says what is a row."
+            f"sample_dims = {sample_dims!r} names dimensions, which only those of an xarray.DataArray have; the source "
+            f"is {type_names(source)[0].removeprefix('builtins.')}. {remedy}"
         )
     if described != RowPattern():
         raise ValueError(

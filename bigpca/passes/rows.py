@@ -17,6 +17,7 @@ from bigpca.arrays import DType
 from bigpca.costs import BlockForm, PassCost
 from bigpca.data.batches import batches_of
 from bigpca.data.checks import NATIVE_BYTES, coalesce
+from bigpca.data.grids import labels_of
 from bigpca.data.marks import marked
 from bigpca.data.sources import RowSource
 from bigpca.data.sparse import is_csr
@@ -130,7 +131,8 @@ class RowInput:
         TypeError, ValueError
             If there is not one weight per row, or a weight is not a number, negative or not finite.
         """
-        given = open_weights(weights)
+        labels = labels_of(self.X)
+        given = open_weights(weights if labels is None else labels.by_sample(weights, "sample_weight"))
         if self.open_ended:
             raise ValueError(
                 f"there are {len(given)} weights, but batches of an unknown number of rows. Give it: "

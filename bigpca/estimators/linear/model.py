@@ -16,7 +16,6 @@ from bigpca.arrays import Array
 from bigpca.data.grids import Grid, labels_of
 from bigpca.data.provenance import Provenance
 from bigpca.data.sources import open_in_memory
-from bigpca.data.weights import open_weights
 from bigpca.estimators.linear.certified import Certificate, certified_attributes, containment_bound
 from bigpca.estimators.linear.density import get_covariance, get_precision, score, score_samples
 from bigpca.estimators.linear.files import StateForm, pack_spectrum, unpack_spectrum
@@ -40,7 +39,7 @@ from bigpca.estimators.shared.datasets import to_xarray
 from bigpca.estimators.shared.exporting import linear_map, to_faiss, to_onnx, to_sklearn, to_torch
 from bigpca.estimators.shared.files import StoredModel, Values
 from bigpca.estimators.shared.inputs import Input, Opened, check_features, check_filling, in_memory, is_lazy
-from bigpca.estimators.shared.opening import without_land
+from bigpca.estimators.shared.opening import with_weights, without_land
 from bigpca.estimators.shared.seeding import fit_seed
 from bigpca.estimators.shared.transformer import Estimator
 from bigpca.passes.accumulators.base import WeightSums
@@ -228,8 +227,7 @@ class LinearModel(Estimator[Spectrum], Generic[State]):
             Before any read, if the plan does not fit.
         """
         if "_state" not in vars(self):
-            given = None if sample_weight is None else open_weights(sample_weight)
-            opened = without_land(self, replace(self._open(X), weights=given), progress=progress)
+            opened = without_land(self, with_weights(self._open(X), sample_weight), progress=progress)
             opened = replace(opened, seed=fit_seed(self))
             first = self._read_state(opened.array, old=None, progress=progress, weights=sample_weight)
             self._remember(opened)

@@ -108,10 +108,15 @@ def _vector(name: str, given: Input, d: int, grid: Grid | None) -> Vector:
         vector = np.zeros(())
     if grid is not None:
         vector = grid.columns(vector)
-    if vector.ndim != 1:
-        rule = ", bp.Patterson() or bp.CosLatitude(latitude)" if name == "scale" else ""
+    if vector.ndim > 1:
         raise TypeError(
-            f"{name} = {given!r} is a {type(given).__name__}; True, False, a vector of {d} numbers{rule} was expected."
+            f"{name} is a {type(given).__name__} of shape {vector.shape}; a vector of {d} numbers, one for each "
+            f"column, was expected. Pass np.asarray({name}).ravel(), in the order of the columns."
+        )
+    if vector.ndim != 1:
+        rule = ", a vector" if name == "center" else ", bp.Patterson(), bp.CosLatitude(latitude), or a vector"
+        raise TypeError(
+            f"{name} = {given!r} is a {type(given).__name__}; True, False{rule} of {d} numbers was expected."
         )
     if len(vector) != d:
         raise ValueError(f"{name} has {len(vector)} numbers, but X has {d} columns. Give one number for each column.")

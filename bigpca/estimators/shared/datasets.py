@@ -55,7 +55,7 @@ def to_xarray(self: Patterned) -> Exported:
     ImportError
         If xarray is not installed.
     ValueError
-        If the features have a dimension ``component``, as scores have.
+        If the features have a dimension or coordinate with the name of a variable or dimension of the Dataset.
 
     Examples
     --------
@@ -73,9 +73,11 @@ def to_xarray(self: Patterned) -> Exported:
             "to_xarray needs xarray, which is not installed. Run: pip install 'bigpca[xarray]'"
         ) from error
     grid = grid_of(self)
-    if COMPONENT in (*grid.dims, *grid.coords):
+    taken = {COMPONENT: "that of patterns", **dict.fromkeys(("components", *BY_COMPONENT, *BY_FEATURE), "a variable")}
+    clash = next((name for name in (*grid.dims, *grid.coords) if name in taken), None)
+    if clash is not None:
         raise ValueError(
-            f"the features have a dimension or coordinate {COMPONENT!r}, which is that of patterns. Rename it "
+            f"the features have a dimension or coordinate {clash!r}, which is {taken[clash]} of the Dataset. Rename it "
             f"before the fit."
         )
 

@@ -64,6 +64,11 @@ def by_component(X: Input, k: int) -> Input:
             f"the scores are of the components {brief(X.coords[COMPONENT].values.tolist())}; 1 to {k}, in order, were "
             f"expected. Pass all scores, with 0 for components to leave out."
         )
+    if X.dims == (COMPONENT,):
+        raise ValueError(
+            "the scores are of one sample, without a dimension of samples. Keep it, such as scores.isel(time=[0]) "
+            "does, or add it: scores.expand_dims('time')."
+        )
     return open_array(X, sample_dims=[dim for dim in X.dims if dim != COMPONENT])
 
 

@@ -124,7 +124,7 @@ def open_rows(X: Input, estimator: str, *, minimum: int = 1) -> Opened:
     if n < minimum:
         raise ValueError(
             f"Found array with {n} sample{'s' if n != 1 else ''} (shape={opened.shape}) while a minimum of {minimum} "
-            f"is required: a variance needs two rows. Give more rows."
+            f"is required{': a variance needs two rows' if minimum > 1 else ''}. Give more rows."
         )
     given = feature_names(X)
     return Opened(opened, feature_names(opened) if given is None else given, sample)  # a file may have names too

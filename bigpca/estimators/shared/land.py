@@ -9,6 +9,7 @@ import numpy as np
 from bigpca.costs import PassCost, SolveCost
 from bigpca.data.grids import Grid, Labels, labels_of, with_labels
 from bigpca.data.views import View, view_of, viewed
+from bigpca.errors import warn_caller
 from bigpca.estimators.shared.fit import Reading
 from bigpca.estimators.shared.grids import naming_places
 from bigpca.estimators.shared.inputs import Opened
@@ -93,11 +94,24 @@ def like_fitted(opened: Opened, grid: Grid, owner: str) -> Opened:
     ------
     ValueError
         For another grid.
+
+    Warns
+    -----
+    UserWarning
+        If the rows have fewer coordinates than the fit, along which they are taken by position.
     """
     labels = labels_of(opened.array)
     if labels is None:
         return opened
     grid.check_same(labels.grid, owner)
+    unknown = [dim for dim in grid.dims if dim in grid.coords and dim not in labels.grid.coords]
+    if unknown:
+        warn_caller(
+            f"X has no coordinates along {', '.join(unknown)}, but {owner} was fitted with them: its columns are taken "
+            f"by position",
+            UserWarning,
+        )
+    opened = replace(opened, names=grid.like(labels.grid).names())
     if view_of(opened.array)[1] is not None:
         return opened
     return _cut(opened, replace(labels, grid=replace(labels.grid, kept=grid.kept)))

@@ -9,6 +9,7 @@ import dask.array as da
 
 from bigpca.data.batch_labels import BatchLabels
 from bigpca.data.batches import batch_labels
+from bigpca.data.grids import labels_of
 from bigpca.data.weights import check_total, open_weights
 from bigpca.estimators.shared.fit import Reading
 from bigpca.estimators.shared.inputs import Input, Opened
@@ -75,12 +76,19 @@ def open_weighted(
     self: Fitting, X: Input, weights: Input, *, read: bool = True, progress: ProgressArgument = None
 ) -> Opened:
     """Open X with the weights of its rows, for a fit; the options are those of :func:`without_land`."""
-    opened = self._open(X, minimum=self._min_rows)
-    if weights is not None:
-        given = open_weights(weights)
-        check_total(float(given.sum()))
-        opened = replace(opened, weights=given)
+    opened = with_weights(self._open(X, minimum=self._min_rows), weights)
+    if opened.weights is not None:
+        check_total(float(opened.weights.sum()))
     return without_land(self, opened, read=read, progress=progress)
+
+
+def with_weights(opened: Opened, weights: Input) -> Opened:
+    """Return the rows with their weights, if there are any."""
+    if weights is None:
+        return opened
+    labels = labels_of(opened.array)
+    given = weights if labels is None else labels.by_sample(weights, "sample_weight")
+    return replace(opened, weights=open_weights(given))
 
 
 def without_land(self: Fitting, opened: Opened, *, read: bool = True, progress: ProgressArgument = None) -> Opened:
@@ -101,6 +109,8 @@ def without_land(self: Fitting, opened: Opened, *, read: bool = True, progress: 
 
 def labels_of_fit(self: Fitting, X: da.Array, y: Input) -> Input:
     """Return the labels of a fit: y, or those that come with batches, in advance if the fit requires that."""
+    labels = labels_of(X)
+    y = y if labels is None else labels.by_sample(y, "y")
     found = batch_labels(X, y) if self._labelled else y
     return found.in_advance() if isinstance(found, BatchLabels) and not self._labels_beside_rows else found
 

@@ -151,6 +151,7 @@ def test_columns_without_values_are_left_out() -> None:
 
 COMPLETE, LATE_LAND = ONE.fillna(280.0), ONE.copy(deep=True)
 LATE_LAND[9, 1, 1] = np.nan
+ALONG = xr.DataArray(1 + np.arange(T) % 3, dims="time", coords={"time": ONE.time})  # a number for each sample
 SEARCHED: dict[str, tuple[Any, str, int, float]] = {  # a field, the policy, times in a chunk, and the reads of its fit
     "land": (ONE, "raise", 4, 1 + 4 / T),
     "no land": (COMPLETE, "raise", 4, 1 + 4 / T),
@@ -180,6 +181,28 @@ def test_the_reads_that_find_columns_without_values_are_planned_and_counted(case
         assert planned.passes <= round(reads, 2) <= (planned.most_passes or planned.passes)
         assert found.plan_.passes == round(reads, 2)
         np.testing.assert_allclose(found.explained_variance_, np.linalg.eigvalsh(np.cov(rows.T))[:-3:-1], rtol=1e-9)
+
+
+def test_coordinates_are_compared_by_value_and_where_they_are_missing_positions_count() -> None:
+    field = ONE.assign_coords(lat=np.arange(-2.0, 3))
+    model = bp.PCA(2).fit(field)
+    truth = model.transform(field).values
+    for lat in (np.arange(-2, 3), -np.arange(-2.0, 3)[::-1], np.arange(-2, 3, dtype="f4")):
+        np.testing.assert_array_equal(model.transform(field.assign_coords(lat=lat)), truth)
+    for lost in (["lat"], ["lat", "lon"]):
+        with pytest.warns(UserWarning, match=rf"no coordinates along {', '.join(lost)}, but PCA was fitted with them"):
+            np.testing.assert_array_equal(model.transform(field.drop_vars(lost).chunk(time=5)), truth)
+
+
+def test_weights_and_labels_of_labelled_samples_are_those_of_their_coordinates() -> None:
+    both = (ALONG * xr.DataArray([1, 0, 2], dims="member", coords={"member": FIELD.member})).astype("f8")
+    rows = bp.open(FIELD, sample_dims=SAMPLES)
+    weighted = bp.PCA(2).fit(rows, sample_weight=both.transpose("member", "time"))
+    truth = bp.PCA(2).fit(FLAT, sample_weight=both.transpose(*SAMPLES).values.ravel())
+    np.testing.assert_allclose(weighted.explained_variance_, truth.explained_variance_, rtol=1e-12)
+    assert bp.PCA(2).plan(rows, sample_weight=both).notes[0].startswith(f"weights: {2 * T} rows")
+    labelled = bp.SupervisedPCA(1).fit(ONE, ALONG)
+    np.testing.assert_array_equal(labelled.components_, bp.SupervisedPCA(1).fit(ONE, ALONG.values).components_)
 
 
 def test_rows_of_weight_0_hide_no_column_from_rows_that_are_added() -> None:
@@ -245,7 +268,19 @@ BAD: dict[str, tuple[Callable[[], Any], str]] = {
     "twice": (lambda: bp.open(ONE, sample_dims=("time", "time")), r"one or more different dimensions were expected"),
     "none": (lambda: bp.open(ONE, sample_dims=()), r"one or more different dimensions were expected"),
     "all": (lambda: bp.open(ONE, sample_dims=ONE.dims), r"leaves none for its features"),
-    "not labelled": (lambda: bp.open(FLAT, sample_dims="time"), r"source is a ndarray, whose dimensions have no names"),
+    "not labelled": (lambda: bp.open(FLAT, sample_dims="time"), r"the source is numpy.ndarray\. Pass xr.DataArray\("),
+    "a path": (lambda: bp.open("sst.nc", sample_dims="time"), r"source is str\. Open the file by xarray and pass one"),
+    "one sample": (lambda: MODEL.transform(ONE[3]), r"X\.expand_dims\(\['time'\]\) makes a row of one sample"),
+    "no sample": (lambda: MODEL.transform(ONE[:0]), r"a minimum of 1 is required\. Give more rows"),
+    "scores of one sample": (lambda: MODEL.inverse_transform(MODEL.transform(ONE)[3]), r"scores\.isel\(time=\[0\]\)"),
+    "weights in another order": (lambda: bp.PCA(2).fit(ONE, sample_weight=ALONG[::-1]),
+        r"coordinate 'time' of sample_weight is .* Give them one order, such as sample_weight\.reindex_like\(X\)"),
+    "weights of added rows": (lambda: clone(MODEL).partial_fit(ONE).partial_fit(ONE[:9], sample_weight=ALONG[9:18]),
+        r"coordinate 'time' of sample_weight"),
+    "weights of cells": (lambda: bp.PCA(2).fit(ONE[:5], sample_weight=np.cos(ONE.lat)), r"has the dimensions lat, but"),
+    "labels in another order": (lambda: bp.SupervisedPCA(1).fit(ONE, ALONG[::-1]), r"the coordinate 'time' of y is"),
+    "a scale on the grid": (lambda: bp.PCA(2, scale=ONE.std("time")).fit(ONE), r"DataArray of shape \(5, 4\); a"),
+    "a feature dimension mean": (lambda: bp.PCA(1).fit(ONE.rename(lat="mean")).to_xarray(), "which is a variable of"),
     "a pattern too": (lambda: bp.open(ONE, sample_dims="time", columns=[0]), r"a missing value were given"),
     "no such latitude": (lambda: bp.PCA(2, scale=bp.CosLatitude("latitude")).fit(ONE),
         r"coordinate 'latitude', but the features of X have 'lat'"),
