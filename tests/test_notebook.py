@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,7 @@ from distributed import Client
 from distributed.utils import key_split
 
 import bigpca as bp
-from tests.passes.kit import normal, reads_in, write_store
+from tests.passes.kit import normal, reads_in, tasks_on, wait_for_none, write_store
 from tests.test_examples import load
 from tests.tls_cluster import ROOT, Recipe, local_recipe
 
@@ -58,15 +57,10 @@ def cell_with(text: str) -> str:
     return str(found)
 
 
-def wait_until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + SECONDS
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-
-
-def tasks_of(client: Client) -> list[str]:
-    return client.run_on_scheduler(lambda dask_scheduler: [str(key) for key in dask_scheduler.tasks])
+def running_on(client: Client) -> dict[str, list[str]]:
+    """Return the workers whose threads are busy, with the keys of what they run."""
+    found = client.run(lambda dask_worker: [str(key) for key in dask_worker.active_threads.values()])
+    return {worker: keys for worker, keys in found.items() if keys}
 
 
 def texts(outputs: list[Any], kind: str) -> str:
@@ -95,7 +89,7 @@ def test_the_notebook_runs_over_tls_and_leaves_nothing_in_the_cluster(
     assert texts(shown[cell_with("who_has")], "text/plain") == "{}"
     assert texts(shown[cell_with("bp.plots.scores(")], "image/png")
     assert len(nbformat.writes(document)) < 300_000  # a table, a picture, a few rows: never the scores
-    assert tasks_of(onlooker) == []
+    wait_for_none(lambda: tasks_on(onlooker))
     assert onlooker.who_has() == {}
     np.testing.assert_array_equal(
         bp.open(tmp_path / "scores.zarr").compute(),
@@ -188,13 +182,13 @@ def test_an_interrupted_cell_frees_the_workers_and_its_rerun_begins_where_it_sto
     kernel.run(cell_with("pca.plan(X)"))
 
     request = kernel.send(fit)
-    wait_until(lambda: segments_in(checkpoint) >= 4)
+    wait_for_none(lambda: [] if segments_in(checkpoint) >= 4 else "fewer than 4 segments")
     kernel.manager.interrupt_kernel()
     status, shown = kernel.outputs(request)
     assert status == "KeyboardInterrupt"
     assert "stopped" in texts(shown, "text/html").splitlines()[-1]
-    wait_until(lambda: tasks_of(onlooker) == [])
-    wait_until(lambda: not any(onlooker.run(lambda dask_worker: len(dask_worker.active_threads)).values()))
+    wait_for_none(lambda: tasks_on(onlooker))
+    wait_for_none(lambda: running_on(onlooker))
     read, finished = len(reads_in(log)), segments_in(checkpoint)
     assert finished >= 4
     assert read < N // CHUNK
@@ -210,4 +204,4 @@ def test_an_interrupted_cell_frees_the_workers_and_its_rerun_begins_where_it_sto
     kernel.run(cell_with("who_has"))
     expected = bp.PCA(8).fit(bp.open(tmp_path / "x.zarr"))
     np.testing.assert_allclose(bp.load(tmp_path / "model.zarr").mean_, expected.mean_, rtol=1e-6)
-    assert tasks_of(onlooker) == []
+    wait_for_none(lambda: tasks_on(onlooker))

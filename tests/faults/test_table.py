@@ -34,7 +34,8 @@ FAULTS: dict[str, tuple[str, ...]] = {
         "passes/engine/test_kills.py::test_a_client_killed_on_the_threaded_scheduler_resumes_to_the_same_bits",
         "passes/engine/test_kills.py::test_a_client_killed_on_a_cluster_frees_the_workers_and_resumes_to_the_same_bits",
         "passes/test_project.py::test_an_output_whose_writer_was_killed_resumes_with_what_is_missing",
-        "passes/engine/test_waiting.py::test_an_interrupted_run_leaves_no_futures_and_its_tasks_stop_reading",
+        "passes/engine/test_waiting.py::test_an_interrupted_run_leaves_no_task_and_its_tasks_stop_reading",
+        "passes/engine/test_interrupts.py::test_an_interrupt_at_any_line_leaves_no_task",
         "cli/test_processes.py::test_an_interrupted_fit_says_how_to_resume_and_resumes_to_the_same_bits",
     ),
     "5 the disk fills up under an output": (

@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 import dask.array as da
 import numpy as np
 import zarr
+from distributed import Client
 from numpy.typing import NDArray
 
 from bigpca.costs import BlockForm
@@ -166,3 +167,19 @@ def interrupt_after(groups: int) -> Callable[[Event], None]:
                 raise KeyboardInterrupt
 
     return stop
+
+
+def tasks_on(client: Client) -> dict[str, str]:
+    """Return the tasks on the scheduler, with their states."""
+    found: dict[str, str] = client.run_on_scheduler(
+        lambda dask_scheduler: {str(key): task.state for key, task in dask_scheduler.tasks.items()}
+    )
+    return found
+
+
+def wait_for_none(left: Callable[[], object], seconds: float = 600.0) -> None:
+    """Wait until nothing is left; what still is after that time is the failure's message."""
+    deadline = time.monotonic() + seconds
+    while found := left():
+        assert time.monotonic() < deadline, found
+        time.sleep(0.05)

@@ -131,7 +131,6 @@ def test_copies_whose_workers_all_died_are_made_again_by_new_ones() -> None:
             time.sleep(0.1)
         assert [future.result(timeout=600) for future in results] == [1, 1]
         assert {copy.result(timeout=600)["a"] for copy in copies.take(4, client.nthreads())} == {1}
-        copies.release()
 
 
 @pytest.mark.cluster

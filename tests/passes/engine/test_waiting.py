@@ -21,7 +21,9 @@ from bigpca.blas import blas_threads, one_blas_thread
 from bigpca.passes.engine.cancel import RunCancelled, cancel_run, check_cancelled
 from bigpca.passes.engine.events import Event, GroupEvent
 from bigpca.passes.engine.local import current_client, local_threads
-from tests.passes.kit import bits, interrupt_after, logged, moments_of, normal, reads_in, write_store
+from tests.passes.kit import (
+    bits, interrupt_after, logged, moments_of, normal, reads_in, tasks_on, wait_for_none, write_store,
+)  # fmt: skip
 
 N, D = 2000, 16
 pytestmark = pytest.mark.usefixtures("small_groups")
@@ -38,6 +40,10 @@ def wait_until(condition: Any, seconds: float = 600.0) -> None:
     while not condition():
         assert time.monotonic() < deadline
         time.sleep(0.02)
+
+
+def tasks_of_runs(client: Client) -> list[str]:
+    return [key for key in tasks_on(client) if key.startswith("bigpca-")]
 
 
 @pytest.mark.cluster
@@ -90,14 +96,14 @@ def test_workers_that_all_leave_in_mid_pass_are_an_error_after_the_timeout(store
 
 
 @pytest.mark.cluster
-def test_an_interrupted_run_leaves_no_futures_and_its_tasks_stop_reading(
+def test_an_interrupted_run_leaves_no_task_and_its_tasks_stop_reading(
     store: Path, tmp_path: Path, client: Client
 ) -> None:
     X = logged(store, tmp_path / "log", delay=0.05)
     with pytest.raises(KeyboardInterrupt):
         moments_of(X, progress=interrupt_after(3))
-    wait_until(lambda: not [key for key in client.futures if str(key).startswith("bigpca-")])
-    wait_until(lambda: not any(client.processing().values()))
+    wait_for_none(lambda: tasks_of_runs(client))
+    wait_for_none(lambda: [keys for keys in client.processing().values() if keys])
     time.sleep(0.5)  # reads that had begun may end
     count = len(reads_in(tmp_path / "log"))
     time.sleep(0.3)
@@ -111,7 +117,7 @@ def test_a_failing_group_takes_the_others_away_and_its_error_comes_through(tmp_p
     write_store(tmp_path / "n.zarr", A, (25, D))
     with pytest.raises(bp.NonFiniteError, match=r"rows 300; the first is in row 300, column 2"):
         moments_of(logged(tmp_path / "n.zarr", tmp_path / "log", delay=0.02))
-    wait_until(lambda: not [key for key in client.futures if str(key).startswith("bigpca-")])
+    wait_for_none(lambda: tasks_of_runs(client))
     assert len(reads_in(tmp_path / "log")) < 60
 
 

@@ -3,6 +3,7 @@
 - ``run``            one pass on a client: a window of segments, waits with limits, states moved off the workers
 - ``segments``       segments in flight: submitted, watched, folded in order
 - ``tasks``          the graph of one segment, and the tasks that store its state in a checkpoint
+- ``release``        tasks are found by their keys and released when the work ends, wherever it was interrupted
 - ``shared_copies``  broadcast values, one copy on every worker that folds groups
 - ``watch``          waits with limits: no worker for too long, or a lost scheduler, is an error
 - ``joining``, ``versions``   what a worker needs before its first read: software, files, memory

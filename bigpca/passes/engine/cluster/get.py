@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import dask.array as da
+from dask.core import flatten
 
 from bigpca.blas import solve_paused
 from bigpca.passes.engine.local import chosen_scheduler, current_client
@@ -13,6 +15,8 @@ from bigpca.passes.engine.run import Run
 
 if TYPE_CHECKING:
     from distributed import Client
+
+    from bigpca.passes.engine.cluster.watch import Watch
 
 POLL_SECONDS = 0.5
 
@@ -46,23 +50,27 @@ def get_watched(
 def _get_by(
     client: Client, graph: Any, keys: Any, paths: Mapping[str, str], workers_timeout: float, options: dict[str, Any]
 ) -> Any:
-    from distributed import wait  # slow to import, so only if there is a client
-
-    from bigpca.passes.engine.cluster.joining import join_workers
+    from bigpca.passes.engine.cluster.joining import join_workers  # imports distributed, which is slow
+    from bigpca.passes.engine.cluster.release import releasing
     from bigpca.passes.engine.cluster.watch import Watch, scheduler_loss_named
 
     run = Run(workers_timeout=workers_timeout)
     watch = Watch(client, run, lambda workers: join_workers(client, workers, paths, lambda threads: 0))
     with scheduler_loss_named(watch):
         watch.wait_for_workers()
-        futures = client.get(graph, keys, sync=False, **options)
+        theirs = client.futures.keys() & set(flatten([keys]))  # results that the caller persisted
+        own = set(flatten([keys])) - theirs
+        return releasing(client, own.__contains__, partial(_gather, watch, graph, keys, options))
+
+
+def _gather(watch: Watch, graph: Any, keys: Any, options: dict[str, Any]) -> Any:
+    from distributed import wait  # slow to import, so only if there is a client
+
+    futures = watch.client.get(graph, keys, sync=False, **options)
+    while True:
         try:
-            while True:
-                try:
-                    wait(futures, timeout=POLL_SECONDS)
-                    break
-                except TimeoutError:
-                    watch.check()
-            return client.gather(futures)
-        finally:
-            client.cancel(futures)
+            wait(futures, timeout=POLL_SECONDS)
+            break
+        except TimeoutError:
+            watch.check()
+    return watch.client.gather(futures)

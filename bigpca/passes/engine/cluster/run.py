@@ -14,7 +14,6 @@ in Dask (the nanny stops the worker with its task and its results), so preemptio
 
 from __future__ import annotations
 
-import contextlib
 import uuid
 from collections.abc import Iterable
 from dataclasses import replace
@@ -29,6 +28,7 @@ from bigpca.passes.engine.cancel import cancel_run
 from bigpca.passes.engine.checkpoint import Resumed, WriteFailed, warn_unwritten
 from bigpca.passes.engine.cluster.joining import join_workers
 from bigpca.passes.engine.cluster.outcomes import result_of
+from bigpca.passes.engine.cluster.release import releasing, starts_with
 from bigpca.passes.engine.cluster.segments import ClusterRun
 from bigpca.passes.engine.cluster.suspects import killed
 from bigpca.passes.engine.cluster.tasks import Stored, finish_stored
@@ -62,6 +62,10 @@ def run_on_cluster(client: Client, job: Pass[R], options: Run, resumed: Resumed)
 
 
 def _run(watch: Watch, job: AnyPass, resumed: Resumed) -> object:
+    return releasing(watch.client, starts_with(job.prefix), partial(_fold, watch, job, resumed))
+
+
+def _fold(watch: Watch, job: AnyPass, resumed: Resumed) -> object:
     run = _start(watch, job, resumed)
     waiting = [i for i in range(resumed.covered, len(job.layout.segments)) if i not in resumed.segments]
     try:
@@ -78,10 +82,6 @@ def _run(watch: Watch, job: AnyPass, resumed: Resumed) -> object:
         return _finish(run, watch)
     finally:
         cancel_run(job.run_id)
-        with contextlib.suppress(Exception):
-            watch.client.cancel(run.held(), force=True)
-            if run.copies is not None:
-                run.copies.release()
 
 
 def _start(watch: Watch, job: AnyPass, resumed: Resumed) -> ClusterRun:

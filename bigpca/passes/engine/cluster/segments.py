@@ -116,15 +116,6 @@ class ClusterRun:
         key = self.job.key(f"stored-{kind}", index)
         return self.client.submit(resumed.files.read, kind, index, key=key, pure=False)
 
-    def held(self) -> list[Future]:
-        """Return every future of this run except copies of broadcast values, which are released after these.
-
-        Cancelling a task together with dependents that no client holds breaks the client's stream in the scheduler (an
-        assertion there).
-        """
-        kept = [*self.ready.values(), *self.suspects.survived.values(), self.total]
-        return [*self.futures.values(), *(k for k in kept if hasattr(k, "key") and hasattr(k, "status"))]
-
     def prepare_broadcast(self) -> None:
         """Prepare copies of the broadcast values, if there are any."""
         if self.job.shared:

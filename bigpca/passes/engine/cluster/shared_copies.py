@@ -98,11 +98,6 @@ class SharedCopies:
         self.copies.clear()
         self._first = len(self._made)
 
-    def release(self) -> None:
-        """Release all copies."""
-        for copy in self._made:
-            copy.release()
-
 
 def unpin(keys: list[str], dask_scheduler: Any = None) -> None:
     """Remove the worker restrictions of tasks, on the scheduler, and schedule those that found no worker."""

@@ -9,11 +9,13 @@ import uuid
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 from distributed import Client
 
 from bigpca.errors import MemoryBudgetError
+from bigpca.passes.engine.cluster.release import releasing, starts_with
 from bigpca.passes.engine.events import RetryEvent
 from bigpca.passes.engine.run import Run
 
@@ -54,13 +56,8 @@ class Watch:
         """
         self.check()
         if not self.workers:
-            future = self.client.submit(int, key=f"bigpca-waits-for-a-worker-{uuid.uuid4().hex[:8]}", pure=False)
-            try:
-                while not self.workers:
-                    time.sleep(0.1)
-                    self.check()
-            finally:
-                future.release()
+            key = f"bigpca-waits-for-a-worker-{uuid.uuid4().hex[:8]}"
+            releasing(self.client, starts_with(key), partial(self._wait_by, key))
         short = self._join(sorted(self.unasked))
         self.unasked.clear()
         if short:
@@ -68,6 +65,13 @@ class Watch:
                 f"{'; '.join(short)}. Start workers with more memory or fewer threads, or store the input in smaller "
                 "chunks (bp.ingest(source, out, chunk_rows=...))."
             )
+
+    def _wait_by(self, key: str) -> None:
+        future = self.client.submit(int, key=key, pure=False)
+        while not self.workers:
+            time.sleep(0.1)
+            self.check()
+        future.release()
 
     def check(self) -> None:
         """Raise if the cluster is gone; report lost workers."""
