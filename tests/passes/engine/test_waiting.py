@@ -22,8 +22,16 @@ from bigpca.passes.engine.cancel import RunCancelled, cancel_run, check_cancelle
 from bigpca.passes.engine.events import Event, GroupEvent
 from bigpca.passes.engine.local import current_client, local_threads
 from tests.passes.kit import (
-    bits, interrupt_after, logged, moments_of, normal, reads_in, tasks_on, wait_for_none, write_store,
-)  # fmt: skip
+    bits,
+    interrupt_after,
+    logged,
+    moments_of,
+    normal,
+    reads_in,
+    tasks_on,
+    wait_for_none,
+    write_store,
+)
 
 N, D = 2000, 16
 pytestmark = pytest.mark.usefixtures("small_groups")
