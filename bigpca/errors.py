@@ -163,6 +163,28 @@ def closest(name: str, known: Iterable[str]) -> str:
     return f" Did you mean {found[0]}?" if found else ""
 
 
+def check_choice(name: str, value: object, known: Iterable[str]) -> None:
+    """Reject a parameter that is not one of the known words.
+
+    Raises
+    ------
+    ValueError
+
+    Examples
+    --------
+    >>> check_choice("core", "nystroem", ("nystrom", "tutorial"))
+    Traceback (most recent call last):
+    ValueError: core = 'nystroem' is unknown. Use 'nystrom' or 'tutorial'. Did you mean nystrom?
+    """
+    words = list(known)
+    if isinstance(value, str) and value in words:
+        return
+    shown = list(map(repr, words))
+    use = " or ".join(shown) if len(shown) < 3 else f"one of {', '.join(shown)}"
+    hint = closest(value, words) if isinstance(value, str) else ""
+    raise ValueError(f"{name} = {value!r} is unknown. Use {use}.{hint}")
+
+
 def warn_approximation(message: str) -> None:
     """Issue an ApproximationWarning that points to the calling line outside this package."""
     warn_caller(message, ApproximationWarning)

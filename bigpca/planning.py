@@ -7,7 +7,7 @@ and the machine.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from html import escape
 from math import inf
 from typing import Protocol
@@ -238,10 +238,6 @@ class Plan:
     def baseline_bytes(self) -> int:
         """Memory that the idle process holds."""
         return self.resources.baseline_bytes
-
-    def with_solver(self, solver: str, reason: str) -> Plan:
-        """Return the plan with another solver's name and reason."""
-        return replace(self, solver=solver, reason=reason)
 
     def shortage(self) -> str:
         """Describe what does not fit, with the numbers."""

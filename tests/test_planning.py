@@ -81,9 +81,3 @@ def test_the_table_says_whether_it_fits_and_every_note() -> None:
     assert "DOES NOT FIT" in str(replace(PLAN, peak_bytes=300 * MIB))
     assert "1 read of X" in table
     assert "2.5 reads of X" in str(replace(PLAN, passes=2.5))
-
-
-def test_another_account_of_the_choice_changes_nothing_else() -> None:
-    other = PLAN.with_solver("dot", "wide")
-    assert (other.solver, other.reason) == ("dot", "wide")
-    assert replace(other, solver=PLAN.solver, reason=PLAN.reason) == PLAN

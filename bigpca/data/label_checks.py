@@ -9,15 +9,14 @@ from numpy.typing import NDArray
 
 from bigpca.data.label_values import rows_shown
 from bigpca.data.rounding import rounded_integers
-from bigpca.errors import warn_rounded
+from bigpca.errors import check_choice, warn_rounded
 
 MAX_EXACT = 2.0**53 - 1  # 2^53 itself may be a rounded 2^53 + 1
 
 
 def check_missing(gaps: NDArray[np.bool_], missing: str) -> None:
     """Reject missing labels if ``missing`` is "raise", and labels that are all missing in any case."""
-    if missing not in ("raise", "drop"):
-        raise ValueError(f'missing is {missing!r}; "raise" or "drop" was expected. Use "drop" to leave such rows out.')
+    check_choice("missing", missing, ("raise", "drop"))
     if gaps.all():
         raise ValueError(f"all {len(gaps)} labels are missing. Give the column that holds them.")
     if missing == "raise" and gaps.any():

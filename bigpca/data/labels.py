@@ -17,6 +17,7 @@ from bigpca.data.label_checks import (
     target_columns,
 )
 from bigpca.data.label_values import label_values
+from bigpca.errors import check_choice
 
 KINDS = ("auto", "classes", "one-hot", "targets")
 _FAMILIES = {"U": "strings", "S": "bytes"}
@@ -213,8 +214,7 @@ def _check_options(n: int, kind: str, min_classes: int) -> None:
     for name, number in (("n", n), ("min_classes", min_classes)):
         if isinstance(number, bool) or not isinstance(number, (int, np.integer)) or number < 1:
             raise ValueError(f"{name} is {number!r}; an integer >= 1 was expected. Labels need at least one row.")
-    if kind not in KINDS:
-        raise ValueError(f"kind is {kind!r}; one of {', '.join(KINDS)} was expected. Leave it out to choose by dtype.")
+    check_choice("kind", kind, KINDS)
 
 
 def _coded(present: NDArray[Any], gaps: NDArray[np.bool_]) -> ClassLabels:

@@ -18,7 +18,7 @@ import numpy as np
 
 from bigpca.data.choices import Chosen, Taken
 from bigpca.data.pooling import RULES
-from bigpca.errors import brief, closest
+from bigpca.errors import brief, check_choice, closest
 
 Axes: TypeAlias = tuple[tuple[str, ...], ...]  # of one side of a pattern: names that are joined by brackets
 SPELLING = '"n c h w -> (n h w) c" was expected: samples, rows and columns'
@@ -62,8 +62,8 @@ class RowPattern:
         TypeError, ValueError
             For texts that are no patterns, axes that they do not have, and pooling without a rule or the reverse.
         """
-        if reduce is not None and reduce not in RULES:
-            raise ValueError(f"reduce = {reduce!r}; one of {', '.join(map(repr, RULES))} was expected.")
+        if reduce is not None:
+            check_choice("reduce", reduce, RULES)
         chosen, missing = None if columns is None else Chosen.of(columns, "columns"), missing_code(missing)
         if text is None:
             unknown = next(iter(axes), None)

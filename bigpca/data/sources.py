@@ -30,7 +30,7 @@ from bigpca.data.sparse import csr_meta, is_csr, is_sparse, sparse_rows, stored_
 from bigpca.data.stored import check_stored_values, held_rows, names_in_file, row_source
 from bigpca.data.views import Names, View, named, names_of, view_of, viewed
 from bigpca.data.zarr_reader import ZarrReader, wrap_zarr
-from bigpca.errors import ShortTraceback
+from bigpca.errors import ShortTraceback, check_choice
 
 __all__ = ["DASK_CHUNK_BYTES", "RowSource", "check_dtype", "open", "open_source", "row_source", "source_of"]
 
@@ -163,8 +163,7 @@ def open_samples(
     sample_dims: str | Sequence[str] | None = None,
 ) -> tuple[da.Array, tuple[int, ...]]:  # fmt: skip
     """Open stored samples as a Dask array (n, d), and return the shape of one sample too; raises as :func:`open`."""
-    if missing_chunks not in ("raise", "fill"):
-        raise ValueError(f'missing_chunks is {missing_chunks!r}; "raise" or "fill" was expected.')
+    check_choice("missing_chunks", missing_chunks, ("raise", "fill"))
     if is_path_list(source):
         return _open_shards([os.fspath(path) for path in source], member, missing_chunks)
     if is_labelled(source):

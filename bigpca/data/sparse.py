@@ -256,7 +256,7 @@ def stored_row_bytes(n: int, stored_values: float, itemsize: int) -> float:
     return stored_values * (itemsize + INDEX_BYTES) / max(1, n) + INDEX_BYTES
 
 
-def held_csr(X: Any, label: str = "X") -> SparseRows:
+def held_csr(X: Any) -> SparseRows:
     """Return sparse rows in memory as a storage, after a check of their structure; nothing is copied from CSR.
 
     Raises
@@ -269,7 +269,7 @@ def held_csr(X: Any, label: str = "X") -> SparseRows:
     rows = as_csr(X)
     check_dtype(rows.dtype)
     stored = int(rows.indptr[-1]) if len(rows.indptr) else 0  # the vectors may be longer
-    check_csr(rows.indices[:stored], rows.indptr, len(rows.data[:stored]), int(rows.shape[1]), label)
+    check_csr(rows.indices[:stored], rows.indptr, len(rows.data[:stored]), int(rows.shape[1]), "X")
     return SparseRows(rows)
 
 

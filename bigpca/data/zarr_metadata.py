@@ -124,13 +124,13 @@ def check_document(document: Mapping[str, Any], label: str) -> None:
     check_grid(document, label, itemsize)
 
 
-def check_codecs(document: Mapping[str, Any], label: str, more: frozenset[str] = frozenset()) -> None:
-    """Reject codecs that are not on the list or in ``more``, and chains whose decoded size cannot be known."""
+def check_codecs(document: Mapping[str, Any], label: str) -> None:
+    """Reject codecs that are not on the list, and chains whose decoded size cannot be known."""
     names = [short_name(name) for name, _ in codecs_of(document)]
     unknown = [
         name
         for name, options in codecs_of(document)
-        if short_name(name) not in ALLOWED_CODECS | more or (short_name(name) == "lzma" and options.get("format") == 3)
+        if short_name(name) not in ALLOWED_CODECS or (short_name(name) == "lzma" and options.get("format") == 3)
     ]
     if unknown:
         raise ValueError(

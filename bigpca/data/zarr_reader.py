@@ -17,7 +17,7 @@ from bigpca.data.urls import public, without_credentials
 from bigpca.data.zarr_chunks import Cell, ChunkFiles, local_root
 from bigpca.data.zarr_index import Index, plan_index
 from bigpca.data.zarr_metadata import array_document, check_document, is_uncompressed, naming_damage
-from bigpca.errors import CorruptedChunkError, MissingChunksError
+from bigpca.errors import CorruptedChunkError, MissingChunksError, check_choice
 from bigpca.storage.regular import read_document
 
 if TYPE_CHECKING:
@@ -63,8 +63,7 @@ class ZarrReader:
     def __init__(
         self, store: str | os.PathLike[str] | zarr.Array[Any], path_in_group: str = "", missing_chunks: str = "raise"
     ) -> None:
-        if missing_chunks not in ("raise", "fill"):
-            raise ValueError(f'missing_chunks is {missing_chunks!r}; "raise" or "fill" was expected.')
+        check_choice("missing_chunks", missing_chunks, ("raise", "fill"))
         self.missing_chunks = missing_chunks
         self._held: ChunkFiles | None = None
         if is_zarr_array(store):

@@ -12,6 +12,7 @@ from typing import Any, ClassVar, Self, cast
 import numpy as np
 from scipy.sparse import csr_array
 
+from bigpca.errors import check_choice
 from bigpca.kernels.base import Kernel, Rows, Vector
 from bigpca.kernels.dot import HARMLESS
 from bigpca.kernels.parameters import checked_gamma
@@ -188,8 +189,7 @@ class Laplacian(DistanceKernel):
     norm: str = "l1"
 
     def _check_options(self) -> None:
-        if self.norm not in ("l1", "l2"):
-            raise ValueError(f"norm = {self.norm!r}; 'l1' or 'l2' was expected. Use one of these.")
+        check_choice("norm", self.norm, ("l1", "l2"))
 
     def prepare(self, rows: Rows, shift: Vector | None = None, first_row: int = 0) -> Any:
         if self.norm == "l2":

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from bigpca.arrays import Array, DType
 from bigpca.blas import one_blas_thread
-from bigpca.costs import ONCE, Times, peak_bytes
+from bigpca.costs import ONCE, peak_bytes
 from bigpca.data.rounding import note_rounded
 from bigpca.passes.accumulators.dot_matrix import DotPanels
 from bigpca.passes.engine.cancel import check_cancelled
@@ -98,7 +98,7 @@ def panel_layout(layout: Layout, panels: int) -> Layout:
     return replace(layout, groups=tuple(groups), segments=tuple(range(i, i + 1) for i in range(len(groups))))
 
 
-def panel_pass(rows: RowInput, count: int, *, times: Times = ONCE, dtype: DType | None = None) -> PassPlan:
+def panel_pass(rows: RowInput, count: int, *, dtype: DType | None = None) -> PassPlan:
     """Declare the dot matrix over pairs of at most ``count`` row panels; ``count`` changes no bit of the result.
 
     Rows are multiplied in ``dtype``, by default that of :func:`dot_dtype`.
@@ -114,7 +114,7 @@ def panel_pass(rows: RowInput, count: int, *, times: Times = ONCE, dtype: DType 
     return PassPlan(
         name="dot",
         reads=decoded / max(1, n),
-        times=times,
+        times=ONCE,
         bytes_read=rows.bytes_of(decoded),
         tasks=2 * len(layout.groups) + 1,
         block_rows=slab_rows,

@@ -152,9 +152,9 @@ def _inert(value: object) -> object:
     return "" if value is None else repr(value) if isinstance(value, float) else value
 
 
-def data_uri(content: str, kind: str = "text/csv") -> str:
-    """Return text as a data URI, which a page downloads without a network."""
-    return f"data:{kind};charset=utf-8;base64,{base64.b64encode(content.encode()).decode()}"
+def data_uri(content: str) -> str:
+    """Return a table in CSV as a data URI, which a page downloads without a network."""
+    return f"data:text/csv;charset=utf-8;base64,{base64.b64encode(content.encode()).decode()}"
 
 
 def _pairs(pairs: Iterable[tuple[str, str]]) -> str:

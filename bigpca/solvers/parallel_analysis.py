@@ -9,6 +9,7 @@ from typing import ClassVar, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from bigpca.errors import check_choice
 from bigpca.seeds import check_seed
 from bigpca.solvers.component_rules import ComponentRule, rounding_level
 
@@ -76,8 +77,7 @@ class ParallelAnalysis(ComponentRule):
     _edge: float | None = field(default=None, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        if self.null not in NULLS:
-            raise ValueError(f"null = {self.null!r} is unknown. Use one of {', '.join(map(repr, NULLS))}.")
+        check_choice("null", self.null, NULLS)
         flips: object = self.n_flips
         if isinstance(flips, bool) or not isinstance(flips, int | np.integer) or flips < 1:
             raise ValueError(f"n_flips = {flips!r}, but an int of at least 1 was expected, such as 10.")

@@ -159,7 +159,7 @@ def test_columns_are_chosen_by_the_names_of_frames_and_coordinates() -> None:
         ({"pattern": 3}, "pattern = 3 is a int"),
         ({"pattern": "n h w -> (n h) w"}, r"3 dimensions, but X has shape \(n, 3, 5, 4\)"),
         ({"pattern": "n c h w -> n c"}, "leaves out h, w on the right"),
-        ({"pattern": "n c h w -> n c", "reduce": "median"}, "reduce = 'median'; one of 'mean', 'max', 'gem'"),
+        ({"pattern": "n c h w -> n c", "reduce": "median"}, "'median' is unknown. Use one of 'mean', 'max', 'gem'"),
         ({"pattern": PIXELS, "reduce": "mean"}, "pools no axis"),
         ({"reduce": "mean"}, "requires pattern="),
         ({"tokens": slice(1, None)}, "unexpected keyword argument 'tokens'"),

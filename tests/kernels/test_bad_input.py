@@ -50,7 +50,7 @@ def test_a_gamma_that_is_not_above_0_is_rejected(kind: Any, gamma: float) -> Non
         (lambda: Tanh(coef0=np.inf), r"coef0 = inf; a finite number"),
         (lambda: Linear("1"), r"coef0 = '1'; a finite number"),  # type: ignore[arg-type]
         (lambda: Linear(True), r"coef0 = True; a finite number"),
-        (lambda: Laplacian(norm="max"), r"norm = 'max'; 'l1' or 'l2'"),
+        (lambda: Laplacian(norm="max"), r"norm = 'max' is unknown. Use 'l1' or 'l2'"),
         (lambda: RBF()(X[0]), r"X has shape \(4,\); \(rows, columns\)"),
         (lambda: RBF()(np.array([["a"]])), r"X has dtype <U1; numbers were expected"),
         (lambda: RBF()(X, X[:, :2]), r"X has 4 columns, but Y has 2"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bigpca.errors import check_choice
 from bigpca.estimators.kernel.model import KernelModel
 from bigpca.estimators.kernel.preimages import check_regression
 from bigpca.estimators.kernel.sketch_fit import KernelSketchFit
@@ -97,8 +98,7 @@ class ApproximateKernelPCA(KernelModel):
         self.workers_timeout = workers_timeout
 
     def _fit(self, opened: Opened, y: Input) -> KernelSketchFit:
-        if self.core not in CORES:
-            raise ValueError(f"core = {self.core!r} is unknown. Use one of {', '.join(map(repr, CORES))}.")
+        check_choice("core", self.core, CORES)
         rows, resources = self._rows(opened.array)
         check_enough_rows(rows.n_rows)
         if rows.nan_policy == "omit":

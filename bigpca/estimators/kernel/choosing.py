@@ -19,18 +19,6 @@ FITS: dict[str, type[KernelFit]] = {  # a new solver: one row; the first of equa
 }
 
 
-def check_solver(solver: str) -> None:
-    """Reject an unknown solver.
-
-    Raises
-    ------
-    ValueError
-    """
-    if solver != "auto" and solver not in FITS:
-        known = ", ".join(map(repr, ("auto", *FITS)))
-        raise ValueError(f"solver = {solver!r} is unknown. Use one of {known}.")
-
-
 def plan_kernel_fit(
     rows: RowInput, resources: Resources, settings: KernelSettings, solver: str, *, pairs_only: bool = False
 ) -> KernelFit:
@@ -44,11 +32,10 @@ def plan_kernel_fit(
     Raises
     ------
     ValueError
-        For an unknown solver, missing values that are to be omitted, or a kernel without features for ``"features"``.
+        For missing values that are to be omitted, or a kernel without features for ``"features"``.
     MemoryBudgetError, EvaluationBudgetError
         With ``solver="auto"``, if no solver fits, and for rows that a model can neither hold nor read again.
     """
-    check_solver(solver)
     named = FITS.get(solver)
     if pairs_only and named is not None and not named.compares_pairs:
         raise ValueError(

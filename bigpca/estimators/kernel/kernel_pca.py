@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from bigpca.estimators.kernel.choosing import check_solver, plan_kernel_fit
+from bigpca.errors import check_choice
+from bigpca.estimators.kernel.choosing import FITS, plan_kernel_fit
 from bigpca.estimators.kernel.model import KernelModel
 from bigpca.estimators.kernel.parameters import resolved_kernel
 from bigpca.estimators.kernel.preimages import check_regression
@@ -114,7 +115,7 @@ class KernelPCA(KernelModel):
 
     def _fit(self, opened: Opened, y: Input) -> KernelFit:
         check_iteration(self.tol, self.max_passes)
-        check_solver(self.solver)
+        check_choice("solver", self.solver, ("auto", *FITS))
         rows, resources = self._rows(opened.array)
         self._check_components(rows.n_rows, rows.n_columns)
         settings = self._settings(rows.n_columns, opened.seed)

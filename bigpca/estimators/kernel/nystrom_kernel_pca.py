@@ -10,6 +10,7 @@ import dask.array as da
 from sklearn.base import clone
 from sklearn.utils.metaestimators import available_if
 
+from bigpca.errors import check_choice
 from bigpca.estimators.kernel.landmarks_fit import Choice, MomentsGrowth, NystromFit, landmark_features
 from bigpca.estimators.kernel.model import KernelModel
 from bigpca.estimators.kernel.parameters import requested_kernel
@@ -200,8 +201,7 @@ class NystromKernelPCA(KernelModel):
 
     def _fit(self, opened: Opened, y: Input) -> NystromFit:
         rounds = positive_integer("rounds", self.rounds)
-        if self.extension not in EXTENSIONS:
-            raise ValueError(f"extension = {self.extension!r} is unknown. Use one of {EXTENSIONS}.")
+        check_choice("extension", self.extension, EXTENSIONS)
         if isinstance(self.sampling, str) and self.sampling not in SAMPLINGS:
             raise ValueError(
                 f"sampling = {self.sampling!r} is unknown. Use one of {', '.join(map(repr, SAMPLINGS))}, row numbers, "

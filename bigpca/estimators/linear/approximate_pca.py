@@ -11,6 +11,7 @@ import dask.array as da
 import numpy as np
 
 from bigpca.data.grids import Grid, labels_of
+from bigpca.errors import check_choice
 from bigpca.estimators.linear.choosing import cheapest
 from bigpca.estimators.linear.files import StateForm
 from bigpca.estimators.linear.model import Added, LinearModel
@@ -132,8 +133,7 @@ class ApproximatePCA(LinearModel[FusedProduct]):
         return self.core != "tutorial"
 
     def _settings(self, d: int, grid: Grid | None = None) -> SketchSettings:
-        if self.core not in CORES:
-            raise ValueError(f"core = {self.core!r} is unknown. Use one of {', '.join(map(repr, CORES))}.")
+        check_choice("core", self.core, CORES)
         if self.sketch is not None and not isinstance(self.sketch, Sketch):
             raise TypeError(
                 f"sketch = {self.sketch!r} is a {type(self.sketch).__name__}; a sketch such as "

@@ -36,7 +36,7 @@ from bigpca.data.rounding import tally_rounded
 from bigpca.data.sources import open_in_memory, open_samples
 from bigpca.data.sparse import as_csr, is_csr, is_sparse
 from bigpca.data.views import View, names_of, view_of, viewed
-from bigpca.errors import warn_caller, warn_rounded
+from bigpca.errors import check_choice, warn_caller, warn_rounded
 from bigpca.passes.reading.arithmetic import Values
 from bigpca.settings import setting
 from bigpca.sketches.base import positive_integer
@@ -368,9 +368,7 @@ def check_policies(estimator: BaseEstimator) -> None:
             f'"raise" or "omit", or fill in the missing values first.'
         )
     for name, allowed in (("nan_policy", known), ("missing_chunks", ("raise", "fill"))):
-        if getattr(estimator, name) not in allowed:
-            words = ", ".join(f'"{one}"' for one in allowed[:-1]) + f' or "{allowed[-1]}"'
-            raise ValueError(f"{name} = {getattr(estimator, name)!r} is unknown. Use {words}.")
+        check_choice(name, getattr(estimator, name), allowed)
     check_filling(estimator)
     whiten = getattr(estimator, "whiten", False)
     if not isinstance(whiten, bool | np.bool_ | Whitening):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dask.array as da
 
+from bigpca.errors import check_choice
 from bigpca.estimators.kernel.landmarks_fit import landmark_features
 from bigpca.estimators.kernel.model import KernelModel
 from bigpca.estimators.kernel.preimages import check_regression
@@ -126,8 +127,7 @@ class KernelSupervisedPCA(KernelModel):
         return SupervisedProblem(self.n_components, setting(self, "solve_threads"), self.label_kernel, self.label_gamma)
 
     def _fit(self, opened: Opened, y: Input) -> FeatureLabelFit | DualFit:
-        if self.form not in FORMS:
-            raise ValueError(f'form = {self.form!r} is unknown. Use "direct" or "dual".')
+        check_choice("form", self.form, FORMS)
         if self.form == "direct":
             return plan_features(self, opened, y, self._problem())
         problem, (rows, resources) = self._problem(), self._rows(opened.array)

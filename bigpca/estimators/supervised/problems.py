@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from bigpca.data.batch_labels import LabelColumn
 from bigpca.data.labels import TargetLabels
+from bigpca.errors import check_choice
 from bigpca.estimators.shared.inputs import Input
 from bigpca.estimators.supervised.label_features import (
     ColumnLabels,
@@ -226,5 +227,4 @@ def check_label_kernel(label_kernel: Input) -> None:
     ------
     ValueError
     """
-    if label_kernel not in LABEL_KERNELS:
-        raise ValueError(f'label_kernel = {label_kernel!r} is unknown. Use "linear" or "rbf".')
+    check_choice("label_kernel", label_kernel, LABEL_KERNELS)

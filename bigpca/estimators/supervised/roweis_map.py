@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from sklearn.base import clone
 
 from bigpca.arrays import Array
+from bigpca.errors import check_choice
 from bigpca.estimators.kernel.expansion import Expansion
 from bigpca.estimators.kernel.maps import KernelScores
 from bigpca.estimators.kernel.spectrum import KernelSpectrum
@@ -81,8 +82,7 @@ class RoweisMap:
         ValueError
             For an unknown criterion, or classes that the models do not have.
         """
-        if criterion not in CRITERIA:
-            raise ValueError(f'criterion = {criterion!r} is unknown. Use "nearest-mean" or "1-nn".')
+        check_choice("criterion", criterion, CRITERIA)
         first = self.models[0][0]
         flat = [model for line in self.models for model in line]
         opened = first._open_like(X)
@@ -161,8 +161,7 @@ def grid_values(grid: int | Sequence[float], spacing: str, n: int) -> NDArray[np
     TypeError, ValueError
         For values outside [0, 1], fewer than one of them or than two to choose, and an unknown spacing.
     """
-    if spacing not in SPACINGS:
-        raise ValueError(f'spacing = {spacing!r} is unknown. Use "even" or "log".')
+    check_choice("spacing", spacing, SPACINGS)
     if isinstance(grid, Sequence | np.ndarray):
         values = np.array([check_factor("grid value", value) for value in grid])
         if not len(values):

@@ -12,7 +12,7 @@ import numpy as np
 
 from bigpca.data.labels import TargetLabels
 from bigpca.data.weights import check_total
-from bigpca.errors import warn_approximation
+from bigpca.errors import check_choice, warn_approximation
 from bigpca.estimators.linear.choosing import check_iteration
 from bigpca.estimators.shared.inputs import Input
 from bigpca.estimators.supervised.label_features import LabelFeatures
@@ -65,8 +65,7 @@ class RoweisProblem(Problem):
 
     def check(self, d: int) -> None:
         check_components(self.n_components, d)
-        if self.solver not in SOLVERS:
-            raise ValueError(f"solver = {self.solver!r} is unknown. Use one of {', '.join(map(repr, SOLVERS))}.")
+        check_choice("solver", self.solver, SOLVERS)
         check_iteration(self.tol, self.max_passes)
 
     def most_axes(self, rank: int, d: int) -> int:

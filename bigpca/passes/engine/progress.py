@@ -63,23 +63,23 @@ logger = logging.getLogger("bigpca")
 class LogProgress:
     """Log events to the logger "bigpca": groups at most every ``interval`` seconds, retries as warnings."""
 
-    def __init__(self, interval: float = 10.0, log: logging.Logger = logger) -> None:
-        self.interval, self.log = interval, log
+    def __init__(self, interval: float = 10.0) -> None:
+        self.interval = interval
         self.tally = PassTally()
         self._last = time.monotonic()
 
     def __call__(self, event: Event) -> None:
         self.tally.add(event)
         if isinstance(event, RetryEvent):
-            self.log.warning("%s", sentence(event))
+            logger.warning("%s", sentence(event))
         elif isinstance(event, CheckpointEvent):
-            self.log.debug("%s", sentence(event))
+            logger.debug("%s", sentence(event))
         elif not isinstance(event, GroupEvent):
             self._last = time.monotonic()
-            self.log.info("%s", self.tally.sentence(event))
+            logger.info("%s", self.tally.sentence(event))
         elif time.monotonic() - self._last >= self.interval:
             self._last = time.monotonic()
-            self.log.info("%s: %.0f %%, %s", self.tally.title, 100 * self.tally.fraction, self.tally.line())
+            logger.info("%s: %.0f %%, %s", self.tally.title, 100 * self.tally.fraction, self.tally.line())
 
 
 class JsonLinesProgress:

@@ -15,6 +15,7 @@ from scipy.sparse import csr_array
 
 from bigpca.arrays import Array, DType
 from bigpca.data.sparse import with_values
+from bigpca.errors import check_choice
 from bigpca.passes.reading.layout import working_dtype
 
 SHOWN_ROWS = 5  # in messages
@@ -126,8 +127,7 @@ class L2(RowPreprocessor):
     zero_rows: str = "raise"
 
     def __post_init__(self) -> None:
-        if self.zero_rows not in ("raise", "keep"):
-            raise ValueError(f'zero_rows = {self.zero_rows!r} is unknown; "raise" or "keep" was expected.')
+        check_choice("zero_rows", self.zero_rows, ("raise", "keep"))
 
     def apply_at(self, rows: Array, numbers: NDArray[np.int64], where: str) -> Array:
         """Return rows of norm 1; division by the largest entry first keeps squares in range."""

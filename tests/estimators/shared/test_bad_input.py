@@ -94,8 +94,8 @@ def test_unknown_rules_and_mle_of_wide_data_are_rejected() -> None:
 
 UNKNOWN: list[tuple[dict[str, Any], str]] = [
     ({"solver": "full"}, "solver = 'full' is unknown. Use one of 'auto', 'covariance', 'dot', 'krylov'"),
-    ({"nan_policy": "drop"}, 'nan_policy = \'drop\' is unknown. Use "raise", "omit" or "mean"'),
-    ({"missing_chunks": "zero"}, 'missing_chunks = \'zero\' is unknown. Use "raise" or "fill"'),
+    ({"nan_policy": "drop"}, "nan_policy = 'drop' is unknown. Use one of 'raise', 'omit', 'mean'"),
+    ({"missing_chunks": "zero"}, "missing_chunks = 'zero' is unknown. Use 'raise' or 'fill'"),
     ({"memory_limit": "lots"}, "memory_limit = 'lots' is not a size; a number of bytes or \"2 GiB\" was expected"),
     ({"memory_limit": -1}, "memory_limit = -1 is not positive"),
     ({"memory_limit": "0 GiB"}, "memory_limit = '0 GiB' is not positive"),
