@@ -40,7 +40,8 @@ class StandardErrors:
     component_angle_ : ndarray of shape (k,)
         Root mean square of the angle between an axis and that of the population, in radians: an upper value if the
         model has fewer components than the rows have axes. NaN for an axis that the rows do not determine: a close
-        eigenvalue, of another component or possibly of the first axis that the model lacks, leaves more than 0.5.
+        eigenvalue, of another component or possibly of the first axis that the model lacks, leaves more than 0.5, or
+        is no farther away than both may be biased.
     n_rows : float
         Number of rows; of weighted rows the sum of the weights.
     n_features : int
@@ -61,7 +62,7 @@ class StandardErrors:
         if values or axes:
             notes.append(
                 f"{values} of {k} eigenvalues and {axes} of {k} axes are not determined by {self.n_rows:,.6g} rows: "
-                "other eigenvalues are too close."
+                "other eigenvalues are too close, or the rows too few."
             )
         ratio = self.n_features / self.n_rows
         if ratio > COMPARABLE:
@@ -76,7 +77,7 @@ class StandardErrors:
 
 @dataclass(frozen=True)
 class SquaredScores:
-    """Row map to the squares of the scores and of what they leave: ``(t_1^2, ..., t_k^2, |x - sum t_i v_i|^2)``.
+    """Row map to the squares of the scores and of what they leave: ``(t_1^2, ..., t_k^2, |x - sum t_i v_i|^2) / unit``.
 
     Attributes
     ----------
@@ -84,11 +85,14 @@ class SquaredScores:
     components : ndarray of shape (k, d)
     scale : ndarray of shape (d,) or None
         Divisors of the columns.
+    unit : float
+        A power of 2 near the total variance, so that fourth powers of the scores neither overflow nor underflow.
     """
 
     mean: Vector
     components: Matrix
     scale: Vector | None = None
+    unit: float = 1.0
 
     @property
     def step(self) -> MapStep:
@@ -105,6 +109,7 @@ class SquaredScores:
         centred -= scores @ self.components
         left = np.einsum("ij,ij->i", centred, centred)
         squares: Array = np.column_stack([scores**2, left])
+        squares /= self.unit
         return squares
 
     def output_dtype(self, dtype: DType) -> DType:
@@ -116,9 +121,10 @@ class SquaredScores:
         return 8 * rows * (2 * d + 2 * len(self.components) + 2), 0
 
     def describe(self) -> dict[str, object]:
-        """Digest of mean, components and scale."""
+        """Digest of mean, components, scale and unit."""
         content = hashlib.sha256(self.mean.tobytes() + np.ascontiguousarray(self.components).tobytes())
         content.update(b"" if self.scale is None else self.scale.tobytes())
+        content.update(np.float64(self.unit).tobytes())
         return {"map": "squared scores", "digest": content.hexdigest()}
 
 
@@ -191,25 +197,26 @@ def standard_errors(
         )
     rows, _ = model._rows(model._open_like(X), sample_weight)
     template = Moments(model.n_components_ + 1)
-    mapped = rows.mapped(SquaredScores(model.mean_, model.components_, model.scale_).step)
+    unit = 2.0 ** np.floor(np.log2(model.total_variance_)) if model.total_variance_ > 0 else 1.0
+    mapped = rows.mapped(SquaredScores(model.mean_, model.components_, model.scale_, float(unit)).step)
     found = read_once(mapped, template, "standard errors", memory_limit=memory_limit, progress=progress)
     if found.count != model.n_samples_ or not np.isclose(found.weight, model.sum_weights_):
         raise ValueError(
             f"X has {found.count} rows of weight {found.weight:g}, but the model was fitted to {model.n_samples_} of "
             f"weight {model.sum_weights_:g}. Pass the rows and weights of the fit."
         )
-    total = float(found.mean.sum()) * found.weight / (found.weight - 1)
+    total = unit * float(found.mean.sum()) * found.weight / (found.weight - 1)
     if not np.isclose(total, model.total_variance_, rtol=SAME_TOTAL):
         raise ValueError(
             f"X has the total variance {total:.6g} about the model's mean_, but the rows of the fit have "
             f"{model.total_variance_:.6g}. Pass the rows and weights of the fit."
         )
-    return _errors(found, model.explained_variance_, min(model.n_samples_, model.n_features_in_), model.n_features_in_)
+    return _errors(found, model.explained_variance_, unit, model.n_features_in_)
 
 
-def _errors(found: Moments, values: Vector, axes: int, d: int) -> StandardErrors:
-    """Compute the standard errors from the moments of the squares; the rows have at most ``axes`` axes."""
-    n, k = found.weight, len(values)
+def _errors(found: Moments, explained: Vector, unit: float, d: int) -> StandardErrors:
+    """Compute the standard errors of d columns from the moments of the squares, which are in this unit."""
+    values, n, k, axes = explained / unit, found.weight, len(explained), min(found.count, d)
     covariance = unpack(found.packed, k + 1) / n  # of the squares
     products = covariance + np.multiply.outer(found.mean, found.mean)  # E[t_i^2 t_j^2]
     total = float(found.mean.sum())
@@ -225,10 +232,12 @@ def _errors(found: Moments, values: Vector, axes: int, d: int) -> StandardErrors
         if left > 0:  # no axis that the model lacks has more than the smallest eigenvalue, or than what is left
             turns += products[:k, k] / (values - min(float(values[-1]), left)) ** 2
             bias += np.abs(products[:k, k] / (values - left / (axes - k)))
-    angles = np.sqrt(turns / n)
+    angles, bias = np.sqrt(turns / n), bias / n
     errors = np.sqrt(np.maximum(np.diagonal(covariance)[:k], 0) / n)
-    sound = bias / n <= errors
+    several = found.count > 2  # rows: the squares of two are equal about their mean, whatever the population is
+    sound = several & (bias <= errors)
+    apart = several & (angles <= MAX_ANGLE) & (np.abs(gaps) > bias[:, None] + bias).all(axis=1)
     return StandardErrors(
-        np.where(sound, errors, np.nan), np.where(sound, np.sqrt(np.maximum(ratios, 0) / n), np.nan),
-        np.where(angles <= MAX_ANGLE, angles, np.nan), n, d,
+        np.where(sound, unit * errors, np.nan), np.where(sound, np.sqrt(np.maximum(ratios, 0) / n), np.nan),
+        np.where(apart, angles, np.nan), n, d,
     )  # fmt: skip

@@ -86,6 +86,29 @@ def test_ties_and_as_many_features_as_rows_are_undetermined() -> None:
     assert np.isfinite(some.component_angle_[0])
 
 
+def test_no_axis_of_noise_is_determined_where_columns_are_comparable_with_rows_and_none_at_all_by_two_rows() -> None:
+    deviations = np.r_[6, 4, np.ones(28)]
+    for _ in range(5):
+        rows = gaussian((60, 30)) * deviations
+        found = standard_errors(bp.PCA().fit(rows), rows)
+        for errors in (found.explained_variance_, found.component_angle_):
+            assert np.isfinite(errors).tolist() == [True] * 2 + [False] * 28
+    for d in (1, 3):
+        two = gaussian((2, d))
+        none = standard_errors(bp.PCA().fit(two), two)
+        assert np.isnan([none.explained_variance_, none.explained_variance_ratio_, none.component_angle_]).all()
+        assert "or the rows too few" in none.notes[0]
+
+
+@pytest.mark.parametrize("unit", [1e-150, 1e-90, 1e90, 1e150])
+def test_the_unit_of_the_columns_does_not_matter(unit: float) -> None:
+    rows = sample(gaussian, 300)
+    found, truth = (standard_errors(bp.PCA(3).fit(X), X) for X in (rows * unit, rows))
+    np.testing.assert_allclose(found.explained_variance_ / unit / unit, truth.explained_variance_, rtol=1e-6)
+    np.testing.assert_allclose(found.explained_variance_ratio_, truth.explained_variance_ratio_, rtol=1e-6)
+    np.testing.assert_allclose(found.component_angle_, truth.component_angle_, rtol=1e-6)
+
+
 def test_a_given_scale_is_that_of_scaled_rows() -> None:
     rows = sample(gaussian, 300)
     scale = RNG.uniform(1, 3, rows.shape[1])
