@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+MAX_TOTAL = 1e150
+
 
 def open_weights(weights: Any) -> NDArray[np.float64]:
     """Read one weight for each row, in memory or stored.
@@ -86,6 +88,23 @@ def reliability(weights: Any) -> NDArray[np.float64]:
     return scaled
 
 
+def weight_sum(weights: NDArray[np.float64]) -> float:
+    """Return the sum of weights; reject one whose square could overflow.
+
+    Raises
+    ------
+    ValueError
+    """
+    with np.errstate(over="ignore"):
+        total = float(weights.sum())
+    if total > MAX_TOTAL:
+        raise ValueError(
+            f"the weights add up to {total:g}; at most {MAX_TOTAL:g} was expected, because they are squared. Divide "
+            "them by a constant, or pass sample_weight=bp.reliability(w)."
+        )
+    return total
+
+
 def check_total(total: float) -> None:
     """Reject a sum of weights that, as a number of rows, leaves no degree of freedom.
 
@@ -95,7 +114,7 @@ def check_total(total: float) -> None:
     """
     if total == 0:
         raise ValueError("all weights are zero; positive ones were expected. Give used rows positive weights.")
-    if not 1 < total < np.inf:
+    if total <= 1:
         raise ValueError(
             f"the weights add up to {total:g}; more than 1 was expected, because they count rows: the covariance is "
             "divided by their sum minus 1. For weights that are not counts, pass sample_weight=bp.reliability(w)."

@@ -346,7 +346,7 @@ class CovarianceOperator:
         about = found.squares if self.center else found.squares + self.weight * found.mean**2
         if self.scaled:
             if self.scale is None:  # kept by refine: with another scale, earlier products would be of another matrix
-                self.scale = column_scale(found.squares, found.mean, self.weight, self.scaled)
+                self.scale = column_scale(found.squares, found.mean, self.count, self.scaled, self.weight)
             about = about / self.scale**2
         self.mean = found.mean if self.center else np.zeros(self.size)
         lost = 0.0

@@ -22,7 +22,7 @@ from bigpca.data.marks import marked
 from bigpca.data.sources import RowSource
 from bigpca.data.sparse import is_csr
 from bigpca.data.views import view_of, viewed
-from bigpca.data.weights import open_weights
+from bigpca.data.weights import open_weights, weight_sum
 from bigpca.passes.accumulators.base import Accumulator
 from bigpca.passes.accumulators.observed_columns import SEARCH, ColumnSearch
 from bigpca.passes.engine.cluster.get import get_watched
@@ -129,10 +129,12 @@ class RowInput:
         Raises
         ------
         TypeError, ValueError
-            If there is not one weight per row, or a weight is not a number, negative or not finite.
+            If there is not one weight per row, a weight is not a number, negative or not finite, or their sum is
+            beyond 1e150.
         """
         labels = labels_of(self.X)
         given = open_weights(weights if labels is None else labels.by_sample(weights, "sample_weight"))
+        weight_sum(given)
         if self.open_ended:
             raise ValueError(
                 f"there are {len(given)} weights, but batches of an unknown number of rows. Give it: "

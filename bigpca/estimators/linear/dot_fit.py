@@ -215,7 +215,8 @@ class DotFit(PCAFit):
         scale, shift = None, np.zeros(d)
         if settings.scale:
             found = fold(run, self.columns, rows, ColumnMoments(d)).state  # one pass over X
-            scale, shift = column_scale(found.squares, found.mean, found.weight, settings.scale), found.mean
+            scale = column_scale(found.squares, found.mean, found.count, settings.scale, found.weight)
+            shift = found.mean
         elif settings.center:
             shift = first_shift(run, rows, self.panels.layout)
         if not settings.center:
@@ -273,7 +274,9 @@ class DotColumnsFit(DotFit):
         V = unweighted(dot.V, rows.weights)
         products = ColumnProducts(rows.n_columns, V, settings.center, settings.scale)
         product = fold_columns(run, self.components, rows, products).product()  # one pass over X
-        scale = column_scale(dot.squares, dot.mean, rows.weight, settings.scale) if settings.scale else None
+        scale = None
+        if settings.scale:
+            scale = column_scale(dot.squares, dot.mean, rows.n_present, settings.scale, rows.weight)
         return dot_spectrum(rows, settings, dot, product, scale, corrected=self.sums.single)
 
 

@@ -233,7 +233,9 @@ class KrylovDotFit(KrylovFit):
         V = np.ascontiguousarray(result.vectors[:k].T)
         products = ColumnProducts(d, unweighted(V, rows.weights), settings.center, settings.scale)
         product = fold_columns(run, self.components, rows, products).product()  # last pass over X
-        scale = column_scale(operator.squares, operator.mean, rows.weight, settings.scale) if settings.scale else None
+        scale = None
+        if settings.scale:
+            scale = column_scale(operator.squares, operator.mean, rows.n_present, settings.scale, rows.weight)
         dot = DotSpectrum(result.values[:k], V, operator.trace, operator.mean, operator.squares)
         spectrum = dot_spectrum(rows, settings, dot, product, scale, corrected=False)
         return replace(spectrum, certificate=replace(certificate, n_passes=run.reads))

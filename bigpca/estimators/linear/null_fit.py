@@ -163,7 +163,7 @@ class NullFit(Fit[Spectrum]):
         columns = fold(run, self.columns, self.rows, ColumnMoments(self.rows.n_columns)).state  # one read of X
         settings, scale = self.settings, None
         if settings.scale:
-            scale = column_scale(columns.squares, columns.mean, columns.weight, settings.scale)
+            scale = column_scale(columns.squares, columns.mean, columns.count, settings.scale, columns.weight)
         if self.null is None:
             squares = columns.squares if settings.center else columns.squares + columns.weight * columns.mean**2
             variances = (squares if scale is None else squares / scale**2) / (columns.weight - 1)

@@ -165,7 +165,7 @@ class SketchFit(Fit[Spectrum]):
         rows, settings, d, scale = self.rows, self.settings, self.rows.n_columns, None
         if settings.scaled_first:
             columns = fold(run, self.scale, rows, ColumnMoments(d)).state  # pass 1 over X
-            scale = column_scale(columns.squares, columns.mean, columns.weight, settings.fit.scale)
+            scale = column_scale(columns.squares, columns.mean, columns.count, settings.fit.scale, columns.weight)
         template = self.template(scale)
         finish = partial(_solve, settings=settings, scale=scale)
         return fold_to(run, self.sketched, rows, {"product": template}, finish)  # one pass over X
@@ -230,7 +230,7 @@ def unpack(part: FusedProduct, settings: SketchSettings, *, omitted: int, scale:
     centred = part.centring_error if fit.center or fit.scale else None
     scaled = scale
     if fit.scale and scale is None:
-        scaled = column_scale(squares, part.mean, weight, fit.scale)
+        scaled = column_scale(squares, part.mean, part.count, fit.scale, weight)
         W *= scaled[:, None]
     if scaled is not None:
         Y /= scaled[:, None]

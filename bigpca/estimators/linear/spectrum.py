@@ -178,7 +178,9 @@ def solve_moments(moments: Moments, settings: Settings, *, omitted: int = 0) -> 
     centred = moments.centring_error if settings.center or settings.scale else None
     keep = moments.state_bytes <= settings.keep_state_bytes
     S = moments.scatter
-    scale = column_scale(np.diagonal(S).copy(), moments.mean, weight, settings.scale) if settings.scale else None
+    scale = None
+    if settings.scale:
+        scale = column_scale(np.diagonal(S).copy(), moments.mean, n, settings.scale, weight)
     if not settings.center:
         add_outer_upper(S, weight, moments.mean)
     if scale is not None:

@@ -10,7 +10,7 @@ import dask.array as da
 from bigpca.data.batch_labels import BatchLabels
 from bigpca.data.batches import batch_labels
 from bigpca.data.grids import labels_of
-from bigpca.data.weights import check_total, open_weights
+from bigpca.data.weights import check_total, open_weights, weight_sum
 from bigpca.estimators.shared.fit import Reading
 from bigpca.estimators.shared.inputs import Input, Opened
 from bigpca.estimators.shared.land import leave_out, may_have_land
@@ -78,7 +78,7 @@ def open_weighted(
     """Open X with the weights of its rows, for a fit; the options are those of :func:`without_land`."""
     opened = with_weights(self._open(X, minimum=self._min_rows), weights)
     if opened.weights is not None:
-        check_total(float(opened.weights.sum()))
+        check_total(weight_sum(opened.weights))
     return without_land(self, opened, read=read, progress=progress)
 
 

@@ -20,6 +20,7 @@ from bigpca.passes.accumulators.column_statistics import (
     joined,
     named_pieces,
     pieces_in,
+    present_rows,
     standardized_columns,
     total_weight,
 )
@@ -58,7 +59,8 @@ class ColumnProducts(Accumulator):
         if self.center:
             piece -= np.multiply.outer(V.sum(axis=0), residual)  # V'(Y - 1 r') = V'Y - (V'1) r'
         if self.scale:
-            piece /= column_scale(deviations, block.shift + residual, total_weight(block), self.scale)
+            mean, count, weight = block.shift + residual, present_rows(block), total_weight(block)
+            piece /= column_scale(deviations, mean, count, self.scale, weight)
         self.pieces = (*self.pieces, (first, piece))
 
     def close(self) -> None:

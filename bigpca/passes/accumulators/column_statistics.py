@@ -46,7 +46,8 @@ def standardized_columns(
     if center:
         values = values - residual.astype(values.dtype)
     if scale:
-        values = values / column_scale(deviations, mean, total_weight(block), scale).astype(values.dtype)
+        count, weight = present_rows(block), total_weight(block)
+        values = values / column_scale(deviations, mean, count, scale, weight).astype(values.dtype)
     if block.weights is not None:
         values = np.asarray(scaled_rows(values, np.sqrt(block.weights)))
     return values, mean, deviations
@@ -55,6 +56,11 @@ def standardized_columns(
 def total_weight(block: Block) -> float:
     """Return the sum of the weights of a block of all rows, or their number."""
     return len(block.values) if block.weights is None else float(block.weights.sum())
+
+
+def present_rows(block: Block) -> int:
+    """Return the number of rows of a block of all rows whose weight is not 0."""
+    return len(block.values) if block.weights is None else int(np.count_nonzero(block.weights))
 
 
 def column_moments(block: Block, shifted: bool) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
@@ -75,16 +81,18 @@ def column_moments(block: Block, shifted: bool) -> tuple[NDArray[np.float64], ND
 
 
 def column_scale(
-    squares: NDArray[np.float64], mean: NDArray[np.float64], count: float, scale: LearnedScale = True
-) -> NDArray[np.float64]:
+    squares: NDArray[np.float64], mean: NDArray[np.float64], count: int, scale: LearnedScale = True,
+    weight: float | None = None,
+) -> NDArray[np.float64]:  # fmt: skip
     """Return the standard deviations (divided by n) of columns, and 1 for columns that are constant to rounding.
 
-    ``count`` is the number n of rows, or the sum of weights. The rule for "constant" is scikit-learn's: ``var <= n eps
-    var + (n mean eps)^2``. A rule such as ``Patterson()`` gives another scale.
+    ``count`` is the number n of rows that were added, and ``weight`` the sum of their weights. The rule for "constant"
+    is scikit-learn's: ``var <= n eps var + (n mean eps)^2``, in which the rounding of n additions is n whatever the
+    weights are. A rule such as ``Patterson()`` gives another scale.
     """
     if isinstance(scale, Patterson):
         return scale.of(mean)
-    variance = np.maximum(squares, 0) / (count or 1)
+    variance = np.maximum(squares, 0) / ((count if weight is None else weight) or 1)
     eps = np.finfo(np.float64).eps
     constant = variance <= count * eps * variance + (count * mean * eps) ** 2
     return np.where(constant, 1.0, np.sqrt(np.where(constant, 1.0, variance)))

@@ -123,6 +123,17 @@ def test_added_rows_have_weights_and_a_saved_model_keeps_their_sums(tmp_path: Pa
     assert_alike(loaded, make().fit(*repeated(y, WEIGHTS + ~ABSENT)))
 
 
+@pytest.mark.parametrize("name", ["covariance", "dot", "krylov", "nystrom"])
+def test_the_size_of_weights_does_not_decide_which_columns_are_constant(name: str) -> None:
+    solver = {"solver": name} if name != "nystrom" else {}
+    make = (bp.PCA if solver else bp.ApproximatePCA)(2, scale=True, **solver)
+    huge = make.fit(X, sample_weight=WEIGHTS * 1e30)
+    scale = np.sqrt(np.cov(X.T, fweights=WEIGHTS, bias=True).diagonal())
+    np.testing.assert_allclose(huge.scale_, scale, rtol=1e-10)
+    with pytest.raises(ValueError, match="at most"):
+        bp.PCA(2).partial_fit(X, sample_weight=np.full(N, 1e150))
+
+
 def test_merged_models_add_their_weights() -> None:
     parts = [bp.PCA(3).fit(X[own], sample_weight=WEIGHTS[own]) for own in (slice(0, 40), slice(40, N))]
     assert_alike(bp.merge(*parts), bp.PCA(3).fit(*repeated(None)))
@@ -158,6 +169,8 @@ BAD: dict[str, tuple[Any, type[Exception], str]] = {
     "text": (["a"] * N, TypeError, "numbers were expected"),
     "all zero": (np.zeros(N), ValueError, "all weights are zero; positive ones"),
     "sum 1": (np.full(N, 1 / N), ValueError, r"add up to 1; .*bp\.reliability"),
+    "sum of squares": (np.full(N, 1e149), ValueError, r"add up to 9e\+150; at most 1e\+150 was .*bp\.reliability"),
+    "beyond float64": (np.full(N, 1e308), ValueError, "add up to inf; at most"),
     "one row": (np.where(np.arange(N) == 3, 9, 0), ValueError, "1 sample"),
 }
 
