@@ -195,7 +195,7 @@ def test_an_upward_arrow_is_seen(importer: str, imported: str) -> None:
 @pytest.mark.parametrize(
     ("importer", "imported"),
     [
-        ("data.ingest", "bigpca.passes.project"),
+        ("data.ingest", "bigpca.passes.writing"),
         ("passes.rows", "bigpca.data.sources"),
         ("cli.fitting", "bigpca"),
         ("demo", "bigpca.quality.memory"),

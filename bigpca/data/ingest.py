@@ -14,9 +14,10 @@ from bigpca.errors import format_bytes
 from bigpca.passes.engine.jobs import WORKERS_TIMEOUT
 from bigpca.passes.engine.progress import ProgressArgument, resolve_progress
 from bigpca.passes.engine.run import Run
-from bigpca.passes.project import Copy, Made, project_to
+from bigpca.passes.reading.casts import Copy
 from bigpca.passes.reading.layout import SLAB_BYTES, working_dtype
 from bigpca.passes.rows import RowInput
+from bigpca.passes.writing import Made, project_to
 
 
 def ingest(

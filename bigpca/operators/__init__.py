@@ -1,6 +1,7 @@
 """Symmetric matrices that are never formed and can only be multiplied by a thin block, in one read or sweep.
 
-- ``covariance``  ``X'X / (n - 1)`` of centred rows (d, d): one fold per product
+- ``products``    what all of them return: a block and its product, and those of the probes
+- ``covariance``  ``X'X / (n - 1)`` of centred rows (d, d): one fold per product, declared in ``covariance_passes``
 - ``dot``         ``X X' / (n - 1)`` of centred rows (n, n), for stores chunked in columns
 - ``kernel``      ``HKH`` (n, n): one sweep over pairs of rows per product
 

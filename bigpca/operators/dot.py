@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigpca.costs import Times
-from bigpca.operators.covariance import PROBES, Probes, Products
+from bigpca.operators.products import PROBES, Probes, Products
 from bigpca.passes.accumulators.column_products import DotProduct
 from bigpca.passes.accumulators.factors import probe_vectors
 from bigpca.passes.columns import column_layout, column_pass, fold_columns_to

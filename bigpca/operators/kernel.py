@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from bigpca.costs import Times
 from bigpca.kernels.base import Kernel
-from bigpca.operators.covariance import PROBES, Probes, Products
+from bigpca.operators.products import PROBES, Probes, Products
 from bigpca.passes.accumulators.factors import probe_vectors
 from bigpca.passes.accumulators.kernel_product import KernelProduct, reject_contradicted, reject_overflow
 from bigpca.passes.engine.run import Run

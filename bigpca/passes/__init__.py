@@ -8,7 +8,8 @@ The verbs, which estimators call:
 - ``columns``   the same over blocks of columns, for stores chunked in columns; no views, maps or weights
 - ``panels``    pairs of row panels, for the dot matrix of a store chunked in rows
 - ``sweeps``    every pair of tiles of a kernel matrix, none of which is kept
-- ``project``   rows mapped to rows: lazily, in memory, or into a new Zarr array or table
+- ``project``   rows mapped to rows: lazily, or in memory
+- ``writing``   the same into a new Zarr array or table
 - ``ends``      the rows at both ends of each column
 - ``graphs``    Dask arrays without a direct source: their graphs are cut lazily, one group at a time
 - ``holes``     what there is in each column: which have no values, and the means that fill missing ones

@@ -9,9 +9,9 @@ from sklearn.utils.validation import check_is_fitted
 from bigpca.data.sources import open as open_array
 from bigpca.passes.ends import Ends, read_ends
 from bigpca.passes.engine.progress import ProgressArgument
-from bigpca.passes.project import keys_of
 from bigpca.passes.reading.row_maps import MapStep
 from bigpca.passes.rows import RowInput
+from bigpca.passes.writing import keys_of
 from bigpca.settings import setting
 
 

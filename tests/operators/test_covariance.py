@@ -12,7 +12,9 @@ from numpy.typing import NDArray
 
 import bigpca as bp
 from bigpca.costs import Times
-from bigpca.operators.covariance import PROBES, CovarianceOperator, CovariancePasses
+from bigpca.operators.covariance import CovarianceOperator
+from bigpca.operators.covariance_passes import CovariancePasses
+from bigpca.operators.products import PROBES
 from bigpca.passes.engine.run import Run
 from bigpca.passes.rows import RowInput
 from bigpca.passes.sampling import sample_runs, sample_size

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 import bigpca as bp
 from bigpca.costs import Times
-from bigpca.operators.covariance import PROBES
 from bigpca.operators.dot import DotOperator, dot_pass
+from bigpca.operators.products import PROBES
 from bigpca.passes.engine.run import Run
 from bigpca.passes.rows import RowInput
 from tests.builders import offset_data

@@ -32,11 +32,12 @@ from bigpca.passes.columns import column_layout, column_pass, fold_columns
 from bigpca.passes.engine.checkpoint import Checkpoint
 from bigpca.passes.engine.run import Run
 from bigpca.passes.fold import first_rows, fold_to, row_pass
-from bigpca.passes.project import project_in_memory, project_to
+from bigpca.passes.project import project_in_memory
 from bigpca.passes.reading.blocks import STRIP_BYTES
 from bigpca.passes.reading.row_maps import Affine, Beside, MapStep, chain_cost
 from bigpca.passes.rows import RowInput
 from bigpca.passes.sweeps import fold_kernel, sweep_pass
+from bigpca.passes.writing import project_to
 from bigpca.solvers.features import landmark_transform
 from tests.estimators.labelled import centred, labelled_rows, within_scatter
 from tests.passes.kit import assert_moments, folded, full, write_store

@@ -19,8 +19,8 @@ from bigpca.estimators.linear.iteration import (
     warn_unconverged,
 )
 from bigpca.estimators.linear.spectrum import counted
-from bigpca.operators.covariance import Probes, Products
 from bigpca.operators.kernel import KernelOperator
+from bigpca.operators.products import Probes, Products
 from bigpca.passes.engine.run import Run
 from bigpca.solvers.certificates import rounding_slack
 from bigpca.solvers.indefinite import negative_mass

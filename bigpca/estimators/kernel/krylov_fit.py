@@ -41,8 +41,8 @@ from bigpca.estimators.linear.iteration import (
 )
 from bigpca.estimators.shared.fit import first_that_fits
 from bigpca.landmarks import LandmarkRequest
-from bigpca.operators.covariance import PROBES
 from bigpca.operators.kernel import ALIKE, KernelOperator, product_pass
+from bigpca.operators.products import PROBES
 from bigpca.passes.engine.run import Run
 from bigpca.passes.rows import RowInput
 from bigpca.passes.sweeps import SweepPlan

@@ -27,8 +27,8 @@ from bigpca.estimators.linear.certificates import certify
 from bigpca.estimators.linear.certified import Certificate, certificate_bytes
 from bigpca.estimators.linear.sketched import Sketched, solve_nystrom
 from bigpca.estimators.linear.spectrum import Settings, counted
-from bigpca.operators.covariance import PROBES
 from bigpca.operators.kernel import KernelOperator, product_pass
+from bigpca.operators.products import PROBES
 from bigpca.passes.engine.run import Run
 from bigpca.passes.sweeps import SweepPlan
 from bigpca.sketches.base import Sketch

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from bigpca.errors import warn_approximation
 from bigpca.estimators.linear.certified import Certificate
-from bigpca.operators.covariance import Probes
+from bigpca.operators.products import Probes
 from bigpca.solvers.basis_approximation import BasisApproximation
 from bigpca.solvers.certificates import (
     FAILURE,

@@ -15,8 +15,9 @@ from bigpca.errors import warn_approximation
 from bigpca.estimators.linear.certificates import certify, warn_if_doubtful
 from bigpca.estimators.linear.certified import Certificate
 from bigpca.estimators.linear.spectrum import check_enough_rows
-from bigpca.operators.covariance import PROBES, CovarianceOperator, Probes, Products
+from bigpca.operators.covariance import CovarianceOperator
 from bigpca.operators.dot import DotOperator
+from bigpca.operators.products import PROBES, Probes, Products
 from bigpca.passes.accumulators.factors import probe_vectors
 from bigpca.passes.engine.run import Run
 from bigpca.seeds import normals

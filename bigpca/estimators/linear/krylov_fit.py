@@ -29,8 +29,10 @@ from bigpca.estimators.linear.iteration import (
 )
 from bigpca.estimators.linear.spectrum import PCAFit, Settings, Spectrum, check_enough_rows
 from bigpca.estimators.shared.fit import first_that_fits
-from bigpca.operators.covariance import PROBES, CovarianceOperator, CovariancePasses
+from bigpca.operators.covariance import CovarianceOperator
+from bigpca.operators.covariance_passes import CovariancePasses
 from bigpca.operators.dot import DotOperator, dot_pass
+from bigpca.operators.products import PROBES
 from bigpca.passes.accumulators.column_products import ColumnProducts
 from bigpca.passes.accumulators.column_statistics import column_scale
 from bigpca.passes.columns import column_layout, fold_columns

@@ -44,8 +44,8 @@ from bigpca.estimators.shared.outputs import Destination, Path
 from bigpca.estimators.shared.transforming import mapped
 from bigpca.passes.ends import read_ends
 from bigpca.passes.engine.progress import ProgressArgument
-from bigpca.passes.project import keys_of
 from bigpca.passes.reading.row_maps import MapStep
+from bigpca.passes.writing import keys_of
 from bigpca.settings import setting
 from bigpca.sketches.base import positive_integer
 

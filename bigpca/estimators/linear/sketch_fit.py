@@ -20,15 +20,9 @@ from bigpca.estimators.linear.files import linear_bytes
 from bigpca.estimators.linear.sketched import Sketched, _bounded, solve_nystrom, solve_tutorial
 from bigpca.estimators.linear.spectrum import Settings, Spectrum, check_enough_rows
 from bigpca.estimators.shared.fit import Fit
-from bigpca.operators.covariance import (
-    PROBES,
-    CovarianceOperator,
-    CovariancePasses,
-    Probes,
-    leading_value,
-    lost_variance,
-    magnification,
-)
+from bigpca.operators.covariance import CovarianceOperator, leading_value, lost_variance, magnification
+from bigpca.operators.covariance_passes import CovariancePasses
+from bigpca.operators.products import PROBES, Probes
 from bigpca.passes.accumulators.column_statistics import column_scale
 from bigpca.passes.accumulators.factors import SketchFactor, probe_vectors
 from bigpca.passes.accumulators.fused_product import FusedProduct

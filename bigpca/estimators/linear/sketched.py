@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from bigpca.estimators.linear.certificates import certify
 from bigpca.estimators.linear.certified import Certificate
 from bigpca.estimators.linear.spectrum import Settings, Spectrum, counted
-from bigpca.operators.covariance import Probes
+from bigpca.operators.products import Probes
 from bigpca.passes.accumulators.base import WeightSums
 from bigpca.solvers.components import resolve_partial
 from bigpca.solvers.eigh import fix_signs, top_eigenpairs

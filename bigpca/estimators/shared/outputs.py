@@ -17,9 +17,10 @@ from bigpca.estimators.shared.frames import container_of, frames_of
 from bigpca.estimators.shared.inputs import Input, Lazy, is_lazy
 from bigpca.passes.engine.progress import ProgressArgument, resolve_progress
 from bigpca.passes.engine.run import Run
-from bigpca.passes.project import Made, project_in_memory, project_in_order, project_lazily, project_to
+from bigpca.passes.project import project_in_memory, project_in_order, project_lazily
 from bigpca.passes.reading.row_maps import RowMap
 from bigpca.passes.rows import RowInput
+from bigpca.passes.writing import Made, project_to
 from bigpca.storage.forms import form_of
 
 Path: TypeAlias = str | os.PathLike[str]

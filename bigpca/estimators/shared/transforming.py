@@ -17,10 +17,11 @@ from bigpca.estimators.shared.grids import by_component, grid_of, labelled_score
 from bigpca.estimators.shared.inputs import Input, Lazy, Opened, is_lazy, open_scores
 from bigpca.estimators.shared.outputs import Destination, Path, check_float, map_rows, reject_container, write_rows
 from bigpca.passes.engine.progress import ProgressArgument
-from bigpca.passes.project import Made, Stored
+from bigpca.passes.reading.casts import Stored
 from bigpca.passes.reading.preprocessing import RowPreprocessor
 from bigpca.passes.reading.row_maps import RowMap, chained
 from bigpca.passes.rows import RowInput
+from bigpca.passes.writing import Made
 from bigpca.settings import setting
 
 

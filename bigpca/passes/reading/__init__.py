@@ -5,6 +5,7 @@
 - ``arithmetic``  the four operations with which accumulators are written; another array library is one more record
 - ``blocks``      the ``Block`` that accumulators receive: rows checked, converted and shifted, dense or CSR
 - ``row_maps``    functions from rows to rows, and the chain of them that is applied before the shift
+- ``casts``       those that change the dtype of what is stored
 - ``preprocessing``   those that users give to estimators: norms, powers
 
 A group task iterates over its reads. A dense slab without maps becomes one ``Block``, checked and shifted in one

@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 import bigpca as bp
 from bigpca import PCA, ApproximationWarning, MemoryBudgetError
 from bigpca.estimators.linear import krylov_fit
-from bigpca.operators.covariance import CovarianceOperator, Products
+from bigpca.operators.covariance import CovarianceOperator
+from bigpca.operators.products import Products
 from bigpca.passes.engine.events import Event, PassEvent
 from bigpca.passes.reading import blocks, layout
 from bigpca.passes.sampling import sample_runs, sample_size

@@ -18,9 +18,10 @@ from bigpca.estimators.linear.maps import LogLikelihood, Projection, Reconstruct
 from bigpca.estimators.linear.statistics import Contributions, RowStatistics
 from bigpca.estimators.supervised.class_distance import ClassDistance
 from bigpca.estimators.supervised.columns import Selected
-from bigpca.passes.project import Copy, plan_writing
+from bigpca.passes.reading.casts import Copy
 from bigpca.passes.reading.row_maps import RowMap
 from bigpca.passes.rows import RowInput
+from bigpca.passes.writing import plan_writing
 from bigpca.planning import Resources
 from bigpca.sketches import SRHT, Downsample, FeatureHash, Gaussian, SparseSign
 from bigpca.sketches.cache import CACHE
@@ -110,7 +111,7 @@ CHILD = """
 import gc, json, sys
 import dask, numpy as np, psutil
 import bigpca as bp
-from bigpca.passes.project import output_chunk_rows, plan_writing
+from bigpca.passes.writing import output_chunk_rows, plan_writing
 from bigpca.passes.engine.resources import find_resources
 from bigpca.passes.rows import RowInput
 store, out, q = sys.argv[1], sys.argv[2], int(sys.argv[3])
