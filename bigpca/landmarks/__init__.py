@@ -35,6 +35,7 @@ from bigpca.landmarks.weighted import (
     uniform,
     uniform_passes,
 )
+from bigpca.passes.row_checks import reject_weights
 
 __all__ = ["LandmarkRequest", "Landmarks", "SAMPLINGS", "compared_rows", "landmark_passes", "select_landmarks"]
 
@@ -71,7 +72,7 @@ def landmark_passes(sampling: str | Array, request: LandmarkRequest) -> tuple[Pa
     """Declare what :func:`select_landmarks` reads; rejects weighted rows unless the landmarks are given."""
     if not isinstance(sampling, str):
         return given_passes(landmark_values(sampling), request)
-    request.rows.reject_weights([f"sampling={sampling!r}"], "it draws landmarks with every row counted once")
+    reject_weights(request.rows, [f"sampling={sampling!r}"], "it draws landmarks with every row counted once")
     return SAMPLINGS[sampling].passes(request)
 
 

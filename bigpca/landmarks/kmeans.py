@@ -16,6 +16,7 @@ from bigpca.data.sources import whole_rows
 from bigpca.landmarks.base import LandmarkRequest, Landmarks
 from bigpca.passes.project import mapped_lazily
 from bigpca.passes.reading.layout import working_dtype
+from bigpca.passes.row_checks import check_any_order
 from bigpca.seeds import integers
 
 INIT_ROUNDS = 5
@@ -74,7 +75,7 @@ def kmeans_passes(request: LandmarkRequest) -> tuple[PassCost]:
     It holds the distances of all rows of a chunk to all candidates, of which k-means|| draws 2 m in each round.
     scikit-learn converts a tenth of float32 distances at a time to float64.
     """
-    request.rows.check_any_order('sampling="kmeans"')
+    check_any_order(request.rows, 'sampling="kmeans"')
     rows, m, itemsize = request.rows, request.count, working_dtype(request.rows.dtype).itemsize
     chunk_rows, candidates = max(rows.X.chunks[0], default=0), 2 * m * INIT_ROUNDS
     read, distances = chunk_rows * rows.n_columns * itemsize, chunk_rows * candidates * (itemsize + 1)

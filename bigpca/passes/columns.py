@@ -26,6 +26,7 @@ from bigpca.passes.panels import dot_dtype
 from bigpca.passes.reading.blocks import Block, group_shift, prepare_block
 from bigpca.passes.reading.layout import Layout, plan_layout
 from bigpca.passes.reading.readers import ColumnReader, Reader, ValueReader, read_ahead
+from bigpca.passes.row_checks import check_any_order, check_dense, check_states
 from bigpca.passes.rows import RowInput
 
 ColumnState: TypeAlias = DotSum | DotProduct | ColumnProducts
@@ -93,8 +94,8 @@ def column_pass(
     Products have the dtype of a DotProduct, or else ``dtype``, by default that of a dot matrix. Collected states are
     pieces that are concatenated at the end.
     """
-    rows.check_any_order("a read of column blocks")
-    rows.check_dense("a read of column blocks")
+    check_any_order(rows, "a read of column blocks")
+    check_dense(rows, "a read of column blocks")
     n = rows.n_rows
     dtype = template.dtype if isinstance(template, DotProduct) else dtype or dot_dtype(rows)
     read = layout.read_rows * n * rows.dtype.itemsize
@@ -150,7 +151,7 @@ def fold_columns_to(run: Run, cost: PassPlan, rows: RowInput, template: ColumnSt
             "rows, or write the rows to a store chunked in columns first."
         )
     layout = cost.layout
-    rows.check_states({"dot": template})
+    check_states(rows, [template])
     present = None if rows.weights is None else rows.weights > 0
 
     def cut(group: int) -> tuple[GroupTask, Inputs]:

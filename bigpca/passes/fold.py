@@ -36,6 +36,7 @@ from bigpca.passes.reading.blocks import (
 from bigpca.passes.reading.layout import Layout, working_dtype
 from bigpca.passes.reading.readers import Reader, read_ahead, with_inputs
 from bigpca.passes.reading.row_maps import MapStep, map_rows, map_tiles
+from bigpca.passes.row_checks import check_states
 from bigpca.passes.rows import RowInput
 
 A = TypeVar("A", bound=Accumulator)
@@ -97,7 +98,7 @@ def row_pass(
         As in :class:`bigpca.costs.PassCost`.
     """
     states = list(templates)
-    rows.check_states({one.tag: one for one in states})
+    check_states(rows, states)
     layout, dtype = layout or rows.layout(cut_bytes), dtype or product_dtype(rows.dtype, work)
     block_rows = min(layout.slab_rows, layout.read_rows)
     copied = rows.copied_row_bytes(np.dtype(np.float64) if refinable else dtype) * block_rows
@@ -176,7 +177,7 @@ def fold_job(
 ) -> Pass[R]:
     """Return the pass of :func:`fold_to`, ready to run."""
     layout = cost.layout
-    rows.check_states(templates)
+    check_states(rows, templates.values())
     shared = {key: a.shared for key, a in templates.items() if a.shared is not None} | rows.broadcast
     if shift is not None:
         shared[SHIFT] = shift  # 200 KB at 25,000 columns, too much for each of 4,096 tasks

@@ -25,6 +25,7 @@ from bigpca.passes.reading.blocks import complete_rows, product_dtype, scaled_ro
 from bigpca.passes.reading.layout import Layout
 from bigpca.passes.reading.readers import Reader, read_ahead, with_inputs
 from bigpca.passes.reading.row_maps import MapStep, map_rows
+from bigpca.passes.row_checks import check_any_order, check_dense, check_states
 from bigpca.passes.rows import RowInput
 
 R = TypeVar("R")
@@ -103,8 +104,8 @@ def panel_pass(rows: RowInput, count: int, *, dtype: DType | None = None) -> Pas
 
     Rows are multiplied in ``dtype``, by default that of :func:`dot_dtype`.
     """
-    rows.check_any_order("a dot matrix of all rows")
-    rows.check_dense("a dot matrix of all rows")
+    check_any_order(rows, "a dot matrix of all rows")
+    check_dense(rows, "a dot matrix of all rows")
     base, dtype = rows.layout(0), dtype or dot_dtype(rows)
     layout, n = panel_layout(base, count), rows.n_rows
     panel_rows = _panel_rows(layout)
@@ -133,7 +134,7 @@ def fold_panels(run: Run, cost: PassPlan, rows: RowInput, finish: Finish[R]) -> 
     """
     layout = cost.layout
     template = DotPanels(rows.n_rows, rows.n_columns, _panel_rows(layout))
-    rows.check_states({"dot": template})
+    check_states(rows, [template])
 
     def cut(group: int) -> tuple[GroupTask, Inputs]:
         members = layout.groups[group]

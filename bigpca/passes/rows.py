@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Mapping, Sequence
 from copy import copy
 from dataclasses import replace
-from functools import partial
 
 import dask.array as da
 import numpy as np
@@ -16,7 +14,6 @@ from numpy.typing import NDArray
 from bigpca.arrays import DType
 from bigpca.costs import BlockForm, PassCost
 from bigpca.data.batches import batches_of
-from bigpca.data.checks import NATIVE_BYTES, coalesce
 from bigpca.data.grids import labels_of
 from bigpca.data.marks import marked
 from bigpca.data.sources import RowSource
@@ -25,7 +22,6 @@ from bigpca.data.views import view_of, viewed
 from bigpca.data.weights import open_weights, weight_sum
 from bigpca.passes.accumulators.base import Accumulator
 from bigpca.passes.accumulators.observed_columns import SEARCH, ColumnSearch
-from bigpca.passes.engine.cluster.get import get_watched
 from bigpca.passes.engine.jobs import WORKERS_TIMEOUT, Inputs
 from bigpca.passes.engine.states import digest
 from bigpca.passes.graphs import GraphSource, paths_in
@@ -33,7 +29,7 @@ from bigpca.passes.reading.filling import ColumnFill, Limits, filled_dtype
 from bigpca.passes.reading.layout import Layout, plan_layout, working_dtype
 from bigpca.passes.reading.readers import FILL, Reader, ValueReader, ViewReader
 from bigpca.passes.reading.row_maps import PLACE_BYTES, MapStep, NumberedMap, RowMap, chain_cost
-from bigpca.passes.stored import Stored
+from bigpca.passes.stored import Stored, count_rows
 
 
 class RowInput:
@@ -146,34 +142,6 @@ class RowInput:
         rows.weights = given
         return rows
 
-    def check_states(self, states: Mapping[str, Accumulator]) -> None:
-        """Reject weighted rows if a state cannot use their weights.
-
-        Raises
-        ------
-        TypeError
-            Names the states.
-        """
-        self.reject_weights(sorted({state.tag for state in states.values() if "weights" not in state.accepts}))
-
-    def reject_weights(self, states: Sequence[str], because: str = "") -> None:
-        """Reject weighted rows for states that cannot use their weights, if there are any such states.
-
-        ``because`` is a clause that says why they cannot.
-
-        Raises
-        ------
-        TypeError
-            Names the states.
-        """
-        if states and self.weights is not None:
-            why = f": {because}" if because else ""
-            raise TypeError(
-                f"the rows have weights (sample_weight), which {', '.join(states)} cannot use{why}. Fit without "
-                "weights, or by a method that can use them: PCA, ApproximatePCA, NystromKernelPCA with given "
-                "landmarks, or a supervised linear model."
-            )
-
     @property
     def source(self) -> RowSource | None:
         """The source, if its rows are analysed as they are stored; None for graphs, views, maps and filled rows."""
@@ -211,20 +179,6 @@ class RowInput:
         """Whether batches have that row, which is not before the next one."""
         batches = self.stored.batches
         return batches is not None and batches.stream.has(row // self._rows_per_sample)
-
-    def check_any_order(self, what: str) -> None:
-        """Reject rows that can be read in one order only.
-
-        Raises
-        ------
-        ValueError
-        """
-        if self.in_order:
-            raise ValueError(
-                f"{what} reads rows in any order, but batches come in one. Write them with bigpca.FeatureWriter and "
-                'pass the store, or use a solver that reads the rows once: PCA(solver="covariance"), ApproximatePCA, '
-                "NystromKernelPCA with given landmarks."
-            )
 
     @property
     def _rows_per_sample(self) -> int:
@@ -290,20 +244,6 @@ class RowInput:
         """Return the operations of one read of dense rows, which decide the precision of products."""
         return float(self.n_rows) * sum(state.cost(BlockForm(self.n_columns)).flops for state in states)
 
-    def check_dense(self, what: str) -> None:
-        """Reject sparse rows, which ``what`` cannot read.
-
-        Raises
-        ------
-        TypeError
-        """
-        if self.sparse:
-            raise TypeError(
-                f"X is sparse, and {what} requires dense rows. Use a method that reads sparse rows, such as "
-                'PCA(solver="covariance"), or pass X.toarray() if that fits in memory (of a Dask array, '
-                "X.map_blocks(lambda block: block.toarray()))."
-            )
-
     @property
     def row_chunks(self) -> tuple[int, ...]:
         """Native row chunks: the store's for direct arrays, Dask's for general ones and for views."""
@@ -315,10 +255,7 @@ class RowInput:
     @property
     def _sample_chunks(self) -> tuple[int, ...]:
         """Samples that are cut into rows together: those of Dask's chunks, or fewer where a source is read."""
-        stored = self.stored.source if self._described else None
-        if stored is not None:
-            return coalesce(stored.row_chunks(), self._sample_bytes, NATIVE_BYTES)
-        return tuple(int(c) for c in self.stored.X.chunks[0])
+        return self.stored.chunks(joined=self._described)
 
     @property
     def _described(self) -> bool:
@@ -327,14 +264,7 @@ class RowInput:
     @property
     def row_bytes(self) -> float:
         """Stored bytes decoded for one row."""
-        return self._sample_bytes / self._rows_per_sample
-
-    @property
-    def _sample_bytes(self) -> float:
-        """Stored bytes of a sample; of sparse samples, on average."""
-        if self.sparse:
-            return self.stored.csr_row_bytes(int(self.stored.X.dtype.itemsize))
-        return int(self.stored.X.shape[1]) * int(self.stored.X.dtype.itemsize)
+        return self.stored.row_bytes / self._rows_per_sample
 
     @property
     def counting(self) -> tuple[PassCost, ...]:
@@ -342,10 +272,7 @@ class RowInput:
         counted: tuple[PassCost, ...] = ()
         if self.counted:
             counted = (PassCost(name="count", bytes_read=self.bytes_of(self.n_rows)),)
-        if rows := self.stored.counted[0]:
-            share = rows / max(1, int(self.stored.X.shape[0]))
-            counted += (PassCost(name="stored values", reads=share, bytes_read=self.bytes_of(rows)),)
-        return counted if self.search is None else (*counted, *self.search.costs)
+        return (*counted, *self.stored.counting, *(() if self.search is None else self.search.costs))
 
     def bytes_of(self, rows: int) -> int:
         """Return the stored bytes of ``rows`` rows."""
@@ -381,7 +308,7 @@ class RowInput:
         """Return the bytes that view, maps and weights need in addition to a read, for ``rows`` rows at a time."""
         chunk = 0
         if self.view is not None:
-            chunk = math.ceil(max(self._sample_chunks, default=0) * self._sample_bytes)
+            chunk = math.ceil(max(self._sample_chunks, default=0) * self.stored.row_bytes)
         mapping, form = chain_cost(self.steps, self.form(rows, itemsize))
         row_bytes = form.values * (itemsize + PLACE_BYTES if form.sparse else itemsize)
         weighted = 0 if self.weights is None else math.ceil(2 * form.rows * (8 + row_bytes))
@@ -472,16 +399,3 @@ class RowInput:
     def files_digest(self) -> str:
         """Digest of (key, size, mtime) of all files as they are now; empty for rows that are in no file."""
         return "" if self.stored.in_memory or self.in_order else self.stored.stamp_of_all()
-
-
-def count_rows(X: da.Array, workers_timeout: float = WORKERS_TIMEOUT) -> da.Array:
-    """Return X with known row chunks, which are counted in one read."""  # one pass over X
-    lengths = da.map_blocks(
-        lambda block: np.array([[block.shape[0]]]),
-        X,
-        dtype=np.int64,
-        chunks=((1,) * X.numblocks[0], (1,) * X.numblocks[1]),
-    )
-    get = partial(get_watched, paths=paths_in(X), workers_timeout=workers_timeout)
-    known = tuple(int(c) for c in lengths[:, 0].compute(scheduler=get))
-    return da.Array(X.dask, X.name, (known, X.chunks[1]), meta=X._meta)

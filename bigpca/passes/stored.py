@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
-from functools import cached_property
+from functools import cached_property, partial
 
 import dask.array as da
+import numpy as np
 
+from bigpca.costs import PassCost
 from bigpca.data.batches import BatchRows, reject_batches
+from bigpca.data.checks import NATIVE_BYTES, coalesce
 from bigpca.data.sources import RowSource, source_of
 from bigpca.data.sparse import is_csr, stored_row_bytes
 from bigpca.data.zarr_reader import ZarrReader
-from bigpca.passes.engine.jobs import Inputs
+from bigpca.passes.engine.cluster.get import get_watched
+from bigpca.passes.engine.jobs import WORKERS_TIMEOUT, Inputs
 from bigpca.passes.engine.states import digest
-from bigpca.passes.graphs import GraphSource, filling
+from bigpca.passes.graphs import GraphSource, filling, paths_in
 from bigpca.passes.reading.readers import DirectReader, Reader
 
 COUNTED_BYTES = 64 << 20  # of a sparse chunk, if it stored its zeros, beyond which its values are counted
@@ -90,6 +94,26 @@ class Stored:
         return self.graph.stored_values() if sparse and largest > COUNTED_BYTES else (0, 0)
 
     @property
+    def counting(self) -> tuple[PassCost, ...]:
+        """The read that counted stored values; nothing where they are known."""
+        rows = self.counted[0]
+        share = rows / max(1, int(self.X.shape[0]))
+        return (PassCost(name="stored values", reads=share, bytes_read=int(rows * self.row_bytes)),) if rows else ()
+
+    @property
+    def row_bytes(self) -> float:
+        """Stored bytes of a row; of sparse rows, on average."""
+        if is_csr(self.X._meta):
+            return self.csr_row_bytes(int(self.X.dtype.itemsize))
+        return int(self.X.shape[1]) * int(self.X.dtype.itemsize)
+
+    def chunks(self, *, joined: bool) -> tuple[int, ...]:
+        """Return the row chunks of the array; ``joined`` those of the source, if rows are read from one directly."""
+        if joined and self.source is not None:
+            return coalesce(self.source.row_chunks(), self.row_bytes, NATIVE_BYTES)
+        return tuple(int(c) for c in self.X.chunks[0])
+
+    @property
     def sources(self) -> Sequence[RowSource | ZarrReader]:
         """All sources that tasks read."""
         return [self.source] if self.source is not None else self.graph.sources()
@@ -129,3 +153,16 @@ def _stamps(source: RowSource | ZarrReader) -> object:
         return source.stamps(0, source.shape[0])
     files = source.files()
     return [files.stamp(cell) for cell in files.cells([(0, size) for size in source.shape])]
+
+
+def count_rows(X: da.Array, workers_timeout: float = WORKERS_TIMEOUT) -> da.Array:
+    """Return X with known row chunks, which are counted in one read."""  # one pass over X
+    lengths = da.map_blocks(
+        lambda block: np.array([[block.shape[0]]]),
+        X,
+        dtype=np.int64,
+        chunks=((1,) * X.numblocks[0], (1,) * X.numblocks[1]),
+    )
+    get = partial(get_watched, paths=paths_in(X), workers_timeout=workers_timeout)
+    known = tuple(int(c) for c in lengths[:, 0].compute(scheduler=get))
+    return da.Array(X.dask, X.name, (known, X.chunks[1]), meta=X._meta)

@@ -33,6 +33,7 @@ from bigpca.passes.reading.blocks import complete_rows, product_dtype
 from bigpca.passes.reading.layout import MAX_GROUPS, MAX_SEGMENTS, MIB, Layout
 from bigpca.passes.reading.readers import Reader, read_ahead, with_inputs
 from bigpca.passes.reading.row_maps import MapStep, map_rows
+from bigpca.passes.row_checks import check_any_order, check_dense, reject_weights
 from bigpca.passes.rows import RowInput
 
 SweepState: TypeAlias = KernelProduct | DotPanels
@@ -100,8 +101,8 @@ class KernelLayout:
 
 def kernel_layout(rows: RowInput, kernel: Kernel, dtype: DType | None = None) -> KernelLayout:
     """Cut the rows of X into panels, reads and tiles, for rows in this dtype; None for :func:`kernel_dtype`."""
-    rows.check_any_order("a kernel matrix of all pairs of rows")
-    rows.check_dense("a kernel matrix of all pairs of rows")
+    check_any_order(rows, "a kernel matrix of all pairs of rows")
+    check_dense(rows, "a kernel matrix of all pairs of rows")
     n, base = rows.n_rows, rows.layout(0)
     tile = max(MIN_TILE, min(TILE_ROWS, n // TILES_ACROSS))
     itemsize = (dtype or kernel_dtype(rows)).itemsize
@@ -218,7 +219,7 @@ def sweep_pass(
 
     If ``refinable``, memory is planned for tiles in float64; see :func:`refined_sweep`.
     """
-    rows.reject_weights(["a kernel matrix of all rows"], "it is centred with every row counted once")
+    reject_weights(rows, ["a kernel matrix of all rows"], "it is centred with every row counted once")
     layout, d, dtype = kernel_layout(rows, kernel), rows.n_columns, kernel_dtype(rows)
     widest = np.dtype(np.float64) if refinable else dtype
     widest_layout = kernel_layout(rows, kernel, widest)

@@ -26,6 +26,7 @@ from bigpca.landmarks.given import landmark_values
 from bigpca.passes.engine.progress import ProgressArgument
 from bigpca.passes.engine.solving import solving
 from bigpca.passes.reading.preprocessing import Preprocess
+from bigpca.passes.row_checks import reject_weights
 from bigpca.sketches.base import positive_integer
 from bigpca.solvers.components import NComponents
 
@@ -209,7 +210,7 @@ class NystromKernelPCA(KernelModel):
             )
         rows, resources = self._rows(opened.array, opened.weights)
         if self.extension == "tutorial":
-            rows.reject_weights(['extension="tutorial"'], "its centring counts every row once")
+            reject_weights(rows, ['extension="tutorial"'], "its centring counts every row once")
         check_enough_rows(rows.n_present, weight=rows.weight)
         settings = self._settings(rows.n_columns, opened.seed)
         if not settings.kernel.positive_semidefinite and self.extension == "features":

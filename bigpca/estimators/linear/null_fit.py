@@ -20,6 +20,7 @@ from bigpca.passes.engine.jobs import PassPlan
 from bigpca.passes.engine.run import Run
 from bigpca.passes.fold import fold, row_pass
 from bigpca.passes.reading.row_maps import Affine, MapStep
+from bigpca.passes.row_checks import check_dense
 from bigpca.passes.rows import RowInput
 from bigpca.seeds import signs
 from bigpca.solvers.components import NComponents, by_name
@@ -184,7 +185,7 @@ class NullFit(Fit[Spectrum]):
 
 def flipped_rows(rows: RowInput, flip: SignFlip) -> RowInput:
     """Return the rows with flipped signs."""
-    rows.check_dense("flipping the signs of entries")
+    check_dense(rows, "flipping the signs of entries")
     return rows.mapped(MapStep(flip, rows.n_columns, 3 * rows.n_columns))
 
 

@@ -20,6 +20,7 @@ from bigpca.passes.engine.progress import ProgressArgument
 from bigpca.passes.engine.resources import find_resources
 from bigpca.passes.engine.speed import machine_speed
 from bigpca.passes.holes import search_passes, with_search
+from bigpca.passes.row_checks import reject_weights
 from bigpca.passes.rows import RowInput
 from bigpca.planning import Plan
 from bigpca.settings import setting
@@ -124,5 +125,5 @@ def planned_weighted(self: Fitting, opened: Opened, y: Input) -> Reading:
     """
     planned = self._fit(opened, labels_of_fit(self, opened.array, y))
     if opened.weights is not None and planned.rows.weights is None:
-        planned.rows.weighted(opened.weights).reject_weights([type(self).__name__], self._unweighted)
+        reject_weights(planned.rows.weighted(opened.weights), [type(self).__name__], self._unweighted)
     return planned
