@@ -6,22 +6,23 @@ usage: python examples/benchmarks/climate.py [--directory DIR] [--days 4000] [--
 Fields in memory (float64): sea surface temperatures of eofs, and air temperatures of iris-sample-data where that is
 installed (pip install iris-sample-data). Then a generated field in float32, a fifth of it land, in a Zarr store that
 both read by xr.open_zarr. xeofs takes solver="full" in memory, where bigpca's solvers are exact too, and its default
-for Dask. Medians over the rounds of seconds, processor seconds, and the peak of memory over what it was before;
-differences are relative to the largest value. Ends with one JSON line.
+for Dask. Every fit, with its scores, is measured in a process of its own, in turn: medians over the rounds of seconds,
+processor seconds, and the peak of memory over what the process held before, with both the field and the library loaded
+(a field in a store is not). Differences are relative to the largest value. Ends with one JSON line.
 """
 
 import argparse
 import json
 import statistics
+import sys
 import tempfile
-import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import xarray as xr
-from contenders import MIB, PeakMemory
+from contenders import run_apart, timed
 
 import bigpca as bp
 
@@ -78,19 +79,27 @@ def of_bigpca(field: xr.DataArray, k: int) -> tuple[xr.DataArray, np.ndarray, xr
     return model.to_xarray()["components"], model.explained_variance_, model.transform(field).compute()
 
 
-def measured(
-    fit: Callable[..., tuple[xr.DataArray, np.ndarray, xr.DataArray]], field: xr.DataArray, k: int, rounds: int
-) -> tuple[tuple[xr.DataArray, np.ndarray, xr.DataArray], dict[str, float]]:
-    """Return the result, and the medians of seconds, processor seconds, and memory over that before the fit."""
-    rows = []
-    for _ in range(rounds):
-        with PeakMemory() as memory:
-            cpu, began = time.process_time(), time.perf_counter()
-            found = fit(field, k)
-            rows.append((time.perf_counter() - began, time.process_time() - cpu))
-        rows[-1] = (*rows[-1], (memory.peak - memory.baseline) / MIB)
-    names = ("seconds", "cpu_seconds", "peak_mib")
-    return found, {name: statistics.median(row[i] for row in rows) for i, name in enumerate(names)}
+CONTENDERS = {"bigpca": of_bigpca, "xeofs": of_xeofs}
+
+
+def fields(store: Path) -> dict[str, xr.DataArray]:
+    """Return the fields by name, the last from the store."""
+    found = {
+        name: field.astype("f8").assign_coords(latitude=field.latitude.astype("f8")) for name, field in in_memory()
+    }
+    return found | {"generated": xr.open_zarr(store, consolidated=False)["t"]}
+
+
+def one() -> None:
+    """Measure one contender on one field, and print its row."""
+    name, store, k, field = sys.argv[1:]
+    given = fields(Path(store))[field.removeprefix("field=")]
+    coords = {"time": np.arange(9), "latitude": [-30.0, 0.0, 30.0], "longitude": np.arange(4.0)}
+    small = xr.DataArray(np.random.default_rng(0).random((9, 3, 4)), coords, list(coords))
+    CONTENDERS[name](small if given.chunks is None else small.chunk(time=3), 2)  # imports
+    row = timed(lambda: CONTENDERS[name](given, int(k))[1])
+    del row["eigenvalues"]
+    print(json.dumps(row))
 
 
 def differences(ours: tuple[xr.DataArray, ...], theirs: tuple[xr.DataArray, ...]) -> dict[str, float]:
@@ -115,28 +124,30 @@ def main() -> None:
     parser.add_argument("--only", nargs="*", help="names of fields")
     given = parser.parse_args()
     Path(given.directory).mkdir(parents=True, exist_ok=True)
-    fields = {
-        name: field.astype("f8").assign_coords(latitude=field.latitude.astype("f8")) for name, field in in_memory()
-    }
     store = generated(Path(given.directory), given.days, given.lat, given.lon)
-    fields["generated"] = xr.open_zarr(store, consolidated=False)["t"]
     result = {}
-    for name, field in fields.items():
+    for name, field in fields(store).items():
         if given.only and name not in given.only:
             continue
-        k, rounds = min(given.modes, *field.shape), given.rounds
-        of_bigpca(field, 2), of_xeofs(field.isel(time=slice(4)).compute(), 2)  # imports, and files in the cache
-        ours, own = measured(of_bigpca, field, k, rounds)
-        theirs, other = measured(of_xeofs, field, k, rounds)
-        result[name] = {"shape": list(field.shape), "bigpca": own, "xeofs": other, **differences(ours, theirs)}
-        print(name, " x ".join(map(str, field.shape)), f"{float(ours[0][0].isnull().mean()):.1%} land, {k} modes")
-        for who, row in (("bigpca", own), ("xeofs", other)):
-            numbers = f"{row['seconds']:9.3f} s {row['cpu_seconds']:9.3f} s of processors {row['peak_mib']:9.0f} MiB"
-            print(f"  {who:8}{numbers}")
-        shown = ", ".join(f"{what} {result[name][what]:.1e}" for what in ("variances", "patterns", "scores"))
-        print(f"  largest differences: {shown}", flush=True)
+        k = min(given.modes, *field.shape)
+        ours, theirs = of_bigpca(field, k), of_xeofs(field, k)
+        found = differences(ours, theirs)
+        land = float(ours[0][0].isnull().mean())
+        print(name, " x ".join(map(str, field.shape)), f"{land:.1%} land, {k} modes; largest differences:", end=" ")
+        print(", ".join(f"{what} {value:.1e}" for what, value in found.items()), flush=True)
+        runs: dict[str, list[dict[str, float]]] = {who: [] for who in CONTENDERS}
+        for _ in range(given.rounds):
+            for who, rows in runs.items():
+                rows.append(run_apart(f"{who} field={name}", store, k, script=__file__))
+                print(f"  {who:8}{rows[-1]}", flush=True)
+        medians = {
+            who: {key: statistics.median(row[key] for row in rows) for key in rows[0]}
+            for who, rows in runs.items()
+            if rows
+        }
+        result[name] = {"shape": list(field.shape), **medians, **found}
     print(json.dumps(result))
 
 
 if __name__ == "__main__":
-    main()
+    one() if sys.argv[1:2] and sys.argv[1] in CONTENDERS else main()
