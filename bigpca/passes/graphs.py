@@ -7,6 +7,7 @@ array (sliced, rechunked, computed) is *general*: a group is culled layer by lay
 
 from __future__ import annotations
 
+import operator
 from collections import Counter
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, replace
@@ -16,6 +17,7 @@ import cloudpickle
 import dask.array as da
 import numpy as np
 from dask._task_spec import convert_legacy_graph
+from dask.array.core import getter, getter_inline, getter_nofancy
 from dask.highlevelgraph import HighLevelGraph, MaterializedLayer
 from dask.task_spec import Alias, DataNode, GraphNode, Task
 from dask.typing import Key
@@ -32,6 +34,7 @@ from bigpca.passes.engine.jobs import WORKERS_TIMEOUT, Inputs
 from bigpca.passes.reading.readers import GraphReader
 
 SAMPLED_CHUNKS = 30  # of so many chunks, a tenth may be read to count stored values
+SLICES = (getter, getter_inline, getter_nofancy, operator.getitem)  # by which Dask takes a chunk of an array
 SHARED_BYTES = 256 << 20  # limit of the computed nodes that all groups use and that are sent with every task
 
 
@@ -78,13 +81,13 @@ class GraphSource:
         Raises
         ------
         ValueError
-            If those rows need more than twice their share of the graph's input chunks.
+            If the row chunks with those rows need more than twice their share of the graph's input chunks.
         """
         first = int(np.searchsorted(self.offsets, start, side="right")) - 1
         last = int(np.searchsorted(self.offsets, stop, side="left"))
         keys = self.row_keys(first, last)
         nodes, futures = self._nodes([k for row in keys for k in row])
-        self._check_share(nodes, stop - start)
+        self._check_share(nodes, int(self.offsets[last] - self.offsets[first]))
         label = f"the Dask array {self.X.name}"
         promised = int(self.X.shape[1]), np.dtype(self.X.dtype).str
         sparse = is_csr(self.X._meta)
@@ -116,10 +119,12 @@ class GraphSource:
 
     def _nodes(self, keys: list[Key]) -> tuple[dict[Key, GraphNode], Inputs]:
         raw = dict(self.graph.cull(keys))
-        futures = {k: v for k, v in raw.items() if _is_future(v)}
-        plain = {k: v for k, v in raw.items() if k not in futures}
-        nodes = convert_legacy_graph(plain, all_keys=set(raw))
-        return {k: self._wrapped(k, node) for k, node in nodes.items()}, futures
+        held = {k: v for k, v in raw.items() if _is_future(v)}
+        plain = {k: v for k, v in raw.items() if k not in held}
+        nodes = _with_own_rows(convert_legacy_graph(plain, all_keys=set(raw)))
+        needed = _needed(keys, nodes)  # Dask keeps all of a layer of objects, such as chunks that are held in memory
+        futures = {k: future for k, future in held.items() if k in needed}
+        return {k: self._wrapped(k, node) for k, node in nodes.items() if k in needed}, futures
 
     def _wrapped(self, key: Key, node: GraphNode) -> GraphNode:
         if isinstance(node, DataNode):
@@ -169,8 +174,7 @@ class GraphSource:
         if size > SHARED_BYTES:
             raise MemoryBudgetError(
                 f"the groups of the Dask array {self.X.name} share {size / 2**20:.0f} MiB of computed nodes, more than "
-                f"the {SHARED_BYTES >> 20} MiB that may be sent with every task. Write the array with bp.ingest and "
-                "open the copy."
+                f"the {SHARED_BYTES >> 20} MiB that may be sent with every task. {self._remedy}"
             )
 
     def _replace_shared(self) -> None:
@@ -185,6 +189,15 @@ class GraphSource:
                 layers[name] = MaterializedLayer({**layers[name], **mapping})
         self.graph = HighLevelGraph(layers, dependencies)
 
+    @property
+    def _remedy(self) -> str:
+        if is_csr(self.X._meta):
+            return (
+                'Write the array once, still sparse, with anndata.io.write_elem(zarr.open_group(out, mode="w"), "X", X), '
+                "and open that."
+            )
+        return "Write the array once with bp.ingest(X, out) and open that."
+
     def _check_share(self, nodes: Mapping[Key, GraphNode], rows: int) -> None:
         """Reject a cut that reads more than twice its share of the chunks from which the graph starts."""
         leaves = sum(1 for key in nodes if key not in self.shared and _is_leaf(key, nodes, self.shared))
@@ -192,9 +205,34 @@ class GraphSource:
         if leaves > 2 * share + 16:
             raise ValueError(
                 f"{rows} rows of the Dask array {self.X.name} need {leaves} input chunks, but their share is "
-                f"{share:.0f}: every group would read most of the input again. Write the array once with "
-                "bp.ingest(X, out) and open that."
+                f"{share:.0f}: every group would read most of the input again. {self._remedy}"
             )
+
+
+def _with_own_rows(nodes: dict[Key, GraphNode]) -> dict[Key, GraphNode]:
+    """Return the nodes with slices of sparse rows and of sources in memory, so that a task is not sent all rows."""
+    values = {k: node.value for k, node in nodes.items() if isinstance(node, DataNode) and _is_held(node.value)}
+    taken: dict[Key, GraphNode] = {}
+    for key, node in nodes.items():
+        if type(node) is Task and node.func in SLICES and node.dependencies and node.dependencies <= values.keys():
+            taken[key] = DataNode(key, node({k: values[k] for k in node.dependencies}))
+    return {**nodes, **taken}
+
+
+def _is_held(value: object) -> bool:
+    return is_csr(value) or (isinstance(value, RowSource) and value.in_memory)
+
+
+def _needed(keys: list[Key], nodes: Mapping[Key, GraphNode]) -> set[Key]:
+    """Return the keys and all that they depend on."""
+    found: set[Key] = set()
+    waiting = list(keys)
+    while waiting:
+        key = waiting.pop()
+        if key not in found:
+            found.add(key)
+            waiting.extend(nodes[key].dependencies if key in nodes else ())
+    return found
 
 
 def _layer_of(key: Key) -> Hashable:
@@ -218,6 +256,8 @@ def _is_leaf(key: Key, nodes: Mapping[Key, GraphNode], shared: Mapping[Key, obje
     node = nodes[key]
     if isinstance(node, DataNode):
         return isinstance(node.value, np.ndarray) or is_csr(node.value)
+    if isinstance(node, Alias):  # of a stored object, which is counted itself
+        return False
     return all(isinstance(nodes.get(k), DataNode) and k not in shared and isinstance(k, str) for k in node.dependencies)
 
 

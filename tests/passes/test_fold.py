@@ -14,6 +14,7 @@ import pytest
 import zarr
 from distributed import Client
 from numpy.typing import NDArray
+from scipy.sparse import csr_matrix, issparse
 
 import bigpca as bp
 from bigpca.errors import MemoryBudgetError, MissingChunksError, NonFiniteError
@@ -140,6 +141,40 @@ def test_a_chunk_that_is_read_for_itself_and_for_the_mean_is_not_sent_to_every_g
     assert_moments(moments_of(X - X.mean(0)), A[:100] - A[:100].mean(0))
 
 
+HELD = csr_matrix(np.where(A > 3, A, 0))
+FROM_MEMORY: dict[str, Callable[[], da.Array]] = {
+    "CSR, mapped": lambda: da.from_array(HELD, chunks=(10, D)).map_blocks(lambda block: 2 * block),
+    "CSR, sliced": lambda: 2 * da.from_array(HELD, chunks=(10, D))[1:],
+    "source, sliced": lambda: 2 * bp.open(HELD)[1:],
+    "chunks of CSR": lambda: da.concatenate([da.from_array(HELD[i : i + 10]) for i in range(0, N, 10)]),
+    "delayed chunks of CSR": lambda: da.concatenate(
+        [da.from_delayed(dask.delayed(HELD[i : i + 10]), (10, D), meta=HELD[:0]) for i in range(0, N, 10)]
+    ),
+    "delayed chunks": lambda: da.concatenate(
+        [da.from_delayed(dask.delayed(A[i : i + 10]), (10, D), A.dtype) for i in range(0, N, 10)]
+    ),
+}
+
+
+@pytest.mark.parametrize("name", FROM_MEMORY)
+def test_a_group_is_sent_its_own_rows_of_what_is_in_memory(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bigpca.data.sources.DASK_CHUNK_BYTES", 1000)
+    monkeypatch.setattr("bigpca.data.sparse.NATIVE_BYTES", 1000)
+    X = FROM_MEMORY[name]()
+    source = graphs.GraphSource(X)
+    whole, part = (len(source.cut(0, rows).reader.blob) for rows in (int(X.shape[0]) - 9, 100))
+    assert part < whole / 4
+    rows = X.compute()
+    assert_moments(moments_of(X), rows.toarray() if issparse(rows) else rows)
+
+
+@pytest.mark.parametrize("chunk_rows", [64, 16])
+def test_few_rows_are_read_of_chunks_that_hold_few_of_many_columns(chunk_rows: int) -> None:
+    wide = normal(64, 640)
+    X = 2 * da.from_array(wide, chunks=(chunk_rows, 5))
+    np.testing.assert_array_equal(graphs.GraphSource(X).cut(14, 18).reader.read(14, 18), 2 * wide[14:18])
+
+
 def test_a_graph_of_which_every_group_reads_everything_is_rejected_and_ingest_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -161,7 +196,9 @@ def test_input_that_all_groups_need_whole_is_rejected_before_it_is_all_in_memory
     monkeypatch.setattr(graphs, "SHARED_BYTES", 8 * 4 * 640)  # 8 of the 64 chunks
     write_store(tmp_path / "w.zarr", normal(64, 640), (1, 640))
     X = turn(logged(tmp_path / "w.zarr", tmp_path / "log", chunk_rows=1).rechunk((8, 640)))
-    with pytest.raises(MemoryBudgetError, match=r"share .* MiB of computed nodes, .* Write the array with bp.ingest"):
+    with pytest.raises(
+        MemoryBudgetError, match=r"share .* MiB of computed nodes, .* Write the array once with bp.ingest"
+    ):
         moments_of(X)
     assert len(reads_in(tmp_path / "log")) <= 2 * 64  # a few nodes were computed, not all
 
