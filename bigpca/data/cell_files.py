@@ -1,4 +1,4 @@
-"""AnnData in files: the names of its cells and genes, which lie beside the matrix that is read."""
+"""Cells in files of AnnData and 10x Genomics: the names of cells and genes, which lie beside the matrix."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from bigpca.data.containers import is_zarr_array, is_zarr_group
 from bigpca.data.files import HDF5_SUFFIXES
-from bigpca.data.hdf5 import hdf5_index
+from bigpca.data.hdf5 import hdf5_index, hdf5_names
 from bigpca.data.label_files import open_node, read_zarr
 from bigpca.data.urls import public, without_credentials
 from bigpca.data.zarr_groups import is_zarr_directory
@@ -21,21 +21,24 @@ from bigpca.errors import brief
 log = logging.getLogger("bigpca")
 OF_CELLS = ("X", "layers", "obsm", "raw")  # whose rows are cells
 OF_GENES = ("X", "layers", "raw")  # whose columns are genes
+TENX = "matrix"  # the group in files of Cell Ranger 3 and later; earlier ones name it after the genome
+TENX_CELLS, TENX_GENES = ("barcodes",), ("features/name", "gene_names")  # those that scanpy.read_10x_h5 takes
 Names = NDArray[np.object_]
 
 
 def cell_names(path: str, member: str = "") -> Names | None:
-    """Return the names of the cells (``obs_names``) of a matrix of AnnData; None if they are not distinct.
+    """Return the names of the cells of a matrix: ``obs_names`` or barcodes; None if they are not distinct.
 
     Parameters
     ----------
     path : str
         The file or store, or a matrix in it, such as ``"cells.zarr/X"``.
     member : str
-        The matrix; empty if the path names it, or for X.
+        The matrix; empty if the path names it, for X, and for the only matrix of 10x Genomics.
     """
     place, name = _in_file(path, member)
     names = _index(place, "obs") if name.split("/")[0] in OF_CELLS else None
+    names = _of_tenx(place, name, TENX_CELLS) if names is None else names
     if names is not None and len(set(names)) < len(names):
         log.warning("the names of the cells in %s are not distinct, so they are not used as keys of the rows.", place)
         return None
@@ -43,7 +46,7 @@ def cell_names(path: str, member: str = "") -> Names | None:
 
 
 def gene_names(path: str, member: str, width: int) -> Names | None:
-    """Return the names of the ``width`` columns (``var_names``) of a matrix of AnnData; None for other matrices.
+    """Return the names of the ``width`` columns of a matrix, ``var_names`` or features; None for other matrices.
 
     Raises
     ------
@@ -53,6 +56,8 @@ def gene_names(path: str, member: str, width: int) -> Names | None:
     place, name = _in_file(path, member)
     frame = "raw/var" if name.startswith("raw/") else "var"
     names = _index(place, frame) if name.split("/")[0] in OF_GENES else None
+    if names is None:
+        frame, names = "its list of features", _of_tenx(place, name, TENX_GENES)
     if names is not None and len(names) != width:
         raise ValueError(
             f"{place}: {brief(name)} has {width:,} columns, but {frame} has {len(names):,} names; equally many were "
@@ -86,3 +91,13 @@ def _index(path: str, frame: str) -> Names | None:
         found: Any = root.get(frame)
         stored = found.get(str(found.attrs.get("_index"))) if is_zarr_group(found) else None
         return read_zarr(stored, word="name").astype(object) if is_zarr_array(stored) and stored.ndim == 1 else None
+
+
+def _of_tenx(path: str, name: str, columns: tuple[str, ...]) -> Names | None:
+    """Return names in an HDF5 file of 10x Genomics, which lie in the group of the matrix; None in other files."""
+    group = TENX if name == "X" else name
+    if not os.path.isfile(path):  # the path may name the group
+        path, group = os.path.split(path)
+    if not os.path.isfile(path) or not path.lower().endswith(HDF5_SUFFIXES):
+        return None
+    return hdf5_names(path, *(f"{group}/{column}" for column in columns))

@@ -247,23 +247,34 @@ def _sparse_rows(file: Any, name: str, path: str, missing_chunks: str) -> CsrRow
 def hdf5_index(path: str, frame: str) -> NDArray[np.object_] | None:
     """Return the names of the rows of a data frame of AnnData, such as "obs"; None in a file of another kind.
 
+    Raises as :func:`hdf5_names`.
+    """
+    with _opened(path) as file:
+        group: Any = _node(file, frame, path) if str(file.attrs.get("encoding-type", "")) == "anndata" else None
+        name = f"{frame}/{group.attrs.get('_index')}" if hasattr(group, "keys") else ""
+    return hdf5_names(path, name) if name else None
+
+
+def hdf5_names(path: str, *places: str) -> NDArray[np.object_] | None:
+    """Return the strings of the first of these datasets that there is and that has one dimension; None if none is.
+
     Raises
     ------
     MissingChunksError, CorruptedChunkError, ValueError
         If they were not written, are damaged, or lie in another file.
     """
     with _opened(path) as file:
-        group: Any = _node(file, frame, path) if str(file.attrs.get("encoding-type", "")) == "anndata" else None
-        name = f"{frame}/{group.attrs.get('_index')}" if hasattr(group, "keys") else ""
-        stored: Any = _node(file, name, path) if name else None
-        if getattr(stored, "shape", None) is None or stored.ndim != 1 or stored.dtype.kind not in "OS":
-            return None
-        if stored.external or stored.is_virtual:
-            raise ValueError(_elsewhere(path, name))
-        held = Hdf5Rows(path, name, stored.shape, stored.dtype.str, stored.chunks)
-        held._check_present(stored, 0, len(stored), (0, 1))
-        names: NDArray[np.object_] = np.asarray(stored.asstr()[:], dtype=np.object_)
-        return names
+        for name in places:
+            stored: Any = _node(file, name, path)
+            if getattr(stored, "shape", None) is None or stored.ndim != 1 or stored.dtype.kind not in "OS":
+                continue
+            if stored.external or stored.is_virtual:
+                raise ValueError(_elsewhere(path, name))
+            held = Hdf5Rows(path, name, stored.shape, stored.dtype.str, stored.chunks)
+            held._check_present(stored, 0, len(stored), (0, 1))
+            names: NDArray[np.object_] = np.asarray(stored.asstr()[:], dtype=np.object_)
+            return names
+    return None
 
 
 def dataset_place(dataset: Any) -> tuple[str, str]:

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigpca.data.cells import cell_matrix, is_cells
-from bigpca.data.checks import check_dtype, check_shape, coalesce, row_width
+from bigpca.data.checks import check_dtype, check_shape, coalesce, regular_chunks, row_width
 from bigpca.data.containers import (
     is_hdf5_dataset,
     is_labelled,
@@ -349,5 +349,21 @@ def _keys(X: da.Array) -> list[Any]:
 
 
 def whole_rows(X: da.Array, dtype: np.dtype[Any]) -> da.Array:
-    """Return X in a dtype, and in chunks of whole rows."""
-    return X.astype(dtype).rechunk({1: -1})
+    """Return X in a dtype, and in dense chunks of whole rows, of :func:`dense_chunk_rows`."""
+    if not is_csr(X._meta):
+        return X.astype(dtype).rechunk({1: -1})
+    rows = dense_chunk_rows(X, dtype)
+    parts = tuple(part for chunk in X.chunks[0] for part in regular_chunks(chunk, rows))
+    return X.rechunk((parts, -1)).map_blocks(_dense_block, dtype, dtype=dtype, meta=np.empty((0, 0), dtype))
+
+
+def dense_chunk_rows(X: da.Array, dtype: np.dtype[Any]) -> int:
+    """Return the rows of the largest chunk of :func:`whole_rows`: of sparse rows, at most those of 64 MiB."""
+    largest = max(X.chunks[0], default=0)
+    most = max(1, DASK_CHUNK_BYTES // max(1, int(X.shape[1]) * dtype.itemsize))
+    return min(largest, most) if is_csr(X._meta) else largest
+
+
+def _dense_block(block: Any, dtype: np.dtype[Any]) -> NDArray[Any]:
+    dense: NDArray[Any] = block.astype(dtype).toarray()
+    return dense

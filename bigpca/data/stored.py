@@ -98,9 +98,9 @@ def _stored_sparse(group: Any, missing_chunks: str) -> RowSource:
 
 
 def names_in_file(source: RowSource) -> Names:
-    """Return the names of the columns, if the rows are a matrix of AnnData in a file."""
+    """Return the names of the columns, if the rows are a matrix of AnnData or 10x Genomics in a file."""
     place = f"{source.path}/{source.member}".rstrip("/").split("/")
-    if source.format not in ("zarr", "hdf5") or not {"X", "layers"} & set(place[-2:]):
+    if source.format not in ("zarr", "hdf5") or not (source.sparse or {"X", "layers"} & set(place[-2:])):
         return None
     from bigpca.data.cell_files import gene_names  # reads labels, which few sources have
 

@@ -12,7 +12,7 @@ from threadpoolctl import threadpool_limits
 
 from bigpca.blas import one_blas_thread
 from bigpca.costs import PassCost, Times, peak_bytes
-from bigpca.data.sources import whole_rows
+from bigpca.data.sources import dense_chunk_rows, whole_rows
 from bigpca.landmarks.base import LandmarkRequest, Landmarks
 from bigpca.passes.project import mapped_lazily
 from bigpca.passes.reading.layout import working_dtype
@@ -31,7 +31,7 @@ def kmeans(request: LandmarkRequest) -> Landmarks:
     The centres minimise a bound on the Nyström approximation's error for distance kernels (Zhang, Tsang & Kwok 2008).
     Two reads of X per iteration and up to fourteen for start and end, by far the most of all samplings; no kernel
     evaluations. The centres depend on the chunks of X as well as on the seed, since dask-ml draws its random numbers
-    chunk by chunk. Equal centres (if X has fewer than m distinct rows) are returned once.
+    chunk by chunk. Sparse rows are made dense in chunks of at most 64 MiB. Equal centres (if X has fewer than m distinct rows) are returned once.
 
     Raises
     ------
@@ -76,12 +76,12 @@ def kmeans_passes(request: LandmarkRequest) -> tuple[PassCost]:
     scikit-learn converts a tenth of float32 distances at a time to float64.
     """
     check_any_order(request.rows, 'sampling="kmeans"')
-    rows, m, itemsize = request.rows, request.count, working_dtype(request.rows.dtype).itemsize
-    chunk_rows, candidates = max(rows.X.chunks[0], default=0), 2 * m * INIT_ROUNDS
+    rows, m, dtype = request.rows, request.count, working_dtype(request.rows.dtype)
+    chunk_rows, candidates, itemsize = dense_chunk_rows(rows.X, dtype), 2 * m * INIT_ROUNDS, dtype.itemsize
     read, distances = chunk_rows * rows.n_columns * itemsize, chunk_rows * candidates * (itemsize + 1)
     return (
         PassCost(
-            name="k-means", times=KMEANS_READS, bytes_read=rows.n_rows * rows.n_columns * rows.dtype.itemsize,
+            name="k-means", times=KMEANS_READS, bytes_read=rows.bytes_of(rows.n_rows),
             flops=float(rows.n_rows) * 3 * m, peak_bytes=peak_bytes(read, 0, distances, 0),
             driver_bytes=candidates * rows.n_columns * (itemsize + 8),
         ),

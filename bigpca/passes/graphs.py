@@ -192,10 +192,8 @@ class GraphSource:
     @property
     def _remedy(self) -> str:
         if is_csr(self.X._meta):
-            return (
-                'Write the array once, still sparse, with anndata.io.write_elem(zarr.open_group(out, mode="w"), "X", X), '
-                "and open that."
-            )
+            write = 'anndata.io.write_elem(zarr.open_group(out, mode="w"), "X", X)'
+            return f"Write the array once, still sparse, with {write} and open that."
         return "Write the array once with bp.ingest(X, out) and open that."
 
     def _check_share(self, nodes: Mapping[Key, GraphNode], rows: int) -> None:

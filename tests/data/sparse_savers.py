@@ -108,6 +108,7 @@ def to_tenx(folder: Path, X: Any) -> Any:
             file[f"matrix/{name}"] = getattr(X, name)
         file["matrix/shape"] = np.array(X.shape[::-1], "i4")
         file["matrix/barcodes"] = np.array([f"cell {i}" for i in range(X.shape[0])], "S8")
+        file["matrix/features/name"] = np.array([f"gene {j}" for j in range(X.shape[1])], "S8")
     return folder / "tenx.h5"
 
 

@@ -18,7 +18,7 @@ import bigpca as bp
 from bigpca.data import sparse_rows
 from bigpca.data.cell_files import cell_names, gene_names
 from tests.cli.running import line_of, run, run_json, words
-from tests.data.sparse_savers import counts
+from tests.data.sparse_savers import counts, to_tenx
 from tests.passes.kit import interrupt_after
 
 with warnings.catch_warnings(action="ignore"):
@@ -99,6 +99,29 @@ def test_scores_keep_the_names_of_their_cells(path: Path, tmp_path: Path) -> Non
     assert list(bp.stored_keys(tmp_path / "scores.zarr")) == list(bp.stored_keys(path)) == CELLS
     assert list(cell_names(f"{path}/obsm/X_pca")) == CELLS  # type: ignore[arg-type]
     assert cell_names(f"{path}/varm/PCs") is None
+
+
+def test_matrices_of_10x_genomics_have_the_names_of_their_features_and_barcodes(tmp_path: Path) -> None:
+    path = to_tenx(tmp_path, X)
+    model = bp.PCA(3, solver="covariance").fit(path)
+    assert_model(model)
+    assert list(model.feature_names_in_) == GENES
+    rows = bp.open(path, columns=["gene 7", "gene 3"])
+    np.testing.assert_array_equal(rows.compute().toarray(), X.toarray()[:, [7, 3]])
+    model.transform(path, out=tmp_path / "scores.zarr")
+    for source in (path, bp.open(path), f"{path}/matrix", tmp_path / "scores.zarr"):
+        assert list(bp.stored_keys(source)) == CELLS
+    with h5py.File(path, "a") as file:  # as Cell Ranger 2
+        file.move("matrix", "GRCh38")
+        file.move("GRCh38/features/name", "GRCh38/gene_names")
+    older = bp.open(path)
+    assert list(bp.stored_keys(older)) == CELLS
+    assert list(bp.PCA(2).fit(older).feature_names_in_) == GENES
+    with h5py.File(path, "a") as file:
+        del file["GRCh38/gene_names"]
+        file["GRCh38/gene_names"] = np.array(GENES[:3], "S8")
+    with pytest.raises(ValueError, match=r"GRCh38 has 24 columns, but its list of features has 3 names"):
+        bp.open(path)
 
 
 def test_cells_at_a_url_are_opened_with_their_names(path: Path) -> None:

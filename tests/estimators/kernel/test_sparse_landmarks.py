@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+import dask.array as da
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 from scipy.sparse import csr_array, random_array
+from sklearn.base import clone
 
 import bigpca as bp
 from bigpca.kernels import RBF, Cosine, Kernel, Laplacian, Linear, Polynomial, normalized
@@ -59,6 +61,20 @@ def test_sparse_rows_have_the_model_and_the_scores_of_dense_ones(kernel: str, sa
     np.testing.assert_allclose(own.transform(rows), truth, rtol=0, atol=1e-8 * size)
     np.testing.assert_allclose(own.novelty(rows), dense.novelty(rows.toarray()), rtol=0, atol=1e-7 * size**2)
     assert own.kernel_evaluations_ == dense.kernel_evaluations_
+
+
+@pytest.mark.parametrize("preprocess", [None, bp.Power(0.5)])
+def test_centres_of_sparse_rows_are_those_of_dense_chunks_of_bounded_size(
+    preprocess: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("bigpca.data.sources.DASK_CHUNK_BYTES", 8 * D * 70)
+    rows, model = sparse_rows(), bp.NystromKernelPCA(3, kernel=RBF(0.05), n_landmarks=M, sampling="kmeans")
+    model.set_params(preprocess=preprocess)
+    chunks = ((150, 250), D) if preprocess else ((70, 70, 10, 70, 70, 70, 40), D)
+    own = model.fit(da.from_array(rows, chunks=((150, 250), D)))
+    dense = clone(model).fit(da.from_array(rows.toarray(), chunks=chunks))
+    np.testing.assert_allclose(own.landmarks_, dense.landmarks_, rtol=1e-12)
+    np.testing.assert_allclose(own.eigenvalues_, dense.eigenvalues_, rtol=1e-9)
 
 
 def test_given_landmarks_may_be_sparse_and_rows_with_nan_have_no_scores() -> None:
