@@ -365,5 +365,5 @@ def dense_chunk_rows(X: da.Array, dtype: np.dtype[Any]) -> int:
 
 
 def _dense_block(block: Any, dtype: np.dtype[Any]) -> NDArray[Any]:
-    dense: NDArray[Any] = block.astype(dtype).toarray()
-    return dense
+    dense: NDArray[Any] = block.toarray() if is_csr(block) else block  # chunks without rows may be dense
+    return dense.astype(dtype, copy=False)

@@ -31,7 +31,8 @@ def kmeans(request: LandmarkRequest) -> Landmarks:
     The centres minimise a bound on the Nyström approximation's error for distance kernels (Zhang, Tsang & Kwok 2008).
     Two reads of X per iteration and up to fourteen for start and end, by far the most of all samplings; no kernel
     evaluations. The centres depend on the chunks of X as well as on the seed, since dask-ml draws its random numbers
-    chunk by chunk. Sparse rows are made dense in chunks of at most 64 MiB. Equal centres (if X has fewer than m distinct rows) are returned once.
+    chunk by chunk. Sparse rows are made dense in chunks of at most 64 MiB.
+    Equal centres (if X has fewer than m distinct rows) are returned once.
 
     Raises
     ------

@@ -15,7 +15,7 @@ from bigpca.blas import one_blas_thread, solve_paused
 from bigpca.data.batches import reject_batches
 from bigpca.data.containers import check_chunk_shape, dense_rows
 from bigpca.data.rounding import note_rounded
-from bigpca.data.sparse import is_csr, sparse_rows
+from bigpca.data.sparse import csr_meta, is_csr, sparse_rows
 from bigpca.data.storages import MemoryRows
 from bigpca.errors import MemoryBudgetError
 from bigpca.passes.engine.local import local_threads
@@ -23,14 +23,14 @@ from bigpca.passes.engine.ordered import check_end
 from bigpca.passes.engine.resources import find_resources
 from bigpca.passes.graphs import wrap_sources
 from bigpca.passes.reading.arithmetic import Values
-from bigpca.passes.reading.row_maps import Chain, MapStep, RowMap, map_run
+from bigpca.passes.reading.row_maps import Chain, MapStep, RowMap, SparseMap, map_run
 from bigpca.passes.rows import RowInput
 
 
 def project_lazily(
     X: da.Array, f: RowMap, width: int, *, missing_chunks: str = "raise", chunk_rows: int | None = None
 ) -> da.Array:
-    """Return ``f`` of the rows of X as a Dask array (n, width); nothing is computed.
+    """Return ``f`` of the rows of X as a Dask array (n, width), sparse if f keeps them so; nothing is computed.
 
     Its row chunks are those of X, or of ``chunk_rows`` rows.
     """
@@ -40,7 +40,8 @@ def project_lazily(
         X = X.rechunk({1: -1})
     name = f"bigpca-map-{tokenize(X.name, f.describe(), width)}"  # equal for the same map of the same rows
     shared, dtype = dask.delayed(f, name=f"{name}-function", pure=True), f.output_dtype(X.dtype)
-    meta = np.empty((0, 0), dtype)
+    sparse = is_csr(X._meta) and isinstance(f, SparseMap) and f.keeps_csr
+    meta = csr_meta(dtype) if sparse else np.empty((0, 0), dtype)
     return da.map_blocks(
         _apply_block,
         X,

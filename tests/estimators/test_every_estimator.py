@@ -316,6 +316,13 @@ def test_sparse_rows_are_rows_like_others(name: str, tmp_path: Path) -> None:
     assert np.asarray(written).tobytes() == found[0][1]
     with pytest.raises(TypeError, match="CSR of SciPy was expected"):
         fitted(name, rows.tocsc())
+    case, steps = CASES[name], [bp.Power(0.5), bp.L2("keep")]  # which leave zeros as they are
+    scores = [
+        np.asarray(case.make().set_params(preprocess=steps).fit(one, case.y).transform(one))
+        for one in (lazy, rows, rows.toarray())
+    ]
+    for found in scores[:2]:
+        assert_same_scores(np.abs(found), np.abs(scores[2]))
 
 
 @pytest.mark.parametrize("name", ["PCA covariance", "PCA krylov", "SupervisedPCA"])
