@@ -113,7 +113,7 @@ def _row(side: str, rows: Iterable[Extreme]) -> str:
 
 def _table(table: Table) -> str:
     shown = table.rows[:MAX_SHOWN]
-    numeric = [all(isinstance(value, float | int) for value in column) for column in zip(*shown, strict=True)]
+    numeric = [any(isinstance(value, float | int) for value in column) for column in zip(*shown, strict=True)]
     classes = [" class='number'" if one else "" for one in numeric]
     head = "".join(f"<th{kind}>{text(name)}</th>" for name, kind in zip(table.header, classes, strict=True))
     lines = "".join(_line(row, table.header, classes) for row in shown)
