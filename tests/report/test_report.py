@@ -128,6 +128,7 @@ def test_standard_errors_are_told_apart_from_the_errors_of_the_computation(model
         ("angle of the axis, rad", errors.component_angle_),
     ):
         assert columns[name] == tuple("not determined" if np.isnan(one) else one for one in found)
+    assert "<th class='number'>standard error</th>" in render(report)
     with pytest.raises(ValueError, match=r"of 3 components, but the model has 2\. Compute them for this model"):
         describe(bp.PCA(2).fit(rows), standard_errors=errors)
 
