@@ -10,6 +10,7 @@
 - ``kernel_product``   a kernel matrix times a thin block, from one sweep
 - ``landmark_blocks``, ``landmark_moments``   Nyström features of the rows, and moments of them
 - ``drawn_rows``, ``row_weights``, ``kept_rows``   rows chosen by sampling weight or by number, and kept
+- ``observed_columns``, ``centring``   columns with missing values; the error of sums over sparse rows
 - ``furthest``         the rows with the lowest and highest values of each column
 
 Life of a state: the estimator makes a template, ``for_rows`` cuts its parameters to the rows of a group,
