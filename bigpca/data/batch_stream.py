@@ -226,7 +226,7 @@ class BatchStream:
             step = min(row - self.position, self._digested_rows if self._digests is not None else row)
             self._take(np.empty((min(step, self._left), self._batch.shape[1]), self.dtype))
         if self.position < row and self._declared and not short:
-            raise ValueError(f"the batches ended after {self.position:,} rows; row {row:,} was expected.")
+            raise ValueError(f"the batches ended after {self.position:,} rows, before row {row:,}.")
 
     @property
     def _left(self) -> int:
@@ -305,8 +305,8 @@ class BatchStream:
             self._row_shape = rows.shape[1:]
         if rows.shape[1:] != self._row_shape and row_width(rows.shape) != row_width((0, *self._row_shape)):
             raise ValueError(
-                f"{label} has shape {brief(rows.shape)}; rows of shape {brief(self._row_shape)} were expected, as in "
-                "shape or the first batch. Give every batch the same features."
+                f"{label} has shape {brief(rows.shape)}, but shape or the first batch announced rows of shape "
+                f"{brief(self._row_shape)}. Give every batch the same features."
             )
         if self._dtype is None:
             self._dtype = rows.dtype
@@ -321,7 +321,7 @@ class BatchStream:
                 f'"{np.promote_types(rows.dtype, self._dtype)}".'
             )
         if labels is None and self._column is not None:
-            raise ValueError(f"{label} has no labels; pairs (rows, labels) were expected, as in the first batch.")
+            raise ValueError(f"{label} has no labels, but the first batch has. Give pairs (rows, labels).")
         if labels is not None and len(labels) != len(rows):
             raise ValueError(f"{label} has {len(rows)} rows and {len(labels)} labels. Give one label for each row.")
         return rows.reshape(len(rows), row_width(rows.shape)), labels
@@ -341,7 +341,7 @@ def split_batch(batch: Any, label: str) -> tuple[Rows, Any]:
     if not (isinstance(batch, list | tuple) and batch and len(getattr(batch[0], "shape", ())) > 1):
         parts = (batch,)
     if len(parts) > 2:
-        raise TypeError(f"{label} has {len(parts)} arrays; rows, or rows and labels, were expected. Choose them.")
+        raise TypeError(f"{label} has {len(parts)} arrays. Give the rows, or the rows and their labels.")
     return batch_values(parts[0], label), host_array(parts[1]) if len(parts) == 2 else None
 
 

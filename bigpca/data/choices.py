@@ -41,19 +41,19 @@ class Chosen:
         if isinstance(value, slice):
             bounds = (value.start, value.stop, value.step)
             if any(one is not None and not isinstance(one, int | np.integer) for one in bounds) or value.step == 0:
-                raise ValueError(f"{what} = {value!r}; a slice of integers, such as slice(1, None), was expected.")
+                raise ValueError(f"{what} = {value!r} does not slice by integers. Give for example slice(1, None).")
             return cls(slice(*(None if one is None else int(one) for one in bounds)))
         found = np.asarray(value)
         texts = found.dtype.kind in "UO" and all(isinstance(one, str) for one in found.ravel().tolist())
         if found.ndim != 1 or isinstance(value, str) or not (found.dtype.kind in "iub" or texts):
             raise TypeError(
-                f"{what} = {brief(repr(value))}; a slice, a list of positions, a mask or a list of names was expected, "
-                f"such as [0, 3] or slice(1, None)."
+                f"{what} = {brief(repr(value))} chooses no positions. Give a slice, a list of positions or names, or a "
+                f"mask, such as slice(1, None) or [0, 3]."
             )
         length = len(found) if found.dtype.kind == "b" else None
         chosen = np.flatnonzero(found) if length is not None else found
         if not len(chosen):
-            raise ValueError(f"{what} chooses nothing; at least one position was expected.")
+            raise ValueError(f"{what} chooses nothing. Choose at least one position.")
         return cls(tuple(chosen.tolist()), length)
 
     def on(self, size: int, what: str, names: NDArray[np.object_] | None = None) -> Taken:
@@ -71,16 +71,18 @@ class Chosen:
         if isinstance(self.given, slice):
             outside = [one for one in (self.given.start, self.given.stop) if one is not None and abs(one) > size]
             if outside or not len(range(*self.given.indices(size))):
-                raise ValueError(f"{what} = {self}, but its axis has {size} positions; a range of those was expected.")
+                raise ValueError(
+                    f"{what} = {self}, which reaches beyond the {size} positions of its axis. Choose a range of those."
+                )
             return self.given
         positions = _named(self.given, what, names) if isinstance(self.given[0], str) else np.array(self.given)
         bad = positions[(positions < -size) | (positions >= size)]
         if len(bad):
-            raise ValueError(f"{what} chooses position {bad[0]}; 0 to {size - 1} were expected.")
+            raise ValueError(f"{what} chooses position {bad[0]}, but its axis has positions 0 to {size - 1}.")
         positions = np.where(positions < 0, positions + size, positions).astype(np.int64)
         values, counts = np.unique(positions, return_counts=True)
         if (counts > 1).any():
-            raise ValueError(f"{what} chooses position {values[counts > 1][0]} twice; each at most once was expected.")
+            raise ValueError(f"{what} chooses position {values[counts > 1][0]} twice. Choose each position once.")
         return positions
 
     def count(self, size: int) -> int:

@@ -236,11 +236,11 @@ def missing_code(given: Any, dtype: np.dtype[Any] | None = None) -> float | None
     if given is None:
         return None
     if isinstance(given, bool | np.bool_) or not isinstance(given, Real):
-        raise TypeError(f"missing_value = {given!r} is a {type(given).__name__}; a number such as -1 was expected.")
+        raise TypeError(f"missing_value = {given!r} is a {type(given).__name__}, not a number such as -1.")
     if not math.isfinite(given):
         raise ValueError(
-            f"missing_value = {given}; a finite number was expected, the code of what is missing. NaN means that "
-            f"without any code."
+            f"missing_value = {given} is no code of missing values, which is a finite number. NaN is missing without a "
+            f"code."
         )
     code = int(given) if isinstance(given, Integral) else float(given)
     if dtype is None or dtype.kind == "f":
@@ -270,7 +270,7 @@ def _sides(text: str) -> tuple[Axes, Axes]:
         names = [name for group in side for name in group]
         twice = next((name for name in names if names.count(name) > 1), None)
         if twice is not None:
-            raise ValueError(f"the pattern {text!r} has the axis {twice!r} twice on one side; once was expected.")
+            raise ValueError(f"the pattern {text!r} has the axis {twice!r} twice on one side. Name each axis once.")
     known = [name for group in left for name in group]
     absent = next((name for group in right for name in group if name not in known), None)
     if absent is not None:

@@ -29,19 +29,19 @@ def open_weights(weights: Any) -> NDArray[np.float64]:
     from bigpca.data.label_values import label_values, rows_shown  # which imports the formats of files
 
     if isinstance(weights, Number):
-        raise ValueError(f"sample_weight = {weights!r} is one number; one weight for each row was expected.")
+        raise ValueError(f"sample_weight = {weights!r} is one number. Give one weight for each row.")
     values, gaps = label_values(weights, "weight")
     if values.ndim != 1:
         raise ValueError(f"the weights have shape {values.shape}; one column was expected. Give one weight per row.")
     if values.dtype.kind not in "biuf":
-        raise TypeError(f"the weights have the dtype {values.dtype}; numbers were expected. Give one number per row.")
+        raise TypeError(f"the weights are {values.dtype}, not numbers. Give one number per row.")
     given = values.astype(np.float64)
     given[gaps] = np.nan
     wrong = ~(np.isfinite(given) & (given >= 0))
     if wrong.any():
         raise ValueError(
             f"{int(wrong.sum())} of {len(given)} weights are missing, negative or not finite: {rows_shown(wrong)}; "
-            f"the first is {given[wrong][0]}. Finite numbers >= 0 were expected. Give 0 to leave a row out."
+            f"the first is {given[wrong][0]}. A weight says how often a row counts: 0 leaves it out."
         )
     return given
 
@@ -99,7 +99,7 @@ def weight_sum(weights: NDArray[np.float64]) -> float:
         total = float(weights.sum())
     if total > MAX_TOTAL:
         raise ValueError(
-            f"the weights add up to {total:g}; at most {MAX_TOTAL:g} was expected, because they are squared. Divide "
+            f"the weights add up to {total:g}, over the {MAX_TOTAL:g} whose square float64 still holds. Divide "
             "them by a constant, or pass sample_weight=bp.reliability(w)."
         )
     return total
@@ -113,9 +113,9 @@ def check_total(total: float) -> None:
     ValueError
     """
     if total == 0:
-        raise ValueError("all weights are zero; positive ones were expected. Give used rows positive weights.")
+        raise ValueError("all weights are zero, so that no row is used. Give the rows that count positive weights.")
     if total <= 1:
         raise ValueError(
-            f"the weights add up to {total:g}; more than 1 was expected, because they count rows: the covariance is "
+            f"the weights add up to {total:g}, but they count rows, and more than 1 is required: the covariance is "
             "divided by their sum minus 1. For weights that are not counts, pass sample_weight=bp.reliability(w)."
         )

@@ -157,8 +157,8 @@ def as_kernel(kernel: Kernel | str | Any) -> Kernel:
         return _named(kernel)
     if isinstance(kernel, type) or not callable(kernel):
         raise TypeError(
-            f"kernel = {kernel!r}; a kernel, a name or a function of two blocks of rows was expected. Use for example "
-            "bigpca.kernels.RBF(gamma=0.1)."
+            f"kernel = {kernel!r} is neither a kernel, nor a name, nor a function of two blocks of rows. Use for "
+            "example bigpca.kernels.RBF(gamma=0.1)."
         )
     return FromFunction(kernel)
 
@@ -167,7 +167,7 @@ def _named(name: str) -> Kernel:
     kinds = _NAMES | _KINDS
     if name not in kinds:
         hint = f" Did you mean {_OTHERS[name.lower()]}?" if name.lower() in _OTHERS else closest(name, kinds)
-        raise ValueError(f"kernel = {name!r} is not known.{hint} One of {', '.join(kinds)}, or a Kernel, was expected.")
+        raise ValueError(f"kernel = {name!r} is not known.{hint} Give a Kernel, or one of {', '.join(kinds)}.")
     needed = [item.name for item in fields(kinds[name]) if item.default is MISSING and item.default_factory is MISSING]
     if needed:
         raise ValueError(

@@ -41,11 +41,13 @@ def string_codes(X: ArrayLike, width: int | None = None) -> NDArray[np.integer[A
     if strings.ndim == 2 and strings.shape[1] == 1:
         strings = strings[:, 0]
     if strings.ndim != 1:
-        raise ValueError(f"strings have shape {strings.shape}; (n,) or (n, 1) was expected. Give one string per row.")
+        raise ValueError(f"strings have shape {strings.shape}. Give one string per row, in shape (n,) or (n, 1).")
     if strings.dtype.kind in "OT":
         strings = _from_objects(list(strings))
     if strings.dtype.kind not in "SU":
-        raise ValueError(f"X has dtype {strings.dtype}; strings or bytes were expected. Use a kernel of numbers.")
+        raise ValueError(
+            f"X has dtype {strings.dtype}, but the kernel compares strings or bytes. Use a kernel of numbers."
+        )
     unit = np.uint8 if strings.dtype.kind == "S" else np.int32
     native = np.ascontiguousarray(strings, dtype=strings.dtype.newbyteorder("="))
     codes: NDArray[Any] = native.view(unit).reshape(len(native), native.dtype.itemsize // np.dtype(unit).itemsize)
@@ -55,9 +57,7 @@ def string_codes(X: ArrayLike, width: int | None = None) -> NDArray[np.integer[A
         return codes.copy()
     if codes.shape[1] > width:
         row = int(np.flatnonzero(codes[:, width])[0])
-        raise ValueError(
-            f"string {row} has over {width} characters; at most width = {width} were expected. Raise width."
-        )
+        raise ValueError(f"string {row} is longer than width = {width} characters. Raise width.")
     return np.pad(codes, ((0, 0), (0, width - codes.shape[1])))
 
 
@@ -103,7 +103,9 @@ def checked_length(length: Any) -> int:
         If it is not an integer of at least 1.
     """
     if isinstance(length, bool) or not isinstance(length, Integral) or length < 1:
-        raise ValueError(f"length = {length!r}; an integer of at least 1 was expected. 3 to 5 characters are usual.")
+        raise ValueError(
+            f"substrings cannot have length = {length!r}. Give an integer of at least 1; 3 to 5 are usual."
+        )
     return int(length)
 
 

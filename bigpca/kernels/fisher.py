@@ -53,9 +53,7 @@ class Fisher(FeatureKernel):
                 "was expected. Use GaussianMixtureScore.of(mixture) for a Gaussian mixture."
             )
         if self.D is not None and (isinstance(self.D, bool) or not isinstance(self.D, int) or self.D < 1):
-            raise ValueError(
-                f"D = {self.D!r}; an integer of at least 1, or None, was expected. Give the number of score columns."
-            )
+            raise ValueError(f"D = {self.D!r} is no number of score columns. Give an integer of at least 1, or None.")
         if self.D is None and not hasattr(self.score, "width"):
             raise TypeError(
                 "the number of score columns is unknown: the score has no width(d), and D = None. Give D, or add a "
@@ -76,7 +74,7 @@ class Fisher(FeatureKernel):
         if not np.isfinite(scores).all():
             row, column = np.argwhere(~np.isfinite(scores))[0]
             raise ValueError(
-                f"score {column} of row {first_row + row} is {scores[row, column]}; finite scores were expected. Scale "
+                f"score {column} of row {first_row + row} is {scores[row, column]}, which is not finite. Scale "
                 "the data, or give float64."
             )
         return scores.astype(rows.dtype)

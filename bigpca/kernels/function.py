@@ -91,16 +91,14 @@ class FromFunction(Kernel):
             )
         if result.dtype not in (np.float32, np.float64):
             if result.dtype.kind not in "biuf":
-                raise ValueError(
-                    f"the kernel function returned {result.dtype}; real numbers were expected. Convert them."
-                )
+                raise ValueError(f"the kernel function returned {result.dtype}, not real numbers. Convert them.")
             result = result.astype(np.float64)
         for where, strip in strips(result):
             if not np.isfinite(strip).all():
                 i, j = np.argwhere(~np.isfinite(strip))[0]
                 raise ValueError(
-                    f"the kernel function returned {strip[i, j]} for rows {where.start + i} and {j} of its blocks; "
-                    "finite numbers were expected. Correct the function, or scale the rows."
+                    f"the kernel function returned {strip[i, j]} for rows {where.start + i} and {j} of its blocks, "
+                    "which is not finite. Correct the function, or scale the rows."
                 )
         return result.copy() if result.base is not None or not result.flags.writeable else result
 
@@ -112,6 +110,6 @@ class FromFunction(Kernel):
                 i, j = (int(place) for place in np.unravel_index(np.argmax(gap), gap.shape))
                 raise ValueError(
                     f"the kernel function returned {strip[i, j]:.6g} for rows ({where.start + i}, {j}) of a block and "
-                    f"{block[j, where.start + i]:.6g} for ({j}, {where.start + i}); k(x, y) = k(y, x) was expected. "
-                    "Make it symmetric."
+                    f"{block[j, where.start + i]:.6g} for ({j}, {where.start + i}); a kernel is symmetric. "
+                    "Make it k(x, y) = k(y, x)."
                 )

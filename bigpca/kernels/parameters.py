@@ -17,7 +17,7 @@ def is_number(value: Any) -> bool:
 def finite_numbers(name: str, values: tuple[float, ...], count: int) -> tuple[float, ...]:
     """Return ``count`` finite floats, or raise an error with the parameter's name."""
     if len(values) != count or not all(is_number(value) and isfinite(value) for value in values):
-        raise ValueError(f"{name} = {values!r}; {count} finite number(s) were expected. Give one for each kernel.")
+        raise ValueError(f"{name} = {values!r} is not {count} finite number(s), one for each kernel.")
     return tuple(float(value) for value in values)
 
 
@@ -34,9 +34,7 @@ def checked_gamma(gamma: float | None) -> None:
             'Use 1 / (X.shape[1] * X.var()) for scikit-learn\'s "scale", which needs all of X, and None for "auto".'
         )
     if gamma is not None and not (is_number(gamma) and isfinite(gamma) and gamma > 0):
-        raise ValueError(
-            f"gamma = {gamma!r}; a finite number above 0 was expected, or None for 1 / d. Use for example 0.1."
-        )
+        raise ValueError(f"gamma = {gamma!r} is not a finite number above 0. Use for example 0.1, or None for 1 / d.")
 
 
 def checked_coef0(coef0: float) -> None:
@@ -47,7 +45,7 @@ def checked_coef0(coef0: float) -> None:
     ValueError
     """
     if not is_number(coef0) or not isfinite(coef0):
-        raise ValueError(f"coef0 = {coef0!r}; a finite number was expected. Use for example 1.0.")
+        raise ValueError(f"coef0 = {coef0!r} is not a finite number. Use for example 1.0.")
 
 
 def json_value(name: str, value: Any) -> Any:

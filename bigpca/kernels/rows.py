@@ -24,17 +24,15 @@ def checked_rows(X: ArrayLike, name: str) -> NDArray[Any]:
     """
     rows = np.asarray(X)
     if rows.dtype.kind not in "biuf":
-        raise ValueError(f"{name} has dtype {rows.dtype}; numbers were expected. Convert them.")
+        raise ValueError(f"{name} has dtype {rows.dtype}, which holds no real numbers. Convert it.")
     if rows.dtype not in (np.float32, np.float64):
         narrow = rows.dtype.kind == "b" or rows.dtype.itemsize <= 2
         rows = rows.astype(np.float32 if narrow else np.float64)
     if rows.ndim != 2:
-        raise ValueError(f"{name} has shape {rows.shape}; (rows, columns) was expected. Reshape it.")
+        raise ValueError(f"{name} has shape {rows.shape}. Reshape it to (rows, columns).")
     if not np.isfinite(rows).all():
         row, column = np.argwhere(~np.isfinite(rows))[0]
-        raise ValueError(
-            f"{name}[{row}, {column}] = {rows[row, column]}; finite numbers were expected. Repair the data."
-        )
+        raise ValueError(f"{name}[{row}, {column}] = {rows[row, column]} is not finite. Repair the data.")
     return rows
 
 

@@ -60,10 +60,10 @@ class Spectrum(Kernel):
         given: Any = self.alphabet
         if given is not None and not isinstance(given, str):
             raise TypeError(
-                f"alphabet = {given!r} is a {type(given).__name__}; a str of characters, or None, was expected."
+                f"alphabet = {given!r} is a {type(given).__name__}. Give a str of the characters, or None for all."
             )
         if self.alphabet is not None and (not self.alphabet or len(set(self.alphabet)) < len(self.alphabet)):
-            raise ValueError(f"alphabet = {self.alphabet!r}; different characters, at least one, were expected.")
+            raise ValueError(f"alphabet = {self.alphabet!r} is empty or repeats a character. Give each character once.")
 
     @property
     def positive_semidefinite(self) -> bool:
@@ -129,8 +129,8 @@ class Spectrum(Kernel):
             if foreign.any():
                 row, column = np.argwhere(foreign)[0]
                 raise ValueError(
-                    f"row {first_row + row}, character {column} is {chr(codes[row, column])!r}; characters of the "
-                    f"alphabet {self.alphabet!r} were expected. Add it to the alphabet, or use alphabet=None."
+                    f"row {first_row + row}, character {column} is {chr(codes[row, column])!r}, which is not in the "
+                    f"alphabet {self.alphabet!r}. Add it to the alphabet, or use alphabet=None."
                 )
         if codes.shape[1] < self.length:
             return np.empty(0, np.int64), np.empty((0, self.length), np.int64)
@@ -173,7 +173,7 @@ class Subsequence(Kernel):
         object.__setattr__(self, "length", checked_length(self.length))
         given: Any = self.decay
         if isinstance(given, bool) or not isinstance(given, Real) or not 0 < float(given) <= 1:
-            raise ValueError(f"decay = {given!r}; a number above 0 and at most 1 was expected. 0.5 is usual.")
+            raise ValueError(f"decay = {given!r} is outside (0, 1]. 0.5 is usual.")
         object.__setattr__(self, "decay", float(given))
 
     @property

@@ -73,7 +73,9 @@ def _given_rows(rows: Array, request: LandmarkRequest) -> Landmarks:
         )
     if not np.isfinite(rows).all():
         i, j = np.argwhere(~np.isfinite(rows))[0]
-        raise ValueError(f"landmark {i} has {rows[i, j]} in column {j}; finite numbers were expected. Repair it.")
+        raise ValueError(
+            f"landmark {i} has {rows[i, j]} in column {j}, which is not finite. Repair it, or give another row."
+        )
     converted = rows.astype(working_dtype(request.rows.dtype))
     return Landmarks(map_run(request.rows.steps, converted, 0, "the given landmarks"), None)
 
@@ -106,8 +108,7 @@ def _check_numbers(numbers: Array, n: int) -> None:
     outside = np.flatnonzero((numbers < 0) | (numbers >= n))
     if len(outside):
         raise ValueError(
-            f"landmark {outside[0]} is row {numbers[outside[0]]} of {n}; numbers from 0 to {n - 1} were expected. "
-            "Correct it."
+            f"landmark {outside[0]} is row {numbers[outside[0]]}, but X has rows 0 to {n - 1}. Correct it."
         )
     values, counts = np.unique(numbers, return_counts=True)
     if (counts > 1).any():

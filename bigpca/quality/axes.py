@@ -41,7 +41,7 @@ def similarity(V: ArrayLike, V2: ArrayLike) -> Vector:
     A, B = unit_rows(V, "V"), unit_rows(V2, "V2")
     if A.shape != B.shape:
         raise ValueError(
-            f"V has shape {A.shape} and V2 {B.shape}; the same (k, d) was expected, rows in the same order. Truncate "
+            f"V has shape {A.shape} and V2 {B.shape}, so that their rows do not correspond one to one. Truncate "
             "the longer one, or compare whole subspaces with principal_angles."
         )
     return np.asarray(np.minimum(np.abs(np.einsum("ij,ij->i", A, B)), 1.0))
@@ -77,9 +77,7 @@ def eigenvalue_difference(eigenvalues: ArrayLike, eigenvalues2: ArrayLike) -> Ve
         for one in (eigenvalues, eigenvalues2)
     )
     if exact.ndim != 1 or exact.shape != found.shape:
-        raise ValueError(
-            f"eigenvalues have shapes {exact.shape} and {found.shape}; the same (k,) was expected. Truncate one."
-        )
+        raise ValueError(f"eigenvalues have shapes {exact.shape} and {found.shape}. Truncate the longer one.")
     bad = np.flatnonzero(~(exact > 0))
     if len(bad):
         raise ValueError(
@@ -123,7 +121,7 @@ def principal_angles(V: ArrayLike, V2: ArrayLike) -> Vector:
     A, B = unit_rows(V, "V"), unit_rows(V2, "V2")
     if A.shape[1] != B.shape[1]:
         raise ValueError(
-            f"V has rows of length {A.shape[1]} and V2 of {B.shape[1]}; axes of the same space were expected. Pass the "
+            f"V has rows of length {A.shape[1]} and V2 of {B.shape[1]}: they are axes of different spaces. Pass the "
             "components of the same features."
         )
     Q, Q2 = sorted((orthonormal(A, "V"), orthonormal(B, "V2")), key=len)

@@ -107,9 +107,9 @@ def rank_examples(importance: Any, component: int | None = 0, top: int = 10) -> 
     """
     n, k = importance.shape
     if component is not None and not 0 <= component < k:
-        raise ValueError(f"component = {component}, but there are {k}: 0 to {k - 1} were expected, or None for all.")
+        raise ValueError(f"component = {component}, but there are {k}. Give 0 to {k - 1}, or None for all.")
     if top < 1:
-        raise ValueError(f"top = {top}; an integer of at least 1 was expected. Give for example 10.")
+        raise ValueError(f"top = {top} rows cannot be ranked. Give at least 1, for example 10.")
     if np.isnan(n):
         raise ValueError(
             "importance has an unknown number of rows, so they cannot be numbered. Call compute_chunk_sizes() on it "
@@ -158,7 +158,9 @@ def pixel_groups(image_shape: tuple[int, ...], cell: int | tuple[int, int]) -> N
             "expected. Give the shape of one image before flattening."
         )
     if len(sizes) != 2 or min(sizes) < 1:
-        raise ValueError(f"cell = {cell}, but a positive size or (rows, columns) was expected. Give for example 2.")
+        raise ValueError(
+            f"cell = {cell} is no size of a cell. Give a positive integer, or (rows, columns), for example 2."
+        )
     pixels = np.arange(int(np.prod(image_shape)), dtype=np.int64).reshape(image_shape)
     height, width = (np.arange(n) // size * size for n, size in zip(image_shape, sizes, strict=False))
     return pixels[np.ix_(height, width)].reshape(-1)
@@ -283,7 +285,7 @@ def feature_replacement_bound(
 def _check_replacements(replacements: ArrayLike, d: int) -> NDArray[np.int64]:
     chosen = np.asarray(replacements)
     if chosen.dtype.kind not in "iu":
-        raise TypeError(f"replacements are {chosen.dtype}, but integer feature numbers were expected. Convert them.")
+        raise TypeError(f"replacements are {chosen.dtype}, but features are numbered by integers. Convert them.")
     if chosen.shape != (d,):
         raise ValueError(
             f"replacements have shape {chosen.shape}, but one feature number for each of {d} features was expected. "

@@ -40,9 +40,11 @@ class Patterson:
     def __post_init__(self) -> None:
         given: object = self.ploidy
         if isinstance(given, bool) or not isinstance(given, Integral):
-            raise TypeError(f"ploidy = {given!r} is a {type(given).__name__}; a positive integer was expected.")
+            raise TypeError(f"ploidy = {given!r} is a {type(given).__name__}, not an integer such as 2.")
         if given < 1:
-            raise ValueError(f"ploidy = {given}; a positive integer was expected, such as 2.")
+            raise ValueError(
+                f"ploidy = {given}, but an individual has at least one copy of each chromosome. Give for example 2."
+            )
 
     def of(self, mean: Vector) -> Vector:
         """Return the scale of columns with those means.
@@ -55,8 +57,8 @@ class Patterson:
         share = mean / self.ploidy
         if not ((share >= -ROUNDING) & (share <= 1 + ROUNDING)).all():
             raise ValueError(
-                f"columns have means from {mean.min():g} to {mean.max():g}; counts of alleles, whose means lie between "
-                f"0 and {self.ploidy}, were expected by Patterson(ploidy={self.ploidy}). Code missing calls as NaN, or "
+                f"columns have means from {mean.min():g} to {mean.max():g}, but those of allele counts lie between "
+                f"0 and {self.ploidy} under Patterson(ploidy={self.ploidy}). Code missing calls as NaN, or "
                 f"set ploidy."
             )
         variance = share * (1 - share)

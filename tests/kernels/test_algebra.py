@@ -129,7 +129,7 @@ def test_float32_powers_are_taken_in_float64() -> None:
         (lambda: L**-1, r"numbers above 0 were expected"),
         (lambda: np.inf * L, r"weights = \(inf,\); 1 finite number"),
         (lambda: L + np.nan, r"constant = \(nan,\); 1 finite number"),
-        (lambda: Sum((L, R), (1.0,)), r"2 finite number\(s\) were expected"),
+        (lambda: Sum((L, R), (1.0,)), r"is not 2 finite number\(s\)"),
         (
             lambda: normalized(L)(np.eye(3)[[0, 1, 2]] * [[1.0], [0.0], [1.0]]),
             r"k\(x, x\) = 0 at row 1, but normalisation needs a value above 0",

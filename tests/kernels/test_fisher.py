@@ -115,7 +115,9 @@ def test_scores_that_are_no_function_or_of_unknown_width_are_rejected():
     with pytest.raises(TypeError, match=r"the score has no width\(d\), and D = None"):
         Fisher(np.sin)
     for D in (0, 2.0, True):
-        with pytest.raises(ValueError, match=r"D = .*; an integer of at least 1, or None"):
+        with pytest.raises(
+            ValueError, match=r"D = .* is no number of score columns. Give an integer of at least 1, or None"
+        ):
             Fisher(np.sin, D)
 
 
@@ -124,7 +126,7 @@ def test_scores_of_a_wrong_shape_or_not_finite_are_rejected():
     assert Fisher(np.sin, 2)(X).shape == (4, 4)
     with pytest.raises(ValueError, match=r"scores of 4 rows have shape \(4, 2\); \(4, 3\) was expected"):
         Fisher(np.sin, 3)(X)
-    with pytest.raises(ValueError, match=r"score 1 of row 13 is inf; finite scores were expected"):
+    with pytest.raises(ValueError, match=r"score 1 of row 13 is inf, which is not finite"):
         Fisher(lambda rows: np.where(np.arange(8).reshape(4, 2) == 7, np.inf, rows), 2).prepare(X, None, 10)
 
 

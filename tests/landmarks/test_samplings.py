@@ -159,11 +159,11 @@ def test_given_rows_are_used_as_they_are() -> None:
     ("landmarks", "message"),
     [
         ([1, 2, 3], r"3 landmarks were given, but n_landmarks = 4. Give n_landmarks=3"),
-        ([1, 2, 3, 20], r"landmark 3 is row 20 of 20; numbers from 0 to 19 were expected"),
-        ([1, -2, 3, 4], r"landmark 1 is row -2 of 20; numbers from 0 to 19"),
+        ([1, 2, 3, 20], r"landmark 3 is row 20, but X has rows 0 to 19"),
+        ([1, -2, 3, 4], r"landmark 1 is row -2, but X has rows 0 to 19"),
         ([1, 7, 3, 7], r"row 7 is given as a landmark more than once. Remove"),
         (np.zeros((4, D + 1)), r"the given landmarks have 13 columns, but X has 12"),
-        (np.full((4, D), np.inf), r"landmark 0 has inf in column 0; finite numbers were expected"),
+        (np.full((4, D), np.inf), r"landmark 0 has inf in column 0, which is not finite"),
         (np.array(4), r"landmarks of shape \(\) were given; \(m,\) .* or \(m, d\)"),
     ],
 )

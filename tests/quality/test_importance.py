@@ -100,9 +100,9 @@ def test_a_component_without_variance_an_unfitted_model_and_bad_ranks_are_reject
         example_importance(bp.PCA(4).fit(A), A)
     with pytest.raises(NotFittedError):
         example_importance(bp.PCA(2), A)
-    with pytest.raises(ValueError, match=r"component = 3, but there are 3: 0 to 2 were expected, or None"):
+    with pytest.raises(ValueError, match=r"component = 3, but there are 3. Give 0 to 2, or None"):
         rank_examples(np.zeros((5, 3)), 3)
-    with pytest.raises(ValueError, match="top = 0; an integer of at least 1"):
+    with pytest.raises(ValueError, match=r"top = 0 rows cannot be ranked. Give at least 1"):
         rank_examples(np.zeros((5, 3)), 0, 0)
 
 
@@ -262,15 +262,15 @@ def test_grouped_images_are_their_top_left_pixels_repeated() -> None:
     [
         (lambda: pixel_groups((4,), 2), ValueError, r"image_shape = \(4,\), but \(height, width\)"),
         (lambda: pixel_groups((4, 0), 2), ValueError, r"image_shape = \(4, 0\), but"),
-        (lambda: pixel_groups((4, 4), 0), ValueError, r"cell = 0, but a positive size or \(rows, columns\)"),
-        (lambda: pixel_groups((4, 4), (1, 2, 3)), ValueError, r"cell = \(1, 2, 3\), but"),
+        (lambda: pixel_groups((4, 4), 0), ValueError, r"cell = 0 is no size of a cell. Give a positive integer"),
+        (lambda: pixel_groups((4, 4), (1, 2, 3)), ValueError, r"cell = \(1, 2, 3\) is no size of a cell"),
         (lambda: feature_replacement_bound(X, [0, 1]), ValueError,
             r"shape \(2,\), but one feature number for each of 8"),
         (lambda: feature_replacement_bound(X, np.arange(8) + 1), ValueError,
             "feature 7 is replaced by feature 8, but .* 0 to 7"),
         (lambda: feature_replacement_bound(X, np.arange(8) - 1), ValueError, "feature 0 is replaced by feature -1"),
         (lambda: feature_replacement_bound(X, np.zeros(8)), TypeError,
-            "replacements are float64, but integer feature numbers"),
+            "replacements are float64, but features are numbered by integers"),
         (lambda: feature_replacement_bound(X, np.arange(8), memory_limit=1), bp.MemoryBudgetError,
             "replacements needs"),
         (lambda: feature_replacement_bound(np.full((3, 8), np.nan), np.arange(8)), bp.NonFiniteError,

@@ -19,7 +19,7 @@ def check_confidence(confidence: float) -> float:
         If it is not between 0 and 1.
     """
     if not 0 < confidence < 1:
-        raise ValueError(f"confidence = {confidence!r}; a share between 0 and 1 was expected, such as 0.95.")
+        raise ValueError(f"confidence = {confidence!r} is no share between 0 and 1. Give for example 0.95.")
     return float(confidence)
 
 
@@ -47,8 +47,8 @@ def quantile_limit(values: Vector, confidence: float) -> float:
     n = len(values)
     if n * (1 - confidence) < 1 - ROUNDING:
         raise ValueError(
-            f"{n} rows do not determine their {confidence:g} quantile: at least {int(np.ceil(1 / (1 - confidence)))} "
-            f"rows were expected. Give more rows, a smaller confidence, or a limit from theory."
+            f"{n} rows do not determine their {confidence:g} quantile, which takes at least "
+            f"{int(np.ceil(1 / (1 - confidence)))}. Give more rows, a smaller confidence, or a limit from theory."
         )
     return float(np.quantile(values, confidence))
 

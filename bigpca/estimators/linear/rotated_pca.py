@@ -163,7 +163,7 @@ class RotatedPCA(Estimator[Spectrum]):
         """Return the unfitted estimator, with the policies of this one."""
         check_choice("method", self.method, METHODS)
         if not self.power > 1:
-            raise ValueError(f"power = {self.power!r}; a number above 1 was expected, such as 4.")
+            raise ValueError(f"power = {self.power!r} does not sharpen the loadings. Give a number above 1, such as 4.")
         policies = {name: getattr(self, name) for name in POLICIES}
         given: Input = self.estimator
         if given is None:
@@ -243,7 +243,7 @@ def _rotation(model: PCA | ApproximatePCA, method: str, power: float) -> Matrix:
     k = model.n_components_
     if k < 2:
         raise ValueError(
-            f"{k} component cannot be rotated: at least 2 were expected. Fit more components, or leave it as it is."
+            f"{k} component cannot be rotated, because a rotation mixes at least two. Fit more, or leave it as it is."
         )
     sound = np.count_nonzero(sound_variances(model.explained_variance_, model.n_samples_, model.n_features_in_))
     if sound < k:
@@ -294,7 +294,7 @@ def rotate(model: PCA | ApproximatePCA, method: str = "varimax", *, power: float
     [2, 2]
     """
     if not isinstance(model, PCA | ApproximatePCA):
-        raise TypeError(f"a {type(model).__name__} was given; a fitted PCA or ApproximatePCA was expected.")
+        raise TypeError(f"a {type(model).__name__} cannot be rotated. Give a fitted PCA or ApproximatePCA.")
     check_is_fitted(model)
     has_covariance(model)
     policies = {name: getattr(model, name) for name in POLICIES}

@@ -122,8 +122,8 @@ def _vector(name: str, given: Input, d: int, grid: Grid | None) -> Vector:
         raise ValueError(f"{name} has {len(vector)} numbers, but X has {d} columns. Give one number for each column.")
     if not np.isfinite(vector).all():
         raise ValueError(
-            f"{name} is {vector[~np.isfinite(vector)][0]} in column {np.argmin(np.isfinite(vector))}; "
-            "finite numbers were expected."
+            f"{name} is {vector[~np.isfinite(vector)][0]} in column {np.argmin(np.isfinite(vector))}, "
+            "which is not finite. Give a number for every column."
         )
     return vector
 
@@ -135,8 +135,8 @@ def _scale_vector(scale: Input, d: int, grid: Grid | None) -> Vector:
     if not (vector > 0).all():
         column = int(np.argmin(vector > 0))
         raise ValueError(
-            f"scale is {vector[column]} in column {column}, by which no column can be divided; positive numbers were "
-            f"expected. Use 1 for columns that are constant."
+            f"scale is {vector[column]} in column {column}, by which no column can be divided. Give positive "
+            f"numbers: 1 for columns that are constant."
         )
     return vector
 

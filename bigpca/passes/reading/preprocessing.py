@@ -199,7 +199,7 @@ class Power(RowPreprocessor):
     def __post_init__(self) -> None:
         given: object = self.exponent
         if isinstance(given, bool) or not isinstance(given, Real):
-            raise TypeError(f"exponent = {given!r} is a {type(given).__name__}; a number in (0, 1] was expected.")
+            raise TypeError(f"exponent = {given!r} is a {type(given).__name__}. Give a number in (0, 1], such as 0.5.")
         if not 0 < float(given) <= 1:
             raise ValueError(f"exponent = {given} is outside (0, 1]. Use 0.5 for the square root.")
 

@@ -24,13 +24,13 @@ def with_value(row: int, column: int, value: float) -> Array:
 
 
 REJECTED: dict[str, tuple[dict[str, Any], Any, type[Exception], str]] = {
-    "gamma 0": ({"kernel": "rbf", "gamma": 0}, X, ValueError, "gamma = 0; a finite number above 0 was expected"),
-    "gamma -1": ({"kernel": "laplacian", "gamma": -1.0}, X, ValueError, "gamma = -1.0; a finite number above 0"),
-    "gamma nan": ({"kernel": "rbf", "gamma": np.nan}, X, ValueError, "gamma = nan; a finite number above 0"),
+    "gamma 0": ({"kernel": "rbf", "gamma": 0}, X, ValueError, "gamma = 0 is not a finite number above 0"),
+    "gamma -1": ({"kernel": "laplacian", "gamma": -1.0}, X, ValueError, "gamma = -1.0 is not a finite number above 0"),
+    "gamma nan": ({"kernel": "rbf", "gamma": np.nan}, X, ValueError, "gamma = nan is not a finite number above 0"),
     "gamma scale": ({"kernel": "rbf", "gamma": "scale"}, X, ValueError,
         r"gamma = 'scale'; .* Use 1 / \(X.shape\[1\] \* X.var\(\)\)"),
-    "gamma True": ({"kernel": "rbf", "gamma": True}, X, ValueError, "gamma = True; a finite number above 0"),
-    "coef0 True": ({"kernel": "poly", "coef0": True}, X, ValueError, "coef0 = True; a finite number"),
+    "gamma True": ({"kernel": "rbf", "gamma": True}, X, ValueError, "gamma = True is not a finite number above 0"),
+    "coef0 True": ({"kernel": "poly", "coef0": True}, X, ValueError, "coef0 = True is not a finite number"),
     "alpha -1": ({"kernel": "rbf", "fit_inverse_transform": True, "alpha": -1}, X, ValueError,
         "alpha = -1; a finite number of at"),
     "alpha True": ({"kernel": "rbf", "alpha": True}, X, ValueError, "alpha = True; a finite number of at least 0"),
@@ -46,7 +46,7 @@ REJECTED: dict[str, tuple[dict[str, Any], Any, type[Exception], str]] = {
         r"gamma were given beside kernel = RBF\(gamma=0.1\), which has parameters of its own",
     ),
     "unknown kernel": ({"kernel": "gauss"}, X, ValueError, "kernel = 'gauss' is not known. Did you mean rbf"),
-    "no kernel": ({"kernel": 3}, X, TypeError, "kernel = 3; a kernel, a name or a function of two blocks"),
+    "no kernel": ({"kernel": 3}, X, TypeError, "kernel = 3 is neither a kernel, nor a name, nor a function"),
     "unknown solver": ({"solver": "arpack"}, X, ValueError,
         "solver = 'arpack' is unknown. Use one of 'auto', 'features', 'dense'"),
     "mle": ({"n_components": "mle"}, X, ValueError, 'n_components = "mle" is for linear PCA'),
@@ -100,7 +100,7 @@ REJECTED: dict[str, tuple[dict[str, Any], Any, type[Exception], str]] = {
         r"the kernel function returned shape \(128, 6\) for blocks of 128 and 128 rows",
     ),
     "asymmetric function": (
-        {"kernel": lambda A, B: A[:, :1] - B[:, :1].T}, X, ValueError, r"k\(x, y\) = k\(y, x\) was expected",
+        {"kernel": lambda A, B: A[:, :1] - B[:, :1].T}, X, ValueError, r"a kernel is symmetric. Make it k\(x, y\)",
     ),
     "mixed strings": (
         {"kernel": kernels.Spectrum(2)}, np.array(["a", 3, "b"], dtype=object), ValueError,

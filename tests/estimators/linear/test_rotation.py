@@ -125,14 +125,14 @@ def test_a_rotation_that_does_not_converge_is_reported(monkeypatch: pytest.Monke
 
 
 MISTAKES: dict[str, tuple[Callable[[], Any], str]] = {
-    "one component": (lambda: bp.rotate(bp.PCA(1).fit(X)), "1 component cannot be rotated: at least 2"),
-    "a fit of one": (lambda: bp.RotatedPCA(1).fit(X), "1 component cannot be rotated: at least 2"),
+    "one component": (lambda: bp.rotate(bp.PCA(1).fit(X)), "1 component cannot be rotated, because a rotation mixes"),
+    "a fit of one": (lambda: bp.RotatedPCA(1).fit(X), "1 component cannot be rotated, because a rotation mixes"),
     "no variance": (
         lambda: bp.rotate(bp.PCA(3).fit(X[:, :1] * np.arange(1, 5))), "2 of 3 components have variance 0"
     ),
     "another method": (lambda: bp.rotate(PLAIN, "oblimin"), "method = 'oblimin'; one of 'varimax', 'promax'"),
-    "a power of one": (lambda: bp.rotate(PLAIN, "promax", power=1), "power = 1; a number above 1"),
-    "another model": (lambda: bp.rotate(bp.KernelPCA(2).fit(X)), "a KernelPCA was given; a fitted PCA"),
+    "a power of one": (lambda: bp.rotate(PLAIN, "promax", power=1), "power = 1 does not sharpen the loadings"),
+    "another model": (lambda: bp.rotate(bp.KernelPCA(2).fit(X)), "a KernelPCA cannot be rotated. Give a fitted PCA"),
     "another estimator": (lambda: bp.RotatedPCA(estimator=bp.KernelPCA(2)).fit(X), "is a KernelPCA; a PCA or"),
     "oblique axes": (
         lambda: bp.RotatedPCA(estimator=bp.ApproximatePCA(2, bp.sketches.Gaussian(5), core="tutorial")).fit(X),

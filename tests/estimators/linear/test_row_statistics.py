@@ -251,7 +251,7 @@ MISTAKES: dict[str, tuple[Callable[[], Any], str]] = {
     "a percentage": (lambda: FITTED["plain"].t2_limit(95, X), "confidence = 95; a share between 0 and 1"),
     "no rows for a quantile": (lambda: FITTED["plain"].spe_limit(), "X is missing: an empirical limit"),
     "too few rows": (
-        lambda: FITTED["plain"].t2_limit(0.999, X), "400 rows do not determine their 0.999 quantile: at least 1000"
+        lambda: FITTED["plain"].t2_limit(0.999, X), "do not determine their 0.999 quantile, which takes at least 1000"
     ),
     "an unknown limit": (lambda: FITTED["plain"].t2_limit(limit="F"), "limit = 'F'; one of 'empirical', 'theory'"),
     "other rows": (

@@ -328,7 +328,7 @@ def test_landmarks_are_flattened_and_unmasked_as_rows_are() -> None:
     expected = bp.NystromKernelPCA(2, kernel="rbf", sampling=X[:9]).fit(X).eigenvalues_
     given = bp.NystromKernelPCA(2, kernel="rbf", sampling=X[:9].reshape(9, 3, 2)).fit(X.reshape(60, 3, 2)).eigenvalues_
     np.testing.assert_array_equal(given, expected)
-    with pytest.raises(ValueError, match="landmark 4 has nan in column 1; finite numbers were expected"):
+    with pytest.raises(ValueError, match="landmark 4 has nan in column 1, which is not finite"):
         bp.NystromKernelPCA(2, sampling=np.ma.masked_equal(X[:9], X[4, 1])).fit(X)
 
 
