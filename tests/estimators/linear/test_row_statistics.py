@@ -248,7 +248,7 @@ MISTAKES: dict[str, tuple[Callable[[], Any], str]] = {
     "one and a half": (lambda: FITTED["plain"].rank_outliers(X, 1.5), "top = 1.5 is a float, but an integer"),
     "keys without a path": (lambda: FITTED["plain"].statistics(X, keys=["a"]), "which requires out"),
     "no density": (lambda: FEW.mahalanobis(X), "the model has no density: 3 components of 12 features"),
-    "a percentage": (lambda: FITTED["plain"].t2_limit(95, X), "confidence = 95; a share between 0 and 1"),
+    "a percentage": (lambda: FITTED["plain"].t2_limit(95, X), "confidence = 95 is no share between 0 and 1"),
     "no rows for a quantile": (lambda: FITTED["plain"].spe_limit(), "X is missing: an empirical limit"),
     "too few rows": (
         lambda: FITTED["plain"].t2_limit(0.999, X), "do not determine their 0.999 quantile, which takes at least 1000"
