@@ -38,8 +38,9 @@ from bigpca.estimators.linear.standardization import Center, Scale, Standardizat
 from bigpca.estimators.shared.datasets import to_xarray
 from bigpca.estimators.shared.exporting import linear_map, to_faiss, to_onnx, to_sklearn, to_torch
 from bigpca.estimators.shared.files import StoredModel, Values
-from bigpca.estimators.shared.inputs import Input, Opened, check_features, check_filling, in_memory, is_lazy
+from bigpca.estimators.shared.inputs import Input, Opened, check_features, in_memory, is_lazy
 from bigpca.estimators.shared.opening import with_weights, without_land
+from bigpca.estimators.shared.policies import check_filling
 from bigpca.estimators.shared.seeding import fit_seed
 from bigpca.estimators.shared.transformer import Estimator
 from bigpca.passes.accumulators.base import WeightSums

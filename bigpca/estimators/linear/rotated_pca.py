@@ -25,8 +25,9 @@ from bigpca.estimators.shared.datasets import to_xarray
 from bigpca.estimators.shared.exporting import linear_map, to_faiss, to_onnx, to_sklearn, to_torch
 from bigpca.estimators.shared.files import StoredModel, Values
 from bigpca.estimators.shared.fit import Fit
-from bigpca.estimators.shared.inputs import Input, Lazy, Opened, check_filling
+from bigpca.estimators.shared.inputs import Input, Lazy, Opened
 from bigpca.estimators.shared.outputs import Destination, Path
+from bigpca.estimators.shared.policies import check_filling
 from bigpca.estimators.shared.seeding import fit_seed
 from bigpca.estimators.shared.transformer import Estimator
 from bigpca.estimators.shared.transforming import mapped_back

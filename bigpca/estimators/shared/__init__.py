@@ -14,6 +14,7 @@
 - ``display``      what a notebook shows; the report
 - ``fit``          ``Fit``: one way to solve a problem, whose passes are declared once; ``choose`` compares fits by cost
 - ``inputs``       what users may pass as X, checked once at the entrance
+- ``policies``     the parameters about missing values and chunks, checked
 - ``names``        scikit-learn's parameter names, translated
 - ``running``      a run and its surroundings: progress, the locked checkpoint, the check that the input is unchanged
 - ``files``        a fitted estimator as arrays and JSON values

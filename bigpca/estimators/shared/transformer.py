@@ -26,19 +26,12 @@ from bigpca.estimators.shared.files import StoredModel, Values, save_model
 from bigpca.estimators.shared.fit import Fit, Reading
 from bigpca.estimators.shared.frames import with_dask_frames
 from bigpca.estimators.shared.grids import naming_places
-from bigpca.estimators.shared.inputs import (
-    Input,
-    Opened,
-    as_fitted,
-    check_policies,
-    note_flattened,
-    note_positions,
-    open_rows,
-)
+from bigpca.estimators.shared.inputs import Input, Opened, as_fitted, note_flattened, note_positions, open_rows
 from bigpca.estimators.shared.land import like_fitted
 from bigpca.estimators.shared.names import check_parameter_names
 from bigpca.estimators.shared.opening import open_weighted, plan, planned_weighted
 from bigpca.estimators.shared.outputs import Path
+from bigpca.estimators.shared.policies import check_policies
 from bigpca.estimators.shared.running import execute
 from bigpca.estimators.shared.seeding import draw_fit_seed
 from bigpca.estimators.shared.transforming import fit_transform, transform
