@@ -302,17 +302,20 @@ class FoldGroup:
             yield from self._sparse(slab, row, numbers, where, shift, steps)
             return
         note_rounded(slab)
-        values = self.arithmetic.asarray(slab, self.dtype)
-        owned = self.reader.owned or numbers is not None or values is not slab
+        owned = self.reader.owned or numbers is not None
         if not steps:
             searched = any(part.needs_largest for part in self.templates.values())
-            about = group_shift(values) if shift is None else shift.astype(self.dtype)
+            about = (
+                group_shift(self.arithmetic.asarray(slab, self.dtype)) if shift is None else shift.astype(self.dtype)
+            )
             yield prepare_block(
-                values, row, about, owned=owned, nan_policy=self.nan_policy, where=where, find_largest=searched,
-                arithmetic=self.arithmetic, numbers=numbers, keep_nan=self._keeps_nan,
+                slab, row, about, owned=owned, nan_policy=self.nan_policy, where=where, find_largest=searched,
+                arithmetic=self.arithmetic, numbers=numbers, dtype=self.dtype,
             )  # fmt: skip
             return
-        complete = complete_rows(values, row, owned=owned, nan_policy=self.nan_policy, where=where, numbers=numbers)
+        complete = complete_rows(
+            slab, row, owned=owned, nan_policy=self.nan_policy, where=where, numbers=numbers, dtype=self.dtype
+        )
         for rows, own in map_tiles(steps, complete, where):
             block = Block.about(rows, own, shift, self.arithmetic)
             shift = block.shift

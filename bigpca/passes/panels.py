@@ -21,7 +21,8 @@ from bigpca.passes.engine.driver import run_pass
 from bigpca.passes.engine.jobs import MAPS, SHARED, Finish, GroupTask, Inputs, Pass, PassPlan
 from bigpca.passes.engine.run import Run
 from bigpca.passes.engine.states import PassState
-from bigpca.passes.reading.blocks import complete_rows, product_dtype, scaled_rows, within_range
+from bigpca.passes.fold import SHIFT
+from bigpca.passes.reading.blocks import complete_rows, prepare_block, product_dtype, scaled_rows, within_range
 from bigpca.passes.reading.layout import Layout
 from bigpca.passes.reading.readers import Reader, read_ahead, with_inputs
 from bigpca.passes.reading.row_maps import MapStep, map_rows
@@ -29,6 +30,7 @@ from bigpca.passes.row_checks import check_any_order, check_dense, check_states
 from bigpca.passes.rows import RowInput
 
 R = TypeVar("R")
+Vector = NDArray[np.float64]
 CORRECTED = 10.0  # times that the cost of a corrected pass counts when its precision is chosen
 
 
@@ -48,7 +50,7 @@ class PanelGroup:
 
     def run(self, run_id: str, inputs: Inputs) -> PassState:
         """Fill one panel of the dot matrix."""
-        reader, steps = with_inputs(self.reader, inputs), inputs[SHARED][MAPS]
+        reader, shared = with_inputs(self.reader, inputs), inputs[SHARED]
         start, stop = self.panel[0][0], self.panel[-1][1]
         state = self.template.fresh(start, stop)
         held: list[tuple[int, Array]] = []
@@ -56,7 +58,7 @@ class PanelGroup:
             for first, rows in read_ahead(reader, self.panel + self.stream):
                 for i in range(0, len(rows), self.slab_rows):
                     check_cancelled(run_id)
-                    slab = self._prepare(rows[i : i + self.slab_rows], first + i, steps)
+                    slab = self._prepare(rows[i : i + self.slab_rows], first + i, shared[SHIFT], shared[MAPS])
                     if first < stop:
                         held.append((first + i, slab))
                         note_rounded(rows[i : i + self.slab_rows])
@@ -66,16 +68,24 @@ class PanelGroup:
                 del rows
         return PassState({"dot": state}, stop - start, 0, {self.index: self.stamp})
 
-    def _prepare(self, slab: Array, row: int, steps: tuple[MapStep, ...]) -> Array:
-        values = slab.astype(self.dtype, copy=False)
-        where = self.reader.where(row, row + len(slab))
-        owned = self.reader.owned or values is not slab
+    def _prepare(self, slab: Array, row: int, shift: Vector, steps: tuple[MapStep, ...]) -> Array:
+        where, owned = self.reader.where(row, row + len(slab)), self.reader.owned
         weights = None if self.weights is None else self.weights[row : row + len(slab)]
         if weights is not None:  # rows of weight 0 may hold anything; ones pass through every map
-            values, owned = np.where(weights[:, None] > 0, values, 1), True
-        complete = complete_rows(values, row, owned=owned, nan_policy="raise", where=where)
-        mapped = map_rows(steps, complete, where) if steps else complete.values
-        return within_range(mapped if weights is None else scaled_rows(mapped, np.sqrt(weights)))
+            slab, owned = np.where(weights[:, None] > 0, slab, slab.dtype.type(1)), True
+        about = shift.astype(self.dtype)
+        if not steps:
+            block = prepare_block(
+                slab, row, about, owned=owned, nan_policy="raise", where=where, find_largest=weights is None,
+                dtype=self.dtype,
+            )  # fmt: skip
+            values, largest = block.values, block.largest
+        else:
+            complete = complete_rows(slab, row, owned=owned, nan_policy="raise", where=where, dtype=self.dtype)
+            values, largest = map_rows(steps, complete, where), None
+            if about.any():
+                np.subtract(values, about, out=values)
+        return within_range(values if weights is None else scaled_rows(values, np.sqrt(weights)), largest)
 
 
 def dot_dtype(rows: RowInput, *, corrected: bool = False) -> DType:
@@ -127,10 +137,10 @@ def panel_pass(rows: RowInput, count: int, *, dtype: DType | None = None) -> Pas
     )
 
 
-def fold_panels(run: Run, cost: PassPlan, rows: RowInput, finish: Finish[R]) -> R:
+def fold_panels(run: Run, cost: PassPlan, rows: RowInput, finish: Finish[R], *, shift: Vector) -> R:
     """Fill the dot matrix over pairs of row panels, and return ``finish(state)``: (panels + 1) / 2 reads of X.
 
-    ``cost`` is from :func:`panel_pass`. A given centre and scale are a row map.
+    ``cost`` is from :func:`panel_pass`. The shift (d,) is subtracted from every row, after the row maps.
     """
     layout = cost.layout
     template = DotPanels(rows.n_rows, rows.n_columns, _panel_rows(layout))
@@ -156,7 +166,7 @@ def fold_panels(run: Run, cost: PassPlan, rows: RowInput, finish: Finish[R]) -> 
     job = Pass(
         cost=cost, templates={"dot": template}, cut=cut, stamp=stamp, finish=finish, paths=rows.paths,
         rows_read=rows_read, unit_bytes=rows.row_bytes, whole=rows.n_rows,
-        shared={MAPS: rows.steps} | rows.broadcast, input=rows.identity,
+        shared={SHIFT: shift, MAPS: rows.steps} | rows.broadcast, input=rows.identity,
     )  # fmt: skip
     return run_pass(job, run)
 

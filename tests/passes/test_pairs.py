@@ -22,7 +22,6 @@ from bigpca.passes.engine.events import CheckpointEvent, Event
 from bigpca.passes.engine.run import Run
 from bigpca.passes.fold import first_shift
 from bigpca.passes.panels import fold_panels, panel_pass
-from bigpca.passes.reading.row_maps import Affine, MapStep
 from bigpca.passes.rows import RowInput
 from tests.passes.kit import logged, normal, reads_in, rows_read, write_store
 
@@ -39,7 +38,7 @@ def dot_of(X: da.Array, panels: int, *, centre: bool = True, **options: Any) -> 
     rows = RowInput(X)
     cost, run = panel_pass(rows, panels), Run(**options)
     shift = first_shift(run, rows, cost.layout) if centre else np.zeros(rows.n_columns)
-    G = fold_panels(run, cost, rows.mapped(MapStep(Affine(shift), rows.n_columns)), take_matrix)
+    G = fold_panels(run, cost, rows, take_matrix, shift=shift)
     return double_centre(G) if centre else G
 
 

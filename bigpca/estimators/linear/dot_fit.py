@@ -212,18 +212,15 @@ class DotFit(PCAFit):
     def _run(self, run: Run, finish: partial[DotSpectrum]) -> Spectrum:
         rows, settings = self.rows, self.settings
         d = rows.n_columns
-        scale, shift = None, np.zeros(d)
+        scale, shift, deviations = None, np.zeros(d), rows
         if settings.scale:
             found = fold(run, self.columns, rows, ColumnMoments(d)).state  # one pass over X
             scale = column_scale(found.squares, found.mean, found.count, settings.scale, found.weight)
-            shift = found.mean
+            about = found.mean if settings.center else shift
+            deviations = rows.mapped(MapStep(Affine(about, 1 / scale), d, 2 * d))
         elif settings.center:
             shift = first_shift(run, rows, self.panels.layout)
-        if not settings.center:
-            shift = np.zeros(d)
-        inverse = None if scale is None else 1 / scale
-        deviations = rows.mapped(MapStep(Affine(shift, inverse), d, 2 * d))
-        dot = fold_panels(run, self.panels, deviations, finish)  # (panels + 1) / 2 reads
+        dot = fold_panels(run, self.panels, deviations, finish, shift=shift)  # (panels + 1) / 2 reads
         V = unweighted(dot.V, rows.weights)
         parts = {"product": LeftProduct(d, V), "columns": ColumnMoments(d)}
         product, mean, squares = fold_to(run, self.components, rows, parts, _take_products)  # one pass over X

@@ -202,15 +202,17 @@ def prepare_block(
     arithmetic: Arithmetic = NUMPY,
     numbers: NDArray[np.int64] | None = None,
     keep_nan: bool = False,
+    dtype: DType | None = None,
 ) -> Block:
     """Subtract the shift, and detect NaN and infinities by the column sums, which the moments need anyway.
 
-    Memory is traversed once: a strip of rows is shifted, summed and, with ``find_largest``, searched while it is in
-    the cache.
+    Memory is traversed once: a strip of rows is converted, shifted, summed and, with ``find_largest``, searched while
+    it is in the cache.
 
     Parameters
     ----------
-    values : ndarray of shape (rows, d), in the working dtype
+    values : ndarray of shape (rows, d)
+    shift : ndarray of shape (d,), in the dtype of the block
     owned : bool
         Whether ``values`` may be overwritten.
     nan_policy : {"raise", "omit", "mean"}
@@ -229,12 +231,14 @@ def prepare_block(
         Names the number of values, the first rows, the column and the block.
     """
     rows = np.arange(row_start, row_start + len(values)) if numbers is None else numbers
+    dtype = values.dtype if dtype is None else dtype
     with np.errstate(all="ignore"):
-        shifted = values if owned else np.empty_like(values)
+        shifted = values if owned and values.dtype == dtype else np.empty(values.shape, dtype)
         sums, largest = np.zeros(values.shape[1]), 0.0
-        step = cached_rows(values.shape[1] * values.itemsize)
+        step = cached_rows(values.shape[1] * dtype.itemsize)
         for i in range(0, len(values), step):
-            strip = np.subtract(values[i : i + step], shift, out=shifted[i : i + step])
+            own = arithmetic.asarray(values[i : i + step], dtype)
+            strip = np.subtract(own, shift, out=shifted[i : i + step])
             arithmetic.column_sums(strip, sums)
             if find_largest:
                 largest = max(largest, _largest(strip))
@@ -253,11 +257,13 @@ def prepare_block(
 
 def complete_rows(
     values: Array, row_start: int, *, owned: bool, nan_policy: str, where: str,
-    numbers: NDArray[np.int64] | None = None,
+    numbers: NDArray[np.int64] | None = None, dtype: DType | None = None,
 ) -> Block:  # fmt: skip
     """Return the rows about zero; rows with bad values are omitted or rejected as by :func:`prepare_block`."""
-    zero = np.zeros(values.shape[1], values.dtype)
-    return prepare_block(values, row_start, zero, owned=owned, nan_policy=nan_policy, where=where, numbers=numbers)
+    zero = np.zeros(values.shape[1], values.dtype if dtype is None else dtype)
+    return prepare_block(
+        values, row_start, zero, owned=owned, nan_policy=nan_policy, where=where, numbers=numbers, dtype=dtype
+    )
 
 
 def sparse_block(
