@@ -65,6 +65,15 @@ def format_seconds(seconds: float) -> str:
     return f"{seconds / 86400:.2g} days"
 
 
+def format_estimate(seconds: float) -> str:
+    """Return a planned time for people: of no more than two digits, and none below a second, which start-up exceeds.
+
+    >>> format_estimate(0.0058), format_estimate(7.34)
+    ('under 1 s', 'about 7.3 s')
+    """
+    return "under 1 s" if seconds < 1 else f"about {format_seconds(seconds)}"
+
+
 def format_times(count: float) -> str:
     """Return how often, for people.
 
@@ -303,7 +312,7 @@ class Plan:
     def _time(self, speed: Speed) -> str:
         threads = self.resources.threads * self.resources.processes
         return (
-            f"about {format_seconds(self.seconds or 0.0)} on {threads} thread{'s' if threads > 1 else ''}, by the "
+            f"{format_estimate(self.seconds or 0.0)} on {threads} thread{'s' if threads > 1 else ''}, by the "
             f"measured speed of one core: {speed.single / 1e9:.0f} Gflop/s in float32, {speed.double / 1e9:.0f} in "
             f"float64, {format_bytes(speed.read)}/s read"
         )

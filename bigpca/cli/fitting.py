@@ -26,8 +26,7 @@ from bigpca.cli.updating import check_update, update
 from bigpca.errors import format_bytes
 from bigpca.passes.engine.events import format_seconds
 from bigpca.passes.engine.progress import TerminalProgress
-from bigpca.planning import Plan, format_times
-from bigpca.planning import format_seconds as duration
+from bigpca.planning import Plan, format_estimate, format_times
 
 
 @dataclass(frozen=True)
@@ -161,7 +160,7 @@ def _show_plan(output: Output, planned: Plan, shows: o.Shows, outputs: Outputs |
         writes += [str(path) for path in (outputs.scores, outputs.checkpoint) if path is not None]
     rows: dict[str, object] = {"solver": f"{planned.solver}: {reason}", "reads": reads}
     if planned.seconds is not None:
-        rows["time"] = f"about {duration(planned.seconds)} on {threads} thread{'s'[: threads != 1]}"
+        rows["time"] = f"{format_estimate(planned.seconds)} on {threads} thread{'s'[: threads != 1]}"
     limit = f"{planned.resources.where} is {format_bytes(planned.limit_bytes)}"
     rows["memory"] = f"{format_bytes(planned.process_bytes)}{each}; {limit}"
     output.show(rows | {"writes": writes})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+from collections.abc import Callable
 from dataclasses import is_dataclass
 from importlib.metadata import version
 from typing import Any
@@ -10,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from bigpca.errors import format_bytes
-from bigpca.planning import format_seconds
+from bigpca.planning import format_estimate, format_seconds
 from bigpca.plots.numbers import fitted, name_of, shares_or_none, whole_of
 from bigpca.plots.style import counted, percent
 from bigpca.report.lights import counted_reads
@@ -154,11 +155,14 @@ def provenance_of(model: Any) -> Any:
 
 def plan_table(model: Any) -> Table:
     """Return what was planned beside what was measured."""
-    record, formats = provenance_of(model), (counted_reads, format_seconds, format_bytes)
+    record = provenance_of(model)
+    formats: dict[str, tuple[Callable[[Any], str], ...]] = {
+        "planned_": (counted_reads, format_estimate, format_bytes), "": (counted_reads, format_seconds, format_bytes)
+    }  # fmt: skip
     planned, measured = (
         [
             None if (value := getattr(record, prefix + name, None)) is None else as_text(value)
-            for name, as_text in zip(names, formats, strict=True)
+            for name, as_text in zip(names, formats[prefix], strict=True)
         ]
         for prefix, names in (("planned_", ("reads", "seconds", "bytes")), ("", ("reads", "seconds", "peak_bytes")))
     )
