@@ -233,7 +233,7 @@ def prepare_block(
     rows = np.arange(row_start, row_start + len(values)) if numbers is None else numbers
     dtype = values.dtype if dtype is None else dtype
     with np.errstate(all="ignore"):
-        shifted = values if owned and values.dtype == dtype else np.empty(values.shape, dtype)
+        shifted = values if owned and values.dtype == dtype else np.empty_like(values, dtype)
         sums, largest = np.zeros(values.shape[1]), 0.0
         step = cached_rows(values.shape[1] * dtype.itemsize)
         for i in range(0, len(values), step):
