@@ -310,7 +310,7 @@ class FoldGroup:
             )
             yield prepare_block(
                 slab, row, about, owned=owned, nan_policy=self.nan_policy, where=where, find_largest=searched,
-                arithmetic=self.arithmetic, numbers=numbers, dtype=self.dtype,
+                arithmetic=self.arithmetic, numbers=numbers, keep_nan=self._keeps_nan, dtype=self.dtype,
             )  # fmt: skip
             return
         complete = complete_rows(

@@ -224,6 +224,8 @@ def prepare_block(
         Absolute row numbers, unless they are consecutive from ``row_start`` on.
     keep_nan : bool
         Leave NaN in the block, for states that count them: then the policy is that of infinities alone.
+    dtype : dtype or None
+        Of the block; None for that of ``values``.
 
     Raises
     ------
