@@ -41,10 +41,10 @@ def minka_rank(spectrum: Vector, n_samples: int) -> int:
     s = np.maximum(spectrum / spectrum[0], 0.0)
     ranks = np.arange(1, d)
     candidates = ranks[s[ranks - 1] >= SMALLEST]
-    return int(candidates[np.argmax(_log_evidence(s, n_samples)[candidates - 1])])
+    return int(candidates[np.argmax(_log_evidence(s, float(n_samples))[candidates - 1])])
 
 
-def _log_evidence(s: Vector, n: int) -> Vector:
+def _log_evidence(s: Vector, n: float) -> Vector:
     """Evaluate the log evidence of the ranks 1 to d - 1, from prefix sums over the pairs i < j."""
     d = len(s)
     r = np.arange(1, d)
