@@ -130,6 +130,7 @@ def test_the_size_of_weights_does_not_decide_which_columns_are_constant(name: st
     huge = make.fit(X, sample_weight=WEIGHTS * 1e30)
     scale = np.sqrt(np.cov(X.T, fweights=WEIGHTS, bias=True).diagonal())
     np.testing.assert_allclose(huge.scale_, scale, rtol=1e-10)
+    assert bp.PCA("mle").fit(X, sample_weight=WEIGHTS * 1e30).n_components_ == D - 1  # so many rows tell all apart
     with pytest.raises(ValueError, match="over the 1e"):
         bp.PCA(2).partial_fit(X, sample_weight=np.full(N, 1e150))
 
