@@ -65,6 +65,11 @@ def pca(
     backed by a file (``read_h5ad(backed="r")``) or a Dask array (``anndata.experimental.read_lazy``); it is never
     loaded as a whole. ``bigpca.PCA(50).plan(bigpca.open(adata, columns=mask))`` returns the cost of the fit in advance.
 
+    The scores are held in memory, as AnnData keeps them: ``4 n_obs n_comps`` bytes in float32, 2 GB for ten million
+    cells and 50 components. For more, write them to a store: ``PCA(50).fit(rows).transform(rows, out="scores.zarr")``
+    with ``rows = bigpca.open(adata, columns=mask)``. A run that was stopped is resumed by the same call with the same
+    ``checkpoint``; the scores, one read, are computed again.
+
     Parameters
     ----------
     adata : anndata.AnnData

@@ -12,24 +12,37 @@ import numpy as np
 from bigpca.data.provenance import Provenance
 from bigpca.data.row_source import RowSource
 from bigpca.data.sources import source_of
+from bigpca.data.sparse_rows import CsrRows
+from bigpca.data.storages import Storage, ZarrRows
 
 
 def rows_stamp(X: da.Array, n: int) -> str | None:
     """Return what identifies the first n rows of a local store, also after rows were appended.
 
     It is the digest of the names, sizes and times of the files of whole chunks; rows in the last chunk, which appending
-    fills up, are read. None for arrays in memory, computed arrays and URLs, and for sparse rows: appending to them
-    changes files of earlier rows too.
+    fills up, are read. Of sparse rows these are the chunks of values and of their columns, and the ends of all rows are
+    read, which AnnData writes as one chunk. None for arrays in memory, computed arrays and URLs.
     """
     source = source_of(X)
-    if source is None or source.sparse or not source.path or "://" in source.path:
+    if source is None or not source.path or "://" in source.path:
         return None
-    whole = n
-    if source.format == "zarr":
-        whole -= n % max(source.row_chunks())
-    tail = np.ascontiguousarray(source.read(whole, n))
-    found = [source.shape[1], source.dtype.str, source.stamps(0, whole), n - whole, zlib.crc32(tail.data)]
+    found: list[object] = [source.shape[1], source.dtype.str]
+    if isinstance(source.storage, CsrRows):
+        ends = source.storage.ends(0, n)
+        vectors = source.storage.data, source.storage.indices
+        found += [zlib.crc32(ends.data), *(_stamp(part, int(ends[-1]), 1) for part in vectors)]
+    elif source.sparse:  # in a form of which a part is not read by itself
+        return None
+    else:
+        found += _stamp(source.storage, n, source.shape[1])
     return hashlib.sha256(json.dumps(found).encode()).hexdigest()[:32]
+
+
+def _stamp(part: Storage, n: int, width: int) -> list[object]:
+    """Return what identifies the first n rows of an array: the stamps of whole chunks, and the values of the rest."""
+    whole = n - n % part.chunks[0] if isinstance(part, ZarrRows) else n
+    tail = np.ascontiguousarray(part.read(whole, n, (0, width)))
+    return [part.stamps(0, whole), n - whole, zlib.crc32(tail.data)]
 
 
 def appended_rows(X: da.Array, seen: Provenance | None) -> da.Array:
@@ -43,8 +56,8 @@ def appended_rows(X: da.Array, seen: Provenance | None) -> da.Array:
     n = int(X.shape[0])
     if seen is None or seen.stamp is None:
         raise ValueError(
-            "the model has no record of its rows: it was not made from a local store of dense rows by `bigpca fit`, or "
-            "was merged. Fit again, or add new rows with partial_fit."
+            "the model has no record of its rows: it was not made from a local store by `bigpca fit`, or was merged. "
+            "Fit again, or add new rows with partial_fit."
         )
     if n < seen.rows or rows_stamp(X, seen.rows) != seen.stamp:
         source = source_of(X)

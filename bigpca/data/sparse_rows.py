@@ -76,14 +76,14 @@ class CsrRows:
 
     def read(self, start: int, stop: int, columns: tuple[int, int]) -> csr_array:
         """Read rows as SciPy's CSR in canonical form: columns sorted, duplicates added up; zeros are kept."""
-        offsets, d = self._offsets(start, stop), self.array_shape[1]
+        offsets, d = self.ends(start, stop), self.array_shape[1]
         lo, hi = int(offsets[0]), int(offsets[-1])
         data = values_of(self.data, lo, hi).astype(self.dtype, copy=False)
         rows = csr_block(data, values_of(self.indices, lo, hi), offsets - lo, d, self.label, start)
         return rows if columns == (0, d) else rows[:, slice(*columns)]
 
-    def _offsets(self, start: int, stop: int) -> Places:
-        """Return ``indptr[start : stop + 1]``, checked."""
+    def ends(self, start: int, stop: int) -> Places:
+        """Return ``indptr[start : stop + 1]``, checked: where these rows begin, and where the last of them ends."""
         if start >= stop:
             return np.zeros(1, np.int64)
         parts, end = [], 0
@@ -104,7 +104,7 @@ class CsrRows:
 
     def stamps(self, start: int, stop: int) -> list[Stamp]:
         """Return stamps of what holds those rows, in each of the three arrays."""
-        offsets = self._offsets(start, stop)
+        offsets = self.ends(start, stop)
         lo, hi = int(offsets[0]), int(offsets[-1])
         found: dict[Stamp, None] = {}
         for name, bounds in {"indptr": (start, stop + 1), "indices": (lo, hi), "data": (lo, hi)}.items():

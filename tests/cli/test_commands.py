@@ -17,6 +17,7 @@ import zarr
 import bigpca as bp
 from bigpca.cli.exits import MEANINGS
 from tests.cli.running import COLUMNS, ROWS, line_of, run, run_json, words
+from tests.data.sparse_savers import counts, write_parts
 
 
 def test_fit_saves_what_the_library_computes_and_prints_plan_and_summary(store: Path) -> None:
@@ -220,7 +221,7 @@ def test_help_and_version_answer() -> None:
     assert run("--version").output.startswith("bigpca ")
 
 
-@pytest.mark.parametrize("kept", [40, 43])
+@pytest.mark.parametrize("kept", [40, 43, 7])
 def test_an_update_reads_only_the_rows_that_were_appended(
     kept: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -248,6 +249,36 @@ def test_an_update_reads_only_the_rows_that_were_appended(
     bp.PCA().fit(X).save("memory.zarr")
     assert "has no record of its rows" in said("--update", "memory.zarr", "--model", "o.zarr")
     assert "a method and parameters" in said("--update", "m.zarr", "-k", 2, "--model", "o.zarr")
+
+
+@pytest.mark.parametrize(("kept", "chunk"), [(40, 16), (43, 1000)])
+def test_an_update_reads_only_the_sparse_rows_that_were_appended(
+    kept: int, chunk: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def said() -> str:
+        return words(run("fit", "g.zarr", "--update", "m.zarr", "--model", "o.zarr").output)
+
+    monkeypatch.chdir(tmp_path)
+    X = counts("f4", 61, 6)
+    grown = zarr.open_group("g.zarr", mode="w").create_group("X")
+    write_parts(grown, X[:kept], {"chunks": (chunk,)})
+    assert run("fit", "g.zarr", "--model", "m.zarr").exit_code == 0
+    assert "no rows were appended" in said()
+    for part, values in {"data": X.data, "indices": X.indices, "indptr": X.indptr}.items():
+        grown[part].append(values[grown[part].shape[0] :])
+    grown.attrs["shape"] = list(X.shape)
+    record = run_json("fit", "g.zarr", "--update", "m.zarr", "--model", "n.zarr")
+    assert (record["exit_code"], record["appended"]) == (0, 61 - kept)
+    found, expected = bp.load("n.zarr"), bp.PCA().fit(X)
+    np.testing.assert_allclose(found.explained_variance_, expected.explained_variance_, rtol=1e-5, atol=1e-6)
+    assert (found.n_samples_, found.provenance_.rows) == (61, 61)
+    ends = X.indptr.copy()
+    row = int(np.flatnonzero(np.diff(ends[:kept]))[-1])
+    ends[row + 1] = ends[row]  # its values belong to the next row
+    grown["indptr"][:] = ends
+    assert "earlier rows changed" in said()
+    grown["indptr"][:], grown["data"][5] = X.indptr, 7
+    assert "earlier rows changed" in said()
 
 
 SUPERVISED_UPDATES: dict[str, tuple[list[str], list[str]]] = {
