@@ -94,13 +94,13 @@ class FeatureWriter:
         self._keys: list[str] | None = None
         self._known: set[str] = set()
         self._overwrite = overwrite
-        with writing(self.path):
-            repair(self.path)
-            reject_existing(self.path, overwrite)
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            self._lock = output_lock(self.path)
-            self._lock.acquire()
+        self._lock = output_lock(self.path)
         try:
+            with writing(self.path):
+                repair(self.path)
+                reject_existing(self.path, overwrite)
+                self.path.parent.mkdir(parents=True, exist_ok=True)
+                self._lock.acquire()
             self._resume()
         except BaseException:
             self._lock.release()
@@ -182,9 +182,11 @@ class FeatureWriter:
 
     def abort(self) -> None:
         """Close without finishing: whole chunks are kept for the next writer of the path."""
-        if self._output is not None:
-            self._output.abort()
-        self._lock.release()
+        try:
+            if self._output is not None:
+                self._output.abort()
+        finally:
+            self._lock.release()
 
     def __enter__(self) -> Self:
         return self
@@ -192,9 +194,10 @@ class FeatureWriter:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if error is None:
-            self.close()
-        else:
+        try:
+            if error is None:
+                self.close()
+        finally:
             self.abort()
 
     def __repr__(self) -> str:

@@ -77,7 +77,7 @@ class RunLock:
         return self._held
 
     def acquire(self) -> None:
-        """Acquire the lock, or raise immediately.
+        """Acquire the lock, or raise immediately; release it after any error, which may be an interrupt.
 
         Raises
         ------
@@ -109,10 +109,11 @@ class RunLock:
             free = (created or alone) if holder is None else _is_dead(holder)
             if not free:
                 raise OutputLockedError(self._message(holder))
+            record = json.dumps(asdict(_this_process(self.run_id))).encode()
+            self._held = True  # so that release() finds what an interrupt leaves
             os.ftruncate(descriptor, 0)
-            os.pwrite(descriptor, json.dumps(asdict(_this_process(self.run_id))).encode(), 0)
+            os.pwrite(descriptor, record, 0)
             os.fsync(descriptor)
-            self._held = True
 
     def _message(self, holder: Holder | None) -> str:
         who = (
@@ -126,17 +127,31 @@ class RunLock:
         )
 
     def release(self) -> None:
-        """Release the lock; a no-op if it is not held, or if it was deleted and acquired by another run."""
+        """Release the lock, even if it is interrupted once; a no-op if it is not held.
+
+        A file that was deleted and created by another run is left alone.
+        """
+        try:
+            self._free()
+        except BaseException:
+            self._free()
+            raise
+
+    def _free(self) -> None:
         if not self._held:
             return
-        self._held = False
         with suppress(FileNotFoundError), flock(self.path, wait_seconds=10.0):
             holder = _parse(read_regular(self.path))
             if holder is not None and holder.run_id == self.run_id:
                 self.path.unlink()
+        self._held = False
 
     def __enter__(self) -> RunLock:
-        self.acquire()
+        try:
+            self.acquire()
+        except BaseException:
+            self.release()
+            raise
         return self
 
     def __exit__(

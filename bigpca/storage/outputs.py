@@ -114,9 +114,11 @@ class Output:
         """
         if not self._lock.held:
             return
-        if not self._finished():
-            remove(Path(self.writer.store))
-        self._lock.release()
+        try:
+            if not self._finished():
+                remove(Path(self.writer.store))
+        finally:
+            self._lock.release()
 
     def _check_open(self) -> None:
         if not self._lock.held:
@@ -198,8 +200,8 @@ def create_output(
         reject_existing(target, overwrite, table=form.is_table)
         target.parent.mkdir(parents=True, exist_ok=True)
         lock = output_lock(target) if lock is None else lock
-        lock.acquire()
         try:
+            lock.acquire()
             repair(target)
             reject_existing(target, overwrite, table=form.is_table)
             writer = open_partial(target, layout, resume, copied=form.is_table)

@@ -11,7 +11,8 @@ import threading
 import pytest
 
 from bigpca.errors import OutputLockedError
-from bigpca.storage import RunLock, lock
+from bigpca.storage import RunLock, files, lock
+from tests.interrupts import Interrupt, lines_of
 
 HOLD = """
 import sys
@@ -164,3 +165,22 @@ def test_elsewhere_than_linux_the_start_second_marks_a_process(monkeypatch):
 
     monkeypatch.setattr(lock.Path, "read_text", absent)
     assert int(lock._start_mark(os.getpid())) > 1e9
+
+
+def test_an_interrupt_at_any_line_leaves_it_free_for_the_same_process(path):
+    def use():
+        one = RunLock(path, "it")
+        try:
+            one.acquire()
+        finally:
+            one.release()
+
+    def within(frame):
+        return frame.f_code.co_filename in (lock.__file__, files.__file__) and frame.f_code.co_name != "release"
+
+    lines = lines_of(use, within)
+    assert len(lines) > 40
+    for line in lines:
+        assert Interrupt(within, line).during(use) is not None
+        with RunLock(path, "it"):
+            pass

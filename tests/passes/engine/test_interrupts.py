@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
-import sys
+import threading
 import uuid
-from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -18,35 +19,19 @@ from distributed import Client
 import bigpca as bp
 from bigpca.passes.engine import cluster
 from bigpca.passes.engine.cluster import run
+from bigpca.passes.engine.cluster.outcomes import awaited
+from tests.interrupts import Interrupt, Line, lines_of
 from tests.passes.kit import moments_of, normal, tasks_on, wait_for_none, write_store
 
 ENGINE = os.path.dirname(cluster.__file__)
 SUBMITTING = ("submit_segment", "get")
-Line = tuple[str, int]
 
 
-class Interrupt:
-    """A trace function that raises KeyboardInterrupt at a line of the engine's part for clusters.
-
-    Or at one of ``distributed`` while a segment is submitted. Without a line it only notes all of them.
-    """
-
-    def __init__(self, at: Line | None = None) -> None:
-        self.at = at
-        self.lines: dict[Line, None] = {}  # in the order in which they are executed first
-
-    def __call__(self, frame: FrameType, event: str, argument: object) -> Callable[..., Any] | None:
-        name = frame.f_code.co_filename
-        submits = name == distributed.client.__file__ and frame.f_back and frame.f_back.f_code.co_name in SUBMITTING
-        return self._line if name.startswith(ENGINE) or submits else None
-
-    def _line(self, frame: FrameType, event: str, argument: object) -> Callable[..., Any] | None:
-        line = frame.f_code.co_filename, frame.f_lineno
-        self.lines[line] = None
-        if line == self.at:
-            sys.settrace(None)
-            raise KeyboardInterrupt(line)
-        return self._line
+def within(frame: FrameType) -> bool:
+    """The engine's part for clusters, and what the client does while a segment is submitted."""
+    name, caller = frame.f_code.co_filename, frame.f_back
+    submits = name == distributed.client.__file__ and caller is not None and caller.f_code.co_name in SUBMITTING
+    return name.startswith(ENGINE) or submits
 
 
 def gathered(X: Any, path: Path) -> None:
@@ -72,18 +57,6 @@ def computed_before(X: Any, path: Path) -> None:
     bp.PCA(1, solver="covariance").fit(X - X.mean(axis=0))
 
 
-def traced(work: Callable[[Any, Path], None], X: Any, path: Path, interrupt: Interrupt) -> KeyboardInterrupt | None:
-    """Return the interrupt, with its traceback, or None if the work ended without one."""
-    sys.settrace(interrupt)
-    try:
-        work(X, path)
-    except KeyboardInterrupt as error:
-        return error
-    finally:
-        sys.settrace(None)
-    return None
-
-
 WORKS = (gathered, stored, kept_on_workers, broadcast, computed_before)
 
 
@@ -94,15 +67,37 @@ def test_an_interrupt_at_any_line_leaves_no_task(tmp_path: Path, client: Client)
     before = tasks_on(client).keys()
     raised: dict[Line, KeyboardInterrupt | None] = {}  # None where a run did not come to the line again
     for work in WORKS:
-        traced(work, X, tmp_path, Interrupt())  # has the lines that only the first run of a process executes
-        every = Interrupt()
-        assert traced(work, X, tmp_path, every) is None
-        raised |= {line: traced(work, X, tmp_path, Interrupt(line)) for line in every.lines if line not in raised}
+        run_it = partial(work, X, tmp_path)
+        raised |= {
+            line: Interrupt(within, line).during(run_it) for line in lines_of(run_it, within) if line not in raised
+        }
     assert sum(error is not None for error in raised.values()) > 0.9 * len(raised)
     wait_for_none(lambda: tasks_on(client).keys() - before)
     for work in WORKS:
         work(X, tmp_path)
     wait_for_none(lambda: tasks_on(client).keys() - before)
+
+
+@pytest.mark.cluster
+def test_an_interrupted_or_slow_wait_leaves_the_call_running(client: Client) -> None:
+    """A gather that is cancelled before its first step makes every later gather of the client fail."""
+    began, ended = [], threading.Event()
+
+    async def call() -> str:
+        began.append(1)
+        await asyncio.sleep(0.3)
+        ended.set()
+        return "result"
+
+    def interrupt() -> None:
+        raise KeyboardInterrupt
+
+    assert awaited(client, call, lambda: None, 0.01) == "result"
+    ended.clear()
+    with pytest.raises(KeyboardInterrupt):
+        awaited(client, call, interrupt, 0.01)
+    assert ended.wait(600)
+    assert len(began) == 2
 
 
 @pytest.mark.cluster

@@ -66,6 +66,8 @@ def _get_by(
 def _gather(watch: Watch, graph: Any, keys: Any, options: dict[str, Any]) -> Any:
     from distributed import wait  # slow to import, so only if there is a client
 
+    from bigpca.passes.engine.cluster.outcomes import GATHER_SECONDS, awaited
+
     futures = watch.client.get(graph, keys, sync=False, **options)
     while True:
         try:
@@ -73,4 +75,4 @@ def _gather(watch: Watch, graph: Any, keys: Any, options: dict[str, Any]) -> Any
             break
         except TimeoutError:
             watch.check()
-    return watch.client.gather(futures)
+    return awaited(watch.client, partial(watch.client.gather, futures), watch.check, GATHER_SECONDS)

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import os
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar
 
 from distributed import Client, Future, KilledWorker
 
 from bigpca.passes.engine.cancel import RunCancelled
 
 GATHER_SECONDS = 5.0
+T = TypeVar("T")
 
 
 def result_of(future: Future, check: Callable[[], None]) -> Any:
@@ -24,13 +26,7 @@ def result_of(future: Future, check: Callable[[], None]) -> Any:
         raises if the cluster is gone.
     """
     try:
-        while True:
-            try:
-                return future.result(timeout=GATHER_SECONDS)
-            except TimeoutError:
-                if future.status == "error":  # raised by the task itself
-                    raise
-                check()
+        return awaited(future.client, future.result, check, GATHER_SECONDS)
     except (RunCancelled, KilledWorker):
         raise
     except OSError as error:
@@ -41,6 +37,30 @@ def result_of(future: Future, check: Callable[[], None]) -> Any:
         if type(error).__name__ in ("CancelledError", "FutureCancelledError", "FuturesCancelledError"):
             raise RunCancelled(str(error)) from error
         raise
+
+
+def awaited(client: Client, call: Callable[[], Awaitable[T]], check: Callable[[], None], seconds: float) -> T:
+    """Return the result of an asynchronous call of a client, and call ``check`` every few ``seconds`` meanwhile.
+
+    An interrupt ends the wait and not the call, unlike in ``Client.sync``: a gather that is cancelled before its first
+    step makes every later gather of the client fail.
+    """
+
+    async def result() -> T:
+        return await call()
+
+    pending = asyncio.run_coroutine_threadsafe(result(), client.loop.asyncio_loop)
+    while True:
+        try:
+            return pending.result(timeout=seconds)
+        except TimeoutError:
+            if pending.done():  # it is the call's own, or the call ended just now
+                return pending.result()
+        try:
+            check()
+        except Exception:
+            pending.cancel()
+            raise
 
 
 def _spill_disk_full(client: Client) -> OSError:
