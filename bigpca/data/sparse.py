@@ -48,6 +48,20 @@ def stacked(parts: Sequence[Any]) -> Any:
     return csr_array(sp.vstack(parts, format="csr")) if sp.issparse(parts[0]) else np.concatenate(parts)
 
 
+def row_range(rows: Any, start: int, stop: int) -> Any:
+    """Return rows ``start:stop`` of dense or CSR rows that share their memory.
+
+    SciPy's slices of CSR are always copies; these only where they are less than about half of the rows.
+    """
+    if not sp.issparse(rows):
+        return rows[start:stop]
+    ends = rows.indptr[start : stop + 1]
+    low, high = int(ends[0]), int(ends[-1])
+    part = csr_array((rows.data[low:high], rows.indices[low:high], ends - low), (len(ends) - 1, rows.shape[1]))
+    part.has_canonical_format = rows.has_canonical_format
+    return part
+
+
 def with_values(rows: csr_array, values: NDArray[Any]) -> csr_array:
     """Return CSR with other stored values in the same places."""
     return csr_array((values, rows.indices, rows.indptr), rows.shape)

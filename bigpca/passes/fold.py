@@ -18,6 +18,7 @@ from bigpca.arrays import DType
 from bigpca.blas import one_blas_thread, solve_paused
 from bigpca.costs import ONCE, PassCost, Times, peak_bytes
 from bigpca.data.rounding import note_rounded
+from bigpca.data.sparse import row_range
 from bigpca.passes.accumulators.base import Accumulator, cost_of, feed
 from bigpca.passes.engine.cancel import check_cancelled
 from bigpca.passes.engine.driver import run_pass
@@ -256,7 +257,7 @@ class FoldGroup:
                 count += rows.shape[0]
                 for i in range(0, rows.shape[0], self.slab_rows):
                     check_cancelled(run_id)
-                    slab, numbers = self._present(rows[i : i + self.slab_rows], first + i)
+                    slab, numbers = self._present(row_range(rows, i, i + self.slab_rows), first + i)
                     omitted += slab.shape[0]
                     for block in self._blocks(slab, first + i, numbers, shift, shared.get(MAPS, ())):
                         shift = block.origin if shift is None else shift

@@ -83,7 +83,7 @@ class SparseSketch(RandomSketch):
         np.multiply(out, out.dtype.type(1 / np.sqrt(self.entries)), out=out)
 
     def _flops(self, rows: BlockForm) -> float:
-        return csr.product_flops(rows, self.entries)
+        return csr.sparse_product_flops(rows, self.entries)
 
     def _scratch_bytes(self, rows: BlockForm) -> int:
         tile = 2 * min(rows.rows, TILE_ROWS) * (min(rows.columns, TILE_COLUMNS) + self.q) * rows.itemsize

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array, random_array
 
 import bigpca as bp
+from bigpca.data.sparse import csr_block, row_range
 from bigpca.errors import NonFiniteError
 from bigpca.kernels import Linear
 from bigpca.passes.accumulators.drawn_rows import BestRows
@@ -24,6 +25,7 @@ from bigpca.passes.accumulators.row_weights import Ones
 from bigpca.passes.engine.run import Run
 from bigpca.passes.fold import FoldGroup, fold, row_pass
 from bigpca.passes.reading.arithmetic import NUMPY
+from bigpca.passes.reading.layout import plan_layout
 from bigpca.passes.rows import RowInput
 from bigpca.passes.sweeps import sweep_pass
 from bigpca.sketches import Gaussian
@@ -117,6 +119,26 @@ def sparse_group(rows: csr_array, nan_policy: str = "raise") -> FoldGroup:
     }  # fmt: skip
     reads = ((0, 100), (100, N))
     return FoldGroup(0, SparseReader(rows), reads, 64, np.dtype("f8"), nan_policy, states, "")  # type: ignore[arg-type]
+
+
+def test_slabs_of_sparse_rows_share_the_memory_of_their_read() -> None:
+    given = sparse_rows()
+    rows = csr_block(given.data, given.indices, given.indptr, D, "rows")
+    for start, stop in ((0, N), (7, N - 10), (90, N + 5), (3, 90), (3, 3)):
+        part = row_range(rows, start, stop)
+        np.testing.assert_array_equal(part.toarray(), rows[start:stop].toarray())
+        shared = stop - start > 0.6 * N
+        assert (np.shares_memory(part.data, rows.data), np.shares_memory(part.indices, rows.indices)) == (
+            shared,
+            shared,
+        )
+
+
+def test_reads_of_sparse_rows_are_as_large_whatever_the_rounding_of_their_chunks() -> None:
+    """Chunks of nearly 32 MiB, of stores with 200,000 and 1,000,000 rows of 1,520 values."""
+    for chunk, row_bytes in ((2715, 12361), (2706, 12363)):
+        layout = plan_layout([chunk] * 100, 30_000, np.dtype("f4"), 0, row_bytes=row_bytes)
+        assert layout.read_rows == chunk <= layout.slab_rows
 
 
 def test_sparse_rows_are_folded_without_a_shift_and_made_dense_in_strips_only(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,6 +20,7 @@ from bigpca.arrays import DType
 MIB = 1 << 20
 SLAB_BYTES = 64 * MIB
 WIDE_SLAB_BYTES = 32 * MIB  # for rows over 64 KiB, whose states are already large
+SPARSE_SLAB_BYTES = 36 * MIB  # two chunks of 16 MiB or one of 32, with their row ends, whatever the rounding of rows
 SLAB_ROWS = 8192  # enough rows that a d x d addition per slab takes little time compared with the product
 MIN_SLAB_BYTES = 4 * MIB
 GROUP_BYTES = 256 * MIB
@@ -86,8 +87,10 @@ def plan_layout(
     groups would hold one large read each (over 32 MiB), with nothing to read while it is multiplied, there are half as
     many with two reads each. ``row_bytes`` are those of a row in the working dtype, if it does not store every column.
     """
+    sparse = row_bytes is not None
     row_bytes = max(1, n_columns * working_dtype(dtype).itemsize if row_bytes is None else row_bytes)
-    most = SLAB_BYTES if row_bytes <= 1 << 16 else WIDE_SLAB_BYTES
+    most = SPARSE_SLAB_BYTES if sparse else SLAB_BYTES
+    most = min(most, WIDE_SLAB_BYTES) if row_bytes > 1 << 16 else most
     slab_bytes = min(most, max(MIN_SLAB_BYTES, SLAB_ROWS * row_bytes))
     slab_rows = max(1, slab_bytes // row_bytes)
     n_rows = int(sum(row_chunks))

@@ -17,7 +17,7 @@ from scipy.sparse import csr_array
 
 from bigpca.arrays import Array, DType
 from bigpca.costs import BlockForm, Work
-from bigpca.data.sparse import stacked, with_values
+from bigpca.data.sparse import row_range, stacked, with_values
 from bigpca.passes.reading.arithmetic import Values
 from bigpca.passes.reading.blocks import STRIP_BYTES, Block, dense_strips
 
@@ -163,7 +163,7 @@ def map_tiles(steps: tuple[MapStep, ...], complete: Block, where: str) -> Iterat
     values, numbers, maps = complete.values, complete.rows, [step.f for step in steps]
     size = min((step.tile_rows for step in steps if step.tile_rows), default=max(1, values.shape[0]))
     for i in range(0, values.shape[0], size):
-        yield from _mapped(maps, values[i : i + size], numbers[i : i + size], where, owned=True)
+        yield from _mapped(maps, row_range(values, i, i + size), numbers[i : i + size], where, owned=True)
 
 
 def map_rows(steps: tuple[MapStep, ...], complete: Block, where: str) -> Values:
