@@ -126,8 +126,13 @@ class CovarianceOperator:
 
     @property
     def rounding(self) -> float:
-        """Rounding error that bounds allow for, relative to |A|_F."""
-        return self.precision
+        """Rounding error that bounds allow for, relative to |A|_F: of sparse rows also that of the scale."""
+        return self.precision + self._scale_error
+
+    @property
+    def _scale_error(self) -> float:
+        """Bound of the relative error of any entry of A by the scale, whose squares are centred afterwards."""
+        return self.centring_error or 0.0 if self.scaled else 0.0
 
     @property
     def refinable(self) -> bool:
@@ -255,7 +260,8 @@ class CovarianceOperator:
         lost = 0.0
         if found.sparse and self.center:
             lost = lost_variance(found.mean if self.scale is None else found.mean / self.scale, self.weight)
-        self.trace, self.trace_error = float(about.sum()) / self._divisor, lost / self._divisor
+        self.trace = float(about.sum()) / self._divisor
+        self.trace_error = lost / self._divisor + self._scale_error * self.trace
         if not np.isfinite(self.trace):
             raise ValueError(
                 f"the total variance is {self.trace}: squares of the values overflow float64 (beyond 1e154). Divide "

@@ -26,6 +26,8 @@ def sparse_rows(case: str) -> csr_array:
     X[np.random.default_rng(4).random((N, D)) < 0.5] = 0
     if case == "a dominating mean":
         X[:, 7] = 2e4 + 9 * X[:, 0]
+    if case == "a column of a small variance":
+        X[:, 3] = 1e3 + 0.3 * np.random.default_rng(5).random(N)
     if case == "a dense column":
         X[:, 3] = 1e3 + np.random.default_rng(5).standard_normal(N)
     if case == "constant columns":
@@ -41,10 +43,13 @@ def sparse_rows(case: str) -> csr_array:
 
 
 CASES = [
-    "plain", "a dominating mean", "a dense column", "constant columns", "empty rows", "rank below k",
-    "more columns than rows",
+    "plain", "a dominating mean", "a dense column", "a column of a small variance", "constant columns", "empty rows",
+    "rank below k", "more columns than rows",
 ]  # fmt: skip
-OPTIONS: dict[str, dict[str, Any]] = {"": {}, "scaled": {"scale": True}, "not centred": {"center": False}}
+OPTIONS: dict[str, dict[str, Any]] = {
+    "": {}, "scaled": {"scale": True}, "not centred": {"center": False},
+    "scaled, not centred": {"scale": True, "center": False},
+}  # fmt: skip
 
 
 def weights_of(rows: csr_array) -> Array:
