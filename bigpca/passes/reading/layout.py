@@ -130,11 +130,11 @@ def _split_evenly(weights: Sequence[int], parts: int) -> tuple[range, ...]:
     ends = np.cumsum(np.asarray(weights, dtype=np.int64)) if len(weights) else np.zeros(0, np.int64)
     runs: list[range] = []
     start = 0
-    for part in range(1, parts + 1):
+    targets = ends[-1:] * np.arange(1, parts + 1) / parts if len(ends) else np.zeros(0)
+    # All at once: each search of integers for a float would convert all of them again.
+    for target, nearest in zip(targets, np.searchsorted(ends, targets).tolist(), strict=True):
         if start >= len(ends):
             break
-        target = ends[-1] * part / parts
-        nearest = int(np.searchsorted(ends, target))
         if nearest and target - ends[nearest - 1] < ends[nearest] - target:
             nearest -= 1
         stop = max(start, nearest) + 1
