@@ -84,14 +84,14 @@ class WriteGroup:
         return end - start
 
 
-def output_chunk_rows(rows: RowInput, row_bytes: int, most_bytes: int = OUTPUT_CHUNK_BYTES) -> int:
+def output_chunk_rows(rows: RowInput, row_bytes: int) -> int:
     """Choose rows per output chunk: whole input chunks, about 16 MiB, and at least 64 chunks if possible."""
     native = max(rows.row_chunks, default=1) or 1
-    fitting = max(1, most_bytes // max(1, row_bytes * native))
+    fitting = max(1, OUTPUT_CHUNK_BYTES // max(1, row_bytes * native))
     spread = max(1, rows.n_rows // (OUTPUT_CHUNKS * native))
     whole = native * min(fitting, spread)
-    if whole * row_bytes > 4 * most_bytes:  # one huge input chunk: cut it
-        return int(max(1, most_bytes // row_bytes))
+    if whole * row_bytes > 4 * OUTPUT_CHUNK_BYTES:  # one huge input chunk: cut it
+        return int(max(1, OUTPUT_CHUNK_BYTES // row_bytes))
     return int(max(1, min(whole, rows.n_rows)))
 
 
