@@ -22,12 +22,15 @@ from bigpca.passes.fold import first_shift, fold_to
 from bigpca.passes.rows import RowInput
 from bigpca.solvers.dual import SampleAxes, leading_axes
 from bigpca.solvers.eigh import top_eigenpairs
+from bigpca.solvers.krylov_basis import orthonormal_columns
 from bigpca.solvers.scaling import LearnedScale
 
 Vector = NDArray[np.float64]
 Matrix = NDArray[np.float64]
 SUMS_ROUNDING = 4.0  # eps of a difference of two compensated sums, and of the sums of groups
-MAX_LENGTH_RATIO = 10.0  # of the standard deviations of probes along two columns, above which they are dropped
+MAX_LENGTH_RATIO = (
+    10.0  # of the standard deviations of probes along two columns, above which the first read is repeated
+)
 
 
 class CovarianceOperator:
@@ -60,8 +63,10 @@ class CovarianceOperator:
     trace : float
     trace_error : float
         Bound of its error, of sparse rows: of the rounding of the sums by which they are centred.
-    probes : Probes or None
-        All known after :meth:`begin`; no probes if the guessed deviations were far off.
+    probes : Probes
+        All known after :meth:`begin`; the probes are set by it.
+    other_reads : int
+        Those of :meth:`begin`.
     centring_error : float or None
         Bound of the relative error of any variance by the centring of sparse rows.
     magnification : float
@@ -88,7 +93,8 @@ class CovarianceOperator:
         self.mean: Vector = np.zeros(rows.n_columns)
         self.scale: Vector | None = None
         self.trace = 0.0
-        self.probes: Probes | None = None
+        self.probes: Probes
+        self.other_reads = 0
         self._shift: Vector | None = None
         self._guess: Vector | None = None
         self.magnification = 1.0
@@ -173,19 +179,24 @@ class CovarianceOperator:
 
         Returns the block for which the product is exact, and the product. With a guess G of the deviations D, the
         probes g become ``D G^-1 g``: Gaussian, and with a covariance of at least I after division by the smallest entry
-        of ``D G^-1``. They are dropped if its entries differ by more than a factor of ten.
+        of ``D G^-1``. If its entries differ by more than a factor of ten, the block that is returned would be nearly
+        along a few columns, and its product would lose digits where it is split: one more read multiplies a basis of
+        that product, with the scale that is known by then.
         """
         omega = probe_vectors(self.seed, self.size, PROBES).astype(np.float64)
         guess = self._guess if self.scaled and self.scale is None else self.scale
         B = np.hstack([Q, omega])
         W = B if guess is None else B / guess[:, None]
         AB = self._multiply(W)
+        self.other_reads += 1
         least = 1.0
         if self.scale is not None:
             ratio = self.scale if guess is None else self.scale / guess
             B, least = W * self.scale[:, None], float(ratio.min())
             if ratio.max() > MAX_LENGTH_RATIO * least:
-                return Products(B[:, :-PROBES], AB[:, :-PROBES])
+                block = orthonormal_columns([AB[:, :-PROBES]], self.seed)
+                del B, W, AB
+                return self.begin(block)
         self.probes = Probes(B[:, -PROBES:] / least, AB[:, -PROBES:] / least)
         return Products(B[:, :-PROBES], AB[:, :-PROBES])
 

@@ -68,8 +68,8 @@ class DotOperator:
     trace : float
     mean, squares : ndarray of shape (d,)
         Column means, and sums of squared deviations.
-    probes : Probes or None
-        Known after :meth:`begin`.
+    probes : Probes
+        Set by :meth:`begin`.
     """
 
     def __init__(
@@ -88,10 +88,11 @@ class DotOperator:
         self.mean = self.squares = np.zeros(rows.n_columns)
         self.omitted = 0
         self.trace = 0.0
-        self.probes: Probes | None = None
+        self.probes: Probes
 
     sigma = 0.0
     trace_error = 0.0
+    other_reads = 2  # of begin, and for the components
 
     @property
     def size(self) -> int:

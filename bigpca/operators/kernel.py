@@ -76,13 +76,14 @@ class KernelOperator:
         Rounding error of a product relative to ``|HKH|_F``. The error of the tiles is relative to ``|K|_F``, of which
         centring may leave little (the entries of a wide Gaussian kernel are nearly 1). The factor of four is for rows
         that are alike, as in clusters, whose rounding errors do not cancel.
-    probes : Probes or None
-        All known after :meth:`begin`.
+    probes : Probes
+        All known after :meth:`begin`; the probes are set by it.
     """
 
     omitted = 0
     sigma = 0.0
     trace_error = 0.0
+    other_reads = 1  # of begin
 
     def __init__(
         self, rows: RowInput, kernel: Kernel, run: Run, cost: SweepPlan, *, shift: Vector, seed: int = 0
@@ -91,7 +92,7 @@ class KernelOperator:
         self.dtype = cost.dtype
         self.trace = self.squared_norm = 0.0
         self.row_means: Vector = np.zeros(0)
-        self.probes: Probes | None = None
+        self.probes: Probes
         self.precision = float(np.finfo(np.float32).eps)
         self.magnification = ALIKE  # times |K|_F / |HKH|_F
         self._norm = self._rounding = 0.0  # of HKH, estimated, and of the entries of K

@@ -47,13 +47,13 @@ class Known:
     ----------
     B, AB : ndarray of shape (N, c); any B with its product A B.
     probes : ndarray of shape (N, r); Gaussian columns with a covariance of at least I, on which no column of B depends.
-    probe_products : ndarray of shape (N, r), or None where they have yet to be multiplied.
+    probe_products : ndarray of shape (N, r)
     """
 
     B: Matrix
     AB: Matrix
     probes: Matrix
-    probe_products: Matrix | None = None
+    probe_products: Matrix
 
 
 @dataclass(frozen=True)

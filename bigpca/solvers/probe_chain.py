@@ -37,7 +37,7 @@ class ProbeChain:
     Parameters
     ----------
     probes : ndarray of shape (N, r); Gaussian columns with a covariance of at least I.
-    products : ndarray of shape (N, r), or None where the next multiplication is to take them along.
+    products : ndarray of shape (N, r)
     failure : probability that one c_m is wrong; divide it by the number of looks.
 
     Attributes
@@ -47,10 +47,10 @@ class ProbeChain:
     norm_bound, likely, spread : float; c_m, rho and sigma. Infinite before the first step.
     """
 
-    def __init__(self, probes: Matrix, products: Matrix | None, failure: float) -> None:
+    def __init__(self, probes: Matrix, products: Matrix, failure: float) -> None:
         Q, R = qr(probes, mode="economic")
         self._first, self._root = (Q, R), float(np.sqrt(probe_quantile(probes.shape[1], failure)))
-        self.begin(None if products is None else products @ np.linalg.pinv(R))
+        self.begin(products @ np.linalg.pinv(R))
 
     def begin(self, product: Matrix | None = None) -> None:
         """Begin with the probes, whose product is that, or is still to be computed."""

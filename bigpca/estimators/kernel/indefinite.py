@@ -75,9 +75,13 @@ class ShiftedOperator:
         return self.operator.trace + self.size * self.sigma
 
     @property
-    def probes(self) -> Probes | None:
+    def probes(self) -> Probes:
         found = self.operator.probes
-        return None if found is None else Probes(found.vectors, found.products + self.sigma * found.vectors)
+        return Probes(found.vectors, found.products + self.sigma * found.vectors)
+
+    @property
+    def other_reads(self) -> int:
+        return self.operator.other_reads
 
     @property
     def refinable(self) -> bool:

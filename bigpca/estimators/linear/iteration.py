@@ -16,9 +16,7 @@ from bigpca.estimators.linear.certificates import certify, warn_if_doubtful
 from bigpca.estimators.linear.certified import Certificate
 from bigpca.estimators.linear.spectrum import check_enough_rows
 from bigpca.operators.covariance import CovarianceOperator
-from bigpca.operators.dot import DotOperator
 from bigpca.operators.products import PROBES, Probes, Products
-from bigpca.passes.accumulators.factors import probe_vectors
 from bigpca.passes.engine.run import Run
 from bigpca.seeds import normals
 from bigpca.solvers.components import NComponents, resolve_partial
@@ -71,8 +69,12 @@ class Operator(Multiplied, Protocol):
         """Multiple of I that was added to the matrix whose eigenvalues are computed; known after :meth:`begin`."""
 
     @property
-    def probes(self) -> Probes | None:
-        """Probes and their products, if any; known after :meth:`begin`."""
+    def probes(self) -> Probes:
+        """Probes and their products; known after :meth:`begin`."""
+
+    @property
+    def other_reads(self) -> int:
+        """Reads that are no multiplications of the solver: those of :meth:`begin`, and those after the last."""
 
     @property
     def omitted(self) -> int:
@@ -177,7 +179,7 @@ def iterate(
     """Iterate from a first block of the sample's axes and random columns, which only the solver keeps."""
     return block_krylov(
         operator,
-        _known(operator, _first_block(operator, start, settings, iteration), settings.seed),
+        _known(operator, _first_block(operator, start, settings, iteration)),
         _pairs_wanted(operator, settings, iteration),
         _options(operator, settings, iteration),
     )
@@ -191,21 +193,19 @@ def _first_block(operator: Operator, start: Matrix | None, settings: IterationSe
         return orthonormal_columns([axes, random], settings.seed)
 
 
-def _known(operator: Operator, block: Matrix, seed: int) -> Known:
+def _known(operator: Operator, block: Matrix) -> Known:
     """Multiply the first block, and the probes with it."""
     first = operator.begin(block)
     check_enough_rows(operator.shape[0], operator.omitted, weight=operator.weight)
-    if operator.probes is None:
-        return Known(first.B, first.AB, probe_vectors(seed, operator.size, PROBES).astype(np.float64))
     return Known(first.B, first.AB, operator.probes.vectors, operator.probes.products)
 
 
 def _options(operator: Operator, settings: IterationSettings, iteration: Iteration) -> KrylovOptions:
     """Return the options of the solver, which depend on the first product."""
-    left = settings.max_passes - 1 - int(isinstance(operator, DotOperator))  # its components require one more read
     return KrylovOptions(
-        tol=settings.tol, max_multiplications=left, max_columns=iteration.columns, block=iteration.block,
-        rank=min(operator.shape), shift=operator.sigma, seed=settings.seed, threads=settings.threads,
+        tol=settings.tol, max_multiplications=settings.max_passes - operator.other_reads,
+        max_columns=iteration.columns, block=iteration.block, rank=min(operator.shape), shift=operator.sigma,
+        seed=settings.seed, threads=settings.threads,
     )  # fmt: skip
 
 

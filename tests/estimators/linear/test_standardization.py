@@ -9,6 +9,7 @@ import dask.array as da
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from scipy.sparse import csr_matrix
 from sklearn.base import clone
 
 import bigpca as bp
@@ -84,6 +85,20 @@ def test_variances_and_scores_are_those_of_the_standardized_rows(name: str, case
     np.testing.assert_allclose(model.mean_, centre, atol=1e-12)
     np.testing.assert_allclose(np.ones(D) if model.scale_ is None else model.scale_, divisors, rtol=1e-12)
     np.testing.assert_allclose(model.transform(rows), Y @ model.components_.T, atol=1e-4 if name == "dot" else 1e-5)
+
+
+@pytest.mark.parametrize("form", [np.asarray, csr_matrix], ids=["dense", "sparse"])
+@pytest.mark.parametrize("outlier", [1e5, 1e7])
+def test_an_outlier_that_no_sample_holds_costs_a_read_and_no_digits(outlier: float, form: Any) -> None:
+    """The deviation of its column is guessed that many times too small: the first product is along that column."""
+    rng = np.random.default_rng(11)
+    rows = np.where(rng.random((40, 300)) < 0.04, rng.integers(1, 9, (40, 300)), 0).astype("f8")
+    rows[3, 8] = outlier
+    pca = bp.PCA(4, solver="krylov", tol=1e-8, scale=True, random_state=0).fit(form(rows))
+    deviations = rows.std(axis=0)
+    Y = (rows - rows.mean(axis=0)) / np.where(deviations > 0, deviations, 1)
+    np.testing.assert_allclose(pca.explained_variance_, np.linalg.eigvalsh(Y @ Y.T / 39)[::-1][:4], rtol=1e-9)
+    assert pca.converged_
 
 
 @pytest.mark.parametrize("solver", ["dot", "krylov"])
