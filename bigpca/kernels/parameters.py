@@ -17,7 +17,7 @@ def is_number(value: Any) -> bool:
 def finite_numbers(name: str, values: tuple[float, ...], count: int) -> tuple[float, ...]:
     """Return ``count`` finite floats, or raise an error with the parameter's name."""
     if len(values) != count or not all(is_number(value) and isfinite(value) for value in values):
-        raise ValueError(f"{name} = {values!r} is not {count} finite number(s), one for each kernel.")
+        raise ValueError(f"{name} = {values!r}, but every kernel requires one finite number: {count} in all.")
     return tuple(float(value) for value in values)
 
 

@@ -83,20 +83,20 @@ CHILD = """
 import json, os, sys, warnings
 import dask, psutil
 import bigpca as bp
-from bigpca.estimators.shared import transformer
+from bigpca.estimators.shared import running as life
 from tests.faults.test_measured_peaks import CASES, PATTERNS, labels
 
 warnings.simplefilter("ignore")
 for name in bp.__all__:
     getattr(bp, name)
 
-plans, running = [], transformer.running  # those of added rows have no public plan
+plans, running = [], life.running  # those of added rows have no public plan
 
 def recorded(fit, **options):
     plans.append(fit.plan)
     return running(fit, **options)
 
-transformer.running = recorded
+life.running = recorded
 
 def measure(name, grown):
     rows, make = CASES[name]

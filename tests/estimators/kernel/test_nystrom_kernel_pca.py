@@ -267,7 +267,7 @@ REJECTED: list[tuple[dict[str, Any], type[Exception], str]] = [
     ({"n_landmarks": 0}, ValueError, "n_landmarks = 0"),
     ({"n_components": M + 1}, ValueError, "n_components = 31 is out of range"),
     ({"sampling": "random"}, ValueError, "sampling = 'random' is unknown. Use one of 'rpcholesky'"),
-    ({"extension": "full"}, ValueError, "extension = 'full' is unknown. Use one of"),
+    ({"extension": "full"}, ValueError, "extension = 'full' is unknown. Use 'features' or 'tutorial'"),
     ({"rounds": 0}, ValueError, "rounds = 0"),
     ({"random_state": -1}, ValueError, "random_state = -1"),
     ({"kernel": "rbf", "gamma": -1.0}, ValueError, "gamma = -1.0"),
@@ -291,7 +291,7 @@ def test_landmarks_beyond_the_memory_are_rejected_unread_with_numbers() -> None:
 
 WRONG: list[tuple[dict[str, Any], type[Exception], str]] = [
     ({"sampling": NEW[:, :3]}, ValueError, "the given landmarks have 3 columns, but X has 6"),
-    ({"sampling": np.array([1, 2, N, 4])}, ValueError, "landmark 2 is row 240 of 240"),
+    ({"sampling": np.array([1, 2, N, 4])}, ValueError, "landmark 2 is row 240, but X has rows 0 to 239"),
     ({"sampling": np.array([1, 2, 1, 4])}, ValueError, "row 1 is given as a landmark more than once"),
     ({"sampling": np.arange(10), "n_landmarks": 11}, ValueError, "10 landmarks were given, but n_landmarks = 11"),
     ({"n_components": 0.999999, "n_landmarks": 5}, ValueError, "more of the spectrum than 5 landmarks show"),
