@@ -71,7 +71,8 @@ def open_given_weights(given: Supervision, sources: list[str], data: Any) -> tup
 
 def _open_column(column: Column, sources: list[str], data: Any, missing: MissingLabels) -> tuple[Any, str]:
     """Return the entries of all rows, and how they were joined; raises as :func:`open_given_labels`."""
-    from bigpca.data.keys import named_rows, stored_keys
+    from bigpca.data.alignment import named_rows
+    from bigpca.data.keys import stored_keys
     from bigpca.data.label_files import column_names, read_label_file
     from bigpca.data.label_joins import ABSENT, join_labels
     from bigpca.data.label_tables import key_column, rows_joined

@@ -33,7 +33,6 @@ def info(
 ) -> None:
     """Show what a model or a data store is, without reading the data. With -v, all parameters of a model."""
     with reporting(shows.as_json, shows.debug, quiet=shows.quiet, estimators=False) as output:
-        from bigpca.data.keys import stored_keys
         from bigpca.data.provenance import provenance_of
 
         made = provenance_of(path)
@@ -46,6 +45,8 @@ def info(
             if record.get("certificate", record) is not record:
                 output.say("\n" + "\n".join(components_table(record)))
         else:
+            from bigpca.data.keys import stored_keys  # imports dask.array, which models do not need
+
             record = _describe_source(path, member)
             size = f"{format_bytes(record['bytes'])} in {record['chunks']:,} chunk{'s'[: record['chunks'] != 1]}"
             shards = shard_line(shards_of([path]))

@@ -10,7 +10,10 @@ import dask.array as da
 import numpy as np
 from numpy.typing import NDArray
 
-from bigpca.data.keys import named_rows, row_keys
+from bigpca.data.cells import is_cells
+from bigpca.data.containers import is_labelled
+from bigpca.data.grids import label, labels_of
+from bigpca.data.keys import row_keys, stored_keys
 from bigpca.data.label_files import column_names, read_label_file
 from bigpca.data.label_joins import ABSENT, join_labels, keys_listed
 from bigpca.data.label_tables import key_column
@@ -68,6 +71,37 @@ def by_key(values: Any, X: Any, keys: Any = None, *, absent: Any = ABSENT) -> ND
     if isinstance(X, da.Array) and (view := view_of(X)[1]) is not None and view.rows_per_sample > 1:
         return repeat_labels(joined, X)
     return with_gaps(*label_values(joined, "value"))
+
+
+def named_rows(X: Any) -> Any:
+    """Return what names the rows of X, unchecked: stored keys, or an index, the names of cells, or a coordinate.
+
+    Of an array that :func:`bigpca.open` opened with a pattern, the names of the samples.
+
+    Returns
+    -------
+    array-like of shape (n,), or None where nothing does
+    """
+    labels = None
+    if is_cells(X):
+        return np.asarray(X.obs_names, dtype=object)
+    if is_labelled(X):
+        labels = label(X, None)[1]
+    elif isinstance(X, da.Array):
+        X = view_of(X)[0]
+        labels = labels_of(X)
+    elif hasattr(X, "loc") and hasattr(X, "index"):  # tables and series of pandas and Dask
+        index = X.index.compute() if hasattr(X.index, "compute") else X.index
+        return _texts_of_dates(np.asarray(index))
+    if labels is None:
+        return stored_keys(X)
+    dim, *others = labels.grid.samples
+    return None if others or dim not in labels.coords.coords else _texts_of_dates(labels.coords[dim].values)
+
+
+def _texts_of_dates(names: NDArray[Any]) -> NDArray[Any]:
+    """Return names in which dates are strings, of nanoseconds whatever their unit is."""
+    return names.astype("M8[ns]").astype(np.str_) if names.dtype.kind == "M" else names
 
 
 def _keys_of(X: Any) -> NDArray[np.str_]:

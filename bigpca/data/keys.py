@@ -6,20 +6,14 @@ import os
 from contextlib import suppress
 from typing import Any
 
-import dask.array as da
 import numpy as np
 from numpy.typing import NDArray
 
 from bigpca.data.cell_files import cell_names
-from bigpca.data.cells import is_cells
 from bigpca.data.checks import MemberError
-from bigpca.data.containers import is_labelled
-from bigpca.data.grids import label, labels_of
 from bigpca.data.label_values import label_values, rows_shown
 from bigpca.data.parquet import parquet_metadata
-from bigpca.data.sources import source_of
 from bigpca.data.storages import file_stamp
-from bigpca.data.views import view_of
 from bigpca.data.zarr_groups import is_array_directory
 from bigpca.errors import brief
 from bigpca.storage.annotations import KEY_COLUMN, KEYS
@@ -142,41 +136,14 @@ def stored_keys(source: Any) -> NDArray[np.str_] | None:
     return None if names is None else row_keys(names)
 
 
-def named_rows(X: Any) -> Any:
-    """Return what names the rows of X, unchecked: stored keys, or an index, the names of cells, or a coordinate.
-
-    Of an array that :func:`bigpca.open` opened with a pattern, the names of the samples.
-
-    Returns
-    -------
-    array-like of shape (n,), or None where nothing does
-    """
-    labels = None
-    if is_cells(X):
-        return np.asarray(X.obs_names, dtype=object)
-    if is_labelled(X):
-        labels = label(X, None)[1]
-    elif isinstance(X, da.Array):
-        X = view_of(X)[0]
-        labels = labels_of(X)
-    elif hasattr(X, "loc") and hasattr(X, "index"):  # tables and series of pandas and Dask
-        index = X.index.compute() if hasattr(X.index, "compute") else X.index
-        return _texts_of_dates(np.asarray(index))
-    if labels is None:
-        return stored_keys(X)
-    dim, *others = labels.grid.samples
-    return None if others or dim not in labels.coords.coords else _texts_of_dates(labels.coords[dim].values)
-
-
-def _texts_of_dates(names: NDArray[Any]) -> NDArray[Any]:
-    """Return names in which dates are strings, of nanoseconds whatever their unit is."""
-    return names.astype("M8[ns]").astype(np.str_) if names.dtype.kind == "M" else names
-
-
 def _path_of(source: Any) -> str:
     if isinstance(source, str | os.PathLike):
         return os.fspath(source)
-    found = source_of(source) if hasattr(source, "__dask_graph__") and hasattr(source, "chunks") else None
+    if not (hasattr(source, "__dask_graph__") and hasattr(source, "chunks")):
+        return ""
+    from bigpca.data.sources import source_of  # imports dask.array, which paths do not need
+
+    found = source_of(source)
     if found is None or not found.path:
         return ""
     return os.path.join(found.path, found.member.strip("/")) if found.format in ("zarr", "hdf5") else found.path

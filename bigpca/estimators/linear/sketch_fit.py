@@ -235,6 +235,8 @@ def unpack(part: FusedProduct, settings: SketchSettings, *, omitted: int, scale:
         mean = part.mean if scaled is None else part.mean / scaled
         precision *= magnification(mean, leading_value(W, Y[:, :q]))
         trace_error = lost_variance(mean, weight) / (weight - 1)
+    scale_error = centred or 0.0 if fit.scale else 0.0
+    trace_error += scale_error * trace
     if not np.isfinite(trace):
         raise ValueError(
             f"the total variance is {trace}: squares of the values overflow float64 (beyond 1e154). Divide the data "
@@ -248,7 +250,7 @@ def unpack(part: FusedProduct, settings: SketchSettings, *, omitted: int, scale:
     mean = part.mean if fit.center else np.zeros(d)
     return Sketched(
         part.count, omitted, mean, scaled, trace, W, Y, probes, precision, weight_sums=part.weight_sums,
-        centring_error=centred, trace_error=trace_error,
+        centring_error=centred, trace_error=trace_error, scale_error=scale_error,
     )  # fmt: skip
 
 

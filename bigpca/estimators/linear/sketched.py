@@ -41,6 +41,8 @@ class Sketched:
         As of :class:`bigpca.estimators.linear.spectrum.Spectrum`.
     trace_error : float
         Bound of the error of the trace, of sparse rows.
+    scale_error : float
+        Bound of the relative error of any entry of A by the scale, whose squares are centred after sparse rows are read.
     """
 
     count: int
@@ -56,6 +58,12 @@ class Sketched:
     weight_sums: WeightSums = None
     centring_error: float | None = None
     trace_error: float = 0.0
+    scale_error: float = 0.0
+
+    @property
+    def rounding(self) -> float:
+        """Rounding error that bounds allow for, relative to |A|_F."""
+        return self.precision + self.scale_error
 
     @property
     def weight(self) -> float:
@@ -70,7 +78,7 @@ def solve_nystrom(found: Sketched, fit: Settings, *, multiplied: bool = False) -
     approximation = nystrom(found.W, found.Y, most, precision=found.precision, threads=fit.threads, overwrite=True)
     k = _resolve(fit, approximation.values, found)
     certificate = certify(
-        approximation, k, found.trace, precision=found.precision, probes=found.probes,
+        approximation, k, found.trace, precision=found.rounding, probes=found.probes,
         basis=found.W if found.orthonormal else None, multiplied=multiplied, trace_error=found.trace_error,
     )  # fmt: skip
     components = fix_signs(np.ascontiguousarray(approximation.vectors[:k]))
@@ -95,7 +103,7 @@ def solve_tutorial(found: Sketched, fit: Settings) -> Spectrum:
         approximation,
         k,
         found.trace,
-        precision=found.precision,
+        precision=found.rounding,
         probes=found.probes,
         axes=orthonormal_axes(axes),
         trace_error=found.trace_error,

@@ -194,7 +194,8 @@ def note_positions(X: Input, y: Input, word: str = "label") -> None:
     series = hasattr(y, "loc") and hasattr(y, "index") and not hasattr(y, "dask")
     if not series and not isinstance(y, str | os.PathLike):
         return
-    from bigpca.data.keys import named_rows, stored_keys  # imports all formats of labels, which other fits do not need
+    from bigpca.data.alignment import named_rows  # imports all formats of labels, which other fits do not need
+    from bigpca.data.keys import stored_keys
 
     keys = stored_keys(X)
     if keys is None:

@@ -108,20 +108,25 @@ def test_bounds_allow_for_products_in_float32(case: str, options: str, monkeypat
     )
 
 
+@pytest.mark.parametrize("options", ["", "scaled", "scaled, not centred"], ids=lambda name: name or "centred")
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize("core", ["nystrom", "ritz", "tutorial"])
 @pytest.mark.filterwarnings("ignore::bigpca.errors.ApproximationWarning")
-def test_the_bounds_of_a_sketch_hold(case: str, core: str) -> None:
+def test_the_bounds_of_a_sketch_hold(case: str, core: str, options: str) -> None:
     rows = sparse_rows(case)
-    A = truth_of(rows)
-    model = bp.ApproximatePCA(1 if case == "rank below k" else 3, sketch=bp.sketches.SparseSign(20), core=core).fit(
-        rows
-    )
+    A = truth_of(rows, **OPTIONS[options])
+    k, sketch = 1 if case == "rank below k" else 3, bp.sketches.Gaussian(rows.shape[1])
+    for sketch in (bp.sketches.SparseSign(20), sketch):  # as wide as the data, bounds are of rounding alone
+        assert_bounded(bp.ApproximatePCA(k, sketch=sketch, core=core, **OPTIONS[options]).fit(rows), rows, A)
+
+
+def assert_bounded(model: Any, rows: csr_array, A: Array) -> None:
     values = np.linalg.eigvalsh(A)[::-1][: len(model.explained_variance_)]
     lower, upper = model.eigenvalue_bounds_.T
     assert (lower <= values * (1 + 1e-12)).all()
     assert (values * (1 - 1e-12) <= upper).all()
-    np.testing.assert_allclose(model.mean_, rows.toarray().mean(axis=0), rtol=1e-12, atol=1e-12)
+    mean = rows.toarray().mean(axis=0) if model.center else np.zeros(rows.shape[1])
+    np.testing.assert_allclose(model.mean_, mean, rtol=1e-12, atol=1e-12)
 
 
 @pytest.mark.parametrize("fit", [bp.PCA(2, solver="krylov"), bp.ApproximatePCA(2, sketch=bp.sketches.SparseSign(20))])
