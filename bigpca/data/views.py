@@ -6,7 +6,6 @@ A view is applied where rows are read, and nothing is copied. A Dask array carri
 
 from __future__ import annotations
 
-import hashlib
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -18,6 +17,7 @@ from dask.base import tokenize
 from numpy.typing import NDArray
 from scipy.sparse import issparse
 
+from bigpca.arrays import content_digest
 from bigpca.data.choices import Chosen, Taken
 from bigpca.data.marks import mark, marked
 from bigpca.data.patterns import RowPattern
@@ -204,7 +204,7 @@ class View:
 
     def describe(self) -> dict[str, Any]:
         """Return what identifies the view, for fingerprints."""
-        columns = None if self.columns is None else hashlib.sha256(self.columns.tobytes()).hexdigest()
+        columns = None if self.columns is None else content_digest(self.columns)
         taken = [str(one if isinstance(one, slice) else one.tolist()) for one in self.taken]
         shape = {"sample": list(self.sample), "row_axes": list(self.row_axes), "column_axes": list(self.column_axes)}
         checked = {"absent": True} if self.absent else {}

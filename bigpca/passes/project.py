@@ -23,7 +23,7 @@ from bigpca.passes.engine.ordered import check_end
 from bigpca.passes.engine.resources import find_resources
 from bigpca.passes.graphs import wrap_sources
 from bigpca.passes.reading.arithmetic import Values
-from bigpca.passes.reading.row_maps import Chain, MapStep, RowMap, SparseMap, map_run
+from bigpca.passes.reading.row_maps import Chain, MapStep, RowMap, map_run
 from bigpca.passes.rows import RowInput
 
 
@@ -40,7 +40,7 @@ def project_lazily(
         X = X.rechunk({1: -1})
     name = f"bigpca-map-{tokenize(X.name, f.describe(), width)}"  # equal for the same map of the same rows
     shared, dtype = dask.delayed(f, name=f"{name}-function", pure=True), f.output_dtype(X.dtype)
-    sparse = is_csr(X._meta) and isinstance(f, SparseMap) and f.keeps_csr
+    sparse = is_csr(X._meta) and f.keeps_csr
     meta = csr_meta(dtype) if sparse else np.empty((0, 0), dtype)
     return da.map_blocks(
         _apply_block,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import math
 from copy import copy
 from dataclasses import replace
@@ -11,7 +10,7 @@ import dask.array as da
 import numpy as np
 from numpy.typing import NDArray
 
-from bigpca.arrays import DType
+from bigpca.arrays import DType, content_digest
 from bigpca.costs import BlockForm, PassCost
 from bigpca.data.batches import batches_of
 from bigpca.data.grids import labels_of
@@ -28,7 +27,7 @@ from bigpca.passes.graphs import GraphSource, paths_in
 from bigpca.passes.reading.filling import ColumnFill, Limits, filled_dtype
 from bigpca.passes.reading.layout import Layout, plan_layout, working_dtype
 from bigpca.passes.reading.readers import FILL, Reader, ValueReader, ViewReader
-from bigpca.passes.reading.row_maps import PLACE_BYTES, MapStep, NumberedMap, RowMap, chain_cost
+from bigpca.passes.reading.row_maps import PLACE_BYTES, MapStep, RowMap, chain_cost
 from bigpca.passes.stored import Stored, count_rows
 
 
@@ -315,7 +314,7 @@ class RowInput:
         return 2 * chunk + mapping.bytes + weighted  # the chunk being read, and its decoded form
 
     @property
-    def maps(self) -> tuple[RowMap | NumberedMap, ...]:
+    def maps(self) -> tuple[RowMap, ...]:
         """The maps, in order."""
         return tuple(step.f for step in self.steps)
 
@@ -377,7 +376,7 @@ class RowInput:
         if self.steps:
             own["maps"] = [step.f.describe() for step in self.steps]
         if self.weights is not None:
-            own["weights"] = hashlib.sha256(self.weights.tobytes()).hexdigest()
+            own["weights"] = content_digest(self.weights)
         return own
 
     def describe(self) -> dict[str, object]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,10 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
-from bigpca.arrays import Array, DType
+from bigpca.arrays import Array, DType, content_digest
 from bigpca.passes.accumulators.moments import Moments
 from bigpca.passes.engine.progress import ProgressArgument
-from bigpca.passes.reading.row_maps import MapStep
+from bigpca.passes.reading.row_maps import MapStep, RowMap
 from bigpca.quality.reading import read_once
 from bigpca.solvers.scaling import Patterson
 from bigpca.triangles import unpack
@@ -76,7 +75,7 @@ class StandardErrors:
 
 
 @dataclass(frozen=True)
-class SquaredScores:
+class SquaredScores(RowMap):
     """Row map to the squares of the scores and of what they leave: ``(t_1^2, ..., t_k^2, |x - sum t_i v_i|^2) / unit``.
 
     Attributes
@@ -122,10 +121,8 @@ class SquaredScores:
 
     def describe(self) -> dict[str, object]:
         """Digest of mean, components, scale and unit."""
-        content = hashlib.sha256(self.mean.tobytes() + np.ascontiguousarray(self.components).tobytes())
-        content.update(b"" if self.scale is None else self.scale.tobytes())
-        content.update(np.float64(self.unit).tobytes())
-        return {"map": "squared scores", "digest": content.hexdigest()}
+        digest = content_digest(self.mean, self.components, self.scale, np.array(self.unit))
+        return {"map": "squared scores", "digest": digest}
 
 
 def standard_errors(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import ClassVar
@@ -10,7 +9,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from bigpca.arrays import Array
+from bigpca.arrays import Array, content_digest
 from bigpca.costs import BlockForm, Work
 from bigpca.passes.accumulators.base import Accumulator, Arrays, broadcast
 from bigpca.passes.accumulators.moments import ColumnMoments
@@ -43,10 +42,7 @@ class Subspace:
 
     def digest(self) -> str:
         """Identify the subspace by its values."""
-        content = hashlib.sha256(np.ascontiguousarray(self.mean).data)
-        content.update(b"-" if self.scale is None else np.ascontiguousarray(self.scale).data)
-        content.update(np.ascontiguousarray(self.axes).data)
-        return content.hexdigest()
+        return content_digest(self.mean, self.scale, self.axes)
 
 
 @dataclass
@@ -173,7 +169,7 @@ class ChosenRows(Accumulator):
         return replace(self, rows=tuple(zip(numbers, arrays["rows"], strict=True)))
 
     def identity(self) -> dict[str, object]:
-        return {"rows": hashlib.sha256(self.wanted.tobytes()).hexdigest()}
+        return {"rows": content_digest(self.wanted)}
 
 
 @dataclass
@@ -233,6 +229,4 @@ class ReplacementMoments(Accumulator):
         return ReplacementMoments(self.replacements, own, difference)
 
     def identity(self) -> dict[str, object]:
-        return {
-            "replacements": hashlib.sha256(self.replacements.tobytes()).hexdigest(),
-        }
+        return {"replacements": content_digest(self.replacements)}

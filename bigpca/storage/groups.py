@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from bigpca.arrays import content_digest
 from bigpca.errors import ModelFormatError, brief
 from bigpca.storage.annotations import NOTHING, Annotations
 from bigpca.storage.files import fsync_tree, publish, repair, temporary_sibling, writing
@@ -180,7 +181,7 @@ def _declaration(array: NDArray[Any]) -> dict[str, Any]:
 
 
 def _digest(array: NDArray[Any]) -> str:
-    return hashlib.sha256(array.reshape(-1).view(np.uint8).data if array.size else b"").hexdigest()
+    return content_digest(array)
 
 
 def _attributes_digest(body: Mapping[str, Any], values: Any) -> str:

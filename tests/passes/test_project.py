@@ -22,6 +22,7 @@ import bigpca as bp
 from bigpca.passes.engine.events import Event, GroupEvent
 from bigpca.passes.engine.run import Run
 from bigpca.passes.project import project_in_memory, project_lazily
+from bigpca.passes.reading.row_maps import RowMap
 from bigpca.passes.rows import RowInput
 from bigpca.passes.writing import output_chunk_rows, project_to
 from bigpca.storage.forms import STORE, Form, NpyForm
@@ -34,7 +35,7 @@ W = np.random.default_rng(3).normal(size=(D, K)).astype("f4")
 
 
 @dataclass(frozen=True)
-class Multiply:
+class Multiply(RowMap):
     """A linear map, float32 for narrow input."""
 
     weight: float = 1.0
@@ -43,9 +44,6 @@ class Multiply:
         dtype = self.output_dtype(rows.dtype)
         mapped: NDArray[Any] = rows.astype(dtype) @ (W * self.weight).astype(dtype)
         return mapped
-
-    def output_dtype(self, dtype: np.dtype[Any]) -> np.dtype[Any]:
-        return np.dtype("f4") if dtype.itemsize <= 4 and dtype.kind == "f" else np.dtype("f8")
 
     def bytes_for(self, d: int, rows: int, itemsize: int) -> tuple[int, int]:
         return (d + K) * (rows * itemsize + 8 * K), 0

@@ -15,8 +15,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from bigpca.arrays import Array, DType
-from bigpca.estimators.shared.references import STREAM_BYTES, TILE_ROWS, References, content_digest
+from bigpca.arrays import Array, DType, content_digest
+from bigpca.estimators.shared.references import STREAM_BYTES, TILE_ROWS, References
 from bigpca.kernels.base import Kernel
 from bigpca.kernels.rows import FIXED_BYTES
 from bigpca.passes.accumulators.landmark_blocks import landmark_block, prepare_landmarks

@@ -26,7 +26,7 @@ from bigpca.passes.fold import first_rows
 from bigpca.passes.project import project_lazily
 from bigpca.passes.reading.blocks import product_dtype
 from bigpca.passes.reading.layout import working_dtype
-from bigpca.passes.reading.row_maps import chained
+from bigpca.passes.reading.row_maps import RowMap, chained
 from bigpca.passes.rows import RowInput
 from bigpca.planning import Resources
 
@@ -34,7 +34,7 @@ CHUNK_BYTES = 32 << 20  # of features computed at a time
 
 
 @dataclass(frozen=True)
-class FeatureMap:
+class FeatureMap(RowMap):
     """The exact features of rows, in ``dtype`` or the working dtype, whichever is wider; a row map."""
 
     kernel: Kernel

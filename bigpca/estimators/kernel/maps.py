@@ -16,13 +16,14 @@ from bigpca.estimators.shared.references import TILE_ROWS, References
 from bigpca.kernels.base import Kernel
 from bigpca.passes.reading.arithmetic import Values
 from bigpca.passes.reading.layout import working_dtype
+from bigpca.passes.reading.row_maps import RowMap
 
 Vector = NDArray[np.float64]
 Matrix = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
-class KernelScores:
+class KernelScores(RowMap):
     """Scores of rows (SPCA paper, appendix C: centred by the means of the training rows).
 
     Attributes
@@ -34,11 +35,12 @@ class KernelScores:
     expansion: Expansion | FeatureProjection
     nan_policy: str = "raise"
 
-    def output_dtype(self, dtype: DType) -> DType:
-        """float32 for float32 and narrower input, else float64."""
-        return working_dtype(dtype)
+    @property
+    def takes_csr(self) -> bool:
+        """Whether the kernel compares sparse rows with dense ones."""
+        return self.expansion.takes_csr
 
-    def apply(self, rows: Array, where: str) -> Array:
+    def apply(self, rows: Values, where: str) -> Array:
         """Return scores (b, k) of rows (b, d).
 
         Raises
@@ -46,23 +48,6 @@ class KernelScores:
         NonFiniteError
             Where rows hold NaN or infinities and the policy is to raise.
         """
-        return self._scores(rows, where)
-
-    @property
-    def takes_csr(self) -> bool:
-        """Whether the kernel compares sparse rows with dense ones."""
-        return self.expansion.takes_csr
-
-    @property
-    def keeps_csr(self) -> bool:
-        """Never: results are dense."""
-        return False
-
-    def apply_csr(self, rows: csr_array, numbers: NDArray[np.int64], where: str) -> Array:
-        """Return scores of sparse rows; raises as :meth:`apply`."""
-        return self._scores(rows, where)
-
-    def _scores(self, rows: Values, where: str) -> Array:
         clean, bad = _set_aside(rows, where, self.nan_policy, "scores")
         scores = self.expansion.apply(clean).astype(working_dtype(rows.dtype), copy=False)
         scores[bad] = np.nan
@@ -80,7 +65,7 @@ class KernelScores:
 
 
 @dataclass(frozen=True)
-class Novelty:
+class Novelty(RowMap):
     """Squared distance of a row's image to the subspace, one column: ``k_c(x, x) - |y|^2``, clipped at 0."""
 
     expansion: Expansion | FeatureProjection
@@ -90,25 +75,13 @@ class Novelty:
         """Always float64: the difference of nearly equal numbers."""
         return np.dtype(np.float64)
 
-    def apply(self, rows: Array, where: str) -> Array:
-        """Return squared distances (b, 1)."""
-        return self._distances(rows, where)
-
     @property
     def takes_csr(self) -> bool:
         """As for scores."""
         return self.expansion.takes_csr
 
-    @property
-    def keeps_csr(self) -> bool:
-        """Never: results are dense."""
-        return False
-
-    def apply_csr(self, rows: csr_array, numbers: NDArray[np.int64], where: str) -> Array:
-        """Return squared distances (b, 1) of sparse rows."""
-        return self._distances(rows, where)
-
-    def _distances(self, rows: Values, where: str) -> Array:
+    def apply(self, rows: Values, where: str) -> Array:
+        """Return squared distances (b, 1)."""
         clean, bad = _set_aside(rows, where, self.nan_policy, "distances")
         distances = self.expansion.distances(clean)
         distances[bad] = np.nan
@@ -149,7 +122,7 @@ def _set_aside(rows: Values, where: str, nan_policy: str, name: str) -> tuple[Va
 
 
 @dataclass(frozen=True)
-class FixedPoint:
+class FixedPoint(RowMap):
     """Pre-images under a Gaussian kernel by the fixed-point iteration (Mika et al. 1999, eq. 10).
 
     The projection of a row's image is ``sum_t g_t phi(r_t)`` with ``g = A y + c``; its pre-image is a fixed point of
@@ -167,10 +140,6 @@ class FixedPoint:
     expansion: Expansion
     max_iter: int = 100
     tol: float = 1e-6
-
-    def output_dtype(self, dtype: DType) -> DType:
-        """float32 for float32 and narrower input, else float64."""
-        return working_dtype(dtype)
 
     def apply(self, rows: Array, where: str) -> Array:
         """Return pre-images (b, d) of the projections of rows (b, d); the last iterate if the weights vanish."""
@@ -210,7 +179,7 @@ class FixedPoint:
 
 
 @dataclass(frozen=True)
-class RidgePreimage:
+class RidgePreimage(RowMap):
     """Rows back from scores by kernel ridge regression from scores to rows (scikit-learn's ``fit_inverse_transform``).
 
     Attributes
@@ -220,10 +189,6 @@ class RidgePreimage:
     """
 
     expansion: Expansion
-
-    def output_dtype(self, dtype: DType) -> DType:
-        """The working dtype of the scores."""
-        return working_dtype(dtype)
 
     def apply(self, rows: Array, where: str) -> Array:
         """Return rows (b, d) from scores (b, k)."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,7 +9,7 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 from bigpca import csr
-from bigpca.arrays import Array, DType
+from bigpca.arrays import Array, DType, content_digest
 from bigpca.costs import BlockForm
 from bigpca.data.sparse import with_values
 from bigpca.estimators.linear.incomplete import incomplete_bytes, incomplete_scores, warn_undetermined
@@ -20,6 +19,7 @@ from bigpca.passes.reading.arithmetic import Values
 from bigpca.passes.reading.filling import Limits
 from bigpca.passes.reading.layout import working_dtype
 from bigpca.passes.reading.preprocessing import L2
+from bigpca.passes.reading.row_maps import RowMap
 from bigpca.sketches import Sketch
 
 Vector = NDArray[np.float64]
@@ -28,7 +28,7 @@ MIN_STRIP_ROWS = 256
 
 
 @dataclass(frozen=True)
-class Projection:
+class Projection(RowMap):
     """Scores ``(x - mean) / scale @ components'``, divided by the standard deviations if whitened.
 
     The mean is subtracted in the precision of the rows, and the correction for its rounding is added to the scores, so
@@ -72,10 +72,6 @@ class Projection:
             axes = axes / np.where(self.deviations > 0, self.deviations, np.inf)[:, None]
         return axes
 
-    def output_dtype(self, dtype: DType) -> DType:
-        """float32 for float32 and narrower input, else float64."""
-        return working_dtype(dtype)
-
     def check_limits(self, rows: Array, where: str) -> None:
         """Reject values outside the limits, which a model of counts of alleles has."""
         if self.limits is not None:
@@ -97,7 +93,7 @@ class Projection:
         if undetermined:
             warn_undetermined()
 
-    def apply(self, rows: Array, where: str) -> Array:
+    def apply(self, rows: Values, where: str) -> Array:
         """Return the scores (b, k) of rows (b, d).
 
         Raises
@@ -107,6 +103,8 @@ class Projection:
         ValueError
             Where values are outside the limits.
         """
+        if isinstance(rows, csr_array):
+            return self._of_sparse(rows, where)
         self.check_limits(rows, where)
         dtype = working_dtype(rows.dtype)
         mean, axes = self.mean.astype(dtype), self._axes()
@@ -127,13 +125,8 @@ class Projection:
         """Unless rows may be incomplete, whose values are examined one by one."""
         return self.nan_policy != "mean" and self.limits is None
 
-    @property
-    def keeps_csr(self) -> bool:
-        """Never: results are dense."""
-        return False
-
-    def apply_csr(self, rows: csr_array, numbers: NDArray[np.int64], where: str) -> Array:
-        """Return the scores of sparse rows, ``x A' - A mean`` in float64; raises as :meth:`apply`."""
+    def _of_sparse(self, rows: csr_array, where: str) -> Array:
+        """Return ``x A' - A mean`` in float64."""
         axes, dtype = self._axes(), working_dtype(rows.dtype)
         with np.errstate(invalid="ignore", over="ignore"):
             scores = csr.multiply(with_values(rows, rows.data.astype(np.float64)), axes.T) - axes @ self.mean
@@ -154,7 +147,7 @@ class Projection:
 
     def describe(self) -> dict[str, object]:
         """Digest of the map, for the identity of a partial output."""
-        digest = _digest(self.mean, self.scale, self.components, self.deviations)
+        digest = content_digest(self.mean, self.scale, self.components, self.deviations)
         own = {"map": "projection", "nan_policy": self.nan_policy, "digest": digest}
         return own | ({"l2": True} if self.l2 else {})
 
@@ -170,7 +163,7 @@ def strip_rows(rows: int, d: int, itemsize: int) -> int:
 
 
 @dataclass(frozen=True)
-class Sketching:
+class Sketching(RowMap):
     """Sketches of rows: ``rows @ W``.
 
     Attributes
@@ -193,11 +186,12 @@ class Sketching:
 
         return [fitted_pca(self.linear(d), facts)]
 
-    def output_dtype(self, dtype: DType) -> DType:
-        """float32 for float32 and narrower input, else float64."""
-        return working_dtype(dtype)
+    @property
+    def takes_csr(self) -> bool:
+        """Always: sketches are applied to CSR as it is."""
+        return True
 
-    def apply(self, rows: Array, where: str) -> Array:
+    def apply(self, rows: Values, where: str) -> Array:
         """Return sketches (b, q) of rows (b, d).
 
         Raises
@@ -205,25 +199,8 @@ class Sketching:
         NonFiniteError
             Where rows hold NaN or infinities and the policy is to raise.
         """
-        return self._settled(rows, where)
-
-    @property
-    def takes_csr(self) -> bool:
-        """Always: sketches are applied to CSR as it is."""
-        return True
-
-    @property
-    def keeps_csr(self) -> bool:
-        """Never: results are dense."""
-        return False
-
-    def apply_csr(self, rows: csr_array, numbers: NDArray[np.int64], where: str) -> Array:
-        """Return sketches of sparse rows; raises as :meth:`apply`."""
-        return self._settled(rows, where)
-
-    def _settled(self, rows: Values, where: str) -> Array:
         with np.errstate(invalid="ignore", over="ignore"):
-            sketches = self.sketch.apply(rows.astype(working_dtype(rows.dtype), copy=False))
+            sketches: Array = self.sketch.apply(rows.astype(working_dtype(rows.dtype), copy=False))
         settle_non_finite(rows, sketches, where, self.nan_policy, "sketches")
         return sketches
 
@@ -239,25 +216,14 @@ class Sketching:
         return {"map": "sketch", "nan_policy": self.nan_policy, "sketch": self.sketch.describe()}
 
 
-def _digest(*arrays: NDArray[np.float64] | None) -> str:
-    content = hashlib.sha256()
-    for array in arrays:
-        content.update(b"-" if array is None else np.ascontiguousarray(array).tobytes())
-    return content.hexdigest()
-
-
 @dataclass(frozen=True)
-class Reconstruction:
+class Reconstruction(RowMap):
     """Rows back from scores: ``scores @ components * scale + mean``, un-whitened first."""
 
     mean: Vector
     scale: Vector | None
     components: NDArray[np.float64]
     deviations: Vector | None = None
-
-    def output_dtype(self, dtype: DType) -> DType:
-        """The working dtype of the scores."""
-        return working_dtype(dtype)
 
     def apply(self, rows: Array, where: str) -> Array:
         """Return rows (b, d) from scores (b, k)."""
@@ -275,12 +241,12 @@ class Reconstruction:
 
     def describe(self) -> dict[str, object]:
         """Digest of the map."""
-        digest = _digest(self.mean, self.scale, self.components, self.deviations)
+        digest = content_digest(self.mean, self.scale, self.components, self.deviations)
         return {"map": "reconstruction", "digest": digest}
 
 
 @dataclass(frozen=True)
-class Removal:
+class Removal(RowMap):
     """Rows without their part along some axes: ``x - scale * sum_i t_i v_i``, t the least-squares scores of x.
 
     Attributes
@@ -292,10 +258,6 @@ class Removal:
 
     scores: Projection
     axes: NDArray[np.float64]
-
-    def output_dtype(self, dtype: DType) -> DType:
-        """float32 for float32 and narrower input, else float64."""
-        return working_dtype(dtype)
 
     def apply(self, rows: Array, where: str) -> Array:
         """Return rows (b, d) from rows (b, d); raises as :meth:`Projection.apply`."""
@@ -313,11 +275,11 @@ class Removal:
 
     def describe(self) -> dict[str, object]:
         """Digest of the map."""
-        return {"map": "removal", "of": self.scores.describe(), "axes": _digest(self.axes)}
+        return {"map": "removal", "of": self.scores.describe(), "axes": content_digest(self.axes)}
 
 
 @dataclass(frozen=True)
-class LogLikelihood:
+class LogLikelihood(RowMap):
     """Log-likelihood of rows under probabilistic PCA (Bishop 2006, eq. 12.43, as scikit-learn), one column.
 
     With noise s the quadratic form is ``(|x|^2 - sum_i z_i^2 (1 - s / lambda_i)) / s``: no d x d matrix.

@@ -19,7 +19,7 @@ from bigpca.passes.accumulators.moments import ColumnMoments
 from bigpca.passes.engine.jobs import PassPlan
 from bigpca.passes.engine.run import Run
 from bigpca.passes.fold import fold, row_pass
-from bigpca.passes.reading.row_maps import Affine, MapStep
+from bigpca.passes.reading.row_maps import Affine, MapStep, NumberedMap
 from bigpca.passes.row_checks import check_dense
 from bigpca.passes.rows import RowInput
 from bigpca.seeds import signs
@@ -32,7 +32,7 @@ FLIPPED = "flipped"
 
 
 @dataclass(frozen=True)
-class SignFlip:
+class SignFlip(NumberedMap):
     """Row map to centred and scaled rows with random signs: ``r_tj (x_tj - mean_j) / scale_j``, r_tj = -1 or 1.
 
     The signs depend only on seed, flip, and absolute row and column.

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bigpca.arrays import Array, DType
+from bigpca.arrays import Array, DType, content_digest
 from bigpca.errors import closest
 from bigpca.estimators.linear.maps import Projection, strip_rows
 from bigpca.estimators.shared.finite import settle_non_finite
 from bigpca.passes.reading.layout import working_dtype
+from bigpca.passes.reading.row_maps import RowMap
 from bigpca.solvers.component_rules import rounding_level
 
 Vector = NDArray[np.float64]
@@ -83,7 +83,7 @@ def _strips(projection: Projection, rows: Array) -> Iterator[tuple[int, Array, A
 
 
 @dataclass(frozen=True)
-class RowStatistics:
+class RowStatistics(RowMap):
     """Statistics of rows under a model with orthonormal axes V (k, d), one column each.
 
     With ``x_s = (x - mean) / scale`` and ``t = V x_s``: T2 is ``sum_a t_a^2 / lambda_a``; SPE is ``|x_s - V't|^2``, of
@@ -157,13 +157,12 @@ class RowStatistics:
 
     def describe(self) -> dict[str, object]:
         """Digest of the map."""
-        digest = hashlib.sha256(np.ascontiguousarray(self.variances).data).hexdigest()
-        of = self.projection.describe()
-        return {"map": "statistics", "of": of, "variances": digest, "noise": self.noise, "names": list(self.names)}
+        variances, of = content_digest(self.variances), self.projection.describe()
+        return {"map": "statistics", "of": of, "variances": variances, "noise": self.noise, "names": list(self.names)}
 
 
 @dataclass(frozen=True)
-class Contributions:
+class Contributions(RowMap):
     """What each feature contributes to a statistic of a row, in units of the scaled features.
 
     SPE: the residual ``x_s - V't`` itself, whose squares add up to the SPE and whose signs show on which side a feature
@@ -183,10 +182,6 @@ class Contributions:
     projection: Projection
     variances: Vector
     of: str
-
-    def output_dtype(self, dtype: DType) -> DType:
-        """float32 for float32 and narrower input, else float64."""
-        return working_dtype(dtype)
 
     def apply(self, rows: Array, where: str) -> Array:
         """Return the contributions (b, d) of rows (b, d).
@@ -219,5 +214,5 @@ class Contributions:
 
     def describe(self) -> dict[str, object]:
         """Digest of the map."""
-        digest = hashlib.sha256(np.ascontiguousarray(self.variances).data).hexdigest()
-        return {"map": "contributions", "of": self.of, "under": self.projection.describe(), "variances": digest}
+        variances, under = content_digest(self.variances), self.projection.describe()
+        return {"map": "contributions", "of": self.of, "under": under, "variances": variances}

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bigpca.arrays import Array, DType
+from bigpca.arrays import Array, DType, content_digest
 from bigpca.data.row_source import RowSource
 from bigpca.passes.engine.states import digest
 from bigpca.passes.reading.readers import DirectReader
@@ -100,9 +99,9 @@ class References:
         count = self.shape[0]
         chosen = np.unique(np.linspace(0, count - 1, FINGERPRINT_ROWS).astype(np.int64))
         if self.rows is not None:
-            return content_digest(np.ascontiguousarray(self.rows[chosen]))
+            return content_digest(self.rows[chosen])
         source = self._store
-        return content_digest(*(np.ascontiguousarray(source.read(int(i), int(i) + 1)) for i in chosen))
+        return content_digest(*(source.read(int(i), int(i) + 1) for i in chosen))
 
     @property
     def held_bytes(self) -> int:
@@ -113,12 +112,4 @@ class References:
         """What identifies the rows."""
         if self.source is not None:
             return {"source": self.source.describe(), "stamp": self.stamp}
-        return {"rows": content_digest(np.ascontiguousarray(self.rows))}
-
-
-def content_digest(*arrays: Array) -> str:
-    """Return the digest of arrays' values."""
-    content = hashlib.sha256()
-    for array in arrays:
-        content.update(np.ascontiguousarray(array).tobytes())
-    return content.hexdigest()
+        return {"rows": content_digest(self.rows)}

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bigpca.arrays import Array, DType
+from bigpca.arrays import Array, DType, content_digest
 from bigpca.estimators.shared.finite import settle_non_finite
 from bigpca.estimators.supervised.statistics import LabelStatistics
+from bigpca.passes.reading.row_maps import RowMap
 from bigpca.solvers.component_rules import rounding_level
 from bigpca.solvers.eigh import top_eigenpairs
 
@@ -41,7 +41,7 @@ def ledoit_wolf_shrinkage(values: Vector, freedom: float) -> float:
 
 
 @dataclass(frozen=True)
-class ClassDistance:
+class ClassDistance(RowMap):
     """``min_c (x - mean_c)' C^-1 (x - mean_c)``, with one covariance C for all classes.
 
     Attributes
@@ -117,7 +117,5 @@ class ClassDistance:
 
     def describe(self) -> dict[str, object]:
         """Digest of the map."""
-        content = hashlib.sha256()
-        for array in (self.mean, self.whitening, self.centres):
-            content.update(np.ascontiguousarray(array).tobytes())
-        return {"map": "class distance", "nan_policy": self.nan_policy, "digest": content.hexdigest()}
+        digest = content_digest(self.mean, self.whitening, self.centres)
+        return {"map": "class distance", "nan_policy": self.nan_policy, "digest": digest}

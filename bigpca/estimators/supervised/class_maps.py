@@ -12,13 +12,14 @@ from scipy.special import log_softmax, softmax
 from bigpca.arrays import Array, DType
 from bigpca.errors import NonFiniteError
 from bigpca.estimators.shared.finite import settle_non_finite
+from bigpca.passes.reading.row_maps import RowMap
 from bigpca.solvers.discriminants import Discriminants
 
 Matrix = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
-class ClassMap:
+class ClassMap(RowMap):
     """A function of the discriminant functions of rows, in float64 because these are differences of large terms.
 
     Attributes

@@ -7,14 +7,13 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from bigpca.arrays import Array, DType
-from bigpca.estimators.shared.references import content_digest
+from bigpca.arrays import Array, DType, content_digest
 from bigpca.export.linear import LinearMap
 from bigpca.passes.reading.row_maps import RowMap
 
 
 @dataclass(frozen=True)
-class Selected:
+class Selected(RowMap):
     """A row map on some columns.
 
     Attributes
@@ -71,7 +70,7 @@ class Selected:
 
 
 @dataclass(frozen=True)
-class Placed:
+class Placed(RowMap):
     """Rows of the selected columns (q,) as rows of all columns, of which the others are set to their means.
 
     Attributes

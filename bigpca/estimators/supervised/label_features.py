@@ -8,11 +8,10 @@ from typing import Protocol, Self, overload
 import numpy as np
 from numpy.typing import NDArray
 
-from bigpca.arrays import Array
+from bigpca.arrays import Array, content_digest
 from bigpca.blas import one_blas_thread
 from bigpca.data.batch_labels import ColumnRows, LabelColumn
 from bigpca.estimators.shared.inputs import Input
-from bigpca.estimators.shared.references import content_digest
 from bigpca.kernels.distance import RBF
 from bigpca.seeds import normals, uniforms
 from bigpca.solvers.features import landmark_transform, residual_rounding, truncation_for

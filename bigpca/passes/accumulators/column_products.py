@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import ClassVar
@@ -10,7 +9,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from bigpca.arrays import Array, DType
+from bigpca.arrays import Array, DType, content_digest
 from bigpca.costs import BlockForm, Work
 from bigpca.passes.accumulators.base import Accumulator, Arrays
 from bigpca.passes.accumulators.column_statistics import (
@@ -91,7 +90,7 @@ class ColumnProducts(Accumulator):
         return ColumnProducts(self.n_columns, self.V[:0], self.center, self.scale, pieces)
 
     def identity(self) -> dict[str, object]:
-        digest = hashlib.sha256(np.ascontiguousarray(self.V).data).hexdigest()
+        digest = content_digest(self.V)
         return {"V": digest, "center": self.center, "scale": scale_identity(self.scale)}
 
 
@@ -167,5 +166,5 @@ class DotProduct(Accumulator):
         return replace(self, product=arrays["product"], total=float(arrays["total"]), means=means, squares=squares)
 
     def identity(self) -> dict[str, object]:
-        digest = "" if self.V is None else hashlib.sha256(np.ascontiguousarray(self.V).data).hexdigest()
+        digest = "" if self.V is None else content_digest(self.V)
         return {"V": digest, "center": self.center, "scale": scale_identity(self.scale)}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Protocol
@@ -12,7 +11,7 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 from bigpca import csr
-from bigpca.arrays import Array
+from bigpca.arrays import Array, content_digest
 from bigpca.costs import BlockForm, Work
 from bigpca.passes.reading.arithmetic import NUMPY, Arithmetic, Values
 from bigpca.seeds import normals
@@ -61,7 +60,7 @@ class DenseFactor:
         return Work(held, csr.product_flops(rows, self.columns))
 
     def describe(self) -> dict[str, object]:
-        return {"Q": hashlib.sha256(np.ascontiguousarray(self.Q).data).hexdigest(), "columns": self.columns}
+        return {"Q": content_digest(self.Q), "columns": self.columns}
 
 
 def scaled_columns(rows: Values, factors: Vector) -> Values:
@@ -122,7 +121,7 @@ class SketchFactor:
         return self.sketch.cost(rows) + Work(int(scaled) + probing, csr.product_flops(rows, self.probes))
 
     def describe(self) -> dict[str, object]:
-        scale = "" if self.inverse_scale is None else hashlib.sha256(self.inverse_scale.data).hexdigest()
+        scale = "" if self.inverse_scale is None else content_digest(self.inverse_scale)
         return {"sketch": self.sketch.describe(), "probes": [self.probes, self.seed], "inverse_scale": scale}
 
 

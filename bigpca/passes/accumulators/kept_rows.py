@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -12,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
-from bigpca.arrays import Array
+from bigpca.arrays import Array, content_digest
 from bigpca.costs import BlockForm, Work
 from bigpca.passes.accumulators.base import Accumulator, Arrays
 from bigpca.passes.reading.arithmetic import Values
@@ -82,7 +81,7 @@ class RowsAt(Accumulator):
         return replace(self, numbers=arrays["numbers"], rows=rows, indices=arrays["indices"])
 
     def identity(self) -> dict[str, object]:
-        return {"numbers": hashlib.sha256(self.numbers.tobytes()).hexdigest()}
+        return {"numbers": content_digest(self.numbers)}
 
 
 @dataclass

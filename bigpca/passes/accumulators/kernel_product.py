@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import ClassVar
@@ -10,7 +9,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from bigpca.arrays import Array, DType
+from bigpca.arrays import Array, DType, content_digest
 from bigpca.costs import BlockForm, Work
 from bigpca.kernels.base import Kernel
 from bigpca.passes.accumulators.base import Accumulator, Arrays, broadcast
@@ -140,7 +139,7 @@ class KernelProduct(Accumulator):
         )  # fmt: skip
 
     def identity(self) -> dict[str, object]:
-        digest = "" if self.V is None else hashlib.sha256(np.ascontiguousarray(self.V).data).hexdigest()
+        digest = "" if self.V is None else content_digest(self.V)
         return {"V": digest, "squared": self.squared}
 
 

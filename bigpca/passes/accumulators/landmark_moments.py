@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -13,7 +12,7 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 from bigpca import csr
-from bigpca.arrays import Array, DType
+from bigpca.arrays import Array, DType, content_digest
 from bigpca.costs import BlockForm, Work
 from bigpca.kernels.base import Kernel
 from bigpca.kernels.rows import FIXED_BYTES
@@ -24,7 +23,7 @@ from bigpca.passes.accumulators.moments import Moments
 from bigpca.passes.reading.arithmetic import Values
 from bigpca.passes.reading.blocks import STRIP_BYTES, Block
 from bigpca.passes.reading.layout import MIB
-from bigpca.passes.reading.row_maps import MapStep
+from bigpca.passes.reading.row_maps import MapStep, NumberedMap
 
 Vector = NDArray[np.float64]
 Matrix = NDArray[np.float64]
@@ -33,7 +32,7 @@ TILE_ROWS = 4096
 
 
 @dataclass(frozen=True)
-class LandmarkMap:
+class LandmarkMap(NumberedMap):
     """Features ``B = k(X, L) T`` (n, r) of landmarks L (m, d).
 
     Kernels that differ only in their width share the distances to the landmarks.
@@ -129,10 +128,8 @@ class LandmarkMap:
 
     def describe(self) -> dict[str, object]:
         """What identifies the features in fingerprints."""
-        content = hashlib.sha256(np.ascontiguousarray(self.landmarks).tobytes())
-        for T in self.transforms:
-            content.update(np.ascontiguousarray(T).tobytes())
-        return {"landmarks": content.hexdigest(), "kernels": [repr(kernel) for kernel in self.kernels]}
+        digest = content_digest(self.landmarks, *self.transforms)
+        return {"landmarks": digest, "kernels": [repr(kernel) for kernel in self.kernels]}
 
 
 @dataclass

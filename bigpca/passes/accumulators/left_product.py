@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import ClassVar, Protocol, Self, overload
@@ -10,7 +9,7 @@ from typing import ClassVar, Protocol, Self, overload
 import numpy as np
 from numpy.typing import NDArray
 
-from bigpca.arrays import Array
+from bigpca.arrays import Array, content_digest
 from bigpca.costs import BlockForm, Work
 from bigpca.passes.accumulators.base import Accumulator, Arrays
 from bigpca.passes.reading.blocks import Block
@@ -128,5 +127,4 @@ class LeftProduct(Accumulator):
 
     def identity(self) -> dict[str, object]:
         V = self.V
-        digest = hashlib.sha256(np.ascontiguousarray(V).data).hexdigest() if isinstance(V, np.ndarray) else V.digest()
-        return {"V": digest}
+        return {"V": content_digest(V) if isinstance(V, np.ndarray) else V.digest()}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Self
@@ -10,7 +9,7 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from bigpca.arrays import Array
+from bigpca.arrays import Array, content_digest
 from bigpca.costs import BlockForm
 from bigpca.kernels.base import Kernel
 from bigpca.kernels.rows import FIXED_BYTES
@@ -117,7 +116,7 @@ class Given(RowWeight):
         return 0
 
     def describe(self) -> dict[str, object]:
-        return {"weight": "given", "values": hashlib.sha256(np.ascontiguousarray(self.values).data).hexdigest()}
+        return {"weight": "given", "values": content_digest(self.values)}
 
 
 @dataclass(frozen=True)
@@ -224,12 +223,11 @@ class Residual(RowWeight):
         return kept + FIXED_BYTES + max(TILE_BYTES, self._tile_row_bytes(d, itemsize))
 
     def describe(self) -> dict[str, object]:
-        digest = hashlib.sha256(np.ascontiguousarray(self.landmarks).data)
-        digest.update(np.ascontiguousarray(self.T).data)
-        own = {"weight": "residual", "landmarks": digest.hexdigest(), "cap": self.cap, "rounding": self.rounding}
+        digest = content_digest(self.landmarks, self.T)
+        own = {"weight": "residual", "landmarks": digest, "cap": self.cap, "rounding": self.rounding}
         return own | _described(self.kernel, self.shift)
 
 
 def _described(kernel: Kernel, shift: Vector | None) -> dict[str, object]:
-    moved = "" if shift is None else hashlib.sha256(np.ascontiguousarray(shift).data).hexdigest()
+    moved = "" if shift is None else content_digest(shift)
     return {"kernel": kernel.describe(), "shift": moved}

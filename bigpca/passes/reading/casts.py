@@ -11,7 +11,7 @@ from bigpca.passes.reading.row_maps import RowMap
 
 
 @dataclass(frozen=True)
-class Copy:
+class Copy(RowMap):
     """The identity with an optional cast, for ``ingest``. Values that the dtype cannot hold are rejected."""
 
     dtype: str | None = None
@@ -44,7 +44,7 @@ class Copy:
 
 
 @dataclass(frozen=True)
-class Stored:
+class Stored(RowMap):
     """A map whose results are stored in another dtype; values that it cannot hold are rejected.
 
     Attributes

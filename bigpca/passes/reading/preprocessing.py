@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import partial
@@ -13,10 +13,12 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
-from bigpca.arrays import Array, DType
+from bigpca.arrays import Array
 from bigpca.data.sparse import with_values
 from bigpca.errors import check_choice
+from bigpca.passes.reading.arithmetic import Values
 from bigpca.passes.reading.layout import working_dtype
+from bigpca.passes.reading.row_maps import NumberedMap
 
 SHOWN_ROWS = 5  # in messages
 
@@ -39,37 +41,20 @@ class OnnxForm:
     constants: Mapping[str, float] = field(default_factory=dict)
 
 
-class RowPreprocessor(ABC):
+class RowPreprocessor(NumberedMap):
     """A function of single rows that learns nothing and keeps their width: the argument of ``preprocess``."""
 
     @abstractmethod
-    def apply_at(self, rows: Array, numbers: NDArray[np.int64], where: str) -> Array:
+    def apply_at(self, rows: Values, numbers: NDArray[np.int64], where: str) -> Values:
         """Return new rows (b, d), in their working dtype; ``numbers`` (b,) and ``where`` name them in messages.
 
         Rows with NaN or infinities keep them in the same places.
         """
 
     @property
-    def takes_csr(self) -> bool:
-        """Whether :meth:`apply_csr` exists; other functions of rows are given dense strips of sparse rows."""
-        return False
-
-    @property
     def keeps_csr(self) -> bool:
         """As :attr:`takes_csr`: the values that are not stored stay zero."""
         return self.takes_csr
-
-    def apply_csr(self, rows: csr_array, numbers: NDArray[np.int64], where: str) -> csr_array:
-        """Return new sparse rows (b, d), as :meth:`apply_at` does of dense ones."""
-        raise NotImplementedError
-
-    def apply(self, rows: Array, where: str) -> Array:
-        """Return new rows (b, d), numbered from 0 within ``where``."""
-        return self.apply_at(rows, np.arange(len(rows)), where)
-
-    def output_dtype(self, dtype: DType) -> DType:
-        """float32 for float32 and narrower input, else float64."""
-        return working_dtype(dtype)
 
     def bytes_for(self, d: int, rows: int, itemsize: int) -> tuple[int, int]:
         """Rows in the working dtype, and the result."""
@@ -129,8 +114,10 @@ class L2(RowPreprocessor):
     def __post_init__(self) -> None:
         check_choice("zero_rows", self.zero_rows, ("raise", "keep"))
 
-    def apply_at(self, rows: Array, numbers: NDArray[np.int64], where: str) -> Array:
+    def apply_at(self, rows: Values, numbers: NDArray[np.int64], where: str) -> Values:
         """Return rows of norm 1; division by the largest entry first keeps squares in range."""
+        if isinstance(rows, csr_array):
+            return self._sparse(rows, numbers, where)
         values = rows.astype(working_dtype(rows.dtype), copy=False)
         with np.errstate(invalid="ignore"):
             largest = np.maximum(values.max(axis=1, initial=0), -values.min(axis=1, initial=0))
@@ -147,8 +134,7 @@ class L2(RowPreprocessor):
         """Yes: zeros stay zeros."""
         return True
 
-    def apply_csr(self, rows: csr_array, numbers: NDArray[np.int64], where: str) -> csr_array:
-        """Return sparse rows of norm 1, as :meth:`apply_at`."""
+    def _sparse(self, rows: csr_array, numbers: NDArray[np.int64], where: str) -> csr_array:
         values = rows.data.astype(working_dtype(rows.dtype))
         line = np.repeat(np.arange(rows.shape[0]), np.diff(rows.indptr))
         with np.errstate(invalid="ignore"):
@@ -203,18 +189,14 @@ class Power(RowPreprocessor):
         if not 0 < float(given) <= 1:
             raise ValueError(f"exponent = {given} is outside (0, 1]. Use 0.5 for the square root.")
 
-    def apply_at(self, rows: Array, numbers: NDArray[np.int64], where: str) -> Array:
-        """Return the powers."""
-        return self._powers(rows)
+    def apply_at(self, rows: Values, numbers: NDArray[np.int64], where: str) -> Values:
+        """Return the powers; of sparse rows, those of the stored values."""
+        return with_values(rows, self._powers(rows.data)) if isinstance(rows, csr_array) else self._powers(rows)
 
     @property
     def takes_csr(self) -> bool:
         """Yes: powers of zeros are zeros."""
         return True
-
-    def apply_csr(self, rows: csr_array, numbers: NDArray[np.int64], where: str) -> csr_array:
-        """Return the powers of the stored values."""
-        return with_values(rows, self._powers(rows.data))
 
     def _powers(self, rows: Array) -> Array:
         values = rows.astype(working_dtype(rows.dtype), copy=False)

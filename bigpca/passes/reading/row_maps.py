@@ -5,8 +5,8 @@ In folds they are applied to complete rows, before the shift; outputs are mapped
 
 from __future__ import annotations
 
-import hashlib
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol, runtime_checkable
@@ -15,66 +15,61 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
-from bigpca.arrays import Array, DType
+from bigpca.arrays import Array, DType, content_digest
 from bigpca.costs import BlockForm, Work
 from bigpca.data.sparse import row_range, stacked, with_values
 from bigpca.passes.reading.arithmetic import Values
 from bigpca.passes.reading.blocks import STRIP_BYTES, Block, dense_strips
+from bigpca.passes.reading.layout import working_dtype
 
 Integers = NDArray[np.int64]
 PLACE_BYTES = 12  # beside a stored value: its column, and its row while it is mapped
 
 
-class RowMap(Protocol):
-    """A picklable function of rows."""
+class RowMap(ABC):
+    """A picklable function of rows, and what it takes. Each one is a frozen record."""
 
-    def apply(self, rows: Array, where: str) -> Array:
-        """Map rows (b, d) to rows (b, k)."""
+    @abstractmethod
+    def apply(self, rows: Values, where: str) -> Values:
+        """Map rows (b, d), sparse ones only with :attr:`takes_csr`, to rows (b, k)."""
+
+    @property
+    def takes_csr(self) -> bool:
+        """Whether CSR is mapped as it is: to CSR, or to the few columns of a product. Other maps get dense strips."""
+        return False
+
+    @property
+    def keeps_csr(self) -> bool:
+        """Whether the result for CSR is CSR too, with the same places of the stored values."""
+        return False
 
     def output_dtype(self, dtype: DType) -> DType:
-        """Return the dtype of the result for input of ``dtype``."""
+        """Return the dtype of the result for input of ``dtype``: float32 for float32 and narrower, else float64."""
+        return working_dtype(dtype)
 
+    @abstractmethod
     def bytes_for(self, d: int, rows: int, itemsize: int) -> tuple[int, int]:
         """Return the peak bytes of ``apply``, including its result, and the bytes it keeps per process for all threads.
 
         For ``rows`` rows of d columns, with ``itemsize`` bytes per number in their working dtype.
         """
 
+    @abstractmethod
     def describe(self) -> dict[str, object]:
         """Return what identifies the map, for fingerprints of checkpoints and partial outputs."""
 
 
-@runtime_checkable
-class NumberedMap(Protocol):
+class NumberedMap(RowMap):
     """A row map that also depends on absolute row numbers: appended labels, kernels that look rows up."""
 
-    def apply_at(self, rows: Array, numbers: Integers, where: str) -> Array:
+    @abstractmethod
+    def apply_at(self, rows: Values, numbers: Integers, where: str) -> Values:
         """Map rows (b, d) with those numbers (b,) to rows (b, k)."""
 
-    def output_dtype(self, dtype: DType) -> DType:
-        """See :class:`RowMap`."""
-
-    def bytes_for(self, d: int, rows: int, itemsize: int) -> tuple[int, int]:
-        """See :class:`RowMap`."""
-
-    def describe(self) -> dict[str, object]:
-        """See :class:`RowMap`."""
-
-
-@runtime_checkable
-class SparseMap(Protocol):
-    """A row map that also maps CSR as it is: to CSR, or to the few columns of a product. Others get dense strips."""
-
-    @property
-    def takes_csr(self) -> bool:
-        """Whether it does with its parameters."""
-
-    @property
-    def keeps_csr(self) -> bool:
-        """Whether the result is CSR too, with the same places of the stored values."""
-
-    def apply_csr(self, rows: csr_array, numbers: Integers, where: str) -> Values:
-        """Map sparse rows (b, d) with those numbers (b,)."""
+    def apply(self, rows: Array, where: str) -> Array:
+        """Return the mapped rows, numbered from 0 within ``where``."""
+        mapped: Array = self.apply_at(rows, np.arange(rows.shape[0]), where)
+        return mapped
 
 
 @runtime_checkable
@@ -91,7 +86,7 @@ class MapStep:
 
     Attributes
     ----------
-    f : RowMap or NumberedMap
+    f : RowMap
     width : int
         k, columns of its result.
     flops_per_row : int
@@ -100,7 +95,7 @@ class MapStep:
         Maximum rows per call; None for whole slabs.
     """
 
-    f: RowMap | NumberedMap
+    f: RowMap
     width: int
     flops_per_row: int = 0
     tile_rows: int | None = None
@@ -113,11 +108,11 @@ def chain_cost(steps: Sequence[MapStep], rows: BlockForm) -> tuple[Work, BlockFo
     """
     held, flops = 0, 0.0
     for step in steps:
-        if rows.sparse and not (isinstance(step.f, SparseMap) and step.f.takes_csr):
+        if rows.sparse and not step.f.takes_csr:
             held, rows = held + STRIP_BYTES, rows.strips(STRIP_BYTES)
         flops += step.flops_per_row * rows.values / max(1, rows.columns)
         count, stored = min(rows.rows, step.tile_rows or rows.rows), None
-        if rows.sparse and isinstance(step.f, SparseMap) and step.f.keeps_csr:
+        if rows.sparse and step.f.keeps_csr:
             stored = rows.stored
             held += sum(step.f.bytes_for(math.ceil(rows.values), count, rows.itemsize + PLACE_BYTES))
         else:
@@ -127,27 +122,25 @@ def chain_cost(steps: Sequence[MapStep], rows: BlockForm) -> tuple[Work, BlockFo
 
 
 def _mapped(
-    maps: Sequence[RowMap | NumberedMap], rows: Values, numbers: Integers, where: str, *, owned: bool = False
+    maps: Sequence[RowMap], rows: Values, numbers: Integers, where: str, *, owned: bool = False
 ) -> Iterator[tuple[Values, Integers]]:
     """Yield (mapped rows, their numbers): at once, or in the dense strips of sparse rows for maps that require them.
 
     The first map may overwrite the rows if they are ``owned``.
     """
     for i, f in enumerate(maps):
-        if isinstance(rows, csr_array):
-            if not (isinstance(f, SparseMap) and f.takes_csr):
-                for dense, first in dense_strips(rows):
-                    yield from _mapped(maps[i:], dense, numbers[first : first + len(dense)], where)
-                return
-            rows = f.apply_csr(rows, numbers, where)
-        elif owned and i == 0 and isinstance(f, InPlaceMap):
+        if isinstance(rows, csr_array) and not f.takes_csr:
+            for dense, first in dense_strips(rows):
+                yield from _mapped(maps[i:], dense, numbers[first : first + len(dense)], where)
+            return
+        if owned and i == 0 and isinstance(f, InPlaceMap) and not isinstance(rows, csr_array):
             rows = f.apply_in_place(rows)
         else:
             rows = f.apply_at(rows, numbers, where) if isinstance(f, NumberedMap) else f.apply(rows, where)
     yield rows, numbers
 
 
-def _mapped_whole(maps: Sequence[RowMap | NumberedMap], rows: Values, numbers: Integers, where: str) -> Values:
+def _mapped_whole(maps: Sequence[RowMap], rows: Values, numbers: Integers, where: str) -> Values:
     """Return the mapped rows in one array."""
     if isinstance(rows, csr_array) and not rows.shape[0]:
         rows = rows.toarray()
@@ -177,7 +170,7 @@ def map_run(steps: tuple[MapStep, ...], rows: Values, first: int, where: str) ->
 
 
 @dataclass(frozen=True)
-class Affine:
+class Affine(RowMap):
     """A given centre and a given scale: ``(x - shift) * inverse_scale``, in the precision of the rows.
 
     Attributes
@@ -189,9 +182,13 @@ class Affine:
     shift: NDArray[np.float64]
     inverse_scale: NDArray[np.float64] | None = None
 
-    def apply(self, rows: Array, where: str) -> Array:
-        """Return the centred and scaled rows."""
-        return self._to(rows, np.empty_like(rows))
+    def apply(self, rows: Values, where: str) -> Values:
+        """Return the centred and scaled rows; of sparse rows, which nothing is subtracted from, the scaled ones."""
+        if not isinstance(rows, csr_array):
+            return self._to(rows, np.empty_like(rows))
+        if self.inverse_scale is None:
+            return rows
+        return with_values(rows, rows.data * self.inverse_scale.astype(rows.dtype)[rows.indices])
 
     def apply_in_place(self, rows: Array) -> Array:
         """Centre and scale the rows."""
@@ -213,12 +210,6 @@ class Affine:
         """As :attr:`takes_csr`."""
         return self.takes_csr
 
-    def apply_csr(self, rows: csr_array, numbers: Integers, where: str) -> csr_array:
-        """Return the scaled rows."""
-        if self.inverse_scale is None:
-            return rows
-        return with_values(rows, rows.data * self.inverse_scale.astype(rows.dtype)[rows.indices])
-
     def output_dtype(self, dtype: DType) -> DType:
         """That of the rows."""
         return dtype
@@ -229,29 +220,25 @@ class Affine:
 
     def describe(self) -> dict[str, object]:
         """Digests of centre and scale."""
-        scale = "" if self.inverse_scale is None else _digest(self.inverse_scale)
-        return {"map": "affine", "shift": _digest(self.shift), "inverse_scale": scale}
+        scale = "" if self.inverse_scale is None else content_digest(self.inverse_scale)
+        return {"map": "affine", "shift": content_digest(self.shift), "inverse_scale": scale}
 
 
 @dataclass(frozen=True)
-class Chain:
+class Chain(NumberedMap):
     """Row maps that keep the width of rows, and then a last one, as one map.
 
     Attributes
     ----------
-    first : tuple of RowMap or NumberedMap
+    first : tuple of RowMap
     last : RowMap
     """
 
-    first: tuple[RowMap | NumberedMap, ...]
-    last: RowMap | NumberedMap
+    first: tuple[RowMap, ...]
+    last: RowMap
 
-    def apply(self, rows: Array, where: str) -> Array:
-        """Return the mapped rows, numbered from 0 within ``where``."""
-        return self.apply_at(rows, np.arange(len(rows)), where)
-
-    def apply_at(self, rows: Array, numbers: Integers, where: str) -> Array:
-        """Return the mapped rows."""
+    def apply_at(self, rows: Values, numbers: Integers, where: str) -> Values:
+        """Return the mapped rows; sparse ones as long as the maps keep them so, then dense strips."""
         return _mapped_whole((*self.first, self.last), rows, numbers, where)
 
     @property
@@ -262,11 +249,7 @@ class Chain:
     @property
     def keeps_csr(self) -> bool:
         """Whether all maps do."""
-        return all(isinstance(f, SparseMap) and f.keeps_csr for f in (*self.first, self.last))
-
-    def apply_csr(self, rows: csr_array, numbers: Integers, where: str) -> Values:
-        """Return the mapped rows: sparse as long as the maps keep them so, then dense strips."""
-        return _mapped_whole((*self.first, self.last), rows, numbers, where)
+        return all(f.keeps_csr for f in (*self.first, self.last))
 
     def output_dtype(self, dtype: DType) -> DType:
         """That of the last map."""
@@ -284,13 +267,13 @@ class Chain:
         return {"map": "chain", "maps": [f.describe() for f in (*self.first, self.last)]}
 
 
-def chained(first: tuple[RowMap | NumberedMap, ...], last: RowMap) -> RowMap:
+def chained(first: tuple[RowMap, ...], last: RowMap) -> RowMap:
     """Return the map that applies ``first`` before ``last``."""
     return Chain(first, last) if first else last
 
 
 @dataclass(frozen=True)
-class Beside:
+class Beside(NumberedMap):
     """Appends columns to each row by its number, such as labels.
 
     Attributes
@@ -317,8 +300,4 @@ class Beside:
 
     def describe(self) -> dict[str, object]:
         """Digest of the values."""
-        return {"map": "beside", "values": _digest(self.values)}
-
-
-def _digest(values: Array) -> str:
-    return hashlib.sha256(np.ascontiguousarray(values).tobytes()).hexdigest()
+        return {"map": "beside", "values": content_digest(self.values)}
