@@ -42,7 +42,7 @@ class Sketched:
     trace_error : float
         Bound of the error of the trace, of sparse rows.
     scale_error : float
-        Bound of the relative error of any entry of A by the scale, whose squares are centred after sparse rows are read.
+        Bound of the relative error of any entry of A by the scale, whose squares of sparse rows are centred afterwards.
     """
 
     count: int

@@ -115,8 +115,8 @@ def test_bounds_allow_for_products_in_float32(case: str, options: str, monkeypat
 def test_the_bounds_of_a_sketch_hold(case: str, core: str, options: str) -> None:
     rows = sparse_rows(case)
     A = truth_of(rows, **OPTIONS[options])
-    k, sketch = 1 if case == "rank below k" else 3, bp.sketches.Gaussian(rows.shape[1])
-    for sketch in (bp.sketches.SparseSign(20), sketch):  # as wide as the data, bounds are of rounding alone
+    k, wide = 1 if case == "rank below k" else 3, bp.sketches.Gaussian(rows.shape[1])
+    for sketch in (bp.sketches.SparseSign(20), wide):  # as wide as the data, bounds are of rounding alone
         assert_bounded(bp.ApproximatePCA(k, sketch=sketch, core=core, **OPTIONS[options]).fit(rows), rows, A)
 
 
