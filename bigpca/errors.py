@@ -159,8 +159,9 @@ def closest(name: str, known: Iterable[str]) -> str:
     """
     from difflib import get_close_matches  # only where there is a mistake
 
-    found = get_close_matches(name.lower(), list(known), 1)
-    return f" Did you mean {found[0]}?" if found else ""
+    names = {one.lower(): one for one in known}
+    found = get_close_matches(name.lower(), names, 1)
+    return f" Did you mean {names[found[0]]}?" if found else ""
 
 
 def check_choice(name: str, value: object, known: Iterable[str]) -> None:

@@ -4,15 +4,14 @@ equal.
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
-from difflib import get_close_matches
 from typing import Any
 
 import typer
 
 from bigpca.cli.options import Supervision
 from bigpca.cli.parameters import MissingLabels
+from bigpca.errors import closest
 
 
 @dataclass(frozen=True)
@@ -143,16 +142,12 @@ def check_columns(given: Supervision) -> None:
 
 def _parts(given: Column) -> tuple[str, str | None]:
     """Return path and column; the column is the one beside the keys if there are two, and checked if it can be."""
-    path, mark, column = given.file.partition("::")
-    if os.path.exists(given.file) or "://" in column:
-        path, mark, column = given.file, "", ""
-    from bigpca.data.label_files import column_names
+    from bigpca.data.label_files import column_names, split_column
 
+    path, column = split_column(given.file)
     names = column_names(path)
     for name in filter(None, (column, given.key)):
         if names and name not in names:
-            near = get_close_matches(name, names, 1)
-            hint = f" Did you mean {near[0]}?" if near else ""
-            raise typer.BadParameter(f"{path} has no column {name!r}; it has {', '.join(names)}.{hint}")
+            raise typer.BadParameter(f"{path} has no column {name!r}; it has {', '.join(names)}.{closest(name, names)}")
     rest = [name for name in names if name != given.key]
-    return path, column if mark else rest[0] if given.key is not None and len(rest) == 1 else None
+    return path, rest[0] if column is None and given.key is not None and len(rest) == 1 else column

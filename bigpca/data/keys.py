@@ -11,17 +11,16 @@ from numpy.typing import NDArray
 
 from bigpca.data.cell_files import cell_names
 from bigpca.data.checks import MemberError
+from bigpca.data.label_joins import keys_listed
 from bigpca.data.label_values import label_values, rows_shown
 from bigpca.data.parquet import parquet_metadata
 from bigpca.data.storages import file_stamp
 from bigpca.data.zarr_groups import is_array_directory
-from bigpca.errors import brief
 from bigpca.storage.annotations import KEY_COLUMN, KEYS
 from bigpca.storage.forms import TABLE_MARK
 from bigpca.storage.regular import check_regular
 
 MAX_KEY_LENGTH = 1024  # characters; every key takes the memory of the longest
-SHOWN_KEYS = 5
 
 
 def row_keys(keys: Any, n: int | None = None) -> NDArray[np.str_]:
@@ -92,10 +91,8 @@ def _check_distinct(keys: NDArray[np.str_]) -> None:
         return
     names = np.unique(ordered[1:][same])
     doubled = np.isin(keys, names)
-    listed = ", ".join(brief(repr(name)) for name in names[:SHOWN_KEYS].tolist())
-    more = ", ..." if len(names) > SHOWN_KEYS else ""
     raise ValueError(
-        f"{doubled.sum():,} of {len(keys):,} rows share their key with another row: {listed}{more} "
+        f"{doubled.sum():,} of {len(keys):,} rows share their key with another row: {keys_listed(names)} "
         f"({rows_shown(doubled)}). Keys must be distinct: choose another column, or join columns to one that is."
     )
 

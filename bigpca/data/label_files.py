@@ -63,7 +63,7 @@ def read_label_file(source: str, word: str = "label") -> NDArray[Any]:
     CorruptedChunkError, MissingChunksError
         If the file cannot be decoded, or a chunk is missing from the store.
     """
-    path, name = _split(source)
+    path, name = split_column(source)
     if "://" in path:
         with without_credentials(path):
             return read_zarr(open_node(path), name, word)
@@ -118,7 +118,8 @@ def column_names(path: str) -> list[str]:
     return found
 
 
-def _split(source: str) -> tuple[str, str | None]:
+def split_column(source: str) -> tuple[str, str | None]:
+    """Return path and column of ``"path::column"``; None without a column."""
     path, mark, name = source.partition("::")
     whole = not mark or "://" in name or os.path.exists(source)  # "simplecache::s3://..." is one URL
     return (source, None) if whole else (path, name)

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigpca.data.keys import stored_keys
-from bigpca.data.label_files import column_names, read_label_file
+from bigpca.data.label_files import column_names, read_label_file, split_column
 from bigpca.data.label_joins import join_labels, keys_listed
 from bigpca.errors import brief
 
@@ -61,7 +61,7 @@ def label_table(source: str | os.PathLike[str], row_keys: NDArray[np.str_] | Non
         If there is no such file, or a column must be named.
     """
     text = os.fspath(source)
-    path, _, column = (text, "", "") if os.path.exists(text) else text.partition("::")
+    path, column = split_column(text)
     names = column_names(path)
     searched = [name for name in names if len(names) <= MAX_COLUMNS or name == column or name.lower() in KEY_NAMES]
     read = {name: read_label_file(f"{path}::{name}") for name in searched} if len(names) > 1 else {}

@@ -49,6 +49,10 @@ class Around(Kernel):
         """Check the parameters other than the kernel."""
 
     @property
+    def positive_semidefinite(self) -> bool:
+        return self.inner.positive_semidefinite
+
+    @property
     def taken_on_trust(self) -> bool:
         return self.inner.taken_on_trust
 
@@ -93,10 +97,6 @@ class Scaled(Around):
             raise TypeError(
                 f"f = {self.function!r} is not a function. Give a function of a block of rows (a, d) that returns (a,)."
             )
-
-    @property
-    def positive_semidefinite(self) -> bool:
-        return self.inner.positive_semidefinite
 
     def _factors(self, rows: Rows, first_row: int) -> Vector:
         factors = np.asarray(self.function(rows), np.float64)
@@ -145,10 +145,6 @@ class RBFOf(Around):
         if self.gamma is None:
             raise ValueError("gamma = None, but no default suits every kernel; give a finite number above 0.")
         checked_gamma(self.gamma)
-
-    @property
-    def positive_semidefinite(self) -> bool:
-        return self.inner.positive_semidefinite
 
     def prepare(self, rows: Rows, shift: Vector | None = None, first_row: int = 0) -> PreparedWith:
         """Prepare in float64: k(x, x) + k(y, y) - 2 k(x, y) cancels digits that float32 does not have."""
@@ -212,10 +208,6 @@ class Normalized(Around):
 
     def _check_options(self) -> None:
         pass
-
-    @property
-    def positive_semidefinite(self) -> bool:
-        return self.inner.positive_semidefinite
 
     def _inverse_lengths(self, prepared: Any, first_row: int) -> Vector:
         diagonal = self.inner.diagonal_of(prepared)

@@ -277,10 +277,6 @@ class KernelModel(Estimator[KernelSpectrum]):
         return latest
 
     @property
-    def _n_features_out(self) -> int:
-        return self.n_components_
-
-    @property
     def _orthonormal(self) -> bool:
         """Whether the axes are orthonormal; a hook for models whose axes may not be."""
         return True

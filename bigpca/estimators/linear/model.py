@@ -32,7 +32,7 @@ from bigpca.estimators.linear.monitoring import (
     statistics,
     t2_limit,
 )
-from bigpca.estimators.linear.restoring import inverse_transform, remove_components
+from bigpca.estimators.linear.restoring import inverse_transform, reconstruction, remove_components
 from bigpca.estimators.linear.spectrum import Spectrum, Vector
 from bigpca.estimators.linear.standardization import Center, Scale, Standardization, limits_of
 from bigpca.estimators.shared.datasets import to_xarray
@@ -190,6 +190,7 @@ class LinearModel(Estimator[Spectrum], Generic[State]):
     get_precision = get_precision
     top_features, feature_correlations = top_features, feature_correlations
     inverse_transform, remove_components = inverse_transform, remove_components
+    _reconstruction = reconstruction
     to_xarray = to_xarray
     linear_map = linear_map
     to_sklearn, to_onnx, to_torch, to_faiss = to_sklearn, to_onnx, to_torch, to_faiss
@@ -327,10 +328,6 @@ class LinearModel(Estimator[Spectrum], Generic[State]):
         described += [FILLED] if self.nan_policy == "mean" else []
         given: Affine | None = self._standardization(d).given
         return described if given is None else [*described, given.describe()]
-
-    @property
-    def _n_features_out(self) -> int:
-        return self.n_components_
 
     def _row_map(self) -> Projection:
         l2 = self._whitening is not None and self._whitening.l2

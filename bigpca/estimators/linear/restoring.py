@@ -14,7 +14,7 @@ from bigpca.estimators.linear.judging import Judging, plain_projection
 from bigpca.estimators.linear.maps import Reconstruction, Removal
 from bigpca.estimators.shared.inputs import Input, Lazy
 from bigpca.estimators.shared.outputs import Destination, Path
-from bigpca.estimators.shared.transforming import mapped_back, mapped_to_rows
+from bigpca.estimators.shared.transforming import Transforming, mapped_back, mapped_to_rows
 from bigpca.passes.engine.solving import solving
 from bigpca.solvers.whitening import Whitening
 
@@ -30,11 +30,18 @@ class Restoring(Judging, Protocol):
     def _deviations(self) -> NDArray[np.float64] | None: ...
 
 
+class Reconstructing(Transforming, Protocol):
+    """A fitted model that reconstructs rows from scores."""
+
+    def _reconstruction(self) -> Reconstruction: ...
+
+
 @solving
-def inverse_transform(self: Restoring, X: Input, *, out: Path | None = None, overwrite: bool = False) -> Lazy:
+def inverse_transform(self: Reconstructing, X: Input, *, out: Path | None = None, overwrite: bool = False) -> Lazy:
     """Return rows (n, d) from scores (n, k): the least-squares reconstruction of the preprocessed rows.
 
-    Whitening is undone, and ``preprocess`` is not: it has no inverse.
+    For axes U (d, k) that is ``mean + U (U'U)^-1 y`` (SPCA paper, eq. 4), and after a rotation ``mean + loadings_ y``,
+    which is what the PCA reconstructs. Whitening is undone, and ``preprocess`` is not: it has no inverse.
 
     Parameters
     ----------
@@ -56,14 +63,18 @@ def inverse_transform(self: Restoring, X: Input, *, out: Path | None = None, ove
         For ``whiten=Whitening(l2=True)``, which does not keep the norms of the scores.
     """
     check_is_fitted(self)
+    return mapped_back(self, X, self._reconstruction(), Destination(out, overwrite))
+
+
+def reconstruction(self: Restoring) -> Reconstruction:
+    """Return the map from scores, maybe whitened, to rows; raises as :func:`inverse_transform`."""
     if self._whitening is not None and self._whitening.l2:
         raise ValueError(
             f"whiten = {self.whiten!r} divides the scores of each row by their norm, which is not kept. "
             f"Fit with l2=False for inverse_transform."
         )
     axes = self.components_ if self._orthonormal else dual_axes(self.components_)
-    back = Reconstruction(self.mean_, self.scale_, axes, self._deviations())
-    return mapped_back(self, X, back, Destination(out, overwrite))
+    return Reconstruction(self.mean_, self.scale_, axes, self._deviations())
 
 
 @solving

@@ -18,6 +18,7 @@ from bigpca.estimators.linear.judging import has_covariance
 from bigpca.estimators.linear.limits import check_choice
 from bigpca.estimators.linear.maps import Projection, Reconstruction
 from bigpca.estimators.linear.pca import PCA
+from bigpca.estimators.linear.restoring import inverse_transform
 from bigpca.estimators.linear.spectrum import Spectrum
 from bigpca.estimators.linear.standardization import limits_of
 from bigpca.estimators.linear.statistics import sound_variances
@@ -25,13 +26,10 @@ from bigpca.estimators.shared.datasets import to_xarray
 from bigpca.estimators.shared.exporting import linear_map, to_faiss, to_onnx, to_sklearn, to_torch
 from bigpca.estimators.shared.files import StoredModel, Values
 from bigpca.estimators.shared.fit import Fit
-from bigpca.estimators.shared.inputs import Input, Lazy, Opened
-from bigpca.estimators.shared.outputs import Destination, Path
+from bigpca.estimators.shared.inputs import Input, Opened
 from bigpca.estimators.shared.policies import check_filling
 from bigpca.estimators.shared.seeding import fit_seed
 from bigpca.estimators.shared.transformer import Estimator
-from bigpca.estimators.shared.transforming import mapped_back
-from bigpca.passes.engine.solving import solving
 from bigpca.passes.reading.preprocessing import Preprocess
 from bigpca.solvers.components import NComponents
 from bigpca.solvers.rotation import MAX_SWEEPS, TOLERANCE
@@ -106,6 +104,7 @@ class RotatedPCA(Estimator[Spectrum]):
     _output_name = "scores"
     _nan_policies = ("raise", "omit", "mean")
     to_xarray = to_xarray
+    inverse_transform = inverse_transform
     linear_map = linear_map
     to_sklearn, to_onnx, to_torch, to_faiss = to_sklearn, to_onnx, to_torch, to_faiss
 
@@ -137,28 +136,6 @@ class RotatedPCA(Estimator[Spectrum]):
         """The estimator's."""
         given: int | None = getattr(self.estimator, "solve_threads", None)
         return given
-
-    @solving
-    def inverse_transform(self, X: Input, *, out: Path | None = None, overwrite: bool = False) -> Lazy:
-        """Return rows (n, d) from scores (n, k): ``mean + X loadings_'``, which is what the PCA reconstructs.
-
-        Parameters
-        ----------
-        X : array-like, Dask array, path and so on, of shape (n, k)
-            Scores.
-        out : path of a new Zarr array, or None, default None
-            Write to this store in one read, as :meth:`transform` does.
-        overwrite : bool, default False
-            Replace an existing ``out``.
-
-        Returns
-        -------
-        ndarray or dask.array.Array of shape (n, d)
-            Rows in the space of the features. Lazy if X is lazy.
-        """
-        check_is_fitted(self)
-        back = Reconstruction(self.mean_, self.scale_, self.components_, None)
-        return mapped_back(self, X, back, Destination(out, overwrite))
 
     def _inner(self) -> PCA | ApproximatePCA:
         """Return the unfitted estimator, with the policies of this one."""
@@ -204,9 +181,8 @@ class RotatedPCA(Estimator[Spectrum]):
         self.n_samples_, self.n_omitted_ = inner.n_samples_, inner.n_omitted_
         self.sum_weights_, self.n_effective_ = inner.sum_weights_, inner.n_effective_
 
-    @property
-    def _n_features_out(self) -> int:
-        return self.n_components_
+    def _reconstruction(self) -> Reconstruction:
+        return Reconstruction(self.mean_, self.scale_, self.components_, None)
 
     def _row_map(self) -> Projection:
         check_filling(self)

@@ -83,6 +83,7 @@ class Estimator(
     memory_limit: int | str | None
     workers_timeout: float
     n_features_in_: int
+    n_components_: int
     feature_names_in_: NDArray[np.object_]
     seed_: int
     plan_: Plan
@@ -116,9 +117,9 @@ class Estimator(
         """Return the row map that ``transform`` applies."""
 
     @property
-    @abstractmethod
     def _n_features_out(self) -> int:
-        """Number of columns of the output of ``transform``."""
+        """Number of columns of the output of ``transform``: that of the components, where there are such."""
+        return self.n_components_
 
     @abstractmethod
     def _fitted_values(self) -> tuple[dict[str, Array], Values]:

@@ -8,20 +8,18 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils.metaestimators import available_if
-from sklearn.utils.validation import check_is_fitted
 
 from bigpca.arrays import Array
 from bigpca.blas import one_blas_thread
 from bigpca.estimators.linear.maps import Projection, Reconstruction
+from bigpca.estimators.linear.restoring import inverse_transform
 from bigpca.estimators.shared.datasets import to_xarray
 from bigpca.estimators.shared.exporting import linear_map, to_faiss, to_onnx, to_sklearn, to_torch
 from bigpca.estimators.shared.files import StoredModel, Values, pack_values, unpack_values
-from bigpca.estimators.shared.inputs import Input, Lazy, Opened
+from bigpca.estimators.shared.inputs import Input, Opened
 from bigpca.estimators.shared.opening import labels_of_fit
-from bigpca.estimators.shared.outputs import Destination, Path
 from bigpca.estimators.shared.running import execute
 from bigpca.estimators.shared.transformer import Estimator
-from bigpca.estimators.shared.transforming import mapped_back
 from bigpca.estimators.supervised.choosing import plan_labelled
 from bigpca.estimators.supervised.classifying import (
     decision_function,
@@ -131,6 +129,7 @@ class SupervisedModel(Estimator[SupervisedResult]):
     to_onnx = to_onnx
     to_torch = to_torch
     to_faiss = to_faiss
+    inverse_transform = inverse_transform
 
     @available_if(_grows)  # type: ignore[untyped-decorator]
     @solving
@@ -188,32 +187,9 @@ class SupervisedModel(Estimator[SupervisedResult]):
         self._record_rows(made)
         return self
 
-    @solving
-    def inverse_transform(self, X: Input, *, out: Path | None = None, overwrite: bool = False) -> Lazy:
-        """Return rows (n, d) from scores (n, k): ``U (U'U)^-1 y + mean``, least squares (SPCA paper, eq. 4).
-
-        Parameters
-        ----------
-        X : array-like, Dask array, path and so on, of shape (n, k)
-            Scores.
-        out : path of a new Zarr array, or None, default None
-            Write to this store in one read, as :meth:`transform` does.
-        overwrite : bool, default False
-            Replace an existing ``out``.
-
-        Returns
-        -------
-        ndarray or dask.array.Array of shape (n, d)
-            Rows in the space of the features. Lazy if X is lazy.
-        """
-        check_is_fitted(self)
+    def _reconstruction(self) -> Reconstruction:
         axes = np.asarray(np.linalg.pinv(self.components_).T, np.float64)  # rows of (U'U)^-1 U'
-        back = Reconstruction(self.mean_, None, axes, None)
-        return mapped_back(self, X, back, Destination(out, overwrite))
-
-    @property
-    def _n_features_out(self) -> int:
-        return len(self.components_)
+        return Reconstruction(self.mean_, None, axes, None)
 
     def _row_map(self) -> Projection:
         return Projection(self.mean_, None, self.components_, None, self.nan_policy)

@@ -66,12 +66,8 @@ class RowWeight(ABC):
         """Return what identifies the weights in fingerprints."""
 
 
-@dataclass(frozen=True)
-class Ones(RowWeight):
-    """Equal weights: uniform sampling."""
-
-    def weigh(self, block: Block, prepared: object) -> tuple[Vector, Vector]:
-        return np.ones(block.count), np.zeros(block.count)
+class Known(RowWeight):
+    """Weights that take no kernel."""
 
     @property
     def evaluations_per_row(self) -> int:
@@ -83,12 +79,20 @@ class Ones(RowWeight):
     def working_bytes(self, d: int, itemsize: int) -> int:
         return 0
 
+
+@dataclass(frozen=True)
+class Ones(Known):
+    """Equal weights: uniform sampling."""
+
+    def weigh(self, block: Block, prepared: object) -> tuple[Vector, Vector]:
+        return np.ones(block.count), np.zeros(block.count)
+
     def describe(self) -> dict[str, object]:
         return {"weight": "ones"}
 
 
 @dataclass(frozen=True)
-class Given(RowWeight):
+class Given(Known):
     """Weights that were computed before, one for each row of X.
 
     Attributes
@@ -104,16 +108,6 @@ class Given(RowWeight):
 
     def for_rows(self, start: int, stop: int) -> Given:
         return Given(self.values[start - self.first_row : stop - self.first_row], start)
-
-    @property
-    def evaluations_per_row(self) -> int:
-        return 0
-
-    def flops(self, rows: BlockForm) -> float:
-        return 1.0
-
-    def working_bytes(self, d: int, itemsize: int) -> int:
-        return 0
 
     def describe(self) -> dict[str, object]:
         return {"weight": "given", "values": content_digest(self.values)}

@@ -11,11 +11,11 @@ import logging
 import sys
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from html import escape
 from importlib import import_module
-from types import TracebackType
 from typing import IO, TYPE_CHECKING, Any, Literal, Self
 
 from bigpca.passes.engine.events import (
@@ -60,6 +60,20 @@ ProgressArgument = None | bool | Literal["auto"] | Progress | list[Progress] | t
 logger = logging.getLogger("bigpca")
 
 
+class Closing(ABC):
+    """A context manager that closes at its end, however that comes."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Remove what is shown."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+
 class LogProgress:
     """Log events to the logger "bigpca": groups at most every ``interval`` seconds, retries as warnings."""
 
@@ -98,7 +112,7 @@ class JsonLinesProgress:
         self.file.flush()
 
 
-class TerminalProgress:
+class TerminalProgress(Closing):
     """A bar per pass with rows/s, bytes/s and the time left, on standard error.
 
     Silent if the output is not a terminal, unless ``force``. Each finished pass leaves one line behind. Use it as a
@@ -164,16 +178,8 @@ class TerminalProgress:
             bar, self._bar = self._bar, None
             bar.stop()
 
-    def __enter__(self) -> Self:
-        return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-
-class NotebookProgress:
+class NotebookProgress(Closing):
     """A bar per pass in a Jupyter notebook, drawn with IPython's own display (no widgets needed).
 
     Each update contains the whole bar, so that a browser that reconnects to a running kernel shows it with the next
@@ -205,14 +211,6 @@ class NotebookProgress:
         if self._handle is not None:
             handle, self._handle = self._handle, None
             handle.update(self._html("stopped"))
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def _html(self, note: str, done: bool = False) -> Any:
         fraction = 1.0 if done else self.tally.fraction
@@ -260,7 +258,7 @@ class DelayedProgress:
             self.bar.close()
 
 
-class Reporter:
+class Reporter(Closing):
     """Pass each event to every consumer; a consumer that raises is dropped with one warning.
 
     It may be called from any thread. As a context manager it closes the bars at the end.
@@ -290,14 +288,6 @@ class Reporter:
             for consumer in tuple(self._consumers):
                 if isinstance(consumer, TerminalProgress | NotebookProgress | DelayedProgress):
                     self._guard(consumer, consumer.close)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
 
 def resolve_progress(progress: ProgressArgument) -> Reporter:
