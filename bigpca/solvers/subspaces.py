@@ -54,8 +54,7 @@ def see_axes(approximation: Any, axes: Matrix, basis: Matrix | None = None) -> S
     H = (H + H.T) / 2
     product -= U @ H
     squares = np.cumsum(H**2, axis=1)  # of row i, up to column j: those of rows beyond j leave the leading axes
-    others = squares.sum(axis=0) - np.cumsum(squares, axis=0).diagonal()
-    off = np.sqrt(np.cumsum(np.einsum("ij,ij->j", product, product)) + np.maximum(others, 0.0))
+    off = np.sqrt(np.cumsum(np.einsum("ij,ij->j", product, product)) + np.tril(squares, -1).sum(axis=0))
     if basis is None:
         return SeenAxes(H, off, np.eye(len(axes)))
     outside = np.subtract(U, basis @ (basis.T @ U), out=product)
