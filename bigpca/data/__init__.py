@@ -17,7 +17,7 @@ In reading order:
 - ``feature_writer``   ``bp.FeatureWriter``: batches to one Zarr array, resumable
 - ``patterns``, ``choices``, ``pooling``   what is a row, as a user describes it, and which positions are used
 - ``views``        what is a row, and which columns: applied where rows are read, carried by the Dask array
-- ``grids``        dimensions and coordinates of a DataArray, kept beside its rows and by models
+- ``grids``, ``stored_grids``   dimensions and coordinates of a DataArray, kept beside its rows and by models
 - ``marks``        records that a Dask array carries in its graph, such as a view or a grid
 - ``samples``      back from rows to samples: scores as maps, labels of samples for their rows
 - ``checks``, ``decoded_sizes``, ``urls``   checks before a row is read, and which part of a URL may be shown

@@ -34,11 +34,14 @@ class Coordinate:
     dims : tuple of str
     values : ndarray
     attrs : dict
+    levels : tuple of str
+        Of tuples: the coordinates that they are made of, whose index has several levels.
     """
 
     dims: tuple[str, ...]
     values: NDArray[Any]
     attrs: Mapping[str, Any]
+    levels: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, eq=False)
@@ -163,63 +166,6 @@ class Grid:
         """Return a grid that :meth:`check_same` accepted with all coordinates that this one has."""
         return replace(other, coords={**other.coords, **self.coords})
 
-    def to_stored(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
-        """Return JSON values and arrays of the grid; without coordinates that are not numbers, strings or dates."""
-        arrays: dict[str, NDArray[Any]] = {} if self.kept is None else {"kept": self.kept}
-        coords: list[dict[str, Any]] = []
-        for name, one in self.coords.items():
-            own: dict[str, Any] = {"name": name, "dims": list(one.dims), "attrs": _plain(one.attrs)}
-            kind, values = one.values.dtype.kind, one.values
-            if kind == "U" or (kind == "O" and all(isinstance(value, str) for value in values.ravel())):
-                own["strings"] = values.ravel().tolist()
-            elif kind in "biufmM":
-                own["array"], own["dtype"] = f"coord_{len(coords)}", values.dtype.newbyteorder("=").str
-                arrays[own["array"]] = values.view(np.int64) if kind in "mM" else values
-            else:
-                continue
-            coords.append(own)
-        axes = {"dims": list(self.dims), "sizes": list(self.sizes), "samples": list(self.samples)}
-        return {
-            **axes,
-            "name": None if self.name is None else str(self.name),
-            "attrs": _plain(self.attrs),
-            "coords": coords,
-        }, arrays
-
-    def names_stored(self, values: Mapping[str, Any]) -> bool:
-        """Whether what :meth:`to_stored` gave has all coordinates of which :meth:`names` are made."""
-        stored = {one["name"] for one in values["coords"]}
-        return all(dim in stored for dim in self.dims if dim in self.coords)
-
-    @classmethod
-    def from_stored(cls, values: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> Grid:
-        """Return what :meth:`to_stored` gave.
-
-        Raises
-        ------
-        KeyError, TypeError, ValueError
-            For values that it does not give.
-        """
-        dims, sizes = tuple(map(str, values["dims"])), tuple(map(int, values["sizes"]))
-        shape = dict(zip(dims, sizes, strict=True))
-        if min(sizes, default=0) < 1:
-            raise ValueError(f"its grid has the shape {sizes}")
-        coords = {}
-        for one in values["coords"]:
-            own, found = tuple(one["dims"]), np.array(one.get("strings", []), np.str_)
-            if "array" in one:
-                dtype = np.dtype(one["dtype"])
-                found = arrays[one["array"]]
-                found = found.view(dtype) if dtype.kind in "mM" else found
-            coords[str(one["name"])] = Coordinate(own, found.reshape([shape[dim] for dim in own]), one["attrs"])
-        kept = arrays.get("kept")
-        grid = cls(dims, sizes, coords, tuple(map(str, values["samples"])), values["name"], values["attrs"], kept)
-        if kept is not None and not (
-            len(kept) and kept[0] >= 0 and kept[-1] < grid.width and (np.diff(kept) > 0).all()
-        ):
-            raise ValueError("the columns of its grid are not places of it, in order")
-        return grid
-
 
 def _put_back(rows: NDArray[Any], kept: NDArray[np.int64], width: int) -> NDArray[Any]:
     """Return rows (b, width) with these columns, and NaN in the others.
@@ -230,19 +176,6 @@ def _put_back(rows: NDArray[Any], kept: NDArray[np.int64], width: int) -> NDArra
     out = np.full((len(rows), width), np.nan, rows.dtype)
     out[:, kept] = rows
     return out
-
-
-def _plain(attrs: Mapping[str, Any]) -> dict[str, Any]:
-    """Return those attributes that are strings, numbers, or lists of them."""
-    found = {str(name): value.tolist() if isinstance(value, np.ndarray | np.generic) else value
-             for name, value in attrs.items()}  # fmt: skip
-    return {name: value for name, value in found.items() if _is_plain(value)}
-
-
-def _is_plain(value: Any) -> bool:
-    return (
-        all(map(_is_plain, value)) if isinstance(value, list | tuple) else isinstance(value, str | bool | int | float)
-    )
 
 
 @dataclass(frozen=True, eq=False)
@@ -323,11 +256,20 @@ def label(X: Any, sample_dims: str | Sequence[str] | None) -> tuple[Any, Labels]
     dims = tuple(dim for dim in X.dims if dim not in samples)
     coords = X.coords.to_dataset()
     own = {str(name): one for name, one in coords.coords.items() if one.dims and set(one.dims) <= set(dims)}
-    found = {name: Coordinate(one.dims, np.asarray(one.values), dict(one.attrs)) for name, one in own.items()}
+    levels = {name: _levels(coords.xindexes.get(name), name) for name in own}
+    found = {
+        name: Coordinate(one.dims, np.asarray(one.values), dict(one.attrs), levels[name]) for name, one in own.items()
+    }
     sizes = tuple(int(X.sizes[dim]) for dim in dims)
     grid = Grid(dims, sizes, found, samples, X.name, dict(X.attrs))
     apart = [name for name, one in coords.coords.items() if not set(one.dims) <= set(samples) or not one.dims]
     return X, Labels(grid, tuple(int(X.sizes[dim]) for dim in samples), coords.drop_vars(apart), X)
+
+
+def _levels(index: Any, name: str) -> tuple[str, ...]:
+    """Return the names of the levels of an index of xarray, for the coordinate that is not one of them."""
+    names = tuple(map(str, getattr(getattr(index, "index", None), "names", ())))
+    return names if len(names) > 1 and name not in names else ()
 
 
 def _named(X: Any) -> Any:
@@ -385,4 +327,7 @@ def _equal(a: NDArray[Any], b: NDArray[Any]) -> bool:
     """Whether coordinates are equal: numbers by value, with NaN and NaT equal to themselves."""
     if a.dtype.kind in "fmM" and b.dtype.kind in "iufmM":
         return a.shape == b.shape and bool(((a == b) | ((a != a) & (b != b))).all())
-    return bool(np.array_equal(a, b))
+    try:
+        return bool(np.array_equal(a, b))
+    except TypeError:  # dates of two calendars
+        return False

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from bigpca.data.grids import Grid
 from bigpca.data.provenance import provenance_of
+from bigpca.data.stored_grids import grid_from_stored
 from bigpca.data.views import View
 from bigpca.errors import ModelFormatError, brief
 from bigpca.estimators.kernel.approximate_kernel_pca import ApproximateKernelPCA
@@ -113,7 +113,7 @@ def restored(stored: StoredModel) -> AnyEstimator:
         stored = replace(stored, inner=restored(held))
     grid = stored.attributes.get("grid")  # absent where X was no DataArray
     if grid is not None:
-        model._grid = Grid.from_stored(grid, stored.named("grid_"))
+        model._grid = grid_from_stored(grid, stored.named("grid_"))
         own = {name: array for name, array in stored.arrays.items() if not name.startswith("grid_")}
         stored = replace(stored, arrays=own)
     model._restore(stored)

@@ -30,7 +30,7 @@ from bigpca.estimators.shared.outputs import Destination, Path
 from bigpca.estimators.shared.running import execute
 from bigpca.estimators.shared.seeding import RandomState
 from bigpca.estimators.shared.transformer import Estimator
-from bigpca.estimators.shared.transforming import mapped, mapped_back, mapped_to_rows
+from bigpca.estimators.shared.transforming import mapped_back, mapped_to_numbers, mapped_to_rows
 from bigpca.kernels import as_kernel
 from bigpca.kernels.base import Kernel
 from bigpca.passes.engine.progress import ProgressArgument
@@ -186,11 +186,11 @@ class KernelModel(Estimator[KernelSpectrum]):
         Returns
         -------
         ndarray or dask.array.Array of shape (n,), or (n, 1) in ``out``
-            Squared distances, in the units of the kernel. Lazy if X is lazy.
+            Squared distances, in the units of the kernel. Lazy if X is lazy. For a DataArray, one with the coordinates
+            of its samples.
         """
         check_is_fitted(self)
-        distances = mapped(self, X, self._open_like(X), self._novelty_map(), 1, Destination(out, overwrite))
-        return distances if out is not None else distances[:, 0]
+        return mapped_to_numbers(self, X, self._novelty_map(), "novelty", Destination(out, overwrite))
 
     @available_if(has_fixed_points)  # type: ignore[untyped-decorator]
     def denoise(

@@ -11,8 +11,7 @@ from bigpca.estimators.linear.axes import low_rank_plus_diagonal
 from bigpca.estimators.linear.judging import Judging, check_density, has_covariance, plain_projection
 from bigpca.estimators.linear.maps import LogLikelihood
 from bigpca.estimators.shared.inputs import Input, Lazy
-from bigpca.estimators.shared.outputs import Destination
-from bigpca.estimators.shared.transforming import mapped
+from bigpca.estimators.shared.transforming import mapped_to_numbers
 from bigpca.passes.engine.solving import solving
 
 
@@ -29,7 +28,8 @@ def score_samples(self: Judging, X: Input) -> Lazy:
     Returns
     -------
     ndarray or dask.array.Array of shape (n,)
-        Log-likelihoods in nats; NaN for rows omitted by ``nan_policy``. Lazy if X is lazy.
+        Log-likelihoods in nats; NaN for rows omitted by ``nan_policy``. Lazy if X is lazy. For a DataArray, one with
+        the coordinates of its samples.
 
     Raises
     ------
@@ -39,7 +39,7 @@ def score_samples(self: Judging, X: Input) -> Lazy:
     check_is_fitted(self)
     check_density(self)
     likelihood = LogLikelihood(plain_projection(self), self.explained_variance_, self.noise_variance_)
-    return mapped(self, X, self._open_like(X), likelihood, 1, Destination())[:, 0]
+    return mapped_to_numbers(self, X, likelihood, "log_likelihood")
 
 
 @available_if(has_covariance)  # type: ignore[untyped-decorator]

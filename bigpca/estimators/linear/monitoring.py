@@ -41,7 +41,7 @@ from bigpca.estimators.linear.statistics import (
 )
 from bigpca.estimators.shared.inputs import Input, Lazy
 from bigpca.estimators.shared.outputs import Destination, Path
-from bigpca.estimators.shared.transforming import mapped
+from bigpca.estimators.shared.transforming import mapped_to_numbers, mapped_to_rows
 from bigpca.passes.ends import read_ends
 from bigpca.passes.engine.progress import ProgressArgument
 from bigpca.passes.reading.row_maps import MapStep
@@ -89,7 +89,7 @@ def hotelling_t2(self: Judging, X: Input, *, out: Path | None = None, overwrite:
     Returns
     -------
     ndarray or dask.array.Array of shape (n,), or (n, 1) in ``out``, float64
-        Lazy if X is lazy: one read of X when it is computed.
+        Lazy if X is lazy: one read of X when it is computed. For a DataArray, one with the coordinates of its samples.
     """
     return _one_statistic(self, X, "t2", out, overwrite)
 
@@ -112,7 +112,7 @@ def spe(self: Judging, X: Input, *, out: Path | None = None, overwrite: bool = F
     Returns
     -------
     ndarray or dask.array.Array of shape (n,), or (n, 1) in ``out``, float64
-        Lazy if X is lazy: one read of X when it is computed.
+        Lazy if X is lazy: one read of X when it is computed. For a DataArray, one with the coordinates of its samples.
     """
     return _one_statistic(self, X, "spe", out, overwrite)
 
@@ -137,7 +137,7 @@ def mahalanobis(self: Judging, X: Input, *, out: Path | None = None, overwrite: 
     Returns
     -------
     ndarray or dask.array.Array of shape (n,), or (n, 1) in ``out``, float64
-        Lazy if X is lazy: one read of X when it is computed.
+        Lazy if X is lazy: one read of X when it is computed. For a DataArray, one with the coordinates of its samples.
 
     Raises
     ------
@@ -172,7 +172,8 @@ def statistics(
     Returns
     -------
     ndarray or dask.array.Array of shape (n, m), float64
-        Lazy if X is lazy. With ``nan_policy="omit"``, rows with NaN have NaN.
+        Lazy if X is lazy. With ``nan_policy="omit"``, rows with NaN have NaN. For a DataArray, one with the coordinates
+        of its samples and a dimension ``statistic``.
 
     Examples
     --------
@@ -183,7 +184,8 @@ def statistics(
     """
     check_is_fitted(self)
     to = Destination(out, overwrite, progress, keys, check_statistics(names), "statistics")
-    return mapped(self, X, self._open_like(X), _statistics_map(self, to.names), len(to.names), to)
+    f = _statistics_map(self, to.names)
+    return mapped_to_numbers(self, X, f, "statistics", to, dim="statistic", values=to.names)
 
 
 @available_if(has_covariance)  # type: ignore[untyped-decorator]
@@ -207,7 +209,8 @@ def contributions(
     Returns
     -------
     ndarray or dask.array.Array of shape (n, d)
-        In units of the scaled features; lazy if X is lazy. float32 for float32 and narrower rows.
+        In units of the scaled features; lazy if X is lazy. float32 for float32 and narrower rows. For a DataArray, one
+        on its grid.
 
     Notes
     -----
@@ -218,7 +221,7 @@ def contributions(
     f = Contributions(plain_projection(self), counted_variances(self), of)
     names = tuple(map(str, getattr(self, "feature_names_in_", ())))
     to = Destination(out, overwrite, names=names, what="contributions")
-    return mapped(self, X, self._open_like(X), f, self.n_features_in_, to)
+    return mapped_to_rows(self, X, f, to)
 
 
 @available_if(has_covariance)  # type: ignore[untyped-decorator]
@@ -350,8 +353,9 @@ def spe_limit(self: Judging, confidence: float = 0.95, X: Input = None, *, limit
 
 
 def _one_statistic(self: Judging, X: Input, name: str, out: Path | None, overwrite: bool) -> Lazy:
-    found = self.statistics(X, name, out=out, overwrite=overwrite)
-    return found if out is not None else found[:, 0]
+    check_is_fitted(self)
+    to = Destination(out, overwrite, names=(name,), what="statistics")
+    return mapped_to_numbers(self, X, _statistics_map(self, to.names), name, to)
 
 
 def _statistics_map(self: Judging, names: tuple[str, ...]) -> RowStatistics:
@@ -367,5 +371,5 @@ def _values(self: Judging, X: Input, name: str) -> Vector:
             "X is missing: an empirical limit is a quantile of the statistics of typical rows. Give rows, or "
             "choose a limit from theory."
         )
-    values = np.asarray(self.statistics(X, name), np.float64)[:, 0]
+    values = np.asarray(_one_statistic(self, X, name, None, False), np.float64).ravel()
     return values[~np.isnan(values)]

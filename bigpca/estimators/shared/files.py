@@ -11,6 +11,7 @@ import numpy as np
 from bigpca.arrays import Array
 from bigpca.blas import numerical_environment
 from bigpca.data.provenance import Provenance
+from bigpca.data.stored_grids import grid_to_stored, names_stored
 from bigpca.data.urls import public
 from bigpca.errors import ModelFormatError, brief
 from bigpca.estimators.shared.records import decode_record, encode_record
@@ -112,8 +113,8 @@ class StoredModel:
         if view is not None and not view.absent:
             common["rows"] = view.to_json()
         if grid is not None:
-            common["grid"], own = grid.to_stored()
-            if grid.names_stored(common["grid"]):
+            common["grid"], own = grid_to_stored(grid)
+            if names_stored(grid, common["grid"]):
                 common["feature_names"] = None  # those of the grid
             arrays = arrays | {f"grid_{name}": array for name, array in own.items()}
         made = model.provenance_ and replace(model.provenance_, model=model._digest())

@@ -8,7 +8,6 @@ from contextlib import contextmanager
 import numpy as np
 from sklearn.base import BaseEstimator
 
-from bigpca.arrays import Array
 from bigpca.data.containers import is_labelled
 from bigpca.data.grids import COMPONENT, FEATURE, Coordinate, Grid, Labels, labels_of
 from bigpca.data.sources import open as open_array
@@ -37,16 +36,25 @@ def naming_places(opened: Opened) -> Iterator[None]:
         raise named from None
 
 
-def labelled_scores(scores: Lazy, labels: Labels, name: str) -> Exported:
-    """Return scores (n, k) as a DataArray (samples..., component), lazily if they are lazy."""
+def labelled_rows(rows: Lazy, labels: Labels, name: str, dim: str | None = COMPONENT, values: Input = None) -> Exported:
+    """Return rows (n, k) as a DataArray (samples..., dim), lazily if they are lazy.
+
+    Parameters
+    ----------
+    dim : str or None, default "component"
+        The dimension of the columns; None for the first column alone, without one.
+    values : array-like of shape (k,), default None
+        Its coordinate; None for numbers from 1.
+    """
     import xarray as xr  # installed where there are DataArrays
 
-    dims = labels.grid.samples
-    if COMPONENT in (*dims, *map(str, labels.coords.variables)):
-        raise ValueError(f"X has a dimension or coordinate {COMPONENT!r}, which is that of scores. Rename it.")
-    coords = {**labels.coords.coords, COMPONENT: np.arange(1, scores.shape[1] + 1)}
-    values = scores.reshape(*labels.sizes, scores.shape[1])
-    return xr.DataArray(values, dims=(*dims, COMPONENT), coords=coords, name=name)
+    dims, coords = labels.grid.samples, dict(labels.coords.coords)
+    if dim is None:
+        return xr.DataArray(rows[:, 0].reshape(labels.sizes), dims=dims, coords=coords, name=name)
+    if dim in (*dims, *map(str, labels.coords.variables)):
+        raise ValueError(f"X has a dimension or coordinate {dim!r}, which is that of {name}. Rename it.")
+    coords[dim] = np.arange(1, rows.shape[1] + 1) if values is None else np.asarray(values)
+    return xr.DataArray(rows.reshape(*labels.sizes, rows.shape[1]), dims=(*dims, dim), coords=coords, name=name)
 
 
 def by_component(X: Input, k: int) -> Input:
@@ -82,15 +90,24 @@ def grid_of(model: BaseEstimator) -> Grid:
     return Grid((FEATURE,), (d,), coords, ("sample",), None, {})
 
 
-def rows_on_grid(rows: Lazy, labels: Labels, grid: Grid) -> Exported:
+def rows_on_grid(rows: Lazy, labels: Labels, grid: Grid, name: str | None) -> Exported:
     """Return rows (n, d) as a DataArray (samples..., features...), NaN where columns were left out; lazily."""
     import xarray as xr  # as above
 
     values = grid.spread(rows).reshape(*labels.sizes, *grid.sizes)
     coords = {**labels.coords.coords, **grid_coords(grid)}
-    return xr.DataArray(values, dims=(*labels.grid.samples, *grid.dims), coords=coords, name=grid.name)
+    return xr.DataArray(values, dims=(*labels.grid.samples, *grid.dims), coords=coords, name=name)
 
 
-def grid_coords(grid: Grid) -> dict[str, tuple[tuple[str, ...], Array, dict[str, object]]]:
+def grid_coords(grid: Grid) -> dict[str, Exported]:
     """Return the coordinates of a grid, for a DataArray."""
-    return {name: (one.dims, one.values, dict(one.attrs)) for name, one in grid.coords.items()}
+    coords: dict[str, Exported] = {name: (one.dims, one.values, dict(one.attrs)) for name, one in grid.coords.items()}
+    for name, one in grid.coords.items():
+        if one.levels:
+            import pandas as pd
+            import xarray as xr  # as above
+
+            index = pd.MultiIndex.from_arrays([grid.coords[level].values for level in one.levels], names=one.levels)
+            indexed = xr.Coordinates.from_pandas_multiindex(index, name)
+            coords |= {key: indexed[key].assign_attrs(grid.coords[key].attrs) for key in indexed}
+    return coords

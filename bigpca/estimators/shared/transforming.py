@@ -13,7 +13,7 @@ from bigpca.data.batches import has_batches, reject_batches
 from bigpca.data.containers import is_labelled
 from bigpca.data.grids import labels_of
 from bigpca.errors import ShortTraceback
-from bigpca.estimators.shared.grids import by_component, grid_of, labelled_scores, rows_on_grid
+from bigpca.estimators.shared.grids import by_component, grid_of, labelled_rows, rows_on_grid
 from bigpca.estimators.shared.inputs import Input, Lazy, Opened, is_lazy, open_scores
 from bigpca.estimators.shared.outputs import Destination, Path, check_float, map_rows, reject_container, write_rows
 from bigpca.passes.engine.progress import ProgressArgument
@@ -117,7 +117,7 @@ def transform(
         opened = self._open_like(X)
         scores = mapped(self, X, opened, f, self._n_features_out, to)
     labels = labels_of(opened) if is_labelled(X) else None
-    return scores if labels is None else labelled_scores(scores, labels, self._output_name)
+    return scores if labels is None else labelled_rows(scores, labels, self._output_name)
 
 
 def fit_transform(self: Transforming, X: Input, y: Input = None, **options: Input) -> Lazy:
@@ -163,10 +163,26 @@ def mapped_as_given(self: Transforming, X: Input, opened: da.Array, f: RowMap, c
     return write_rows(rows, f, columns, to, name=what, made=made, memory_limit=setting(self, "memory_limit"))
 
 
+def mapped_to_numbers(
+    self: Transforming, X: Input, f: RowMap, what: str, to: Destination | None = None, *, dim: str | None = None,
+    values: Input = None,
+) -> Lazy:  # fmt: skip
+    """Return ``f`` of the rows of X: a number of each (n,), or (n, 1) in ``to.out``.
+
+    Where ``values`` name the columns of f, they are (n, k), along ``dim`` for a DataArray X, whose samples label rows.
+    """
+    opened, to = self._open_like(X), to or Destination()
+    found = mapped(self, X, opened, f, 1 if dim is None else len(values), to)
+    labels = labels_of(opened) if is_labelled(X) else None
+    if labels is not None:
+        return labelled_rows(found, labels, what, dim, values)
+    return found[:, 0] if dim is None and to.out is None else found
+
+
 def mapped_to_rows(self: Transforming, X: Input, f: RowMap, to: Destination) -> Lazy:
     """Return ``f`` of the rows of X as rows (n, d), on the grid of the fit if X is a DataArray."""
     opened = self._open_like(X)
-    return _on_grid(self, X, opened, mapped(self, X, opened, f, self.n_features_in_, to))
+    return _on_grid(self, X, opened, mapped(self, X, opened, f, self.n_features_in_, to), to.what)
 
 
 def mapped_back(self: Transforming, X: Input, back: RowMap, to: Destination) -> Lazy:
@@ -175,6 +191,6 @@ def mapped_back(self: Transforming, X: Input, back: RowMap, to: Destination) -> 
     return _on_grid(self, X, opened, mapped_as_given(self, X, opened, back, self.n_features_in_, to))
 
 
-def _on_grid(self: Transforming, X: Input, opened: da.Array, rows: Lazy) -> Lazy:
-    labels = labels_of(opened) if is_labelled(X) else None
-    return rows if labels is None else rows_on_grid(rows, labels, grid_of(self))
+def _on_grid(self: Transforming, X: Input, opened: da.Array, rows: Lazy, what: str = "") -> Lazy:
+    labels, grid = labels_of(opened) if is_labelled(X) else None, grid_of(self)
+    return rows if labels is None else rows_on_grid(rows, labels, grid, what or grid.name)

@@ -11,8 +11,7 @@ from sklearn.utils.validation import check_is_fitted
 from bigpca.arrays import Array
 from bigpca.data.labels import merge_classes
 from bigpca.estimators.shared.inputs import Input, Lazy
-from bigpca.estimators.shared.outputs import Destination
-from bigpca.estimators.shared.transforming import Transforming, mapped
+from bigpca.estimators.shared.transforming import Transforming, mapped_to_numbers
 from bigpca.estimators.supervised.class_maps import ClassMap
 from bigpca.estimators.supervised.labels import open_classes
 
@@ -54,14 +53,14 @@ def predict(self: Classifying, X: Input) -> Lazy:
     Returns
     -------
     ndarray or dask.array.Array of shape (n,)
-        Values of ``classes_``. Lazy if X is lazy.
+        Values of ``classes_``. Lazy if X is lazy. For a DataArray, one with the coordinates of its samples.
 
     Raises
     ------
     NonFiniteError
         For rows with missing values, which have no class, whatever ``nan_policy`` is.
     """
-    return _classified(self, X, "classes", 1)[:, 0]
+    return _classified(self, X, "classes", one=True)
 
 
 @available_if(classifies)  # type: ignore[untyped-decorator]
@@ -76,9 +75,10 @@ def predict_proba(self: Classifying, X: Input) -> Lazy:
     Returns
     -------
     ndarray or dask.array.Array of shape (n, c), float64
-        Columns in the order of ``classes_``; each row sums to 1. Lazy if X is lazy.
+        Columns in the order of ``classes_``; each row sums to 1. Lazy if X is lazy. For a DataArray, one with the
+        coordinates of its samples and a dimension ``class``.
     """
-    return _classified(self, X, "probabilities", None)
+    return _classified(self, X, "probabilities")
 
 
 @available_if(classifies)  # type: ignore[untyped-decorator]
@@ -93,9 +93,10 @@ def predict_log_proba(self: Classifying, X: Input) -> Lazy:
     Returns
     -------
     ndarray or dask.array.Array of shape (n, c), float64
-        Columns in the order of ``classes_``. Lazy if X is lazy.
+        Columns in the order of ``classes_``. Lazy if X is lazy. For a DataArray, one with the coordinates of its
+        samples and a dimension ``class``.
     """
-    return _classified(self, X, "log-probabilities", None)
+    return _classified(self, X, "log-probabilities")
 
 
 @available_if(classifies)  # type: ignore[untyped-decorator]
@@ -110,11 +111,11 @@ def decision_function(self: Classifying, X: Input) -> Lazy:
     Returns
     -------
     ndarray or dask.array.Array of shape (n, c), or (n,) for two classes
-        Columns in the order of ``classes_``. Lazy if X is lazy.
+        Columns in the order of ``classes_``. Lazy if X is lazy. For a DataArray, one with the coordinates of its
+        samples and a dimension ``class``.
     """
     two = len(self.classes_) == 2 if hasattr(self, "classes_") else False
-    found = _classified(self, X, "decisions", 1 if two else None)
-    return found[:, 0] if two else found
+    return _classified(self, X, "decisions", one=two)
 
 
 @available_if(classifies)  # type: ignore[untyped-decorator]
@@ -132,7 +133,7 @@ def score(self: Classifying, X: Input, y: Input, sample_weight: Input = None) ->
     -------
     float in [0, 1]
     """
-    predicted = np.asarray(self.predict(X))
+    predicted = np.asarray(self.predict(X)).ravel()
     labels = open_classes(y, len(predicted), missing=self.missing_labels)
     _, known, given = merge_classes(self.classes_, labels.classes)
     used = labels.used
@@ -141,10 +142,10 @@ def score(self: Classifying, X: Input, y: Input, sample_weight: Input = None) ->
     return float(np.average(hits, weights=weights))
 
 
-def _classified(self: Classifying, X: Input, output: str, columns: int | None) -> Lazy:
+def _classified(self: Classifying, X: Input, output: str, *, one: bool = False) -> Lazy:
     check_is_fitted(self)
     functions = getattr(self, "discriminants_", None)
     if functions is None:
         raise ValueError("the model was fitted with r2 other than 1, so it is not a classifier. Fit again.")
     found = ClassMap(functions, self.classes_, output, self.nan_policy)
-    return mapped(self, X, self._open_like(X), found, columns or len(self.classes_), Destination())
+    return mapped_to_numbers(self, X, found, output, dim=None if one else "class", values=self.classes_)

@@ -9,7 +9,7 @@ from sklearn.utils.validation import check_is_fitted
 from bigpca.estimators.shared.inputs import Input, Lazy
 from bigpca.estimators.shared.outputs import Destination, Path
 from bigpca.estimators.shared.transformer import Estimator
-from bigpca.estimators.shared.transforming import mapped
+from bigpca.estimators.shared.transforming import mapped_to_numbers
 from bigpca.estimators.supervised.class_distance import ClassDistance
 from bigpca.estimators.supervised.labels_fit import SupervisedResult
 from bigpca.estimators.supervised.model import SupervisedModel
@@ -228,7 +228,8 @@ class FisherDiscriminantAnalysis(SupervisedModel, ClassifierMixin, Estimator[Sup
         Returns
         -------
         ndarray or dask.array.Array of shape (n,), or (n, 1) in ``out``, float64
-            Lazy if X is lazy. With ``nan_policy="omit"``, rows with NaN have NaN.
+            Lazy if X is lazy. With ``nan_policy="omit"``, rows with NaN have NaN. For a DataArray, one with the
+            coordinates of its samples.
 
         Raises
         ------
@@ -251,8 +252,7 @@ class FisherDiscriminantAnalysis(SupervisedModel, ClassifierMixin, Estimator[Sup
         check_is_fitted(self)
         distance = ClassDistance.of(self._statistics, self.nan_policy)
         to = Destination(out, overwrite, names=("mahalanobis",), what="distances")
-        found = mapped(self, X, self._open_like(X), distance, 1, to)
-        return found if out is not None else found[:, 0]
+        return mapped_to_numbers(self, X, distance, "mahalanobis", to)
 
     @property
     def supervision_level_(self) -> float:

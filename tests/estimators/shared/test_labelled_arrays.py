@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +15,8 @@ import scipy.sparse as sp
 from sklearn.base import clone
 
 import bigpca as bp
-from bigpca.data.grids import Grid
 from bigpca.errors import ModelFormatError
+from bigpca.estimators.shared import files
 
 xr = pytest.importorskip("xarray")
 
@@ -92,6 +93,36 @@ def test_samples_along_named_dimensions_are_rows_whatever_the_order_of_dimension
     assert pca.remove_components(given, 0).dims == FIELD.dims
 
 
+CLASSES = np.arange(T * M) % 3
+OF_ROWS: dict[str, tuple[Any, str | None]] = {  # methods that map rows: of which model, and the last dimension, if any
+    **dict.fromkeys(("hotelling_t2", "spe", "mahalanobis", "score_samples"), (bp.PCA(3), None)),
+    "statistics": (bp.PCA(3), "statistic"),
+    "contributions": (bp.PCA(3), "lon"),
+    "novelty": (bp.KernelPCA(3, kernel="rbf"), None),
+    "predict": (bp.FisherDiscriminantAnalysis(), None),
+}
+
+
+@pytest.mark.parametrize("method", OF_ROWS)
+def test_what_is_known_of_each_row_has_the_labels_of_its_sample(method: str) -> None:
+    model, dim = OF_ROWS[method]
+    truth = getattr(clone(model).fit(FLAT, CLASSES), method)(FLAT)
+    fitted = clone(model).fit(bp.open(FIELD, sample_dims=SAMPLES), CLASSES)
+    for given in (FIELD, FIELD.chunk(time=7)):
+        found = getattr(fitted, method)(given)
+        assert found.dims == (FIELD.dims if dim == "lon" else SAMPLES if dim is None else (*SAMPLES, dim))
+        assert isinstance(found.data, da.Array) == (given.chunks is not None)
+        xr.testing.assert_identical(found.season.variable, FIELD.season.variable)
+        rows = found.values.reshape(T * M, -1)
+        np.testing.assert_allclose(rows[:, SEA] if dim == "lon" else np.squeeze(rows), truth, rtol=1e-8, atol=1e-10)
+    if hasattr(fitted, "spe_limit"):
+        assert fitted.spe_limit(0.9, FIELD) == pytest.approx(clone(model).fit(FLAT).spe_limit(0.9, FLAT))
+    else:
+        assert method == "novelty" or fitted.score(FIELD, CLASSES) == clone(model).fit(FLAT, CLASSES).score(
+            FLAT, CLASSES
+        )
+
+
 def test_a_model_as_a_dataset_has_its_patterns_on_the_grid_also_from_a_file_and_a_pickle(tmp_path: Path) -> None:
     pca = bp.PCA(3, scale=True).fit(bp.open(FIELD.chunk(time=5), sample_dims=SAMPLES))
     found = pca.to_xarray()
@@ -121,6 +152,38 @@ def test_a_model_as_a_dataset_has_its_patterns_on_the_grid_also_from_a_file_and_
     numbered = xr.DataArray(VALUES[:, 0], dims=(0, 1, 2))
     assert bp.PCA(2).fit(numbered).transform(numbered).dims == ("0", "component")
     assert bp.PCA(2).fit(ONE.drop_vars(list(ONE.coords))).to_xarray().components.dims == ("component", "lat", "lon")
+
+
+PLAIN = xr.DataArray(RNG.standard_normal((9, LAT, 3)), dims=("time", "lat", "lon"), coords={"lon": [0, 1, 2]})
+COORDINATES: dict[str, Callable[[], Any]] = {
+    "dates of a calendar": lambda: PLAIN.assign_coords(
+        lat=xr.date_range("0000-02-28", periods=LAT, freq="12345s", calendar="360_day", use_cftime=True)),
+    "several levels": lambda: PLAIN.assign_coords(lat=np.arange(LAT) * 0.1).stack(cell=("lat", "lon")),
+    "texts and numbers": lambda: PLAIN.assign_coords(lat=np.array(["a", 1, None, 2.5, "b"], object)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", COORDINATES)
+def test_a_file_keeps_coordinates_or_says_which_it_leaves_out(case: str, tmp_path: Path) -> None:
+    pytest.importorskip("cftime")
+    field, lost = COORDINATES[case](), case == "texts and numbers"
+    model = bp.PCA(2).fit(field)
+    with pytest.warns(UserWarning, match=r"'lat' \(NoneType, float, int, str\)") if lost else nullcontext():
+        model.save(tmp_path / "model")
+    again = bp.load(tmp_path / "model")
+    assert again.feature_names_in_.tolist() == model.feature_names_in_.tolist()
+    for ours, before in ((model, field), (again, field.drop_vars("lat") if lost else field)):
+        patterns = ours.to_xarray().components
+        assert set(patterns.xindexes) - {"component"} == set(before.xindexes)
+        xr.testing.assert_identical(
+            patterns[0].drop_vars("component").coords.to_dataset(), before[0].coords.to_dataset()
+        )
+    axis = field.dims[1]
+    other = field.isel({axis: slice(None, None, -1)})
+    if case == "dates of a calendar":
+        other = field.assign_coords(lat=field.lat.convert_calendar("noleap", dim="lat", align_on="year").lat.values)
+    with pytest.raises(ValueError, match="feature names should match" if lost else "the coordinate 'lat' of X is"):
+        again.transform(other)
 
 
 def test_columns_without_values_are_left_out() -> None:
@@ -301,17 +364,17 @@ def test_labels_that_do_not_match_are_rejected_in_words(case: str) -> None:
 
 
 def test_a_forged_grid_is_rejected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    true = Grid.to_stored
+    true = files.grid_to_stored
     for change, arrays in (
         ({"sizes": [5, 5]}, {}), ({"sizes": [-5, -4]}, {}), ({}, {"kept": np.array([99])}), ({"sizes": [5]}, {}),
         ({}, {"kept": np.arange(3)}), ({}, {"coord_0": np.zeros(9)}),
     ):  # fmt: skip
 
-        def forged(grid: Grid, c: Any = change, a: Any = arrays) -> Any:
+        def forged(grid: Any, c: Any = change, a: Any = arrays) -> Any:
             values, own = true(grid)
             return values | c, own | a
 
-        monkeypatch.setattr(Grid, "to_stored", forged)
+        monkeypatch.setattr(files, "grid_to_stored", forged)
         MODEL.save(tmp_path / "model", overwrite=True)
         with pytest.raises(ModelFormatError, match="does not hold what a PCA"):
             bp.load(tmp_path / "model")
