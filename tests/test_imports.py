@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -72,11 +73,13 @@ def tier_of(part: str) -> int:
     raise AssertionError(f"bigpca.{part} has no tier: add it to TIERS, and to DESIGN and CONTRIBUTING")
 
 
-def modules() -> Iterator[tuple[str, ast.Module]]:
-    for path in sorted(PACKAGE.rglob("*.py")):
-        name = ".".join(path.relative_to(PACKAGE).with_suffix("").parts).removesuffix("__init__").rstrip(".")
-        if name:
-            yield name, ast.parse(path.read_text())
+@cache
+def modules() -> list[tuple[str, ast.Module]]:
+    paths = {
+        ".".join(path.relative_to(PACKAGE).with_suffix("").parts).removesuffix("__init__").rstrip("."): path
+        for path in sorted(PACKAGE.rglob("*.py"))
+    }
+    return [(name, ast.parse(path.read_text())) for name, path in paths.items() if name]
 
 
 def imports(tree: ast.AST) -> Iterator[str]:

@@ -14,7 +14,7 @@ from pathlib import Path
 import psutil
 
 from bigpca.errors import OutputLockedError
-from bigpca.storage.files import flock
+from bigpca.storage.files import MUTEX_SECONDS, flock
 from bigpca.storage.regular import read_regular
 
 
@@ -98,7 +98,7 @@ class RunLock:
 
     def _take(self, descriptor: int, created: bool) -> None:
         """Decide under the kernel's lock on the file, so that two runs cannot both take over a dead one's."""
-        with suppress(FileNotFoundError), flock(self.path, wait_seconds=10.0) as alone:
+        with suppress(FileNotFoundError), flock(self.path, wait_seconds=MUTEX_SECONDS) as alone:
             if not os.path.samestat(os.fstat(descriptor), os.stat(self.path)):
                 return
             content = os.pread(descriptor, 1 << 16, 0)
@@ -139,7 +139,7 @@ class RunLock:
     def _free(self) -> None:
         if not self._held:
             return
-        with suppress(FileNotFoundError), flock(self.path, wait_seconds=10.0):
+        with suppress(FileNotFoundError), flock(self.path, wait_seconds=MUTEX_SECONDS):
             holder = _parse(read_regular(self.path))
             if holder is not None and holder.run_id == self.run_id:
                 self.path.unlink()

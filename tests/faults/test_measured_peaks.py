@@ -45,10 +45,10 @@ CASES: dict[str, tuple[str, Callable[[], Any]]] = {  # name -> (rows, estimator)
     "features": ("thin", lambda: bp.KernelPCA(5, kernel="linear", solver="features", **LIMIT)),
     "kernel sketch": ("few", lambda: bp.ApproximateKernelPCA(5, kernel="rbf", gamma=0.01, **LIMIT)),
     **{
-        name: ("tall", partial(bp.NystromKernelPCA, 5, kernel="rbf", gamma=0.01, n_landmarks=m, sampling=name, **LIMIT))
-        for name, m in (
-            ("uniform", 200), ("diagonal", 200), ("column-norm", 200), ("rpcholesky", 300), ("leverage", 100),
-            ("kmeans", 200),
+        name: (rows, partial(bp.NystromKernelPCA, 5, kernel="rbf", gamma=0.01, n_landmarks=m, sampling=name, **LIMIT))
+        for name, rows, m in (
+            ("uniform", "tall", 200), ("diagonal", "tall", 200), ("column-norm", "thin", 200),
+            ("rpcholesky", "tall", 300), ("leverage", "tall", 100), ("kmeans", "thin", 200),
         )
     },
     "supervised": ("tall", lambda: bp.SupervisedPCA(2, **LIMIT)),
