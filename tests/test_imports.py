@@ -186,7 +186,7 @@ def test_dask_ml_is_never_imported_at_the_top_of_a_module() -> None:
         ("passes.rows", "bigpca.data.ingest"),
         ("passes.rows", "bigpca"),
         ("estimators.pca", "bigpca.cli"),
-        ("quality.axes", "bigpca.cli.facts"),
+        ("quality.axes", "bigpca.cli.diagnosis"),
         ("plots.numbers", "bigpca.estimators.shared.transformer"),
         ("cli.fitting", "dask.array"),
     ],

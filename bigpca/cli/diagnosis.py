@@ -21,6 +21,8 @@ from bigpca.passes.engine.events import format_seconds
 if TYPE_CHECKING:
     from distributed import Client
 
+PACKAGES = ("bigpca", "numpy", "scipy", "zarr", "numcodecs", "dask", "distributed", "scikit-learn", "dask-ml")
+
 
 @grouped
 def doctor(
@@ -55,16 +57,23 @@ def machine_facts(directory: Path) -> dict[str, Any]:
     """Return what the command shows about this machine."""
     import dask.config
     import distributed  # noqa: F401  registers the default start method
+    import scipy.linalg  # noqa: F401  loads SciPy's own BLAS, which may differ from NumPy's
+    from dask.system import CPU_COUNT
+    from threadpoolctl import threadpool_info
 
-    from bigpca.cli.facts import blas, cores, free_disk, memory_total, versions
+    from bigpca.data.provenance import versions
+    from bigpca.machine import memory_limit
+    from bigpca.storage import free_bytes
 
+    wanted = ("internal_api", "version", "num_threads", "architecture")
+    pools = [pool for pool in threadpool_info() if pool["user_api"] == "blas"]
     return {
-        "versions": versions(),
-        "cores": cores(),
-        "memory_bytes": memory_total(),
-        "free_disk_bytes": free_disk(directory),
+        "versions": dict(versions(PACKAGES)),
+        "cores": int(CPU_COUNT),
+        "memory_bytes": memory_limit(),
+        "free_disk_bytes": free_bytes(directory),
         "worker_start_method": dask.config.get("distributed.worker.multiprocessing-method"),
-        "blas": blas(),
+        "blas": [{name: pool.get(name) for name in wanted} for pool in pools],
     }
 
 

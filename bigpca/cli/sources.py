@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import glob
 import os
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import typer
 
 from bigpca.cli.options import Reading
 from bigpca.errors import format_bytes
-
-if TYPE_CHECKING:
-    from bigpca.data.row_source import RowSource
 
 
 def in_order(sources: list[str]) -> list[str]:
@@ -91,10 +88,3 @@ def shard_line(shards: list[str]) -> list[str]:
         return []
     first, last = os.path.basename(shards[0]), os.path.basename(shards[-1])
     return [f"{len(shards):,} shards, {first} to {last}, in this order"]
-
-
-def row_source_of(path: str, member: str | None) -> RowSource:
-    """Describe a stored source from its metadata, without Dask."""
-    from bigpca.data.files import file_source
-
-    return file_source(path, member, "raise")

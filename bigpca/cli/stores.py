@@ -17,7 +17,7 @@ from bigpca.cli.groups import grouped
 from bigpca.cli.output import command_line, plain, reporting
 from bigpca.cli.runs import PassCounter, reject_existing, reject_shared_paths, shown
 from bigpca.cli.runtime import running
-from bigpca.cli.sources import described, open_sources, recorded, row_source_of, shard_line, shards_of
+from bigpca.cli.sources import described, open_sources, recorded, shard_line, shards_of
 from bigpca.errors import brief, format_bytes
 from bigpca.passes.engine.events import format_seconds
 from bigpca.passes.engine.progress import TerminalProgress
@@ -150,7 +150,9 @@ def _is_model(path: Path) -> bool:
 
 
 def _describe_source(path: str, member: str | None) -> dict[str, Any]:
-    found = row_source_of(path, member)
+    from bigpca.data.files import file_source  # without Dask
+
+    found = file_source(path, member, "raise")
     rows, columns = found.shape
     chunks, size = len(found.row_chunks()), int(rows * found.row_bytes)
     record = {"rows": rows, "columns": columns, "dtype": str(found.dtype), "bytes": size, "chunks": chunks}

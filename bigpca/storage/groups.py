@@ -177,11 +177,7 @@ def _storable(name: str, array: NDArray[Any]) -> NDArray[Any]:
 
 
 def _declaration(array: NDArray[Any]) -> dict[str, Any]:
-    return {"shape": list(array.shape), "dtype": array.dtype.name, "sha256": _digest(array)}
-
-
-def _digest(array: NDArray[Any]) -> str:
-    return content_digest(array)
+    return {"shape": list(array.shape), "dtype": array.dtype.name, "sha256": content_digest(array)}
 
 
 def _attributes_digest(body: Mapping[str, Any], values: Any) -> str:
@@ -282,7 +278,7 @@ def _read_array(target: Path, name: str, declared: Any) -> NDArray[Any]:
             raise ValueError(f"it is {array.shape} {array.dtype}, declared as {shape} {dtype}")
         # The caller must get neither a scalar (from a 0-d array) nor a read-only buffer.
         array = np.array(array, dtype=dtype, order="C", copy=not array.flags.writeable)
-        if _digest(array.astype(dtype.newbyteorder("<"), copy=False)) != declared["sha256"]:
+        if content_digest(array.astype(dtype.newbyteorder("<"), copy=False)) != declared["sha256"]:
             raise ValueError("its content was altered (its SHA-256 is not the recorded one)")
     except Exception as error:
         raise _fail(target, f"array {name!r} is missing, truncated or altered ({brief(error, 1000)})") from error

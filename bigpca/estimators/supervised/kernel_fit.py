@@ -9,7 +9,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigpca.costs import PassCost, SolveCost
-from bigpca.estimators.kernel.expansion import Expansion
 from bigpca.estimators.kernel.landmark_features import (
     LandmarkFeatures,
     features_dtype,
@@ -69,7 +68,7 @@ class FeatureRead:
         features, statistics, supervision = self.features, self.statistics, self.kept.supervision
         return KernelSpectrum(
             statistics.count, statistics.omitted, axes.values, statistics.total_scatter,
-            in_features(features, statistics, axes), self.evaluations, rank=axes.rank,
+            landmark_expansion(features, axes.components.T, statistics.mean), self.evaluations, rank=axes.rank,
             landmark_transform=features.transform, landmark_indices=features.indices, classes=supervision.classes,
             n_unlabelled=supervision.unlabelled, missed_label_trace=supervision.missed_label_trace, state=self.kept,
             weight_sums=statistics.moments.weight_sums,
@@ -256,8 +255,3 @@ def stored_statistics(stored: StoredModel) -> KeptStatistics | None:
     texts, arrays = stored.attributes["texts"], stored.arrays
     classes = unpack_values(texts["classes"]) if "classes" in texts else arrays.get("fact_classes")
     return KeptStatistics.of_arrays(own, arrays["fact_landmark_transform"].shape[1], classes)
-
-
-def in_features(features: LandmarkFeatures, statistics: LabelStatistics, axes: Axes) -> Expansion:
-    """Return the scores ``U'(B - mean)`` as an expansion over the landmarks: ``k(x, L) T U - U'mean``."""
-    return landmark_expansion(features, axes.components.T, statistics.mean)
