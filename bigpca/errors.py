@@ -151,6 +151,15 @@ def brief(value: object, limit: int = MAX_NAME) -> str:
     return printable(text).replace("\n", "\\n").replace("\t", "\\t")
 
 
+def counted(count: int, noun: str) -> str:
+    """Return a number with its noun, in the plural unless it is 1.
+
+    >>> counted(1, "row"), counted(1200, "row")
+    ('1 row', '1,200 rows')
+    """
+    return f"{count:,} {noun}{'s'[: count != 1]}"
+
+
 def closest(name: str, known: Iterable[str]) -> str:
     """Return a hint for a misspelt name, for the end of a message; "" if no known name is near it.
 

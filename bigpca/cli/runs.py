@@ -68,6 +68,10 @@ def reject_existing(path: Path | None, what: str, overwrite: bool, instead: str 
 
     with writing(path):  # rejects a name that is too long before the work
         there = path.exists() or path.is_symlink()
+    if table:
+        from bigpca.storage.forms import check_extension
+
+        check_extension(path, table=True)
     if not there:
         return
     if overwrite:

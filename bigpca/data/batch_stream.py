@@ -11,11 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigpca.data.batch_labels import LabelColumn
-from bigpca.data.checks import check_dtype, check_shape, row_width
-from bigpca.data.containers import reject_foreign, unmasked
+from bigpca.data.batch_values import Rows, fitting, same_columns, split_batch
+from bigpca.data.checks import check_shape, row_width
 from bigpca.errors import brief
-
-Rows = NDArray[Any]
 
 
 class BatchStream:
@@ -54,6 +52,7 @@ class BatchStream:
         self.position = 0
         self._declared, self._asked = count is not None, dtype
         self._row_shape, self._dtype = row_shape, dtype
+        self._names: list[Any] | None = None
         self._lock = RLock()
         self._head: Rows | None = None
         self._first_rows: dict[int, int] = {}
@@ -235,7 +234,7 @@ class BatchStream:
     def _take(self, out: Rows) -> int:
         """Copy rows of the current batch to the start of ``out``; return how many."""
         count = min(self._left, len(out))
-        out[:count] = self._batch[self._offset : self._offset + count]
+        out[:count] = fitting(self._batch[self._offset : self._offset + count], out.dtype, self.position)
         if self._column is not None:
             self._column.add(self.position, self._labels[self._offset : self._offset + count])
         self._digest(out[:count])
@@ -301,6 +300,7 @@ class BatchStream:
         label = f"batch {self._number} (from row {self.position:,})"
         rows, labels = split_batch(batch, label)
         check_shape(rows.shape, label)
+        self._names = same_columns(batch, self._names, label)
         if self._row_shape is None:
             self._row_shape = rows.shape[1:]
         if rows.shape[1:] != self._row_shape and row_width(rows.shape) != row_width((0, *self._row_shape)):
@@ -325,42 +325,3 @@ class BatchStream:
         if labels is not None and len(labels) != len(rows):
             raise ValueError(f"{label} has {len(rows)} rows and {len(labels)} labels. Give one label for each row.")
         return rows.reshape(len(rows), row_width(rows.shape)), labels
-
-
-def split_batch(batch: Any, label: str) -> tuple[Rows, Any]:
-    """Return the rows of a batch as a NumPy array of at least one dimension, and its labels or None.
-
-    A list or tuple of one or two arrays is (rows,) or (rows, labels), as a DataLoader yields it.
-
-    Raises
-    ------
-    TypeError
-        For what is not an array of numbers.
-    """
-    parts: Any = batch
-    if not (isinstance(batch, list | tuple) and batch and len(getattr(batch[0], "shape", ())) > 1):
-        parts = (batch,)
-    if len(parts) > 2:
-        raise TypeError(f"{label} has {len(parts)} arrays. Give the rows, or the rows and their labels.")
-    return batch_values(parts[0], label), host_array(parts[1]) if len(parts) == 2 else None
-
-
-def batch_values(rows: Any, label: str) -> Rows:
-    """Return an array or tensor as a NumPy array of a dtype that PCA can use; bfloat16 becomes float32, exactly."""
-    if not hasattr(rows, "detach"):
-        reject_foreign(rows, label)
-    array = unmasked(rows) if isinstance(rows, np.ma.MaskedArray) else host_array(rows)
-    if array.dtype.type.__module__ == "ml_dtypes" and array.dtype.itemsize <= 2:
-        array = array.astype(np.float32)
-    return array.astype(check_dtype(array.dtype), copy=False)
-
-
-def host_array(array: Any) -> Rows:
-    """Return an array or a tensor as a NumPy array in the host's memory, without importing the tensor's library."""
-    if not hasattr(array, "detach"):
-        return np.asarray(array)
-    tensor = array.detach().cpu()
-    try:
-        return np.asarray(tensor)
-    except (TypeError, RuntimeError):  # NumPy has no such dtype
-        return np.asarray(tensor.float())

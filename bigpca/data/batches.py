@@ -12,8 +12,9 @@ import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from bigpca.data.batch_labels import BatchLabels
-from bigpca.data.batch_stream import BatchStream, split_batch
-from bigpca.data.checks import check_dtype, check_shape, readable_chunks, row_width
+from bigpca.data.batch_stream import BatchStream
+from bigpca.data.batch_values import split_batch
+from bigpca.data.checks import check_dtype, readable_chunks, row_width
 from bigpca.data.row_source import IN_ORDER, RowSource
 from bigpca.data.sources import open_source, source_of
 from bigpca.data.storages import Stamp
@@ -157,10 +158,11 @@ def from_batches(
 
 def _checked_shape(shape: Any) -> tuple[int, ...]:
     sizes = tuple(shape) if isinstance(shape, list | tuple) else (shape,)
-    check_shape(sizes, "shape, which")
-    for size in sizes:
-        if isinstance(size, bool) or not isinstance(size, int | np.integer) or size < 1:
-            raise ValueError(f"shape = {shape!r}; positive integers (n, d) were expected, or None if n is unknown.")
+    whole = all(isinstance(size, int | np.integer) and not isinstance(size, bool) and size > 0 for size in sizes)
+    if len(sizes) < 2 or not whole:
+        raise ValueError(
+            f"shape = {shape!r}; positive integers (n, d) or (n, c, h, w) were expected. Leave it out if n is unknown."
+        )
     return tuple(int(size) for size in sizes)
 
 

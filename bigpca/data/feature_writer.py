@@ -13,13 +13,14 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from bigpca.data.batch_stream import batch_values
+from bigpca.data.batch_values import fitting, same_columns, split_batch
 from bigpca.data.checks import NATIVE_BYTES, check_dtype, check_shape, row_width
 from bigpca.data.keys import row_keys
 from bigpca.data.provenance import Provenance
 from bigpca.errors import brief
 from bigpca.storage.annotations import Annotations
 from bigpca.storage.files import atomic_write_bytes, repair, writing
+from bigpca.storage.forms import check_extension
 from bigpca.storage.outputs import Output, create_output, output_lock
 from bigpca.storage.partial import read_layout
 from bigpca.storage.regular import read_regular
@@ -81,7 +82,9 @@ class FeatureWriter:
         self, out: str | os.PathLike[str], *, dtype: DTypeLike | None = None, chunk_rows: int | None = None,
         overwrite: bool = False,
     ) -> None:  # fmt: skip
-        if chunk_rows is not None and (isinstance(chunk_rows, bool) or int(chunk_rows) < 1):
+        check_extension(out, table=False)
+        whole = isinstance(chunk_rows, int | np.integer) and not isinstance(chunk_rows, bool)
+        if chunk_rows is not None and (not whole or chunk_rows < 1):
             raise ValueError(f"chunk_rows = {chunk_rows!r}; a number of rows, at least 1, was expected.")
         self.path = Path(os.path.realpath(out))
         self.n_rows = 0
@@ -93,6 +96,7 @@ class FeatureWriter:
         self._held = 0  # rows in the buffer
         self._keys: list[str] | None = None
         self._known: set[str] = set()
+        self._names: list[Any] | None = None  # of columns
         self._overwrite = overwrite
         self._lock = output_lock(self.path)
         try:
@@ -132,8 +136,11 @@ class FeatureWriter:
         if not self._lock.held:
             raise RuntimeError(f"the writer of {self.path} is closed. Make a new one for another path.")
         label = f"the batch from row {self.n_rows:,}"
-        rows = batch_values(batch, label)
+        rows, labels = split_batch(batch, label)
+        if labels is not None:
+            raise TypeError(f"{label} has rows and labels; rows alone are stored. Call write(rows), or give keys.")
         check_shape(rows.shape, label)
+        names = same_columns(batch, self._names, label)
         output = self._output or self._create(rows)
         if rows.shape[1:] != output.shape[1:]:
             raise ValueError(
@@ -147,6 +154,7 @@ class FeatureWriter:
             )
         rows = fitting(rows, output.dtype, self.n_rows)
         self._add_keys(keys, len(rows), label)
+        self._names = names
         try:
             done = 0
             while done < len(rows):
@@ -277,24 +285,3 @@ class FeatureWriter:
     def _stored_keys(self, index: int) -> list[str]:
         found: list[str] = json.loads(read_regular(self._keys_path(index), MAX_KEYS_BYTES))
         return found
-
-
-def fitting(rows: NDArray[Any], dtype: np.dtype[Any], first: int) -> NDArray[Any]:
-    """Return rows in a dtype.
-
-    Raises
-    ------
-    ValueError
-        If finite values overflow it; names the first row.
-    """
-    if rows.dtype == dtype:
-        return rows
-    with np.errstate(over="ignore"):
-        cast = rows.astype(dtype)
-    changed = np.isinf(cast) & np.isfinite(rows) if dtype.kind == "f" else cast != rows
-    if changed.any():
-        place = tuple(np.argwhere(changed)[0])
-        raise ValueError(
-            f"row {first + place[0]:,} has {rows[place]}, which {dtype.name} cannot hold. Choose a wider dtype."
-        )
-    return cast

@@ -79,6 +79,13 @@ def row_keys(keys: Any, n: int | None = None) -> NDArray[np.str_]:
             f"{long.sum():,} of {len(found):,} keys have more than {MAX_KEY_LENGTH:,} characters ({rows_shown(long)}); "
             f"the longest has {lengths.max():,}. Use shorter keys."
         )
+    codes = np.ascontiguousarray(found).view(np.uint32).reshape(len(found), -1)
+    surrogate = ((codes >= 0xD800) & (codes < 0xE000)).any(axis=1)
+    if surrogate.any():
+        raise ValueError(
+            f"{surrogate.sum():,} of {len(found):,} keys cannot be stored in UTF-8 ({rows_shown(surrogate)}), such as "
+            f"{brief(ascii(found[surrogate][0]))}: bytes of file names in another encoding. Give other keys there."
+        )
     found = found.astype(f"U{max(1, lengths.max(initial=0))}", copy=False)  # integers were given room for any
     _check_distinct(found)
     return found

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+import re
 import shutil
 import time
 import uuid
@@ -17,12 +18,13 @@ from bigpca.errors import OutputExistsError, OutputWriteError, brief
 MANY_FILES = 2000  # beyond this, one os.sync() is cheaper than an fsync per file
 MUTEX_SECONDS = 10.0
 NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:")  # of a URL, as a part of a path
 SUFFIX_BYTES = len("..partial.new-") + 32  # the longest addition to an output's name
 
 
 @contextmanager
 def writing(path: str | os.PathLike[str]) -> Iterator[None]:
-    """Add the output's path to file-system errors, and reject a name too long for its temporary siblings.
+    """Add the output's path to file-system errors, and reject URLs and names too long for their temporary siblings.
 
     Raises
     ------
@@ -30,6 +32,7 @@ def writing(path: str | os.PathLike[str]) -> Iterator[None]:
         Instead of an OSError that does not come from this package; keeps its ``errno``.
     """
     target = Path(path)
+    reject_url(target)
     try:
         length, most = len(os.fsencode(target.name)), _longest_name(target)
         if length > most:
@@ -44,6 +47,27 @@ def writing(path: str | os.PathLike[str]) -> Iterator[None]:
         raise OutputWriteError(
             error.errno, f"{target} cannot be written ({reason}). Choose another path, or remove the obstacle"
         ) from error
+
+
+def reject_url(path: Path) -> None:
+    """Reject the path of an output that is a URL, which would become local folders such as ``s3:``.
+
+    Raises
+    ------
+    OutputWriteError
+
+    Examples
+    --------
+    >>> reject_url(Path("s3://bucket/x.zarr"))  # doctest: +ELLIPSIS
+    Traceback (most recent call last):
+    bigpca.errors.OutputWriteError: s3://bucket/x.zarr is a URL, but outputs are written to local folders. Write ...
+    """
+    start = next((i for i, part in enumerate(path.parts[:-1]) if SCHEME.fullmatch(part)), None)
+    if start is not None:
+        url = brief(f"{path.parts[start]}//{'/'.join(path.parts[start + 1 :])}")
+        raise OutputWriteError(
+            f"{url} is a URL, but outputs are written to local folders. Write to a local path, and copy what is there."
+        )
 
 
 def _longest_name(target: Path) -> int:

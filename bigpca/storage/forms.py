@@ -14,6 +14,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from bigpca.errors import brief
 from bigpca.storage.annotations import KEY_COLUMN, KEYS, PROVENANCE, Annotations
 from bigpca.storage.chunks import ChunkWriter
 from bigpca.storage.files import atomic_write_bytes, fsync_path, fsync_tree, publish, remove, temporary_sibling
@@ -174,11 +175,32 @@ class ParquetForm(TableForm):
 
 
 TABLES: dict[str, type[TableForm]] = {".npy": NpyForm, ".parquet": ParquetForm}
+FOREIGN = (".csv", ".feather", ".h5", ".hdf5", ".mat", ".npz", ".pt", ".safetensors", ".tsv", ".txt")  # never written
 
 
 def is_table(path: str | os.PathLike[str]) -> bool:
     """Whether a path's extension asks for a table."""
     return Path(path).suffix.lower() in TABLES
+
+
+def check_extension(path: str | os.PathLike[str], *, table: bool) -> None:
+    """Reject a path whose extension is that of another form than a Zarr array, or a table where they are written.
+
+    Raises
+    ------
+    ValueError
+
+    Examples
+    --------
+    >>> check_extension("scores.parquet", table=True)
+    >>> check_extension("scores.csv", table=True)
+    Traceback (most recent call last):
+    ValueError: scores.csv would be a Zarr store, or a table in .npy or .parquet. Choose such an extension, as .zarr.
+    """
+    suffix = Path(path).suffix.lower()
+    if suffix in FOREIGN or (suffix in TABLES and not table):
+        tables = f", or a table in {' or '.join(TABLES)}" if table else ""
+        raise ValueError(f"{brief(path)} would be a Zarr store{tables}. Choose such an extension, as .zarr.")
 
 
 def form_of(path: str | os.PathLike[str], names: tuple[str, ...]) -> Form:
@@ -187,5 +209,6 @@ def form_of(path: str | os.PathLike[str], names: tuple[str, ...]) -> Form:
     >>> form_of("scores.parquet", ("pca0",)).is_table, form_of("scores.zarr", ("pca0",)).is_table
     (True, False)
     """
+    check_extension(path, table=True)
     table = TABLES.get(Path(path).suffix.lower())
     return STORE if table is None else table(names)

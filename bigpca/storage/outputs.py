@@ -12,7 +12,7 @@ from numpy.typing import DTypeLike
 from bigpca.storage.annotations import NOTHING, Annotations
 from bigpca.storage.chunks import ChunkRecord, ChunkWriter
 from bigpca.storage.files import remove, repair, writing
-from bigpca.storage.forms import STORE, Form
+from bigpca.storage.forms import STORE, Form, check_extension
 from bigpca.storage.lock import RunLock
 from bigpca.storage.partial import GROWING, check_layout, open_partial, set_rows
 from bigpca.storage.stores import reject_existing
@@ -175,7 +175,7 @@ def create_output(
     MemoryBudgetError
         If the free disk space is less than the remaining rows, uncompressed, plus 1 %.
     ValueError, TypeError
-        If shape, dtype or chunk_rows cannot be stored.
+        If shape, dtype or chunk_rows cannot be stored, or the path has the extension of another form.
 
     Examples
     --------
@@ -191,6 +191,7 @@ def create_output(
     """
     layout = check_layout(tuple(GROWING if size is None else size for size in shape), dtype, chunk_rows, identity)
     form.check()
+    check_extension(path, table=form.is_table)
     target = Path(os.path.realpath(path))
     with writing(target):
         repair(target)

@@ -16,9 +16,10 @@ import numpy as np
 import pytest
 import zarr
 from numpy.typing import NDArray
+from pandas import DataFrame
 
 import bigpca as bp
-from bigpca.errors import OutputExistsError, OutputLockedError
+from bigpca.errors import OutputExistsError, OutputLockedError, OutputWriteError
 from bigpca.storage import chunks, forms
 
 Array = NDArray[Any]
@@ -112,7 +113,7 @@ def test_dtypes_are_converted_and_bfloat16_is_exact(dtype: Any, stored: str, tmp
 def test_a_model_of_the_store_is_that_of_the_rows(tmp_path: Path) -> None:
     with bp.FeatureWriter(tmp_path / "x.zarr") as writer:
         for start in range(0, 50, 9):
-            writer.write(X[start : start + 9])
+            writer.write([X[start : start + 9]])  # as a DataLoader gives batches without labels
     found, expected = bp.PCA(2).fit(tmp_path / "x.zarr"), bp.PCA(2).fit(X)
     assert np.array_equal(found.components_, expected.components_)
 
@@ -174,6 +175,14 @@ BAD: dict[str, tuple[Callable[[Path], None], type[Exception], str]] = {
     "other chunks": (lambda out: _other(out, chunk_rows=9), ValueError, "has chunk_rows = 8, but 9 was given"),
     "another dtype": (lambda out: _other(out, dtype="f2"), ValueError, "has dtype = float32, but float16 was given"),
     "closed": (_closed, RuntimeError, "is closed"),
+    "a pair": (_write(((X, X), None)), TypeError, r"has rows and labels; rows alone are stored. Call write\(rows\)"),
+    "keys of no encoding": (_write((X[:2], ["a", "b\udc80"])), ValueError, r"1 of 2 keys cannot .* UTF-8 \(row 1\)"),
+    "columns in another order": (
+        _write((DataFrame(X[:, 0]), None), (DataFrame(X[:, 0])[[2, 0, 1]], None)), ValueError, r"columns \[2, 0, 1\]",
+    ),
+    "a table": (lambda out: _other(out.with_suffix(".parquet")), ValueError, "would be a Zarr store. Choose such an"),
+    "a URL": (lambda out: _other(Path("s3://bucket", out.name)), OutputWriteError, "s3://bucket/x.zarr is a URL"),
+    "a part of a row": (lambda out: _other(out, chunk_rows=8.5), ValueError, "chunk_rows = 8.5; a number of rows"),
     "chunk_rows": (lambda out: _other(out, chunk_rows=0), ValueError, "chunk_rows = 0; a number of rows"),
 }  # fmt: skip
 

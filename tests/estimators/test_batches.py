@@ -14,6 +14,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from pandas import DataFrame
 
 import bigpca as bp
 from bigpca.data import batches, checks
@@ -306,6 +307,19 @@ MISUSE: dict[str, tuple[Callable[[], Any], str]] = {
         lambda: bp.PCA(2).fit(bp.from_batches(iter(batched(X, 9)), (230, 6))), "more rows than the 230, which shape"
     ),
     "bad shape": (lambda: bp.from_batches([X], (240, 0)), r"shape = \(240, 0\); positive integers"),
+    "one size": (lambda: bp.from_batches([X], (240,)), r"shape = \(240,\); positive integers"),
+    "integers too large": (
+        lambda: bp.PCA(2).fit(bp.from_batches(batched((X * 100).astype("i8"), 60), dtype="i1")),
+        "row [0-9]+ has -?[0-9]+, which int8 cannot hold",
+    ),
+    "floats too large": (
+        lambda: bp.PCA(2).fit(bp.from_batches([X[:50] / 9, X[50:] * 1e6], dtype="f2")),
+        r"row 50 has .*, which float16 cannot hold",
+    ),
+    "columns in another order": (
+        lambda: bp.PCA(2).fit(bp.from_batches([DataFrame(X[:50]), DataFrame(X[50:])[[1, 0, 2, 3, 4, 5]]])),
+        r"batch 1 .* has the columns \[1, 0, .* before \[0, 1, .* same order were expected",
+    ),
     "iterator, several reads": (
         lambda: bp.PCA(2, solver="krylov").fit(bp.from_batches(iter([X]), X.shape)), "krylov takes up to .* an iterator"
     ),

@@ -140,6 +140,6 @@ def test_nan_in_a_panel_or_a_column_block_is_reported(tmp_path: Path) -> None:
     if layout is None:
         raise ValueError("the store is chunked in columns")
     with pytest.raises(
-        bp.NonFiniteError, match=r"1 NaN or infinite values in 1 rows of columns 0:50 of .*: rows 33; .*column 44"
+        bp.NonFiniteError, match=r"1 NaN or infinite value in 1 row of columns 0:50 of .*: row 33; .*column 44"
     ):
         fold_columns(Run(), column_pass(rows, "dot", DotSum(N), layout), rows, DotSum(N))

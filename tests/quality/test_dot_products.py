@@ -195,7 +195,7 @@ def test_pairs_are_sampled_on_a_cluster_too(tmp_path: Path) -> None:
         (lambda: dot_product_error(X, X, True), ValueError, "n_pairs = True; an integer"),
         (lambda: dot_product_error(X, X, seed=-1), ValueError, "seed = -1 is negative"),
         (lambda: dot_product_error(X, X, seed=0.5), TypeError, "seed = 0.5 is a float"),
-        (lambda: dot_product_error(X, np.full_like(X, np.nan)), bp.NonFiniteError, "NaN or infinite values"),
+        (lambda: dot_product_error(X, np.full_like(X, np.nan)), bp.NonFiniteError, "NaN or infinite value"),
     ],
 )
 def test_pairs_that_cannot_be_compared_are_rejected(call: Any, error: type[Exception], message: str) -> None:

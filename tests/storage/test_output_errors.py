@@ -8,7 +8,8 @@ import subprocess
 import numpy as np
 import pytest
 
-from bigpca.errors import MemoryBudgetError
+import bigpca as bp
+from bigpca.errors import CheckpointError, MemoryBudgetError, OutputWriteError
 from bigpca.storage import partial
 from tests.storage.writing import DIMENSION, N, begin, fill, read, rows_of
 
@@ -154,3 +155,22 @@ def test_impossible_outputs_are_rejected_before_anything_is_made(path, changes, 
     with pytest.raises(error, match=message):
         begin(path, **changes)
     assert os.listdir(path.parent) == []
+
+
+def test_no_output_at_a_url_or_of_another_form_becomes_a_local_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    X, url = np.eye(4), "s3://bucket/x.zarr"
+    model = bp.PCA(2).fit(X)
+    for write in (model.save, model.to_onnx, model.report, lambda out: bp.ingest(X, out),
+                  lambda out: model.transform(X, out=out)):  # fmt: skip
+        with pytest.raises(OutputWriteError, match="s3://bucket/x.zarr is a URL, but outputs are written to local"):
+            write(url)
+    with pytest.raises(CheckpointError, match="s3://bucket/x.zarr is a URL"):
+        bp.PCA(2).fit(X, checkpoint=url)
+    with pytest.raises(
+        ValueError, match=r"x.csv would be a Zarr store, or a table in .npy or .parquet. Choose such an"
+    ):
+        model.transform(X, out="x.csv")
+    with pytest.raises(ValueError, match=r"x.npy would be a Zarr store. Choose such an extension, as .zarr"):
+        bp.ingest(X, "x.npy")
+    assert list(tmp_path.iterdir()) == []

@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 from bigpca.arrays import Array
-from bigpca.errors import NonFiniteError
+from bigpca.errors import NonFiniteError, counted
 from bigpca.passes.reading.arithmetic import Values
 
 
@@ -61,8 +61,9 @@ def reject_non_finite(rows: Values, where: str, name: str) -> None:
     """
     lines, columns = bad_places(rows)
     if len(lines):
+        count = counted(len(lines), "NaN or infinite value")
         raise NonFiniteError(
-            f"{len(lines)} NaN or infinite values in {len(np.unique(lines))} rows of {where}: the first in its row "
-            f"{lines[0]}, column {columns[0]}. Finite values were expected; "
+            f"{count} in {counted(len(np.unique(lines)), 'row')} of {where}: the first in its "
+            f"row {lines[0]}, column {columns[0]}. Finite values were expected; "
             f'nan_policy="omit" gives such rows NaN {name}.'
         )

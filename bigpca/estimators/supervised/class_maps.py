@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from scipy.special import log_softmax, softmax
 
 from bigpca.arrays import Array, DType
-from bigpca.errors import NonFiniteError
+from bigpca.errors import NonFiniteError, counted
 from bigpca.estimators.shared.finite import settle_non_finite
 from bigpca.passes.reading.row_maps import RowMap
 from bigpca.solvers.discriminants import Discriminants
@@ -74,8 +74,8 @@ class ClassMap(RowMap):
         missing = np.flatnonzero(np.isnan(values).any(axis=1))
         if len(missing):
             raise NonFiniteError(
-                f"{len(missing)} rows of {where} hold NaN or infinite values, the first is its row {missing[0]}: they "
-                f"have no class. Remove them, or use predict_proba, which returns NaN for such rows."
+                f"{counted(len(missing), 'row')} of {where} hold NaN or infinite values, the first is its row "
+                f"{missing[0]}: they have no class. Remove them, or use predict_proba, which returns NaN for such rows."
             )
 
     def bytes_for(self, d: int, rows: int, itemsize: int) -> tuple[int, int]:

@@ -28,6 +28,7 @@ from bigpca.passes.accumulators.base import Accumulator
 from bigpca.passes.engine.states import PassState, digest
 from bigpca.passes.reading.layout import Layout
 from bigpca.storage import RunLock, atomic_write_bytes
+from bigpca.storage.files import reject_url
 from bigpca.storage.regular import read_document, read_regular
 from bigpca.storage.zip_members import read_arrays
 
@@ -173,6 +174,7 @@ class Checkpoint:
         self.directory = self.path / self.fingerprint
         self._lock = RunLock(self.path / "run.lock", f"the checkpoint {self.path}")
         try:
+            reject_url(self.path)
             self.path.mkdir(parents=True, exist_ok=True)
             self._lock.acquire()
             self._open()

@@ -11,7 +11,7 @@ from scipy.sparse import csr_array
 
 from bigpca import csr
 from bigpca.arrays import Array, DType
-from bigpca.errors import NonFiniteError
+from bigpca.errors import NonFiniteError, counted
 from bigpca.passes.reading.arithmetic import NUMPY, Arithmetic, Values, column_sums
 from bigpca.passes.reading.layout import MIB, working_dtype
 
@@ -291,9 +291,10 @@ def _non_finite(bad: NDArray[np.bool_], numbers: NDArray[np.int64], where: str, 
     shown = ", ".join(str(numbers[r]) for r in rows[:5]) + (", ..." if len(rows) > 5 else "")
     column = int(np.flatnonzero(bad[rows[0]])[0])
     error = NonFiniteError(
-        f"{int(bad.sum())} NaN or infinite values in {len(rows)} rows of {where}: rows {shown}; the first is in row "
-        f"{numbers[rows[0]]}, column {column}. Finite values were expected; masked entries count as NaN. "
-        f"{FITS_ONLY if nan_policy == 'mean' else NEITHER}, or repair the data."
+        f"{counted(int(bad.sum()), 'NaN or infinite value')} in {counted(len(rows), 'row')} of {where}: "
+        f"row{'s'[: len(rows) != 1]} {shown}; the first is in row {numbers[rows[0]]}, column {column}. Finite values "
+        f"were expected; masked entries count as NaN. {FITS_ONLY if nan_policy == 'mean' else NEITHER}, or "
+        "repair the data."
     )
     error.columns = tuple(np.flatnonzero(bad.any(axis=0)).tolist())
     return error

@@ -77,7 +77,7 @@ def test_rows_are_centred_strip_by_strip_and_the_first_bad_one_is_named(dtype: s
     if rows.dtype.kind == "f":
         rows[777, 5] = np.inf
         with pytest.raises(
-            bp.NonFiniteError, match=r"1 NaN or infinite values in 1 rows of rows: the first in its row 777"
+            bp.NonFiniteError, match=r"1 NaN or infinite value in 1 row of rows: the first in its row 777"
         ):
             PLAIN.apply(rows, "rows")
 

@@ -90,7 +90,7 @@ def test_one_value_that_is_not_finite_is_found_in_any_column(sketch: Sketch, val
         rows = X.copy()
         rows[5, column] = value
         lazy = SketchTransformer(sketch).fit_transform(da.from_array(rows, chunks=(60, 24)))
-        with pytest.raises(NonFiniteError, match=rf"1 NaN or infinite values in 1 rows .*row 5, column {column}\."):
+        with pytest.raises(NonFiniteError, match=rf"1 NaN or infinite value in 1 row .*row 5, column {column}\."):
             lazy.compute()
 
 
@@ -109,7 +109,7 @@ def test_rows_in_memory_are_rejected_by_fit_already_beyond_the_first_block() -> 
     rows = np.ones((9000, 3), np.float32)
     rows[8999, 1] = np.nan
     with pytest.raises(
-        NonFiniteError, match=r"1 NaN or infinite values .*nan_policy=\"omit\" gives such rows NaN sketches"
+        NonFiniteError, match=r"1 NaN or infinite value in .*nan_policy=\"omit\" gives such rows NaN sketches"
     ):
         SketchTransformer(Gaussian(2)).fit(rows)
 

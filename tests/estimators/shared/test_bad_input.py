@@ -180,7 +180,9 @@ def test_scores_of_another_width_have_no_inverse(lazy: bool) -> None:
 def test_non_finite_values_are_named_by_row_and_column(solver: str, value: float, lazy: bool) -> None:
     bad = X.copy()
     bad[33, 4] = bad[48, 0] = value
-    with pytest.raises(bp.NonFiniteError, match=r"NaN or infinite values in [12] rows of .*row 33, column 4.*\"omit\""):
+    with pytest.raises(
+        bp.NonFiniteError, match=r"NaN or infinite values? in [12] rows? of .*row 33, column 4.*\"omit\""
+    ):
         PCA(2, solver=solver).fit(as_given(bad, lazy))
 
 
@@ -214,7 +216,7 @@ def test_the_dot_matrix_cannot_omit_rows() -> None:
 def test_transform_rejects_non_finite_rows(lazy: bool) -> None:
     bad = X.copy()
     bad[33, 4] = np.nan
-    with pytest.raises(bp.NonFiniteError, match=r"1 NaN or infinite values in 1 rows of .* column 4. Finite values"):
+    with pytest.raises(bp.NonFiniteError, match=r"1 NaN or infinite value in 1 row of .* column 4. Finite values"):
         np.asarray(PCA(2).fit(X).transform(as_given(bad, lazy)))
 
 

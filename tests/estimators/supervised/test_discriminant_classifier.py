@@ -181,10 +181,10 @@ def test_rows_with_missing_values_have_no_class() -> None:
     assert np.isnan(found[7]).all()
     np.testing.assert_array_equal(np.delete(found, 7, axis=0), np.delete(model.predict_proba(X), 7, axis=0))
     with pytest.raises(
-        bp.NonFiniteError, match=r"1 rows of .* hold NaN or infinite values, the first is its row 7.*predict_proba"
+        bp.NonFiniteError, match=r"1 row of .* hold NaN or infinite values, the first is its row 7.*predict_proba"
     ):
         model.predict(bad)
-    with pytest.raises(bp.NonFiniteError, match="1 NaN or infinite values"):
+    with pytest.raises(bp.NonFiniteError, match="1 NaN or infinite value in"):
         FisherDiscriminantAnalysis().fit(X, Y).predict_proba(bad)
 
 
