@@ -16,6 +16,7 @@ from bigpca.data.label_values import label_values, rows_shown
 from bigpca.data.parquet import parquet_metadata
 from bigpca.data.storages import file_stamp
 from bigpca.data.zarr_groups import is_array_directory
+from bigpca.errors import brief
 from bigpca.storage.annotations import KEY_COLUMN, KEYS
 from bigpca.storage.forms import TABLE_MARK
 from bigpca.storage.regular import check_regular
@@ -79,8 +80,8 @@ def row_keys(keys: Any, n: int | None = None) -> NDArray[np.str_]:
             f"{long.sum():,} of {len(found):,} keys have more than {MAX_KEY_LENGTH:,} characters ({rows_shown(long)}); "
             f"the longest has {lengths.max():,}. Use shorter keys."
         )
-    codes = np.ascontiguousarray(found).view(np.uint32).reshape(len(found), -1)
-    surrogate = ((codes >= 0xD800) & (codes < 0xE000)).any(axis=1)
+    codes = np.ascontiguousarray(found).view(np.uint32).reshape(len(found), found.itemsize // 4)
+    surrogate = np.asarray(((codes >= 0xD800) & (codes < 0xE000)).any(axis=1))
     if surrogate.any():
         raise ValueError(
             f"{surrogate.sum():,} of {len(found):,} keys cannot be stored in UTF-8 ({rows_shown(surrogate)}), such as "

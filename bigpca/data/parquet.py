@@ -133,6 +133,12 @@ class ParquetRows:
 class ParquetTable(ParquetRows):
     """Rows of a table of numbers, one column for each feature, or component as ``transform`` writes it."""
 
+    @property
+    def column_names(self) -> list[str]:
+        """Names of the columns, which all files have."""
+        stamp = file_stamp(parquet_paths(self.pattern)[0])
+        return [field.name for field in _number_columns(parquet_metadata(stamp).schema.to_arrow_schema())]
+
     def _read_group(self, group: _Group) -> NDArray[Any]:
         import pyarrow.parquet as pq
 

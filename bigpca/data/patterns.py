@@ -22,7 +22,7 @@ from bigpca.errors import brief, check_choice, closest
 
 Axes: TypeAlias = tuple[tuple[str, ...], ...]  # of one side of a pattern: names that are joined by brackets
 SPELLING = '"n c h w -> (n h w) c" was expected: samples, rows and columns'
-TOKEN = re.compile(r"[A-Za-z]\w*|\d+|\.\.\.|->|\S")
+TOKEN = re.compile(r"[A-Za-z_]\w*|\d+|\.\.\.|->|\S")
 
 
 @dataclass(frozen=True)

@@ -38,13 +38,17 @@ def as_maps(scores: Any, shape: tuple[int, ...]) -> Any:
     >>> as_maps(np.zeros((24, 3)), (4, 2)).shape
     (3, 4, 2, 3)
     """
+    if not isinstance(shape, tuple | list):
+        raise TypeError(f"shape = {shape!r} is a {type(shape).__name__}; the height and width, (h, w), were expected.")
     shape = tuple(int(size) for size in shape)
     places = math.prod(shape)
     X = scores if isinstance(scores, np.ndarray | da.Array) else open_array(scores)
-    if X.ndim != 2 or np.isnan(X.shape[0]):
+    if X.ndim != 2:
         raise ValueError(
-            f"scores have shape {X.shape}; (n, k) with a known n was expected. Call compute_chunk_sizes()."
+            f"scores have shape {X.shape}; (n, k) was expected. Give a statistic of the rows as a column, spe[:, None]."
         )
+    if np.isnan(X.shape[0]):
+        raise ValueError(f"scores have shape {X.shape}; a known n was expected. Call compute_chunk_sizes().")
     n, k = int(X.shape[0]), int(X.shape[1])
     if min(shape, default=0) < 1 or n % places:
         raise ValueError(

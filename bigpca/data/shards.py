@@ -195,6 +195,6 @@ def check_names(path: str, names: NDArray[np.object_] | None, first: str, expect
     at = int(np.argmax(names != expected))
     raise ValueError(
         f"shard {printable(path)}: column {at} is {brief(repr(names[at]))}, but {brief(repr(expected[at]))} was "
-        f"expected, as in {printable(first)}. Write the files with the same variables in the same order, such as "
-        "adata[:, other.var_names]."
+        f"expected, as in {printable(first)}. Write the files with the same columns in the same order, such as "
+        "table.select(names) or adata[:, other.var_names]."
     )

@@ -66,7 +66,7 @@ def open(
     member : str, optional
         Which array of a group or file, or which column; required if more than one has two dimensions. Of AnnData, in
         memory or in a file, "X" (the default), "layers/NAME" or "obsm/NAME"; the columns have the names of the
-        variables.
+        variables, as those of a table in Parquet have theirs.
     missing_chunks : {"raise", "fill"}, default "raise"
         What to do about a chunk that is missing from a Zarr store or an HDF5 file: raise an error, or use the fill
         value.

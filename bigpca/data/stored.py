@@ -18,6 +18,7 @@ from bigpca.data.containers import (
     unmasked,
 )
 from bigpca.data.conventions import check_decoded
+from bigpca.data.parquet import ParquetTable
 from bigpca.data.row_source import RowSource
 from bigpca.data.sparse import held_csr, is_sparse
 from bigpca.data.storages import MemoryRows, ZarrRows
@@ -98,7 +99,9 @@ def _stored_sparse(group: Any, missing_chunks: str) -> RowSource:
 
 
 def names_in_file(source: RowSource) -> Names:
-    """Return the names of the columns, if the rows are a matrix of AnnData or 10x Genomics in a file."""
+    """Return the names of the columns of a table, or of a matrix of AnnData or 10x Genomics in a file."""
+    if isinstance(source.storage, ParquetTable):
+        return np.array(source.storage.column_names, dtype=object)
     place = f"{source.path}/{source.member}".rstrip("/").split("/")
     if source.format not in ("zarr", "hdf5") or not (source.sparse or {"X", "layers"} & set(place[-2:])):
         return None

@@ -126,9 +126,10 @@ def torch_layer(linear: LinearMap) -> Any:
     """
     torch = required("torch", "torch")
     A, b = linear.affine
-    layer = torch.nn.Linear(A.shape[1], A.shape[0])
+    # without initial values, which would draw from torch's generator
+    layer = torch.nn.utils.skip_init(torch.nn.Linear, A.shape[1], A.shape[0], dtype=torch.float32)
     with torch.no_grad():
-        layer.weight.copy_(torch.from_numpy(np.ascontiguousarray(A)))
+        layer.weight.copy_(torch.from_numpy(np.array(A, order="C")))  # no negative strides, which one row may have
         layer.bias.copy_(torch.from_numpy(b))
     return layer
 

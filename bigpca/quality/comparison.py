@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import svdvals
+from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
 from bigpca.estimators.linear.pca import PCA
@@ -68,7 +69,8 @@ def compare(a: Any, b: Any) -> Comparison:
     (1.0, True)
     """
     for model, name in ((a, "a"), (b, "b")):
-        check_is_fitted(model)
+        if isinstance(model, BaseEstimator):
+            check_is_fitted(model)
         if not (hasattr(model, "components_") and hasattr(model, "explained_variance_")):
             raise ValueError(
                 f"{name} is a {type(model).__name__}, which has no components_ with variances along them; two linear "

@@ -7,12 +7,15 @@ from typing import Any
 from sklearn.utils.validation import check_is_fitted
 
 from bigpca.data.sources import open as open_array
+from bigpca.data.views import names_of
+from bigpca.estimators.linear.statistics import STATISTICS
 from bigpca.passes.ends import Ends, read_ends
 from bigpca.passes.engine.progress import ProgressArgument
 from bigpca.passes.reading.row_maps import MapStep
 from bigpca.passes.rows import RowInput
 from bigpca.passes.writing import keys_of
 from bigpca.settings import setting
+from bigpca.sketches.base import positive_integer
 
 
 def extremes(model: Any, X: Any, n: int = 10, *, progress: ProgressArgument = None) -> Ends:
@@ -39,8 +42,8 @@ def extremes(model: Any, X: Any, n: int = 10, *, progress: ProgressArgument = No
 
     Raises
     ------
-    ValueError
-        If ``n`` is not positive.
+    TypeError, ValueError
+        If ``n`` is not a positive integer, and for a table of statistics in place of scores.
     NonFiniteError, MissingChunksError, CorruptedChunkError
         From the read; names rows and block.
 
@@ -53,12 +56,17 @@ def extremes(model: Any, X: Any, n: int = 10, *, progress: ProgressArgument = No
     >>> ends.lowest.tolist(), ends.highest.tolist()
     ([[2]], [[1]])
     """
-    if n < 1:
-        raise ValueError(f"n = {n}; an integer of at least 1 was expected. Give for example 10.")
+    n = positive_integer("n", n)
     if model is not None:
         check_is_fitted(model)
     opened = open_array(X)
     if model is None or (opened.shape[1] == model._n_features_out != model.n_features_in_):
+        names = names_of(opened)
+        if model is not None and names is not None and set(names) <= set(STATISTICS):
+            raise ValueError(
+                f"the columns of X are statistics ({', '.join(names)}), not scores of the {model._n_features_out} "
+                f"components. Give rows or scores, or None as the model: extremes(None, X)."
+            )
         rows = scores = RowInput(opened, nan_policy="omit")
     else:
         rows, _ = model._rows(model._open_like(X))

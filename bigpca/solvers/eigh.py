@@ -109,7 +109,7 @@ def top_eigenpairs(
             np.fill_diagonal(S, diagonal)
         values, columns = _solve(S, diagonal, kept, lower) if found is None else found
     eigenvalues = np.ldexp(values[::-1], exponent)
-    return eigenvalues if signed else np.maximum(eigenvalues, 0.0), np.ascontiguousarray(columns[:, ::-1].T)
+    return eigenvalues if signed else np.maximum(eigenvalues, 0.0), np.array(columns[:, ::-1].T, order="C")
 
 
 def fix_signs(components: Matrix) -> Matrix:

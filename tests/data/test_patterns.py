@@ -249,8 +249,10 @@ def test_scores_of_pixels_become_maps_lazily(chunks: tuple[int, int] | None) -> 
     np.testing.assert_array_equal(np.asarray(maps), scores.reshape(10, 4, 3, 2))
     with pytest.raises(ValueError, match=r"120 rows are not maps of shape \(7, 3\), of which each has 21 places"):
         bp.as_maps(scores, (7, 3))
-    with pytest.raises(ValueError, match="with a known n"):
+    with pytest.raises(ValueError, match=r"\(n, k\) was expected. Give a statistic of the rows as a column, spe"):
         bp.as_maps(maps, (4, 3))
+    with pytest.raises(TypeError, match=r"shape = 12 is a int; the height and width, \(h, w\), were expected"):
+        bp.as_maps(scores, 12)  # type: ignore[arg-type]
 
 
 def test_labels_of_samples_are_repeated_for_their_rows() -> None:

@@ -115,6 +115,21 @@ def test_samples_that_may_be_read_in_two_ways_are_rejected(
         model.transform(new)
 
 
+def test_columns_of_a_parquet_table_have_their_names(tmp_path: Path) -> None:
+    path, other = tmp_path / "x.parquet", tmp_path / "y.parquet"
+    FRAME.to_parquet(path)
+    FRAME[list("dcba")].to_parquet(other)
+    model = bp.PCA(2).fit(path)
+    assert model.feature_names_in_.tolist() == list("abcd")
+    np.testing.assert_array_equal(model.transform(path).compute(), model.transform(FRAME))
+    with pytest.raises(ValueError, match="must be in the same order"):
+        model.transform(other)
+    with pytest.raises(ValueError, match=r"y\.parquet.* columns"):
+        bp.open([path, other])
+    chosen = bp.PCA(2).fit(bp.open(path, columns=["d", "b"]))
+    np.testing.assert_array_equal(chosen.transform(other).compute(), chosen.transform(path).compute())
+
+
 def test_partial_fit_and_merge_keep_the_pattern() -> None:
     maps = maps_of(X)
     grown = bp.PCA(2).fit(bp.open(maps[:20], pattern=PIXELS)).partial_fit(maps[20:])

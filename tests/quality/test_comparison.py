@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from scipy.linalg import sqrtm
 
 import bigpca as bp
+from bigpca.data.views import named as with_names
 from bigpca.quality.metrics import principal_angles
 from tests.builders import orthonormal_rows
 
@@ -133,12 +134,19 @@ def test_the_frechet_distance_is_that_of_two_gaussians(rank: int) -> None:
 DOT = bp.PCA(2, solver="dot").fit(X)
 MISTAKES: dict[str, tuple[Callable[[], Any], str]] = {
     "no such component": (lambda: PLAIN.top_features(3), "component = 3, but there are 3: 0 to 2"),
-    "no features": (lambda: PLAIN.top_features(0, n=0), "n = 0; an integer of at least 1"),
+    "no features": (lambda: PLAIN.top_features(0, n=0), "n = 0 is below 1, but an integer"),
+    "a part of a feature": (lambda: PLAIN.top_features(0, n=1.5), "n = 1.5 is a float, but an integer"),
+    "a named component": (lambda: PLAIN.top_features("pca0"), "component = 'pca0', but there are 3: 0 to 2"),
     "no column variances": (lambda: DOT.feature_correlations(), "feature_correlations needs the moments of all rows"),
     "not about the mean": (
         lambda: bp.PCA(2, center=False).fit(X).feature_correlations(), "a correlation is known for rows about their"
     ),
-    "no ends": (lambda: bp.extremes(PLAIN, X, n=0), "n = 0; an integer of at least 1"),
+    "no ends": (lambda: bp.extremes(PLAIN, X, n=0), "n = 0 is below 1, but an integer of at least 1"),
+    "statistics in place of scores": (
+        lambda: bp.extremes(PLAIN, with_names(da.zeros((9, 3)), np.array(["t2", "spe", "mahalanobis"], object))),
+        r"columns of X are statistics \(t2, spe, mahalanobis\), not scores of the 3 components",
+    ),
+    "rows in place of a model": (lambda: bp.compare(PLAIN, X), "b is a ndarray, which has no components_"),
     "no axes": (lambda: bp.compare(PLAIN, bp.KernelPCA(2).fit(X)), "b is a KernelPCA, which has no components_"),
     "one scaled": (lambda: bp.compare(PLAIN, bp.PCA(2, scale=True).fit(X)), "one model has scaled features, and"),
     "one preprocessed": (

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from numbers import Real
+
 import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import beta, chi2, f, norm
+
+from bigpca.errors import counted
 
 Vector = NDArray[np.float64]
 ROUNDING = 1e-9
 
 
-def check_confidence(confidence: float) -> float:
+def check_confidence(confidence: object) -> float:
     """Return the share of the rows below a limit.
 
     Raises
@@ -18,9 +22,10 @@ def check_confidence(confidence: float) -> float:
     ValueError
         If it is not between 0 and 1.
     """
-    if not 0 < confidence < 1:
+    share = float(confidence) if isinstance(confidence, Real) else np.nan
+    if not 0 < share < 1:
         raise ValueError(f"confidence = {confidence!r} is no share between 0 and 1. Give for example 0.95.")
-    return float(confidence)
+    return share
 
 
 def check_choice(name: str, given: str, known: tuple[str, ...]) -> str:
@@ -47,7 +52,7 @@ def quantile_limit(values: Vector, confidence: float) -> float:
     n = len(values)
     if n * (1 - confidence) < 1 - ROUNDING:
         raise ValueError(
-            f"{n} rows do not determine their {confidence:g} quantile, which takes at least "
+            f"{counted(n, 'row')} cannot determine the {confidence:g} quantile, which takes at least "
             f"{int(np.ceil(1 / (1 - confidence)))}. Give more rows, a smaller confidence, or a limit from theory."
         )
     return float(np.quantile(values, confidence))

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from numbers import Integral
+from typing import Protocol, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +14,7 @@ from sklearn.utils.validation import check_is_fitted
 from bigpca.estimators.linear.judging import Judging, check_centred, has_covariance
 from bigpca.passes.accumulators.fused_product import FusedProduct
 from bigpca.passes.accumulators.moments import Moments
+from bigpca.sketches.base import positive_integer
 from bigpca.triangles import packed_diagonal
 
 Vector = NDArray[np.float64]
@@ -103,13 +105,12 @@ def top_features(self: WithAxes, component: int, n: int = 10) -> TopFeatures:
     [2, 1]
     """
     check_is_fitted(self)
-    if not 0 <= component < self.n_components_:
-        raise ValueError(
-            f"component = {component}, but there are {self.n_components_}: 0 to {self.n_components_ - 1} were expected."
-        )
-    if n < 1:
-        raise ValueError(f"n = {n}; an integer of at least 1 was expected. Give for example 10.")
-    return TopFeatures.of(self.components_[component], n, getattr(self, "feature_names_in_", None))
+    k, given = self.n_components_, cast("object", component)
+    if isinstance(given, bool) or not isinstance(given, Integral) or not 0 <= int(given) < k:
+        raise ValueError(f"component = {component!r}, but there are {k}: 0 to {k - 1} were expected.")
+    return TopFeatures.of(
+        self.components_[int(component)], positive_integer("n", n), getattr(self, "feature_names_in_", None)
+    )
 
 
 @available_if(has_covariance)  # type: ignore[untyped-decorator]

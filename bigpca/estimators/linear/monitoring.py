@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
+from bigpca.errors import counted
 from bigpca.estimators.linear.judging import (
     Judging,
     check_centred,
@@ -299,11 +300,12 @@ def t2_limit(
     """
     check_is_fitted(self)
     check_confidence(confidence)
+    check_choice("rows", rows, ("new", "training"))
     if check_choice("limit", limit, ("empirical", "theory")) == "empirical":
         return quantile_limit(_values(self, X, "t2"), confidence)
     check_centred(self, "the distribution of T2")
     k = int(np.count_nonzero(counted_variances(self)))
-    return gaussian_t2_limit(confidence, k, self.sum_weights_, check_choice("rows", rows, ("new", "training")))
+    return gaussian_t2_limit(confidence, k, self.sum_weights_, rows)
 
 
 @available_if(has_covariance)  # type: ignore[untyped-decorator]
@@ -344,6 +346,10 @@ def spe_limit(self: Judging, confidence: float = 0.95, X: Input = None, *, limit
         values = _values(self, X, "spe")
         if limit == "empirical":
             return quantile_limit(values, confidence)
+        if len(values) < 2:
+            raise ValueError(
+                f"{counted(len(values), 'row')} of X with an SPE, but a variance needs two. Give more typical rows."
+            )
         return chi_square_limit(confidence, float(values.mean()), float(values.var(ddof=1)))
     check_centred(self, "the distribution of SPE")
     thetas = power_sums(self._whole_spectrum(f'spe_limit(limit="{limit}")')[self.n_components_ :])

@@ -103,7 +103,8 @@ def limits_of(scale: Scale) -> Limits | None:
 def _vector(name: str, given: Input, d: int, grid: Grid | None) -> Vector:
     """Return a finite vector of d numbers; raises as :meth:`Standardization.of`."""
     try:
-        vector = np.asarray(given, np.float64)
+        numbers = np.asarray(given).dtype.kind not in "bc"  # neither a mask nor complex
+        vector = np.asarray(given, np.float64) if numbers else np.zeros(())
     except (TypeError, ValueError):
         vector = np.zeros(())
     if grid is not None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -34,7 +34,7 @@ def check_statistics(names: str | Sequence[str]) -> tuple[str, ...]:
     >>> check_statistics("t2"), check_statistics(["spe", "t2"])
     (('t2',), ('spe', 't2'))
     """
-    found = (names,) if isinstance(names, str) else tuple(names)
+    found = tuple(names) if isinstance(names, Iterable) and not isinstance(names, str) else (names,)
     for name in found:
         if name not in STATISTICS:
             raise ValueError(

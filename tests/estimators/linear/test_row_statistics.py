@@ -251,7 +251,12 @@ MISTAKES: dict[str, tuple[Callable[[], Any], str]] = {
     "a percentage": (lambda: FITTED["plain"].t2_limit(95, X), "confidence = 95 is no share between 0 and 1"),
     "no rows for a quantile": (lambda: FITTED["plain"].spe_limit(), "X is missing: an empirical limit"),
     "too few rows": (
-        lambda: FITTED["plain"].t2_limit(0.999, X), "do not determine their 0.999 quantile, which takes at least 1000"
+        lambda: FITTED["plain"].t2_limit(0.999, X), "cannot determine the 0.999 quantile, which takes at least 1000"
+    ),
+    "a share as text": (lambda: FITTED["plain"].t2_limit("0.95"), "confidence = '0.95' is no share between 0 and 1"),
+    "None in place of statistics": (lambda: FITTED["plain"].statistics(NEW, None), "there is no statistic None"),
+    "the variance of one row": (
+        lambda: FITTED["plain"].spe_limit(X=NEW[:1], limit="moments"), "1 row of X with an SPE, but a variance"
     ),
     "an unknown limit": (lambda: FITTED["plain"].t2_limit(limit="F"), "limit = 'F'; one of 'empirical', 'theory'"),
     "other rows": (

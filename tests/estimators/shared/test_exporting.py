@@ -110,11 +110,14 @@ def test_faiss_computes_the_scores_in_float32(name: str) -> None:
 
 def test_a_layer_of_torch_computes_the_scores_in_float32() -> None:
     torch = pytest.importorskip("torch")
-    model, new = bp.PCA(3, scale=True, whiten=True).fit(X), NEW.astype("f4")
-    layer = model.to_torch()
-    assert isinstance(layer, torch.nn.Linear)
-    scores = layer(torch.from_numpy(new)).detach().numpy()
-    np.testing.assert_allclose(scores, model.transform(new), rtol=0, atol=1e-5)
+    new, state = NEW.astype("f4"), torch.get_rng_state()
+    for model in (bp.PCA(3, scale=True, whiten=True).fit(X), bp.PCA(1, solver="covariance").fit(X)):
+        torch.from_numpy(model.components_)  # has no negative stride, as the reversed row of one eigenvector
+        layer = model.to_torch()
+        assert isinstance(layer, torch.nn.Linear)
+        scores = layer(torch.from_numpy(new)).detach().numpy()
+        np.testing.assert_allclose(scores, model.transform(new), rtol=0, atol=1e-5)
+    assert torch.equal(torch.get_rng_state(), state)
 
 
 def test_an_existing_file_is_kept_unless_it_is_to_be_replaced(tmp_path: Path) -> None:

@@ -315,7 +315,7 @@ BAD: dict[str, tuple[Callable[[], Any], str]] = {
     "no values": (lambda: bp.PCA(2).fit(ONE * np.nan), r"all 20 columns of X are NaN in the first row, so"),
     "nothing counted": (lambda: bp.PCA(2, nan_policy="omit").fit(ONE * np.nan), r"columns of X are NaN in every row"),
     "nothing to fill in": (lambda: bp.PCA(2, nan_policy="mean").fit(ONE * np.nan), r"columns of X are NaN in every"),
-    "infinite": (lambda: bp.PCA(2).fit(ONE.where(ONE.lat > -60, np.inf)), r"infinite value in 1 row.*lat = -60.0"),
+    "infinite": (lambda: bp.PCA(2).fit(ONE.where(ONE.lat > -60, np.inf)), r"infinite values in 1 row.*lat = -60.0"),
     "values on land": (lambda: MODEL.transform(ONE.fillna(0)), r"4 columns hold NaN in some rows and values in others"),
     "sparse rows": (lambda: MODEL.transform(sp.csr_array(np.zeros((4, LAT * LON)))), "4 columns hold NaN in some rows"),
     "land elsewhere": (lambda: MODEL.transform(ONE.where(ONE.lat > -40)), r"NaN or infinite value"),
