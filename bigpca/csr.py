@@ -15,6 +15,7 @@ Compiled on first use in each process (about a second per precision) and kept on
 from __future__ import annotations
 
 import importlib
+from collections.abc import Callable
 from functools import cache
 from typing import Any
 
@@ -44,7 +45,7 @@ def multiply(rows: csr_array, Q: Array) -> Array:
     """
     Z = np.empty((rows.shape[0], Q.shape[1]), rows.dtype)
     if Z.size:
-        _compiled("multiply")(*_parts(rows), np.ascontiguousarray(Q, rows.dtype), Z, _tile_columns(rows, Q.shape[1]))
+        compiled(_multiply)(*_parts(rows), np.ascontiguousarray(Q, rows.dtype), Z, _tile_columns(rows, Q.shape[1]))
     return Z
 
 
@@ -61,7 +62,7 @@ def add_product(rows: csr_array, Z: Array, out: Array) -> None:
         return
     direct = out.flags.c_contiguous and out.dtype == rows.dtype
     total = out if direct else np.zeros(out.shape, rows.dtype)
-    _compiled("add_product")(*_parts(rows), np.ascontiguousarray(Z, rows.dtype), total, _tile_columns(rows, Z.shape[1]))
+    compiled(_add_product)(*_parts(rows), np.ascontiguousarray(Z, rows.dtype), total, _tile_columns(rows, Z.shape[1]))
     if not direct:
         out += total
 
@@ -72,18 +73,18 @@ def add_column_sums(rows: csr_array, total: Vector, weights: Vector | None = Non
     In float64, and exact to the rounding of the terms and of the result, however many rows there are.
     """
     w = np.zeros(0) if weights is None else np.ascontiguousarray(weights, np.float64)
-    _compiled("add_column_sums")(*_parts(rows), w, total, power == 2)
+    compiled(_add_column_sums)(*_parts(rows), w, total, power == 2)
 
 
 def add_sparse_product(rows: csr_array, W: csr_array, out: Array) -> None:
     """Add ``rows @ W`` to ``out`` (b, l), for W (d, l) in CSR too, with a few entries in each row."""
-    _compiled("add_sparse_product")(*_parts(rows), *_parts(W), out)
+    compiled(_add_sparse_product)(*_parts(rows), *_parts(W), out)
 
 
 def row_squares(rows: csr_array) -> Vector:
     """Return ``|x_t|^2`` (b,) in float64."""
     squares = np.zeros(rows.shape[0])
-    _compiled("row_squares")(*_parts(rows)[::2], squares)
+    compiled(_row_squares)(*_parts(rows)[::2], squares)
     return squares
 
 
@@ -124,9 +125,9 @@ def _tile_columns(rows: csr_array, width: int) -> int:
 
 
 @cache
-def _compiled(name: str) -> Any:
-    numba = importlib.import_module("numba")
-    return numba.njit(_LOOPS[name], fastmath=STRICT, nogil=True)
+def compiled(loop: Callable[..., None]) -> Any:
+    """Return a function of arrays, compiled; no sum of it is reordered."""
+    return importlib.import_module("numba").njit(loop, fastmath=STRICT, nogil=True)
 
 
 def _multiply(ptr: Any, indices: Any, values: Any, Q: Any, Z: Any, width: int) -> None:
@@ -241,12 +242,3 @@ def _row_squares(ptr: Any, values: Any, squares: Any) -> None:
         for s in range(ptr[t], ptr[t + 1]):
             value = np.float64(values[s])
             squares[t] += value * value
-
-
-_LOOPS = {
-    "multiply": _multiply,
-    "add_product": _add_product,
-    "add_sparse_product": _add_sparse_product,
-    "add_column_sums": _add_column_sums,
-    "row_squares": _row_squares,
-}

@@ -15,8 +15,6 @@ not depend on tiles; values are multiplied in float64, where products of float32
 
 from __future__ import annotations
 
-import importlib
-from functools import cache
 from typing import Any
 
 import numpy as np
@@ -27,7 +25,6 @@ from bigpca import csr
 from bigpca.costs import BlockForm, Work
 
 Vector = NDArray[np.float64]
-STRICT = {"contract", "nsz"}  # no reordering of sums
 TILE_VALUES = 1 << 17  # stored values of a tile, 1.5 MiB with their columns
 SAMPLED = 1024  # rows that say which columns nearly all rows store
 FULL = 0.9  # share of rows that store a column, above which the others store its zeros too
@@ -93,7 +90,7 @@ def add_gram(rows: csr_array, weights: Vector | None, out: NDArray[np.float64], 
         stop = max(start + 1, int(np.searchsorted(ends, ends[start] + most, side="right")) - 1)
         tile = _less(rows[start:stop], about[full], full) if len(full) else rows[start:stop]
         csr.add_column_sums(tile, sums, w[start:stop])
-        _compiled("gram")(tile.indptr.astype(np.int64), tile.indices, tile.data, w[start:stop], out)
+        csr.compiled(_gram)(tile.indptr.astype(np.int64), tile.indices, tile.data, w[start:stop], out)
         start = stop
 
 
@@ -116,13 +113,7 @@ def note_constants(rows: csr_array, values: Vector, counts: NDArray[np.int64]) -
     counts : ndarray of shape (d,)
         How many values are stored in each column. In a constant column other than zero, as many as there are rows.
     """
-    _compiled("constants")(rows.indices, rows.data, values, counts)
-
-
-@cache
-def _compiled(name: str) -> Any:
-    numba = importlib.import_module("numba")
-    return numba.njit(_LOOPS[name], fastmath=STRICT, nogil=True)
+    csr.compiled(_constants)(rows.indices, rows.data, values, counts)
 
 
 def _gram(ptr: Any, indices: Any, values: Any, weights: Any, out: Any) -> None:
@@ -156,6 +147,3 @@ def _constants(indices: Any, stored: Any, values: Any, counts: Any) -> None:
         elif values[j] != stored[s]:
             values[j] = np.nan
         counts[j] += 1
-
-
-_LOOPS = {"gram": _gram, "constants": _constants}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from itertools import combinations
 
 import numpy as np
@@ -13,28 +12,6 @@ Matrix = NDArray[np.float64]
 MAX_SWEEPS = 500
 ROUNDING = 1e-15  # radians
 TOLERANCE = 1e-10  # radians by which a sweep turns its planes at most, at the end
-
-
-@dataclass(frozen=True)
-class Rotated:
-    """Rotated loadings.
-
-    Attributes
-    ----------
-    loadings : ndarray of shape (d, k)
-        ``A T`` for loadings A, columns in descending order of their sum of squares, signs fixed.
-    transformation : ndarray of shape (k, k)
-        T; orthogonal for varimax.
-    phi : ndarray of shape (k, k)
-        ``(T'T)^-1``: the correlations of the rotated unit scores; I for varimax.
-    turned : float
-        Angle of the last step of varimax, in radians; converged if it is at most ``TOLERANCE``.
-    """
-
-    loadings: Matrix
-    transformation: Matrix
-    phi: Matrix
-    turned: float
 
 
 def varimax(A: Matrix) -> tuple[Matrix, float]:
@@ -79,8 +56,8 @@ def _plane_angle(x: Vector, y: Vector) -> float:
     return float(np.arctan2(over, under)) / 4
 
 
-def rotate(A: Matrix, method: str, power: float) -> Rotated:
-    """Rotate loadings A (d, k), with Kaiser's normalisation: rows have length 1 while the rotation is sought.
+def rotate(A: Matrix, method: str, power: float) -> tuple[Matrix, float]:
+    """Return the T by which loadings A (d, k) are rotated, with Kaiser's normalisation: rows have length 1 meanwhile.
 
     Promax fits ``B Q`` to ``sign(B) |B|^power``, B the varimax loadings, with factors of variance 1 (Hendrickson &
     White 1964).
@@ -90,6 +67,13 @@ def rotate(A: Matrix, method: str, power: float) -> Rotated:
     method : {"varimax", "promax"}
     power : float
         Of promax.
+
+    Returns
+    -------
+    T : ndarray of shape (k, k)
+        Orthogonal for varimax; the columns of ``A T`` have descending sums of squares and fixed signs.
+    turned : float
+        As of :func:`varimax`.
     """
     lengths = np.linalg.norm(A, axis=1, keepdims=True)
     normal = A[lengths[:, 0] > 0] / lengths[lengths > 0][:, None]  # constant features do not count
@@ -101,5 +85,4 @@ def rotate(A: Matrix, method: str, power: float) -> Rotated:
     T = T[:, np.argsort(-((A @ T) ** 2).sum(axis=0), kind="stable")]
     B = A @ T
     largest = B[np.abs(B).argmax(axis=0), np.arange(B.shape[1])]
-    T = T * np.where(largest < 0, -1.0, 1.0)
-    return Rotated(A @ T, T, np.asarray(np.linalg.inv(T.T @ T), np.float64), turned)
+    return T * np.where(largest < 0, -1.0, 1.0), turned

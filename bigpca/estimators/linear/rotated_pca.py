@@ -229,13 +229,13 @@ def _rotation(model: PCA | ApproximatePCA, method: str, power: float) -> Matrix:
             f"components."
         )
     with one_blas_thread():
-        found = rotate_loadings(model.loadings_, method, power)
-    if found.turned > TOLERANCE:
+        T, turned = rotate_loadings(model.loadings_, method, power)
+    if turned > TOLERANCE:
         warn_approximation(
-            f"varimax still turned by {found.turned:.1g} radians after {MAX_SWEEPS} sweeps, more than {TOLERANCE:g}. "
+            f"varimax still turned by {turned:.1g} radians after {MAX_SWEEPS} sweeps, more than {TOLERANCE:g}. "
             f"Keep fewer components, or take the rotation as approximate."
         )
-    return found.transformation
+    return T
 
 
 def rotate(model: PCA | ApproximatePCA, method: str = "varimax", *, power: float = 4) -> RotatedPCA:

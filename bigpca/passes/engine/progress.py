@@ -1,4 +1,4 @@
-"""Consumers that display a run's events: terminal, notebook, log, JSON lines; and ``resolve_progress``.
+"""Consumers that display a run's events: terminal, notebook, log; and ``resolve_progress``.
 
 The engine emits events and never prints. A consumer is any callable that takes one event, so a user's own function
 works too. A consumer that fails is dropped with one warning: displaying progress never ends a run.
@@ -6,14 +6,12 @@ works too. A consumer that fails is dropped with one warning: displaying progres
 
 from __future__ import annotations
 
-import json
 import logging
 import sys
 import threading
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
 from html import escape
 from importlib import import_module
 from typing import IO, TYPE_CHECKING, Any, Literal, Self
@@ -41,7 +39,6 @@ __all__ = [
     "DoneEvent",
     "Event",
     "GroupEvent",
-    "JsonLinesProgress",
     "LogProgress",
     "NotebookProgress",
     "PassEvent",
@@ -94,22 +91,6 @@ class LogProgress:
         elif time.monotonic() - self._last >= self.interval:
             self._last = time.monotonic()
             logger.info("%s: %.0f %%, %s", self.tally.title, 100 * self.tally.fraction, self.tally.line())
-
-
-class JsonLinesProgress:
-    """Write every event as one line of JSON to an open text file, flushed immediately.
-
-    >>> JsonLinesProgress(sys.stdout, clock=lambda: 0.0)(GroupEvent(10, 80))
-    {"event": "group", "time": 0.0, "rows": 10, "bytes": 80, "evaluations": 0}
-    """
-
-    def __init__(self, file: IO[str], clock: Callable[[], float] = time.time) -> None:
-        self.file, self.clock = file, clock
-
-    def __call__(self, event: Event) -> None:
-        name = type(event).__name__.removesuffix("Event").lower()
-        self.file.write(json.dumps({"event": name, "time": self.clock(), **asdict(event)}) + "\n")
-        self.file.flush()
 
 
 class TerminalProgress(Closing):

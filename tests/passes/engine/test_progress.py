@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import json
 import logging
 import sys
 import time
@@ -19,7 +18,6 @@ from bigpca.passes.engine.progress import (
     DoneEvent,
     Event,
     GroupEvent,
-    JsonLinesProgress,
     LogProgress,
     NotebookProgress,
     PassEvent,
@@ -78,16 +76,6 @@ def test_none_and_false_show_nothing_and_a_reporter_stays_itself(capsys: pytest.
 def test_what_is_no_consumer_is_rejected(wrong: object) -> None:
     with pytest.raises(TypeError, match=r"progress is .* Pass progress=True for a bar, or a function"):
         resolve_progress(wrong)  # type: ignore[arg-type]
-
-
-def test_json_lines_hold_every_event_with_its_fields() -> None:
-    file = io.StringIO()
-    emit = resolve_progress(JsonLinesProgress(file, clock=lambda: 1.5))
-    for event in RUN:
-        emit(event)
-    lines = [json.loads(line) for line in file.getvalue().splitlines()]
-    assert [line["event"] for line in lines] == ["plan", "pass", "group", "retry", "checkpoint", "group", "done"]
-    assert lines[2] == {"event": "group", "time": 1.5, "rows": 250, "bytes": 2000, "evaluations": 0}
 
 
 def test_the_log_has_plan_pass_retry_and_done_and_groups_at_most_every_interval(
