@@ -172,7 +172,8 @@ def _chosen(adata: Any, layer: str | None, obsm: str | None, mask_var: Any) -> t
         return f"obsm/{obsm}", None, None
     if mask_var is WHERE_PRESENT:
         mask_var = HIGHLY if HIGHLY in adata.var.columns else None
-    return "X" if layer is None else f"layers/{layer}", mask_var, None if mask_var is None else _mask(adata, mask_var)
+    mask = None if mask_var is None else _mask(adata, mask_var)
+    return "X" if layer is None else f"layers/{layer}", mask_var if isinstance(mask_var, str) else mask, mask
 
 
 def _mask(adata: Any, mask_var: Any) -> NDArray[np.bool_]:
@@ -215,6 +216,7 @@ def _add(
     adata.obsm[key_scores] = scores
     if "obsm" in params:
         found["components"] = components
+        adata.varm.pop(key_components, None)  # those of an earlier call, of other scores
     else:
         loadings = np.zeros((adata.n_vars, components.shape[1]))
         loadings[slice(None) if mask is None else mask] = components

@@ -111,6 +111,8 @@ def test_layers_and_embeddings_are_matrices_too_and_results_have_the_names_of_sc
     check(cells, COUNTS, HIGHLY, ("counted",) * 3)
     assert cells.uns["counted"]["params"]["layer"] == "counts"
     assert "X_pca" not in cells.obsm
+    bp.pca(cells, K, mask_var=cells.var["strict"])  # a Series, which files of AnnData do not hold
+    assert np.array_equal(ad.read_h5ad(written(cells, tmp_path)).uns["pca"]["params"]["mask_var"], cells.var["strict"])
     bp.pca(cells, 2, obsm="first")
     scores, components, *_ = expected(X[:, :7], 2)
     np.testing.assert_allclose(cells.obsm["X_pca"], scores, atol=1e-5)
