@@ -161,6 +161,12 @@ def _damaged(X: NDArray[Any], vector: str, place: int, value: int) -> Any:
     return rows
 
 
+def _shortened(X: NDArray[Any]) -> Any:
+    rows = sp.csr_matrix(X)
+    rows.indptr = rows.indptr[:-1]
+    return rows
+
+
 LIES: dict[str, Any] = {"dtype": "f8", "meta": np.empty((0, 0))}
 
 REJECTED: dict[str, Door] = {
@@ -190,6 +196,7 @@ REJECTED: dict[str, Door] = {
     "SciPy CSR whose indptr ends late": Door(
         lambda p, X: _damaged(X, "indptr", -1, 900), "counts values from 0 to 900, but there are 360 values"
     ),
+    "SciPy CSR whose indptr is short": Door(lambda p, X: _shortened(X), "indptr has 60 numbers, but 60 rows have 61"),
     "SciPy CSR with a column too many": Door(
         lambda p, X: _damaged(X, "indices", 20, 6), "row 3 has a value in column 6, but there are 6 columns"
     ),
