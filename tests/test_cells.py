@@ -238,7 +238,7 @@ def test_cells_in_memory_are_computed_in_this_process(tmp_path: Path) -> None:
 def test_rows_with_nan_are_named_and_nothing_is_added() -> None:
     cells = cells_of()
     cells.X[17, 4] = np.nan
-    with pytest.raises(bp.NonFiniteError, match=r"rows 17.* column 2"):
+    with pytest.raises(bp.NonFiniteError, match=r"row 17.* column 2"):
         bp.pca(cells, K)
     assert "X_pca" not in cells.obsm
     assert not cells.uns

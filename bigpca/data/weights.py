@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from bigpca.errors import brief
+
 MAX_TOTAL = 1e150
 
 
@@ -34,7 +36,11 @@ def open_weights(weights: Any) -> NDArray[np.float64]:
     if values.ndim != 1:
         raise ValueError(f"the weights have shape {values.shape}; one column was expected. Give one weight per row.")
     if values.dtype.kind not in "biuf":
-        raise TypeError(f"the weights are {values.dtype}, not numbers. Give one number per row.")
+        first = next((row for row, one in enumerate(values.tolist()) if not _is_number(one)), 0)
+        raise TypeError(
+            f"the weights are not numbers, such as {brief(repr(values[first].item()))} of row {first}. Give one number "
+            "per row."
+        )
     given = values.astype(np.float64)
     given[gaps] = np.nan
     wrong = ~(np.isfinite(given) & (given >= 0))
@@ -44,6 +50,14 @@ def open_weights(weights: Any) -> NDArray[np.float64]:
             f"the first is {given[wrong][0]}. A weight says how often a row counts: 0 leaves it out."
         )
     return given
+
+
+def _is_number(given: Any) -> bool:
+    try:
+        float(given)
+    except (TypeError, ValueError):
+        return False
+    return True
 
 
 def reliability(weights: Any) -> NDArray[np.float64]:

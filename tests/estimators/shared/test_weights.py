@@ -167,7 +167,7 @@ BAD: dict[str, tuple[Any, type[Exception], str]] = {
     "too few": (WEIGHTS[:5], ValueError, "there are 5 weights, but X has 90 rows"),
     "one number": (2.0, ValueError, "sample_weight = 2.0 is one number. Give one weight for each row"),
     "two columns": (np.ones((N, 2)), ValueError, r"shape \(90, 2\); one column"),
-    "text": (["a"] * N, TypeError, "not numbers. Give one number per row"),
+    "text": (["1"] * (N - 1) + ["a"], TypeError, "not numbers, such as 'a' of row 89. Give one number per row"),
     "all zero": (np.zeros(N), ValueError, "all weights are zero, so that no row is used"),
     "sum 1": (np.full(N, 1 / N), ValueError, r"add up to 1, but they count rows, .*bp\.reliability"),
     "sum of squares": (np.full(N, 1e149), ValueError, r"add up to 9e\+150, over the 1e\+150 .*bp\.reliability"),
