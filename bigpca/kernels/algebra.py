@@ -5,7 +5,6 @@ Sums, products and powers are operators of Kernel.
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, Self
@@ -44,7 +43,6 @@ class Around(Kernel):
             raise TypeError(f"inner = {given!r} is not a kernel. Convert it with bigpca.kernels.as_kernel.")
         self._check_options()
 
-    @abstractmethod
     def _check_options(self) -> None:
         """Check the parameters other than the kernel."""
 
@@ -205,9 +203,6 @@ class Normalized(Around):
     ----------
     inner : Kernel
     """
-
-    def _check_options(self) -> None:
-        pass
 
     def _inverse_lengths(self, prepared: Any, first_row: int) -> Vector:
         diagonal = self.inner.diagonal_of(prepared)

@@ -38,7 +38,6 @@ class DistanceKernel(Kernel):
         checked_gamma(self.gamma)
         self._check_options()
 
-    @abstractmethod
     def _check_options(self) -> None:
         """Check the parameters other than gamma."""
 
@@ -124,9 +123,6 @@ class RBF(DistanceKernel):
     """
 
     _scale: ClassVar[float] = 2.0
-
-    def _check_options(self) -> None:
-        pass
 
     def prepare(self, rows: Rows | csr_array, shift: Vector | None = None, first_row: int = 0) -> Prepared:
         return prepare_rows(rows, shift)

@@ -41,7 +41,6 @@ class DotKernel(Kernel):
     def accepts_csr(self) -> bool:
         return True
 
-    @abstractmethod
     def _check_rows(self, A: Prepared, first_row: int) -> None:
         """Raise if the kernel does not accept the rows."""
 
@@ -103,9 +102,6 @@ class Linear(DotKernel):
     def positive_semidefinite(self) -> bool:
         return self.coef0 >= 0
 
-    def _check_rows(self, A: Prepared, first_row: int) -> None:
-        pass
-
     def _precision(self, A: Prepared, B: PreparedRows) -> np.dtype[Any]:
         size = max(A.largest, B.largest) + abs(self.coef0)
         return np.dtype(np.float32 if SMALLEST32 <= size <= LARGEST32 else np.float64)
@@ -136,7 +132,6 @@ class WithGamma(DotKernel):
         checked_coef0(self.coef0)
         self._check_options()
 
-    @abstractmethod
     def _check_options(self) -> None:
         """Check the parameters other than gamma and coef0."""
 
@@ -253,12 +248,6 @@ class Tanh(WithGamma):
     def positive_semidefinite(self) -> bool:
         return False
 
-    def _check_options(self) -> None:
-        pass
-
-    def _check_rows(self, A: Prepared, first_row: int) -> None:
-        pass
-
     def _precision(self, A: Prepared, B: PreparedRows) -> np.dtype[Any]:
         d = A.width
         error = product_error(d, np.dtype(np.float32)) * self._gamma(d) * max(A.largest, B.largest)
@@ -305,9 +294,6 @@ class Cosine(DotKernel):
         unit.data /= np.where(lengths > 0, lengths, 1.0)[row]
         squares = np.asarray(lengths > 0, np.float64)
         return PreparedSparse(unit.astype(rows.dtype), np.zeros(rows.shape[1]), squares, squares.max(initial=0.0))
-
-    def _check_rows(self, A: Prepared, first_row: int) -> None:
-        pass
 
     def _precision(self, A: Prepared, B: PreparedRows) -> np.dtype[Any]:
         return np.dtype(np.float32)

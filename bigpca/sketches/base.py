@@ -256,7 +256,6 @@ class RandomSketch(Sketch):
         object.__setattr__(self, "q", positive_integer("q", self.q))
         self._check_options()
 
-    @abstractmethod
     def _check_options(self) -> None:
         """Check the parameters other than q and the seed."""
 

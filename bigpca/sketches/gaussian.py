@@ -42,9 +42,6 @@ class Gaussian(RandomSketch):
     def unbiased(self) -> bool:
         return True
 
-    def _check_options(self) -> None:
-        pass
-
     def _rows(self, d: int, start: int, stop: int) -> Matrix:
         rows = self._normals(start, stop).astype(np.float64)
         rows /= np.sqrt(self.q)

@@ -50,9 +50,6 @@ class SRHT(RandomSketch):
     def unbiased(self) -> bool:
         return True
 
-    def _check_options(self) -> None:
-        pass
-
     def _factors(self, d: int) -> tuple[int, int]:
         """Return s, the power of two nearest to sqrt(q) (larger if H_t would be too large), and t = d2 / s."""
         d2 = 1 << (d - 1).bit_length()
