@@ -13,6 +13,7 @@ from bigpca.costs import PassCost, SolveCost
 from bigpca.estimators.shared.fit import Reading
 from bigpca.estimators.shared.running import running
 from bigpca.passes.accumulators.base import Accumulator
+from bigpca.passes.accumulators.kept_rows import RowsAt
 from bigpca.passes.engine.jobs import PassPlan
 from bigpca.passes.engine.progress import ProgressArgument
 from bigpca.passes.engine.resources import find_resources
@@ -20,7 +21,6 @@ from bigpca.passes.engine.run import Run
 from bigpca.passes.fold import fold, row_pass
 from bigpca.passes.reading.layout import Layout, working_dtype
 from bigpca.passes.rows import RowInput
-from bigpca.quality.states import ChosenRows
 
 State = TypeVar("State", bound=Accumulator)
 ROW_FORMATS = ("npy", "npy-folder", "raw", "numpy", "scipy")  # rows are read without decoding others
@@ -124,8 +124,9 @@ def read_rows(rows: RowInput, wanted: NDArray[np.int64], name: str) -> NDArray[A
     segments = tuple(range(i, min(i + step, len(groups))) for i in range(0, len(groups), step))
     count = sum(stop - start for start, stop in reads)
     layout = replace(rows.layout(0), n_rows=count, reads=reads, groups=groups, segments=segments)
-    template = ChosenRows(rows.n_columns, wanted, working_dtype(rows.dtype).str)
-    return read_once(rows, template, name, layout=layout).matrix()
+    found = read_once(rows, RowsAt(rows.n_columns, wanted, working_dtype(rows.dtype).itemsize), name, layout=layout)
+    kept = np.zeros((0, rows.n_columns)) if found.rows is None else found.rows
+    return kept[np.argsort(found.indices)]
 
 
 def _runs(wanted: NDArray[np.int64]) -> tuple[tuple[int, int], ...]:

@@ -1,4 +1,4 @@
-"""States of measurements over one read of X: residuals, chosen rows, moments of replaced features."""
+"""States of measurements over one read of X: residuals, moments of replaced features."""
 
 from __future__ import annotations
 
@@ -110,66 +110,6 @@ class Residuals(Accumulator):
 
     def identity(self) -> dict[str, object]:
         return {"subspace": None if self.subspace is None else self.subspace.digest()}
-
-
-@dataclass
-class ChosenRows(Accumulator):
-    """The rows of X at given row numbers, unchanged (folded about a shift of zero).
-
-    Attributes
-    ----------
-    n_features : int
-    wanted : ndarray of shape (m,), int64, ascending
-    dtype : str
-    rows : tuple of (row number, ndarray of shape (d,))
-    """
-
-    tag: ClassVar[str] = "ChosenRows"
-
-    n_features: int
-    wanted: NDArray[np.int64]
-    dtype: str
-    rows: tuple[tuple[int, Array], ...] = ()
-
-    def fresh(self, start: int, stop: int) -> ChosenRows:
-        return replace(self.for_rows(start, stop), rows=())
-
-    def for_rows(self, start: int, stop: int) -> ChosenRows:
-        first, last = np.searchsorted(self.wanted, [start, stop])
-        return replace(self, wanted=self.wanted[first:last])
-
-    def update(self, block: Block) -> None:
-        places = np.flatnonzero(np.isin(block.rows, self.wanted))
-        values = (block.values[places] + block.shift).astype(self.dtype)
-        self.rows += tuple((int(block.rows[i]), row) for i, row in zip(places, values, strict=True))
-
-    def merge(self, other: ChosenRows) -> ChosenRows:
-        return replace(self, wanted=np.union1d(self.wanted, other.wanted), rows=self.rows + other.rows)
-
-    def matrix(self) -> Array:
-        """Return the rows (m, d) in the order of their numbers."""
-        found: Array = np.empty((len(self.rows), self.n_features), self.dtype)
-        for place, (_, row) in enumerate(sorted(self.rows, key=lambda numbered: numbered[0])):
-            found[place] = row
-        return found
-
-    @property
-    def state_bytes(self) -> int:
-        return len(self.wanted) * (8 + self.n_features * np.dtype(self.dtype).itemsize)
-
-    def cost(self, rows: BlockForm) -> Work:
-        return Work(0, float(self.n_features))
-
-    def to_arrays(self) -> Arrays:
-        numbers = sorted(number for number, _ in self.rows)
-        return {"numbers": np.array(numbers, np.int64), "rows": self.matrix()}
-
-    def with_arrays(self, arrays: Mapping[str, Array]) -> ChosenRows:
-        numbers = [int(number) for number in arrays["numbers"]]
-        return replace(self, rows=tuple(zip(numbers, arrays["rows"], strict=True)))
-
-    def identity(self) -> dict[str, object]:
-        return {"rows": content_digest(self.wanted)}
 
 
 @dataclass

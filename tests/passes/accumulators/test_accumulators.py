@@ -39,7 +39,7 @@ from bigpca.passes.accumulators.row_weights import Ones
 from bigpca.passes.accumulators.within_product import WithinFactor, WithinProduct
 from bigpca.passes.reading import blocks
 from bigpca.passes.reading.blocks import Block, group_shift, prepare_block
-from bigpca.quality.states import ChosenRows, ReplacementMoments, Residuals, Subspace
+from bigpca.quality.states import ReplacementMoments, Residuals, Subspace
 from bigpca.seeds import uniforms
 from tests.passes.kit import full, normal, scatter_of
 
@@ -434,14 +434,6 @@ CASES = [
         N,
         lambda s: [np.array(s.count), np.array(s.residual), np.array(s.total)],
         _residuals,
-    ),
-    Case(
-        "ChosenRows",
-        lambda: ChosenRows(D, CHOSEN, "f8"),
-        state_about_zero,
-        N,
-        lambda s: [s.matrix()],
-        lambda X: [X[CHOSEN]],
     ),
     Case(
         "ReplacementMoments",
