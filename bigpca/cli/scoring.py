@@ -15,7 +15,7 @@ from bigpca.cli.output import command_line, reporting
 from bigpca.cli.runs import PassCounter, reject_existing, reject_shared_paths, shown
 from bigpca.cli.runtime import running
 from bigpca.cli.sources import described, open_sources, recorded
-from bigpca.errors import format_bytes
+from bigpca.errors import counted, format_bytes
 from bigpca.passes.engine.events import format_seconds
 from bigpca.passes.engine.progress import TerminalProgress
 
@@ -64,10 +64,10 @@ def transform(
                 else:
                     written = fitted.statistics(data, names, **to)
         seconds = time.monotonic() - start
-        rows, columns = written.shape
+        shape = " x ".join(map(counted, written.shape, ("row", "column")))
         output.show(
             {
-                "scores" if names is None else "statistics": f"{scores}, {rows:,} rows x {columns} columns",
+                "scores" if names is None else "statistics": f"{scores}, {shape}",
                 "time": format_seconds(seconds),
                 "memory": f"{format_bytes(meter.peak_bytes)} at most",
             }

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from bigpca.data.batch_labels import LabelColumn
 from bigpca.data.batch_values import Rows, fitting, same_columns, split_batch
 from bigpca.data.checks import check_shape, row_width
-from bigpca.errors import brief
+from bigpca.errors import brief, counted
 
 
 class BatchStream:
@@ -108,8 +108,8 @@ class BatchStream:
                 done += self._take(out[done:])
             if done < len(out) and self._declared:
                 raise ValueError(
-                    f"the batches ended after {self.position:,} rows; shape says {self.count:,}. Correct shape, or "
-                    "leave it out: the rows are then counted as they are read."
+                    f"the batches ended after {counted(self.position, 'row')}; shape says {self.count:,}. Correct shape, "
+                    "or leave it out: the rows are then counted as they are read."
                 )
             if done:
                 self._compare(start, out[0])
@@ -323,5 +323,6 @@ class BatchStream:
         if labels is None and self._column is not None:
             raise ValueError(f"{label} has no labels, but the first batch has. Give pairs (rows, labels).")
         if labels is not None and len(labels) != len(rows):
-            raise ValueError(f"{label} has {len(rows)} rows and {len(labels)} labels. Give one label for each row.")
+            counts = f"{counted(len(rows), 'row')} and {counted(len(labels), 'label')}"
+            raise ValueError(f"{label} has {counts}. Give one label for each row.")
         return rows.reshape(len(rows), row_width(rows.shape)), labels

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from bigpca.data.label_values import label_values, with_gaps
 from bigpca.data.sources import open as open_array
 from bigpca.data.views import view_of
+from bigpca.errors import counted
 
 
 def as_maps(scores: Any, shape: tuple[int, ...]) -> Any:
@@ -98,5 +99,6 @@ def repeat_labels(y: Any, X: da.Array) -> NDArray[Any]:
         raise ValueError("X was opened without a pattern, so that each sample is one row. Pass the labels as they are.")
     values, gaps = label_values(y)
     if len(values) != samples.shape[0]:
-        raise ValueError(f"there are {len(values)} labels, but X has {samples.shape[0]} samples. Give one for each.")
+        given = counted(len(values), "label")
+        raise ValueError(f"y has {given}, but X has {counted(samples.shape[0], 'sample')}. Give one for each.")
     return np.repeat(with_gaps(values, gaps), view.rows_per_sample, axis=0)

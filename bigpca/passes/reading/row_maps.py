@@ -6,6 +6,7 @@ In folds they are applied to complete rows, before the shift; outputs are mapped
 from __future__ import annotations
 
 import math
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -131,13 +132,26 @@ def _mapped(
     for i, f in enumerate(maps):
         if isinstance(rows, csr_array) and not f.takes_csr:
             for dense, first in dense_strips(rows):
-                yield from _mapped(maps[i:], dense, numbers[first : first + len(dense)], where)
+                stop = first + len(dense)
+                yield from _mapped(maps[i:], dense, numbers[first:stop], _strip_of(where, first, stop))
             return
         if owned and i == 0 and isinstance(f, InPlaceMap) and not isinstance(rows, csr_array):
             rows = f.apply_in_place(rows)
         else:
             rows = f.apply_at(rows, numbers, where) if isinstance(f, NumberedMap) else f.apply(rows, where)
     yield rows, numbers
+
+
+def _strip_of(where: str, first: int, stop: int) -> str:
+    """Return the words for some of the rows that ``where`` names, in which maps number their rows.
+
+    >>> _strip_of("rows 100:300 of x.npy", 20, 60), _strip_of("a block of the input", 20, 60)
+    ('rows 120:160 of x.npy', 'rows 20:60 of a block of the input')
+    """
+    found = re.match(r"rows (\d+):\d+", where)
+    if found is None:
+        return f"rows {first}:{stop} of {where}"
+    return f"rows {int(found[1]) + first}:{int(found[1]) + stop}{where[found.end() :]}"
 
 
 def _mapped_whole(maps: Sequence[RowMap], rows: Values, numbers: Integers, where: str) -> Values:

@@ -11,10 +11,12 @@ import numpy as np
 import pandas as pd
 import pytest
 from numpy.typing import NDArray
+from scipy.sparse import csr_array
 from sklearn.covariance import EmpiricalCovariance
 
 import bigpca as bp
 from bigpca.estimators.linear.limits import chi_square_limit, jackson_mudholkar_limit, power_sums
+from bigpca.passes.reading import blocks
 from tests.builders import power_law
 
 Array = NDArray[Any]
@@ -124,6 +126,17 @@ def test_axes_of_rounding_do_not_count_in_t2() -> None:
     scores = parts(model, flat)[1][:, :3]
     np.testing.assert_allclose(model.hotelling_t2(flat), (scores**2 / model.explained_variance_[:3]).sum(1), rtol=1e-10)
     assert model.t2_limit(limit="theory") == bp.PCA(3).fit(flat).t2_limit(limit="theory")
+
+
+def test_a_missing_value_of_sparse_rows_is_named_within_the_strip_that_is_made_dense(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    holed = NEW.copy()
+    holed[[3, 9], [0, 5]] = np.nan
+    monkeypatch.setattr(blocks, "STRIP_BYTES", 2 * D * 8)
+    for judge in (FITTED["plain"].spe, FITTED["plain"].contributions):
+        with pytest.raises(bp.NonFiniteError, match=r"1 NaN .* in 1 row of rows 2:4 of .* its row 1, column 0"):
+            judge(csr_array(holed))
 
 
 def test_rows_with_missing_values_raise_or_have_no_statistic() -> None:
