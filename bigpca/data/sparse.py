@@ -285,7 +285,8 @@ def held_csr(X: Any) -> SparseRows:
     n, ends = int(rows.shape[0]), len(rows.indptr)
     if ends != n + 1:
         raise ValueError(
-            f"X: its indptr has {ends} numbers, but {n} rows have {n + 1}. The CSR vectors are damaged; write them again."
+            f"X: its indptr has {ends} numbers, but {n} rows have {n + 1}. The CSR vectors are damaged; write them "
+            "again."
         )
     stored = int(rows.indptr[-1])  # the vectors may be longer
     check_csr(rows.indices[:stored], rows.indptr, len(rows.data[:stored]), int(rows.shape[1]), "X")

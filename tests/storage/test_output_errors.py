@@ -163,9 +163,9 @@ def test_no_output_at_a_url_or_of_another_form_becomes_a_local_folder(tmp_path, 
     model = bp.PCA(2).fit(X)
     for write in (model.save, model.to_onnx, model.report, lambda out: bp.ingest(X, out),
                   lambda out: model.transform(X, out=out)):  # fmt: skip
-        with pytest.raises(OutputWriteError, match="s3://bucket/x.zarr is a URL, but outputs are written to local"):
+        with pytest.raises(OutputWriteError, match=r"s3://bucket/x\.zarr is a URL, but outputs are written to local"):
             write(url)
-    with pytest.raises(CheckpointError, match="s3://bucket/x.zarr is a URL"):
+    with pytest.raises(CheckpointError, match=r"s3://bucket/x\.zarr is a URL"):
         bp.PCA(2).fit(X, checkpoint=url)
     with pytest.raises(
         ValueError, match=r"x.csv would be a Zarr store, or a table in .npy or .parquet. Choose such an"
