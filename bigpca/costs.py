@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Self
 
+STRIP_SECONDS = 4e-10  # to make a sparse row dense, about a shift: of one core, per byte of the dense row
+
 
 def peak_bytes(read_bytes: int, copy_bytes: int, product_bytes: int, state_bytes: int) -> int:
     """Return the peak bytes of one worker thread: 3 reads + 1 slab (if it is copied) + product + 4 states.
@@ -50,6 +52,11 @@ class BlockForm:
         most = max(1, strip_bytes // max(1, self.columns * self.itemsize))
         return replace(self, rows=min(self.rows, most), stored=None)
 
+    @property
+    def strip_work(self) -> Work:
+        """What it takes to make sparse rows dense, without memory."""
+        return Work(loops=STRIP_SECONDS * self.columns * self.itemsize)
+
 
 @dataclass(frozen=True)
 class Work:
@@ -59,14 +66,28 @@ class Work:
     ----------
     bytes : int
     flops : float
-        At the speed of a dense product.
+        At the speed of a dense product. Fits and precisions are chosen by them, so they depend on no machine.
+    looped : float
+        The part of ``flops`` that is no dense product, of which ``loops`` has the time.
+    loops : float
+        Seconds of what is no dense product, on the core where the constants were measured; see :attr:`Speed.loops`.
+        For estimates of time alone: no fit is chosen by them.
     """
 
     bytes: int = 0
     flops: float = 0.0
+    looped: float = 0.0
+    loops: float = 0.0
+
+    @property
+    def products(self) -> float:
+        """Operations of dense products."""
+        return self.flops - self.looped
 
     def __add__(self, other: Work) -> Work:
-        return Work(self.bytes + other.bytes, self.flops + other.flops)
+        return Work(
+            self.bytes + other.bytes, self.flops + other.flops, self.looped + other.looped, self.loops + other.loops
+        )
 
 
 @dataclass(frozen=True)
@@ -79,11 +100,15 @@ class Speed:
         Floating-point operations of matrix products in float32 and in float64.
     read : float
         Bytes of stored rows, decoded and prepared for a product.
+    loops : float
+        Speed at what is no dense product, such as sparse products, relative to the core where its constants were
+        measured.
     """
 
     single: float
     double: float
     read: float
+    loops: float = 1.0
 
 
 @dataclass(frozen=True)
@@ -127,6 +152,10 @@ class PassCost:
         Whether the states of groups are disjoint parts of one, which ``finish_bytes`` then counts.
     flops, evaluations : float
         Floating-point operations and kernel evaluations of one execution.
+    products : float or None
+        Those of ``flops`` that are dense products, for estimates of time alone; None if all are.
+    loops : float
+        Seconds of what is no dense product, as of :class:`Work`.
     single : bool
         Whether blocks are multiplied in float32.
     """
@@ -145,7 +174,14 @@ class PassCost:
     collected: bool = False
     flops: float = 0.0
     evaluations: float = 0.0
+    products: float | None = None
+    loops: float = 0.0
     single: bool = False
+
+    @property
+    def timed_flops(self) -> float:
+        """Operations that take the time of a dense product."""
+        return self.flops if self.products is None else self.products
 
     def repeated(self, times: Times) -> Self:
         """Return the same pass, run so many times."""

@@ -15,6 +15,7 @@ Compiled on first use in each process (about a second per precision) and kept on
 from __future__ import annotations
 
 import importlib
+import math
 from collections.abc import Callable
 from functools import cache
 from typing import Any
@@ -24,12 +25,18 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 from bigpca.arrays import Array
-from bigpca.costs import BlockForm
+from bigpca.costs import BlockForm, Work
 
 Vector = NDArray[np.float64]
 RUN = 256  # terms, or rows, that are summed in order
-SLOWER = 15.0  # time of an operation, of which it is one in a dense product: of whole fits, with reading and centring
-SCATTERED = 100.0  # the same of a term of a product with a sparse matrix
+# Operations of which one of a sparse product counts as one, and a term of a product with a sparse matrix: fits and
+# precisions are chosen by these, so they are fixed. Times are estimated from the seconds below, of one core.
+SLOWER, SCATTERED = 15.0, 100.0
+VALUE_SECONDS, TERM_SECONDS = 3e-9, 2.5e-11  # of X Q: per stored value, and for each byte of a row of Q
+ADDED_SECONDS, SUM_SECONDS = 8e-9, 2.9e-11  # of X'Z: the same for a row of Z
+SPILLED = 0.25  # the share by which tiles of twice TILE_BYTES take longer
+PLACE_SECONDS, ENTRY_SECONDS = 4e-9, 1.6e-9  # of products with a sparse matrix: per stored value, and per term
+COLUMN_SECONDS = 3.7e-9  # of sums of columns, per stored value
 TILE_BYTES = 1 << 18  # of the dense matrix: one row of it for each column of a tile
 TILE_VALUES = 8  # stored values of a row that a tile should hold on average, so that the loops are worth their start
 STRICT = {"contract", "nsz"}  # no reordering of sums
@@ -88,10 +95,10 @@ def row_squares(rows: csr_array) -> Vector:
     return squares
 
 
-def product_flops(rows: BlockForm, columns: int) -> float:
+def product_flops(rows: BlockForm, columns: float) -> float:
     """Return the cost of a row times a matrix with ``columns`` columns, in operations at the speed of a dense product.
 
-    2 for each value and column; of sparse rows, only for stored ones, each of which takes the time of fifteen.
+    2 for each value and column; of sparse rows, only for stored ones, each of which counts as fifteen.
     """
     return 2.0 * (SLOWER if rows.sparse else 1.0) * rows.values * columns
 
@@ -99,9 +106,34 @@ def product_flops(rows: BlockForm, columns: int) -> float:
 def sparse_product_flops(rows: BlockForm, entries: int) -> float:
     """Return the cost of a row times a matrix with ``entries`` entries in each row, as :func:`product_flops`.
 
-    Of sparse rows, each term is added at a place of its own, which takes the time of a hundred: 4.7 ns were measured.
+    Of sparse rows, each term is added at a place of its own, which counts as a hundred.
     """
     return 2.0 * (SCATTERED if rows.sparse else 1.0) * rows.values * entries
+
+
+def multiply_work(rows: BlockForm, columns: float) -> Work:
+    """Return the cost of a row of ``X Q`` for Q with ``columns`` columns, without memory; rows may be dense."""
+    width = columns * rows.itemsize
+    spilled = math.log2(max(1.0, width * TILE_VALUES * rows.columns / max(1.0, rows.values) / TILE_BYTES))
+    seconds = VALUE_SECONDS + TERM_SECONDS * width * (1 + SPILLED * spilled)
+    return _timed(rows, product_flops(rows, columns), seconds)
+
+
+def add_product_work(rows: BlockForm, columns: int) -> Work:
+    """Return the cost of adding a row to ``X'Z`` for Z with ``columns`` columns, without memory; rows may be dense."""
+    found = RUN * rows.values / max(1, rows.columns)  # of the rows of a strip, how many store a column
+    moved = 2 * -math.expm1(-found) / max(found, 1e-9)  # sums of the columns found, cleared and added to the result
+    seconds = ADDED_SECONDS + SUM_SECONDS * columns * rows.itemsize * (1 + moved)
+    return _timed(rows, product_flops(rows, columns), seconds)
+
+
+def sparse_product_work(rows: BlockForm, entries: int) -> Work:
+    """Return the cost of a row times a matrix with ``entries`` entries in each row, without memory."""
+    return _timed(rows, sparse_product_flops(rows, entries), PLACE_SECONDS + ENTRY_SECONDS * entries)
+
+
+def _timed(rows: BlockForm, flops: float, value_seconds: float) -> Work:
+    return Work(0, flops, flops, rows.values * value_seconds) if rows.sparse else Work(0, flops)
 
 
 def product_bytes(rows: BlockForm, columns: int) -> int:

@@ -29,6 +29,8 @@ TILE_VALUES = 1 << 17  # stored values of a tile, 1.5 MiB with their columns
 SAMPLED = 1024  # rows that say which columns nearly all rows store
 FULL = 0.9  # share of rows that store a column, above which the others store its zeros too
 PAIR_FLOPS = {4: 100, 8: 50}  # operations of a dense product in the time of one pair of stored values, by item size
+# Of one core: per stored value, per pair, and per entry of the result for each tile, which is read and written again
+VALUE_SECONDS, PAIR_SECONDS, RESULT_SECONDS = 3e-8, 6e-10, 1e-9
 
 
 def prefers_strips(rows: csr_array) -> bool:
@@ -44,10 +46,14 @@ def gram_work(rows: BlockForm) -> Work:
     values about others: the terms of a difference and the result), or by dense strips if those are faster; of dense
     rows, those of one triangle, without scratch space.
     """
-    d = rows.columns
+    d, v = rows.columns, rows.values
     if not rows.sparse:
         return Work(0, float(d * (d + 1)))
-    return Work((24 + 3 * 16) * max(TILE_VALUES, 4 * d) + 16 * d, min(_pair_flops(rows.values**2, 4), float(d) ** 2))
+    tile, pairs = max(TILE_VALUES, 4 * d), _pair_flops(v**2, 4)
+    held, flops = (24 + 3 * 16) * tile + 16 * d, min(pairs, float(d) ** 2)
+    if _pair_flops(v**2, rows.itemsize) > d**2:
+        return Work(held, flops) + rows.strip_work
+    return Work(held, flops, flops, v * (VALUE_SECONDS + PAIR_SECONDS * v + RESULT_SECONDS * d**2 / tile))
 
 
 def _pair_flops(squares: float, itemsize: int) -> float:

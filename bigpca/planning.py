@@ -130,7 +130,9 @@ def plan_of(fit: Priced) -> Plan:
         notes=fit.notes,
         evaluations=sum(one.evaluations * times for one, times in usual),
         most_evaluations=fit.max_evaluations,
-        single_flops=sum(one.flops * times for one, times in usual if one.single),
+        single_flops=sum(one.timed_flops * times for one, times in usual if one.single),
+        double_flops=sum(one.timed_flops * times for one, times in usual if not one.single),
+        loops=sum(one.loops * times for one, times in usual),
         solve_flops=solve.flops,
         between_flops=solve.between,
         merged_bytes=sum(one.tasks * one.state_bytes * times for one, times in usual if not one.collected),
@@ -177,8 +179,11 @@ class Plan:
     most_passes : float or None
         Upper limit of the reads if their number depends on the data; ``passes`` is then the typical number. None if
         ``passes`` is exact.
-    single_flops, solve_flops : float
-        The part of ``flops`` in float32, and that of the solve, in one process.
+    single_flops, double_flops, solve_flops : float
+        The parts of ``flops`` that are dense products of passes in float32 and in float64, and that of the solve, in
+        one process.
+    loops : float
+        Seconds of the rest of the passes at the speed 1 of :attr:`bigpca.costs.Speed.loops`.
     between_flops : float
         Those of the fitting process between the passes, which are no part of ``flops``: no fit is chosen by them.
     merged_bytes : float
@@ -206,6 +211,8 @@ class Plan:
     most_evaluations: float = inf
     most_passes: float | None = None
     single_flops: float = 0.0
+    double_flops: float = 0.0
+    loops: float = 0.0
     solve_flops: float = 0.0
     between_flops: float = 0.0
     merged_bytes: float = 0.0
@@ -222,8 +229,8 @@ class Plan:
         if self.speed is None:
             return None
         threads, speed = self.resources.threads, self.speed
-        double = self.flops - self.single_flops - self.solve_flops
-        passes = self.single_flops / speed.single + double / speed.double + self.bytes_read / speed.read
+        products = self.single_flops / speed.single + self.double_flops / speed.double
+        passes = products + self.loops / speed.loops + self.bytes_read / speed.read
         overhead = TASK_SECONDS * self.tasks + self.merged_bytes / STATE_SPEED
         solves = (self.solve_flops + self.between_flops) / speed.double
         return (passes + overhead) / (threads * self.resources.processes) + solves / threads
@@ -311,10 +318,11 @@ class Plan:
 
     def _time(self, speed: Speed) -> str:
         threads = self.resources.threads * self.resources.processes
+        loops = f"; {speed.loops:.2g} of the reference core's at sparse products and other loops" if self.loops else ""
         return (
             f"{format_estimate(self.seconds or 0.0)} on {threads} thread{'s' if threads > 1 else ''}, by the "
             f"measured speed of one core: {speed.single / 1e9:.0f} Gflop/s in float32, {speed.double / 1e9:.0f} in "
-            f"float64, {format_bytes(speed.read)}/s read"
+            f"float64, {format_bytes(speed.read)}/s read{loops}"
         )
 
     def __str__(self) -> str:

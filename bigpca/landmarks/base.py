@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
+from bigpca import csr
 from bigpca.arrays import Array, DType
-from bigpca.costs import ONCE, Times
+from bigpca.costs import ONCE, Times, Work
 from bigpca.kernels.base import Kernel
 from bigpca.passes.accumulators.drawn_rows import BestRows
-from bigpca.passes.accumulators.landmark_moments import LandmarkMap
-from bigpca.passes.accumulators.row_weights import Ones, RowWeight
+from bigpca.passes.accumulators.landmark_blocks import PREPARED_SECONDS, TILE_BYTES, entries_work
+from bigpca.passes.accumulators.row_weights import Ones, Residual, RowWeight
 from bigpca.passes.engine.jobs import PassPlan
 from bigpca.passes.engine.run import Run
 from bigpca.passes.fold import fold, row_pass
@@ -85,17 +87,26 @@ class Landmarks:
 
 
 def draw_pass(
-    request: LandmarkRequest, count: int, *, name: str = STREAM, times: Times = ONCE, evaluations: float = 0.0
+    request: LandmarkRequest, count: int, *, name: str = STREAM, times: Times = ONCE, compared: Sequence[int] = ()
 ) -> PassPlan:
-    """Declare one draw of up to ``count`` rows, with the given number of kernel evaluations."""
+    """Declare draws of up to ``count`` rows, each compared with so many in the first draw, the second and so on."""
     rows, m, d = request.rows, request.count, request.rows.n_columns
     template = BestRows(d, count, Ones(), request.seed, name, request.dtype.itemsize)
     cost = row_pass(rows, name, [template], cut_bytes=template.state_bytes, work=0.0, dtype=request.dtype, times=times)
-    landmarks = np.broadcast_to(np.float32(0), (m, d))
-    prepared = LandmarkMap((request.kernel,), landmarks, (np.broadcast_to(0.0, (m, m)),), np.zeros(d))
-    working = prepared.working_bytes(d, request.dtype.itemsize) if evaluations > rows.n_rows else 0
-    flops = evaluations * (request.kernel.entry_flops(rows.mapped_form()) + 2.0 * m)
-    return replace(cost, peak_bytes=cost.peak_bytes + working, evaluations=evaluations, flops=flops)
+    n, draws, itemsize = float(rows.n_rows), max(1, len(compared)), request.dtype.itemsize
+    form, working = rows.mapped_form(itemsize=itemsize), 0
+    if max(compared, default=0) > 1:
+        landmarks, T = np.broadcast_to(np.float32(0), (m, d)), np.broadcast_to(0.0, (m, m))
+        weight = Residual(request.kernel, landmarks, np.zeros(m, np.int64), T, 0.0)
+        working = weight.working_bytes(d, itemsize) + 2 * m * d * itemsize  # and the landmarks, once more as they join
+        working += 2 * TILE_BYTES + csr.product_bytes(form, m) if form.sparse else 0  # rows and products of a tile
+    each = entries_work(request.kernel, form, sum(compared) / draws)
+    each += Work(0, 2.0 * m * sum(compared) / draws)
+    once = PREPARED_SECONDS * request.kernel.prepared_bytes(d, itemsize) * sum(compared) / draws  # in each group
+    return replace(
+        cost, peak_bytes=cost.peak_bytes + working, evaluations=n * sum(compared) / draws, flops=n * each.flops,
+        products=n * each.products, loops=cost.loops + n * each.loops + len(cost.layout.groups) * once,
+    )  # fmt: skip
 
 
 def draw_rows(

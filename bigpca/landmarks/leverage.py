@@ -108,9 +108,9 @@ def scoring_rows(request: LandmarkRequest) -> int:
 
 def leverage_passes(request: LandmarkRequest) -> tuple[PassPlan, PassPlan]:
     """Declare the passes of :func:`leverage`."""
-    n, m = request.rows.n_rows, request.count
+    m = request.count
     uniformly = draw_pass(request, sampled_rows(request), name="leverage sample")
-    return uniformly, draw_pass(request, m, evaluations=float(n) * m)
+    return uniformly, draw_pass(request, m, compared=(m,))
 
 
 def score_by_halves(sample: Sample, m: int, n: int, seed: int) -> tuple[Scorer, int]:

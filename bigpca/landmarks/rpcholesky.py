@@ -93,9 +93,10 @@ def rpcholesky(request: LandmarkRequest) -> Landmarks:
 
 def rpcholesky_passes(request: LandmarkRequest) -> tuple[PassPlan]:
     """Declare the rounds of :func:`rpcholesky`; one more if they accepted too few."""
-    n, m, rounds = request.rows.n_rows, request.count, max(1, min(request.rounds, request.count))
+    m, rounds = request.count, max(1, min(request.rounds, request.count))
     times = Times(rounds, rounds + (rounds > 1))
-    return (draw_pass(request, most_candidates(request), times=times, evaluations=float(n) * m / 2),)
+    compared = [m * turn // rounds + 1 for turn in range(rounds)]  # and with itself
+    return (draw_pass(request, most_candidates(request), times=times, compared=compared),)
 
 
 def most_candidates(request: LandmarkRequest) -> int:

@@ -44,7 +44,7 @@ def diagonal(request: LandmarkRequest) -> Landmarks:
 
 def diagonal_passes(request: LandmarkRequest) -> tuple[PassPlan]:
     """Declare the pass of :func:`diagonal`."""
-    return (draw_pass(request, request.count, evaluations=request.rows.n_rows),)
+    return (draw_pass(request, request.count, compared=(1,)),)
 
 
 def column_norm(request: LandmarkRequest) -> Landmarks:

@@ -56,8 +56,10 @@ class CovariancePasses:
             rows, "product", [largest], cut_bytes=typical.state_bytes, work=work * times.typical,
             times=times, refinable=True, driver_bytes=driver_bytes,
         )  # fmt: skip
-        product = replace(product, flops=float(n) * typical.cost(form).flops)
         itemsize, row_bytes = product.dtype.itemsize, rows.held_row_bytes(product.dtype)
+        each = typical.cost(replace(form, itemsize=itemsize))
+        loops = float(n) * (each.loops + rows.prepared_work(itemsize).loops)
+        product = replace(product, flops=n * each.flops, products=n * each.products, loops=loops)
         wanted = sample_size(n, math.ceil(row_bytes), sampled) if sampled else 0
         sample = None
         if wanted:

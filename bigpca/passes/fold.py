@@ -7,7 +7,7 @@ is never the result of a task, because neither queuing nor spilling bounds the m
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
 
 import numpy as np
@@ -106,6 +106,10 @@ def row_pass(
     scratch = rows.scratch_bytes(block_rows, 8 if refinable else dtype.itemsize)
     form = rows.mapped_form(block_rows)
     costs = [cost_of(one, form) for one in states]
+    done = sum(
+        (replace(cost_of(one, replace(form, itemsize=dtype.itemsize)), bytes=0) for one in states),
+        rows.prepared_work(dtype.itemsize),
+    )
     state = sum(one.state_bytes for one in states)
     held = 0 if collected else state
     return PassPlan(
@@ -122,7 +126,9 @@ def row_pass(
         finish_bytes=finish_bytes,
         driver_bytes=driver_bytes,
         collected=collected,
-        flops=float(layout.n_rows) * (rows.map_flops + sum(one.flops for one in costs)),
+        flops=float(layout.n_rows) * done.flops,
+        products=float(layout.n_rows) * done.products,
+        loops=float(layout.n_rows) * done.loops,
         layout=layout,
         dtype=dtype,
         refinable=refinable,

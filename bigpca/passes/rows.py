@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigpca.arrays import DType, content_digest
-from bigpca.costs import BlockForm, PassCost
+from bigpca.costs import BlockForm, PassCost, Work
 from bigpca.data.batches import batches_of
 from bigpca.data.grids import labels_of
 from bigpca.data.marks import marked
@@ -27,7 +27,7 @@ from bigpca.passes.graphs import GraphSource, paths_in
 from bigpca.passes.reading.filling import ColumnFill, Limits, filled_dtype
 from bigpca.passes.reading.layout import Layout, plan_layout, working_dtype
 from bigpca.passes.reading.readers import FILL, Reader, ValueReader, ViewReader
-from bigpca.passes.reading.row_maps import PLACE_BYTES, MapStep, RowMap, chain_cost
+from bigpca.passes.reading.row_maps import PLACE_BYTES, PREPARED_SECONDS, MapStep, RowMap, chain_cost
 from bigpca.passes.stored import Stored, count_rows
 
 
@@ -235,9 +235,9 @@ class RowInput:
         stored = self.values_per_row if self.sparse else None
         return BlockForm(self.viewed_columns, block_rows, stored, itemsize)
 
-    def mapped_form(self, block_rows: int = 1) -> BlockForm:
+    def mapped_form(self, block_rows: int = 1, itemsize: int = 8) -> BlockForm:
         """Return the same after the maps: what states are updated with."""
-        return chain_cost(self.steps, self.form(block_rows))[1]
+        return chain_cost(self.steps, self.form(block_rows, itemsize))[1]
 
     def dense_work(self, *states: Accumulator) -> float:
         """Return the operations of one read of dense rows, which decide the precision of products."""
@@ -318,10 +318,10 @@ class RowInput:
         """The maps, in order."""
         return tuple(step.f for step in self.steps)
 
-    @property
-    def map_flops(self) -> float:
-        """Floating-point operations of the maps per row."""
-        return chain_cost(self.steps, self.form())[0].flops
+    def prepared_work(self, itemsize: int) -> Work:
+        """Return what maps and sums of sparse columns take per row, in that precision, without memory."""
+        work = replace(chain_cost(self.steps, self.form(itemsize=itemsize))[0], bytes=0)
+        return work + Work(loops=PREPARED_SECONDS * self.values_per_row) if self.sparse else work
 
     @property
     def paths(self) -> dict[str, str]:

@@ -74,8 +74,8 @@ class Sketch(ABC):
         """Write ``rows @ W`` to ``out``. The parts come in order, and can be iterated over only once."""
 
     @abstractmethod
-    def _flops(self, rows: BlockForm) -> float:
-        """Return the floating-point operations of :meth:`_apply` per row."""
+    def _work(self, rows: BlockForm) -> Work:
+        """Return the operations of :meth:`_apply` per row and their time, without memory."""
 
     @abstractmethod
     def _scratch_bytes(self, rows: BlockForm) -> int:
@@ -188,9 +188,9 @@ class Sketch(ABC):
         _, largest = self._part_bytes(d, itemsize)
         held = self.cached_bytes(d, itemsize) + largest + output + FIXED_BYTES
         if rows.sparse and not self._multiplies_csr:
-            rows = rows.strips(STRIP_BYTES)
-            held += rows.rows * d * itemsize
-        return Work(held + self._scratch_bytes(rows), self._flops(rows))
+            made, rows = rows.strip_work, rows.strips(STRIP_BYTES)
+            return made + Work(held + rows.rows * d * itemsize + self._scratch_bytes(rows)) + self._work(rows)
+        return Work(held + self._scratch_bytes(rows)) + self._work(rows)
 
     def dot_product_variance(self, x: ArrayLike, y: ArrayLike) -> Vector:
         """Return the variance of <W'x, W'y> over seeds, in closed form.

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bigpca.costs import BlockForm
+from bigpca.costs import BlockForm, Work
 from bigpca.sketches.base import TILE_BYTES, Matrix, Sketch, Vector, positive_integer, spans
 from bigpca.sketches.cache import CACHE
 
@@ -106,8 +106,8 @@ class Downsample(Sketch):
     def _tile(self, itemsize: int) -> int:
         return max(1, TILE_BYTES // (math.prod(self.shape) * itemsize))
 
-    def _flops(self, rows: BlockForm) -> float:
-        return float(sum(2 * pre * n * m * post for pre, n, m, post in self._steps()) + math.prod(self.to))
+    def _work(self, rows: BlockForm) -> Work:
+        return Work(0, float(sum(2 * pre * n * m * post for pre, n, m, post in self._steps()) + math.prod(self.to)))
 
     def _scratch_bytes(self, rows: BlockForm) -> int:
         sizes = [0] + [

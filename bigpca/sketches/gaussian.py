@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 from bigpca import csr
-from bigpca.costs import BlockForm
+from bigpca.costs import BlockForm, Work
 from bigpca.seeds import normals
 from bigpca.sketches.base import TILE_BYTES, Matrix, RandomSketch, Vector, pair_products, spans
 
@@ -75,8 +75,8 @@ class Gaussian(RandomSketch):
             del tile
         np.multiply(out, out.dtype.type(1 / np.sqrt(self.q)), out=out)
 
-    def _flops(self, rows: BlockForm) -> float:
-        return csr.product_flops(rows, self.q)
+    def _work(self, rows: BlockForm) -> Work:
+        return csr.multiply_work(rows, self.q)
 
     def _scratch_bytes(self, rows: BlockForm) -> int:
         product = rows.rows * self.q * rows.itemsize

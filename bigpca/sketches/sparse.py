@@ -12,13 +12,14 @@ from numpy.typing import NDArray
 from scipy.sparse import csc_array, csr_array
 
 from bigpca import csr
-from bigpca.costs import BlockForm
+from bigpca.costs import BlockForm, Work
 from bigpca.sketches.base import Matrix, RandomSketch, spans
 
 # Columns and rows of X that are transposed at a time. The sparse product streams through such a tile while its (q, 16)
 # result stays in cache. Measured on 200 x 100,352 float32, q = 2,000: more rows are slower, especially if d is a
 # multiple of 1,024.
 TILE_COLUMNS, TILE_ROWS = 8192, 16
+COLUMN_SECONDS, ENTRY_SECONDS = 2.5e-10, 3e-11  # of one core, per byte of a dense row: to transpose it, for each entry
 
 
 @dataclass(frozen=True)
@@ -82,8 +83,11 @@ class SparseSketch(RandomSketch):
             start = stop
         np.multiply(out, out.dtype.type(1 / np.sqrt(self.entries)), out=out)
 
-    def _flops(self, rows: BlockForm) -> float:
-        return csr.sparse_product_flops(rows, self.entries)
+    def _work(self, rows: BlockForm) -> Work:
+        if rows.sparse:
+            return csr.sparse_product_work(rows, self.entries)
+        flops, terms = csr.sparse_product_flops(rows, self.entries), COLUMN_SECONDS + ENTRY_SECONDS * self.entries
+        return Work(0, flops, flops, rows.columns * rows.itemsize * terms)
 
     def _scratch_bytes(self, rows: BlockForm) -> int:
         tile = 2 * min(rows.rows, TILE_ROWS) * (min(rows.columns, TILE_COLUMNS) + self.q) * rows.itemsize

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import hadamard
 
-from bigpca.costs import BlockForm
+from bigpca.costs import BlockForm, Work
 from bigpca.seeds import signs, uniforms
 from bigpca.sketches.base import Matrix, RandomSketch, Vector, pair_products, spans
 from bigpca.sketches.cache import CACHE
@@ -18,6 +18,7 @@ from bigpca.sketches.cache import CACHE
 STREAM = "SRHT sketch"
 HADAMARD_BYTES = 128 << 20  # upper limit for the selected columns of H_t
 STRIP = 1 << 16  # entries of H computed at a time: their indices take twice the memory of the entries
+PADDED_SECONDS = 6.5e-10  # of one core, per byte of a padded row: to fill it and to turn it
 TILE_BYTES = 16 << 20  # of padded rows at a time: fewer make the small products inefficient, more exceed the cache
 
 
@@ -108,9 +109,10 @@ class SRHT(RandomSketch):
         s, t = self._factors(d)
         return max(1, TILE_BYTES // (s * t * itemsize))
 
-    def _flops(self, rows: BlockForm) -> float:
+    def _work(self, rows: BlockForm) -> Work:
         d, (s, t) = rows.columns, self._factors(rows.columns)
-        return float(d + 2 * s * (-(-d // t)) * t + 2 * self.q * t)
+        flops = float(d + 2 * s * (-(-d // t)) * t + 2 * self.q * t)
+        return Work(0, flops, loops=PADDED_SECONDS * s * t * rows.itemsize)
 
     def _scratch_bytes(self, rows: BlockForm) -> int:
         s, t = self._factors(rows.columns)

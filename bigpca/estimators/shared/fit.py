@@ -94,6 +94,13 @@ class Reading(ABC):
         return ("missing values: one more read finds the means of the columns, which take their place",)
 
     @property
+    def _compiling(self) -> tuple[str, ...]:
+        """The line of the plan about what its time leaves out."""
+        if not self.rows.sparse:
+            return ()
+        return ("compiling: the first fit of sparse rows in each process takes 1 to 3 s of one core more",)
+
+    @property
     def notes(self) -> tuple[str, ...]:
         """Further lines of the plan."""
         return ()
@@ -123,7 +130,7 @@ class Reading(ABC):
     def plan(self) -> Plan:
         """The cost."""
         plan = plan_of(self)
-        return replace(plan, notes=(*self._weighting, *self._filling, *plan.notes))
+        return replace(plan, notes=(*self._weighting, *self._filling, *plan.notes, *self._compiling))
 
     def check_readable(self) -> None:
         """Reject batches that cannot be read as often as the fit requires.

@@ -57,7 +57,7 @@ class DenseFactor:
 
     def cost(self, rows: BlockForm) -> Work:
         held = (rows.rows + rows.columns) * self.columns * rows.itemsize  # the product, and Q in the blocks' precision
-        return Work(held, csr.product_flops(rows, self.columns))
+        return Work(held) + csr.multiply_work(rows, self.columns)
 
     def describe(self) -> dict[str, object]:
         return {"Q": content_digest(self.Q), "columns": self.columns}
@@ -118,7 +118,7 @@ class SketchFactor:
         d, b, itemsize = rows.columns, rows.rows, rows.itemsize
         scaled = (2 if rows.sparse else 1) * b * rows.values * itemsize if self.inverse_scale is not None else 0
         probing = ((d + b) * self.probes + b * self.columns) * itemsize if self.probes else 0
-        return self.sketch.cost(rows) + Work(int(scaled) + probing, csr.product_flops(rows, self.probes))
+        return self.sketch.cost(rows) + Work(int(scaled) + probing) + csr.multiply_work(rows, self.probes)
 
     def describe(self) -> dict[str, object]:
         scale = "" if self.inverse_scale is None else content_digest(self.inverse_scale)

@@ -27,6 +27,7 @@ from bigpca.passes.reading.layout import largest_slab
 Vector = NDArray[np.float64]
 Matrix = NDArray[np.float64]
 FLUSH_ROWS = 8192  # rows summed in the blocks' precision before the sum is added in float64
+NOTED_SECONDS = csr.COLUMN_SECONDS + 2e-9  # of one core, to sum the squares of sparse columns and to find constant ones
 
 
 @dataclass
@@ -280,7 +281,8 @@ class FusedProduct(Accumulator):
             rows, copied = replace(rows, rows=largest_slab(d)), 0
         held = 8 * (d + copied) * width + csr.product_bytes(rows, width)
         own = Work() if self.factor is None else self.factor.cost(rows)
-        return own + Work(held, csr.product_flops(rows, width))
+        noted = NOTED_SECONDS * rows.values if rows.sparse and self.squared else 0.0
+        return own + Work(held, loops=noted) + csr.add_product_work(rows, width)
 
     def to_arrays(self) -> Arrays:
         shift = np.zeros(0) if self.shift is None else self.shift

@@ -6,12 +6,15 @@ then prepared one by one.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import cast
 
 import numpy as np
 from numpy.typing import NDArray
 
+from bigpca import csr
 from bigpca.arrays import Array
+from bigpca.costs import BlockForm, Work
 from bigpca.kernels.base import Kernel
 from bigpca.passes.reading.blocks import Block
 from bigpca.passes.reading.layout import MIB
@@ -21,6 +24,9 @@ Matrix = NDArray[np.float64]
 Integers = NDArray[np.int64]
 TILE_BYTES = 16 * MIB
 TILE_ROWS = 4096
+PREPARED_SECONDS = 1.2e-9  # to prepare a dense row: of one core, per byte
+SPARSE_SECONDS = 8e-9  # the same of a sparse row, per stored value
+ENTRY_SECONDS = 3e-10  # to add an entry of a sparse product to its block, per byte
 
 
 def tile_rows(row_bytes: int) -> int:
@@ -30,6 +36,19 @@ def tile_rows(row_bytes: int) -> int:
     (1024, 4096, 1)
     """
     return max(1, min(TILE_ROWS, TILE_BYTES // max(1, row_bytes)))
+
+
+def entries_work(kernel: Kernel, rows: BlockForm, count: float) -> Work:
+    """Return the cost of preparing a row and of its entries with ``count`` dense ones, without memory."""
+    flops = count * kernel.entry_flops(rows)
+    if not rows.sparse:
+        return Work(0, flops, loops=PREPARED_SECONDS * kernel.prepared_bytes(rows.columns, rows.itemsize))
+    if not kernel.accepts_csr:
+        return rows.strip_work + replace(entries_work(kernel, replace(rows, stored=None), count), flops=flops)
+    product, looped = csr.multiply_work(rows, max(1.0, count)), flops - count * kernel.flops_per_entry(0)
+    products = looped / max(1.0, product.flops)  # of sums of kernels, several
+    loops = products * product.loops + SPARSE_SECONDS * rows.values + ENTRY_SECONDS * count * rows.itemsize
+    return Work(0, flops, looped, loops)
 
 
 def prepare_tile(kernel: Kernel, block: Block, start: int, stop: int, shift: Vector | None) -> object:

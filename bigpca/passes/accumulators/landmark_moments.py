@@ -18,7 +18,7 @@ from bigpca.kernels.base import Kernel
 from bigpca.kernels.rows import FIXED_BYTES
 from bigpca.passes.accumulators.base import Accumulator, Arrays, broadcast
 from bigpca.passes.accumulators.kernel_product import entry_precision
-from bigpca.passes.accumulators.landmark_blocks import landmark_block, prepare_landmarks
+from bigpca.passes.accumulators.landmark_blocks import entries_work, landmark_block, prepare_landmarks
 from bigpca.passes.accumulators.moments import Moments
 from bigpca.passes.reading.arithmetic import Values
 from bigpca.passes.reading.blocks import STRIP_BYTES, Block
@@ -118,13 +118,13 @@ class LandmarkMap(NumberedMap):
     def cost(self, rows: BlockForm) -> Work:
         """Return the memory of one tile of rows and of the landmarks, in float64, and the operations per row."""
         kernel, m, d = self.kernels[0], len(self.landmarks), rows.columns
-        flops = m * kernel.entry_flops(rows) + sum(2 * T.size for T in self.transforms)
+        work = entries_work(kernel, rows, m) + Work(0, sum(2.0 * T.size for T in self.transforms))
         if not (rows.sparse and kernel.accepts_csr):
-            return Work(self.working_bytes(d, 8) + (STRIP_BYTES if rows.sparse else 0), flops)
+            return Work(self.working_bytes(d, 8) + (STRIP_BYTES if rows.sparse else 0)) + work
         entries = self.tile_rows * m * (kernel.entry_bytes(8) + 16 + 8)
         own = 3 * self.tile_rows * math.ceil(12 * rows.values + 16) + csr.product_bytes(rows, m)
         landmarks = m * (kernel.prepared_bytes(d, 8) + 16 * d) + 8 * m * m
-        return Work(FIXED_BYTES + entries + own + landmarks, flops)
+        return Work(FIXED_BYTES + entries + own + landmarks) + work
 
     def describe(self) -> dict[str, object]:
         """What identifies the features in fingerprints."""

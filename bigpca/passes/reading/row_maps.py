@@ -24,6 +24,8 @@ from bigpca.passes.reading.blocks import STRIP_BYTES, Block, dense_strips
 from bigpca.passes.reading.layout import working_dtype
 
 Integers = NDArray[np.int64]
+PREPARED_SECONDS = 1e-8  # of one core, to convert, check and sum a stored value of sparse rows
+MAPPED_SECONDS = 5e-10  # of one core, per byte of a value that is mapped
 PLACE_BYTES = 12  # beside a stored value: its column, and its row while it is mapped
 
 
@@ -107,11 +109,13 @@ def chain_cost(steps: Sequence[MapStep], rows: BlockForm) -> tuple[Work, BlockFo
 
     A map from CSR to CSR costs as much as one of dense rows with as many columns as values are stored.
     """
-    held, flops = 0, 0.0
+    held, flops, loops = 0, 0.0, 0.0
     for step in steps:
         if rows.sparse and not step.f.takes_csr:
+            loops += rows.strip_work.loops
             held, rows = held + STRIP_BYTES, rows.strips(STRIP_BYTES)
         flops += step.flops_per_row * rows.values / max(1, rows.columns)
+        loops += MAPPED_SECONDS * rows.values * rows.itemsize
         count, stored = min(rows.rows, step.tile_rows or rows.rows), None
         if rows.sparse and step.f.keeps_csr:
             stored = rows.stored
@@ -119,7 +123,7 @@ def chain_cost(steps: Sequence[MapStep], rows: BlockForm) -> tuple[Work, BlockFo
         else:
             held += sum(step.f.bytes_for(rows.columns, count, rows.itemsize))
         rows = replace(rows, columns=step.width, stored=stored)
-    return Work(held, flops), rows
+    return Work(held, flops, loops=loops), rows
 
 
 def _mapped(

@@ -14,12 +14,13 @@ import dask
 import dask.array as da
 import numpy as np
 import pytest
+import scipy.sparse as sp
 from distributed import Client, LocalCluster
 
 import bigpca as bp
 from bigpca import PCA, ApproximatePCA, MemoryBudgetError, select_solver
 from bigpca.costs import Speed
-from bigpca.estimators.shared.fit import Fit, choose, seconds
+from bigpca.estimators.shared.fit import FLOPS_PER_SECOND, Fit, choose, seconds
 from bigpca.passes.engine.progress import PassEvent, PlanEvent
 from bigpca.planning import Plan, Resources
 from tests.estimators.stores import stored, unreadable
@@ -103,6 +104,18 @@ def test_what_an_iteration_computes_between_its_reads_counts_in_the_time_alone(m
     assert more == pytest.approx(plan.between_flops / 1e10 / plan.resources.threads)
     assert more > 0
     assert seconds(plan) == seconds(without)  # by which fits are chosen
+
+
+def test_sparse_rows_are_timed_by_seconds_that_no_choice_depends_on() -> None:
+    X = sp.random_array((2000, 300), density=0.1, format="csr", rng=np.random.default_rng(0))
+    plan = PCA(5, solver="krylov").plan(X)
+    slow, fast = (Speed(single=1e10, double=1e10, read=1e9, loops=loops) for loops in (1, 2))
+    less = replace(plan, speed=slow).seconds - replace(plan, speed=fast).seconds  # type: ignore[operator]
+    assert less == pytest.approx(plan.loops / 2 / plan.resources.threads)
+    assert less > 0
+    assert plan.single_flops + plan.double_flops < 0.05 * plan.flops  # only those of the sample are dense
+    assert seconds(plan) == seconds(replace(plan, loops=0.0)) == plan.flops / FLOPS_PER_SECOND
+    assert "compiling: " in str(plan)
 
 
 def test_a_printed_plan_is_a_small_table() -> None:
