@@ -108,8 +108,8 @@ class BatchStream:
                 done += self._take(out[done:])
             if done < len(out) and self._declared:
                 raise ValueError(
-                    f"the batches ended after {counted(self.position, 'row')}; shape says {self.count:,}. Correct shape, "
-                    "or leave it out: the rows are then counted as they are read."
+                    f"the batches ended after {counted(self.position, 'row')}; shape says {self.count:,}. Correct "
+                    "shape, or leave it out: the rows are then counted as they are read."
                 )
             if done:
                 self._compare(start, out[0])

@@ -58,11 +58,6 @@ class BatchRows:
         """Dtype in native byte order."""
         return self.stream.dtype
 
-    @property
-    def column_chunk(self) -> int:
-        """All columns."""
-        return row_width(self.array_shape)
-
     def row_chunks(self) -> tuple[int, ...]:
         """Chunks of about 16 MiB, as those of an array in memory, wherever batches end."""
         return readable_chunks(self.rows, row_width(self.array_shape) * self.dtype.itemsize)

@@ -68,11 +68,6 @@ class FlatFile:
         """Dtype of the numbers in the file, in its byte order; integers for bfloat16."""
         return np.dtype("<u2" if self.stored == BFLOAT16 else self.stored)
 
-    @property
-    def column_chunk(self) -> int:
-        """All columns."""
-        return row_width(self.array_shape)
-
     def row_chunks(self) -> tuple[int, ...]:
         """Chunks of about 16 MiB."""
         return readable_chunks(self.array_shape[0], row_width(self.array_shape) * self.dtype.itemsize)

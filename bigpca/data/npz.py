@@ -78,11 +78,6 @@ class CompressedMember:
         return check_dtype(self.stored)
 
     @property
-    def column_chunk(self) -> int:
-        """All columns."""
-        return row_width(self.array_shape)
-
-    @property
     def _row_bytes(self) -> int:
         return row_width(self.array_shape) * self.dtype.itemsize
 

@@ -50,11 +50,6 @@ class ParquetRows:
         """Dtype of the list values."""
         return np.dtype(self.stored)
 
-    @property
-    def column_chunk(self) -> int:
-        """All columns: a row's list is stored whole."""
-        return self.array_shape[1]
-
     def _groups(self) -> tuple[_Group, ...]:
         groups = _row_groups(tuple(file_stamp(path) for path in parquet_paths(self.pattern)))
         if sum(group.rows for group in groups) != self.array_shape[0]:

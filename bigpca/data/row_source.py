@@ -108,7 +108,7 @@ class RowSource:
     @property
     def column_chunk(self) -> int:
         """Columns that are stored together; d if rows are stored whole."""
-        return max(self.storage.column_chunk, 1)
+        return max(getattr(self.storage, "column_chunk", self.shape[1]), 1)
 
     def row_chunks(self) -> tuple[int, ...]:
         """Return consecutive row counts that can each be read without decoding anything twice."""

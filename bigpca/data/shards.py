@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from bigpca.data.checks import check_dtype, check_shape, natural_key, row_width
+from bigpca.data.checks import check_dtype, check_shape, natural_key
 from bigpca.data.flat_files import FlatFile, npy_file
 from bigpca.data.storages import Stamp, file_stamp
 from bigpca.errors import brief, printable
@@ -54,11 +54,6 @@ class NpyShards:
     def dtype(self) -> np.dtype[Any]:
         """Stored dtype, in native byte order."""
         return check_dtype(self.stored)
-
-    @property
-    def column_chunk(self) -> int:
-        """All columns."""
-        return row_width(self.array_shape)
 
     def __reduce__(self) -> tuple[Any, ...]:
         if isinstance(self.pattern, str):

@@ -212,11 +212,6 @@ class SparseRows:
         """Number of stored values."""
         return int(self.matrix.indptr[-1])
 
-    @property
-    def column_chunk(self) -> int:
-        """All columns."""
-        return self.array_shape[1]
-
     def row_chunks(self) -> tuple[int, ...]:
         """Chunks of equally many rows, of about 16 MiB of stored values where they are densest."""
         piece = NATIVE_BYTES // (self.dtype.itemsize + INDEX_BYTES)

@@ -56,11 +56,6 @@ class CsrRows:
         return np.dtype(np.float32) if stored == np.float16 else stored
 
     @property
-    def column_chunk(self) -> int:
-        """All columns: rows are stored whole."""
-        return self.array_shape[1]
-
-    @property
     def value_bytes(self) -> int:
         """Bytes of one stored value with its column."""
         return self.data.dtype.itemsize + self.indices.dtype.itemsize

@@ -20,7 +20,11 @@ WHOLE_SHARD_BYTES = 64 * 2**20  # larger shards are read chunk by chunk
 
 
 class Storage(Protocol):
-    """Rows of one array in one format; a small picklable record without open handles."""
+    """Rows of one array in one format; a small picklable record without open handles.
+
+    One that does not store rows whole has the property ``column_chunk``: how many columns of the (n, d) view can be
+    read without decoding others.
+    """
 
     @property
     def array_shape(self) -> tuple[int, ...]:
@@ -29,10 +33,6 @@ class Storage(Protocol):
     @property
     def dtype(self) -> np.dtype[Any]:
         """Stored dtype, in native byte order."""
-
-    @property
-    def column_chunk(self) -> int:
-        """Columns of the (n, d) view that can be read without decoding others."""
 
     def row_chunks(self) -> tuple[int, ...]:
         """Return consecutive row counts that can each be read without decoding anything twice."""
@@ -148,11 +148,6 @@ class MemoryRows:
     def dtype(self) -> np.dtype[Any]:
         """Dtype in native byte order."""
         return check_dtype(self.array.dtype)
-
-    @property
-    def column_chunk(self) -> int:
-        """All columns."""
-        return row_width(self.array_shape)
 
     def row_chunks(self) -> tuple[int, ...]:
         """Chunks of about 16 MiB."""
