@@ -168,7 +168,7 @@ def _number_table(pattern: str, stamps: list[Stamp]) -> ParquetTable | None:
     Raises
     ------
     TypeError, ValueError
-        For columns of several dtypes, and files that differ in their columns; names them.
+        For columns of several dtypes or of one name, and files that differ in their columns; names them.
     """
     import pyarrow.types as kinds
 
@@ -176,6 +176,13 @@ def _number_table(pattern: str, stamps: list[Stamp]) -> ParquetTable | None:
     if not fields or not all(kinds.is_integer(f.type) or kinds.is_floating(f.type) or kinds.is_boolean(f.type)
                              for f in fields):  # fmt: skip
         return None
+    names = [field.name for field in fields]
+    if len(set(names)) < len(names):
+        twice = next(name for name in names if names.count(name) > 1)
+        raise ValueError(
+            f"{stamps[0][0]}: {names.count(twice)} of its columns have the name {brief(repr(twice))}, but names are "
+            "unique in a table. Rename them."
+        )
     dtypes = {check_dtype(field.type.to_pandas_dtype()).str: field.name for field in fields}
     if len(dtypes) != 1:
         listed = ", ".join(f"{brief(name)} ({np.dtype(dtype)})" for dtype, name in dtypes.items())

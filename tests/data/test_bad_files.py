@@ -177,6 +177,9 @@ def test_parquet_columns_that_are_not_rows_of_numbers_are_named(tmp_path: Path) 
         sources.open(write(a=[1, 2], b=["x", "y"]))
     with pytest.raises(TypeError, match=r"columns have 2 dtypes, such as a \(int64\), b \(float64\)"):
         sources.open(write(a=[1, 2], b=[1.0, 2.0]))
+    pq.write_table(pa.table([[1.0], [2.0], [3.0]], names=["a", "b", "a"]), tmp_path / "twice.parquet")
+    with pytest.raises(ValueError, match="2 of its columns have the name 'a', but names are unique in a table"):
+        sources.open(tmp_path / "twice.parquet")
     source = sources.row_source(write(a=[1, 2], b=[None, 3]))
     with pytest.raises(ValueError, match="column 'b' has nulls"):
         source.read(0, 2)
