@@ -312,6 +312,8 @@ def test_sparse_rows_are_rows_like_others(name: str, tmp_path: Path) -> None:
     assert isinstance(scores, np.ndarray)
     assert_same_scores(np.abs(scores), expected)
     assert_same_scores(np.abs(fitted(name, rows).transform(rows)), expected)
+    model.save(tmp_path / "model")
+    np.testing.assert_array_equal(bp.load(tmp_path / "model").transform(rows), scores)
     written = model.transform(lazy, out=tmp_path / "scores.zarr")
     assert np.asarray(written).tobytes() == found[0][1]
     with pytest.raises(TypeError, match="CSR of SciPy was expected"):

@@ -237,4 +237,4 @@ class ApproximatePCA(LinearModel[FusedProduct]):
         shapes: dict[str, tuple[int, ...]] = {
             "count": (), "shift": (d,), "sums": (d,), "weights": (width,), "product": (d, width), "squares": (d,),
         }  # fmt: skip
-        return StateForm("product", template, shapes)
+        return StateForm("product", template, shapes, gaps=("constants",))

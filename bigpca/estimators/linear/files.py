@@ -30,11 +30,14 @@ class StateForm:
         Restores the state from the arrays, by ``with_arrays``.
     shapes : dict of str to tuple of int
         The known shapes; ``with_arrays`` checks the others.
+    gaps : tuple of str, default ()
+        Arrays in which NaN stands for what there is not.
     """
 
     prefix: str
     empty: Accumulator
     shapes: dict[str, tuple[int, ...]]
+    gaps: tuple[str, ...] = ()
 
 
 def linear_bytes(k: int, d: int, *, scaled: bool = False, state: int = 0) -> int:
@@ -84,7 +87,7 @@ def unpack_spectrum(stored: StoredModel, form_of: Callable[[int], StateForm], *,
     k, d = _check_components(arrays, REQUIRED | (BOUNDS if certified is not None else set()))
     form = form_of(d)
     _check_shapes(arrays, k, d, form)
-    _check_values(arrays, orthonormal)
+    _check_values(arrays, {f"{form.prefix}_{name}" for name in form.gaps}, orthonormal)
     return Spectrum(
         int(attributes["n_samples"]), int(attributes["n_omitted"]), arrays["mean"], arrays.get("scale"),
         arrays["explained_variance"], arrays["components"], float(attributes["total_variance"]),
@@ -119,9 +122,10 @@ def _check_shapes(arrays: dict[str, Array], k: int, d: int, form: StateForm) -> 
             )
 
 
-def _check_values(arrays: dict[str, Array], orthonormal: bool) -> None:
+def _check_values(arrays: dict[str, Array], gaps: set[str], orthonormal: bool) -> None:
     for name, array in arrays.items():
-        if array.dtype.kind not in "fiu" or not np.isfinite(array).all():
+        known = array[~np.isnan(array)] if name in gaps and array.dtype.kind == "f" else array
+        if array.dtype.kind not in "fiu" or not np.isfinite(known).all():
             raise ValueError(f"it has {name} with values that are not finite numbers")
     off = orthonormality_error(arrays["components"])
     if orthonormal and off > 1e-4:
