@@ -23,7 +23,6 @@ from bigpca.passes.accumulators.kernel_product import KernelProduct
 from bigpca.passes.engine.events import Event, GroupEvent, PassEvent
 from bigpca.passes.engine.run import Run
 from bigpca.passes.engine.states import PassState
-from bigpca.passes.reading import blocks
 from bigpca.passes.rows import RowInput
 from bigpca.passes.sweeps import fold_kernel, kernel_layout, sweep_pass
 from tests.builders import offset_data
@@ -90,9 +89,8 @@ def inputs(X: Array, folder: Path) -> dict[str, da.Array]:
     [*((name, 0.0, "f4") for name in KERNELS), ("rbf", 0.0, "f8"), ("rbf", 1e3, "f4"), ("polynomial", 1e3, "f8")],
 )
 def test_a_sweep_is_the_product_with_the_whole_matrix_however_it_is_chunked(
-    name: str, offset: float, dtype: str, many_tiles: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    name: str, offset: float, dtype: str, many_tiles: None, tmp_path: Path, float32_products: None
 ) -> None:
-    monkeypatch.setattr(blocks, "PRECISE_FLOPS", 0.0)
     kernel, oracle = KERNELS[name]
     X = offset_data(N, D, mean=offset, dtype=dtype)
     X = np.abs(X) if name == "chi square" else X

@@ -206,10 +206,7 @@ def test_new_rows_are_centred_by_the_training_rows(name: str, core: str) -> None
     [*((sketch, "nystrom", "f4") for sketch in SKETCHES), *(("gaussian", core, "f8") for core in CORES),
      ("gaussian", "tutorial", "f4"), ("sparse signs", "ritz", "f4")],
 )  # fmt: skip
-def test_bounds_hold_for_every_sketch_and_core(
-    sketch: str, core: str, dtype: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(blocks, "PRECISE_FLOPS", 0.0)
+def test_bounds_hold_for_every_sketch_and_core(sketch: str, core: str, dtype: str, float32_products: None) -> None:
     rows = X.astype(dtype)
     for kernel in (KERNELS["rbf"], KERNELS["polynomial"], KERNELS["cosine"]):
         A = centred(kernel, rows.astype("f8"))
@@ -426,9 +423,8 @@ def test_where_no_eigenvalue_is_positive_one_of_0_is_kept(core: str) -> None:
 @pytest.mark.parametrize("core", CORES)
 @pytest.mark.parametrize("dtype", ["f4", "f8"])
 def test_duplicate_rows_count_once_and_equal_rows_have_no_component(
-    core: str, dtype: str, monkeypatch: pytest.MonkeyPatch
+    core: str, dtype: str, float32_products: None
 ) -> None:
-    monkeypatch.setattr(blocks, "PRECISE_FLOPS", 0.0)
     few = np.repeat(X[:7], 40, axis=0).astype(dtype)
     values = eigenpairs(centred(RBF(0.05), few.astype("f8")))[0]
     model = approximate(9, sketch=Gaussian(50), core=core).fit(few)

@@ -27,7 +27,6 @@ from bigpca.kernels import (
     Polynomial,
     Tanh,
 )
-from bigpca.passes.reading import blocks
 from bigpca.sketches import SRHT, FeatureHash, Gaussian, SparseSign
 
 Array = NDArray[Any]
@@ -40,12 +39,8 @@ SKETCHES = (Gaussian, partial(SparseSign, nnz=1), FeatureHash, SRHT)
 pytestmark = [
     pytest.mark.filterwarnings("ignore::bigpca.ApproximationWarning"),
     pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning"),
+    pytest.mark.usefixtures("float32_products"),
 ]
-
-
-@pytest.fixture(autouse=True)
-def _float32_stays(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(blocks, "PRECISE_FLOPS", 0.0)
 
 
 def distances(X: Wide, power: int) -> Wide:

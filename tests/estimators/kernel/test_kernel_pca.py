@@ -14,7 +14,6 @@ from sklearn.metrics.pairwise import laplacian_kernel
 
 import bigpca as bp
 from bigpca import ApproximationWarning, KernelPCA, kernels
-from bigpca.passes.reading import blocks
 from tests.builders import data_with_spectrum, power_law
 
 N, D, K = 150, 6, 5
@@ -121,9 +120,8 @@ SINGLE = ("rbf", "polynomial", "laplacian", "laplacian, l2", "sum")  # to be tri
 
 @pytest.mark.parametrize(("name", "dtype"), [*((name, "f8") for name in KRYLOV), *((name, "f4") for name in SINGLE)])
 def test_an_iteration_is_within_its_tolerance_and_its_bounds_hold(
-    name: str, dtype: str, monkeypatch: pytest.MonkeyPatch
+    name: str, dtype: str, float32_products: None
 ) -> None:
-    monkeypatch.setattr(blocks, "PRECISE_FLOPS", 0.0)
     kernel, rows = KRYLOV[name]
     rows = np.vstack([rows, rows[::3] * 1.1, rows[::2] * 0.9]).astype(dtype)
     G = kernel(rows.astype("f8"))
@@ -149,9 +147,8 @@ def test_an_iteration_is_within_its_tolerance_and_its_bounds_hold(
 
 
 def test_a_kernel_that_float64_cannot_tell_from_a_constant_is_said_and_its_bounds_hold(
-    monkeypatch: pytest.MonkeyPatch,
+    float32_products: None,
 ) -> None:
-    monkeypatch.setattr(blocks, "PRECISE_FLOPS", 0.0)
     rows = X.astype("f4")
     with pytest.warns(
         ApproximationWarning,
@@ -176,9 +173,8 @@ def test_a_kernel_that_float64_cannot_tell_from_a_constant_is_said_and_its_bound
 )  # fmt: skip
 @pytest.mark.filterwarnings("ignore:Tanh:bigpca.errors.ApproximationWarning")
 def test_eigenvalues_that_float32_tiles_would_hide_are_found_in_float64(
-    kernel: Any, giant: float, n: int, monkeypatch: pytest.MonkeyPatch
+    kernel: Any, giant: float, n: int, float32_products: None
 ) -> None:
-    monkeypatch.setattr(blocks, "PRECISE_FLOPS", 0.0)
     rows = np.random.default_rng(0).standard_normal((n, 20)) * power_law(20, 0.25)
     rows[:, 7] *= giant
     rows = rows.astype("f4")

@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 import bigpca as bp
 from bigpca import kernels
 from bigpca.estimators.kernel import expansion
-from bigpca.passes.reading import blocks
 from tests.builders import data_with_spectrum, named, power_law
 from tests.estimators.stores import stored
 from tests.operators.counting import Reads
@@ -98,9 +97,8 @@ def test_supervised_scores_of_float32_rows_far_from_the_origin_are_those_of_floa
 @pytest.mark.parametrize("offset", [0.0, 1e4])
 @pytest.mark.parametrize("kernel", ["rbf", "poly"])
 def test_the_precision_is_part_of_the_model_whatever_the_chunks_and_threads(
-    kernel: str, offset: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    kernel: str, offset: float, tmp_path: Path, float32_products: None
 ) -> None:
-    monkeypatch.setattr(blocks, "PRECISE_FLOPS", 0.0)
     X = rows_at(offset, kernels.RBF(), np.float32)
     for kind in (bp.KernelPCA, bp.NystromKernelPCA):
         expected = None

@@ -69,9 +69,8 @@ def _doubts(request: pytest.FixtureRequest) -> Iterator[None]:
 @pytest.mark.parametrize("core", CORES)
 @pytest.mark.parametrize("name", SKETCHES)
 def test_every_sketch_and_core_is_finite_and_within_its_bounds(
-    name: str, core: str, dtype: str, monkeypatch: pytest.MonkeyPatch
+    name: str, core: str, dtype: str, float32_products: None
 ) -> None:
-    monkeypatch.setattr(blocks, "PRECISE_FLOPS", 0.0)
     rows = X.astype(dtype)
     for variant in VARIANTS:
         A, deviations = covariance(rows, **variant)

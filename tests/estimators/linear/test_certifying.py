@@ -15,7 +15,6 @@ from bigpca.cli.description import describe_file, facts
 from bigpca.estimators.linear.certificates import certify
 from bigpca.estimators.shared.files import StoredModel, save_model
 from bigpca.kernels import RBF, Polynomial, Tanh
-from bigpca.passes.reading import blocks
 from bigpca.sketches import FeatureHash, Gaussian
 from bigpca.solvers.nystrom import nystrom
 from tests.builders import data_with_spectrum, gap, orthonormal_rows, power_law
@@ -118,9 +117,8 @@ USEFUL = {"nystrom": 0.7, "tutorial": 1.01, "ritz": 2e-2, "krylov": 2e-2, "by co
 @pytest.mark.parametrize("scale", [False, True])
 @pytest.mark.parametrize("route", USEFUL)
 def test_every_route_bounds_the_angles_of_its_axes(
-    route: str, scale: bool, dtype: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    route: str, scale: bool, dtype: str, tmp_path: Path, float32_products: None
 ) -> None:
-    monkeypatch.setattr(blocks, "PRECISE_FLOPS", 0.0)
     X = data_with_spectrum(200, gap(40, 4, size=30.0), mean=1.0)[0].astype(dtype)
     rows = X.astype("f8") - X.astype("f8").mean(axis=0)
     rows = rows / rows.std(axis=0) if scale else rows

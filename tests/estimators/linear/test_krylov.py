@@ -56,10 +56,7 @@ def assert_certified(pca: PCA, X: Array, *, scale: bool = False, center: bool = 
 
 @pytest.mark.parametrize("dtype", ["f4", "f8"])
 @pytest.mark.parametrize("name", solver_spectra(D))
-def test_eigenvalues_are_within_the_tolerance_on_every_spectrum(
-    name: str, dtype: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(blocks, "PRECISE_FLOPS", 0.0)
+def test_eigenvalues_are_within_the_tolerance_on_every_spectrum(name: str, dtype: str, float32_products: None) -> None:
     for n in (120, 400):  # without a sample, and with one
         X = data_with_spectrum(n, solver_spectra(D)[name], mean=3.0, dtype=dtype)[0]
         pca = krylov().fit(X)
@@ -189,9 +186,8 @@ HONEST = {
 @pytest.mark.parametrize("columns", [False, True], ids=["rows", "columns"])
 @pytest.mark.parametrize("name", HONEST)
 def test_what_passes_for_converged_is_within_tol_of_every_eigenvalue(
-    name: str, columns: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    name: str, columns: bool, tmp_path: Path, float32_products: None
 ) -> None:
-    monkeypatch.setattr(blocks, "PRECISE_FLOPS", 0.0)
     k, make, converges = HONEST[name]
     X = make()[:2000] if columns else make()
     given = stored(tmp_path, X, (len(X), 50)) if columns else X
@@ -212,11 +208,8 @@ def test_what_passes_for_converged_is_within_tol_of_every_eigenvalue(
 
 
 @pytest.mark.parametrize("route", ["covariance", "dot", "kernel", "one pass"])
-def test_bounds_hold_where_a_giant_column_takes_few_values(
-    route: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_bounds_hold_where_a_giant_column_takes_few_values(route: str, tmp_path: Path, float32_products: None) -> None:
     """Float32 sums of equal terms are rounded alike: by up to half their number times the precision."""
-    monkeypatch.setattr(blocks, "PRECISE_FLOPS", 0.0)
     for seed in (7, 8):  # of 45 that were tried, the dot operator's bound was broken at 7
         rng = np.random.default_rng(seed)
         n = int(rng.integers(300, 600))

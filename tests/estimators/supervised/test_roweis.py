@@ -18,7 +18,6 @@ from bigpca import (
     RoweisDiscriminantAnalysis,
     SupervisedPCA,
 )
-from bigpca.passes.reading import blocks
 from tests.estimators.labelled import (
     assert_same_axes,
     centred,
@@ -254,9 +253,8 @@ def test_a_class_that_missing_values_leave_one_row_warns_where_the_scatter_withi
     RoweisDiscriminantAnalysis(2, r1=0.5, r2=0, nan_policy="omit").fit(bad, Y)  # a warning would be an error
 
 
-def test_classes_a_thousand_apart_in_float32_keep_their_discriminants(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_classes_a_thousand_apart_in_float32_keep_their_discriminants(float32_products: None) -> None:
     """Tolerance: 1e-4 of eigenvalues over 1e5, from float32 blocks. The total scatter rounded to float32 loses S_W."""
-    monkeypatch.setattr(blocks, "PRECISE_FLOPS", 0.0)
     rows, y = labelled_rows(2000, 6, 3, apart=1e3, dtype="f4")
     model = FisherDiscriminantAnalysis().fit(rows, y)
     values, axes = generalised(*roweis_matrices(rows, y, 0, 1), 2)
@@ -265,9 +263,8 @@ def test_classes_a_thousand_apart_in_float32_keep_their_discriminants(monkeypatc
     assert outside(axes.T, model.components_.T) < 1e-4
 
 
-def test_rounding_of_float32_makes_no_axes_in_the_null_space_of_few_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rounding_of_float32_makes_no_axes_in_the_null_space_of_few_rows(float32_products: None) -> None:
     """d - (n - c) = 40 - 17 eigenvalues of S_W are 0, whatever its sums in float32 leave there."""
-    monkeypatch.setattr(blocks, "PRECISE_FLOPS", 0.0)
     rows, y = labelled_rows(20, 40, 3, mean=10.0, dtype="f4")
     with pytest.raises(ValueError, match="at most 17 of 40 directions"):
         FisherDiscriminantAnalysis().fit(rows, y)

@@ -18,7 +18,6 @@ import bigpca as bp
 from bigpca import ApproximationWarning, MemoryBudgetError, SupervisedPCA, SupervisedRandomProjection
 from bigpca.estimators.supervised import label_features
 from bigpca.estimators.supervised.label_features import FourierLabels, LandmarkLabels
-from bigpca.passes.reading import blocks
 from tests.estimators.labelled import assert_same_axes, centred, labelled_rows, one_hot, outside
 from tests.estimators.stores import stored, unreadable
 from tests.operators.counting import Reads
@@ -163,9 +162,8 @@ def test_the_default_width_ignores_where_labels_lie() -> None:
     np.testing.assert_allclose(one.eigenvalues_, other.eigenvalues_, rtol=1e-9)
 
 
-def test_labels_far_from_0_lose_no_digits_in_float32(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_labels_far_from_0_lose_no_digits_in_float32(float32_products: None) -> None:
     """Tolerance: 50 eps of float32, of labels that are 1e6 of their deviations from 0."""
-    monkeypatch.setattr(blocks, "PRECISE_FLOPS", 0.0)
     far = np.round(REAL[:, 0], 3) + 1e6
     model = SupervisedPCA().fit(X.astype("f4"), far)
     values, axes = dependence(X.astype("f4"), np.outer(far - far.mean(), far - far.mean()), 1)

@@ -12,7 +12,6 @@ import bigpca as bp
 from bigpca.passes.accumulators import class_moments
 from bigpca.passes.accumulators.class_moments import ClassMoments
 from bigpca.passes.accumulators.moments import Moments
-from bigpca.passes.reading import blocks
 from bigpca.passes.rows import RowInput
 from tests.estimators.labelled import labelled_rows, within_scatter
 from tests.passes.kit import folded, full, moments_of, scatter_of
@@ -20,12 +19,6 @@ from tests.passes.kit import folded, full, moments_of, scatter_of
 Array = NDArray[Any]
 N, D, C = 3000, 7, 5
 EPS32 = float(np.finfo(np.float32).eps)
-
-
-@pytest.fixture
-def single_precision(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Multiply as in passes that are large."""
-    monkeypatch.setattr(blocks, "PRECISE_FLOPS", 0.0)
 
 
 def moments_by_class(
@@ -41,7 +34,7 @@ def scatter(state: ClassMoments) -> Array:
     return full(state.scatter)
 
 
-@pytest.mark.usefixtures("single_precision")
+@pytest.mark.usefixtures("float32_products")
 @pytest.mark.parametrize("order", ["shuffled", "class by class"])
 def test_classes_a_thousand_apart_in_float32_keep_their_scatter(order: str) -> None:
     """Direct accumulation: under 1e-5 of the scatter; total minus between-class scatter in float32: all digits lost."""
@@ -71,7 +64,7 @@ def test_chunks_change_class_moments_by_rounding_only(chunk: int, whole: bool) -
     np.testing.assert_array_equal(state.counts, np.bincount(y))
 
 
-@pytest.mark.usefixtures("small_groups", "single_precision")
+@pytest.mark.usefixtures("small_groups", "float32_products")
 def test_many_small_steps_and_groups_lose_no_digits_in_float32(monkeypatch: pytest.MonkeyPatch) -> None:
     """Tolerance: 4 eps of float32."""
     monkeypatch.setattr(class_moments, "TILE_BYTES", 1024)  # steps of 256 rows
