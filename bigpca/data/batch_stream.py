@@ -53,6 +53,7 @@ class BatchStream:
         self._declared, self._asked = count is not None, dtype
         self._row_shape, self._dtype = row_shape, dtype
         self._names: list[Any] | None = None
+        self._given_shape: tuple[int, ...] | None = None  # of a row, as the batches have it
         self._lock = RLock()
         self._head: Rows | None = None
         self._first_rows: dict[int, int] = {}
@@ -301,13 +302,17 @@ class BatchStream:
         rows, labels = split_batch(batch, label)
         check_shape(rows.shape, label)
         self._names = same_columns(batch, self._names, label)
+        given = rows.shape[1:]
         if self._row_shape is None:
-            self._row_shape = rows.shape[1:]
-        if rows.shape[1:] != self._row_shape and row_width(rows.shape) != row_width((0, *self._row_shape)):
+            self._row_shape = given
+        flat = 1 in (len(given), len(self._row_shape))
+        fits = given == self._row_shape or (flat and row_width(rows.shape) == row_width((0, *self._row_shape)))
+        if not fits or given != (self._given_shape or given):
             raise ValueError(
                 f"{label} has shape {brief(rows.shape)}, but shape or the first batch announced rows of shape "
-                f"{brief(self._row_shape)}. Give every batch the same features."
+                f"{brief(self._given_shape or self._row_shape)}. Give every batch the same features."
             )
+        self._given_shape = given
         if self._dtype is None:
             self._dtype = rows.dtype
         if self._asked is None and rows.dtype != self._dtype:

@@ -59,7 +59,13 @@ def batch_values(rows: Any, label: str) -> Rows:
     """Return an array or tensor as a NumPy array of a dtype that PCA can use; bfloat16 becomes float32, exactly."""
     if not hasattr(rows, "detach"):
         reject_foreign(rows, label)
-    array = unmasked(rows) if isinstance(rows, np.ma.MaskedArray) else host_array(rows)
+    try:
+        array = unmasked(rows) if isinstance(rows, np.ma.MaskedArray) else host_array(rows)
+    except ValueError:
+        raise TypeError(
+            f"{label} is a {type(rows).__name__} that is no array of numbers. Give an array (b, d), or a pair of such "
+            "rows and their labels."
+        ) from None
     if array.dtype.type.__module__ == "ml_dtypes" and array.dtype.itemsize <= 2:
         array = array.astype(np.float32)
     return array.astype(check_dtype(array.dtype), copy=False)

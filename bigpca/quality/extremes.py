@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
 from bigpca.data.sources import open as open_array
@@ -58,6 +59,10 @@ def extremes(model: Any, X: Any, n: int = 10, *, progress: ProgressArgument = No
     """
     n = positive_integer("n", n)
     if model is not None:
+        if not isinstance(model, BaseEstimator):
+            raise TypeError(
+                f"model is a {type(model).__name__}; a fitted model or None was expected: extremes(model, X)."
+            )
         check_is_fitted(model)
     opened = open_array(X)
     if model is None or (opened.shape[1] == model._n_features_out != model.n_features_in_):

@@ -307,6 +307,16 @@ MISUSE: dict[str, tuple[Callable[[], Any], str]] = {
         lambda: bp.PCA(2).fit(bp.from_batches(iter(batched(X, 9)), (230, 6))), "more rows than the 230, which shape"
     ),
     "bad shape": (lambda: bp.from_batches([X], (240, 0)), r"shape = \(240, 0\); positive integers"),
+    "maps of another layout": (
+        lambda: bp.PCA(2).fit(bp.from_batches([X[:60].reshape(-1, 2, 3), X[60:].reshape(-1, 3, 2)])),
+        r"batch 1 .* shape \(180, 3, 2\), but .* announced rows of shape \(2, 3\)",
+    ),
+    "batches in a list": (
+        lambda: bp.PCA(1).fit([X[:120], X[120:]]), r"a list of 2 arrays, .* shape \(120, 6\)\. .* bp\.from_batches\(X\)"
+    ),
+    "rows in a tuple in a tuple": (
+        lambda: bp.PCA(1).fit(bp.from_batches([((X,), CODES)])), "batch 0 is a tuple that is no array of numbers"
+    ),
     "one size": (lambda: bp.from_batches([X], (240,)), r"shape = \(240,\); positive integers"),
     "integers too large": (
         lambda: bp.PCA(2).fit(bp.from_batches(batched((X * 100).astype("i8"), 60), dtype="i1")),

@@ -6,6 +6,7 @@ import logging
 import math
 import os
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
@@ -35,7 +36,7 @@ from bigpca.data.rounding import tally_rounded
 from bigpca.data.sources import open_in_memory, open_samples
 from bigpca.data.sparse import as_csr, is_csr, is_sparse
 from bigpca.data.views import View, names_of, view_of, viewed
-from bigpca.errors import warn_caller, warn_rounded
+from bigpca.errors import counted, warn_caller, warn_rounded
 from bigpca.passes.reading.arithmetic import Values
 
 log = logging.getLogger("bigpca")
@@ -151,6 +152,7 @@ def in_memory(X: Input, estimator: str, *, minimum: int = 1) -> tuple[Values, Na
         reject_sparse_forms(X)
         reject_foreign(X)
     if isinstance(X, list | tuple):
+        _reject_batches_in_a_list(X)
         masked = any(isinstance(row, np.ma.MaskedArray) for row in X)
         X = np.ma.stack(X) if masked else np.asarray(X)
     if isinstance(X, np.ma.MaskedArray):
@@ -172,6 +174,16 @@ def in_memory(X: Input, estimator: str, *, minimum: int = 1) -> tuple[Values, Na
     if rounded:
         warn_rounded(rounded)
     return checked, getattr(asked, "feature_names_in_", None), shape[1:] if len(shape) > 2 else checked.shape[1:]
+
+
+def _reject_batches_in_a_list(X: Sequence[Input]) -> None:
+    """Reject a list of arrays of several rows each, which would become one long row each."""
+    shapes = [tuple(getattr(one, "shape", ())) for one in X]
+    if shapes and all(len(shape) > 1 for shape in shapes):
+        raise ValueError(
+            f"X is a {type(X).__name__} of {counted(len(X), 'array')}, the first of shape {shapes[0]}. Batches of rows "
+            "are bp.from_batches(X); samples of several dimensions are np.stack(X)."
+        )
 
 
 def note_flattened(X: Input) -> None:
