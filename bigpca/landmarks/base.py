@@ -24,6 +24,7 @@ from bigpca.passes.rows import RowInput
 
 Vector = NDArray[np.float64]
 STREAM = "landmarks"
+DRAWN_SECONDS = 1e-9  # to insert drawn rows among the best ones, and to merge them: of one core, per byte
 
 
 @dataclass(frozen=True)
@@ -102,7 +103,9 @@ def draw_pass(
         working += 2 * TILE_BYTES + csr.product_bytes(form, m) if form.sparse else 0  # rows and products of a tile
     each = entries_work(request.kernel, form, sum(compared) / draws)
     each += Work(0, 2.0 * m * sum(compared) / draws)
-    once = PREPARED_SECONDS * request.kernel.prepared_bytes(d, itemsize) * sum(compared) / draws  # in each group
+    # In each group rows are drawn once, and the landmarks prepared
+    once = DRAWN_SECONDS * cost.state_bytes
+    once += PREPARED_SECONDS * request.kernel.prepared_bytes(d, itemsize) * sum(compared) / draws
     return replace(
         cost, peak_bytes=cost.peak_bytes + working, evaluations=n * sum(compared) / draws, flops=n * each.flops,
         products=n * each.products, loops=cost.loops + n * each.loops + len(cost.layout.groups) * once,

@@ -113,8 +113,9 @@ class LandmarksFit(KernelFit):
     def solve_cost(self) -> SolveCost:
         m = self.choice.count
         request = self.choice.request(self.rows, self.settings)
-        solve = 8 * 6 * max(m, compared_rows(self.choice.sampling, request)) ** 2
-        return SolveCost(14.0 * m**3, bytes=solve, output_bytes=self.output_bytes)
+        compared = compared_rows(self.choice.sampling, request)
+        between = (m * m + compared**2) * self.settings.kernel.flops_per_entry(self.rows.n_columns)
+        return SolveCost(14.0 * m**3, between, 8 * 6 * max(m, compared) ** 2, output_bytes=self.output_bytes)
 
     @property
     def most_axes(self) -> int:

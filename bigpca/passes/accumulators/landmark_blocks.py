@@ -25,7 +25,7 @@ Integers = NDArray[np.int64]
 TILE_BYTES = 16 * MIB
 TILE_ROWS = 4096
 PREPARED_SECONDS = 1.2e-9  # to prepare a dense row: of one core, per byte
-SPARSE_SECONDS = 8e-9  # the same of a sparse row, per stored value
+SPARSE_SECONDS = 1.2e-8  # the same of a sparse row, per stored value
 ENTRY_SECONDS = 3e-10  # to add an entry of a sparse product to its block, per byte
 
 

@@ -24,7 +24,7 @@ from bigpca.passes.reading.blocks import STRIP_BYTES, Block, dense_strips
 from bigpca.passes.reading.layout import working_dtype
 
 Integers = NDArray[np.int64]
-PREPARED_SECONDS = 1e-8  # of one core, to convert, check and sum a stored value of sparse rows
+PREPARED_SECONDS = 1.4e-8  # of one core, to copy, convert, check and sum a stored value of sparse rows
 MAPPED_SECONDS = 5e-10  # of one core, per byte of a value that is mapped
 PLACE_BYTES = 12  # beside a stored value: its column, and its row while it is mapped
 
