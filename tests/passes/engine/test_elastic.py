@@ -30,8 +30,8 @@ from bigpca.passes.engine.events import CheckpointEvent, Event, GroupEvent, Retr
 from bigpca.passes.engine.run import Run
 from bigpca.passes.fold import fold_job, row_pass
 from bigpca.passes.rows import RowInput
+from tests.faults.kit import wait_until
 from tests.passes.conftest import start_cluster
-from tests.passes.engine.test_kills import wait_until
 from tests.passes.kit import LoggedRows, bits, logged, moments_of, normal, reads_in, write_store
 
 N, D = 4000, 24

@@ -30,7 +30,7 @@ from bigpca.passes.engine.cluster.versions import PACKAGES, check_versions
 from bigpca.passes.engine.events import Event, GroupEvent
 from bigpca.passes.engine.run import Run
 from bigpca.passes.rows import RowInput
-from tests.passes.engine.test_kills import wait_until
+from tests.faults.kit import wait_until
 from tests.passes.kit import bits, folded, logged, moments_of, normal, write_store
 
 N, D = 2000, 16

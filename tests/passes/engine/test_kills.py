@@ -16,6 +16,7 @@ import pytest
 from distributed import Client
 
 from bigpca.passes.engine.events import CheckpointEvent, Event, RetryEvent
+from tests.faults.kit import wait_until
 from tests.passes.kit import bits, logged, moments_of, normal, reads_in, rows_read, write_store
 
 N, D = 4000, 24
@@ -122,14 +123,6 @@ def processes(tmp_path: Path) -> Iterator[dict[str, Any]]:
 
 def quiet(command: list[str]) -> subprocess.Popen[bytes]:
     return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=ENVIRONMENT)
-
-
-def wait_until(condition: Any, seconds: float = 600.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        if time.monotonic() > deadline:
-            raise TimeoutError("the condition did not come true")
-        time.sleep(0.05)
 
 
 def test_a_client_killed_on_a_cluster_frees_the_workers_and_resumes_to_the_same_bits(

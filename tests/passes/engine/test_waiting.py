@@ -21,6 +21,7 @@ from bigpca.blas import blas_threads, one_blas_thread
 from bigpca.passes.engine.cancel import RunCancelled, cancel_run, check_cancelled
 from bigpca.passes.engine.events import Event, GroupEvent
 from bigpca.passes.engine.local import current_client, local_threads
+from tests.faults.kit import wait_until
 from tests.passes.kit import (
     bits,
     interrupt_after,
@@ -41,13 +42,6 @@ pytestmark = pytest.mark.usefixtures("small_groups")
 def store(tmp_path: Path) -> Path:
     write_store(tmp_path / "x.zarr", normal(N, D), (25, D))
     return tmp_path / "x.zarr"
-
-
-def wait_until(condition: Any, seconds: float = 600.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
 
 
 def tasks_of_runs(client: Client) -> list[str]:
