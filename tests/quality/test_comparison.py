@@ -146,7 +146,7 @@ MISTAKES: dict[str, tuple[Callable[[], Any], str]] = {
         lambda: bp.extremes(PLAIN, with_names(da.zeros((9, 3)), np.array(["t2", "spe", "mahalanobis"], object))),
         r"columns of X are statistics \(t2, spe, mahalanobis\), not scores of the 3 components",
     ),
-    "the model after the rows": (lambda: bp.extremes(X, PLAIN), r"model is a ndarray; .* expected: extremes\(model, X\)"),
+    "the model after the rows": (lambda: bp.extremes(X, PLAIN), r"model is a ndarray; .*: extremes\(model, X\)"),
     "rows in place of a model": (lambda: bp.compare(PLAIN, X), "b is a ndarray, which has no components_"),
     "no axes": (lambda: bp.compare(PLAIN, bp.KernelPCA(2).fit(X)), "b is a KernelPCA, which has no components_"),
     "one scaled": (lambda: bp.compare(PLAIN, bp.PCA(2, scale=True).fit(X)), "one model has scaled features, and"),
