@@ -20,6 +20,7 @@ from bigpca.data.containers import (
     is_path_list,
     is_zarr_array,
     reject_chunks,
+    reject_foreign,
     type_names,
 )
 from bigpca.data.grids import label, with_labels
@@ -144,6 +145,7 @@ def _check_sample_dims(source: Any, sample_dims: str | Sequence[str] | None, des
     if sample_dims is None:
         return
     if not is_labelled(source):
+        reject_foreign(source, "the source")  # a Dataset, with a remedy of its own
         remedy = "Pass xr.DataArray(source, dims=(...)), or say what is a row by pattern=."
         if isinstance(source, str | os.PathLike):
             remedy = "Open the file by xarray and pass one of its variables, such as xr.open_dataset(path)['sst']."

@@ -332,6 +332,7 @@ BAD: dict[str, tuple[Callable[[], Any], str]] = {
     "none": (lambda: bp.open(ONE, sample_dims=()), r"one or more different dimensions were expected"),
     "all": (lambda: bp.open(ONE, sample_dims=ONE.dims), r"leaves none for its features"),
     "not labelled": (lambda: bp.open(FLAT, sample_dims="time"), r"the source is numpy.ndarray\. Pass xr.DataArray\("),
+    "a dataset": (lambda: bp.open(ONE.to_dataset(), sample_dims="time"), r"xarray.Dataset.* Pass one of its variables"),
     "a path": (lambda: bp.open("sst.nc", sample_dims="time"), r"source is str\. Open the file by xarray and pass one"),
     "one sample": (lambda: MODEL.transform(ONE[3]), r"X\.expand_dims\(\['time'\]\) makes a row of one sample"),
     "no sample": (lambda: MODEL.transform(ONE[:0]), r"a minimum of 1 is required\. Give more rows"),
