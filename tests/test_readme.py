@@ -29,7 +29,7 @@ PAGES = [
     ROOT / "README.md",
     *(page for page in sorted((ROOT / "docs").rglob("*.md")) if BLOCK.search(page.read_text())),
 ]
-LANE = "-n 2 --dist loadfile -m"
+LANE = "-n 3 --dist loadfile -m"
 TESTS = f"{LANE} 'not cluster' && .venv/bin/python -m pytest -q {LANE} cluster"
 MODULES = sorted(module.name for module in pkgutil.walk_packages(bigpca.__path__, "bigpca."))
 
