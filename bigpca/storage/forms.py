@@ -195,12 +195,12 @@ def check_extension(path: str | os.PathLike[str], *, table: bool) -> None:
     >>> check_extension("scores.parquet", table=True)
     >>> check_extension("scores.csv", table=True)
     Traceback (most recent call last):
-    ValueError: scores.csv would be a Zarr store, or a table in .npy or .parquet. Choose such an extension, as .zarr.
+    ValueError: scores.csv: .csv is not written here. Choose .zarr for a Zarr store, or .npy or .parquet for a table.
     """
     suffix = Path(path).suffix.lower()
     if suffix in FOREIGN or (suffix in TABLES and not table):
-        tables = f", or a table in {' or '.join(TABLES)}" if table else ""
-        raise ValueError(f"{brief(path)} would be a Zarr store{tables}. Choose such an extension, as .zarr.")
+        tables = f", or {' or '.join(TABLES)} for a table" if table else ""
+        raise ValueError(f"{brief(path)}: {suffix} is not written here. Choose .zarr for a Zarr store{tables}.")
 
 
 def form_of(path: str | os.PathLike[str], names: tuple[str, ...]) -> Form:

@@ -167,10 +167,8 @@ def test_no_output_at_a_url_or_of_another_form_becomes_a_local_folder(tmp_path, 
             write(url)
     with pytest.raises(CheckpointError, match=r"s3://bucket/x\.zarr is a URL"):
         bp.PCA(2).fit(X, checkpoint=url)
-    with pytest.raises(
-        ValueError, match=r"x.csv would be a Zarr store, or a table in .npy or .parquet. Choose such an"
-    ):
+    with pytest.raises(ValueError, match=r"x.csv: .csv is not written here. Choose .zarr .*, or .npy or .parquet for"):
         model.transform(X, out="x.csv")
-    with pytest.raises(ValueError, match=r"x.npy would be a Zarr store. Choose such an extension, as .zarr"):
+    with pytest.raises(ValueError, match=r"x.npy: .npy is not written here. Choose .zarr for a Zarr store"):
         bp.ingest(X, "x.npy")
     assert list(tmp_path.iterdir()) == []
