@@ -16,7 +16,7 @@ from bigpca.estimators.kernel.expansion import (
     scored_in_float64,
     spread_rows,
 )
-from bigpca.estimators.kernel.spectrum import KernelFit, KernelSettings, KernelSpectrum, row_shift_pass
+from bigpca.estimators.kernel.spectrum import KernelFit, KernelSettings, KernelSpectrum, row_shift_pass, warn_alike
 from bigpca.estimators.linear.choosing import plan_fit
 from bigpca.estimators.linear.spectrum import Settings, Spectrum
 from bigpca.estimators.shared.fit import Fit
@@ -194,6 +194,7 @@ def _without_null_axes(
     n, eps = spectrum.count, float(np.finfo(np.float64).eps)
     largest = float(spectrum.eigenvalues.max(initial=0.0))
     rounding = eps * (max(n, len(projection.mean)) * largest + 10 * n * float(projection.mean @ projection.mean))
+    warn_alike(spectrum.eigenvalues, rounding)
     used = spectrum.eigenvalues > rounding
     k = max(1, int(np.count_nonzero(used))) if whole else len(used)
     components = np.where(used[:, None], projection.components, 0.0)[:k]

@@ -24,9 +24,11 @@ from bigpca.estimators.kernel.spectrum import (
     axis_coefficients,
     closing_passes,
     held_bytes,
+    rounding_of,
     row_shift,
     row_shift_pass,
     training_expansion,
+    warn_alike,
 )
 from bigpca.estimators.kernel.start import Start, start_landmarks
 from bigpca.estimators.linear.certified import certificate_bytes
@@ -179,6 +181,8 @@ class KernelKrylovFit(KernelFit):
             result, values, certificate, negative_mass = iterate_indefinite(operator, settings, iteration, run)
             k = len(values)
         V = np.ascontiguousarray(fix_signs(np.ascontiguousarray(result.vectors[:k])).T)
+        if certificate.converged:  # else a warning has said why
+            warn_alike(values, rounding_of(values, operator.row_means))
         coefficients = axis_coefficients(V, values, operator.row_means)
         expansion = training_expansion(run, rows, settings, shift, operator.row_means, coefficients)
         certificate = replace(certificate, n_passes=run.reads)

@@ -30,6 +30,7 @@ from bigpca.estimators.kernel.spectrum import (
     KernelSpectrum,
     row_shift,
     row_shift_pass,
+    warn_alike,
 )
 from bigpca.estimators.shared.inputs import Input
 from bigpca.kernels.base import Kernel
@@ -192,6 +193,8 @@ class NystromFit(LandmarksFit):
             state = _single(found.state, which)
             settings = replace(self.settings, kernel=own.kernel)
             spectrum = solve_features(state, 0, own, settings, omitted=found.omitted)
+            if spectrum.certificate is not None and spectrum.certificate.eigenvalue_bounds[0, 0] <= 0:
+                warn_alike(spectrum.eigenvalues, float(spectrum.certificate.eigenvalue_bounds[0, 1]))
             spectrum = replace(spectrum, state=state, evaluations=before + state.evaluations)
             spectra.append(_with_landmarks(run, spectrum, landmarks, own))
         return spectra

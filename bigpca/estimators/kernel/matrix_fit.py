@@ -24,6 +24,7 @@ from bigpca.estimators.kernel.spectrum import (
     row_shift,
     row_shift_pass,
     training_expansion,
+    warn_alike,
 )
 from bigpca.estimators.linear.spectrum import counted
 from bigpca.passes.accumulators.dot_matrix import DotPanels, double_centre
@@ -118,6 +119,7 @@ class DenseFit(KernelFit):
                 positive = int(np.count_nonzero(found.eigenvalues))
                 warn_fewer(settings, positive, f"the centred matrix of {kernel} has", "Use fewer.")
         V = np.ascontiguousarray(fix_signs(np.ascontiguousarray(found.V.T)).T)
+        warn_alike(found.eigenvalues, rounding_of(found.eigenvalues, found.row_means))
         coefficients = axis_coefficients(V, found.eigenvalues, found.row_means)
         expansion = training_expansion(run, rows, settings, shift, found.row_means, coefficients)
         return KernelSpectrum(

@@ -19,9 +19,11 @@ from bigpca.estimators.kernel.spectrum import (
     axis_coefficients,
     closing_passes,
     held_bytes,
+    rounding_of,
     row_shift,
     row_shift_pass,
     training_expansion,
+    warn_alike,
 )
 from bigpca.estimators.linear.certificates import certify
 from bigpca.estimators.linear.certified import Certificate, certificate_bytes
@@ -128,6 +130,7 @@ class KernelSketchFit(KernelFit):
             values, V, certificate = _tutorial(operator, W, Y, settings)
         else:
             values, V, certificate = _definite(operator, W, Y, settings, orthonormal=self.core == "ritz")
+        warn_alike(values, rounding_of(values, operator.row_means))
         coefficients = axis_coefficients(V, values, operator.row_means)
         expansion = training_expansion(run, rows, settings, shift, operator.row_means, coefficients)
         certificate = replace(certificate, n_passes=run.reads)

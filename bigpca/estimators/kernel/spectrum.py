@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from bigpca.arrays import Array
 from bigpca.costs import PassCost
-from bigpca.errors import MemoryBudgetError, format_bytes
+from bigpca.errors import MemoryBudgetError, format_bytes, warn_approximation
 from bigpca.estimators.kernel.expansion import (
     Expansion,
     FeatureProjection,
@@ -36,6 +36,7 @@ from bigpca.solvers.components import NComponents, check_n_components
 
 Vector = NDArray[np.float64]
 Matrix = NDArray[np.float64]
+LOST = 1e-3  # of the largest eigenvalue: a rounding error that is worth a word
 HELD_BYTES = 256 << 20  # maximum size of training rows that a model holds because it cannot read them again
 
 
@@ -245,6 +246,21 @@ def rounding_of(eigenvalues: Vector, row_means: Vector) -> float:
     n, eps = len(row_means), float(np.finfo(np.float64).eps)
     largest = float(np.abs(eigenvalues).max(initial=0.0))
     return eps * (n * largest + 10 * float(np.sqrt(n) * np.linalg.norm(row_means)))
+
+
+def warn_alike(eigenvalues: Vector, rounding: float) -> None:
+    """Warn if rounding is a notable part of the largest eigenvalue: K is far larger than what centring leaves of it.
+
+    Warns
+    -----
+    ApproximationWarning
+    """
+    largest = float(eigenvalues.max(initial=0.0))
+    if rounding > LOST * largest:
+        warn_approximation(
+            f"the values of the kernel hardly differ: the largest eigenvalue of their centred matrix is {largest:.3g}, "
+            f"and rounding changes it by up to {rounding:.2g}. Centre the columns, or choose a narrower kernel."
+        )
 
 
 def axis_coefficients(V: Matrix, eigenvalues: Vector, row_means: Vector) -> Matrix:

@@ -420,6 +420,7 @@ def test_where_no_eigenvalue_is_positive_one_of_0_is_kept(core: str) -> None:
     assert lower <= 0 <= upper
 
 
+@pytest.mark.filterwarnings("ignore:the values of the kernel hardly differ:bigpca.errors.ApproximationWarning")
 @pytest.mark.parametrize("core", CORES)
 @pytest.mark.parametrize("dtype", ["f4", "f8"])
 def test_duplicate_rows_count_once_and_equal_rows_have_no_component(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from functools import partial
 from typing import Any
 
 import dask.array as da
@@ -161,6 +162,25 @@ def test_a_kernel_that_float64_cannot_tell_from_a_constant_is_said_and_its_bound
     assert (lower <= values).all()
     assert (values <= upper).all()
     np.testing.assert_allclose(model.eigenvalues_, values, rtol=0, atol=0.01 * values[0])
+
+
+@pytest.mark.parametrize(
+    ("make", "kernel", "mean"),
+    [
+        (partial(KernelPCA, solver="dense"), "cosine", 1e7),
+        (partial(KernelPCA, solver="krylov"), "cosine", 1e8),
+        (partial(KernelPCA, solver="features"), kernels.Polynomial(1.0, 1.0, 2), 1e8),
+        (bp.ApproximateKernelPCA, "cosine", 1e7),
+        (partial(bp.NystromKernelPCA, n_landmarks=20), "cosine", 1e6),
+    ],
+)
+def test_a_kernel_whose_values_differ_by_little_more_than_rounding_is_said(make: Any, kernel: Any, mean: float) -> None:
+    rows = X[:60].copy()
+    model = make(2, kernel=kernel)
+    model.fit(rows)
+    rows[:, 0] += mean
+    with pytest.warns(ApproximationWarning, match="the values of the kernel hardly differ: the largest eigenvalue of"):
+        model.fit(rows)
 
 
 @pytest.mark.parametrize("n", [300, 900], ids=["random start", "landmarks"])
@@ -344,6 +364,7 @@ def test_strings_are_rows_of_any_length(kernel: kernels.Kernel) -> None:
 
 
 @pytest.mark.filterwarnings("ignore:the iteration stopped:bigpca.errors.ApproximationWarning")  # at rounding
+@pytest.mark.filterwarnings("ignore:the values of the kernel hardly differ:bigpca.errors.ApproximationWarning")
 def test_duplicate_rows_count_once_and_constant_rows_have_no_component() -> None:
     few = np.repeat(X[:7], 5, axis=0)
     assert KernelPCA(kernel="rbf", gamma=0.5).fit(few).n_components_ == 6

@@ -466,6 +466,7 @@ def test_strings_and_a_precomputed_matrix_are_rows_too(tmp_path: Path) -> None:
     np.testing.assert_array_equal(bp.load(tmp_path / "model").transform(G), model.transform(G))
 
 
+@pytest.mark.filterwarnings("ignore:the values of the kernel hardly differ:bigpca.errors.ApproximationWarning")
 @pytest.mark.parametrize("sampling", SAMPLINGS)
 def test_duplicates_and_equal_rows_do_no_harm(sampling: str) -> None:
     few = np.repeat(X[:10], 20, axis=0)
