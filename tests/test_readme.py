@@ -29,8 +29,8 @@ PAGES = [
     ROOT / "README.md",
     *(page for page in sorted((ROOT / "docs").rglob("*.md")) if BLOCK.search(page.read_text())),
 ]
-LANE = "-n 3 --dist loadfile -m"
-TESTS = f"{LANE} 'not cluster' && .venv/bin/python -m pytest -q {LANE} cluster"
+LANE = "--dist loadfile -m"
+TESTS = f"-n 3 {LANE} 'not cluster' && .venv/bin/python -m pytest -q -n 2 {LANE} cluster"
 MODULES = sorted(module.name for module in pkgutil.walk_packages(bigpca.__path__, "bigpca."))
 
 
