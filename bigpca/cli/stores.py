@@ -45,7 +45,7 @@ def info(
             if record.get("certificate", record) is not record:
                 output.say("\n" + "\n".join(components_table(record)))
         else:
-            from bigpca.data.keys import stored_keys  # imports dask.array, which models do not need
+            from bigpca.data.keys import stored_keys  # imports the formats of labels, which models do not need
 
             record = _describe_source(path, member)
             size = f"{format_bytes(record['bytes'])} in {record['chunks']:,} chunk{'s'[: record['chunks'] != 1]}"

@@ -92,7 +92,7 @@ def fitting(rows: Rows, dtype: np.dtype[Any], first: int) -> Rows:
     """
     if rows.dtype == dtype:
         return rows
-    with np.errstate(over="ignore"):
+    with np.errstate(over="ignore", invalid="ignore"):  # of NaN in integers, too
         cast = rows.astype(dtype)
     changed = np.isinf(cast) & np.isfinite(rows) if dtype.kind == "f" else cast != rows
     if changed.any():

@@ -98,7 +98,7 @@ class Reading(ABC):
         """The line of the plan about what its time leaves out."""
         if not self.rows.sparse:
             return ()
-        return ("compiling: the first fit of sparse rows in each process takes 1 to 3 s of one core more",)
+        return ("compiling: the first fit of sparse rows in each process takes 1 to 3 s longer",)
 
     @property
     def notes(self) -> tuple[str, ...]:
