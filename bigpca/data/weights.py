@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bigpca.errors import brief
+from bigpca.errors import brief, warn_approximation
 
 MAX_TOTAL = 1e150
 
@@ -96,7 +96,7 @@ def reliability(weights: Any) -> NDArray[np.float64]:
     given = open_weights(weights)
     largest = given.max(initial=0.0)
     if largest == 0:
-        check_total(0.0)
+        degrees_of_freedom(0, (0.0, 0.0))
     given = given / largest  # so that squares neither overflow nor underflow
     scaled: NDArray[np.float64] = given * (given.sum() / (given @ given))
     return scaled
@@ -119,17 +119,53 @@ def weight_sum(weights: NDArray[np.float64]) -> float:
     return total
 
 
-def check_total(total: float) -> None:
-    """Reject a sum of weights that, as a number of rows, leaves no degree of freedom.
+def degrees_of_freedom(count: int, sums: tuple[float, float] | None, subtracted: int = 1) -> float:
+    """Return ``sum(w) - c``, by which a scatter is divided; ``n - c`` for rows without weights, at least 1.
+
+    Parameters
+    ----------
+    count : int
+        Rows.
+    sums : (float, float) or None
+        Sums of their weights and of the squares; None for rows without weights.
+    subtracted : int, default 1
+        c: 1, or the number of classes for the scatter within classes.
 
     Raises
     ------
     ValueError
+        For weights whose sum less c is below 1, by more than the rounding of n additions: as numbers of rows they leave
+        no degree of freedom, and the divisor would be rounding or a number without meaning.
     """
+    if sums is None:
+        return float(max(1, count - subtracted))
+    total, squares = sums
     if total == 0:
         raise ValueError("all weights are zero, so that no row is used. Give the rows that count positive weights.")
-    if total <= 1:
+    if total * (1 + count * np.finfo(np.float64).eps) < subtracted + 1:
+        effective, within = total**2 / squares, "" if subtracted == 1 else f" within {subtracted} classes"
+        remedy = "For weights that are not counts, pass sample_weight=bp.reliability(w)"
+        if effective < subtracted + 1:
+            remedy = f"These {count} rows are worth {effective:.3g} of equal weights. Give more rows of weight"
         raise ValueError(
-            f"the weights add up to {total:g}, but they count rows, and more than 1 is required: the covariance is "
-            "divided by their sum minus 1. For weights that are not counts, pass sample_weight=bp.reliability(w)."
+            f"the weights add up to {total:.6g}, but they count rows, and at least {subtracted + 1} are required: the "
+            f"covariance{within} is divided by their sum minus {subtracted}. {remedy}."
+        )
+    return total - subtracted
+
+
+def warn_of_shares(total: float, effective: float, subtracted: int) -> None:
+    """Warn where weights are hardly counts, and the divisor ``total - subtracted`` moves variances by over 1 %.
+
+    Parameters
+    ----------
+    effective : float
+        Kish's effective number of rows: far above the sum where the weights are shares or precisions.
+    """
+    if effective > 2 * total and total < 100 * subtracted:
+        factor = (1 - subtracted / effective) / (1 - subtracted / total)
+        warn_approximation(
+            f"the weights add up to {total:.6g}, but are worth {effective:.6g} rows of equal weights: if these are not "
+            f"counts, variances are {factor:.3g} times too large, as they are divided by the sum minus {subtracted}. "
+            "Pass sample_weight=bp.reliability(w)."
         )

@@ -8,6 +8,7 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
+from bigpca.data.weights import degrees_of_freedom
 from bigpca.operators.covariance_passes import CovariancePasses
 from bigpca.operators.products import PROBES, Probes, Products
 from bigpca.passes.accumulators.base import WeightSums
@@ -123,7 +124,7 @@ class CovarianceOperator:
     @property
     def _divisor(self) -> float:
         """``n - 1``, or the sum of the weights less 1; 1 before an error reports too few rows."""
-        return self.weight - 1 if self.weight > 1 else 1.0
+        return degrees_of_freedom(self.count, self.weight_sums) if self.count > 1 else 1.0
 
     @property
     def precision(self) -> float:

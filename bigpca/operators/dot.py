@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigpca.costs import Times
+from bigpca.data.weights import degrees_of_freedom
 from bigpca.operators.products import PROBES, Probes, Products
 from bigpca.passes.accumulators.column_products import DotProduct
 from bigpca.passes.accumulators.factors import probe_vectors
@@ -144,7 +145,7 @@ class DotOperator:
         product, total, self.mean, self.squares = fold_columns_to(  # one pass over X
             self.run, cost, self.rows, template, _product_of
         )
-        divisor = self.weight - 1 if self.weight > 1 else 1.0
+        divisor = degrees_of_freedom(self.rows.n_present, self.rows.weight_sums)
         product /= divisor
         self.trace = float(total) / divisor
         return product

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
 from bigpca.arrays import Array, DType, content_digest
+from bigpca.data.weights import degrees_of_freedom
 from bigpca.passes.accumulators.moments import Moments
 from bigpca.passes.engine.progress import ProgressArgument
 from bigpca.passes.reading.row_maps import MapStep, RowMap
@@ -202,7 +203,7 @@ def standard_errors(
             f"X has {found.count} rows of weight {found.weight:g}, but the model was fitted to {model.n_samples_} of "
             f"weight {model.sum_weights_:g}. Pass the rows and weights of the fit."
         )
-    total = unit * float(found.mean.sum()) * found.weight / (found.weight - 1)
+    total = unit * float(found.mean.sum()) * found.weight / degrees_of_freedom(found.count, found.weight_sums)
     if not np.isclose(total, model.total_variance_, rtol=SAME_TOTAL):
         raise ValueError(
             f"X has the total variance {total:.6g} about the model's mean_, but the rows of the fit have "

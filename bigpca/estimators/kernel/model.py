@@ -14,6 +14,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from bigpca.arrays import Array
 from bigpca.data.containers import is_path_list
+from bigpca.data.weights import degrees_of_freedom
 from bigpca.estimators.kernel.conditions import grows, has_fixed_points, measures_distances, regresses
 from bigpca.estimators.kernel.expansion import Expansion, FeatureProjection
 from bigpca.estimators.kernel.files import pack_kernel_spectrum, stored_moments, unpack_kernel_spectrum
@@ -319,7 +320,7 @@ class KernelModel(Estimator[KernelSpectrum]):
     def _take(self, found: KernelSpectrum, solver: str) -> None:
         n, k, expansion = found.count, len(found.eigenvalues), found.expansion
         weight, squares = found.weight_sums or (float(n), float(n))
-        divisor = weight - 1 if weight > 1 else 1.0
+        divisor = degrees_of_freedom(n, found.weight_sums)
         preimage = fitted_regression(self, expansion)
         variances, landmarks, eigenvectors = None, None, None
         if not self._labelled:

@@ -211,7 +211,7 @@ class NystromKernelPCA(KernelModel):
         rows, resources = self._rows(opened.array, opened.weights)
         if self.extension == "tutorial":
             reject_weights(rows, ['extension="tutorial"'], "its centring counts every row once")
-        check_enough_rows(rows.n_present, weight=rows.weight)
+        check_enough_rows(rows.n_present, sums=rows.weight_sums)
         settings = self._settings(rows.n_columns, opened.seed)
         if not settings.kernel.positive_semidefinite and self.extension == "features":
             raise ValueError(

@@ -82,7 +82,7 @@ def plan_fit(rows: RowInput, resources: Resources, settings: Settings, solver: s
         With ``solver="auto"``, if no solver fits.
     """
     check_solver(solver)
-    check_enough_rows(rows.n_present, weight=rows.weight)
+    check_enough_rows(rows.n_present, sums=rows.weight_sums)
     rule = undecided(settings.n_components, variances=False)
     if rule is None:
         return _planned(rows, resources, settings, solver)

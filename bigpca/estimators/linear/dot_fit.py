@@ -204,7 +204,7 @@ class DotFit(PCAFit):
             With ``nan_policy="omit"``, because the dot matrix pairs every row with all others.
         """
         rows = self.rows
-        check_enough_rows(rows.n_present, weight=rows.weight)
+        check_enough_rows(rows.n_present, sums=rows.weight_sums)
         reject_omission(rows)
         finish = partial(solve_dot_state, settings=self.settings, n_features=rows.n_columns, weights=rows.weights)
         return self._run(run, finish)

@@ -196,7 +196,7 @@ def _first_block(operator: Operator, start: Matrix | None, settings: IterationSe
 def _known(operator: Operator, block: Matrix) -> Known:
     """Multiply the first block, and the probes with it."""
     first = operator.begin(block)
-    check_enough_rows(operator.shape[0], operator.omitted, weight=operator.weight)
+    check_enough_rows(operator.shape[0], operator.omitted)
     return Known(first.B, first.AB, operator.probes.vectors, operator.probes.products)
 
 

@@ -168,7 +168,7 @@ class KrylovFit(PCAFit):
         k = kept_components(operator, result, settings)
         certificate = certify_iteration(operator, result, k, settings, run)
         components = fix_signs(np.ascontiguousarray(result.vectors[:k]))
-        check_enough_rows(operator.count, operator.omitted, weight=operator.weight)
+        check_enough_rows(operator.count, operator.omitted, sums=operator.weight_sums)
         mean, scale = settings.standardization.in_units_of_rows(operator.mean, operator.scale)
         return Spectrum(
             operator.count, operator.omitted, mean, scale, result.values[:k], components,
@@ -224,7 +224,7 @@ class KrylovDotFit(KrylovFit):
         """Iterate on the dot matrix, then compute the components."""
         rows, settings = self.rows, self.settings
         d = rows.n_columns
-        check_enough_rows(rows.n_present, weight=rows.weight)
+        check_enough_rows(rows.n_present, sums=rows.weight_sums)
         reject_omission(rows)
         operator = DotOperator(
             rows, run, self.product, center=settings.center, scale=settings.scale, seed=settings.seed

@@ -215,7 +215,7 @@ def solve_product(
 def unpack(part: FusedProduct, settings: SketchSettings, *, omitted: int, scale: Vector | None) -> Sketched:
     """Centre, scale and divide the product; ``Y_z = D^-1 Y`` is the product of A_z with ``D W`` (z-scoring)."""
     d, weight, fit = part.n_features, part.weight, settings.fit
-    check_enough_rows(part.count, omitted, weight=weight)
+    check_enough_rows(part.count, omitted, sums=part.weight_sums)
     q = settings.sketch.width(d)
     Y, squares, W = part.centred(), part.centred_squares(), settings.sketch.matrix(d)
     if not fit.center:  # only adds, so there is no cancellation

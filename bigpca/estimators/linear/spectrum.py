@@ -8,7 +8,7 @@ from numbers import Integral
 import numpy as np
 from numpy.typing import NDArray
 
-from bigpca.data.weights import check_total
+from bigpca.data.weights import degrees_of_freedom
 from bigpca.errors import format_bytes
 from bigpca.estimators.linear.certified import Certificate
 from bigpca.estimators.linear.standardization import Standardization
@@ -174,7 +174,7 @@ def solve_moments(moments: Moments, settings: Settings, *, omitted: int = 0) -> 
         With fewer than two rows left.
     """
     n, d, weight = moments.count, moments.n_features, moments.weight
-    check_enough_rows(n, omitted, weight=weight)
+    check_enough_rows(n, omitted, sums=moments.weight_sums)
     centred = moments.centring_error if settings.center or settings.scale else None
     keep = moments.state_bytes <= settings.keep_state_bytes
     S = moments.scatter
@@ -208,8 +208,8 @@ def solve_moments(moments: Moments, settings: Settings, *, omitted: int = 0) -> 
     )  # fmt: skip
 
 
-def check_enough_rows(n: int, omitted: int = 0, minimum: int = 2, weight: float | None = None) -> None:
-    """Reject fewer than two rows, or than ``minimum``, and weights whose sum is at most 1.
+def check_enough_rows(n: int, omitted: int = 0, minimum: int = 2, sums: WeightSums = None) -> None:
+    """Reject fewer than two rows, or than ``minimum``, and weights that add up to less than two.
 
     Raises
     ------
@@ -221,8 +221,8 @@ def check_enough_rows(n: int, omitted: int = 0, minimum: int = 2, weight: float 
             f"Found array with {n} sample{'s' if n != 1 else ''}{left}, while a minimum of {minimum} is required: a "
             f"variance needs two rows. Give more rows."
         )
-    if weight is not None and minimum > 1:
-        check_total(weight)
+    if minimum > 1:
+        degrees_of_freedom(n, sums)
 
 
 def no_state(what: str, solver: str, d: int, keep_state_bytes: int) -> str:

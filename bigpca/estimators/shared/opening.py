@@ -6,11 +6,12 @@ from dataclasses import replace
 from typing import ClassVar, Protocol
 
 import dask.array as da
+import numpy as np
 
 from bigpca.data.batch_labels import BatchLabels
 from bigpca.data.batches import batch_labels
 from bigpca.data.grids import labels_of
-from bigpca.data.weights import check_total, open_weights, weight_sum
+from bigpca.data.weights import degrees_of_freedom, open_weights, weight_sum
 from bigpca.estimators.shared.fit import Reading
 from bigpca.estimators.shared.inputs import Input, Opened
 from bigpca.estimators.shared.land import leave_out, may_have_land
@@ -79,7 +80,8 @@ def open_weighted(
     """Open X with the weights of its rows, for a fit; the options are those of :func:`without_land`."""
     opened = with_weights(self._open(X, minimum=self._min_rows), weights)
     if opened.weights is not None:
-        check_total(weight_sum(opened.weights))
+        sums = weight_sum(opened.weights), float(opened.weights @ opened.weights)
+        degrees_of_freedom(int(np.count_nonzero(opened.weights)), sums)
     return without_land(self, opened, read=read, progress=progress)
 
 

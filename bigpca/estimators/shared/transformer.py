@@ -21,6 +21,7 @@ from bigpca.data.patterns import RowPattern
 from bigpca.data.provenance import Provenance
 from bigpca.data.sources import open as open_array
 from bigpca.data.views import View
+from bigpca.data.weights import warn_of_shares
 from bigpca.estimators.shared.display import captured, report
 from bigpca.estimators.shared.files import StoredModel, Values, save_model
 from bigpca.estimators.shared.fit import Fit, Reading
@@ -297,11 +298,18 @@ class Estimator(
     def _finish(self, opened: Opened, plan: Plan, found: Found) -> None:
         """Set the fitted attributes after a fit that succeeded."""
         self._take(found, plan.solver)  # first: if it fails, nothing has changed
+        self._check_shares()
         self._set_known(_unsolved=None, _provenance=None)  # those of the previous fit
         self._remember(opened)
         if hasattr(self, "random_state"):
             self.seed_ = opened.seed
         self.plan_ = plan
+
+    def _check_shares(self) -> None:
+        """Warn where the weights are hardly counts; see :func:`warn_of_shares`."""
+        labels = getattr(self, "_problem", None)
+        classes = len(vars(self)["classes_"]) if labels is not None and labels().needs_classes else 1
+        warn_of_shares(getattr(self, "sum_weights_", 0.0), getattr(self, "n_effective_", 0.0), classes)
 
     def _set_known(self, **values: object) -> None:
         """Set the attributes whose value is not None, and delete the others, which an earlier fit may have set."""

@@ -23,6 +23,8 @@ class Settable(Protocol[Taken]):
 
     def _take(self, found: Taken, solver: str) -> None: ...
 
+    def _check_shares(self) -> None: ...
+
 
 @dataclass(frozen=True, eq=False)
 class Unsolved(Generic[Found]):
@@ -82,6 +84,7 @@ def settle(model: Settable[Found]) -> None:
         if pending(model) == waiting:  # no other thread has solved it meanwhile
             solved = without_answer(model)
             solved._take(waiting.solve(), waiting.solver)
+            solved._check_shares()
             del vars(solved)["_unsolved"]
             model.__dict__ = solved.__dict__  # in one step: another thread sees the whole result, or none of it
 

@@ -74,10 +74,8 @@ class ClassDistance(RowMap):
             their classes.
         """
         statistics.check_whole()
-        moments, freedom = statistics.moments, statistics.weight - statistics.n_classes
-        values = np.zeros(1)
-        if freedom > 0:
-            values, vectors = top_eigenpairs(statistics.within / freedom)
+        moments, freedom = statistics.moments, statistics.freedom
+        values, vectors = top_eigenpairs(statistics.within / freedom)
         if not values[0] > 0:
             raise ValueError(
                 f"{statistics.count} rows of {statistics.n_classes} classes do not differ from the means of their "

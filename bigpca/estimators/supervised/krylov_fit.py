@@ -193,5 +193,6 @@ def family_in(
     scales = tuple(d / trace if problem.normalize and trace > 0 else 1.0 for trace in traces)
     return RoweisFamily(
         (S + S.T) / 2, statistics.between, statistics.psi, freedom=max(0, statistics.count - statistics.n_classes),
-        divisor=statistics.freedom, threads=problem.threads, scales=scales, added=added, basis=basis,
+        divisor=statistics.freedom if problem.r2 > 0 else None, threads=problem.threads, scales=scales, added=added,
+        basis=basis,
     )  # fmt: skip

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from bigpca.data.batch_labels import BatchLabels, LabelColumn
 from bigpca.data.label_checks import check_missing
 from bigpca.data.labels import ClassLabels, Labels, TargetLabels, check_several, merge_classes, open_labels
+from bigpca.data.weights import degrees_of_freedom
 from bigpca.errors import warn_approximation
 from bigpca.estimators.shared.inputs import Input
 from bigpca.estimators.supervised.kept import KeptStatistics, Supervision
@@ -190,6 +191,9 @@ def read_labels(
     if isinstance(labels, ClassLabels):
         if like is None and use.needs_classes:
             reject_singletons(labels)
+            if weights is not None:  # known before the read
+                own = weights[labels.used]
+                degrees_of_freedom(len(own), (float(own.sum()), float(own @ own)), labels.n_classes)
         return Labelled(labels.codes, labels.n_classes, None, Supervision(labels.classes, None, labels.missing))
     maker = use.features(labels) if like is None or like.features is None else like.features
     if labels.values.shape[1] != maker.columns:

@@ -211,6 +211,7 @@ class SupervisedModel(Estimator[SupervisedResult]):
         kept = merge_models(*(KeptStatistics(model._statistics, model._supervision) for model in (a, b)))
         axes = problem.solve(kept.statistics)
         self._take(SupervisedResult(kept.statistics, kept.supervision, axes), type(self).__name__)
+        self._check_shares()
 
     def _fit(self, opened: Opened, y: Input) -> LabelledFit:
         return self._planned(opened, y, self._problem(opened.seed))

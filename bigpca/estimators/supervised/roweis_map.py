@@ -256,7 +256,7 @@ def _solve_map(
     values: NDArray[np.float64],
 ) -> RoweisMap:  # fmt: skip
     statistics = read.statistics
-    family = family_of(statistics, normalize=problem.normalize, threads=problem.threads)
+    family = family_of(statistics, 1.0, normalize=problem.normalize, threads=problem.threads)
     models: list[list[RoweisModel]] = []
     found: list[list[Axes]] = []
     for r1 in values:

@@ -11,7 +11,7 @@ from typing import Self
 import numpy as np
 
 from bigpca.data.labels import TargetLabels
-from bigpca.data.weights import check_total
+from bigpca.data.weights import degrees_of_freedom
 from bigpca.errors import check_choice, warn_approximation
 from bigpca.estimators.linear.choosing import check_iteration
 from bigpca.estimators.shared.inputs import Input
@@ -127,7 +127,7 @@ class RoweisProblem(Problem):
         if not self.whole:
             return thin_axes(statistics, self.n_components, normalize=self.normalize, threads=self.threads)
         check_classes(statistics, self.r1, self.r2)
-        family = family_of(statistics, normalize=self.normalize, threads=self.threads)
+        family = family_of(statistics, self.r2, normalize=self.normalize, threads=self.threads)
         return self.axes(family, statistics)
 
     def axes(self, family: RoweisFamily, statistics: LabelStatistics) -> Axes:
@@ -186,8 +186,7 @@ def check_classes(statistics: LabelStatistics, r1: float, r2: float) -> None:
             f"Found array with {statistics.count} sample(s) that have labels and no missing values, while a minimum of "
             f"2 is required. Give more rows."
         )
-    if statistics.moments.weight_sums is not None:
-        check_total(statistics.weight)
+    degrees_of_freedom(statistics.count, statistics.moments.weight_sums, statistics.n_classes if r2 > 0 else 1)
     alone = 0 if statistics.moments.weight_sums else int(np.count_nonzero(counts == 1))
     if statistics.cross is None and r2 > 0 and alone:
         warn_approximation(
@@ -196,8 +195,8 @@ def check_classes(statistics: LabelStatistics, r1: float, r2: float) -> None:
         )
 
 
-def family_of(statistics: LabelStatistics, *, normalize: bool, threads: int | None) -> RoweisFamily:
-    """Return the family of the statistics: one (d, d) eigenproblem.
+def family_of(statistics: LabelStatistics, r2: float, *, normalize: bool, threads: int | None) -> RoweisFamily:
+    """Return the family of the statistics, to be solved at ``r2`` at most: one (d, d) eigenproblem.
 
     Raises
     ------
@@ -207,7 +206,8 @@ def family_of(statistics: LabelStatistics, *, normalize: bool, threads: int | No
     statistics.check_whole()
     return RoweisFamily(
         statistics.within, statistics.between, statistics.psi, normalize=normalize,
-        freedom=max(0, statistics.count - statistics.n_classes), divisor=statistics.freedom, threads=threads,
+        freedom=max(0, statistics.count - statistics.n_classes), divisor=statistics.freedom if r2 > 0 else None,
+        threads=threads,
     )  # fmt: skip
 
 

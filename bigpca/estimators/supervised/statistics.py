@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigpca.arrays import Array
+from bigpca.data.weights import degrees_of_freedom
 from bigpca.passes.accumulators.base import Accumulator
 from bigpca.passes.accumulators.class_moments import ClassMoments
 from bigpca.passes.accumulators.codes import Codes
@@ -61,13 +62,19 @@ class LabelStatistics:
 
     @property
     def divisor(self) -> float:
-        """``n - 1``, or the sum of the weights less 1; 1 for fewer than two rows."""
-        return self.weight - 1 if self.weight > 1 else 1.0
+        """``n - 1``, or the sum of the weights less 1; 1 for fewer than two rows.
+
+        Raises
+        ------
+        ValueError
+            For weights that add up to less than two; as :attr:`freedom` for less than ``c + 1``.
+        """
+        return degrees_of_freedom(self.count, self.moments.weight_sums)
 
     @property
     def freedom(self) -> float:
         """``n - c``, or the sum of the weights less c: the divisor of the covariance within classes; at least 1."""
-        return max(1.0, self.weight - self.n_classes)
+        return degrees_of_freedom(self.count, self.moments.weight_sums, self.n_classes)
 
     @property
     def mean(self) -> Vector:

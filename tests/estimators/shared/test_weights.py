@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -150,6 +151,39 @@ def test_reliability_weights_give_their_unbiased_covariance_in_any_unit() -> Non
         assert model.n_effective_ == pytest.approx(weights.sum() ** 2 / (weights @ weights))
 
 
+SHARES = ~ABSENT / np.count_nonzero(~ABSENT)
+
+
+@every_fit
+def test_weights_that_are_shares_are_rejected_or_named_by_a_warning(name: str) -> None:
+    make, y = FITS[name]
+    c = 3 if name.startswith(("fisher", "roweis")) else 1  # subtracted from their sum
+    least = rf"at least {c + 1} are required: .* minus {c}\. .* pass sample_weight=bp\.reliability"
+    with pytest.raises(ValueError, match=least):
+        make().fit(da.from_array(X).map_blocks(_never, dtype="f8"), y, sample_weight=(c + 0.9) * SHARES)
+    for weights, warned in ((c + 1) * SHARES, True), (40 * SHARES, False), (bp.reliability(SHARES), False):
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            make().fit(X, y, sample_weight=weights)
+        assert sum("if these are not counts" in str(one.message) for one in caught) == warned
+    if "dot" not in name:
+        first = int(np.flatnonzero(~ABSENT)[0])
+        rows = np.where(np.arange(N)[:, None] == first, np.nan, X)
+        heavy = np.where(np.arange(N) == first, 9, (c + 0.9) * SHARES)
+        with pytest.raises(ValueError, match=f"at least {c + 1} are required"):  # at the solve: the rest is omitted
+            make().set_params(nan_policy="omit").fit(rows, y, sample_weight=heavy)
+
+
+@pytest.mark.parametrize("make", [bp.PCA, bp.ApproximatePCA])
+def test_a_first_batch_may_weigh_less_than_a_solve_requires(make: Any) -> None:
+    grown = make(3).partial_fit(X[:40], sample_weight=SHARES[:40])
+    with pytest.raises(ValueError, match="at least 2 are required"):
+        grown.explained_variance_  # noqa: B018
+    weights = np.concatenate([SHARES[:40], WEIGHTS[40:]])
+    whole = make(3).fit(X, sample_weight=weights)
+    assert_alike(grown.partial_fit(X[40:], sample_weight=WEIGHTS[40:]), whole)
+
+
 @pytest.mark.parametrize("kind", ["list", "dask", "zarr", "csv"])
 def test_weights_are_read_from_wherever_they_are(tmp_path: Path, kind: str) -> None:
     (tmp_path / "w.csv").write_text("w\n" + "\n".join(map(str, WEIGHTS)))
@@ -170,6 +204,8 @@ BAD: dict[str, tuple[Any, type[Exception], str]] = {
     "text": (["1"] * (N - 1) + ["a"], TypeError, "not numbers, such as 'a' of row 89. Give one number per row"),
     "all zero": (np.zeros(N), ValueError, "all weights are zero, so that no row is used"),
     "sum 1": (np.full(N, 1 / N), ValueError, r"add up to 1, but they count rows, .*bp\.reliability"),
+    "sum above 1 by rounding": (np.full(N, (1 + 1e-14) / N), ValueError, r"add up to 1, .* at least 2 are required"),
+    "one row has all": (np.where(np.arange(N) == 3, 1, 0.001), ValueError, "worth 1.19 of equal .* Give more rows of"),
     "sum of squares": (np.full(N, 1e149), ValueError, r"add up to 9e\+150, over the 1e\+150 .*bp\.reliability"),
     "beyond float64": (np.full(N, 1e308), ValueError, "add up to inf, over the 1e"),
     "one row": (np.where(np.arange(N) == 3, 9, 0), ValueError, "1 sample"),
