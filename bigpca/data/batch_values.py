@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigpca.data.checks import check_dtype
-from bigpca.data.containers import reject_foreign, unmasked
+from bigpca.data.containers import reject_foreign, table_rows, unmasked
 from bigpca.errors import brief
 
 Rows = NDArray[Any]
@@ -59,6 +59,7 @@ def batch_values(rows: Any, label: str) -> Rows:
     """Return an array or tensor as a NumPy array of a dtype that PCA can use; bfloat16 becomes float32, exactly."""
     if not hasattr(rows, "detach"):
         reject_foreign(rows, label)
+        rows = table_rows(rows, label)
     try:
         array = unmasked(rows) if isinstance(rows, np.ma.MaskedArray) else host_array(rows)
     except ValueError:

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Iterator, Mapping
-from numbers import Number
+from decimal import Decimal
+from numbers import Number, Real
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bigpca.data.checks import check_dtype
+from bigpca.errors import brief
 
 if TYPE_CHECKING:
     import zarr
@@ -20,6 +23,11 @@ if TYPE_CHECKING:
 _FILE_LIBRARIES = 'Open the file with xarray.open_dataset(path, chunks={}) and pass one variable, such as ds["x"].'
 
 _BATCHES = "Pass bigpca.from_batches(X), or write the features to disk and pass their path."
+
+# Types of columns, as pandas (NumPy's, nullable, Arrow's and sparse ones), polars and pyarrow write them.
+_NUMBERS = re.compile(
+    r"(sparse\[)?(u?int\d+|(half)?float(16|32|64)?|double|bool(ean)?|decimal\d*|null)\b", re.IGNORECASE
+)
 
 # "library.Type" (any class of the type's MRO) -> what to pass instead.
 _REMEDIES = {
@@ -48,6 +56,8 @@ _REMEDIES = {
     "torch.Dataset": _BATCHES,
     "tensorflow.DatasetV2": _BATCHES,
     "datasets.Dataset": 'Pass one of its columns as an array: X.with_format("numpy")["features"].',
+    "anndata.AnnCollection": "Pass the list of its files, bigpca.open([path, ...]), or write them as one by "
+    "anndata.experimental.concat_on_disk.",
     "builtins.set": "Pass a list, which has an order.",
     "builtins.NoneType": "Pass rows of features, (n, d).",
     "builtins.bytes": "Pass a path as a str (os.fsdecode).",
@@ -99,8 +109,31 @@ def foreign(X: Any) -> Foreign | None:
         return Foreign(
             f"{name}, which yields its rows only once", "Pass bigpca.from_batches(X), or np.array(list(X)).", ""
         )
-    if not isinstance(X, Number | str) and not any(hasattr(X, one) for one in ("__array__", "__len__")):
+    if isinstance(X, list | tuple):
+        return _foreign_items(X, name)
+    if isinstance(X, Number | str) or any(hasattr(X, one) for one in ("__array__", "__array_interface__")):
+        return None
+    if not hasattr(X, "__len__"):
         return Foreign(f"{name}, which NumPy cannot convert to an array", "Pass a NumPy or Dask array (n, d).", "")
+    if type(X).__module__ in ("builtins", "collections", "array"):  # range, deque
+        return None
+    return Foreign(
+        f"{name}, which NumPy would read number by number",
+        "Pass the array, the Arrow table or the file that it is made of, or batches of its rows: bigpca.from_batches.",
+        "",
+    )
+
+
+def _foreign_items(X: list[Any] | tuple[Any, ...], name: str) -> Foreign | None:
+    """Return why a list cannot be read: it holds what NumPy would compute, or take apart, item by item."""
+    for kind, one in {type(one): one for one in X}.items():
+        known = type_names(one)[0] in _REMEDIES or (hasattr(kind, "__getitem__") and not hasattr(kind, "__array__"))
+        found = foreign(one) if kind.__module__ != "builtins" and known else None
+        if found is not None:
+            remedy = found.remedy
+            if hasattr(one, "__dask_graph__"):
+                remedy = "Pass dask.array.concatenate([dask.array.from_delayed(part, (b, d), dtype) for part in X])."
+            return Foreign(f"{name} of {found.what}", remedy, "")
     return None
 
 
@@ -115,6 +148,55 @@ def reject_foreign(X: Any, label: str = "X", expected: str = "An array of rows, 
     found = foreign(X)
     if found is not None:
         raise TypeError(f"{label} is {found.what}. {expected} was expected. {found.remedy}")
+
+
+def check_columns(X: Any, label: str = "X") -> None:
+    """Reject a table (pandas, polars, pyarrow, Dask) whose columns are not all numbers, by its schema.
+
+    NumPy would make numbers of dates that stand beside numbers.
+
+    Raises
+    ------
+    TypeError
+        Names the columns and their types.
+    """
+    if hasattr(X, "column_names") and hasattr(X, "schema"):
+        schema = zip(X.column_names, X.schema.types, strict=True)
+    elif hasattr(X, "columns") and hasattr(X, "dtypes"):
+        schema = zip(X.columns, X.dtypes, strict=True)
+    else:
+        return
+    wrong = []
+    for j, (name, dtype) in enumerate(schema):
+        kind = str(dtype)
+        if kind == "object" and hasattr(X, "iloc") and not is_dask_frame(X):
+            others = (one for one in X.iloc[:, j] if not _is_number(one))
+            if (other := next(others, None)) is None:
+                continue
+            kind = f"such as {other!r}"
+        if not _NUMBERS.match(kind):
+            wrong.append(f"{brief(repr(name))} ({brief(kind)})")
+    if wrong:
+        shown = ", ".join(wrong[:5]) + (", ..." if len(wrong) > 5 else "")
+        raise TypeError(
+            f"columns of {label} do not hold numbers: {shown}. Numbers were expected in every column. Leave these out, "
+            "convert them (dates to days, for example), or pass one as the labels y."
+        )
+
+
+def _is_number(value: object) -> bool:
+    """Whether a Python object in a column is a number, or missing."""
+    if isinstance(value, np.timedelta64):  # an integer, says NumPy
+        return False
+    return value is None or isinstance(value, Real | Decimal | np.bool_) or type(value).__name__ == "NAType"
+
+
+def table_rows(X: Any, label: str) -> Any:
+    """Return a table as an array of numbers, after :func:`check_columns`; anything else as it is."""
+    check_columns(X, label)
+    if not hasattr(X, "columns") or isinstance(X, np.ndarray) or (rows := np.asarray(X)).dtype != object:
+        return X
+    return X.to_numpy(dtype=np.float64, na_value=np.nan) if hasattr(X, "iloc") else rows.astype(np.float64)
 
 
 def reject_sparse_forms(X: Any, label: str = "X") -> None:

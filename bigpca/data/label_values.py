@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigpca.blas import solve_paused
-from bigpca.data.containers import is_zarr_array, is_zarr_group, reject_foreign
+from bigpca.data.containers import check_columns, is_zarr_array, is_zarr_group, reject_foreign
 from bigpca.data.label_files import check_chunks, read_label_file, read_zarr
 
 BOOLEANS, INTEGERS, REALS, STRINGS, BYTES = "booleans", "integers", "real numbers", "strings", "bytes"
@@ -122,6 +122,8 @@ def _as_array(y: Any, word: str) -> NDArray[Any]:
         return _with_gaps(np.ma.getdata(y), np.ma.getmaskarray(y))
     if hasattr(y, "isna") and hasattr(y, "to_numpy"):
         return _from_pandas(y.iloc[:, 0] if y.ndim == 2 and y.shape[1] == 1 else y)
+    if len(getattr(y, "shape", ())) == 2 and y.shape[1] > 1:
+        check_columns(y, ARGUMENTS[word])  # of polars: NumPy would make numbers of dates
     # NumPy would convert both ["a", 1] and ["a", None] to strings, so lists are examined value by value.
     return np.asarray(y) if hasattr(y, "__array__") else np.array(y, dtype=object)
 

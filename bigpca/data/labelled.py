@@ -9,13 +9,11 @@ import dask.array as da
 import numpy as np
 from numpy.typing import NDArray
 
-from bigpca.data.checks import check_dtype
-from bigpca.data.containers import is_dask_frame, is_labelled, reject_foreign
+from bigpca.data.containers import check_columns, is_dask_frame, is_labelled, reject_foreign
 from bigpca.data.conventions import check_decoded
 from bigpca.data.grids import label, labels_of
 from bigpca.data.rounding import note_rounded
 from bigpca.data.views import names_of
-from bigpca.errors import brief
 
 
 def lazy_table(X: Any) -> Any:
@@ -90,18 +88,12 @@ def feature_names(X: Any, axes: tuple[int, ...] | None = None) -> NDArray[np.obj
 
 def _frame_rows(X: Any) -> da.Array:
     """Return the rows of a Dask DataFrame, in the common dtype of its columns, without computing partitions."""
+    check_columns(X)
     dtypes = []
-    for name, given in zip(X.columns, X.dtypes, strict=True):
-        try:
-            dtype = np.dtype(getattr(given, "numpy_dtype", given))
-            check_dtype(dtype)
-        except TypeError:
-            raise TypeError(
-                f"column {name!r} of X has dtype {given}; numbers were expected in every column. "
-                'Select the numeric columns: X.select_dtypes("number").'
-            ) from None
-        nullable = given is not dtype and dtype.kind != "f" and hasattr(given, "numpy_dtype")
-        dtypes.append(np.dtype(np.float64) if nullable else dtype)  # NaN for missing values
+    for given in X.dtypes:
+        dtype = getattr(given, "numpy_dtype", given)
+        held = dtype.kind == "f" or (given is dtype and dtype.kind in "biu")
+        dtypes.append(dtype if held else np.dtype(np.float64))  # NaN for missing values
     common = np.result_type(*dtypes) if dtypes else np.dtype(np.float64)
     return X.map_partitions(_values, common, meta=np.empty((0, len(dtypes)), common))
 
@@ -117,27 +109,8 @@ def note_rounded_columns(frame: Any) -> None:
             note_rounded(frame.iloc[:, j].fillna(0).to_numpy(dtype=getattr(given, "numpy_dtype", given)))
 
 
-def reject_text_columns(frame: Any) -> None:
-    """Reject columns of a frame (pandas, polars) that hold text, with their names.
-
-    Raises
-    ------
-    ValueError
-    """
-    if not hasattr(frame, "columns") or not hasattr(frame, "dtypes"):
-        return
-    named = list(zip(frame.columns, frame.dtypes, strict=True))
-    text = [name for name, dtype in named if str(dtype).lower() in ("object", "str", "string", "category")]
-    if text:
-        shown = ", ".join(brief(repr(name)) for name in text[:5]) + (", ..." if len(text) > 5 else "")
-        first = brief(repr(next(iter(frame[text[0]]), None)))
-        raise ValueError(
-            f"columns of X hold text: {shown} (such as {first}). Numbers were expected in every column. "
-            'Leave these out, such as X.select_dtypes("number"), or pass one as the labels y.'
-        ) from None
-
-
 def _values(part: Any, dtype: np.dtype[Any]) -> NDArray[Any]:
+    check_columns(part)  # what a frame says of its partitions need not be true
     if dtype.kind != "f":
         return np.asarray(part.to_numpy(dtype=dtype))
     note_rounded_columns(part)

@@ -15,6 +15,7 @@ from bigpca.data.containers import (
     is_zarr_group,
     reject_foreign,
     reject_sparse_forms,
+    table_rows,
     unmasked,
 )
 from bigpca.data.conventions import check_decoded
@@ -78,6 +79,7 @@ def row_source(source: Any, *, member: str | None = None, missing_chunks: str = 
         return held_rows(source)
     reject_sparse_forms(source, "the source")
     reject_foreign(source, "the source")
+    source = table_rows(source, "the source")
     if hasattr(source, "__array__"):
         check_dtype(np.asarray(source).dtype)
         array = unmasked(source) if isinstance(source, np.ma.MaskedArray) else np.asarray(source)

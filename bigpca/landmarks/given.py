@@ -8,7 +8,7 @@ import numpy as np
 
 from bigpca.arrays import Array
 from bigpca.data.checks import row_width
-from bigpca.data.containers import reject_foreign, unmasked
+from bigpca.data.containers import reject_foreign, table_rows, unmasked
 from bigpca.data.sparse import as_csr, is_sparse
 from bigpca.landmarks.base import LandmarkRequest, Landmarks
 from bigpca.passes.accumulators.kept_rows import RowsAt
@@ -31,6 +31,7 @@ def landmark_values(landmarks: Any) -> Array:
     if is_sparse(landmarks):
         landmarks = as_csr(landmarks).toarray()
     reject_foreign(landmarks, "sampling", "Row numbers (m,) or rows (m, d)")
+    landmarks = table_rows(landmarks, "sampling")
     values = unmasked(landmarks) if isinstance(landmarks, np.ma.MaskedArray) else np.asarray(landmarks)
     return values.reshape(len(values), row_width(values.shape)) if values.ndim > 2 else values
 

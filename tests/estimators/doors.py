@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -53,6 +54,34 @@ def _dask_frame(X: NDArray[Any], **options: Any) -> Any:
     return frame.astype(options["dtype"]) if options else frame
 
 
+def _hidden(frame: Any) -> Any:
+    """A frame whose first partitions hold dates where it declares numbers."""
+    return frame.map_partitions(lambda part: part.assign(f0=part.f0.astype("M8[ns]")), meta=frame._meta)
+
+
+def _touched(self: Any, place: Any) -> Any:
+    raise AssertionError("NumPy took it apart")
+
+
+def _polars(X: NDArray[Any], when: Any) -> Any:
+    return pytest.importorskip("polars").DataFrame({"a": X[:, 0], "when": when, "b": X[:, 1]})
+
+
+def _arrow(X: NDArray[Any], when: Any) -> Any:
+    return pytest.importorskip("pyarrow").table({"a": X[:, 0], "when": when, "b": X[:, 1]})
+
+
+def _arrow_frame(X: NDArray[Any], when: Any) -> Any:
+    return _arrow(X, when).to_pandas(types_mapper=pytest.importorskip("pandas").ArrowDtype)
+
+
+def _plain_frame(X: NDArray[Any], when: Any) -> Any:
+    return pytest.importorskip("pandas").DataFrame({"a": X[:, 0], "when": when, "b": X[:, 1]})
+
+
+TABLES = {"polars": _polars, "pyarrow": _arrow, "Arrow-backed pandas": _arrow_frame, "pandas": _plain_frame}
+
+
 def _labelled(X: Any, **options: Any) -> Any:
     xr = pytest.importorskip("xarray")
     return xr.DataArray(X, dims=("time", "lat", "lon")[: X.ndim], **options)
@@ -81,6 +110,12 @@ RIGHT: dict[str, Door] = {
     "NumPy, masked array with nothing masked": Door(lambda p, X: np.ma.masked_array(X)),
     "np.memmap": Door(lambda p, X: _memmap(p, X)),
     "pandas.DataFrame": Door(lambda p, X: _frame(X)),
+    "pandas.DataFrame of nullable numbers and objects": Door(
+        lambda p, X: _frame(X).astype({"f0": "Float64", "f1": object})
+    ),
+    "polars.DataFrame": Door(
+        lambda p, X: pytest.importorskip("polars").DataFrame(dict(zip("abcdef", X.T, strict=True)))
+    ),
     "pyarrow.Table": Door(lambda p, X: pytest.importorskip("pyarrow").table(dict(zip("abcdef", X.T, strict=True)))),
     "SciPy CSR matrix": Door(lambda p, X: sp.csr_matrix(X)),
     "SciPy CSR array, reversed and doubled indices": Door(lambda p, X: _untidy(X)),
@@ -236,7 +271,43 @@ REJECTED: dict[str, Door] = {
         "h5py.Dataset /rows of shape .* Pass the dataset",
     ),
     "Dask DataFrame with strings": Door(
-        lambda p, X: _dask_frame(X).assign(s="x"), "column 's' of X has dtype .*select_dtypes"
+        lambda p, X: _dask_frame(X).assign(s="x"), "columns of X do not hold numbers: 's' .(string|object)"
+    ),
+    "Dask DataFrame that hides dates": Door(
+        lambda p, X: _hidden(_dask_frame(X)), r"columns of X do not hold numbers: 'f0' .datetime64\[ns\]"
+    ),
+    **{
+        f"{library} frame with {kind}": Door(
+            lambda p, X, make=make, values=values: make(X, values),
+            rf"columns of [\w ]+ do not hold numbers: 'when' .{words}.*Leave these out, convert them",
+        )
+        for kind, values, *types in (
+            ("dates", [datetime.date(2020, 1, 1)] * 60, "Date", "date32", "date32", r"such as datetime\.date"),
+            ("times", np.arange(60).astype("M8[us]"), "Datetime", "timestamp", "timestamp", "datetime64"),
+            ("durations", np.arange(60).astype("m8[us]"), "Duration", "duration", "duration", "timedelta64"),
+            ("clocks", [datetime.time(3)] * 60, "Time", "time64", "time64", r"such as datetime\.time"),
+            ("text", ["x"] * 60, "String", "string", "string", "such as 'x'"),
+        )
+        for (library, make), words in zip(TABLES.items(), types, strict=True)
+    },
+    "pandas frame with categories of numbers": Door(
+        lambda p, X: _frame(X).astype({"f2": "category"}), "columns of [\\w ]+ do not hold numbers: 'f2' .category"
+    ),
+    "dates beside numbers in a list": Door(lambda p, X: [[1.0, np.datetime64("2020")]] * 9, "dtype datetime64 cannot"),
+    "AnnCollection": Door(
+        lambda p, X: named("anndata.experimental", "AnnCollection", __len__=len, __getitem__=_touched),
+        r"X is anndata.AnnCollection.* Pass the list of its files",
+    ),
+    "list of dask.delayed": Door(
+        lambda p, X: [pytest.importorskip("dask").delayed(X)] * 2, "X is list of dask.Delayed.*from_delayed"
+    ),
+    "duckdb relation": Door(
+        lambda p, X: named("_duckdb", "DuckDBPyRelation", __len__=len, __getitem__=_touched, columns=[], dtypes=[]),
+        "X is _duckdb.DuckDBPyRelation, which NumPy would read number by number.*the Arrow table",
+    ),
+    "list of unknown sequences": Door(
+        lambda p, X: [named("elsewhere", "Column", __len__=len, __getitem__=_touched)] * 3,
+        "X is list of elsewhere.Column, which NumPy would read number by number",
     ),
     "Dask DataFrame, one column": Door(lambda p, X: _dask_frame(X)["f0"], r"X is dask.Series.* X\.to_frame\(\)"),
     "dask.delayed": Door(lambda p, X: pytest.importorskip("dask").delayed(X), "X is dask.Delayed.*from_delayed"),

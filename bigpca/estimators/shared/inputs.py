@@ -19,6 +19,7 @@ from sklearn.utils.validation import validate_data
 from bigpca.arrays import Array
 from bigpca.data.checks import check_dtype, row_width
 from bigpca.data.containers import (
+    check_columns,
     is_dask_frame,
     is_hdf5_dataset,
     is_labelled,
@@ -30,7 +31,7 @@ from bigpca.data.containers import (
     reject_sparse_forms,
     unmasked,
 )
-from bigpca.data.labelled import feature_names, note_rounded_columns, reject_text_columns
+from bigpca.data.labelled import feature_names, note_rounded_columns
 from bigpca.data.patterns import RowPattern
 from bigpca.data.rounding import tally_rounded
 from bigpca.data.sources import open_in_memory, open_samples
@@ -151,6 +152,7 @@ def in_memory(X: Input, estimator: str, *, minimum: int = 1) -> tuple[Values, Na
     else:
         reject_sparse_forms(X)
         reject_foreign(X)
+        check_columns(X)
     if isinstance(X, list | tuple):
         _reject_batches_in_a_list(X)
         masked = any(isinstance(row, np.ma.MaskedArray) for row in X)
@@ -162,14 +164,15 @@ def in_memory(X: Input, estimator: str, *, minimum: int = 1) -> tuple[Values, Na
         X = np.asarray(X).reshape(X.shape[0], row_width(X.shape))
     if (isinstance(X, np.ndarray) or is_csr(X)) and X.dtype.kind not in "OUS":
         _check_kind(X)
+    if isinstance(X, np.ndarray) and X.dtype.kind == "O":  # beside numbers, dates would become numbers
+        for kind in {np.datetime64, np.timedelta64} & {type(value) for value in X.flat}:
+            check_dtype(kind)
     asked = BaseEstimator()  # receives the names
     options = {"dtype": "numeric", "ensure_all_finite": False, "ensure_min_samples": minimum, "accept_sparse": "csr"}
-    try:
-        validated = validate_data(asked, X, estimator=estimator, **options)
-        checked: Values = validated if is_csr(validated) else np.asarray(validated)
-    except ValueError as error:
-        reject_text_columns(X)
-        raise error from None
+    validated = validate_data(asked, X, estimator=estimator, **options)
+    checked: Values = validated if is_csr(validated) else np.asarray(validated)
+    if checked.dtype == object:  # decimals of pyarrow
+        checked = checked.astype(np.float64)
     rounded = _rounded_before(X) if checked.dtype == np.float64 else 0
     if rounded:
         warn_rounded(rounded)

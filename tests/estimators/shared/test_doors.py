@@ -74,12 +74,14 @@ def test_open_and_ingest_take_what_estimators_take(name: str, tmp_path: Path) ->
     np.testing.assert_array_equal(bp.ingest(given, tmp_path / "copy.zarr"), X)
 
 
+@pytest.mark.filterwarnings("ignore:X has feature names")
 @pytest.mark.parametrize("name", REJECTED)
 def test_a_container_that_cannot_be_read_is_rejected_in_words_in_every_way_in(name: str, tmp_path: Path) -> None:
     make, words = REJECTED[name]
     calls = [bp.PCA(2).fit, bp.PCA(2).partial_fit, lambda given: np.asarray(FITTED.transform(given))]
     unseen = ("hides", "only says", "too few", "wide")  # by a plan, which reads nothing
     calls += [] if any(word in name for word in unseen) else [bp.PCA(2).plan]
+    calls += [bp.open, lambda given: bp.from_batches([given])] if " frame with " in name else []
     for call in calls:
         with pytest.raises((TypeError, ValueError), match=words):
             call(make(tmp_path, X))
@@ -317,7 +319,18 @@ def test_targets_that_float64_does_not_hold_are_warned_of() -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["SciPy CSR matrix", "sparse.COO", "generator", "cupy.ndarray", "torch.Tensor on a GPU", "dict of arrays"]
+    "name",
+    [
+        "SciPy CSR matrix",
+        "sparse.COO",
+        "generator",
+        "cupy.ndarray",
+        "torch.Tensor on a GPU",
+        "dict of arrays",
+        "polars frame with dates",
+        "duckdb relation",
+        "list of dask.delayed",
+    ],
 )
 def test_labels_and_landmarks_that_cannot_be_read_are_rejected_in_words(name: str, tmp_path: Path) -> None:
     make, words = (REJECTED | DENSE_ONLY)[name]
