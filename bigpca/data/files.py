@@ -104,7 +104,7 @@ def _file(path: str, member: str | None, missing_chunks: str) -> RowSource:
     if suffix == ".npz":
         storage, member = npz_member(path, member)
         return RowSource("npz", path, member, storage)
-    if head == b"\x89HDF\r\n\x1a\n" or suffix in HDF5_SUFFIXES:
+    if head in (b"\x89HDF\r\n\x1a\n", b"MATLAB 7") or suffix in HDF5_SUFFIXES:
         dataset, member = hdf5_rows(path, member, missing_chunks)
         return RowSource("hdf5", path, member, dataset)
     if head.startswith(b"PAR1") or suffix in PARQUET_SUFFIXES:

@@ -22,7 +22,7 @@ from bigpca.data.checks import (
     regular_chunks,
     row_width,
 )
-from bigpca.data.conventions import FILLS, PACKED
+from bigpca.data.conventions import FILLS, MATLAB, NETCDF, PACKED, RANGES
 from bigpca.data.members import SPARSE_PARTS, choose_member
 from bigpca.data.sparse_groups import SparseGroup
 from bigpca.data.sparse_rows import CsrRows
@@ -31,6 +31,7 @@ from bigpca.errors import CorruptedChunkError, MissingChunksError, brief
 from bigpca.storage.regular import check_regular
 
 MAX_LINKS = 32
+_NEVER_FILLED = 1  # H5D_FILL_TIME_NEVER, which netCDF-4 sets for variables that are not filled
 
 
 @dataclass(frozen=True)
@@ -74,8 +75,12 @@ class Hdf5Rows:
     def attributes(self) -> dict[str, Any]:
         """Attributes that define how the numbers are stored; others, which may be large, are not read."""
         with _opened(self.path) as file:
-            stored = _node(file, self.name, self.path).attrs
-            return {name: stored[name] for name in (*PACKED, *FILLS, "_Unsigned") if name in stored}
+            node = _node(file, self.name, self.path)
+            known = (*PACKED, *FILLS, *RANGES, "_Unsigned", MATLAB)
+            found = {name: node.attrs[name] for name in known if name in node.attrs}
+            if NETCDF in file.attrs and node.id.get_create_plist().get_fill_time() != _NEVER_FILLED:
+                found[NETCDF] = True
+            return found
 
     def filled(self) -> Hdf5Rows:
         """Return the same rows, with the fill value in place of missing chunks."""

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array, csr_matrix
 
 from bigpca.data.checks import check_shape, owned, row_width
+from bigpca.data.conventions import Limits
 from bigpca.data.sparse import stored_row_bytes
 from bigpca.data.storages import Stamp, Storage
 from bigpca.data.zarr_index import plan_index
@@ -40,12 +41,15 @@ class RowSource:
         Name of the array in the file or group; may be empty.
     storage : Storage
         The reader of that format.
+    limits : Limits or None
+        Which stored numbers are not values, if some are not.
     """
 
     format: str
     path: str
     member: str
     storage: Storage
+    limits: Limits | None = None
 
     def __post_init__(self) -> None:
         check_shape(self.storage.array_shape, self.label)
@@ -140,12 +144,16 @@ class RowSource:
         if not 0 <= start <= stop <= n:
             raise IndexError(f"rows {start}:{stop} of {self.label} were requested, but it has {n}.")
         plan = plan_index((slice(start, stop), columns), (n, d))
-        block: Any = self.storage.read(start, stop, plan.bounds[1])
+        block = self._values(start, stop, plan.bounds[1])
         taken = plan.rest[1]
         if self.sparse:
             rows: csr_array = block if taken == slice(None) else block[:, taken]
             return rows
         return owned(block if taken == slice(None) else block[:, taken], self.dtype)
+
+    def _values(self, start: int, stop: int, columns: tuple[int, int]) -> Any:
+        block = self.storage.read(start, stop, columns)
+        return block if self.limits is None else self.limits.values(owned(block, self.dtype), self.label, start)
 
     def __getitem__(self, index: Any) -> NDArray[Any]:
         """Read a 2-d selection, as Dask's getter requests it: of sparse rows, a ``csr_matrix``.
@@ -159,7 +167,7 @@ class RowSource:
             raise TypeError(f"the rows of batches are computed by Dask, {IN_ORDER}")
         plan = plan_index(index, self.shape)
         rows, columns = plan.bounds
-        block: Any = self.storage.read(*rows, columns)
+        block = self._values(*rows, columns)
         if self.sparse:
             selected: NDArray[Any] = csr_matrix(plan.finish(csr_matrix(block)))  # a matrix keeps both dimensions
             return selected
@@ -177,6 +185,7 @@ class RowSource:
             "member": self.member,
             "shape": list(self.array_shape),
             "dtype": self.dtype.str,
+            **({} if self.limits is None else {"limits": [self.limits.fill, self.limits.low, self.limits.high]}),
             **self.storage.describe(),
         }
 

@@ -28,7 +28,7 @@ from bigpca.data.labelled import feature_names, lazy_table, sample_rows
 from bigpca.data.patterns import RowPattern, missing_code
 from bigpca.data.row_source import RowSource
 from bigpca.data.sparse import csr_meta, is_csr, is_sparse, sparse_rows, stored_row_bytes
-from bigpca.data.stored import check_stored_values, held_rows, names_in_file, row_source
+from bigpca.data.stored import held_rows, names_in_file, row_source, stored_values
 from bigpca.data.views import Names, View, named, names_of, view_of, viewed
 from bigpca.data.zarr_reader import ZarrReader, wrap_zarr
 from bigpca.errors import ShortTraceback, check_choice
@@ -48,6 +48,7 @@ def open(
     reduce: str | None = None,
     columns: Any = None,
     missing_value: float | None = None,
+    fill: str | None = "default",
     **axes: Any,
 ) -> da.Array:
     """Open stored features as a Dask array of shape (n, d), chunked in rows; no data is read.
@@ -87,6 +88,10 @@ def open(
     missing_value : int or float, optional
         The value that is stored where there is none, such as -1 in genotypes: it becomes NaN as rows are read, integers
         of up to 16 bits in float32 and others in float64. By default every value is a value.
+    fill : {"default"} or None, default "default"
+        What netCDF says of stored numbers without an attribute for missing values. By default, the default fill of
+        netCDF-4 in variables without ``_FillValue`` is missing: NaN in floats, an error in integers, where it may be a
+        value. Numbers out of ``valid_range`` are an error. None takes every stored number as a value.
     **axes
         By the name of an axis in the pattern: its positions (a slice, a list of int or a mask), such as
         ``t=slice(1, None)`` for all tokens but the first, or its size (an integer), for axes in brackets on the left.
@@ -124,7 +129,8 @@ def open(
         if is_cells(source):
             matrix, names = cell_matrix(source, member)
             source, member = named(open_samples(matrix, missing_chunks=missing_chunks)[0], names), None
-        X, shape = open_samples(source, member=member, missing_chunks=missing_chunks, sample_dims=sample_dims)
+        options: dict[str, Any] = {"missing_chunks": missing_chunks, "sample_dims": sample_dims, "fill": fill}
+        X, shape = open_samples(source, member=member, **options)
     if described == RowPattern():
         return X
     if view_of(X)[1] is not None:
@@ -162,12 +168,14 @@ def _check_sample_dims(source: Any, sample_dims: str | Sequence[str] | None, des
 
 def open_samples(
     source: Any, *, member: str | None = None, missing_chunks: str = "raise",
-    sample_dims: str | Sequence[str] | None = None,
+    sample_dims: str | Sequence[str] | None = None, fill: str | None = "default",
 ) -> tuple[da.Array, tuple[int, ...]]:  # fmt: skip
     """Open stored samples as a Dask array (n, d), and return the shape of one sample too; raises as :func:`open`."""
     check_choice("missing_chunks", missing_chunks, ("raise", "fill"))
+    if fill is not None:
+        check_choice("fill", fill, ("default",))
     if is_path_list(source):
-        return _open_shards([os.fspath(path) for path in source], member, missing_chunks)
+        return _open_shards([os.fspath(path) for path in source], member, missing_chunks, fill)
     if is_labelled(source):
         arranged, labels = label(source, sample_dims)
         X, shape = open_samples(sample_rows(arranged, len(labels.sizes)))
@@ -177,8 +185,7 @@ def open_samples(
         X = _flatten(source)
         found = source_of(source) if source.ndim == 2 and view_of(source)[1] is None else None
         return X, tuple(map(int, source.shape[1:])) if found is None else found.array_shape[1:]
-    found = row_source(source, member=member, missing_chunks=missing_chunks)
-    check_stored_values(found)
+    found = stored_values(row_source(source, member=member, missing_chunks=missing_chunks), fill)
     return named(open_source(found), names_in_file(found)), found.array_shape[1:]
 
 
@@ -227,7 +234,9 @@ def open_source(source: RowSource, token: str | None = None) -> da.Array:
     )
 
 
-def _open_shards(paths: list[str], member: str | None, missing_chunks: str) -> tuple[da.Array, tuple[int, ...]]:
+def _open_shards(
+    paths: list[str], member: str | None, missing_chunks: str, fill: str | None
+) -> tuple[da.Array, tuple[int, ...]]:
     """Open a list of paths: .npy files as one source, others as joined Dask arrays."""
     from bigpca.data.shards import Shard, check_names, check_shard, npy_shards  # as the other formats of files
 
@@ -236,7 +245,7 @@ def _open_shards(paths: list[str], member: str | None, missing_chunks: str) -> t
         folder = os.path.commonpath(map(os.path.dirname, files))
         source = RowSource("npy-folder", folder, "", npy_shards(tuple(files)))
         return open_source(source), source.array_shape[1:]
-    found = [open_samples(path, member=member, missing_chunks=missing_chunks) for path in paths]
+    found = [open_samples(path, member=member, missing_chunks=missing_chunks, fill=fill) for path in paths]
     parts, shapes = [part for part, _ in found], {shape for _, shape in found}
     shards = [Shard(path, part.shape, part.dtype) for path, part in zip(paths, parts, strict=True)]
     for shard in shards:

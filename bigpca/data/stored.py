@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,7 @@ from bigpca.data.containers import (
     table_rows,
     unmasked,
 )
-from bigpca.data.conventions import check_decoded
+from bigpca.data.conventions import MATLAB, Limits, check_decoded
 from bigpca.data.parquet import ParquetTable
 from bigpca.data.row_source import RowSource
 from bigpca.data.sparse import held_csr, is_sparse
@@ -35,13 +36,14 @@ def held_rows(array: Any) -> RowSource:
     return RowSource("numpy", "", "", MemoryRows(array))
 
 
-def check_stored_values(source: RowSource) -> None:
-    """Reject a file's array whose attributes show that its numbers are encoded values.
+def stored_values(source: RowSource, fill: str | None) -> RowSource:
+    """Return the source of a file's array with what its attributes say of its numbers, unless ``fill`` is None.
 
     Raises
     ------
     ValueError
-        Has the line that decodes them, and the one that uses the stored numbers.
+        If the numbers are encoded values, or their axes reversed; has the line that decodes them, and the one that uses
+        the stored numbers.
     """
     storage: Any = source.storage
     if hasattr(type(storage), "attributes"):  # Zarr and HDF5
@@ -51,7 +53,17 @@ def check_stored_values(source: RowSource) -> None:
         decode = f"xarray.open_dataset({source.path!r}, {kind}{inside}chunks={{}})[{name!r}]"
         raw = "dask.array.from_zarr" if kind else "dask.array.from_array(h5py_dataset)"
         remedy = f"Pass {decode}, or {raw} to use the stored numbers"
-        check_decoded(storage.attributes, source.label, remedy)
+        attributes = storage.attributes
+        check_decoded(attributes, source.label, remedy)
+        if MATLAB in attributes:
+            raise ValueError(
+                f"{source.label} was written by MATLAB 7.3, which reverses the axes: its rows are columns here, in "
+                f"shape {source.array_shape}. Rows of features were expected. Pass "
+                f"dask.array.from_array(h5py.File({source.path!r})[{source.member!r}]).T."
+            )
+        if fill is not None:
+            return replace(source, limits=Limits.of(attributes, source.dtype))
+    return source
 
 
 def row_source(source: Any, *, member: str | None = None, missing_chunks: str = "raise") -> RowSource:

@@ -7,6 +7,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import dask
 import dask.array as da
 import h5py
 import numpy as np
@@ -17,6 +18,7 @@ import zarr
 from numpy.typing import NDArray
 
 import bigpca as bp
+from bigpca.data.sources import source_of
 from tests.cli.running import run
 
 X = np.random.default_rng(0).integers(-400, 400, (50, 6)) / 100
@@ -179,6 +181,114 @@ def test_encoded_netcdf_variables_are_rejected_with_the_line_that_decodes_them(t
         with pytest.raises(ValueError, match=r"scale_factor = 0\.01"):
             bp.PCA(2).fit(file["t"])
         assert bp.PCA(2).fit(da.from_array(file["t"], chunks=(20, 6))).mean_[0] == pytest.approx(100 * X[:, 0].mean())
+
+
+Z = np.round(X)
+DEFAULT_FILLS: dict[str, Any] = {
+    "f4": np.float32(9.969209968386869e36), "f8": 9.969209968386869e36, "i1": -127, "u1": 255, "i2": -32767,
+    "u2": 65535, "i4": -2147483647, "u4": 4294967295, "i8": -9223372036854775806, "u8": 18446744073709551614,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("dtype", "chunks"), [*((dtype, None) for dtype in DEFAULT_FILLS), ("f4", (20, 3))])
+def test_the_default_fill_of_netcdf_4_is_missing_or_an_error_unless_it_is_a_value(
+    dtype: str, chunks: Any, tmp_path: Path
+) -> None:
+    values = np.abs(Z).astype(dtype)
+    values[30:, 1] = DEFAULT_FILLS[dtype]
+    with h5py.File(tmp_path / "x.nc", "w") as file:
+        file.attrs["_NCProperties"] = "version=2,netcdf=4.9.2,hdf5=1.14.2"
+        file.create_dataset("t", data=values, chunks=chunks)
+        file.create_dataset("marked", data=values).attrs["_FillValue"] = np.array(
+            np.nan, dtype if "f" in dtype else "f4"
+        )
+    with h5py.File(tmp_path / "x.h5", "w") as file:
+        file["t"] = values
+    for same in (
+        bp.open(tmp_path / "x.nc", member="t", fill=None), bp.open(tmp_path / "x.nc", member="marked"),
+        bp.open(tmp_path / "x.h5"), bp.open([tmp_path / "x.h5"] * 2, fill=None)[50:],
+    ):  # fmt: skip
+        np.testing.assert_array_equal(same, values[: len(same)])
+    rows = bp.open(tmp_path / "x.nc", member="t")
+    source = source_of(rows)
+    assert source is not None
+    np.testing.assert_array_equal(source.read(0, 30), values[:30])
+    assert rows.name != bp.open(tmp_path / "x.nc", member="t", fill=None).name
+    if "f" in dtype:
+        np.testing.assert_array_equal(np.argwhere(np.isnan(rows.compute())), [[row, 1] for row in range(30, 50)])
+        assert bp.PCA(2, nan_policy="omit").fit(rows).n_omitted_ == 20
+        return
+    for read in (rows.compute, lambda: bp.PCA(2).fit(rows), lambda: bp.PCA(2).fit(h5py.File(tmp_path / "x.nc")["t"])):
+        with pytest.raises(
+            ValueError, match=rf"x.nc:t: row 30, column 1 holds {values[30, 1]}, which is what netCDF-4 .* fill=None"
+        ):
+            read()
+
+
+def test_variables_that_netcdf_4_does_not_fill_hold_values_only(tmp_path: Path) -> None:
+    netCDF4 = pytest.importorskip("netCDF4")
+    with netCDF4.Dataset(tmp_path / "x.nc", "w") as file:
+        for name, size in (("n", 9), ("d", 4)):
+            file.createDimension(name, size)
+        for name, options in {"filled": {}, "bare": {"fill_value": False}}.items():
+            file.createVariable(name, "u1", ("n", "d"), contiguous=True, **options)[:5] = 7
+        file["bare"][5:] = 255
+    np.testing.assert_array_equal(
+        bp.open(tmp_path / "x.nc", member="bare"), np.repeat([7, 255], [20, 16]).reshape(9, 4)
+    )
+    with pytest.raises(ValueError, match="row 5, column 0 holds 255, which is what netCDF-4"):
+        bp.open(tmp_path / "x.nc", member="filled").compute()
+
+
+@pytest.mark.parametrize(
+    ("attributes", "dtype", "words"),
+    [({"valid_range": np.array([-399, 400], "i2")}, "i2", "row 2, column 3 holds -400, .* valid range, -399 to 400"),
+     ({"valid_min": -399.0}, "f4", r"row 2, column 3 holds -400.0, .* valid range, -399.0 to None"),
+     ({"valid_max": np.float64(0.1)}, "f4", r"row 4, column 0 holds 0.2.*, .* valid range, None to 0.1"),
+     ({"valid_range": [-400, 400]}, "i2", ""), ({"valid_range": "-3 to 3"}, "i2", ""), ({"valid_range": [3]}, "f4", ""),
+     ({"valid_max": 0.1}, "f4 tenth", "")],
+)  # fmt: skip
+@pytest.mark.parametrize("end", ["h5", "zarr"])
+def test_numbers_out_of_their_valid_range_are_an_error(
+    end: str, attributes: dict[str, Any], dtype: str, words: str, tmp_path: Path
+) -> None:
+    values = np.full((6, 4), -5, dtype.split()[0])
+    values[2, 3] = -400
+    if dtype[0] == "f":
+        values[4, 0] = 0.1 if "tenth" in dtype else 0.2
+        values[5, 2] = np.nan  # missing, and so neither in nor out
+    root: Any = h5py.File(tmp_path / "x.h5", "w") if end == "h5" else zarr.open_group(tmp_path / "x.zarr", mode="w")
+    _write(root, "t", values)
+    root["t"].attrs.update(
+        {name: np.asarray(one).tolist() if end == "zarr" else one for name, one in attributes.items()}
+    )
+    if end == "h5":
+        root.close()
+    np.testing.assert_array_equal(bp.open(tmp_path / f"x.{end}", fill=None), values)
+    if words:
+        with pytest.raises(ValueError, match=words):
+            bp.open(tmp_path / f"x.{end}").compute()
+    else:
+        np.testing.assert_array_equal(bp.open(tmp_path / f"x.{end}"), values)
+
+
+def test_matlab_stores_rows_as_columns_and_the_remedy_turns_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("x.mat", "x.h5"):
+        with h5py.File(name, "w", userblock_size=512) as file:
+            file["rows"] = X.T
+            file["rows"].attrs["MATLAB_class"] = np.bytes_("double")
+        with open(name, "r+b") as raw:
+            raw.write(b"MATLAB 7.3 MAT-file, Platform: GLNXA64")
+        with pytest.raises(
+            ValueError, match=r"reverses the axes: its rows are columns here, in shape \(6, 50\)"
+        ) as told:
+            bp.PCA(2).fit(name)
+        turned = eval(str(told.value).split("Pass ")[1].removesuffix("."), {"dask": dask, "h5py": h5py})
+        np.testing.assert_array_equal(turned, X)
+        np.testing.assert_allclose(bp.PCA(2).fit(turned).components_, bp.PCA(2).fit(X).components_, atol=1e-12)
 
 
 @pytest.mark.parametrize("command", ["plan", "fit", "ingest"])
