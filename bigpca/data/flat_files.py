@@ -6,8 +6,11 @@ import json
 import math
 import os
 import struct
+import zlib
 from dataclasses import dataclass
+from functools import lru_cache
 from operator import index
+from threading import Lock
 from typing import Any, BinaryIO
 
 import numpy as np
@@ -22,6 +25,8 @@ from bigpca.storage.annotations import KEY_COLUMN
 from bigpca.storage.forms import VALUES
 from bigpca.storage.regular import check_regular, open_regular
 
+PIECE_BYTES = 2**20
+_CHECKING = Lock()  # threads wait for the first, rather than read the whole file too
 MAX_HEADER_BYTES = 100 * 2**20  # safetensors' own limit
 _SAFETENSORS = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "BOOL": "?", "U8": "u1", "I8": "i1"} | {
     f"{kind}{8 * size}": f"<{kind.lower()}{size}" for kind in "IU" for size in (2, 4, 8)
@@ -49,6 +54,9 @@ class FlatFile:
     order : {"C", "F"}
     lead : int, bytes
         What stands before the values of each row, such as its key; 0 for plain arrays.
+    checked : (int, int) or None
+        CRC-32 of the values and of so many bytes before them, which the first read of a process compares: reads in any
+        order, of any rows, must not give damaged ones.
     """
 
     path: str
@@ -57,6 +65,7 @@ class FlatFile:
     stored: str
     order: str = "C"
     lead: int = 0
+    checked: tuple[int, int] | None = None
 
     @property
     def dtype(self) -> np.dtype[Any]:
@@ -88,6 +97,9 @@ class FlatFile:
     def read(self, start: int, stop: int, columns: tuple[int, int]) -> NDArray[Any]:
         """Read a block: whole rows in C order directly into new memory, others through a short-lived map."""
         self.check_size()
+        if self.checked is not None:
+            with _CHECKING:
+                _check_crc(self, file_stamp(self.path))
         block = self._read_bits(start, stop, columns)
         if self.stored == BFLOAT16:
             return widened(block)
@@ -124,6 +136,22 @@ class FlatFile:
         """Return offset, byte order and layout."""
         found = {"offset": self.offset, "stored": self.stored, "order": self.order}
         return found | ({"lead": self.lead} if self.lead else {})
+
+
+@lru_cache(maxsize=64)
+def _check_crc(flat: FlatFile, stamp: Stamp) -> None:
+    """Read a member of a .npz file in one state from end to end, and compare its CRC-32; once per process."""
+    expected, lead = flat.checked or (0, 0)
+    found, left = 0, flat._nbytes + lead
+    with open_regular(flat.path, buffering=0) as file:
+        file.seek(flat.offset - lead)
+        while left and (piece := file.read(min(left, PIECE_BYTES))):
+            found, left = zlib.crc32(piece, found), left - len(piece)
+    if found != expected:
+        raise CorruptedChunkError(
+            f"{flat.path}: the array of shape {flat.array_shape} at byte {flat.offset:,} has the CRC-32 {found:08x}, "
+            f"but {expected:08x} was written: it is damaged. Copy the file again."
+        )
 
 
 def _fill(file: BinaryIO, block: NDArray[Any], path: str) -> None:

@@ -9,7 +9,7 @@ import threading
 import zipfile
 import zlib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import IO, Any, NamedTuple
 
@@ -208,7 +208,8 @@ def _stored(path: str, info: zipfile.ZipInfo, header: _Header) -> FlatFile | Com
         raise CorruptedChunkError(f"{path}: {error}: it is damaged or forged. Copy or write it again.") from error
     if info.compress_type != zipfile.ZIP_STORED:
         return CompressedMember(path, info.filename, shape, stored, order)
-    return raw_file(path, _data_offset(path, info) + header_bytes, shape, stored, order)
+    flat = raw_file(path, _data_offset(path, info) + header_bytes, shape, stored, order)
+    return replace(flat, checked=(info.CRC, header_bytes))
 
 
 def _header(archive: zipfile.ZipFile, name: str, path: str) -> _Header:

@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import scipy.sparse as sp
 
 import bigpca.data.sources as sources
 from bigpca.data.flat_files import FlatFile
@@ -126,6 +127,31 @@ def test_compressed_members_can_be_read_backwards_and_when_broken_are_named(tmp_
     path.write_bytes(broken[:1000])
     with pytest.raises(CorruptedChunkError, match=r"not a complete .npz file"):
         sources.open(path)
+
+
+@pytest.mark.parametrize("what", ["a value", "the last value", "the checksum"])
+@pytest.mark.parametrize("form", ["stored", "by columns", "compressed", "sparse"])
+def test_a_damaged_member_of_an_npz_is_named_wherever_it_is_read(form: str, what: str, tmp_path: Path) -> None:
+    x, path = matrix("f4", (600, D)), tmp_path / "x.npz"
+    x = np.asfortranarray(x) if form == "by columns" else x
+    if form == "sparse":
+        sp.save_npz(path, sp.csr_matrix(x), compressed=False)
+    else:
+        (np.savez_compressed if form == "compressed" else np.savez)(path, x=x)
+    whole = sources.row_source(path)
+    whole.read(0, 600)
+    content, name = bytearray(path.read_bytes()), b"data.npy" if form == "sparse" else b"x.npy"
+    values = (x[x != 0] if form == "sparse" else x).tobytes("A" if form == "by columns" else "C")
+    if what == "the checksum" or form == "compressed":
+        content[content.rindex(name) - 46 + 16] ^= 1  # in the central directory
+    else:
+        content[content.index(values[-40:]) + (39 if "last" in what else 4)] ^= 1
+    path.write_bytes(content)
+    for stop in (4, 600) if form != "compressed" else (600,):  # in the latter, as far as it was decoded
+        reads = [lambda start, stop: sources.row_source(path).read(start, stop)]
+        for read in reads + [whole.read] * (what != "the checksum"):
+            with pytest.raises(CorruptedChunkError, match=r"x\.npz.*(CRC-32 .* was written: it is damaged|Bad CRC-32)"):
+                read(0, stop)
 
 
 def test_hdf5_data_in_other_files_are_rejected(tmp_path: Path) -> None:
