@@ -65,6 +65,21 @@ def shares_or_none(model: Any) -> Vector | None:
     return None if found is None else np.asarray(found, dtype=np.float64)
 
 
+def column_shares(model: Any) -> Vector | None:
+    """Return the share of the variance of each feature (d,), or None where a model keeps no statistics of its rows.
+
+    Features that a ``ScoredPCA`` has not selected have the share 0.
+    """
+    inner = fitted(model)
+    kept = getattr(inner, "_column_shares", None)
+    found: Vector | None = None if kept is None else kept()
+    if found is not None and inner is not model and hasattr(model, "selected_"):
+        whole = np.zeros(model.n_features_in_)
+        whole[model.selected_] = found
+        return whole
+    return found
+
+
 def whole_of(model: Any) -> str:
     """Return of what the shares of a model are: of a discriminant's, the variance between the classes."""
     between = not is_array(model) and hasattr(fitted(model), "discriminants_")

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from bigpca.plots.numbers import Weights, fitted, shares_or_none
+from bigpca.plots.numbers import Vector, Weights, column_shares, fitted
 from bigpca.plots.style import counted, percent, short
 from bigpca.report.records import Light, Verdict
 from bigpca.solvers.certificates import Bounds, trustworthy
@@ -20,8 +20,8 @@ NO_WEIGHT = 1e-7  # relative to the largest weight of a component
 def lights_of(model: Any, weights: Weights | None) -> tuple[Light, ...]:
     """Return the checks of a fitted model; ``weights`` are its components as weights of features, if it has any."""
     inner = fitted(model)
-    of_weights = (_dominated(weights, inner), _unused(weights))
-    return (_converged(inner), _bounds(inner), _flat(inner), *of_weights, _omitted(inner))
+    of_columns = (*_dominated(weights, column_shares(model)), _unused(weights))
+    return (_converged(inner), _bounds(inner), _flat(inner), *of_columns, _omitted(inner))
 
 
 def _converged(model: Any) -> Light:
@@ -69,17 +69,15 @@ def _flat(model: Any) -> Light:
     return Light(name, Verdict.WARNING, f"flat: {text}. Components of a flat spectrum mean little")
 
 
-def _dominated(weights: Weights | None, model: Any) -> Light:
-    """Compare the variance of each column, as far as the components hold it, with that of all columns."""
-    name, ratio = "columns", shares_or_none(model)
-    if weights is None or ratio is None or hasattr(model, "classes_"):
-        return Light(name, Verdict.NONE, "components are no directions of variance among features")
-    held = ratio @ weights.components**2
-    leading = int(held.argmax())
+def _dominated(weights: Weights | None, held: Vector | None) -> tuple[Light, ...]:
+    """Compare the variance of each column with that of all columns; nothing for fits that do not keep them."""
+    if weights is None or held is None:
+        return ()
+    name, leading = "columns", int(held.argmax())
     text = f"{short(weights.names[leading])} has {percent(held[leading])} of the variance"
     if len(held) <= 2 or held[leading] <= DOMINATING:
-        return Light(name, Verdict.PASS, f"none dominates: {text}")
-    return Light(name, Verdict.WARNING, f"{text}. If the units of features differ, fit with scale=True")
+        return (Light(name, Verdict.PASS, f"none dominates: {text}"),)
+    return (Light(name, Verdict.WARNING, f"{text}. If the units of features differ, fit with scale=True"),)
 
 
 def _unused(weights: Weights | None) -> Light:

@@ -22,6 +22,7 @@ from PIL import Image
 
 import bigpca as bp
 from bigpca.plots.kinds import kinds_of
+from bigpca.plots.numbers import fitted, weights
 from bigpca.report import describe, write_report
 from bigpca.report.companions import companions, thumbnail
 from bigpca.report.extremes import read_scores
@@ -174,7 +175,10 @@ NOISE = np.random.default_rng(0).standard_normal((900, 9))
 OMIT = bp.PCA(4, nan_policy="omit")
 GAPS = [_with(X, np.s_[:n, 0], np.nan) for n in (3, 60)]
 CONSTANT = _with(X, np.s_[:, 5], 7.0)
-CHECKS: dict[str, tuple[Any, np.ndarray, str, Verdict, str]] = {
+LEADING = np.random.default_rng(0).standard_normal((300, 1))  # a direction beside one column of 43 % of the variance
+BESIDE = np.hstack([LEADING + 0.2 * NOISE[:300, :1] + np.zeros(29), 5.17 * NOISE[300:600, :1]])
+UNCENTRED = bp.PCA(1, center=np.full(12, -99.0), scale=np.geomspace(1, 1e-3, 12))
+CHECKS: dict[str, tuple[Any, np.ndarray, str, Verdict | None, str]] = {
     "exact": (bp.PCA(4), X, "converged", Verdict.PASS, "exact to rounding"),
     "exact bounds": (bp.PCA(4), X, "bounds", Verdict.PASS, "none needed"),
     "converged": (bp.PCA(2, **FINE), X, "converged", Verdict.PASS, "tolerance 1e-06 met"),
@@ -186,7 +190,14 @@ CHECKS: dict[str, tuple[Any, np.ndarray, str, Verdict, str]] = {
     "balanced": (bp.PCA(4), X, "columns", Verdict.PASS, "none dominates: feature 0 has"),
     "dominated": (bp.PCA(4), _scaled(1000), "columns", Verdict.WARNING, "feature 0 has 100 % of the variance"),
     "scaled": (bp.PCA(4, scale=True), _scaled(1000), "columns", Verdict.PASS, "none dominates"),
-    "kernel": (bp.KernelPCA(2, kernel="rbf"), X[:60], "columns", Verdict.NONE, "no directions"),
+    "beside": (bp.PCA(1), BESIDE, "columns", Verdict.PASS, "none dominates: feature 29 has 42.7"),
+    "sketched": (bp.ApproximatePCA(1), BESIDE, "columns", Verdict.PASS, "none dominates: feature 29 has 42.7"),
+    "omitted": (bp.PCA(1), BESIDE[:, 26:], "columns", Verdict.WARNING, "feature 3 has 8"),
+    "uncentred": (UNCENTRED, X, "columns", Verdict.WARNING, "feature 11 has 7"),
+    "chosen": (bp.ScoredPCA(1, n_features_to_select=4), _scaled(9), "columns", Verdict.WARNING, "feature 0 has 9"),
+    "forgotten": (bp.PCA(1, keep_state_bytes=0), BESIDE, "columns", None, ""),
+    "iterated": (bp.PCA(1, **FINE), BESIDE, "columns", None, ""),
+    "kernel": (bp.KernelPCA(2, kernel="rbf"), X[:60], "columns", None, ""),
     "varied": (bp.PCA(4), X, "constant columns", Verdict.PASS, "all 12 columns have weights"),
     "constant": (bp.PCA(4), CONSTANT, "constant columns", Verdict.WARNING, "1 of 12 columns .* component: feature 5"),
     "complete": (bp.PCA(4), X, "rows omitted", Verdict.PASS, "0 of 300"),
@@ -205,14 +216,16 @@ def test_the_edge_of_noise_counts_weights_as_repeated_rows() -> None:
 @pytest.mark.filterwarnings("ignore::bigpca.ApproximationWarning")
 @pytest.mark.parametrize(("model", "rows", "name", "verdict", "text"), CHECKS.values(), ids=CHECKS)
 def test_a_check_passes_or_not_with_the_number_that_decides(
-    model: Any, rows: np.ndarray, name: str, verdict: Verdict, text: str
+    model: Any, rows: np.ndarray, name: str, verdict: Verdict | None, text: str
 ) -> None:
-    from bigpca.plots.numbers import weights
-    from bigpca.report.lights import lights_of
-
-    model.fit(rows)
-    found = {light.name: light for light in lights_of(model, weights(model) if hasattr(model, "components_") else None)}
-    assert list(found) == ["converged", "bounds", "spectrum", "columns", "constant columns", "rows omitted"]
+    model.fit(rows, rows[:, 0])
+    own = weights(model) if hasattr(fitted(model), "components_") else None
+    found = {light.name: light for light in lights_of(model, own)}
+    of_columns = ["columns"] if "columns" in found else []  # the others are always there
+    assert list(found) == ["converged", "bounds", "spectrum", *of_columns, "constant columns", "rows omitted"]
+    if verdict is None:  # the model does not keep the number
+        assert name not in found
+        return
     assert found[name].verdict is verdict, found[name]
     assert re.search(text, found[name].text)
 

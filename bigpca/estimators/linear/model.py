@@ -285,6 +285,19 @@ class LinearModel(Estimator[Spectrum], Generic[State]):
         divisors = self._standardization(self.n_features_in_).divisors
         return column_variances(self._whole_state(what)) * divisors**2
 
+    def _column_shares(self) -> Vector | None:
+        """Return the share of each column (d,) in ``total_variance_``; None if the statistics of rows are not kept."""
+        if self._state is None:
+            return None
+        state, standardization = self._whole_state("a share"), self._standardization(self.n_features_in_)
+        columns = column_variances(state)
+        if not standardization.center:  # about zero, or about the given centre, which the state has subtracted
+            columns = columns + state.weight / (state.weight - 1) * state.mean**2
+        if self.scale_ is not None:
+            columns = columns * (standardization.divisors / self.scale_) ** 2
+        total = float(columns.sum())
+        return columns / total if total > 0 else columns
+
     def _small_batch(self, X: Input) -> Array | None:
         """Return a copy of a small batch of finite rows in memory, which requires no read; None for other input."""
         if is_lazy(X) or not self._apart_bytes or vars(self).get("_view") is not None:
