@@ -65,12 +65,14 @@ def report(
     position. A column of image paths gives the pictures of extreme rows.
     """
     with reporting(as_json, debug) as output:
+        from bigpca.plots.style import require_matplotlib
         from bigpca.report import describe
         from bigpca.report.page import render
-        from bigpca.report.writing import reject_file, write_file
+        from bigpca.report.writing import PAGES, reject_file, write_file
 
+        require_matplotlib()
         shape = None if image_shape is None else parse_image_shape(image_shape)
-        reject_file(out, overwrite)
+        reject_file(out, overwrite, *PAGES)
         reject_shared_paths([(labels or "").partition("::")[0]], report=out)
         fitted, errors = _load(model, references), None
         if rows is not None:
@@ -122,7 +124,7 @@ def plot(
             raise typer.BadParameter(
                 f"--out {out} has the suffix {out.suffix!r}; one of {', '.join(FORMATS)} is needed."
             )
-        reject_file(out, overwrite)
+        reject_file(out, overwrite, *FORMATS)
         reject_shared_paths([(labels or "").partition("::")[0]], figure=out)
         given: Any = _path(scores)
         if rows is not None and scores is None and kind in SCORED:

@@ -61,6 +61,8 @@ def reject_existing(path: Path | None, what: str, overwrite: bool, instead: str 
     ------
     OutputExistsError
         If ``path`` exists and ``overwrite`` is False, or it is not a Zarr store.
+    ValueError, ImportError
+        If its extension is that of a format which is not written there, or the library that writes it is missing.
     """
     if path is None:
         return
@@ -68,14 +70,15 @@ def reject_existing(path: Path | None, what: str, overwrite: bool, instead: str 
 
     with writing(path):  # rejects a name that is too long before the work
         there = path.exists() or path.is_symlink()
-    if table:
-        from bigpca.storage.forms import check_extension
+    from bigpca.storage.forms import STORES, check_extension, form_of, is_table
 
-        check_extension(path, table=True)
+    if table:
+        form_of(path, ()).check()  # the library that writes it, too
+    else:
+        check_extension(path, *STORES)
     if not there:
         return
     if overwrite:
-        from bigpca.storage.forms import is_table
         from bigpca.storage.stores import reject_existing as reject_all_but_stores
 
         reject_all_but_stores(Path(os.path.realpath(path)), True, table=table and is_table(path))

@@ -20,7 +20,7 @@ from bigpca.data.provenance import Provenance
 from bigpca.errors import brief
 from bigpca.storage.annotations import Annotations
 from bigpca.storage.files import atomic_write_bytes, repair, writing
-from bigpca.storage.forms import check_extension
+from bigpca.storage.forms import STORES, check_extension
 from bigpca.storage.outputs import Output, create_output, output_lock
 from bigpca.storage.partial import read_layout
 from bigpca.storage.regular import read_regular
@@ -82,7 +82,7 @@ class FeatureWriter:
         self, out: str | os.PathLike[str], *, dtype: DTypeLike | None = None, chunk_rows: int | None = None,
         overwrite: bool = False,
     ) -> None:  # fmt: skip
-        check_extension(out, table=False)
+        check_extension(out, *STORES)
         whole = isinstance(chunk_rows, int | np.integer) and not isinstance(chunk_rows, bool)
         if chunk_rows is not None and (not whole or chunk_rows < 1):
             raise ValueError(f"chunk_rows = {chunk_rows!r}; a number of rows, at least 1, was expected.")

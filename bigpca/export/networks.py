@@ -16,6 +16,7 @@ from bigpca.export.linear import LinearMap
 from bigpca.passes.reading.preprocessing import RowPreprocessor
 from bigpca.storage import atomic_write_bytes
 from bigpca.storage.files import writing
+from bigpca.storage.forms import check_extension
 
 IR_VERSION, OPSET = 10, 17  # onnxruntime rejects the newest ones that onnx writes by default
 
@@ -47,14 +48,14 @@ def write_onnx(
     Raises
     ------
     ValueError
-        For preprocessing that ONNX has no operators for.
+        For preprocessing that ONNX has no operators for, and the extension of another format.
     ImportError
         If onnx is not installed.
     OutputExistsError
         If the path exists and ``overwrite`` is False.
     """
     onnx = required("onnx", "onnx")
-    target = _new_file(path, overwrite)
+    target = _new_file(path, overwrite, ".onnx")
     k, d = linear.matrix.shape
     centre = linear.centre.astype(np.float32)
     rest = (centre.astype(np.float64) - linear.centre) @ linear.matrix.T  # what the rounding of the centre leaves
@@ -98,16 +99,17 @@ def _preprocessing_nodes(
 
 def write_npz(path: str | os.PathLike[str], *, overwrite: bool, **arrays: NDArray[np.float64]) -> Path:
     """Write arrays to an .npz file; raises as :func:`write_onnx`."""
-    target, content = _new_file(path, overwrite), BytesIO()
+    target, content = _new_file(path, overwrite, ".npz"), BytesIO()
     np.savez(content, allow_pickle=False, **arrays)
     with writing(target):
         atomic_write_bytes(target, content.getvalue())
     return target
 
 
-def _new_file(path: str | os.PathLike[str], overwrite: bool) -> Path:
+def _new_file(path: str | os.PathLike[str], overwrite: bool, extension: str) -> Path:
     target = Path(path)
     with writing(target):
+        check_extension(path, extension)
         if os.path.lexists(target) and not (overwrite and target.is_file()):
             raise OutputExistsError(
                 f"{target} exists already, but a new path was expected. Choose another path, or replace a file with "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from importlib.util import find_spec
 from io import BytesIO
 from pathlib import Path
 from textwrap import fill
@@ -35,18 +36,22 @@ def axes_of(ax: Axes | None, width: float = 6.4, height: float = 4.2) -> Axes:
     """
     if ax is not None:
         return ax
-    try:
-        import matplotlib.pyplot as plt
-    except ImportError as error:
-        raise ImportError(
-            "figures need matplotlib, which is not installed. Install it: pip install 'bigpca[plot]'."
-        ) from error
+    require_matplotlib()
+    import matplotlib.pyplot as plt
+
     own: Axes = plt.subplots(figsize=(width, height), layout="constrained")[1]
     return own
 
 
+def require_matplotlib() -> None:
+    """Raise ImportError if matplotlib is not installed: with the command that installs it."""
+    if find_spec("matplotlib") is None:
+        raise ImportError("figures need matplotlib, which is not installed. Install it: pip install 'bigpca[plot]'.")
+
+
 def plain_figure(width: float, height: float) -> Figure:
     """Return a figure without pyplot, which no window shows and nothing has to close, for files."""
+    require_matplotlib()
     from matplotlib.figure import Figure
 
     return Figure(figsize=(width, height), dpi=120, layout="constrained", facecolor="white")

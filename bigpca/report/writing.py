@@ -7,10 +7,14 @@ from pathlib import Path
 from typing import Any
 
 from bigpca.errors import OutputExistsError
+from bigpca.plots.style import require_matplotlib
 from bigpca.report.describing import describe
 from bigpca.report.page import render
 from bigpca.storage import atomic_write_bytes
 from bigpca.storage.files import writing
+from bigpca.storage.forms import check_extension
+
+PAGES = (".html", ".htm")
 
 
 def write_report(
@@ -67,11 +71,13 @@ def write_report(
     OutputExistsError
         If ``out`` exists and ``overwrite`` is False.
     ValueError
-        For a model without components, and scores, labels or standard errors that do not fit.
+        For the extension of another format than HTML, a model without components, and scores, labels or standard
+        errors that do not fit.
     ImportError
         If matplotlib is not installed.
     """
-    reject_file(out, overwrite)
+    require_matplotlib()
+    reject_file(out, overwrite, *PAGES)
     report = describe(
         model, scores=scores, labels=labels, keys=keys, pictures=pictures, image_shape=image_shape,
         feature_names=feature_names, standard_errors=standard_errors, provenance=provenance,
@@ -79,9 +85,10 @@ def write_report(
     return write_file(out, render(report).encode())
 
 
-def reject_file(path: str | os.PathLike[str], overwrite: bool) -> None:
-    """Raise OutputExistsError unless a file may be written here: a new path, or with ``overwrite`` a file."""
+def reject_file(path: str | os.PathLike[str], overwrite: bool, *accepted: str) -> None:
+    """Raise unless a file may be written here: a new path, or with ``overwrite`` a file, of an accepted extension."""
     with writing(Path(path)):  # rejects a name that is too long before the work
+        check_extension(path, *accepted)
         there = os.path.lexists(path)
     if there and not overwrite:
         raise OutputExistsError(

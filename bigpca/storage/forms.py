@@ -175,7 +175,16 @@ class ParquetForm(TableForm):
 
 
 TABLES: dict[str, type[TableForm]] = {".npy": NpyForm, ".parquet": ParquetForm}
-FOREIGN = (".csv", ".feather", ".h5", ".hdf5", ".mat", ".npz", ".pt", ".safetensors", ".tsv", ".txt")  # never written
+STORES = (".zarr",)
+SCORES = (*STORES, *TABLES)
+FOREIGN = (  # what a reader expects of these is not written; any other suffix is part of a name, as in pca_k0.5
+    ".arrow", ".bin", ".bmp", ".bz2", ".csv", ".db", ".feather", ".fits", ".gif", ".gz", ".h5", ".h5ad", ".hdf",
+    ".hdf5", ".ipc", ".ipynb", ".jpeg", ".jpg", ".joblib", ".json", ".jsonl", ".loom", ".mat", ".md", ".nc", ".nc4",
+    ".ods", ".orc", ".pdf", ".pickle", ".pkl", ".png", ".pt", ".pth", ".rda", ".rds", ".rst", ".safetensors",
+    ".sqlite", ".svg", ".tar", ".tex", ".tif", ".tiff", ".tsv", ".txt", ".webp", ".xls", ".xlsx", ".xml", ".yaml",
+    ".yml", ".zip",
+)  # fmt: skip
+WRITTEN = (*SCORES, ".htm", ".html", ".npz", ".onnx")  # somewhere
 
 
 def is_table(path: str | os.PathLike[str]) -> bool:
@@ -183,8 +192,14 @@ def is_table(path: str | os.PathLike[str]) -> bool:
     return Path(path).suffix.lower() in TABLES
 
 
-def check_extension(path: str | os.PathLike[str], *, table: bool) -> None:
-    """Reject a path whose extension is that of another form than a Zarr array, or a table where they are written.
+def check_extension(path: str | os.PathLike[str], *accepted: str) -> None:
+    """Reject a path whose extension is that of a format which is not written there.
+
+    Parameters
+    ----------
+    path : path
+    accepted : str
+        The extensions of what is written.
 
     Raises
     ------
@@ -192,15 +207,17 @@ def check_extension(path: str | os.PathLike[str], *, table: bool) -> None:
 
     Examples
     --------
-    >>> check_extension("scores.parquet", table=True)
-    >>> check_extension("scores.csv", table=True)
+    >>> check_extension("scores.parquet", *SCORES)
+    >>> check_extension("pca_k0.5", *STORES)
+    >>> check_extension("scores.csv", *SCORES)
     Traceback (most recent call last):
-    ValueError: scores.csv: .csv is not written here. Choose .zarr for a Zarr store, or .npy or .parquet for a table.
+    ValueError: scores.csv: .csv is not written here. Choose .zarr, .npy or .parquet.
     """
     suffix = Path(path).suffix.lower()
-    if suffix in FOREIGN or (suffix in TABLES and not table):
-        tables = f", or {' or '.join(TABLES)} for a table" if table else ""
-        raise ValueError(f"{brief(path)}: {suffix} is not written here. Choose .zarr for a Zarr store{tables}.")
+    if suffix in (*FOREIGN, *WRITTEN) and suffix not in accepted:
+        *others, last = accepted
+        choices = f"{', '.join(others)} or {last}" if others else last
+        raise ValueError(f"{brief(path)}: {suffix} is not written here. Choose {choices}.")
 
 
 def form_of(path: str | os.PathLike[str], names: tuple[str, ...]) -> Form:
@@ -209,6 +226,6 @@ def form_of(path: str | os.PathLike[str], names: tuple[str, ...]) -> Form:
     >>> form_of("scores.parquet", ("pca0",)).is_table, form_of("scores.zarr", ("pca0",)).is_table
     (True, False)
     """
-    check_extension(path, table=True)
+    check_extension(path, *SCORES)
     table = TABLES.get(Path(path).suffix.lower())
     return STORE if table is None else table(names)

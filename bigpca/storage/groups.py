@@ -18,6 +18,7 @@ from bigpca.arrays import content_digest
 from bigpca.errors import ModelFormatError, brief
 from bigpca.storage.annotations import NOTHING, Annotations
 from bigpca.storage.files import fsync_tree, publish, repair, temporary_sibling, writing
+from bigpca.storage.forms import STORES, check_extension
 from bigpca.storage.json_values import canonical_json, from_json, to_json
 from bigpca.storage.regular import max_encoded, read_document
 from bigpca.storage.stores import is_storable, reject_existing
@@ -83,7 +84,7 @@ def write_group(
     OutputWriteError
         If the file system rejects it.
     TypeError, ValueError
-        If an array or an attribute cannot be stored.
+        If an array or an attribute cannot be stored, or the path has the extension of another format.
 
     Examples
     --------
@@ -105,6 +106,7 @@ def write_group(
     values = to_json(dict(attributes), "attributes")
     digest = _attributes_digest(body, values)
     with writing(target):
+        check_extension(path, *STORES)
         repair(target)
         reject_existing(target, overwrite)
         with temporary_sibling(target) as sibling:

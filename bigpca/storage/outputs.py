@@ -12,7 +12,7 @@ from numpy.typing import DTypeLike
 from bigpca.storage.annotations import NOTHING, Annotations
 from bigpca.storage.chunks import ChunkRecord, ChunkWriter
 from bigpca.storage.files import remove, repair, writing
-from bigpca.storage.forms import STORE, Form, check_extension
+from bigpca.storage.forms import SCORES, STORE, STORES, Form, check_extension
 from bigpca.storage.lock import RunLock
 from bigpca.storage.partial import GROWING, check_layout, open_partial, set_rows
 from bigpca.storage.stores import reject_existing
@@ -191,7 +191,7 @@ def create_output(
     """
     layout = check_layout(tuple(GROWING if size is None else size for size in shape), dtype, chunk_rows, identity)
     form.check()
-    check_extension(path, table=form.is_table)
+    check_extension(path, *(SCORES if form.is_table else STORES))
     target = Path(os.path.realpath(path))
     with writing(target):
         repair(target)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import shutil
 import socket
+import sys
 import threading
 from pathlib import Path
 
@@ -79,7 +80,7 @@ def test_an_error_is_one_paragraph_on_stderr_and_a_traceback_only_with_debug(sto
         (["fit", "x", "--method", "fishr"], "Did you mean fisher?"),
         (["fit", "x", "--n-components", "abc"], "'abc' is not a number of components"),
         (["fit", "x", "--memory-limit", "xyz"], "'xyz' is not a size"),
-        (["fit", "x", "--nope"], "No such option: --nope"),
+        (["fit", "x", "--nope"], "No such option"),
         (["plan"], "SOURCE"),
         (["bogus"], "No such command 'bogus'"),
     ],
@@ -118,6 +119,42 @@ def test_existing_outputs_are_rejected_before_any_read(store: Path) -> None:
     assert run("fit", store, "--model", "new.zarr", "--scores", "s.zarr").exit_code == 5
     assert run("transform", store, "--model", "m.zarr", "--scores", "s.zarr").exit_code == 5
     assert run("ingest", store, "s.zarr").exit_code == 5
+
+
+BEFORE_ANY_READ: dict[str, tuple[tuple[str, ...], str, str]] = {  # a command, the library it lacks, the message
+    "scores of a fit": (("fit", "rows.zarr", "--model", "n.zarr", "--scores", "s.parquet"), "pyarrow", "needs pyarrow"),
+    "scores": (("transform", "rows.zarr", "--model", "m.zarr", "--scores", "s.parquet"), "pyarrow", "needs pyarrow"),
+    "report": (("report", "m.zarr", "--rows", "rows.zarr"), "matplotlib", "figures need matplotlib"),
+    "plot": (("plot", "scores", "m.zarr", "--rows", "rows.zarr"), "matplotlib", "figures need matplotlib"),
+    "foreign scores": (
+        ("fit", "rows.zarr", "--model", "n.zarr", "--scores", "s.xlsx"),
+        "",
+        "s.xlsx: .xlsx is not written",
+    ),
+    "foreign model": (("fit", "rows.zarr", "--model", "n.pkl"), "", "n.pkl: .pkl is not written here. Choose .zarr."),
+    "foreign update": (
+        ("fit", "rows.zarr", "--update", "m.zarr", "--model", "n.npz"),
+        "",
+        "n.npz: .npz is not written",
+    ),
+    "foreign copy": (("ingest", "rows.zarr", "--out", "n.nc"), "", "n.nc: .nc is not written here. Choose .zarr."),
+    "foreign report": (("report", "m.zarr", "--rows", "rows.zarr", "--out", "r.pdf"), "", "r.pdf: .pdf is not written"),
+}
+
+
+@pytest.mark.parametrize(("arguments", "missing", "message"), BEFORE_ANY_READ.values(), ids=BEFORE_ANY_READ)
+def test_what_a_result_needs_is_looked_for_before_any_read(
+    arguments: tuple[str, ...], missing: str, message: str, store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bp.PCA(2).fit(np.eye(12)).save("m.zarr")
+    shutil.rmtree(store / "c")  # so that any read would fail with another message
+    if missing:
+        monkeypatch.setitem(sys.modules, missing, None)
+    before = sorted(Path.cwd().iterdir())
+    result = run(*arguments)
+    assert result.exit_code == 3
+    assert message in " ".join(result.stderr.split())
+    assert sorted(Path.cwd().iterdir()) == before
 
 
 def test_a_model_without_its_scores_names_the_command_that_writes_them(store: Path) -> None:

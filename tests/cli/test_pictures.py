@@ -67,7 +67,7 @@ FAULTS = {
     "no map shape": (("plot", "maps", "m.zarr", "--scores", "s.zarr"), 2, "needs --map-shape HxW"),
     "map shape": (("plot", "maps", "m.zarr", "--scores", "s.zarr", "--map-shape", "7x7"), 3, "are not maps of shape"),
     "shape": (("plot", "components", "m.zarr", "--image-shape", "4*3"), 2, "not the shape of an image"),
-    "exists": (("report", "m.zarr", "--out", "labels.csv"), 5, "exists already"),
+    "exists": (("report", "m.zarr", "--out", "old.html"), 5, "exists already"),
     "exact": (("plot", "bounds", "m.zarr"), 3, "has no eigenvalue_bounds_"),
     "labels": (
         ("report", "m.zarr", "--scores", "s.zarr", "--labels", "labels.csv"),
@@ -75,7 +75,7 @@ FAULTS = {
         "Name the one that holds the labels",
     ),
     "own labels": (
-        ("report", "m.zarr", "--labels", "labels.csv", "--out", "labels.csv", "--overwrite"),
+        ("report", "m.zarr", "--labels", "old.html", "--out", "old.html", "--overwrite"),
         5,
         "the same path",
     ),
@@ -84,6 +84,7 @@ FAULTS = {
 
 def test_what_cannot_be_written_or_drawn_is_one_paragraph_and_leaves_nothing(model: Path) -> None:
     np.save("labels.npy", np.zeros(3))
+    Path("old.html").touch()
     before = sorted(Path.cwd().rglob("*"))
     for arguments, code, text in FAULTS.values():
         result = run(*arguments)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -167,8 +168,35 @@ def test_no_output_at_a_url_or_of_another_form_becomes_a_local_folder(tmp_path, 
             write(url)
     with pytest.raises(CheckpointError, match=r"s3://bucket/x\.zarr is a URL"):
         bp.PCA(2).fit(X, checkpoint=url)
-    with pytest.raises(ValueError, match=r"x.csv: .csv is not written here. Choose .zarr .*, or .npy or .parquet for"):
-        model.transform(X, out="x.csv")
-    with pytest.raises(ValueError, match=r"x.npy: .npy is not written here. Choose .zarr for a Zarr store"):
-        bp.ingest(X, "x.npy")
     assert list(tmp_path.iterdir()) == []
+
+
+OUTPUTS: dict[str, tuple[Callable[[str], object], str, str]] = {  # writes, foreign extensions, what is written
+    "scores": (lambda out: PLANE.transform(np.eye(4), out=out), ".nc .PKL .xlsx .json .arrow .h5ad .zip .png .csv",
+               ".zarr, .npy or .parquet"),
+    "statistics": (lambda out: PLANE.statistics(np.eye(4), ["spe"], out=out), ".html .npz", ".zarr, .npy or .parquet"),
+    "store": (lambda out: bp.ingest(np.eye(4), out), ".npy .parquet .h5", ".zarr"),
+    "features": (bp.FeatureWriter, ".npy .pt", ".zarr"),
+    "model": (lambda out: PLANE.save(out), ".onnx .npz .h5 .pkl .joblib .npy", ".zarr"),
+    "report": (lambda out: PLANE.report(out), ".pdf .md .zarr .ipynb", ".html or .htm"),
+    "network": (lambda out: PLANE.to_onnx(out), ".pt .zarr .npz", ".onnx"),
+}  # fmt: skip
+PLANE = bp.PCA(2).fit(np.eye(4))
+
+
+@pytest.mark.parametrize(("write", "foreign", "written"), OUTPUTS.values(), ids=OUTPUTS)
+def test_an_output_with_the_extension_of_another_format_is_rejected_before_anything_is_made(
+    write, foreign, written, tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    for suffix in foreign.split():
+        with pytest.raises(ValueError, match=rf"^x{suffix}: {suffix.lower()} is not written here. Choose {written}\.$"):
+            write(f"x{suffix}")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_any_other_suffix_is_part_of_a_name(tmp_path):
+    PLANE.save(tmp_path / "pca_k0.5")
+    assert bp.load(tmp_path / "pca_k0.5").n_components_ == 2
+    assert PLANE.transform(np.eye(4), out=tmp_path / "run.v2").shape == (4, 2)
+    assert PLANE.report(tmp_path / "report.2026-11").read_text().startswith("<!")
