@@ -1,7 +1,7 @@
 """Replay the graphs of a 10 TB job on a real scheduler in its own process, with hundreds of workers that sleep.
 
 usage: python examples/benchmarks/scale.py [covariance krylov sketch nystrom kernel] [--workers 400]
-[--seconds 2] [--terabytes 10]
+[--seconds 2] [--terabytes 10] [--wait 120]
 
 Real: the fit and its client (a process for each solver), the scheduler, every graph, task, message, key and placement,
 the states that reach the client, the left fold over segments, the solve. Replaced, in ``scale_workers.py``: reading and
@@ -31,7 +31,6 @@ from scale_workers import Traffic, take_traffic
 
 FOLDER = Path(__file__).resolve().parent
 AT_REST = 10.0  # seconds for which the idle scheduler is watched
-START_SECONDS = 120.0
 TARGET_WORKERS = 1000
 
 
@@ -71,22 +70,26 @@ def running(command: list[str]) -> Iterator[psutil.Process]:
 
 
 @contextmanager
-def cluster_of(workers: int) -> Iterator[Cluster]:
-    """Start a scheduler, and workers in two processes."""
+def cluster_of(workers: int, wait: float) -> Iterator[Cluster]:
+    """Start a scheduler, and workers in two processes; wait so many seconds for each."""
     with ExitStack() as stack:
         file = Path(stack.enter_context(tempfile.TemporaryDirectory()), "scheduler.json")
         options = ["--host", "127.0.0.1", "--port", "0", "--no-dashboard", "--scheduler-file", str(file)]
         scheduler = stack.enter_context(running(["-m", "distributed.cli.dask_scheduler", *options]))
-        deadline = time.monotonic() + START_SECONDS
+        deadline = time.monotonic() + wait
         while not (file.exists() and file.stat().st_size):
             if time.monotonic() > deadline or not scheduler.is_running():
-                raise SystemExit(f"the scheduler did not start within {START_SECONDS:.0f} s")
+                raise SystemExit(f"the scheduler did not start within {wait:g} s. Use a larger --wait.")
             time.sleep(0.05)
         address = json.loads(file.read_text())["address"]
         for count in (workers // 2, workers - workers // 2):
             stack.enter_context(running([str(FOLDER / "scale_workers.py"), address, str(count)]))
         client = stack.enter_context(Client(address, set_as_default=False))
-        client.wait_for_workers(workers, timeout=START_SECONDS)
+        try:
+            client.wait_for_workers(workers, timeout=wait)
+        except TimeoutError as error:
+            joined = len(client.scheduler_info(n_workers=-1)["workers"])
+            raise SystemExit(f"{joined} of {workers} workers joined within {wait:g} s. Use a larger --wait.") from error
         yield Cluster(client, scheduler)
 
 
@@ -134,9 +137,10 @@ def main() -> None:
     parser.add_argument("--workers", type=int, default=400)
     parser.add_argument("--seconds", type=float, default=2, help="that a group takes")
     parser.add_argument("--terabytes", type=float, default=10)
+    parser.add_argument("--wait", type=float, default=120, help="seconds for the scheduler and workers to start")
     given = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # ends the processes that were started, as Ctrl-C does
-    with cluster_of(given.workers) as cluster:
+    with cluster_of(given.workers, given.wait) as cluster:
         at_rest = cluster.share_at_rest()
         print(json.dumps({"workers": given.workers, "scheduler_at_rest": round(at_rest, 4)}), flush=True)
         for solver in given.solvers:
