@@ -9,6 +9,7 @@ import importlib
 import pkgutil
 import re
 import shlex
+import tomllib
 from pathlib import Path
 
 import numpy as np
@@ -82,6 +83,20 @@ def test_ci_runs_the_test_command_of_the_readme() -> None:
     assert pattern is not None
     found = [line for line in README.splitlines() if re.match(pattern[1], line)]
     assert found == [line for block in blocks("sh") for line in block.splitlines() if line.endswith(TESTS)]
+
+
+def test_a_package_index_shows_no_link_into_the_repository_and_the_sdist_has_what_is_named_instead() -> None:
+    hatch = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]
+    linked = re.findall(r"\]\((?!https?:)([^)]+)\)", README)
+    assert len(linked) > 10
+    kept = tuple(f"{name.removeprefix('/')}/" for name in hatch["build"]["targets"]["sdist"]["include"])
+    assert [name for name in linked if not (ROOT / name).exists() or not f"{name}/".startswith(kept)] == []
+    shown = README
+    for one in hatch["metadata"]["hooks"]["fancy-pypi-readme"]["substitutions"]:
+        shown = re.sub(one["pattern"], one["replacement"], shown)
+    assert "](" not in shown
+    pictures = re.findall(r"!\[[^\]]*\]\(([^)]+)\)", README)
+    assert [name for name in linked if f"`{name}`" not in shown] == pictures
 
 
 def test_operations_lists_the_exit_codes_that_help_lists() -> None:
