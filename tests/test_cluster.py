@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import runpy
 import signal
 import socket
@@ -24,6 +25,7 @@ import pytest
 import yaml
 import zarr
 from dask import config
+from dask.utils import parse_bytes
 from distributed import LocalCluster
 
 import bigpca as bp
@@ -166,8 +168,22 @@ def test_pods_run_as_nobody_special_with_memory_that_is_limited(role: str) -> No
     assert container["securityContext"]["readOnlyRootFilesystem"] is True
     assert container["resources"]["limits"] == container["resources"]["requests"]
     if role == "worker":
-        limit = container["resources"]["limits"]["memory"]
-        assert f"--memory-limit={limit}B" in container["args"]
+        (limit,) = (one.partition("=")[2] for one in container["args"] if one.startswith("--memory-limit="))
+        assert parse_bytes(limit) <= 7 / 8 * parse_bytes(f"{container['resources']['limits']['memory']}B")
+
+
+def test_only_the_rule_for_s3_lets_a_pod_reach_anything_but_its_job_and_the_name_service() -> None:
+    text = (CLUSTER / "kubernetes" / "job.yaml").read_text()
+    hidden = re.search(r"    # - to:\n(    #   .*\n)+", text)
+    assert hidden is not None
+    as_given, with_s3 = (
+        next(one for one in yaml.safe_load_all(found) if one["kind"] == "NetworkPolicy")["spec"]["egress"]
+        for found in (text, text.replace(hidden[0], hidden[0].replace("    # ", "    ")))
+    )
+    assert [set(place) for rule in as_given for place in rule["to"]] == [{"podSelector"}, {"namespaceSelector"}]
+    assert with_s3[:2] == as_given
+    assert with_s3[2]["ports"] == [{"protocol": "TCP", "port": 443}]
+    assert with_s3[2]["to"][0]["ipBlock"]["except"] == ["169.254.169.254/32"]
 
 
 def test_the_pods_speak_tls_and_no_dashboard_leaves_them() -> None:

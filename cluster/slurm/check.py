@@ -1,12 +1,20 @@
-"""Run the recipe on SLURM from end to end: ``python cluster/slurm/check.py``; about 15 minutes.
+"""Run the recipe on SLURM from end to end: ``python cluster/slurm/check.py``; about 20 minutes.
+
+usage: python cluster/slurm/check.py [--pace N] [WORD ...]
+
+Words choose the parts whose names contain one of them. All parts are run, whichever fail; the failed ones are listed
+at the end, and the exit code is 1. Waits, walltimes and slow reads are N times as long on a slow machine: by default,
+N is measured by the start of a Python process that imports what a worker imports.
 
 Where ``sinfo`` finds no SLURM, one of one node is started (root, Debian's ``slurm-wlm`` and ``munge``); where that
-cannot be, the reason is said and the exit code is 77. Jobs are killed by walltimes of one minute, the shortest that
-SLURM knows; results are compared, bit for bit, with a fit in this process.
+cannot be, the reason is said and the exit code is 77. Jobs are killed by walltimes of N minutes; SLURM has none
+shorter than one minute. Results are compared, bit for bit, with a fit in this process.
 """
 
 from __future__ import annotations
 
+import argparse
+import math
 import os
 import re
 import runpy
@@ -17,6 +25,8 @@ import subprocess
 import sys
 import tempfile
 import time
+import traceback
+from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -32,14 +42,20 @@ sys.path.insert(0, str(RECIPE))
 from one_node import one_node, run, wait_until, why_not  # noqa: E402
 
 SECONDS_PER_GROUP = 10  # 80 s for the 16 groups with two workers, more than the walltime; and as long for the scores
+START_SECONDS = 4.0  # of a process that imports what a worker imports, where a pace of 1 is enough
+OWN_JOBS = ("bigpca-worker", "bigpca")  # their names in the queue
 EVERYONE = {"0.0.0.0", "::"}
 SKIPPED = 77
 
 
 class Place:
-    """A directory that this check and all jobs see: the store, Dask's configuration, and an OUT for each part."""
+    """A directory that this check and all jobs see: the store, Dask's configuration, and an OUT for each part.
 
-    def __init__(self, folder: Path) -> None:
+    ``pace`` is by how much everything takes longer than on the machine for which the seconds were chosen.
+    """
+
+    def __init__(self, folder: Path, pace: int) -> None:
+        self.pace = pace
         self.folder, self.store, self.configuration = folder, folder / "store.zarr", folder / "dask"
         os.environ["DASK_CONFIG"] = str(self.configuration)
         os.environ["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
@@ -47,16 +63,21 @@ class Place:
             subprocess.run([ROOT / "cluster/configure.sh", *arguments], check=True, stdout=subprocess.DEVNULL)
         verify("store", self.store)
 
-    def configure(self, seconds_per_group: float, walltime: str, lifetime: str = "10m", stagger: str = "1m") -> None:
-        """Edit ``jobqueue.yaml``: what is known only here, slow folds, and how long a worker's job may run."""
+    def configure(self, seconds_per_group: float, minutes: int, lifetime: int = 600, stagger: int = 60) -> None:
+        """Edit ``jobqueue.yaml``: what is known only here, slow folds, and how long a worker's job may run.
+
+        The walltime is given in minutes, the lifetime in seconds, all at a pace of 1.
+        """
+        pace = self.pace
         settings = yaml.safe_load((RECIPE / "jobqueue.yaml").read_text())
         jobs = settings["jobqueue"]["slurm"]
         arguments = jobs["worker-extra-args"]
-        arguments[arguments.index("--lifetime") + 1] = lifetime
-        arguments[arguments.index("--lifetime-stagger") + 1] = stagger
+        arguments[arguments.index("--lifetime") + 1] = f"{pace * lifetime}s"
+        arguments[arguments.index("--lifetime-stagger") + 1] = f"{pace * stagger}s"
         arguments += ["--preload", str(RECIPE / "slow_folds.py")]
-        jobs["job-script-prologue"].append(f"export SECONDS_PER_GROUP={seconds_per_group}")
-        jobs |= {"memory": "1GiB", "job-mem": "2G", "cores": 1, "walltime": walltime, "interface": interface()}
+        jobs["job-script-prologue"].append(f"export SECONDS_PER_GROUP={pace * seconds_per_group}")
+        jobs |= {"memory": "1GiB", "job-mem": "2G", "cores": 1, "interface": interface()}
+        jobs |= {"walltime": f"{pace * minutes}", "death-timeout": 60 * pace}  # SLURM reads a number as minutes
         jobs |= {"log-directory": str(self.folder / "logs"), "local-directory": str(self.folder)}
         (self.configuration / "jobqueue.yaml").write_text(yaml.safe_dump(settings))
 
@@ -81,19 +102,31 @@ class Place:
     def run_job(self, out: Path, **settings: str) -> tuple[int, str]:
         """Run ``job.py``; returns its exit code and what it printed."""
         job = self.start_job(out, **settings)
-        log = job.communicate(timeout=1200)[0]
+        try:
+            log = job.communicate(timeout=1200 * self.pace)[0]
+        except subprocess.TimeoutExpired:
+            job.kill()
+            raise Failure(f"job.py has not ended:\n{job.communicate()[0]}") from None
         return job.returncode, log
+
+    def wait(self, condition: Callable[[], bool], seconds: float, what: str) -> None:
+        """Wait for a condition, at most so many seconds at a pace of 1."""
+        wait_until(condition, self.pace * seconds, what)
 
 
 def verify(*arguments: Any) -> None:
     """Ask ``cluster/verify.py``, which says what is wrong."""
-    subprocess.run([sys.executable, ROOT / "cluster/verify.py", *map(str, arguments)], check=True, timeout=600)
+    subprocess.run([sys.executable, ROOT / "cluster/verify.py", *map(str, arguments)], check=True, timeout=1800)
+
+
+class Failure(Exception):
+    """A claim of the recipe that does not hold."""
 
 
 def expect(condition: bool, otherwise: str) -> None:
-    """Stop the check where a claim does not hold."""
+    """End a part where a claim does not hold."""
     if not condition:
-        raise SystemExit(f"FAILED: {otherwise}")
+        raise Failure(otherwise)
 
 
 def interface() -> str:
@@ -113,13 +146,13 @@ def states(name: str) -> dict[str, str]:
     return found
 
 
-def state_at_end(driver: str) -> str:
+def state_at_end(place: Place, driver: str) -> str:
     """Wait for a job of ``driver.sbatch`` and return its last state."""
 
     def state() -> str:
         return states("bigpca").get(driver, "")
 
-    wait_until(lambda: state() not in ("PENDING", "RUNNING", "COMPLETING"), 900, f"the job {driver} runs on")
+    place.wait(lambda: state() not in ("PENDING", "RUNNING", "COMPLETING"), 900, f"the job {driver} runs on")
     return state()
 
 
@@ -131,10 +164,10 @@ def without_certificates_nothing_starts(place: Place, out: Path) -> None:
 
 def workers_use_tls_and_reject_strangers(place: Place, out: Path) -> None:
     """dask-jobqueue has dropped ``security`` before (its issues 397 and 438), so that each listener is tried."""
-    place.configure(0, "00:05:00")
+    place.configure(0, 5)
     dask.config.refresh(paths=[str(place.configuration)])
     with runpy.run_path(str(RECIPE / "cluster.py"))["start"]() as cluster, cluster.get_client() as client:
-        client.wait_for_workers(2, timeout=300)
+        client.wait_for_workers(2, timeout=300 * place.pace)
         addresses = [cluster.scheduler_address, *listeners_of_workers(client)]
         for address in addresses:
             expect(address.startswith("tls://"), f"{address} does not speak TLS")
@@ -164,7 +197,7 @@ def wants_a_certificate(address: str) -> bool:
     anyone = ssl.create_default_context()
     anyone.check_hostname, anyone.verify_mode = False, ssl.CERT_NONE
     try:
-        with socket.create_connection((host, int(port)), timeout=60) as plain, anyone.wrap_socket(plain) as wrapped:
+        with socket.create_connection((host, int(port)), timeout=120) as plain, anyone.wrap_socket(plain) as wrapped:
             wrapped.recv(1)  # TLS 1.3 says no to what follows the handshake
     except ssl.SSLError as error:
         return error.reason == "TLSV13_ALERT_CERTIFICATE_REQUIRED"
@@ -173,7 +206,7 @@ def wants_a_certificate(address: str) -> bool:
 
 def workers_retire_before_their_walltime(place: Place, out: Path) -> None:
     """None is killed, more than two have worked."""
-    place.configure(SECONDS_PER_GROUP / 4, "00:01:00", lifetime="25s", stagger="5s")
+    place.configure(SECONDS_PER_GROUP / 4, 1, lifetime=25, stagger=5)
     before = states("bigpca-worker")
     code, log = place.run_job(out)
     expect(code == 0, f"job.py failed with {code}:\n{log}")
@@ -184,7 +217,7 @@ def workers_retire_before_their_walltime(place: Place, out: Path) -> None:
 
 def workers_are_killed_by_their_walltime(place: Place, out: Path) -> None:
     """Their lifetime is longer than the walltime, as where it was forgotten."""
-    place.configure(SECONDS_PER_GROUP, "00:01:00")
+    place.configure(SECONDS_PER_GROUP, 1)
     before = states("bigpca-worker")
     code, log = place.run_job(out)
     expect(code == 0, f"job.py failed with {code}:\n{log}")
@@ -195,14 +228,14 @@ def workers_are_killed_by_their_walltime(place: Place, out: Path) -> None:
 
 def a_client_killed_by_its_walltime_goes_on_in_the_next_job(place: Place, out: Path) -> None:
     """``driver.sbatch`` runs out of its minute; the same again, which waits for that, reads what was missing."""
-    place.configure(SECONDS_PER_GROUP, "00:15:00")
+    place.configure(SECONDS_PER_GROUP, 15)
     driver = [str(RECIPE / "driver.sbatch"), *place.job(out)]
     submit = ["sbatch", "--parsable", f"--chdir={ROOT}", f"--output={out}/driver-%j.log"]
-    first = run([*submit, "--time=1", *driver]).strip()
+    first = run([*submit, f"--time={place.pace}", *driver]).strip()
     second = run(
-        [*submit, "--time=15", "--kill-on-invalid-dep=yes", f"--dependency=afternotok:{first}", *driver]
+        [*submit, f"--time={15 * place.pace}", "--kill-on-invalid-dep=yes", f"--dependency=afternotok:{first}", *driver]
     ).strip()
-    ended = [state_at_end(first), state_at_end(second)]  # in turn: SLURM forgets jobs some minutes after their end
+    ended = [state_at_end(place, one) for one in (first, second)]  # in turn: SLURM soon forgets jobs
     logs = {job: (out / f"driver-{job}.log").read_text() for job in (first, second)}
     expect(ended == ["TIMEOUT", "COMPLETED"], f"jobs ended so: {ended}\n{logs}")
     resumed = re.search(r"(\d+) of 16 groups resumed", logs[second])
@@ -212,17 +245,19 @@ def a_client_killed_by_its_walltime_goes_on_in_the_next_job(place: Place, out: P
 
 def workers_of_a_killed_client_leave_the_queue(place: Place, out: Path) -> None:
     """They stop by themselves, long before their walltime."""
-    place.configure(SECONDS_PER_GROUP, "00:15:00")
+    place.configure(SECONDS_PER_GROUP, 15)
     before = states("bigpca-worker")
     client = place.start_job(out)
 
     def running() -> list[str]:
         return [state for job, state in states("bigpca-worker").items() if job not in before and state == "RUNNING"]
 
-    wait_until(lambda: len(running()) == 2 and (out / "checkpoint").exists(), 120, "no run has begun")
-    client.kill()
-    client.communicate()
-    wait_until(lambda: not running(), 180, "workers of a dead client hold the queue")
+    try:
+        place.wait(lambda: len(running()) == 2 and (out / "checkpoint").exists(), 120, "no run has begun")
+    finally:
+        client.kill()
+        client.communicate()
+    place.wait(lambda: not running(), 180, "workers of a dead client hold the queue")
 
 
 PARTS = (
@@ -235,39 +270,66 @@ PARTS = (
 )
 
 
-def run_parts(folder: Path, wanted: list[str]) -> int:
-    """Run the parts whose names hold one of the words wanted, or all."""
-    print(run(["sinfo", "--version"]).strip(), flush=True)
-    place = Place(folder)
+def run_parts(folder: Path, wanted: list[str], pace: int) -> int:
+    """Run the parts whose names contain one of the words wanted, or all; return 1 if any of them failed."""
+    print(f"{run(['sinfo', '--version']).strip()}, pace {pace}", flush=True)
+    place, failed, earlier = Place(folder, pace), [], own_jobs()
     for part in PARTS:
         name = part.__name__.replace("_", " ")
         if wanted and not any(word in name for word in wanted):
             continue
         began, out = time.monotonic(), folder / part.__name__
         out.mkdir()
-        part(place, out)
-        if (out / "scores.zarr").exists():
-            verify("same", out)
-        wait_until(lambda: run(["squeue", "--noheader"]) == "", 180, "jobs are left in the queue")
-        print(f"passed: {name} ({time.monotonic() - began:.0f} s)", flush=True)
-    return 0
+        try:
+            part(place, out)
+            if (out / "scores.zarr").exists():
+                verify("same", out)
+            place.wait(lambda: own_jobs() <= earlier, 180, "jobs are left in the queue")
+            result = "passed"
+        except Exception:  # of any kind: the other parts are to be tried all the same
+            print(traceback.format_exc(), flush=True)
+            result = "FAILED"
+            failed.append(name)
+            run(["scancel", *sorted(own_jobs() - earlier)])
+        print(f"{result}: {name} ({time.monotonic() - began:.0f} s)", flush=True)
+    if failed:
+        print(f"{len(failed)} failed: {'; '.join(failed)}. On a slow or busy machine, try --pace {2 * pace}")
+    return 1 if failed else 0
 
 
-def main(wanted: list[str]) -> int:
+def own_jobs() -> set[str]:
+    """Jobs in the queue with the names of this recipe, of this user."""
+    found = run(["squeue", "--noheader", "--me", f"--name={','.join(OWN_JOBS)}", "--format=%i"])
+    return set(found.split())
+
+
+def measured_pace() -> int:
+    """Return by how much a worker starts more slowly here than in ``START_SECONDS``, rounded up."""
+    began = time.monotonic()
+    subprocess.run([sys.executable, "-c", "import bigpca, dask_jobqueue, distributed.cli.dask_worker"], check=True)
+    return max(1, math.ceil((time.monotonic() - began) / START_SECONDS))
+
+
+def main(arguments: list[str]) -> int:
     """Find a SLURM or start one, and run the parts."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("words", nargs="*", metavar="WORD", help="run only parts whose names contain one of them")
+    parser.add_argument("--pace", type=int, metavar="N", help="waits and walltimes are N times as long")
+    given = parser.parse_args(arguments)
     if find_spec("dask_jobqueue") is None:
         print("skipped: missing dask_jobqueue: pip install dask-jobqueue")
         return SKIPPED
+    pace = measured_pace() if given.pace is None else max(1, given.pace)
     with tempfile.TemporaryDirectory(prefix="bigpca-slurm-", dir=os.environ.get("SHARED")) as folder:
         if shutil.which("sinfo") and run(["sinfo", "--noheader"]):
-            return run_parts(Path(folder), wanted)
+            return run_parts(Path(folder), given.words, pace)
         if why_not():
             print(f"skipped: sinfo finds no SLURM, and none can be started: {why_not()}")
             return SKIPPED
         (Path(folder) / "slurm").mkdir()
         with one_node(Path(folder) / "slurm") as configuration:
             os.environ["SLURM_CONF"] = str(configuration)
-            return run_parts(Path(folder), wanted)
+            return run_parts(Path(folder), given.words, pace)
 
 
 if __name__ == "__main__":

@@ -44,6 +44,7 @@ SelectTypeParameters=CR_CPU_Memory
 SlurmdParameters=config_overrides
 ReturnToService=2
 KillWait=5
+MinJobAge=7200
 SchedulerParameters=sched_interval=2,bf_interval=2
 NodeName={host} NodeAddr=127.0.0.1 CPUs={cpus} RealMemory={memory}
 PartitionName=all Nodes={host} Default=YES MaxTime=INFINITE State=UP
