@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import logging
+import urllib.request
 from collections.abc import Iterator
 
 import pytest
 from distributed import Client
+from moto.server import ThreadedMotoServer
 from threadpoolctl import threadpool_limits
 
 from bigpca.passes.engine import solving
@@ -37,6 +40,30 @@ def two_workers() -> Iterator[Client]:
     """A client, not the default one, of two workers of one thread; for tests that kill nothing."""
     with start_cluster(2) as cluster, Client(cluster, set_as_default=False) as client:
         yield client
+
+
+@pytest.fixture(scope="session")
+def bucket() -> Iterator[str]:
+    """The address of an S3 server in this process, with an empty bucket "rows"; its credentials are in the environment.
+
+    Environment variables of AWS stay set to the end of the session, since clients are kept.
+    """
+    logging.getLogger("werkzeug").setLevel(logging.ERROR)
+    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    server.start()
+    address = f"http://127.0.0.1:{server.get_host_and_port()[1]}"
+    own = {
+        "ACCESS_KEY_ID": "key",
+        "SECRET_ACCESS_KEY": "secret",
+        "DEFAULT_REGION": "us-east-1",
+        "ENDPOINT_URL": address,
+    }
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in own.items():
+            patch.setenv(f"AWS_{name}", value)
+        urllib.request.urlopen(urllib.request.Request(f"{address}/rows", method="PUT")).close()
+        yield address
+    server.stop()
 
 
 @pytest.fixture

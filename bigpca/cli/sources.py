@@ -10,6 +10,7 @@ import typer
 
 from bigpca.cli.options import Reading
 from bigpca.errors import format_bytes
+from bigpca.storage.stores import kind_of
 
 
 def in_order(sources: list[str]) -> list[str]:
@@ -51,7 +52,7 @@ def shards_of(sources: list[str]) -> list[str]:
     if len(sources) > 1:
         return in_order(sources)
     path = os.path.expanduser(sources[0])
-    if "://" in path or not (os.path.isdir(path) or glob.has_magic(path)) or os.path.isfile(path):
+    if kind_of(path) != "disk" or not (os.path.isdir(path) or glob.has_magic(path)) or os.path.isfile(path):
         return []
     from bigpca.data.parquet import parquet_paths
     from bigpca.data.shards import shard_paths

@@ -17,6 +17,7 @@ from bigpca.data.urls import public, without_credentials
 from bigpca.data.zarr_groups import is_zarr_directory
 from bigpca.data.zarr_metadata import naming_damage
 from bigpca.errors import brief
+from bigpca.storage.stores import kind_of
 
 log = logging.getLogger("bigpca")
 OF_CELLS = ("X", "layers", "obsm", "raw")  # whose rows are cells
@@ -68,7 +69,7 @@ def gene_names(path: str, member: str, width: int) -> Names | None:
 
 def _in_file(path: str, member: str) -> tuple[str, str]:
     """Return the file or store of a matrix, and its name there; X where none is given."""
-    path = path if "://" in path else os.path.abspath(os.path.expanduser(path))
+    path = path if kind_of(path) != "disk" else os.path.abspath(os.path.expanduser(path))
     if member:
         return path, member.strip("/")
     parts = path.rstrip("/").split("/")
@@ -82,7 +83,7 @@ def _index(path: str, frame: str) -> Names | None:
     """Return the names of the rows of a data frame of AnnData; None in a file of another kind."""
     if os.path.isfile(path):
         return hdf5_index(path, frame) if path.lower().endswith(HDF5_SUFFIXES) else None
-    if "://" not in path and not is_zarr_directory(path):
+    if kind_of(path) == "disk" and not is_zarr_directory(path):
         return None
     with without_credentials(path), naming_damage(public(path)):
         root = open_node(path)

@@ -16,6 +16,7 @@ from bigpca.data.storages import Storage
 from bigpca.data.zarr_groups import is_zarr_directory, zarr_source
 from bigpca.errors import brief
 from bigpca.storage.regular import open_regular
+from bigpca.storage.stores import kind_of
 
 HDF5_SUFFIXES = (".h5", ".hdf5", ".hdf", ".he5", ".h5ad")
 PARQUET_SUFFIXES = (".parquet", ".pq")
@@ -37,7 +38,7 @@ def file_source(path: str, member: str | None, missing_chunks: str) -> RowSource
     ValueError
         If the format is unknown.
     """
-    if "://" in path:
+    if kind_of(path) != "disk":
         return zarr_source(path, member, missing_chunks)
     path = os.path.abspath(os.path.expanduser(path))
     if os.path.isdir(path):

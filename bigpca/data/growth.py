@@ -17,14 +17,15 @@ from bigpca.data.storages import Storage, ZarrRows
 
 
 def rows_stamp(X: da.Array, n: int) -> str | None:
-    """Return what identifies the first n rows of a local store, also after rows were appended.
+    """Return what identifies the first n rows of a store, also after rows were appended.
 
     It is the digest of the names, sizes and times of the files of whole chunks; rows in the last chunk, which appending
     fills up, are read. Of sparse rows these are the chunks of values and of their columns, and the ends of all rows are
-    read, which AnnData writes as one chunk. None for arrays in memory, computed arrays and URLs.
+    read, which AnnData writes as one chunk. None for arrays in memory, computed arrays, and stores that do not say when
+    their objects change.
     """
     source = source_of(X)
-    if source is None or not source.path or "://" in source.path:
+    if source is None or not source.path or not source.stamped:
         return None
     found: list[object] = [source.shape[1], source.dtype.str]
     if isinstance(source.storage, CsrRows):
@@ -56,7 +57,7 @@ def appended_rows(X: da.Array, seen: Provenance | None) -> da.Array:
     n = int(X.shape[0])
     if seen is None or seen.stamp is None:
         raise ValueError(
-            "the model has no record of its rows: it was not made from a local store by `bigpca fit`, or was merged. "
+            "the model has no record of its rows: it was not made from a store by `bigpca fit`, or was merged. "
             "Fit again, or add new rows with partial_fit."
         )
     if n < seen.rows or rows_stamp(X, seen.rows) != seen.stamp:

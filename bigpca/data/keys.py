@@ -20,6 +20,7 @@ from bigpca.errors import brief
 from bigpca.storage.annotations import KEY_COLUMN, KEYS
 from bigpca.storage.forms import TABLE_MARK
 from bigpca.storage.regular import check_regular
+from bigpca.storage.stores import kind_of
 
 MAX_KEY_LENGTH = 1024  # characters; every key takes the memory of the longest
 
@@ -156,7 +157,7 @@ def _path_of(source: Any) -> str:
 
 def _place_of_keys(path: str) -> str | None:
     """Return where the label reader finds the keys of what lies at a path; None where there cannot be any."""
-    if "://" in path:
+    if kind_of(path) != "disk":
         return f"{path.rstrip('/')}/{KEYS}"
     path = os.path.abspath(os.path.expanduser(path)) if path else ""
     if os.path.isfile(path) and _has_key_column(path):

@@ -25,6 +25,7 @@ from bigpca.data.zarr_metadata import ALLOWED_CODECS, array_document, check_grid
 from bigpca.data.zarr_reader import wrap_zarr
 from bigpca.errors import MAX_MESSAGE, CorruptedChunkError, MissingChunksError, brief, closest, shorten
 from bigpca.storage.regular import check_regular, open_regular
+from bigpca.storage.stores import kind_of
 
 if TYPE_CHECKING:
     import zarr
@@ -64,7 +65,7 @@ def read_label_file(source: str, word: str = "label") -> NDArray[Any]:
         If the file cannot be decoded, or a chunk is missing from the store.
     """
     path, name = split_column(source)
-    if "://" in path:
+    if kind_of(path) != "disk":
         with without_credentials(path):
             return read_zarr(open_node(path), name, word)
     path = os.path.abspath(os.path.expanduser(path))
@@ -121,7 +122,7 @@ def column_names(path: str) -> list[str]:
 def split_column(source: str) -> tuple[str, str | None]:
     """Return path and column of ``"path::column"``; None without a column."""
     path, mark, name = source.partition("::")
-    whole = not mark or "://" in name or os.path.exists(source)  # "simplecache::s3://..." is one URL
+    whole = not mark or kind_of(name) != "disk" or os.path.exists(source)  # "simplecache::s3://..." is one URL
     return (source, None) if whole else (path, name)
 
 
@@ -278,7 +279,7 @@ def open_node(path: str) -> zarr.Array[Any] | zarr.Group:
 
     from bigpca.storage.regular_store import RegularStore
 
-    return zarr.open(path if "://" in path else RegularStore(path), mode="r")
+    return zarr.open(RegularStore(path) if kind_of(path) == "disk" else path, mode="r")
 
 
 def read_zarr(node: zarr.Array[Any] | zarr.Group, name: str | None = None, word: str = "label") -> NDArray[Any]:

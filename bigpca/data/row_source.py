@@ -174,8 +174,13 @@ class RowSource:
         return owned(plan.finish(block), self.dtype)
 
     def stamps(self, start: int, stop: int) -> list[Stamp]:
-        """Return (key, size, mtime in ns) of the files that hold rows ``start:stop``, to detect a changed input."""
+        """Return (key, size, change) of the files that hold rows ``start:stop``, to detect a changed input."""
         return self.storage.stamps(start, stop)
+
+    @property
+    def stamped(self) -> bool:
+        """Whether stamps would tell that rows changed: all but those of a few stores do."""
+        return bool(getattr(self.storage, "stamped", True))
 
     def describe(self) -> dict[str, Any]:
         """Return JSON values that identify this source: format, path, member, shape, dtype, and the format's own."""
@@ -190,8 +195,8 @@ class RowSource:
         }
 
     def token(self) -> str:
-        """Return a short digest of the description and the stamps of the first row, for Dask names."""
-        stamps = self.stamps(0, min(1, self.shape[0]))
+        """Return a short digest of the description and the stamps of all rows, for Dask names."""
+        stamps = [] if self.in_memory else self.stamps(0, self.shape[0])  # a description of values has their CRC-32
         text = json.dumps([self.describe(), stamps], sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:32]
 

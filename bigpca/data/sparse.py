@@ -234,7 +234,7 @@ class SparseRows:
         block = csr_block(data, indices, indptr, width, "the sparse rows in memory", start)
         return block if columns == (0, width) else block[:, slice(*columns)]
 
-    def stamps(self, start: int, stop: int) -> list[tuple[str, int, int]]:
+    def stamps(self, start: int, stop: int) -> list[tuple[str, int, int | str | None]]:
         """Return the CRC-32 of those rows in place of a file's mtime."""
         rows = self.read(start, stop, (0, self.array_shape[1]))
         return [("memory", rows.data.nbytes, _crc(rows, 0))]

@@ -16,6 +16,7 @@ from bigpca.data.members import SPARSE_PARTS
 from bigpca.data.sparse import csr_block, densest_rows, fewest_rows
 from bigpca.data.storages import Stamp, Storage
 from bigpca.errors import CorruptedChunkError
+from bigpca.storage.stores import kind_of
 
 Places: TypeAlias = NDArray[np.int64]
 T = TypeVar("T", bound=np.generic)
@@ -92,21 +93,26 @@ class CsrRows:
     def _window(self, first: int) -> Places:
         """Return ``indptr`` of up to ``WINDOW_ROWS`` rows from ``first`` on, and where their last row ends."""
         last = min(first + WINDOW_ROWS, self.array_shape[0])
-        stamps = self.indptr.stamps(first, last + 1)
+        local = kind_of(self.label) == "disk"  # elsewhere stamps take as long as these numbers, which are read again
+        stamps = self.indptr.stamps(first, last + 1) if local else []
         key = _Window(self.label, tuple(stamps), first, last, self)
-        # Stores that give no times of changes are read again each time.
-        return _held_window(key) if all(changed for _, _, changed in stamps) else _checked_window(key)
+        return _held_window(key) if local else _checked_window(key)
 
     def stamps(self, start: int, stop: int) -> list[Stamp]:
         """Return stamps of what holds those rows, in each of the three arrays."""
-        offsets = self.ends(start, stop)
-        lo, hi = int(offsets[0]), int(offsets[-1])
+        whole = (start, stop) == (0, self.array_shape[0])
+        lo, hi = (0, self.stored_values) if whole else tuple(map(int, self.ends(start, stop)[[0, -1]]))
         found: dict[Stamp, None] = {}
         for name, bounds in {"indptr": (start, stop + 1), "indices": (lo, hi), "data": (lo, hi)}.items():
             part: Storage = getattr(self, name)
             for key, size, changed in part.stamps(*bounds):
                 found[key if os.path.isabs(key) else f"{name}/{key}", size, changed] = None
         return list(found)
+
+    @property
+    def stamped(self) -> bool:
+        """Whether the store says when its objects change."""
+        return bool(getattr(self.data, "stamped", True))
 
     def filled(self) -> CsrRows:
         """Return the same rows, with the fill value in place of missing chunks, where the format may miss any."""

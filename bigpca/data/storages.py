@@ -11,11 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigpca.data.checks import check_dtype, readable_chunks, regular_chunks, row_width
+from bigpca.data.zarr_chunks import Stamp as Stamp
 from bigpca.data.zarr_metadata import naming_damage
 from bigpca.data.zarr_reader import ZarrReader
 from bigpca.storage.regular import check_regular
 
-Stamp = tuple[str, int, int]
 WHOLE_SHARD_BYTES = 64 * 2**20  # larger shards are read chunk by chunk
 
 
@@ -46,7 +46,7 @@ class Storage(Protocol):
         """
 
     def stamps(self, start: int, stop: int) -> list[Stamp]:
-        """Return (key, size, mtime in ns) of the files that hold those rows."""
+        """Return (key, size, change) of the files that hold those rows: their mtime in ns, or what a store has."""
 
     def describe(self) -> dict[str, Any]:
         """Return what a fingerprint needs beyond shape and dtype, as JSON values."""
@@ -121,7 +121,12 @@ class ZarrRows:
         """Return a stamp for each chunk (or shard) of those rows."""
         files = self.reader.files()
         bounds = [(start, stop), *((0, size) for size in self.array_shape[1:])]
-        return [files.stamp(cell) for cell in files.cells(bounds)]
+        return files.stamps(bounds)
+
+    @property
+    def stamped(self) -> bool:
+        """Whether the store says when its objects change."""
+        return self.reader.stamped
 
     def describe(self) -> dict[str, Any]:
         """Return chunks, digest of the metadata, and the policy for missing chunks."""

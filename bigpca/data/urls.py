@@ -24,7 +24,7 @@ def public(text: str) -> str:
     >>> public("/data/what?.zarr")
     '/data/what?.zarr'
     """
-    return _QUERY.sub(r"\1", _USER.sub(r"\1", text)) if "://" in text else text
+    return _QUERY.sub(r"\1", _USER.sub(r"\1", text))
 
 
 def secrets_of(url: str) -> list[str]:

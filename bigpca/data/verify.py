@@ -22,6 +22,7 @@ from bigpca.data.zarr_chunks import Cell, ChunkFiles
 from bigpca.data.zarr_groups import arrays_of
 from bigpca.data.zarr_metadata import array_document, check_document, has_checksum, is_uncompressed, naming_damage
 from bigpca.storage.regular_store import RegularStore
+from bigpca.storage.stores import kind_of
 
 MANIFEST = "bigpca_manifest"
 THREADS = 4
@@ -101,7 +102,7 @@ def verify(path: str | os.PathLike[str], *, member: str | None = None) -> Verify
         If there is no Zarr store.
     """
     started = time.perf_counter()
-    location = os.fspath(path) if "://" in os.fspath(path) else os.path.abspath(os.path.expanduser(path))
+    location = os.fspath(path) if kind_of(path) != "disk" else os.path.abspath(os.path.expanduser(path))
     found: dict[str, list[str]] = {"missing": [], "truncated": [], "corrupted": []}
     chunks, checksummed, skipped = 0, True, []
     for name, array in _arrays(location, member):
@@ -128,9 +129,10 @@ def verify(path: str | os.PathLike[str], *, member: str | None = None) -> Verify
 
 
 def _arrays(location: str, member: str | None) -> list[tuple[str, zarr.Array[Any]]]:
-    if "://" not in location and not os.path.isdir(location):
+    remote = kind_of(location) != "disk"
+    if not remote and not os.path.isdir(location):
         raise FileNotFoundError(f"{location} is not a directory; a Zarr store was expected. Check the path.")
-    store = location if "://" in location else RegularStore(location, rewritten=as_integers)
+    store = location if remote else RegularStore(location, rewritten=as_integers)
     try:
         with without_credentials(location), naming_damage(public(location)):
             node = zarr.open(store, mode="r")
@@ -175,7 +177,7 @@ class _Walk:
                 yield from pool.map(self._judge, batch)
 
     def _judge(self, cell: Cell) -> tuple[str, str]:
-        key, size, _ = self.files.stamp(cell)
+        key, size = self.files.key(cell), self.files.size(cell)
         if size < 0:
             return key, "missing"
         if size == 0 or self.files.cut_short([cell]):

@@ -1,12 +1,16 @@
-"""The stored objects of one Zarr array: the key of each chunk (or shard), whether it exists, and its size."""
+"""The stored objects of one Zarr array: the key of each chunk (or shard), whether it exists, its size and stamp."""
 
 from __future__ import annotations
 
 import asyncio
 import itertools
+import math
 import os
-from collections.abc import Coroutine, Iterable, Iterator
+import re
+import zlib
+from collections.abc import Coroutine, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -18,15 +22,23 @@ from bigpca.data.urls import public
 from bigpca.data.zarr_direct import DirectRows
 from bigpca.data.zarr_metadata import array_document, codecs_of, layout_digest, short_name
 from bigpca.storage.regular import is_there, open_regular
+from bigpca.storage.stores import MARKERS, disk_path
 
 if TYPE_CHECKING:
     import zarr
 
 Cell = tuple[int, ...]
+Stamp = tuple[str, int, int | str | None]
+Found = tuple[int, int | str | None]  # the last two numbers of a stamp
 T = TypeVar("T")
 MAX_SHOWN = 10
 BATCH = 4096  # keys held at a time
 CONCURRENCY = 64  # concurrent requests to a store that is not a local directory
+FEW = 1000  # files of a local store that are looked up one by one instead of listed
+MANY = 2**20  # keys of an array; of more, those that a listing has
+ABSENT = (-1, 0)
+MEMORY = ("MemoryStore", "ManagedMemoryStore")
+CHANGES = {"etag", "version", "versionid", "generation", "md5hash", "lastmodified", "updated", "mtime", "created"}
 
 
 class Missing(NamedTuple):
@@ -69,7 +81,7 @@ class ChunkFiles:
     @classmethod
     def of(cls, array: zarr.Array[Any], halves: bool = False) -> ChunkFiles:
         """Describe an open array, without reading it."""
-        root = local_root(array.store)
+        root = disk_path(array.store)
         directory = None if root is None else os.path.join(root, array.path)
         document, cell_shape = array_document(array), array.shards or array.chunks
         blosc = [short_name(name) for name, _ in codecs_of(document)][-1:] == ["blosc"]
@@ -143,18 +155,60 @@ class ChunkFiles:
             pairs.append((max(lo - i * shard, 0) // chunk, -(-min(hi - i * shard, shard) // chunk)))
         return pairs
 
-    def stamp(self, cell: Cell) -> tuple[str, int, int]:
-        """Return (key, size, mtime in ns) of a cell; size -1 if it is missing, time 0 if the store has none."""
+    def size(self, cell: Cell) -> int:
+        """Return the stored bytes of a cell, -1 if it is missing."""
         key = self.key(cell)
-        try:
-            if self.directory is None:
-                from zarr.core.sync import sync
+        if self.directory is not None:
+            return _of_file(os.path.join(self.directory, key))[0]
+        from zarr.core.sync import sync
 
-                return key, sync(self.array.store.getsize(self._full(key))), 0
-            found = os.stat(os.path.join(self.directory, key))
-            return key, found.st_size, found.st_mtime_ns
+        try:
+            return int(sync(self.array.store.getsize(self._full(key))))
         except FileNotFoundError:
-            return key, -1, 0
+            return -1
+
+    def stamps(self, bounds: Iterable[tuple[int, int]]) -> list[Stamp]:
+        """Return (key, size, change) of the cells that the half-open ranges touch; size -1 of missing ones.
+
+        A local store has times of change; elsewhere a listing, of 1,000 objects per request, has ETags, versions and
+        times. Where the store stamps its whole content (an icechunk session, a zip file), it is one stamp without key.
+        A change of None means that nothing would tell whether rows change.
+        """
+        ranges = list(bounds)
+        count = math.prod(-(-hi // size) - lo // size for (lo, hi), size in zip(ranges, self.cell_shape, strict=True))
+        if self.directory is not None and count <= FEW:
+            return [(key, *_of_file(os.path.join(self.directory, key))) for key in map(self.key, self.cells(ranges))]
+        listed = self._listed()
+        if "" in listed:
+            return [("", *listed[""])]
+        if count > MANY:
+            return [(key, *listed[key]) for key in sorted(listed)] or [("", -1, None)]
+        keys = [self.key(cell) for cell in self.cells(ranges)]
+        if self.directory is None and not any(change for _, change in listed.values()):  # HTTP, or no right to list
+            found = _gather(_of_object(self.array.store, self._full(key)) for key in keys)
+            return [(key, *one) for key, one in zip(keys, found, strict=True)]
+        return [(key, *listed.get(key, ABSENT)) for key in keys]
+
+    @cached_property
+    def stamped(self) -> bool:
+        """Whether the store says when its objects change."""
+        if self.directory is not None:
+            return True
+        document = "zarr.json" if self.array.metadata.zarr_format == 3 else ".zarray"
+        return _gather([_of_object(self.array.store, self._full(document))])[0][1] is not None
+
+    def _listed(self) -> dict[str, Found]:
+        """Return size and change of all stored objects of the array by key, without its metadata."""
+        if self.directory is None:
+            from zarr.core.sync import sync
+
+            found = sync(_listing(self.array.store, self.array.path))
+        else:
+            found, start = {}, len(os.path.join(self.directory, ""))
+            for folder, _, names in os.walk(self.directory):
+                paths = [os.path.join(folder, name) for name in names]
+                found |= {path[start:].replace(os.sep, "/"): _of_file(path) for path in paths}
+        return {key: one for key, one in found.items() if key not in (*MARKERS, ".zattrs")}
 
     def content(self, key: str) -> bytes:
         """Return the stored bytes of one object, undecoded."""
@@ -182,19 +236,83 @@ class ChunkFiles:
         return f"{self.array.path}/{key}" if self.array.path else key
 
 
-def local_root(store: Any) -> str | None:
-    """Return the directory of a store on a local disk, also behind fsspec (``da.from_zarr`` of a path), else None."""
-    from zarr.storage import LocalStore
+def _of_file(path: str) -> Found:
+    try:
+        found = os.stat(path)
+    except FileNotFoundError:
+        return ABSENT
+    return found.st_size, found.st_mtime_ns
 
-    from bigpca.storage.regular_store import RegularStore
 
-    if isinstance(store, LocalStore) and type(store) in (LocalStore, RegularStore):
-        return os.path.abspath(store.root)
-    files = getattr(store, "fs", None)
-    protocol = getattr(getattr(files, "sync_fs", files), "protocol", ())
-    if type(store).__name__ == "FsspecStore" and "file" in (protocol if isinstance(protocol, tuple) else (protocol,)):
-        return os.path.abspath(str(store.path))
-    return None
+async def _of_object(store: Any, key: str) -> Found:
+    """Return size and change of one object; of a store that stamps its whole content, that stamp."""
+    store = _bare(store)
+    name = type(store).__name__
+    try:
+        if name == "IcechunkStore":
+            return 0, None if store.session.has_uncommitted_changes else store.session.snapshot_id
+        if name == "ZipStore":
+            return _of_file(str(store.path))
+        if name in MEMORY:
+            from zarr.core.buffer import default_buffer_prototype
+
+            found = await store.get(key, default_buffer_prototype())
+            return ABSENT if found is None else (len(found), zlib.crc32(found.to_bytes()))
+        if name == "FsspecStore":
+            return _of_facts(await store.fs._info(f"{store.path}/{key}"))
+        if name == "ObjectStore":
+            import obstore
+
+            return _of_facts(await obstore.head_async(store.store, key))
+        return await store.getsize(key), None
+    except FileNotFoundError:
+        return ABSENT
+
+
+async def _listing(store: Any, prefix: str) -> dict[str, Found]:
+    """Return size and change of all objects below a prefix, by their keys there; none if the store lists none.
+
+    A store that stamps its whole content has one key, which is empty.
+    """
+    store = _bare(store)
+    name, start, found = type(store).__name__, f"{prefix}/" if prefix else "", dict[str, Found]()
+    if name in ("IcechunkStore", "ZipStore"):
+        return {"": await _of_object(store, "")}
+    if name in MEMORY:
+        return {key[len(start) :]: await _of_object(store, key) async for key in store.list_prefix(start)}
+    try:
+        if name == "FsspecStore":
+            root = f"{store.path}/{prefix}".rstrip("/")
+            getattr(store.fs, "sync_fs", store.fs).invalidate_cache()  # of listings
+            listed = await store.fs._find(root, detail=True)
+            found = {path.strip("/")[len(root.strip("/")) + 1 :]: _of_facts(facts) for path, facts in listed.items()}
+        if name == "ObjectStore":
+            import obstore
+
+            async for batch in obstore.list(store.store, prefix=prefix or None):
+                found |= {facts["path"][len(start) :]: _of_facts(facts) for facts in batch}
+    except Exception:  # of any client: who may read objects need not be allowed to list them
+        return {}
+    return found
+
+
+def _of_facts(facts: Mapping[str, Any]) -> Found:
+    """Return the size of an object, and its ETag, version and time of change, as far as its store has them."""
+    changes = [f"{key} {facts[key]}" for key in sorted(facts) if _is_change(key) and facts[key] is not None]
+    return int(facts["size"] or 0), " ".join(changes) or None
+
+
+def _is_change(name: str) -> bool:
+    return re.sub("[-_]", "", name.lower()) in CHANGES
+
+
+def _bare(store: Any) -> Any:
+    """Return the store that wrappers of Zarr hold."""
+    from zarr.storage import WrapperStore
+
+    while isinstance(store, WrapperStore):
+        store = store._store
+    return store
 
 
 def _is_cut(path: str) -> bool:

@@ -18,6 +18,7 @@ from bigpca.data.zarr_metadata import naming_damage
 from bigpca.data.zarr_reader import DOCUMENTS, ZarrReader
 from bigpca.errors import brief
 from bigpca.storage.regular import read_document
+from bigpca.storage.stores import kind_of
 
 if TYPE_CHECKING:
     import zarr
@@ -87,12 +88,13 @@ def zarr_source(path: str, member: str | None, missing_chunks: str) -> RowSource
 
     from bigpca.storage.regular_store import RegularStore
 
-    if member is not None and "://" not in path and is_array_directory(os.path.join(path, member.strip("/"))):
+    remote = kind_of(path) != "disk"
+    if member is not None and not remote and is_array_directory(os.path.join(path, member.strip("/"))):
         return array_source(ZarrReader(path, member, missing_chunks))
-    if "://" not in path and is_array_directory(path):
+    if not remote and is_array_directory(path):
         _reject_member(path, member)
         return array_source(ZarrReader(path, "", missing_chunks))
-    if "://" in path:
+    if remote:
         try:
             with without_credentials(path):
                 node = zarr.open(path, mode="r")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pickle
 import threading
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
@@ -14,11 +15,12 @@ from bigpca.data.bfloat16 import as_integers, is_half, widened
 from bigpca.data.checks import check_dtype, is_decode_error
 from bigpca.data.containers import is_zarr_array
 from bigpca.data.urls import public, without_credentials
-from bigpca.data.zarr_chunks import Cell, ChunkFiles, local_root
+from bigpca.data.zarr_chunks import Cell, ChunkFiles, Stamp
 from bigpca.data.zarr_index import Index, plan_index
 from bigpca.data.zarr_metadata import array_document, check_document, is_uncompressed, naming_damage
-from bigpca.errors import CorruptedChunkError, MissingChunksError, check_choice
+from bigpca.errors import CorruptedChunkError, MissingChunksError, brief, check_choice
 from bigpca.storage.regular import read_document
+from bigpca.storage.stores import address_of, disk_path, kind_of
 
 if TYPE_CHECKING:
     import zarr
@@ -68,19 +70,16 @@ class ZarrReader:
         self._held: ChunkFiles | None = None
         if is_zarr_array(store):
             path_in_group = store.path
-            root = local_root(store.store)
-            if root is not None:
-                self.store = root
-            else:
-                self.store = str(store.store)
+            self.store = address_of(store.store)
+            if disk_path(store.store) is None:
                 self._held = ChunkFiles.of(store)
         else:
-            self.store = os.fspath(store) if "://" in os.fspath(store) else os.path.abspath(store)
+            self.store = os.path.abspath(store) if kind_of(store) == "disk" else os.fspath(store)
         self.path_in_group = path_in_group.strip("/")
         self._digest = ""
         if self._held is not None:
             check_document(array_document(self._held.array), self.label)
-        elif "://" in self.store:
+        elif kind_of(self.store) != "disk":
             _OPENED.pop((self.store, self.path_in_group), None)
         files = self.files()
         self._digest = files.digest
@@ -88,6 +87,32 @@ class ZarrReader:
         self.chunks: tuple[int, ...] = files.array.chunks
         self.cell_shape: tuple[int, ...] = files.cell_shape
         self.dtype = np.dtype(np.float32) if files.halves else check_dtype(files.array.dtype)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Pickle an open array too, so that a store that cannot be sent to workers is named.
+
+        Raises
+        ------
+        TypeError
+        """
+        state = vars(self).copy()
+        if self._held is not None:
+            try:
+                state["_held"] = pickle.dumps(self._held)
+            except BaseException as error:  # pyo3's PanicException is not an Exception
+                if isinstance(error, KeyboardInterrupt | SystemExit):
+                    raise
+                raise TypeError(
+                    f"{self.label} cannot be sent to workers, because its store cannot be pickled "
+                    f"({type(error).__name__}: {brief(error)}). Pass its URL or, of icechunk, an array of "
+                    'repo.readonly_session("main").store; or run without workers '
+                    '(dask.config.set(scheduler="threads")).'
+                ) from None
+        return state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        held = state["_held"]
+        vars(self).update(state, _held=None if held is None else pickle.loads(held))
 
     @property
     def ndim(self) -> int:
@@ -109,8 +134,16 @@ class ZarrReader:
         return f"<ZarrReader {self.label} shape={self.shape} dtype={self.dtype} missing_chunks={self.missing_chunks!r}>"
 
     def __dask_tokenize__(self) -> object:
-        stamp = None if self._held or "://" in self.store else _stamp(self._document()[0])
-        return "bigpca.ZarrReader", self.label, self._digest, self.missing_chunks, stamp, id(self._held)
+        return "bigpca.ZarrReader", self.label, self._digest, self.missing_chunks, self.stamps()
+
+    def stamps(self) -> list[Stamp]:
+        """Return a stamp for each chunk (or shard), as :meth:`bigpca.data.zarr_chunks.ChunkFiles.stamps`."""
+        return self.files().stamps((0, size) for size in self.shape)
+
+    @property
+    def stamped(self) -> bool:
+        """Whether the store says when its objects change."""
+        return self.files().stamped
 
     def files(self) -> ChunkFiles:
         """Return this process's open array and its stored objects."""
@@ -121,7 +154,8 @@ class ZarrReader:
         stamp = _stamp(document) if document else None
         with _LOCK:
             opened = _OPENED.get(key)
-            if opened is None or opened.stamp != stamp:
+            replaced = opened is not None and not document and self._digest not in ("", opened.digest)
+            if opened is None or replaced or opened.stamp != stamp:
                 files = self._open(document, version)
                 opened = _OPENED[key] = _Opened(stamp, files, files.digest)
         if self._digest and opened.digest != self._digest:
@@ -133,7 +167,7 @@ class ZarrReader:
 
     def _document(self) -> tuple[str, int]:
         """Return path and Zarr version of the metadata file; an empty path for URLs."""
-        if "://" in self.store:
+        if kind_of(self.store) != "disk":
             return "", 0
         for name, version in DOCUMENTS.items():
             path = os.path.join(self.label, name)
@@ -224,7 +258,7 @@ class ZarrReader:
 
     def _describe(self, files: ChunkFiles, broken: Sequence[tuple[Cell, Exception]]) -> str:
         cell, error = broken[0]
-        key, size, _ = files.stamp(cell)
+        key, size = files.key(cell), files.size(cell)
         others = f" Nor can {', '.join(files.key(c) for c, _ in broken[1:10])}." if len(broken) > 1 else ""
         shape, nbytes = files.cell_shape, int(np.prod(files.cell_shape)) * files.array.dtype.itemsize
         expected = "exactly" if is_uncompressed(array_document(files.array)) else "compressed data that decode to"

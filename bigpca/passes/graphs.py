@@ -293,16 +293,29 @@ def sources_in(graph: HighLevelGraph, missing_chunks: str = "raise") -> list[Row
     for layer in graph.layers.values():
         if isinstance(layer, MaterializedLayer):
             for node in layer.mapping.values():
-                value = guarded(node.value if isinstance(node, DataNode) else node, missing_chunks)
+                value = guarded(_behind_xarray(node.value if isinstance(node, DataNode) else node), missing_chunks)
                 if isinstance(value, RowSource | ZarrReader):
                     found.append(value)
     return found
 
 
+def _behind_xarray(value: Any) -> Any:
+    """Return the Zarr array from which a node of ``xarray.open_zarr`` reads, and any other value unchanged."""
+    while type(value).__module__.startswith("xarray.") and (inner := getattr(value, "array", None)) is not None:
+        value = inner
+    stored = value.get_array() if hasattr(value, "get_array") else None
+    return stored if is_zarr_array(stored) else value
+
+
 def paths_in(X: da.Array) -> dict[str, str]:
     """Return the paths that the sources of an array read, as in :attr:`bigpca.passes.engine.jobs.Pass.paths`."""
-    sources = sources_in(_as_layers(X))
+    sources = sources_of_graph(X)
     return {source.path if isinstance(source, RowSource) else source.store: "reads" for source in sources}
+
+
+def sources_of_graph(X: da.Array) -> list[RowSource | ZarrReader]:
+    """Return all sources that the graph of an array reads, without computing anything of it."""
+    return sources_in(_as_layers(X))
 
 
 def filling(source: RowSource) -> RowSource:

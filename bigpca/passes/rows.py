@@ -392,9 +392,29 @@ class RowInput:
         }
 
     def stamp(self, start: int, stop: int) -> str:
-        """Digest of (key, size, mtime) of the files that hold those rows; of the content for arrays in memory."""
+        """Digest of (key, size, change) of the files that hold those rows; of the content for arrays in memory."""
         return self.stored.stamp(*((start, stop) if self.view is None else self.view.samples(start, stop)))
 
     def files_digest(self) -> str:
-        """Digest of (key, size, mtime) of all files as they are now; empty for rows that are in no file."""
-        return "" if self.stored.in_memory or self.in_order else self.stored.stamp_of_all()
+        """Digest of (key, size, change) of all files as they are now; empty where there is none."""
+        return "" if self.stored.in_memory or self.in_order or self.unstamped else self.stored.stamp_of_all()
+
+    @property
+    def unstamped(self) -> str:
+        """What is said of rows whose store does not tell when they change; empty for all others."""
+        label = self.stored.unstamped
+        return f"changes of {label} go unnoticed: its store has no ETags and no times of change" if label else ""
+
+    def check_unchanged(self, before: str) -> None:
+        """Compare the files with their digest before a run.
+
+        Raises
+        ------
+        ValueError
+        """
+        if before and self.files_digest() != before:
+            raise ValueError(
+                "the input changed while it was read: some files no longer have the size, ETag or modification time "
+                "that they had at the start, so the result would mix old and new rows. Start again, without changing "
+                "the input meanwhile."
+            )

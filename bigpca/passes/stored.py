@@ -18,8 +18,9 @@ from bigpca.data.zarr_reader import ZarrReader
 from bigpca.passes.engine.cluster.get import get_watched
 from bigpca.passes.engine.jobs import WORKERS_TIMEOUT, Inputs
 from bigpca.passes.engine.states import digest
-from bigpca.passes.graphs import GraphSource, filling, paths_in
+from bigpca.passes.graphs import GraphSource, filling, paths_in, sources_of_graph
 from bigpca.passes.reading.readers import DirectReader, Reader
+from bigpca.storage.stores import kind_of
 
 COUNTED_BYTES = 64 << 20  # of a sparse chunk, if it stored its zeros, beyond which its values are counted
 
@@ -126,16 +127,25 @@ class Stored:
         return cut.reader, cut.futures
 
     def stamp(self, start: int, stop: int) -> str:
-        """Digest of (key, size, mtime) of the files that hold those rows; of the content for arrays in memory."""
-        if self.source is not None:
+        """Digest of (key, size, change) of the files that hold those rows; of the content for arrays in memory.
+
+        Of a graph, and of a store that is listed as a whole, it is that of all files when it was first asked for.
+        """
+        if self.source is not None and kind_of(self.source.path) == "disk":
             return digest(self.source.stamps(start, stop))
         if self._digest is None:
             self._digest = self.stamp_of_all()
         return self._digest
 
     def stamp_of_all(self) -> str:
-        """Digest of (key, size, mtime) of all files as they are now."""
-        return digest([_stamps(s) for s in self.sources])
+        """Digest of (key, size, change) of all files as they are now."""
+        return digest([s.stamps(0, s.shape[0]) if isinstance(s, RowSource) else s.stamps() for s in self.sources])
+
+    @cached_property
+    def unstamped(self) -> str:
+        """The first source that does not say when its objects change; empty if all do."""
+        sources = sources_of_graph(self.X) if self.source is None else [self.source]
+        return next((source.label for source in sources if not source.stamped), "")
 
     def describe(self) -> object:
         """JSON-able description for fingerprints."""
@@ -146,13 +156,6 @@ class Stored:
 
 def _describe(source: RowSource | ZarrReader) -> object:
     return source.describe() if isinstance(source, RowSource) else [source.label, source.digest, list(source.shape)]
-
-
-def _stamps(source: RowSource | ZarrReader) -> object:
-    if isinstance(source, RowSource):
-        return source.stamps(0, source.shape[0])
-    files = source.files()
-    return [files.stamp(cell) for cell in files.cells([(0, size) for size in source.shape])]
 
 
 def count_rows(X: da.Array, workers_timeout: float = WORKERS_TIMEOUT) -> da.Array:

@@ -37,6 +37,7 @@ from bigpca.passes.rows import RowInput
 from bigpca.planning import Plan, Resources
 from bigpca.storage import Annotations, ChunkWriter, Output, create_output
 from bigpca.storage.forms import STORE, Form
+from bigpca.storage.stores import kind_of
 
 OUTPUT_CHUNK_BYTES = 16 * MIB
 OUTPUT_CHUNKS = 64  # at least, if the input's chunks allow it, so that all workers have work
@@ -165,7 +166,9 @@ def project_to(
     dtype = f.output_dtype(rows.dtype)
     size = chunk_rows or output_chunk_rows(rows, width * dtype.itemsize)
     # Batches are iterated again in any case, and may be shuffled: an unfinished output of theirs is not continued.
-    known = {"run": uuid.uuid4().hex} if rows.in_order else {"stamp": rows.stamp(0, rows.n_rows)}
+    # Nor is one of rows that may have changed without a sign of it.
+    before, again = rows.files_digest(), not rows.in_order and not rows.unstamped
+    known = {"stamp": before or rows.stamp(0, rows.n_rows)} if again else {"run": uuid.uuid4().hex}
     identity = digest({"input": {} if rows.in_order else rows.describe(), "map": f.describe(), "chunk": size, **known})
     shape = (None if rows.open_ended else rows.n_rows, width)
     resources = find_resources(memory_limit, in_process=rows.in_process)
@@ -177,6 +180,7 @@ def project_to(
         written = _write_pending(rows.mapped(MapStep(f, width)), output, plan, run)
         if rows.open_ended:
             output.set_rows(written)
+        rows.check_unchanged(before)
         seconds = time.perf_counter() - began
         record = Provenance.now(
             rows.paths, rows.member, rows.rows_read, made.call, seconds=seconds, reads=1.0, model=made.model
@@ -197,7 +201,7 @@ def keys_of(rows: RowInput, given: object = None) -> Array | None:
     if given is not None:
         return row_keys(given, rows.n_rows)
     source = rows.stored.source if rows.view is None or rows.view.rows_per_sample == 1 else None
-    local = source is not None and source.path and "://" not in source.path
+    local = source is not None and source.path and kind_of(source.path) == "disk"
     found = stored_keys(rows.stored.X) if local else None
     return None if found is None else row_keys(found, rows.n_rows)
 
@@ -207,7 +211,7 @@ def _reject_own_source(rows: RowInput, out: str | os.PathLike[str]) -> None:
     target = os.path.realpath(out)
     for source in rows.stored.sources:
         path = source.path if isinstance(source, RowSource) else source.store
-        read = os.path.realpath(path) if path and "://" not in path else ""
+        read = os.path.realpath(path) if path and kind_of(path) == "disk" else ""
         if read and isinstance(source, RowSource) and os.path.isfile(target):
             files = [os.path.join(read, key) for key, _, _ in source.stamps(0, source.shape[0])]
             read = target if target in map(os.path.realpath, files) else read
@@ -244,6 +248,7 @@ def plan_writing(
         peak_bytes=peak,
         output_bytes=rows.n_rows * row,
         resources=resources,
+        notes=(f"{rows.unstamped}, and the run cannot be resumed",) if rows.unstamped else (),
     )
 
 

@@ -20,6 +20,7 @@ from bigpca.passes.accumulators.landmark_moments import LandmarkMoments
 from bigpca.passes.accumulators.moments import Moments
 from bigpca.passes.reading.layout import working_dtype
 from bigpca.passes.rows import RowInput
+from bigpca.storage.stores import kind_of
 
 LEARNED = (  # fields of a KernelSpectrum that only some fits have
     "negative_mass", "trace_error", "rank", "landmark_transform", "landmark_indices", "classes", "n_unlabelled",
@@ -166,7 +167,7 @@ def _read_references(stored: StoredModel) -> References:
     if place is None:
         return References(stored.arrays["references"], None, stored.arrays.get("fact_landmark_indices"))
     path = stored.rows.resolve(str(place["path"]))
-    if "://" not in path and not os.path.exists(path):
+    if kind_of(path) == "disk" and not os.path.exists(path):
         raise ValueError(f"its training rows were in {path}, which is gone. Put them back there")
     source = source_of(open_array(path, member=place["member"] or None))
     if source is None or list(source.shape) != place["shape"]:

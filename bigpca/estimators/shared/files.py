@@ -18,6 +18,7 @@ from bigpca.estimators.shared.records import decode_record, encode_record
 from bigpca.sketches import Sketch, sketch_from
 from bigpca.solvers.components import decode_components, encode_components
 from bigpca.storage import MODEL_FORMAT, Annotations, write_group
+from bigpca.storage.stores import kind_of
 
 Values: TypeAlias = dict[str, Any]  # JSON values by name
 
@@ -47,13 +48,13 @@ class TrustedRows:
         ModelFormatError
             If neither the location of the model nor the caller allows it.
         """
-        if "://" in rows:
+        if kind_of(rows) != "disk":
             for url in self.named:
                 if public(url) == rows:
                     return url
         elif rows == os.path.abspath(rows):
             places = [os.path.dirname(os.path.realpath(self.model))] if self.model else []
-            places += [os.path.realpath(path) for path in self.named if "://" not in path]
+            places += [os.path.realpath(path) for path in self.named if kind_of(path) == "disk"]
             real = os.path.realpath(rows)
             if any(real == place or real.startswith(os.path.join(place, "")) for place in places):
                 return rows

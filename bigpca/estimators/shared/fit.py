@@ -94,6 +94,11 @@ class Reading(ABC):
         return ("missing values: one more read finds the means of the columns, which take their place",)
 
     @property
+    def _unstamped(self) -> tuple[str, ...]:
+        """The line of the plan about changes that go unnoticed."""
+        return (f"{self.rows.unstamped}, and the run cannot be resumed",) if self.rows.unstamped else ()
+
+    @property
     def _compiling(self) -> tuple[str, ...]:
         """The line of the plan about what its time leaves out."""
         if not self.rows.sparse:
@@ -130,7 +135,7 @@ class Reading(ABC):
     def plan(self) -> Plan:
         """The cost."""
         plan = plan_of(self)
-        return replace(plan, notes=(*self._weighting, *self._filling, *plan.notes, *self._compiling))
+        return replace(plan, notes=(*self._weighting, *self._filling, *self._unstamped, *plan.notes, *self._compiling))
 
     def check_readable(self) -> None:
         """Reject batches that cannot be read as often as the fit requires.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import time
 from collections.abc import Callable, Iterator
@@ -10,6 +11,7 @@ from dataclasses import replace
 from typing import TypeVar
 
 from bigpca.data.provenance import Provenance
+from bigpca.errors import CheckpointError
 from bigpca.estimators.shared.fit import Reading
 from bigpca.estimators.shared.outputs import Path
 from bigpca.passes.engine.checkpoint import Checkpoint
@@ -22,6 +24,7 @@ from bigpca.planning import Plan
 from bigpca.settings import setting
 
 Read = TypeVar("Read")
+log = logging.getLogger("bigpca")
 
 
 @contextmanager
@@ -45,29 +48,31 @@ def running(
     MemoryBudgetError, EvaluationBudgetError
         If the plan does not fit.
     ValueError
-        If files of the input changed between the reads of a run that needs several.
+        If files of the input changed during the run, or a checkpoint is given for rows whose changes go unnoticed.
     """
     fit.check_readable()
     fit.plan.check()
     rows, plan, began = fit.rows, fit.plan, time.perf_counter()
+    if rows.unstamped and checkpoint is not None:
+        raise CheckpointError(
+            f"checkpoint = {os.fspath(checkpoint)!r}, but {rows.unstamped}, so no run can be resumed. Fit without "
+            "checkpoint=, or copy the rows to a store that has times of change, such as a local folder (bigpca.ingest)."
+        )
+    if rows.unstamped:
+        log.warning("%s, so the model may mix old and new rows", rows.unstamped)
     with resolve_progress(progress) as report:
         report(PlanEvent(plan.solver, plan.reason, int(plan.passes + 0.999), plan.bytes_read, plan.peak_bytes))
         held = None if checkpoint is None else Checkpoint(checkpoint, fit.identity(), seed)
         try:
             scheduler = "local" if rows.in_process else None
-            before = rows.files_digest() if plan.passes > 1 else ""
+            before = rows.files_digest()
             run = Run(held, report, workers_timeout, scheduler, plan.peak_bytes, declared=Run.declares(fit.declared))
             for counted in rows.counting:
                 run.read_beside(counted)
             find_fill(run, rows)
             yield run
             run.seconds = time.perf_counter() - began
-            if before and rows.files_digest() != before:
-                raise ValueError(
-                    "the input changed while it was read more than once: some files no longer have the size or "
-                    "modification time that they had at the start of the fit, so the model would mix old and new "
-                    "rows. Fit again, without changing the input meanwhile."
-                )
+            rows.check_unchanged(before)
         finally:
             if held is not None:
                 held.release()

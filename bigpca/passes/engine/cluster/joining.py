@@ -21,6 +21,7 @@ from bigpca.passes.engine.cluster.versions import INSTALL, PACKAGES, Versions, c
 from bigpca.passes.engine.cluster.watch import ask
 from bigpca.passes.engine.resources import IMPORTED_BYTES
 from bigpca.planning import SAFE_SHARE
+from bigpca.storage.stores import kind_of
 
 SCHEDULER = "the scheduler"
 Answer: TypeAlias = dict[str, Any]  # of a process to a message: small built-in values by name
@@ -40,7 +41,7 @@ def join_workers(
     workers : iterable of str
         Addresses.
     paths : mapping of str to {"reads", "writes"}
-        Files and directories that the tasks will use, and how; URLs are not checked.
+        Files, directories and addresses in memory that the tasks will use, and how; URLs are not checked.
     process_bytes : callable
         Threads of a process -> planned bytes above the idle process; 0 without a plan.
 
@@ -57,7 +58,7 @@ def join_workers(
         For a path that a worker cannot see, or under which it sees something else.
     """
     looked = _looked.setdefault(client, {})
-    local = {path: how for path, how in paths.items() if path and "://" not in path}
+    local = {path: how for path, how in paths.items() if path and kind_of(path) != "remote"}
     asked = [who for who in workers if who not in looked or not local.keys() <= looked[who]]
     new = [who for who in asked if who not in looked]
     if not asked:
@@ -89,9 +90,12 @@ def look(paths: list[str], dask_worker: Any = None) -> Answer:
     import importlib.util
     import os
     import pathlib
+    import socket
     import zlib
 
     def seen(path: str) -> object:
+        if "memory://" in path:
+            return ["memory of", socket.gethostname(), os.getpid()]
         if os.path.isdir(path):  # its metadata distinguish a Zarr store from another one of this name
             documents = [pathlib.Path(path, name) for name in ("zarr.json", ".zarray", ".zgroup")]
             try:
@@ -158,6 +162,12 @@ def _check_paths(seen: Mapping[str, Answer], paths: Mapping[str, str]) -> None:
                 'the workers on this machine, or run without them (dask.config.set(scheduler="threads")).'
             )
         others = [f"worker {who}" for who, found in seen.items() if found[path] != here[path]]
+        if others and kind_of(path) == "process":
+            raise FileNotFoundError(
+                f"{some(others)} cannot see {path}, which this run {how}: it is in the memory of this process. Write "
+                "it to a store that workers see (bigpca.ingest), or run without them "
+                '(dask.config.set(scheduler="threads")).'
+            )
         if others:
             raise FileNotFoundError(
                 f"{some(others)} has something else under {path}, which this run {how}: another disk is mounted there. "

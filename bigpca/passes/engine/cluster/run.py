@@ -21,6 +21,7 @@ from functools import partial
 from pathlib import Path
 from typing import cast
 
+import cloudpickle
 from distributed import Client, KilledWorker
 
 from bigpca.errors import CheckpointError
@@ -47,6 +48,7 @@ def run_on_cluster(client: Client, job: Pass[R], options: Run, resumed: Resumed)
     def join(workers: Iterable[str]) -> list[str]:
         return join_workers(client, workers, job.paths, partial(planned_bytes, job, options))
 
+    cloudpickle.dumps(job.cut(0)[0].reader)  # so that a store that cannot be sent is named, which Dask would not do
     watch = Watch(client, options, join)
     with scheduler_loss_named(watch):
         watch.wait_for_workers()

@@ -1,0 +1,267 @@
+"""Rows in object stores and in memory: a change of equal size is noticed wherever a file's time would tell it."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import dask
+import fsspec
+import icechunk
+import numpy as np
+import obstore.store
+import pytest
+import xarray as xr
+import zarr
+from zarr.storage import FsspecStore, MemoryStore, ObjectStore, ZipStore
+
+import bigpca as bp
+from bigpca.data import zarr_chunks
+from bigpca.data.growth import rows_stamp
+from bigpca.data.zarr_reader import ZarrReader
+from bigpca.passes.engine.events import CheckpointEvent, Event, GroupEvent, PassEvent
+from tests.passes.kit import normal
+
+N, D, CHUNK = 32, 6, 8
+pytestmark = pytest.mark.usefixtures("small_groups")
+OLD, NEW = normal(N, D).astype(np.float32), normal(N, D, seed=1).astype(np.float32)
+
+
+class Store(NamedTuple):
+    """Replaces all rows, and opens them as a user would."""
+
+    write: Callable[[np.ndarray], object]
+    opened: Callable[[], Any]
+
+
+def fill(store: Any, rows: np.ndarray) -> None:
+    z = zarr.create_array(
+        store, shape=rows.shape, chunks=(CHUNK, D), dtype="f4", compressors=None, overwrite=True,
+        config={"write_empty_chunks": True},
+    )  # fmt: skip
+    z[:] = rows
+
+
+def in_xarray(url: str) -> Store:
+    def write(rows: np.ndarray) -> None:
+        dataset = xr.Dataset({"f": (("t", "c"), rows)})
+        dataset.to_zarr(url, mode="w", encoding={"f": {"chunks": (CHUNK, D), "compressors": None}}, consolidated=False)
+
+    return Store(write, lambda: xr.open_zarr(url, consolidated=False)["f"])
+
+
+def at(url: str) -> Store:
+    return Store(lambda rows: fill(url, rows), lambda: url)
+
+
+def in_zarr(store: Any) -> Store:
+    return Store(lambda rows: fill(store(), rows), lambda: zarr.open_array(store(), mode="r"))
+
+
+def in_icechunk(storage: Any) -> Store:
+    repo = icechunk.Repository.create(storage)
+
+    def write(rows: np.ndarray) -> None:
+        session = repo.writable_session("main")
+        fill(session.store, rows)
+        session.commit("rows")
+
+    return Store(write, lambda: zarr.open_array(repo.readonly_session("main").store, mode="r"))
+
+
+def in_zip(path: Path) -> Store:
+    def write(rows: np.ndarray) -> None:
+        path.unlink(missing_ok=True)
+        with ZipStore(path, mode="w") as store:
+            z = zarr.create_array(store, shape=rows.shape, chunks=(CHUNK, D), dtype="f4", compressors=None)
+            z[:] = rows
+
+    return Store(write, lambda: zarr.open_array(ZipStore(path, mode="r"), mode="r"))
+
+
+def on_s3(endpoint: str, prefix: str) -> ObjectStore[Any]:
+    return ObjectStore(obstore.store.S3Store("rows", prefix=prefix, endpoint=endpoint, allow_http=True))
+
+
+def readable_by_all(name: str) -> FsspecStore:
+    return FsspecStore.from_url(f"s3://rows/{name}", {"s3_additional_kwargs": {"ACL": "public-read"}})
+
+
+KINDS = (
+    "local", "s3", "http", "fsspec", "obstore", "xarray", "memory", "obstore in memory", "zarr in memory", "icechunk",
+    "zip",
+)  # fmt: skip
+FIXED = ("icechunk", "zip")  # what is open stays as it was
+
+
+@pytest.fixture
+def store(kind: str, bucket: str, tmp_path: Path) -> Store:
+    name = tmp_path.name
+    held, ours = MemoryStore(), ObjectStore(obstore.store.MemoryStore())
+    made: dict[str, Callable[[], Store]] = {
+        "local": lambda: at(str(tmp_path / "x.zarr")),
+        "s3": lambda: at(f"s3://rows/{name}"),
+        "http": lambda: Store(lambda rows: fill(readable_by_all(name), rows), lambda: f"{bucket}/rows/{name}"),
+        "fsspec": lambda: in_zarr(lambda: FsspecStore.from_url(f"s3://rows/{name}")),
+        "obstore": lambda: in_zarr(lambda: on_s3(bucket, name)),
+        "xarray": lambda: in_xarray(f"memory://{name}.zarr"),
+        "memory": lambda: at(f"memory://{name}.zarr"),
+        "obstore in memory": lambda: in_zarr(lambda: ours),
+        "zarr in memory": lambda: in_zarr(lambda: held),
+        "icechunk": lambda: in_icechunk(icechunk.in_memory_storage()),
+        "zip": lambda: in_zip(tmp_path / "x.zip"),
+    }
+    found = made[kind]()
+    found.write(OLD)
+    return found
+
+
+class Interrupted(KeyboardInterrupt):
+    """Raised in the middle of a run."""
+
+
+def interrupted(at: type[Event]) -> Callable[[Event], None]:
+    def stop(event: Event) -> None:
+        if isinstance(event, at):
+            raise Interrupted
+
+    return stop
+
+
+def once(at: type[Event], then: Callable[[], object]) -> Callable[[Event], None]:
+    """Return a consumer of events that does something at the first of a kind."""
+    waiting = [then]
+    return lambda event: waiting.pop()() if waiting and isinstance(event, at) else None  # type: ignore[func-returns-value]
+
+
+def fit(X: Any, **options: Any) -> Any:
+    with dask.config.set(scheduler="sync"):
+        return bp.PCA(2).fit(X, **options)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_checkpoint_is_resumed_with_the_same_rows_only(store: Store, tmp_path: Path) -> None:
+    finished, unfinished = tmp_path / "finished", tmp_path / "unfinished"
+    with pytest.raises(Interrupted):
+        fit(store.opened(), checkpoint=unfinished, progress=interrupted(CheckpointEvent))
+    shutil.copytree(unfinished, finished)
+    expected, found = fit(OLD), fit(store.opened(), checkpoint=finished)
+    np.testing.assert_allclose(found.explained_variance_, expected.explained_variance_, rtol=1e-5)
+    assert fit(store.opened(), checkpoint=finished).components_.tobytes() == found.components_.tobytes()
+    store.write(NEW)
+    for checkpoint in (finished, unfinished):
+        with pytest.raises(bp.CheckpointError, match="the input changed since the checkpoint"):
+            fit(store.opened(), checkpoint=checkpoint)
+
+
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind not in FIXED])
+def test_rows_that_change_during_a_fit_stop_it(store: Store) -> None:
+    with pytest.raises(ValueError, match=r"the input changed while it was read: .* ETag .* Start again"):
+        fit(store.opened(), progress=once(GroupEvent, lambda: store.write(NEW)))
+
+
+@pytest.mark.parametrize("kind", ["icechunk"])
+def test_a_fit_of_a_snapshot_does_not_see_later_commits(store: Store) -> None:
+    found = fit(store.opened(), progress=once(PassEvent, lambda: store.write(NEW)))
+    np.testing.assert_allclose(found.mean_, OLD.mean(0), atol=1e-6)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_output_holds_no_rows_of_before_a_change(kind: str, store: Store, tmp_path: Path) -> None:
+    model, out = bp.PCA(2).fit(OLD), tmp_path / "out.zarr"
+    with dask.config.set(scheduler="sync"):
+        with pytest.raises(Interrupted):
+            model.transform(bp.open(store.opened()), out=out, progress=interrupted(GroupEvent))
+        store.write(NEW)
+        if kind not in FIXED:
+            with pytest.raises(ValueError, match="the input changed while it was read"):
+                model.transform(bp.open(store.opened()), out=out, progress=once(GroupEvent, lambda: store.write(OLD)))
+        scores = model.transform(bp.open(store.opened()), out=out).compute()
+    np.testing.assert_allclose(scores, model.transform(NEW if kind in FIXED else OLD), atol=1e-5)
+
+
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "xarray"])  # whose names are its own
+def test_the_name_of_opened_rows_is_that_of_their_content(store: Store) -> None:
+    before = bp.open(store.opened()).name
+    assert bp.open(store.opened()).name == before
+    changed = OLD.copy()
+    changed[-1] += 1  # in the last chunk only
+    store.write(changed)
+    assert bp.open(store.opened()).name != before
+
+
+@pytest.mark.parametrize("kind", ["local", "s3", "http", "memory"])
+def test_appended_rows_are_told_from_changed_ones(store: Store) -> None:
+    before = rows_stamp(bp.open(store.opened()), N - 3)
+    assert before is not None
+    url = store.opened()
+    z = zarr.open_array(readable_by_all(url.rpartition("/")[2]) if url.startswith("http") else url, mode="a")
+    z.append(NEW)
+    assert rows_stamp(bp.open(store.opened()), N - 3) == before
+    z[CHUNK] += 1
+    assert rows_stamp(bp.open(store.opened()), N - 3) != before
+
+
+@pytest.mark.parametrize("kind", ["s3", "obstore"])
+def test_stamps_take_one_listing_and_no_request_per_chunk(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(zarr_chunks, "_of_object", None)
+    source = bp.data.sources.source_of(bp.open(store.opened()))
+    assert len(source.stamps(0, N)) == N // CHUNK
+
+
+@pytest.mark.parametrize(("few", "many"), [(0, 100), (0, 0)], ids=["chunks are looked up", "files are listed"])
+def test_many_chunks_are_stamped_by_their_folder(
+    few: int, many: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(tmp_path / "x.zarr", OLD)
+    files = ZarrReader(tmp_path / "x.zarr").files()
+    one_by_one = files.stamps([(0, N), (0, D)])
+    monkeypatch.setattr(zarr_chunks, "FEW", few)
+    monkeypatch.setattr(zarr_chunks, "MANY", many)
+    assert files.stamps([(0, N), (0, D)]) == one_by_one
+
+
+class TestStoresThatDoNotSay:
+    """Uncommitted rows of icechunk, and a file system that gives sizes only."""
+
+    @pytest.fixture(params=["icechunk", "file system"])
+    def rows(self, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Any:
+        if request.param == "icechunk":
+            session = icechunk.Repository.create(icechunk.in_memory_storage()).writable_session("main")
+            fill(session.store, OLD)
+            return zarr.open_array(session.store, mode="r")
+        fill("memory://sizes.zarr", OLD)
+        system = fsspec.filesystem("memory")
+        plain = type(system).info
+        monkeypatch.setattr(type(system), "info", lambda *a, **o: {**plain(*a, **o), "created": None})
+        known = type(system).ls
+
+        def ls(self: Any, path: str, detail: bool = True, **options: Any) -> Any:
+            found = known(self, path, detail=detail, **options)
+            return [{**one, "created": None} for one in found] if detail else found
+
+        monkeypatch.setattr(type(system), "ls", ls)
+        return "memory://sizes.zarr"
+
+    def test_plan_and_log_say_so_before_the_first_read(self, rows: Any, caplog: pytest.LogCaptureFixture) -> None:
+        X = bp.open(rows)
+        assert any("go unnoticed" in note and "cannot be resumed" in note for note in bp.PCA(2).plan(X).notes)
+        logged: list[bool] = []
+        fit(X, progress=lambda event: logged.append("go unnoticed" in caplog.text))
+        assert logged[0]
+
+    def test_a_checkpoint_is_rejected(self, rows: Any, tmp_path: Path) -> None:
+        with pytest.raises(
+            bp.CheckpointError, match=r"go unnoticed: its store has no ETags .* Fit without checkpoint="
+        ):
+            fit(bp.open(rows), checkpoint=tmp_path / "fit")
+
+    def test_an_output_begins_again(self, rows: Any, tmp_path: Path) -> None:
+        model, out, chunks = bp.PCA(2).fit(OLD), tmp_path / "out.zarr", []
+        with dask.config.set(scheduler="sync"):
+            with pytest.raises(Interrupted):
+                model.transform(bp.open(rows), out=out, progress=interrupted(GroupEvent))
+            model.transform(bp.open(rows), out=out, progress=chunks.append)
+        assert [event.groups_resumed for event in chunks if isinstance(event, PassEvent)] == [0]
