@@ -47,7 +47,7 @@ def open_given_labels(
     """
     if given.labels is None:
         return None, ""
-    return _open_column(Column(given.labels, given.key, "label"), sources, data, missing or MissingLabels.RAISE)
+    return _open_column(Column(given.labels, given.key, "label"), given, sources, data, missing or MissingLabels.RAISE)
 
 
 def open_given_weights(given: Supervision, sources: list[str], data: Any) -> tuple[dict[str, Any], str]:
@@ -64,61 +64,42 @@ def open_given_weights(given: Supervision, sources: list[str], data: Any) -> tup
     column = Column(given.weights, given.key, "weight")
     if not column_names(_parts(Column(given.weights, None, "weight"))[0]):
         column = Column(given.weights, None, "weight")
-    values, how = _open_column(column, sources, data, MissingLabels.RAISE)
+    values, how = _open_column(column, given, sources, data, MissingLabels.RAISE)
     return {"sample_weight": open_weights(values)}, how
 
 
-def _open_column(column: Column, sources: list[str], data: Any, missing: MissingLabels) -> tuple[Any, str]:
+def _open_column(
+    column: Column, given: Supervision, sources: list[str], data: Any, missing: MissingLabels
+) -> tuple[Any, str]:
     """Return the entries of all rows, and how they were joined; raises as :func:`open_given_labels`."""
-    from bigpca.data.alignment import named_rows
-    from bigpca.data.keys import stored_keys
-    from bigpca.data.label_files import column_names, read_label_file
-    from bigpca.data.label_joins import ABSENT, join_labels
-    from bigpca.data.label_tables import key_column, rows_joined
-    from bigpca.data.samples import repeat_labels
-
-    row_keys = named_rows(data) if len(sources) == 1 else None
-    source, key, word = " ".join(sources[:1]), column.key, column.word
-    path, name = _parts(column)
-    own = None if row_keys is None or key is not None else stored_keys(path)
-    names = column_names(path)
-    if key is None and row_keys is not None and len(names) > 1:
-        shown = ", ".join(map(repr, row_keys[:2].tolist()))
-        likely = key_column({name: read_label_file(f"{path}::{name}", "key") for name in names}, row_keys)
-        raise typer.BadParameter(
-            f"the rows of {source} have keys ({shown}, ...), by which {word}s are joined. Name the column of "
-            f"{path} that holds them: --key {likely or 'COLUMN'}."
-        )
-    if key is not None and row_keys is None:
-        raise typer.BadParameter(
-            f"--key {key} needs row keys, but {source} has none. Store them with bigpca ingest ... --keys "
-            f"{path}::{key}, or leave out --key: {word}s are then taken in the order of the rows."
-        )
-    entries = read_label_file(f"{path}::{name}" if name else path, word)
-    if row_keys is None or (key is None and own is None):
-        return _by_position(entries, column, data, source, without_keys=source if row_keys is None else path)
-    keys = read_label_file(f"{path}::{key}", "key") if own is None else own
-    absent = None if missing is MissingLabels.DROP else ABSENT
-    joined = join_labels(entries, keys, row_keys, absent=absent, word=word)
-    how, each = rows_joined(joined, keys, row_keys, key or "key", path), _of_several_rows(data, word)
-    return (repeat_labels(joined, data), how + each) if each else (joined, how)
-
-
-def _by_position(entries: Any, column: Column, data: Any, source: str, *, without_keys: str) -> tuple[Any, str]:
-    """Return entries in the order of the rows, or of the samples; raises as :func:`open_given_labels`."""
+    from bigpca.data.alignment import aligned, keys_of_rows
+    from bigpca.data.label_joins import ABSENT
     from bigpca.data.samples import repeat_labels
     from bigpca.data.views import view_of
 
-    n, word = data.shape[0], column.word
-    each = _of_several_rows(data, word)
+    rows, source, key, word = keys_of_rows(data), " ".join(sources[:1]), column.key, column.word
+    path, name = _parts(column)
+    if key is not None and rows.names is None and not rows.lost:
+        raise typer.BadParameter(
+            f"--key {key} needs row keys, but {source} has none. Store them with bigpca ingest ... --keys "
+            f"{path}::{key}, or leave out --key: {word}s in the order of the rows are taken --by-position."
+        )
+    keys = False if given.by_position else None if key is None else f"{path}::{key}"
+    absent = None if missing is MissingLabels.DROP else ABSENT
+    found = aligned(f"{path}::{name}" if name else path, rows, keys, absent=absent, word=word)
+    entries, each, n = found.values, _of_several_rows(data, word), data.shape[0]
+    if found.places is not None:
+        return entries, found.how + each
+    without_keys = path if rows.names is not None else source
+    why = "" if given.by_position else f" ({without_keys} has no keys)"
     if each and len(entries) == view_of(data)[0].shape[0]:
-        return repeat_labels(entries, data), f"{len(entries):,}, by position{each} ({without_keys} has no keys)"
+        return repeat_labels(entries, data), f"{len(entries):,}, by position{each}{why}"
     if len(entries) != n:
         raise ValueError(
             f"{column.file} has {len(entries):,} {word}s, but {source} has {n:,} rows, and no keys to join them by. "
             f"Give one {word} for each row, or store keys with bigpca ingest ... --keys FILE::COLUMN."
         )
-    return entries, f"{len(entries):,}, by position: {word} 1 belongs to row 1 ({without_keys} has no keys)"
+    return entries, f"{len(entries):,}, by position: {word} 1 belongs to row 1{why}"
 
 
 def _of_several_rows(data: Any, word: str) -> str:
@@ -136,6 +117,8 @@ def check_columns(given: Supervision) -> None:
         _parts(Column(given.labels, given.key, "label"))
     if given.weights is not None:
         _parts(Column(given.weights, given.key, "weight"))
+    if given.by_position and given.key is not None:
+        raise typer.BadParameter("--key joins by key, and --by-position does not. Leave out one of them.")
     if given.labels is None and given.weights is None and given.key is not None:
         raise typer.BadParameter("--key requires --labels or --weights. Add --labels FILE::COLUMN.")
 

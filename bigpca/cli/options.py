@@ -133,13 +133,16 @@ class Supervision:
         str | None,
         label_option(
             metavar="COLUMN",
-            help="Column of the files of labels and weights that holds the row keys of SOURCE; joins by key.",
+            help="Column of the files of labels and weights that holds the row keys of SOURCE, if it is not found.",
         ),
     ] = None
+    by_position: Annotated[
+        bool, label_option("--by-position", help="Labels and weights are in the order of the rows; keys are ignored.")
+    ] = False
     weights: Annotated[
         str | None,
         label_option(
             metavar="FILE[::COLUMN]",
-            help="How often each row counts: numbers, joined by --key, or in the order of the rows.",
+            help="How often each row counts: numbers, joined to the rows as labels are.",
         ),
     ] = None

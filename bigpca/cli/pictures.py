@@ -21,6 +21,9 @@ Scores = Annotated[Path | None, typer.Option(help="Its scores, written by fit --
 Labels = Annotated[
     str | None, typer.Option(help="labels.csv or labels.csv::column; joined by key where the scores have keys.")
 ]
+ByPosition = Annotated[
+    bool, typer.Option("--by-position", help="Labels are in the order of the rows; keys are ignored.")
+]
 ImageShape = Annotated[
     str | None, typer.Option(metavar="HxW[xC]", help="Of one row, e.g. 28x28 or 32x32x3: components become pictures.")
 ]
@@ -48,6 +51,7 @@ def report(
     reading: o.Reading,
     scores: Scores = None,
     labels: Labels = None,
+    by_position: ByPosition = False,
     image_shape: ImageShape = None,
     rows: Annotated[
         str | None, typer.Option(help="The rows of the fit, read once for standard errors of the sample.")
@@ -61,8 +65,8 @@ def report(
 ) -> None:
     """Write a report on MODEL: one HTML file with checks, figures, extremes and tables that opens without a network.
 
-    Labels are joined by key where the scores have row keys (--keys) and a column of labels.csv holds them, else by
-    position. A column of image paths gives the pictures of extreme rows.
+    Labels are joined by key where the scores have row keys (--keys) and labels.csv has a column of them. A column of
+    image paths gives the pictures of extreme rows.
     """
     with reporting(as_json, debug) as output:
         from bigpca.plots.style import require_matplotlib
@@ -80,8 +84,8 @@ def report(
 
             errors = standard_errors(fitted, open_sources([rows], reading))
         described = describe(
-            fitted, scores=_path(scores), labels=labels, image_shape=shape, standard_errors=errors,
-            provenance=provenance, path=str(model),
+            fitted, scores=_path(scores), labels=labels, keys=False if by_position else None, image_shape=shape,
+            standard_errors=errors, provenance=provenance, path=str(model),
         )  # fmt: skip
         page = render(described).encode()
         write_file(out, page)
@@ -103,6 +107,7 @@ def plot(
     scores: Scores = None,
     rows: Annotated[str | None, typer.Option(help="For scores and biplot without --scores: rows, read once.")] = None,
     labels: Labels = None,
+    by_position: ByPosition = False,
     components: Annotated[
         str | None, typer.Option(help="Which, counted from 1: two (1,2), or for maps one or three (1,2,3).")
     ] = None,
@@ -130,12 +135,17 @@ def plot(
         if rows is not None and scores is None and kind in SCORED:
             given = open_sources([rows], reading)
             output.say(f"reads {rows} once, {format_bytes(given.nbytes)}; with --scores nothing is transformed")
+        colours: Any = labels
+        if labels is not None and by_position:
+            from bigpca import by_key
+
+            colours = by_key(labels, given, keys=False)
         figure = plain_figure(6.4, 4.8 if kind is Kind.COMPONENTS else 4.2)
         fitted, ax, shape = _load(model, references), figure.subplots(), image_shape
         if kind is Kind.MAPS:
             _draw_maps(fitted, ax, given, parse_numbers(components or "1,2,3", (1, 3)), map_shape)
         else:
-            _draw(kind, fitted, ax, given, labels, parse_numbers(components or "1,2", (2,)), shape)
+            _draw(kind, fitted, ax, given, colours, parse_numbers(components or "1,2", (2,)), shape)
         write_file(out, picture_bytes(figure, out.suffix))
         output.say(f"{kind} of {model}: {out}")
         output.finish({"command": "plot", "kind": str(kind), "model": model, "out": out})
@@ -185,9 +195,7 @@ def _require_scores(kind: Kind, given: Any) -> None:
         raise typer.BadParameter(f"{kind} needs --scores STORE, or --rows SOURCE to compute them.")
 
 
-def _draw(
-    kind: Kind, model: Any, ax: Any, given: Any, labels: str | None, pair: tuple[int, ...], shape: str | None
-) -> None:
+def _draw(kind: Kind, model: Any, ax: Any, given: Any, labels: Any, pair: tuple[int, ...], shape: str | None) -> None:
     from bigpca import plots
 
     if kind in SCORED:

@@ -1,9 +1,10 @@
-"""Weights and labels in the order of the rows, joined by key."""
+"""Weights and labels in the order of the rows: what names both, for the rules of :mod:`bigpca.data.label_joins`."""
 
 from __future__ import annotations
 
 import logging
 import os
+from dataclasses import dataclass, replace
 from typing import Any
 
 import dask.array as da
@@ -13,13 +14,12 @@ from numpy.typing import NDArray
 from bigpca.data.cells import is_cells
 from bigpca.data.containers import is_labelled
 from bigpca.data.grids import label, labels_of
-from bigpca.data.keys import row_keys, stored_keys
-from bigpca.data.label_files import column_names, read_label_file
-from bigpca.data.label_joins import ABSENT, join_labels, keys_listed
-from bigpca.data.label_tables import key_column
-from bigpca.data.label_values import label_values, with_gaps
-from bigpca.data.samples import repeat_labels
-from bigpca.data.views import view_of
+from bigpca.data.keys import keys_of_source, origin_of_rows, path_of_source
+from bigpca.data.label_joins import ABSENT, Keys, given_keys, joined, keys_listed, label_places
+from bigpca.data.label_tables import LabelTable, read_table
+from bigpca.data.label_values import ARGUMENTS, label_values, with_gaps
+from bigpca.data.marks import marked, sources_in
+from bigpca.data.sources import source_of
 
 log = logging.getLogger("bigpca")
 
@@ -35,8 +35,10 @@ def by_key(values: Any, X: Any, keys: Any = None, *, absent: Any = ABSENT) -> ND
         Rows with keys: those in their store, as :func:`bigpca.stored_keys` returns, an index, the names of cells, or a
         coordinate of the samples. Of rows that a pattern makes of samples, each has the value of its sample. X is not
         read, except for the index of a Dask DataFrame.
-    keys : array-like of shape (m,), or path such as "weights.csv::name", default None
-        Keys of the values, strings or integers; None for the index of a Series, or the keys in a store of values.
+    keys : array-like of shape (m,), path such as "weights.csv::name", or False, default None
+        Keys of the values, strings or integers; None for the index of a Series, the keys in a store of values, or the
+        column of a table that holds those of the rows. False says that values are in the order of the rows, whatever
+        keys either has.
     absent : default "raise"
         The value of rows whose key the values lack: 0 leaves them out as weights, None as labels with
         ``missing_labels="drop"``. "raise" rejects such rows.
@@ -59,88 +61,172 @@ def by_key(values: Any, X: Any, keys: Any = None, *, absent: Any = ABSENT) -> ND
     >>> rows = bp.ingest(np.eye(3), pathlib.Path(tempfile.mkdtemp()) / "rows.zarr", keys=["a", "b", "c"])
     >>> by_key([2.5, 1.0], rows, ["c", "a"], absent=0).tolist()
     [1.0, 0.0, 2.5]
+    >>> by_key([1, 2, 3], rows, keys=False).tolist()
+    [1, 2, 3]
     """
-    own = _keys_of(X)
-    if keys is None:
-        keys = named_rows(values)
-    if keys is None:
-        raise ValueError(_without_keys(values, own))
-    entries = with_gaps(*label_values(values, "value"))
-    joined = join_labels(entries, keys, own, absent=absent, word="value")
-    _note_others(label_values(keys, "key").values.astype(np.str_), own)
-    if isinstance(X, da.Array) and (view := view_of(X)[1]) is not None and view.rows_per_sample > 1:
-        return repeat_labels(joined, X)
-    return with_gaps(*label_values(joined, "value"))
+    if keys is False:
+        return with_gaps(*label_values(values, "value"))
+    found = aligned(values, X, keys, absent=absent, word="value", by_key=True)
+    found.note("value")
+    return with_gaps(*label_values(found.values, "value"))
 
 
-def named_rows(X: Any) -> Any:
-    """Return what names the rows of X, unchecked: stored keys, or an index, the names of cells, or a coordinate.
+@dataclass(frozen=True, eq=False)
+class Aligned:
+    """Labels or weights in the order of the rows.
 
-    Of an array that :func:`bigpca.open` opened with a pattern, the names of the samples.
-
-    Returns
-    -------
-    array-like of shape (n,), or None where nothing does
+    Attributes
+    ----------
+    values : as they were given, or ndarray of shape (n,) or (n, c)
+    places : of :func:`bigpca.data.label_joins.label_places`; None by position
+    how : str
+        How labels and rows met, in words; "" for labels without keys that are not in a file.
+    doubtful : bool
+        Whether the rows have keys of which the labels have none, or both have some that the other lacks.
+    table : LabelTable or None
+        The columns of a file.
     """
-    labels = None
-    if is_cells(X):
-        return np.asarray(X.obs_names, dtype=object)
-    if is_labelled(X):
-        labels = label(X, None)[1]
-    elif isinstance(X, da.Array):
-        X = view_of(X)[0]
-        labels = labels_of(X)
-    elif hasattr(X, "loc") and hasattr(X, "index"):  # tables and series of pandas and Dask
-        index = X.index.compute() if hasattr(X.index, "compute") else X.index
-        return _texts_of_dates(np.asarray(index))
-    if labels is None:
-        return stored_keys(X)
-    dim, *others = labels.grid.samples
-    return None if others or dim not in labels.coords.coords else _texts_of_dates(labels.coords[dim].values)
+
+    values: Any
+    places: tuple[NDArray[np.intp], NDArray[np.bool_]] | None = None
+    how: str = ""
+    doubtful: bool = False
+    table: LabelTable | None = None
+
+    def taken(self, column: NDArray[Any] | None) -> NDArray[Any] | None:
+        """Return another column of the file in the order of the rows."""
+        return column if column is None or self.places is None else joined(column, self.places, None, "label")
+
+    def note(self, word: str) -> None:
+        """Log how labels and rows met, unless neither has keys."""
+        if self.places is not None or self.doubtful:
+            log.log(logging.WARNING if self.doubtful else logging.INFO, "%ss: %s.", word, self.how)
 
 
-def _texts_of_dates(names: NDArray[Any]) -> NDArray[Any]:
-    """Return names in which dates are strings, of nanoseconds whatever their unit is."""
-    return names.astype("M8[ns]").astype(np.str_) if names.dtype.kind == "M" else names
+def in_row_order(values: Any, X: Any, *, absent: Any = ABSENT, word: str = "label") -> Any:
+    """Return labels or weights in the order of the rows of X, by :func:`aligned`, and log how they met."""
+    found = aligned(values, X, absent=absent, word=word)
+    found.note(word)
+    return found.values
 
 
-def _keys_of(X: Any) -> NDArray[np.str_]:
-    """Return the keys of the rows of X, or of its samples.
+def aligned(
+    values: Any, X: Any, keys: Any = None, *, absent: Any = ABSENT, word: str = "label", by_key: bool = False,
+    pictures: bool = False,
+) -> Aligned:  # fmt: skip
+    """Return labels or weights in the order of the rows of X, by the rules of :mod:`bigpca.data.label_joins`.
+
+    Every door goes through here: fits, figures, reports, functions of quality, and the command line.
+
+    Parameters
+    ----------
+    values : as in :func:`by_key`
+    X : rows or scores, as they were given or as they were opened; or their Keys
+    keys : as in :func:`by_key`
+    absent : "raise", or None for a label that is missing
+    word : {"label", "weight", "value"}
+    by_key : bool
+        Whether they must have keys.
+    pictures : bool
+        Whether a file may have pictures alone, and no labels.
 
     Raises
     ------
     ValueError
+        By the rules, and for a file without a column of labels.
     """
-    found = named_rows(X)
-    if found is None:
-        raise ValueError(
+    if not by_key and (values is None or isinstance(values, np.ndarray | list | tuple)):
+        return Aligned(values)
+    if is_labelled(values) and isinstance(X, da.Array) and (grid := labels_of(X)) is not None:
+        return Aligned(grid.by_sample(values, ARGUMENTS[word]))
+    table, file, rows = None, "", Keys()
+    if isinstance(values, str | os.PathLike):
+        rows = keys_of_rows(X)
+        table = read_table(values, rows.of_rows, keys=keys, word=word)
+        values, file = table.labels, os.path.basename(table.path)
+        if values is None and not pictures:
+            raise ValueError(f"{file} has no column but keys and pictures. Name that of the {word}s: {file}::column.")
+    labels = replace(_keys_of_labels(values, table, keys, word), file=file)
+    if not file and (by_key or labels.names is not None):
+        rows = keys_of_rows(X)
+    if by_key:
+        rows, labels = rows.firm(), labels.firm()
+    own, given = rows.of_rows, labels.names
+    if by_key and (own is None or given is None):
+        raise ValueError(_without_keys(X, own, table))
+    places, how = label_places(rows, labels, absent=absent, word=word), ""
+    if places is None or own is None or given is None:
+        ignored = own is not None and given is None and keys is None and bool(file)
+        how = f"{file}, by position: {word} 1 belongs to row 1" if file else ""
+        if ignored and own is not None:
+            how += f", for no column of it has keys like those of the rows, such as {keys_listed(own[:1])}"
+        return Aligned(values, None, how, ignored, table)
+    lacking, spare = own[~places[1]], given[~np.isin(given, own)]
+    how = f"{places[1].sum():,}, joined by the key {'' if table is None else table.key}".rstrip()
+    how += f"; {len(lacking):,} rows have none, such as {keys_listed(lacking[:1])}" if len(lacking) else ""
+    how += f"; {len(spare):,}{file and f' of {file}'} belong to no row: {keys_listed(spare)}" if len(spare) else ""
+    values = None if values is None else joined(values, places, absent, word)
+    return Aligned(values, places, how, len(lacking) > 0 and len(spare) > 0, table)
+
+
+def _keys_of_labels(values: Any, table: LabelTable | None, keys: Any, word: str) -> Keys:
+    if keys is False:
+        return Keys()
+    if keys is not None:
+        return Keys(given_keys(keys, len(label_values(values, word).values), word))
+    if table is None:
+        return keys_of_rows(values)
+    return Keys(None if table.keys is None else given_keys(table.keys, len(table.keys), word))
+
+
+def _without_keys(X: Any, own: NDArray[Any] | None, table: LabelTable | None) -> str:
+    """Return the message about rows or values of which nothing says which belong together."""
+    if own is None:
+        return (
             f"the rows of X ({type(X).__name__}) have no keys. Store them: bigpca.ingest(X, path, keys=...); or pass "
             "the path of rows that have keys, a table with an index, AnnData, or a DataArray with a coordinate."
         )
-    return row_keys(found)
-
-
-def _without_keys(values: Any, own: NDArray[np.str_]) -> str:
-    """Return the message about values of which nothing says to which rows they belong."""
-    path = os.fspath(values).partition("::")[0] if isinstance(values, str | os.PathLike) else ""
-    names = column_names(path) if path else []
-    likely = key_column({name: read_label_file(f"{path}::{name}", "key") for name in names}, own)
-    given = f'keys="{path}::{likely or "COLUMN"}"' if names else "keys=, or a Series with an index of keys"
+    given = "keys=, or a Series with an index of keys" if table is None else f'keys="{table.path}::COLUMN"'
     return f"the values have no keys, such as {keys_listed(own[:2])}, to join them to the rows by. Pass {given}."
 
 
-def _note_others(keys: NDArray[np.str_], own: NDArray[np.str_]) -> None:
-    """Log which values belong to no row: in a warning where rows lack a value, because the keys may be misspelt."""
-    others = keys[~np.isin(keys, own)]
-    lacking = own[~np.isin(own, keys)]
-    if not len(others):
-        return
-    message = "%s of %s values belong to no row of X: %s."
-    if not len(lacking):
-        log.info(message, f"{len(others):,}", f"{len(keys):,}", keys_listed(others))
-        return
-    log.warning(
-        message + " %s of %s rows have no value: %s. Check the spelling of the keys.",
-        f"{len(others):,}", f"{len(keys):,}", keys_listed(others), f"{len(lacking):,}", f"{len(own):,}",
-        keys_listed(lacking),
-    )  # fmt: skip
+def keys_of_rows(X: Any) -> Keys:
+    """Return what names the rows of X: stored keys, an index, the names of cells, or a coordinate of the samples."""
+    if isinstance(X, Keys):
+        return X
+    if isinstance(X, da.Array):
+        base, places, samples = origin_of_rows(X)
+        index, labels = marked(base, "index"), labels_of(base)
+        if index is not None:
+            found = _keys_of_index(index)
+        else:
+            found = Keys(keys_of_source(source_of(base)) if labels is None else _names_of_samples(labels))
+        if found.names is None:
+            stores = (path_of_source(one) for one in sources_in(X) if keys_of_source(one) is not None)
+            return Keys(lost=next(stores, ""))
+        return replace(found, places=places, samples=samples)
+    if is_cells(X):
+        return Keys(np.asarray(X.obs_names).astype(np.str_))
+    if is_labelled(X):
+        if X.ndim == 1:
+            return Keys(_texts(X.coords[X.dims[0]].values) if X.dims[0] in X.coords else None)
+        return Keys(_names_of_samples(label(X, None)[1]))
+    if hasattr(X, "loc") and hasattr(X, "index"):  # tables and series of pandas and Dask
+        return _keys_of_index(X.index)
+    return Keys(keys_of_source(X))
+
+
+def _keys_of_index(index: Any) -> Keys:
+    index = index.compute() if hasattr(index, "compute") else index
+    loose = getattr(index, "name", None) is None and getattr(index.dtype, "kind", "") in "iu"
+    return Keys(np.asarray(index) if loose else _texts(np.asarray(index)), loose=loose)
+
+
+def _names_of_samples(labels: Any) -> NDArray[np.str_] | None:
+    dim, *others = labels.grid.samples
+    return None if others or dim not in labels.coords.coords else _texts(labels.coords[dim].values)
+
+
+def _texts(names: NDArray[Any]) -> NDArray[np.str_]:
+    """Return names as strings; dates of nanoseconds, whatever their unit is."""
+    return (names.astype("M8[ns]") if names.dtype.kind == "M" else names).astype(np.str_)

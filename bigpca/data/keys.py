@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import os
 from contextlib import suppress
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bigpca.data.cell_files import cell_names
 from bigpca.data.checks import MemberError
+from bigpca.data.containers import is_zarr_array
 from bigpca.data.label_joins import keys_listed
 from bigpca.data.label_values import label_values, rows_shown
 from bigpca.data.parquet import parquet_metadata
+from bigpca.data.row_source import RowSource
 from bigpca.data.storages import file_stamp
 from bigpca.data.zarr_groups import is_array_directory
 from bigpca.errors import brief
@@ -21,6 +23,9 @@ from bigpca.storage.annotations import KEY_COLUMN, KEYS
 from bigpca.storage.forms import TABLE_MARK
 from bigpca.storage.regular import check_regular
 from bigpca.storage.stores import kind_of
+
+if TYPE_CHECKING:
+    import dask.array as da
 
 MAX_KEY_LENGTH = 1024  # characters; every key takes the memory of the longest
 
@@ -114,7 +119,8 @@ def stored_keys(source: Any) -> NDArray[np.str_] | None:
     source : path, URL or Dask array
         A Zarr array that ``transform(out=..., keys=...)`` or ``ingest(..., keys=...)`` wrote, scores in a Parquet or
         ``.npy`` table, a matrix of AnnData in a file, whose keys are the names of the cells, or what
-        :func:`bigpca.open` returned for one. Anything else has no keys.
+        :func:`bigpca.open` returned for one. Of such an array also slices ``X[a:b:s]`` of rows and columns, and lazy
+        scores, which have the keys of their rows. Anything else has no keys.
 
     Returns
     -------
@@ -129,11 +135,20 @@ def stored_keys(source: Any) -> NDArray[np.str_] | None:
     --------
     >>> import pathlib, tempfile, bigpca as bp
     >>> path = pathlib.Path(tempfile.mkdtemp()) / "rows.zarr"
-    >>> X = bp.ingest(np.eye(2), path, keys=["a", "b"])
-    >>> stored_keys(path).tolist(), stored_keys(X).tolist(), stored_keys(np.eye(2))
-    (['a', 'b'], ['a', 'b'], None)
+    >>> X = bp.ingest(np.eye(3), path, keys=["a", "b", "c"])
+    >>> stored_keys(path).tolist(), stored_keys(X[::2]).tolist(), stored_keys(np.eye(2))
+    (['a', 'b', 'c'], ['a', 'c'], None)
     """
-    path = _path_of(source)
+    if hasattr(source, "__dask_graph__") and hasattr(source, "chunks"):
+        base, places, samples = origin_of_rows(source)
+        found = None if samples else keys_of_source(_source_of(base))
+        return found if found is None or places is None else found[places]
+    return keys_of_source(source)
+
+
+def keys_of_source(source: Any) -> NDArray[np.str_] | None:
+    """Return the keys beside what a path, a RowSource or a Zarr array reads; raises as :func:`stored_keys`."""
+    path = path_of_source(source)
     place = _place_of_keys(path)
     with suppress(FileNotFoundError, MemberError):
         if place is not None:
@@ -142,17 +157,50 @@ def stored_keys(source: Any) -> NDArray[np.str_] | None:
     return None if names is None else row_keys(names)
 
 
-def _path_of(source: Any) -> str:
-    if isinstance(source, str | os.PathLike):
-        return os.fspath(source)
-    if not (hasattr(source, "__dask_graph__") and hasattr(source, "chunks")):
-        return ""
+def origin_of_rows(X: da.Array) -> tuple[da.Array, NDArray[np.int64] | None, bool]:
+    """Return the array that names the rows of X, the place of each row in it, and whether samples have several rows.
+
+    It is found through slices, views and maps of rows: what :func:`bigpca.open` returned, or X where they lead nowhere.
+    """
+    from bigpca.data.grids import labels_of  # these import dask.array, which paths do not need
+    from bigpca.data.marks import marked, sliced_from
+    from bigpca.data.views import view_of
+
+    places, samples = None, False
+    while True:
+        base, own = sliced_from(X, ("index", "labels", "rows", "of"))
+        if own is not None:
+            places = own if places is None else own[places]
+        if marked(base, "index") is not None or labels_of(base) is not None:
+            return base, places, samples
+        before, view = marked(base, "rows"), None
+        if before is None:
+            before, view = view_of(base)
+        if before is base:
+            return base, places, samples
+        if view is not None and view.rows_per_sample > 1:
+            places = (np.arange(base.shape[0]) if places is None else places) // view.rows_per_sample
+            samples = True
+        X = before
+
+
+def _source_of(X: da.Array) -> Any:
     from bigpca.data.sources import source_of  # imports dask.array, which paths do not need
 
-    found = source_of(source)
-    if found is None or not found.path:
+    return source_of(X)
+
+
+def path_of_source(source: Any) -> str:
+    """Return the path beside which keys may lie; "" for none."""
+    if isinstance(source, str | os.PathLike):
+        return os.fspath(source)
+    if is_zarr_array(source):
+        root = getattr(source.store, "root", "")
+        return os.path.join(root, source.path) if root else ""
+    if not isinstance(source, RowSource):
         return ""
-    return os.path.join(found.path, found.member.strip("/")) if found.format in ("zarr", "hdf5") else found.path
+    member = source.member.strip("/") if source.path and source.format in ("zarr", "hdf5") else ""
+    return os.path.join(source.path, member) if member else source.path
 
 
 def _place_of_keys(path: str) -> str | None:

@@ -9,9 +9,11 @@ import dask.array as da
 import numpy as np
 from numpy.typing import NDArray
 
+from bigpca.data.cells import is_cells
 from bigpca.data.containers import check_columns, is_dask_frame, is_labelled, reject_foreign
 from bigpca.data.conventions import check_decoded
 from bigpca.data.grids import label, labels_of
+from bigpca.data.marks import mark
 from bigpca.data.rounding import note_rounded
 from bigpca.data.views import names_of
 
@@ -32,6 +34,13 @@ def lazy_table(X: Any) -> Any:
         )
         return X.data if X.chunks is not None or is_held(X) else X.chunk({X.dims[0]: "auto"}).data
     return _frame_rows(X) if is_dask_frame(X) else X
+
+
+def with_index(rows: da.Array, X: Any) -> da.Array:
+    """Return the rows of a frame of pandas or Dask, or of AnnData, with the index that names them; others unchanged."""
+    if is_cells(X):
+        return mark(rows, "index", X.obs_names)
+    return mark(rows, "index", X.index) if hasattr(X, "loc") and hasattr(X, "index") else rows
 
 
 def is_held(X: Any) -> bool:

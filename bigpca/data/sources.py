@@ -24,7 +24,7 @@ from bigpca.data.containers import (
     type_names,
 )
 from bigpca.data.grids import label, with_labels
-from bigpca.data.labelled import feature_names, lazy_table, sample_rows
+from bigpca.data.labelled import feature_names, lazy_table, sample_rows, with_index
 from bigpca.data.patterns import RowPattern, missing_code
 from bigpca.data.row_source import RowSource
 from bigpca.data.sparse import csr_meta, is_csr, is_sparse, sparse_rows, stored_row_bytes
@@ -128,7 +128,8 @@ def open(
         _check_sample_dims(source, sample_dims, described)
         if is_cells(source):
             matrix, names = cell_matrix(source, member)
-            source, member = named(open_samples(matrix, missing_chunks=missing_chunks)[0], names), None
+            rows = open_samples(matrix, missing_chunks=missing_chunks)[0]
+            source, member = with_index(named(rows, names), source), None
         options: dict[str, Any] = {"missing_chunks": missing_chunks, "sample_dims": sample_dims, "fill": fill}
         X, shape = open_samples(source, member=member, **options)
     if described == RowPattern():
@@ -180,13 +181,13 @@ def open_samples(
         arranged, labels = label(source, sample_dims)
         X, shape = open_samples(sample_rows(arranged, len(labels.sizes)))
         return with_labels(X, labels), shape
-    source = lazy_table(source)
+    given, source = source, lazy_table(source)
     if isinstance(source, da.Array):
-        X = _flatten(source)
+        X = with_index(_flatten(source), given)
         found = source_of(source) if source.ndim == 2 and view_of(source)[1] is None else None
         return X, tuple(map(int, source.shape[1:])) if found is None else found.array_shape[1:]
     found = stored_values(row_source(source, member=member, missing_chunks=missing_chunks), fill)
-    return named(open_source(found), names_in_file(found)), found.array_shape[1:]
+    return with_index(named(open_source(found), names_in_file(found)), source), found.array_shape[1:]
 
 
 def row_view(source: Any, pattern: RowPattern, shape: tuple[int, ...]) -> tuple[View, Names]:

@@ -13,13 +13,14 @@ from bigpca.errors import brief, warn_approximation
 MAX_TOTAL = 1e150
 
 
-def open_weights(weights: Any) -> NDArray[np.float64]:
+def open_weights(weights: Any, X: Any = None) -> NDArray[np.float64]:
     """Read one weight for each row, in memory or stored.
 
     Parameters
     ----------
     weights : array, list, pandas or Dask object, zarr.Array or path
         As the labels of :func:`bigpca.data.labels.open_labels`.
+    X : the opened rows, by whose keys weights are joined as in :func:`bigpca.data.alignment.aligned`, default None
 
     Raises
     ------
@@ -32,6 +33,10 @@ def open_weights(weights: Any) -> NDArray[np.float64]:
 
     if isinstance(weights, Number):
         raise ValueError(f"sample_weight = {weights!r} is one number. Give one weight for each row.")
+    if X is not None and not isinstance(weights, np.ndarray):
+        from bigpca.data.alignment import in_row_order
+
+        weights = in_row_order(weights, X, word="weight")
     values, gaps = label_values(weights, "weight")
     if values.ndim != 1:
         raise ValueError(f"the weights have shape {values.shape}; one column was expected. Give one weight per row.")

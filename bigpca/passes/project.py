@@ -14,6 +14,7 @@ from bigpca.arrays import Array
 from bigpca.blas import one_blas_thread, solve_paused
 from bigpca.data.batches import reject_batches
 from bigpca.data.containers import check_chunk_shape, dense_rows
+from bigpca.data.marks import mark
 from bigpca.data.rounding import note_rounded
 from bigpca.data.sparse import csr_meta, is_csr, sparse_rows
 from bigpca.data.storages import MemoryRows
@@ -35,6 +36,7 @@ def project_lazily(
     Its row chunks are those of X, or of ``chunk_rows`` rows.
     """
     reject_batches(X, "the map of rows")
+    given = X
     X = wrap_sources(X if chunk_rows is None else X.rechunk({0: chunk_rows}), missing_chunks)
     if len(X.chunks[1]) > 1:
         X = X.rechunk({1: -1})
@@ -42,7 +44,7 @@ def project_lazily(
     shared, dtype = dask.delayed(f, name=f"{name}-function", pure=True), f.output_dtype(X.dtype)
     sparse = is_csr(X._meta) and f.keeps_csr
     meta = csr_meta(dtype) if sparse else np.empty((0, 0), dtype)
-    return da.map_blocks(
+    mapped = da.map_blocks(
         _apply_block,
         X,
         shared,
@@ -54,6 +56,7 @@ def project_lazily(
         chunks=(X.chunks[0], (width,)),
         meta=meta,
     )
+    return mark(mapped, "rows", given)  # whose keys are those of the result
 
 
 def mapped_lazily(rows: RowInput) -> da.Array:

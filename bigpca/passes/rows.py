@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 from bigpca.arrays import DType, content_digest
 from bigpca.costs import BlockForm, PassCost, Work
 from bigpca.data.batches import batches_of
-from bigpca.data.grids import labels_of
 from bigpca.data.marks import marked
 from bigpca.data.sources import RowSource
 from bigpca.data.sparse import is_csr
@@ -69,6 +68,7 @@ class RowInput:
         self, X: da.Array, *, missing_chunks: str = "raise", nan_policy: str = "raise",
         workers_timeout: float = WORKERS_TIMEOUT, in_process: bool = False,
     ) -> None:  # fmt: skip
+        self._given = X  # has the keys of its rows, also where they are counted below
         base, self.view = view_of(X)
         self.counted = False
         if np.isnan(base.shape[0]):
@@ -127,8 +127,7 @@ class RowInput:
             If there is not one weight per row, a weight is not a number, negative or not finite, or their sum is
             beyond 1e150.
         """
-        labels = labels_of(self.X)
-        given = open_weights(weights if labels is None else labels.by_sample(weights, "sample_weight"))
+        given = open_weights(weights, self._given)
         weight_sum(given)
         if self.open_ended:
             raise ValueError(

@@ -200,9 +200,7 @@ def keys_of(rows: RowInput, given: object = None) -> Array | None:
         )
     if given is not None:
         return row_keys(given, rows.n_rows)
-    source = rows.stored.source if rows.view is None or rows.view.rows_per_sample == 1 else None
-    local = source is not None and source.path and kind_of(source.path) == "disk"
-    found = stored_keys(rows.stored.X) if local else None
+    found = stored_keys(rows.X) if all(kind_of(path) == "disk" for path in rows.paths if path) else None
     return None if found is None else row_keys(found, rows.n_rows)
 
 

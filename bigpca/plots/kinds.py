@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-import logging
-import os
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bigpca.data.keys import stored_keys
-from bigpca.data.label_tables import label_table
+from bigpca.data.alignment import in_row_order
 from bigpca.data.label_values import label_values
 from bigpca.plots.style import COLOURS
 
 MAX_KINDS = len(COLOURS)
-
-log = logging.getLogger("bigpca")
 
 
 @dataclass(frozen=True)
@@ -55,13 +50,13 @@ def kinds_of(labels: Any, n: int, rows: NDArray[np.int64], X: Any = None) -> Kin
     Parameters
     ----------
     labels : array-like of shape (n,), or the path of a file of labels
-        Of all n rows. None, NaN and empty fields are rows without a label.
+        Of all n rows, or with keys. None, NaN and empty fields are rows without a label.
     n : int
     rows : ndarray of shape (m,)
         The rows that are drawn.
     X : path or array, optional
-        What was given as the rows or their scores: a file of labels is joined to the keys that are stored with it, else
-        by position, of which the log warns.
+        What was given as the rows or their scores, by whose keys labels are joined
+        (:func:`bigpca.data.alignment.aligned`).
 
     Raises
     ------
@@ -70,15 +65,7 @@ def kinds_of(labels: Any, n: int, rows: NDArray[np.int64], X: Any = None) -> Kin
     TypeError
         For labels that are neither numbers nor text.
     """
-    if isinstance(labels, str | os.PathLike):
-        table = label_table(labels, stored_keys(X), n)
-        if table.labels is None:
-            raise ValueError(
-                f"{labels} has no column but keys and pictures. Name that of the labels: {labels}::column."
-            )
-        log.log(logging.INFO if table.by_key else logging.WARNING, "%s.", table.how)
-        labels = table.labels
-    values, gaps = label_values(labels)
+    values, gaps = label_values(in_row_order(labels, X, absent=None))
     if len(values) != n or values.ndim != 1:
         columns = "" if values.ndim == 1 else f" in {values.shape[1]} columns"
         raise ValueError(

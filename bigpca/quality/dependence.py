@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from bigpca.estimators.shared.opening import labels_of_fit
 from bigpca.estimators.shared.running import running
 from bigpca.estimators.supervised.kernel_fit import FeatureLabelFit
 from bigpca.estimators.supervised.kernel_supervised import KernelSupervisedPCA
@@ -60,7 +61,8 @@ def hsic(
     """
     if isinstance(kernel, str) and kernel == "linear" and n_landmarks is None:
         plain = SupervisedPCA(label_kernel=label_kernel, label_gamma=label_gamma, missing_labels=missing_labels)
-        linear = plain._fit(plain._open(X, minimum=2), y)
+        opened = plain._open(X, minimum=2)
+        linear = plain._fit(opened, labels_of_fit(plain, opened.array, y))
         if not isinstance(linear, LabelsFit):
             raise TypeError(f"a {type(linear).__name__} reads no statistics of labels in one pass")
         linear.plan.check()
@@ -72,7 +74,8 @@ def hsic(
         n_landmarks=n_landmarks,
         missing_labels=missing_labels,
     )  # fmt: skip
-    fit = model._fit(model._open(X, minimum=2), y)
+    opened = model._open(X, minimum=2)
+    fit = model._fit(opened, labels_of_fit(model, opened.array, y))
     fit.plan.check()
     with running(fit, progress=progress, workers_timeout=60.0) as run:
         if isinstance(fit, FeatureLabelFit):

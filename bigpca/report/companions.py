@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import io
-import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,8 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bigpca.data.keys import stored_keys
-from bigpca.data.label_tables import label_table
+from bigpca.data.alignment import aligned, keys_of_rows
+from bigpca.data.label_joins import Keys
 from bigpca.data.label_values import label_values
 from bigpca.errors import brief
 from bigpca.storage.regular import read_regular
@@ -72,10 +71,10 @@ def companions(labels: Any = None, *, keys: Any = None, pictures: Any = None, sc
     Parameters
     ----------
     labels : array-like of shape (n,), or path of a file of labels such as "labels.csv" or "labels.csv::class"
-        An array is in the order of the rows; a file is read by :func:`bigpca.data.label_tables.label_table`, and
-        joined by key to scores that are stored with keys, or to ``keys``.
+        Joined to scores that have keys, or to ``keys``, as :func:`bigpca.data.alignment.aligned` does.
     keys, pictures : array-like of shape (n,), optional
-        Names of the rows; paths of their images, beside or below the working directory.
+        Names of the rows, or False for labels in their order; paths of their images, beside or below the working
+        directory.
     scores : path or array, optional
         The scores of the rows, whose keys name the rows.
     n : int
@@ -87,17 +86,20 @@ def companions(labels: Any = None, *, keys: Any = None, pictures: Any = None, sc
     FileNotFoundError, MemberError
         If there is no such file, or a column must be named.
     """
-    row_keys = stored_keys(scores) if keys is None else _texts(keys, "keys", n).astype(np.str_)
-    found: dict[str, Any] = {"keys": row_keys, "pictures": pictures}
-    folder, source = Path.cwd(), "" if labels is None else "labels are in the order of the rows, as they were given"
-    if isinstance(labels, str | os.PathLike):
-        folder = Path(os.fspath(labels).partition("::")[0]).resolve().parent
-        table = label_table(labels, row_keys, n)
-        labels, source = table.labels, table.how
-        found = {name: getattr(table, name) if given is None else given for name, given in found.items()}
-    values = None if labels is None else _texts(labels, "labels", n)
-    named = {name: None if one is None else _texts(one, name, n) for name, one in found.items()}
-    return Companions(values, named["keys"], named["pictures"], folder, source)
+    given = keys is None or keys is False
+    rows = keys_of_rows(scores) if given else Keys(_texts(keys, "keys", n).astype(np.str_))
+    found = aligned(labels, rows, False if keys is False else None, absent=None, pictures=True)
+    names, folder = None if rows.loose else rows.of_rows, Path.cwd()
+    source = "" if labels is None else f"labels: {found.how or 'in the order of the rows, as they were given'}"
+    if found.table is not None:
+        folder = Path(found.table.path).resolve().parent
+        names = found.table.keys if names is None else names
+        pictures = found.taken(found.table.pictures) if pictures is None else pictures
+    labels, keys, pictures = (
+        None if one is None else _texts(one, name, n)
+        for one, name in ((found.values, "labels"), (names, "keys"), (pictures, "pictures"))
+    )
+    return Companions(labels, keys, pictures, folder, source)
 
 
 def _texts(values: Any, name: str, n: int) -> NDArray[Any]:

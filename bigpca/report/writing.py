@@ -43,12 +43,12 @@ def write_report(
     scores : array, or path of a store, of shape (n, k), optional
         Read once, in blocks. Without it no rows are shown.
     labels : array-like of shape (n,), or path such as "labels.csv::class", optional
-        A file is joined by key where the scores are stored with row keys, or ``keys`` are given, and one of its columns
-        holds them; other files, and arrays, are in the order of the rows, and the report says so. A column of image
-        paths is shown as pictures.
+        A Series with an index of keys, and a file with a column of keys, are joined by key where the scores have keys,
+        or ``keys`` are given; others are in the order of the rows, and the report says so. A column of image paths is
+        shown as pictures.
     keys, pictures : array-like of shape (n,), optional
-        Names of the rows, by default the keys stored with the scores; and paths of their images beside or below the
-        working directory.
+        Names of the rows, by default the keys of the scores, stored or lazy; False for labels in the order of the rows,
+        whatever keys they have. And paths of their images beside or below the working directory.
     image_shape : (height, width) or (height, width, 3), optional
         Of one row: components are then shown as pictures.
     feature_names : array-like of shape (d,), optional

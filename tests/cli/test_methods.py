@@ -30,6 +30,9 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     with (tmp_path / "labels.csv").open("w", newline="") as file:
         writer = csv.writer(file)
         writer.writerows([("filename", "species"), *((KEYS[row], CLASSES[row]) for row in rng.permutation(N))])
+    (tmp_path / "ordered.csv").write_text(
+        "filename,species\n" + "".join(f"{k},{c}\n" for k, c in zip(KEYS, CLASSES, strict=True))
+    )
     np.save(tmp_path / "y.npy", CLASSES)
     bp.ingest(rows, tmp_path / "keyed.zarr", keys=KEYS)
     return tmp_path
@@ -180,6 +183,10 @@ LABELLED = {
     ),
     "the other column": (("keyed.zarr", "--labels", "labels.csv", "--key", "filename"), "joined by the key filename"),
     "by position": (("s_*.npy", "--labels", "y.npy"), "by position: label 1 belongs to row 1 (s_*.npy has no keys)"),
+    "said to be in order": (
+        ("s_*.npy", "--labels", "ordered.csv::species", "--by-position"),
+        "by position: label 1 belongs to row 1",
+    ),
     "labels without keys": (("keyed.zarr", "--labels", "y.npy"), "belongs to row 1 (y.npy has no keys)"),
 }
 
@@ -200,7 +207,8 @@ def test_labels_meet_their_rows_by_key_and_by_position_only_if_there_are_no_keys
         (("--key", "filename"), ["img_0.jpg,cat"], 3, "119 of 120 rows have no label: 'img_1.jpg', 'img_2.jpg'"),
         (("--key", "filename"), [f"{key},cat" for key in (*KEYS, KEYS[7])], 3, "more than one label: 'img_7.jpg'"),
         (("--key", "filenam"), ["img_0.jpg,cat"], 2, "Did you mean filename?"),
-        ((), ["img_0.jpg,cat"], 2, "Name the column of few.csv that holds them: --key filename"),
+        ((), ["img_0.jpg,cat"], 3, "119 of 120 rows have no label: 'img_1.jpg', 'img_2.jpg'"),
+        (("--key", "filename", "--by-position"), ["img_0.jpg,cat"], 2, "Leave out one of them"),
     ],
 )  # fmt: skip
 def test_keys_that_are_missing_or_doubled_are_named(

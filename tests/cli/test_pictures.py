@@ -27,7 +27,7 @@ def test_report_writes_a_page_and_prints_its_checks(model: Path) -> None:
     assert {light["name"]: light["verdict"] for light in record["lights"]}["converged"] == "pass"
     page = Path("report.html").read_text()
     assert record["bytes"] == len(page.encode())
-    assert "joined by position" in page
+    assert "by position" in page
     assert "bigpca transform ROWS --model m.zarr" in page
     assert "standard error" not in page
     run("report", model, "--rows", "rows.zarr", "--overwrite")

@@ -13,8 +13,12 @@ import numpy as np
 import pandas as pd
 import pytest
 import xarray as xr
+from sklearn.model_selection import cross_val_score
 
 import bigpca as bp
+from bigpca.plots.kinds import kinds_of
+from bigpca.report.companions import companions
+from tests.cli.running import run
 
 NAMES = np.array([f"r{i}.jpg" for i in range(12)])
 ROWS = np.random.default_rng(0).standard_normal((12, 4))
@@ -69,6 +73,7 @@ VALUES: dict[str, Callable[[Path], tuple[Any, ...]]] = {
     "one column": lambda folder: (SERIES.to_frame(),),
     "dask series": lambda folder: (dd.from_pandas(SERIES, npartitions=2, sort=False),),
     "csv": csv,
+    "csv, whose keys are found": lambda folder: csv(folder)[:1],
     "store with keys": keyed_store,
     "array": lambda folder: (SERIES.to_numpy(), SERIES.index),
     "dask": lambda folder: (da.from_array(SERIES.to_numpy(), chunks=5), SERIES.index.tolist()),
@@ -116,15 +121,14 @@ def test_rows_that_are_absent_get_what_is_asked_for_and_others_are_named(
     found = bp.by_key(short, rows, absent=0)
     np.testing.assert_array_equal(found, np.where(NAMES == "r3.jpg", 0, WEIGHTS))
     assert caplog.messages == [
-        "1 of 12 values belong to no row of X: 'r3.jpeg'. 1 of 12 rows have no value: 'r3.jpg'. Check the spelling of "
-        "the keys."
+        "values: 11, joined by the key; 1 rows have none, such as 'r3.jpg'; 1 belong to no row: 'r3.jpeg'."
     ]
     assert bp.by_key(["a", "b"], rows, NAMES[:2], absent=None).tolist() == ["a", "b"] + [None] * 10
     assert np.isnan(bp.by_key([2.5], rows, NAMES[:1], absent=np.nan)[1:]).all()
     caplog.clear()
     with caplog.at_level(logging.INFO, "bigpca"):
         bp.by_key(pd.concat([SERIES, pd.Series({"else": 1.0})]), rows)
-    assert caplog.messages == ["1 of 13 values belong to no row of X: 'else'."]
+    assert caplog.messages == ["values: 12, joined by the key; 1 belong to no row: 'else'."]
 
 
 FAULTS: dict[str, tuple[Callable[[Path], tuple[Any, ...]], str]] = {
@@ -134,7 +138,8 @@ FAULTS: dict[str, tuple[Callable[[Path], tuple[Any, ...]], str]] = {
     "none matches": (lambda p: ([1.0], stored(p), ["x"], 0), "12 of 12 rows have no value: .* are like 'x'"),
     "rows without keys": (lambda p: (SERIES, ROWS), r"the rows of X \(ndarray\) have no keys\. Store them"),
     "values without keys": (lambda p: (WEIGHTS, stored(p)), "the values have no keys, such as 'r0.jpg', 'r1.jpg'"),
-    "table": (lambda p: (csv(p)[0], stored(p)), "Pass keys=\".*w.csv::name\""),
+    "table": (lambda p: (f"{p}/t.csv::w", TABLE.drop(columns="name").to_csv(p / "t.csv", index=False), stored(p))[::2],
+              "Pass keys=\".*t.csv::COLUMN\""),
     "doubled rows": (lambda p: (SERIES, frame(p).rename({"r1.jpg": "r0.jpg"})), "rows share their key .*: 'r0.jpg'"),
     "several dimensions": (
         lambda p: (SERIES, bp.open(xr.DataArray(ROWS.reshape(3, 4, 4)), sample_dims=("dim_0", "dim_1"))),
@@ -178,12 +183,107 @@ def test_what_reads_weights_does_not_speak_of_labels(fault: str, tmp_path: Path)
     assert "label" not in str(caught.value)
 
 
-def test_a_series_in_another_order_than_the_keys_is_said_to_be_taken_by_position(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    rows = stored(tmp_path)
-    for weights, expected in ((SERIES, 1), (SERIES.loc[NAMES], 1), (SERIES.reset_index(drop=True), 1),
-                              (keyed_store(tmp_path)[0], 2)):  # fmt: skip
-        with caplog.at_level(logging.WARNING, "bigpca"):
-            bp.PCA(1).fit(rows, sample_weight=weights)
-        assert sum("the weights of" in message and "by position" in message for message in caplog.messages) == expected
+CLASSES = np.array([0, 1, 2, 1, 2, 0, 1, 1, 2, 2, 0, 1])
+CHOSEN = np.array([7, 0, 3, 10, 2, 9])
+LOST, NONE = (
+    "the rows of X have lost theirs: X was computed from .*rows.zarr",
+    "the rows of X have none to join them by",
+)
+SHORT = "there are 1?[0-9] (label|weight)s"
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("keyed")
+    rows = bp.ingest(ROWS, path / "rows.zarr", keys=NAMES, chunk_rows=5)
+    bp.PCA(3).fit(rows).transform(rows, out=path / "scores.parquet")
+    np.save(path / "rows.npy", ROWS)
+    return path
+
+
+# Rows of a store with keys, at which places they are there, and which column of the table of labels is about them.
+FORMS: dict[str, tuple[Callable[[Path], Any], Any, int]] = {
+    "opened store": (lambda p: str(p / "rows.zarr"), slice(None), 0),
+    "row slice": (lambda p: bp.open(p / "rows.zarr")[1:11:2], slice(1, 11, 2), 0),
+    "column slice": (lambda p: bp.open(p / "rows.zarr")[:, 1:][2:], slice(2, None), 0),
+    "columns": (lambda p: bp.open(p / "rows.zarr", columns=[3, 0])[::-1], slice(None, None, -1), 0),
+    "lazy scores": (lambda p: bp.PCA(3).fit(ROWS).transform(bp.open(p / "rows.zarr")[3:])[1:], slice(4, None), 0),
+    "written scores": (lambda p: str(p / "scores.parquet"), slice(None), 0),
+    "rows chosen one by one": (lambda p: bp.open(p / "rows.zarr")[CHOSEN], CHOSEN, 1),
+    "NumPy": (lambda p: str(p / "rows.npy"), slice(None), 2),
+}
+# Labels, and what becomes of them beside rows with keys, rows that lost theirs, and rows of which none are known.
+GIVEN: dict[str, tuple[Callable[[pd.Series, Path], Any], tuple[str, str, str]]] = {
+    "equal keys": (lambda y, p: y, ("as given", LOST, "as given")),
+    "keys in another order": (lambda y, p: y[::-1], ("by key", LOST, "as given")),
+    "dask": (lambda y, p: dd.from_pandas(y[::-1], npartitions=2, sort=False), ("by key", LOST, "as given")),
+    "one is missing": (lambda y, p: y[1:], ("1 of .* rows have no (label|weight)", LOST, SHORT)),
+    "repeated keys": (lambda y, p: y[[*y.index[1:], y.index[1]]], ("1 key has more than one", LOST, "as given")),
+    "other keys": (lambda y, p: y.add_prefix("a"), ("rows have no .* If they are in the order", LOST, "as given")),
+    "NumPy": (lambda y, p: y.to_numpy()[::-1], ("as given",) * 3),
+    "unnamed integers": (lambda y, p: y.reset_index(drop=True)[::-1], ("as given",) * 3),
+    "table": (lambda y, p: saved(p / "y.csv", y), ("by key", LOST, NONE)),
+    "table without keys": (lambda y, p: saved(p / "y.csv", y, index=False), ("as given",) * 3),
+    "said to be in order": (lambda y, p: bp.by_key(saved(p / "y.csv", y), None, keys=False), ("as given",) * 3),
+}  # fmt: skip
+
+
+def saved(path: Path, y: pd.Series, **options: Any) -> str:
+    y[::-1].to_csv(path, **options)
+    return f"{path}::y"
+
+
+@pytest.mark.parametrize("given", GIVEN)
+@pytest.mark.parametrize("form", FORMS)
+def test_labels_meet_rows_by_the_same_rules_at_every_door(form: str, given: str, folder: Path, tmp_path: Path) -> None:
+    (open_rows, places, known), (make, outcomes) = FORMS[form], GIVEN[given]
+    y = pd.Series(CLASSES, NAMES, name="y").rename_axis("name").iloc[places]
+    X, labels, outcome, n = open_rows(folder), make(y, tmp_path), outcomes[known], len(y)
+    doors: dict[str, Callable[[Any], Any]] = {
+        "fit": lambda y: bp.SupervisedPCA(1).fit(X, y).components_,
+        "weights": lambda y: bp.PCA(1).fit(X, sample_weight=y).mean_,
+        "dependence": lambda y: bp.hsic(X, y),
+        "plot": lambda y: kinds_of(y, n, np.arange(n), X).codes,
+        "report": lambda y: companions(y, scores=X, n=n).labels.astype(int),
+    }
+    if isinstance(X, str) and isinstance(labels, str):
+        doors["command line"] = lambda y: fitted_by_command(X, y, tmp_path) if isinstance(y, str) else doors["fit"](y)
+    if outcome not in ("as given", "by key"):
+        shown = {"plot", "report"} if given == "one is missing" and not known else set()  # without a label
+        for door in doors.keys() - shown:
+            with pytest.raises(ValueError, match=outcome):
+                doors[door](labels)
+        return
+    order = y if outcome == "by key" else y[::-1] if isinstance(labels, str) else labels
+    for door, meet in doors.items():
+        np.testing.assert_array_equal(meet(labels), meet(np.asarray(order)), err_msg=door)
+
+
+def fitted_by_command(X: str, labels: str, folder: Path) -> Any:
+    result = run("fit", X, "--method", "supervised", "-k", 1, "--labels", labels, "--model", folder / "m.zarr")
+    if result.exit_code:
+        raise ValueError(" ".join(result.stderr.split()))
+    return bp.load(folder / "m.zarr").components_
+
+
+def test_rows_in_memory_have_the_keys_of_their_index(folder: Path) -> None:
+    y = pd.Series(CLASSES, NAMES)
+    rows = pd.DataFrame(ROWS, NAMES)
+    repeated = np.where(np.arange(12) < 2, "r", NAMES)
+    for X, labels, expected in (
+        (rows, y[::-1], CLASSES),
+        (dd.from_pandas(rows, npartitions=3, sort=False), y[::-1], CLASSES),
+        (rows.set_axis(repeated), y.set_axis(repeated), CLASSES),
+        (rows.reset_index(drop=True), y[::-1], CLASSES[::-1]),
+        (rows.sample(frac=1, random_state=0).reset_index(drop=True), y.reset_index(drop=True), CLASSES),
+    ):
+        found = bp.SupervisedPCA(1).fit(X, labels)
+        np.testing.assert_allclose(found.components_, bp.SupervisedPCA(1).fit(np.asarray(X), expected).components_)
+    for X, labels, match in (
+        (rows.set_axis(repeated), y.set_axis(repeated)[::-1], "2 of 12 rows share their key with another row: 'r'"),
+        (rows.reset_index(drop=True), y.reset_index(drop=True)[::-1], "the same index, but in another order: 0, 1, 2"),
+    ):
+        with pytest.raises(ValueError, match=match):
+            bp.SupervisedPCA(1).fit(X, labels)
+    cross = cross_val_score(bp.FisherDiscriminantAnalysis(1), bp.open(folder / "rows.zarr"), CLASSES % 2, cv=2)
+    assert np.isfinite(cross).all()

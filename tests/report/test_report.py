@@ -277,10 +277,16 @@ def test_columns_of_a_table_are_classes_keys_and_pictures(
     content: str, column: str, expected: tuple[Any, ...], folder: Path
 ) -> None:
     (folder / "labels.csv").write_text(content)
-    found = companions(f"{folder / 'labels.csv'}{column}", n=3)
+    table = f"{folder / 'labels.csv'}{column}"
+    if content.startswith("class\n"):
+        assert "by position" in companions(table, n=3).source
+    else:
+        with pytest.raises(ValueError, match="the rows of X have none to join them by"):
+            companions(table, n=3)
+    found = companions(table, keys=False, n=3)
     shown = tuple(None if one is None else one.tolist() for one in (found.labels, found.keys, found.pictures))
     assert shown == expected
-    assert "joined by position" in found.source
+    assert "by position" in found.source
     if found.pictures is not None:
         data = base64.b64decode(found.picture(2).partition(",")[2])
         with Image.open(io.BytesIO(data)) as image:
@@ -345,7 +351,7 @@ KEYED: dict[str, tuple[str, list[str | None] | str]] = {  # beside scores of the
     "doubled": ("class,id\nb,y\na,x\nc,z\nc,x\n", "more than one label: 'x'"),
     "other keys": ("class,id\nb,2\na,1\nc,3\n", "3 of 3 rows have no label: 'x', 'y', 'z'. The keys of the labels"),
     "no keys": ("class\na\nb\nc\n", ["a", "b", "c"]),
-    "no keys, too few": ("class\na\nb\n", "2 labels in keyed.csv for 3 rows"),
+    "no keys, too few": ("class\na\nb\n", "2 labels for 3 rows"),
 }
 
 
@@ -369,7 +375,7 @@ def test_a_file_of_labels_is_joined_to_stored_scores_by_key_in_reports_and_figur
     assert by_key == ("," in content)
     drawn = kinds_of(table, 3, FIRST, stored)
     assert [None if code < 0 else drawn.names[code] for code in drawn.codes] == expected
-    assert ("joined by position" in caplog.text) != by_key
+    assert ("by position" in caplog.text) != by_key
 
 
 def test_pictures_outside_the_folder_or_broken_are_not_shown(folder: Path) -> None:
@@ -378,9 +384,9 @@ def test_pictures_outside_the_folder_or_broken_are_not_shown(folder: Path) -> No
         with pytest.raises(ValueError, match="is not below"):
             thumbnail(folder, path)
     (folder / "labels.csv").write_text("path,class\n../outside.png,a\nbroken.png,b\nmissing.png,b\n")
-    found = companions(str(folder / "labels.csv"), n=3)
+    found = companions(str(folder / "labels.csv"), keys=False, n=3)
     assert [found.picture(row) for row in range(3)] == ["", "", ""]
-    report = describe(bp.PCA(1).fit(X[:3]), scores=X[:3, :1], labels=str(folder / "labels.csv"))
+    report = describe(bp.PCA(1).fit(X[:3]), scores=X[:3, :1], labels=str(folder / "labels.csv"), keys=False)
     assert "No image files were found" in report.notes[0]
 
 

@@ -31,7 +31,7 @@ from bigpca.data.containers import (
     reject_sparse_forms,
     unmasked,
 )
-from bigpca.data.labelled import feature_names, note_rounded_columns
+from bigpca.data.labelled import feature_names, note_rounded_columns, with_index
 from bigpca.data.patterns import RowPattern
 from bigpca.data.rounding import tally_rounded
 from bigpca.data.sources import open_in_memory, open_samples
@@ -114,7 +114,7 @@ def open_rows(X: Input, estimator: str, *, minimum: int = 1) -> Opened:
     """
     if not is_lazy(X):
         values, names, sample = in_memory(X, estimator, minimum=minimum)
-        return Opened(open_in_memory(values), names, sample, in_memory=True)
+        return Opened(with_index(open_in_memory(values), X), names, sample, in_memory=True)
     opened, sample = open_samples(X)
     n, d = opened.shape
     if d == 0:
@@ -198,32 +198,6 @@ def note_flattened(X: Input) -> None:
             "rows.",
             shape, row_width(tuple(shape)),
         )  # fmt: skip
-
-
-def note_positions(X: Input, y: Input, word: str = "label") -> None:
-    """Log that labels or weights are taken by position although they and the rows have keys, which may differ.
-
-    Only those in a file, or in a series whose index has the keys of the rows in another order, are looked at: others in
-    memory are in an order that the caller has chosen.
-    """
-    series = hasattr(y, "loc") and hasattr(y, "index") and not hasattr(y, "dask")
-    if not series and not isinstance(y, str | os.PathLike):
-        return
-    from bigpca.data.alignment import named_rows  # imports all formats of labels, which other fits do not need
-    from bigpca.data.keys import stored_keys
-
-    keys = stored_keys(X)
-    if keys is None:
-        return
-    if series:
-        index = named_rows(y).astype(np.str_)
-        if np.array_equal(index, keys) or not np.isin(index, keys).any():
-            return
-    log.warning(
-        "the %ss of %s are taken by position: %s 1 belongs to row 1, whatever the keys of the rows are. bigpca.by_key "
-        "(--key on the command line) joins them by key.",
-        word, "a series" if series else y, word,
-    )  # fmt: skip
 
 
 def check_features(estimator: BaseEstimator, n_features: int, names: Names) -> None:

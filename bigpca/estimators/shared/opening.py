@@ -10,7 +10,6 @@ import numpy as np
 
 from bigpca.data.batch_labels import BatchLabels
 from bigpca.data.batches import batch_labels
-from bigpca.data.grids import labels_of
 from bigpca.data.weights import degrees_of_freedom, open_weights, weight_sum
 from bigpca.estimators.shared.fit import Reading
 from bigpca.estimators.shared.inputs import Input, Opened
@@ -89,9 +88,7 @@ def with_weights(opened: Opened, weights: Input) -> Opened:
     """Return the rows with their weights, if there are any."""
     if weights is None:
         return opened
-    labels = labels_of(opened.array)
-    given = weights if labels is None else labels.by_sample(weights, "sample_weight")
-    return replace(opened, weights=open_weights(given))
+    return replace(opened, weights=open_weights(weights, opened.array))
 
 
 def without_land(self: Fitting, opened: Opened, *, read: bool = True, progress: ProgressArgument = None) -> Opened:
@@ -110,11 +107,17 @@ def without_land(self: Fitting, opened: Opened, *, read: bool = True, progress: 
     return leave_out(opened, rows, resources, progress)
 
 
-def labels_of_fit(self: Fitting, X: da.Array, y: Input) -> Input:
-    """Return the labels of a fit: y, or those that come with batches, in advance if the fit requires that."""
-    labels = labels_of(X)
-    y = y if labels is None else labels.by_sample(y, "y")
-    found = batch_labels(X, y) if self._labelled else y
+def labels_of_fit(self: Input, X: da.Array, y: Input) -> Input:
+    """Return the labels of a fit in the order of the rows: y, or those that come with batches.
+
+    The latter are returned in advance if the fit requires that. Labels that the estimator ignores are not looked at.
+    """
+    if not self._labelled:
+        return y
+    from bigpca.data.alignment import in_row_order  # imports all formats of labels, which other fits do not need
+
+    drop = getattr(self, "missing_labels", "raise") == "drop"
+    found = batch_labels(X, in_row_order(y, X, absent=None if drop else "raise"))
     return found.in_advance() if isinstance(found, BatchLabels) and not self._labels_beside_rows else found
 
 

@@ -27,7 +27,7 @@ from bigpca.estimators.shared.files import StoredModel, Values, save_model
 from bigpca.estimators.shared.fit import Fit, Reading
 from bigpca.estimators.shared.frames import with_dask_frames
 from bigpca.estimators.shared.grids import naming_places
-from bigpca.estimators.shared.inputs import Input, Opened, as_fitted, note_flattened, note_positions, open_rows
+from bigpca.estimators.shared.inputs import Input, Opened, as_fitted, note_flattened, open_rows
 from bigpca.estimators.shared.land import like_fitted
 from bigpca.estimators.shared.names import check_parameter_names
 from bigpca.estimators.shared.opening import open_weighted, plan, planned_weighted
@@ -180,8 +180,6 @@ class Estimator(
         opened = open_weighted(self, X, sample_weight, progress=progress)
         opened = replace(opened, seed=draw_fit_seed(self, checkpoint))
         note_flattened(X)
-        note_positions(X, y)
-        note_positions(X, sample_weight, "weight")
         planned = cast("Fit[Found]", planned_weighted(self, opened, y))
         seed = opened.seed if hasattr(self, "random_state") else None
         weighted = "" if opened.weights is None else ", sample_weight=w"

@@ -10,7 +10,9 @@ from sklearn.utils.validation import check_is_fitted
 
 from bigpca.arrays import Array
 from bigpca.data.labels import merge_classes
+from bigpca.data.weights import open_weights
 from bigpca.estimators.shared.inputs import Input, Lazy
+from bigpca.estimators.shared.opening import labels_of_fit
 from bigpca.estimators.shared.transforming import Transforming, mapped_to_numbers
 from bigpca.estimators.supervised.class_maps import ClassMap
 from bigpca.estimators.supervised.labels import open_classes
@@ -134,11 +136,12 @@ def score(self: Classifying, X: Input, y: Input, sample_weight: Input = None) ->
     float in [0, 1]
     """
     predicted = np.asarray(self.predict(X)).ravel()
-    labels = open_classes(y, len(predicted), missing=self.missing_labels)
+    opened = self._open_like(X)
+    labels = open_classes(labels_of_fit(self, opened, y), len(predicted), missing=self.missing_labels)
     _, known, given = merge_classes(self.classes_, labels.classes)
     used = labels.used
     hits = known[np.searchsorted(self.classes_, predicted[used])] == given[labels.codes[used]]
-    weights = None if sample_weight is None else np.asarray(sample_weight, np.float64)[used]
+    weights = None if sample_weight is None else open_weights(sample_weight, opened)[used]
     return float(np.average(hits, weights=weights))
 
 

@@ -87,7 +87,7 @@ class RoweisMap:
         flat = [model for line in self.models for model in line]
         opened = first._open_like(X)
         rows = RowInput(opened, **first._policies)
-        labels = open_classes(y, rows.n_rows, missing=first.missing_labels)
+        labels = open_classes(labels_of_fit(first, opened, y), rows.n_rows, missing=first.missing_labels)
         truth = labels.with_classes(first.classes_).codes
         stacked = chained(first._preprocessors(), _joint_map(flat))
         ends = np.cumsum([model.n_components_ for model in flat])

@@ -225,7 +225,9 @@ class ScoredPCA(Estimator[ScoredResult]):
         if not hasattr(self, "estimator_"):
             return self.fit(X, y, progress=progress)
         inner = copy(self.estimator_)
-        rows, resources = self._rows(self._open_like(X))
+        opened = self._open_like(X)
+        y = labels_of_fit(self, opened, y)
+        rows, resources = self._rows(opened)
         labelled = self._read_labels(y, rows.n_rows, self._supervision)
         scoring = Scoring(rows, resources, "scores", labelled, False)
         new, made = execute(self, scoring, scoring.read, f"{self._called}.partial_fit(X, y)", progress=progress)
