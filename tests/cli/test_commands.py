@@ -352,14 +352,19 @@ def test_weights_are_joined_by_key_and_rejected_where_the_key_is_missing(tmp_pat
     shown = run(*given, "m.zarr", "--weights", "w.csv::weight", "--key", "name")
     assert "weights 30" in words(shown.stdout)
     assert run(*given, "n.zarr", "--weights", "w.npy").exit_code == 0  # no columns: in the order of the rows
+    assert run(*given, "k.zarr", "--weights", "w.csv::weight").exit_code == 0  # the column of keys is found
     expected = bp.PCA(2).fit(X, sample_weight=weights)
-    for model in ("m.zarr", "n.zarr"):
+    for model in ("m.zarr", "n.zarr", "k.zarr"):
         np.testing.assert_allclose(bp.load(model).explained_variance_, expected.explained_variance_, rtol=1e-12)
     for source, files, said in (
-        ("keyed.zarr", ("--weights", "w.csv::weight"), "by which weights are joined. Name the column of w.csv"),
+        ("plain.zarr", ("--weights", "w.csv::weight"), "the weights in w.csv have keys, such as"),
         ("plain.zarr", ("--weights", "w.csv::weight", "--key", "name"), "--key name needs row keys"),
         ("keyed.zarr", ("--weights", "short.csv::weight", "--key", "name"), "1 of 30 rows have no weight: 'r29.jpg'"),
-        ("plain.zarr", ("--weights", "short.csv::weight"), "has 29 weights, but plain.zarr has 30 rows"),
+        (
+            "plain.zarr",
+            ("--weights", "short.csv::weight", "--by-position"),
+            "has 29 weights, but plain.zarr has 30 rows",
+        ),
         ("keyed.zarr", ("--weights", "w.csv::height", "--key", "name"), "w.csv has no column 'height'"),
         ("keyed.zarr", ("--key", "name"), "--key requires --labels or --weights"),
     ):
