@@ -21,6 +21,7 @@ from bigpca.passes.engine.run import Run
 from bigpca.passes.engine.states import PassState
 from bigpca.passes.fold import first_shift, fold_to
 from bigpca.passes.rows import RowInput
+from bigpca.solvers.certificates import product_slack
 from bigpca.solvers.dual import SampleAxes, leading_axes
 from bigpca.solvers.eigh import top_eigenpairs
 from bigpca.solvers.krylov_basis import orthonormal_columns
@@ -273,7 +274,9 @@ class CovarianceOperator:
         if found.sparse and self.center:
             lost = lost_variance(found.mean if self.scale is None else found.mean / self.scale, self.weight)
         self.trace = float(about.sum()) / self._divisor
-        self.trace_error = lost / self._divisor + self._scale_error * self.trace
+        offset = found.offset if self.scale is None else found.offset / self.scale
+        rounding = centring_rounding(offset, self.weight, self.trace, self.precision)
+        self.trace_error = lost / self._divisor + self._scale_error * self.trace + rounding
         if not np.isfinite(self.trace):
             raise ValueError(
                 f"the total variance is {self.trace}: squares of the values overflow float64 (beyond 1e154). Divide "
@@ -303,6 +306,16 @@ def lost_variance(mean: Vector, weight: float) -> float:
     return SUMS_ROUNDING * float(np.finfo(np.float64).eps) * weight * float(mean @ mean)
 
 
+def centring_rounding(offset: Vector, weight: float, trace: float, precision: float) -> float:
+    """Bound the rounding that centring leaves in A and its trace, where the rows differ by less than their offset.
+
+    The sums are about a shift, and ``n m m'`` is subtracted, with m the offset of the mean from the shift. Elsewhere
+    the slack of the products counts it: ``|n m m' / (n - 1)|_2`` is no larger than what is left.
+    """
+    subtracted = float(offset @ offset) * weight / (weight - 1) if weight > 1 else 0.0
+    return product_slack(subtracted, precision=precision) if subtracted > trace else 0.0
+
+
 @dataclass(frozen=True)
 class CentredProduct:
     """The statistics and the product of one read.
@@ -313,6 +326,7 @@ class CentredProduct:
     mean : ndarray of shape (d,)
     squares : ndarray of shape (d,) or (0,), about the mean
     product : ndarray of shape (d, l), about the mean
+    offset : ndarray of shape (d,), of the mean from the shift of the sums
     weight_sums : (float, float) or None
     sparse : bool
         Whether there were sparse rows, which are multiplied about zero and centred afterwards.
@@ -325,6 +339,7 @@ class CentredProduct:
     mean: Vector
     squares: Vector
     product: Matrix
+    offset: Vector
     weight_sums: WeightSums = None
     sparse: bool = False
     centring_error: float | None = None
@@ -340,6 +355,7 @@ def centred_product(state: PassState, *, centred: bool) -> CentredProduct:
         part.mean,
         squares,
         part.centred(),
+        part.offset,
         part.weight_sums,
         part.constants is not None,
         part.centring_error if centred else None,

@@ -11,7 +11,7 @@ from bigpca.blas import solving_alone
 from bigpca.solvers.basis_approximation import approximate
 from bigpca.solvers.certificates import FAILURE
 from bigpca.solvers.krylov_basis import KrylovBasis
-from bigpca.solvers.krylov_pairs import RitzPairs, Wanted, check_room, ritz_pairs
+from bigpca.solvers.krylov_pairs import FLOOR, RitzPairs, Wanted, check_room, ritz_pairs
 from bigpca.solvers.krylov_problem import Known, KrylovOptions, KrylovResult, Multiplied
 from bigpca.solvers.probe_chain import ProbeChain
 
@@ -22,17 +22,17 @@ NOISE = 4.0  # times precision: parts of a residual below this share of theta_1 
 SAFETY = 1.5  # times the error at rho, because rho <= |E|_2
 SPREAD = 0.5  # times the error at rho + sigma, which is rarely below that at |E|_2
 MIN_STEPS = 2  # products with the probes before rho is used: a first product shows an average of E
-PATIENCE = 3  # multiplications without progress before giving up
-IMPROVED = 0.9
+PATIENCE = 3  # multiplications without progress before giving up, beside those that make up for a restart
 
 
 def block_krylov(A: Multiplied, known: Known, k: Wanted, options: KrylovOptions) -> KrylovResult:
     """Compute the k leading eigenpairs of a symmetric positive semi-definite A of size N in few multiplications.
 
-    The basis B grows by one block per multiplication: the residuals ``A u - theta u`` of the leading Ritz pairs, made
-    orthonormal to B (twice). Ritz pairs and residuals come from the stored products A B, without a multiplication. A
-    full basis is restarted from its best Ritz vectors. The answer is the Nyström approximation of all stored products,
-    ``A_hat = AB (B'AB)^-1 (AB)'``, with eigenvalues nu_i <= lambda_i.
+    The basis B grows by one block per multiplication: the residuals ``A u - theta u`` of the leading Ritz pairs,
+    made orthonormal to B (twice). Ritz pairs and residuals come from the stored products A B, without a
+    multiplication. A full basis is restarted from its best Ritz vectors, half of it or three blocks if these are
+    more. The answer is the Nyström approximation of all stored products, ``A_hat = AB (B'AB)^-1 (AB)'``, with
+    eigenvalues nu_i <= lambda_i.
 
     The stopping rule bounds ``E = A - A_hat``, which is positive semi-definite and zero on B. Ten Gaussian probes are
     multiplied together with every block and never enter the basis. After m multiplications :class:`ProbeChain` gives
@@ -73,7 +73,7 @@ def block_krylov(A: Multiplied, known: Known, k: Wanted, options: KrylovOptions)
     Returns
     -------
     KrylovResult
-        ``converged`` is False if max_multiplications, the rounding of the products, or three multiplications without
+        ``converged`` is False if max_multiplications, the rounding of the products, or multiplications without
         progress stopped it first.
 
     Raises
@@ -126,7 +126,7 @@ class _Run:
     error: float = np.inf
     _best: float = np.inf
     _tries: int = 0
-    _last: Vector = field(default_factory=lambda: np.zeros(0))
+    _highest: Vector = field(default_factory=lambda: np.zeros(0))
     _product: Matrix | None = None  # of the probes; evaluated with the next Ritz pairs
 
     def begin(self, known: Known) -> None:
@@ -148,17 +148,22 @@ class _Run:
             )  # fmt: skip
             self._follow_probes(pairs)
             self.error = self._estimate(pairs) if pairs.complete else np.inf
-        # A plateau wider than the block fills block by block: values grow while the error stays the same.
-        better = self.error < IMPROVED * self._best or self._gain(pairs) > (1 - IMPROVED) * self.error
-        self._best, self._tries = min(self._best, self.error), 0 if better or not pairs.complete else self._tries + 1
+        # On a flat spectrum the values grow while the estimate stays the same, and it falls long after they are known.
+        # Both are compared with the best so far, of which rounding and probes that turn make records ever more rarely.
+        moved = self.error < (1 - FLOOR * self.A.precision) * self._best or self._gained(pairs)
+        self._best, self._tries = min(self._best, self.error), 0 if moved or not pairs.complete else self._tries + 1
         return pairs
 
-    def _gain(self, pairs: RitzPairs) -> float:
-        """Return the largest relative gain of a value in the last multiplication; infinite if none is comparable."""
-        last, self._last = self._last, pairs.nystrom_values[: pairs.k].copy() if pairs.complete else np.zeros(0)
-        if not len(last) or len(last) != len(self._last):
-            return np.inf
-        return float(np.max((self._last - last) / pairs.scales))
+    def _gained(self, pairs: RitzPairs) -> bool:
+        """Whether a value exceeds the largest so far by more than rounding, or none is comparable."""
+        if not pairs.complete:
+            return True
+        last, now = self._highest, pairs.nystrom_values[: pairs.k]
+        if len(last) != len(now):
+            self._highest = now.copy()
+            return True
+        self._highest = np.maximum(last, now)
+        return bool(np.max(self._highest - last) > pairs.floor)
 
     def _follow_probes(self, pairs: RitzPairs) -> None:
         def remainder(Q: Matrix, product: Matrix) -> tuple[Matrix, Matrix]:
@@ -183,7 +188,12 @@ class _Run:
             return "unresolved" if self._unresolved(pairs) else "tol"
         if self.multiplications >= self.options.max_multiplications:
             return "multiplications"
-        return "stagnation" if self._tries == PATIENCE else ""
+        cycle = self.basis.size - self._kept(pairs) if self.basis.size < self.basis.N else 0
+        return "stagnation" if self._tries >= PATIENCE + cycle // pairs.block else ""
+
+    def _kept(self, pairs: RitzPairs) -> int:
+        """Return how many Ritz vectors a restart keeps: three blocks of four, and half of a larger basis."""
+        return min(self.basis.size - pairs.block, max(self.basis.size // 2, 3 * pairs.block))
 
     def _unresolved(self, pairs: RitzPairs) -> int:
         return pairs.unresolved(self.A.trace)
@@ -206,11 +216,11 @@ class _Run:
             self.probes.begin()
             self._multiply_block(pairs.block, NOISE * self.A.precision)
             return
-        keep = self.basis.size - pairs.block
-        if self.basis.count > keep and self.basis.size < self.basis.N:
+        if self.basis.count > self.basis.size - pairs.block and self.basis.size < self.basis.N:
+            keep = self._kept(pairs)
             with solving_alone(o.threads):
+                self.probes.shrink(float(pairs.values[keep]), pairs.upper_values(self.probes.norm_bound, keep)[0])
                 self.basis.restart(pairs.values[:keep], pairs.coefficients[:keep])
-            self.probes.shrink(float(pairs.values[keep]))
         self._multiply_block(pairs.block, NOISE * self.A.precision)
 
     def _multiply_block(self, block: int, smallest: float) -> None:

@@ -83,7 +83,9 @@ class KrylovBasis:
         self.vectors[:c] = B.T
         np.ldexp(AB.T, -self.exponent, out=self.remainders[:c])
         for _ in range(2):
-            C = _orthonormaliser(_gram(self.vectors[:c]), RELIABLE)
+            gram = _gram(self.vectors[:c])
+            longest = float(np.sqrt(np.max(gram.diagonal(), initial=0.0)))  # B has the units of the scale it was given
+            C = _orthonormaliser(gram, RELIABLE * min(1.0, longest))
             if C is None:
                 break
             c = len(C)

@@ -83,20 +83,23 @@ class RitzPairs:
         resolved = nu[nu >= self.floor / self.tol]
         return 0 if trace - float(resolved.sum()) <= self.k * self.floor else self.k - len(resolved)
 
-    def upper_values(self, norm: float) -> Vector:
+    def upper_values(self, norm: float, first: int = 0) -> Vector:
         """Bound the k largest eigenvalues of A from above, if ``|A - A_hat|_2 <= norm``: the
         majorant ``A_hat + norm (I - BB')``.
 
-        The remainder is zero on B, so an error norm counts only as far as eigenvectors lie outside of B.
+        The remainder is zero on B, so an error norm counts only as far as eigenvectors lie outside of B. Without the
+        pairs before ``first``, the largest bounds ``|A - A_hat|_2`` of the Nyström approximation by these pairs alone:
+        it exceeds this one by what the others hold.
         """
-        c, p, mu = len(self.values), len(self.outside), norm / self.unit
+        values, coupling = self.values[first:], self.coupling[first:]
+        c, p, mu = len(values), len(self.outside), norm / self.unit
         M = np.zeros((c + p, c + p))
-        np.fill_diagonal(M, np.concatenate([self.values / self.unit, self.outside + mu]))
-        M[:c, c:] = self.coupling
-        M[c:, :c] = self.coupling.T
+        np.fill_diagonal(M, np.concatenate([values / self.unit, self.outside + mu]))
+        M[:c, c:] = coupling
+        M[c:, :c] = coupling.T
         elsewhere = self.k if c + p < self.size else 0
-        values = np.concatenate([np.linalg.eigvalsh(M), np.full(elsewhere, mu)])
-        return self.unit * np.sort(values)[::-1][: self.k]
+        bounds = np.concatenate([np.linalg.eigvalsh(M), np.full(elsewhere, mu)])
+        return self.unit * np.sort(bounds)[::-1][: self.k]
 
     def error_for(self, norm: float) -> float:
         """Return the largest relative error of the k values, if ``|A - A_hat|_2`` is this norm: E(norm)."""

@@ -94,7 +94,8 @@ class KrylovResult:
     ritz_values, residuals : ndarray of shape (k,); ``residuals[i] = |A u_i - ritz_values[i] u_i|`` of the Ritz vectors.
     stopped : {"tol", "unresolved", "multiplications", "stagnation"}
         The reason: tol is met; tol is met except by values below the precision of the products; max_multiplications is
-        reached; three multiplications in a row brought no improvement.
+        reached; multiplications in a row, three or as many as make up for a restart, in which neither a value nor the
+        estimated error moved by more than rounding.
     largest_error : float; estimate of the largest relative error of a value, which is compared with tol.
     unresolved : int; how many of the last values lie below ``10 precision lambda_1 / tol``.
     norm_bound : float

@@ -25,11 +25,12 @@ class ProbeChain:
         c_m = min over j <= m of (|w_j|_2 / sqrt(x))^(1/j)                x the failure quantile of chi^2_r
         rho, y = largest eigenpair of E_m on the span of (I - B_m B_m') w_(m-1),    sigma = |E_m y - rho y|
 
-    ``|E_m|_2 <= c_m`` but for the stated probability: ``E_1 >= ... >= E_m >= 0`` while the basis only grows, so a unit
-    v with ``E_m v = lambda v`` has ``|v'E_m ... E_1| >= lambda^m``, and v'w_m is Gaussian with deviations of at least
-    lambda^m. Once the basis was restarted, E may have grown: what holds then is ``|E_m g|_2 / sqrt(x)``. ``rho <=
-    |E_m|_2``, and an eigenvalue of E_m lies within sigma of rho. The columns of w go on through restarts, since they
-    have turned towards what converges last; of what a restart drops, the largest Ritz value is known instead.
+    ``|E_m|_2 <= c_m`` but for the stated probability: ``E_1 >= ... >= E_m >= 0`` while the basis only grows, so a
+    unit v with ``E_m v = lambda v`` has ``|v'E_m ... E_1| >= lambda^m``, and v'w_m is Gaussian with deviations of
+    at least lambda^m. A restart makes E larger: what holds then is ``|E_m g|_2 / sqrt(x)``, and c_m with what it
+    dropped. ``rho <= |E_m|_2``, and an eigenvalue of E_m lies within sigma of rho. The columns of w go on through
+    restarts, since they have turned towards what converges last; of what a restart drops, the largest Ritz value is
+    known instead.
 
     The chain is kept as ``w_m = Q R`` with orthonormal Q, and Q is what is multiplied: products of columns that grow
     parallel, or shrink as lambda^m does, would lose their digits (and leave float32's range).
@@ -61,9 +62,9 @@ class ProbeChain:
         self.steps = 0
         self.norm_bound = self.likely = self.spread = np.inf
 
-    def shrink(self, dropped: float) -> None:
-        """Take note that the basis lost vectors, of which ``dropped`` is the largest Ritz value."""
-        self._grows, self._dropped = False, dropped
+    def shrink(self, dropped: float, norm_bound: float) -> None:
+        """Take note that the basis lost vectors: the largest Ritz value of those, and a bound of ``|E|_2`` since."""
+        self._grows, self._dropped, self.norm_bound = False, dropped, norm_bound
 
     def advance(self, product: Matrix | None, remainder: Remainder) -> None:
         """Advance by the product ``A Q`` of the present columns; None if it is the known product of the probes."""
@@ -84,7 +85,7 @@ class ProbeChain:
         else:
             Q, R = self._first
             whole = remainder(Q, self._product)[1] @ R  # type: ignore[arg-type]
-            self.norm_bound = float(np.linalg.norm(whole, 2)) / self._root
+            self.norm_bound = min(self.norm_bound, float(np.linalg.norm(whole, 2)) / self._root)
 
     def _estimate(self, outside: Matrix, missed: Matrix) -> None:
         """Set rho and sigma by the Gram matrix outside the basis, without directions that have too little there."""

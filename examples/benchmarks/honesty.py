@@ -109,8 +109,8 @@ def solve(case, given, max_passes):
     blocks.PRECISE_FLOPS = 0.0  # multiply float32 rows in float32, as large fits do
     rows = RowInput(bp.open(given))
     settings = Settings(case.k, tol=case.tol, max_passes=case.granted, solve_threads=1)
-    sizes = size_iteration(rows, settings)
-    settings = replace(settings, max_passes=max_passes + int(case.by_columns))  # the dot operator's components take one
+    most = max_passes + int(case.by_columns)  # the dot operator's components take one
+    sizes = replace(next(size_iteration(rows, settings)), max_passes=most)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", bp.ApproximationWarning)
         fit = (KrylovDotFit if case.by_columns else KrylovFit)(rows, find_resources(None), settings, sizes)

@@ -40,9 +40,9 @@ class KernelPCA(KernelModel):
     solver : {"auto", "dense", "krylov", "features"}, default "auto"
     tol : float, default 0.001
         "krylov" stops when the relative error of every requested eigenvalue, estimated by probes, is at most this.
-    max_passes : int, default 10
-        Maximum number of sweeps. If that is not enough, a warning reports the error reached, and ``converged_`` is
-        False.
+    max_passes : int or None, default 10
+        Maximum number of sweeps; None for as many as ``tol`` takes, or until rounding hides any progress. If that is
+        not enough, a warning reports the error reached, and ``converged_`` is False.
     random_state : int, RandomState, Generator or None, default 0
         As in :class:`bigpca.PCA`.
     max_kernel_evaluations : float, default 2e11
@@ -82,7 +82,7 @@ class KernelPCA(KernelModel):
         coef0: float = 1,
         solver: str = "auto",
         tol: float = 1e-3,
-        max_passes: int = 10,
+        max_passes: int | None = 10,
         random_state: RandomState = 0,
         max_kernel_evaluations: float = 2e11,
         fit_inverse_transform: bool = False,
@@ -114,7 +114,7 @@ class KernelPCA(KernelModel):
         self.workers_timeout = workers_timeout
 
     def _fit(self, opened: Opened, y: Input) -> KernelFit:
-        check_iteration(self.tol, self.max_passes)
+        check_iteration(self.tol, self.max_passes, unlimited=True)
         check_choice("solver", self.solver, ("auto", *FITS))
         rows, resources = self._rows(opened.array)
         self._check_components(rows.n_rows, rows.n_columns)

@@ -5,6 +5,7 @@ It starts from kernel PCA of the Nyström features of a few hundred landmarks, w
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import ClassVar
@@ -33,7 +34,6 @@ from bigpca.estimators.kernel.spectrum import (
 from bigpca.estimators.kernel.start import Start, start_landmarks
 from bigpca.estimators.linear.certified import certificate_bytes
 from bigpca.estimators.linear.iteration import (
-    BLOCKS,
     RULE_COLUMNS,
     Iteration,
     certify_iteration,
@@ -57,8 +57,8 @@ Matrix = NDArray[np.float64]
 TYPICAL_SWEEPS = 3
 
 
-def size_iteration(rows: RowInput, settings: KernelSettings, blocks: int = BLOCKS) -> Iteration:
-    """Choose block and basis.
+def size_iteration(rows: RowInput, settings: KernelSettings) -> Iterator[Iteration]:
+    """Return the choices of block and basis, the largest first.
 
     Raises
     ------
@@ -73,7 +73,7 @@ def size_iteration(rows: RowInput, settings: KernelSettings, blocks: int = BLOCK
             f"positive semi-definite: the trace of HKH has negative parts, which no leading eigenvalues show. Give a "
             f'number, or use solver="dense".'
         )
-    return Iteration.of(settings.n_components, k, blocks, n)
+    return Iteration.sizes(settings, k, n)
 
 
 @dataclass(frozen=True)
@@ -92,14 +92,13 @@ class KernelKrylovFit(KernelFit):
 
     @classmethod
     def planned(cls, rows: RowInput, settings: KernelSettings, resources: Resources) -> KernelFit:
-        """Return the fit with a basis of four blocks, or of three or two where that does not fit.
+        """Return the fit with the largest basis that fits.
 
         The whole spectrum of few rows is computed from the whole matrix.
         """
         if not partial_will_do(settings.n_components, rows.n_rows, rows.n_rows) and rows.n_rows <= RULE_COLUMNS:
             return DenseFit.planned(rows, settings, resources)
-        fits = (cls(rows, resources, settings, size_iteration(rows, settings, blocks)) for blocks in (BLOCKS, 3, 2))
-        return first_that_fits(fits)
+        return first_that_fits(cls(rows, resources, settings, sizes) for sizes in size_iteration(rows, settings))
 
     @classmethod
     def offered(cls, rows: RowInput, settings: KernelSettings) -> bool:
@@ -118,14 +117,14 @@ class KernelKrylovFit(KernelFit):
         sweep = self.sweep
         return (
             f"a sweep makes {sweep.evaluations:.3g} kernel evaluations and reads X {sweep.reads:.3g} times; "
-            f"{TYPICAL_SWEEPS} are typical, at most {self.settings.max_passes} (max_passes)",
+            f"{TYPICAL_SWEEPS} are typical, at most {self.iteration.max_passes} (max_passes)",
             self.iteration.note,
         )
 
     @cached_property
     def sweep(self) -> SweepPlan:
         """One multiplication."""
-        rows, iteration, most = self.rows, self.iteration, self.settings.max_passes
+        rows, iteration, most = self.rows, self.iteration, self.iteration.max_passes
         width = iteration.block + PROBES + 1
         return product_pass(
             rows, self.settings.kernel, iteration.block, Times(min(TYPICAL_SWEEPS, most), most),

@@ -51,8 +51,8 @@ class KernelSettings:
         Resolved for the number of columns.
     tol : float
         Relative error of the eigenvalues at which an iteration stops.
-    max_passes : int
-        Maximum number of sweeps over the kernel matrix.
+    max_passes : int or None
+        Maximum number of sweeps over the kernel matrix; None for as many as it takes.
     seed : int
     solve_threads : int or None
         BLAS threads of solves; None for all cores.
@@ -63,7 +63,7 @@ class KernelSettings:
     n_components: NComponents
     kernel: Kernel
     tol: float = 1e-3
-    max_passes: int = 10
+    max_passes: int | None = 10
     seed: int = 0
     solve_threads: int | None = None
     max_kernel_evaluations: float = 1e12

@@ -53,8 +53,8 @@ def check_solver(solver: str) -> None:
         raise ValueError(f"solver = {solver!r} is unknown. Use one of {known}.{hint}")
 
 
-def check_iteration(tol: float, max_passes: int) -> None:
-    """Reject a tolerance or a number of reads that is not valid for an iteration.
+def check_iteration(tol: float, max_passes: int | None, *, unlimited: bool = False) -> None:
+    """Reject a tolerance or a number of reads that is not valid for an iteration; None where that may be unlimited.
 
     Raises
     ------
@@ -65,6 +65,8 @@ def check_iteration(tol: float, max_passes: int) -> None:
         raise TypeError(f"tol = {tol!r} is a {type(tol).__name__}; a number in (0, 1) was expected, such as 1e-3.")
     if not 0 < tol < 1:
         raise ValueError(f"tol = {tol} is outside (0, 1), where it is a relative error. Give a number such as 1e-3.")
+    if max_passes is None and unlimited:
+        return
     if positive_integer("max_passes", max_passes) < 2:
         raise ValueError(
             "max_passes = 1, but an iteration reads X at least twice. Give 2 or more, or use ApproximatePCA."

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Protocol
@@ -34,7 +34,9 @@ from bigpca.solvers.krylov_problem import (
 
 Vector = NDArray[np.float64]
 Matrix = NDArray[np.float64]
-BLOCKS = 4  # in the basis before it is restarted
+BLOCKS = 4  # in the basis before it is restarted, where USUAL_PASSES reads or fewer are granted
+USUAL_PASSES = 10
+MAX_PASSES = 10_000  # where max_passes is None and no basis can hold the whole space
 TYPICAL_PASSES = 3
 REMEDIES = {
     "multiplications": "max_passes = {passes} was reached. Raise it, ask for a larger tol, or use an exact solver "
@@ -50,7 +52,7 @@ WIDE = (
     "Set a smaller tol for narrower ones, or use an exact solver where it fits."
 )
 MORE_COLUMNS = 10  # minimum number of columns of a block in addition to the components
-RULE_COLUMNS = 1024  # of the basis, if the spectrum decides the number of components
+RULE_COLUMNS = 1024  # of the basis, if the spectrum decides the number of components, or many reads are granted
 
 
 class Operator(Multiplied, Protocol):
@@ -104,7 +106,7 @@ class IterationSettings(Protocol):
     @property
     def tol(self) -> float: ...
     @property
-    def max_passes(self) -> int: ...
+    def max_passes(self) -> int | None: ...
     @property
     def seed(self) -> int: ...
     @property
@@ -125,6 +127,8 @@ class Iteration:
         Maximum number of columns of the basis.
     size : int
         N, d or n.
+    max_passes : int
+        Maximum number of reads.
     by_rule : bool
         Whether the spectrum decides the number of components; the blocks then grow with it.
     """
@@ -133,14 +137,27 @@ class Iteration:
     block: int
     columns: int
     size: int
+    max_passes: int
     by_rule: bool = False
 
     @classmethod
-    def of(cls, n_components: NComponents, k: int, blocks: int, size: int) -> Iteration:
-        """Choose block and basis: a read costs far more than columns, so a block has 2 k columns, at least k + 10."""
-        by_rule = not isinstance(n_components, int | np.integer)
+    def sizes(cls, settings: IterationSettings, k: int, size: int) -> Iterator[Iteration]:
+        """Yield block and basis, the largest basis first; smaller ones are restarted, and so need less memory.
+
+        A read costs far more than columns, so a block has 2 k columns, at least k + 10. Four blocks hold what the usual
+        fit multiplies. On a flat spectrum, an estimate of the error falls only while the basis grows: it holds the
+        products of all reads that are granted, up to 1024 columns, if these are more than usual or complete the space.
+        """
+        most, by_rule = settings.max_passes, not isinstance(settings.n_components, int | np.integer)
         block = min(size, max(2 * k, k + MORE_COLUMNS))
-        return cls(k, block, min(size, max(blocks * block, RULE_COLUMNS if by_rule else 0)), size, by_rule)
+        granted = RULE_COLUMNS if most is None else min(RULE_COLUMNS, block * most)
+        many = most is None or most > USUAL_PASSES or granted >= size
+        columns = [granted >> i for i in range(granted.bit_length()) if many and granted >> i > BLOCKS * block]
+        for held in [*columns, BLOCKS * block, 3 * block, 2 * block]:
+            held = min(size, max(held, RULE_COLUMNS if by_rule else 0))
+            # The space is complete after ceil(N / block) blocks, in each of two precisions.
+            limit = 2 * (-(-size // block) + 2) if held == size else MAX_PASSES
+            yield cls(k, block, held, size, limit if most is None else most, by_rule)
 
     @property
     def note(self) -> str:
@@ -203,7 +220,7 @@ def _known(operator: Operator, block: Matrix) -> Known:
 def _options(operator: Operator, settings: IterationSettings, iteration: Iteration) -> KrylovOptions:
     """Return the options of the solver, which depend on the first product."""
     return KrylovOptions(
-        tol=settings.tol, max_multiplications=settings.max_passes - operator.other_reads,
+        tol=settings.tol, max_multiplications=iteration.max_passes - operator.other_reads,
         max_columns=iteration.columns, block=iteration.block, rank=min(operator.shape), shift=operator.sigma,
         seed=settings.seed, threads=settings.threads,
     )  # fmt: skip
@@ -272,7 +289,7 @@ def certify_iteration(
 def warn_unconverged(operator: Operator, result: KrylovResult, settings: IterationSettings, run: Run) -> None:
     """Warn with the error of the eigenvalues, and a remedy."""
     remedy = REMEDIES[result.stopped].format(
-        passes=settings.max_passes, unresolved=result.unresolved, k=len(result.ritz_values),
+        passes=settings.max_passes or MAX_PASSES, unresolved=result.unresolved, k=len(result.ritz_values),
         precision=operator.precision,
         least=FLOOR * operator.precision / settings.tol,
     )  # fmt: skip

@@ -6,6 +6,7 @@ columns it uses the dot matrix (n, n) instead, and one more read turns the eigen
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import ClassVar
@@ -18,7 +19,6 @@ from bigpca.estimators.linear.certified import certificate_bytes
 from bigpca.estimators.linear.dot_fit import DotSpectrum, components_pass, dot_spectrum, reject_omission, unweighted
 from bigpca.estimators.linear.files import linear_bytes
 from bigpca.estimators.linear.iteration import (
-    BLOCKS,
     RULE_COLUMNS,
     TYPICAL_PASSES,
     Iteration,
@@ -48,8 +48,8 @@ from bigpca.solvers.scaling import scale_identity
 Matrix = NDArray[np.float64]
 
 
-def size_iteration(rows: RowInput, settings: Settings, blocks: int = BLOCKS) -> Iteration:
-    """Choose block and basis.
+def size_iteration(rows: RowInput, settings: Settings) -> Iterator[Iteration]:
+    """Return the choices of block and basis, the largest first.
 
     Raises
     ------
@@ -59,13 +59,13 @@ def size_iteration(rows: RowInput, settings: Settings, blocks: int = BLOCKS) -> 
     n, d = rows.n_rows, rows.n_columns
     k = starting_components(settings.n_components, rows.n_present, d)
     by_columns = column_layout(rows) is not None
-    if by_columns and settings.max_passes < 3:
+    if by_columns and settings.max_passes is not None and settings.max_passes < 3:
         raise ValueError(
             f"max_passes = {settings.max_passes}, but an iteration over a store chunked in columns reads it at least "
             f"three times: twice for the eigenvalues, once for the components. Use 3 or more, or store the input in "
             f"row chunks."
         )
-    return Iteration.of(settings.n_components, k, blocks, n if by_columns else d)
+    return Iteration.sizes(settings, k, n if by_columns else d)
 
 
 @dataclass(frozen=True)
@@ -84,10 +84,9 @@ class KrylovFit(PCAFit):
 
     @classmethod
     def planned(cls, rows: RowInput, settings: Settings, resources: Resources) -> PCAFit:
-        """Return the fit with a basis of four blocks, or of three or two with restarts if that does not fit."""
+        """Return the fit with the largest basis that fits."""
         which = KrylovFit if column_layout(rows) is None else KrylovDotFit
-        fits = (which(rows, resources, settings, size_iteration(rows, settings, blocks)) for blocks in (BLOCKS, 3, 2))
-        return first_that_fits(fits)
+        return first_that_fits(which(rows, resources, settings, sizes) for sizes in size_iteration(rows, settings))
 
     @classmethod
     def offered(cls, rows: RowInput, settings: Settings) -> bool:
@@ -109,7 +108,7 @@ class KrylovFit(PCAFit):
     @property
     def notes(self) -> tuple[str, ...]:
         return (
-            f"reads: 2 where the spectrum falls fast, at most {self.settings.max_passes} (max_passes); "
+            f"reads: 2 where the spectrum falls fast, at most {self.iteration.max_passes} (max_passes); "
             f"{TYPICAL_PASSES} are typical",
             self.iteration.note,
         )
@@ -122,7 +121,7 @@ class KrylovFit(PCAFit):
     @cached_property
     def operator_passes(self) -> CovariancePasses:
         """The passes of the operator."""
-        iteration, most = self.iteration, self.settings.max_passes
+        iteration, most = self.iteration, self.iteration.max_passes
         return CovariancePasses.of(
             self.rows, iteration.block, Times(min(TYPICAL_PASSES, most), most), seed=self.settings.seed,
             sampled=max(0, iteration.block - self.random), driver_bytes=iteration.basis_bytes,
@@ -204,7 +203,7 @@ class KrylovDotFit(KrylovFit):
     @cached_property
     def product(self) -> PassPlan:
         """One multiplication."""
-        iteration, most = self.iteration, self.settings.max_passes - 1  # the components take one read
+        iteration, most = self.iteration, self.iteration.max_passes - 1  # the components take one read
         times = Times(min(TYPICAL_PASSES, most), most)
         return dot_pass(
             self.rows, iteration.block, times, driver_bytes=iteration.basis_bytes, most=iteration.most_block

@@ -51,9 +51,10 @@ class PCA(LinearModel[Moments]):
         chooses by cost among those that fit; see :meth:`select_solver`.
     tol : float in (0, 1), default 0.001
         "krylov" stops when the relative error of every requested eigenvalue, estimated by probes, is at most this.
-    max_passes : int, default 10
-        Maximum number of reads by "krylov", at least 2. If that is not enough, a warning reports the error reached, and
-        ``converged_`` is False.
+    max_passes : int or None, default 10
+        Maximum number of reads by "krylov", at least 2; None for as many as ``tol`` takes, or until rounding hides any
+        progress. If that is not enough, a warning reports the error reached, and ``converged_`` is False. Flat spectra
+        need more than 10, and memory for a basis that holds their products.
     random_state : int, RandomState, Generator or None, default 0
         Seed of the sample, the random columns and the probes of "krylov". Unless it is an integer, each fit draws a
         seed (for None from NumPy's global generator), and keeps it as ``seed_`` and in the checkpoint, so that a rerun
@@ -137,7 +138,7 @@ class PCA(LinearModel[Moments]):
         *,
         solver: str = "auto",
         tol: float = 1e-3,
-        max_passes: int = 10,
+        max_passes: int | None = 10,
         random_state: RandomState = 0,
         center: Center = True,
         scale: Scale = False,
@@ -192,7 +193,7 @@ class PCA(LinearModel[Moments]):
         return tags
 
     def _settings(self, standardization: Standardization, seed: int = 0) -> Settings:
-        check_iteration(self.tol, self.max_passes)
+        check_iteration(self.tol, self.max_passes, unlimited=True)
         return Settings(
             self.n_components, standardization, setting(self, "solve_threads"), setting(self, "keep_state_bytes"),
             tol=self.tol, max_passes=self.max_passes, seed=seed,

@@ -20,7 +20,13 @@ from bigpca.estimators.linear.files import linear_bytes
 from bigpca.estimators.linear.sketched import Sketched, _bounded, solve_nystrom, solve_tutorial
 from bigpca.estimators.linear.spectrum import Settings, Spectrum, check_enough_rows
 from bigpca.estimators.shared.fit import Fit
-from bigpca.operators.covariance import CovarianceOperator, leading_value, lost_variance, magnification
+from bigpca.operators.covariance import (
+    CovarianceOperator,
+    centring_rounding,
+    leading_value,
+    lost_variance,
+    magnification,
+)
 from bigpca.operators.covariance_passes import CovariancePasses
 from bigpca.operators.products import PROBES, Probes
 from bigpca.passes.accumulators.column_statistics import column_scale
@@ -237,6 +243,8 @@ def unpack(part: FusedProduct, settings: SketchSettings, *, omitted: int, scale:
         trace_error = lost_variance(mean, weight) / (weight - 1)
     scale_error = centred or 0.0 if fit.scale else 0.0
     trace_error += scale_error * trace
+    offset = part.offset if scaled is None else part.offset / scaled
+    trace_error += centring_rounding(offset, weight, trace, precision)
     if not np.isfinite(trace):
         raise ValueError(
             f"the total variance is {trace}: squares of the values overflow float64 (beyond 1e154). Divide the data "

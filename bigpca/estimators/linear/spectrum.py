@@ -42,8 +42,8 @@ class Settings:
         Maximum size of a state that the model keeps.
     tol : float
         Relative error of the eigenvalues at which an iteration stops.
-    max_passes : int
-        Maximum number of reads of all rows by an iteration.
+    max_passes : int or None
+        Maximum number of reads of all rows by an iteration; None for as many as it takes.
     seed : int
         Seed of the sample, random columns and probes of an iteration.
     """
@@ -53,7 +53,7 @@ class Settings:
     solve_threads: int | None = None
     keep_state_bytes: int = 256 << 20
     tol: float = 1e-3
-    max_passes: int = 10
+    max_passes: int | None = 10
     seed: int = 0
 
     @property

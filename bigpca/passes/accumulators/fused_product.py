@@ -221,10 +221,14 @@ class FusedProduct(Accumulator):
         )  # fmt: skip
 
     @property
+    def offset(self) -> Vector:
+        """Mean of the rows less the shift (d,)."""
+        return self.sums / (self.weight or 1.0)
+
+    @property
     def mean(self) -> Vector:
         """Mean of the rows (d,)."""
-        offset = self.sums / (self.weight or 1.0)
-        mean = offset if self.shift is None else self.shift + offset
+        mean = self.offset if self.shift is None else self.shift + self.offset
         return (
             mean
             if self.constants is None or not len(self.constants)

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 import bigpca as bp
 from bigpca import PCA, ApproximationWarning, MemoryBudgetError
-from bigpca.estimators.linear import krylov_fit
+from bigpca.estimators.linear import iteration, krylov_fit
 from bigpca.operators.covariance import CovarianceOperator
 from bigpca.operators.products import Products
 from bigpca.passes.engine.events import Event, PassEvent
@@ -360,16 +360,39 @@ def test_a_model_without_moments_cannot_go_on_and_says_so() -> None:
 
 
 @pytest.mark.parametrize("blocks_held", [2, 3])
-def test_a_basis_that_is_restarted_still_reaches_the_tolerance_and_says_where_bounds_stay_wide(
+def test_a_basis_that_is_restarted_still_reaches_the_tolerance_and_keeps_its_bounds(
     blocks_held: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     X = data_with_spectrum(300, power_law(150, 0.5))[0]
-    monkeypatch.setattr(krylov_fit, "BLOCKS", blocks_held)
-    with pytest.warns(bp.ApproximationWarning, match="the bounds certify . of 4 components.*The iteration met tol"):
-        pca = krylov(4, tol=1e-4, max_passes=20).fit(X)
+    monkeypatch.setattr(iteration, "BLOCKS", blocks_held)
+    monkeypatch.setattr(iteration, "RULE_COLUMNS", 0)  # no larger basis, though 20 reads are granted
+    pca = krylov(4, tol=1e-4, max_passes=20).fit(X)
     assert_certified(pca, X)
+    lower, upper = pca.eigenvalue_bounds_.T
+    assert (upper < 2 * lower).all()  # a bound of what a restart drops is added to the one before it
     assert pca.converged_ is True
     assert pca.n_passes_ > blocks_held + 1
+
+
+@pytest.mark.parametrize("largest", [1024, 0])
+@pytest.mark.parametrize("granted", [40, None])
+def test_a_flat_spectrum_takes_the_reads_that_are_granted(
+    granted: int | None, largest: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    X = np.random.default_rng(0).standard_normal((400, 200))
+    monkeypatch.setattr(iteration, "RULE_COLUMNS", largest)
+    model = krylov(4, max_passes=granted)
+    most = model.plan(X).most_passes
+    if largest:  # the basis can hold the space, and is complete before the limit of the plan
+        assert model.fit(X).converged_ is True
+    else:  # what a restart drops keeps the estimate high, while the values become exact
+        with pytest.warns(ApproximationWarning, match="max_passes = 40" if granted else "the last reads did not"):
+            model.fit(X)
+        assert model.converged_ is False
+    assert_certified(model, X)
+    assert model.n_passes_ <= most
+    assert model.n_passes_ > 39 or model.converged_
+    assert model.eigenvalue_bounds_[:, 1].max() < 3 * model.explained_variance_[0]
 
 
 def test_later_reads_find_no_array_of_the_first_block_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
