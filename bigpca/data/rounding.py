@@ -1,24 +1,27 @@
-"""Count of integers that float64 cannot represent, made while blocks are converted, for a warning after the fit."""
+"""What a task notes of the rows that it reads: integers that float64 cannot represent, and a digest of the first."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from bigpca.arrays import content_digest
 
 LARGEST_EXACT = 2**53  # beyond it, float64 cannot represent every integer
 
 
 @dataclass
 class Tally:
-    """The number of integers rounded in one task."""
+    """The number of integers rounded in one task, and digests of the first rows of Dask arrays, by the array's name."""
 
     count: int = 0
+    first: dict[str, str] = field(default_factory=dict)
 
 
 _TALLY: ContextVar[Tally | None] = ContextVar("bigpca-rounded", default=None)
@@ -39,6 +42,13 @@ def note_rounded(values: NDArray[Any]) -> None:
     tally = _TALLY.get()
     if tally is not None:
         tally.count += rounded_integers(values)
+
+
+def note_first(name: str, *values: NDArray[Any]) -> None:
+    """Note a digest of the first rows of a Dask array, which must be the same at every read of a fit."""
+    tally = _TALLY.get()
+    if tally is not None:
+        tally.first[name] = content_digest(*values)
 
 
 def rounded_integers(values: NDArray[Any]) -> int:

@@ -142,6 +142,7 @@ class RBFOf(Around):
     def _check_options(self) -> None:
         if self.gamma is None:
             raise ValueError("gamma = None, but no default suits every kernel; give a finite number above 0.")
+        _reject_precomputed(self.inner, "rbf_of", "np.exp(-gamma * (d[:, None] + d - 2 * K))")
         checked_gamma(self.gamma)
 
     def prepare(self, rows: Rows, shift: Vector | None = None, first_row: int = 0) -> PreparedWith:
@@ -204,6 +205,9 @@ class Normalized(Around):
     inner : Kernel
     """
 
+    def _check_options(self) -> None:
+        _reject_precomputed(self.inner, "normalisation", "K / np.sqrt(np.outer(d, d))")
+
     def _inverse_lengths(self, prepared: Any, first_row: int) -> Vector:
         diagonal = self.inner.diagonal_of(prepared)
         if not (diagonal > 0).all():
@@ -233,6 +237,20 @@ class Normalized(Around):
     def features(self, rows: Rows, first_row: int = 0) -> Block:
         inverse = self._inverse_lengths(self.inner.prepare(rows, None, first_row), first_row)
         return _times_rows(self.inner.features(rows, first_row), inverse, rows)
+
+
+def _reject_precomputed(inner: Kernel, what: str, instead: str) -> None:
+    """Reject a kernel that has no k(x, x) of new rows, for one that needs it to score them.
+
+    Raises
+    ------
+    ValueError
+    """
+    if not inner.needs_rows:
+        raise ValueError(
+            f"{inner} has no k(x, x) of new rows, which {what} needs. Give Precomputed() the finished matrix: "
+            f"{instead} with d = np.diag(K)."
+        )
 
 
 def scaled(kernel: Kernel, f: Callable[[Rows], Any]) -> Scaled:

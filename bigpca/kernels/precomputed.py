@@ -81,7 +81,7 @@ class Precomputed(Kernel):
             )
         entries: NDArray[np.floating] = A.rows[:, B.start : B.stop].copy()
         if A is B:
-            _reject_asymmetric(entries, A.start)
+            reject_asymmetric(entries, entries.T, A.start + np.arange(len(entries)), B.start + np.arange(len(entries)))
         return entries
 
     def diagonal_of(self, A: Any) -> Vector:
@@ -93,6 +93,13 @@ class Precomputed(Kernel):
             )
         places = np.arange(len(A.rows))
         diagonal: Vector = A.rows[places, A.start + places].astype(np.float64)
+        least = int(np.argmin(diagonal)) if len(diagonal) else 0
+        if not self.indefinite and len(diagonal) and diagonal[least] < -SYMMETRY * np.abs(A.rows[least]).max():
+            raise ValueError(
+                f"K[{A.start + least}, {A.start + least}] = {diagonal[least]:.6g}, but k(x, x) is at least 0 where no "
+                "eigenvalue is negative. Check that the rows are in the order of the columns; for a matrix with "
+                "negative eigenvalues, such as one of distances, use KernelPCA with Precomputed(indefinite=True)."
+            )
         return diagonal
 
     def flops_per_entry(self, d: int) -> float:
@@ -105,15 +112,22 @@ class Precomputed(Kernel):
         return d * itemsize
 
 
-def _reject_asymmetric(entries: NDArray[np.floating], start: int) -> None:
+def reject_asymmetric(
+    entries: NDArray[np.floating], mirrored: NDArray[np.floating], rows: NDArray[np.int64], columns: NDArray[np.int64]
+) -> None:
+    """Reject ``K[rows, columns]`` (a, b) that differs from ``K[columns, rows]'``, which is ``mirrored``.
+
+    Raises
+    ------
+    ValueError
+    """
     if not entries.size:
         return
-    differences = entries - entries.T
+    differences = entries - mirrored
     np.abs(differences, out=differences)
-    row, column = np.unravel_index(np.argmax(differences), differences.shape)
-    if differences[row, column] > SYMMETRY * max(entries.max(), -entries.min()):
+    i, j = np.unravel_index(np.argmax(differences), differences.shape)
+    if differences[i, j] > SYMMETRY * max(entries.max(), -entries.min()):
         raise ValueError(
-            f"K[{start + row}, {start + column}] = {entries[row, column]}, but K[{start + column}, {start + row}] = "
-            f"{entries[column, row]}; a symmetric kernel matrix was expected. Use (K + K') / 2, "
-            "or check the order of its rows."
+            f"K[{rows[i]}, {columns[j]}] = {entries[i, j]}, but K[{columns[j]}, {rows[i]}] = {mirrored[i, j]}; a "
+            "symmetric kernel matrix was expected. Use (K + K') / 2, or check the order of its rows."
         )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -108,9 +108,13 @@ def scoring_rows(request: LandmarkRequest) -> int:
 
 def leverage_passes(request: LandmarkRequest) -> tuple[PassPlan, PassPlan]:
     """Declare the passes of :func:`leverage`."""
-    m = request.count
-    uniformly = draw_pass(request, sampled_rows(request), name="leverage sample")
-    return uniformly, draw_pass(request, m, compared=(m,))
+    m, size = request.count, sampled_rows(request)
+    uniformly = draw_pass(request, size, name="leverage sample")
+    by_score, halves = draw_pass(request, m, compared=(m,)), float(m * m)  # the scorer of all rows
+    while size > m:  # each level scores its rows by about m of them
+        halves += m * (m + size) + size
+        size = -(-size // 2)
+    return uniformly, replace(by_score, evaluations=by_score.evaluations + halves)
 
 
 def score_by_halves(sample: Sample, m: int, n: int, seed: int) -> tuple[Scorer, int]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -96,7 +96,10 @@ def rpcholesky_passes(request: LandmarkRequest) -> tuple[PassPlan]:
     m, rounds = request.count, max(1, min(request.rounds, request.count))
     times = Times(rounds, rounds + (rounds > 1))
     compared = [m * turn // rounds + 1 for turn in range(rounds)]  # and with itself
-    return (draw_pass(request, most_candidates(request), times=times, compared=compared),)
+    cost = draw_pass(request, most_candidates(request), times=times, compared=compared)
+    drawn = min(request.rows.n_rows, OVERSAMPLING * -(-m // rounds))  # candidates, compared in memory
+    joined = sum(drawn * (drawn + m * turn // rounds) + (m * turn // rounds) ** 2 for turn in range(rounds))
+    return (replace(cost, evaluations=cost.evaluations + joined / rounds),)
 
 
 def most_candidates(request: LandmarkRequest) -> int:

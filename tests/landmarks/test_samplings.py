@@ -83,6 +83,14 @@ def test_reads_and_evaluations_are_counted(sampling: str, passes: int, reads: Re
     assert found.evaluations == tally.entries
 
 
+@pytest.mark.parametrize(("n", "m"), [(400, 20), (500, 200), (3000, 60)])
+@pytest.mark.parametrize("sampling", ["diagonal", "leverage", "rpcholesky"])
+def test_the_evaluations_of_a_fit_are_planned(sampling: str, n: int, m: int) -> None:
+    model = bp.NystromKernelPCA(2, kernel="rbf", gamma=0.05, n_landmarks=m, sampling=sampling)
+    model.fit(rows(n))
+    assert 0.75 <= model.kernel_evaluations_ / model.plan_.evaluations <= 1.25
+
+
 @pytest.mark.parametrize("sampling", DRAWN)
 def test_rows_with_missing_values_are_left_out(sampling: str) -> None:
     X = rows(dtype="f8")

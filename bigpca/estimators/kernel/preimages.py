@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from bigpca.blas import one_blas_thread
 from bigpca.errors import MemoryBudgetError, format_bytes
 from bigpca.estimators.kernel.expansion import Expansion, FeatureProjection
 from bigpca.estimators.kernel.maps import ridge_preimage
@@ -36,6 +37,7 @@ def check_regression(model: KernelParameters, n: int) -> None:
         )
 
 
+@one_blas_thread()  # so that a loaded model has the bits of the one that was saved
 def fitted_regression(model: KernelParameters, expansion: Expansion | FeatureProjection) -> Expansion | None:
     """Return the regression of the reference rows on their scores, if ``fit_inverse_transform`` is set.
 

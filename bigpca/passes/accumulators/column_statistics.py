@@ -8,11 +8,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigpca.arrays import Array
+from bigpca.errors import counted, warn_approximation
 from bigpca.passes.accumulators.base import Arrays
 from bigpca.passes.accumulators.products import column_squares
 from bigpca.passes.reading.blocks import Block, scaled_rows
 from bigpca.solvers.scaling import LearnedScale, Patterson
 
+VARIES = 100.0  # roundings of a value, by which a column that varies differs from its mean: far above those of merges
 Pieces = tuple[tuple[int, NDArray[np.float64]], ...]
 
 
@@ -47,7 +49,7 @@ def standardized_columns(
         values = values - residual.astype(values.dtype)
     if scale:
         count, weight = present_rows(block), total_weight(block)
-        values = values / column_scale(deviations, mean, count, scale, weight).astype(values.dtype)
+        values = values / _scale_of(deviations, mean, count, scale, weight)[0].astype(values.dtype)
     if block.weights is not None:
         values = np.asarray(scaled_rows(values, np.sqrt(block.weights)))
     return values, mean, deviations
@@ -88,11 +90,28 @@ def column_scale(
 
     ``count`` is the number n of rows that were added, and ``weight`` the sum of their weights. The rule for "constant"
     is scikit-learn's: ``var <= n eps var + (n mean eps)^2``, in which the rounding of n additions is n whatever the
-    weights are. A rule such as ``Patterson()`` gives another scale.
+    weights are. A rule such as ``Patterson()`` gives another scale. Warns of columns that are taken for constant though
+    they vary by more than the rounding of one value.
     """
+    found, varying = _scale_of(squares, mean, count, scale, weight)
+    if len(varying):
+        first = int(varying[0])
+        warn_approximation(
+            f"column {first} varies by less than the rounding that {count} additions of values near its mean "
+            f"{mean[first]:.6g} may have: it is treated as constant and not scaled "
+            f"({counted(len(varying), 'such column')}). Subtract an offset from such columns."
+        )
+    return found
+
+
+def _scale_of(
+    squares: NDArray[np.float64], mean: NDArray[np.float64], count: int, scale: LearnedScale, weight: float | None
+) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+    """Return the scale, and the columns that vary although they are treated as constant."""
     if isinstance(scale, Patterson):
-        return scale.of(mean)
+        return scale.of(mean), np.zeros(0, np.int64)
     variance = np.maximum(squares, 0) / ((count if weight is None else weight) or 1)
     eps = np.finfo(np.float64).eps
     constant = variance <= count * eps * variance + (count * mean * eps) ** 2
-    return np.where(constant, 1.0, np.sqrt(np.where(constant, 1.0, variance)))
+    varying = np.flatnonzero(constant & (variance > (VARIES * mean * eps) ** 2))
+    return np.where(constant, 1.0, np.sqrt(np.where(constant, 1.0, variance))), varying

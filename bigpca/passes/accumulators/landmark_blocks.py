@@ -16,6 +16,7 @@ from bigpca import csr
 from bigpca.arrays import Array
 from bigpca.costs import BlockForm, Work
 from bigpca.kernels.base import Kernel
+from bigpca.kernels.precomputed import reject_asymmetric
 from bigpca.passes.reading.blocks import Block
 from bigpca.passes.reading.layout import MIB
 
@@ -60,11 +61,7 @@ def prepare_tile(kernel: Kernel, block: Block, start: int, stop: int, shift: Vec
         If the kernel identifies rows by number, and rows with missing values were omitted between them.
     """
     rows = block.rows[start:stop]
-    if not kernel.needs_rows and rows[-1] - rows[0] + 1 != len(rows):
-        raise ValueError(
-            f"rows between {rows[0]} and {rows[-1]} were omitted because of missing values, but {kernel} identifies "
-            f"rows by number and requires a complete matrix. Remove those rows and columns from it first."
-        )
+    _check_consecutive(kernel, rows)
     return kernel.prepare(block.values[start:stop], shift, int(rows[0]))
 
 
@@ -82,6 +79,31 @@ def landmark_block(kernel: Kernel, A: object, landmarks: object) -> Array:
     return np.hstack([kernel.block(A, one) for one in _one_by_one(landmarks)])
 
 
+def _check_consecutive(kernel: Kernel, rows: Integers) -> None:
+    if not kernel.needs_rows and rows[-1] - rows[0] + 1 != len(rows):
+        raise ValueError(
+            f"rows between {rows[0]} and {rows[-1]} were omitted because of missing values, or have weight 0, but "
+            f"{kernel} identifies rows by number and requires a complete matrix. Remove those rows and columns from it "
+            "first."
+        )
+
+
+def check_mirrored(
+    kernel: Kernel, A: object, landmarks: object, block: Array, rows: Integers, numbers: Integers
+) -> None:
+    """Reject a block ``k(A, L)`` of rows of a fit that is not ``k(L, A)'``.
+
+    Raises
+    ------
+    ValueError
+        For a precomputed matrix, whose landmarks hold both entries; also if rows between the first and the last lack.
+    """
+    if not kernel.needs_rows:
+        _check_consecutive(kernel, rows)
+        mirrored = np.vstack([kernel.block(one, A) for one in _one_by_one(landmarks)]).T
+        reject_asymmetric(block, mirrored, rows, numbers)
+
+
 def cross_block(kernel: Kernel, A: object, landmarks: object) -> Array:
     """Return ``k(A, L)`` (a, m) where both are results of :func:`prepare_landmarks`."""
     if kernel.needs_rows:
@@ -93,6 +115,8 @@ def square_block(kernel: Kernel, rows: Array, numbers: Integers, shift: Vector |
     """Return ``k(L, L)`` (m, m) in float64 for rows of any precision, because it is factorised."""
     A = prepare_landmarks(kernel, rows.astype(np.float64), numbers, shift)
     K_mm = cross_block(kernel, A, A)
+    if not kernel.needs_rows:
+        reject_asymmetric(K_mm, K_mm.T, numbers, numbers)
     symmetric: Matrix = (K_mm + K_mm.T) / 2
     return symmetric
 

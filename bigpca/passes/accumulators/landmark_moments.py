@@ -18,7 +18,12 @@ from bigpca.kernels.base import Kernel
 from bigpca.kernels.rows import FIXED_BYTES
 from bigpca.passes.accumulators.base import Accumulator, Arrays, broadcast
 from bigpca.passes.accumulators.kernel_product import entry_precision
-from bigpca.passes.accumulators.landmark_blocks import entries_work, landmark_block, prepare_landmarks
+from bigpca.passes.accumulators.landmark_blocks import (
+    check_mirrored,
+    entries_work,
+    landmark_block,
+    prepare_landmarks,
+)
 from bigpca.passes.accumulators.moments import Moments
 from bigpca.passes.reading.arithmetic import Values
 from bigpca.passes.reading.blocks import STRIP_BYTES, Block
@@ -67,6 +72,7 @@ class LandmarkMap(NumberedMap):
         """Return the features (b, r) of the first kernel."""
         A = self.kernels[0].prepare(rows, self.shift, int(numbers[0]))
         K = next(iter(self.blocks(A, self.prepare(rows.dtype))))
+        check_mirrored(self.kernels[0], A, self.prepare(rows.dtype), K, numbers, self.numbers)
         B: Array = K @ self.transforms[0].astype(K.dtype, copy=False)
         return B
 
@@ -88,8 +94,13 @@ class LandmarkMap(NumberedMap):
         return self._prepared[dtype]
 
     def _prepare(self, dtype: DType) -> object:
-        numbers = np.arange(len(self.landmarks)) if self.indices is None else self.indices
-        return prepare_landmarks(self.kernels[0], self.landmarks.astype(dtype, copy=False), numbers, self.shift)
+        landmarks = self.landmarks.astype(dtype, copy=False)
+        return prepare_landmarks(self.kernels[0], landmarks, self.numbers, self.shift)
+
+    @property
+    def numbers(self) -> NDArray[np.int64]:
+        """The row numbers of the landmarks; 0 to m - 1 for landmarks that are not rows."""
+        return np.arange(len(self.landmarks)) if self.indices is None else self.indices
 
     def blocks(self, A: object, L: object) -> Iterator[Array]:
         """Yield ``k(x, L)`` (b, m) for every kernel."""
@@ -193,6 +204,7 @@ class LandmarkMoments(Accumulator):
         A = features.kernels[0].prepare(rows, features.shift, int(numbers[0]))
         landmarks = features.prepare(rows.dtype)
         for j, K in enumerate(features.blocks(A, landmarks)):
+            check_mirrored(features.kernels[j], A, landmarks, K, numbers, features.numbers)
             B = K @ features.transforms[j].astype(K.dtype, copy=False)
             diagonal = features.kernels[j].diagonal_of(A)
             left = np.maximum(diagonal - row_squares(B), 0.0)

@@ -29,6 +29,8 @@ def run_pass(job: Pass[R], run: Run) -> R:
         If the plan of the run has no such pass.
     CheckpointError
         If the input of finished groups has changed.
+    ValueError
+        If a Dask array has other values than at an earlier read of the run.
     TimeoutError, ConnectionError
         On a cluster: no worker for ``workers_timeout``, or the scheduler is lost.
     """
@@ -48,6 +50,13 @@ def run_pass(job: Pass[R], run: Run) -> R:
     )
     with solve_paused(), ShortTraceback():
         result, counts = _run(counted, run, resumed)
+    for name, seen in counts.first.items():
+        if run.first.setdefault(name, seen) != seen:
+            raise ValueError(
+                f"{name} yields other values at each read: its first rows changed between two reads of one fit, which "
+                "would answer for a mixture of rows that never were. Graphs that draw random numbers or read what "
+                "changes do so. Fit the array that bp.ingest(X, out) writes, or X.persist()."
+            )
     run.reads += job.reads
     share = counts.rows / job.layout.n_rows if job.open_ended else 1
     run.evaluations += round(job.evaluations_of(groups) * share)

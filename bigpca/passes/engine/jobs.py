@@ -194,10 +194,10 @@ def fold_group(task: GroupTask, run_id: str, keys: tuple[Key, ...], *values: obj
 
 
 def run_group(task: GroupTask, run_id: str, inputs: Inputs) -> PassState:
-    """Fold one group and count the integers that are rounded while reading."""
+    """Fold one group, count the integers that are rounded while reading, and keep the digest of the first rows."""
     with tally_rounded() as tally:
         state = task.run(run_id, inputs)
-    return replace(state, rounded=tally.count)
+    return replace(state, rounded=tally.count, first=tally.first)
 
 
 def merge_states(left: PassState, right: PassState) -> PassState:

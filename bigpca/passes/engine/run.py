@@ -38,6 +38,8 @@ class Run:
         Seconds without an answer after which a worker is reported and its segments are submitted to others too.
     rounding_warned : bool
         Whether this run has warned of integers that float64 cannot represent.
+    first : dict of str to str
+        Digests of the first rows of Dask arrays, at the first read of each.
     declared : dict of str to PassCost, or None
         The passes of the plan, by name; None for a single read that its caller planned.
     number : int
@@ -59,6 +61,7 @@ class Run:
     peak_bytes: int = 0
     stalled_seconds: float = STALLED_SECONDS
     rounding_warned: bool = False
+    first: dict[str, str] = field(default_factory=dict)
     declared: Mapping[str, PassCost] | None = None
     number: int = 0
     reads: float = 0.0

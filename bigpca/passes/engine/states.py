@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeVar
 
 import numpy as np
@@ -31,6 +31,8 @@ class PassState:
         For each group, a digest of (key, size, mtime) of the files it read.
     rounded : int
         Number of integers that float64 cannot represent.
+    first : dict of str to str
+        Digests of the first rows of Dask arrays, by name: the same at every read, unless their values change.
     """
 
     parts: dict[str, Accumulator]
@@ -38,6 +40,7 @@ class PassState:
     omitted: int
     stamps: dict[int, str]
     rounded: int = 0
+    first: dict[str, str] = field(default_factory=dict)
 
     def __sizeof__(self) -> int:
         """Return the bytes of its arrays, from which Dask decides on which worker two states are merged."""
@@ -61,13 +64,14 @@ class PassState:
         parts = {name: part.merge(other.parts[name]) for name, part in self.parts.items()}
         return PassState(
             parts, self.rows + other.rows, self.omitted + other.omitted, self.stamps | other.stamps,
-            self.rounded + other.rounded,
+            self.rounded + other.rounded, self.first | other.first,
         )  # fmt: skip
 
     def to_arrays(self) -> dict[str, Array]:
         """Return the state as named arrays, without object arrays."""
         arrays = {f"{name}.{key}": a for name, part in self.parts.items() for key, a in part.to_arrays().items()}
         record = {"rows": self.rows, "omitted": self.omitted, "rounded": self.rounded, "stamps": self.stamps}
+        record["first"] = self.first
         return arrays | {"record": np.frombuffer(json.dumps(record).encode(), np.uint8)}
 
     @classmethod
@@ -81,7 +85,7 @@ class PassState:
             for name, template in templates.items()
         }
         stamps = {int(k): v for k, v in record["stamps"].items()}
-        return cls(parts, record["rows"], record["omitted"], stamps, record["rounded"])
+        return cls(parts, record["rows"], record["omitted"], stamps, record["rounded"], record["first"])
 
 
 def digest(value: object) -> str:

@@ -22,8 +22,9 @@ from dask.typing import Key
 from numpy.typing import NDArray
 
 from bigpca.data.containers import check_chunk_shape, dense_rows
+from bigpca.data.rounding import note_first
 from bigpca.data.row_source import RowSource
-from bigpca.data.sparse import sparse_rows, stacked
+from bigpca.data.sparse import row_range, sparse_rows, stacked
 from bigpca.data.views import View
 from bigpca.errors import CorruptedChunkError
 from bigpca.passes.reading.arithmetic import Values
@@ -31,6 +32,7 @@ from bigpca.passes.reading.filling import Limits, Vector, fill
 
 ATTEMPTS = 3
 SHARED = "bigpca-shared"  # the key of a task's broadcast values among its inputs
+FIRST_BYTES = 1 << 20  # of the first rows, whose digest every read of a fit compares
 FILL = "bigpca-fill"  # the key of the means that take the place of missing values among the broadcast values
 
 
@@ -136,6 +138,9 @@ class GraphReader:
             rows = columns[0] if len(columns) == 1 else np.concatenate(columns, axis=1)
             declared = int(self.offsets[i + 1] - self.offsets[i]), self.n_columns
             check_chunk_shape(rows.shape, declared, f"{self.label} (rows {self.offsets[i]}:{self.offsets[i + 1]})")
+            if not self.offsets[i]:
+                few = row_range(rows, 0, max(1, FIRST_BYTES // max(1, self.n_columns * dtype.itemsize)))
+                note_first(self.label, *((few.data, few.indices) if self.sparse else (few,)))
             lo, hi = max(start - self.offsets[i], 0), min(stop, self.offsets[i + 1]) - self.offsets[i]
             parts.append(rows if (lo, hi) == (0, rows.shape[0]) else rows[lo:hi])
         return stacked(parts)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -112,6 +113,38 @@ REJECTED: dict[str, tuple[dict[str, Any], Any, type[Exception], str]] = {
     "strings as numbers": ({"kernel": "rbf"}, WORDS[:, None], ValueError, "arrays of bytes/strings"),
     "one row": ({"kernel": "rbf"}, X[:1], ValueError, r"Found array with 1 sample"),
 }  # fmt: skip
+
+
+MATRIX = kernels.RBF(0.1)(X, X)
+SHIFTED = MATRIX + np.triu(np.full((N, N), 0.01), 1)
+ORDER = np.random.default_rng(0).permutation(N)
+SAMPLED = [{"sampling": name} for name in ("rpcholesky", "uniform", "diagonal", "leverage")] + [
+    {"sampling": np.arange(0, N, 9)}, {"solver": "dense"}, {"solver": "krylov"},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("how", SAMPLED, ids=str)
+@pytest.mark.parametrize(
+    ("K", "message"),
+    [
+        (SHIFTED, "a symmetric kernel matrix was expected"),
+        (MATRIX[ORDER], "check the order of its rows"),
+        ((X @ X.T)[ORDER], "the order of (its|the) "),
+    ],
+    ids=["asymmetric", "permuted", "permuted, negative"],
+)
+def test_a_matrix_that_is_not_symmetric_is_rejected_by_every_fit(how: Any, K: Any, message: str) -> None:
+    make = KernelPCA if "solver" in how else partial(bp.NystromKernelPCA, n_landmarks=20)
+    if not isinstance(how.get("sampling", ""), str):
+        make = bp.NystromKernelPCA
+    with pytest.raises(ValueError, match=message):
+        make(2, kernel="precomputed", **how).fit(K)
+
+
+@pytest.mark.parametrize("make", [kernels.normalized, partial(kernels.rbf_of, gamma=1.0)])
+def test_kernels_that_need_the_diagonal_of_new_rows_reject_a_precomputed_matrix(make: Any) -> None:
+    with pytest.raises(ValueError, match=r"has no k\(x, x\) of new rows, which .* needs. Give Precomputed\(\) the"):
+        make(kernels.Precomputed())
 
 
 @pytest.mark.parametrize("name", REJECTED)

@@ -298,3 +298,12 @@ def test_a_given_centre_overwrites_no_rows_of_the_user(solver: str, dtype: str) 
         np.asarray(model.transform(rows))
         np.testing.assert_array_equal(X, before)
         np.testing.assert_array_equal(np.asarray(rows), before)
+
+
+@pytest.mark.parametrize("model", [bp.PCA(2, solver="covariance"), bp.PCA(2, solver="krylov"), bp.ApproximatePCA(2)])
+def test_a_column_that_varies_too_little_beside_its_mean_to_be_scaled_is_named(model: Any) -> None:
+    n, rng = 40_000, np.random.default_rng(0)
+    X = np.column_stack([np.full(n, 2.0**31 + 0.3), 2.0**31 + 1e-3 * rng.normal(size=n), rng.normal(size=n)])
+    with pytest.warns(bp.ApproximationWarning, match=r"column 1 varies by less .* not scaled \(1 such column\)"):
+        assert clone(model).set_params(scale=True).fit(X).scale_[:2].tolist() == [1, 1]
+    assert clone(model).set_params(scale=True).fit(X - [0, 2.0**31, 0]).scale_[1] == pytest.approx(1e-3, rel=0.1)

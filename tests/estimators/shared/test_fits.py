@@ -10,6 +10,8 @@ from typing import Any, ClassVar
 import dask.array as da
 import numpy as np
 import pytest
+from scipy.sparse import csr_array
+from sklearn.base import clone
 
 import bigpca as bp
 from bigpca.costs import PassCost, SolveCost, Times
@@ -36,6 +38,36 @@ X = np.random.default_rng(0).standard_normal((200, D)) * np.arange(1, D + 1.0)
 LAZY = da.from_array(X, chunks=(40, D))
 ROOMY = Resources(2, 1 << 34, 0, "a test")
 RBF_KERNEL = RBF(gamma=0.1)
+
+
+READS_TWICE: dict[str, tuple[Any, int]] = {
+    "krylov": (bp.PCA(2, solver="krylov"), 600),
+    "dot": (bp.PCA(2, solver="dot"), 20),
+    "ritz": (bp.ApproximatePCA(2, core="ritz"), 600),
+    "landmarks": (bp.NystromKernelPCA(2, kernel="rbf", n_landmarks=20), 600),
+    "kernel krylov": (bp.KernelPCA(2, kernel="rbf", solver="krylov"), 600),
+}
+
+
+@pytest.mark.parametrize("sparse", [False, True], ids=["dense", "sparse"])
+@pytest.mark.parametrize("name", READS_TWICE)
+def test_a_graph_that_yields_other_values_at_each_read_is_rejected(name: str, sparse: bool) -> None:
+    model, n = READS_TWICE[name]
+    if sparse and name in ("dot", "kernel krylov"):
+        pytest.skip("reads dense rows")
+    form = csr_array if sparse else np.asarray
+
+    def drawn(block: Any, block_info: Any = None) -> Any:
+        return form(np.random.default_rng().random(block.shape))
+
+    def steady(block: Any) -> Any:
+        return form(np.random.default_rng(block.size).random(block.shape))
+
+    zeros = da.zeros((n, 30), chunks=(n // 4, 30))
+    meta = csr_array((0, 30)) if sparse else np.zeros((0, 30))
+    clone(model).fit(zeros.map_blocks(steady, dtype="f8", meta=meta))
+    with pytest.raises(ValueError, match=r"yields other values at each read.* Fit the array that bp\.ingest"):
+        clone(model).fit(zeros.map_blocks(drawn, dtype="f8", meta=meta))
 
 
 def planned(**changes: Any) -> tuple[CovarianceFit, Run]:
