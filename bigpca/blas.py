@@ -5,19 +5,26 @@ it for itself. The first fold to start lowers it to one and the last to finish r
 is running and delays new folds meanwhile. A fit is one long solve that pauses while its passes (and anything else
 computed for it) run. A solve inside a fold (a chunk function that fits a model) would deadlock: it uses one thread. So
 would a solve that computes a Dask array of folds, such as a lazy transform: these do not wait while it waits for Dask.
+
+An interrupt may come between any two instructions, those of a ``finally`` included. So nothing here is a number that
+must be counted down: a fold or solve counts as long as the frame that entered it runs, and whoever waits looks again.
 """
 
 from __future__ import annotations
 
 import ctypes
+import inspect
+import math
 import platform
 import sys
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, field
+from types import FrameType
 from typing import Any
+from weakref import ref
 
 import numpy as np
 import scipy
@@ -25,35 +32,122 @@ from numpy.typing import NDArray
 from scipy.linalg import cython_blas
 from threadpoolctl import ThreadpoolController
 
-
-@dataclass
-class _Solve:
-    """A solve in progress: the BLAS threads it uses, the counts to restore, its thread, and whether it is running."""
-
-    count: int
-    thread: int = field(default_factory=threading.get_ident)
-    before: list[int] = field(default_factory=list)
-    held: bool = False
+_SUSPENDED = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
 
 
-_turn = threading.Condition()
-_folding = 0
-_solving = False
-_solver = 0  # the thread that solves
-_solves_waiting = 0
-_inside_fold: ContextVar[bool] = ContextVar("bigpca_inside_fold", default=False)
-_inside_solve: ContextVar[_Solve | None] = ContextVar("bigpca_inside_solve", default=None)
-_before: list[int] = []
+class _Work:
+    """A fold or a solve: the thread and the frame that entered it, and its numbers of threads.
+
+    Held by the frames of its context manager, and known elsewhere by weak references. A traceback that is kept (IPython
+    does that) keeps those frames, so it counts only while the frame that entered it is on its thread's stack.
+    """
+
+    def __init__(self, count: int) -> None:
+        self.count = self.of_blas = count  # those that it was given, and those that BLAS uses of them
+        self.thread = threading.get_ident()
+        frame = sys._getframe(1)
+        # Context managers are generators, which are on no stack while the body runs.
+        while frame.f_back and (frame.f_code.co_flags & _SUSPENDED or frame.f_globals["__name__"] in _MANAGERS):
+            frame = frame.f_back
+        self._frame = frame
+
+    def runs(self) -> bool:
+        """Whether the frame that entered it still runs."""
+        # A generator that yields meanwhile cuts the stack of another thread short: look twice.
+        return any(frame is self._frame for _ in range(2) for frame in _stack(self.thread))
+
+
+_MANAGERS = {"contextlib", __name__}
+_mutex = threading.RLock()  # in C, whose ``with`` no interrupt divides; threading.Condition is written in Python
+_alarms: list[threading.Lock] = []  # of those that wait, released when anything ends
+_folds: list[ref[_Work]] = []
+_solves: list[ref[_Work]] = []
+_waiting: list[ref[_Work]] = []  # solves
+_idle: list[int] = []  # the numbers of threads to restore when all have ended; empty when they are restored
+_inside_fold: ContextVar[ref[_Work] | None] = ContextVar("bigpca_inside_fold", default=None)
+_inside_solve: ContextVar[ref[_Work] | None] = ContextVar("bigpca_inside_solve", default=None)
 HOLD_BACK_SECONDS = 10.0  # the longest that a new fold is delayed by a waiting solve
-LOOK_SECONDS = 0.5  # after which a fold that waits for a solve looks again at what that does
+LOOK_SECONDS = 0.5  # after which those that wait look again
 _WAITING = {("dask.local", "get_async"), ("distributed.utils", "sync")}
 _libraries: list[Any] = [lib for lib in ThreadpoolController().lib_controllers if lib.user_api == "blas"]
+
+
+def _stack(thread: int) -> Iterator[FrameType]:
+    frame = sys._current_frames().get(thread)
+    while frame is not None:
+        yield frame
+        frame = frame.f_back
+
+
+def _running(works: list[ref[_Work]]) -> _Work | None:
+    """Return the first that runs, and forget those before it."""
+    while works:
+        work = works[0]()
+        if work is not None and work.runs():
+            return work
+        del works[0]
+    return None
+
+
+def _current(inside: ContextVar[ref[_Work] | None]) -> _Work | None:
+    """Return the fold or solve of this context that still runs."""
+    one = inside.get()
+    work = None if one is None else one()
+    return work if work is not None and work.runs() else None
 
 
 def _set_threads(counts: list[int]) -> None:
     """Set each library's thread count from any thread; threadpoolctl honours only the first thread that called it."""
     for lib, count in zip(_libraries, counts, strict=True):
         getattr(lib, "_real_set_num_threads", lib.set_num_threads)(count)
+
+
+def _adjust() -> None:
+    """Set the number of threads for what runs now, and wake those that wait."""
+    if running := _running(_folds) or _running(_solves):
+        _idle[:] = _idle or current_threads()
+        wanted = [running.of_blas] * len(_libraries)
+        if current_threads() != wanted:
+            _set_threads(wanted)
+    elif _idle:
+        _set_threads(_idle)
+        _idle.clear()
+    while _alarms:
+        _alarms.pop().release()
+
+
+def _begin(work: _Work, works: list[ref[_Work]], ready: Callable[[], bool], seconds: float = math.inf) -> bool:
+    """Count a fold or solve among those that run as soon as it may; False if it may not within so many seconds."""
+    end = time.monotonic() + seconds
+    while True:
+        with _mutex:
+            if ready():
+                _waiting[:] = [one for one in _waiting if one() is not work]
+                works.append(ref(work))
+                _adjust()
+                return True
+            alarm = threading.Lock()
+            alarm.acquire()
+            _alarms.append(alarm)
+        if time.monotonic() >= end:
+            return False
+        alarm.acquire(timeout=max(0.0, min(LOOK_SECONDS, end - time.monotonic())))
+
+
+def _end(work: _Work) -> None:
+    """Count a fold or solve no longer, even if that is interrupted once."""
+    try:
+        _forget(work)
+    except BaseException:
+        _forget(work)
+        raise
+
+
+def _forget(work: _Work) -> None:
+    with _mutex:
+        for works in (_folds, _solves, _waiting):
+            works[:] = [one for one in works if one() is not work]
+        _adjust()
 
 
 def current_threads() -> list[int]:
@@ -73,44 +167,32 @@ def one_blas_thread() -> Iterator[None]:
 
 @contextmanager
 def _fold() -> Iterator[None]:
-    global _folding, _before
-    awaited = _inside_solve.get() is not None  # Dask runs it for a solve, in whose context its threads are
-    with _turn:
-        if not (inside_fold() or awaited):
-            _turn.wait_for(lambda: _may_fold() and not _solves_waiting, timeout=HOLD_BACK_SECONDS)
-        while not (awaited or _turn.wait_for(_may_fold, timeout=LOOK_SECONDS)):
-            pass
-        _folding += 1
-        if _folding == 1:
-            _before = current_threads()
-            _set_threads([1] * len(_libraries))
-    outer = _inside_fold.set(True)
+    fold = _Work(1)
+    awaited = _current(_inside_solve) is not None  # Dask runs it for a solve, in whose context its threads are
+    if awaited:
+        _begin(fold, _folds, lambda: True)
+    elif inside_fold() or not _begin(fold, _folds, lambda: _may_fold() and not _running(_waiting), HOLD_BACK_SECONDS):
+        _begin(fold, _folds, _may_fold)
+    outer = _inside_fold.get()
     try:
+        _inside_fold.set(ref(fold))
         yield
     finally:
-        _inside_fold.reset(outer)
-        with _turn:
-            _folding -= 1
-            if _folding == 0:
-                _set_threads(_before)
-                _turn.notify_all()
+        _inside_fold.set(outer)
+        _end(fold)
 
 
 def _may_fold() -> bool:
     """Whether nothing is solved; the thread of a solve that waits for Dask, perhaps for this fold, solves nothing."""
-    if not _solving:
+    solve = _running(_solves)
+    if solve is None:
         return True
-    frame = sys._current_frames().get(_solver)
-    while frame is not None:
-        if (frame.f_globals.get("__name__"), frame.f_code.co_name) in _WAITING:
-            return True
-        frame = frame.f_back
-    return False
+    return any((at.f_globals.get("__name__"), at.f_code.co_name) in _WAITING for at in _stack(solve.thread))
 
 
 def inside_fold() -> bool:
     """Whether the caller runs inside a fold, or reads for one."""
-    return _inside_fold.get()
+    return _current(_inside_fold) is not None
 
 
 @contextmanager
@@ -119,17 +201,17 @@ def blas_threads(count: int | None) -> Iterator[None]:
 
     A nested solve keeps the number of the outer one.
     """
-    if count is None or inside_fold() or _inside_solve.get() is not None:
+    if count is None or inside_fold() or _current(_inside_solve) is not None:
         yield
         return
-    solve = _Solve(count)
-    _enter(solve)
-    outer = _inside_solve.set(solve)
+    solve = _Work(count)
     try:
+        _solve(solve)
+        _inside_solve.set(ref(solve))
         yield
     finally:
-        _inside_solve.reset(outer)
-        _leave(solve)
+        _inside_solve.set(None)
+        _end(solve)
 
 
 @contextmanager
@@ -139,15 +221,15 @@ def solve_paused() -> Iterator[None]:
     Only the thread that solves suspends it. If the body raises, the solve is not resumed: that would mean waiting for
     folds that still run.
     """
-    solve = _inside_solve.get()
+    solve = _current(_inside_solve)
     if solve is None or solve.thread != threading.get_ident():
         yield
         return
     _inside_solve.set(None)
-    _leave(solve)
+    _end(solve)
     yield
-    _enter(solve)
-    _inside_solve.set(solve)
+    _solve(solve)
+    _inside_solve.set(ref(solve))
 
 
 @contextmanager
@@ -166,51 +248,39 @@ def threads_of_solve() -> Iterator[int]:
 
     1 without a solve, inside a fold, and for a solve of one thread; BLAS then keeps its number.
     """
-    solve = _inside_solve.get()
+    solve = _current(_inside_solve)
     if solve is None or solve.count == 1 or inside_fold():
         yield 1
         return
-    before = current_threads()
-    _set_threads([1] * len(_libraries))
+    before = solve.of_blas
     try:
+        _use(solve, 1)
         yield solve.count
     finally:
-        _set_threads(before)
+        _use(solve, before)
 
 
-def _enter(solve: _Solve) -> None:
-    global _solving, _solver, _solves_waiting
-    with _turn:
-        _solves_waiting += 1
-        try:
-            _turn.wait_for(lambda: not _solving and _folding == 0)
-        finally:
-            _solves_waiting -= 1
-            _turn.notify_all()
-        _solving, _solver, solve.held, solve.before = True, threading.get_ident(), True, current_threads()
-        _set_threads([solve.count] * len(_libraries))
+def _use(solve: _Work, of_blas: int) -> None:
+    with _mutex:
+        solve.of_blas = of_blas
+        _adjust()
 
 
-def _leave(solve: _Solve) -> None:
-    global _solving, _before
-    with _turn:
-        if solve.held:
-            if _folding:  # folds that began while it waited for Dask: the last one restores the numbers
-                _before = solve.before
-            else:
-                _set_threads(solve.before)
-            _solving = solve.held = False
-            _turn.notify_all()
+def _solve(solve: _Work) -> None:
+    """Begin a solve, or go on with it, once no other one and no fold runs."""
+    with _mutex:
+        _waiting.append(ref(solve))
+    _begin(solve, _solves, lambda: not (_running(_solves) or _running(_folds)))
 
 
 def forget_others() -> None:
     """Reset the state in a forked child, which inherits none of its parent's folding or solving threads."""
-    global _turn, _folding, _solving, _solves_waiting
-    if _folding:
-        _set_threads(_before)
-    _turn = threading.Condition()
-    _folding = _solves_waiting = 0
-    _solving = False
+    global _mutex
+    _mutex = threading.RLock()
+    for works in (_folds, _solves, _waiting):
+        works.clear()
+    _alarms.clear()
+    _adjust()
 
 
 def blas_description() -> str:

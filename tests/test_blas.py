@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import threading
+from types import FrameType
 from typing import Any
 
 import dask
 import numpy as np
 import pytest
 
+from bigpca import blas
 from bigpca.blas import (
     add_product,
     blas_threads,
@@ -17,7 +19,9 @@ from bigpca.blas import (
     one_blas_thread,
     solve_paused,
     symmetric_rank_update,
+    threads_of_solve,
 )
+from tests.interrupts import Interrupt, lines_of
 
 
 @pytest.fixture(autouse=True)
@@ -125,6 +129,30 @@ def test_a_solve_waits_until_no_fold_runs() -> None:
         assert not solved.wait(0.1)
     assert solved.wait(10)
     thread.join()
+
+
+def test_an_interrupt_at_any_line_leaves_nothing_to_wait_for_although_its_traceback_is_kept() -> None:
+    def solve() -> None:
+        with blas_threads(2):
+            with threads_of_solve(), solve_paused(), one_blas_thread():
+                pass
+            found.append(set(current_threads()))
+
+    def within(frame: FrameType) -> bool:
+        return frame.f_code.co_filename == blas.__file__
+
+    found: list[set[int]] = []
+    lines = lines_of(solve, within)
+    errors = [Interrupt(within, line).during(solve) for line in lines]
+    assert len(lines) > 50
+    assert None not in errors
+    found.clear()
+    for _ in range(2):
+        thread = threading.Thread(target=solve, daemon=True)
+        thread.start()
+        thread.join(60)
+        solve()
+    assert found == [{2}] * 4
 
 
 @pytest.mark.parametrize("dtype", ["f4", "f8"])
