@@ -35,15 +35,13 @@ from threadpoolctl import ThreadpoolController
 _SUSPENDED = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
 
 
-class _Work:
-    """A fold or a solve: the thread and the frame that entered it, and its numbers of threads.
+class Caller:
+    """The frame that makes this: whoever waits for what it does looks whether it still runs.
 
-    Held by the frames of its context manager, and known elsewhere by weak references. A traceback that is kept (IPython
-    does that) keeps those frames, so it counts only while the frame that entered it is on its thread's stack.
+    A reference that goes with the frame would not do: a traceback that is kept (IPython does that) keeps its frames.
     """
 
-    def __init__(self, count: int) -> None:
-        self.count = self.of_blas = count  # those that it was given, and those that BLAS uses of them
+    def __init__(self) -> None:
         self.thread = threading.get_ident()
         frame = sys._getframe(1)
         # Context managers are generators, which are on no stack while the body runs.
@@ -52,9 +50,17 @@ class _Work:
         self._frame = frame
 
     def runs(self) -> bool:
-        """Whether the frame that entered it still runs."""
+        """Whether the frame is on its thread's stack."""
         # A generator that yields meanwhile cuts the stack of another thread short: look twice.
         return any(frame is self._frame for _ in range(2) for frame in _stack(self.thread))
+
+
+class _Work(Caller):
+    """A fold or a solve, with its numbers of threads; held by its context manager, and known elsewhere weakly."""
+
+    def __init__(self, count: int) -> None:
+        super().__init__()
+        self.count = self.of_blas = count  # those that it was given, and those that BLAS uses of them
 
 
 _MANAGERS = {"contextlib", __name__}

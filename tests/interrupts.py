@@ -1,4 +1,4 @@
-"""Interrupts at any line: a trace function that raises KeyboardInterrupt, once."""
+"""Interrupts at any line: a trace function that raises KeyboardInterrupt, or another error, once."""
 
 from __future__ import annotations
 
@@ -11,17 +11,22 @@ Line = tuple[str, int]
 
 
 class Interrupt:
-    """A trace function that raises KeyboardInterrupt at a line of some functions; without one it only notes them.
+    """A trace function that raises an error at a line of some functions; without one it only notes them.
 
     Parameters
     ----------
     within : callable
         Frame -> whether interrupts may come there.
     at : (file, number) or None
+    error : callable
+        Makes the error.
     """
 
-    def __init__(self, within: Callable[[FrameType], bool], at: Line | None = None) -> None:
-        self.within, self.at = within, at
+    def __init__(
+        self, within: Callable[[FrameType], bool], at: Line | None = None,
+        error: Callable[[], BaseException] = KeyboardInterrupt,
+    ) -> None:  # fmt: skip
+        self.within, self.at, self.error = within, at, error
         self.lines: dict[Line, None] = {}  # in the order in which they are executed first
 
     def __call__(self, frame: FrameType, event: str, argument: object) -> Callable[..., Any] | None:
@@ -32,15 +37,15 @@ class Interrupt:
         self.lines[line] = None
         if line == self.at:
             sys.settrace(None)
-            raise KeyboardInterrupt(line)
+            raise self.error()
         return self._line
 
-    def during(self, work: Callable[[], object]) -> KeyboardInterrupt | None:
-        """Return the interrupt, with its traceback, or None if the work ended without one."""
+    def during(self, work: Callable[[], object]) -> BaseException | None:
+        """Return the error that ended the work, with its traceback, or None if it ended without one."""
         sys.settrace(self)
         try:
             work()
-        except KeyboardInterrupt as error:
+        except BaseException as error:
             return error
         finally:
             sys.settrace(None)

@@ -72,7 +72,8 @@ def report(
         from bigpca.plots.style import require_matplotlib
         from bigpca.report import describe
         from bigpca.report.page import render
-        from bigpca.report.writing import PAGES, reject_file, write_file
+        from bigpca.report.writing import PAGES
+        from bigpca.storage.forms import reject_file, write_file
 
         require_matplotlib()
         shape = None if image_shape is None else parse_image_shape(image_shape)
@@ -88,7 +89,7 @@ def report(
             standard_errors=errors, provenance=provenance, path=str(model),
         )  # fmt: skip
         page = render(described).encode()
-        write_file(out, page)
+        write_file(out, page, overwrite=overwrite)
         captions = [figure.caption for figure in described.figures if figure.name == "scores"]
         output.say("\n".join(wrapped(described.summary, output.width)) + "\n")
         output.say(table({light.name: f"{light.verdict}: {light.text}" for light in described.lights}, output.width))
@@ -123,7 +124,7 @@ def plot(
     """Draw MODEL: scree, spectrum, bounds, scores, components, biplot, or maps of scores."""
     with reporting(as_json, debug) as output:
         from bigpca.plots.style import FORMATS, picture_bytes, plain_figure
-        from bigpca.report.writing import reject_file, write_file
+        from bigpca.storage.forms import reject_file, write_file
 
         if out.suffix.lower() not in FORMATS:
             raise typer.BadParameter(
@@ -146,7 +147,7 @@ def plot(
             _draw_maps(fitted, ax, given, parse_numbers(components or "1,2,3", (1, 3)), map_shape)
         else:
             _draw(kind, fitted, ax, given, colours, parse_numbers(components or "1,2", (2,)), shape)
-        write_file(out, picture_bytes(figure, out.suffix))
+        write_file(out, picture_bytes(figure, out.suffix), overwrite=overwrite)
         output.say(f"{kind} of {model}: {out}")
         output.finish({"command": "plot", "kind": str(kind), "model": model, "out": out})
 

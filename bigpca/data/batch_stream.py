@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from threading import RLock
 from typing import Any
 
@@ -21,7 +22,8 @@ class BatchStream:
 
     The first rows that were read are kept until later ones are read, so that a fit may look at them before its pass. A
     read that begins earlier iterates again, unless the iterable is an iterator. Rows that later iterations give are
-    compared with those of the first one, by the first row of each read.
+    compared with those of the first one, by the first row of each read. After an interrupt, which may have come between
+    the batch that was taken and the rows that were kept of it, an iterable is iterated again, and an iterator rejected.
 
     Parameters
     ----------
@@ -63,6 +65,19 @@ class BatchStream:
         self._column: LabelColumn | None = None
         self._restart()
 
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Exclude other threads, and begin again after a failure, or an interrupt that came between two rows."""
+        with self._lock:
+            if self._torn and self.once:
+                raise ValueError(
+                    f"the batches were interrupted at row {self.position:,}, and an iterator gives its batches once: "
+                    "rows may be lost. Make a new iterator; a fit with checkpoint= then skips the rows that it has."
+                )
+            if (self._torn or self._failure is not None) and not self.once:
+                self._restart()
+            yield
+
     @property
     def row_shape(self) -> tuple[int, ...]:
         """Shape of one row; takes the first batch if it is not known."""
@@ -100,7 +115,7 @@ class BatchStream:
         TypeError
             For batches of other dtypes, or that are no arrays of numbers.
         """
-        with self._lock:
+        with self._alone():
             out = np.empty((stop - start, row_width((0, *self.row_shape))), self.dtype)
             done = self._copy_head(start, out)
             if done == 0:
@@ -120,7 +135,7 @@ class BatchStream:
 
     def has(self, row: int) -> bool:
         """Whether there is a row of that number, which is not before the next one; takes a batch if necessary."""
-        with self._lock:
+        with self._alone():
             if row < self.position:
                 return self._head is not None and row < len(self._head)
             self._skip_to(row)
@@ -132,7 +147,7 @@ class BatchStream:
 
     def keep_labels(self, column: LabelColumn) -> None:
         """Add the labels of all rows to a column from now on, as the rows are read."""
-        with self._lock:
+        with self._alone():
             if self.position:
                 self._skip_to(0)
             self._column = column
@@ -146,7 +161,7 @@ class BatchStream:
 
     def digests(self, start: int, stop: int) -> list[tuple[int, int]]:
         """Return (rows, CRC-32) of each chunk that begins in rows ``start:stop``; reads on to them if necessary."""
-        with self._lock:
+        with self._alone():
             if self._digests is None:
                 raise ValueError("rows were read before they were to be digested")
             self._skip_to(max(stop, self.position), short=True)
@@ -162,7 +177,7 @@ class BatchStream:
         ValueError
             For an iterator, which could not be iterated again for its rows, and for an unknown number of rows.
         """
-        with self._lock:
+        with self._alone():
             if self.once:
                 raise ValueError(
                     "the labels come with the batches of an iterator, which gives them once, but this fit requires "
@@ -181,12 +196,12 @@ class BatchStream:
             found = []
             while self._advance():
                 found.append(np.asarray(self._labels))
-                self._offset = len(self._batch)
+                self.position += len(self._batch)
             self._restart()
             return np.concatenate(found) if found else np.zeros(0)
 
     def _require_first(self) -> None:
-        with self._lock:
+        with self._alone():
             if self._number == 0 and not self._advance():
                 raise ValueError(
                     "the batches are empty: there is no first batch. An iterator that was used before has none left; "
@@ -195,13 +210,15 @@ class BatchStream:
 
     def _restart(self) -> None:
         """Begin to iterate, at the next batch that is needed."""
+        self._torn = True  # while the fields below are not those of one row
         self._iterator: Iterator[Any] | None = None
-        self._failure: BaseException | None = None
+        self._failure: Exception | None = None
         self._batch: Rows = np.zeros((0, 0))
         self._labels: Any = None
-        self._offset = self._number = self.position = 0
+        self._first = self._number = self.position = 0  # row and number of the batch, and the next row
         self._ended = False
         self._head = None
+        self._torn = False
 
     def _copy_head(self, start: int, out: Rows) -> int:
         """Copy rows that are kept, if the next rows continue them; return how many."""
@@ -230,17 +247,18 @@ class BatchStream:
 
     @property
     def _left(self) -> int:
-        return len(self._batch) - self._offset
+        return self._first + len(self._batch) - self.position
 
     def _take(self, out: Rows) -> int:
         """Copy rows of the current batch to the start of ``out``; return how many."""
-        count = min(self._left, len(out))
-        out[:count] = fitting(self._batch[self._offset : self._offset + count], out.dtype, self.position)
+        count, offset = min(self._left, len(out)), self.position - self._first
+        out[:count] = fitting(self._batch[offset : offset + count], out.dtype, self.position)
         if self._column is not None:
-            self._column.add(self.position, self._labels[self._offset : self._offset + count])
+            self._column.add(self.position, self._labels[offset : offset + count])
+        self._torn = True
         self._digest(out[:count])
-        self._offset += count
         self.position += count
+        self._torn = False
         return count
 
     def _digest(self, rows: Rows) -> None:
@@ -271,20 +289,22 @@ class BatchStream:
         while self._left == 0 and not self._ended:
             if self._failure is not None:
                 raise self._failure
+            self._torn = True
             try:
                 if self._iterator is None:
                     self._iterator = iter(self.batches)
-                batch = next(self._iterator)
+                batch, labels = self._checked(next(self._iterator))
             except StopIteration:
-                self._ended, self._batch, self._offset = True, self._batch[:0], 0
+                self._batch, self._first = self._batch[:0], self.position
+                self._ended, self._torn = True, False
                 self._check_count(self.position)
                 return False
-            except BaseException as error:  # raised again if the read is repeated: the iterator may have ended by it
-                self._failure = error
+            except Exception as error:  # raised again if the read is repeated: the iterator may have ended by it
+                self._failure, self._torn = error, False
                 raise
-            self._batch, self._labels = self._checked(batch)
-            self._offset = 0
+            self._batch, self._labels, self._first = batch, labels, self.position
             self._number += 1
+            self._torn = False
         return self._left > 0
 
     def _check_count(self, rows: int) -> None:

@@ -22,7 +22,7 @@ from bigpca.storage.annotations import Annotations
 from bigpca.storage.files import atomic_write_bytes, repair, writing
 from bigpca.storage.forms import STORES, check_extension
 from bigpca.storage.outputs import Output, create_output, output_lock
-from bigpca.storage.partial import read_layout
+from bigpca.storage.partial import read_layout, remove_journals
 from bigpca.storage.regular import read_regular
 from bigpca.storage.stores import reject_existing
 
@@ -34,9 +34,10 @@ SHOWN_KEYS = 5
 class FeatureWriter:
     """Write batches of rows to a Zarr array, in whole chunks with checksums; it becomes visible when it is closed.
 
-    One chunk of rows is held in memory. If the process is killed, the whole chunks that were written are kept: a writer
-    of the same path continues after them, and ``n_rows`` is the row to go on with. As a context manager it is closed at
-    the end, unless an error is raised: then the whole chunks are kept in the same way.
+    At most two chunks of rows are held in memory. If the process is killed, the whole chunks that were written are
+    kept: a writer of the same path continues after them, and ``n_rows`` is the row to go on with. As a context manager
+    it is closed at the end, unless an error is raised: then the whole chunks are kept in the same way. Wherever an
+    interrupt comes, a batch is appended whole or not at all; ``n_rows`` says which.
 
     One process writes one path, and others are rejected. Several processes write one path each; rows of a distributed
     sampler come in another order than the samples, and some twice: keys say which row is which.
@@ -87,28 +88,35 @@ class FeatureWriter:
         if chunk_rows is not None and (not whole or chunk_rows < 1):
             raise ValueError(f"chunk_rows = {chunk_rows!r}; a number of rows, at least 1, was expected.")
         self.path = Path(os.path.realpath(out))
-        self.n_rows = 0
         self._dtype = None if dtype is None else check_dtype(dtype)
         self._chunk_rows = None if chunk_rows is None else int(chunk_rows)
         self._began = time.perf_counter()
         self._output: Output | None = None
-        self._buffer: NDArray[Any] = np.zeros((0, 0))
-        self._held = 0  # rows in the buffer
-        self._keys: list[str] | None = None
+        # Rows so far, and the buffer of the chunk that they end in: changed by one assignment once a batch is appended.
+        # What an interrupt leaves beyond those rows, in the buffer, the keys and the files, is written over.
+        self._state: tuple[int, NDArray[Any]] = (0, np.zeros((0, 0)))
+        self._keys: list[str] = []
         self._known: set[str] = set()
         self._names: list[Any] | None = None  # of columns
+        self._failed = False
         self._overwrite = overwrite
         self._lock = output_lock(self.path)
         try:
             with writing(self.path):
                 repair(self.path)
+                remove_journals(self.path)
                 reject_existing(self.path, overwrite)
                 self.path.parent.mkdir(parents=True, exist_ok=True)
                 self._lock.acquire()
-            self._resume()
+                self._resume()
         except BaseException:
             self._lock.release()
             raise
+
+    @property
+    def n_rows(self) -> int:
+        """Rows so far."""
+        return self._state[0]
 
     def write(self, batch: Any, keys: Any = None) -> None:
         """Append a batch of rows; whole chunks are written to the disk.
@@ -133,8 +141,7 @@ class FeatureWriter:
         RuntimeError
             If the writer is closed.
         """
-        if not self._lock.held:
-            raise RuntimeError(f"the writer of {self.path} is closed. Make a new one for another path.")
+        self._check_open()
         label = f"the batch from row {self.n_rows:,}"
         rows, labels = split_batch(batch, label)
         if labels is not None:
@@ -156,36 +163,39 @@ class FeatureWriter:
         self._add_keys(keys, len(rows), label)
         self._names = names
         try:
-            done = 0
-            while done < len(rows):
-                taken = rows[done : done + len(self._buffer) - self._held]
-                self._fill(taken, output)
-                done += len(taken)
+            self._append(rows, output)
         except BaseException:
+            self._failed = True
             self.abort()
             raise
 
     def close(self) -> None:
-        """Write the last chunk and make the array visible; a second call does nothing.
+        """Write the last chunk and make the array visible; a second call does nothing, or goes on after an interrupt.
 
         Raises
         ------
         ValueError
             If no rows were written.
+        RuntimeError
+            If a batch failed before: whole chunks are kept, and nothing becomes visible.
         """
+        if self._failed:
+            self._check_open()
         if not self._lock.held:
             return
         if self._output is None or self.n_rows == 0:
             self._lock.release()
             raise ValueError(f"no rows were written to {self.path}; at least one was expected. Nothing was created.")
-        output, first = self._output, self.n_rows - self._held
-        output.set_rows(self.n_rows)
-        if self._held:
-            self._write_keys(first)
-            output.writer.write(first // len(self._buffer), self._buffer[: self._held])
+        output, (n, buffer) = self._output, self._state
+        self._drop_keys()
+        if self._keys and len(self._keys) != n:
+            raise RuntimeError(f"{n:,} rows have {len(self._keys):,} keys; one for each was expected. Write them anew.")
+        held = n % len(buffer)
+        if output.set_rows(n) and held:
+            self._write_chunk(n - held, buffer[:held], output)
         seconds = time.perf_counter() - self._began
         made = Provenance.now([], "", self.n_rows, f"FeatureWriter({self.path.name!r})", seconds=seconds, reads=0.0)
-        keys = None if self._keys is None else np.array(self._keys)
+        keys = np.array(self._keys) if self._keys else None
         output.finish(Annotations(keys, replace(made, reads=None).to_json()))
 
     def abort(self) -> None:
@@ -211,6 +221,13 @@ class FeatureWriter:
     def __repr__(self) -> str:
         return f"<FeatureWriter {self.path} n_rows={self.n_rows}{'' if self._lock.held else ' closed'}>"
 
+    def _check_open(self) -> None:
+        if not self._lock.held or self._failed:
+            raise RuntimeError(
+                f"the writer of {self.path} is closed. Make a new one for another path"
+                + ("; one of the same path goes on after the whole chunks." if self._failed else ".")
+            )
+
     def _resume(self) -> None:
         """Continue the unfinished output of a killed writer, if there is one."""
         found = read_layout(self.path)
@@ -226,7 +243,7 @@ class FeatureWriter:
                 )
         output = self._open(found.shape[1:], found.dtype, found.chunk_rows)
         chunks = output.leading()
-        self.n_rows = chunks * found.chunk_rows
+        self._state = chunks * found.chunk_rows, self._state[1]
         if chunks and self._keys_path(0).exists():
             self._keys = [key for index in range(chunks) for key in self._stored_keys(index)]
             self._known = set(self._keys)
@@ -237,26 +254,47 @@ class FeatureWriter:
         return self._open(rows.shape[1:], dtype, self._chunk_rows or max(1, NATIVE_BYTES // row_bytes))
 
     def _open(self, row_shape: tuple[int, ...], dtype: np.dtype[Any], chunk_rows: int) -> Output:
-        self._output = create_output(
+        output = create_output(
             self.path, shape=(None, *row_shape), dtype=dtype, chunk_rows=chunk_rows, identity=IDENTITY, lock=self._lock,
             overwrite=self._overwrite,
         )  # fmt: skip
-        self._buffer = np.empty((chunk_rows, *row_shape), dtype)
-        return self._output
+        self._state = 0, np.empty((chunk_rows, *row_shape), dtype)
+        self._output = output
+        return output
 
-    def _fill(self, rows: NDArray[Any], output: Output) -> None:
-        """Add rows to the buffer, and write it if it is full."""
-        self._buffer[self._held : self._held + len(rows)] = rows
-        self._held += len(rows)
-        self.n_rows += len(rows)
-        if self._held == len(self._buffer):
-            first = self.n_rows - self._held
-            self._write_keys(first)
-            output.writer.write(first // self._held, self._buffer)
-            self._held = 0
+    def _append(self, rows: NDArray[Any], output: Output) -> None:
+        """Add rows to the buffer; write it, and what follows, as far as chunks are full."""
+        (n, buffer), done = self._state, 0
+        size = len(buffer)
+        while done < len(rows):
+            first, held = n + done - (n + done) % size, (n + done) % size
+            taken = rows[done : done + size - held]
+            if done and n % size and len(taken) < size:
+                buffer = np.empty_like(buffer)  # until the batch is appended, the rows of the other one count
+            if held or len(taken) < size:
+                buffer[held : held + len(taken)] = taken
+            if held + len(taken) == size:
+                self._write_chunk(first, buffer if held else taken, output)
+            done += len(taken)
+        self._state = n + len(rows), buffer
+
+    def _write_chunk(self, first: int, rows: NDArray[Any], output: Output) -> None:
+        """Write the keys of a chunk's rows, then the chunk."""
+        index = first // len(self._state[1])
+        if self._keys:
+            keys = json.dumps(self._keys[first : first + len(rows)]).encode()
+            with output.writer.storing(f"the file of keys of chunk {index}", len(keys)):
+                atomic_write_bytes(self._keys_path(index), keys)
+        output.writer.write(index, rows)
+
+    def _drop_keys(self) -> None:
+        """Forget keys of a batch that was not appended."""
+        self._known.difference_update(self._keys[self.n_rows :])
+        del self._keys[self.n_rows :]
 
     def _add_keys(self, keys: Any, count: int, label: str) -> None:
-        if (keys is None) != (self._keys is None) and self.n_rows:
+        self._drop_keys()
+        if (keys is not None) != bool(self._keys) and self.n_rows:
             given = "no keys" if keys is None else "keys"
             raise ValueError(f"{label} has {given}, unlike the rows before. Give keys with every batch, or with none.")
         if keys is None:
@@ -269,18 +307,11 @@ class FeatureWriter:
                 f"{label} has {len(doubled):,} key{'s'[: len(doubled) != 1]} of earlier rows: {listed}. Each row is "
                 "written once: leave those out, as the padding of a sampler, or give them other keys."
             )
-        self._keys = [] if self._keys is None else self._keys
         self._keys.extend(found)
         self._known.update(found)
 
     def _keys_path(self, index: int) -> Path:
         return Path("" if self._output is None else self._output.writer.journal, f"keys-{index}.json")
-
-    def _write_keys(self, first: int) -> None:
-        """Write the keys of the buffer's rows, before its chunk."""
-        if self._keys is not None:
-            own = self._keys[first : first + self._held]
-            atomic_write_bytes(self._keys_path(first // len(self._buffer)), json.dumps(own).encode())
 
     def _stored_keys(self, index: int) -> list[str]:
         found: list[str] = json.loads(read_regular(self._keys_path(index), MAX_KEYS_BYTES))

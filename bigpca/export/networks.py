@@ -11,12 +11,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bigpca.errors import OutputExistsError
 from bigpca.export.linear import LinearMap
 from bigpca.passes.reading.preprocessing import RowPreprocessor
-from bigpca.storage import atomic_write_bytes
-from bigpca.storage.files import writing
-from bigpca.storage.forms import check_extension
+from bigpca.storage.forms import reject_file, write_file
 
 IR_VERSION, OPSET = 10, 17  # onnxruntime rejects the newest ones that onnx writes by default
 
@@ -55,7 +52,7 @@ def write_onnx(
         If the path exists and ``overwrite`` is False.
     """
     onnx = required("onnx", "onnx")
-    target = _new_file(path, overwrite, ".onnx")
+    reject_file(path, overwrite, ".onnx")
     k, d = linear.matrix.shape
     centre = linear.centre.astype(np.float32)
     rest = (centre.astype(np.float64) - linear.centre) @ linear.matrix.T  # what the rounding of the centre leaves
@@ -77,9 +74,7 @@ def write_onnx(
     opset = [made.make_opsetid("", OPSET)]
     model = made.make_model(graph, ir_version=IR_VERSION, opset_imports=opset, producer_name="bigpca")
     onnx.checker.check_model(model)
-    with writing(target):
-        atomic_write_bytes(target, model.SerializeToString())
-    return target
+    return write_file(path, model.SerializeToString(), overwrite=overwrite)
 
 
 def _preprocessing_nodes(
@@ -99,23 +94,10 @@ def _preprocessing_nodes(
 
 def write_npz(path: str | os.PathLike[str], *, overwrite: bool, **arrays: NDArray[np.float64]) -> Path:
     """Write arrays to an .npz file; raises as :func:`write_onnx`."""
-    target, content = _new_file(path, overwrite, ".npz"), BytesIO()
+    reject_file(path, overwrite, ".npz")
+    content = BytesIO()
     np.savez(content, allow_pickle=False, **arrays)
-    with writing(target):
-        atomic_write_bytes(target, content.getvalue())
-    return target
-
-
-def _new_file(path: str | os.PathLike[str], overwrite: bool, extension: str) -> Path:
-    target = Path(path)
-    with writing(target):
-        check_extension(path, extension)
-        if os.path.lexists(target) and not (overwrite and target.is_file()):
-            raise OutputExistsError(
-                f"{target} exists already, but a new path was expected. Choose another path, or replace a file with "
-                "overwrite=True (--overwrite on the command line)."
-            )
-    return target
+    return write_file(path, content.getvalue(), overwrite=overwrite)
 
 
 def torch_layer(linear: LinearMap) -> Any:

@@ -139,8 +139,7 @@ def csv_of(table: Table) -> str:
     """Return a table as CSV; text that a spreadsheet would run as a formula begins with an apostrophe."""
     buffer = io.StringIO(newline="")
     writer = csv.writer(buffer)
-    writer.writerow(table.header)
-    for row in table.rows:
+    for row in (table.header, *table.rows):
         writer.writerow([_inert(value) for value in row])
     return buffer.getvalue()
 
@@ -148,7 +147,8 @@ def csv_of(table: Table) -> str:
 def _inert(value: object) -> object:
     if isinstance(value, str):
         shown = printable(value)
-        return f"'{shown}" if shown[:1] in ("=", "+", "-", "@", "\t") else shown
+        begins = shown[:1] in ("\t", "\r", "\n") or shown.lstrip()[:1] in (*"=+-@＝＋－＠",)
+        return f"'{shown}" if begins else shown
     return "" if value is None else repr(value) if isinstance(value, float) else value
 
 

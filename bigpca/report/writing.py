@@ -6,13 +6,10 @@ import os
 from pathlib import Path
 from typing import Any
 
-from bigpca.errors import OutputExistsError
 from bigpca.plots.style import require_matplotlib
 from bigpca.report.describing import describe
 from bigpca.report.page import render
-from bigpca.storage import atomic_write_bytes
-from bigpca.storage.files import writing
-from bigpca.storage.forms import check_extension
+from bigpca.storage.forms import reject_file, write_file
 
 PAGES = (".html", ".htm")
 
@@ -82,27 +79,4 @@ def write_report(
         model, scores=scores, labels=labels, keys=keys, pictures=pictures, image_shape=image_shape,
         feature_names=feature_names, standard_errors=standard_errors, provenance=provenance,
     )  # fmt: skip
-    return write_file(out, render(report).encode())
-
-
-def reject_file(path: str | os.PathLike[str], overwrite: bool, *accepted: str) -> None:
-    """Raise unless a file may be written here: a new path, or with ``overwrite`` a file, of an accepted extension."""
-    with writing(Path(path)):  # rejects a name that is too long before the work
-        check_extension(path, *accepted)
-        there = os.path.lexists(path)
-    if there and not overwrite:
-        raise OutputExistsError(
-            f"{os.fspath(path)} exists already, but a new path was expected. Choose another path, or replace it with "
-            "overwrite=True (--overwrite on the command line)."
-        )
-    if there and not os.path.isfile(path):
-        raise OutputExistsError(f"{os.fspath(path)} is no file, and only files are replaced. Choose another path.")
-
-
-def write_file(path: str | os.PathLike[str], data: bytes) -> Path:
-    """Write a file, complete or not at all, and return its path."""
-    target = Path(path)
-    with writing(target):
-        target.parent.mkdir(parents=True, exist_ok=True)
-        atomic_write_bytes(target, data)
-    return target
+    return write_file(out, render(report).encode(), overwrite=overwrite)

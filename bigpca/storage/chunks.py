@@ -9,7 +9,7 @@ import socket
 import uuid
 import zlib
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -115,31 +115,36 @@ class ChunkWriter:
         block = self._block(index, rows)
         # A new Zstd per call: the codec has no state worth sharing between threads.
         data = bytes(Zstd(level=self.level, checksum=True).encode(block))
+        with self.storing(f"chunk {index}", len(data)):
+            self._log(self._write_file(index, data))
+        return len(data)
+
+    @contextmanager
+    def storing(self, what: str, size: int) -> Iterator[None]:
+        """Say in errors of the file system what was not written, and that finished chunks are kept."""
         try:
-            record = self._write_file(index, data)
-            self._log(record)
+            yield
         except OSError as error:
             if error.errno in (errno.ENOSPC, errno.EDQUOT):
                 message = (
-                    f"the disk is full: chunk {index} needs {len(data):,} bytes, and {free_bytes(self.store):,} are "
-                    f"free at {self.store}. Free space and rerun: finished chunks are kept"
+                    f"the disk is full: {what} needs {size:,} bytes, and {free_bytes(self.store):,} are free at "
+                    f"{self.store}. Free space and rerun: finished chunks are kept"
                 )
                 raise OSError(errno.ENOSPC, message) from error
             if error.errno == errno.EFBIG:
                 message = (
-                    f"chunk {index} needs a file of {len(data):,} bytes, more than may be written at {self.store} "
-                    "(ulimit -f, or the file system's own limit). Raise it and rerun: finished chunks are kept"
+                    f"{what} needs a file of {size:,} bytes, more than may be written at {self.store} (ulimit -f, or "
+                    "the file system's own limit). Raise it and rerun: finished chunks are kept"
                 )
                 raise OSError(errno.EFBIG, message) from error
             if isinstance(error, FileNotFoundError):
-                message = f"{self.store} is gone or now belongs to another run, so chunk {index} was not written"
+                message = f"{self.store} is gone or now belongs to another run, so {what} was not written"
                 raise FileNotFoundError(errno.ENOENT, message) from error
             message = (
-                f"chunk {index} cannot be written at {self.store} ({error.strerror}). Fix that and rerun: "
-                "finished chunks are kept"
+                f"{what} cannot be written at {self.store} ({error.strerror}). Fix that and rerun: finished chunks are "
+                "kept"
             )
             raise OutputWriteError(error.errno, message) from error
-        return len(data)
 
     def _block(self, index: int, rows: NDArray[Any]) -> NDArray[Any]:
         """Check and cast the rows, and pad the last chunk with the fill value to the full size that Zarr stores."""
@@ -183,7 +188,8 @@ class ChunkWriter:
         line = json.dumps([record.index, record.crc32, record.size, record.modified_ns, record.durable])
         descriptor = os.open(Path(self.journal, _process_log()), os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
         try:
-            os.write(descriptor, f"\n{line}\n".encode())
+            while os.write(descriptor, f"\n{line}\n".encode()) <= len(line) + 1:  # a part of it is no record
+                pass
         finally:
             os.close(descriptor)
 

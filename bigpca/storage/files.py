@@ -10,7 +10,7 @@ import shutil
 import time
 import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 from bigpca.errors import OutputExistsError, OutputWriteError, brief
@@ -146,7 +146,15 @@ def exists(path: Path) -> bool:
 
 
 def remove(path: Path) -> None:
-    """Remove a file, a link or a whole directory, if it exists."""
+    """Remove a file, a link or a whole directory, if it exists, even if that is interrupted once."""
+    try:
+        _remove(path)
+    except BaseException:
+        _remove(path)
+        raise
+
+
+def _remove(path: Path) -> None:
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path, ignore_errors=True)
     else:
@@ -186,18 +194,17 @@ def temporary_sibling(target: Path) -> Iterator[Path]:
     """
     target.parent.mkdir(parents=True, exist_ok=True)
     sibling = target.with_name(f".{target.name}.new-{uuid.uuid4().hex}")
-    with flock(target.parent, wait_seconds=MUTEX_SECONDS):
-        for other in _siblings(target, "new"):
-            with suppress(OSError), flock(other, wait_seconds=0) as dead:
-                if dead:
-                    remove(other)
-        sibling.mkdir()
-        held = flock(sibling, wait_seconds=0)
-        held.__enter__()
     try:
-        yield sibling
+        with ExitStack() as held:
+            with flock(target.parent, wait_seconds=MUTEX_SECONDS):
+                for other in _siblings(target, "new"):
+                    with suppress(OSError), flock(other, wait_seconds=0) as dead:
+                        if dead:
+                            remove(other)
+                sibling.mkdir()
+                held.enter_context(flock(sibling, wait_seconds=0))
+            yield sibling
     finally:
-        held.__exit__(None, None, None)
         remove(sibling)
 
 

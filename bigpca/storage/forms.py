@@ -14,10 +14,20 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from bigpca.errors import brief
+from bigpca.errors import OutputExistsError, brief
 from bigpca.storage.annotations import KEY_COLUMN, KEYS, PROVENANCE, Annotations
 from bigpca.storage.chunks import ChunkWriter
-from bigpca.storage.files import atomic_write_bytes, fsync_path, fsync_tree, publish, remove, temporary_sibling
+from bigpca.storage.files import (
+    MUTEX_SECONDS,
+    atomic_write_bytes,
+    flock,
+    fsync_path,
+    fsync_tree,
+    publish,
+    remove,
+    temporary_sibling,
+    writing,
+)
 from bigpca.storage.regular import read_document
 from bigpca.storage.stores import reject_existing
 
@@ -71,7 +81,6 @@ class StoreForm(Form):
         if not replace:
             reject_existing(target, False)
         publish(store, target, replace=replace)
-        remove(target / Path(writer.journal).name)
 
 
 STORE = StoreForm()
@@ -218,6 +227,40 @@ def check_extension(path: str | os.PathLike[str], *accepted: str) -> None:
         *others, last = accepted
         choices = f"{', '.join(others)} or {last}" if others else last
         raise ValueError(f"{brief(path)}: {suffix} is not written here. Choose {choices}.")
+
+
+def reject_file(path: str | os.PathLike[str], overwrite: bool, *accepted: str) -> None:
+    """Raise unless a file may be written here: a new path, or with ``overwrite`` a file, of an accepted extension."""
+    with writing(Path(path)):  # rejects a name that is too long before the work
+        if accepted:
+            check_extension(path, *accepted)
+        there = os.path.lexists(path)
+    if there and not overwrite:
+        raise OutputExistsError(
+            f"{os.fspath(path)} exists already, but a new path was expected. Choose another path, or replace it with "
+            "overwrite=True (--overwrite on the command line)."
+        )
+    if there and not os.path.isfile(path):
+        raise OutputExistsError(f"{os.fspath(path)} is no file, and only files are replaced. Choose another path.")
+
+
+def write_file(path: str | os.PathLike[str], data: bytes, *, overwrite: bool) -> Path:
+    """Write a file, complete or not at all, and return its path; what a killed run left of it is removed.
+
+    Raises
+    ------
+    OutputExistsError
+        As :func:`reject_file` does; of two runs that write one new path, one raises it.
+    """
+    target = Path(path)
+    with writing(target), temporary_sibling(target) as sibling:
+        file = sibling / "file"
+        atomic_write_bytes(file, data)
+        with flock(target.parent, wait_seconds=MUTEX_SECONDS):
+            reject_file(target, overwrite)
+            os.replace(file, target)
+            fsync_path(target.parent)
+    return target
 
 
 def form_of(path: str | os.PathLike[str], names: tuple[str, ...]) -> Form:

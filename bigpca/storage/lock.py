@@ -10,12 +10,17 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import TYPE_CHECKING
+from weakref import WeakValueDictionary
 
 import psutil
 
 from bigpca.errors import OutputLockedError
 from bigpca.storage.files import MUTEX_SECONDS, flock
 from bigpca.storage.regular import read_regular
+
+if TYPE_CHECKING:
+    from bigpca.blas import Caller  # heavier than a lock
 
 
 @dataclass(frozen=True)
@@ -52,6 +57,7 @@ class RunLock:
     ----------
     path : path of the lock file itself, such as ``scores.zarr.lock``; its directory must exist.
     what : what it guards, for messages: ``"the output scores.zarr"``.
+    user : the frame that needs it; the lock of this process is taken over once that has ended, or this object.
 
     Examples
     --------
@@ -64,11 +70,11 @@ class RunLock:
     False
     """
 
-    def __init__(self, path: str | os.PathLike[str], what: str) -> None:
-        self.path = Path(path)
-        self.what = what
+    def __init__(self, path: str | os.PathLike[str], what: str, user: Caller | None = None) -> None:
+        self.path, self.what, self.user = Path(path), what, user
         self.run_id = uuid.uuid4().hex[:12]
         self._held = False
+        _OURS[self.run_id] = self
 
     @property
     def held(self) -> bool:
@@ -157,6 +163,9 @@ class RunLock:
         self.release()
 
 
+_OURS: WeakValueDictionary[str, RunLock] = WeakValueDictionary()  # of this process
+
+
 def _this_process(run_id: str) -> Holder:
     now = datetime.now(UTC).isoformat(timespec="seconds")
     return Holder(socket.gethostname(), _namespace(), os.getpid(), _start_mark(os.getpid()), run_id, now)
@@ -186,6 +195,9 @@ def _is_dead(holder: Holder) -> bool:
     if not psutil.pid_exists(holder.pid):
         return True
     try:
+        if holder.pid == os.getpid() and _start_mark(holder.pid) == holder.started:
+            lock = _OURS.get(holder.run_id)  # None, or of a frame that has ended: an interrupt came before its release
+            return lock is None or not (lock.user is None or lock.user.runs())
         return _start_mark(holder.pid) != holder.started or psutil.Process(holder.pid).status() == psutil.STATUS_ZOMBIE
     except (psutil.Error, OSError):
         return False  # it exists but may not be inspected: it counts as alive

@@ -11,10 +11,10 @@ from numpy.typing import DTypeLike
 
 from bigpca.storage.annotations import NOTHING, Annotations
 from bigpca.storage.chunks import ChunkRecord, ChunkWriter
-from bigpca.storage.files import remove, repair, writing
+from bigpca.storage.files import exists, remove, repair, writing
 from bigpca.storage.forms import SCORES, STORE, STORES, Form, check_extension
 from bigpca.storage.lock import RunLock
-from bigpca.storage.partial import GROWING, check_layout, open_partial, set_rows
+from bigpca.storage.partial import GROWING, check_layout, open_partial, remove_journals, set_rows
 from bigpca.storage.stores import reject_existing
 
 
@@ -63,12 +63,21 @@ class Output:
         finished = self._finished()
         return next(index for index in range(len(finished) + 1) if index not in finished)
 
-    def set_rows(self, n: int) -> None:
-        """Set the number of rows of an output that grows, before its last chunk is written and it is finished."""
+    def set_rows(self, n: int) -> bool:
+        """Set the number of rows of an output that grows, before its last chunk is written and it is finished.
+
+        False if an interrupted :meth:`finish` has made it visible already.
+        """
         self._check_open()
-        set_rows(self.writer, n)
+        if not self._is_visible():
+            set_rows(self.writer, n)
         self.writer = replace(self.writer, shape=(n, *self.shape[1:]))
         self.shape, self.n_chunks = self.writer.shape, self.writer.n_chunks
+        return not self._is_visible()
+
+    def _is_visible(self) -> bool:
+        """Whether the unfinished output was renamed, which nobody else does while the lock is held."""
+        return not exists(Path(self.writer.store))
 
     def pending(self) -> list[int]:
         """List the chunks still to be written, in order; costs one log per process and one stat per chunk."""
@@ -94,16 +103,18 @@ class Output:
             If something appeared at ``path`` meanwhile and ``overwrite`` is False.
         """
         self._check_open()
-        finished = self._finished()
-        missing = [index for index in range(self.n_chunks) if index not in finished]
-        if missing:
-            raise RuntimeError(
-                f"{len(missing)} of {self.n_chunks} chunks of {self.path} are not written (first: {missing[:10]}). "
-                "Write them, or abort and rerun: finished chunks are kept."
-            )
-        crc32 = {index: record.crc32 for index, record in finished.items()}
-        with writing(self.path):
-            self._form.commit(self.writer, crc32, self.path, annotations, self._replace)
+        if not self._is_visible():
+            finished = self._finished()
+            missing = [index for index in range(self.n_chunks) if index not in finished]
+            if missing:
+                raise RuntimeError(
+                    f"{len(missing)} of {self.n_chunks} chunks of {self.path} are not written (first: {missing[:10]}). "
+                    "Write them, or abort and rerun: finished chunks are kept."
+                )
+            crc32 = {index: record.crc32 for index, record in finished.items()}
+            with writing(self.path):
+                self._form.commit(self.writer, crc32, self.path, annotations, self._replace)
+        remove_journals(self.path)
         self._lock.release()
 
     def abort(self) -> None:
@@ -195,6 +206,7 @@ def create_output(
     target = Path(os.path.realpath(path))
     with writing(target):
         repair(target)
+        remove_journals(target)
         reject_existing(target, overwrite, table=form.is_table)
         target.parent.mkdir(parents=True, exist_ok=True)
         lock = output_lock(target) if lock is None else lock

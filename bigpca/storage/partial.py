@@ -22,6 +22,7 @@ from bigpca.storage.stores import is_storable
 FORMAT = (1, 0)
 LEVEL = 1  # of zstd; scores and features hardly compress further
 LARGEST_CHUNK = 2**31 - 1  # numcodecs' limit per buffer
+JOURNAL = ".bigpca-"  # and 16 digits of the run's identity
 GROWING = 2**62  # rows of an output whose number of rows is set before its last chunk is written
 
 
@@ -88,9 +89,11 @@ def open_partial(target: Path, layout: Layout, resume: bool, *, copied: bool = F
 
     store = target.with_name(target.name + ".partial")
     # Tasks of a run with another identity look for another journal, and so fail instead of mixing two outputs.
-    journal = ".bigpca-" + hashlib.sha256(layout.identity.encode()).hexdigest()[:16]
+    journal = JOURNAL + hashlib.sha256(layout.identity.encode()).hexdigest()[:16]
     writer = ChunkWriter(str(store), str(store / journal), layout.shape, layout.dtype.str, layout.chunk_rows, LEVEL)
     ours = _read_partial(store)
+    for unfinished in store.glob(".zarr.json.*.tmp"):  # of a run that was killed while it wrote the metadata
+        remove(unfinished)
     if ours is not None and layout.grows and ours["shape"][0]:
         _grow_again(ours, writer)
     if ours is not None and resume and layout.matches(ours) and Path(writer.journal).is_dir():
@@ -115,6 +118,12 @@ def open_partial(target: Path, layout: Layout, resume: bool, *, copied: bool = F
         (sibling / "c").mkdir()
         publish(sibling, store, replace=False)
     return writer
+
+
+def remove_journals(target: Path) -> None:
+    """Remove what a run that was killed once its output had become visible left in it."""
+    for journal in target.glob(f"{JOURNAL}{'[0-9a-f]' * 16}"):
+        remove(journal)
 
 
 def set_rows(writer: ChunkWriter, n: int) -> None:

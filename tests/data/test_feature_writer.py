@@ -20,7 +20,7 @@ from pandas import DataFrame
 
 import bigpca as bp
 from bigpca.errors import OutputExistsError, OutputLockedError, OutputWriteError
-from bigpca.storage import chunks, forms
+from bigpca.storage import chunks, forms, outputs
 
 Array = NDArray[Any]
 X = np.random.default_rng(0).standard_normal((50, 2, 3)).astype("f4")
@@ -33,7 +33,7 @@ DIES: dict[str, tuple[Any, str, int]] = {
     "between the last chunk and its record": (chunks.ChunkWriter, "_log", 6),
     "before the manifest": (forms, "atomic_write_bytes", 0),
     "before it becomes visible": (forms, "publish", 0),
-    "after it became visible": (forms, "remove", 2),
+    "after it became visible": (outputs, "remove_journals", 1),
 }
 
 
@@ -71,6 +71,7 @@ def test_a_writer_that_is_killed_anywhere_is_continued_after_its_whole_chunks(na
     if name == "after it became visible":
         with pytest.raises(OutputExistsError):
             bp.FeatureWriter(out)
+        assert not list(out.glob(".bigpca-*"))
     else:
         assert not out.exists()
         begun = extract(out)

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import TypeVar
 
+from bigpca.blas import Caller
 from bigpca.data.provenance import Provenance
 from bigpca.errors import CheckpointError
 from bigpca.estimators.shared.fit import Reading
@@ -62,7 +63,7 @@ def running(
         log.warning("%s, so the model may mix old and new rows", rows.unstamped)
     with resolve_progress(progress) as report:
         report(PlanEvent(plan.solver, plan.reason, int(plan.passes + 0.999), plan.bytes_read, plan.peak_bytes))
-        held = None if checkpoint is None else Checkpoint(checkpoint, fit.identity(), seed)
+        held = None if checkpoint is None else Checkpoint(checkpoint, fit.identity(), seed, Caller())
         try:
             scheduler = "local" if rows.in_process else None
             before = rows.files_digest()

@@ -22,7 +22,7 @@ from pathlib import Path
 
 import numpy as np
 
-from bigpca.blas import numerical_environment
+from bigpca.blas import Caller, numerical_environment
 from bigpca.errors import CheckpointError, CorruptedChunkError
 from bigpca.passes.accumulators.base import Accumulator
 from bigpca.passes.engine.states import PassState, digest
@@ -156,6 +156,8 @@ class Checkpoint:
         JSON-able: source, layout and what is computed. Its digest is the fingerprint.
     seed : int or None
         The fit's seed, not part of the description: a rerun that would draw a seed uses it, see :func:`stored_seed`.
+    user : Caller or None
+        The frame of the fit, after which nobody holds the directory, whatever interrupted it.
 
     Raises
     ------
@@ -166,13 +168,14 @@ class Checkpoint:
     """
 
     def __init__(
-        self, path: str | os.PathLike[str], description: Mapping[str, object], seed: int | None = None
-    ) -> None:
+        self, path: str | os.PathLike[str], description: Mapping[str, object], seed: int | None = None,
+        user: Caller | None = None,
+    ) -> None:  # fmt: skip
         self.path, self.seed = Path(path), seed
         self.description = json.loads(json.dumps(description, default=str))
         self.fingerprint = digest({"format": FORMAT, **self.description})
         self.directory = self.path / self.fingerprint
-        self._lock = RunLock(self.path / "run.lock", f"the checkpoint {self.path}")
+        self._lock = RunLock(self.path / "run.lock", f"the checkpoint {self.path}", user)
         try:
             reject_url(self.path)
             self.path.mkdir(parents=True, exist_ok=True)

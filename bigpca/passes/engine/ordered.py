@@ -9,10 +9,12 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from queue import SimpleQueue
 
 from bigpca.arrays import Array
+from bigpca.blas import LOOK_SECONDS, Caller
 from bigpca.passes.engine.cancel import cancel_run
 from bigpca.passes.engine.checkpoint import Resumed
 from bigpca.passes.engine.events import CheckpointEvent
@@ -30,6 +32,7 @@ class HandedRows:
     """A reader for the task of one group, which asks the fitting thread for rows and waits for them."""
 
     base: Reader
+    fit: Caller
     asked: SimpleQueue[Request | None] = field(default_factory=SimpleQueue)
     closed: list[bool] = field(default_factory=lambda: [False])
 
@@ -48,7 +51,10 @@ class HandedRows:
         self.asked.put((start, stop, answer))
         if self.closed[0]:
             raise CancelledError
-        return answer.result()
+        while self.fit.runs() and not self.closed[0]:  # an interrupt may come before an answer, or a close
+            with suppress(TimeoutError):
+                return answer.result(LOOK_SECONDS)
+        raise CancelledError
 
     def serve(self, stop: int) -> None:
         """Read what the task asks for, up to row ``stop`` or the end of the task."""
@@ -129,7 +135,7 @@ def run_in_order(job: Pass[R], options: Run, resumed: Resumed) -> R:
     merge = OrderedMerge(job, options, resumed)
     layout, has_row = job.layout, job.has_row or _always
     first = layout.segments[merge.covered][0] if merge.covered < len(layout.segments) else len(layout.groups)
-    threads = local_threads()
+    threads, fit = local_threads(), Caller()
     running: deque[tuple[int, HandedRows, Future[PassState]]] = deque()
 
     def collect(most: int) -> None:
@@ -142,6 +148,7 @@ def run_in_order(job: Pass[R], options: Run, resumed: Resumed) -> R:
             options.emit(replace(job.done_event(range(group, group + 1)), rows=state.rows))
             merge.add(group, state)
 
+    handed: list[HandedRows] = []  # also those of a task that an interrupt did not let us note as running
     pool = ThreadPoolExecutor(threads, thread_name_prefix="bigpca-fold")
     try:
         for group in range(first, len(layout.groups)):
@@ -151,7 +158,8 @@ def run_in_order(job: Pass[R], options: Run, resumed: Resumed) -> R:
             collect(threads - 1)
             task, inputs = job.cut(group)
             inputs = {SHARED: job.shared, **inputs}
-            rows = HandedRows(with_inputs(task.reader, inputs))
+            rows = HandedRows(with_inputs(task.reader, inputs), fit)
+            handed = [*(rows for _, rows, _ in running), rows]
             own: GroupTask = replace(task, reader=rows)  # type: ignore[type-var]  # every task is a dataclass
             future = pool.submit(run_group, own, job.run_id, inputs)
             running.append((group, rows, future))
@@ -160,7 +168,7 @@ def run_in_order(job: Pass[R], options: Run, resumed: Resumed) -> R:
         collect(0)
     finally:
         cancel_run(job.run_id)
-        for _, rows, _ in running:
+        for rows in handed:
             rows.close()
         pool.shutdown()
     if job.layout.n_rows == job.whole:

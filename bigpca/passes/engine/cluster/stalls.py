@@ -27,7 +27,7 @@ from bigpca.passes.engine.events import RetryEvent
 from bigpca.passes.engine.jobs import AnyPass
 from bigpca.passes.engine.run import Run
 
-LOOKS = 4  # checks within the time after which a worker counts as stalled
+LOOKS = 12  # checks within the time after which a worker counts as stalled
 ENDLESS = 5.0  # a worker is stalled if it finishes nothing for this many times the longest segment of the pass
 logger = logging.getLogger("bigpca")
 
@@ -52,7 +52,7 @@ class Stalls:
     _count: int = 0
 
     def look(self, workers: Mapping[str, int], longest: float | None = None) -> set[int]:
-        """Return the segments that stalled workers hold up; checks at most four times within the time limit.
+        """Return the segments that stalled workers hold up; checks at most twelve times within the time limit.
 
         Parameters
         ----------
@@ -69,6 +69,7 @@ class Stalls:
         limit = self.options.stalled_seconds
         if time.monotonic() - self._looked < limit / LOOKS:
             return set()
+        silent = limit * (1 - 2 / LOOKS)  # with the two looks that see it, ``limit`` in all
         endless = None if longest is None else max(limit, ENDLESS * longest)
         found = ask(self.client, self.client.run_on_scheduler, by_value(at_work), self.job.prefix)
         self._looked = time.monotonic()
@@ -77,8 +78,8 @@ class Stalls:
         for who in found.keys() & workers.keys():
             silence, processing, held = found[who]
             idle = self._idle(who, set(processing))
-            if silence > limit:
-                seen[who], why[who] = {*processing, *held}, f"has been silent for more than {limit:g} s"
+            if silence > silent:
+                seen[who], why[who] = {*processing, *held}, f"has been silent for {silence:.3g} s"
             elif endless is not None and idle > endless:
                 seen[who] = set(processing)
                 why[who] = f"has finished nothing for {idle:.0f} s, while no segment took more than {longest:.2g} s"

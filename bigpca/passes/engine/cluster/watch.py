@@ -115,12 +115,15 @@ class Watch:
             raise type(error)(f"{error}{resume_hint(self.options)}") from error
 
     def _nthreads(self) -> dict[str, int]:
-        if self.client.status != "running":  # a client that reconnects has cancelled its futures
-            raise self.scheduler_lost()
-        try:
-            return dict(self.client.sync(self.client.scheduler.ncores, callback_timeout=30))
-        except (OSError, TimeoutError, RuntimeError) as error:
-            raise self.scheduler_lost() from error
+        end, lost = time.monotonic() + ANSWER_SECONDS, None
+        # A scheduler that is paused, or too busy to accept connections for a while, is not lost.
+        while self.client.status == "running" and (left := end - time.monotonic()) > 0:
+            try:
+                return dict(self.client.sync(self.client.scheduler.ncores, callback_timeout=left))
+            except (OSError, TimeoutError, RuntimeError) as error:
+                lost = error
+            time.sleep(0.1)
+        raise self.scheduler_lost() from lost  # a client that reconnects has cancelled its futures
 
     def _check_seen(self) -> None:
         if not self.workers and time.monotonic() - self.seen > self.options.workers_timeout:

@@ -1,0 +1,316 @@
+"""Interrupts, errors of the disk and of memory at every line, and short reads and writes at every call.
+
+After each: the answer has the bits of an undisturbed run, or there is none; a rerun in the same process has these bits,
+or says why it has not, and no thread, lock or temporary file remains after it. A rerun solves, so it would wait for
+ever for a solve that was left behind. The traceback of the error is kept meanwhile, as IPython does.
+
+Run it in full, or every n-th line of some works::
+
+    python -m tests.faults.every_line [--every 50] [WORK ...]
+"""
+
+from __future__ import annotations
+
+import argparse
+import faulthandler
+import gc
+import os
+import random
+import shutil
+import sys
+import tempfile
+import threading
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+from typing import Any
+from unittest import mock
+
+import dask
+import numpy as np
+import scipy.sparse
+import zarr
+
+import bigpca as bp
+from bigpca.data import checks
+from bigpca.passes import writing
+from bigpca.passes.reading import layout
+from bigpca.storage.files import write_file
+from tests.cli.running import run as command
+from tests.interrupts import Interrupt, lines_of
+
+PACKAGE = os.path.dirname(bp.__file__)
+ROWS = np.random.default_rng(0).standard_normal((60, 4)).astype("f4") @ np.diag([4, 2, 1, 0.5]).astype("f4")
+KEYS = [f"row {i}" for i in range(60)]
+ERRORS: dict[str, Callable[[], BaseException]] = {
+    "interrupt": KeyboardInterrupt, "disk": lambda: OSError(5, "Input/output error"), "memory": MemoryError,
+}  # fmt: skip
+CALLS = ("read", "pread", "write", "pwrite", "fsync", "replace", "rename", "open", "mkdir", "unlink", "listdir")
+HELD: dict[Path, Any] = {}  # what a user keeps between two attempts in one folder
+OWN = (bp.OutputExistsError, bp.CheckpointError)  # of a rerun that says why it does not answer
+SECONDS = 120
+
+
+def within(frame: FrameType) -> bool:
+    """All of the package, without the imports that only the first run of a process has."""
+    return frame.f_code.co_filename.startswith(PACKAGE) and frame.f_code.co_name != "<module>"
+
+
+def bits(model: Any) -> tuple[bytes, ...]:
+    return tuple(np.asarray(value).tobytes() for value in (model.components_, model.explained_variance_, model.mean_))
+
+
+def batches(folder: Path) -> object:
+    """The same list of batches again, with a checkpoint."""
+    X = HELD.setdefault(folder, bp.from_batches([ROWS[i : i + 7] for i in range(0, 60, 7)]))
+    return bits(bp.PCA(2).fit(X, checkpoint=folder / "c"))
+
+
+def iterator(folder: Path) -> object:
+    """An iterator that may be asked again, and is replaced if it says that this cannot be."""
+    X = HELD.setdefault(folder, bp.from_batches(iter([ROWS[i : i + 7] for i in range(0, 60, 7)]), ROWS.shape))
+    try:
+        return bits(bp.PCA(2).fit(X))
+    except ValueError as error:
+        if "Make a new" not in str(error):
+            raise
+        del HELD[folder]
+        return iterator(folder)
+
+
+def content(path: Path) -> object:
+    keys = bp.stored_keys(path)
+    return zarr.open_array(path, mode="r")[:].tobytes(), None if keys is None else keys.tolist()
+
+
+def writer(folder: Path) -> object:
+    """A writer that is asked again as long as it is open, and then a new one of its path."""
+    out = folder / "w.zarr"
+    for _ in range(2):
+        held = HELD.pop(folder, None)
+        if held is None:
+            try:
+                held = bp.FeatureWriter(out, chunk_rows=8)
+            except bp.OutputExistsError:
+                break
+        HELD[folder] = held
+        try:
+            while held.n_rows < 60:
+                held.write(ROWS[held.n_rows : held.n_rows + 13], KEYS[held.n_rows : held.n_rows + 13])
+            held.close()
+            del HELD[folder]
+            break
+        except RuntimeError as error:
+            if "is closed" not in str(error):
+                raise
+            del HELD[folder]
+    return content(out)
+
+
+def sparse(folder: Path) -> object:
+    return bits(bp.PCA(2).fit(scipy.sparse.csr_array(np.where(ROWS > 0, ROWS, 0))))
+
+
+def holes(folder: Path) -> object:
+    return bits(bp.PCA(2, missing_values="mean").fit(np.where(ROWS > 3, np.nan, ROWS), checkpoint=folder / "c"))
+
+
+def checkpoint(folder: Path) -> object:
+    return bits(bp.PCA(2, solver="covariance").fit(bp.open(inputs() / "x.zarr"), checkpoint=folder / "c"))
+
+
+def scores(folder: Path) -> object:
+    return _scores(folder / "s.zarr")
+
+
+def table(folder: Path) -> object:
+    return _scores(folder / "s.parquet")
+
+
+def _scores(out: Path) -> object:
+    model = bp.load(inputs() / "m.zarr")
+    if not out.exists():
+        model.transform(bp.open(inputs() / "x.zarr"), out=out, keys=KEYS)
+    return np.asarray(bp.open(out)).tobytes(), bp.stored_keys(out).tolist()
+
+
+def update(folder: Path) -> object:
+    out = folder / "n.zarr"
+    if not out.exists():
+        done = command("fit", inputs() / "x.zarr", "--update", inputs() / "half.zarr", "--model", out, "--quiet")
+        if done.exit_code:
+            raise done.exception or RuntimeError(done.output)
+    return bits(bp.load(out))
+
+
+def report(folder: Path) -> object:
+    out = folder / "r.html"
+    if not out.exists():
+        write_file(out, b"<html>" * 1000, overwrite=False)
+    return out.read_bytes()
+
+
+def krylov(folder: Path) -> object:
+    return bits(bp.PCA(1, solver="krylov", random_state=0).fit(bp.open(inputs() / "x.zarr"), checkpoint=folder / "c"))
+
+
+def cluster(folder: Path) -> object:
+    from distributed import Client, LocalCluster
+
+    if Path() not in HELD:
+        HELD[Path()] = Client(LocalCluster(1, threads_per_worker=1, processes=False, dashboard_address=None))
+    with HELD[Path()].as_current(), dask.config.set(scheduler="distributed"):
+        return krylov(folder)
+
+
+WORKS: dict[str, Callable[[Path], object]] = {
+    work.__name__: work
+    for work in (batches, iterator, writer, sparse, holes, checkpoint, scores, table, update, report, krylov, cluster)
+}
+
+
+def inputs() -> Path:
+    if "inputs" not in HELD:  # type: ignore[comparison-overlap]
+        folder = Path(tempfile.mkdtemp())
+        HELD["inputs"] = folder  # type: ignore[index]
+        x = zarr.create_array(folder / "x.zarr", shape=(40, 4), chunks=(5, 4), dtype="f4")
+        x[:] = ROWS[:40]
+        bp.PCA(2, solver="covariance").fit(bp.open(folder / "x.zarr")).save(folder / "half.zarr")
+        x.append(ROWS[40:])
+        bp.PCA(2, solver="covariance").fit(bp.open(folder / "x.zarr")).save(folder / "m.zarr")
+    found: Path = HELD["inputs"]  # type: ignore[index]
+    return found
+
+
+@dataclass(frozen=True)
+class Attack:
+    """A failure at one line, or at one call of a function of the operating system."""
+
+    kind: str
+    place: Any
+
+    def during(self, work: Callable[[], object]) -> tuple[object, BaseException | None]:
+        """Return the answer of the work, or the error that ends it."""
+        try:
+            if self.kind not in ERRORS:
+                with self._call():
+                    return work(), None
+            found: list[object] = []
+            error = Interrupt(within, self.place, ERRORS[self.kind]).during(lambda: found.append(work()))
+            return (found or [None])[0], error
+        except BaseException as error:
+            return None, error
+
+    @contextmanager
+    def _call(self) -> Iterator[None]:
+        """Fail at a call, or do only half of it."""
+        name, number = self.place
+        function, count = getattr(os, name), 0
+
+        def call(*arguments: Any, **options: Any) -> Any:
+            nonlocal count
+            count += 1
+            if count != number:
+                return function(*arguments, **options)
+            if self.kind == "failed call":
+                raise OSError(5, "Input/output error")
+            first, rest, *others = arguments
+            return function(first, rest // 2 if isinstance(rest, int) else rest[: len(rest) // 2], *others)
+
+        with mock.patch.object(os, name, call):
+            yield
+
+
+def attacks(work: Callable[[Path], object], folder: Path) -> Iterator[Attack]:
+    """Iterate over all attacks on a work."""
+    runs = iter(range(10**6))
+    lines = lines_of(lambda: work(folder / str(next(runs))), within)
+    for kind in ERRORS:
+        yield from (Attack(kind, line) for line in lines)
+    for name in CALLS:
+        with mock.patch.object(os, name, mock.Mock(wraps=getattr(os, name))) as counted:
+            work(folder / str(next(runs)))
+        for number in range(1, counted.call_count + 1):
+            yield Attack("failed call", (name, number))
+            if name in ("read", "pread", "write", "pwrite"):
+                yield Attack("short call", (name, number))
+
+
+def litter(folder: Path) -> set[str]:
+    names = (str(path.relative_to(folder)) for path in folder.rglob("*"))
+    return {name for name in names if name.endswith((".lock", ".tmp", ".partial")) or "/." in f"/{name}"}
+
+
+def survives(work: Callable[[Path], object], attack: Attack, folder: Path, expected: object) -> str:
+    """Attack a work, run it again, and return what is wrong; nothing if all is well."""
+    faulthandler.dump_traceback_later(SECONDS, exit=True)
+    found, error = attack.during(lambda: work(folder))
+    if error is None and found != expected:
+        return "another answer, without an error"
+    try:
+        try:
+            again = work(folder)
+        except bp.OutputLockedError:  # by what the traceback keeps, until it is replaced by that of this error
+            error = None
+            gc.collect()
+            again = work(folder)
+        if again != expected:
+            return "another answer of the rerun"
+    except OWN as reason:
+        return "" if str(reason) else "a rerun that says nothing"
+    except BaseException as reason:
+        return f"the rerun failed: {type(reason).__name__}: {str(reason)[:300]}"
+    left = litter(folder)
+    if left:
+        return f"left behind: {sorted(left)[:3]}"
+    error = None
+    gc.collect()
+    for _ in range(100):
+        threads = [thread.name for thread in threading.enumerate() if thread.name.startswith("bigpca-fold")]
+        if not threads:
+            return ""
+        time.sleep(0.05)
+    return f"threads are left: {threads}"
+
+
+def attack_all(names: list[str], every: int, folder: Path, say: Callable[[str], None] = print) -> list[str]:
+    """Return what is wrong after every n-th attack, drawn at random, on the works of these names."""
+    wrong = []
+    small = {"MIN_GROUP_BYTES": 64, "GROUP_BYTES": 200, "MIN_GROUPS": 4}
+    with (
+        mock.patch.multiple(layout, **small), mock.patch.object(checks, "NATIVE_BYTES", 160),
+        mock.patch.object(writing, "OUTPUT_CHUNKS", 4), dask.config.set(scheduler="sync"), warnings.catch_warnings(),
+    ):  # fmt: skip
+        warnings.simplefilter("ignore")
+        inputs()
+        for name in names:
+            work = WORKS[name]
+            (folder / name).mkdir()
+            expected = work(folder / name / "expected")
+            every_one = list(attacks(work, folder / name))
+            drawn = random.Random(0).sample(every_one, -(-len(every_one) // every))
+            for i, attack in enumerate(drawn):
+                place = folder / name / f"attack-{i}"
+                place.mkdir()
+                what = survives(work, attack, place, expected)
+                if what:
+                    wrong.append(f"{name}: {attack.kind} at {attack.place}: {what}")
+                    say(wrong[-1])
+                HELD.pop(place, None)
+                shutil.rmtree(place, ignore_errors=True)
+            say(f"{name}: {len(drawn):,} of {len(every_one):,} attacks")
+        faulthandler.cancel_dump_traceback_later()
+    return wrong
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("works", nargs="*", default=[], metavar="WORK", help=", ".join(WORKS))
+    parser.add_argument("--every", type=int, default=1)
+    given = parser.parse_args()
+    with tempfile.TemporaryDirectory() as place:
+        sys.exit(bool(attack_all(given.works or list(WORKS), given.every, Path(place))))
