@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import subprocess
@@ -19,6 +20,7 @@ from numpy.typing import NDArray
 from pandas import DataFrame
 
 import bigpca as bp
+from bigpca.data import feature_writer
 from bigpca.errors import OutputExistsError, OutputLockedError, OutputWriteError
 from bigpca.storage import chunks, forms, outputs
 
@@ -209,3 +211,42 @@ def test_a_rejected_batch_is_not_written_and_an_existing_store_is_replaced_only_
     with bp.FeatureWriter(out, overwrite=True) as writer:
         writer.write(X[:4])
     assert zarr.open_array(out, mode="r").shape == (4, 2, 3)
+
+
+def test_a_write_that_fails_is_not_closed_and_a_key_file_that_fails_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / "x.zarr"
+
+    def fail(path: Path, data: bytes) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    writer = bp.FeatureWriter(out, chunk_rows=CHUNK)
+    with monkeypatch.context() as patch:
+        patch.setattr(feature_writer, "atomic_write_bytes", fail)
+        with pytest.raises(OutputWriteError, match=r"file of keys of chunk 0 cannot be written .*Input/output error"):
+            writer.write(X[:19], KEYS[:19])
+    with pytest.raises(RuntimeError, match=r"is closed\. .*; one of the same path goes on after the whole chunks\."):
+        writer.close()
+    assert extract(out) == 0
+    assert bp.stored_keys(out).tolist() == KEYS
+
+
+def test_a_second_close_goes_on_after_an_interrupt_in_the_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writer = bp.FeatureWriter(tmp_path / "x.zarr", chunk_rows=CHUNK)
+    writer.write(X, KEYS)
+
+    def interrupt(target: Path) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(outputs, "remove_journals", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            writer.close()
+    writer.close()
+    assert bp.verify(tmp_path / "x.zarr").ok
+    assert bp.stored_keys(tmp_path / "x.zarr").tolist() == KEYS
+    assert {path.name for path in tmp_path.iterdir()} == {"x.zarr"}
+    assert not list((tmp_path / "x.zarr").glob(".bigpca-*"))

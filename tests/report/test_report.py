@@ -151,8 +151,11 @@ def test_tables_are_the_models_numbers_and_run_nothing_in_a_spreadsheet(pca: bp.
     np.testing.assert_allclose(found, np.column_stack(expected), rtol=1e-15)
     _, *lines = files["main_features.csv"]
     assert float(lines[0][3]) == model.components_[0, np.abs(model.components_[0]).argmax()]
-    inert = csv_of(Table("t", ("a", "b"), (("=cmd()", -1.5), ("-x", None), ("plain", 2))))
-    assert inert.splitlines() == ["a,b", "'=cmd(),-1.5", "'-x,", "plain,2"]
+    inert = csv_of(
+        Table("t", ("a", "b"), (("=cmd()", -1.5), ("-x", None), ("plain", 2), (" =x", 1), ("\u2003@x", "＝x")))
+    )
+    assert inert.splitlines() == ["a,b", "'=cmd(),-1.5", "'-x,", "plain,2", "' =x,1", "'\u2003@x,'＝x"]
+    assert csv_of(Table("t", ("\n=a",), ())).startswith(("'", "\"'"))
 
 
 # Checks

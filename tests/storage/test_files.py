@@ -7,6 +7,7 @@ import time
 
 import pytest
 
+from bigpca.errors import OutputExistsError
 from bigpca.storage import atomic_write_bytes, files, free_bytes
 
 
@@ -81,3 +82,16 @@ def test_many_files_are_forced_to_the_disk_at_once(tmp_path, monkeypatch):
     monkeypatch.setattr(files, "MANY_FILES", 2)
     files.fsync_tree(tmp_path)
     assert forced[4:] == ["all"]
+
+
+def test_of_two_files_for_one_new_path_one_is_written_and_what_a_kill_left_is_removed(tmp_path):
+    killed = tmp_path / ".a.new-0123456789abcdef"
+    killed.mkdir()
+    files.reject_file(tmp_path / "a", overwrite=False)  # as both runs find before their work
+    files.write_file(tmp_path / "a", b"one", overwrite=False)
+    with pytest.raises(OutputExistsError, match="a exists already, but a new path was expected"):
+        files.write_file(tmp_path / "a", b"two", overwrite=False)
+    assert (tmp_path / "a").read_bytes() == b"one"
+    files.write_file(tmp_path / "a", b"two", overwrite=True)
+    assert (tmp_path / "a").read_bytes() == b"two"
+    assert os.listdir(tmp_path) == ["a"]
