@@ -39,7 +39,7 @@ import bigpca as bp
 from bigpca.data import checks
 from bigpca.passes import writing
 from bigpca.passes.reading import layout
-from bigpca.storage.files import write_file
+from bigpca.storage.forms import write_file
 from tests.cli.running import run as command
 from tests.interrupts import Interrupt, lines_of
 

@@ -8,7 +8,7 @@ import time
 import pytest
 
 from bigpca.errors import OutputExistsError
-from bigpca.storage import atomic_write_bytes, files, free_bytes
+from bigpca.storage import atomic_write_bytes, files, forms, free_bytes
 
 
 def test_a_file_is_replaced_whole(tmp_path):
@@ -87,11 +87,11 @@ def test_many_files_are_forced_to_the_disk_at_once(tmp_path, monkeypatch):
 def test_of_two_files_for_one_new_path_one_is_written_and_what_a_kill_left_is_removed(tmp_path):
     killed = tmp_path / ".a.new-0123456789abcdef"
     killed.mkdir()
-    files.reject_file(tmp_path / "a", overwrite=False)  # as both runs find before their work
-    files.write_file(tmp_path / "a", b"one", overwrite=False)
+    forms.reject_file(tmp_path / "a", overwrite=False)  # as both runs find before their work
+    forms.write_file(tmp_path / "a", b"one", overwrite=False)
     with pytest.raises(OutputExistsError, match="a exists already, but a new path was expected"):
-        files.write_file(tmp_path / "a", b"two", overwrite=False)
+        forms.write_file(tmp_path / "a", b"two", overwrite=False)
     assert (tmp_path / "a").read_bytes() == b"one"
-    files.write_file(tmp_path / "a", b"two", overwrite=True)
+    forms.write_file(tmp_path / "a", b"two", overwrite=True)
     assert (tmp_path / "a").read_bytes() == b"two"
     assert os.listdir(tmp_path) == ["a"]
