@@ -1,4 +1,4 @@
-"""One in fifty of the attacks of ``every_line``, on the works that take no cluster."""
+"""One in fifty of the attacks of ``every_line`` on the writer; the script runs them all, on every work."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 
 from tests.faults.every_line import attack_all
 
-SHARES = {"writer": 50, "iterator": 400, "checkpoint": 400, "report": 20}  # the slower, the fewer
+SHARES = {"writer": 50}
 
 
 @pytest.mark.parametrize("work", SHARES)
