@@ -14,7 +14,7 @@ from scipy.sparse import csr_array
 
 from bigpca.errors import check_choice
 from bigpca.kernels.base import Kernel, Rows, Vector
-from bigpca.kernels.dot import HARMLESS
+from bigpca.kernels.dot import HARMLESS, LARGEST32, SMALLEST32
 from bigpca.kernels.parameters import checked_gamma
 from bigpca.kernels.products import Prepared, PreparedRows, prepare_rows, product_error, products, products_in_float64
 from bigpca.kernels.rows import Block, strips
@@ -153,7 +153,7 @@ class RBF(DistanceKernel):
         return len(A.squares)
 
     def _negative_distances(self, A: Prepared, B: PreparedRows, gamma: float) -> Block:
-        dtype = np.result_type(A.dtype, B.dtype)
+        dtype = _distance_dtype(A, B)
         if dtype == np.float32 and gamma * square_error(A, B) <= HARMLESS:
             return products(A, B, dtype, less_squares=True)
         product = products_in_float64 if dtype == np.float32 else products
@@ -236,6 +236,13 @@ def _shift_error(a: float, b: float, dtype: Any) -> float:
     return float(np.finfo(dtype).eps) / 4 * (sqrt(a) + sqrt(b))
 
 
+def _distance_dtype(A: Prepared, B: PreparedRows) -> np.dtype[Any]:
+    """Return the dtype of squared distances: that of the rows, or float64 where float32 does not hold their squares."""
+    largest = max(A.largest, B.largest)
+    fits = SMALLEST32 <= largest <= LARGEST32 or not largest
+    return np.result_type(A.dtype, B.dtype) if fits else np.dtype(np.float64)
+
+
 def square_error(A: Prepared, B: PreparedRows, dtype: Any = np.float32) -> float:
     """Bound the error of ``|x - y|^2`` computed from norms and a product in this precision."""
     return product_error(A.width, np.dtype(dtype)) * (A.largest + B.largest)
@@ -248,7 +255,7 @@ def _negative_lengths(A: Prepared, B: PreparedRows, gamma: float) -> Block:
     harmless`` are computed again; these are few, unless many rows are equal. If ``sqrt(e) > gamma e / harmless``, even
     equal rows among the other pairs have an error of at most ``gamma sqrt(e) < harmless``.
     """
-    dtype = np.result_type(A.dtype, B.dtype)
+    dtype = _distance_dtype(A, B)
     nearest = NEAREST * max(A.largest, B.largest)
     close = (gamma * square_error(A, B, dtype) / (HARMLESS if dtype == np.float32 else HARMLESS64)) ** 2
     if dtype == np.float32 and close > nearest:

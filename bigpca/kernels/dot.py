@@ -200,7 +200,7 @@ class Polynomial(WithGamma):
         d = A.width
         base = self._gamma(d) * max(A.largest, B.largest) + abs(self.coef0)
         safe = SMALLEST32 ** (1 / self.degree) <= base <= LARGEST32 ** (1 / self.degree)
-        safe = safe and max(A.largest, B.largest) <= LARGEST32
+        safe = safe and SMALLEST32 <= max(A.largest, B.largest) <= LARGEST32
         accurate = self.degree * product_error(d, np.dtype(np.float32)) <= HARMLESS
         return np.dtype(np.float32 if safe and accurate else np.float64)
 
@@ -250,8 +250,10 @@ class Tanh(WithGamma):
 
     def _precision(self, A: Prepared, B: PreparedRows) -> np.dtype[Any]:
         d = A.width
-        error = product_error(d, np.dtype(np.float32)) * self._gamma(d) * max(A.largest, B.largest)
-        return np.dtype(np.float32 if error <= HARMLESS else np.float64)
+        largest = max(A.largest, B.largest)
+        safe = SMALLEST32 <= largest <= LARGEST32
+        accurate = product_error(d, np.dtype(np.float32)) * self._gamma(d) * largest <= HARMLESS
+        return np.dtype(np.float32 if safe and accurate else np.float64)
 
     def _values(self, products: Any, d: int) -> None:
         self._affine(products, d)
@@ -310,14 +312,14 @@ class Cosine(DotKernel):
     def features(self, rows: Rows, first_row: int = 0) -> Block:
         with np.errstate(over="ignore", under="ignore"):
             squares = np.einsum("ij,ij->i", rows, rows, dtype=np.float64)
-        directions: Block = (rows / np.sqrt(np.where(squares > 0, squares, 1.0))[:, None]).astype(
-            rows.dtype, copy=False
-        )
         far = np.flatnonzero(~((squares > 1 / LARGEST64) & (squares < LARGEST64)) & rows.any(axis=1))
         if len(far):  # squares of very small or large numbers underflow or overflow: scale these rows first
-            scaled = rows[far].astype(np.float64) / np.abs(rows[far]).max(axis=1, keepdims=True)
-            directions[far] = scaled / np.linalg.norm(scaled, axis=1, keepdims=True)
-        return directions
+            exponents = np.frexp(np.abs(rows[far]).max(axis=1, keepdims=True))[1]
+            rows = rows.copy()
+            rows[far] = np.ldexp(rows[far], -exponents)  # by powers of two, which round nothing
+            squares[far] = np.einsum("ij,ij->i", rows[far], rows[far], dtype=np.float64)
+        directions: Block = rows / np.sqrt(np.where(squares > 0, squares, 1.0))[:, None]
+        return directions.astype(rows.dtype, copy=False)
 
 
 @lru_cache(maxsize=8)

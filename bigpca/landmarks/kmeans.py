@@ -21,7 +21,7 @@ from bigpca.seeds import integers
 
 INIT_ROUNDS = 5
 MAX_ITERATIONS = 20  # landmarks do not need a converged clustering
-START_READS = 4 + 2 * INIT_ROUNDS
+START_READS = 5 + 2 * INIT_ROUNDS  # with the first chunk, which decides the unit
 KMEANS_READS = Times(2 * 10 + START_READS, 2 * MAX_ITERATIONS + START_READS)  # typically, at most
 
 
@@ -29,7 +29,7 @@ def kmeans(request: LandmarkRequest) -> Landmarks:
     """Return the centres of m clusters: ``dask_ml.cluster.KMeans`` on X, started by k-means||, at most 20 iterations.
 
     The centres minimise a bound on the Nyström approximation's error for distance kernels (Zhang, Tsang & Kwok 2008).
-    Two reads of X per iteration and up to fourteen for start and end, by far the most of all samplings; no kernel
+    Two reads of X per iteration and up to fifteen for start and end, by far the most of all samplings; no kernel
     evaluations. The centres depend on the chunks of X as well as on the seed, since dask-ml draws its random numbers
     chunk by chunk. Sparse rows are made dense in chunks of at most 64 MiB.
     Equal centres (if X has fewer than m distinct rows) are returned once.
@@ -49,6 +49,10 @@ def kmeans(request: LandmarkRequest) -> Landmarks:
     from dask_ml.cluster import KMeans  # heavy, and needed here only
 
     X = whole_rows(mapped_lazily(request.rows), working_dtype(request.rows.dtype))
+    # The rounds (the logarithm of a cost) and the tolerance of dask-ml are absolute numbers: rows are divided by the
+    # power of two that brings the largest value of the first chunk to between 4 and 8.
+    exponent = int(np.frexp(np.abs(X.blocks[0].compute()).max(initial=0.0))[1]) - 3
+    X = np.ldexp(X, -exponent)
     seed = int(integers(request.seed, "kmeans", 0, 1, 1, 2**31 - 1)[0, 0])
     clusters = KMeans(
         request.count, oversampling_factor=2 * request.count, init_max_iter=INIT_ROUNDS, max_iter=MAX_ITERATIONS,
@@ -63,8 +67,8 @@ def kmeans(request: LandmarkRequest) -> Landmarks:
         # With fewer distinct rows than clusters, 0 / 0 draws no further candidate; equal centres are returned once.
         for expected in (RuntimeWarning, ConvergenceWarning):
             warnings.simplefilter("ignore", expected)
-        clusters.fit(X)  # 2 n_iter_ + 14 passes over X at most
-    centres = np.unique(np.asarray(clusters.cluster_centers_, X.dtype), axis=0)
+        clusters.fit(X)  # 2 n_iter_ + 15 passes over X at most
+    centres = np.unique(np.ldexp(np.asarray(clusters.cluster_centers_, X.dtype), exponent), axis=0)
     (cost,) = kmeans_passes(request)
     request.run.read_beside(cost, 2 * clusters.n_iter_ + START_READS)
     return Landmarks(centres, None)

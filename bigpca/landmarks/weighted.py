@@ -83,7 +83,10 @@ def reject_zero(weight_sum: float, what: str) -> None:
     ValueError
     """
     if weight_sum == 0:
-        raise ValueError(f"{what} are 0, so no row can be drawn. Check the data (are all rows zero?) and the kernel.")
+        raise ValueError(
+            f"{what} are 0, or their squares are, so no row can be drawn. Check the data (are all rows zero?) and the "
+            f"kernel."
+        )
 
 
 def _landmarks(drawn: BestRows, request: LandmarkRequest, trace: float | None = None) -> Landmarks:

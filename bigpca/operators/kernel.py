@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
+from bigpca.arrays import norm_of
 from bigpca.costs import Times
 from bigpca.kernels.base import Kernel
 from bigpca.operators.products import PROBES, Probes, Products
@@ -70,8 +71,10 @@ class KernelOperator:
         Trace of HKH.
     row_means : ndarray of shape (n,)
         ``K 1 / n``.
-    squared_norm : float
-        An upper bound of ``|HKH|_F^2``, for kernels that are not positive semi-definite; else 0.
+    norm : float
+        ``|HKH|_F``: an upper bound for kernels that are not positive semi-definite, else an estimate from the probes.
+    entry_rounding : float
+        A bound of what the rounding of K's entries changes in HKH, in the norm.
     precision : float
         Rounding error of a product relative to ``|HKH|_F``. The error of the tiles is relative to ``|K|_F``, of which
         centring may leave little (the entries of a wide Gaussian kernel are nearly 1). The factor of four is for rows
@@ -90,12 +93,11 @@ class KernelOperator:
     ) -> None:
         self.rows, self.kernel, self.run, self.cost, self.shift, self.seed = rows, kernel, run, cost, shift, seed
         self.dtype = cost.dtype
-        self.trace = self.squared_norm = 0.0
+        self.trace = self.norm = self.entry_rounding = 0.0
         self.row_means: Vector = np.zeros(0)
         self.probes: Probes
         self.precision = float(np.finfo(np.float32).eps)
         self.magnification = ALIKE  # times |K|_F / |HKH|_F
-        self._norm = self._rounding = 0.0  # of HKH, estimated, and of the entries of K
         self._learned = False  # whether trace, means and norms are known, in the precision of the tiles
 
     @property
@@ -156,7 +158,7 @@ class KernelOperator:
         product = product[:, :-1]
         product -= product.mean(axis=0)
         self.probes = Probes(omega, product[:, -PROBES:].copy())
-        self._learn(state, float(np.linalg.norm(self.probes.products)) / PROBES**0.5)
+        self._learn(state, float(norm_of(self.probes.products)) / PROBES**0.5)
         product = np.ascontiguousarray(product[:, :-PROBES])
         self._look_for_evidence(V, product, state)
         return product
@@ -175,7 +177,7 @@ class KernelOperator:
         """Reject a kernel that was declared positive semi-definite if ``A V`` shows that HKH is not."""
         if self.kernel.taken_on_trust and V.size:
             trace = state.diagonal - self.size * self.mean
-            reject_contradicted(self.kernel, contradiction(V, product, trace, self._norm, self._rounding))
+            reject_contradicted(self.kernel, contradiction(V, product, trace, self.norm, self.entry_rounding))
 
     def _sweep(self, V: Matrix, *, squared: bool) -> KernelProduct:
         template = KernelProduct(self.size, V.shape[1], np.ascontiguousarray(V), squared)
@@ -192,18 +194,27 @@ class KernelOperator:
         is set to that error, because HKH = 0 cannot be distinguished from it.
         """
         n, eps, self._learned = self.size, self._eps(state), True
-        around = max(0.0, 2 * n * float(self.row_means @ self.row_means) - (n * self.mean) ** 2)
-        self.trace = state.diagonal - n * self.mean
+        self.trace, self.norm = state.diagonal - n * self.mean, norm
+        # In units of |K|_F, a power of two near it: its square may leave the range of float64.
+        exponent = int(np.frexp(max(n * float(np.abs(self.row_means).max()), norm))[1])
+        means, norm = np.ldexp(self.row_means, -exponent), float(np.ldexp(norm, -exponent))
+        around = max(0.0, 2 * n * float(means @ means) - (n * float(means.mean())) ** 2)
         if state.squared:
-            whole = float(state.squares.sum())
-            self.squared_norm = max(0.0, whole - around) + SLACK * eps * whole
-            norm = self.squared_norm**0.5
+            reject_overflow(self.kernel, state.squares)
+            whole = float(np.ldexp(state.squares, -2 * exponent).sum())
+            if whole < norm**2 / 10:
+                raise ValueError(
+                    f"the squares of the values of {self.kernel}, which bound its eigenvalues, are below the range of "
+                    f"float64: the norm of the matrix is near {self.norm:.3g}. Multiply the data by a constant."
+                )
+            norm = (max(0.0, whole - around) + SLACK * eps * whole) ** 0.5
+            self.norm = float(np.ldexp(norm, exponent))
         else:
             whole = norm**2 + around
             least = eps * whole**0.5
-            self._norm, self._rounding = norm, 10 * eps * whole**0.5
-            self.trace = max(self.trace, least)
-            norm = max(min(norm, self.trace), least)
+            self.trace = max(self.trace, float(np.ldexp(least, exponent)))
+            norm = max(min(norm, float(np.ldexp(self.trace, -exponent))), least)
+        self.entry_rounding = float(np.ldexp(10 * eps * whole**0.5, exponent))
         self.magnification = ALIKE * (max(1.0, whole**0.5 / norm) if norm > 0 else 1.0)
         self.precision = eps * self.magnification
 

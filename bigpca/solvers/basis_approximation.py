@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -40,7 +40,8 @@ class BasisApproximation:
     _outside: Matrix = field(repr=False)
     _lengths: Vector = field(repr=False)  # (c,); (theta_i + nu)^1/2
     _beyond: Matrix = field(repr=False)  # (p, c); F is that in orthonormal columns outside of the basis
-    _mixing: Matrix = field(repr=False)  # (c, c); A_hat = F mixing F'
+    _mixing: Matrix = field(repr=False)  # (c, c); A_hat = 2^exponent F mixing F'
+    _exponent: int = field(repr=False)
 
     @property
     def trace(self) -> float:
@@ -53,12 +54,17 @@ class BasisApproximation:
         columns: Matrix = self._basis.vectors[: self._basis.count].T
         return columns
 
+    def divided(self, exponent: int) -> BasisApproximation:
+        """Return the approximation of ``A / 2^exponent``."""
+        values, shift = np.ldexp(self.values, -exponent), float(np.ldexp(self.shift, -exponent))
+        return replace(self, values=values, shift=shift, _exponent=self._exponent - exponent)
+
     def multiply(self, omega: Matrix) -> Matrix:
         """Return ``A_hat omega`` (N, p) for omega (N, p); 4 N (c + r) p flops, r the remainders that are not zero."""
         inside, outside = self._basis.inner(np.ascontiguousarray(omega.T))
         weights = (inside @ self._inside.T + outside @ self._outside.T) @ self._mixing
         product = self._basis.rows(weights @ self._inside, weights @ self._outside)
-        result: Matrix = np.ldexp(product, self._basis.exponent, out=product).T
+        result: Matrix = np.ldexp(product, self._exponent, out=product).T
         return result
 
     def majorant_values(self, norm_bound: float, k: int) -> Vector:
@@ -89,10 +95,10 @@ class BasisApproximation:
         c = len(self._lengths)
         joint = np.vstack([np.diag(self._lengths), self._beyond])
         M = joint @ self._mixing @ joint.T
-        norm = np.ldexp(norm_bound, -self._basis.exponent)
+        norm = np.ldexp(norm_bound, -self._exponent)
         M[c:, c:] += norm * np.eye(len(self._beyond))
         values = np.concatenate([np.linalg.eigvalsh((M + M.T) / 2), np.full(k, norm)])
-        bounds: Vector = np.ldexp(np.sort(values)[::-1][:k], self._basis.exponent)
+        bounds: Vector = np.ldexp(np.sort(values)[::-1][:k], self._exponent)
         return bounds
 
 
@@ -129,5 +135,5 @@ def approximate(basis: KrylovBasis, pairs: RitzPairs, *, precision: float) -> Ba
     beyond = (np.sqrt(t)[:, None] * E)[: basis.N - basis.count]
     return BasisApproximation(
         np.ldexp(values, basis.exponent), vectors, float(np.ldexp(nu, basis.exponent)), basis, inside, outside, lengths,
-        beyond, (V.T * (values / positive)) @ V,
+        beyond, (V.T * (values / positive)) @ V, basis.exponent,
     )  # fmt: skip

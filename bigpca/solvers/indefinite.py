@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import LinAlgError, cholesky, eigvalsh, qr
 
+from bigpca.arrays import norm_of
 from bigpca.blas import blas_threads
 
 Vector = NDArray[np.float64]
@@ -50,7 +51,7 @@ def negative_eigenvalue(A: Matrix, rounding: float, *, threads: int | None = Non
     >>> negative_eigenvalue(np.diag([2.0, -1.0]), 0.0), negative_eigenvalue(np.diag([2.0, -1e-9]), 0.0)
     (-1.0, None)
     """
-    norm = float(np.linalg.norm(A))
+    norm = float(norm_of(A))
     allowed = SIGNIFICANT * norm + rounding
     if not allowed or not np.isfinite(allowed):
         return None
@@ -149,7 +150,7 @@ def signed_nystrom(W: Matrix, Y: Matrix, k: int, *, precision: float = 2.0**-52)
     sigma, U = sigma[order], U[:, order]
     kept = np.abs(sigma) > UNCANCELLED * max(0.0, -float(sigma.min()))
     kept[: max(1, int(np.ceil(KEPT * len(sigma))))] = True
-    kept &= np.abs(sigma) > ROUNDING * precision * float(np.linalg.norm(Y))
+    kept &= np.abs(sigma) > ROUNDING * precision * float(norm_of(Y))
     if not kept.any():  # A = 0, as far as can be seen
         return SignedPairs(np.zeros(1), np.ascontiguousarray(Q[:, :1].T))
     F, R = qr(Y @ (U[:, kept] / np.sqrt(np.abs(sigma[kept]))), mode="economic")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -43,6 +43,11 @@ class NystromApproximation:
     def trace(self) -> float:
         """Trace of A_hat: the sum of all q values."""
         return float(np.sum(self.values))
+
+    def divided(self, exponent: int) -> NystromApproximation:
+        """Return the approximation of ``A / 2^exponent``."""
+        values, mixing = np.ldexp(self.values, -exponent), np.ldexp(self._mixing, -exponent)
+        return replace(self, values=values, shift=float(np.ldexp(self.shift, -exponent)), _mixing=mixing)
 
     def multiply(self, omega: Matrix) -> Matrix:
         """Return ``A_hat omega`` (N, p) for omega (N, p); 4 N q p flops."""

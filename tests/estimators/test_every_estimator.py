@@ -448,3 +448,110 @@ def test_merged_models_in_any_order_are_the_model_of_all_rows(name: str) -> None
         merged = bp.merge(bp.merge(first, second), third)
         assert merged.n_samples_ == N
         assert_same_scores(np.abs(merged.transform(NEW)), np.abs(fitted(name).transform(NEW)))
+
+
+# Rows times 2^j. A fit has the given parameters at each j, the powers of 2^j below, and those of its own.
+SCALES = {"f4": (-100, -70, -30, 30, 60, 100), "f8": (-300, -140, 140, 270)}  # sums of float32 rows are in float64
+POWERS = {
+    name: power
+    for power, names in {
+        -2: "get_precision",
+        -1: "landmark_transform_",
+        0: "bounds_confidence_ captured_variance_bounds_ class_counts_ components_ containment_bound converged_ "
+        "decision_function discriminants_ eigenvectors_ explained_variance_ratio_ feature_correlations hotelling_t2 "
+        "kernel_evaluations_ landmark_indices_ mahalanobis missed_label_trace_ n_components_ n_effective_ "
+        "n_features_in_ n_omitted_ n_passes_ n_samples_ n_unlabelled_ negative_mass_ phi_ predict predict_proba rank_ "
+        "rotation_matrix_ roweis_criterion_ scores_ seed_ selected_ subspace_error_bounds_ sum_weights_ "
+        "supervision_level_ t2_limit trace_error_ contributions(t2) outliers",
+        1: "class_means_ contributions(spe) inverse_transform landmarks_ loadings_ mean_ remove_components scale_ "
+        "singular_values_ transform denoise",
+        2: "eigenvalue_bounds_ eigenvalues_ explained_variance_ get_covariance intercept_ noise_variance_ novelty "
+        "residuals_ spe spe_limit total_variance_",
+    }.items()
+    for name in names.split()
+}
+RATIO = {"components_": -1, "coef_": -1, "transform": 0, "eigenvalues_": 0, "intercept_": 0}  # S_W is the unit
+KEPT = ("landmarks_", "denoise", "inverse_transform", "mean_", "scale_", "remove_components")
+NO_UNIT = {name: 0 for name in POWERS if name not in KEPT}  # kernels with a width, and scaled columns
+OWN = {
+    "FisherDiscriminantAnalysis": RATIO, "ApproximatePCA nystrom": NO_UNIT,
+    "RotatedPCA": {"components_": 1, "transform": 0},
+}  # fmt: skip
+LINEAR: dict[str, Any] = {"kernel": "linear"}
+SMALL = slice(0, 48)
+# Left out: what has a unit of its own (the power and epsilon of "PCA of values", 0 < r2 < 1, where S_W is added to I).
+UNITS: dict[str, tuple[Callable[[int], Any], Any, dict[str, int]]] = {
+    **{
+        name: (lambda j, make=case.make: make(), case.y, OWN.get(name, {}))
+        for name, case in CASES.items()
+        if "Kernel" not in name and "Roweis" not in name and name != "PCA of values"
+    },
+    **{
+        name: (
+            lambda j, make=case.make: (m := make()).set_params(gamma=float(np.ldexp(m.gamma or 0.1, -2 * j))), case.y,
+            NO_UNIT,
+        )
+        for name, case in CASES.items() if "Kernel" in name
+    },
+    "RoweisDiscriminantAnalysis": (lambda j: bp.RoweisDiscriminantAnalysis(2, r1=0.5, r2=1.0), CLASSES, RATIO),
+    "ApproximatePCA tutorial": (lambda j: bp.ApproximatePCA(2, bp.sketches.Gaussian(5), core="tutorial"), None, {}),
+    **{
+        f"KernelPCA linear {s}": (lambda j, s=s: bp.KernelPCA(2, solver=s, **LINEAR), None, {})
+        for s in ("dense", "krylov", "features")
+    },
+    "KernelPCA cosine": (lambda j: bp.KernelPCA(2, kernel="cosine", solver="krylov"), None, NO_UNIT),
+    **{
+        f"ApproximateKernelPCA linear {core}": (
+            lambda j, core=core: bp.ApproximateKernelPCA(2, core=core, **LINEAR), None, {}
+        )
+        for core in ("nystrom", "tutorial")
+    },
+    "NystromKernelPCA linear": (lambda j: bp.NystromKernelPCA(2, n_landmarks=9, **LINEAR), None, {}),
+    "KernelSupervisedPCA linear": (lambda j: bp.KernelSupervisedPCA(2, n_landmarks=9, **LINEAR), CLASSES, {}),
+    "KernelSupervisedPCA linear dual": (lambda j: bp.KernelSupervisedPCA(2, form="dual", **LINEAR), NUMBERS, {}),
+}  # fmt: skip
+
+
+def numbers_of(model: Any, rows: Array) -> dict[str, Array]:
+    """Return every fitted number and public statistic of a model."""
+    found = {a: getattr(model, a, None) for a in dir(model) if a.endswith("_") and not a.startswith("_")}
+    found["transform"] = model.transform(rows)
+    calls: dict[str, tuple[Any, ...]] = {
+        **dict.fromkeys(("hotelling_t2", "spe", "novelty", "denoise", "decision_function", "predict_proba"), (rows,)),
+        "inverse_transform": (found["transform"],), "remove_components": (rows, [0]), "containment_bound": (1, 2),
+        "get_covariance": (), "t2_limit": (0.9, rows),
+    }  # fmt: skip
+    found |= {name: getattr(model, name)(*given) for name, given in calls.items() if hasattr(model, name)}
+    if hasattr(model, "spe"):
+        found |= {f"contributions({of})": model.contributions(rows, of) for of in ("t2", "spe")}
+        kept = getattr(model, "_state", None) is not None and isinstance(model, bp.PCA)
+        limits = ("empirical", "moments", *(("jackson-mudholkar", "box") if kept else ()))
+        found["spe_limit"] = [model.spe_limit(0.9, rows, limit=limit) for limit in limits]
+        found["mahalanobis"], outliers = model.mahalanobis(rows), model.rank_outliers(rows, 3)
+        found["outliers"], found["get_precision"] = [*outliers.rows, *outliers.values], model.get_precision()
+        found["score_samples"] = model.score_samples(rows)
+    arrays = {name: np.asarray(value) for name, value in found.items() if not callable(value)}
+    return {name: array.astype(float) for name, array in arrays.items() if array.size and array.dtype.kind in "biuf"}
+
+
+@pytest.mark.parametrize("name", UNITS)
+def test_numbers_have_the_power_of_the_unit_of_the_rows_that_the_table_states(name: str) -> None:
+    make, y, own = UNITS[name]
+    powers = POWERS | own
+    labels = () if y is None else (y[SMALL],)
+    with dask.config.set(scheduler="sync"):
+        for dtype, exponents in SCALES.items():
+            rows = X[SMALL].astype(dtype)
+            expected = numbers_of(make(0).fit(rows, *labels), rows)
+            for j in exponents:
+                scaled = np.ldexp(rows, j)
+                found = numbers_of(make(j).fit(scaled, *labels), scaled)
+                assert found.keys() == expected.keys()
+                for what, number in expected.items():
+                    if what == "score_samples":
+                        logarithm = j * powers["transform"] * D * np.log(2)  # of the unit of a density
+                        np.testing.assert_allclose(found[what] + logarithm, number, rtol=1e-5, err_msg=what)
+                        continue
+                    close = (1e-12 if dtype == "f8" else 1e-5) * np.abs(number).max()
+                    same = np.ldexp(found[what], -j * powers[what])
+                    np.testing.assert_allclose(same, number, rtol=0, atol=close, err_msg=f"{what} of {dtype} 2^{j}")

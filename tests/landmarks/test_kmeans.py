@@ -68,7 +68,7 @@ def test_reads_are_at_most_those_stated(reads: Reads, tmp_path: Path) -> None:
     X = stored(tmp_path, digits(400).astype("f4"), (50, 64))
     found = choose("kmeans", request(X, KERNEL, 20))
     most = reads.per_chunk((400, 64), (50, 64)).max()
-    assert 0.8 * found.passes < most <= found.passes <= 54
+    assert 0.8 * found.passes < most <= found.passes <= 55
 
 
 def test_duplicates_give_fewer_centres() -> None:

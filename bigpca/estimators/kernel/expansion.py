@@ -216,7 +216,8 @@ class FeatureProjection:
         """Return the same map, in float32 if these finite rows have the same scores as in float64, to 1e-4."""
         if scored_in_float64(self.kernel, rows.dtype) or not len(rows):
             return replace(self, dtype=FLOAT64)
-        return replace(self, dtype=needed_precision(self._scores(rows, FLOAT32), self._scores(rows, FLOAT64)))
+        with np.errstate(over="ignore", invalid="ignore"):  # then float64 is what they need
+            return replace(self, dtype=needed_precision(self._scores(rows, FLOAT32), self._scores(rows, FLOAT64)))
 
     def _scores(self, rows: Array, dtype: DType) -> Matrix:
         features = self.kernel.features(rows.astype(dtype, copy=False))

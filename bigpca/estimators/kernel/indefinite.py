@@ -95,9 +95,9 @@ class ShiftedOperator:
         """Multiply an orthonormal first block, and choose the shift."""
         AV = self.operator.begin(V).AB
         theta = np.linalg.eigvalsh(V.T @ AV)
-        left = self.operator.squared_norm - float((theta[theta > 0] ** 2).sum())
-        rounding = 4 * self.precision * np.sqrt(self.operator.squared_norm)
-        self.sigma = float(np.sqrt(max(left, 0.0))) + rounding
+        norm = self.operator.norm
+        left = 1.0 - float(((theta[theta > 0] / (norm or 1.0)) ** 2).sum())  # of the squared norm
+        self.sigma = norm * (float(np.sqrt(max(left, 0.0))) + 4 * self.precision)
         return Products(V, AV + self.sigma * V)
 
     def multiply(self, V: Matrix) -> Matrix:
@@ -119,7 +119,7 @@ def iterate_indefinite(
     values = result.values[:k] - shifted.sigma
     positive = values > operator.size * np.finfo(np.float64).eps * np.abs(values).max(initial=0.0)
     values = np.maximum(values[: int(np.count_nonzero(positive)) or 1], 0.0)
-    norm = float(np.sqrt(operator.squared_norm))
+    norm = operator.norm
     negative = negative_mass(ritz.astype(np.float64), 10 * operator.precision * norm)
     lower = np.maximum(result.ritz_values[: len(values)] - shifted.sigma, 0.0)
     certificate = replace(
@@ -142,12 +142,13 @@ def frobenius_bounds(operator: KernelOperator, lower: Vector) -> Certificate:
     ``lambda_i^2 <= |HKH|_F^2 - sum_(j != i) lower_j^2``, over the positive lower bounds. Only the first eigenvalue is
     known to be at least 0 (``HKH 1 = 0``). Shares of a trace with negative parts are not defined.
     """
-    squared = operator.squared_norm
-    slack = rounding_slack(float(np.sqrt(operator.size * squared)), precision=operator.precision)
+    norm = operator.norm
+    slack = rounding_slack(operator.size**0.5 * norm, precision=operator.precision)
     least = lower - slack
     least[:1] = np.maximum(least[:1], 0.0)
-    known = np.maximum(least, 0.0)  # reduced by the slack, because the square root below magnifies an excess
-    upper = np.sqrt(np.maximum(squared - (np.sum(known**2) - known**2), 0.0)) + slack
+    # As shares of the norm; reduced by the slack, because the square root below magnifies an excess.
+    squares = (np.maximum(least, 0.0) / (norm or 1.0)) ** 2
+    upper = norm * np.sqrt(np.maximum(1.0 - (np.sum(squares) - squares), 0.0)) + slack
     bounds = np.column_stack([least, np.maximum.accumulate(upper[::-1])[::-1]])
     return Certificate(bounds, None, None, 1.0)
 

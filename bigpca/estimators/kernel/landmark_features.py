@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from bigpca.arrays import Array, DType
+from bigpca.arrays import Array, DType, norm_of
 from bigpca.estimators.kernel.expansion import Expansion
 from bigpca.estimators.kernel.spectrum import KernelSettings, KernelSpectrum
 from bigpca.estimators.linear.certified import Certificate
@@ -102,7 +102,7 @@ def features_of(
     found = LandmarkFeatures(kernel, landmarks.rows, np.zeros((0, 0)), shift, landmarks.indices)
     K_mm = found.block()
     if kernel.taken_on_trust:
-        rounding = 10 * float(np.finfo(landmarks.rows.dtype).eps) * float(np.linalg.norm(K_mm))
+        rounding = 10 * float(np.finfo(landmarks.rows.dtype).eps) * float(norm_of(K_mm))
         least = negative_eigenvalue(K_mm, rounding, threads=threads)
         reject_contradicted(
             kernel, None if least is None else f"the matrix of {len(K_mm)} landmarks has the eigenvalue {least:.3g}"

@@ -11,7 +11,7 @@ from scipy.sparse import csr_array
 
 from bigpca.arrays import Array, DType
 from bigpca.estimators.kernel.expansion import Expansion, FeatureProjection
-from bigpca.estimators.shared.finite import bad_places, reject_non_finite
+from bigpca.estimators.shared.finite import bad_places, reject_non_finite, settle_non_finite
 from bigpca.estimators.shared.references import TILE_ROWS, References
 from bigpca.kernels.base import Kernel
 from bigpca.passes.reading.arithmetic import Values
@@ -49,7 +49,9 @@ class KernelScores(RowMap):
             Where rows hold NaN or infinities and the policy is to raise.
         """
         clean, bad = _set_aside(rows, where, self.nan_policy, "scores")
-        scores = self.expansion.apply(clean).astype(working_dtype(rows.dtype), copy=False)
+        with np.errstate(over="ignore"):
+            scores = self.expansion.apply(clean).astype(working_dtype(rows.dtype), copy=False)
+        settle_non_finite(clean, scores, where, "raise", "scores")
         scores[bad] = np.nan
         return scores
 

@@ -9,6 +9,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from bigpca.arrays import norm_of
 from bigpca.costs import PassCost, SolveCost
 from bigpca.estimators.kernel.expansion import kernel_identity
 from bigpca.estimators.kernel.files import expansion_bytes
@@ -145,13 +146,13 @@ def _solve(state: PassState, *, settings: KernelSettings, eps: float) -> DenseSp
     with np.errstate(over="ignore", invalid="ignore"):
         row_means = K.mean(axis=1)
     reject_overflow(settings.kernel, row_means)
-    rounding = 10 * eps * float(np.linalg.norm(K))
+    rounding = 10 * eps * float(norm_of(K))
     double_centre(K)
     if settings.kernel.taken_on_trust:
         least = negative_eigenvalue(K, rounding, threads=settings.threads)
         evidence = None if least is None else f"its centred matrix has the eigenvalue {least:.3g}"
         reject_contradicted(settings.kernel, evidence)
-    trace, norm = float(np.trace(K)), float(np.linalg.norm(K))
+    trace, norm = float(np.trace(K)), float(norm_of(K))
     given, number = settings.n_components, counted(settings.n_components)
     wanted = None if number is None or not settings.kernel.positive_semidefinite else min(number, n)
     eigenvalues, vectors = top_eigenpairs(K, wanted, signed=True, threads=settings.threads)

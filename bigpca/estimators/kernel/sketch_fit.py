@@ -8,6 +8,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from bigpca.arrays import norm_of
 from bigpca.costs import PassCost, SolveCost, Times
 from bigpca.estimators.kernel.expansion import kernel_identity
 from bigpca.estimators.kernel.files import expansion_bytes
@@ -156,8 +157,7 @@ def _tutorial(
     operator: KernelOperator, W: Matrix, Z: Matrix, settings: KernelSettings
 ) -> tuple[Vector, Matrix, Certificate]:
     """Algorithm 6: eigenpairs (lambda, u) of Z'Z, eigenvalues sqrt(lambda), vectors ``Kc Z u / lambda`` normalised."""
-    squares, U = top_eigenpairs(Z.T @ Z, threads=settings.threads)
-    values = np.sqrt(squares)
+    values, U = _singular(Z, settings)
     k = _components(settings, values, operator)
     V = fix_signs(_unit_rows(operator.multiply(_unit_rows(Z @ U[:k].T).T))).T  # sweep 2
     approximation = nystrom(W, Z, k, precision=operator.precision, threads=settings.threads)
@@ -165,8 +165,16 @@ def _tutorial(
         approximation, k, operator.trace, precision=operator.rounding, probes=operator.probes,
         axes=orthonormal_axes(np.ascontiguousarray(V.T)),
     )  # fmt: skip
-    off = np.linalg.norm(approximation.multiply(V) - V * values[:k], axis=0)
+    off = norm_of(approximation.multiply(V) - V * values[:k], axis=0)
     return values[:k], V, replace(certificate, residuals=np.asarray(certificate.residuals) + off)
+
+
+def _singular(Z: Matrix, settings: KernelSettings) -> tuple[Vector, Matrix]:
+    """Return the singular values of Z (n, q) and its right singular vectors as rows, by Z'Z with squares in range."""
+    exponent = int(np.frexp(np.abs(Z).max(initial=0.0))[1])
+    unit = np.ldexp(Z, -exponent)
+    squares, U = top_eigenpairs(unit.T @ unit, threads=settings.threads)
+    return np.ldexp(np.sqrt(squares), exponent), U
 
 
 def _tutorial_pairs(
@@ -177,10 +185,10 @@ def _tutorial_pairs(
     NOTE: a square root has no sign, so the sign is that of the Rayleigh quotient of ``Z u``: the second sweep
     multiplies all q columns.
     """
-    squares, U = top_eigenpairs(Z.T @ Z, threads=settings.threads)
+    values, U = _singular(Z, settings)
     axes = _unit_rows(Z @ U.T).T
     products = operator.multiply(axes)  # sweep 2
-    values = np.sqrt(squares) * np.sign(np.einsum("ij,ij->j", axes, products))
+    values *= np.sign(np.einsum("ij,ij->j", axes, products))
     order = np.argsort(-values, kind="stable")
     return SignedPairs(values[order], _unit_rows(products)[order]), axes, products
 
@@ -190,7 +198,7 @@ def _unit_rows(columns: Matrix) -> Matrix:
 
     The columns in a sweep require this length, because products with float32 tiles overflow at 3e38.
     """
-    norms = np.linalg.norm(columns, axis=0)
+    norms = norm_of(columns, axis=0)
     return np.ascontiguousarray((columns / np.where(norms > 0, norms, 1.0)).T)
 
 
@@ -215,7 +223,7 @@ def _signed(
     k = max(1, min(wanted, positive))
     remedy = 'Use a wider sketch, core="ritz", or fewer components.'
     warn_fewer(settings, positive, f"a sketch of {q} columns shows", remedy)
-    norm = float(np.sqrt(operator.squared_norm))
+    norm = operator.norm
     ritz = pairs if core == "ritz" else signed_ritz(*orthonormal_product(W, Y), 1)
     lower = np.concatenate([ritz.values[:k], np.full(max(0, k - len(ritz.values)), -norm)])  # Cauchy
     negative = negative_mass(ritz.values, 10 * operator.precision * norm)

@@ -8,7 +8,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from bigpca.arrays import Array
+from bigpca.arrays import Array, norm_of
 from bigpca.costs import PassCost
 from bigpca.errors import MemoryBudgetError, format_bytes, warn_approximation
 from bigpca.estimators.kernel.expansion import (
@@ -245,7 +245,7 @@ def rounding_of(eigenvalues: Vector, row_means: Vector) -> float:
     """
     n, eps = len(row_means), float(np.finfo(np.float64).eps)
     largest = float(np.abs(eigenvalues).max(initial=0.0))
-    return eps * (n * largest + 10 * float(np.sqrt(n) * np.linalg.norm(row_means)))
+    return eps * (n * largest + 10 * float(np.sqrt(n) * norm_of(row_means)))
 
 
 def warn_alike(eigenvalues: Vector, rounding: float) -> None:

@@ -23,6 +23,7 @@ from bigpca.solvers.certificates import (
     trace_bounds,
     trustworthy,
 )
+from bigpca.solvers.eigh import FAR_FROM_ONE
 from bigpca.solvers.krylov_basis import ORTHONORMAL
 from bigpca.solvers.nystrom import NystromApproximation
 from bigpca.solvers.subspaces import SeenAxes, see_axes, subspace_bounds
@@ -74,6 +75,15 @@ def certify(
     trace_error : float
         Bound of the error of ``trace``, which sparse rows have because they are centred by sums.
     """
+    exponent = int(np.frexp(trace)[1])
+    if abs(exponent) > FAR_FROM_ONE:  # |A|_F^2 may leave the range of float64: bound eigenvalues of A / 2^exponent
+        divided = None if probes is None else replace(probes, products=np.ldexp(probes.products, -exponent))
+        return certify(
+            approximation.divided(exponent), k, float(np.ldexp(trace, -exponent)), precision=precision, probes=divided,
+            residuals=None if residuals is None else np.ldexp(residuals, -exponent), basis=basis, axes=axes,
+            multiplied=multiplied, norm_bound=None if norm_bound is None else float(np.ldexp(norm_bound, -exponent)),
+            trace_error=float(np.ldexp(trace_error, -exponent)),
+        ).times(exponent)  # fmt: skip
     values, N = approximation.values, approximation.vectors.shape[1]
     P = min(2 * k + 1, N)  # eigenvalues bounded from above, including those that bounds of wider subspaces refer to
     padded = np.concatenate([values, np.zeros(max(0, P - len(values)))])

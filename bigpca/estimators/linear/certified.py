@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Protocol
 
 import numpy as np
@@ -58,6 +58,16 @@ class Certificate:
     n_passes: float | None = None
     converged: bool | None = None
     subspaces: SubspaceBounds | None = None
+
+    def times(self, exponent: int) -> Certificate:
+        """Return the certificate of ``2^exponent A``; sines and shares do not change."""
+        limits, residuals, subspaces = self.eigenvalue_bounds, self.residuals, self.subspaces
+        return replace(
+            self, eigenvalue_bounds=np.ldexp(limits, exponent),
+            residuals=None if residuals is None else np.ldexp(residuals, exponent),
+            subspaces=subspaces
+            and SubspaceBounds(**{name: np.ldexp(getattr(subspaces, name), exponent) for name in SUBSPACE_ARRAYS}),
+        )  # fmt: skip
 
     @property
     def subspace_error_bounds(self) -> Vector | None:

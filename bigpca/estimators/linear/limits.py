@@ -102,6 +102,11 @@ def chi_square_limit(confidence: float, mean: float, variance: float) -> float:
     return float(variance / (2 * mean) * chi2.ppf(confidence, 2 * mean**2 / variance))
 
 
+def power_unit(values: Vector) -> float:
+    """Return a power of two near the largest value: divided by it, values have powers in the range of float64."""
+    return float(np.ldexp(1.0, int(np.frexp(np.max(values, initial=0.0))[1])))
+
+
 def jackson_mudholkar_limit(confidence: float, thetas: Vector) -> float:
     """Return the limit of SPE of Gaussian rows, from the power sums ``theta_i`` of the residual eigenvalues.
 

@@ -31,6 +31,7 @@ from bigpca.estimators.linear.limits import (
     gaussian_t2_limit,
     jackson_mudholkar_limit,
     power_sums,
+    power_unit,
     quantile_limit,
 )
 from bigpca.estimators.linear.statistics import (
@@ -350,12 +351,16 @@ def spe_limit(self: Judging, confidence: float = 0.95, X: Input = None, *, limit
             raise ValueError(
                 f"{counted(len(values), 'row')} of X with an SPE, but a variance needs two. Give more typical rows."
             )
-        return chi_square_limit(confidence, float(values.mean()), float(values.var(ddof=1)))
+        unit = power_unit(values)
+        values /= unit
+        return unit * chi_square_limit(confidence, float(values.mean()), float(values.var(ddof=1)))
     check_centred(self, "the distribution of SPE")
-    thetas = power_sums(self._whole_spectrum(f'spe_limit(limit="{limit}")')[self.n_components_ :])
+    left = self._whole_spectrum(f'spe_limit(limit="{limit}")')[self.n_components_ :]
+    unit = power_unit(left)
+    thetas = power_sums(left / unit)
     if limit == "box":
-        return chi_square_limit(confidence, float(thetas[0]), 2 * float(thetas[1]))
-    return jackson_mudholkar_limit(confidence, thetas)
+        return unit * chi_square_limit(confidence, float(thetas[0]), 2 * float(thetas[1]))
+    return unit * jackson_mudholkar_limit(confidence, thetas)
 
 
 def _one_statistic(self: Judging, X: Input, name: str, out: Path | None, overwrite: bool) -> Lazy:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from bigpca.arrays import norm_of
 from bigpca.estimators.linear.certificates import certify
 from bigpca.estimators.linear.certified import Certificate
 from bigpca.estimators.linear.spectrum import Settings, Spectrum, counted
@@ -96,7 +97,7 @@ def solve_tutorial(found: Sketched, fit: Settings) -> Spectrum:
     eigenvalues, U = top_eigenpairs((S + S.T) / 2, q, threads=fit.threads)
     k = min(_resolve(fit, eigenvalues, found), _bounded(fit, found.count, d, q))
     axes = U[:k] @ found.Y.T
-    norms = np.linalg.norm(axes, axis=1)
+    norms = norm_of(axes, axis=1)
     axes /= np.where(norms > 0, norms, 1.0)[:, None]
     approximation = nystrom(found.W, found.Y, k, precision=found.precision, threads=fit.threads)
     certificate = certify(
@@ -109,7 +110,7 @@ def solve_tutorial(found: Sketched, fit: Settings) -> Spectrum:
         trace_error=found.trace_error,
     )
     products = approximation.multiply(axes.T)
-    off = np.linalg.norm(products - axes.T * eigenvalues[:k], axis=0)
+    off = norm_of(products - axes.T * eigenvalues[:k], axis=0)
     residuals = np.asarray(certificate.residuals) + off
     certificate = replace(certificate, residuals=residuals)
     return _spectrum(found, fit, eigenvalues[:k], fix_signs(axes), certificate)

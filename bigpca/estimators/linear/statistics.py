@@ -19,6 +19,7 @@ from bigpca.solvers.component_rules import rounding_level
 Vector = NDArray[np.float64]
 STATISTICS = ("t2", "spe", "mahalanobis")
 CONTRIBUTIONS = ("t2", "spe")
+LEAST_SQUARES = 1e-25  # sum of float32 squares to which those that underflow, below 1e-38 each, add nothing
 
 
 def check_statistics(names: str | Sequence[str]) -> tuple[str, ...]:
@@ -146,8 +147,12 @@ class RowStatistics(RowMap):
         if k == d:  # no direction is left; rows that are not finite have no statistic either
             return np.where(np.isfinite(scores).all(axis=1), 0.0, np.nan)
         shifted -= scores @ self.projection.components.astype(shifted.dtype)
-        squares: Array = np.vecdot(shifted, shifted)
-        return squares.astype(np.float64)
+        with np.errstate(under="ignore"):
+            squares: Vector = np.vecdot(shifted, shifted).astype(np.float64)
+        if shifted.dtype != np.float64:  # the squares of very small or large rows leave float32's range
+            far = ~((squares > LEAST_SQUARES) & (squares < 1 / LEAST_SQUARES))
+            squares[far] = np.einsum("ij,ij->i", shifted[far], shifted[far], dtype=np.float64)
+        return squares
 
     def bytes_for(self, d: int, rows: int, itemsize: int) -> tuple[int, int]:
         """Centred rows and their reconstruction by strip, two copies of the axes, and the statistics."""
@@ -193,16 +198,20 @@ class Contributions(RowMap):
         """
         found = np.empty(rows.shape, working_dtype(rows.dtype))
         axes = self.projection.components
-        weighted = axes if self.of == "spe" else axes * _inverse(self.variances)[:, None]
+        # T2 in units of the largest deviation, a power of two: the inverse of a variance can leave the range of float32
+        exponent = int(np.frexp(np.sqrt(self.variances.max(initial=0.0)))[1])
+        weighted = axes if self.of == "spe" else axes * _inverse(np.ldexp(self.variances, -2 * exponent))[:, None]
         weighted = weighted.astype(found.dtype)
         self.projection.check_limits(rows, where)
         with np.errstate(invalid="ignore", over="ignore"):
             for start, scores, shifted in _strips(self.projection, rows):
+                if self.of == "t2":
+                    scores = np.ldexp(scores, -exponent)
                 out = np.matmul(scores, weighted, out=found[start : start + len(scores)])
                 if self.of == "spe":
                     np.subtract(shifted, out, out=out)
                 else:
-                    out *= shifted
+                    out *= np.ldexp(shifted, -exponent, out=shifted)
         settle_non_finite(rows, found, where, self.projection.nan_policy, "contributions")
         return found
 
