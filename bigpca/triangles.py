@@ -25,7 +25,8 @@ def packed_size(d: int) -> int:
     >>> packed_size(300) == 256 * 300 + 44 * 44
     True
     """
-    return sum(min(STRIP, d - i) * (d - i) for i in range(0, d, STRIP))
+    whole, rest = divmod(d, STRIP)
+    return STRIP * (whole * d - STRIP * (whole * (whole - 1) // 2)) + rest * rest
 
 
 def packed_strips(packed: Vector, d: int) -> Iterator[tuple[slice, Matrix]]:

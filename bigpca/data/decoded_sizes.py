@@ -125,7 +125,7 @@ class DecodedSizes:
     def _size(self, file: BinaryIO, offset: int, nbytes: int) -> int:
         file.seek(offset)
         if self.compressor in STREAMED:
-            return _streamed(_pieces(file, nbytes), STREAMED[self.compressor], self.limit)
+            return streamed_size(_pieces(file, nbytes), STREAMED[self.compressor], self.limit)
         head = file.read(min(HEAD_BYTES, max(nbytes, 0)))
         if self.compressor == "blosc":
             return int.from_bytes(head[4:8], "little")
@@ -153,7 +153,7 @@ STREAMED: dict[str, Callable[[], Any]] = {
 }
 
 
-def _streamed(pieces: Iterator[bytes], decoder: Callable[[], Any], limit: int) -> int:
+def streamed_size(pieces: Iterator[bytes], decoder: Callable[[], Any], limit: int) -> int:
     """Decode in pieces that are discarded, and return their size; stops beyond the limit.
 
     Undecodable bytes are left to Zarr, which reports them.

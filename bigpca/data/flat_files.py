@@ -24,6 +24,7 @@ from bigpca.errors import CorruptedChunkError, brief
 from bigpca.storage.annotations import KEY_COLUMN
 from bigpca.storage.forms import VALUES
 from bigpca.storage.regular import check_regular, open_regular
+from bigpca.storage.zip_members import read_npy_header
 
 PIECE_BYTES = 2**20
 _CHECKING = Lock()  # threads wait for the first, rather than read the whole file too
@@ -83,7 +84,7 @@ class FlatFile:
 
     @property
     def _nbytes(self) -> int:
-        return math.prod(self.array_shape) * self._bits.itemsize + self.lead * self.array_shape[0]
+        return math.prod(self.array_shape) * self._bits.itemsize + (self.lead and self.lead * self.array_shape[0])
 
     def check_size(self) -> None:
         """Check that the file is as large as its header states."""
@@ -193,15 +194,11 @@ def npy_file(path: str) -> FlatFile:
 def npy_header(file: Any, label: str) -> tuple[tuple[int, ...], str, np.dtype[Any]]:
     """Read shape, order and dtype with NumPy's own header reader, which leaves the file at the first value."""
     try:
-        version = np.lib.format.read_magic(file)
-        read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-        shape, fortran, dtype = read(file)
+        shape, fortran, dtype = read_npy_header(file)
     except (ValueError, EOFError) as error:
         raise CorruptedChunkError(
             f"{label} is not a complete .npy file: {brief(error)}. Write it again with np.save."
         ) from error
-    if min(shape, default=0) < 0:
-        raise CorruptedChunkError(f"{label} has the impossible shape {brief(shape)} in its header. Write it again.")
     if len(shape) == 1 and dtype.names == (KEY_COLUMN, VALUES):
         return shape, "C", dtype
     try:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import math
 import os
+import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -23,12 +25,13 @@ from bigpca.data.checks import (
     row_width,
 )
 from bigpca.data.conventions import FILLS, MATLAB, NETCDF, PACKED, RANGES
+from bigpca.data.decoded_sizes import SPARE_BYTES, streamed_size
 from bigpca.data.members import SPARSE_PARTS, choose_member
 from bigpca.data.sparse_groups import SparseGroup
 from bigpca.data.sparse_rows import CsrRows
 from bigpca.data.storages import Stamp, file_stamp
 from bigpca.errors import CorruptedChunkError, MissingChunksError, brief
-from bigpca.storage.regular import check_regular
+from bigpca.storage.regular import check_regular, max_encoded
 
 MAX_LINKS = 32
 _NEVER_FILLED = 1  # H5D_FILL_TIME_NEVER, which netCDF-4 sets for variables that are not filled
@@ -104,6 +107,8 @@ class Hdf5Rows:
                 )
             if self.missing_chunks == "raise":
                 self._check_present(dataset, start, stop, columns)
+            if dataset.compression == "gzip":
+                self._check_sizes(dataset, start, stop, columns)
             try:
                 if dataset.ndim == 2:
                     rows: NDArray[Any] = dataset[start:stop, slice(*columns)]
@@ -127,10 +132,7 @@ class Hdf5Rows:
                 return
             what = "its values were never written"
         else:
-            bounds = [(start, stop), *((0, size) for size in self.array_shape[1:])]
-            if len(bounds) == 2:
-                bounds[1] = columns
-            cells = tuple(slice(lo // c, -(-hi // c)) for (lo, hi), c in zip(bounds, self.chunks, strict=False))
+            cells = self._cells(start, stop, columns)
             there = _chunks_there(file_stamp(self.path), self.name, self.array_shape, self.chunks)[cells]
             if there.all():
                 return
@@ -145,6 +147,33 @@ class Hdf5Rows:
             'intended the fill value. Write them or, if they should hold it, pass missing_chunks="fill".'
         )
 
+    def _cells(self, start: int, stop: int, columns: tuple[int, int]) -> tuple[slice, ...]:
+        """Return the ranges of chunks that hold those rows and columns."""
+        bounds = [(start, stop), *((0, size) for size in self.array_shape[1:])]
+        if len(bounds) == 2:
+            bounds[1] = columns
+        return tuple(slice(lo // c, -(-hi // c)) for (lo, hi), c in zip(bounds, self.chunks or (), strict=False))
+
+    def _check_sizes(self, dataset: Any, start: int, stop: int, columns: tuple[int, int]) -> None:
+        """Reject chunks that gzip would decode to more than their shape; each is looked at once by a process."""
+        chunks, stamp = self.chunks or (), file_stamp(self.path)
+        sound, there = _sound_chunks(stamp, self.name), _chunks_there(stamp, self.name, self.array_shape, chunks)
+        limit = math.prod(chunks) * dataset.dtype.itemsize + SPARE_BYTES
+        for cell in product(*(range(one.start, one.stop) for one in self._cells(start, stop, columns))):
+            at = tuple(i * c for i, c in zip(cell, chunks, strict=True))
+            if cell in sound or not there[cell]:
+                continue
+            size = stored = dataset.id.get_chunk_info_by_coord(at).size
+            if stored <= max_encoded(limit):
+                size = streamed_size(iter([dataset.id.read_direct_chunk(at)[1]]), zlib.decompressobj, limit)
+            if size > limit:
+                raise CorruptedChunkError(
+                    f"{self.path}: the chunk at {at} of {brief(self.name)} would decode to {size:,} bytes or more, but "
+                    f"its shape {chunks} has {limit - SPARE_BYTES:,}, and was not decoded: it is damaged or forged. "
+                    "Copy the file again."
+                )
+            sound.add(cell)
+
     def stamps(self, start: int, stop: int) -> list[Stamp]:
         """Return the stamp of the file."""
         return [file_stamp(self.path)]
@@ -153,6 +182,12 @@ class Hdf5Rows:
         """Return chunks, byte order, and the policy for missing chunks."""
         chunks = None if self.chunks is None else list(self.chunks)
         return {"chunks": chunks, "stored": self.stored, "missing_chunks": self.missing_chunks}
+
+
+@lru_cache(maxsize=16)
+def _sound_chunks(stamp: Stamp, name: str) -> set[tuple[int, ...]]:
+    """Return the chunks of a dataset, in one state of its file, whose decoded sizes were checked; grows."""
+    return set()
 
 
 @lru_cache(maxsize=16)

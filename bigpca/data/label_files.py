@@ -26,6 +26,7 @@ from bigpca.data.zarr_reader import wrap_zarr
 from bigpca.errors import MAX_MESSAGE, CorruptedChunkError, MissingChunksError, brief, closest, shorten
 from bigpca.storage.regular import check_regular, open_regular
 from bigpca.storage.stores import kind_of
+from bigpca.storage.zip_members import read_npy_header
 
 if TYPE_CHECKING:
     import zarr
@@ -161,9 +162,7 @@ def _npy(path: str) -> NDArray[Any]:
 
 def _check_npy_size(file: BinaryIO, path: str) -> None:
     """Reject a header that states more bytes than the file holds, before NumPy allocates memory for them."""
-    version = np.lib.format.read_magic(file)
-    read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-    shape, _, dtype = read(file)
+    shape, _, dtype = read_npy_header(file)
     needed, held = math.prod(shape) * dtype.itemsize, os.fstat(file.fileno()).st_size - file.tell()
     if not dtype.hasobject and held < needed:
         raise CorruptedChunkError(

@@ -24,7 +24,7 @@ from bigpca.data.sparse_rows import CsrRows
 from bigpca.data.storages import Stamp, file_stamp
 from bigpca.errors import CorruptedChunkError, brief
 from bigpca.storage.regular import open_regular
-from bigpca.storage.zip_members import check_member, check_place
+from bigpca.storage.zip_members import check_member, check_place, read_npy_header
 
 SKIP_BYTES = 2**20
 MAX_FORMAT_BYTES = 64
@@ -215,9 +215,7 @@ def _stored(path: str, info: zipfile.ZipInfo, header: _Header) -> FlatFile | Com
 def _header(archive: zipfile.ZipFile, name: str, path: str) -> _Header:
     with archive.open(name) as file:
         try:
-            version = np.lib.format.read_magic(file)
-            read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-            shape, fortran, dtype = read(file)
+            shape, fortran, dtype = read_npy_header(file)
         except ValueError as error:
             raise CorruptedChunkError(
                 f"{path}: {brief(name)} is not a complete .npy file: {brief(error)}. Write it again with np.savez."

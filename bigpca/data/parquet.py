@@ -50,12 +50,12 @@ class ParquetRows:
         """Dtype of the list values."""
         return np.dtype(self.stored)
 
-    def _groups(self) -> tuple[_Group, ...]:
+    def _groups(self) -> _Groups:
         groups = _row_groups(tuple(file_stamp(path) for path in parquet_paths(self.pattern)))
-        if sum(group.rows for group in groups) != self.array_shape[0]:
+        held = _group_ends(groups)[-1] if groups else 0
+        if held != self.array_shape[0]:
             raise ValueError(
-                f"{self.pattern} has {sum(group.rows for group in groups)} rows now, but had {self.array_shape[0]} "
-                "when opened. Open it again."
+                f"{self.pattern} has {held} rows now, but had {self.array_shape[0]} when opened. Open it again."
             )
         return groups
 
@@ -72,9 +72,8 @@ class ParquetRows:
         return block
 
     def _parts(self, start: int, stop: int) -> list[tuple[_Group, int, int, int]]:
-        groups = self._groups()
-        ends = list(accumulate(group.rows for group in groups))
-        parts = []
+        groups, parts = self._groups(), []
+        ends = _group_ends(groups)
         for i in range(bisect_right(ends, start), len(groups)):
             first = ends[i] - groups[i].rows
             if first >= stop:
@@ -132,15 +131,16 @@ class ParquetTable(ParquetRows):
     def column_names(self) -> list[str]:
         """Names of the columns, which all files have."""
         stamp = file_stamp(parquet_paths(self.pattern)[0])
-        return [field.name for field in _number_columns(parquet_metadata(stamp).schema.to_arrow_schema())]
+        return list(_number_names(stamp))
 
     def _read_group(self, group: _Group) -> NDArray[Any]:
         import pyarrow.parquet as pq
 
         try:
-            with pq.ParquetFile(group.path, page_checksum_verification=True) as file:
-                names = [field.name for field in _number_columns(file.schema_arrow)]
-                found = file.read_row_group(group.number, columns=names)
+            known = parquet_metadata(file_stamp(group.path))
+            names = _number_names(file_stamp(group.path))
+            with pq.ParquetFile(group.path, metadata=known, page_checksum_verification=True) as file:
+                found = file.read_row_group(group.number, columns=list(names))
         except (OSError, ValueError) as error:
             if not is_decode_error(error):
                 raise
@@ -160,6 +160,11 @@ def _number_columns(schema: Any) -> list[Any]:
     """Return the fields of a table whose columns are features: all of them, without the keys of a table of scores."""
     marked = TABLE_MARK in (schema.metadata or {})
     return [field for field in schema if not (marked and field.name == KEY_COLUMN)]
+
+
+@lru_cache(maxsize=64)
+def _number_names(stamp: Stamp) -> tuple[str, ...]:
+    return tuple(field.name for field in _number_columns(parquet_metadata(stamp).schema.to_arrow_schema()))
 
 
 def _number_table(pattern: str, stamps: list[Stamp]) -> ParquetTable | None:
@@ -310,9 +315,21 @@ def parquet_metadata(stamp: Stamp) -> Any:
 
 
 @lru_cache(maxsize=8)
-def _row_groups(stamps: tuple[Stamp, ...]) -> tuple[_Group, ...]:
+def _row_groups(stamps: tuple[Stamp, ...]) -> _Groups:
     groups = []
     for stamp in stamps:
         metadata = parquet_metadata(stamp)
         groups += [_Group(stamp[0], i, metadata.row_group(i).num_rows) for i in range(metadata.num_row_groups)]
-    return tuple(groups)
+    return _Groups(groups)
+
+
+class _Groups(tuple[_Group, ...]):
+    """Row groups that compare and hash by identity, as what is known of many of them is kept."""
+
+    __hash__ = object.__hash__
+    __eq__ = object.__eq__
+
+
+@lru_cache(maxsize=8)
+def _group_ends(groups: _Groups) -> list[int]:
+    return list(accumulate(group.rows for group in groups))

@@ -70,6 +70,12 @@ class SparseGroup:
         """
         if self.form not in ("", "csr"):
             self._reject_format()
+        lost = [name for name in SPARSE_PARTS if name not in parts]
+        if lost:
+            raise ValueError(
+                f"{self.label} is sparse without {' and '.join(lost)}; {', '.join(SPARSE_PARTS)} were expected. "
+                "It was not written completely: write the matrix again."
+            )
         for name in SPARSE_PARTS:
             shape, dtype = parts[name].array_shape, parts[name].dtype
             if len(shape) != 1:

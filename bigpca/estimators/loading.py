@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Sequence
 from dataclasses import replace
@@ -31,6 +32,9 @@ from bigpca.seeds import check_seed
 from bigpca.storage import MODEL_FORMAT, read_group
 
 MAX_REASON = 1000  # characters
+COUNTS = {"n_features", "n_samples", "n_omitted", "omitted", "unlabelled", "rank", "evaluations"}
+REALS = {"total_variance", "total", "missed", "mean_square"}
+OTHERS = {"whole": bool, "solver": str, "facts": dict, "texts": dict, "parameters": dict}
 Places = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 
 CLASSES: dict[str, type[AnyEstimator]] = {
@@ -106,6 +110,7 @@ def restored(stored: StoredModel) -> AnyEstimator:
     KeyError, TypeError, ValueError
         If a value is missing or invalid.
     """
+    _check_values(stored.attributes)
     model = _of_parameters(stored.kind, stored.attributes["parameters"])
     inner = stored.attributes.get("inner")
     if inner is not None:  # inside out, so that an estimator that holds another does not need this table
@@ -133,8 +138,25 @@ def restored(stored: StoredModel) -> AnyEstimator:
     if names is None and grid is not None:
         names = model._grid.column_names()
     if names is not None:
+        if len(names) != model.n_features_in_ or not all(isinstance(name, str) for name in names):
+            raise ValueError(f"it has {len(names)} feature_names; {model.n_features_in_} strings were expected")
         model.feature_names_in_ = np.array(names, dtype=object)
     return model
+
+
+def _check_values(attributes: Values) -> None:
+    """Check the kinds of the stored numbers, which classes convert: ``int`` would take 1.7, "12" and true."""
+    for name in COUNTS & attributes.keys():
+        least, value = int(name == "n_features"), attributes[name]
+        if isinstance(value, bool) or not isinstance(value, int) or not least <= value < 2**63:
+            raise ValueError(f"it has {name} = {brief(repr(value))}; an integer of at least {least} was expected")
+    for name in REALS & attributes.keys():
+        value = attributes[name]
+        if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+            raise ValueError(f"it has {name} = {brief(repr(value))}; a finite number was expected")
+    for name, kind in OTHERS.items():
+        if not isinstance(attributes.get(name, kind()), kind):
+            raise ValueError(f"it has {name} = {brief(repr(attributes[name]))}; a {kind.__name__} was expected")
 
 
 def _of_parameters(kind: str, parameters: Values) -> AnyEstimator:

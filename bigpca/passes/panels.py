@@ -101,11 +101,12 @@ def panel_layout(layout: Layout, panels: int) -> Layout:
     """Return ``layout`` with its reads joined into at most ``panels`` groups of about equal size."""
     counts = np.array([b - a for a, b in layout.reads])
     target = -(-layout.n_rows // panels)
-    groups, start = [], 0
-    for i in range(len(counts)):
-        if i + 1 == len(counts) or counts[start : i + 2].sum() > target:
-            groups.append(range(start, i + 1))
-            start = i + 1
+    groups, start, ends = [], 0, np.cumsum(counts)
+    while start < len(counts):
+        before = ends[start - 1] if start else 0
+        stop = max(start + 1, int(np.searchsorted(ends, before + target, side="right")))
+        groups.append(range(start, stop))
+        start = stop
     return replace(layout, groups=tuple(groups), segments=tuple(range(i, i + 1) for i in range(len(groups))))
 
 

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import base64
 import io
+import os
+from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -125,14 +128,26 @@ def thumbnail(folder: Path, path: str) -> str:
     OSError
         If the file cannot be read or is no picture.
     """
-    from PIL import Image
-
     real = (folder / path).resolve()
     if not real.is_relative_to(folder.resolve()):
         raise ValueError(f"{brief(path)} is not below {folder}.")
-    with Image.open(io.BytesIO(read_regular(real, MAX_PICTURE_BYTES))) as image:
+    found = os.stat(real)
+    return _thumbnail(real, brief(path), found.st_size, found.st_mtime_ns)
+
+
+@lru_cache(maxsize=256)
+def _thumbnail(real: Path, name: str, size: int, changed: int) -> str:
+    """Return a file in one state as a data URI: rows may share a picture, and a large one takes a second to decode."""
+    from PIL import Image
+
+    with ExitStack() as opened:
+        content = io.BytesIO(read_regular(real, MAX_PICTURE_BYTES))
+        try:
+            image = opened.enter_context(Image.open(content))
+        except Image.DecompressionBombError as error:  # of the header: nothing was decoded
+            raise ValueError(f"{name} states more pixels than are read: {brief(error)}.") from error
         if image.width * image.height > MAX_PIXELS:
-            raise ValueError(f"{brief(path)} has {image.width} x {image.height} pixels; {MAX_PIXELS:,} are read.")
+            raise ValueError(f"{name} has {image.width} x {image.height} pixels; {MAX_PIXELS:,} are read.")
         image.draft("RGB", (2 * THUMBNAIL, 2 * THUMBNAIL))
         small = image.convert("RGB")
         small.thumbnail((THUMBNAIL, THUMBNAIL))

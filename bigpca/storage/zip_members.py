@@ -5,11 +5,13 @@ from __future__ import annotations
 import math
 import os
 import zipfile
+import zlib
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from bigpca.errors import brief
 from bigpca.storage.regular import open_regular
 
 DEFLATE_RATIO = 1032  # deflate's largest compression ratio (zlib's manual)
@@ -72,15 +74,31 @@ def read_arrays(path: str | os.PathLike[str], limit: int) -> dict[str, NDArray[A
             if info.compress_size > held:
                 raise ValueError(f"{info.filename} has {info.compress_size:,} bytes in a file of {held:,}")
             with archive.open(info) as member:
-                shape, _, dtype = _header(member)
+                shape, _, dtype = read_npy_header(member)
                 check_member(info, member.tell(), math.prod(shape) * dtype.itemsize)
             with archive.open(info) as member:
                 arrays[info.filename.removesuffix(".npy")] = np.lib.format.read_array(member, allow_pickle=False)
     return arrays
 
 
-def _header(member: Any) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
-    version = np.lib.format.read_magic(member)
+def read_npy_header(file: Any) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
+    """Read shape, Fortran order and dtype of a ``.npy`` with NumPy's reader, which leaves the file at the first value.
+
+    Raises
+    ------
+    ValueError
+        For another version and a damaged header, of which NumPy's parser raises errors of many kinds.
+    """
+    version = np.lib.format.read_magic(file)
+    if version not in ((1, 0), (2, 0), (3, 0)):
+        raise ValueError(f"its version is {version[0]}.{version[1]}; 1.0, 2.0 or 3.0 was expected")
     read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-    shape, fortran, dtype = read(member)
+    try:
+        shape, fortran, dtype = read(file)
+    except (MemoryError, OSError, EOFError, zipfile.BadZipFile, zlib.error):
+        raise
+    except Exception as error:
+        raise ValueError(str(error) or type(error).__name__) from error
+    if min(shape, default=0) < 0:
+        raise ValueError(f"its header states the impossible shape {brief(shape)}")
     return shape, fortran, dtype

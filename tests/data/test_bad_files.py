@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import struct
 import sys
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ import scipy.sparse as sp
 
 import bigpca.data.sources as sources
 from bigpca.data.flat_files import FlatFile
+from bigpca.data.label_files import read_label_file
 from bigpca.errors import CorruptedChunkError
 from tests.data.savers import (
     D,
@@ -88,6 +90,51 @@ def test_truncated_flat_files_are_named_with_both_sizes(tmp_path: Path) -> None:
     path.write_bytes(b"\x93NUMPY")
     with pytest.raises(CorruptedChunkError, match=r"not a complete .npy file"):
         sources.open(path)
+
+
+@pytest.mark.parametrize("end", ["npy", "npz"])
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [(b"{'descr'", b"{{descr(", "not a complete .npy file"), (b"(37, 12)", b"(37, 12 ", "not a complete .npy file"),
+     (b"(37, 12)", b"(-7, 12)", r"impossible shape \(-7, 12\)"),
+     (b"NUMPY\x01", b"NUMPY\x09", r"its version is 9\.0; 1\.0"),
+     (b"'<f4'", b"'<q4'", "not a complete .npy file"), (b"{'", b"\0'", "not a complete .npy file")],
+)  # fmt: skip
+def test_damaged_headers_of_npy_are_named(old: bytes, new: bytes, words: str, end: str, tmp_path: Path) -> None:
+    path = tmp_path / f"x.{end}"
+    whole = Path(save_npy(tmp_path, matrix("f4"))).read_bytes()
+    assert len(old) == len(new)
+    assert old in whole
+    damaged = whole.replace(old, new, 1)
+    if end == "npy":
+        path.write_bytes(damaged)
+    else:
+        with zipfile.ZipFile(path, "w") as archive:
+            archive.writestr("x.npy", damaged)
+    with pytest.raises(CorruptedChunkError, match=rf"x\.{end}.*{words}"):
+        sources.open(path)
+    if end == "npy":
+        with pytest.raises(CorruptedChunkError, match=rf"x\.npy.*{words}"):
+            read_label_file(str(path))
+
+
+def test_an_array_without_dimensions_says_what_was_expected(tmp_path: Path) -> None:
+    np.save(tmp_path / "x.npy", np.float32(3))
+    np.savez(tmp_path / "x.npz", x=np.float32(3))
+    for name, member in (("x.npy", None), ("x.npz", "x")):
+        with pytest.raises(ValueError, match=r"has shape \(\); rows of features"):
+            sources.open(tmp_path / name, member=member)
+
+
+@pytest.mark.parametrize("lost", ["indices", "indptr", "data"])
+def test_sparse_members_with_other_names_are_named(lost: str, tmp_path: Path) -> None:
+    sp.save_npz(tmp_path / "x.npz", sp.csr_matrix(matrix("f4")))
+    parts = dict(np.load(tmp_path / "x.npz"))
+    np.savez(tmp_path / "x.npz", **{lost + "_" if name == lost else name: one for name, one in parts.items()})
+    with pytest.raises(
+        ValueError, match=rf"x\.npz.*(without {lost}; data, indices, indptr were expected|0 arrays with)"
+    ):
+        sources.open(tmp_path / "x.npz")
 
 
 def test_object_arrays_are_rejected_without_unpickling(tmp_path: Path) -> None:

@@ -6,6 +6,8 @@ import base64
 import csv
 import io
 import re
+import struct
+import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from html.parser import HTMLParser
@@ -381,15 +383,34 @@ def test_a_file_of_labels_is_joined_to_stored_scores_by_key_in_reports_and_figur
     assert ("by position" in caplog.text) != by_key
 
 
+def test_a_picture_of_many_rows_is_decoded_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    Image.new("RGB", (200, 100)).save(tmp_path / "shared.png")
+    opened: list[object] = []
+    open_image = Image.open
+    monkeypatch.setattr(Image, "open", lambda *given: opened.append(given) or open_image(*given))
+    assert len({thumbnail(tmp_path, "shared.png") for _ in range(40)}) == len(opened) == 1
+    Image.new("RGB", (100, 90)).save(tmp_path / "shared.png")
+    thumbnail(tmp_path, "shared.png")
+    assert len(opened) == 2
+
+
 def test_pictures_outside_the_folder_or_broken_are_not_shown(folder: Path) -> None:
     (folder / "link.png").symlink_to(folder.parent / "outside.png")
     for path in ("../outside.png", str(folder.parent / "outside.png"), "link.png"):
         with pytest.raises(ValueError, match="is not below"):
             thumbnail(folder, path)
+    header = struct.pack(">II5B", 2**30, 2**30, 8, 2, 0, 0, 0)  # a PNG that states 2^60 pixels
+    crc = struct.pack(">I", zlib.crc32(b"IHDR" + header))
+    (folder / "bomb.png").write_bytes(
+        b"\x89PNG\r\n\x1a\n\0\0\0\x0dIHDR" + header + crc + b"\0\0\0\0IDAT" + struct.pack(">I", zlib.crc32(b"IDAT"))
+    )
     (folder / "labels.csv").write_text("path,class\n../outside.png,a\nbroken.png,b\nmissing.png,b\n")
     found = companions(str(folder / "labels.csv"), keys=False, n=3)
     assert [found.picture(row) for row in range(3)] == ["", "", ""]
     report = describe(bp.PCA(1).fit(X[:3]), scores=X[:3, :1], labels=str(folder / "labels.csv"), keys=False)
+    assert companions(pictures=[str(folder / "bomb.png")], n=1).picture(0) == ""
+    with pytest.raises(ValueError, match=r"bomb.png states more pixels than are read: Image size"):
+        thumbnail(folder, "bomb.png")
     assert "No image files were found" in report.notes[0]
 
 

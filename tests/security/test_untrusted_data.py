@@ -23,6 +23,7 @@ import zarr
 from numcodecs import LZ4, Blosc, Zstd
 
 import bigpca as bp
+from bigpca.data.stored import row_source
 from bigpca.data.zarr_reader import ZarrReader
 from bigpca.errors import CorruptedChunkError, MemoryBudgetError
 from tests.security.attacks import BOMB, Explosive, little_memory
@@ -247,6 +248,23 @@ def test_a_chunk_that_decodes_to_more_than_its_shape_is_not_decoded(name: str, t
         pytest.raises(CorruptedChunkError, match=r"chunk 1\.0 cannot be decoded.* bytes or more, and was not"),
     ):
         bp.open(path)[10:, ::2].compute()
+
+
+@pytest.mark.parametrize("options", [{}, {"shuffle": True, "fletcher32": True}])
+def test_a_gzip_chunk_of_hdf5_that_decodes_to_more_than_its_shape_is_not_decoded(
+    options: dict[str, Any], tmp_path: Path
+) -> None:
+    path = tmp_path / "x.h5"
+    with h5py.File(path, "w") as file:
+        file.create_dataset("x", data=X, chunks=(10, 3), compression="gzip", **options)
+    np.testing.assert_array_equal(bp.open(path).compute(), X)
+    with h5py.File(path, "a") as file:
+        file["x"].id.write_direct_chunk((10, 3), zlib.compress(BOMB))
+    with little_memory():
+        for columns in (slice(0, 3), slice(2, 3)):
+            np.testing.assert_array_equal(row_source(path).read(0, 20, columns), X[:, columns])
+        with pytest.raises(CorruptedChunkError, match=r"x.h5: the chunk at \(10, 3\) of x would decode to .* has 120"):
+            bp.open(path).compute()
 
 
 @pytest.mark.parametrize("location", ["start", "end"])

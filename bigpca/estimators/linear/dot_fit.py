@@ -150,7 +150,7 @@ class DotFit(PCAFit):
         rows, resources = self.rows, self.resources
         most = len(rows.layout(0).reads)
         room = (resources.room_bytes - 3 * 8 * rows.n_rows**2) / resources.threads
-        count = min(most, max(1, 2 * resources.threads))
+        count = most if room <= 0 else min(most, max(1, 2 * resources.threads))  # where none fits, none is tried
         while True:
             cost = panel_pass(rows, count, dtype=self.dtype)
             if cost.peak_bytes <= room or count >= most:

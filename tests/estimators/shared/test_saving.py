@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,8 @@ from sklearn.exceptions import NotFittedError
 
 import bigpca as bp
 from bigpca import PCA, ApproximatePCA, ModelFormatError, RelativeThreshold, sketches
+from bigpca.estimators.loading import restored
+from bigpca.estimators.shared.files import StoredModel
 from bigpca.storage import MODEL_FORMAT
 from tests.builders import data_with_spectrum, power_law
 from tests.estimators.stores import save_changed
@@ -192,3 +195,29 @@ def test_what_is_no_model_is_rejected(tmp_path: Path) -> None:
     bp.ingest(X, tmp_path / "rows.zarr")
     with pytest.raises(ModelFormatError, match="is a Zarr array, such as data or scores"):
         bp.load(tmp_path / "rows.zarr")
+
+
+FORGED = {
+    "n_features": (-1, 0, 1.5, "6", True, None, 2**70), "n_samples": (-1, 1.5, "6", True, None, []),
+    "n_omitted": (-1, 0.5, "0", True, None), "omitted": (-1, 0.5, "0", None), "unlabelled": (-1, 0.5, "0", None),
+    "rank": (-1, 0.5, "1", None), "evaluations": (-1, 0.5, "9", None),
+    "total_variance": ("2", True, None, float("nan")),
+    "total": ("2", True, None, float("inf")), "missed": ("0", True, None), "whole": (1, "true", None),
+    "solver": (1, None, []), "facts": ([], None, "x"), "feature_names": (["a"], [1, 2, 3, 4, 5, 6], "abcdef"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "model",
+    [PCA(2), bp.KernelPCA(2), bp.NystromKernelPCA(2), bp.SupervisedPCA(1), bp.ScoredPCA(1),
+     bp.FisherDiscriminantAnalysis(1), bp.KernelSupervisedPCA(1), bp.SketchTransformer(bp.sketches.Gaussian(2))],
+    ids=lambda model: type(model).__name__,
+)  # fmt: skip
+def test_forged_counts_and_types_are_rejected_when_a_model_is_read(model: Any) -> None:
+    rows = np.random.default_rng(0).normal(size=(40, 5))
+    model.fit(rows, np.arange(40) % 2)
+    stored = StoredModel.of(model)
+    for name in FORGED.keys() & stored.attributes.keys():
+        for value in FORGED[name]:
+            with pytest.raises((TypeError, ValueError), match=f"it has .*{name}"):
+                restored(replace(stored, attributes=stored.attributes | {name: value}))
