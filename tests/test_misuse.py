@@ -12,6 +12,7 @@ import dask
 import numpy as np
 import pandas as pd
 import pytest
+import zarr
 
 import bigpca as bp
 
@@ -32,6 +33,34 @@ MISTAKES: dict[str, tuple[Callable[[], Any], str]] = {
     "a misspelt column": (
         lambda: bp.FisherDiscriminantAnalysis().fit(X, "labels.csv::specie"), "Did you mean species?"
     ),
+}  # fmt: skip
+
+
+class OnDevice:
+    """An array of another library, whose values are not in the host's memory."""
+
+    shape, dtype, ndim, device = X.shape, X.dtype, 2, "device1"
+
+    def __array_namespace__(self, **options: Any) -> Any:
+        return np
+
+    def to_device(self, device: str) -> Any:
+        return self
+
+    def __array__(self, *args: Any, **options: Any) -> Any:
+        raise RuntimeError("Can't convert array on the 'device1' device to a NumPy array.")
+
+
+MISTAKES |= {
+    "an open array to verify": (
+        lambda: bp.verify(zarr.open_array("data.zarr")), "Array, but a path was expected, as a str or os.PathLike. Pass"
+    ),
+    "an open array as output": (
+        lambda: bp.PCA(2).fit(X).transform(X, out=zarr.open_array("data.zarr")), "out is an Array, but a path"
+    ),
+    "an open array as a copy": (lambda: bp.ingest(X, zarr.open_array("data.zarr")), "is an Array, but a path was"),
+    "an open array as a model": (lambda: bp.PCA(2).fit(X).save(zarr.open_array("data.zarr")), "is an Array, but a"),
+    "an array on a device": (lambda: bp.PCA(2).fit(OnDevice()), "OnDevice on device1, which NumPy cannot read. An"),
 }  # fmt: skip
 BAD = np.where(np.arange(150).reshape(30, 5) == 38, np.nan, X)
 READS: dict[str, Callable[[], Any]] = {

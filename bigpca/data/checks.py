@@ -56,7 +56,10 @@ def check_dtype(dtype: DTypeLike) -> np.dtype[Any]:
     Traceback (most recent call last):
     TypeError: dtype complex64 cannot be used: PCA needs real numbers (float16/32/64, ...
     """
-    found = np.dtype(dtype)
+    try:
+        found = np.dtype(dtype)
+    except TypeError as error:  # of another array library, such as those in a Dask array
+        raise TypeError(f"dtype {dtype} is not one of NumPy's. Convert the chunks with numpy.asarray.") from error
     if found.kind in "iub" or (found.kind == "f" and found.itemsize <= 8):
         return found.newbyteorder("=")
     remedy = "Convert to float64." if found.kind == "f" else _REMEDIES.get(found.kind, "Convert to float32.")

@@ -109,6 +109,12 @@ def foreign(X: Any) -> Foreign | None:
         return Foreign(
             f"{name}, which yields its rows only once", "Pass bigpca.from_batches(X), or np.array(list(X)).", ""
         )
+    if hasattr(X, "__array_namespace__") and hasattr(X, "to_device"):
+        try:
+            np.asarray(X)
+        except RuntimeError:
+            remedy = "Pass a copy in the host's memory, such as X.to_device('cpu')."
+            return Foreign(f"{name} on {X.device}, which NumPy cannot read", remedy, "")
     if isinstance(X, list | tuple):
         return _foreign_items(X, name)
     if isinstance(X, Number | str) or any(hasattr(X, one) for one in ("__array__", "__array_interface__")):

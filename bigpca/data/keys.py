@@ -139,7 +139,7 @@ def stored_keys(source: Any) -> NDArray[np.str_] | None:
     >>> stored_keys(path).tolist(), stored_keys(X[::2]).tolist(), stored_keys(np.eye(2))
     (['a', 'b', 'c'], ['a', 'c'], None)
     """
-    if hasattr(source, "__dask_graph__") and hasattr(source, "chunks"):
+    if hasattr(source, "dask") and hasattr(source, "chunks"):  # not a DataArray
         base, places, samples = origin_of_rows(source)
         found = None if samples else keys_of_source(_source_of(base))
         return found if found is None or places is None else found[places]

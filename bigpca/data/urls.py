@@ -7,10 +7,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from urllib.parse import parse_qsl, unquote
 
+from bigpca.errors import brief
+
 _SCHEME = r"[A-Za-z][A-Za-z0-9+.-]*://"
 _USER = re.compile(rf"({_SCHEME})[^\s/?#'\"]*@")
 _QUERY = re.compile(rf"({_SCHEME}[^\s?#'\"]*)[?#][^\s'\"]*")
 HIDDEN = "***"
+_PASSED = (OSError, ValueError, TypeError, LookupError, ImportError)
 MIN_SECRET_LENGTH = 8  # shorter query values are numbers and names, which would be masked wherever they occur
 
 
@@ -47,6 +50,8 @@ def secrets_of(url: str) -> list[str]:
 def without_credentials(url: str) -> Iterator[None]:
     """Pass errors of other libraries through, except those that show what :func:`public` removes.
 
+    Errors that are only of a client of a store (no credentials, no network) become an OSError that names the URL.
+
     Raises
     ------
     FileNotFoundError, OSError, RuntimeError
@@ -57,7 +62,12 @@ def without_credentials(url: str) -> Iterator[None]:
     except Exception as error:
         text, secrets = public(str(error)), secrets_of(url)
         if not any(secret in str(error) for secret in secrets):
-            raise
+            if isinstance(error, _PASSED) or type(error).__module__.partition(".")[0] in ("builtins", "bigpca"):
+                raise
+            raise OSError(
+                f"{public(url)} cannot be read ({type(error).__name__}: {brief(text)}). Check the address, the network "
+                "and the credentials of this process."
+            ) from error
         for secret in secrets:
             text = text.replace(secret, HIDDEN)
         kinds = (FileNotFoundError, PermissionError, OSError, ValueError)

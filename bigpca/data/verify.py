@@ -22,7 +22,7 @@ from bigpca.data.zarr_chunks import Cell, ChunkFiles
 from bigpca.data.zarr_groups import arrays_of
 from bigpca.data.zarr_metadata import array_document, check_document, has_checksum, is_uncompressed, naming_damage
 from bigpca.storage.regular_store import RegularStore
-from bigpca.storage.stores import kind_of
+from bigpca.storage.stores import kind_of, path_of
 
 MANIFEST = "bigpca_manifest"
 THREADS = 4
@@ -102,7 +102,8 @@ def verify(path: str | os.PathLike[str], *, member: str | None = None) -> Verify
         If there is no Zarr store.
     """
     started = time.perf_counter()
-    location = os.fspath(path) if kind_of(path) != "disk" else os.path.abspath(os.path.expanduser(path))
+    location = path_of(path, "path")
+    location = location if kind_of(location) != "disk" else os.path.abspath(os.path.expanduser(location))
     found: dict[str, list[str]] = {"missing": [], "truncated": [], "corrupted": []}
     chunks, checksummed, skipped = 0, True, []
     for name, array in _arrays(location, member):

@@ -124,6 +124,12 @@ class GraphSource:
         nodes = _with_own_rows(convert_legacy_graph(plain, all_keys=set(raw)))
         needed = _needed(keys, nodes)  # Dask keeps all of a layer of objects, such as chunks that are held in memory
         futures = {k: future for k, future in held.items() if k in needed}
+        gone = sum(future.client.status in ("closing", "closed") or future.cancelled() for future in futures.values())
+        if gone:
+            raise ConnectionError(
+                f"{gone} of {len(futures)} chunks of the Dask array {self.X.name} were persisted on a cluster that is "
+                "closed or has dropped them. Make the array again, and persist it on the cluster that is in use."
+            )
         return {k: self._wrapped(k, node) for k, node in nodes.items() if k in needed}, futures
 
     def _wrapped(self, key: Key, node: GraphNode) -> GraphNode:

@@ -37,7 +37,7 @@ from bigpca.passes.rows import RowInput
 from bigpca.planning import Plan, Resources
 from bigpca.storage import Annotations, ChunkWriter, Output, create_output
 from bigpca.storage.forms import STORE, Form
-from bigpca.storage.stores import kind_of
+from bigpca.storage.stores import kind_of, path_of
 
 OUTPUT_CHUNK_BYTES = 16 * MIB
 OUTPUT_CHUNKS = 64  # at least, if the input's chunks allow it, so that all workers have work
@@ -206,7 +206,7 @@ def keys_of(rows: RowInput, given: object = None) -> Array | None:
 
 def _reject_own_source(rows: RowInput, out: str | os.PathLike[str]) -> None:
     """Reject an output path that is the input, one of its files, or a directory that contains it."""
-    target = os.path.realpath(out)
+    target = os.path.realpath(path_of(out, "out"))
     for source in rows.stored.sources:
         path = source.path if isinstance(source, RowSource) else source.store
         read = os.path.realpath(path) if path and kind_of(path) == "disk" else ""

@@ -21,7 +21,7 @@ from bigpca.storage.files import fsync_tree, publish, repair, temporary_sibling,
 from bigpca.storage.forms import STORES, check_extension
 from bigpca.storage.json_values import canonical_json, from_json, to_json
 from bigpca.storage.regular import max_encoded, read_document
-from bigpca.storage.stores import is_storable, reject_existing
+from bigpca.storage.stores import is_storable, path_of, reject_existing
 
 MODEL_FORMAT = (1, 0)  # of models, the newest that is written and read
 CHUNK_BYTES = 64 * 2**20
@@ -96,7 +96,7 @@ def write_group(
     """
     import zarr  # heavy: only what writes or reads a model loads it
 
-    target = Path(os.path.realpath(path))
+    target = Path(os.path.realpath(path_of(path, "path")))
     ready = {name: _storable(name, array) for name, array in arrays.items()}
     body = {
         "kind": kind,

@@ -36,6 +36,28 @@ def kind_of(place: str | os.PathLike[str]) -> Kind:
     return "process" if scheme.rpartition("::")[2] == "memory" else "remote"
 
 
+def path_of(given: Any, name: str) -> str:
+    """Return a path as a string.
+
+    Raises
+    ------
+    TypeError
+        For anything else, such as an open array.
+
+    Examples
+    --------
+    >>> path_of(3, "out")
+    Traceback (most recent call last):
+    TypeError: out is an int, but a path was expected, as a str or os.PathLike.
+    """
+    if isinstance(given, str | os.PathLike):
+        return os.fspath(given)
+    kind = type(given).__name__
+    place = f" Pass that of the store: {address_of(given.store)!r}." if hasattr(given, "store_path") else ""
+    article = "an" if kind[0].lower() in "aeiou" else "a"
+    raise TypeError(f"{name} is {article} {kind}, but a path was expected, as a str or os.PathLike.{place}")
+
+
 def address_of(store: Any) -> str:
     """Return the path or URL of a Zarr store, which does not depend on the process that opened it."""
     path, name, inner = disk_path(store), type(store).__name__, getattr(store, "store", None)

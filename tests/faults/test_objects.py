@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import dask
+import dask.array as da
 import fsspec
 import icechunk
 import numpy as np
@@ -15,6 +17,7 @@ import obstore.store
 import pytest
 import xarray as xr
 import zarr
+from distributed import Client, LocalCluster
 from zarr.storage import FsspecStore, MemoryStore, ObjectStore, ZipStore
 
 import bigpca as bp
@@ -265,3 +268,62 @@ class TestStoresThatDoNotSay:
                 model.transform(bp.open(rows), out=out, progress=interrupted(GroupEvent))
             model.transform(bp.open(rows), out=out, progress=chunks.append)
         assert [event.groups_resumed for event in chunks if isinstance(event, PassEvent)] == [0]
+
+
+def on_s3_with_keys(name: str, address: str) -> FsspecStore:
+    """Return a store that carries its credentials, because the workers' environment has none."""
+    options = {"key": "key", "secret": "secret", "endpoint_url": address}
+    return FsspecStore.from_url(f"s3://rows/{name}", options)
+
+
+@pytest.mark.cluster
+class TestOnWorkers:
+    def test_stores_behind_a_network_are_read(self, client: Client, bucket: str, tmp_path: Path) -> None:
+        storage = icechunk.s3_storage(
+            bucket="rows", prefix=f"{tmp_path.name}/ice", endpoint_url=bucket, allow_http=True, region="us-east-1",
+            force_path_style=True, access_key_id="key", secret_access_key="secret",
+        )  # fmt: skip
+        expected = bp.PCA(2).fit(OLD).explained_variance_
+        for store in (in_icechunk(storage), in_zarr(lambda: on_s3_with_keys(tmp_path.name, bucket))):
+            store.write(OLD)
+            found = bp.PCA(2).fit(store.opened()).explained_variance_
+            np.testing.assert_allclose(found, expected, rtol=1e-5)
+
+    @pytest.mark.parametrize("kind", ["memory", "obstore in memory"])
+    def test_the_memory_of_this_process_is_rejected(self, client: Client, store: Store) -> None:
+        with pytest.raises((FileNotFoundError, TypeError), match=r"memory://.*(the memory of this process|be pickled)"):
+            bp.PCA(2).fit(store.opened())
+
+    def test_a_store_that_cannot_be_sent_is_named(self, client: Client) -> None:
+        session = icechunk.Repository.create(icechunk.in_memory_storage()).writable_session("main")
+        fill(session.store, OLD)
+        with pytest.raises(TypeError, match=r"(?s)icechunk:// cannot be sent to workers.* Pass .*readonly_session"):
+            bp.PCA(2).fit(zarr.open_array(session.store, mode="r"))
+
+    def test_rows_that_a_closed_cluster_held_are_named(self) -> None:
+        with LocalCluster(n_workers=1, processes=False, dashboard_address=None) as cluster, Client(cluster):
+            X = (da.from_array(OLD, chunks=(CHUNK, D)) + 1).persist()
+        with pytest.raises(ConnectionError, match=r"\d of \d chunks of .* were persisted on a cluster that is closed"):
+            bp.PCA(2).fit(X)
+
+    def test_a_coroutine_of_an_asynchronous_client_is_told_to_use_a_thread(self) -> None:
+        async def coroutine() -> Any:
+            async with Client(processes=False, asynchronous=True, n_workers=1, dashboard_address=None):
+                with pytest.raises(RuntimeError, match=r"Client is asynchronous.* await asyncio\.to_thread"):
+                    bp.PCA(2).fit(OLD + da.zeros((N, D), chunks=(CHUNK, D)))
+
+        asyncio.run(coroutine())
+
+
+def test_an_error_of_a_client_names_the_address_and_what_to_check(bucket: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    fill("s3://rows/unread.zarr", OLD)
+
+    class NoCredentialsError(Exception):  # as botocore's
+        pass
+
+    async def denied(*args: Any, **options: Any) -> Any:
+        raise NoCredentialsError("Unable to locate credentials")
+
+    monkeypatch.setattr("s3fs.S3FileSystem._cat_file", denied)
+    with pytest.raises(OSError, match=r"s3://rows/unread.zarr cannot be read \(NoCred.* the credentials"):
+        bp.open("s3://rows/unread.zarr")

@@ -19,6 +19,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import xarray as xr
 import zarr
 from PIL import Image
 
@@ -138,6 +139,8 @@ def test_standard_errors_are_told_apart_from_the_errors_of_the_computation(model
 
 def test_the_same_model_has_the_same_report(pca: bp.PCA) -> None:
     first, second = (render(describe(pca, scores=pca.transform(X), labels=CLASSES)) for _ in range(2))
+    labelled = xr.DataArray(pca.transform(X), dims=("sample", "component"))
+    assert render(describe(pca, scores=labelled, labels=CLASSES)) == first
     assert first == second
 
 

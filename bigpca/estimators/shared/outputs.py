@@ -22,6 +22,7 @@ from bigpca.passes.reading.row_maps import RowMap
 from bigpca.passes.rows import RowInput
 from bigpca.passes.writing import Made, project_to
 from bigpca.storage.forms import form_of
+from bigpca.storage.stores import path_of
 
 Path: TypeAlias = str | os.PathLike[str]
 
@@ -103,7 +104,7 @@ def write_rows(
     made : Made
         What made the output: stored beside it.
     """
-    out = os.fspath(to.out or "")
+    out = path_of(to.out, "out")
     with resolve_progress(to.progress) as report:
         run = Run(None, report, rows.workers_timeout, "local" if rows.in_process else None)
         names = to.names or tuple(f"column_{i + 1}" for i in range(columns))

@@ -49,9 +49,22 @@ def chosen_scheduler() -> Get | None:
     """Return the same as ``dask.base.get_scheduler``, without importing ``distributed``.
 
     If that has not been imported, there can be no client, and importing it takes as long as scikit-learn.
+
+    Raises
+    ------
+    RuntimeError
+        In a coroutine of an asynchronous client.
     """
     configured = any(dask.config.get(name, None) for name in ("scheduler", "get"))
-    chosen: Get | None = get_scheduler() if configured or "distributed" in sys.modules else None
+    try:
+        chosen: Get | None = get_scheduler() if configured or "distributed" in sys.modules else None
+    except RuntimeError as error:
+        if "asynchronous" not in str(error):
+            raise
+        raise RuntimeError(
+            "the current Client is asynchronous, and this call, which waits for its result, would stop the event loop "
+            "in which that Client works. Call it in a thread: await asyncio.to_thread(model.fit, X)."
+        ) from None
     return chosen
 
 
