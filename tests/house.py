@@ -1,0 +1,254 @@
+"""Measure the house: how deep its files are, how many of them a fit enters, which import which.
+
+``python tests/house.py`` prints every figure that ``tests/test_house.py`` holds, as JSON. Shapes are read from the
+source with ast and tokenize; a walk is counted with ``sys.setprofile`` on the second of two equal calls, so that
+imports and caches do not count.
+"""
+
+from __future__ import annotations
+
+import ast
+import io
+import json
+import os
+import re
+import sys
+import tempfile
+import tokenize
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from functools import cache
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+PACKAGE = Path(__file__).resolve().parent.parent / "bigpca"
+NUMERICAL = ("solvers", "operators", "passes/accumulators", "kernels", "sketches", "landmarks")
+FAMILIES = ("estimators/linear", "estimators/kernel", "estimators/supervised")
+FITS = re.compile(r"estimators/(linear|kernel|supervised)/(.*_fit|krylov|sketch|landmarks|fits|spectrum)\.py")
+DIRECTIVE = re.compile(r"#\s*(noqa|type:|pragma|mypy:|fmt:|ruff:)")
+SKIPPED = (tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER, tokenize.COMMENT)
+
+
+class File:
+    """One file of the package: its tree, and its lines of code, imports and comments."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path.relative_to(PACKAGE)
+        text = path.read_text()
+        self.tree = ast.parse(text)
+        self.module = ".".join(["bigpca", *self.path.with_suffix("").parts]).removesuffix(".__init__")
+        docstrings = {
+            line
+            for node in ast.walk(self.tree)
+            if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
+            and ast.get_docstring(node, clean=False) is not None
+            for line in range(node.body[0].lineno, (node.body[0].end_lineno or 0) + 1)
+        }
+        code: set[int] = set()
+        self.comments: list[tuple[int, str]] = []  # those that explain: on their own line, or longer than a label
+        for token in tokenize.generate_tokens(io.StringIO(text).readline):
+            if token.type == tokenize.COMMENT and not DIRECTIVE.match(token.string):
+                if token.line.lstrip().startswith("#") or len(token.string) > 20:
+                    self.comments.append((token.start[0], token.string))
+            elif token.type not in SKIPPED:
+                code.update(range(token.start[0], token.end[0] + 1))
+        self.code = code - docstrings
+        self.imports = {
+            line
+            for node in ast.walk(self.tree)
+            if isinstance(node, ast.Import | ast.ImportFrom)
+            for line in range(node.lineno, (node.end_lineno or 0) + 1)
+        }
+
+    @property
+    def room(self) -> str:
+        return str(self.path.parent)
+
+
+@cache
+def files() -> tuple[File, ...]:
+    return tuple(File(path) for path in sorted(PACKAGE.rglob("*.py")))
+
+
+@cache
+def importers() -> dict[str, frozenset[str]]:
+    """For each module of the package, the modules that import it, anywhere in a file."""
+    modules = {file.module for file in files()}
+    found: defaultdict[str, set[str]] = defaultdict(set)
+    for file in files():
+        for node in ast.walk(file.tree):
+            if isinstance(node, ast.Import):
+                names = [alias.name for alias in node.names]
+            elif isinstance(node, ast.ImportFrom):
+                members = [f"{node.module}.{alias.name}" for alias in node.names]
+                names = [name if name in modules else node.module or "" for name in members]
+            else:
+                continue
+            for name in names:
+                if name in modules and name != file.module:
+                    found[name].add(file.module)
+    return {module: frozenset(found[module]) for module in sorted(modules)}
+
+
+def shapes() -> dict[str, float]:
+    """Return sizes and shares of the package."""
+    code, imports = sum(len(file.code) for file in files()), sum(len(file.imports) for file in files())
+    explained = [file for file in files() if str(file.path).startswith(NUMERICAL) or FITS.match(str(file.path))]
+    single = one_importer()
+    return {
+        "files": len(files()),
+        "code lines": code,
+        "imports, % of code lines": round(100 * imports / code, 1),
+        "files with one importer": len(single),
+        "protocols": len(protocols()),
+        "functions named self outside classes": len(selfish()),
+        "comments per 100 code lines where numbers are made": round(
+            100 * sum(len(file.comments) for file in explained) / sum(len(file.code) for file in explained), 1
+        ),
+        "numerical functions of 12 lines and more without a comment": len(unexplained()),
+        "floors of data": floors("data"),
+        "arrows of data": arrows("data"),
+    }
+
+
+def one_importer() -> list[str]:
+    """Modules, but for packages, that exactly one other imports."""
+    rooms = {file.module for file in files() if file.path.name == "__init__.py"}
+    return [module for module, users in importers().items() if len(users) == 1 and module not in rooms]
+
+
+def protocols() -> list[str]:
+    return [
+        f"{file.path}:{node.name}"
+        for file in files()
+        for node in ast.walk(file.tree)
+        if isinstance(node, ast.ClassDef) and any("Protocol" in ast.unparse(base) for base in node.bases)
+    ]
+
+
+def selfish() -> list[str]:
+    """Functions of modules whose first parameter is called self."""
+    return [
+        f"{file.path}:{node.name}"
+        for file in files()
+        for node in file.tree.body
+        if isinstance(node, ast.FunctionDef)
+        and (node.args.posonlyargs + node.args.args)[:1]
+        and (node.args.posonlyargs + node.args.args)[0].arg == "self"
+    ]
+
+
+def unexplained() -> list[str]:
+    """Functions of the numerical rooms with 12 lines of body and more, and no comment among them."""
+    found = []
+    for file in files():
+        if not str(file.path).startswith(NUMERICAL + FAMILIES):
+            continue
+        explained = {line for line, _ in file.comments}
+        for node in ast.walk(file.tree):
+            if isinstance(node, ast.FunctionDef):
+                body = [part for part in node.body if not is_docstring(part)]
+                lines = set(range(body[0].lineno, (node.end_lineno or 0) + 1)) if body else set()
+                if len(file.code & lines) >= 12 and not explained & lines:
+                    found.append(f"{file.path}:{node.name}")
+    return found
+
+
+def is_docstring(node: ast.stmt) -> bool:
+    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
+
+
+def inside(room: str) -> dict[str, set[str]]:
+    """For each module of a folder, the modules of the same folder (and its folders) that it imports."""
+    here = f"bigpca.{room}."
+    return {
+        module: {other for other, users in importers().items() if other.startswith(here) and module in users}
+        for module in importers()
+        if module.startswith(here)
+    }
+
+
+def arrows(room: str) -> int:
+    return sum(len(found) for found in inside(room).values())
+
+
+def floors(room: str) -> int:
+    """The longest chain of imports inside a folder, in files."""
+    below = inside(room)
+
+    @cache
+    def height(module: str) -> int:
+        return 1 + max((height(other) for other in below[module]), default=0)
+
+    return max(map(height, below))
+
+
+class Walk:
+    """The files of the package that a call enters, and the functions entered in each."""
+
+    def __init__(self) -> None:
+        self.entered: defaultdict[str, set[str]] = defaultdict(set)
+
+    def __call__(self, frame: FrameType, event: str, _: Any) -> None:
+        if event == "call" and frame.f_code.co_filename.startswith(str(PACKAGE)):
+            self.entered[os.path.relpath(frame.f_code.co_filename, PACKAGE)].add(frame.f_code.co_qualname)
+
+    @property
+    def once(self) -> list[str]:
+        return sorted(file for file, functions in self.entered.items() if len(functions) == 1)
+
+
+def walk(call: Callable[[], Any]) -> Walk:
+    """The walk of a call in this thread (fits run with Dask's synchronous scheduler)."""
+    found = Walk()
+    call()
+    sys.setprofile(found)
+    try:
+        call()
+    finally:
+        sys.setprofile(None)
+    return found
+
+
+def walks() -> Iterator[tuple[str, Walk]]:
+    """Name and walk of the calls that most users make, on 300 x 20 rows."""
+    import dask
+    import numpy as np
+    import pandas as pd
+
+    import bigpca as bp
+    from bigpca.kernels import RBF
+
+    rng = np.random.default_rng(0)
+    rows, keys = rng.standard_normal((300, 20)), [f"row {i}" for i in range(300)]
+    labels = pd.Series(rng.integers(0, 3, 300), index=keys)[::-1]
+    with tempfile.TemporaryDirectory() as folder, dask.config.set(scheduler="synchronous"):
+        path, keyed = f"{folder}/plain.zarr", f"{folder}/keyed.zarr"
+        bp.ingest(rows, path)
+        bp.ingest(rows, keyed, keys=keys)
+        pca = bp.PCA(8, solver="covariance").fit(path)
+        outputs = (f"{folder}/scores {i}.zarr" for i in range(9))
+        calls: dict[str, Callable[[], Any]] = {
+            "covariance fit": lambda: bp.PCA(8, solver="covariance").fit(bp.open(path)),
+            "krylov fit": lambda: bp.PCA(8, solver="krylov").fit(bp.open(path)),
+            "Nystrom fit": lambda: bp.NystromKernelPCA(8, kernel=RBF(), n_landmarks=50).fit(rows),
+            "Fisher fit by key": lambda: bp.FisherDiscriminantAnalysis(2).fit(keyed, bp.by_key(labels, keyed)),
+            "transform in memory": lambda: pca.transform(rows),
+            "transform to a store": lambda: pca.transform(bp.open(path), out=next(outputs)),
+        }
+        for name, call in calls.items():
+            yield name, walk(call)
+
+
+def figures() -> dict[str, float]:
+    """Return every figure of the house."""
+    found: dict[str, float] = dict(shapes())
+    for name, taken in walks():
+        found[f"{name}: files"] = len(taken.entered)
+        found[f"{name}: files entered for one function"] = len(taken.once)
+    return found
+
+
+if __name__ == "__main__":
+    print(json.dumps(figures(), indent=1))
