@@ -12,14 +12,14 @@ if TYPE_CHECKING:
     from bigpca import quality as quality
     from bigpca import sketches as sketches
     from bigpca.cells import pca as pca
+    from bigpca.data.alignment import as_maps as as_maps
     from bigpca.data.alignment import by_key as by_key
+    from bigpca.data.alignment import repeat_labels as repeat_labels
     from bigpca.data.batches import from_batches as from_batches
     from bigpca.data.feature_writer import FeatureWriter as FeatureWriter
     from bigpca.data.ingest import ingest as ingest
     from bigpca.data.keys import stored_keys as stored_keys
     from bigpca.data.provenance import provenance_of as provenance_of
-    from bigpca.data.samples import as_maps as as_maps
-    from bigpca.data.samples import repeat_labels as repeat_labels
     from bigpca.data.sources import open as open
     from bigpca.data.verify import verify as verify
     from bigpca.data.weights import reliability as reliability
@@ -71,7 +71,7 @@ if TYPE_CHECKING:
     from bigpca.solvers.components import RelativeThreshold as RelativeThreshold
     from bigpca.solvers.scaling import CosLatitude as CosLatitude
     from bigpca.solvers.scaling import Patterson as Patterson
-    from bigpca.solvers.whitening import Whitening as Whitening
+    from bigpca.solvers.scaling import Whitening as Whitening
 
 __version__ = "0.1.0"
 
@@ -83,8 +83,8 @@ HOMES = {
     "ingest": "bigpca.data.ingest",
     "stored_keys": "bigpca.data.keys",
     "provenance_of": "bigpca.data.provenance",
-    "as_maps": "bigpca.data.samples",
-    "repeat_labels": "bigpca.data.samples",
+    "as_maps": "bigpca.data.alignment",
+    "repeat_labels": "bigpca.data.alignment",
     "open": "bigpca.data.sources",
     "verify": "bigpca.data.verify",
     "reliability": "bigpca.data.weights",
@@ -134,7 +134,7 @@ HOMES = {
     "RelativeThreshold": "bigpca.solvers.components",
     "CosLatitude": "bigpca.solvers.scaling",
     "Patterson": "bigpca.solvers.scaling",
-    "Whitening": "bigpca.solvers.whitening",
+    "Whitening": "bigpca.solvers.scaling",
 }
 
 _MODULES = {

@@ -1,8 +1,12 @@
-"""Names of arrays in signatures, those whose dtype is any and those whose dtype is fixed; their digests and norms."""
+"""Names of arrays in signatures, those whose dtype is any and those whose dtype is fixed; their digests and norms.
+
+Symmetric matrices stored as one triangle: packed into half the bytes, or in place.
+"""
 
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterator
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -33,3 +37,86 @@ def norm_of(values: Array, axis: int | None = None) -> Any:
             return found
         exponent = int(np.frexp(np.max(np.abs(values), initial=0.0))[1])  # by a power of two, which rounds nothing
         return np.ldexp(np.linalg.norm(np.ldexp(values, -exponent), axis=axis), exponent)
+
+
+# The packed form is one vector: the upper triangle in strips of 256 rows, each a block that starts at the diagonal, so
+# that every operation runs at memory speed and none needs a second d x d array.
+STRIP = 256  # rows of a triangle that are processed at a time
+OUTER = 8  # rows of an outer product that are computed at a time
+
+Vector = NDArray[np.float64]
+Matrix = NDArray[np.float64]
+
+
+def packed_size(d: int) -> int:
+    """Return the length of the packed upper triangle of a (d, d) matrix.
+
+    >>> packed_size(300) == 256 * 300 + 44 * 44
+    True
+    """
+    whole, rest = divmod(d, STRIP)
+    return STRIP * (whole * d - STRIP * (whole * (whole - 1) // 2)) + rest * rest
+
+
+def packed_strips(packed: Vector, d: int) -> Iterator[tuple[slice, Matrix]]:
+    """Yield (slice of rows i : i + 256, view (rows, d - i) of their columns from i on) of a packed triangle."""
+    start = 0
+    for i in range(0, d, STRIP):
+        stop = min(i + STRIP, d)
+        size = (stop - i) * (d - i)
+        yield slice(i, stop), packed[start : start + size].reshape(stop - i, d - i)
+        start += size
+
+
+def unpack_upper(packed: Vector, d: int) -> Matrix:
+    """Return the (d, d) matrix of a packed upper triangle, with zeros below the diagonal blocks."""
+    matrix = np.zeros((d, d))
+    for rows, strip in packed_strips(packed, d):
+        matrix[rows, rows.start :] = strip
+    return matrix
+
+
+def unpack(packed: Vector, d: int) -> Matrix:
+    """Return the symmetric (d, d) matrix of a packed upper triangle."""
+    return mirror_upper(unpack_upper(packed, d))
+
+
+def packed_diagonal(packed: Vector, d: int) -> Vector:
+    """Return the diagonal (d,) of a packed upper triangle."""
+    return np.concatenate([np.diagonal(strip) for _, strip in packed_strips(packed, d)] or [np.zeros(0)])
+
+
+def add_packed(packed: Vector, term: NDArray[Any]) -> None:
+    """Add the upper triangle of ``term`` (d, d) to a packed one, in place."""
+    for rows, strip in packed_strips(packed, len(term)):
+        strip += term[rows, rows.start :]
+
+
+def add_outer_upper(S: Matrix, factor: float, vector: Vector) -> None:
+    """Add the upper triangle of ``factor * vector vector'`` to that of S (d, d), in place."""
+    for i in range(0, len(S), STRIP):
+        S[i : i + STRIP, i:] += np.multiply.outer(factor * vector[i : i + STRIP], vector[i:])
+
+
+def add_outer_packed(packed: Vector, factor: float, vector: Vector) -> None:
+    """Add ``factor * vector vector'`` to a packed upper triangle, in place."""
+    for rows, strip in packed_strips(packed, len(vector)):
+        left, right = factor * vector[rows], vector[rows.start :]
+        for i in range(0, len(left), OUTER):  # the product stays in cache, so memory is read and written once
+            strip[i : i + OUTER] += np.multiply.outer(left[i : i + OUTER], right)
+
+
+def add_product_packed(packed: Vector, sign: float, rows: Matrix) -> None:
+    """Add ``sign rows' rows`` of rows (m, d) to a packed upper triangle, in place."""
+    for columns, strip in packed_strips(packed, rows.shape[1]):
+        strip += sign * (rows[:, columns].T @ rows[:, columns.start :])
+
+
+def mirror_upper(S: NDArray[Any]) -> NDArray[Any]:
+    """Copy the upper triangle of S (d, d) onto the lower one, in place and tile by tile."""
+    for i in range(0, len(S), STRIP):
+        for j in range(0, i, STRIP):
+            S[i : i + STRIP, j : j + STRIP] = S[j : j + STRIP, i : i + STRIP].T
+        tile = S[i : i + STRIP, i : i + STRIP]
+        tile[...] = np.triu(tile) + np.triu(tile, 1).T
+    return S

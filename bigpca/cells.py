@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import bigpca
-from bigpca.data.cells import is_cells
+from bigpca.data.containers import is_cells
 from bigpca.data.sources import open as open_rows
 from bigpca.data.sources import source_of
 from bigpca.data.views import view_of

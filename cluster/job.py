@@ -30,8 +30,7 @@ from distributed import Client
 from distributed.security import Security
 
 import bigpca as bp
-from bigpca.cli.exits import ExitCode, describe, exit_code_for
-from bigpca.cli.output import RESUMABLE
+from bigpca.cli.output import RESUMABLE, ExitCode, describe, exit_code_for
 from bigpca.passes.engine.progress import LogProgress, TerminalProgress
 
 TLS_FILES = ("tls_ca_file", "tls_cert", "tls_key")

@@ -55,8 +55,8 @@ def main() -> None:
 
     try:
         from bigpca.plots.collections import picture_of_strips
+        from bigpca.plots.images import image_tiles
         from bigpca.plots.style import save_picture
-        from bigpca.plots.tiles import image_tiles
     except ImportError:
         return
     shown = np.arange(12)

@@ -80,8 +80,8 @@ def draw(folder: Path, strips: dict[str, np.ndarray]) -> None:
     """Draw the rows of pictures below one another, if Matplotlib is installed."""
     try:
         from bigpca.plots.collections import picture_of_strips
+        from bigpca.plots.images import image_tiles
         from bigpca.plots.style import save_picture
-        from bigpca.plots.tiles import image_tiles
 
         tiles = {name: image_tiles(images, (28, 28), SHOWN, limits=(255, 0)) for name, images in strips.items()}
         picture = save_picture(

@@ -69,8 +69,8 @@ def draw(folder: Path, fitted: dict[tuple[int, int], bp.PCA], one_read: bp.Appro
     """Draw the eigenfaces of each resolution, if Matplotlib is installed."""
     try:
         from bigpca.plots.collections import picture_of_strips
+        from bigpca.plots.images import component_tiles
         from bigpca.plots.style import save_picture
-        from bigpca.plots.tiles import component_tiles
 
         strips = {
             f"{shape[0]} x {shape[1]} pixels": component_tiles(model.components_, shape, K)

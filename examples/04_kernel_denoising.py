@@ -54,8 +54,8 @@ def main(arguments: list[str] | None = None) -> None:
 
     try:
         from bigpca.plots.collections import picture_of_strips
+        from bigpca.plots.images import image_tiles
         from bigpca.plots.style import save_picture
-        from bigpca.plots.tiles import image_tiles
 
         tiles = {name: image_tiles(rows[:SHOWN], (8, 8), SHOWN, gap=1, limits=(16, 0)) for name, rows in strips.items()}
         picture = save_picture(

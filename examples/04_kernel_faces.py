@@ -106,8 +106,8 @@ def draw(folder: Path, embedded: dict[str, tuple[np.ndarray, np.ndarray]], strip
         from matplotlib.figure import Figure
 
         from bigpca.plots.collections import picture_of_strips
+        from bigpca.plots.images import image_tiles
         from bigpca.plots.style import save_picture
-        from bigpca.plots.tiles import image_tiles
     except ImportError:
         return
     figure = Figure(figsize=(3.6 * len(embedded), 4.2), dpi=100, layout="constrained", facecolor="white")

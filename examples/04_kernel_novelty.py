@@ -78,8 +78,8 @@ def draw(folder: Path, judged: np.ndarray, novel: np.ndarray, distances: dict[st
     """Draw the pictures that each model ranks most wrongly, if Matplotlib is installed."""
     try:
         from bigpca.plots.collections import picture_of_strips
+        from bigpca.plots.images import image_tiles
         from bigpca.plots.style import save_picture
-        from bigpca.plots.tiles import image_tiles
     except ImportError:
         return
     tiles = {}

@@ -208,8 +208,8 @@ def main(arguments: list[str] | None = None) -> None:
 
     try:
         from bigpca.plots.collections import picture_of_strips
+        from bigpca.plots.images import component_tiles
         from bigpca.plots.style import save_picture
-        from bigpca.plots.tiles import component_tiles
     except ImportError:
         return
     print(f"\nscores: {save_picture(draw_embeddings(embedded), folder / 'supervised_faces_scores.png')}")

@@ -178,7 +178,7 @@ def draw(picture: Path, folder: Path, grids: dict[str, Any]) -> None:
     try:
         from matplotlib.figure import Figure
 
-        from bigpca.plots.tiles import image_tiles
+        from bigpca.plots.images import image_tiles
     except ImportError:
         return
     figure: Any = Figure(figsize=(10.4, 5), dpi=100, layout="constrained", facecolor="white")

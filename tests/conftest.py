@@ -11,7 +11,7 @@ from distributed import Client
 from moto.server import ThreadedMotoServer
 from threadpoolctl import threadpool_limits
 
-from bigpca.passes.engine import solving
+from bigpca.passes.engine import driver
 from bigpca.passes.reading import blocks, layout
 from tests.operators.counting import Reads
 from tests.passes.conftest import start_cluster
@@ -24,7 +24,7 @@ def _one_blas_thread() -> Iterator[None]:
     """
     with threadpool_limits(1, user_api="blas"), pytest.MonkeyPatch.context() as patch:
         patch.setenv("OPENBLAS_NUM_THREADS", "1")  # of child processes
-        patch.setattr(solving, "threads_here", lambda solve_threads: solve_threads or 1)
+        patch.setattr(driver, "threads_here", lambda solve_threads: solve_threads or 1)
         yield
 
 

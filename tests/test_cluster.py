@@ -29,7 +29,7 @@ from dask.utils import parse_bytes
 from distributed import LocalCluster
 
 import bigpca as bp
-from bigpca.cli.exits import ExitCode
+from bigpca.cli.output import ExitCode
 
 CLUSTER = Path(__file__).resolve().parent.parent / "cluster"
 SKIPPED = 77

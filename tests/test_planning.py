@@ -7,8 +7,7 @@ from dataclasses import replace
 import pytest
 
 import bigpca as bp
-from bigpca.costs import peak_bytes
-from bigpca.planning import SAFE_SHARE, Plan, Resources
+from bigpca.planning import SAFE_SHARE, Plan, Resources, peak_bytes
 
 MIB = 1 << 20
 RESOURCES = Resources(threads=2, limit_bytes=1000 * MIB, baseline_bytes=150 * MIB, where="memory_limit")

@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 
 import bigpca
 from bigpca.cli.commands import app
-from bigpca.cli.exits import MEANINGS
+from bigpca.cli.output import MEANINGS
 
 ROOT = Path(__file__).resolve().parent.parent
 TAB = re.compile(r"^:::\{tab-item\} (\w+)\n(.*?)^:::$", re.MULTILINE | re.DOTALL)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from bigpca.triangles import (
+from bigpca.arrays import (
     STRIP,
     add_outer_packed,
     add_outer_upper,

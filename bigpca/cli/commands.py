@@ -11,17 +11,11 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from bigpca.cli.demonstration import demo
-from bigpca.cli.diagnosis import doctor
-from bigpca.cli.examining import compare, extremes
-from bigpca.cli.exits import MEANINGS, ExitCode
-from bigpca.cli.exporting import export
-from bigpca.cli.fitting import fit, plan
-from bigpca.cli.methods import default_of
-from bigpca.cli.output import Output
-from bigpca.cli.parameters import Estimator
-from bigpca.cli.pictures import plot, report
-from bigpca.cli.scoring import transform
+from bigpca.cli.diagnosis import demo, doctor
+from bigpca.cli.fitting import fit, plan, transform
+from bigpca.cli.models import compare, export, extremes, plot, report
+from bigpca.cli.options import Estimator, default_of
+from bigpca.cli.output import MEANINGS, ExitCode, Output
 from bigpca.cli.stores import info, ingest, verify
 
 _EXIT_CODES = "Exit codes:\n\n" + "\n\n".join(f"{int(code)}  {meaning}" for code, meaning in MEANINGS.items())

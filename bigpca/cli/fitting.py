@@ -1,4 +1,7 @@
-"""``bigpca plan`` and ``bigpca fit``."""
+"""``bigpca plan`` and ``bigpca fit``.
+
+``bigpca fit --update``: the rows that were appended to a store are added to its model. ``bigpca transform``.
+"""
 
 from __future__ import annotations
 
@@ -13,20 +16,191 @@ from typing import Annotated, Any
 import typer
 
 from bigpca.cli import options as o
-from bigpca.cli.description import components_table, describe_file, facts
-from bigpca.cli.groups import grouped
-from bigpca.cli.labels import check_columns, open_given_labels, open_given_weights
+from bigpca.cli.options import Estimator, MissingLabels, grouped
 from bigpca.cli.output import Output, command_line, plain, reporting
-from bigpca.cli.parameters import Estimator
-from bigpca.cli.runs import PassCounter, reject_existing, reject_shared_paths, reject_unwritable, shown
-from bigpca.cli.runtime import running
-from bigpca.cli.scoring import transform_command
-from bigpca.cli.sources import described, open_sources, recorded
-from bigpca.cli.updating import check_update, update
-from bigpca.errors import format_bytes
+from bigpca.cli.runtime import (
+    PassCounter,
+    check_columns,
+    described,
+    open_given_labels,
+    open_given_weights,
+    open_sources,
+    recorded,
+    reject_existing,
+    reject_shared_paths,
+    reject_unwritable,
+    running,
+    shown,
+)
+from bigpca.cli.stores import components_table, describe_file, facts
+from bigpca.errors import counted, format_bytes
 from bigpca.passes.engine.events import format_seconds
 from bigpca.passes.engine.progress import TerminalProgress
 from bigpca.planning import Plan, format_estimate, format_times
+
+
+@grouped
+def transform(
+    source: o.Sources,
+    reading: o.Reading,
+    cluster: o.Cluster,
+    shows: o.Shows,
+    model: Annotated[Path, typer.Option(help="The model saved by a fit.")] = Path("model.zarr"),
+    scores: Annotated[
+        Path, typer.Option(help="Where the scores are written: a Zarr store, or a .npy or .parquet table.")
+    ] = Path("scores.zarr"),
+    keys: Annotated[
+        str | None, typer.Option(help="Store these row keys too: FILE::COLUMN, such as labels.csv::filename.")
+    ] = None,
+    statistics: Annotated[
+        str | None, typer.Option(help="Write these statistics of each row in place of scores: t2,spe,mahalanobis.")
+    ] = None,
+    dtype: Annotated[str | None, typer.Option(help="Store the scores as float16, float32 or float64.")] = None,
+    references: o.References = None,
+    overwrite: o.Overwrite = False,
+) -> None:
+    """Write the scores of SOURCE under a saved model to a store or a table. Run it again after a stop to resume."""
+    names = None if statistics is None else [name.strip() for name in statistics.split(",")]
+    if names is not None and dtype is not None:
+        raise typer.BadParameter("statistics are written as float64. Leave out --dtype.")
+    with reporting(shows.as_json, shows.debug, quiet=shows.quiet) as output:
+        from bigpca.quality.memory import MemoryMeter
+
+        reject_shared_paths([*source, str(model)], scores=scores)
+        reject_existing(scores, "scores store", overwrite, table=True)
+        fitted = _load(model, [*source, *(references or ())], names)
+        fitted.workers_timeout = cluster.workers_timeout
+        with running(cluster) as client:
+            data = open_sources(source, reading)
+            output.show({"data": described(source, data)})
+            output.resume = f"Finished score chunks are kept. To resume:\n  {command_line()}"
+            start = time.monotonic()
+            with MemoryMeter(client) as meter, TerminalProgress() as bar:
+                progress = shown(PassCounter(), bar, output, str(scores))
+                to = {"out": str(scores), "overwrite": overwrite, "progress": progress, "keys": keys}
+                if names is None:
+                    written = fitted.transform(data, dtype=dtype, **to)
+                else:
+                    written = fitted.statistics(data, names, **to)
+        seconds = time.monotonic() - start
+        shape = " x ".join(map(counted, written.shape, ("row", "column")))
+        output.show(
+            {
+                "scores" if names is None else "statistics": f"{scores}, {shape}",
+                "time": format_seconds(seconds),
+                "memory": f"{format_bytes(meter.peak_bytes)} at most",
+            }
+        )
+        record: dict[str, Any] = {"command": "transform", "source": recorded(source), "model": model, "scores": scores}
+        record |= {} if names is None else {"statistics": names}
+        record |= {"shape": written.shape, "seconds": seconds, "peak_bytes": meter.peak_bytes}
+        output.finish(record | {"baseline_bytes": meter.baseline_bytes})
+
+
+def _load(model: Path, references: list[str], statistics: list[str] | None) -> Any:
+    """Return the model; ValueError if it has no statistics of rows, and some are wanted."""
+    import bigpca
+
+    fitted = bigpca.load(str(model), references=references)
+    if statistics is not None and not hasattr(fitted, "statistics"):
+        raise ValueError(
+            f"a {type(fitted).__name__} has no {', '.join(statistics)} of rows: these are of a PCA, or of an "
+            "ApproximatePCA with orthogonal components. Leave out --statistics, or fit one of them."
+        )
+    return fitted
+
+
+def transform_command(sources: list[str], model: Path, scores: Path | None, reading: o.Reading) -> str:
+    """Return the command that writes only the scores, quoted for a shell.
+
+    >>> transform_command(["my dump.h5"], Path("m.zarr"), Path("s.zarr"), o.Reading("fc7"))
+    "bigpca transform 'my dump.h5' --model m.zarr --scores s.zarr --member fc7"
+    """
+    command = ["bigpca", "transform", *sources, "--model", str(model), "--scores", str(scores)]
+    return shlex.join(command + reading.arguments)
+
+
+def check_update(model: Path, estimator: Estimator, scores: Path | None, checkpoint: Path | None) -> None:
+    """Reject options that an update does not use.
+
+    Raises
+    ------
+    typer.BadParameter
+    """
+    if estimator != Estimator():
+        raise typer.BadParameter(
+            f"--update adds rows to {model}, which has a method and parameters of its own. Leave these options out, or "
+            "fit without --update."
+        )
+    if scores is not None or checkpoint is not None:
+        raise typer.BadParameter(
+            "--update reads appended rows only, without --scores and --checkpoint. Write scores with bigpca transform."
+        )
+
+
+def update(
+    source: list[str], old: Path, out: Path, supervision: o.Supervision, reading: o.Reading, cluster: o.Cluster,
+    shows: o.Shows, *, overwrite: bool,
+) -> None:  # fmt: skip
+    """Add the appended rows of SOURCE to the model at ``old``, and save it at ``out``."""
+    with reporting(shows.as_json, shows.debug, quiet=shows.quiet) as output:
+        import bigpca
+        from bigpca.data.growth import appended_rows, rows_stamp
+        from bigpca.data.provenance import stamping
+
+        reject_shared_paths(source, model=out)
+        reject_existing(out, "model", overwrite)
+        model: Any = bigpca.load(str(old))
+        model.workers_timeout = cluster.workers_timeout
+        if not hasattr(model, "partial_fit"):
+            raise ValueError(f"{old} is a {type(model).__name__} that takes no more rows. Fit again without --update.")
+        check_columns(supervision)
+        with running(cluster):
+            data = open_sources(source, reading)
+            rows = appended_rows(data, model.provenance_)
+            given = _of_appended_rows(model, supervision, source, data, data.shape[0] - rows.shape[0])
+            output.show({"data": described(source, data), "appended": f"{rows.shape[0]:,} rows"})
+            start = time.monotonic()
+            with TerminalProgress() as bar, stamping(rows_stamp(data, data.shape[0])):
+                model.partial_fit(rows, **given, progress=shown(PassCounter(), bar, output, None))
+                model.save(str(out), overwrite=overwrite)
+        seconds = time.monotonic() - start
+        output.show({"model": f"{out}, of {data.shape[0]:,} rows", "time": format_seconds(seconds)})
+        record = {"command": "fit", "source": recorded(source), "update": old, "appended": rows.shape[0]}
+        output.finish({**record, **describe_file(str(out)), "model": out, "seconds": seconds})
+
+
+def _of_appended_rows(model: Any, given: o.Supervision, source: list[str], data: Any, seen: int) -> dict[str, Any]:
+    """Return labels and weights of the rows after the first ``seen``, from files that have those of all rows.
+
+    Raises
+    ------
+    typer.BadParameter
+        If the model has labels or weights and none are given, or labels are given for a model without.
+    ValueError
+        If there is not one for each row of the source.
+    """
+    labelled, weighted = model.__sklearn_tags__().target_tags.required, _is_weighted(model)
+    for name, file, own in (("labels", given.labels, labelled), ("weights", given.weights, weighted)):
+        if own and file is None:
+            raise typer.BadParameter(
+                f"the model was fitted with {name}, so that the appended rows need theirs: give those of all rows, "
+                f"--{name} FILE::COLUMN."
+            )
+    if given.labels is not None and not labelled:
+        raise typer.BadParameter(f"{type(model).__name__} takes no labels. Leave out --labels.")
+    found: dict[str, Any] = {}
+    if given.labels is not None:
+        found["y"] = open_given_labels(given, source, data, MissingLabels(model.missing_labels))[0][seen:]
+    if given.weights is not None:
+        weights = open_given_weights(given, source, data)[0]
+        found |= {name: values[seen:] for name, values in weights.items()}
+    return found
+
+
+def _is_weighted(model: Any) -> bool:
+    n = model.n_samples_
+    return any(abs(getattr(model, name, n) - n) > 1e-9 * n for name in ("sum_weights_", "n_effective_"))
 
 
 @dataclass(frozen=True)

@@ -1,15 +1,198 @@
-"""Options shared by several commands, each declared once."""
+"""Options shared by several commands, each declared once.
+
+Parsing of option values: sizes, numbers of components, sketches. The options of a model: its method and the parameters
+of the estimator, checked before anything slow is imported. Which estimator a command line names, and what its
+constructor takes, read from its source without importing it. Shared options are declared once: a command takes a
+dataclass, whose fields become its options.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import ast
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, fields, is_dataclass
 from enum import StrEnum
-from functools import partial
-from typing import Annotated, Any
+from functools import cache, partial, wraps
+from inspect import Parameter, Signature, signature
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
 
-from bigpca.cli.parsing import parse_axis, parse_positions
+import bigpca
+from bigpca import HOMES
+from bigpca.errors import closest
+
+if TYPE_CHECKING:
+    from bigpca.sketches import Sketch
+
+
+UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12, "ki": 2**10, "mi": 2**20, "gi": 2**30, "ti": 2**40}
+RULES = ("mle", "elbow", "marchenko-pastur", "gavish-donoho")
+SKETCHES = {"gaussian": "Gaussian", "sparse-sign": "SparseSign", "feature-hash": "FeatureHash", "srht": "SRHT"}
+
+
+def parse_size(text: str) -> int:
+    """Parse a number of bytes such as "512MiB", "2GB" or "1e9".
+
+    >>> parse_size("512MiB"), parse_size("2 GB")
+    (536870912, 2000000000)
+    """
+    match = re.fullmatch(r"\s*([0-9.]+(?:e[0-9]+)?)\s*([kmgt]?i?)b?\s*", text.lower())
+    try:
+        if match is None or not (size := int(float(match[1]) * UNITS[match[2]])):
+            raise ValueError
+    except (ValueError, KeyError, OverflowError):
+        raise typer.BadParameter(f"{text!r} is not a size. Write a number and a unit, such as 512MiB or 4GB.") from None
+    return size
+
+
+def parse_n_components(text: str) -> Any:
+    """Parse a number of components: an integer, a fraction of the variance, the name of a rule, or "all".
+
+    >>> parse_n_components("64"), parse_n_components("0.95"), parse_n_components("elbow"), parse_n_components("all")
+    (64, 0.95, 'elbow', None)
+    """
+    if text == "all":
+        return None
+    if text in RULES:
+        return text
+    try:
+        return int(text) if re.fullmatch(r"[+-]?\d+", text) else float(text)
+    except ValueError:
+        raise typer.BadParameter(
+            f"{text!r} is not a number of components. Write an integer, a fraction of the variance such as 0.95, "
+            f"all, or a rule: {', '.join(RULES)}.{closest(text, ('all', *RULES))}"
+        ) from None
+
+
+def parse_sketch(text: str, seed: int) -> Sketch:
+    """Parse a sketch: its kind and number of columns, or for images their sizes before and after.
+
+    >>> parse_sketch("gaussian:500", 7), parse_sketch("downsample:3x8x8:3x4x4", 0)
+    (Gaussian(seed=7, q=500), Downsample(seed=0, shape=(3, 8, 8), to=(3, 4, 4)))
+    """
+    from bigpca import sketches
+
+    columns = re.fullmatch(rf"({'|'.join(SKETCHES)}):(\d+)", text)
+    images = re.fullmatch(r"downsample:(\d+(?:x\d+)*):(\d+(?:x\d+)*)", text)
+    try:
+        if columns is not None:
+            made: Sketch = getattr(sketches, SKETCHES[columns[1]])(int(columns[2]), seed=seed)
+            return made
+        if images is not None:
+            shape, to = (tuple(int(size) for size in sizes.split("x")) for sizes in images.groups())
+            return sketches.Downsample(shape, to, seed=seed)
+    except ValueError as error:
+        raise typer.BadParameter(f"{text} is not a valid sketch: {error}") from None
+    hint = closest(text.partition(":")[0], SKETCHES)
+    raise typer.BadParameter(
+        f"{text!r} is not a sketch.{hint} Write a kind ({', '.join(SKETCHES)}) and its columns, such as gaussian:500, "
+        "or the sizes of images before and after, such as downsample:3x224x224:3x56x56."
+    )
+
+
+def parse_positions(text: str) -> slice | list[int] | list[str]:
+    """Parse positions along an axis, or names of columns.
+
+    >>> parse_positions("0:512"), parse_positions("1:"), parse_positions("3,1,7"), parse_positions("age,height")
+    (slice(0, 512, None), slice(1, None, None), [3, 1, 7], ['age', 'height'])
+    """
+    if re.fullmatch(r"(-?\d+)?:(-?\d+)?(:-?\d+)?", text):
+        return slice(*(int(part) if part else None for part in text.split(":")))
+    parts = [part.strip() for part in text.split(",") if part.strip()]
+    if parts and all(re.fullmatch(r"-?\d+", part) for part in parts):
+        return [int(part) for part in parts]
+    if not parts:
+        raise typer.BadParameter(f"{text!r} chooses nothing. Write a range such as 0:512, or positions such as 3,1,7.")
+    return parts
+
+
+def parse_axis(text: str) -> tuple[str, slice | list[int] | int]:
+    """Parse the positions or the size of an axis of a pattern.
+
+    >>> parse_axis("t=1:"), parse_axis("t=0,2"), parse_axis("h=28")
+    (('t', slice(1, None, None)), ('t', [0, 2]), ('h', 28))
+    """
+    name, _, value = text.partition("=")
+    found = parse_positions(value) if name.isidentifier() and value else [""]
+    if isinstance(found, list) and isinstance(found[0], str):
+        raise typer.BadParameter(
+            f"{text!r} is not an axis of a pattern and its positions. Write t=1: for all but the first position of "
+            "axis t, t=0,2 for two, or h=28 for its size."
+        )
+    whole = re.fullmatch(r"\d+", value)
+    return name, int(value) if whole else found
+
+
+def parse_preprocess(text: str) -> Any:
+    """Parse steps of preprocessing, separated by commas.
+
+    >>> parse_preprocess("power:0.5,l2"), parse_preprocess("l2:keep")
+    ([Power(exponent=0.5), L2(zero_rows='raise')], [L2(zero_rows='keep')])
+    """
+    import bigpca as bp
+
+    made: list[Any] = []
+    for step in text.lower().split(","):
+        name, _, value = step.strip().partition(":")
+        try:
+            if name not in ("l2", "power"):
+                raise ValueError(f"{step!r} is not a step; l2, l2:keep and power:0.5 are known")
+            made.append(bp.Power(_exponent(step, value)) if name == "power" else bp.L2(value or "raise"))
+        except ValueError as error:
+            raise typer.BadParameter(f"{error}.", param_hint="'--preprocess'") from None
+    return made
+
+
+def _exponent(step: str, text: str) -> float:
+    try:
+        return float(text or 0.5)
+    except ValueError:
+        raise ValueError(
+            f"{step!r} has no number after the colon; one in (0, 1] was expected, as in power:0.5"
+        ) from None
+
+
+def parse_scale(text: str) -> Any:
+    """Parse a scale: a rule, or a file of one number for each column.
+
+    >>> parse_scale("patterson"), parse_scale("patterson:4")
+    (Patterson(ploidy=2), Patterson(ploidy=4))
+    """
+    import numpy as np
+
+    import bigpca as bp
+
+    name, _, ploidy = text.partition(":")
+    try:
+        return bp.Patterson(int(ploidy or 2)) if name == "patterson" else np.load(text, allow_pickle=False)
+    except (ValueError, OSError) as error:
+        raise typer.BadParameter(
+            f"{text!r} is not a scale: {error}. Write patterson, patterson:4, or the path of a .npy file.",
+            param_hint="'--scale-by'",
+        ) from None
+
+
+def parse_whitening(text: str) -> Any:
+    """Parse a whitening: its power, and after colons its epsilon and "l2".
+
+    >>> parse_whitening("0.25"), parse_whitening("0.5:1e-3:l2")
+    (Whitening(power=0.25, epsilon=0.0, l2=False), Whitening(power=0.5, epsilon=0.001, l2=True))
+    """
+    import bigpca as bp
+
+    parts = re.fullmatch(r"([^:]+)(?::([^:l]+))?(:l2)?", text.lower())
+    try:
+        if parts is None:
+            raise ValueError
+        return bp.Whitening(float(parts[1]), float(parts[2] or 0), l2=parts[3] is not None)
+    except ValueError:
+        raise typer.BadParameter(
+            f"{text!r} is not a whitening. Write a power such as 0.5, with an epsilon 0.5:0.001, or also l2: 0.5:0:l2.",
+            param_hint="'--whitening'",
+        ) from None
 
 
 class MissingChunks(StrEnum):
@@ -146,3 +329,419 @@ class Supervision:
             help="How often each row counts: numbers, joined to the rows as labels are.",
         ),
     ] = None
+
+
+# What is asked for -> the estimator. A new estimator is one row.
+ESTIMATORS = {
+    ("pca",): "PCA",
+    ("pca", "sketch"): "ApproximatePCA",
+    ("pca", "kernel"): "KernelPCA",
+    ("pca", "kernel", "landmarks"): "NystromKernelPCA",
+    ("pca", "kernel", "sketch"): "ApproximateKernelPCA",
+    ("fisher",): "FisherDiscriminantAnalysis",
+    ("roweis",): "RoweisDiscriminantAnalysis",
+    ("roweis", "kernel"): "KernelRoweisDiscriminantAnalysis",
+    ("roweis", "kernel", "landmarks"): "KernelRoweisDiscriminantAnalysis",
+    ("supervised",): "SupervisedPCA",
+    ("supervised", "kernel"): "KernelSupervisedPCA",
+    ("supervised", "kernel", "landmarks"): "KernelSupervisedPCA",
+    ("random-projection",): "SupervisedRandomProjection",
+    ("scored",): "ScoredPCA",
+}
+METHODS = tuple(dict.fromkeys(method for method, *_ in ESTIMATORS))
+PCA = "pca"  # the one method without labels
+# Options that are not called as the parameter they set.
+PARAMETERS = {
+    "seed": "random_state",
+    "landmarks": "n_landmarks",
+    "features": "n_features",
+    "select": "n_features_to_select",
+    "scale_by": "scale",
+    "whitening": "whiten",
+}
+
+
+def estimator_of(method: str, **variants: Any) -> str:
+    """Return the name of the estimator of a method in the variants whose options are given.
+
+    Parameters
+    ----------
+    method : str
+        One of ``METHODS``.
+    **variants : the values of ``--kernel``, ``--landmarks`` and ``--sketch``; None if an option is not given.
+
+    Raises
+    ------
+    typer.BadParameter
+        If the method has no such variant; lists those that exist.
+
+    Examples
+    --------
+    >>> estimator_of("pca", kernel="rbf", landmarks=100), estimator_of("fisher")
+    ('NystromKernelPCA', 'FisherDiscriminantAnalysis')
+    """
+    key = (method, *(name for name, value in variants.items() if value is not None))
+    if key in ESTIMATORS:
+        return ESTIMATORS[key]
+    if "landmarks" in key and "kernel" not in key:
+        raise typer.BadParameter(
+            "--landmarks requires --kernel. Add one, such as --kernel rbf, or leave out --landmarks."
+        )
+    possible = [" ".join(f"--{name}" for name in own) or "neither" for one, *own in ESTIMATORS if one == method]
+    given = " and ".join(f"--{name}" for name in key[1:])
+    others = [one for one in METHODS if (one, *key[1:]) in ESTIMATORS]
+    instead = f" With {given}: --method {' or '.join(others)}." if others else ""
+    raise typer.BadParameter(f"--method {method} has no form with {given}; it takes {', '.join(possible)}.{instead}")
+
+
+@cache
+def parameters_of(name: str) -> dict[str, str | None]:
+    """Return the parameters of an estimator's constructor with their defaults as source text.
+
+    Parameters
+    ----------
+    name : str
+        Public name of the class.
+
+    Returns
+    -------
+    dict of str to str, or to None for a default that is not a literal
+
+    Examples
+    --------
+    >>> found = parameters_of("PCA")
+    >>> found["solver"], found["tol"], found["n_components"]
+    ("'auto'", '0.001', 'None')
+    """
+    path = Path(bigpca.__file__).parent.joinpath(*HOMES[name].split(".")[1:]).with_suffix(".py")
+    with path.open(encoding="utf-8") as file:
+        tree = ast.parse(file.read())
+    of_class = next(node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == name)
+    made = next(node for node in of_class.body if isinstance(node, ast.FunctionDef) and node.name == "__init__")
+    positional = zip(made.args.args[-len(made.args.defaults) or len(made.args.args) :], made.args.defaults, strict=True)
+    named = zip(made.args.kwonlyargs, made.args.kw_defaults, strict=True)
+    return {argument.arg: _literal(default) for argument, default in (*positional, *named)}
+
+
+def _literal(node: ast.expr | None) -> str | None:
+    try:
+        return None if node is None else repr(ast.literal_eval(node))
+    except ValueError:
+        return None
+
+
+def default_of(option: str) -> str | None:
+    """Return the default that the estimators give to an option's parameter, for display; None if it is unset or hidden.
+
+    >>> default_of("tol"), default_of("max_passes"), default_of("memory_limit")
+    ('0.001', '10; fisher, roweis: 20', None)
+    """
+    parameter = PARAMETERS.get(option, option)
+    methods: dict[str, list[str]] = {}
+    for (method, *_), name in ESTIMATORS.items():
+        default = parameters_of(name).get(parameter)
+        if default not in (None, "None", "False"):
+            value = ast.literal_eval(default)
+            shown = f"{value:g}".replace("e+", "e") if isinstance(value, float) else str(value)
+            methods.setdefault(shown, []).append(method)
+    first, *others = methods.items() or [("", [])]
+    listed = [f"{', '.join(dict.fromkeys(names))}: {value}" for value, names in others]
+    return "; ".join([first[0], *listed]) or None
+
+
+_model = partial(typer.Option, rich_help_panel="Model")
+_kernel = partial(typer.Option, rich_help_panel="Kernels: nonlinear components")
+_iteration = partial(typer.Option, rich_help_panel="Few reads: eigenvalues to a tolerance")
+_sketch = partial(typer.Option, rich_help_panel="One read: an approximation with bounds")
+
+
+class NanPolicy(StrEnum):
+    """What to do about rows with NaN or infinity."""
+
+    RAISE = "raise"
+    OMIT = "omit"
+    MEAN = "mean"
+
+
+class MissingLabels(StrEnum):
+    """What to do about rows without a label."""
+
+    RAISE = "raise"
+    DROP = "drop"
+
+
+class Core(StrEnum):
+    """How components are computed from a sketch."""
+
+    NYSTROM = "nystrom"
+    TUTORIAL = "tutorial"
+    RITZ = "ritz"
+
+
+@dataclass(frozen=True)
+class Estimator:
+    """The method, and the estimator's parameters as typed; None leaves a parameter at the estimator's default."""
+
+    method: Annotated[str, _model(metavar="METHOD", autocompletion=lambda: METHODS, help=f"{', '.join(METHODS)}.")] = (
+        PCA
+    )
+    n_components: Annotated[
+        str,
+        _model(
+            "--n-components",
+            "-k",
+            metavar="K",
+            autocompletion=lambda: ("all", *RULES),
+            help=f"How many: an integer, a fraction such as 0.95, all, or a rule: {', '.join(RULES)}.",
+        ),
+    ] = "all"
+    center: Annotated[bool, _model(help="Subtract the mean (--no-center: latent semantic analysis).")] = True
+    scale: Annotated[bool, _model("--scale", help="Divide each feature by its standard deviation.")] = False
+    scale_by: Annotated[
+        str | None, _model(metavar="RULE|FILE", help="patterson, patterson:PLOIDY, or the divisors in a .npy file.")
+    ] = None
+    whiten: Annotated[bool, _model("--whiten", help="Scores of unit variance.")] = False
+    whitening: Annotated[
+        str | None,
+        _model(metavar="POWER", help="Scores by a power of the variances: 0.25, 0.5:EPSILON, or 0.5:0:l2."),
+    ] = None
+    preprocess: Annotated[
+        str | None, _model(metavar="STEPS", help="Of each row, first: l2, power:0.5, or both: power:0.5,l2.")
+    ] = None
+    nan_policy: Annotated[
+        NanPolicy | None, _model(help="Rows with NaN: an error, left out, or filled in by means of columns.")
+    ] = None
+    solver: Annotated[
+        str | None,
+        _model(metavar="NAME", help="auto, covariance, dot, krylov; with a kernel auto, dense, krylov, features."),
+    ] = None
+    seed: Annotated[int | None, _model(metavar="INT", min=0, help="Of all that is random.")] = None
+    memory_limit: Annotated[str | None, _model(metavar="SIZE", help="Reject a plan over this size, e.g. 2GiB.")] = None
+    solve_threads: Annotated[int | None, _model(metavar="INT", min=1, help="BLAS threads of the final solve.")] = None
+    missing_labels: Annotated[
+        MissingLabels | None, label_option(help="Rows without a label: an error, or used without one.")
+    ] = None
+    label_kernel: Annotated[
+        str | None, label_option(metavar="linear|rbf", help="supervised: how labels are compared.")
+    ] = None
+    r1: Annotated[
+        float | None,
+        label_option(metavar="0..1", min=0, max=1, help="roweis: weight of the labels (supervised PCA: 1)."),
+    ] = None
+    r2: Annotated[
+        float | None,
+        label_option(metavar="0..1", min=0, max=1, help="roweis: weight of the scatter within (Fisher: 1)."),
+    ] = None
+    robust: Annotated[
+        bool, label_option("--robust", help="fisher, roweis: raise small eigenvalues within classes.")
+    ] = False
+    features: Annotated[
+        int | None,
+        label_option(metavar="INT", min=1, help="random-projection: number of random features of the labels."),
+    ] = None
+    select: Annotated[
+        float | None, label_option(metavar="NUMBER", min=0, help="scored: how many columns are kept, or which share.")
+    ] = None
+    kernel: Annotated[
+        str | None,
+        _kernel(metavar="NAME", help="rbf, poly, sigmoid, cosine, laplacian, linear, ChiSquare, Hellinger, ..."),
+    ] = None
+    gamma: Annotated[
+        float | None, _kernel(metavar="NUMBER", help="Of rbf, poly, sigmoid, laplacian; 1 / columns if not given.")
+    ] = None
+    degree: Annotated[int | None, _kernel(metavar="INT", min=1, help="Of poly.")] = None
+    coef0: Annotated[float | None, _kernel(metavar="NUMBER", help="Of poly and sigmoid.")] = None
+    landmarks: Annotated[
+        int | None, _kernel(metavar="INT", min=1, help="Nystrom approximation by this many rows: for many rows.")
+    ] = None
+    sampling: Annotated[
+        str | None, _kernel(metavar="NAME", help="How landmarks are chosen: rpcholesky, uniform, kmeans, ...")
+    ] = None
+    max_kernel_evaluations: Annotated[
+        float | None, _kernel(metavar="NUMBER", min=1, help="Reject a plan that needs more.")
+    ] = None
+    tol: Annotated[
+        float | None, _iteration(metavar="NUMBER", help="krylov: relative error of the eigenvalues at which it stops.")
+    ] = None
+    max_passes: Annotated[int | None, _iteration(metavar="INT", min=2, help="krylov: maximum number of reads.")] = None
+    sketch: Annotated[
+        str | None,
+        _sketch(
+            metavar="KIND:COLUMNS",
+            help="gaussian:500, sparse-sign:500, feature-hash:2000, srht:500, "
+            "or for images downsample:3x224x224:3x56x56.",
+        ),
+    ] = None
+    core: Annotated[
+        Core | None, _sketch(help="How components are computed from the sketch; ritz needs one more read.")
+    ] = None
+
+    @property
+    def name(self) -> str:
+        """The estimator that the options choose."""
+        if self.method not in METHODS:
+            raise typer.BadParameter(
+                f"{self.method!r} is not one of {', '.join(METHODS)}.{closest(self.method, METHODS)}",
+                param_hint="'--method'",
+            )
+        return estimator_of(self.method, kernel=self.kernel, landmarks=self.landmarks, sketch=self.sketch)
+
+    def check(self, labelled: bool = False) -> None:
+        """Reject options that the estimator does not have, before anything slow is imported.
+
+        Parameters
+        ----------
+        labelled : bool
+            Whether labels are given.
+
+        Raises
+        ------
+        typer.BadParameter
+        """
+        parse_n_components(self.n_components)
+        if self.memory_limit is not None:
+            parse_size(self.memory_limit)
+        self._check_core()
+        for first, second in (("scale", "scale_by"), ("whiten", "whitening")):
+            if getattr(self, first) and getattr(self, second) is not None:
+                option = second.replace("_", "-")
+                raise typer.BadParameter(f"--{first} and --{option} set the same parameter. Leave out --{first}.")
+        known = parameters_of(self.name)
+        unused = [name for name in self._given() if PARAMETERS.get(name, name) not in known]
+        if "sketch" in known and "seed" in unused:
+            unused.remove("seed")  # of the sketch
+        if unused:
+            options = ", ".join(f"--{name.replace('_', '-')}" for name in unused)
+            what = (
+                f"--sketch needs one read and does not use {options}"
+                if self.sketch
+                else f"{self.name} does not use {options}"
+            )
+            raise typer.BadParameter(f"{what}. Leave out {options}{_instead(unused, self)}.")
+        if self.method == PCA and labelled:
+            others = ", ".join(METHODS[1:])
+            raise typer.BadParameter(
+                f"--method pca does not use labels. Choose another method ({others}), or leave out --labels."
+            )
+        if self.method != PCA and not labelled:
+            raise typer.BadParameter(f"--method {self.method} requires labels. Add --labels FILE::COLUMN.")
+
+    def build(self, missing_chunks: MissingChunks, workers_timeout: float) -> Any:
+        """Create the estimator, which itself raises for values out of range."""
+        import bigpca
+
+        known = parameters_of(self.name)
+        arguments: dict[str, Any] = {
+            PARAMETERS.get(name, name): str(value) if isinstance(value, StrEnum) else value
+            for name, value in self._given().items()
+        }
+        if self.memory_limit is not None:
+            arguments["memory_limit"] = parse_size(self.memory_limit)
+        for name, parse in (("scale", parse_scale), ("whiten", parse_whitening), ("preprocess", parse_preprocess)):
+            if isinstance(arguments.get(name), str):
+                arguments[name] = parse(arguments[name])
+        if self.select is not None and self.select >= 1:
+            arguments["n_features_to_select"] = int(self.select)
+        if self.sketch is not None:
+            arguments["sketch"] = parse_sketch(self.sketch, self.seed or 0)
+        arguments |= {
+            "n_components": parse_n_components(self.n_components),
+            "missing_chunks": str(missing_chunks),
+            "workers_timeout": workers_timeout,
+        }
+        self._check_solver()
+        self._check_kernel()
+        return getattr(bigpca, self.name)(**{name: value for name, value in arguments.items() if name in known})
+
+    def _check_solver(self) -> None:
+        from bigpca.estimators.kernel.kernel_pca import FITS as KERNEL_FITS
+        from bigpca.estimators.linear.choosing import FITS
+
+        known = ("auto", *(FITS if self.kernel is None else KERNEL_FITS))
+        if self.solver is not None and self.solver not in known:
+            hint = closest(self.solver, known)
+            raise typer.BadParameter(
+                f"{self.solver!r} is not one of {', '.join(map(repr, known))}.{hint}", param_hint="'--solver'"
+            )
+
+    def _check_kernel(self) -> None:
+        from bigpca.kernels import as_kernel
+
+        try:
+            as_kernel(self.kernel or "linear")
+        except ValueError as error:
+            raise typer.BadParameter(str(error), param_hint="'--kernel'") from None
+
+    def _given(self) -> dict[str, Any]:
+        """Return the options that set a parameter and are not at their default."""
+        own = {
+            field.name: getattr(self, field.name)
+            for field in fields(self)
+            if field.name not in ("method", "n_components")
+        }
+        return {name: value for name, value in own.items() if value is not None and value is not _DEFAULTS[name]}
+
+    def _check_core(self) -> None:
+        if self.core is not None and self.sketch is None:
+            raise typer.BadParameter(
+                "--core requires --sketch. Add one, such as --sketch gaussian:500, or leave out --core."
+            )
+
+
+_DEFAULTS = {field.name: field.default for field in fields(Estimator)}
+
+
+def _instead(unused: list[str], estimator: Estimator) -> str:
+    """Return what else would make sense of options that the chosen estimator does not have."""
+    if estimator.sketch is not None:
+        return ", or leave out --sketch for a solver that iterates to a tolerance"
+    wanted = {PARAMETERS.get(name, name) for name in unused}
+    able = [variant for variant, name in ESTIMATORS.items() if wanted <= set(parameters_of(name))]
+    if not able:
+        return ""
+    method, *variants = min(able, key=lambda variant: (variant[0] != estimator.method, len(variant)))
+    added = [f"--{name}" for name in variants if getattr(estimator, name) is None]
+    return ", or add " + " and ".join([f"--method {method}"] * (method != estimator.method) + added)
+
+
+def grouped(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command one option for each field of each of its parameters that is a dataclass.
+
+    Typer reads the signature, so this creates one in which the fields, with their annotations and defaults, replace the
+    dataclass; the call assembles it again.
+
+    >>> from dataclasses import dataclass
+    >>> @dataclass(frozen=True)
+    ... class Size:
+    ...     rows: int = 3
+    >>> @grouped
+    ... def show(name: str, size: Size) -> None:
+    ...     print(name, size)
+    >>> list(signature(show).parameters)
+    ['name', 'rows']
+    >>> show(name="a", rows=5)
+    a Size(rows=5)
+    """
+    groups: dict[str, Any] = {}
+    parameters: list[Parameter] = []
+    for parameter in signature(command, eval_str=True).parameters.values():
+        kind = parameter.annotation
+        if not is_dataclass(kind):
+            parameters.append(parameter.replace(kind=Parameter.KEYWORD_ONLY))
+            continue
+        groups[parameter.name] = kind
+        hints = get_type_hints(kind, include_extras=True)
+        parameters += [
+            Parameter(field.name, Parameter.KEYWORD_ONLY, default=field.default, annotation=hints[field.name])
+            for field in fields(kind)
+        ]
+
+    @wraps(command)
+    def with_options(**given: Any) -> None:
+        for name, kind in groups.items():
+            given[name] = kind(**{field.name: given.pop(field.name) for field in fields(kind)})
+        command(**given)
+
+    with_options.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
+    with_options.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    return with_options

@@ -1,21 +1,34 @@
-"""Where a command runs: in this process, on local workers that it starts (loopback only), or on a running cluster."""
+"""Where a command runs: in this process, on local workers that it starts (loopback only), or on a running cluster.
+
+Shared parts of plan, fit and transform: rejection of existing outputs, progress, and the count of reads. The source of
+a command: one path, or several that are shards of one matrix, in an order that is shown. Labels and weights of a
+command: joined to rows by key where the source has keys, else by position if the counts are equal.
+"""
 
 from __future__ import annotations
 
+import glob
 import logging
+import os
 import signal
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import typer
 
-from bigpca.cli.options import Cluster
-from bigpca.cli.parsing import parse_size
+from bigpca.cli.options import Cluster, MissingLabels, Reading, Supervision, parse_size
+from bigpca.cli.output import Output
+from bigpca.errors import MemoryBudgetError, OutputExistsError, OutputWriteError, closest, format_bytes
+from bigpca.passes.engine.progress import Event, LogProgress, PassEvent, PlanEvent, Progress, TerminalProgress
+from bigpca.storage.chunks import kind_of
 
 if TYPE_CHECKING:
     from distributed import Client
+
 
 CONNECT_SECONDS = 10
 
@@ -110,3 +123,344 @@ def _ignoring_interrupts() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGINT, before)
+
+
+@dataclass
+class PassCounter:
+    """Counts the actual reads of the data from the run's events."""
+
+    passes: int = 0
+    groups_resumed: int = 0
+
+    def __call__(self, event: Event) -> None:
+        if isinstance(event, PassEvent):
+            self.passes += 1
+            self.groups_resumed += event.groups_resumed
+
+
+def shown(counter: PassCounter, bar: TerminalProgress, output: Output, kept: str | None = None) -> list[Progress]:
+    """Return the consumers of a command's events.
+
+    Parameters
+    ----------
+    counter : PassCounter
+    bar : TerminalProgress
+        Drawn on a terminal; otherwise lines are logged to stderr.
+    output : Output
+        With ``--quiet`` only reads are counted.
+    kept : str, optional
+        Where finished groups are kept.
+    """
+    if output.quiet:
+        return [counter]
+    bar.kept = kept or ""
+    output.doing("")
+    return [counter, bar if bar.shown else _without_plans(LogProgress(interval=30))]
+
+
+def _without_plans(show: Progress) -> Progress:
+    """Skip plans, which the command has already printed."""
+
+    def show_others(event: Event) -> None:
+        if not isinstance(event, PlanEvent):
+            show(event)
+
+    return show_others
+
+
+def reject_existing(path: Path | None, what: str, overwrite: bool, instead: str = "", *, table: bool = False) -> None:
+    """Raise before anything is read if an output exists already.
+
+    Raises
+    ------
+    OutputExistsError
+        If ``path`` exists and ``overwrite`` is False, or it is not a Zarr store.
+    ValueError, ImportError
+        If its extension is that of a format which is not written there, or the library that writes it is missing.
+    """
+    if path is None:
+        return
+    from bigpca.storage.files import writing
+
+    with writing(path):  # rejects a name that is too long before the work
+        there = path.exists() or path.is_symlink()
+    from bigpca.storage.forms import STORES, check_extension, form_of, is_table
+
+    if table:
+        form_of(path, ()).check()  # the library that writes it, too
+    else:
+        check_extension(path, *STORES)
+    if not there:
+        return
+    if overwrite:
+        from bigpca.storage.chunks import reject_existing as reject_all_but_stores
+
+        reject_all_but_stores(Path(os.path.realpath(path)), True, table=table and is_table(path))
+    else:
+        raise OutputExistsError(
+            f"the {what} {path} exists already, but a new path was expected. "
+            f"Choose another path, or replace it with --overwrite.{instead}"
+        )
+
+
+def reject_shared_paths(sources: list[str], **paths: Path | None) -> None:
+    """Raise before anything is read if writing one path of a command would destroy its source or another of its paths.
+
+    Parameters
+    ----------
+    sources : list of str
+        What the command reads.
+    paths : path or None
+        What it writes, by name.
+
+    Raises
+    ------
+    OutputExistsError
+        If an output is the source or a folder around it, or if two outputs are one or lie in each other.
+    """
+    taken = [("source", Path(os.path.realpath(source))) for source in sources]
+    for name, path in paths.items():
+        if path is None:
+            continue
+        here = Path(os.path.realpath(path))
+        for other, there in taken:
+            inside = there == here or here in there.parents or (other != "source" and there in here.parents)
+            if inside:
+                raise OutputExistsError(
+                    f"the {name} {path} and the {other} {there} are the same path, or one is inside the other, so "
+                    f"writing one would destroy the other. Choose another path for the {name}; --overwrite does not "
+                    "help."
+                )
+        taken = [*taken, (name, here)]
+
+
+def reject_unwritable(path: Path | None, what: str, size: int) -> None:
+    """Raise before anything is read if an output could not be written after the work.
+
+    Parameters
+    ----------
+    size : int
+        Bytes that it needs.
+
+    Raises
+    ------
+    OutputWriteError
+        If its folder cannot be written, or is not a folder.
+    MemoryBudgetError
+        If its disk has less free space.
+    """
+    if path is None:
+        return
+    from bigpca.storage import free_bytes
+
+    place = Path(os.path.realpath(path)).parent
+    while not place.exists():
+        place = place.parent
+    if not place.is_dir() or not os.access(place, os.W_OK | os.X_OK):
+        reason = "is not writable" if place.is_dir() else "is not a folder"
+        raise OutputWriteError(f"the {what} {path} cannot be created: {place} {reason}. Choose another path.")
+    free = free_bytes(place)
+    if size > free:
+        raise MemoryBudgetError(
+            f"the {what} {path} needs {format_bytes(size)} of disk, but {format_bytes(free)} are free on {place}. "
+            "Free space, or write to another disk."
+        )
+
+
+def in_order(sources: list[str]) -> list[str]:
+    """Return shards in natural order if a shell has expanded them, which sorts by characters; else as given.
+
+    Raises
+    ------
+    typer.BadParameter
+        If a shard is given twice.
+
+    Examples
+    --------
+    >>> in_order(["s_1.npy", "s_10.npy", "s_2.npy"]), in_order(["b.npy", "a.npy"])
+    (['s_1.npy', 's_2.npy', 's_10.npy'], ['b.npy', 'a.npy'])
+    """
+    from bigpca.data.checks import natural_key
+
+    twice = [path for index, path in enumerate(sources) if path in sources[:index]]
+    if twice:
+        raise typer.BadParameter(f"{twice[0]} is given twice, so its rows would count twice. Give each shard once.")
+    return sorted(sources, key=natural_key) if sources == sorted(sources) else sources
+
+
+def open_sources(sources: list[str], reading: Reading) -> Any:
+    """Open the sources of a command as one row-chunked Dask array; no data is read."""
+    import bigpca
+
+    given = sources[0] if len(sources) == 1 else in_order(sources)
+    return bigpca.open(given, **reading.given)
+
+
+def recorded(sources: list[str]) -> Any:
+    """Return the sources for a JSON record: a string if there is one."""
+    return sources[0] if len(sources) == 1 else in_order(sources)
+
+
+def shards_of(sources: list[str]) -> list[str]:
+    """Return the files of several sources, of a folder or of a pattern, in the order in which they are read."""
+    if len(sources) > 1:
+        return in_order(sources)
+    path = os.path.expanduser(sources[0])
+    if kind_of(path) != "disk" or not (os.path.isdir(path) or glob.has_magic(path)) or os.path.isfile(path):
+        return []
+    from bigpca.data.flat_files import shard_paths
+    from bigpca.data.parquet import parquet_paths
+    from bigpca.data.zarr_arrays import is_zarr_directory
+
+    if is_zarr_directory(path):
+        return []
+    return [one for one in shard_paths(path) if one.endswith(".npy")] or list(parquet_paths(path))
+
+
+def described(sources: list[str], data: Any) -> list[str]:
+    """Return what is read, for display: the shards and their order, then rows, columns, dtype, bytes and chunks."""
+    from bigpca.data.sources import source_of
+
+    n, d = data.shape
+    known = n == n  # a Dask array may not know its rows
+    found = source_of(data)
+    chunks = len(found.row_chunks()) if found is not None else data.numblocks[0]
+    row_bytes = d * data.dtype.itemsize if found is None else found.row_bytes
+    size = f", {format_bytes(n * row_bytes)}" if known else ""
+    if found is not None and found.stored_values is not None:
+        size = f", sparse with {100 * found.stored_values / max(1, n * d):.3g} % stored{size}"
+    shape = f"{n:,} rows x {d:,} columns" if known else f"{d:,} columns"
+    return [*shard_line(shards_of(sources)), f"{shape}, {data.dtype}{size}, {chunks:,} chunk{'s'[: chunks != 1]}"]
+
+
+def shard_line(shards: list[str]) -> list[str]:
+    """Return one line that names the first and the last shard, or none.
+
+    >>> shard_line(["x/shard_00.npy", "x/shard_01.npy", "x/shard_02.npy"])
+    ['3 shards, shard_00.npy to shard_02.npy, in this order']
+    """
+    if len(shards) < 2:
+        return []
+    first, last = os.path.basename(shards[0]), os.path.basename(shards[-1])
+    return [f"{len(shards):,} shards, {first} to {last}, in this order"]
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column of a file that belongs to the rows.
+
+    Attributes
+    ----------
+    file : str
+        FILE or FILE::COLUMN, as typed.
+    key : str or None
+        Column of the file that holds the row keys.
+    word : {"label", "weight"}
+        What each entry is.
+    """
+
+    file: str
+    key: str | None
+    word: str
+
+
+def open_given_labels(
+    given: Supervision, sources: list[str], data: Any, missing: MissingLabels | None
+) -> tuple[Any, str]:
+    """Return the labels of all rows, and how they were joined, for display; (None, "") if there are none.
+
+    Raises
+    ------
+    typer.BadParameter
+        If a key is given for a source without keys, or is needed.
+    ValueError
+        If labels and rows do not match; the message names keys or counts.
+    """
+    if given.labels is None:
+        return None, ""
+    return _open_column(Column(given.labels, given.key, "label"), given, sources, data, missing or MissingLabels.RAISE)
+
+
+def open_given_weights(given: Supervision, sources: list[str], data: Any) -> tuple[dict[str, Any], str]:
+    """Return the weights of all rows as an argument of ``fit``, and how they were joined; ({}, "") if there are none.
+
+    A file without columns, such as a ``.npy`` vector, is in the order of the rows. Raises as
+    :func:`open_given_labels`, and for weights that are missing, negative or no numbers.
+    """
+    if given.weights is None:
+        return {}, ""
+    from bigpca.data.label_files import column_names
+    from bigpca.data.weights import open_weights
+
+    column = Column(given.weights, given.key, "weight")
+    if not column_names(_parts(Column(given.weights, None, "weight"))[0]):
+        column = Column(given.weights, None, "weight")
+    values, how = _open_column(column, given, sources, data, MissingLabels.RAISE)
+    return {"sample_weight": open_weights(values)}, how
+
+
+def _open_column(
+    column: Column, given: Supervision, sources: list[str], data: Any, missing: MissingLabels
+) -> tuple[Any, str]:
+    """Return the entries of all rows, and how they were joined; raises as :func:`open_given_labels`."""
+    from bigpca.data.alignment import aligned, keys_of_rows, repeat_labels
+    from bigpca.data.keys import ABSENT
+    from bigpca.data.views import view_of
+
+    rows, source, key, word = keys_of_rows(data), " ".join(sources[:1]), column.key, column.word
+    path, name = _parts(column)
+    if key is not None and rows.names is None and not rows.lost:
+        raise typer.BadParameter(
+            f"--key {key} needs row keys, but {source} has none. Store them with bigpca ingest ... --keys "
+            f"{path}::{key}, or leave out --key: {word}s in the order of the rows are taken --by-position."
+        )
+    keys = False if given.by_position else None if key is None else f"{path}::{key}"
+    absent = None if missing is MissingLabels.DROP else ABSENT
+    found = aligned(f"{path}::{name}" if name else path, rows, keys, absent=absent, word=word)
+    entries, each, n = found.values, _of_several_rows(data, word), data.shape[0]
+    if found.places is not None:
+        return entries, found.how + each
+    without_keys = path if rows.names is not None else source
+    why = "" if given.by_position else f" ({without_keys} has no keys)"
+    if each and len(entries) == view_of(data)[0].shape[0]:
+        return repeat_labels(entries, data), f"{len(entries):,}, by position{each}{why}"
+    if len(entries) != n:
+        raise ValueError(
+            f"{column.file} has {len(entries):,} {word}s, but {source} has {n:,} rows, and no keys to join them by. "
+            f"Give one {word} for each row, or store keys with bigpca ingest ... --keys FILE::COLUMN."
+        )
+    return entries, f"{len(entries):,}, by position: {word} 1 belongs to row 1{why}"
+
+
+def _of_several_rows(data: Any, word: str) -> str:
+    """Return how the label or weight of a sample is used, for display; empty if a sample is one row."""
+    from bigpca.data.views import view_of
+
+    view = view_of(data)[1]
+    several = 1 if view is None else view.rows_per_sample
+    return f"; each for the {several:,} rows of its sample" if several > 1 else ""
+
+
+def check_columns(given: Supervision) -> None:
+    """Raise typer.BadParameter before data and outputs are checked if there is no file, or no column of a name."""
+    if given.labels is not None:
+        _parts(Column(given.labels, given.key, "label"))
+    if given.weights is not None:
+        _parts(Column(given.weights, given.key, "weight"))
+    if given.by_position and given.key is not None:
+        raise typer.BadParameter("--key joins by key, and --by-position does not. Leave out one of them.")
+    if given.labels is None and given.weights is None and given.key is not None:
+        raise typer.BadParameter("--key requires --labels or --weights. Add --labels FILE::COLUMN.")
+
+
+def _parts(given: Column) -> tuple[str, str | None]:
+    """Return path and column; the column is the one beside the keys if there are two, and checked if it can be."""
+    from bigpca.data.label_files import column_names, split_column
+
+    path, column = split_column(given.file)
+    names = column_names(path)
+    for name in filter(None, (column, given.key)):
+        if names and name not in names:
+            raise typer.BadParameter(f"{path} has no column {name!r}; it has {', '.join(names)}.{closest(name, names)}")
+    rest = [name for name in names if name != given.key]
+    return path, rest[0] if column is None and given.key is not None and len(rest) == 1 else column

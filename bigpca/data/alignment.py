@@ -1,25 +1,156 @@
-"""Weights and labels in the order of the rows: what names both, for the rules of :mod:`bigpca.data.label_joins`."""
+"""Weights and labels in the order of the rows: what names both, for the rules of :mod:`bigpca.data.keys`.
+
+From the rows of a view back to its samples: scores as maps, and labels of samples for their rows. A file of labels
+beside the rows of a store: which columns are labels, keys and pictures.
+"""
 
 from __future__ import annotations
 
 import logging
+import math
 import os
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any
 
 import dask.array as da
 import numpy as np
 from numpy.typing import NDArray
 
-from bigpca.data.cells import is_cells
-from bigpca.data.containers import is_labelled
+from bigpca.data.containers import is_cells, is_labelled
 from bigpca.data.grids import label, labels_of
-from bigpca.data.keys import keys_of_source, origin_of_rows, path_of_source
-from bigpca.data.label_joins import ABSENT, Keys, given_keys, joined, keys_listed, label_places
-from bigpca.data.label_tables import LabelTable, read_table
-from bigpca.data.label_values import ARGUMENTS, label_values, with_gaps
-from bigpca.data.marks import marked, sources_in
+from bigpca.data.keys import (
+    ABSENT,
+    Keys,
+    given_keys,
+    joined,
+    keys_listed,
+    keys_of_source,
+    label_places,
+    origin_of_rows,
+    path_of_source,
+    stored_keys,
+)
+from bigpca.data.label_files import column_names, read_label_file, split_column
+from bigpca.data.labels import ARGUMENTS, label_values, with_gaps
+from bigpca.data.sources import open as open_array
 from bigpca.data.sources import source_of
+from bigpca.data.views import marked, sources_in, view_of
+from bigpca.errors import counted
+
+PICTURE_SUFFIXES = (".png", ".jpg", ".jpeg", ".gif", ".webp", ".bmp", ".tif", ".tiff", ".pgm", ".ppm")
+MAX_COLUMNS = 64  # that are searched for keys and pictures; of more, those that have a name of keys
+KEY_NAMES = ("key", "id", "name", "filename", "file", "path")
+
+
+@dataclass(frozen=True, eq=False)
+class LabelTable:
+    """Columns of a file of labels, in the order of its lines.
+
+    Attributes
+    ----------
+    path : str
+    labels, keys : ndarray of shape (m,), object, or None
+        Classes or values; names of the rows. None in the gaps.
+    key : str
+        Name of the column of keys; "key" of keys that lie beside an array.
+    searched : tuple of str
+        Other columns.
+    read : callable
+        Returns a column by name.
+    """
+
+    path: str
+    labels: NDArray[Any] | None
+    keys: NDArray[Any] | None
+    key: str
+    searched: tuple[str, ...]
+    read: Callable[[str], NDArray[Any]]
+
+    @property
+    def pictures(self) -> NDArray[Any] | None:
+        """Paths of images, of shape (m,), object: the first column of which all have suffixes of such; or None."""
+        return next((values for values in map(self.read, self.searched) if _holds_pictures(values)), None)
+
+
+def read_table(
+    source: str | os.PathLike[str], row_keys: NDArray[np.str_] | None = None, *, keys: Any = None, word: str = "label"
+) -> LabelTable:
+    """Read a file of labels, and find which of its columns holds keys.
+
+    Parameters
+    ----------
+    source : path such as "labels.csv" or "labels.csv::class"
+        Of a table of several columns (CSV, Parquet, records in ``.npy``, a Zarr group), see :func:`key_column`. A Zarr
+        array has the keys that are stored beside it. The labels of a table of two more columns must be named, if these
+        are not keys or pictures.
+    row_keys : ndarray of shape (n,), str, or None
+    keys : path such as "labels.csv::name", where the column of keys is known; others are ignored
+    word : what is read, for messages
+
+    Raises
+    ------
+    FileNotFoundError, MemberError
+        If there is no such file, or a column must be named.
+    """
+    text = os.fspath(source)
+    path, column = split_column(text)
+    names = column_names(path)
+    read = cache(lambda name: read_label_file(f"{path}::{name}", word))
+    searched = [
+        name for name in names
+        if name != column and len(names) > 1 and (len(names) <= MAX_COLUMNS or name.lower() in KEY_NAMES)
+    ]  # fmt: skip
+    of, key = split_column(keys) if isinstance(keys, str) else ("", None)
+    key = key if key and of == path else key_column(searched, read, row_keys)
+    left = [name for name in names if name != key]
+    if column is None and len(left) > 1:
+        left = [name for name in left if not _holds_pictures(read(name))]
+    named = column or (left[0] if len(left) == 1 and len(names) > 1 else "")
+    labels = None
+    if named or left or not names:
+        labels = read(named) if named else read_label_file(text, word)  # which names the columns, if there are several
+    own = read(key) if key else stored_keys(path) if not names else None
+    return LabelTable(path, labels, own, key or "key", tuple(searched), read)
+
+
+def key_column(
+    names: Sequence[str], read: Callable[[str], NDArray[Any]], row_keys: NDArray[np.str_] | None = None
+) -> str:
+    """Return the column that holds the keys of rows, or "".
+
+    Beside rows with keys, that is the first one which holds at least half of them; or else the first with a name of
+    keys (key, id, name, filename, file or path); or else, beside rows with keys, the first of paths of images, or of
+    which all texts differ.
+
+    >>> columns = {"class": np.array(["a", "b"]), "photo": np.array(["y", "x"])}
+    >>> key_column(list(columns), columns.get, np.array(["x", "y"]))
+    'photo'
+    """
+    likely = sorted(names, key=lambda name: name.lower() not in KEY_NAMES)
+    if row_keys is not None:
+        for name in likely:
+            if np.isin(row_keys, _texts(read(name))).mean() >= 0.5:
+                return name
+    if row_keys is None or (likely and likely[0].lower() in KEY_NAMES):
+        return next((name for name in likely if name.lower() in KEY_NAMES), "")
+    return next((name for test in (_holds_pictures, _all_differ) for name in names if test(read(name))), "")
+
+
+def _all_differ(values: NDArray[Any]) -> bool:
+    texts = values.tolist()
+    return all(isinstance(text, str) for text in texts) and len(set(texts)) == len(texts) > 1
+
+
+def _texts(values: NDArray[Any]) -> NDArray[np.str_]:
+    return values.astype(object).astype(np.str_)  # NumPy does not convert its strings of variable length directly
+
+
+def _holds_pictures(values: NDArray[Any]) -> bool:
+    texts = [text for text in values.tolist() if text is not None]
+    return bool(texts) and all(isinstance(text, str) and text.lower().endswith(PICTURE_SUFFIXES) for text in texts)
+
 
 log = logging.getLogger("bigpca")
 
@@ -78,7 +209,7 @@ class Aligned:
     Attributes
     ----------
     values : as they were given, or ndarray of shape (n,) or (n, c)
-    places : of :func:`bigpca.data.label_joins.label_places`; None by position
+    places : of :func:`bigpca.data.keys.label_places`; None by position
     how : str
         How labels and rows met, in words; "" for labels without keys that are not in a file.
     doubtful : bool
@@ -114,7 +245,7 @@ def aligned(
     values: Any, X: Any, keys: Any = None, *, absent: Any = ABSENT, word: str = "label", by_key: bool = False,
     pictures: bool = False,
 ) -> Aligned:  # fmt: skip
-    """Return labels or weights in the order of the rows of X, by the rules of :mod:`bigpca.data.label_joins`.
+    """Return labels or weights in the order of the rows of X, by the rules of :mod:`bigpca.data.keys`.
 
     Every door goes through here: fits, figures, reports, functions of quality, and the command line.
 
@@ -209,7 +340,7 @@ def keys_of_rows(X: Any) -> Keys:
         return Keys(np.asarray(X.obs_names).astype(np.str_))
     if is_labelled(X):
         if X.ndim == 1:
-            return Keys(_texts(X.coords[X.dims[0]].values) if X.dims[0] in X.coords else None)
+            return Keys(_texts_alignment(X.coords[X.dims[0]].values) if X.dims[0] in X.coords else None)
         return Keys(_names_of_samples(label(X, None)[1]))
     if hasattr(X, "loc") and hasattr(X, "index"):  # tables and series of pandas and Dask
         return _keys_of_index(X.index)
@@ -219,14 +350,103 @@ def keys_of_rows(X: Any) -> Keys:
 def _keys_of_index(index: Any) -> Keys:
     index = index.compute() if hasattr(index, "compute") else index
     loose = getattr(index, "name", None) is None and getattr(index.dtype, "kind", "") in "iu"
-    return Keys(np.asarray(index) if loose else _texts(np.asarray(index)), loose=loose)
+    return Keys(np.asarray(index) if loose else _texts_alignment(np.asarray(index)), loose=loose)
 
 
 def _names_of_samples(labels: Any) -> NDArray[np.str_] | None:
     dim, *others = labels.grid.samples
-    return None if others or dim not in labels.coords.coords else _texts(labels.coords[dim].values)
+    return None if others or dim not in labels.coords.coords else _texts_alignment(labels.coords[dim].values)
 
 
-def _texts(names: NDArray[Any]) -> NDArray[np.str_]:
+def _texts_alignment(names: NDArray[Any]) -> NDArray[np.str_]:
     """Return names as strings; dates of nanoseconds, whatever their unit is."""
     return (names.astype("M8[ns]") if names.dtype.kind == "M" else names).astype(np.str_)
+
+
+def as_maps(scores: Any, shape: tuple[int, ...]) -> Any:
+    """Return scores of all places of samples as maps, lazily if the scores are lazy.
+
+    Parameters
+    ----------
+    scores : array of shape (n * h * w, k), or a path
+        Of rows that a pattern such as ``"n c h w -> (n h w) c"`` makes.
+    shape : (h, w)
+        Or any other shape of the places of one sample, in the order of the pattern.
+
+    Returns
+    -------
+    ndarray or dask.array.Array of shape (n, h, w, k)
+
+    Raises
+    ------
+    ValueError
+        If the number of rows is unknown or no multiple of the places.
+
+    Examples
+    --------
+    >>> as_maps(np.zeros((24, 3)), (4, 2)).shape
+    (3, 4, 2, 3)
+    """
+    if not isinstance(shape, tuple | list):
+        raise TypeError(f"shape = {shape!r} is a {type(shape).__name__}; the height and width, (h, w), were expected.")
+    shape = tuple(int(size) for size in shape)
+    places = math.prod(shape)
+    X = scores if isinstance(scores, np.ndarray | da.Array) else open_array(scores)
+    if X.ndim != 2:
+        raise ValueError(
+            f"scores have shape {X.shape}; (n, k) was expected. Give a statistic of the rows as a column, spe[:, None]."
+        )
+    if np.isnan(X.shape[0]):
+        raise ValueError(f"scores have shape {X.shape}; a known n was expected. Call compute_chunk_sizes().")
+    n, k = int(X.shape[0]), int(X.shape[1])
+    if min(shape, default=0) < 1 or n % places:
+        raise ValueError(
+            f"{n} rows are not maps of shape {shape}, of which each has {places} places. Give the shape of the places "
+            f"that one sample has in the pattern."
+        )
+    if isinstance(X, np.ndarray):
+        return X.reshape(n // places, *shape, k)
+    if any(count % places for count in X.chunks[0]) or len(X.chunks[1]) > 1:
+        largest = max(X.chunks[0])
+        X = X.rechunk((-(-largest // places) * places, k))
+    counts = tuple(count // places for count in X.chunks[0])
+    return X.map_blocks(
+        lambda block: block.reshape(-1, *shape, k), dtype=X.dtype, chunks=(counts, *((s,) for s in shape), (k,)),
+        new_axis=list(range(1, len(shape) + 1)),
+    )  # fmt: skip
+
+
+def repeat_labels(y: Any, X: da.Array) -> NDArray[Any]:
+    """Return the labels of samples once for each row that a pattern makes of a sample.
+
+    Parameters
+    ----------
+    y : array-like or path of n labels
+        As for the ``fit`` of supervised models: one for each sample, in their order.
+    X : dask.array.Array
+        Opened with a pattern, by :func:`bigpca.open`.
+
+    Returns
+    -------
+    ndarray of shape (rows of X,) or (rows of X, m)
+        Missing labels are None, or NaN among real numbers.
+
+    Raises
+    ------
+    ValueError
+        For another number of labels than samples, and arrays that were opened without a pattern.
+
+    Examples
+    --------
+    >>> X = open_array(np.zeros((2, 5, 3)), pattern="n t d -> (n t) d", t=slice(1, 4))
+    >>> repeat_labels(["cat", "dog"], X).tolist()
+    ['cat', 'cat', 'cat', 'dog', 'dog', 'dog']
+    """
+    samples, view = view_of(X)
+    if view is None:
+        raise ValueError("X was opened without a pattern, so that each sample is one row. Pass the labels as they are.")
+    values, gaps = label_values(y)
+    if len(values) != samples.shape[0]:
+        given = counted(len(values), "label")
+        raise ValueError(f"y has {given}, but X has {counted(samples.shape[0], 'sample')}. Give one for each.")
+    return np.repeat(with_gaps(values, gaps), view.rows_per_sample, axis=0)

@@ -1,24 +1,683 @@
-"""Rows that come in batches, such as a network produces them, as a source like any other."""
+"""Rows that come in batches, such as a network produces them, as a source like any other.
+
+Batches as one sequence of rows: iterated in order, checked, and cut again by absolute row. One batch as NumPy arrays,
+rows and labels, whatever library's arrays or tensors these are. Labels that come with the rows of batches: all of them
+in advance, or known once their rows were read.
+"""
 
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import Any
+import zlib
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from threading import Lock, RLock
+from typing import Any, overload
 
 import dask.array as da
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
-from bigpca.data.batch_labels import BatchLabels
-from bigpca.data.batch_stream import BatchStream
-from bigpca.data.batch_values import split_batch
-from bigpca.data.checks import check_dtype, readable_chunks, row_width
+from bigpca.data.checks import check_dtype, check_shape, readable_chunks, row_width
+from bigpca.data.containers import reject_foreign, table_rows, unmasked
 from bigpca.data.row_source import IN_ORDER, RowSource
 from bigpca.data.sources import open_source, source_of
 from bigpca.data.storages import Stamp
 from bigpca.data.views import view_of
+from bigpca.errors import brief, counted
+
+Integers = NDArray[np.int64]
+
+
+class LabelColumn:
+    """The labels of the rows of batches, filled as rows are read: codes of given classes, or real targets.
+
+    Parameters
+    ----------
+    classes : ndarray of shape (c,), sorted, or None for real targets
+    width : int
+        Columns of real targets.
+    chunk : int
+        Rows that are always read together, from a multiple of their number on.
+    missing : {"raise", "drop"}
+    present : ndarray of bool or None
+        False for rows that need no label.
+
+    Attributes
+    ----------
+    rows : int
+        Rows whose labels are known.
+    """
+
+    def __init__(
+        self, classes: NDArray[Any] | None, width: int, chunk: int, missing: str, present: NDArray[np.bool_] | None
+    ) -> None:
+        self.classes, self.chunk, self.missing, self.present = classes, chunk, missing, present
+        self.rows = 0
+        self._values: NDArray[Any] = np.zeros(0, np.int32) if classes is not None else np.zeros((0, width))
+        self._origin: NDArray[np.float64] | None = None
+        self._lock = Lock()
+
+    def add(self, row: int, labels: Any) -> None:
+        """Keep the labels of rows ``row : row + len(labels)``.
+
+        Raises
+        ------
+        TypeError, ValueError
+            For labels that are missing, not among the classes, or no finite numbers; names the rows.
+        """
+        from bigpca.data.labels import label_values, rows_shown  # imports file formats
+
+        where = f"labels of rows {row:,} to {row + len(labels) - 1:,}"
+        try:
+            values, gaps = label_values(labels)
+            found = self._targets(values) if self.classes is None else self._codes(values, gaps)
+        except (TypeError, ValueError) as error:
+            raise type(error)(f"{where}: {error}") from None
+        if self.present is not None:
+            gaps = gaps & self.present[row : row + len(gaps)]
+        if self.missing == "raise" and gaps.any():
+            numbers = np.zeros(row + len(gaps), bool)
+            numbers[row:] = gaps
+            raise ValueError(
+                f"{where}: {gaps.sum()} are missing ({rows_shown(numbers)}); a label for each row was expected. Fill "
+                'them in, or leave those rows out: missing_labels="drop".'
+            )
+        stop = row + len(found)
+        with self._lock:
+            if stop > len(self._values):
+                larger = np.empty((max(stop, 2 * len(self._values), 4096), *found.shape[1:]), found.dtype)
+                larger[: self.rows] = self._values[: self.rows]
+                self._values = larger
+            self._values[row:stop] = found
+            self.rows = max(self.rows, stop)
+
+    def __getitem__(self, rows: Integers) -> NDArray[Any]:
+        """Return the labels of rows that were read: codes (b,), -1 where missing, or targets (b, t), then NaN."""
+        with self._lock:
+            found: NDArray[Any] = self._values[rows]
+        return found
+
+    @property
+    def empty(self) -> NDArray[Any]:
+        """Labels of no rows."""
+        return self._values[:0].copy()
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that are held now."""
+        return int(self._values.nbytes)
+
+    @property
+    def origin(self) -> NDArray[np.float64]:
+        """Medians (t,) of the targets in the first chunk that has any; requires that a known one was read.
+
+        They do not depend on where batches end, and lie within ``sqrt(2 n / chunk)`` standard deviations of the mean.
+        """
+        for start in range(0, self.rows if self._origin is None else 0, self.chunk):
+            values = self[np.arange(start, min(start + self.chunk, self.rows))]
+            known = ~np.isnan(values).any(axis=1)
+            if known.any():
+                self._origin = np.median(values[known], axis=0)
+                break
+        return np.zeros(self._values.shape[1:]) if self._origin is None else self._origin
+
+    def labels(self) -> NDArray[Any]:
+        """Return the labels of all rows that need one, after the read."""
+        values = self._values[: self.rows]
+        return values if self.present is None else values[self.present[: self.rows]]
+
+    def _targets(self, values: NDArray[Any]) -> NDArray[np.float64]:
+        from bigpca.data.labels import target_columns
+
+        found, width = target_columns(values), self._values.shape[1]
+        if found.shape[1] != width:
+            raise ValueError(f"they have {found.shape[1]} columns; {width} were expected, as in the first rows.")
+        return found
+
+    def _codes(self, values: NDArray[Any], gaps: NDArray[np.bool_]) -> NDArray[np.int32]:
+        from bigpca.data.labels import ClassLabels
+
+        codes = np.full(len(gaps), -1, np.int32)
+        if not gaps.all():
+            codes[~gaps] = ClassLabels(codes[:0], np.asarray(self.classes), 0).encode(values[~gaps])
+        return codes
+
+
+@dataclass(frozen=True)
+class ColumnRows:
+    """The labels of some rows of a column, in place of an array of them.
+
+    Attributes
+    ----------
+    column : LabelColumn
+    first, stop : int
+    repeats : int
+        Rows that a pattern makes of one sample, which has the label.
+    coded : bool
+        Whether targets are returned as codes: 0, or -1 where they are missing.
+    """
+
+    column: LabelColumn
+    first: int
+    stop: int
+    repeats: int = 1
+    coded: bool = False
+
+    def __len__(self) -> int:
+        """Number of rows."""
+        return self.stop - self.first
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the labels that are held."""
+        return self.column.nbytes
+
+    @overload
+    def __getitem__(self, rows: slice[Any, int, None]) -> ColumnRows | NDArray[Any]: ...
+    @overload
+    def __getitem__(self, rows: Integers) -> NDArray[Any]: ...
+    def __getitem__(self, rows: slice[Any, int, None] | Integers) -> ColumnRows | NDArray[Any]:
+        """Return the same for a slice of rows (an array if it is empty), or the labels of rows that were read."""
+        if not isinstance(rows, slice):
+            found = self.column[(self.first + rows) // self.repeats]
+            return np.where(np.isnan(found).any(axis=1), np.int32(-1), np.int32(0)) if self.coded else found
+        start, stop, _ = rows.indices(len(self))
+        if stop <= start:
+            return np.zeros(0, np.int32) if self.coded else self.column.empty
+        return replace(self, first=self.first + start, stop=self.first + stop)
+
+    def digest(self) -> str:
+        """What identifies the labels in advance; the labels themselves are digested with their rows."""
+        classes = [] if self.column.classes is None else self.column.classes.tolist()
+        return f"labels of batches: {self.column.missing} {self.repeats} {classes}"
+
+
+@dataclass(frozen=True)
+class BatchLabels:
+    """The labels that come with batches, as the y of a fit.
+
+    Attributes
+    ----------
+    stream : BatchStream
+    chunk : int
+        Rows that are always read together.
+    repeats : int
+        Rows that a pattern makes of one sample, which has the label.
+    """
+
+    stream: Any
+    chunk: int
+    repeats: int
+
+    @property
+    def classes(self) -> NDArray[Any] | None:
+        """The classes that were named, sorted."""
+        classes: NDArray[Any] | None = self.stream.classes
+        return classes
+
+    @property
+    def at_hand(self) -> bool:
+        """Whether the batches are in memory, so that labels in advance cost nothing."""
+        return isinstance(self.stream.batches, list | tuple)
+
+    @property
+    def width(self) -> int:
+        """Columns of real targets; 0 for classes."""
+        from bigpca.data.labels import kind_by_dtype, label_values, target_columns
+
+        values, _ = label_values(self.stream.first_labels)
+        return target_columns(values).shape[1] if kind_by_dtype(values) == "targets" else 0
+
+    def beside(self, n: int, classes: Any, width: int, missing: str, weights: NDArray[np.float64] | None) -> ColumnRows:
+        """Return the labels of n rows, which are known once the rows were read."""
+        present: NDArray[np.bool_] | None = None
+        if weights is not None:
+            present = np.asarray((weights > 0).reshape(-1, self.repeats).any(axis=1))
+        column = LabelColumn(classes, width, self.chunk, missing, present)
+        self.stream.keep_labels(column)
+        return ColumnRows(column, 0, n, self.repeats)
+
+    def in_advance(self) -> NDArray[Any]:
+        """Return all labels: one iteration of the batches.
+
+        Raises
+        ------
+        ValueError
+            For an iterator, which could not be iterated again for its rows.
+        """
+        labels: NDArray[Any] = self.stream.labels()
+        return np.repeat(labels, self.repeats, axis=0)
+
+
+Rows = NDArray[Any]
+
+
+def split_batch(batch: Any, label: str) -> tuple[Rows, Any]:
+    """Return the rows of a batch as a NumPy array of at least one dimension, and its labels or None.
+
+    A list or tuple of one or two arrays is (rows,) or (rows, labels), as a DataLoader yields it.
+
+    Raises
+    ------
+    TypeError
+        For what is not an array of numbers.
+    """
+    parts = _parts(batch)
+    if len(parts) > 2:
+        raise TypeError(f"{label} has {len(parts)} arrays. Give the rows, or the rows and their labels.")
+    return batch_values(parts[0], label), host_array(parts[1]) if len(parts) == 2 else None
+
+
+def _parts(batch: Any) -> Sequence[Any]:
+    pair = isinstance(batch, list | tuple) and len(batch) > 0 and len(getattr(batch[0], "shape", ())) > 1
+    parts: Sequence[Any] = batch if pair else (batch,)
+    return parts
+
+
+def same_columns(batch: Any, names: list[Any] | None, label: str) -> list[Any] | None:
+    """Return the names of the columns of the batches so far, of which this one may be a table.
+
+    Raises
+    ------
+    ValueError
+        If this one has other names than those before, or another order.
+    """
+    rows = _parts(batch)[0]
+    found = list(rows.columns) if hasattr(rows, "columns") and hasattr(rows, "dtypes") else names
+    if names is not None and found != names:
+        raise ValueError(
+            f"{label} has the columns {brief(found)}, but the batches before {brief(names)}. The same columns in the "
+            "same order were expected."
+        )
+    return found
+
+
+def batch_values(rows: Any, label: str) -> Rows:
+    """Return an array or tensor as a NumPy array of a dtype that PCA can use; bfloat16 becomes float32, exactly."""
+    if not hasattr(rows, "detach"):
+        reject_foreign(rows, label)
+        rows = table_rows(rows, label)
+    try:
+        array = unmasked(rows) if isinstance(rows, np.ma.MaskedArray) else host_array(rows)
+    except ValueError:
+        raise TypeError(
+            f"{label} is a {type(rows).__name__} that is no array of numbers. Give an array (b, d), or a pair of such "
+            "rows and their labels."
+        ) from None
+    if array.dtype.type.__module__ == "ml_dtypes" and array.dtype.itemsize <= 2:
+        array = array.astype(np.float32)
+    return array.astype(check_dtype(array.dtype), copy=False)
+
+
+def host_array(array: Any) -> Rows:
+    """Return an array or a tensor as a NumPy array in the host's memory, without importing the tensor's library."""
+    if not hasattr(array, "detach"):
+        return np.asarray(array)
+    tensor = array.detach().cpu()
+    try:
+        return np.asarray(tensor)
+    except (TypeError, RuntimeError):  # NumPy has no such dtype
+        return np.asarray(tensor.float())
+
+
+def fitting(rows: Rows, dtype: np.dtype[Any], first: int) -> Rows:
+    """Return rows in a dtype.
+
+    Raises
+    ------
+    ValueError
+        If finite values overflow it; names the first row.
+    """
+    if rows.dtype == dtype:
+        return rows
+    with np.errstate(over="ignore", invalid="ignore"):  # of NaN in integers, too
+        cast = rows.astype(dtype)
+    changed = np.isinf(cast) & np.isfinite(rows) if dtype.kind == "f" else cast != rows
+    if changed.any():
+        place = tuple(np.argwhere(changed)[0])
+        raise ValueError(
+            f"row {first + place[0]:,} has {rows[place]}, which {dtype.name} cannot hold. Choose a wider dtype."
+        )
+    return cast
+
+
+class BatchStream:
+    """The rows of an iterable of batches, as one process reads them: in order, whatever the sizes of batches are.
+
+    The first rows that were read are kept until later ones are read, so that a fit may look at them before its pass. A
+    read that begins earlier iterates again, unless the iterable is an iterator. Rows that later iterations give are
+    compared with those of the first one, by the first row of each read. After an interrupt, which may have come between
+    the batch that was taken and the rows that were kept of it, an iterable is iterated again, and an iterator rejected.
+
+    Parameters
+    ----------
+    batches : iterable of batches
+    row_shape : tuple of int, or None
+        Shape of one row as the batches have it; None for that of the first batch.
+    dtype : numpy.dtype or None
+        Dtype to which batches are converted; None for that of the first batch, which all must then have.
+    count : int or None
+        Number of rows, if it is known.
+    classes : ndarray or None
+        The classes that the labels of pairs (rows, labels) may have, sorted, if they are known.
+
+    Attributes
+    ----------
+    once : bool
+        Whether ``batches`` is an iterator, which gives its batches once.
+    position : int
+        The row that is read next.
+    """
+
+    def __init__(
+        self, batches: Iterable[Any], row_shape: tuple[int, ...] | None, dtype: np.dtype[Any] | None, count: int | None,
+        classes: NDArray[Any] | None = None,
+    ) -> None:  # fmt: skip
+        self.batches, self.count, self.classes = batches, count, classes
+        self.once = isinstance(batches, Iterator)
+        self.position = 0
+        self._declared, self._asked = count is not None, dtype
+        self._row_shape, self._dtype = row_shape, dtype
+        self._names: list[Any] | None = None
+        self._given_shape: tuple[int, ...] | None = None  # of a row, as the batches have it
+        self._lock = RLock()
+        self._head: Rows | None = None
+        self._first_rows: dict[int, int] = {}
+        self._digests: dict[int, tuple[int, int]] | None = None
+        self._label_digests: dict[int, int] = {}
+        self._digested_rows = 1
+        self._column: LabelColumn | None = None
+        self._restart()
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Exclude other threads, and begin again after a failure, or an interrupt that came between two rows."""
+        with self._lock:
+            if self._torn and self.once:
+                raise ValueError(
+                    f"the batches were interrupted at row {self.position:,}, and an iterator gives its batches once: "
+                    "rows may be lost. Make a new iterator; a fit with checkpoint= then skips the rows that it has."
+                )
+            if (self._torn or self._failure is not None) and not self.once:
+                self._restart()
+            yield
+
+    @property
+    def row_shape(self) -> tuple[int, ...]:
+        """Shape of one row; takes the first batch if it is not known."""
+        if self._row_shape is None:
+            self._require_first()
+        return self._row_shape or ()
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Dtype of the rows; takes the first batch if it is not known."""
+        if self._dtype is None:
+            self._require_first()
+        return np.dtype(self._dtype)
+
+    @property
+    def labelled(self) -> bool:
+        """Whether batches are pairs (rows, labels); takes the first batch."""
+        self._require_first()
+        return self._labels is not None
+
+    @property
+    def first_labels(self) -> Any:
+        """The labels of the first batch, as long as no later one was taken."""
+        self._require_first()
+        return self._labels
+
+    def read(self, start: int, stop: int) -> Rows:
+        """Return rows ``start:stop`` as a new (stop - start, d) array; fewer at the end if their number is not known.
+
+        Raises
+        ------
+        ValueError
+            If batches are ragged or end early, for rows of an iterator that were read before, and if a later iteration
+            gives other rows.
+        TypeError
+            For batches of other dtypes, or that are no arrays of numbers.
+        """
+        with self._alone():
+            out = np.empty((stop - start, row_width((0, *self.row_shape))), self.dtype)
+            done = self._copy_head(start, out)
+            if done == 0:
+                self._skip_to(start)
+            while done < len(out) and self._advance():
+                done += self._take(out[done:])
+            if done < len(out) and self._declared:
+                raise ValueError(
+                    f"the batches ended after {counted(self.position, 'row')}; shape says {self.count:,}. Correct "
+                    "shape, or leave it out: the rows are then counted as they are read."
+                )
+            if done:
+                self._compare(start, out[0])
+            if start == 0 and self.position == done:
+                self._head = out[:done].copy()
+            return out[:done]
+
+    def has(self, row: int) -> bool:
+        """Whether there is a row of that number, which is not before the next one; takes a batch if necessary."""
+        with self._alone():
+            if row < self.position:
+                return self._head is not None and row < len(self._head)
+            self._skip_to(row)
+            return self._advance()
+
+    def begin_fit(self) -> None:
+        """Forget what rows are compared with: those of a loader that shuffles differ from one fit to the next."""
+        self._first_rows, self._digests = {}, None
+
+    def keep_labels(self, column: LabelColumn) -> None:
+        """Add the labels of all rows to a column from now on, as the rows are read."""
+        with self._alone():
+            if self.position:
+                self._skip_to(0)
+            self._column = column
+
+    def digest_rows(self, chunk: int) -> None:
+        """Compute the CRC-32 of each ``chunk`` rows from now on, as they are read."""
+        if self._digests is None:
+            if self.position and not self.once:
+                self._restart()
+            self._digests, self._label_digests, self._digested_rows = {}, {}, chunk
+
+    def digests(self, start: int, stop: int) -> list[tuple[int, int]]:
+        """Return (rows, CRC-32) of each chunk that begins in rows ``start:stop``; reads on to them if necessary."""
+        with self._alone():
+            if self._digests is None:
+                raise ValueError("rows were read before they were to be digested")
+            self._skip_to(max(stop, self.position), short=True)
+            chunks = range(start // self._digested_rows, -(-stop // self._digested_rows))
+            found, labels = self._digests, self._label_digests
+            return [(found[i][0], found[i][1] | labels.get(i, 0) << 32) for i in chunks if i in found]
+
+    def labels(self) -> NDArray[Any]:
+        """Return the labels of all batches, of shape (n,) or (n, m); one iteration.
+
+        Raises
+        ------
+        ValueError
+            For an iterator, which could not be iterated again for its rows, and for an unknown number of rows.
+        """
+        with self._alone():
+            if self.once:
+                raise ValueError(
+                    "the labels come with the batches of an iterator, which gives them once, but this fit requires "
+                    "something of all labels before it reads the rows. For classes, name them: "
+                    "from_batches(batches, classes=[...]). Else pass an iterable that can be iterated again (a list, "
+                    "a DataLoader), pass all labels as y, or call partial_fit(X, y) for each batch."
+                )
+            if not self._declared:
+                raise ValueError(
+                    "the labels come with the batches, whose number of rows is not known, but this fit requires "
+                    "something of all labels before it reads the rows. Pass from_batches(batches, shape=(n, d)); for "
+                    "classes it is enough to name them: from_batches(batches, classes=[...])."
+                )
+            if self.position or self._head is not None:
+                self._restart()
+            found = []
+            while self._advance():
+                found.append(np.asarray(self._labels))
+                self.position += len(self._batch)
+            self._restart()
+            return np.concatenate(found) if found else np.zeros(0)
+
+    def _require_first(self) -> None:
+        with self._alone():
+            if self._number == 0 and not self._advance():
+                raise ValueError(
+                    "the batches are empty: there is no first batch. An iterator that was used before has none left; "
+                    "make a new one."
+                )
+
+    def _restart(self) -> None:
+        """Begin to iterate, at the next batch that is needed."""
+        self._torn = True  # while the fields below are not those of one row
+        self._iterator: Iterator[Any] | None = None
+        self._failure: Exception | None = None
+        self._batch: Rows = np.zeros((0, 0))
+        self._labels: Any = None
+        self._first = self._number = self.position = 0  # row and number of the batch, and the next row
+        self._ended = False
+        self._head = None
+        self._torn = False
+
+    def _copy_head(self, start: int, out: Rows) -> int:
+        """Copy rows that are kept, if the next rows continue them; return how many."""
+        head = self._head
+        if head is None or start >= len(head) or self.position != len(head):
+            self._head = None
+            return 0
+        kept = head[start : start + len(out)]
+        out[: len(kept)] = kept
+        return len(kept)
+
+    def _skip_to(self, row: int, *, short: bool = False) -> None:
+        """Read on to a row, or iterate again if it lies behind; ``short`` if there may be fewer rows."""
+        if row < self.position:
+            if self.once:
+                raise ValueError(
+                    f"row {row:,} was read already, and an iterator gives its batches once. Make a new iterator, or "
+                    "pass an iterable that can be iterated again (a list, a DataLoader)."
+                )
+            self._restart()
+        while self.position < row and self._advance():
+            step = min(row - self.position, self._digested_rows if self._digests is not None else row)
+            self._take(np.empty((min(step, self._left), self._batch.shape[1]), self.dtype))
+        if self.position < row and self._declared and not short:
+            raise ValueError(f"the batches ended after {self.position:,} rows, before row {row:,}.")
+
+    @property
+    def _left(self) -> int:
+        return self._first + len(self._batch) - self.position
+
+    def _take(self, out: Rows) -> int:
+        """Copy rows of the current batch to the start of ``out``; return how many."""
+        count, offset = min(self._left, len(out)), self.position - self._first
+        out[:count] = fitting(self._batch[offset : offset + count], out.dtype, self.position)
+        if self._column is not None:
+            self._column.add(self.position, self._labels[offset : offset + count])
+        self._torn = True
+        self._digest(out[:count])
+        self.position += count
+        self._torn = False
+        return count
+
+    def _digest(self, rows: Rows) -> None:
+        digests, size, done = self._digests, self._digested_rows, 0
+        if digests is None:
+            return
+        while done < len(rows):
+            chunk, within = divmod(self.position + done, size)
+            part = rows[done : done + size - within]
+            before, crc = digests.get(chunk, (0, 0)) if within else (0, 0)
+            digests[chunk] = before + len(part), zlib.crc32(part.data, crc)
+            if self._column is not None:
+                labels = self._column[np.arange(self.position + done, self.position + done + len(part))]
+                self._label_digests[chunk] = zlib.crc32(labels.data, self._label_digests.get(chunk, 0) if within else 0)
+            done += len(part)
+
+    def _compare(self, start: int, row: Rows) -> None:
+        crc = zlib.crc32(row.data)
+        if self._first_rows.setdefault(start, crc) != crc:
+            raise ValueError(
+                f"row {start:,} is not the one that an earlier iteration of the batches gave: they are shuffled, or "
+                "were augmented at random. A fit that reads X more than once requires the same rows in the same "
+                "order. Turn shuffling off, or use a solver of one read."
+            )
+
+    def _advance(self) -> bool:
+        """Take the next batch that has rows, once those of the current one are used up; False at the end."""
+        while self._left == 0 and not self._ended:
+            if self._failure is not None:
+                raise self._failure
+            self._torn = True
+            try:
+                if self._iterator is None:
+                    self._iterator = iter(self.batches)
+                batch, labels = self._checked(next(self._iterator))
+            except StopIteration:
+                self._batch, self._first = self._batch[:0], self.position
+                self._ended, self._torn = True, False
+                self._check_count(self.position)
+                return False
+            except Exception as error:  # raised again if the read is repeated: the iterator may have ended by it
+                self._failure, self._torn = error, False
+                raise
+            self._batch, self._labels, self._first = batch, labels, self.position
+            self._number += 1
+            self._torn = False
+        return self._left > 0
+
+    def _check_count(self, rows: int) -> None:
+        if not self._declared:
+            if self.count is not None and self.count != rows:
+                raise ValueError(
+                    f"the batches have {rows:,} rows, but an earlier iteration had {self.count:,}. The same rows were "
+                    "expected each time."
+                )
+            self.count = rows
+
+    def _checked(self, batch: Any) -> tuple[Rows, Any]:
+        """Return the rows (b, d) and the labels of a batch, after comparing them with those of the first."""
+        label = f"batch {self._number} (from row {self.position:,})"
+        rows, labels = split_batch(batch, label)
+        check_shape(rows.shape, label)
+        self._names = same_columns(batch, self._names, label)
+        given = rows.shape[1:]
+        if self._row_shape is None:
+            self._row_shape = given
+        flat = 1 in (len(given), len(self._row_shape))
+        fits = given == self._row_shape or (flat and row_width(rows.shape) == row_width((0, *self._row_shape)))
+        if not fits or given != (self._given_shape or given):
+            raise ValueError(
+                f"{label} has shape {brief(rows.shape)}, but shape or the first batch announced rows of shape "
+                f"{brief(self._given_shape or self._row_shape)}. Give every batch the same features."
+            )
+        self._given_shape = given
+        if self._dtype is None:
+            self._dtype = rows.dtype
+        if self._asked is None and rows.dtype != self._dtype:
+            raise TypeError(
+                f"{label} is {rows.dtype}, but the first batch {self._dtype}. One dtype was expected: convert the "
+                f'batches, or pass dtype="{np.promote_types(rows.dtype, self._dtype)}".'
+            )
+        if not np.can_cast(rows.dtype, self._dtype, "same_kind"):
+            raise TypeError(
+                f"{label} is {rows.dtype}, which {self._dtype} does not represent. Pass dtype="
+                f'"{np.promote_types(rows.dtype, self._dtype)}".'
+            )
+        if labels is None and self._column is not None:
+            raise ValueError(f"{label} has no labels, but the first batch has. Give pairs (rows, labels).")
+        if labels is not None and len(labels) != len(rows):
+            counts = f"{counted(len(rows), 'row')} and {counted(len(labels), 'label')}"
+            raise ValueError(f"{label} has {counts}. Give one label for each row.")
+        return rows.reshape(len(rows), row_width(rows.shape)), labels
+
 
 OPEN_BYTES = 1 << 40  # of float32 rows, for which an unknown number of rows is laid out
 FORMAT = "batches"

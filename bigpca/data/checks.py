@@ -1,16 +1,28 @@
-"""Checks of every source before a row is read: dtype, shape, chunk sizes; and the natural order of names."""
+"""Checks of every source before a row is read: dtype, shape, chunk sizes; and the natural order of names.
+
+What a task notes of the rows that it reads: integers that float64 cannot represent, and a digest of the first. CF
+conventions and netCDF: attributes and defaults by which stored numbers are encoded values, or none.
+"""
 
 from __future__ import annotations
 
+import base64
+import binascii
+import contextlib
 import gzip
 import math
 import re
-from collections.abc import Iterable, Sequence
+import struct
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
+from bigpca.arrays import content_digest
 from bigpca.errors import brief
 
 LARGE_CHUNK_BYTES = 64 * 2**20
@@ -192,3 +204,173 @@ def is_decode_error(error: Exception) -> bool:
         return False
     # gzip, bz2, HDF5 and Arrow report bad data as OSErrors without an errno.
     return not isinstance(error, OSError) or isinstance(error, gzip.BadGzipFile) or error.errno is None
+
+
+LARGEST_EXACT = 2**53  # beyond it, float64 cannot represent every integer
+
+
+@dataclass
+class Tally:
+    """The number of integers rounded in one task, and digests of the first rows of Dask arrays, by the array's name."""
+
+    count: int = 0
+    first: dict[str, str] = field(default_factory=dict)
+
+
+_TALLY: ContextVar[Tally | None] = ContextVar("bigpca-rounded", default=None)
+
+
+@contextmanager
+def tally_rounded() -> Iterator[Tally]:
+    """Count the integers passed to :func:`note_rounded` in this task, and in threads that run in its context."""
+    token = _TALLY.set(tally := Tally())
+    try:
+        yield tally
+    finally:
+        _TALLY.reset(token)
+
+
+def note_rounded(values: NDArray[Any]) -> None:
+    """Add the integers that conversion to float64 will round to the tally of this task, if there is one."""
+    tally = _TALLY.get()
+    if tally is not None:
+        tally.count += rounded_integers(values)
+
+
+def note_first(name: str, *values: NDArray[Any]) -> None:
+    """Note a digest of the first rows of a Dask array, which must be the same at every read of a fit."""
+    tally = _TALLY.get()
+    if tally is not None:
+        tally.first[name] = content_digest(*values)
+
+
+def rounded_integers(values: NDArray[Any]) -> int:
+    """Count the integers that float64 cannot represent; most arrays are settled by their smallest and largest value.
+
+    Examples
+    --------
+    >>> rounded_integers(np.array([2**53, 2**53 + 1, 2**53 + 2, -(2**62), -(2**62) - 1]))
+    2
+    """
+    if values.dtype.kind not in "iu" or values.dtype.itemsize < 8 or not values.size:
+        return 0
+    if int(values.min()) >= -LARGEST_EXACT and int(values.max()) <= LARGEST_EXACT:
+        return 0
+    sizes = (np.abs(values) if values.dtype.kind == "i" else values).astype(np.uint64)  # 2^63 too
+    sizes = sizes[sizes > LARGEST_EXACT]
+    lowest_bits = sizes & (~sizes + np.uint64(1))
+    return int(np.count_nonzero(sizes // lowest_bits > LARGEST_EXACT))
+
+
+PACKED = {"scale_factor": 1.0, "add_offset": 0.0}  # with their neutral values
+FILLS = ("_FillValue", "missing_value")
+RANGES = ("valid_range", "valid_min", "valid_max")
+NETCDF = "_NCProperties"  # of the file, by which netCDF-4 is told from other HDF5
+MATLAB = "MATLAB_class"
+# What netCDF-4 writes where a variable without _FillValue was never written (NC_FILL_* in netcdf.h).
+_DEFAULT_FILLS = {"f": 15 * 2.0**119, "i1": -127, "u1": 255, "i2": -(2**15) + 1, "u2": 2**16 - 1,
+    "i4": -(2**31) + 1, "u4": 2**32 - 1, "i8": -(2**63) + 2, "u8": 2**64 - 2}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Which stored numbers of a variable are not values: the default fill of netCDF-4, and those out of its range.
+
+    Attributes
+    ----------
+    fill : int, float or None
+    low, high : int, float or None
+        ``valid_range`` in the units of the stored numbers, ends included.
+    """
+
+    fill: float | None
+    low: float | None
+    high: float | None
+
+    @classmethod
+    def of(cls, attributes: Mapping[str, Any], dtype: np.dtype[Any]) -> Limits | None:
+        """Return what the attributes of a variable of a dtype say; None if all numbers are values."""
+        given = {name: _numbers(attributes[name]) for name in RANGES if name in attributes}
+        ends = given.get("valid_range", [*given.get("valid_min", [None]), *given.get("valid_max", [None])])
+        if len(ends) != 2 or not all(one is None or isinstance(one, int | float) for one in ends):
+            ends = [None, None]
+        unfilled = NETCDF in attributes and not set(FILLS[:1]) & set(attributes)
+        fill = _DEFAULT_FILLS.get("f" if dtype.kind == "f" else f"{dtype.kind}{dtype.itemsize}") if unfilled else None
+        return None if fill is ends[0] is ends[1] is None else cls(fill, *ends)
+
+    def values(self, rows: NDArray[Any], label: str, first: int) -> NDArray[Any]:
+        """Return rows, which are overwritten, with NaN in place of the default fill.
+
+        Raises
+        ------
+        ValueError
+            For integers that are the default fill, and for numbers out of the range; names the first row.
+        """
+        why = ""
+        if self.fill is not None and (missing := rows == self.fill).any():
+            if rows.dtype.kind == "f":
+                rows[missing] = np.nan
+            else:
+                why = "what netCDF-4 holds where nothing was written, and the variable has no _FillValue"
+        for end, beyond in ((self.low, np.less), (self.high, np.greater)):
+            if not why and end is not None:
+                # float32 numbers may equal an end that the attribute has in float64
+                missing = beyond(rows, rows.dtype.type(end) if rows.dtype.kind == "f" else end)
+                why = f"out of its valid range, {self.low} to {self.high}" if missing.any() else ""
+        if why:
+            row, column = (int(place) for place in np.argwhere(missing)[0])
+            raise ValueError(
+                f"{label}: row {first + row:,}, column {column} holds {rows[row, column]}, which is {why}. A value was "
+                f"expected. Write missing values as NaN or, if it is a value, pass bigpca.open(path, fill=None)."
+            )
+        return rows
+
+
+def check_decoded(attributes: Mapping[str, Any], label: str, remedy: str) -> None:
+    """Reject values that are stored scaled, shifted, or with numbers in place of missing values.
+
+    Parameters
+    ----------
+    attributes : mapping
+        The array's attributes: CF conventions, sections 2.5.1 and 8.1.
+    remedy : str
+        How to decode them.
+
+    Raises
+    ------
+    ValueError
+
+    Examples
+    --------
+    >>> check_decoded({"_FillValue": float("nan"), "scale_factor": 1.0}, "x", "")
+    >>> check_decoded({"scale_factor": 0.1, "units": "K"}, "x", "Open it decoded")  # doctest: +ELLIPSIS
+    Traceback (most recent call last):
+    ValueError: x has scale_factor = 0.1, so its stored numbers are encoded values. Decoded values were expected. ...
+    """
+    given = {name: _numbers(attributes[name]) for name in (*PACKED, *FILLS) if name in attributes}
+    found: dict[str, Any] = {
+        name: given[name] for name, same in PACKED.items() if name in given and given[name] != [same]
+    }
+    found |= {name: given[name] for name in FILLS if name in given and not _all_nan(given[name])}
+    if str(attributes.get("_Unsigned", "false")).lower() == "true":
+        found["_Unsigned"] = ["true"]
+    if found:
+        shown = ", ".join(f"{name} = {', '.join(map(str, values[:3]))}" for name, values in found.items())
+        raise ValueError(
+            f"{label} has {shown}, so its stored numbers are encoded values. Decoded values were expected. {remedy}."
+        )
+
+
+def _numbers(value: Any) -> list[Any]:
+    """Return the numbers of an attribute; in Zarr v3, xarray writes those of floats as base64 little-endian doubles."""
+    if isinstance(value, str):
+        with contextlib.suppress(binascii.Error, struct.error, ValueError):
+            return [struct.unpack("<d", base64.standard_b64decode(value))[0]]
+        with contextlib.suppress(ValueError):
+            return [float(value)]
+    values: list[Any] = np.asarray(value).ravel().tolist()
+    return values
+
+
+def _all_nan(values: list[Any]) -> bool:
+    return all(isinstance(value, float) and math.isnan(value) for value in values)

@@ -1,4 +1,7 @@
-"""Containers of rows, recognised by their attributes and type names, without importing their libraries."""
+"""Containers of rows, recognised by their attributes and type names, without importing their libraries.
+
+AnnData, recognised without importing it: one of its matrices, and the names of that matrix's columns.
+"""
 
 from __future__ import annotations
 
@@ -13,12 +16,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from bigpca.data.checks import check_dtype
-from bigpca.errors import brief
+from bigpca.data.checks import MemberError, check_dtype
+from bigpca.errors import brief, closest
 
 if TYPE_CHECKING:
     import zarr
     from typing_extensions import TypeIs
+
 
 _FILE_LIBRARIES = 'Open the file with xarray.open_dataset(path, chunks={}) and pass one variable, such as ds["x"].'
 
@@ -354,3 +358,46 @@ def _torch_tensor(X: Any) -> Foreign | None:
         return None
     what = f"torch.Tensor of {dtype} on {device}, which NumPy cannot read as it is"
     return Foreign(what, f"Pass X{convert}.numpy().", f"{convert}.numpy()")
+
+
+Names = NDArray[np.object_]
+
+
+def is_cells(X: Any) -> bool:
+    """Whether this is an anndata.AnnData."""
+    return "anndata.AnnData" in type_names(X)
+
+
+def cell_matrix(adata: Any, member: str | None = None) -> tuple[Any, Names | None]:
+    """Return a matrix of AnnData as it is held (in memory, in a file, on Dask), and the names of its columns.
+
+    Parameters
+    ----------
+    member : str, optional
+        "X", "layers/NAME" or "obsm/NAME", as in AnnData's files; None for X.
+
+    Raises
+    ------
+    MemberError
+        If it has no matrix of that name; lists those that it has.
+    ValueError
+        For a view of AnnData that is backed by a file, of which anndata would read the selection into memory.
+    """
+    if adata.isbacked and adata.is_view:
+        raise ValueError(
+            f"the AnnData of shape {adata.shape} is a selection from the file {adata.filename}, which anndata would "
+            "read into memory, and which takes no results. Choose genes by mask_var= (or columns=), or write the "
+            'selection: adata.copy("selection.h5ad"), or adata.to_memory() if it fits.'
+        )
+    place = "X" if member is None else member.strip("/")
+    folder, _, name = place.partition("/")
+    matrix = adata.X if place == "X" else {"layers": adata.layers, "obsm": adata.obsm}.get(folder, {}).get(name)
+    if matrix is None:
+        known = ["X"] * (adata.X is not None)
+        known += [f"{kind}/{one}" for kind in ("layers", "obsm") for one in getattr(adata, kind)]
+        raise MemberError(
+            f"the AnnData has no matrix {brief(repr(place))}; it has {brief(', '.join(known) or 'none')}."
+            f"{closest(place, known)}"
+        )
+    names = getattr(matrix, "columns", None) if folder == "obsm" else adata.var_names
+    return matrix, None if names is None else np.array([str(one) for one in names], dtype=object)

@@ -13,18 +13,15 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from bigpca.data.batch_values import fitting, same_columns, split_batch
+from bigpca.data.batches import fitting, same_columns, split_batch
 from bigpca.data.checks import NATIVE_BYTES, check_dtype, check_shape, row_width
 from bigpca.data.keys import row_keys
 from bigpca.data.provenance import Provenance
 from bigpca.errors import brief
-from bigpca.storage.annotations import Annotations
-from bigpca.storage.files import atomic_write_bytes, repair, writing
-from bigpca.storage.forms import STORES, check_extension
-from bigpca.storage.outputs import Output, create_output, output_lock
-from bigpca.storage.partial import read_layout, remove_journals
-from bigpca.storage.regular import read_regular
-from bigpca.storage.stores import reject_existing
+from bigpca.storage.chunks import reject_existing
+from bigpca.storage.files import atomic_write_bytes, read_regular, repair, writing
+from bigpca.storage.forms import STORES, Annotations, check_extension
+from bigpca.storage.outputs import Output, create_output, output_lock, read_layout, remove_journals
 
 IDENTITY = "features written in batches"
 MAX_KEYS_BYTES = 2**30  # of one chunk

@@ -6,17 +6,15 @@ import glob
 import os
 
 from bigpca.data.checks import MemberError, natural_key
-from bigpca.data.flat_files import npy_file, safetensors_file
+from bigpca.data.flat_files import npy_file, npy_shards, npz_member, safetensors_file
 from bigpca.data.hdf5 import hdf5_rows
-from bigpca.data.npz import npz_member
 from bigpca.data.parquet import parquet_rows
 from bigpca.data.row_source import RowSource
-from bigpca.data.shards import npy_shards
 from bigpca.data.storages import Storage
-from bigpca.data.zarr_groups import is_zarr_directory, zarr_source
+from bigpca.data.zarr_arrays import is_zarr_directory, zarr_source
 from bigpca.errors import brief
-from bigpca.storage.regular import open_regular
-from bigpca.storage.stores import kind_of
+from bigpca.storage.chunks import kind_of
+from bigpca.storage.files import open_regular
 
 HDF5_SUFFIXES = (".h5", ".hdf5", ".hdf", ".he5", ".h5ad")
 PARQUET_SUFFIXES = (".parquet", ".pq")

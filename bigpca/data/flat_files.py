@@ -1,30 +1,40 @@
-"""Arrays stored as plain bytes in one file: .npy, raw memory maps, stored .npz members, safetensors."""
+"""Arrays stored as plain bytes in one file: .npy, raw memory maps, stored .npz members, safetensors.
+
+Members of a .npz file: read in place if stored uncompressed, as a stream if compressed. A folder (or glob) of .npy
+shards, read as one array in natural order; or a list of shards, in list order.
+"""
 
 from __future__ import annotations
 
+import glob
+import hashlib
 import json
 import math
 import os
 import struct
+import threading
+import zipfile
 import zlib
-from dataclasses import dataclass
+from bisect import bisect_right
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
+from itertools import accumulate
 from operator import index
 from threading import Lock
-from typing import Any, BinaryIO
+from typing import IO, Any, BinaryIO, NamedTuple
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from bigpca.data.bfloat16 import BFLOAT16, widened
-from bigpca.data.checks import check_dtype, readable_chunks, row_width
-from bigpca.data.members import choose_member
+from bigpca.data.checks import check_dtype, check_shape, natural_key, readable_chunks, regular_chunks, row_width
+from bigpca.data.members import SPARSE_PARTS, choose_member
+from bigpca.data.sparse import CsrRows, SparseGroup
 from bigpca.data.storages import Stamp, file_stamp
-from bigpca.errors import CorruptedChunkError, brief
-from bigpca.storage.annotations import KEY_COLUMN
-from bigpca.storage.forms import VALUES
-from bigpca.storage.regular import check_regular, open_regular
-from bigpca.storage.zip_members import read_npy_header
+from bigpca.data.zarr_format import BFLOAT16, widened
+from bigpca.errors import CorruptedChunkError, brief, printable
+from bigpca.storage.files import check_member, check_place, check_regular, open_regular, read_npy_header
+from bigpca.storage.forms import KEY_COLUMN, VALUES
 
 PIECE_BYTES = 2**20
 _CHECKING = Lock()  # threads wait for the first, rather than read the whole file too
@@ -270,3 +280,382 @@ def _check_spans(
             f"{path} holds {held:,} bytes of tensors, but its header states {end:,}: it was truncated or altered. "
             "Copy it again."
         )
+
+
+SKIP_BYTES = 2**20
+MAX_FORMAT_BYTES = 64
+STREAMS = 4  # open at a time in a process: a sparse matrix is read from three members in turn
+
+
+@dataclass(eq=False)
+class _Stream:
+    """An open compressed member and its current row, kept so that rows in order are decoded once."""
+
+    file: IO[bytes] | None = None
+    row: int = 0
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def close(self) -> None:
+        """Start again at the first row."""
+        if self.file is not None:
+            self.file.close()
+        self.file, self.row = None, 0
+
+
+@lru_cache(maxsize=STREAMS)
+def _stream(entry: str, stamp: Stamp) -> _Stream:
+    """Return the stream of a member of a file in one state; one per process."""
+    return _Stream()
+
+
+@dataclass(frozen=True)
+class CompressedMember:
+    """Rows of a compressed .npz member. Reading in row order decodes once; going back decodes again from the start.
+
+    Attributes
+    ----------
+    path, entry : str
+        File, and name inside it with ``.npy``.
+    array_shape : tuple of int
+    stored : str
+        Dtype with its byte order.
+    order : {"C", "F"}
+    """
+
+    path: str
+    entry: str
+    array_shape: tuple[int, ...]
+    stored: str
+    order: str
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Stored dtype, in native byte order."""
+        return check_dtype(self.stored)
+
+    @property
+    def _row_bytes(self) -> int:
+        return row_width(self.array_shape) * self.dtype.itemsize
+
+    def row_chunks(self) -> tuple[int, ...]:
+        """Return chunks of about 16 MiB in C order; in Fortran order, where rows end with the array, a single one."""
+        n = self.array_shape[0]
+        return readable_chunks(n, self._row_bytes) if self.order == "C" else regular_chunks(n, n)
+
+    def read(self, start: int, stop: int, columns: tuple[int, int]) -> NDArray[Any]:
+        """Read a block by decoding up to its last row; only its whole rows are held in memory."""
+        try:
+            if self.order == "F":
+                with open_regular(self.path) as file, np.load(file, allow_pickle=False) as archive:
+                    rows = archive[self.entry.removesuffix(".npy")][start:stop]
+            else:
+                rows = self._read_rows(_stream(self.entry, file_stamp(self.path)), start, stop)
+        except (zlib.error, zipfile.BadZipFile, EOFError, RuntimeError) as error:
+            raise CorruptedChunkError(
+                f"{self.path}: {brief(self.entry)} cannot be decoded ({brief(error)}). Copy it again."
+            ) from error
+        block: NDArray[Any] = rows.reshape(stop - start, row_width(self.array_shape))[:, slice(*columns)]
+        return block
+
+    def _read_rows(self, stream: _Stream, start: int, stop: int) -> NDArray[Any]:
+        rows = np.empty((stop - start, *self.array_shape[1:]), self.stored)
+        view = rows.reshape(-1).view(np.uint8).data
+        with stream.lock:
+            try:
+                file = self._at_row(stream, start)
+                done = 0
+                while done < len(view):
+                    piece = _some(file, min(len(view) - done, SKIP_BYTES))
+                    view[done : done + len(piece)] = piece
+                    done += len(piece)
+                stream.row = stop
+            except BaseException:
+                stream.close()
+                raise
+        return rows
+
+    def _at_row(self, stream: _Stream, start: int) -> IO[bytes]:
+        """Return the open member at a row, decoding up to it: from the start, if it is behind."""
+        if stream.row > start:
+            stream.close()
+        if stream.file is None:
+            with zipfile.ZipFile(self.path) as archive:  # the open member keeps the file open
+                stream.file = archive.open(self.entry)
+            npy_header(stream.file, self.path)
+        skip = (start - stream.row) * self._row_bytes
+        while skip:
+            skip -= len(_some(stream.file, min(skip, SKIP_BYTES)))
+        return stream.file
+
+    def stamps(self, start: int, stop: int) -> list[Stamp]:
+        """Return the stamp of the file."""
+        return [file_stamp(self.path)]
+
+    def describe(self) -> dict[str, Any]:
+        """Return byte order and layout."""
+        return {"stored": self.stored, "order": self.order, "compressed": True}
+
+
+def _some(stream: IO[bytes], count: int) -> bytes:
+    piece = stream.read(count)
+    if not piece:
+        raise EOFError("it ended early")
+    return piece
+
+
+def npz_member(path: str, member: str | None) -> tuple[FlatFile | CompressedMember | CsrRows, str]:
+    """Describe a member of a .npz file: the named one, the only matrix, or the sparse one of ``scipy.sparse``."""
+    try:
+        with open_regular(path) as file, zipfile.ZipFile(file) as archive:
+            names = {name.removesuffix(".npy"): name for name in archive.namelist() if name.endswith(".npy")}
+            headers, held = {}, os.fstat(file.fileno()).st_size
+            for short, name in names.items():
+                # Other members may hold objects; only the chosen one must be numbers.
+                if member not in names or short == member:
+                    check_place(archive.getinfo(name), held)
+                    headers[short] = _header(archive, name, path)
+            shapes = {short: headers[short].shape if short in headers else () for short in names}
+            form = _sparse_format(archive, path, headers)
+            chosen = "" if form and member is None else choose_member(path, member, shapes)
+            sparse = {part: f"{chosen}/{part}".lstrip("/") for part in (*SPARSE_PARTS, "shape")}
+            places = {chosen: chosen} if chosen in headers else sparse
+            there = {part: place for part, place in places.items() if place in headers}
+            found = {part: _stored(path, archive.getinfo(names[at]), headers[at]) for part, at in there.items()}
+    except (zipfile.BadZipFile, EOFError, zlib.error, struct.error, RuntimeError, UnicodeError) as error:
+        # RuntimeError: encrypted members; NotImplementedError, its subclass: compression that zipfile does not support
+        raise CorruptedChunkError(
+            f"{path} is not a complete .npz file ({brief(error)}). Copy or write it again."
+        ) from error
+    if chosen in found:
+        return found[chosen], chosen
+    return SparseGroup.of(path, chosen, {"encoding-type": form}, found.get("shape"), names).rows(found), chosen
+
+
+class _Header(NamedTuple):
+    """What a .npy header says, and how long it is."""
+
+    shape: tuple[int, ...]
+    order: str
+    stored: str
+    nbytes: int
+
+
+def _sparse_format(archive: zipfile.ZipFile, path: str, headers: Mapping[str, _Header]) -> str:
+    """Return the format that ``scipy.sparse.save_npz`` wrote, such as "csr"; empty for a file of other arrays."""
+    if {"format", "shape", "data"} - set(headers) or headers["format"].shape != ():
+        return ""
+    stored = np.dtype(headers["format"].stored)
+    if stored.kind not in "SU" or stored.itemsize > MAX_FORMAT_BYTES:
+        return ""
+    with archive.open("format.npy") as file:
+        value = np.lib.format.read_array(file, allow_pickle=False).item()
+    return value.decode(errors="replace") if isinstance(value, bytes) else str(value)
+
+
+def _stored(path: str, info: zipfile.ZipInfo, header: _Header) -> FlatFile | CompressedMember:
+    shape, order, stored, header_bytes = header
+    try:
+        check_dtype(stored)
+    except TypeError as error:
+        raise TypeError(f"{path}: {brief(info.filename)}: {error}") from None
+    try:
+        check_member(info, header_bytes, math.prod(shape) * np.dtype(stored).itemsize)
+    except ValueError as error:
+        raise CorruptedChunkError(f"{path}: {error}: it is damaged or forged. Copy or write it again.") from error
+    if info.compress_type != zipfile.ZIP_STORED:
+        return CompressedMember(path, info.filename, shape, stored, order)
+    flat = raw_file(path, _data_offset(path, info) + header_bytes, shape, stored, order)
+    return replace(flat, checked=(info.CRC, header_bytes))
+
+
+def _header(archive: zipfile.ZipFile, name: str, path: str) -> _Header:
+    with archive.open(name) as file:
+        try:
+            shape, fortran, dtype = read_npy_header(file)
+        except ValueError as error:
+            raise CorruptedChunkError(
+                f"{path}: {brief(name)} is not a complete .npy file: {brief(error)}. Write it again with np.savez."
+            ) from error
+        return _Header(shape, "F" if fortran else "C", dtype.str if dtype.names is None else "V", file.tell())
+
+
+def _data_offset(path: str, info: zipfile.ZipInfo) -> int:
+    """Return where a member's bytes start: after its local header, whose extra field may differ from the directory."""
+    with open_regular(path) as file:
+        file.seek(info.header_offset)
+        name_length, extra_length = struct.unpack("<26x2H", file.read(30))
+    return int(info.header_offset) + 30 + int(name_length) + int(extra_length)
+
+
+class _Listing(NamedTuple):
+    files: tuple[FlatFile, ...]
+    ends: tuple[int, ...]  # row after the last of each shard
+    digest: str
+
+
+@dataclass(frozen=True)
+class NpyShards:
+    """Rows of .npy shards joined in natural order (img_2 before img_10), or in the order of a list.
+
+    Pickled as the pattern (or the list) and a digest; each process lists the folder once and reads only the headers.
+
+    Attributes
+    ----------
+    pattern : str or tuple of str
+        Folder, glob pattern, or the paths of the shards.
+    array_shape : tuple of int
+        Rows of all shards together, then the shape of one row.
+    stored : str
+        Dtype with its byte order.
+    digest : str
+        Digest of names, shapes, dtypes and memory orders, by which a changed folder is detected.
+    """
+
+    pattern: str | tuple[str, ...]
+    array_shape: tuple[int, ...]
+    stored: str
+    digest: str
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Stored dtype, in native byte order."""
+        return check_dtype(self.stored)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        if isinstance(self.pattern, str):
+            return NpyShards, (self.pattern, self.array_shape, self.stored, self.digest)
+        packed = zlib.compress("\0".join(self.pattern).encode(), 1)  # because every task contains it
+        return _listed_shards, (packed, self.array_shape, self.stored, self.digest)
+
+    def _listing(self) -> _Listing:
+        listing = _listed(self.pattern, self.digest)
+        if listing.digest != self.digest:
+            raise ValueError(
+                f"{_shown(self.pattern)} is not the set of shards that was opened: files were added, removed or "
+                "changed size. Open it again."
+            )
+        return listing
+
+    def row_chunks(self) -> tuple[int, ...]:
+        """Return chunks of about 16 MiB that never cross a shard."""
+        return tuple(rows for file in self._listing().files for rows in file.row_chunks() if rows) or (0,)
+
+    def _parts(self, start: int, stop: int) -> list[tuple[FlatFile, int, int]]:
+        """Return the shards of those rows, with the row range within each."""
+        listing = self._listing()
+        parts = []
+        for i in range(bisect_right(listing.ends, start), len(listing.files)):
+            first = listing.ends[i] - listing.files[i].array_shape[0]
+            if first >= stop:
+                break
+            parts.append((listing.files[i], max(start - first, 0), min(stop, listing.ends[i]) - first))
+        return parts
+
+    def read(self, start: int, stop: int, columns: tuple[int, int]) -> NDArray[Any]:
+        """Read a block, opening each shard once."""
+        parts = self._parts(start, stop)
+        if len(parts) == 1:
+            file, lo, hi = parts[0]
+            return file.read(lo, hi, columns)
+        block = np.empty((stop - start, columns[1] - columns[0]), self.dtype)
+        done = 0
+        for file, lo, hi in parts:
+            block[done : done + hi - lo] = file.read(lo, hi, columns)
+            done += hi - lo
+        return block
+
+    def stamps(self, start: int, stop: int) -> list[Stamp]:
+        """Return a stamp for each shard of those rows."""
+        return [file_stamp(file.path) for file, _, _ in self._parts(start, stop)]
+
+    def describe(self) -> dict[str, Any]:
+        """Return the digest of names, sizes and row counts."""
+        return {"shards_sha256": self.digest, "stored": self.stored}
+
+
+def _listed_shards(packed: bytes, *others: Any) -> NpyShards:
+    return NpyShards(tuple(zlib.decompress(packed).decode().split("\0")), *others)
+
+
+def npy_shards(pattern: str | tuple[str, ...]) -> NpyShards:
+    """Describe a folder, a glob or a list of .npy files from their headers.
+
+    Raises
+    ------
+    FileNotFoundError
+        If there is no .npy file.
+    ValueError, TypeError
+        If a shard has another width or dtype than the first; names the file.
+    """
+    listing = _list(pattern)
+    first = listing.files[0]
+    return NpyShards(pattern, (listing.ends[-1], *first.array_shape[1:]), first.stored, listing.digest)
+
+
+def shard_paths(pattern: str | tuple[str, ...]) -> list[str]:
+    """Return the .npy files of a folder or glob in natural order, or those of a list in list order."""
+    if isinstance(pattern, tuple):
+        return list(pattern)
+    found = glob.glob(os.path.join(glob.escape(pattern), "*.npy") if os.path.isdir(pattern) else pattern)
+    return sorted(found, key=natural_key)
+
+
+def _shown(pattern: str | tuple[str, ...]) -> str:
+    return pattern if isinstance(pattern, str) else f"the list of {len(pattern)} files from {pattern[0]} on"
+
+
+def _list(pattern: str | tuple[str, ...]) -> _Listing:
+    paths = shard_paths(pattern)
+    if not paths:
+        raise FileNotFoundError(
+            f"no .npy files were found for {pattern}; at least one shard was expected. Check the folder or the pattern."
+        )
+    files: list[FlatFile] = []
+    sha = hashlib.sha256()
+    for path in paths:
+        file = npy_file(path)
+        check_shape(file.array_shape, path)
+        files.append(file)
+        check_shard(*(Shard(each.path, each.array_shape, each.dtype) for each in (file, files[0])))
+        sha.update(f"{path}\0{file.offset}\0{file.array_shape}\0{file.stored}\0{file.order}\0".encode())
+    return _Listing(tuple(files), tuple(accumulate(file.array_shape[0] for file in files)), sha.hexdigest())
+
+
+@lru_cache(maxsize=8)
+def _listed(pattern: str | tuple[str, ...], digest: str) -> _Listing:
+    # The digest is part of the key, so that a changed folder is listed again when it is opened again.
+    return _list(pattern)
+
+
+class Shard(NamedTuple):
+    """What all shards of one array share: everything but the number of rows."""
+
+    path: str
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+
+
+def check_shard(shard: Shard, first: Shard) -> None:
+    """Check that a shard has rows like those of the first."""
+    if shard.shape[1:] != first.shape[1:]:
+        raise ValueError(
+            f"shard {printable(shard.path)} has rows of shape {shard.shape[1:]}, but {first.shape[1:]} was expected, "
+            f"as in {printable(first.path)}. Remove it or write it again."
+        )
+    if shard.dtype != first.dtype:
+        raise TypeError(
+            f"shard {printable(shard.path)} has dtype {shard.dtype}, but {first.dtype} was expected, as in "
+            f"{printable(first.path)}. Convert it, so that no precision is lost silently."
+        )
+
+
+def check_names(path: str, names: NDArray[np.object_] | None, first: str, expected: NDArray[np.object_] | None) -> None:
+    """Check that the columns of a shard have the names of those of the first, in their order."""
+    if names is None or expected is None or np.array_equal(names, expected):
+        return
+    at = int(np.argmax(names != expected))
+    raise ValueError(
+        f"shard {printable(path)}: column {at} is {brief(repr(names[at]))}, but {brief(repr(expected[at]))} was "
+        f"expected, as in {printable(first)}. Write the files with the same columns in the same order, such as "
+        "table.select(names) or adata[:, other.var_names]."
+    )

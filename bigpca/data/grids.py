@@ -1,5 +1,8 @@
 """Labels of an xarray.DataArray: the dimensions and coordinates of its samples and of its features.
 
+Grids in model files: coordinates of numbers, strings, dates (those of cftime too) and of several levels. Tables with
+feature names: xarray.DataArray and Dask DataFrame, recognised without importing xarray or pandas.
+
 Rows are samples in C order of their dimensions; columns are the grid of the other dimensions, in their order. xarray is
 imported only where a DataArray is made, so that models with a grid are read without it.
 """
@@ -17,9 +20,10 @@ import dask.array as da
 import numpy as np
 from numpy.typing import NDArray
 
-from bigpca.data.containers import is_labelled
-from bigpca.data.marks import mark, marked
-from bigpca.errors import brief, closest
+from bigpca.data.checks import check_decoded, note_rounded
+from bigpca.data.containers import check_columns, is_cells, is_dask_frame, is_labelled, reject_foreign
+from bigpca.data.views import mark, marked, names_of
+from bigpca.errors import brief, closest, warn_caller
 
 FEATURE = "feature"  # dimension of columns without labels
 COMPONENT = "component"  # dimension of scores and patterns; components are numbered from 1, as modes are
@@ -331,3 +335,250 @@ def _equal(a: NDArray[Any], b: NDArray[Any]) -> bool:
         return bool(np.array_equal(a, b))
     except TypeError:  # dates of two calendars
         return False
+
+
+SINCE = "microseconds since 1970-01-01"  # whole numbers, which are exact
+
+
+def grid_to_stored(grid: Grid) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+    """Return JSON values and arrays of a grid.
+
+    Warns
+    -----
+    UserWarning
+        For coordinates of other values than numbers, strings and dates, which are left out.
+    """
+    arrays: dict[str, NDArray[Any]] = {} if grid.kept is None else {"kept": grid.kept}
+    coords: list[dict[str, Any]] = []
+    lost: list[str] = []
+    for name, one in sorted(grid.coords.items(), key=lambda item: bool(item[1].levels)):  # after those of the levels
+        found: dict[str, Any] | None = {"levels": list(one.levels)} if one.levels else _stored(one.values)
+        if found is None or not set(one.levels) <= {each["name"] for each in coords}:
+            kinds = sorted({type(value).__name__ for value in one.values.ravel()})
+            lost.append(brief(f"{name!r} ({', '.join(kinds)})"))
+            continue
+        if "array" in found:
+            place = f"coord_{len(coords)}"
+            arrays[place], found["array"] = found["array"], place
+        coords.append({"name": name, "dims": list(one.dims), "attrs": _plain(one.attrs), **found})
+    if lost:
+        warn_caller(
+            f"the file leaves out the coordinates {', '.join(lost)}, which are no numbers, strings or dates: what a "
+            f"loaded model returns is without them",
+            UserWarning,
+        )
+    return {
+        "dims": list(grid.dims), "sizes": list(grid.sizes), "samples": list(grid.samples),
+        "name": None if grid.name is None else str(grid.name), "attrs": _plain(grid.attrs), "coords": coords,
+    }, arrays  # fmt: skip
+
+
+def names_stored(grid: Grid, values: Mapping[str, Any]) -> bool:
+    """Whether what :func:`grid_to_stored` gave has all that :meth:`Grid.names` are made of, without another library."""
+    stored = {one["name"] for one in values["coords"] if not {"levels", "calendar"} & {*one}}
+    return all(dim in stored for dim in grid.dims if dim in grid.coords)
+
+
+def grid_from_stored(values: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> Grid:
+    """Return what :func:`grid_to_stored` gave.
+
+    Raises
+    ------
+    KeyError, TypeError, ValueError
+        For values that it does not give.
+
+    Warns
+    -----
+    UserWarning
+        For coordinates that need pandas or cftime, if that is not installed: they are left out.
+    """
+    dims, sizes = tuple(map(str, values["dims"])), tuple(map(int, values["sizes"]))
+    shape = dict(zip(dims, sizes, strict=True))
+    if min(sizes, default=0) < 1:
+        raise ValueError(f"its grid has the shape {sizes}")
+    coords: dict[str, Coordinate] = {}
+    missing: set[str] = set()
+    for one in values["coords"]:
+        own, levels = tuple(one["dims"]), tuple(one.get("levels", ()))
+        if any(level in missing for level in levels):
+            continue
+        try:
+            found = _several_levels([coords[level].values for level in levels]) if levels else _values(one, arrays)
+        except ImportError as error:
+            warn_caller(f"the coordinate {one['name']!r} of the model is left out: {error}", UserWarning)
+            missing.add(one["name"])
+            continue
+        coords[str(one["name"])] = Coordinate(own, found.reshape([shape[dim] for dim in own]), one["attrs"], levels)
+    kept = arrays.get("kept")
+    grid = Grid(dims, sizes, coords, tuple(map(str, values["samples"])), values["name"], values["attrs"], kept)
+    if kept is not None and not (len(kept) and kept[0] >= 0 and kept[-1] < grid.width and (np.diff(kept) > 0).all()):
+        raise ValueError("the columns of its grid are not places of it, in order")
+    return grid
+
+
+def _stored(values: NDArray[Any]) -> dict[str, Any] | None:
+    """Return what stores values without loss, or None: ``strings``, or a numeric ``array`` with what it means."""
+    kind, calendar = values.dtype.kind, _calendar(values)
+    if kind == "U" or (kind == "O" and all(isinstance(value, str) for value in values.ravel())):
+        return {"strings": values.ravel().tolist()}
+    if kind in "biufmM":
+        return {
+            "array": values.view(np.int64) if kind in "mM" else values, "dtype": values.dtype.newbyteorder("=").str
+        }  # fmt: skip
+    if calendar is None:
+        return None
+    import cftime  # that of the values
+
+    numbers = cftime.date2num(values, SINCE, calendar=calendar[0], has_year_zero=calendar[1])
+    return {"array": numbers.astype(np.int64), "calendar": calendar}
+
+
+def _values(one: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> NDArray[Any]:
+    """Return the values of a coordinate in their own dtype, in C order."""
+    if "array" not in one:
+        return np.array(one["strings"], np.str_)
+    found = arrays[one["array"]]
+    if "calendar" in one:
+        import cftime
+
+        calendar, year_zero = one["calendar"]
+        return np.asarray(cftime.num2date(found, SINCE, calendar=calendar, has_year_zero=year_zero), object)
+    dtype = np.dtype(one["dtype"])
+    return found.view(dtype) if dtype.kind in "mM" else found
+
+
+def _several_levels(levels: list[NDArray[Any]]) -> NDArray[Any]:
+    """Return the values of a coordinate of several levels: tuples, as xarray has them."""
+    import pandas as pd
+
+    return np.asarray(pd.MultiIndex.from_arrays(levels).values)
+
+
+def _calendar(values: NDArray[Any]) -> list[Any] | None:
+    """Return the calendar of the dates of cftime, and whether it has a year 0; None for other values."""
+    kinds = {type(value) for value in values.ravel()} if values.dtype.kind == "O" else set()
+    if len(kinds) != 1 or kinds.pop().__module__.partition(".")[0] != "cftime":
+        return None
+    found = {(value.calendar, value.has_year_zero) for value in values.ravel()}
+    return list(found.pop()) if len(found) == 1 and "" not in next(iter(found)) else None
+
+
+def _plain(attrs: Mapping[str, Any]) -> dict[str, Any]:
+    """Return those attributes that are strings, numbers, or lists of them."""
+    found = {str(name): value.tolist() if isinstance(value, np.ndarray | np.generic) else value
+             for name, value in attrs.items()}  # fmt: skip
+    return {name: value for name, value in found.items() if _is_plain(value)}
+
+
+def _is_plain(value: Any) -> bool:
+    return (
+        all(map(_is_plain, value)) if isinstance(value, list | tuple) else isinstance(value, str | bool | int | float)
+    )
+
+
+def lazy_table(X: Any) -> Any:
+    """Return the array behind a labelled table, without computing it; other arguments are returned unchanged.
+
+    Raises
+    ------
+    ValueError
+        For a DataArray whose attributes show that its values are still encoded.
+    TypeError
+        For columns of a Dask DataFrame that do not hold numbers.
+    """
+    if is_labelled(X):
+        check_decoded(
+            X.attrs, f"the DataArray {X.name!r}", 'Open it without mask_and_scale=False, or take xr.decode_cf(ds)["x"]'
+        )
+        return X.data if X.chunks is not None or is_held(X) else X.chunk({X.dims[0]: "auto"}).data
+    return _frame_rows(X) if is_dask_frame(X) else X
+
+
+def with_index(rows: da.Array, X: Any) -> da.Array:
+    """Return the rows of a frame of pandas or Dask, or of AnnData, with the index that names them; others unchanged."""
+    if is_cells(X):
+        return mark(rows, "index", X.obs_names)
+    return mark(rows, "index", X.index) if hasattr(X, "loc") and hasattr(X, "index") else rows
+
+
+def is_held(X: Any) -> bool:
+    """Whether this is a DataArray over an array in memory, for which ``X.data`` reads no file."""
+    return is_labelled(X) and X.chunks is None and bool(not X.ndim or X.variable._in_memory)
+
+
+def sample_rows(X: Any, count: int) -> Any:
+    """Return the values of a DataArray with its first ``count`` dimensions, those of the samples, as one.
+
+    Lazily, unless that is a view of the memory.
+    """
+    values = lazy_table(X)
+    if count == 1:
+        return values
+    n, rest = math.prod(values.shape[:count]), values.shape[count:]
+    if not isinstance(values, da.Array):
+        reject_foreign(values, "the source")
+        values = np.asarray(values)
+        if all(values.strides[i] == values.strides[i + 1] * values.shape[i + 1] for i in range(count - 1)):
+            return values.reshape(n, *rest)
+        values = da.from_array(values, chunks=("auto",) + (-1,) * (values.ndim - 1), name=False)
+    return values.rechunk(dict.fromkeys(range(1, values.ndim), -1)).reshape(n, *rest)
+
+
+def feature_names(X: Any, axes: tuple[int, ...] | None = None) -> NDArray[np.object_] | None:
+    """Return the names of the features of a table, or None if it has none.
+
+    For a Dask DataFrame, its columns if they are strings; for a DataArray, the coordinates of all dimensions but the
+    first as strings, joined by commas if features have several dimensions; ``axes`` are those of a sample that make
+    features, by default all. For a Dask array, those that :func:`bigpca.open` gave it.
+
+    Raises
+    ------
+    TypeError
+        If some column names are strings and others are not, as in scikit-learn.
+    """
+    if isinstance(X, da.Array):
+        names, labels = names_of(X), labels_of(X)
+        return labels.grid.names() if names is None and labels is not None else names
+    if is_dask_frame(X) or (hasattr(X, "columns") and hasattr(X, "dtypes")):
+        names = np.asarray(list(X.columns), dtype=object)
+        kinds = sorted({type(name).__qualname__ for name in names})
+        if len(kinds) > 1 and "str" in kinds:
+            raise TypeError(
+                f"Feature names are only supported if all input features have string names, but X has {kinds}. Convert "
+                "them all: X.columns = X.columns.astype(str)."
+            )
+        return names if kinds == ["str"] else None
+    if not is_labelled(X):
+        return None
+    return label(X, None)[1].grid.names(axes)
+
+
+def _frame_rows(X: Any) -> da.Array:
+    """Return the rows of a Dask DataFrame, in the common dtype of its columns, without computing partitions."""
+    check_columns(X)
+    dtypes = []
+    for given in X.dtypes:
+        dtype = getattr(given, "numpy_dtype", given)
+        held = dtype.kind == "f" or (given is dtype and dtype.kind in "biu")
+        dtypes.append(dtype if held else np.dtype(np.float64))  # NaN for missing values
+    common = np.result_type(*dtypes) if dtypes else np.dtype(np.float64)
+    return X.map_partitions(_values_labelled, common, meta=np.empty((0, len(dtypes)), common))
+
+
+def note_rounded_columns(frame: Any) -> None:
+    """Tally the integers of a frame (pandas, polars, pyarrow) that are rounded by conversion to float64."""
+    if not hasattr(frame, "iloc"):
+        for name in getattr(frame, "column_names", frame.columns):
+            note_rounded(np.asarray(frame[name]))
+        return
+    for j, given in enumerate(frame.dtypes):
+        if getattr(given, "kind", "") in "iu":  # NumPy's, or pandas' nullable ones
+            note_rounded(frame.iloc[:, j].fillna(0).to_numpy(dtype=getattr(given, "numpy_dtype", given)))
+
+
+def _values_labelled(part: Any, dtype: np.dtype[Any]) -> NDArray[Any]:
+    check_columns(part)  # what a frame says of its partitions need not be true
+    if dtype.kind != "f":
+        return np.asarray(part.to_numpy(dtype=dtype))
+    note_rounded_columns(part)
+    return np.asarray(part.to_numpy(dtype=dtype, na_value=np.nan))

@@ -12,8 +12,9 @@ import numpy as np
 from bigpca.data.provenance import Provenance
 from bigpca.data.row_source import RowSource
 from bigpca.data.sources import source_of
-from bigpca.data.sparse_rows import CsrRows
-from bigpca.data.storages import Storage, ZarrRows
+from bigpca.data.sparse import CsrRows
+from bigpca.data.storages import Storage
+from bigpca.data.zarr_arrays import ZarrRows
 
 
 def rows_stamp(X: da.Array, n: int) -> str | None:

@@ -16,6 +16,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigpca.data.checks import (
+    FILLS,
+    MATLAB,
+    NETCDF,
+    PACKED,
+    RANGES,
     check_cells,
     check_chunk,
     check_dtype,
@@ -24,14 +29,12 @@ from bigpca.data.checks import (
     regular_chunks,
     row_width,
 )
-from bigpca.data.conventions import FILLS, MATLAB, NETCDF, PACKED, RANGES
-from bigpca.data.decoded_sizes import SPARE_BYTES, streamed_size
 from bigpca.data.members import SPARSE_PARTS, choose_member
-from bigpca.data.sparse_groups import SparseGroup
-from bigpca.data.sparse_rows import CsrRows
+from bigpca.data.sparse import CsrRows, SparseGroup
 from bigpca.data.storages import Stamp, file_stamp
+from bigpca.data.zarr_format import SPARE_BYTES, streamed_size
 from bigpca.errors import CorruptedChunkError, MissingChunksError, brief
-from bigpca.storage.regular import check_regular, max_encoded
+from bigpca.storage.files import check_regular, max_encoded
 
 MAX_LINKS = 32
 _NEVER_FILLED = 1  # H5D_FILL_TIME_NEVER, which netCDF-4 sets for variables that are not filled

@@ -14,10 +14,10 @@ from bigpca.errors import format_bytes
 from bigpca.passes.engine.jobs import WORKERS_TIMEOUT
 from bigpca.passes.engine.progress import ProgressArgument, resolve_progress
 from bigpca.passes.engine.run import Run
-from bigpca.passes.reading.casts import Copy
+from bigpca.passes.project import Made, project_to
 from bigpca.passes.reading.layout import SLAB_BYTES, working_dtype
+from bigpca.passes.reading.row_maps import Copy
 from bigpca.passes.rows import RowInput
-from bigpca.passes.writing import Made, project_to
 
 
 def ingest(

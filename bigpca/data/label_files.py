@@ -19,14 +19,11 @@ from bigpca.data.files import PARQUET_SUFFIXES
 from bigpca.data.parquet import parquet_metadata, parquet_paths, parquet_rows
 from bigpca.data.storages import file_stamp
 from bigpca.data.urls import public, without_credentials
-from bigpca.data.zarr_chunks import ChunkFiles
-from bigpca.data.zarr_groups import arrays_of, is_zarr_directory
-from bigpca.data.zarr_metadata import ALLOWED_CODECS, array_document, check_grid, codecs_of, naming_damage, short_name
-from bigpca.data.zarr_reader import wrap_zarr
+from bigpca.data.zarr_arrays import ChunkFiles, arrays_of, is_zarr_directory, wrap_zarr
+from bigpca.data.zarr_format import ALLOWED_CODECS, array_document, check_grid, codecs_of, naming_damage, short_name
 from bigpca.errors import MAX_MESSAGE, CorruptedChunkError, MissingChunksError, brief, closest, shorten
-from bigpca.storage.regular import check_regular, open_regular
-from bigpca.storage.stores import kind_of
-from bigpca.storage.zip_members import read_npy_header
+from bigpca.storage.chunks import kind_of
+from bigpca.storage.files import check_regular, open_regular, read_npy_header
 
 if TYPE_CHECKING:
     import zarr

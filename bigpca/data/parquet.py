@@ -16,8 +16,7 @@ from numpy.typing import NDArray
 from bigpca.data.checks import check_dtype, is_decode_error, natural_key
 from bigpca.data.storages import Stamp, file_stamp
 from bigpca.errors import MAX_MESSAGE, CorruptedChunkError, brief, shorten
-from bigpca.storage.annotations import KEY_COLUMN
-from bigpca.storage.forms import TABLE_MARK
+from bigpca.storage.forms import KEY_COLUMN, TABLE_MARK
 
 
 class _Group(NamedTuple):

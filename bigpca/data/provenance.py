@@ -17,8 +17,7 @@ from typing import Any
 from bigpca.data.urls import public
 from bigpca.errors import CorruptedChunkError, ModelFormatError, brief, format_bytes, shorten
 from bigpca.planning import format_times
-from bigpca.storage.annotations import MAX_PROVENANCE_BYTES, read_provenance
-from bigpca.storage.forms import TABLE_MARK
+from bigpca.storage.forms import MAX_PROVENANCE_BYTES, TABLE_MARK, read_provenance
 
 PACKAGES = ("bigpca", "numpy", "dask", "zarr")
 MAX_TEXT = 4096  # characters of a field

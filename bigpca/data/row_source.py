@@ -11,11 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array, csr_matrix
 
-from bigpca.data.checks import check_shape, owned, row_width
-from bigpca.data.conventions import Limits
+from bigpca.data.checks import Limits, check_shape, owned, row_width
+from bigpca.data.members import plan_index
 from bigpca.data.sparse import stored_row_bytes
 from bigpca.data.storages import Stamp, Storage
-from bigpca.data.zarr_index import plan_index
 
 IN_ORDER = (
     "in any order, but batches have one. Pass what from_batches returned to fit or transform as it is, or write them "

@@ -3,20 +3,15 @@
 from __future__ import annotations
 
 import zlib
-from copy import copy
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bigpca.data.checks import check_dtype, readable_chunks, regular_chunks, row_width
-from bigpca.data.zarr_chunks import Stamp as Stamp
-from bigpca.data.zarr_metadata import naming_damage
-from bigpca.data.zarr_reader import ZarrReader
-from bigpca.storage.regular import check_regular
-
-WHOLE_SHARD_BYTES = 64 * 2**20  # larger shards are read chunk by chunk
+from bigpca.data.checks import check_dtype, readable_chunks, row_width
+from bigpca.data.zarr_arrays import Stamp as Stamp
+from bigpca.storage.files import check_regular
 
 
 class Storage(Protocol):
@@ -56,86 +51,6 @@ def file_stamp(path: str) -> Stamp:
     """Return (path, size, mtime in ns) of one file."""
     found = check_regular(path)
     return path, found.st_size, found.st_mtime_ns
-
-
-@dataclass(frozen=True)
-class ZarrRows:
-    """Rows of a Zarr array; each stored object (chunk, or shard up to 64 MiB) is decoded once."""
-
-    reader: ZarrReader
-
-    @property
-    def array_shape(self) -> tuple[int, ...]:
-        """Shape as stored."""
-        return self.reader.shape
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """Stored dtype, in native byte order."""
-        return self.reader.dtype
-
-    @property
-    def chunks(self) -> tuple[int, ...]:
-        """Shape of what is decoded together."""
-        return self.reader.chunks
-
-    @property
-    def _unit(self) -> tuple[int, ...]:
-        shard = int(np.prod(self.reader.cell_shape)) * self.dtype.itemsize
-        return self.reader.cell_shape if shard <= WHOLE_SHARD_BYTES else self.reader.chunks
-
-    @property
-    def column_chunk(self) -> int:
-        """Width of a chunk of a matrix; all columns of flattened feature maps."""
-        d = row_width(self.array_shape)
-        return min(self._unit[1], d) if len(self.array_shape) == 2 else d
-
-    @property
-    def attributes(self) -> dict[str, Any]:
-        """Attributes of the array, including ``_FillValue``, which xarray stores as the fill value in Zarr v2."""
-        array = self.reader.files().array
-        with naming_damage(self.reader.label):
-            found = dict(array.attrs)
-        if array.metadata.zarr_format == 2 and "_ARRAY_DIMENSIONS" in found and array.metadata.fill_value is not None:
-            found.setdefault("_FillValue", array.metadata.fill_value)
-        return found
-
-    def row_chunks(self) -> tuple[int, ...]:
-        """Return the rows of each chunk (or shard)."""
-        return regular_chunks(self.array_shape[0], self._unit[0])
-
-    def read(self, start: int, stop: int, columns: tuple[int, int]) -> NDArray[Any]:
-        """Read a block; for feature maps, whole rows are decoded and then cut."""
-        if len(self.array_shape) == 2:
-            return self.reader[start:stop, slice(*columns)]
-        rows = self.reader[start:stop]
-        return rows.reshape(stop - start, row_width(self.array_shape))[:, slice(*columns)]
-
-    def filled(self) -> ZarrRows:
-        """Return the same rows, with the fill value in place of missing chunks."""
-        reader = copy(self.reader)
-        reader.missing_chunks = "fill"
-        return ZarrRows(reader)
-
-    def stamps(self, start: int, stop: int) -> list[Stamp]:
-        """Return a stamp for each chunk (or shard) of those rows."""
-        files = self.reader.files()
-        bounds = [(start, stop), *((0, size) for size in self.array_shape[1:])]
-        return files.stamps(bounds)
-
-    @property
-    def stamped(self) -> bool:
-        """Whether the store says when its objects change."""
-        return self.reader.stamped
-
-    def describe(self) -> dict[str, Any]:
-        """Return chunks, digest of the metadata, and the policy for missing chunks."""
-        return {
-            "chunks": list(self.reader.chunks),
-            "shards": list(self.reader.cell_shape),
-            "metadata_sha256": self.reader.digest,
-            "missing_chunks": self.reader.missing_chunks,
-        }
 
 
 @dataclass(frozen=True, eq=False)

@@ -14,15 +14,20 @@ from typing import Any
 import numpy as np
 import zarr
 
-from bigpca.data.bfloat16 import as_integers
 from bigpca.data.checks import is_decode_error
 from bigpca.data.members import choose_member
 from bigpca.data.urls import public, without_credentials
-from bigpca.data.zarr_chunks import Cell, ChunkFiles
-from bigpca.data.zarr_groups import arrays_of
-from bigpca.data.zarr_metadata import array_document, check_document, has_checksum, is_uncompressed, naming_damage
+from bigpca.data.zarr_arrays import Cell, ChunkFiles, arrays_of
+from bigpca.data.zarr_format import (
+    array_document,
+    as_integers,
+    check_document,
+    has_checksum,
+    is_uncompressed,
+    naming_damage,
+)
+from bigpca.storage.chunks import kind_of, path_of
 from bigpca.storage.regular_store import RegularStore
-from bigpca.storage.stores import kind_of, path_of
 
 MANIFEST = "bigpca_manifest"
 THREADS = 4

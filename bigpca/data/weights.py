@@ -29,7 +29,7 @@ def open_weights(weights: Any, X: Any = None) -> NDArray[np.float64]:
     ValueError
         If they are not one column, or a weight is missing, negative or not finite.
     """
-    from bigpca.data.label_values import label_values, rows_shown  # which imports the formats of files
+    from bigpca.data.labels import label_values, rows_shown  # which imports the formats of files
 
     if isinstance(weights, Number):
         raise ValueError(f"sample_weight = {weights!r} is one number. Give one weight for each row.")

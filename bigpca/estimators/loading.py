@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
+from bigpca.data.grids import grid_from_stored
 from bigpca.data.provenance import provenance_of
-from bigpca.data.stored_grids import grid_from_stored
 from bigpca.data.views import View
 from bigpca.errors import ModelFormatError, brief
 from bigpca.estimators.kernel.approximate_kernel_pca import ApproximateKernelPCA
@@ -22,7 +22,7 @@ from bigpca.estimators.linear.pca import PCA
 from bigpca.estimators.linear.rotated_pca import RotatedPCA
 from bigpca.estimators.linear.sketch_transformer import SketchTransformer
 from bigpca.estimators.shared.files import StoredModel, TrustedRows, Values, decode_parameters
-from bigpca.estimators.shared.land import kept_view
+from bigpca.estimators.shared.labelled import kept_view
 from bigpca.estimators.shared.transformer import AnyEstimator
 from bigpca.estimators.supervised.discriminants import FisherDiscriminantAnalysis, RoweisDiscriminantAnalysis
 from bigpca.estimators.supervised.kernel_supervised import KernelRoweisDiscriminantAnalysis, KernelSupervisedPCA

@@ -11,12 +11,12 @@ from sklearn.utils.validation import check_is_fitted
 from bigpca.data.grids import Grid
 from bigpca.errors import brief
 from bigpca.estimators.linear.choosing import SolverChoice
-from bigpca.estimators.linear.incomplete import FILLED, of_all_rows
+from bigpca.estimators.linear.maps import FILLED, of_all_rows
 from bigpca.estimators.linear.model import LinearModel
 from bigpca.estimators.linear.pca import PCA
 from bigpca.estimators.shared.inputs import Input
 from bigpca.estimators.supervised.model import SupervisedModel
-from bigpca.passes.engine.solving import solving_with
+from bigpca.passes.engine.driver import solving_with
 from bigpca.settings import setting
 from bigpca.solvers.components import NComponents
 

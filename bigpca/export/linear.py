@@ -1,12 +1,22 @@
-"""Linear maps of rows: what a fitted linear model is to other libraries."""
+"""Linear maps of rows: what a fitted linear model is to other libraries.
+
+A linear map as a file of ONNX or NumPy, a layer of torch, or a transform of FAISS.
+"""
 
 from __future__ import annotations
 
+import os
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from io import BytesIO
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+
+from bigpca.passes.reading.preprocessing import RowPreprocessor
+from bigpca.storage.forms import reject_file, write_file
 
 Matrix = NDArray[np.float64]
 Vector = NDArray[np.float64]
@@ -62,3 +72,124 @@ class LinearMap:
         matrix, centre = np.zeros((len(self.matrix), d)), np.zeros(d)
         matrix[:, columns], centre[columns] = self.matrix, self.centre
         return LinearMap(matrix, centre, self.unit)
+
+
+IR_VERSION, OPSET = 10, 17  # onnxruntime rejects the newest ones that onnx writes by default
+
+
+def required(name: str, package: str) -> Any:
+    """Import an optional library.
+
+    Raises
+    ------
+    ImportError
+        With the command that installs it.
+    """
+    from importlib import import_module
+
+    try:
+        return import_module(name)
+    except ImportError as error:
+        raise ImportError(f"{name} is not installed, which this needs. Install it: pip install {package}.") from error
+
+
+def write_onnx(
+    linear: LinearMap, path: str | os.PathLike[str], *, overwrite: bool, before: Sequence[RowPreprocessor] = ()
+) -> Path:
+    """Write a model of ONNX with the input ``rows`` (n, d) and the output ``scores`` (n, k), both float32.
+
+    The centre is subtracted before the product, as ``transform`` does. ``before`` is applied to rows first; rows of
+    zeros remain zero.
+
+    Raises
+    ------
+    ValueError
+        For preprocessing that ONNX has no operators for, and the extension of another format.
+    ImportError
+        If onnx is not installed.
+    OutputExistsError
+        If the path exists and ``overwrite`` is False.
+    """
+    onnx = required("onnx", "onnx")
+    reject_file(path, overwrite, ".onnx")
+    k, d = linear.matrix.shape
+    centre = linear.centre.astype(np.float32)
+    rest = (centre.astype(np.float64) - linear.centre) @ linear.matrix.T  # what the rounding of the centre leaves
+    values = {"centre": centre, "matrix": linear.matrix.astype(np.float32), "rest": rest.astype(np.float32)}
+    made, kind = onnx.helper, onnx.TensorProto.FLOAT
+    nodes, rows = _preprocessing_nodes(made, before, values)
+    scores = "whole" if linear.unit else "scores"
+    nodes += [
+        made.make_node("Sub", [rows, "centre"], ["centred"]),
+        made.make_node("Gemm", ["centred", "matrix", "rest"], [scores], transB=1),
+    ]
+    nodes += [made.make_node("LpNormalization", [scores], ["scores"], axis=1, p=2)] if linear.unit else []
+    graph = made.make_graph(
+        nodes, "bigpca",
+        [made.make_tensor_value_info("rows", kind, ["n", d])],
+        [made.make_tensor_value_info("scores", kind, ["n", k])],
+        [onnx.numpy_helper.from_array(value, name) for name, value in values.items()],
+    )  # fmt: skip
+    opset = [made.make_opsetid("", OPSET)]
+    model = made.make_model(graph, ir_version=IR_VERSION, opset_imports=opset, producer_name="bigpca")
+    onnx.checker.check_model(model)
+    return write_file(path, model.SerializeToString(), overwrite=overwrite)
+
+
+def _preprocessing_nodes(
+    made: Any, before: Sequence[RowPreprocessor], values: dict[str, NDArray[np.float32]]
+) -> tuple[list[Any], str]:
+    """Return the nodes of ``before`` and the name of their result; their constants are added to ``values``."""
+    nodes, rows = [], "rows"
+    for i, one in enumerate(before):
+        form, names = one.onnx_form(), {"rows": rows, "result": f"rows_{i}"}
+        values |= {f"{name}_{i}": np.array(value, np.float32) for name, value in form.constants.items()}
+        for node in form.nodes:
+            inputs, outputs = ([names.get(name, f"{name}_{i}") for name in of] for of in (node.inputs, (node.output,)))
+            nodes.append(made.make_node(node.operation, inputs, outputs, **node.attributes))
+        rows = names["result"]
+    return nodes, rows
+
+
+def write_npz(path: str | os.PathLike[str], *, overwrite: bool, **arrays: NDArray[np.float64]) -> Path:
+    """Write arrays to an .npz file; raises as :func:`write_onnx`."""
+    reject_file(path, overwrite, ".npz")
+    content = BytesIO()
+    np.savez(content, allow_pickle=False, **arrays)
+    return write_file(path, content.getvalue(), overwrite=overwrite)
+
+
+def torch_layer(linear: LinearMap) -> Any:
+    """Return a ``torch.nn.Linear`` in float32.
+
+    Raises
+    ------
+    ImportError
+        If torch is not installed.
+    """
+    torch = required("torch", "torch")
+    A, b = linear.affine
+    # without initial values, which would draw from torch's generator
+    layer = torch.nn.utils.skip_init(torch.nn.Linear, A.shape[1], A.shape[0], dtype=torch.float32)
+    with torch.no_grad():
+        layer.weight.copy_(torch.from_numpy(np.array(A, order="C")))  # no negative strides, which one row may have
+        layer.bias.copy_(torch.from_numpy(b))
+    return layer
+
+
+def faiss_transform(linear: LinearMap) -> Any:
+    """Return a trained ``faiss.LinearTransform``, for an ``IndexPreTransform``.
+
+    Raises
+    ------
+    ImportError
+        If faiss is not installed.
+    """
+    faiss = required("faiss", "faiss-cpu")
+    A, b = (np.ascontiguousarray(one, np.float32) for one in linear.affine)
+    transform = faiss.LinearTransform(A.shape[1], A.shape[0], True)
+    faiss.copy_array_to_vector(A.ravel(), transform.A)
+    faiss.copy_array_to_vector(b, transform.b)
+    transform.is_trained = True
+    transform.set_is_orthonormal()
+    return transform

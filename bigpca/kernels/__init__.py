@@ -9,16 +9,18 @@ from typing import Any
 from bigpca.errors import ModelFormatError, closest
 from bigpca.kernels.algebra import Normalized, RBFOf, Scaled, normalized, rbf_of, scaled
 from bigpca.kernels.base import Kernel, Product, Sum
-from bigpca.kernels.codes import string_codes
+from bigpca.kernels.custom import FromFunction, Precomputed
 from bigpca.kernels.distance import RBF, Laplacian
-from bigpca.kernels.divergence import ChiSquare, Hellinger, JensenShannon
 from bigpca.kernels.dot import Cosine, Linear, Polynomial, Tanh
-from bigpca.kernels.fisher import Fisher
-from bigpca.kernels.function import FromFunction
-from bigpca.kernels.histogram import GeneralizedHistogramIntersection, HistogramIntersection
-from bigpca.kernels.mixture import GaussianMixtureScore
-from bigpca.kernels.precomputed import Precomputed
-from bigpca.kernels.string import Spectrum, Subsequence
+from bigpca.kernels.fisher import Fisher, GaussianMixtureScore
+from bigpca.kernels.histogram import (
+    ChiSquare,
+    GeneralizedHistogramIntersection,
+    Hellinger,
+    HistogramIntersection,
+    JensenShannon,
+)
+from bigpca.kernels.string import Spectrum, Subsequence, string_codes
 
 __all__ = [
     "ChiSquare",

@@ -11,11 +11,20 @@ from typing import Any, Self
 
 import numpy as np
 
-from bigpca.kernels.base import Kernel, Product, Rows, Sum, Vector
+from bigpca.kernels.base import (
+    Block,
+    Kernel,
+    Product,
+    Rows,
+    Sum,
+    Vector,
+    checked_gamma,
+    reject_overflow,
+    strips,
+    widened,
+)
 from bigpca.kernels.distance import RBF
 from bigpca.kernels.dot import Linear
-from bigpca.kernels.parameters import checked_gamma
-from bigpca.kernels.rows import Block, reject_overflow, strips, widened
 
 __all__ = ["Normalized", "Product", "RBFOf", "Scaled", "Sum", "normalized", "rbf_of", "scaled"]
 

@@ -1,5 +1,9 @@
 """The kernel interface: a function of two rows, evaluated block by block, with its diagonal, cost and limits.
 
+Input checks of kernels, and blocks of kernel values processed in strips that stay in cache. What kernels made of
+several kernels compute from those: values combined in place, and feature maps. The parameters of kernels: checked, and
+as JSON values. Kernels that are computed as dot products of their exact feature maps.
+
 A block of rows is *prepared* once (checked, and everything computed that depends on single rows: norms, roots, score
 vectors), and then evaluated against many other prepared blocks. Kernels know nothing of Dask, centring or passes.
 :class:`Sum` and :class:`Product` are defined here because the operators of :class:`Kernel` return them.
@@ -8,18 +12,225 @@ vectors), and then evaluated against many other prepared blocks. Kernels know no
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, fields, replace
-from math import prod
+from functools import reduce
+from math import isfinite, prod
+from numbers import Real
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from bigpca import csr
-from bigpca.costs import BlockForm
-from bigpca.kernels.combining import kronecker, product_of_powers, side_by_side, weighted_sum
-from bigpca.kernels.parameters import finite_numbers, is_number, json_value
-from bigpca.kernels.rows import Block, checked_rows
+from bigpca.planning import BlockForm
+
+Block = NDArray[np.floating]
+FIXED_BYTES = 8 << 20  # temporaries of a block of any size: strips, tiles in float64
+STRIP = 1 << 17  # entries of a strip
+MAX_FACTOR32 = 1e6  # float32 kernel values may be multiplied by 1 / MAX_FACTOR32 to MAX_FACTOR32
+
+
+def checked_rows(X: ArrayLike, name: str) -> NDArray[Any]:
+    """Return X as a matrix of finite float32 or float64; bool and integers of up to 16 bits become float32.
+
+    Raises
+    ------
+    ValueError
+        If X is not a matrix of finite numbers.
+    """
+    rows = np.asarray(X)
+    if rows.dtype.kind not in "biuf":
+        raise ValueError(f"{name} has dtype {rows.dtype}, which holds no real numbers. Convert it.")
+    if rows.dtype not in (np.float32, np.float64):
+        narrow = rows.dtype.kind == "b" or rows.dtype.itemsize <= 2
+        rows = rows.astype(np.float32 if narrow else np.float64)
+    if rows.ndim != 2:
+        raise ValueError(f"{name} has shape {rows.shape}. Reshape it to (rows, columns).")
+    if not np.isfinite(rows).all():
+        row, column = np.argwhere(~np.isfinite(rows))[0]
+        raise ValueError(f"{name}[{row}, {column}] = {rows[row, column]} is not finite. Repair the data.")
+    return rows
+
+
+def checked_switch(name: str, value: object) -> None:
+    """Check that a switch is True or False.
+
+    Raises
+    ------
+    TypeError
+    """
+    if not isinstance(value, bool | np.bool_):
+        raise TypeError(f"{name} = {value!r} is a {type(value).__name__}; True or False was expected.")
+
+
+def strips(block: Block) -> Iterator[tuple[slice, Block]]:
+    """Yield (slice, view) for strips of rows of a block, of at most :data:`STRIP` entries (but at least one row)."""
+    height = max(1, STRIP // max(1, block.shape[1]))
+    for start in range(0, len(block), height):
+        where = slice(start, min(start + height, len(block)))
+        yield where, block[where]
+
+
+def widens(*factors: float) -> bool:
+    """Whether kernel values (1e-18 to 1e18) times one of these factors leave the range of float32."""
+    return any(factor and not 1 / MAX_FACTOR32 <= abs(factor) <= MAX_FACTOR32 for factor in factors)
+
+
+def widened(block: Block, *factors: float) -> Block:
+    """Return a block that may be multiplied by these factors: in float64 if float32 would overflow or underflow."""
+    return block.astype(np.float64, copy=False) if widens(*factors) else block
+
+
+def raise_to(block: Block, exponent: int) -> None:
+    """Raise a block to an integer power in place, by repeated multiplication: negative entries keep their sign."""
+    if exponent == 1:
+        return
+    for _, strip in strips(block):
+        base = strip.copy()
+        for _ in range(exponent - 1):
+            strip *= base
+
+
+def reject_overflow(block: Block, what: str) -> None:
+    """Raise if a block holds values outside the range of float64, checked strip by strip.
+
+    Raises
+    ------
+    ValueError
+    """
+    for _, strip in strips(block):
+        if not np.isfinite(strip).all():
+            raise ValueError(f"{what} is over 1.8e308, the largest float64. Scale the rows, or normalise the kernels.")
+
+
+def weighted_sum(parts: Iterable[Block], weights: tuple[float, ...], constant: float) -> Block:
+    """Return ``sum_i weights_i parts_i + constant``, in one of the parts or their wider copies.
+
+    Raises
+    ------
+    ValueError
+        If it overflows float64.
+    """
+    factors = (*weights, constant)
+    with np.errstate(over="ignore", invalid="ignore"):
+        wide = (widened(part, *factors) for part in parts)
+        weighted = (np.multiply(part, weight, out=part) for part, weight in zip(wide, weights, strict=True))
+        total = reduce(_add, weighted)
+        total += constant
+    if widens(*factors):
+        reject_overflow(total, "a weighted sum of kernel values")
+    return total
+
+
+def product_of_powers(parts: Iterable[Block], exponents: tuple[float, ...]) -> Block:
+    """Return ``prod_i parts_i ** exponents_i`` in float64; integer powers of negative values keep their sign.
+
+    Raises
+    ------
+    ValueError
+        If it overflows, and for negative values under exponents that are not integers.
+    """
+    powers = (_power(part, exponent) for part, exponent in zip(parts, exponents, strict=True))
+    with np.errstate(over="ignore", invalid="ignore"):
+        result = reduce(lambda total, part: np.multiply(total, part, out=total), powers)
+    reject_overflow(result, "a product of kernel values")
+    return result
+
+
+def side_by_side(parts: Iterable[Block], weights: tuple[float, ...], constant: float) -> Block:
+    """Return the feature map (b, D) of a weighted sum: those of the parts, and a column for the constant."""
+    scaled = [part * float(np.sqrt(weight)) for part, weight in zip(parts, weights, strict=True)]
+    if constant > 0:
+        scaled.append(np.full((len(scaled[0]), 1), np.sqrt(constant), scaled[0].dtype))
+    return np.concatenate(scaled, axis=1)
+
+
+def kronecker(parts: Iterable[Block], exponents: tuple[float, ...]) -> Block:
+    """Return the feature map (b, D) of a product of powers: all products of one column of each factor."""
+    factors = (part for part, p in zip(parts, exponents, strict=True) for _ in range(int(p)))
+    return reduce(lambda left, right: (left[:, :, None] * right[:, None, :]).reshape(len(left), -1), factors)
+
+
+def _add(total: Block, part: Block) -> Block:
+    """Add two blocks in place, in the one with the wider dtype."""
+    return np.add(total, part, out=total if total.dtype.itemsize >= part.dtype.itemsize else part)
+
+
+def _power(block: Block, exponent: float) -> Block:
+    block = block.astype(np.float64, copy=False)
+    if isinstance(exponent, int):
+        raise_to(block, exponent)
+        return block
+    if (lowest := float(block.min(initial=0.0))) < 0:
+        raise ValueError(
+            f"a kernel value is {lowest:.6g}, which has no real power {exponent}; values >= 0 were expected. "
+            "Use an integer."
+        )
+    return np.power(block, exponent, out=block)
+
+
+def is_number(value: Any) -> bool:
+    """Whether a parameter is a real number; booleans are not."""
+    return isinstance(value, Real) and not isinstance(value, bool | np.bool_)
+
+
+def finite_numbers(name: str, values: tuple[float, ...], count: int) -> tuple[float, ...]:
+    """Return ``count`` finite floats, or raise an error with the parameter's name."""
+    if len(values) != count or not all(is_number(value) and isfinite(value) for value in values):
+        raise ValueError(f"{name} = {values!r}, but every kernel requires one finite number: {count} in all.")
+    return tuple(float(value) for value in values)
+
+
+def checked_gamma(gamma: float | None) -> None:
+    """Check that gamma is None or a finite number above 0.
+
+    Raises
+    ------
+    ValueError
+    """
+    if isinstance(gamma, str):
+        raise ValueError(
+            f"gamma = {gamma!r}; a finite number above 0 was expected, or None for 1 / d. "
+            'Use 1 / (X.shape[1] * X.var()) for scikit-learn\'s "scale", which needs all of X, and None for "auto".'
+        )
+    if gamma is not None and not (is_number(gamma) and isfinite(gamma) and gamma > 0):
+        raise ValueError(f"gamma = {gamma!r} is not a finite number above 0. Use for example 0.1, or None for 1 / d.")
+
+
+def checked_coef0(coef0: float) -> None:
+    """Check that coef0 is finite.
+
+    Raises
+    ------
+    ValueError
+    """
+    if not is_number(coef0) or not isfinite(coef0):
+        raise ValueError(f"coef0 = {coef0!r} is not a finite number. Use for example 1.0.")
+
+
+def json_value(name: str, value: Any) -> Any:
+    """Return a parameter as a JSON value; ``name`` is for the message.
+
+    Raises
+    ------
+    TypeError
+        If it is a Python function or object, which cannot be stored in a file.
+    """
+    if hasattr(value, "describe"):
+        return value.describe()
+    if isinstance(value, tuple):
+        return [json_value(name, item) for item in value]
+    if isinstance(value, np.generic):
+        return value.item()
+    if value is not None and not isinstance(value, bool | int | float | str):
+        kind = "function" if callable(value) else "object"
+        raise TypeError(
+            f"{name} is the Python {kind} {value!r}, which cannot be stored in a model "
+            "file. Keep the model in memory, or pickle it."
+        )
+    return value
+
 
 Vector = NDArray[np.float64]
 Rows = NDArray[Any]
@@ -105,7 +316,7 @@ class Kernel(ABC):
     def entry_bytes(self, itemsize: int) -> int:
         """Return the peak bytes of :meth:`block` per entry, including the result; ``itemsize`` is that of the rows.
 
-        Each block being computed needs another :data:`bigpca.kernels.rows.FIXED_BYTES`.
+        Each block being computed needs another :data:`bigpca.kernels.base.FIXED_BYTES`.
         """
 
     @abstractmethod
@@ -398,3 +609,40 @@ def _as_sum(kernel: Kernel) -> Sum:
 
 def _as_product(kernel: Kernel) -> Product:
     return kernel if isinstance(kernel, Product) else Product((kernel,), (1,))
+
+
+@dataclass(frozen=True)
+class FeatureKernel(Kernel):
+    """``k(x, y) = phi(x)'phi(y)``: a prepared block holds the features of its rows. Costs 2 D flops."""
+
+    @abstractmethod
+    def feature_width(self, d: int) -> int:
+        """Return the number of features D."""
+
+    @abstractmethod
+    def features(self, rows: Rows, first_row: int = 0) -> Block:
+        """Return the features (a, D); reject rows outside the kernel's domain."""
+
+    @property
+    def positive_semidefinite(self) -> bool:
+        return True
+
+    def prepare(self, rows: Rows, shift: Vector | None = None, first_row: int = 0) -> Block:
+        return self.features(rows, first_row)
+
+    def block(self, A: Any, B: Any) -> Block:
+        products: Block = A @ B.T
+        return products
+
+    def diagonal_of(self, A: Any) -> Vector:
+        squares: Vector = np.einsum("ij,ij->i", A, A, dtype=np.float64)
+        return squares
+
+    def flops_per_entry(self, d: int) -> float:
+        return 2.0 * self.feature_width(d)
+
+    def entry_bytes(self, itemsize: int) -> int:
+        return itemsize
+
+    def prepared_bytes(self, d: int, itemsize: int) -> int:
+        return self.feature_width(d) * itemsize

@@ -12,13 +12,20 @@ from typing import Any, ClassVar, Self, cast
 import numpy as np
 from scipy.sparse import csr_array
 
+from bigpca.arrays import mirror_upper
 from bigpca.errors import check_choice
-from bigpca.kernels.base import Kernel, Rows, Vector
-from bigpca.kernels.dot import HARMLESS, LARGEST32, SMALLEST32
-from bigpca.kernels.parameters import checked_gamma
-from bigpca.kernels.products import Prepared, PreparedRows, prepare_rows, product_error, products, products_in_float64
-from bigpca.kernels.rows import Block, strips
-from bigpca.triangles import mirror_upper
+from bigpca.kernels.base import Block, Kernel, Rows, Vector, checked_gamma, strips
+from bigpca.kernels.dot import (
+    HARMLESS,
+    LARGEST32,
+    SMALLEST32,
+    Prepared,
+    PreparedRows,
+    prepare_rows,
+    product_error,
+    products,
+    products_in_float64,
+)
 
 RUN = 512  # terms of an L1 distance that are summed in the precision of the rows
 HARMLESS64 = 1e-12  # accepted error of an entry for float64 rows

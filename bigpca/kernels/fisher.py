@@ -1,16 +1,158 @@
-"""The Fisher kernel: two rows are similar if they would change a model's parameters in the same way."""
+"""The Fisher kernel: two rows are similar if they would change a model's parameters in the same way.
+
+Scores of a diagonal Gaussian mixture: the Fisher vectors of its rows.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bigpca.kernels.base import Rows
-from bigpca.kernels.features import FeatureKernel
-from bigpca.kernels.mixture import GaussianMixtureScore
+from bigpca.kernels.base import FeatureKernel, Rows, Vector
+
+Table = tuple[tuple[float, ...], ...]
+
+
+@dataclass(frozen=True)
+class GaussianMixtureScore:
+    """``I^(-1/2)`` times the gradient of ``log sum_c w_c N(x; mean_c, diag(covariance_c))`` (a, K (1 + 2 d)).
+
+    With the posteriors gamma_c and the standard deviations s_c, the columns are (Sanchez et al. 2013, eqs. 16-18, of
+    one descriptor; Perronnin & Dance 2007, sec. 3)
+
+    - ``(gamma_c - w_c) / sqrt(w_c)``, the weights as a softmax, K columns,
+    - ``gamma_c (x - mean_c) / s_c / sqrt(w_c)``, K d columns,
+    - ``gamma_c ((x - mean_c)^2 / s_c^2 - 1) / sqrt(2 w_c)``, K d columns.
+
+    I is the papers' diagonal approximation for components that do not overlap: w_c for a weight, w_c / s_c^2 for a
+    mean, 2 w_c / s_c^2 for a standard deviation. The exact information of the weights is ``diag(w) - w w'``, of
+    rank K - 1.
+
+    Parameters
+    ----------
+    weights : K numbers > 0 with sum 1
+    means : K rows of d numbers
+    covariances : K rows of d variances > 0
+
+    Raises
+    ------
+    ValueError
+        If shapes do not match, or numbers are out of range.
+
+    Examples
+    --------
+    >>> score = GaussianMixtureScore([1.0], [[0.0]], [[4.0]])
+    >>> score.scores(np.array([[2.0], [4.0]])).round(3).tolist()
+    [[0.0, 1.0, 0.0], [0.0, 2.0, 2.121]]
+    """
+
+    weights: tuple[float, ...] | Sequence[float]
+    means: Table | Sequence[Sequence[float]]
+    covariances: Table | Sequence[Sequence[float]]
+
+    def __post_init__(self) -> None:
+        weights, means, covariances = (np.asarray(v, np.float64) for v in (self.weights, self.means, self.covariances))
+        if weights.ndim != 1 or means.ndim != 2 or len(means) != len(weights) or covariances.shape != means.shape:
+            raise ValueError(
+                f"weights, means and covariances have shapes {weights.shape}, {means.shape} and {covariances.shape}; "
+                "(K,), (K, d) and (K, d) were expected. Give the variances of a diagonal mixture."
+            )
+        if not (weights > 0).all() or not abs(weights.sum() - 1) <= 1e-6:
+            raise ValueError(
+                f"weights have minimum {weights.min(initial=1)} and sum {weights.sum()}; positive weights with sum 1 "
+                "were expected. Leave empty components out."
+            )
+        if not np.isfinite(means).all() or not (np.isfinite(covariances) & (covariances > 0)).all():
+            raise ValueError(
+                "means or covariances are not finite, or a variance is not positive (the smallest is "
+                f"{covariances.min()}). Fit with a larger reg_covar."
+            )
+        object.__setattr__(self, "weights", tuple(weights.tolist()))
+        object.__setattr__(self, "means", tuple(map(tuple, means.tolist())))
+        object.__setattr__(self, "covariances", tuple(map(tuple, covariances.tolist())))
+
+    @classmethod
+    def of(cls, mixture: Any) -> GaussianMixtureScore:
+        """Copy weights, means and variances from a fitted ``sklearn.mixture.GaussianMixture(covariance_type="diag")``.
+
+        Raises
+        ------
+        ValueError
+            If its covariances are not diagonal, or it is not fitted.
+        """
+        kind = getattr(mixture, "covariance_type", None)
+        if kind != "diag":
+            raise ValueError(
+                f'the mixture has covariance_type={kind!r}; a GaussianMixture with covariance_type="diag" was '
+                "expected. Refit it with that."
+            )
+        if not hasattr(mixture, "covariances_"):
+            raise ValueError("the mixture has no covariances_, so it is not fitted. Call its fit first.")
+        return cls(mixture.weights_, mixture.means_, mixture.covariances_)
+
+    def width(self, d: int) -> int:
+        """Return K (1 + 2 d), the number of score columns for rows of d columns.
+
+        Raises
+        ------
+        ValueError
+            If the mixture was fitted to another number of columns.
+        """
+        columns = len(self.means[0])
+        if d != columns:
+            raise ValueError(f"rows have {d} columns, but the mixture was fitted to {columns}. Fit it to these rows.")
+        return len(self.weights) * (1 + 2 * d)
+
+    def scores(self, rows: Rows) -> NDArray[np.floating]:
+        """Return the scores (a, K (1 + 2 d)) of rows (a, d), in their precision.
+
+        Computed in float64, with 4 K d flops per row and as much additional memory as the result in float64.
+        """
+        count, d = rows.shape
+        out = np.empty((count, self.width(d)))
+        weights, means = np.array(self.weights), np.array(self.means)
+        deviations = np.sqrt(np.array(self.covariances))
+        K = len(weights)
+        units = out[:, K : K + K * d].reshape(count, K, d)
+        squares = out[:, K + K * d :].reshape(count, K, d)
+        np.subtract(rows[:, None, :], means, out=units)
+        units /= deviations
+        np.square(units, out=squares)
+        # Squared differences, because their expansion x^2 - 2 x m + m^2 would cancel for data far from 0.
+        logarithms = np.log(weights) - np.log(deviations).sum(axis=1) - squares.sum(axis=2) / 2
+        logarithms -= logarithms.max(axis=1, keepdims=True)
+        posteriors = np.exp(logarithms)
+        posteriors /= posteriors.sum(axis=1, keepdims=True)
+        out[:, :K] = (posteriors - weights) / np.sqrt(weights)
+        shares = (posteriors / np.sqrt(weights))[:, :, None]
+        units *= shares
+        squares -= 1
+        squares *= shares / np.sqrt(2)
+        return out.astype(rows.dtype, copy=False)
+
+    def information(self) -> Vector:
+        """Return the diagonal of I (K (1 + 2 d)): the scores times its square root are the gradients."""
+        weights, covariances = np.array(self.weights), np.array(self.covariances)
+        of_means = weights[:, None] / covariances
+        return np.concatenate([weights, of_means.ravel(), 2 * of_means.ravel()])
+
+    def describe(self) -> dict[str, Any]:
+        """Return the parameters as JSON values, which :class:`bigpca.kernels.Fisher` accepts in place of the score."""
+        return {
+            "score": type(self).__name__,
+            "weights": list(self.weights),
+            "means": [list(row) for row in self.means],
+            "covariances": [list(row) for row in self.covariances],
+        }
+
+    @classmethod
+    def from_description(cls, description: dict[str, Any]) -> GaussianMixtureScore:
+        """Restore the score from :meth:`describe`."""
+        return cls(description["weights"], description["means"], description["covariances"])
 
 
 @dataclass(frozen=True)

@@ -21,21 +21,31 @@ from dataclasses import dataclass
 from operator import attrgetter
 
 from bigpca.arrays import Array
-from bigpca.costs import PassCost
-from bigpca.landmarks.base import LandmarkRequest, Landmarks
-from bigpca.landmarks.given import given, given_passes, landmark_values
-from bigpca.landmarks.kmeans import kmeans, kmeans_passes
-from bigpca.landmarks.leverage import leverage, leverage_passes, scoring_rows
-from bigpca.landmarks.rpcholesky import most_candidates, rpcholesky, rpcholesky_passes
-from bigpca.landmarks.weighted import (
+from bigpca.landmarks.base import (
+    LandmarkRequest,
+    Landmarks,
     column_norm,
     column_norm_passes,
     diagonal,
     diagonal_passes,
+    given,
+    given_passes,
+    landmark_values,
     uniform,
     uniform_passes,
 )
-from bigpca.passes.row_checks import reject_weights
+from bigpca.landmarks.samplings import (
+    kmeans,
+    kmeans_passes,
+    leverage,
+    leverage_passes,
+    most_candidates,
+    rpcholesky,
+    rpcholesky_passes,
+    scoring_rows,
+)
+from bigpca.passes.rows import reject_weights
+from bigpca.planning import PassCost
 
 __all__ = ["LandmarkRequest", "Landmarks", "SAMPLINGS", "compared_rows", "landmark_passes", "select_landmarks"]
 

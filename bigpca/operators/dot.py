@@ -7,17 +7,16 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from bigpca.costs import Times
 from bigpca.data.weights import degrees_of_freedom
-from bigpca.operators.products import PROBES, Probes, Products
-from bigpca.passes.accumulators.column_products import DotProduct
-from bigpca.passes.accumulators.factors import probe_vectors
-from bigpca.passes.columns import column_layout, column_pass, fold_columns_to
-from bigpca.passes.engine.jobs import PassPlan
+from bigpca.operators.base import PROBES, Probes, Products
+from bigpca.passes.accumulators.dot_matrix import DotProduct
+from bigpca.passes.accumulators.thin_products import probe_vectors
+from bigpca.passes.engine.jobs import PassPlan, PassState
 from bigpca.passes.engine.run import Run
-from bigpca.passes.engine.states import PassState
+from bigpca.passes.panels import column_layout, column_pass, fold_columns_to
 from bigpca.passes.reading.blocks import product_dtype
 from bigpca.passes.rows import RowInput
+from bigpca.planning import Times
 from bigpca.solvers.scaling import LearnedScale
 
 Vector = NDArray[np.float64]

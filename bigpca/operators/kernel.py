@@ -8,16 +8,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigpca.arrays import norm_of
-from bigpca.costs import Times
 from bigpca.kernels.base import Kernel
-from bigpca.operators.products import PROBES, Probes, Products
-from bigpca.passes.accumulators.factors import probe_vectors
+from bigpca.operators.base import PROBES, Probes, Products
 from bigpca.passes.accumulators.kernel_product import KernelProduct, reject_contradicted, reject_overflow
+from bigpca.passes.accumulators.thin_products import probe_vectors
+from bigpca.passes.engine.jobs import PassState
 from bigpca.passes.engine.run import Run
-from bigpca.passes.engine.states import PassState
 from bigpca.passes.reading.layout import working_dtype
 from bigpca.passes.rows import RowInput
 from bigpca.passes.sweeps import SweepPlan, fold_kernel, refined_sweep, sweep_pass
+from bigpca.planning import Times
 from bigpca.solvers.certificates import SLACK
 from bigpca.solvers.indefinite import contradiction
 

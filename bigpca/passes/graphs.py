@@ -24,10 +24,9 @@ from dask.typing import Key
 
 from bigpca.blas import solve_paused
 from bigpca.data.containers import is_hdf5_dataset, is_zarr_array
-from bigpca.data.sources import RowSource
+from bigpca.data.sources import RowSource, row_source
 from bigpca.data.sparse import is_csr
-from bigpca.data.stored import row_source
-from bigpca.data.zarr_reader import ZarrReader, wrap_zarr
+from bigpca.data.zarr_arrays import ZarrReader, wrap_zarr
 from bigpca.errors import MemoryBudgetError
 from bigpca.passes.engine.cluster.get import get_watched
 from bigpca.passes.engine.jobs import WORKERS_TIMEOUT, Inputs

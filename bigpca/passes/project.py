@@ -1,9 +1,17 @@
-"""Map row blocks: lazily to a Dask array with the same row chunks, or at once to an array in memory."""
+"""Map row blocks: lazily to a Dask array with the same row chunks, or at once to an array in memory.
+
+Write mapped rows to a new Zarr array, chunk by whole chunk, or to a table.
+"""
 
 from __future__ import annotations
 
+import os
+import time
+import uuid
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
+from dataclasses import dataclass, replace
+from typing import cast
 
 import dask
 import dask.array as da
@@ -13,19 +21,31 @@ from dask.base import tokenize
 from bigpca.arrays import Array
 from bigpca.blas import one_blas_thread, solve_paused
 from bigpca.data.batches import reject_batches
+from bigpca.data.checks import note_rounded
 from bigpca.data.containers import check_chunk_shape, dense_rows
-from bigpca.data.marks import mark
-from bigpca.data.rounding import note_rounded
+from bigpca.data.provenance import Provenance
+from bigpca.data.sources import RowSource
+from bigpca.data.sources import open as open_array
 from bigpca.data.sparse import csr_meta, is_csr, sparse_rows
 from bigpca.data.storages import MemoryRows
-from bigpca.errors import MemoryBudgetError
-from bigpca.passes.engine.local import local_threads
-from bigpca.passes.engine.ordered import check_end
+from bigpca.data.views import mark
+from bigpca.errors import MemoryBudgetError, OutputExistsError
+from bigpca.passes.engine.driver import run_pass
+from bigpca.passes.engine.events import Event, PassEvent
+from bigpca.passes.engine.jobs import MAPS, SHARED, GroupTask, Inputs, Pass, PassPlan, PassState, digest
+from bigpca.passes.engine.local import check_cancelled, check_end, local_threads
 from bigpca.passes.engine.resources import find_resources
+from bigpca.passes.engine.run import Run
 from bigpca.passes.graphs import wrap_sources
-from bigpca.passes.reading.arithmetic import Values
+from bigpca.passes.reading.blocks import Values
+from bigpca.passes.reading.layout import MIB, Layout, working_dtype
+from bigpca.passes.reading.readers import Reader, read_ahead, with_inputs
 from bigpca.passes.reading.row_maps import Chain, MapStep, RowMap, map_run
 from bigpca.passes.rows import RowInput
+from bigpca.planning import Plan, Resources, peak_bytes
+from bigpca.storage import Annotations, ChunkWriter, Output, create_output
+from bigpca.storage.chunks import kind_of, path_of
+from bigpca.storage.forms import STORE, Form
 
 
 def project_lazily(
@@ -129,3 +149,260 @@ def _check_held(n: int, row_bytes: int, room: int) -> None:
             f"the results of {n:,} rows of batches, {row_bytes:,} bytes each, need {needed:,} bytes until they are "
             f"joined; {max(0, room):,} are available. Write them to a store: out=path."
         )
+
+
+# Writing is a pass with one output chunk per group and an empty state. The output is invisible until it is complete,
+# and a killed run resumes with the chunks that were not written.
+OUTPUT_CHUNK_BYTES = 16 * MIB
+OUTPUT_CHUNKS = 64  # at least, if the input's chunks allow it, so that all workers have work
+
+
+@dataclass(frozen=True)
+class WriteGroup:
+    """Reads the rows of some output chunks, maps them, and writes those chunks whole."""
+
+    index: int
+    reader: Reader
+    chunks: tuple[int, ...]
+    slab_rows: int
+    writer: ChunkWriter
+
+    def run(self, run_id: str, inputs: Inputs) -> PassState:
+        """Write the chunks; memory: two slabs of input, one mapped slab and one output chunk."""
+        reader = with_inputs(self.reader, inputs)
+        rows_done = 0
+        with one_blas_thread():
+            for chunk in self.chunks:
+                rows_done += self._write(reader, chunk, inputs[SHARED][MAPS], run_id)
+        return PassState({}, rows_done, 0, {})
+
+    def _write(self, reader: Reader, chunk: int, steps: tuple[MapStep, ...], run_id: str) -> int:
+        start, stop = self.writer.row_range(chunk)
+        reads = [(i, min(i + self.slab_rows, stop)) for i in range(start, stop, self.slab_rows)]
+        out, end = cast("Array | None", None), start
+        for first, rows in read_ahead(reader, reads):
+            check_cancelled(run_id)
+            count = rows.shape[0]
+            if count == 0:
+                break
+            mapped = map_run(steps, rows, first, reader.where(first, first + count))
+            if out is None:
+                out = mapped if count == stop - start else np.empty((stop - start, mapped.shape[1]), mapped.dtype)
+            if out is not mapped:
+                out[first - start : first - start + count] = mapped
+            end = first + count
+            del rows, mapped
+        if out is not None:
+            # Batches of an unknown number of rows may end in this chunk.
+            writer = self.writer if end == stop else replace(self.writer, shape=(end, *self.writer.shape[1:]))
+            writer.write(chunk, out[: end - start])
+        return end - start
+
+
+def output_chunk_rows(rows: RowInput, row_bytes: int) -> int:
+    """Choose rows per output chunk: whole input chunks, about 16 MiB, and at least 64 chunks if possible."""
+    native = max(rows.row_chunks, default=1) or 1
+    fitting = max(1, OUTPUT_CHUNK_BYTES // max(1, row_bytes * native))
+    spread = max(1, rows.n_rows // (OUTPUT_CHUNKS * native))
+    whole = native * min(fitting, spread)
+    if whole * row_bytes > 4 * OUTPUT_CHUNK_BYTES:  # one huge input chunk: cut it
+        return int(max(1, OUTPUT_CHUNK_BYTES // row_bytes))
+    return int(max(1, min(whole, rows.n_rows)))
+
+
+@dataclass(frozen=True, eq=False)
+class Made:
+    """Metadata stored with an output.
+
+    Attributes
+    ----------
+    call : str
+        The Python call.
+    model : str or None
+        Digest of the model.
+    keys : anything that :func:`bigpca.data.keys.row_keys` reads, or None
+        None for the keys of the source, if it has any.
+    """
+
+    call: str = ""
+    model: str | None = None
+    keys: object = None
+
+
+UNRECORDED = Made()
+
+
+def project_to(
+    rows: RowInput,
+    f: RowMap,
+    width: int,
+    out: str | os.PathLike[str],
+    *,
+    name: str,
+    run: Run,
+    made: Made = UNRECORDED,
+    form: Form = STORE,
+    overwrite: bool = False,
+    chunk_rows: int | None = None,
+    memory_limit: int | str | None = None,
+) -> da.Array:
+    """Write ``f`` of the rows of X to a new Zarr array or table and return the Dask array over it.  # one pass over X
+
+    Workers write chunks of an unfinished Zarr array in any order. If the form is a table, this process then copies
+    them in order, one at a time, into one file.
+
+    Parameters
+    ----------
+    rows : RowInput
+    f : RowMap
+    width : int
+        Columns of the result.
+    out : path-like
+        Invisible until complete; a rerun of the same call resumes a killed run there.
+    made : Made
+        Row keys and provenance, stored with the output.
+    form : Form
+        A Zarr array, or a table.
+
+    Raises
+    ------
+    OutputExistsError, OutputLockedError
+    MemoryBudgetError
+        Before any read, if the blocks do not fit in a process, or the output does not fit on the disk.
+    OSError
+        With ``errno.ENOSPC`` if the disk fills up during the run; finished chunks are kept.
+    """
+    began = time.perf_counter()
+    if not rows.in_order:
+        reject_batches(rows.X, "the output")
+    _reject_own_source(rows, out)
+    keys = keys_of(rows, made.keys)
+    dtype = f.output_dtype(rows.dtype)
+    size = chunk_rows or output_chunk_rows(rows, width * dtype.itemsize)
+    # Batches are iterated again in any case, and may be shuffled: an unfinished output of theirs is not continued.
+    # Nor is one of rows that may have changed without a sign of it.
+    before, again = rows.files_digest(), not rows.in_order and not rows.unstamped
+    known = {"stamp": before or rows.stamp(0, rows.n_rows)} if again else {"run": uuid.uuid4().hex}
+    identity = digest({"input": {} if rows.in_order else rows.describe(), "map": f.describe(), "chunk": size, **known})
+    shape = (None if rows.open_ended else rows.n_rows, width)
+    resources = find_resources(memory_limit, in_process=rows.in_process)
+    plan = plan_writing(rows, f, width, size, name, resources, form)
+    plan.check()
+    with create_output(
+        out, shape=shape, dtype=dtype, chunk_rows=size, identity=identity, form=form, overwrite=overwrite
+    ) as output:
+        written = _write_pending(rows.mapped(MapStep(f, width)), output, plan, run)
+        if rows.open_ended:
+            output.set_rows(written)
+        rows.check_unchanged(before)
+        seconds = time.perf_counter() - began
+        record = Provenance.now(
+            rows.paths, rows.member, rows.rows_read, made.call, seconds=seconds, reads=1.0, model=made.model
+        )  # fmt: skip
+        output.finish(Annotations(keys, record.to_json()))
+    return open_array(out)
+
+
+def keys_of(rows: RowInput, given: object = None) -> Array | None:
+    """Return the given keys of the rows, or those of a source on disk if it has any."""
+    from bigpca.data.keys import row_keys, stored_keys  # imports all formats of labels, which fits do not need
+
+    if given is not None and rows.open_ended:
+        raise ValueError(
+            "keys were given for batches of an unknown number of rows, of which each has one. Give it: "
+            "from_batches(batches, shape=(n, d))."
+        )
+    if given is not None:
+        return row_keys(given, rows.n_rows)
+    found = stored_keys(rows.X) if all(kind_of(path) == "disk" for path in rows.paths if path) else None
+    return None if found is None else row_keys(found, rows.n_rows)
+
+
+def _reject_own_source(rows: RowInput, out: str | os.PathLike[str]) -> None:
+    """Reject an output path that is the input, one of its files, or a directory that contains it."""
+    target = os.path.realpath(path_of(out, "out"))
+    for source in rows.stored.sources:
+        path = source.path if isinstance(source, RowSource) else source.store
+        read = os.path.realpath(path) if path and kind_of(path) == "disk" else ""
+        if read and isinstance(source, RowSource) and os.path.isfile(target):
+            files = [os.path.join(read, key) for key, _, _ in source.stamps(0, source.shape[0])]
+            read = target if target in map(os.path.realpath, files) else read
+        if read and (read == target or read.startswith(target + os.sep)):
+            raise OutputExistsError(
+                f"the output {target} is, or holds, the input that is being read ({read}). Choose another path for "
+                "the output."
+            )
+
+
+def plan_writing(
+    rows: RowInput, f: RowMap, width: int, chunk_rows: int, name: str, resources: Resources, form: Form = STORE
+) -> Plan:
+    """Return the cost of writing mapped rows in one read: reads, maps, and one output chunk, raw and encoded."""
+    base = rows.layout(0)
+    dtype, working = f.output_dtype(rows.dtype), working_dtype(rows.dtype)
+    read_rows = min(max(base.slab_rows, base.read_rows), max(base.read_rows, chunk_rows))
+    read, row = rows.read_bytes(read_rows), width * dtype.itemsize
+    mapping, kept = f.bytes_for(rows.n_columns, read_rows, working.itemsize)
+    mapping += rows.scratch_bytes(read_rows, working.itemsize)
+    chunk = min(chunk_rows, rows.n_rows) * row
+    copied = rows.copied_row_bytes(np.dtype(np.float64) if rows.sparse else working)  # in which CSR is multiplied
+    peak = peak_bytes(read, read_rows * copied, mapping + 2 * chunk, 0)
+    peak = max(peak + -(-kept // resources.threads), -(-form.commit_bytes(chunk) // resources.threads))
+    return Plan(
+        solver=name,
+        reason="one read",
+        passes=1,
+        bytes_read=rows.bytes_of(rows.n_rows),
+        flops=2.0 * rows.n_rows * rows.n_columns * width,
+        tasks=-(-rows.n_rows // chunk_rows),
+        state_bytes=0,
+        block_rows=read_rows,
+        peak_bytes=peak,
+        output_bytes=rows.n_rows * row,
+        resources=resources,
+        notes=(f"{rows.unstamped}, and the run cannot be resumed",) if rows.unstamped else (),
+    )
+
+
+def _write_pending(rows: RowInput, output: Output, plan: Plan, run: Run) -> int:
+    """Write the chunks that are missing, and return how many rows they have."""
+    pending = list(range(-(-rows.n_rows // output.writer.chunk_rows))) if rows.open_ended else output.pending()
+    if not pending:
+        return 0
+    ranges = tuple((a, min(b, rows.n_rows)) for a, b in map(output.row_range, pending))
+    base = rows.layout(0)
+    slab_rows = max(base.slab_rows, base.read_rows)
+    groups = tuple(range(i, i + 1) for i in range(len(pending)))
+    per_segment = -(-len(groups) // 256)
+    segments = tuple(range(i, min(i + per_segment, len(groups))) for i in range(0, len(groups), per_segment))
+    n_rows = sum(b - a for a, b in ranges)
+    layout = Layout(n_rows, base.n_columns, base.row_bytes, slab_rows, ranges, groups, segments)
+
+    def cut(group: int) -> tuple[GroupTask, Inputs]:
+        reader, futures = rows.reader(*ranges[group])
+        return WriteGroup(group, reader, (pending[group],), slab_rows, output.writer), futures
+
+    cost = PassPlan(
+        name=plan.solver, reads=n_rows / max(1, rows.n_rows), peak_bytes=plan.peak_bytes, layout=layout,
+        dtype=working_dtype(rows.dtype),
+    )  # fmt: skip
+    job = Pass(
+        cost=cost, templates={}, cut=cut, stamp=lambda group: "", finish=_rows_written, shared={MAPS: rows.steps},
+        paths={**rows.paths, output.writer.store: "writes"}, unit_bytes=rows.row_bytes, whole=rows.n_rows,
+        has_row=rows.has if rows.in_order else None, open_ended=rows.open_ended,
+    )  # fmt: skip
+    chunks = len(pending) if rows.open_ended else output.writer.n_chunks
+
+    def of_all_chunks(event: Event) -> None:
+        if isinstance(event, PassEvent):
+            event = replace(
+                event, rows_total=rows.n_rows, bytes_total=rows.bytes_of(rows.n_rows), groups_total=chunks,
+                groups_resumed=chunks - len(pending),
+            )  # fmt: skip
+        run.progress(event)
+
+    return run_pass(job, replace(run, checkpoint=None, progress=of_all_chunks, peak_bytes=plan.peak_bytes))
+
+
+def _rows_written(state: PassState) -> int:
+    return state.rows

@@ -17,24 +17,21 @@ from numpy.typing import NDArray
 
 from bigpca.arrays import Array, DType
 from bigpca.blas import one_blas_thread
-from bigpca.costs import ONCE, Times, peak_bytes
-from bigpca.data.rounding import note_rounded
-from bigpca.kernels.base import Kernel
-from bigpca.kernels.rows import FIXED_BYTES
+from bigpca.data.checks import note_rounded
+from bigpca.kernels.base import FIXED_BYTES, Kernel
 from bigpca.passes.accumulators.dot_matrix import DotPanels
 from bigpca.passes.accumulators.kernel_product import KernelProduct
-from bigpca.passes.engine.cancel import check_cancelled
 from bigpca.passes.engine.driver import run_pass
-from bigpca.passes.engine.jobs import MAPS, SHARED, Finish, GroupTask, Inputs, Pass, PassPlan
+from bigpca.passes.engine.jobs import MAPS, SHARED, Finish, GroupTask, Inputs, Pass, PassPlan, PassState
+from bigpca.passes.engine.local import check_cancelled
 from bigpca.passes.engine.run import Run
-from bigpca.passes.engine.states import PassState
 from bigpca.passes.fold import SHIFT
 from bigpca.passes.reading.blocks import complete_rows, product_dtype
 from bigpca.passes.reading.layout import MAX_GROUPS, MAX_SEGMENTS, MIB, Layout
 from bigpca.passes.reading.readers import Reader, read_ahead, with_inputs
 from bigpca.passes.reading.row_maps import MapStep, map_rows
-from bigpca.passes.row_checks import check_any_order, check_dense, reject_weights
-from bigpca.passes.rows import RowInput
+from bigpca.passes.rows import RowInput, check_any_order, check_dense, reject_weights
+from bigpca.planning import ONCE, Times, peak_bytes
 
 SweepState: TypeAlias = KernelProduct | DotPanels
 R = TypeVar("R")

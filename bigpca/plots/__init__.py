@@ -15,11 +15,10 @@ it has none), ``drawn`` (which rows are drawn, and their scores), ``kinds`` (cla
 (images as one picture). Models are read by their fitted attributes alone, so that nothing here imports an estimator.
 """
 
-from bigpca.plots.errors import standard_errors
 from bigpca.plots.grids import roweis_map
 from bigpca.plots.images import components, extremes, maps
 from bigpca.plots.scatter import biplot, scores
-from bigpca.plots.spectra import bounds, scree, spectrum
+from bigpca.plots.spectra import bounds, scree, spectrum, standard_errors
 
 __all__ = [
     "biplot",

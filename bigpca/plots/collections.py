@@ -63,7 +63,7 @@ def picture_of_portraits(portraits: Sequence[Portrait], *, title: str = "") -> F
 
 
 def picture_of_strips(strips: Mapping[str, NDArray[np.float64]], *, title: str) -> Figure:
-    """Draw pictures of :mod:`bigpca.plots.tiles` below one another, equally wide and with names.
+    """Draw pictures of :mod:`bigpca.plots.images` below one another, equally wide and with names.
 
     Parameters
     ----------

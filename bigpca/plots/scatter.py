@@ -7,9 +7,18 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bigpca.plots.drawn import DrawnScores, drawn_scores
-from bigpca.plots.kinds import Kinds, Values, kinds_of
-from bigpca.plots.numbers import Vector, chosen, name_of, shares_or_none, weights
+from bigpca.plots.data import (
+    DrawnScores,
+    Kinds,
+    Values,
+    Vector,
+    chosen,
+    drawn_scores,
+    kinds_of,
+    name_of,
+    shares_or_none,
+    weights,
+)
 from bigpca.plots.style import ACCENT, COLOURS, INK, MARKERS, QUIET, axes_of, legend, percent, short_names, tidy
 
 if TYPE_CHECKING:

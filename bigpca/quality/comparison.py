@@ -14,9 +14,9 @@ from sklearn.utils.validation import check_is_fitted
 from bigpca.estimators.linear.pca import PCA
 from bigpca.estimators.linear.rotated_pca import RotatedPCA
 from bigpca.passes.accumulators.moments import Moments
-from bigpca.passes.engine.solving import solving_with
+from bigpca.passes.engine.driver import solving_with
 from bigpca.passes.reading.preprocessing import preprocessors
-from bigpca.quality.axes import orthonormal, principal_angles, unit_rows
+from bigpca.quality.metrics import orthonormal, principal_angles, unit_rows
 from bigpca.solvers.eigh import top_eigenpairs
 
 Vector = NDArray[np.float64]

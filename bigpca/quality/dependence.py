@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from bigpca.estimators.shared.opening import labels_of_fit
-from bigpca.estimators.shared.running import running
+from bigpca.estimators.shared.fit import running
+from bigpca.estimators.shared.transformer import labels_of_fit
+from bigpca.estimators.supervised.fits import LabelsFit
 from bigpca.estimators.supervised.kernel_fit import FeatureLabelFit
 from bigpca.estimators.supervised.kernel_supervised import KernelSupervisedPCA
-from bigpca.estimators.supervised.labels_fit import LabelsFit
 from bigpca.estimators.supervised.statistics import LabelStatistics
 from bigpca.estimators.supervised.supervised_pca import SupervisedPCA
 from bigpca.passes.engine.progress import ProgressArgument

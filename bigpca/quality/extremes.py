@@ -9,12 +9,12 @@ from sklearn.utils.validation import check_is_fitted
 
 from bigpca.data.sources import open as open_array
 from bigpca.data.views import names_of
-from bigpca.estimators.linear.statistics import STATISTICS
-from bigpca.passes.ends import Ends, read_ends
+from bigpca.estimators.linear.monitoring import STATISTICS
 from bigpca.passes.engine.progress import ProgressArgument
+from bigpca.passes.project import keys_of
 from bigpca.passes.reading.row_maps import MapStep
 from bigpca.passes.rows import RowInput
-from bigpca.passes.writing import keys_of
+from bigpca.passes.summaries import Ends, read_ends
 from bigpca.settings import setting
 from bigpca.sketches.base import positive_integer
 

@@ -12,9 +12,8 @@ from sklearn.utils.validation import check_is_fitted
 from bigpca.data.sources import open as open_array
 from bigpca.passes.engine.progress import ProgressArgument
 from bigpca.passes.rows import RowInput
-from bigpca.quality.reading import read_once
-from bigpca.quality.states import ReplacementMoments
-from bigpca.solvers.whitening import Whitening
+from bigpca.quality.measurement import ReplacementMoments, read_once
+from bigpca.solvers.scaling import Whitening
 
 Vector = NDArray[np.float64]
 

@@ -1,11 +1,393 @@
 """How well an approximation agrees with the original: axes, eigenvalues, reconstructions, dot products.
 
+Comparison of axes and eigenvalues: one by one, or as whole subspaces. The distance of rows from a model's subspace.
+How well sketches preserve dot products, measured on sampled pairs of rows.
+
 The public names of ``axes``, ``reconstruction`` and ``dot_products``.
 """
 
-from bigpca.quality.axes import eigenvalue_difference, principal_angles, similarity
-from bigpca.quality.dot_products import DotProductError, dot_product_error
-from bigpca.quality.reconstruction import ReconstructionError, reconstruction_error
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.linalg import qr, svdvals
+from sklearn.utils.validation import check_is_fitted
+
+from bigpca.data.sources import open as open_array
+from bigpca.estimators.shared.inputs import as_fitted, open_rows
+from bigpca.passes.engine.progress import ProgressArgument
+from bigpca.passes.reading.preprocessing import preprocessors
+from bigpca.passes.reading.row_maps import MapStep
+from bigpca.passes.rows import RowInput
+from bigpca.quality.measurement import Residuals, Subspace, read_once, read_rows, strip_rows
+from bigpca.seeds import check_seed, uniforms
+
+Vector = NDArray[np.float64]
+Matrix = NDArray[np.float64]
+
+
+def similarity(V: ArrayLike, V2: ArrayLike) -> Vector:
+    """Compare axes one by one: ``Sim_i = |v_i' v2_i| / (|v_i| |v2_i|)``, 1 for the same axis up to its sign.
+
+    It penalises rotations within nearly equal eigenvalues, where axes are arbitrary but their span is not; see also
+    :func:`principal_angles`.
+
+    Parameters
+    ----------
+    V, V2 : array-like of shape (k, d), or fitted models; rows are components, of any length
+
+    Returns
+    -------
+    ndarray of shape (k,), in [0, 1]
+
+    Raises
+    ------
+    ValueError
+        If shapes differ, or a row has no direction (length 0, or not finite).
+
+    Notes
+    -----
+    Marukatat 2022, the comparisons of section 5.5.
+
+    Examples
+    --------
+    >>> similarity([[1.0, 0.0], [0.0, 1.0]], [[-2.0, 0.0], [3.0, 4.0]]).tolist()
+    [1.0, 0.8]
+    """
+    A, B = unit_rows(V, "V"), unit_rows(V2, "V2")
+    if A.shape != B.shape:
+        raise ValueError(
+            f"V has shape {A.shape} and V2 {B.shape}, so that their rows do not correspond one to one. Truncate "
+            "the longer one, or compare whole subspaces with principal_angles."
+        )
+    return np.asarray(np.minimum(np.abs(np.einsum("ij,ij->i", A, B)), 1.0))
+
+
+def eigenvalue_difference(eigenvalues: ArrayLike, eigenvalues2: ArrayLike) -> Vector:
+    """Compare eigenvalues one by one: ``Diff_i = |l_i - l2_i| / l_i``, relative to the first argument.
+
+    Parameters
+    ----------
+    eigenvalues, eigenvalues2 : array-like of shape (k,), or fitted models; the exact ones first
+
+    Returns
+    -------
+    ndarray of shape (k,)
+
+    Raises
+    ------
+    ValueError
+        If shapes differ, or one of the first eigenvalues is not positive.
+
+    Notes
+    -----
+    Marukatat 2022, the comparisons of section 5.5.
+
+    Examples
+    --------
+    >>> eigenvalue_difference([4.0, 2.0], [3.0, 2.0]).tolist()
+    [0.25, 0.0]
+    """
+    exact, found = (
+        np.asarray(getattr(one, "eigenvalues_", getattr(one, "explained_variance_", one)), np.float64)
+        for one in (eigenvalues, eigenvalues2)
+    )
+    if exact.ndim != 1 or exact.shape != found.shape:
+        raise ValueError(f"eigenvalues have shapes {exact.shape} and {found.shape}. Truncate the longer one.")
+    bad = np.flatnonzero(~(exact > 0))
+    if len(bad):
+        raise ValueError(
+            f"eigenvalue {bad[0]} is {exact[bad[0]]:g}, but differences are relative to positive ones. Compare the "
+            f"{bad[0]} before it."
+        )
+    return np.asarray(np.abs(exact - found) / exact)
+
+
+def principal_angles(V: ArrayLike, V2: ArrayLike) -> Vector:
+    """Compare whole subspaces: the principal angles between the spans of the rows, in radians, largest first.
+
+    With orthonormal rows Q and Q2 of the two spans, the cosines are the singular values of Q Q2', and the sines those
+    of ``Q - (Q Q2') Q2``, where Q is the smaller one. Each angle is computed from both, so that even an angle of 1e-12,
+    whose cosine is 1 in all digits, is accurate. Costs O(d k^2).
+
+    Parameters
+    ----------
+    V, V2 : array-like of shapes (k, d) and (k2, d), or fitted models; rows are components, orthonormal or not
+
+    Returns
+    -------
+    ndarray of shape (min(k, k2),), in [0, pi/2]
+
+    Raises
+    ------
+    ValueError
+        If the numbers of columns differ, values are not finite, or rows are linearly dependent.
+
+    Notes
+    -----
+    Bjorck & Golub 1973, theorem 1 and section 3; Knyazev & Argentati 2002, algorithm 3.1. NOTE: ``arctan2`` of both,
+    where they choose one: SciPy 1.17's ``subspace_angles`` chooses the cosine of small angles if there are also large
+    ones, which gives an error of 1e-8.
+
+    Examples
+    --------
+    >>> principal_angles([[1.0, 0.0, 0.0]], [[1.0, 1e-12, 0.0]]).tolist()
+    [1e-12]
+    """
+    A, B = unit_rows(V, "V"), unit_rows(V2, "V2")
+    if A.shape[1] != B.shape[1]:
+        raise ValueError(
+            f"V has rows of length {A.shape[1]} and V2 of {B.shape[1]}: they are axes of different spaces. Pass the "
+            "components of the same features."
+        )
+    Q, Q2 = sorted((orthonormal(A, "V"), orthonormal(B, "V2")), key=len)
+    cross = Q @ Q2.T
+    cosines, sines = svdvals(cross), svdvals(Q - cross @ Q2)
+    return np.asarray(np.arctan2(sines, cosines[::-1]))  # pairs the largest sine with the smallest cosine
+
+
+def unit_rows(V: ArrayLike, name: str) -> Matrix:
+    """Return the rows scaled to length 1; raise ValueError, with this name, if one has no direction."""
+    rows = np.asarray(getattr(V, "components_", V), np.float64)
+    if rows.ndim != 2 or 0 in rows.shape:
+        raise ValueError(f"{name} has shape {rows.shape}; rows of components, (k, d), were expected. Reshape it.")
+    largest = np.abs(rows).max(axis=1, keepdims=True)
+    bad = np.flatnonzero(~((largest > 0) & np.isfinite(largest)))
+    if len(bad):
+        raise ValueError(
+            f"row {bad[0]} of {name} has no direction: its largest entry is {largest[bad[0], 0]:g}. Remove it, "
+            "or replace it by finite numbers."
+        )
+    scaled = rows / largest  # because squares of the entries could overflow
+    return np.asarray(scaled / np.linalg.norm(scaled, axis=1, keepdims=True))
+
+
+def orthonormal(rows: Matrix, name: str) -> Matrix:
+    """Return orthonormal rows of the same span; raise if the rows (of unit length) are linearly dependent."""
+    Q, R, _ = qr(rows.T, mode="economic", pivoting=True)
+    least = float(np.abs(np.diagonal(R)).min()) if len(rows) <= rows.shape[1] else 0.0
+    if least <= max(rows.shape) * np.finfo(np.float64).eps:
+        raise ValueError(
+            f"the {len(rows)} rows of {name} are linearly dependent (to {least:.1g}), so they span fewer dimensions. "
+            "Remove the redundant ones."
+        )
+    return np.ascontiguousarray(Q.T)
+
+
+POOL_BYTES = 128 << 20  # of sampled rows of X that are held at a time
+
+
+@dataclass(frozen=True)
+class DotProductError:
+    """How well sketches preserve the dot products of rows, on sampled pairs.
+
+    Attributes
+    ----------
+    pairs : ndarray of shape (n_pairs, 2), int64
+        Row numbers.
+    exact, approximate : ndarray of shape (n_pairs,)
+        ``x_i' x_j`` and ``z_i' z_j``.
+    norms : ndarray of shape (n_pairs,)
+        ``|x_i| |x_j|``.
+    """
+
+    pairs: NDArray[np.int64]
+    exact: Vector
+    approximate: Vector
+    norms: Vector
+
+    @property
+    def mape(self) -> float:
+        """Mean of ``|x'y - z'w| / |x'y|``, as a proportion; infinite if a product is 0 and its sketch is not."""
+        return float(np.mean(self._relative_to(np.abs(self.exact))))
+
+    @property
+    def median(self) -> float:
+        """Median of ``|x'y - z'w| / |x'y|``, which a few products near 0 do not affect."""
+        return float(np.median(self._relative_to(np.abs(self.exact))))
+
+    @property
+    def relative_to_norms(self) -> float:
+        """Mean of ``|x'y - z'w| / (|x| |y|)``, about 1 / sqrt(q), which stays bounded if x'y is near 0."""
+        return float(np.mean(self._relative_to(self.norms)))
+
+    def _relative_to(self, base: Vector) -> Vector:
+        errors = np.abs(self.exact - self.approximate)
+        ratio = np.full(len(errors), np.inf)
+        np.divide(errors, base, out=ratio, where=base > 0)
+        ratio[errors == 0] = 0.0
+        return ratio
+
+
+def dot_product_error(X: Any, Z: Any, n_pairs: int = 1000, seed: int = 0) -> DotProductError:
+    """Measure how well ``z_i' z_j`` of a sketch Z approximates ``x_i' x_j``, on random pairs of distinct rows.
+
+    MAPE is the tutorial's measure; it is unstable if x'y is near 0, so the median and the error relative to |x| |y| are
+    returned too. Pairs are drawn from at most 2 ``n_pairs`` sampled rows, or as many as fill 128 MiB, and only those
+    rows (with the rest of their chunks) are read: part of one read of X and of Z. The products are those of the given
+    rows, centred or not.
+
+    Parameters
+    ----------
+    X, Z : (n, d) and (n, q)
+        Anything that :func:`bigpca.open` accepts: NumPy, Dask, Zarr, paths.
+    n_pairs : int, default 1000
+        Number of sampled pairs, at least 1.
+    seed : int, default 0
+        The same seed, n and d give the same pairs for any chunks.
+
+    Returns
+    -------
+    DotProductError
+        With ``mape``, ``median``, ``relative_to_norms``, and the pairs themselves.
+
+    Raises
+    ------
+    ValueError
+        If X and Z have different numbers of rows, or fewer than 2, or ``n_pairs`` or ``seed`` are out of range.
+    TypeError
+        If ``seed`` is not an integer.
+    MemoryBudgetError
+        Before any read, if the rows and their chunks do not fit.
+    NonFiniteError, MissingChunksError, CorruptedChunkError
+        From the read.
+
+    Notes
+    -----
+    Marukatat 2022, section 4.5 and figure 6 (mean absolute proportion error).
+
+    Examples
+    --------
+    >>> X = np.random.default_rng(0).standard_normal((50, 20))
+    >>> dot_product_error(X, 2 * X).mape  # four times too large
+    3.0
+    """
+    if isinstance(n_pairs, bool) or not isinstance(n_pairs, int | np.integer) or n_pairs < 1:
+        raise ValueError(f"n_pairs = {n_pairs!r}; an integer of at least 1 was expected. Give for example 1000.")
+    original, sketch = RowInput(open_array(X)), RowInput(open_array(Z))
+    n = original.n_rows
+    if n != sketch.n_rows or n < 2:
+        raise ValueError(
+            f"X has {n} rows and Z {sketch.n_rows}; the same number, at least 2, was expected: row i of Z is the "
+            "sketch of row i of X. Pass the sketch of these rows."
+        )
+    pool, first, second = _draw_pairs(n, 8 * original.n_columns, int(n_pairs), check_seed(seed))
+    exact, norms = _products(read_rows(original, pool, "pairs"), first, second)
+    approximate, _ = _products(read_rows(sketch, pool, "pairs"), first, second)
+    return DotProductError(np.column_stack([pool[first], pool[second]]), exact, approximate, norms)
+
+
+def _draw_pairs(n: int, row_bytes: int, n_pairs: int, seed: int) -> tuple[NDArray[np.int64], ...]:
+    """Return ascending row numbers, and pairs of distinct places among them."""
+    held = max(2, min(n, 2 * n_pairs, POOL_BYTES // row_bytes))
+    edges = np.arange(held + 1) * n // held  # one row from each of ``held`` equal parts of the file
+    pool = edges[:-1] + (uniforms(seed, "sampled rows", 0, held, 1)[:, 0] * np.diff(edges)).astype(np.int64)
+    places = uniforms(seed, "pairs of rows", 0, n_pairs, 2)
+    first = (places[:, 0] * held).astype(np.int64)
+    second = (first + 1 + (places[:, 1] * (held - 1)).astype(np.int64)) % held
+    return pool, first, second
+
+
+def _products(rows: NDArray[Any], first: NDArray[np.int64], second: NDArray[np.int64]) -> tuple[Vector, Vector]:
+    """Return x'y and |x| |y| of pairs of rows, in float64, a few pairs at a time."""
+    step = strip_rows(rows.shape[1])
+    products, norms = np.empty(len(first)), np.empty(len(first))
+    for i in range(0, len(first), step):
+        left, right = (rows[places[i : i + step]].astype(np.float64) for places in (first, second))
+        products[i : i + step] = np.einsum("ij,ij->i", left, right)
+        norms[i : i + step] = np.linalg.norm(left, axis=1) * np.linalg.norm(right, axis=1)
+    return products, norms
+
+
+@dataclass(frozen=True)
+class ReconstructionError:
+    """The distance of rows from a model's subspace.
+
+    Attributes
+    ----------
+    n_rows : int
+        Number of rows measured.
+    mean_squared : float
+        Mean over the rows of ``|x_s - x_s^|^2``, with the model's ``x_s = (x - mean) / scale``.
+    relative : float
+        The same as a share of the mean of ``|x_s|^2``, the total variance of these rows about the model's mean; for the
+        rows of the fit it is 1 - the sum of ``explained_variance_ratio_``. 0 if there is no variance.
+    """
+
+    n_rows: int
+    mean_squared: float
+    relative: float
+
+
+def reconstruction_error(
+    model: Any, X: Any, *, memory_limit: int | str | None = None, progress: ProgressArgument = None
+) -> ReconstructionError:
+    """Measure the distance of the rows of X from a model's subspace.  # one pass over X
+
+    ``x_s^`` is the closest point in the span of ``components_``: the result of ``inverse_transform(transform(x))`` if
+    they are orthonormal, otherwise the least-squares reconstruction. Residuals are squared row by row in float64, so
+    even a relative error of 1e-20 is accurate. Costs 4 n d k flops; memory: the blocks being read, 8 MiB of scratch
+    space, and the components.
+
+    Parameters
+    ----------
+    model : fitted PCA, or another scikit-learn estimator with ``components_`` (k, d), optional ``mean_`` and ``scale_``
+    X : Dask array, path, Zarr array, xarray.DataArray, or anything array-like of shape (n, d)
+    memory_limit : int, str or None, default None
+        Per process; None for the limit of the live workers, or the machine's free memory.
+    progress : True for a bar, or a callable that receives events, default None
+
+    Returns
+    -------
+    ReconstructionError
+
+    Raises
+    ------
+    NotFittedError
+        If the model was not fitted.
+    ValueError
+        If X has another number of features, or no rows.
+    MemoryBudgetError
+        Before any read, if the blocks do not fit.
+    NonFiniteError, MissingChunksError, CorruptedChunkError
+        From the read; a model with ``nan_policy="omit"`` omits rows with NaN here too.
+
+    Notes
+    -----
+    Marukatat 2022, equation 17 and the text below it.
+
+    Examples
+    --------
+    >>> from bigpca import PCA
+    >>> X = np.array([[-1.0, -1], [-2, -1], [-3, -2], [1, 1], [2, 1], [3, 2]])
+    >>> pca = PCA(n_components=1).fit(X)
+    >>> error = reconstruction_error(pca, X)
+    >>> round(error.relative, 4), round(1 - float(pca.explained_variance_ratio_.sum()), 4)
+    (0.0076, 0.0076)
+    """
+    check_is_fitted(model, "components_")
+    components = np.asarray(model.components_, np.float64)
+    k, d = components.shape
+    axes = orthonormal(unit_rows(components, "components_"), "components_")
+    mean = np.zeros(d) if getattr(model, "mean_", None) is None else np.asarray(model.mean_, np.float64)
+    scale = getattr(model, "scale_", None)
+    policies = {name: getattr(model, name) for name in ("nan_policy", "missing_chunks") if hasattr(model, name)}
+    opened = as_fitted(model, open_rows(X, type(model).__name__))
+    maps = preprocessors(getattr(model, "preprocess", None))
+    rows = RowInput(opened.array, **policies)
+    rows = rows.mapped(*(MapStep(one, rows.n_columns) for one in maps))
+    subspace = Subspace(mean, None if scale is None else np.asarray(scale, np.float64), axes)
+    found = read_once(rows, Residuals(d, k, subspace), "residuals", memory_limit=memory_limit, progress=progress)
+    if not found.count:
+        raise ValueError(
+            f"none of the {rows.n_rows} rows of X can be measured; at least one with finite values was expected."
+        )
+    relative = found.residual / found.total if found.total > 0 else 0.0
+    return ReconstructionError(found.count, found.residual / found.count, relative)
+
 
 __all__ = [
     "DotProductError",

@@ -14,7 +14,6 @@ In the order of a call of :func:`write_report`:
 Models are read by their fitted attributes alone: nothing here imports an estimator.
 """
 
-from bigpca.report.describing import describe
-from bigpca.report.writing import write_report
+from bigpca.report.describing import describe, write_report
 
 __all__ = ["describe", "write_report"]

@@ -1,30 +1,411 @@
-"""All that a report says of a model, put together as records."""
+"""All that a report says of a model, put together as records.
+
+The paragraph for a paper, its citations, and how a model was made. What is known of rows beside their scores: classes,
+keys, pictures; from arrays, or columns of a file of labels. One read of the scores: the rows that figures draw, and
+those at both ends of each component. A report as a file: complete or absent.
+"""
 
 from __future__ import annotations
 
+import base64
+import io
 import os
+import platform
 import shlex
-from dataclasses import dataclass
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass, is_dataclass
+from functools import lru_cache
+from importlib.metadata import version
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
+from bigpca.data.alignment import aligned, keys_of_rows
+from bigpca.data.keys import Keys
+from bigpca.data.labels import label_values
+from bigpca.data.sources import open as open_array
 from bigpca.data.urls import public
+from bigpca.errors import brief, format_bytes
+from bigpca.passes.rows import RowInput
+from bigpca.passes.summaries import Ends, read_ends
+from bigpca.planning import format_estimate, format_seconds
 from bigpca.plots import bounds, components, scree, spectrum
 from bigpca.plots import standard_errors as errors_of
-from bigpca.plots.drawn import DrawnScores
+from bigpca.plots.data import (
+    DrawnScores,
+    Weights,
+    chosen,
+    drawn_rows,
+    eigenvalues,
+    fitted,
+    kinds_of,
+    name_of,
+    shares_or_none,
+    weights,
+    whole_of,
+)
 from bigpca.plots.images import top_features
-from bigpca.plots.kinds import kinds_of
-from bigpca.plots.numbers import Weights, chosen, eigenvalues, fitted, name_of, shares_or_none, weights, whole_of
 from bigpca.plots.scatter import axis_name, draw_points
 from bigpca.plots.spectra import LEVELS, reaching
-from bigpca.plots.style import counted, percent
-from bigpca.report.companions import Companions, companions
-from bigpca.report.extremes import ScoresRead, describe_ends, read_scores
-from bigpca.report.figures import drawn
-from bigpca.report.lights import lights_of
-from bigpca.report.methods import citations_of, made_of, method_name, methods_of, plan_table
-from bigpca.report.records import Extremes, Figure, Report, Table
+from bigpca.plots.style import counted, percent, require_matplotlib
+from bigpca.report.checks import counted_reads, lights_of
+from bigpca.report.page import drawn, render
+from bigpca.report.records import Extreme, Extremes, Figure, Report, Table
+from bigpca.storage.files import read_regular
+from bigpca.storage.forms import reject_file, write_file
+
+THUMBNAIL = 72  # pixels of the longer side
+MAX_PICTURE_BYTES = 32 * 2**20
+MAX_PIXELS = 64 * 10**6
+
+
+@dataclass(frozen=True, eq=False)
+class Companions:
+    """What the rows are, in their order; None for what is not known.
+
+    Attributes
+    ----------
+    labels : ndarray of shape (n,), or None
+        Classes or values; None for rows without one.
+    keys : ndarray of shape (n,), str, or None
+    pictures : ndarray of shape (n,), str, or None
+        Paths of image files, relative to ``folder``.
+    folder : Path
+    source : str
+        How labels and rows were joined, in words.
+    """
+
+    labels: NDArray[Any] | None = None
+    keys: NDArray[Any] | None = None
+    pictures: NDArray[Any] | None = None
+    folder: Path = Path()
+    source: str = ""
+
+    def name(self, row: int) -> str:
+        """Return the key of a row, or its number."""
+        key = None if self.keys is None else self.keys[row]
+        return f"row {row:,}" if key in (None, "") else brief(key, 80)
+
+    def label(self, row: int) -> str:
+        """Return the label of a row, or ""."""
+        label = None if self.labels is None else self.labels[row]
+        return "" if label is None or label != label else brief(label, 40)
+
+    def picture(self, row: int) -> str:
+        """Return the picture of a row as a small data URI, or "" where there is none that can be read."""
+        path = None if self.pictures is None else self.pictures[row]
+        if not path:
+            return ""
+        try:
+            return thumbnail(self.folder, str(path))
+        except (OSError, ValueError, SyntaxError):  # Pillow raises all three for broken files
+            return ""
+
+
+def companions(labels: Any = None, *, keys: Any = None, pictures: Any = None, scores: Any = None, n: int) -> Companions:
+    """Return what is known of n rows.
+
+    Parameters
+    ----------
+    labels : array-like of shape (n,), or path of a file of labels such as "labels.csv" or "labels.csv::class"
+        Joined to scores that have keys, or to ``keys``, as :func:`bigpca.data.alignment.aligned` does.
+    keys, pictures : array-like of shape (n,), optional
+        Names of the rows, or False for labels in their order; paths of their images, beside or below the working
+        directory.
+    scores : path or array, optional
+        The scores of the rows, whose keys name the rows.
+    n : int
+
+    Raises
+    ------
+    ValueError
+        For labels that cannot be joined, and another number of labels, keys or pictures than n.
+    FileNotFoundError, MemberError
+        If there is no such file, or a column must be named.
+    """
+    given = keys is None or keys is False
+    rows = keys_of_rows(scores) if given else Keys(_texts(keys, "keys", n).astype(np.str_))
+    found = aligned(labels, rows, False if keys is False else None, absent=None, pictures=True)
+    names, folder = None if rows.loose else rows.of_rows, Path.cwd()
+    source = "" if labels is None else f"labels: {found.how or 'in the order of the rows, as they were given'}"
+    if found.table is not None:
+        folder = Path(found.table.path).resolve().parent
+        names = found.table.keys if names is None else names
+        pictures = found.taken(found.table.pictures) if pictures is None else pictures
+    labels, keys, pictures = (
+        None if one is None else _texts(one, name, n)
+        for one, name in ((found.values, "labels"), (names, "keys"), (pictures, "pictures"))
+    )
+    return Companions(labels, keys, pictures, folder, source)
+
+
+def _texts(values: Any, name: str, n: int) -> NDArray[Any]:
+    """Return n values as an array of objects, None where there is none."""
+    given, gaps = label_values(values)
+    if len(given) != n or given.ndim != 1:
+        columns = "" if given.ndim == 1 else f" in {given.shape[1]} columns"
+        raise ValueError(
+            f"there are {len(given)} {name}{columns} for {n} rows; one for each was expected, in the order of the rows."
+        )
+    objects = given.astype(object)
+    objects[gaps] = None
+    return objects
+
+
+def thumbnail(folder: Path, path: str) -> str:
+    """Return an image file beside or below a folder as a data URI of at most 72 pixels.
+
+    Raises
+    ------
+    ValueError
+        For a path that leads elsewhere, and for pictures of more than 64 million pixels.
+    OSError
+        If the file cannot be read or is no picture.
+    """
+    real = (folder / path).resolve()
+    if not real.is_relative_to(folder.resolve()):
+        raise ValueError(f"{brief(path)} is not below {folder}.")
+    found = os.stat(real)
+    return _thumbnail(real, brief(path), found.st_size, found.st_mtime_ns)
+
+
+@lru_cache(maxsize=256)
+def _thumbnail(real: Path, name: str, size: int, changed: int) -> str:
+    """Return a file in one state as a data URI: rows may share a picture, and a large one takes a second to decode."""
+    from PIL import Image
+
+    with ExitStack() as opened:
+        content = io.BytesIO(read_regular(real, MAX_PICTURE_BYTES))
+        try:
+            image = opened.enter_context(Image.open(content))
+        except Image.DecompressionBombError as error:  # of the header: nothing was decoded
+            raise ValueError(f"{name} states more pixels than are read: {brief(error)}.") from error
+        if image.width * image.height > MAX_PIXELS:
+            raise ValueError(f"{name} has {image.width} x {image.height} pixels; {MAX_PIXELS:,} are read.")
+        image.draft("RGB", (2 * THUMBNAIL, 2 * THUMBNAIL))
+        small = image.convert("RGB")
+        small.thumbnail((THUMBNAIL, THUMBNAIL))
+    buffer = io.BytesIO()
+    small.save(buffer, "JPEG", quality=80)
+    return "data:image/jpeg;base64," + base64.b64encode(buffer.getvalue()).decode()
+
+
+MAX_COMPONENTS = 6  # whose extremes are shown
+ROWS_AT_AN_END = 5
+
+
+@dataclass(frozen=True)
+class ScoresRead:
+    """What one read of the scores found.
+
+    Attributes
+    ----------
+    drawn : DrawnScores
+    ends : Ends
+    without : int
+        Rows that have no scores.
+    """
+
+    drawn: DrawnScores
+    ends: Ends
+    without: int
+
+
+def read_scores(scores: Any, k: int, *, seed: int = 0) -> ScoresRead:
+    """Read scores (n, k) once.
+
+    Raises
+    ------
+    ValueError
+        For scores of another width than k.
+    """
+    opened = open_array(scores)
+    if opened.shape[1] != k:
+        raise ValueError(
+            f"the scores have {opened.shape[1]} columns, but the model has {k} components. Give the scores that this "
+            "model wrote."
+        )
+    n = int(opened.shape[0])
+    rows = drawn_rows(n, seed)
+    found = read_ends(RowInput(opened, nan_policy="omit"), ROWS_AT_AN_END, columns=MAX_COMPONENTS, chosen=rows)
+    values = found.chosen.astype(np.float64)
+    drawn = DrawnScores(values, found.chosen_rows, n, len(rows) - len(values))
+    return ScoresRead(drawn, found.ends, found.omitted)
+
+
+def describe_ends(ends: Ends, names: list[str], known: Companions) -> tuple[Extremes, ...]:
+    """Return the rows at both ends of each component, with their names, labels and pictures."""
+
+    def described(rows: NDArray[np.int64], scores: NDArray[np.float64]) -> tuple[Extreme, ...]:
+        return tuple(
+            Extreme(int(row), float(score), known.name(row), known.label(row), known.picture(row))
+            for row, score in zip(rows, scores, strict=True)
+        )
+
+    sides = zip(ends.lowest, ends.lowest_scores, ends.highest, ends.highest_scores, strict=True)
+    return tuple(
+        Extremes(name, described(low, low_scores), described(high, high_scores))
+        for name, (low, low_scores, high, high_scores) in zip(names, sides, strict=False)
+    )
+
+
+CITATIONS = {
+    "PCA": "Hotelling, H. (1933). Analysis of a complex of statistical variables into principal components. "
+    "Journal of Educational Psychology, 24, 417-441.",
+    "moments": "Chan, T. F., Golub, G. H. & LeVeque, R. J. (1983). Algorithms for computing the sample variance: "
+    "analysis and recommendations. The American Statistician, 37(3), 242-247.",
+    "krylov": "Musco, C. & Musco, C. (2015). Randomized block Krylov methods for stronger and faster approximate "
+    "singular value decomposition. Advances in Neural Information Processing Systems, 28.",
+    "sketch": "Tropp, J. A., Yurtsever, A., Udell, M. & Cevher, V. (2017). Fixed-rank approximation of a "
+    "positive-semidefinite matrix from streaming data. Advances in Neural Information Processing Systems, 30.",
+    "kernel": "Schölkopf, B., Smola, A. & Müller, K.-R. (1998). Nonlinear component analysis as a kernel "
+    "eigenvalue problem. Neural Computation, 10(5), 1299-1319.",
+    "landmarks": "Williams, C. K. I. & Seeger, M. (2001). Using the Nyström method to speed up kernel machines. "
+    "Advances in Neural Information Processing Systems, 13.",
+    "Fisher": "Fisher, R. A. (1936). The use of multiple measurements in taxonomic problems. Annals of Eugenics, "
+    "7(2), 179-188.",
+    "supervised": "Barshan, E., Ghodsi, A., Azimifar, Z. & Zolghadri Jahromi, M. (2011). Supervised principal "
+    "component analysis: visualization, classification and regression on subspaces and submanifolds. Pattern "
+    "Recognition, 44(7), 1357-1371.",
+    "Roweis": "Ghojogh, B., Karray, F. & Crowley, M. (2019). Roweis discriminant analysis: a generalized subspace "
+    "learning method. arXiv:1910.05437.",
+    "scored": "Bair, E., Hastie, T., Paul, D. & Tibshirani, R. (2006). Prediction by supervised principal "
+    "components. Journal of the American Statistical Association, 101(473), 119-137.",
+}
+_BY_CLASS = {
+    "PCA": ("PCA",), "ApproximatePCA": ("PCA",), "KernelPCA": ("kernel",), "ApproximateKernelPCA": ("kernel",),
+    "NystromKernelPCA": ("kernel", "landmarks"), "FisherDiscriminantAnalysis": ("Fisher",),
+    "SupervisedPCA": ("supervised",), "SupervisedRandomProjection": ("supervised",),
+    "KernelSupervisedPCA": ("supervised", "kernel"), "RoweisDiscriminantAnalysis": ("Roweis",),
+    "KernelRoweisDiscriminantAnalysis": ("Roweis", "kernel"), "ScoredPCA": ("scored", "PCA"),
+}  # fmt: skip
+_BY_SOLVER = {"covariance": "moments", "krylov": "krylov", "sketch": "sketch"}
+_NAMES = {
+    "PCA": "principal component analysis (PCA)",
+    "ApproximatePCA": "approximate principal component analysis",
+    "KernelPCA": "kernel PCA",
+    "ApproximateKernelPCA": "approximate kernel PCA",
+    "NystromKernelPCA": "kernel PCA by the Nyström method",
+    "FisherDiscriminantAnalysis": "Fisher's discriminant analysis",
+    "SupervisedPCA": "supervised PCA",
+    "SupervisedRandomProjection": "supervised random projection",
+    "KernelSupervisedPCA": "kernel supervised PCA",
+    "RoweisDiscriminantAnalysis": "Roweis discriminant analysis",
+    "KernelRoweisDiscriminantAnalysis": "kernel Roweis discriminant analysis",
+    "ScoredPCA": "PCA of the features with the highest scores",
+}
+
+
+def method_name(model: Any) -> str:
+    """Return what the model does, in words."""
+    return _NAMES.get(name_of(model), name_of(model))
+
+
+def citations_of(model: Any) -> tuple[str, ...]:
+    """Return what a paper cites: the method, and the algorithm of the solver."""
+    solver = str(getattr(fitted(model), "solver_", ""))
+    keys = [*_BY_CLASS.get(name_of(model), ()), *(key for name, key in _BY_SOLVER.items() if name in solver)]
+    return tuple(CITATIONS[key] for key in dict.fromkeys(keys))
+
+
+def methods_of(model: Any) -> str:
+    """Return a paragraph for the methods section of a paper."""
+    inner = fitted(model)
+    n, d, k = (int(getattr(inner, f"n_{name}_", 0)) for name in ("samples", "features_in", "components"))
+    versions = f"version {version('bigpca')}; Python {platform.python_version()}, NumPy {np.__version__}"
+    text = f"The {n:,} rows of {model.n_features_in_ or d:,} features were reduced to {counted(k, 'component')} by "
+    text += f"{method_name(model)}, computed with bigpca ({versions})"
+    text += f" with the solver {inner.solver_}" if hasattr(inner, "solver_") else ""
+    if getattr(inner, "solver_", "") == "krylov":
+        text += f" (relative tolerance {inner.tol:g})"
+    text += f" in {counted_reads(inner.n_passes_)} of the data" if hasattr(inner, "n_passes_") else ""
+    text += f", with the kernel {inner.kernel_}" if hasattr(inner, "kernel_") else ""
+    text = " ".join(filter(None, (f"{text}.", _values(model, inner), _share(inner))))
+    if getattr(inner, "n_omitted_", 0):
+        text += f" Rows omitted for missing values: {inner.n_omitted_:,}."
+    seed = vars(inner).get("seed_") if hasattr(inner, "eigenvalue_bounds_") else None  # exact answers need none
+    return text.strip() + ("" if seed is None else f" The random seed was {seed}.")
+
+
+def _values(model: Any, inner: Any) -> str:
+    """Return what was done to the values of rows and scores, in sentences; empty for the mean alone."""
+    found = [
+        f"Each row was first mapped by {_named(one.preprocess)}."
+        for one in ((model,) if model is inner else (model, inner))
+        if getattr(one, "preprocess", None) is not None
+    ]
+    center, scale, whiten = getattr(inner, "center", True), getattr(inner, "scale", False), getattr(inner, "whiten", 0)
+    if not isinstance(center, bool):
+        found.append("The columns were centred about given numbers.")
+    if not isinstance(scale, bool) or scale:
+        by = "their standard deviations" if isinstance(scale, bool) else _named(scale)
+        found.append(f"The columns were divided by {by}.")
+    if whiten:
+        found.append("The scores were whitened" + ("." if whiten is True else f" by {_named(whiten)}."))
+    return " ".join(found)
+
+
+def _named(value: Any) -> str:
+    """Return a record, or records in order, as Python writes them; "given numbers" for a vector."""
+    if is_dataclass(value):
+        return repr(value)
+    records = isinstance(value, list | tuple) and all(map(is_dataclass, value))
+    return " and then ".join(map(repr, value)) if records else "given numbers"
+
+
+def _share(model: Any) -> str:
+    ratio = shares_or_none(model)
+    if ratio is None:
+        return ""
+    text = f"The components capture {percent(float(ratio.sum()))} of {whole_of(model)}"
+    if hasattr(model, "captured_variance_bounds_"):
+        low, high = model.captured_variance_bounds_
+        certain = "" if model.bounds_confidence_ == 1 else f", with probability {model.bounds_confidence_:.6g}"
+        return f"{text} (certified to lie between {percent(low)} and {percent(high)}{certain})."
+    return f"{text}."
+
+
+def made_of(model: Any, *, provenance: bool) -> tuple[tuple[str, str], ...]:
+    """Return how a model was made, by name; without paths, host and command where ``provenance`` is False."""
+    record = provenance_of(model)
+    if record is None:
+        return (("provenance", "not recorded: the model is of an older version, or was made of one"),)
+    names = ("source", "member", "call", "date") if provenance else ("date",)
+    known = [(name, getattr(record, name, None)) for name in names]
+    for name, text in (("rows added", "added_rows"), ("models merged", "merged_models")):
+        count = getattr(record, text, None)
+        known.append((name, count and f"{count:,}"))
+    versions = getattr(record, "versions", None) or {}
+    known.append(("versions", ", ".join(f"{name} {value}" for name, value in versions.items())))
+    return tuple((name, str(value)) for name, value in known if value)
+
+
+def provenance_of(model: Any) -> Any:
+    """Return the record of how a model was made, or None: its attributes are read where they exist."""
+    return getattr(model, "provenance_", None)
+
+
+def plan_table(model: Any) -> Table:
+    """Return what was planned beside what was measured."""
+    record = provenance_of(model)
+    formats: dict[str, tuple[Callable[[Any], str], ...]] = {
+        "planned_": (counted_reads, format_estimate, format_bytes), "": (counted_reads, format_seconds, format_bytes)
+    }  # fmt: skip
+    planned, measured = (
+        [
+            None if (value := getattr(record, prefix + name, None)) is None else as_text(value)
+            for name, as_text in zip(names, formats[prefix], strict=True)
+        ]
+        for prefix, names in (("planned_", ("reads", "seconds", "bytes")), ("", ("reads", "seconds", "peak_bytes")))
+    )
+    if planned[0] is not None and record.planned_max_reads is not None:
+        planned[0] += f", at most {counted_reads(record.planned_max_reads)}"
+    rows = zip(("reads of the data", "time", "memory above idle"), planned, measured, strict=True)
+    return Table("Plan and measurement", ("", "planned", "measured"), tuple(rows))
+
 
 TOP_FEATURES = 5
 MAX_FEATURE_COMPONENTS = 50  # of the table of features
@@ -219,7 +600,7 @@ def _features_table(own: Weights) -> Table:
 
 def _next_steps(path: str, scores: Any = None, labels: Any = None) -> tuple[tuple[str, str], ...]:
     """Return commands to go on with, of the files that were given, where they are files."""
-    named = (path, _named(scores, "scores.zarr"), _named(labels, "labels.csv::COLUMN"))
+    named = (path, _named_describing(scores, "scores.zarr"), _named_describing(labels, "labels.csv::COLUMN"))
     model, stored, column = (shlex.quote(public(one)) for one in named)
     return (
         ("Scores of more rows", f"bigpca transform ROWS --model {model} --scores scores.zarr"),
@@ -231,7 +612,7 @@ def _next_steps(path: str, scores: Any = None, labels: Any = None) -> tuple[tupl
     )
 
 
-def _named(given: Any, instead: str) -> str:
+def _named_describing(given: Any, instead: str) -> str:
     return os.fspath(given) if isinstance(given, str | os.PathLike) else instead
 
 
@@ -256,3 +637,74 @@ def _notes(subject: Subject, extremes: tuple[Extremes, ...]) -> tuple[str, ...]:
     if subject.weights is not None and subject.image_shape is None and subject.weights.names[0] == "feature 0":
         notes.append("Features have no names. If they are pixels, give --image-shape HEIGHTxWIDTH.")
     return tuple(notes)
+
+
+PAGES = (".html", ".htm")
+
+
+def write_report(
+    model: Any,
+    out: str | os.PathLike[str] = "report.html",
+    *,
+    scores: Any = None,
+    labels: Any = None,
+    keys: Any = None,
+    pictures: Any = None,
+    image_shape: tuple[int, ...] | None = None,
+    feature_names: Any = None,
+    standard_errors: Any = None,
+    provenance: bool = True,
+    overwrite: bool = False,
+) -> Path:
+    """Write a report on a fitted model: one HTML file that needs no network, of at most 3 MB.
+
+    It has checks with their numbers, the spectrum, the scores with their labels, components, the rows at both ends of
+    each component, all certificates, what was planned and measured, and a paragraph for a paper.
+
+    Parameters
+    ----------
+    model : fitted model with components
+    out : path, default "report.html"
+    scores : array, or path of a store, of shape (n, k), optional
+        Read once, in blocks. Without it no rows are shown.
+    labels : array-like of shape (n,), or path such as "labels.csv::class", optional
+        A Series with an index of keys, and a file with a column of keys, are joined by key where the scores have keys,
+        or ``keys`` are given; others are in the order of the rows, and the report says so. A column of image paths is
+        shown as pictures.
+    keys, pictures : array-like of shape (n,), optional
+        Names of the rows, by default the keys of the scores, stored or lazy; False for labels in the order of the rows,
+        whatever keys they have. And paths of their images beside or below the working directory.
+    image_shape : (height, width) or (height, width, 3), optional
+        Of one row: components are then shown as pictures.
+    feature_names : array-like of shape (d,), optional
+        By default those of the fit.
+    standard_errors : StandardErrors, optional
+        From :func:`bigpca.standard_errors`, of this model: the report then shows how much eigenvalues and axes would
+        vary between samples of rows, beside the bounds of the computation.
+    provenance : bool, default True
+        False leaves out paths and commands.
+    overwrite : bool, default False
+        Replace an existing file.
+
+    Returns
+    -------
+    Path
+        ``out``.
+
+    Raises
+    ------
+    OutputExistsError
+        If ``out`` exists and ``overwrite`` is False.
+    ValueError
+        For the extension of another format than HTML, a model without components, and scores, labels or standard
+        errors that do not fit.
+    ImportError
+        If matplotlib is not installed.
+    """
+    require_matplotlib()
+    reject_file(out, overwrite, *PAGES)
+    report = describe(
+        model, scores=scores, labels=labels, keys=keys, pictures=pictures, image_shape=image_shape,
+        feature_names=feature_names, standard_errors=standard_errors, provenance=provenance,
+    )  # fmt: skip
+    return write_file(out, render(report).encode(), overwrite=overwrite)

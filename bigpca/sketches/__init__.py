@@ -9,9 +9,7 @@ from typing import Any
 from bigpca.errors import ModelFormatError
 from bigpca.sketches.base import Sketch
 from bigpca.sketches.downsample import Downsample
-from bigpca.sketches.feature_hash import FeatureHash
-from bigpca.sketches.gaussian import Gaussian
-from bigpca.sketches.sparse_sign import SparseSign
+from bigpca.sketches.random_projection import FeatureHash, Gaussian, SparseSign
 from bigpca.sketches.srht import SRHT
 
 __all__ = ["Downsample", "FeatureHash", "Gaussian", "SRHT", "Sketch", "SparseSign", "sketch_from"]

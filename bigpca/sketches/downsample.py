@@ -11,9 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bigpca.costs import BlockForm, Work
-from bigpca.sketches.base import TILE_BYTES, Matrix, Sketch, Vector, positive_integer, spans
-from bigpca.sketches.cache import CACHE
+from bigpca.planning import BlockForm, Work
+from bigpca.sketches.base import CACHE, TILE_BYTES, Matrix, Sketch, Vector, positive_integer, spans
 
 
 @dataclass(frozen=True)

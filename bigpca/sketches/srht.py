@@ -10,10 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import hadamard
 
-from bigpca.costs import BlockForm, Work
+from bigpca.planning import BlockForm, Work
 from bigpca.seeds import signs, uniforms
-from bigpca.sketches.base import Matrix, RandomSketch, Vector, pair_products, spans
-from bigpca.sketches.cache import CACHE
+from bigpca.sketches.base import CACHE, Matrix, RandomSketch, Vector, pair_products, spans
 
 STREAM = "SRHT sketch"
 HADAMARD_BYTES = 128 << 20  # upper limit for the selected columns of H_t

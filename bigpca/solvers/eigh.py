@@ -1,22 +1,105 @@
-"""Dense symmetric eigenproblems: the small solve after the last pass."""
+"""Dense symmetric eigenproblems: the small solve after the last pass.
+
+A few leading eigenpairs of a large matrix that is at hand: by Lanczos iteration, with a proof that none was missed.
+"""
 
 from __future__ import annotations
+
+import inspect
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import LinAlgError, eigh
+from scipy.linalg.lapack import dpotrf
+from scipy.sparse.linalg import ArpackError, ArpackNoConvergence, eigsh
 
+from bigpca.arrays import mirror_upper
 from bigpca.blas import blas_threads
-from bigpca.solvers.leading import basis_columns, is_iterated, leading_eigenpairs
-from bigpca.triangles import mirror_upper
+from bigpca.seeds import normals
 
+# The reduction to tridiagonal form that a dense solver starts with costs 4/3 d^3 flops, half of them bound by
+# memory. ARPACK needs about as many products with a vector as the basis has columns, and 2 to 10 times less
+# time for k of up to d / 20; but a Krylov space may miss an eigenvector. That is found out by one Cholesky
+# factorisation, d^3 / 3 flops at full speed: of ``(lambda_k + margin) I - (S - V diag(lambda) V')``, which
+# exists if and only if no other eigenvalue is larger.
 Vector = NDArray[np.float64]
 Matrix = NDArray[np.float64]
 
+MIN_SIZE = 1024  # below, a dense solver takes less than half a second
+MIN_RATIO = 20  # of d to k
+ORTHONORMALITY = 1e-12
+STRIP = 256
+_SEEDED: dict[str, Any] = (
+    {"rng": 0} if "rng" in inspect.signature(eigsh).parameters else {}
+)  # of restarts, SciPy >= 1.17
+
+
+def is_iterated(d: int, k: int) -> bool:
+    """Whether :func:`leading_eigenpairs` is worth a try for k pairs of a (d, d) matrix."""
+    return d >= MIN_SIZE and k * MIN_RATIO <= d
+
+
+def basis_columns(k: int) -> int:
+    """Columns of the Lanczos basis for k pairs."""
+    return max(2 * k + 1, 80)
+
+
+def leading_eigenpairs(S: Matrix, diagonal: Vector, k: int, *, lower: bool) -> tuple[Vector, Matrix] | None:
+    """Return the k largest eigenvalues, ascending, and their eigenvectors as columns (d, k); or
+    None where it is not sure.
+
+    Parameters
+    ----------
+    S : ndarray of shape (d, d), float64, Fortran order, symmetric positive semi-definite, both triangles filled
+        The triangle named is destroyed, and the diagonal; the other one stays.
+    diagonal : ndarray of shape (d,)
+        A copy of S's.
+    lower : bool
+        Which triangle may be used.
+
+    Notes
+    -----
+    Costs about d / 6 products with a vector at most, one with V, and the Cholesky factorisation. Eigenvalues are within
+    ``4 d eps lambda_1`` of the largest there are, as those of a dense solver.
+    """
+    d, columns = len(S), basis_columns(k)
+    start = normals(0, "lanczos-start", 0, 1, d, np.float64)[0]
+    try:
+        values, V = eigsh(
+            S, k, which="LA", v0=start, ncv=columns, maxiter=max(4, d // (6 * (columns - k))), tol=0, **_SEEDED
+        )
+    except (ArpackNoConvergence, ArpackError):
+        return None
+    order = np.argsort(values)
+    values, V = values[order], V[:, order]
+    noise = 4 * d * float(np.finfo(np.float64).eps) * float(values[-1])
+    residuals = np.linalg.norm(S @ V - V * values, axis=0)
+    gram = V.T @ V
+    gram[np.diag_indices(k)] -= 1.0
+    if not (values[0] > noise and residuals.max() <= noise and np.abs(gram).max() < ORTHONORMALITY):
+        return None  # eigenvectors of zeros are the dense solver's to choose
+    if not _are_largest(S, diagonal, values, V, float(values[0]) + noise, lower=lower):
+        return None
+    return values, V
+
+
+def _are_largest(S: Matrix, diagonal: Vector, values: Vector, V: Matrix, bound: float, *, lower: bool) -> bool:
+    """Whether all eigenvalues of ``S - V diag(values) V'`` are below the bound, computed in one triangle of S."""
+    scaled = V * values
+    used = S if lower else S.T  # its lower triangle is the one that may be used
+    for start in range(0, len(S), STRIP):
+        stop = min(start + STRIP, len(S))
+        used[stop:, start:stop] = scaled[stop:] @ V[start:stop].T - used[stop:, start:stop]
+        block, below = used[start:stop, start:stop], np.tril_indices(stop - start, -1)
+        block[below] = (scaled[start:stop] @ V[start:stop].T - block)[below]
+    used[np.diag_indices(len(S))] = bound - diagonal + np.einsum("ij,ij->i", scaled, V)
+    return int(dpotrf(S, lower=lower, overwrite_a=True, clean=False)[1]) == 0
+
+
 # Divide and conquer is 1.4 times as fast as evr for whole spectra, but needs 3 d^2 numbers instead of 2 d^2.
 DIVIDE_AND_CONQUER_UP_TO = 4096
-ORTHONORMALITY = 1e-8
-STRIP = 256
+ORTHONORMALITY_EIGH = 1e-8
 FAR_FROM_ONE = 200  # binary exponent
 
 
@@ -52,7 +135,7 @@ def top_eigenpairs(
     """Compute the k largest eigenvalues of a symmetric positive semi-definite matrix, and their eigenvectors.
 
     Only one triangle of S is read, and S is destroyed: it is the workspace. Few pairs of a large matrix come from
-    :func:`bigpca.solvers.leading.leading_eigenpairs` where they are sure. Else LAPACK's ``evr`` finds the wanted pairs,
+    :func:`bigpca.solvers.eigh.leading_eigenpairs` where they are sure. Else LAPACK's ``evr`` finds the wanted pairs,
     ``evd`` whole spectra up to d = 4096, and ``ev`` what ``evr`` fails at: about 4/3 d^3 flops for the reduction and 2
     d^2 k for the vectors. Memory beside S is :func:`eigh_bytes`. Eigenvectors of repeated or zero eigenvalues are
     orthonormal too, so a rank below k needs no filler.
@@ -225,6 +308,6 @@ def _is_orthonormal(columns: Matrix) -> bool:
         gram = columns[:, start : start + STRIP].T @ columns
         strip = np.arange(len(gram))
         gram[strip, start + strip] -= 1.0
-        if not np.max(np.abs(gram)) < ORTHONORMALITY:
+        if not np.max(np.abs(gram)) < ORTHONORMALITY_EIGH:
             return False
     return True

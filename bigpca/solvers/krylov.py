@@ -1,22 +1,566 @@
-"""Block Krylov iteration: leading eigenpairs of a matrix available only as products, each a read of all data."""
+"""Block Krylov iteration: leading eigenpairs of a matrix available only as products, each a read of all data.
+
+What a block Krylov iteration is given and returns, and what it costs. The state of a Krylov iteration: Ritz pairs,
+their residuals, and an estimate of their error. Bounds on the error of an approximation: Gaussian probes are
+multiplied in every step of an iteration. The Nyström approximation from a basis that was multiplied, by small
+matrices: what a Krylov iteration returns.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.linalg import qr
 
 from bigpca.blas import solving_alone
-from bigpca.solvers.basis_approximation import approximate
-from bigpca.solvers.certificates import FAILURE
-from bigpca.solvers.krylov_basis import KrylovBasis
-from bigpca.solvers.krylov_pairs import FLOOR, RitzPairs, Wanted, check_room, ritz_pairs
-from bigpca.solvers.krylov_problem import Known, KrylovOptions, KrylovResult, Multiplied
-from bigpca.solvers.probe_chain import ProbeChain
+from bigpca.solvers.certificates import FAILURE, probe_quantile
+from bigpca.solvers.eigh import top_eigenpairs
+from bigpca.solvers.krylov_basis import EPS, KrylovBasis
+from bigpca.solvers.nystrom import SHIFT, orthonormal_rows
+from bigpca.solvers.strips import PARTS, STRIP
 
 Vector = NDArray[np.float64]
 Matrix = NDArray[np.float64]
+Wanted = int | Callable[[Vector], int]
+
+FLOOR = 10.0  # of the precision, relative to theta_1: an eigenvalue below it is rounding
+
+
+@dataclass(frozen=True)
+class RitzPairs:
+    """Ritz pairs (theta_i, u_i) of a basis B of c columns, of which k (at most c) are
+    wanted; and what bounds the others.
+
+    With the residuals ``r_i = A u_i - theta_i u_i``, orthogonal to B, and ``Z = R Theta^-1/2 = Q T^1/2 V'``
+    by its Gram matrix ``Z'Z = V T V'``, the Nyström approximation is ``A_hat = (U Theta^1/2 + Z)(U Theta^1/2
+    + Z)'``: its eigenvalues are those of ``Theta + Z'Z``, and in the basis [U, Q] it is ``[[Theta, K], [K',
+    T]]`` with ``K = Theta^1/2 V T^1/2``.
+
+    Attributes
+    ----------
+    values : ndarray of shape (c,), descending; coefficients : ndarray of shape (c, c), rows.
+    gram : ndarray of shape (c, c); ``R'R / theta_1^2``.
+    residuals : ndarray of shape (k,); norms of the first.
+    nystrom_values : ndarray of shape (c,), between the Ritz values and the eigenvalues.
+    coupling, outside : ndarray of shape (c, p), (p,); K and T, divided by theta_1.
+    size : int; N.
+    unit : float; theta_1.
+    floor : float; F = 10 precision theta_1, below which an eigenvalue is rounding.
+    tol : float
+    shift : float; A is this multiple of I more than the matrix whose eigenvalues are wanted.
+    complete : bool; whether the basis has as many columns as pairs are wanted.
+    block : columns of the next block.
+    """
+
+    values: Vector
+    coefficients: Matrix
+    gram: Matrix
+    residuals: Vector
+    nystrom_values: Vector
+    coupling: Matrix
+    outside: Vector
+    size: int
+    unit: float
+    floor: float
+    tol: float
+    shift: float
+    complete: bool
+    block: int
+
+    @property
+    def k(self) -> int:
+        return len(self.residuals)
+
+    @property
+    def weights(self) -> Vector:
+        """What ``(A u_i)(A u_i)'`` count in A_hat: ``1 / theta_i``, kept finite where theta_i vanishes."""
+        return 1.0 / _lifted(self.values, self.floor)
+
+    @property
+    def scales(self) -> Vector:
+        """What errors of the k values are compared with: ``max(nu_i, F / tol)``."""
+        scales = np.maximum(self.nystrom_values[: self.k] - self.shift, self.floor / self.tol)
+        return np.where(scales > 0, scales, 1.0)
+
+    def unresolved(self, trace: float) -> int:
+        """Return how many of the k values lie below ``F / tol``, where rounding hides a relative error of tol.
+
+        The count is 0 if the resolved values leave a trace of at most k F: no value of interest is missing.
+        """
+        nu = self.nystrom_values[: self.k] - self.shift
+        resolved = nu[nu >= self.floor / self.tol]
+        return 0 if trace - float(resolved.sum()) <= self.k * self.floor else self.k - len(resolved)
+
+    def upper_values(self, norm: float, first: int = 0) -> Vector:
+        """Bound the k largest eigenvalues of A from above, if ``|A - A_hat|_2 <= norm``: the
+        majorant ``A_hat + norm (I - BB')``.
+
+        The remainder is zero on B, so an error norm counts only as far as eigenvectors lie outside of B. Without the
+        pairs before ``first``, the largest bounds ``|A - A_hat|_2`` of the Nyström approximation by these pairs alone:
+        it exceeds this one by what the others hold.
+        """
+        values, coupling = self.values[first:], self.coupling[first:]
+        c, p, mu = len(values), len(self.outside), norm / self.unit
+        M = np.zeros((c + p, c + p))
+        np.fill_diagonal(M, np.concatenate([values / self.unit, self.outside + mu]))
+        M[:c, c:] = coupling
+        M[c:, :c] = coupling.T
+        elsewhere = self.k if c + p < self.size else 0
+        bounds = np.concatenate([np.linalg.eigvalsh(M), np.full(elsewhere, mu)])
+        return self.unit * np.sort(bounds)[::-1][: self.k]
+
+    def error_for(self, norm: float) -> float:
+        """Return the largest relative error of the k values, if ``|A - A_hat|_2`` is this norm: E(norm)."""
+        if not np.isfinite(norm):
+            return np.inf
+        excess = self.upper_values(norm) - self.nystrom_values[: self.k]
+        return max(0.0, float(np.max(excess / self.scales)))
+
+
+def ritz_pairs(
+    basis: KrylovBasis,
+    k: Wanted,
+    block: int,
+    *,
+    tol: float,
+    shift: float,
+    precision: float,
+    rank: int,
+) -> RitzPairs:
+    """Measure the Ritz pairs of a basis, from its stored products, and leave it the next directions.
+
+    Costs ``2 N c r + N c^2`` flops, r the remainders of the basis that are not zero.
+
+    Raises
+    ------
+    ValueError
+        When the basis cannot hold twice the wanted pairs.
+    """
+    values, coefficients = basis.ritz()
+    wanted = min(int(k(values)) if callable(k) else k, basis.N)
+    check_room(wanted, basis.size, basis.N, rank)
+    c = basis.count
+    block = min(max(block, wanted), max(basis.size - wanted, 1))
+    unit = float(values[0]) or 1.0
+    floor = FLOOR * max(precision, EPS) * float(values[0])
+    gram = basis.residuals(unit, coefficients, min(block, c))
+    roots = np.sqrt(unit / _lifted(values, floor))
+    T = roots[:, None] * gram * roots
+    nystrom = unit * top_eigenpairs(np.diag(values / unit) + T)[0]
+    if callable(k):  # Ritz values are below the eigenvalues: fewer of the latter may meet the rule
+        wanted = min(wanted, int(k(nystrom)))
+    norms = np.sqrt(gram.diagonal()[:wanted]) * values[0]
+    outside, V = top_eigenpairs(T)
+    p = min(c, basis.N - c)
+    coupling = np.sqrt(values / unit)[:, None] * V[:p].T * np.sqrt(outside[:p])
+    return RitzPairs(
+        values, coefficients, gram, norms, nystrom, coupling, outside[:p], basis.N, unit, floor, tol, shift,
+        wanted <= c, block,
+    )  # fmt: skip
+
+
+def _lifted(values: Vector, floor: float) -> Vector:
+    """Ritz values kept away from 0, so that dividing by them does not magnify the rounding of residuals."""
+    return values + max(floor, float(np.finfo(np.float64).tiny))
+
+
+def check_room(k: int, columns: int, N: int, rank: int) -> None:
+    """Reject more eigenpairs than there are, or than a basis of this size can hold twice (or all of, where it can)."""
+    if not 1 <= k <= N:
+        raise ValueError(f"{k} eigenpairs were requested, but a matrix of size {N} has 1 to {N}.")
+    needed = max(k, min(2 * k, rank))
+    if columns < needed:
+        raise ValueError(
+            f"{k} eigenpairs need a basis of {needed} columns, but only {columns} fit the memory limit. "
+            "Request fewer components, or raise memory_limit."
+        )
+
+
+GRAM = 32.0  # times eps: rounding of a Gram matrix relative to its largest eigenvalue
+
+
+@dataclass(frozen=True)
+class BasisApproximation:
+    """``A_hat = A B (B'AB)^-1 (A B)'``: :class:`~bigpca.solvers.nystrom.NystromApproximation` with W = B orthonormal.
+
+    With the Ritz pairs (theta_i, u_i) of the basis and their residuals r_i, orthogonal to it, the factor F of A_hat is
+    ``f_i = (theta_i + nu)^1/2 u_i + (theta_i + nu)^-1/2 r_i``, so that small matrices and the residuals' Gram matrix
+    take the place of any array as large as the basis.
+
+    Attributes
+    ----------
+    values : ndarray of shape (c,), descending, >= 0; no larger than the eigenvalues of A but by rounding.
+    vectors : ndarray of shape (k, N), orthonormal rows.
+    shift : float; nu, added to A before the factorisation and subtracted from the values.
+    """
+
+    values: Vector
+    vectors: Matrix
+    shift: float
+    _basis: KrylovBasis = field(repr=False)
+    _inside: Matrix = field(repr=False)  # (c, c) and (c, r): F' = inside B + outside R
+    _outside: Matrix = field(repr=False)
+    _lengths: Vector = field(repr=False)  # (c,); (theta_i + nu)^1/2
+    _beyond: Matrix = field(repr=False)  # (p, c); F is that in orthonormal columns outside of the basis
+    _mixing: Matrix = field(repr=False)  # (c, c); A_hat = 2^exponent F mixing F'
+    _exponent: int = field(repr=False)
+
+    @property
+    def trace(self) -> float:
+        """Trace of A_hat: the sum of all values."""
+        return float(np.sum(self.values))
+
+    @property
+    def basis(self) -> Matrix:
+        """B (N, c): the approximation is exact on these orthonormal columns."""
+        columns: Matrix = self._basis.vectors[: self._basis.count].T
+        return columns
+
+    def divided(self, exponent: int) -> BasisApproximation:
+        """Return the approximation of ``A / 2^exponent``."""
+        values, shift = np.ldexp(self.values, -exponent), float(np.ldexp(self.shift, -exponent))
+        return replace(self, values=values, shift=shift, _exponent=self._exponent - exponent)
+
+    def multiply(self, omega: Matrix) -> Matrix:
+        """Return ``A_hat omega`` (N, p) for omega (N, p); 4 N (c + r) p flops, r the remainders that are not zero."""
+        inside, outside = self._basis.inner(np.ascontiguousarray(omega.T))
+        weights = (inside @ self._inside.T + outside @ self._outside.T) @ self._mixing
+        product = self._basis.rows(weights @ self._inside, weights @ self._outside)
+        result: Matrix = np.ldexp(product, self._exponent, out=product).T
+        return result
+
+    def majorant_values(self, norm_bound: float, k: int) -> Vector:
+        """Bound the k largest eigenvalues of A from above by those of ``A_hat + norm_bound (I - B B')``.
+
+        ``A_hat B = A B``: the remainder ``A - A_hat`` is positive semi-definite and zero on B, so with ``|A - A_hat|_2
+        <= norm_bound`` it is at most ``norm_bound (I - B B')``. Where a leading eigenvector lies in B up to an angle t,
+        that adds ``norm_bound sin(t)^2`` to its eigenvalue, and not the whole norm_bound as Weyl's inequality does: an
+        iteration that converges has bounds that close.
+
+        Parameters
+        ----------
+        norm_bound : float
+        k : int
+
+        Returns
+        -------
+        ndarray of shape (k,), descending
+
+        Notes
+        -----
+        In the orthonormal basis [U, Q] of the Ritz vectors and the residuals, the factor is ``[D; Z]``, with ``D`` its
+        lengths and ``Z'Z`` the residuals' Gram matrix: the majorant is ``[D; Z] mixing [D; Z]' + norm_bound diag(0,
+        I)``, and norm_bound elsewhere. It grows with Z'Z (a larger Z has the smaller one as a compression), whose
+        rounding, ``GRAM eps |Z|^2``, is added to it: the root of what rounding hides would be too small by half the
+        digits where eigenvalues equal norm_bound.
+        """
+        c = len(self._lengths)
+        joint = np.vstack([np.diag(self._lengths), self._beyond])
+        M = joint @ self._mixing @ joint.T
+        norm = np.ldexp(norm_bound, -self._exponent)
+        M[c:, c:] += norm * np.eye(len(self._beyond))
+        values = np.concatenate([np.linalg.eigvalsh((M + M.T) / 2), np.full(k, norm)])
+        bounds: Vector = np.ldexp(np.sort(values)[::-1][:k], self._exponent)
+        return bounds
+
+
+def approximate(basis: KrylovBasis, pairs: RitzPairs, *, precision: float) -> BasisApproximation:
+    """Return the Nyström approximation of all products of a basis, with ``pairs.k`` eigenvectors.
+
+    A is shifted by ``nu = 4 precision |A B|_F``, as in :func:`bigpca.solvers.nystrom.nystrom`; 2 N (c + r) k flops for
+    the vectors, and those of a QR of them.
+
+    Parameters
+    ----------
+    basis : KrylovBasis
+    pairs : RitzPairs
+        Of this basis.
+    precision : float
+        Relative rounding of the products.
+    """
+    theta = np.ldexp(pairs.values, -basis.exponent)
+    gram = pairs.gram * np.ldexp(pairs.unit, -basis.exponent) ** 2
+    nu = SHIFT * precision * float(np.sqrt(np.sum(theta**2) + np.trace(gram)))
+    lengths = np.sqrt(theta + nu)
+    safe = np.where(lengths > 0, lengths, 1.0)
+    T = gram / np.multiply.outer(safe, safe)
+    squares, V = top_eigenpairs(np.diag(lengths**2) + T)
+    values = np.maximum(squares - nu, 0.0)
+    positive = np.where(squares > 0, squares, 1.0)
+    C = pairs.coefficients
+    inside, outside = lengths[:, None] * C, C[:, basis.settled :] / safe[:, None]
+    used = squares[: pairs.k] > basis.N * EPS * squares[0]
+    weights = V[: pairs.k] * (used / np.sqrt(positive[: pairs.k]))[:, None]
+    vectors = orthonormal_rows(basis.rows(weights @ inside, weights @ outside))
+    t, E = top_eigenpairs(T)
+    t += GRAM * EPS * t[0]
+    beyond = (np.sqrt(t)[:, None] * E)[: basis.N - basis.count]
+    return BasisApproximation(
+        np.ldexp(values, basis.exponent), vectors, float(np.ldexp(nu, basis.exponent)), basis, inside, outside, lengths,
+        beyond, (V.T * (values / positive)) @ V, basis.exponent,
+    )  # fmt: skip
+
+
+class Multiplied(Protocol):
+    """A symmetric positive semi-definite A of size N, given by its products, whose precision may be raised."""
+
+    @property
+    def trace(self) -> float:
+        """Trace of A, with the rounding of the products."""
+
+    @property
+    def precision(self) -> float:
+        """Relative rounding of the products: 1.2e-7 for float32, 2.2e-16 for float64."""
+
+    def multiply(self, V: Matrix, /) -> Matrix:
+        """Return ``A V`` (N, l)."""
+
+    @property
+    def refinable(self) -> bool:
+        """Whether :meth:`refine` would make products more precise."""
+
+    def refine(self) -> None:
+        """Make later products, and the trace, more precise."""
+
+
+@dataclass(frozen=True)
+class Known:
+    """The start of the iteration: a first block with its product, and probes.
+
+    The basis holds copies, so a caller that drops these arrays frees their memory.
+
+    Attributes
+    ----------
+    B, AB : ndarray of shape (N, c); any B with its product A B.
+    probes : ndarray of shape (N, r); Gaussian columns with a covariance of at least I, on which no column of B depends.
+    probe_products : ndarray of shape (N, r)
+    """
+
+    B: Matrix
+    AB: Matrix
+    probes: Matrix
+    probe_products: Matrix
+
+
+@dataclass(frozen=True)
+class KrylovOptions:
+    """Limits and tolerance of :func:`~bigpca.solvers.krylov.block_krylov`.
+
+    Attributes
+    ----------
+    tol : float in (0, 1); relative error of each wanted eigenvalue.
+    max_multiplications : int >= 0; each reads all data once.
+    max_columns : int; the basis is restarted rather than exceed it. At least twice the wanted
+        eigenpairs, or the rank of A.
+    block : int; columns per multiplication, beside the probes.
+    rank : int or None; the rank of A is at most this. None for N.
+    shift : A is this multiple of I more than the matrix whose eigenvalues are wanted, and to which tol is relative.
+    seed : of the random columns.
+    threads : BLAS threads between multiplications; None leaves the process's setting.
+    """
+
+    tol: float
+    max_multiplications: int
+    max_columns: int
+    block: int
+    rank: int | None = None
+    shift: float = 0.0
+    seed: int = 0
+    threads: int | None = None
+
+
+@dataclass(frozen=True)
+class KrylovResult:
+    """The k leading eigenpairs, and why the iteration stopped.
+
+    Attributes
+    ----------
+    approximation : BasisApproximation
+        From all stored products: ``values`` and ``vectors``, its trace and basis, and products with probes.
+    ritz_values, residuals : ndarray of shape (k,); ``residuals[i] = |A u_i - ritz_values[i] u_i|`` of the Ritz vectors.
+    stopped : {"tol", "unresolved", "multiplications", "stagnation"}
+        The reason: tol is met; tol is met except by values below the precision of the products; max_multiplications is
+        reached; multiplications in a row, three or as many as make up for a restart, in which neither a value nor the
+        estimated error moved by more than rounding.
+    largest_error : float; estimate of the largest relative error of a value, which is compared with tol.
+    unresolved : int; how many of the last values lie below ``10 precision lambda_1 / tol``.
+    norm_bound : float
+        c_m: ``|A - A_hat|_2`` is at most this with probability 1 - 1e-3. Infinite where no probe was multiplied.
+    multiplications : int; the products computed here.
+    """
+
+    approximation: BasisApproximation
+    ritz_values: Vector
+    residuals: Vector
+    stopped: str
+    largest_error: float
+    unresolved: int
+    norm_bound: float
+    multiplications: int
+
+    @property
+    def converged(self) -> bool:
+        return self.stopped == "tol"
+
+    @property
+    def values(self) -> Vector:
+        """The k eigenvalues (k,): by Nyström, between the Ritz values and the true ones."""
+        return self.approximation.values[: len(self.ritz_values)]
+
+    @property
+    def vectors(self) -> Matrix:
+        """Orthonormal rows (k, N)."""
+        return self.approximation.vectors
+
+    @property
+    def basis(self) -> Matrix:
+        """The orthonormal columns (N, c) that were multiplied: the approximation is exact on them."""
+        return self.approximation.basis
+
+
+def krylov_bytes(N: int, columns: int, block: int, k: int, probes: int) -> int:
+    """Peak bytes of :func:`~bigpca.solvers.krylov.block_krylov`, its result included.
+
+    Basis and remainders, one block, and its product or the finish; strips and sums of several threads.
+
+    Parameters
+    ----------
+    N : size of the matrix.
+    columns : max_columns.
+    block : columns per multiplication.
+    k : eigenpairs wanted.
+    probes : columns multiplied together with each block.
+
+    Examples
+    --------
+    >>> f"{krylov_bytes(100_352, 300, 100, 50, 10) / 2**20:.0f} MiB"
+    '821 MiB'
+    """
+    columns, block = min(columns, N), max(block, k)
+    held = 16 * N * columns + 56 * N * probes + 160 * columns**2
+    first = 16 * N * (min(2 * block, columns) + block + probes) - held  # what is known, and the copies of it
+    sums = 8 * PARTS * (STRIP * (2 * columns + block) + columns**2)
+    product = 16 * N * (block + probes) + 8 * N * block
+    return held + max(first, product, 24 * N * k) + sums
+
+
+def krylov_flops(N: int, block: int, k: int, products: int) -> float:
+    """Floating-point operations of :func:`~bigpca.solvers.krylov.block_krylov` for so many products, beside them.
+
+    Small eigenproblems are counted as 100 c^3, by their measured time.
+
+    Examples
+    --------
+    >>> f"{krylov_flops(25_088, 100, 50, 3) / 1e9:.1f} Gflop"
+    '34.8 Gflop'
+    """
+    bases = [min(block * i, N) for i in range(1, products + 1)]
+    c = bases[-1]
+    splits = sum(8.0 * b * block for b in bases)
+    residuals = sum(2.0 * b * block + b * b for b in bases)
+    orthogonal = 7.0 * block**2 * products + sum(4.0 * b * block for b in bases[:-1])
+    finish = 4.0 * k * (c + block) + 4.0 * k * (2 * c + k)
+    return N * (splits + residuals + orthogonal + finish) + 100.0 * c**3
+
+
+Remainder = Callable[[Matrix, Matrix], tuple[Matrix, Matrix]]  # of Q and A Q: (I - BB') Q and (A - A_hat) Q
+OUTSIDE = 1e-4  # of the square of a column: with less of it outside the basis, it carries no information on E
+
+
+class ProbeChain:
+    """Norm of ``E_m = A - A_hat_m`` after each multiplication m, certified and as it is likely to be.
+
+    With Gaussian probes g (N, r) that no basis depends on, and Nyström approximations A_hat_m from bases B_m::
+
+        w_0 = g,    w_m = E_m w_(m-1) = A w_(m-1) - A_hat_m w_(m-1)
+        c_m = min over j <= m of (|w_j|_2 / sqrt(x))^(1/j)                x the failure quantile of chi^2_r
+        rho, y = largest eigenpair of E_m on the span of (I - B_m B_m') w_(m-1),    sigma = |E_m y - rho y|
+
+    ``|E_m|_2 <= c_m`` but for the stated probability: ``E_1 >= ... >= E_m >= 0`` while the basis only grows, so a
+    unit v with ``E_m v = lambda v`` has ``|v'E_m ... E_1| >= lambda^m``, and v'w_m is Gaussian with deviations of
+    at least lambda^m. A restart makes E larger: what holds then is ``|E_m g|_2 / sqrt(x)``, and c_m with what it
+    dropped. ``rho <= |E_m|_2``, and an eigenvalue of E_m lies within sigma of rho. The columns of w go on through
+    restarts, since they have turned towards what converges last; of what a restart drops, the largest Ritz value is
+    known instead.
+
+    The chain is kept as ``w_m = Q R`` with orthonormal Q, and Q is what is multiplied: products of columns that grow
+    parallel, or shrink as lambda^m does, would lose their digits (and leave float32's range).
+
+    Parameters
+    ----------
+    probes : ndarray of shape (N, r); Gaussian columns with a covariance of at least I.
+    products : ndarray of shape (N, r)
+    failure : probability that one c_m is wrong; divide it by the number of looks.
+
+    Attributes
+    ----------
+    steps : int; m, since the chain began.
+    columns : ndarray of shape (N, r); Q, to be multiplied next.
+    norm_bound, likely, spread : float; c_m, rho and sigma. Infinite before the first step.
+    """
+
+    def __init__(self, probes: Matrix, products: Matrix, failure: float) -> None:
+        Q, R = qr(probes, mode="economic")
+        self._first, self._root = (Q, R), float(np.sqrt(probe_quantile(probes.shape[1], failure)))
+        self.begin(products @ np.linalg.pinv(R))
+
+    def begin(self, product: Matrix | None = None) -> None:
+        """Begin with the probes, whose product is that, or is still to be computed."""
+        self.columns, self._R = self._first
+        self._product = product  # A Q of the first columns
+        self._log = self._dropped = 0.0
+        self._grows = True
+        self.steps = 0
+        self.norm_bound = self.likely = self.spread = np.inf
+
+    def shrink(self, dropped: float, norm_bound: float) -> None:
+        """Take note that the basis lost vectors: the largest Ritz value of those, and a bound of ``|E|_2`` since."""
+        self._grows, self._dropped, self.norm_bound = False, dropped, norm_bound
+
+    def advance(self, product: Matrix | None, remainder: Remainder) -> None:
+        """Advance by the product ``A Q`` of the present columns; None if it is the known product of the probes."""
+        if self._product is None:
+            self._product = product
+        if product is None:
+            product = self._product
+        if product is None:
+            return
+        outside, missed = remainder(self.columns, product)  # E Q is E (I - BB') Q too
+        self._estimate(outside, missed)
+        self.steps += 1
+        self.columns, S = qr(missed, mode="economic")
+        if self._grows:
+            self._lengthen(S)
+            bound = float(np.exp((self._log - np.log(self._root)) / self.steps))
+            self.norm_bound = min(self.norm_bound, bound)
+        else:
+            Q, R = self._first
+            whole = remainder(Q, self._product)[1] @ R  # type: ignore[arg-type]
+            self.norm_bound = min(self.norm_bound, float(np.linalg.norm(whole, 2)) / self._root)
+
+    def _estimate(self, outside: Matrix, missed: Matrix) -> None:
+        """Set rho and sigma by the Gram matrix outside the basis, without directions that have too little there."""
+        g, U = np.linalg.eigh(outside.T @ outside)
+        kept = g >= min(OUTSIDE, g[-1])
+        X = U[:, kept] / np.sqrt(np.maximum(g[kept], np.finfo(np.float64).tiny))
+        inside = X.T @ (outside.T @ missed) @ X
+        values, V = np.linalg.eigh((inside + inside.T) / 2)
+        y = X @ V[:, -1]
+        self.likely = max(float(values[-1]), self._dropped)
+        self.spread = float(np.linalg.norm(missed @ y - values[-1] * (outside @ y)))
+
+    def _lengthen(self, S: Matrix) -> None:
+        """Multiply R by S; its scale goes into a logarithm, of 0 too."""
+        self._R = S @ self._R
+        norm = float(np.linalg.norm(self._R, 2))
+        with np.errstate(divide="ignore"):
+            self._log += float(np.log(norm))
+        self._R /= norm or 1.0
+
 
 NOISE = 4.0  # times precision: parts of a residual below this share of theta_1 are rounding, not directions
 SAFETY = 1.5  # times the error at rho, because rho <= |E|_2

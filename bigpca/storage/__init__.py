@@ -5,9 +5,9 @@ by one process to its form: a Zarr store, or a table in one file (``forms``). Ro
 ``annotations``.
 """
 
-from bigpca.storage.annotations import Annotations
 from bigpca.storage.chunks import ChunkRecord, ChunkWriter
 from bigpca.storage.files import atomic_write_bytes, free_bytes
+from bigpca.storage.forms import Annotations
 from bigpca.storage.groups import MODEL_FORMAT, Group, read_group, write_group
 from bigpca.storage.lock import RunLock
 from bigpca.storage.outputs import Output, create_output

@@ -1,19 +1,33 @@
-"""Files that are complete or absent: durable writes, replacement by two renames, and repair after a crash."""
+"""Files that are complete or absent: durable writes, replacement by two renames, and repair after a crash.
+
+Reading of regular files only: a pipe, a socket or a device under an untrusted name could block a reader for ever.
+Arrays in untrusted ``.npz`` files: a declared size is rejected if the file's own bytes cannot produce it. Conversion
+to portable JSON: no NaN literals, no NumPy scalars, no objects.
+"""
 
 from __future__ import annotations
 
 import errno
 import fcntl
+import json
+import math
 import os
 import re
 import shutil
+import stat
 import time
 import uuid
-from collections.abc import Iterator
+import zipfile
+import zlib
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
+from typing import Any, BinaryIO
 
-from bigpca.errors import OutputExistsError, OutputWriteError, brief
+import numpy as np
+from numpy.typing import NDArray
+
+from bigpca.errors import CorruptedChunkError, OutputExistsError, OutputWriteError, brief
 
 MANY_FILES = 2000  # beyond this, one os.sync() is cheaper than an fsync per file
 MUTEX_SECONDS = 10.0
@@ -262,3 +276,264 @@ def _siblings(target: Path, what: str) -> list[Path]:
         return []
     found = [target.parent / entry for entry in entries if entry.startswith(prefix)]
     return sorted(found, key=lambda path: path.lstat().st_ctime_ns if exists(path) else 0, reverse=True)
+
+
+# Every reader of the package opens files by :func:`open_regular`, or calls :func:`check_regular` before a library
+# opens them.
+MAX_DOCUMENT_BYTES = 64 * 2**20  # of metadata; parsing takes about 20 times the memory
+DOCUMENTS = ("zarr.json", ".zarray", ".zattrs", ".zgroup", ".zmetadata")
+KINDS = {
+    stat.S_IFIFO: "a named pipe", stat.S_IFSOCK: "a socket", stat.S_IFCHR: "a device", stat.S_IFBLK: "a device",
+}  # fmt: skip
+
+
+def open_regular(path: str | os.PathLike[str], buffering: int = -1) -> BinaryIO:
+    """Open a regular file for reading, as :func:`open` does, without ever blocking on a pipe.
+
+    Raises
+    ------
+    CorruptedChunkError
+        If the path leads to a pipe, a socket or a device.
+    OSError
+        As :func:`open` does.
+    """
+    return open(path, "rb", buffering, opener=_opened)
+
+
+def _opened(path: str, flags: int) -> int:
+    descriptor = os.open(path, flags | os.O_NONBLOCK)
+    try:
+        _check_mode(os.fstat(descriptor).st_mode, path)
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+def read_regular(path: str | os.PathLike[str], limit: int = MAX_DOCUMENT_BYTES) -> bytes:
+    """Return the content of a regular file of at most ``limit`` bytes; raises like :func:`open_regular`.
+
+    Raises
+    ------
+    CorruptedChunkError
+        If the file is larger: a sparse file of any size takes only a few bytes of disk.
+    """
+    with open_regular(path) as file:
+        size = os.fstat(file.fileno()).st_size
+        check_size(size, path, limit)
+        return file.read(size)
+
+
+def max_encoded(nbytes: int) -> int:
+    """Return the largest encoded size of a chunk of ``nbytes``.
+
+    Incompressible data grow: by at most 1/6 with Snappy, 1/255 with LZ4, 1/8 with zfp, and by less with other codecs.
+    """
+    return nbytes + nbytes // 4 + 2**16
+
+
+def read_document(path: str | os.PathLike[str]) -> dict[str, Any]:
+    """Return the JSON object in an untrusted file.
+
+    Raises
+    ------
+    CorruptedChunkError
+        If it is larger than 64 MiB, not JSON, nested too deeply, or not an object.
+    OSError
+        As :func:`open` does.
+    """
+    try:
+        found = json.loads(read_regular(path))
+    except (ValueError, RecursionError) as error:
+        if isinstance(error, CorruptedChunkError):
+            raise
+        raise CorruptedChunkError(
+            f"{os.fspath(path)} is not valid JSON ({type(error).__name__}: {brief(error)}). Restore it from a copy."
+        ) from error
+    if not isinstance(found, dict):
+        raise CorruptedChunkError(
+            f"{os.fspath(path)} holds {brief(json.dumps(found), 40)}; a JSON object was expected. "
+            "Restore it from a copy."
+        )
+    return found
+
+
+def check_regular(path: str | os.PathLike[str]) -> os.stat_result:
+    """Return the ``stat`` of a file (or directory) that is safe to open; raises like :func:`open_regular`."""
+    found = os.stat(path)
+    _check_mode(found.st_mode, path)
+    return found
+
+
+def check_size(size: int, path: str | os.PathLike[str], limit: int) -> None:
+    """Raise :class:`CorruptedChunkError` for a file of more bytes than ``limit``."""
+    if size > limit:
+        raise CorruptedChunkError(
+            f"{os.fspath(path)} has {size:,} bytes; at most {limit:,} were expected, so it was not read. It is "
+            "damaged or forged: restore it from a copy."
+        )
+
+
+def is_there(path: str | os.PathLike[str]) -> bool:
+    """Whether a file that is safe to open exists there; raises like :func:`check_regular` for pipes and devices."""
+    try:
+        check_regular(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    return True
+
+
+def _check_mode(mode: int, path: str | os.PathLike[str]) -> None:
+    kind = KINDS.get(stat.S_IFMT(mode))
+    if kind is not None:
+        raise CorruptedChunkError(
+            f"{os.fspath(path)} is {kind}, but only regular files are read. Remove it, or restore the file from a copy."
+        )
+
+
+DEFLATE_RATIO = 1032  # deflate's largest compression ratio (zlib's manual)
+
+
+def check_member(info: zipfile.ZipInfo, header_bytes: int, nbytes: int) -> None:
+    """Reject a member whose header declares a size other than its own, or more than its compressed bytes can hold.
+
+    Parameters
+    ----------
+    info : zipfile.ZipInfo
+    header_bytes : int
+        Length of its ``.npy`` header.
+    nbytes : int
+        Bytes of values that the header declares.
+
+    Raises
+    ------
+    ValueError
+        States the sizes.
+    """
+    if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+        raise ValueError(
+            f"{info.filename} is compressed by method {info.compress_type}; stored or deflated was expected"
+        )
+    ratio = 1 if info.compress_type == zipfile.ZIP_STORED else DEFLATE_RATIO
+    if info.file_size != header_bytes + nbytes or info.file_size > ratio * info.compress_size:
+        raise ValueError(
+            f"{info.filename} declares {nbytes:,} bytes of values, but has {info.file_size:,} bytes in "
+            f"{info.compress_size:,} compressed ones"
+        )
+
+
+def check_place(info: zipfile.ZipInfo, held: int) -> None:
+    """Reject an entry that starts outside its file of ``held`` bytes; seeking there would be an unexplained OSError.
+
+    Raises
+    ------
+    zipfile.BadZipFile
+    """
+    if not 0 <= info.header_offset < held:
+        raise zipfile.BadZipFile(f"{info.filename} would start at byte {info.header_offset:,} of {held:,}")
+
+
+def read_arrays(path: str | os.PathLike[str], limit: int) -> dict[str, NDArray[Any]]:
+    """Read all arrays of a ``.npz`` file that :func:`numpy.savez` wrote, of at most ``limit`` bytes; never unpickles.
+
+    Raises
+    ------
+    zipfile.BadZipFile, ValueError, EOFError
+        If it is truncated or altered, or its arrays have more bytes; raised before any memory is allocated for it.
+    """
+    arrays = {}
+    with open_regular(path) as file, zipfile.ZipFile(file) as archive:
+        held = os.fstat(file.fileno()).st_size
+        if (promised := sum(info.file_size for info in archive.infolist())) > limit:
+            raise ValueError(f"its arrays have {promised:,} bytes, and at most {limit:,} were expected")
+        for info in archive.infolist():
+            check_place(info, held)
+            if info.compress_size > held:
+                raise ValueError(f"{info.filename} has {info.compress_size:,} bytes in a file of {held:,}")
+            with archive.open(info) as member:
+                shape, _, dtype = read_npy_header(member)
+                check_member(info, member.tell(), math.prod(shape) * dtype.itemsize)
+            with archive.open(info) as member:
+                arrays[info.filename.removesuffix(".npy")] = np.lib.format.read_array(member, allow_pickle=False)
+    return arrays
+
+
+def read_npy_header(file: Any) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
+    """Read shape, Fortran order and dtype of a ``.npy`` with NumPy's reader, which leaves the file at the first value.
+
+    Raises
+    ------
+    ValueError
+        For another version and a damaged header, of which NumPy's parser raises errors of many kinds.
+    """
+    version = np.lib.format.read_magic(file)
+    if version not in ((1, 0), (2, 0), (3, 0)):
+        raise ValueError(f"its version is {version[0]}.{version[1]}; 1.0, 2.0 or 3.0 was expected")
+    read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+    try:
+        shape, fortran, dtype = read(file)
+    except (MemoryError, OSError, EOFError, zipfile.BadZipFile, zlib.error):
+        raise
+    except Exception as error:
+        raise ValueError(str(error) or type(error).__name__) from error
+    if min(shape, default=0) < 0:
+        raise ValueError(f"its header states the impossible shape {brief(shape)}")
+    return shape, fortran, dtype
+
+
+NON_FINITE = "__non_finite__"  # {"__non_finite__": "nan" | "inf" | "-inf"}
+
+
+def to_json(value: Any, where: str) -> Any:
+    """Convert a value to plain JSON values; non-finite floats become ``{"__non_finite__": "nan"}``.
+
+    Parameters
+    ----------
+    value : None, bool, int, float, str, NumPy scalar, or list, tuple, str-keyed mapping of those.
+    where : the value's name in error messages.
+
+    Raises
+    ------
+    TypeError
+        If an entry cannot be represented; names the entry.
+
+    Examples
+    --------
+    >>> to_json({"tol": np.float32(0.5), "limits": (1, float("inf"))}, "attributes")
+    {'tol': 0.5, 'limits': [1, {'__non_finite__': 'inf'}]}
+    """
+    if isinstance(value, np.generic):
+        value = value.item()
+    if isinstance(value, float) and not math.isfinite(value):
+        return {NON_FINITE: repr(float(value))}
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    if isinstance(value, list | tuple):
+        return [to_json(entry, f"{where}[{index}]") for index, entry in enumerate(value)]
+    if isinstance(value, Mapping):
+        for key in value:
+            if not isinstance(key, str) or key == NON_FINITE:
+                raise TypeError(
+                    f"{where} has the key {key!r}, but keys must be str other than {NON_FINITE!r}. Rename it."
+                )
+        return {key: to_json(entry, f"{where}[{key!r}]") for key, entry in value.items()}
+    raise TypeError(
+        f"{where} is a {type(value).__name__}, which JSON cannot represent. Give numbers, strings, lists or dicts; "
+        "store arrays as arrays."
+    )
+
+
+def from_json(value: Any) -> Any:
+    """Undo :func:`to_json` (tuples stay lists)."""
+    if isinstance(value, list):
+        return [from_json(entry) for entry in value]
+    if isinstance(value, dict):
+        if set(value) == {NON_FINITE}:
+            return float(value[NON_FINITE])
+        return {key: from_json(entry) for key, entry in value.items()}
+    return value
+
+
+def canonical_json(value: Any) -> bytes:
+    """Return one byte string per JSON value, independent of the order of its keys."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False).encode()

@@ -1,4 +1,7 @@
-"""What becomes of the chunks of a complete output: one Zarr array, or a table in one file."""
+"""What becomes of the chunks of a complete output: one Zarr array, or a table in one file.
+
+Members of a store beside its numbers, outside of every digest: row keys and provenance.
+"""
 
 from __future__ import annotations
 
@@ -15,21 +18,89 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigpca.errors import OutputExistsError, brief
-from bigpca.storage.annotations import KEY_COLUMN, KEYS, PROVENANCE, Annotations
-from bigpca.storage.chunks import ChunkWriter
+from bigpca.storage.chunks import ChunkWriter, reject_existing
 from bigpca.storage.files import (
     MUTEX_SECONDS,
     atomic_write_bytes,
+    check_size,
     flock,
     fsync_path,
     fsync_tree,
+    is_there,
     publish,
+    read_document,
     remove,
     temporary_sibling,
+    to_json,
     writing,
 )
-from bigpca.storage.regular import read_document
-from bigpca.storage.stores import reject_existing
+
+KEYS = "keys"  # a Zarr array of strings
+KEY_COLUMN = "key"  # the same in a table
+PROVENANCE = "provenance"  # a Zarr group without arrays, whose attributes it is
+KEYS_PER_CHUNK = 2**16
+MAX_PROVENANCE_BYTES = 2**20
+
+
+@dataclass(frozen=True, eq=False)
+class Annotations:
+    """Members of a store that change none of its numbers.
+
+    Attributes
+    ----------
+    keys : ndarray of shape (n,), str, or None
+    provenance : mapping of JSON values, or None
+    """
+
+    keys: NDArray[np.str_] | None = None
+    provenance: Mapping[str, Any] | None = None
+
+    def write(self, store: Path) -> None:
+        """Write both into an unfinished store."""
+        if self.keys is not None:
+            _write_keys(store / KEYS, self.keys)
+        if self.provenance is not None:
+            (store / PROVENANCE).mkdir()
+            attributes = to_json(dict(self.provenance), PROVENANCE)
+            document = {"zarr_format": 3, "node_type": "group", "attributes": attributes}
+            (store / PROVENANCE / "zarr.json").write_text(json.dumps(document))
+
+
+NOTHING = Annotations()
+
+
+def _write_keys(path: Path, keys: NDArray[np.str_]) -> None:
+    import zarr  # heavy: only what writes a store loads it
+    from zarr.codecs import ZstdCodec
+
+    stored = zarr.create_array(
+        str(path),
+        shape=keys.shape,
+        dtype=str,
+        chunks=(max(1, min(len(keys), KEYS_PER_CHUNK)),),
+        compressors=[ZstdCodec(level=3, checksum=True)],
+        filters=None,
+        config={"write_empty_chunks": True},
+    )
+    for start in range(0, len(keys), KEYS_PER_CHUNK):
+        stored[start : start + KEYS_PER_CHUNK] = keys[start : start + KEYS_PER_CHUNK]
+
+
+def read_provenance(store: str | os.PathLike[str]) -> dict[str, Any] | None:
+    """Return the provenance in an untrusted store as JSON values; None if it has none.
+
+    Raises
+    ------
+    CorruptedChunkError
+        If it is larger than 1 MiB, not JSON, or not an object.
+    """
+    path = Path(store) / PROVENANCE / "zarr.json"
+    if not is_there(path):
+        return None
+    check_size(path.stat().st_size, path, MAX_PROVENANCE_BYTES)
+    attributes = read_document(path).get("attributes")
+    return attributes if isinstance(attributes, dict) else {}
+
 
 VALUES = "scores"  # the field of a .npy table that holds the k columns
 TABLE_MARK = b"bigpca"  # the provenance, in the metadata of a Parquet table

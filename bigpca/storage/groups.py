@@ -16,12 +16,20 @@ from numpy.typing import NDArray
 
 from bigpca.arrays import content_digest
 from bigpca.errors import ModelFormatError, brief
-from bigpca.storage.annotations import NOTHING, Annotations
-from bigpca.storage.files import fsync_tree, publish, repair, temporary_sibling, writing
-from bigpca.storage.forms import STORES, check_extension
-from bigpca.storage.json_values import canonical_json, from_json, to_json
-from bigpca.storage.regular import max_encoded, read_document
-from bigpca.storage.stores import is_storable, path_of, reject_existing
+from bigpca.storage.chunks import is_storable, path_of, reject_existing
+from bigpca.storage.files import (
+    canonical_json,
+    from_json,
+    fsync_tree,
+    max_encoded,
+    publish,
+    read_document,
+    repair,
+    temporary_sibling,
+    to_json,
+    writing,
+)
+from bigpca.storage.forms import NOTHING, STORES, Annotations, check_extension
 
 MODEL_FORMAT = (1, 0)  # of models, the newest that is written and read
 CHUNK_BYTES = 64 * 2**20

@@ -16,8 +16,7 @@ from weakref import WeakValueDictionary
 import psutil
 
 from bigpca.errors import OutputLockedError
-from bigpca.storage.files import MUTEX_SECONDS, flock
-from bigpca.storage.regular import read_regular
+from bigpca.storage.files import MUTEX_SECONDS, flock, read_regular
 
 if TYPE_CHECKING:
     from bigpca.blas import Caller  # heavier than a lock

@@ -9,7 +9,7 @@ from typing import Any
 
 from zarr.storage import LocalStore
 
-from bigpca.storage.regular import DOCUMENTS, MAX_DOCUMENT_BYTES, check_size, is_there
+from bigpca.storage.files import DOCUMENTS, MAX_DOCUMENT_BYTES, check_size, is_there
 
 
 class RegularStore(LocalStore):

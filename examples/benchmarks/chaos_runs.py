@@ -29,8 +29,7 @@ from distributed.utils import LoopRunner, get_mp_context
 
 import bigpca as bp
 from bigpca.data.sources import RowSource, open_source
-from bigpca.data.storages import ZarrRows
-from bigpca.data.zarr_reader import ZarrReader
+from bigpca.data.zarr_arrays import ZarrReader, ZarrRows
 from bigpca.passes import sweeps
 from bigpca.passes.engine.events import CheckpointEvent, GroupEvent, PassEvent
 from bigpca.passes.reading import layout

@@ -24,7 +24,7 @@ import numpy as np
 import zarr
 
 import bigpca as bp
-from bigpca.estimators.linear.krylov_fit import KrylovDotFit, KrylovFit, size_iteration
+from bigpca.estimators.linear.krylov import KrylovDotFit, KrylovFit, size_iteration
 from bigpca.estimators.linear.spectrum import Settings
 from bigpca.passes.engine.events import PassEvent
 from bigpca.passes.engine.resources import find_resources

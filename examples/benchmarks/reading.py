@@ -23,8 +23,7 @@ import zarr
 from zarr.storage import LocalStore, WrapperStore
 
 from bigpca.data.sources import RowSource, open_source
-from bigpca.data.storages import ZarrRows
-from bigpca.data.zarr_reader import ZarrReader
+from bigpca.data.zarr_arrays import ZarrReader, ZarrRows
 
 
 class Reads:

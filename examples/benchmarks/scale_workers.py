@@ -25,7 +25,7 @@ from distributed import Worker
 from bigpca.data.storages import Stamp
 from bigpca.passes.accumulators.base import Accumulator
 from bigpca.passes.engine import jobs
-from bigpca.passes.engine.states import PassState
+from bigpca.passes.engine.jobs import PassState
 
 RANK = 96  # of the rows that stand for the data
 ROWS = 64  # of each segment that are really folded

@@ -12,8 +12,7 @@ import numpy as np
 import pytest
 
 import bigpca as bp
-from bigpca.cli.methods import ESTIMATORS, parameters_of
-from bigpca.cli.parsing import parse_sketch
+from bigpca.cli.options import ESTIMATORS, parameters_of, parse_sketch
 from bigpca.sketches import SRHT, Downsample, FeatureHash, Gaussian, SparseSign
 from tests.cli.running import COLUMNS, ROWS, line_of, run, run_json, words
 

@@ -15,7 +15,7 @@ import pytest
 import zarr
 
 import bigpca as bp
-from bigpca.cli.exits import MEANINGS
+from bigpca.cli.output import MEANINGS
 from tests.cli.running import COLUMNS, ROWS, line_of, run, run_json, words
 from tests.data.sparse_savers import counts, write_parts
 

@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 import bigpca as bp
-from bigpca.cli.exits import ExitCode, describe, exit_code_for
-from bigpca.cli.parsing import parse_n_components, parse_size
+from bigpca.cli.options import parse_n_components, parse_size
+from bigpca.cli.output import ExitCode, describe, exit_code_for
 from tests.cli.running import run, run_json
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import bigpca as bp
-from bigpca.cli.methods import ESTIMATORS
+from bigpca.cli.options import ESTIMATORS
 from bigpca.kernels import RBF
 from tests.cli.running import line_of, run, run_json, words
 

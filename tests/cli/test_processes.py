@@ -106,7 +106,7 @@ def test_doctor_and_fit_join_a_running_scheduler(store: Path) -> None:
 def test_doctor_separates_versions_that_break_a_run_from_those_that_do_not(
     there: str, code: int, kind: str, expected: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from bigpca.passes.engine.cluster import joining
+    from bigpca.passes.engine.cluster import watch as joining
 
     def other(packages: list[str]) -> dict[str, dict[str, str | None]]:
         found: dict[str, dict[str, str | None]] = get_versions(packages)

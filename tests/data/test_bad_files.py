@@ -46,11 +46,11 @@ def test_a_shard_of_another_width_or_dtype_is_named_with_what_was_expected(tmp_p
 
 
 def test_shards_that_changed_since_they_were_opened_are_noticed(tmp_path: Path) -> None:
-    from bigpca.data import shards
+    from bigpca.data import flat_files
 
     source = sources.row_source(save_shards(tmp_path, matrix("f4")))
     np.save(tmp_path / "img_99.npy", np.zeros((2, D), "f4"))
-    shards._listed.cache_clear()  # another process lists the folder anew
+    flat_files._listed.cache_clear()  # another process lists the folder anew
     with pytest.raises(ValueError, match="not the set of shards that was opened"):
         source.read(0, 3)
 

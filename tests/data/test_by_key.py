@@ -16,8 +16,8 @@ import xarray as xr
 from sklearn.model_selection import cross_val_score
 
 import bigpca as bp
-from bigpca.plots.kinds import kinds_of
-from bigpca.report.companions import companions
+from bigpca.plots.data import kinds_of
+from bigpca.report.describing import companions
 from tests.cli.running import run
 
 NAMES = np.array([f"r{i}.jpg" for i in range(12)])

@@ -15,7 +15,7 @@ import pytest
 import zarr
 
 import bigpca as bp
-from bigpca.data import sparse_rows
+from bigpca.data import sparse
 from bigpca.data.cell_files import cell_names, gene_names
 from tests.cli.running import line_of, run, run_json, words
 from tests.data.sparse_savers import counts, to_tenx
@@ -158,7 +158,7 @@ def test_files_of_cells_are_joined_as_shards(path: Path) -> None:
 def test_a_changed_chunk_of_any_of_the_three_vectors_rejects_the_checkpoint(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, small_groups: None
 ) -> None:
-    monkeypatch.setattr(sparse_rows, "NATIVE_BYTES", 512)
+    monkeypatch.setattr(sparse, "NATIVE_BYTES", 512)
     monkeypatch.setattr("bigpca.passes.reading.layout.MIN_SLAB_BYTES", 512)
     monkeypatch.setattr("bigpca.passes.reading.layout.SLAB_BYTES", 512)
     root = zarr.open_group(tmp_path / "x.zarr", mode="w")

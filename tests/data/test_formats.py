@@ -14,7 +14,7 @@ import pytest
 import xarray as xr
 
 import bigpca.data.sources as sources
-from bigpca.data.shards import shard_paths
+from bigpca.data.flat_files import shard_paths
 from tests.data.savers import (
     FLATTENING,
     SAVERS,

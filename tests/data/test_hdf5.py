@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import bigpca as bp
-from bigpca.data.stored import row_source
+from bigpca.data.sources import row_source
 from bigpca.errors import MissingChunksError
 
 X = np.random.default_rng(0).normal(size=(40, 6)).astype("f4")

@@ -17,11 +17,11 @@ import scipy.sparse
 import scipy.sparse as sp
 import zarr
 
-from bigpca.data import sparse, sparse_rows
+from bigpca.data import sparse
 from bigpca.data.row_source import RowSource
 from bigpca.data.sources import open as open_dask
-from bigpca.data.stored import row_source
-from bigpca.data.zarr_reader import ZarrReader
+from bigpca.data.sources import row_source
+from bigpca.data.zarr_arrays import ZarrReader
 from bigpca.errors import CorruptedChunkError, MissingChunksError
 from bigpca.passes.reading.readers import DirectReader
 from bigpca.passes.rows import RowInput
@@ -62,7 +62,7 @@ def assert_rows(found: Any, expected: Any) -> None:
 def test_every_store_gives_the_rows_of_scipy(
     save: Any, dtype: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sparse_rows, "WINDOW_ROWS", 7)
+    monkeypatch.setattr(sparse, "WINDOW_ROWS", 7)
     X = counts(dtype)
     given = save(tmp_path, disordered(X))
     source = opened(given)
@@ -105,20 +105,20 @@ def test_empty_and_full_matrices(save: Any, matrix: Any, tmp_path: Path) -> None
 
 
 def test_rows_are_cut_by_the_bytes_of_the_densest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sparse_rows, "NATIVE_BYTES", 8 * 40)
+    monkeypatch.setattr(sparse, "NATIVE_BYTES", 8 * 40)
     dense, empty = sp.csr_matrix(np.ones((40, 10), "f4")), sp.csr_matrix((300, 10), dtype="f4")
     for X in (sp.vstack([dense, empty], "csr"), sp.vstack([empty, dense], "csr")):
         assert opened(to_zarr(tmp_path, X, chunks=(10,))).row_chunks() == (4,) * 85
         assert opened(to_zarr(tmp_path, X, chunks=(25,))).row_chunks() == (10,) * 34  # four chunks of data
         assert opened(to_zarr(tmp_path, X, chunks=(200,))).row_chunks() == (20,) * 17  # one, which is decoded whole
     with monkeypatch.context() as patch:
-        patch.setattr(sparse_rows, "WINDOW_ROWS", 100)
+        patch.setattr(sparse, "WINDOW_ROWS", 100)
         assert opened(to_zarr(tmp_path, empty, chunks=(10,))).row_chunks() == (100,) * 3
 
 
 @pytest.mark.parametrize("save", [to_zarr_v2, lambda folder, X: X], ids=["store", "memory"])
 def test_memory_is_planned_for_the_densest_rows(save: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (sparse, sparse_rows):
+    for module in (sparse, sparse):
         monkeypatch.setattr(module, "NATIVE_BYTES", 8 * 40)
     monkeypatch.setattr("bigpca.data.sources.DASK_CHUNK_BYTES", 8 * 160)
     dense, empty = sp.csr_matrix(np.ones((40, 10), "f4")), sp.csr_matrix((3000, 10), dtype="f4")

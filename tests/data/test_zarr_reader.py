@@ -17,7 +17,7 @@ from zarr.codecs import BloscCodec, BytesCodec, Crc32cCodec, GzipCodec, ZstdCode
 
 import bigpca.data.sources as sources
 from bigpca.data.verify import verify
-from bigpca.data.zarr_reader import ZarrReader, wrap_zarr
+from bigpca.data.zarr_arrays import ZarrReader, wrap_zarr
 from bigpca.errors import CorruptedChunkError, MissingChunksError
 
 X = np.random.default_rng(5).normal(size=(23, 11)).astype("f4")
@@ -353,7 +353,7 @@ def test_row_chunks_follow_shards_until_these_are_large(tmp_path: Path, monkeypa
     source = sources.row_source(store(tmp_path, shards=(8, 12)))
     assert source.row_chunks() == (8, 8, 7)
     assert [key for key, _, _ in source.stamps(7, 9)] == ["c/0/0", "c/1/0"]
-    monkeypatch.setattr("bigpca.data.storages.WHOLE_SHARD_BYTES", 100)
+    monkeypatch.setattr("bigpca.data.zarr_arrays.WHOLE_SHARD_BYTES", 100)
     assert source.row_chunks() == (4, 4, 4, 4, 4, 3)
 
 

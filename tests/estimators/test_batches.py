@@ -19,7 +19,7 @@ from pandas import DataFrame
 import bigpca as bp
 from bigpca.data import batches, checks
 from bigpca.data.verify import verify
-from bigpca.passes import writing
+from bigpca.passes import project
 from bigpca.passes.engine.events import CheckpointEvent, Event, GroupEvent, SkipEvent
 from bigpca.passes.reading import layout
 from tests.estimators.test_every_estimator import CASES, READING, bits
@@ -509,8 +509,8 @@ def test_mapped_batches_that_do_not_fit_in_memory_are_rejected_before_a_read() -
 def test_scores_of_batches_are_written_in_their_order(
     shape: Any, form: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(writing, "OUTPUT_CHUNK_BYTES", 400)  # chunks of 50 rows; the last one has 40
-    monkeypatch.setattr(writing, "OUTPUT_CHUNKS", 1)
+    monkeypatch.setattr(project, "OUTPUT_CHUNK_BYTES", 400)  # chunks of 50 rows; the last one has 40
+    monkeypatch.setattr(project, "OUTPUT_CHUNKS", 1)
     model, out = bp.PCA(2).fit(X), tmp_path / f"x.{form}"
     keys = None if shape is None else np.arange(240)
     with pytest.raises(Interrupted):

@@ -23,7 +23,7 @@ from sklearn.exceptions import NotFittedError
 from sklearn.utils import get_tags
 
 import bigpca as bp
-from bigpca.estimators.kernel import features_fit
+from bigpca.estimators.kernel import landmarks
 from bigpca.estimators.shared.files import StoredModel
 from bigpca.passes import sweeps
 from bigpca.passes.engine.events import CheckpointEvent, Event, PassEvent
@@ -104,7 +104,7 @@ def small_groups(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(layout, "MIN_GROUP_BYTES", 256)
     monkeypatch.setattr(layout, "MIN_GROUPS", 12)
     monkeypatch.setattr(sweeps, "MIN_TILE", 16)
-    monkeypatch.setattr(features_fit, "CHUNK_BYTES", 10_000)
+    monkeypatch.setattr(landmarks, "CHUNK_BYTES", 10_000)
 
 
 @pytest.fixture(scope="module")

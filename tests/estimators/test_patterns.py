@@ -13,7 +13,7 @@ import zarr
 from numpy.typing import NDArray
 
 import bigpca as bp
-from bigpca.quality.reconstruction import reconstruction_error
+from bigpca.quality.metrics import reconstruction_error
 from tests.estimators.test_every_estimator import CASES, NEW, N, X
 
 Array = NDArray[Any]

@@ -37,7 +37,7 @@ import zarr
 
 import bigpca as bp
 from bigpca.data import checks
-from bigpca.passes import writing
+from bigpca.passes import project
 from bigpca.passes.reading import layout
 from bigpca.storage.forms import write_file
 from tests.cli.running import run as command
@@ -283,7 +283,7 @@ def attack_all(names: list[str], every: int, folder: Path, say: Callable[[str], 
     small = {"MIN_GROUP_BYTES": 64, "GROUP_BYTES": 200, "MIN_GROUPS": 4}
     with (
         mock.patch.multiple(layout, **small), mock.patch.object(checks, "NATIVE_BYTES", 160),
-        mock.patch.object(writing, "OUTPUT_CHUNKS", 4), dask.config.set(scheduler="sync"), warnings.catch_warnings(),
+        mock.patch.object(project, "OUTPUT_CHUNKS", 4), dask.config.set(scheduler="sync"), warnings.catch_warnings(),
     ):  # fmt: skip
         warnings.simplefilter("ignore")
         inputs()

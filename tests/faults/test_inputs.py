@@ -16,8 +16,7 @@ import zarr
 
 import bigpca as bp
 from bigpca.data.sources import RowSource, open_source
-from bigpca.data.storages import ZarrRows
-from bigpca.data.zarr_reader import ZarrReader
+from bigpca.data.zarr_arrays import ZarrReader, ZarrRows
 from bigpca.passes.engine.events import Event, PassEvent
 from tests.passes.kit import bits, moments_of, normal, write_store
 

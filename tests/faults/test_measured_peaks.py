@@ -89,8 +89,8 @@ CHILD = """
 import json, os, sys, warnings
 import dask, numpy, psutil, scipy.sparse
 import bigpca as bp
-from bigpca import csr, csr_gram
-from bigpca.estimators.shared import running as life
+from bigpca import csr
+from bigpca.estimators.shared import fit as life
 from tests.faults.test_measured_peaks import CASES, PATTERNS, labels
 
 warnings.simplefilter("ignore")
@@ -102,7 +102,7 @@ for dtype in ("f4", "f8"):  # compiled once, and not in each process
     csr.add_product(rows, csr.multiply(rows, Q), Q.copy())
     csr.add_column_sums(rows, numpy.zeros(4))
     csr.row_squares(rows)
-    csr_gram.note_constants(rows, numpy.zeros(4), numpy.zeros(4, int))
+    csr.note_constants(rows, numpy.zeros(4), numpy.zeros(4, int))
 
 plans, running = [], life.running  # those of added rows have no public plan
 

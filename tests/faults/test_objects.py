@@ -21,9 +21,9 @@ from distributed import Client, LocalCluster
 from zarr.storage import FsspecStore, MemoryStore, ObjectStore, ZipStore
 
 import bigpca as bp
-from bigpca.data import zarr_chunks
+from bigpca.data import zarr_arrays
 from bigpca.data.growth import rows_stamp
-from bigpca.data.zarr_reader import ZarrReader
+from bigpca.data.zarr_arrays import ZarrReader
 from bigpca.passes.engine.events import CheckpointEvent, Event, GroupEvent, PassEvent
 from tests.passes.kit import normal
 
@@ -209,7 +209,7 @@ def test_appended_rows_are_told_from_changed_ones(store: Store) -> None:
 
 @pytest.mark.parametrize("kind", ["s3", "obstore"])
 def test_stamps_take_one_listing_and_no_request_per_chunk(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(zarr_chunks, "_of_object", None)
+    monkeypatch.setattr(zarr_arrays, "_of_object", None)
     source = bp.data.sources.source_of(bp.open(store.opened()))
     assert len(source.stamps(0, N)) == N // CHUNK
 
@@ -221,8 +221,8 @@ def test_many_chunks_are_stamped_by_their_folder(
     fill(tmp_path / "x.zarr", OLD)
     files = ZarrReader(tmp_path / "x.zarr").files()
     one_by_one = files.stamps([(0, N), (0, D)])
-    monkeypatch.setattr(zarr_chunks, "FEW", few)
-    monkeypatch.setattr(zarr_chunks, "MANY", many)
+    monkeypatch.setattr(zarr_arrays, "FEW", few)
+    monkeypatch.setattr(zarr_arrays, "MANY", many)
     assert files.stamps([(0, N), (0, D)]) == one_by_one
 
 

@@ -11,7 +11,7 @@ import pytest
 from distributed import Client
 
 import bigpca as bp
-from bigpca.passes.engine.cluster.segments import ClusterRun
+from bigpca.passes.engine.cluster.run import ClusterRun
 from tests.faults.kit import process, wait_until, worker_command
 from tests.passes.kit import bits, moments_of, normal, write_store
 

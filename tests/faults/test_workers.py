@@ -17,9 +17,8 @@ from distributed import Client, LocalCluster, WorkerPlugin
 
 import bigpca as bp
 from bigpca.data.sources import RowSource, open_source
-from bigpca.data.storages import ZarrRows
-from bigpca.data.zarr_reader import ZarrReader
-from bigpca.passes.engine.cluster.segments import ClusterRun
+from bigpca.data.zarr_arrays import ZarrReader, ZarrRows
+from bigpca.passes.engine.cluster.run import ClusterRun
 from tests.faults.kit import inside_group, memory_group, process, worker_command
 from tests.passes.conftest import start_cluster
 from tests.passes.kit import bits, logged, moments_of, normal, write_store

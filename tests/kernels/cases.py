@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 
 from bigpca.kernels.algebra import normalized, rbf_of, scaled
 from bigpca.kernels.base import Kernel, Vector
+from bigpca.kernels.custom import FromFunction
 from bigpca.kernels.distance import RBF, Laplacian
 from bigpca.kernels.dot import Cosine, Linear, Polynomial, Tanh
-from bigpca.kernels.function import FromFunction
 
 Rows = NDArray[Any]
 

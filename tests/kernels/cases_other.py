@@ -11,11 +11,15 @@ from itertools import combinations
 import numpy as np
 
 from bigpca.kernels.base import Vector
-from bigpca.kernels.divergence import ChiSquare, Hellinger, JensenShannon
-from bigpca.kernels.fisher import Fisher
-from bigpca.kernels.histogram import GeneralizedHistogramIntersection, HistogramIntersection
-from bigpca.kernels.mixture import GaussianMixtureScore
-from bigpca.kernels.precomputed import Precomputed
+from bigpca.kernels.custom import Precomputed
+from bigpca.kernels.fisher import Fisher, GaussianMixtureScore
+from bigpca.kernels.histogram import (
+    ChiSquare,
+    GeneralizedHistogramIntersection,
+    Hellinger,
+    HistogramIntersection,
+    JensenShannon,
+)
 from bigpca.kernels.string import Spectrum, Subsequence
 from tests.kernels.cases import T32, T64, Case, Rows
 

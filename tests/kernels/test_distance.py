@@ -12,10 +12,9 @@ from numpy.typing import NDArray
 from scipy.spatial.distance import cdist
 
 from bigpca.kernels import RBF, Laplacian
+from bigpca.kernels.base import FIXED_BYTES
 from bigpca.kernels.distance import square_error
-from bigpca.kernels.dot import HARMLESS
-from bigpca.kernels.products import prepare_rows, product_error, products
-from bigpca.kernels.rows import FIXED_BYTES
+from bigpca.kernels.dot import HARMLESS, prepare_rows, product_error, products
 
 Kernel = RBF | Laplacian
 KERNELS: dict[str, Kernel] = {"rbf": RBF(0.1), "l1": Laplacian(0.1), "l2": Laplacian(0.1, "l2")}

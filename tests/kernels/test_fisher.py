@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 from sklearn.mixture import GaussianMixture
 
-from bigpca.kernels.fisher import Fisher
-from bigpca.kernels.mixture import GaussianMixtureScore
+from bigpca.kernels.fisher import Fisher, GaussianMixtureScore
 
 
 def fitted(K: int = 3, d: int = 4, seed: int = 0) -> GaussianMixture:

@@ -7,9 +7,18 @@ from decimal import Decimal, localcontext
 import numpy as np
 import pytest
 
-from bigpca.kernels.compiled import COLUMNS, LANES, RUN, STRIP, growth_polynomial
-from bigpca.kernels.divergence import ChiSquare, Hellinger, JensenShannon
-from bigpca.kernels.histogram import GeneralizedHistogramIntersection, HistogramIntersection
+from bigpca.kernels.histogram import (
+    COLUMNS,
+    LANES,
+    RUN,
+    STRIP,
+    ChiSquare,
+    GeneralizedHistogramIntersection,
+    Hellinger,
+    HistogramIntersection,
+    JensenShannon,
+    growth_polynomial,
+)
 
 NON_NEGATIVE = [HistogramIntersection(), ChiSquare(), Hellinger(), JensenShannon()]
 COMPILED = [HistogramIntersection(), GeneralizedHistogramIntersection(0.5), ChiSquare(), JensenShannon()]

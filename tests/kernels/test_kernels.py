@@ -14,7 +14,7 @@ from scipy.sparse import csr_array
 from sklearn.metrics import pairwise
 
 from bigpca.kernels import RBF, Cosine, FromFunction, Kernel, Laplacian, Linear, Polynomial, Tanh, kernel_from
-from bigpca.kernels.rows import FIXED_BYTES
+from bigpca.kernels.base import FIXED_BYTES
 from tests.builders import named
 from tests.kernels.cases import CASES, Case
 from tests.kernels.cases_other import OTHER_CASES

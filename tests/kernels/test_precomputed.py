@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from bigpca.kernels.precomputed import SYMMETRY, Precomputed
+from bigpca.kernels.custom import SYMMETRY, Precomputed
 
 
 def gram(n: int = 8) -> np.ndarray:

@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bigpca.kernels.codes import string_codes
-from bigpca.kernels.string import Spectrum, Subsequence
+from bigpca.kernels.string import Spectrum, Subsequence, string_codes
 from tests.kernels.cases_other import subsequences
 
 WORDS = st.lists(st.text("ab\u00e9\U0001f600", max_size=7), min_size=1, max_size=20)

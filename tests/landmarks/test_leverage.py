@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from bigpca.kernels import RBF, Kernel, Polynomial
-from bigpca.landmarks.leverage import Sample, Scorer, score_by_halves
+from bigpca.landmarks.samplings import Sample, Scorer, score_by_halves
 from tests.landmarks.cases import digits, matrix
 
 N, M = 1600, 100

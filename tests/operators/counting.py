@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from bigpca.data.storages import ZarrRows
+from bigpca.data.zarr_arrays import ZarrRows
 
 
 class Reads:

@@ -11,13 +11,12 @@ import pytest
 from numpy.typing import NDArray
 
 import bigpca as bp
-from bigpca.costs import Times
-from bigpca.operators.covariance import CovarianceOperator
-from bigpca.operators.covariance_passes import CovariancePasses
-from bigpca.operators.products import PROBES
+from bigpca.operators.base import PROBES
+from bigpca.operators.covariance import CovarianceOperator, CovariancePasses
 from bigpca.passes.engine.run import Run
+from bigpca.passes.fold import sample_runs, sample_size
 from bigpca.passes.rows import RowInput
-from bigpca.passes.sampling import sample_runs, sample_size
+from bigpca.planning import Times
 from tests.builders import offset_data
 from tests.estimators.stores import stored
 from tests.operators.counting import Reads

@@ -10,11 +10,11 @@ import pytest
 from numpy.typing import NDArray
 
 import bigpca as bp
-from bigpca.costs import Times
+from bigpca.operators.base import PROBES
 from bigpca.operators.dot import DotOperator, dot_pass
-from bigpca.operators.products import PROBES
 from bigpca.passes.engine.run import Run
 from bigpca.passes.rows import RowInput
+from bigpca.planning import Times
 from tests.builders import offset_data
 from tests.estimators.stores import stored
 from tests.operators.counting import Reads

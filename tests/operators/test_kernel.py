@@ -11,12 +11,12 @@ from numpy.typing import NDArray
 
 import bigpca as bp
 from bigpca import kernels
-from bigpca.costs import Times
+from bigpca.operators.base import PROBES
 from bigpca.operators.kernel import KernelOperator, kernel_row_squares, product_pass, squares_pass
-from bigpca.operators.products import PROBES
 from bigpca.passes.engine.run import Run
 from bigpca.passes.rows import RowInput
 from bigpca.passes.sweeps import kernel_layout
+from bigpca.planning import Times
 from tests.builders import offset_data
 from tests.estimators.stores import stored
 from tests.passes.test_kernel_pairs import EPS, KERNELS

@@ -18,10 +18,8 @@ import zarr
 from distributed import Client
 from numpy.typing import NDArray
 
-from bigpca.costs import BlockForm
 from bigpca.data.sources import RowSource, open_source
-from bigpca.data.storages import ZarrRows
-from bigpca.data.zarr_reader import ZarrReader
+from bigpca.data.zarr_arrays import ZarrReader, ZarrRows
 from bigpca.passes.accumulators.base import Accumulator
 from bigpca.passes.accumulators.moments import Moments
 from bigpca.passes.engine.checkpoint import Checkpoint
@@ -30,6 +28,7 @@ from bigpca.passes.engine.run import Run
 from bigpca.passes.fold import Folded, fold, row_pass
 from bigpca.passes.reading.layout import Layout
 from bigpca.passes.rows import RowInput
+from bigpca.planning import BlockForm
 
 State = TypeVar("State", bound=Accumulator)
 Array = NDArray[Any]

@@ -16,15 +16,13 @@ import bigpca as bp
 from bigpca.data.sparse import csr_block, row_range
 from bigpca.errors import NonFiniteError
 from bigpca.kernels import Linear
-from bigpca.passes.accumulators.drawn_rows import BestRows
-from bigpca.passes.accumulators.factors import DenseFactor, SketchFactor
-from bigpca.passes.accumulators.fused_product import FusedProduct
 from bigpca.passes.accumulators.kernel_product import KernelProduct
 from bigpca.passes.accumulators.moments import Moments
-from bigpca.passes.accumulators.row_weights import Ones
+from bigpca.passes.accumulators.row_weights import BestRows, Ones
+from bigpca.passes.accumulators.thin_products import DenseFactor, FusedProduct, SketchFactor
 from bigpca.passes.engine.run import Run
 from bigpca.passes.fold import FoldGroup, fold, row_pass
-from bigpca.passes.reading.arithmetic import NUMPY
+from bigpca.passes.reading.blocks import NUMPY
 from bigpca.passes.reading.layout import plan_layout
 from bigpca.passes.rows import RowInput
 from bigpca.passes.sweeps import sweep_pass
@@ -213,7 +211,7 @@ def test_the_stored_values_of_a_computed_array_are_counted_in_some_chunks(monkey
     rows = sparse_rows()
     X = da.from_array(rows, chunks=(20, D)).map_blocks(lambda block: block * 2, dtype="f8", meta=rows[:0])
     assert RowInput(X).values_per_row == D  # small chunks are taken to be full
-    monkeypatch.setattr("bigpca.passes.stored.COUNTED_BYTES", 0)
+    monkeypatch.setattr("bigpca.passes.rows.COUNTED_BYTES", 0)
     few, many = RowInput(X), RowInput(da.concatenate([X, X]))
     assert few.values_per_row == rows[140:160].nnz / 20
     assert many.values_per_row == (rows[:20].nnz + rows[:20].nnz + rows[N - 20 :].nnz) / 60

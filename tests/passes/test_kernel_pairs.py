@@ -21,8 +21,8 @@ from bigpca.passes import sweeps
 from bigpca.passes.accumulators.dot_matrix import DotPanels
 from bigpca.passes.accumulators.kernel_product import KernelProduct
 from bigpca.passes.engine.events import Event, GroupEvent, PassEvent
+from bigpca.passes.engine.jobs import PassState
 from bigpca.passes.engine.run import Run
-from bigpca.passes.engine.states import PassState
 from bigpca.passes.rows import RowInput
 from bigpca.passes.sweeps import fold_kernel, kernel_layout, sweep_pass
 from tests.builders import offset_data

@@ -16,28 +16,25 @@ from scipy.spatial.distance import cdist
 
 import bigpca as bp
 from bigpca import kernels
-from bigpca.costs import BlockForm, Work
 from bigpca.data.views import View, columns_of, view_of, viewed
 from bigpca.estimators.linear.maps import Sketching
 from bigpca.passes.accumulators.base import Accumulator, cost_of
 from bigpca.passes.accumulators.class_moments import ClassMoments
 from bigpca.passes.accumulators.dot_matrix import DotPanels, DotSum
-from bigpca.passes.accumulators.factors import DenseFactor
-from bigpca.passes.accumulators.fused_product import FusedProduct
 from bigpca.passes.accumulators.kept_rows import RowSample, RowsAt
 from bigpca.passes.accumulators.landmark_moments import LandmarkMap
-from bigpca.passes.accumulators.left_product import LeftProduct
 from bigpca.passes.accumulators.moments import ColumnMoments, Moments
-from bigpca.passes.columns import column_layout, column_pass, fold_columns
+from bigpca.passes.accumulators.thin_products import DenseFactor, FusedProduct, LeftProduct
 from bigpca.passes.engine.checkpoint import Checkpoint
 from bigpca.passes.engine.run import Run
 from bigpca.passes.fold import first_rows, fold_to, row_pass
-from bigpca.passes.project import project_in_memory
+from bigpca.passes.panels import column_layout, column_pass, fold_columns
+from bigpca.passes.project import project_in_memory, project_to
 from bigpca.passes.reading.blocks import STRIP_BYTES
 from bigpca.passes.reading.row_maps import Affine, Beside, MapStep, chain_cost
 from bigpca.passes.rows import RowInput
 from bigpca.passes.sweeps import fold_kernel, sweep_pass
-from bigpca.passes.writing import project_to
+from bigpca.planning import BlockForm, Work
 from bigpca.solvers.features import landmark_transform
 from tests.estimators.labelled import centred, labelled_rows, within_scatter
 from tests.passes.kit import assert_moments, folded, full, write_store

@@ -14,14 +14,12 @@ import pytest
 from numpy.typing import NDArray
 
 import bigpca as bp
-from bigpca.passes.accumulators.column_products import ColumnProducts
-from bigpca.passes.accumulators.dot_matrix import DotSum, double_centre
-from bigpca.passes.columns import column_layout, column_pass, fold_columns
+from bigpca.passes.accumulators.dot_matrix import ColumnProducts, DotSum, double_centre
 from bigpca.passes.engine.checkpoint import Checkpoint
 from bigpca.passes.engine.events import CheckpointEvent, Event
 from bigpca.passes.engine.run import Run
 from bigpca.passes.fold import first_shift
-from bigpca.passes.panels import fold_panels, panel_pass
+from bigpca.passes.panels import column_layout, column_pass, fold_columns, fold_panels, panel_pass
 from bigpca.passes.rows import RowInput
 from tests.passes.kit import logged, normal, reads_in, rows_read, write_store
 

@@ -21,10 +21,9 @@ from numpy.typing import NDArray
 import bigpca as bp
 from bigpca.passes.engine.events import Event, GroupEvent
 from bigpca.passes.engine.run import Run
-from bigpca.passes.project import project_in_memory, project_lazily
+from bigpca.passes.project import output_chunk_rows, project_in_memory, project_lazily, project_to
 from bigpca.passes.reading.row_maps import RowMap
 from bigpca.passes.rows import RowInput
-from bigpca.passes.writing import output_chunk_rows, project_to
 from bigpca.storage.forms import STORE, Form, NpyForm
 from tests.passes.kit import interrupt_after, logged, normal, reads_in, rows_read, write_store
 

@@ -24,7 +24,7 @@ from bigpca.plots.collections import (
     picture_of_portraits,
     picture_of_strips,
 )
-from bigpca.plots.drawn import drawn_rows, drawn_scores
+from bigpca.plots.data import drawn_rows, drawn_scores
 from bigpca.plots.spectra import captured, reaching, relative_width
 from bigpca.plots.style import COLOURS, short
 
@@ -277,7 +277,7 @@ def test_a_read_for_a_figure_is_announced_with_its_bytes(
 ) -> None:
     bp.plots.scores(models["pca"], da.from_array(X, (70, 12)))
     assert caplog.text == ""
-    monkeypatch.setattr("bigpca.plots.drawn.SILENT_BYTES", 1000)
+    monkeypatch.setattr("bigpca.plots.data.SILENT_BYTES", 1000)
     bp.plots.scores(models["pca"], da.from_array(X, (70, 12)))
     assert "the scores of 400 drawn rows take one read of X, 37.5 KiB" in caplog.text
 

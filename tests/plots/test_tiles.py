@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from bigpca.plots.tiles import component_tiles, image_tiles
+from bigpca.plots.images import component_tiles, image_tiles
 
 
 def test_a_tile_holds_its_component_scaled_to_its_own_peak() -> None:

@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 
 import bigpca as bp
 from bigpca.passes.rows import RowInput
-from bigpca.quality import dot_products as dot_products_module
+from bigpca.quality import metrics as dot_products_module
+from bigpca.quality.measurement import read_rows
 from bigpca.quality.metrics import dot_product_error, reconstruction_error
-from bigpca.quality.reading import read_rows
 from tests.builders import data_with_spectrum, orthonormal_rows, power_law
 from tests.passes.kit import logged, reads_in, write_store
 

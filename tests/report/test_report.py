@@ -24,13 +24,10 @@ import zarr
 from PIL import Image
 
 import bigpca as bp
-from bigpca.plots.kinds import kinds_of
-from bigpca.plots.numbers import fitted, weights
+from bigpca.plots.data import fitted, kinds_of, weights
 from bigpca.report import describe, write_report
-from bigpca.report.companions import companions, thumbnail
-from bigpca.report.extremes import read_scores
-from bigpca.report.lights import lights_of
-from bigpca.report.methods import citations_of, made_of, methods_of, plan_table
+from bigpca.report.checks import lights_of
+from bigpca.report.describing import citations_of, companions, made_of, methods_of, plan_table, read_scores, thumbnail
 from bigpca.report.page import csv_of, render
 from bigpca.report.records import Table, Verdict
 

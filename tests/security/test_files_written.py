@@ -19,7 +19,7 @@ import pytest
 
 import bigpca as bp
 from bigpca import sketches
-from bigpca.data.stored import row_source
+from bigpca.data.sources import row_source
 from bigpca.errors import ApproximationWarning, ModelFormatError, OutputExistsError
 from bigpca.estimators.loading import CLASSES
 from bigpca.passes.engine.checkpoint import Checkpoint

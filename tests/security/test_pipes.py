@@ -16,7 +16,7 @@ import zarr
 
 import bigpca as bp
 from bigpca.data.label_files import read_label_file
-from bigpca.storage.regular import open_regular
+from bigpca.storage.files import open_regular
 
 X = np.random.default_rng(0).normal(size=(64, 4)).astype("f4")
 OPEN: Callable[[Path], Any] = bp.open

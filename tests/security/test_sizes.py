@@ -15,11 +15,11 @@ import pytest
 import zarr
 
 import bigpca as bp
-from bigpca.data import zarr_chunks
+from bigpca.data import zarr_arrays
 from bigpca.data.label_files import read_label_file
-from bigpca.data.stored import row_source
+from bigpca.data.sources import row_source
 from bigpca.errors import CorruptedChunkError, MissingChunksError, ModelFormatError
-from bigpca.storage.regular import max_encoded
+from bigpca.storage.files import max_encoded
 from tests.cli.running import run
 from tests.security.attacks import little_memory
 
@@ -164,7 +164,7 @@ def test_metadata_of_more_than_ten_million_chunks_are_rejected(shape: Any, chunk
 
 
 def test_missing_chunks_are_counted_in_batches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(zarr_chunks, "BATCH", 100)
+    monkeypatch.setattr(zarr_arrays, "BATCH", 100)
     zarr.create_array(tmp_path / "x.zarr", shape=(2000, 5000), chunks=(1, 1), dtype="f4")  # 10 million chunks
     with pytest.raises(
         MissingChunksError, match=r"5000 of the 5000 chunks needed here .* c/7/0, c/7/1, .*, c/7/9, \.\.\."

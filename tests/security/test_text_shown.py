@@ -23,7 +23,7 @@ import zarr
 import bigpca as bp
 from bigpca.data.label_files import read_label_file
 from bigpca.data.labels import open_labels
-from bigpca.data.stored import row_source
+from bigpca.data.sources import row_source
 from bigpca.data.urls import public
 from bigpca.errors import MAX_MESSAGE
 from bigpca.passes.engine.checkpoint import Checkpoint

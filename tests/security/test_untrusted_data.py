@@ -23,8 +23,8 @@ import zarr
 from numcodecs import LZ4, Blosc, Zstd
 
 import bigpca as bp
-from bigpca.data.stored import row_source
-from bigpca.data.zarr_reader import ZarrReader
+from bigpca.data.sources import row_source
+from bigpca.data.zarr_arrays import ZarrReader
 from bigpca.errors import CorruptedChunkError, MemoryBudgetError
 from tests.security.attacks import BOMB, Explosive, little_memory
 

@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from bigpca.sketches.cache import CACHE, CACHE_BYTES, Cache
+from bigpca.sketches.base import CACHE, CACHE_BYTES, Cache
 
 
 def test_the_values_used_last_stay():

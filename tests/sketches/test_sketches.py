@@ -17,11 +17,10 @@ from hypothesis import strategies as st
 from scipy.sparse import csr_array
 
 from bigpca.blas import one_blas_thread
-from bigpca.costs import BlockForm
 from bigpca.errors import ModelFormatError
+from bigpca.planning import BlockForm
 from bigpca.sketches import SRHT, Downsample, FeatureHash, Gaussian, SparseSign, sketch_from
-from bigpca.sketches.base import FIXED_BYTES
-from bigpca.sketches.cache import CACHE
+from bigpca.sketches.base import CACHE, FIXED_BYTES
 
 # A sketch and the columns it is applied to; small enough for thousands of seeds.
 SKETCHES = {

@@ -5,9 +5,8 @@ from functools import partial
 import numpy as np
 import pytest
 
-from bigpca.solvers.basis_approximation import approximate
+from bigpca.solvers.krylov import approximate, ritz_pairs
 from bigpca.solvers.krylov_basis import KrylovBasis
-from bigpca.solvers.krylov_pairs import ritz_pairs
 from bigpca.solvers.nystrom import nystrom
 from tests import builders
 

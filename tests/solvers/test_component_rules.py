@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 
 import bigpca as bp
-from bigpca.solvers.component_rules import (
+from bigpca.solvers.components import (
     Elbow,
     GavishDonoho,
     MarchenkoPastur,
     RelativeThreshold,
     marchenko_pastur_median,
+    resolve_components,
 )
-from bigpca.solvers.components import resolve_components
 from tests import builders
 
 

@@ -19,12 +19,12 @@ from bigpca.solvers.components import (
     check_n_components,
     decode_components,
     encode_components,
+    minka_rank,
     needs_full_spectrum,
     resolve_components,
     resolve_partial,
     starting_components,
 )
-from bigpca.solvers.minka import minka_rank
 from tests import builders
 
 

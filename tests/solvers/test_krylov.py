@@ -9,8 +9,7 @@ import tracemalloc
 import numpy as np
 import pytest
 
-from bigpca.solvers.krylov import block_krylov
-from bigpca.solvers.krylov_problem import Known, KrylovOptions, krylov_bytes
+from bigpca.solvers.krylov import Known, KrylovOptions, block_krylov, krylov_bytes
 from tests import builders
 
 N, K, BLOCK, PROBES = 300, 12, 24, 10

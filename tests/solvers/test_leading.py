@@ -10,9 +10,8 @@ import pytest
 from numpy.typing import NDArray
 from scipy.linalg import eigh
 
-from bigpca.solvers import leading
-from bigpca.solvers.eigh import eigh_bytes, top_eigenpairs
-from bigpca.solvers.leading import is_iterated, leading_eigenpairs
+from bigpca.solvers import eigh as leading
+from bigpca.solvers.eigh import eigh_bytes, is_iterated, leading_eigenpairs, top_eigenpairs
 
 Array = NDArray[Any]
 D, K = 1024, 20

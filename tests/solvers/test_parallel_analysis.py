@@ -16,8 +16,7 @@ from numpy.typing import NDArray
 import bigpca as bp
 from bigpca.passes.engine.events import CheckpointEvent, Event
 from bigpca.seeds import signs
-from bigpca.solvers.components import decode_components, encode_components
-from bigpca.solvers.parallel_analysis import noise_edge
+from bigpca.solvers.components import decode_components, encode_components, noise_edge
 
 N, D = 1200, 300
 RNG = np.random.default_rng(3)

@@ -3,9 +3,17 @@
 import numpy as np
 import pytest
 
-from bigpca.solvers.certificates import probe_bounds, probe_norm_bound, rounding_slack
+from bigpca.solvers.certificates import (
+    SubspaceBounds,
+    leading_norms,
+    orthonormal_axes,
+    probe_bounds,
+    probe_norm_bound,
+    rounding_slack,
+    see_axes,
+    subspace_bounds,
+)
 from bigpca.solvers.nystrom import nystrom
-from bigpca.solvers.subspaces import SubspaceBounds, leading_norms, orthonormal_axes, see_axes, subspace_bounds
 from tests import builders
 
 N, Q, K = 60, 20, 6

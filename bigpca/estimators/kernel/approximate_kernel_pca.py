@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from bigpca.errors import check_choice
-from bigpca.estimators.kernel.model import KernelModel
-from bigpca.estimators.kernel.preimages import check_regression
+from bigpca.estimators.kernel.model import KernelModel, check_regression
 from bigpca.estimators.kernel.sketch_fit import KernelSketchFit
 from bigpca.estimators.kernel.spectrum import check_kernel_components, check_references
-from bigpca.estimators.linear.sketch_fit import CORES
+from bigpca.estimators.linear.sketch import CORES
 from bigpca.estimators.linear.spectrum import check_enough_rows, counted
+from bigpca.estimators.shared.fit import RandomState
 from bigpca.estimators.shared.inputs import Input, Opened
-from bigpca.estimators.shared.seeding import RandomState
 from bigpca.passes.reading.preprocessing import Preprocess
 from bigpca.sketches import Gaussian, Sketch
 from bigpca.solvers.components import NComponents

@@ -1,9 +1,15 @@
-"""The base of all kernel models, whatever their fit: scores, distances, pre-images, files."""
+"""The base of all kernel models, whatever their fit: scores, distances, pre-images, files.
+
+Which methods a kernel model has: each condition is True, or raises AttributeError with the reason. Parameters of
+kernel models: the kernel that they name, switches and budgets, and strings as rows. The regression of rows on scores
+that ``inverse_transform`` uses: checked before a fit, and fitted at its end.
+"""
 
 from __future__ import annotations
 
+from dataclasses import fields, replace
 from functools import partial
-from typing import ClassVar, Self
+from typing import ClassVar, Protocol, Self
 
 import dask.array as da
 import numpy as np
@@ -13,33 +19,242 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
 from bigpca.arrays import Array
-from bigpca.data.containers import is_path_list
+from bigpca.blas import one_blas_thread
+from bigpca.data.containers import is_path_list, reject_foreign
 from bigpca.data.weights import degrees_of_freedom
-from bigpca.estimators.kernel.conditions import grows, has_fixed_points, measures_distances, regresses
-from bigpca.estimators.kernel.expansion import Expansion, FeatureProjection
-from bigpca.estimators.kernel.files import pack_kernel_spectrum, stored_moments, unpack_kernel_spectrum
-from bigpca.estimators.kernel.landmarks_fit import Growth
-from bigpca.estimators.kernel.maps import FixedPoint, KernelScores, Novelty, RidgePreimage
-from bigpca.estimators.kernel.parameters import coded_strings, resolved_kernel
-from bigpca.estimators.kernel.preimages import fitted_regression
-from bigpca.estimators.kernel.spectrum import KernelSettings, KernelSpectrum
-from bigpca.estimators.linear.certified import Certificate, certified_attributes, containment_bound
+from bigpca.errors import MemoryBudgetError, format_bytes
+from bigpca.estimators.kernel.landmarks import Growth
+from bigpca.estimators.kernel.maps import (
+    Expansion,
+    FeatureProjection,
+    FixedPoint,
+    KernelScores,
+    Novelty,
+    RidgePreimage,
+    ridge_preimage,
+)
+from bigpca.estimators.kernel.spectrum import (
+    KernelSettings,
+    KernelSpectrum,
+    pack_kernel_spectrum,
+    stored_moments,
+    unpack_kernel_spectrum,
+)
+from bigpca.estimators.linear.certificates import Certificate, certified_attributes, containment_bound
 from bigpca.estimators.shared.files import StoredModel, StoredState, Values
+from bigpca.estimators.shared.fit import RandomState, execute
 from bigpca.estimators.shared.inputs import Input, Lazy, Opened, is_lazy
-from bigpca.estimators.shared.opening import labels_of_fit
 from bigpca.estimators.shared.outputs import Destination, Path
-from bigpca.estimators.shared.running import execute
-from bigpca.estimators.shared.seeding import RandomState
-from bigpca.estimators.shared.transformer import Estimator
-from bigpca.estimators.shared.transforming import mapped_back, mapped_to_numbers, mapped_to_rows
+from bigpca.estimators.shared.transformer import (
+    Estimator,
+    labels_of_fit,
+    mapped_back,
+    mapped_to_numbers,
+    mapped_to_rows,
+)
 from bigpca.kernels import as_kernel
-from bigpca.kernels.base import Kernel
+from bigpca.kernels.base import Kernel, checked_switch, is_number
+from bigpca.kernels.distance import RBF
+from bigpca.kernels.string import string_codes
+from bigpca.passes.engine.driver import solving
 from bigpca.passes.engine.progress import ProgressArgument
-from bigpca.passes.engine.solving import solving
 from bigpca.passes.reading.preprocessing import RowPreprocessor
 from bigpca.passes.reading.row_maps import RowMap
 from bigpca.settings import setting
 from bigpca.solvers.components import NComponents
+
+WIDTHS = {"gamma": None, "degree": 3, "coef0": 1}  # parameters of kernels given by name, and scikit-learn's defaults
+
+
+class KernelParameters(Protocol):
+    """The parameters that all kernel models have."""
+
+    kernel: Input
+    gamma: float | None
+    degree: int
+    coef0: float
+    max_kernel_evaluations: float
+    fit_inverse_transform: bool
+    alpha: float
+
+
+def check_numbers(model: KernelParameters) -> None:
+    """Reject a switch that is not a boolean, a ridge penalty below 0, and a budget that is not above 0.
+
+    Raises
+    ------
+    TypeError, ValueError
+    """
+    checked_switch("fit_inverse_transform", model.fit_inverse_transform)
+    budget, alpha = model.max_kernel_evaluations, model.alpha
+    if not is_number(budget) or not budget > 0:
+        raise ValueError(
+            f"max_kernel_evaluations = {budget!r}; a number above 0 was expected. Use np.inf for no limit."
+        )
+    if not is_number(alpha) or not 0 <= alpha < np.inf:
+        raise ValueError(
+            f"alpha = {alpha!r}; a finite number of at least 0 was expected, the penalty of the regression that "
+            f"inverse_transform requires. Use for example 1.0."
+        )
+
+
+def resolved_kernel(model: KernelParameters, d: int) -> Kernel:
+    """Return the kernel for d features, with the parameters that scikit-learn has beside its name, and defaults.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If ``kernel`` is not a kernel, or is an object and parameters are given beside it.
+    """
+    kernel = as_kernel(model.kernel)
+    check_numbers(model)
+    values = {name: getattr(model, name) for name in WIDTHS}
+    given = {n: v for n, v in values.items() if v != WIDTHS[n] or isinstance(v, bool | np.bool_)}  # True == 1
+    own = {field.name for field in fields(kernel)}
+    if given and not isinstance(model.kernel, str):
+        raise ValueError(
+            f"{', '.join(given)} were given beside kernel = {model.kernel!r}, which has parameters of its own. Set "
+            f"them there."
+        )
+    if model.kernel == "linear":
+        return kernel.resolve(d)
+    return replace(kernel, **{name: value for name, value in given.items() if name in own}).resolve(d)
+
+
+def requested_kernel(model: KernelParameters) -> Kernel | None:
+    """Return the kernel that the parameters name, for rows of one feature; None if ``fit`` will reject them."""
+    try:
+        return resolved_kernel(model, 1)
+    except (TypeError, ValueError):
+        return None
+
+
+def coded_strings(X: Input) -> Array:
+    """Return strings as rows of character codes; rows of numbers are returned as an array.
+
+    Raises
+    ------
+    TypeError, ValueError
+        For containers of other libraries, masked strings, and values that are not strings.
+    """
+    reject_foreign(X)
+    if np.ma.is_masked(X):
+        raise ValueError("X has masked strings; one string for each row was expected. Remove those rows.")
+    codes = np.asarray(X)
+    if codes.dtype.kind in "OSU":  # not the array of a list: NumPy converts other values in it to strings, too
+        codes = string_codes(X if isinstance(X, list | tuple) else codes)
+    if not codes.shape[-1]:  # all strings are empty
+        codes = np.zeros((len(codes), 1), codes.dtype)
+    return codes
+
+
+# scikit-learn's ``available_if`` calls them, so that ``hasattr`` is False for a method that the parameters rule out.
+class Conditional(KernelParameters, Protocol):
+    """What the conditions look at, beside the parameters."""
+
+    @property
+    def _orthonormal(self) -> bool: ...
+    @property
+    def _why_fixed(self) -> str: ...
+
+
+def measures_distances(model: Conditional) -> bool:
+    """Whether the squared distance to the subspace can be computed, which requires k(x, x)."""
+    kernel = requested_kernel(model)
+    if kernel is not None and not kernel.needs_rows:
+        raise AttributeError(
+            f"the distance of a row's image requires k(x, x), which is not in the rows that {kernel} takes: these hold "
+            f"k(x, training rows) only. Use a kernel that computes its entries."
+        )
+    return _projects(model)
+
+
+def has_fixed_points(model: Conditional) -> bool:
+    """Whether the fixed-point iteration is defined: its equation holds for Gaussian kernels only."""
+    kernel = requested_kernel(model)
+    if kernel is not None and not isinstance(kernel, RBF):
+        raise AttributeError(
+            f"the fixed-point pre-image requires a Gaussian kernel; this model's is {kernel}. Use "
+            f"fit_inverse_transform=True and inverse_transform, which regress rows on scores for any kernel."
+        )
+    return _projects(model)
+
+
+def regresses(model: Conditional) -> bool:
+    """Whether a fit includes the regression of rows on scores."""
+    if not model.fit_inverse_transform:
+        raise AttributeError(
+            "inverse_transform regresses rows on scores after a fit with fit_inverse_transform=True. For a Gaussian "
+            "kernel, denoise(X) returns fixed-point pre-images without such a fit."
+        )
+    return True
+
+
+def grows(model: Conditional) -> bool:
+    """Whether rows can be added to a fitted model."""
+    if model._why_fixed:
+        raise AttributeError(model._why_fixed)
+    return True
+
+
+def _projects(model: Conditional) -> bool:
+    """Whether the scores are those of an orthogonal projection."""
+    if not model._orthonormal:
+        raise AttributeError(
+            "the axes are not orthonormal if r2 > 0, so the scores are not those of a projection: neither the distance "
+            "to it nor its pre-image exists. Use r2 = 0, KernelPCA, or inverse_transform after a fit with "
+            "fit_inverse_transform=True."
+        )
+    return True
+
+
+MAX_REGRESSED = 10_000  # reference rows of a regression, which solves a dense system of their number
+
+
+def check_regression(model: KernelParameters, n: int) -> None:
+    """Reject a regression on too many reference rows, or by a kernel that does not take scores.
+
+    Raises
+    ------
+    MemoryBudgetError
+    ValueError
+    """
+    kernel = as_kernel(model.kernel)
+    if model.fit_inverse_transform and (kernel.accepts_strings or not kernel.needs_rows):
+        raise ValueError(
+            f"fit_inverse_transform regresses rows on their scores, which {kernel} cannot compare: it takes "
+            f"{'strings' if kernel.accepts_strings else 'rows of a kernel matrix'}. Use "
+            f"fit_inverse_transform=False."
+        )
+    if model.fit_inverse_transform and n > MAX_REGRESSED:
+        raise MemoryBudgetError(
+            f"fit_inverse_transform regresses {n} rows on their scores, by a matrix of {n} x {n} numbers, "
+            f"{format_bytes(8 * n * n)}; the limit is {MAX_REGRESSED} rows. Use NystromKernelPCA, which regresses its "
+            f"landmarks only, or denoise(X) for a Gaussian kernel."
+        )
+
+
+@one_blas_thread()  # so that a loaded model has the bits of the one that was saved
+def fitted_regression(model: KernelParameters, expansion: Expansion | FeatureProjection) -> Expansion | None:
+    """Return the regression of the reference rows on their scores, if ``fit_inverse_transform`` is set.
+
+    Raises
+    ------
+    ValueError
+        If the kernel rejects scores as rows.
+    """
+    if not model.fit_inverse_transform or not isinstance(expansion, Expansion):
+        return None
+    rows = np.concatenate([tile for _, tile in expansion.references.tiles()])
+    scores = expansion.apply(rows)
+    try:
+        return ridge_preimage(expansion.kernel, rows, scores, model.alpha)
+    except ValueError as error:
+        raise ValueError(
+            f"fit_inverse_transform regresses rows on their scores, which {expansion.kernel} does not take: "
+            f"{error} Use fit_inverse_transform=False."
+        ) from error
+
 
 PAIRWISE = ("precomputed", "Precomputed")  # kernels whose rows cross-validation splits in both directions
 

@@ -11,22 +11,20 @@ from sklearn.base import clone
 from sklearn.utils.metaestimators import available_if
 
 from bigpca.errors import check_choice
-from bigpca.estimators.kernel.landmarks_fit import Choice, MomentsGrowth, NystromFit, landmark_features
-from bigpca.estimators.kernel.model import KernelModel
-from bigpca.estimators.kernel.parameters import requested_kernel
+from bigpca.estimators.kernel.landmarks import Choice, MomentsGrowth, NystromFit, landmark_features
+from bigpca.estimators.kernel.model import KernelModel, requested_kernel
 from bigpca.estimators.kernel.spectrum import KernelSpectrum, check_kernel_components
 from bigpca.estimators.linear.spectrum import check_enough_rows
+from bigpca.estimators.shared.fit import RandomState, draw_fit_seed, execute
 from bigpca.estimators.shared.inputs import Input, Opened
-from bigpca.estimators.shared.opening import open_weighted
-from bigpca.estimators.shared.running import execute
-from bigpca.estimators.shared.seeding import RandomState, draw_fit_seed
+from bigpca.estimators.shared.transformer import open_weighted
 from bigpca.kernels.base import Kernel
 from bigpca.landmarks import SAMPLINGS
-from bigpca.landmarks.given import landmark_values
+from bigpca.landmarks.base import landmark_values
+from bigpca.passes.engine.driver import solving
 from bigpca.passes.engine.progress import ProgressArgument
-from bigpca.passes.engine.solving import solving
 from bigpca.passes.reading.preprocessing import Preprocess
-from bigpca.passes.row_checks import reject_weights
+from bigpca.passes.rows import reject_weights
 from bigpca.sketches.base import positive_integer
 from bigpca.solvers.components import NComponents
 

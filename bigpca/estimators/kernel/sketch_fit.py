@@ -9,16 +9,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigpca.arrays import norm_of
-from bigpca.costs import PassCost, SolveCost, Times
-from bigpca.estimators.kernel.expansion import kernel_identity
-from bigpca.estimators.kernel.files import expansion_bytes
-from bigpca.estimators.kernel.indefinite import frobenius_bounds, warn_fewer, warn_indefinite
+from bigpca.estimators.kernel.maps import kernel_identity
+from bigpca.estimators.kernel.matrix_fit import frobenius_bounds, warn_fewer, warn_indefinite
 from bigpca.estimators.kernel.spectrum import (
     KernelFit,
     KernelSettings,
     KernelSpectrum,
     axis_coefficients,
     closing_passes,
+    expansion_bytes,
     held_bytes,
     rounding_of,
     row_shift,
@@ -26,20 +25,20 @@ from bigpca.estimators.kernel.spectrum import (
     training_expansion,
     warn_alike,
 )
-from bigpca.estimators.linear.certificates import certify
-from bigpca.estimators.linear.certified import Certificate, certificate_bytes
-from bigpca.estimators.linear.sketched import Sketched, solve_nystrom
+from bigpca.estimators.linear.certificates import Certificate, certificate_bytes, certify
+from bigpca.estimators.linear.sketch import Sketched, solve_nystrom
 from bigpca.estimators.linear.spectrum import Settings, counted
+from bigpca.operators.base import PROBES
 from bigpca.operators.kernel import KernelOperator, product_pass
-from bigpca.operators.products import PROBES
 from bigpca.passes.engine.run import Run
 from bigpca.passes.sweeps import SweepPlan
+from bigpca.planning import PassCost, SolveCost, Times
 from bigpca.sketches.base import Sketch
+from bigpca.solvers.certificates import orthonormal_axes
 from bigpca.solvers.components import needs_full_spectrum, resolve_partial
 from bigpca.solvers.eigh import fix_signs, top_eigenpairs
 from bigpca.solvers.indefinite import SignedPairs, negative_mass, orthonormal_product, signed_nystrom, signed_ritz
 from bigpca.solvers.nystrom import nystrom, nystrom_bytes
-from bigpca.solvers.subspaces import orthonormal_axes
 
 Vector = NDArray[np.float64]
 Matrix = NDArray[np.float64]

@@ -12,25 +12,28 @@ import numpy as np
 
 from bigpca.data.grids import Grid, labels_of
 from bigpca.errors import check_choice
-from bigpca.estimators.linear.choosing import cheapest
-from bigpca.estimators.linear.files import StateForm
+from bigpca.estimators.linear.choosing import cheapest, null_fit, reject_undecided, undecided
+from bigpca.estimators.linear.maps import Center, Scale
 from bigpca.estimators.linear.model import Added, LinearModel
-from bigpca.estimators.linear.null_fit import null_fit, reject_undecided, undecided
-from bigpca.estimators.linear.sketch_fit import CORES, SketchFit, SketchSettings, solve_product, warn_if_wide
-from bigpca.estimators.linear.spectrum import Settings, Spectrum, Vector, check_enough_rows, counted, limit_of_states
-from bigpca.estimators.linear.standardization import Center, Scale
-from bigpca.estimators.shared.fit import Fit
+from bigpca.estimators.linear.sketch import CORES, SketchFit, SketchSettings, solve_product, warn_if_wide
+from bigpca.estimators.linear.spectrum import (
+    Settings,
+    Spectrum,
+    StateForm,
+    Vector,
+    check_enough_rows,
+    counted,
+    limit_of_states,
+)
+from bigpca.estimators.shared.fit import Fit, execute
 from bigpca.estimators.shared.inputs import Input, Opened
-from bigpca.estimators.shared.running import execute
-from bigpca.passes.accumulators.fused_product import FusedProduct
+from bigpca.passes.accumulators.thin_products import FusedProduct
 from bigpca.passes.engine.progress import ProgressArgument
 from bigpca.passes.reading.preprocessing import Preprocess
 from bigpca.settings import setting
 from bigpca.sketches import Gaussian, Sketch
-from bigpca.solvers.components import NComponents, check_n_components
-from bigpca.solvers.parallel_analysis import ParallelAnalysis
-from bigpca.solvers.scaling import Patterson
-from bigpca.solvers.whitening import Whitening
+from bigpca.solvers.components import NComponents, ParallelAnalysis, check_n_components
+from bigpca.solvers.scaling import Patterson, Whitening
 
 MIN_COLUMNS = 100
 COLUMNS_PER_COMPONENT = 10

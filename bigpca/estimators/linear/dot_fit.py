@@ -15,24 +15,27 @@ import scipy.linalg
 from numpy.typing import NDArray
 
 from bigpca.arrays import DType
-from bigpca.costs import PassCost, SolveCost
-from bigpca.estimators.linear.files import linear_bytes
-from bigpca.estimators.linear.spectrum import PCAFit, Settings, Spectrum, check_enough_rows, counted
-from bigpca.passes.accumulators.column_products import ColumnProducts
-from bigpca.passes.accumulators.column_statistics import column_scale
-from bigpca.passes.accumulators.dot_matrix import DotPanels, DotSum, double_centre
-from bigpca.passes.accumulators.left_product import LeftProduct
+from bigpca.estimators.linear.spectrum import PCAFit, Settings, Spectrum, check_enough_rows, counted, linear_bytes
+from bigpca.passes.accumulators.base import column_scale
+from bigpca.passes.accumulators.dot_matrix import ColumnProducts, DotPanels, DotSum, double_centre
 from bigpca.passes.accumulators.moments import ColumnMoments
-from bigpca.passes.columns import column_layout, column_pass, fold_columns, fold_columns_to
-from bigpca.passes.engine.jobs import PassPlan
+from bigpca.passes.accumulators.thin_products import LeftProduct
+from bigpca.passes.engine.jobs import PassPlan, PassState
 from bigpca.passes.engine.run import Run
-from bigpca.passes.engine.states import PassState
 from bigpca.passes.fold import first_shift, fold, fold_to, row_pass, shift_pass
-from bigpca.passes.panels import dot_dtype, fold_panels, panel_pass
+from bigpca.passes.panels import (
+    column_layout,
+    column_pass,
+    dot_dtype,
+    fold_columns,
+    fold_columns_to,
+    fold_panels,
+    panel_pass,
+)
 from bigpca.passes.reading.layout import Layout
 from bigpca.passes.reading.row_maps import Affine, MapStep
 from bigpca.passes.rows import RowInput
-from bigpca.planning import Resources
+from bigpca.planning import PassCost, Resources, SolveCost
 from bigpca.solvers.components import resolve_components
 from bigpca.solvers.eigh import complete_orthonormal, fix_signs, numerical_rank, top_eigenpairs
 from bigpca.solvers.scaling import scale_identity

@@ -1,28 +1,116 @@
-"""Row maps of fitted models: scores, sketches, reconstructions, log-likelihoods; each a picklable function."""
+"""Row maps of fitted models: scores, sketches, reconstructions, log-likelihoods; each a picklable function.
+
+Rows with missing values: their scores by least squares on the columns that are there, and what they rule out. How rows
+are centred and scaled: what the caller gives, and what is learned in the read. The axes of a model as a matrix:
+whether they are orthonormal, their duals, their numbers, a covariance of them.
+"""
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
+import scipy.linalg
+from numpy.typing import ArrayLike, NDArray
 from scipy.sparse import csr_array
 
 from bigpca import csr
 from bigpca.arrays import Array, DType, content_digest
-from bigpca.costs import BlockForm
+from bigpca.data.grids import Grid
 from bigpca.data.sparse import with_values
-from bigpca.estimators.linear.incomplete import incomplete_bytes, incomplete_scores, warn_undetermined
-from bigpca.estimators.shared.finite import settle_non_finite
+from bigpca.errors import ApproximationWarning, MemoryBudgetError, format_bytes
+from bigpca.estimators.shared.inputs import Input, settle_non_finite
 from bigpca.export.linear import LinearMap
-from bigpca.passes.reading.arithmetic import Values
-from bigpca.passes.reading.filling import Limits
+from bigpca.passes.reading.blocks import Values
 from bigpca.passes.reading.layout import working_dtype
 from bigpca.passes.reading.preprocessing import L2
-from bigpca.passes.reading.row_maps import RowMap
+from bigpca.passes.reading.readers import Limits
+from bigpca.passes.reading.row_maps import Affine, MapStep, RowMap
+from bigpca.passes.rows import RowInput
+from bigpca.planning import BlockForm
 from bigpca.sketches import Sketch
+from bigpca.solvers.scaling import CosLatitude, LearnedScale, Patterson
 
 Vector = NDArray[np.float64]
+Matrix = NDArray[np.float64]
+SOUND = 1e-6  # smallest eigenvalue of a normal matrix that is inverted
+TILE_BYTES = 2**22  # of rows in float64 at a time
+
+
+def incomplete_scores(rows: Array, mean: Vector, scale: Vector | None, axes: Matrix) -> tuple[Matrix, int]:
+    """Return scores (b, k) of rows with NaN along axes (k, d), and for how many of them they are not determined.
+
+    With an orthonormal basis Q (d, k) of the axes, ``axes' = Q R``, and the columns o of a row z that are there, the
+    coordinates are ``c = argmin |z_o - Q_o c|``, of minimum norm where the columns do not determine them, and the
+    scores those of the point ``Q c``, ``t = R' c``: of a complete row, ``axes z`` (Nelson, Taylor & MacGregor 1996,
+    "Missing data methods in PCA and PLS: score calculations with incomplete observations", projection to the model
+    plane). The normal matrix is ``Q_o' Q_o = I - Q_m' Q_m``, with the columns m that are missing; it is the same for
+    all rows where the same are.
+    """
+    Q, R = (np.asarray(one, np.float64) for one in scipy.linalg.qr(axes.T, mode="economic"))
+    scores, undetermined = np.empty((len(rows), len(axes))), 0
+    step = max(1, TILE_BYTES // (8 * max(1, rows.shape[1])))
+    for i in range(0, len(rows), step):
+        z = rows[i : i + step] - mean
+        if scale is not None:
+            z /= scale
+        missing = np.isnan(z)
+        z[missing] = 0
+        _, first, members = np.unique(np.packbits(missing, axis=1), axis=0, return_index=True, return_inverse=True)
+        for pattern, row in enumerate(first):
+            own = np.flatnonzero(members.ravel() == pattern)
+            coordinates, determined = _coordinates(Q, missing[row], z[own])
+            scores[i + own] = coordinates @ R
+            undetermined += 0 if determined else len(own)
+    return scores, undetermined
+
+
+def incomplete_bytes(rows: int, d: int, k: int, itemsize: int) -> int:
+    """Return the bytes that :func:`incomplete_scores` takes: a copy of rows, tiles, two bases, and scores."""
+    tile = min(rows, max(1, TILE_BYTES // (8 * max(1, d))))
+    return rows * d * itemsize + tile * d * 20 + 24 * d * k + rows * (8 * k + d)
+
+
+def _coordinates(Q: Matrix, missing: NDArray[np.bool_], z: Matrix) -> tuple[Matrix, bool]:
+    """Return ``argmin |z_o - Q_o c|`` (b, k) of rows z (b, d), 0 where they are missing, and whether only one is it."""
+    k, absent = Q.shape[1], Q[missing]
+    if len(absent) <= len(missing) // 2:
+        normal = np.eye(k) - absent.T @ absent
+    else:
+        normal = Q[~missing].T @ Q[~missing]
+    values, vectors = np.linalg.eigh(normal)
+    if k and values[0] > SOUND:
+        return np.asarray(z @ Q @ (vectors / values) @ vectors.T), True
+    # The normal matrix has lost half of the digits: the singular values of Q_o itself decide.
+    there = Q[~missing]
+    found, _, rank, _ = scipy.linalg.lstsq(there, z[:, ~missing].T) if len(there) else (np.zeros((k, len(z))), 0, 0, 0)
+    return np.asarray(found.T, np.float64), rank == k
+
+
+def warn_undetermined() -> None:
+    """Warn that the values that are there do not determine some scores: in words that Python shows once per process."""
+    warnings.warn(
+        "the values that are there do not determine the scores of some rows: these have fewer values than there are "
+        "components, or in columns where components cannot be told apart. Theirs are the scores of minimum norm, which "
+        "are 0 for rows without any value.",
+        ApproximationWarning,
+        stacklevel=2,
+    )
+
+
+FILLED: dict[str, object] = {"fill": "mean"}
+
+
+def of_all_rows(what: str) -> str:
+    """Return the message that ``what`` is impossible where missing values are filled by the means of all rows."""
+    return (
+        f'{what} needs statistics to which rows can be added, but with nan_policy="mean" missing values are replaced '
+        f"by the means of all rows, which more rows change. Fit all rows at once."
+    )
+
+
 STRIP_BYTES = 2**20  # of centred rows: they stay in a core's cache
 MIN_STRIP_ROWS = 256
 
@@ -318,3 +406,200 @@ class LogLikelihood(RowMap):
     def describe(self) -> dict[str, object]:
         """Digest of the map."""
         return {"map": "log-likelihood", "of": self.projection.describe(), "noise": self.noise}
+
+
+Center: TypeAlias = bool | ArrayLike  # a vector (d,)
+Scale: TypeAlias = bool | Patterson | CosLatitude | ArrayLike
+
+
+@dataclass(frozen=True)
+class Standardization:
+    """The parameters ``center`` and ``scale``, as a map of the rows that are read and what their statistics add.
+
+    Attributes
+    ----------
+    center : bool
+        Whether the mean is learned.
+    scale : bool or Patterson
+        What is learned; False for nothing.
+    given : Affine or None
+        A given centre and scale.
+    """
+
+    center: bool = True
+    scale: LearnedScale = False
+    given: Affine | None = None
+
+    @classmethod
+    def of(cls, center: Center, scale: Scale, d: int, grid: Grid | None = None) -> Standardization:
+        """Return the parameters, checked for rows of d columns, on a grid if they are of a DataArray.
+
+        Raises
+        ------
+        TypeError, ValueError
+            For anything but booleans, rules, and finite vectors of d numbers, positive ones as a scale.
+        """
+        shift = None if isinstance(center, bool | np.bool_) else _vector("center", center, d, grid)
+        learned = isinstance(scale, bool | np.bool_ | Patterson)
+        divisors = None if learned else _scale_vector(scale, d, grid)
+        if shift is not None and isinstance(scale, Patterson):
+            raise ValueError(
+                f"scale = {scale!r} is learned from the mean, but center is a vector. Use center=True, or give the "
+                f"scale as a vector."
+            )
+        given = None
+        if divisors is not None or (shift is not None and shift.any()):
+            given = Affine(np.zeros(d) if shift is None else shift, None if divisors is None else 1 / divisors)
+        kept: LearnedScale = scale if isinstance(scale, Patterson) else learned and bool(scale)
+        return cls(shift is None and bool(center), kept, given)
+
+    @property
+    def scales(self) -> bool:
+        """Whether columns are divided by anything."""
+        return bool(self.scale) or (self.given is not None and self.given.inverse_scale is not None)
+
+    @property
+    def shift(self) -> Vector:
+        """The given centre (d,), or zero (1,): kept statistics are of ``(x - shift) / divisors``."""
+        return np.zeros(1) if self.given is None else self.given.shift
+
+    @property
+    def divisors(self) -> Vector:
+        """The given scale (d,), or one (1,)."""
+        inverse = None if self.given is None else self.given.inverse_scale
+        return np.ones(1) if inverse is None else 1 / inverse
+
+    def applied(self, rows: RowInput) -> RowInput:
+        """Return the rows about the given centre, divided by the given scale; counts of alleles within their limits."""
+        limits = limits_of(self.scale)
+        if limits is not None and not rows.steps:
+            rows = rows.within(limits)
+        return rows if self.given is None else rows.mapped(MapStep(self.given, rows.n_columns, 2 * rows.n_columns))
+
+    def in_units_of_rows(self, mean: Vector, scale: Vector | None) -> tuple[Vector, Vector | None]:
+        """Return centre and scale of the rows before :meth:`applied` from those of the rows after it."""
+        if self.given is None:
+            return mean, scale
+        if self.given.inverse_scale is None:
+            return self.shift + mean, scale
+        return self.shift + self.divisors * mean, self.divisors if scale is None else self.divisors * scale
+
+
+def limits_of(scale: Scale) -> Limits | None:
+    """Return the limits of the values that a rule for the scale expects."""
+    if not isinstance(scale, Patterson):
+        return None
+    return Limits(0, scale.ploidy, f"counts of alleles for scale={scale!r}")
+
+
+def _vector(name: str, given: Input, d: int, grid: Grid | None) -> Vector:
+    """Return a finite vector of d numbers; raises as :meth:`Standardization.of`."""
+    try:
+        numbers = np.asarray(given).dtype.kind not in "bc"  # neither a mask nor complex
+        vector = np.asarray(given, np.float64) if numbers else np.zeros(())
+    except (TypeError, ValueError):
+        vector = np.zeros(())
+    if grid is not None:
+        vector = grid.columns(vector)
+    if vector.ndim > 1:
+        raise TypeError(
+            f"{name} is a {type(given).__name__} of shape {vector.shape}; a vector of {d} numbers, one for each "
+            f"column, was expected. Pass np.asarray({name}).ravel(), in the order of the columns."
+        )
+    if vector.ndim != 1:
+        rule = ", a vector" if name == "center" else ", bp.Patterson(), bp.CosLatitude(latitude), or a vector"
+        raise TypeError(
+            f"{name} = {given!r} is a {type(given).__name__}; True, False{rule} of {d} numbers was expected."
+        )
+    if len(vector) != d:
+        raise ValueError(f"{name} has {len(vector)} numbers, but X has {d} columns. Give one number for each column.")
+    if not np.isfinite(vector).all():
+        raise ValueError(
+            f"{name} is {vector[~np.isfinite(vector)][0]} in column {np.argmin(np.isfinite(vector))}, "
+            "which is not finite. Give a number for every column."
+        )
+    return vector
+
+
+def _scale_vector(scale: Input, d: int, grid: Grid | None) -> Vector:
+    if isinstance(scale, CosLatitude):
+        scale = _of_latitudes(scale, grid)
+    vector = _vector("scale", scale, d, grid)
+    if not (vector > 0).all():
+        column = int(np.argmin(vector > 0))
+        raise ValueError(
+            f"scale is {vector[column]} in column {column}, by which no column can be divided. Give positive "
+            f"numbers: 1 for columns that are constant."
+        )
+    return vector
+
+
+def _of_latitudes(scale: CosLatitude, grid: Grid | None) -> Vector:
+    """Return the scale of the columns, whose latitudes may be a coordinate.
+
+    Raises
+    ------
+    ValueError
+        If the rows have no such coordinate.
+    """
+    if not isinstance(scale.latitude, str):
+        return scale.scale
+    if grid is None:
+        raise ValueError(
+            f"scale = {scale!r} names a coordinate, but X is not a DataArray, or has a pattern. Give the latitude of "
+            f"each column."
+        )
+    return scale.of(grid.column_values(scale.latitude, f"scale = {scale!r}"))
+
+
+def orthonormality_error(components: Matrix) -> float:
+    """Return the largest entry of ``|components components' - I|``."""
+    k = len(components)
+    return float(np.abs(components @ components.T - np.eye(k)).max()) if k else 0.0
+
+
+def dual_axes(axes: Matrix) -> Matrix:
+    """Return ``(C C')^+ C`` for axes C (k, d): it turns the scores ``X C'`` into least-squares coefficients."""
+    return np.asarray(np.linalg.pinv(axes @ axes.T, hermitian=True) @ axes)
+
+
+def component_numbers(given: Input, k: int) -> NDArray[np.int64]:
+    """Return the numbers of components, of which there are k.
+
+    Raises
+    ------
+    ValueError
+        For other numbers than 0 to k - 1, and repeated ones.
+
+    Examples
+    --------
+    >>> component_numbers(2, 3).tolist(), component_numbers([0, 2], 3).tolist()
+    ([2], [0, 2])
+    """
+    numbers = np.atleast_1d(np.asarray(given))
+    valid = numbers.ndim == 1 and numbers.dtype.kind in "iu" and ((numbers >= 0) & (numbers < k)).all()
+    if not valid or len(np.unique(numbers)) < len(numbers):
+        raise ValueError(
+            f"components = {given!r}; distinct integers from 0 to {k - 1} were expected, because the model has "
+            f"{k} components."
+        )
+    return numbers.astype(np.int64)
+
+
+def low_rank_plus_diagonal(components: Matrix, weights: Vector, diagonal: float) -> Matrix:
+    """Return ``components' diag(weights) components + diagonal I`` (d, d): a model's covariance or its inverse.
+
+    Raises
+    ------
+    MemoryBudgetError
+        If a dense d x d matrix would exceed 16 GiB.
+    """
+    d = components.shape[1]
+    if 8 * d * d > 16 << 30:
+        raise MemoryBudgetError(
+            f"a dense {d} x {d} matrix takes {format_bytes(8 * d * d)}, more than 16 GiB. Use components_, "
+            f"explained_variance_ and noise_variance_, which hold the same."
+        )
+    dense: Matrix = (components.T * weights) @ components
+    dense.flat[:: d + 1] += diagonal
+    return dense

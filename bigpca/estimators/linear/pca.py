@@ -10,25 +10,29 @@ import dask.array as da
 import numpy as np
 from sklearn.utils import Tags
 
-from bigpca.estimators.linear.choosing import SolverChoice, check_iteration, check_solver, plan_fit
-from bigpca.estimators.linear.covariance_fit import CovarianceFit
-from bigpca.estimators.linear.files import StateForm
+from bigpca.arrays import packed_size
+from bigpca.estimators.linear.choosing import SolverChoice, check_iteration, check_solver, plan_fit, reject_undecided
+from bigpca.estimators.linear.maps import Center, Scale, Standardization
 from bigpca.estimators.linear.model import Added, LinearModel
-from bigpca.estimators.linear.null_fit import reject_undecided
-from bigpca.estimators.linear.spectrum import Settings, Spectrum, Vector, check_enough_rows, no_state, solve_moments
-from bigpca.estimators.linear.standardization import Center, Scale, Standardization
-from bigpca.estimators.shared.fit import Fit
+from bigpca.estimators.linear.spectrum import (
+    CovarianceFit,
+    Settings,
+    Spectrum,
+    StateForm,
+    Vector,
+    check_enough_rows,
+    no_state,
+    solve_moments,
+)
+from bigpca.estimators.shared.fit import Fit, RandomState, execute
 from bigpca.estimators.shared.inputs import Input, Opened
-from bigpca.estimators.shared.running import execute
-from bigpca.estimators.shared.seeding import RandomState
 from bigpca.passes.accumulators.moments import Moments
+from bigpca.passes.engine.driver import solving
 from bigpca.passes.engine.progress import ProgressArgument
-from bigpca.passes.engine.solving import solving
 from bigpca.passes.reading.preprocessing import Preprocess
 from bigpca.settings import setting
 from bigpca.solvers.components import NComponents, check_n_components
-from bigpca.solvers.whitening import Whitening
-from bigpca.triangles import packed_size
+from bigpca.solvers.scaling import Whitening
 
 MIN_BATCH_BYTES = 1 << 20  # bytes of small batches that are multiplied together, however small the moments are
 

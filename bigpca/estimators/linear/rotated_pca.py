@@ -14,21 +14,16 @@ from bigpca.arrays import Array
 from bigpca.blas import one_blas_thread
 from bigpca.errors import warn_approximation
 from bigpca.estimators.linear.approximate_pca import ApproximatePCA
-from bigpca.estimators.linear.judging import has_covariance
-from bigpca.estimators.linear.limits import check_choice
-from bigpca.estimators.linear.maps import Projection, Reconstruction
+from bigpca.estimators.linear.maps import Projection, Reconstruction, limits_of
+from bigpca.estimators.linear.model import inverse_transform
+from bigpca.estimators.linear.monitoring import check_choice, has_covariance, sound_variances
 from bigpca.estimators.linear.pca import PCA
-from bigpca.estimators.linear.restoring import inverse_transform
 from bigpca.estimators.linear.spectrum import Spectrum
-from bigpca.estimators.linear.standardization import limits_of
-from bigpca.estimators.linear.statistics import sound_variances
-from bigpca.estimators.shared.datasets import to_xarray
 from bigpca.estimators.shared.exporting import linear_map, to_faiss, to_onnx, to_sklearn, to_torch
 from bigpca.estimators.shared.files import StoredModel, Values
-from bigpca.estimators.shared.fit import Fit
-from bigpca.estimators.shared.inputs import Input, Opened
-from bigpca.estimators.shared.policies import check_filling
-from bigpca.estimators.shared.seeding import fit_seed
+from bigpca.estimators.shared.fit import Fit, fit_seed
+from bigpca.estimators.shared.inputs import Input, Opened, check_filling
+from bigpca.estimators.shared.labelled import to_xarray
 from bigpca.estimators.shared.transformer import Estimator
 from bigpca.passes.reading.preprocessing import Preprocess
 from bigpca.solvers.components import NComponents

@@ -6,16 +6,15 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from bigpca.arrays import Array
-from bigpca.costs import PassCost, SolveCost
 from bigpca.estimators.linear.maps import Sketching
 from bigpca.estimators.shared.exporting import linear_map, to_faiss, to_onnx, to_sklearn, to_torch
 from bigpca.estimators.shared.files import StoredModel, Values
-from bigpca.estimators.shared.finite import reject_non_finite
 from bigpca.estimators.shared.fit import Fit
-from bigpca.estimators.shared.inputs import Input, Opened
+from bigpca.estimators.shared.inputs import Input, Opened, reject_non_finite
 from bigpca.estimators.shared.transformer import Estimator
 from bigpca.passes.engine.run import Run
 from bigpca.passes.reading.preprocessing import Preprocess
+from bigpca.planning import PassCost, SolveCost
 from bigpca.sketches import Gaussian, Sketch
 
 DEFAULT_COLUMNS = 100

@@ -1,28 +1,38 @@
-"""From the merged state of a pass to eigenvalues and components: the small solve at the end of a fit."""
+"""From the merged state of a pass to eigenvalues and components: the small solve at the end of a fit.
+
+PCA by the covariance matrix: one pass of moments, one d x d eigenproblem (tutorial, algorithm 1). Linear models on
+disk: a solved problem as arrays and JSON values, and back, validated.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
 from numbers import Integral
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from bigpca.arrays import STRIP, Array, add_outer_upper, packed_size
 from bigpca.data.weights import degrees_of_freedom
 from bigpca.errors import format_bytes
-from bigpca.estimators.linear.certified import Certificate
-from bigpca.estimators.linear.standardization import Standardization
+from bigpca.estimators.linear.certificates import Certificate, pack_certificate, unpack_certificate
+from bigpca.estimators.linear.maps import Standardization, orthonormality_error
+from bigpca.estimators.shared.files import StoredModel, Values
 from bigpca.estimators.shared.fit import Fit
-from bigpca.passes.accumulators.base import Accumulator, WeightSums
-from bigpca.passes.accumulators.column_statistics import column_scale
+from bigpca.passes.accumulators.base import Accumulator, WeightSums, column_scale
 from bigpca.passes.accumulators.moments import Moments
+from bigpca.passes.engine.jobs import PassPlan, PassState
 from bigpca.passes.engine.local import threads_here
+from bigpca.passes.engine.run import Run
+from bigpca.passes.fold import Folded, fold, fold_to, row_pass
 from bigpca.passes.rows import RowInput
-from bigpca.planning import Resources
+from bigpca.planning import BlockForm, PassCost, Resources, SolveCost
 from bigpca.solvers.components import NComponents, resolve_components
 from bigpca.solvers.eigh import fix_signs, numerical_rank, top_eigenpairs
 from bigpca.solvers.scaling import LearnedScale
-from bigpca.triangles import STRIP, add_outer_upper
 
 Vector = NDArray[np.float64]
 Matrix = NDArray[np.float64]
@@ -244,3 +254,193 @@ def limit_of_states(size: float, keep_state_bytes: int) -> str:
     if size > keep_state_bytes:
         return f"keep_state_bytes = {format_bytes(keep_state_bytes)}"
     return "keep_state_bytes was smaller when it was fitted (set in bp.config or set_params)"
+
+
+REQUIRED = {"components", "explained_variance", "mean"}
+BOUNDS = {"eigenvalue_bounds", "captured_variance_bounds"}
+
+
+@dataclass(frozen=True)
+class StateForm:
+    """How the sufficient statistics of a model are stored among its arrays.
+
+    Attributes
+    ----------
+    prefix : str
+        Their arrays are ``<prefix>_<name>``.
+    empty : Accumulator
+        Restores the state from the arrays, by ``with_arrays``.
+    shapes : dict of str to tuple of int
+        The known shapes; ``with_arrays`` checks the others.
+    gaps : tuple of str, default ()
+        Arrays in which NaN stands for what there is not.
+    """
+
+    prefix: str
+    empty: Accumulator
+    shapes: dict[str, tuple[int, ...]]
+    gaps: tuple[str, ...] = ()
+
+
+def linear_bytes(k: int, d: int, *, scaled: bool = False, state: int = 0) -> int:
+    """Return the bytes of a saved model: components, variances, mean, scale, and the kept state."""
+    return 8 * (k * d + k + (2 if scaled else 1) * d) + state
+
+
+def pack_spectrum(found: Spectrum, form: StateForm) -> tuple[dict[str, Array], Values]:
+    """Return a solved problem as arrays and JSON values."""
+    arrays = {"components": found.components, "explained_variance": found.variances, "mean": found.mean}
+    if found.scale is not None:
+        arrays["scale"] = found.scale
+    if found.state is not None:
+        arrays |= {f"{form.prefix}_{name}": np.asarray(array) for name, array in found.state.to_arrays().items()}
+    attributes: Values = {
+        "n_samples": int(found.count),
+        "n_omitted": int(found.omitted),
+        "total_variance": float(found.total),
+    }
+    if found.weight_sums is not None:
+        attributes["weight_sums"] = list(found.weight_sums)
+    if found.centring_error is not None:
+        attributes["centring_error"] = float(found.centring_error)
+    known, attributes["certificate"] = pack_certificate(found.certificate)
+    return arrays | known, attributes
+
+
+def unpack_spectrum(stored: StoredModel, form_of: Callable[[int], StateForm], *, orthonormal: bool = True) -> Spectrum:
+    """Return the solved problem that :func:`pack_spectrum` packed.
+
+    Parameters
+    ----------
+    stored : StoredModel
+    form_of : callable
+        Returns the form for a number of features.
+    orthonormal : bool
+        Whether the components must be orthonormal.
+
+    Raises
+    ------
+    KeyError, TypeError, ValueError
+        If a value is missing or not finite, shapes disagree, or the components are not orthonormal.
+    """
+    arrays, attributes = stored.arrays, stored.attributes
+    certified = attributes.get("certificate")
+    sums, centred = attributes.get("weight_sums"), attributes.get("centring_error")
+    k, d = _check_components(arrays, REQUIRED | (BOUNDS if certified is not None else set()))
+    form = form_of(d)
+    _check_shapes(arrays, k, d, form)
+    _check_values(arrays, {f"{form.prefix}_{name}" for name in form.gaps}, orthonormal)
+    return Spectrum(
+        int(attributes["n_samples"]), int(attributes["n_omitted"]), arrays["mean"], arrays.get("scale"),
+        arrays["explained_variance"], arrays["components"], float(attributes["total_variance"]),
+        _read_state(arrays, form), unpack_certificate(arrays, certified),
+        None if sums is None else (float(sums[0]), float(sums[1])), None if centred is None else float(centred),
+    )  # fmt: skip
+
+
+def _check_components(arrays: dict[str, Array], required: set[str]) -> tuple[int, int]:
+    missing = required - arrays.keys()
+    if missing:
+        raise ValueError(f"it lacks {', '.join(sorted(missing))}")
+    shape = arrays["components"].shape
+    if len(shape) != 2:
+        raise ValueError(f"it has components of shape {shape}; (k, d) was expected")
+    return shape[0], shape[1]
+
+
+def _check_shapes(arrays: dict[str, Array], k: int, d: int, form: StateForm) -> None:
+    shapes = {
+        "explained_variance": (k,),
+        "mean": (d,),
+        "scale": (d,),
+        "eigenvalue_bounds": (k, 2),
+        "residuals": (k,),
+        "captured_variance_bounds": (2,),
+    } | {f"{form.prefix}_{name}": shape for name, shape in form.shapes.items()}
+    for name, shape in shapes.items():
+        if name in arrays and arrays[name].shape != shape:
+            raise ValueError(
+                f"it has {name} of shape {arrays[name].shape}; {shape} was expected beside components of shape {(k, d)}"
+            )
+
+
+def _check_values(arrays: dict[str, Array], gaps: set[str], orthonormal: bool) -> None:
+    for name, array in arrays.items():
+        known = array[~np.isnan(array)] if name in gaps and array.dtype.kind == "f" else array
+        if array.dtype.kind not in "fiu" or not np.isfinite(known).all():
+            raise ValueError(f"it has {name} with values that are not finite numbers")
+    off = orthonormality_error(arrays["components"])
+    if orthonormal and off > 1e-4:
+        raise ValueError(f"it has components that are not orthonormal (off by {off:.1g})")
+
+
+def _read_state(arrays: dict[str, Array], form: StateForm) -> Accumulator | None:
+    """Return the stored sufficient statistics, if the model kept them."""
+    start = f"{form.prefix}_"
+    own = {name.removeprefix(start): array for name, array in arrays.items() if name.startswith(start)}
+    return form.empty.with_arrays(own) if own else None
+
+
+@dataclass(frozen=True)
+class CovarianceFit(PCAFit):
+    """One read, n d^2 flops for the symmetric product, about 4/3 d^3 for the solve.
+
+    Attributes
+    ----------
+    before : int or None
+        Rows to which these are added (``partial_fit``); None for a fit of its own. Blocks are multiplied in the
+        precision of one pass over all of these rows. Few rows in memory form one group, because the states of several
+        groups would cost more than the rows.
+    """
+
+    solver: ClassVar[str] = "covariance"
+
+    before: int | None = None
+
+    @property
+    def account(self) -> str:
+        return f"one read and a {self.rows.n_columns} x {self.rows.n_columns} matrix"
+
+    @property
+    def template(self) -> Moments:
+        """The state of the pass."""
+        return Moments(self.rows.n_columns)
+
+    @cached_property
+    def moments(self) -> PassPlan:
+        """The pass."""
+        rows, template, layout = self.rows, self.template, None
+        if self.before is not None:
+            layout = rows.layout(template.state_bytes)
+            if rows.in_memory and layout.n_rows * layout.row_bytes <= 2 * template.state_bytes:
+                layout = replace(layout, groups=(range(len(layout.reads)),), segments=(range(1),))
+        work = float(rows.n_rows + (self.before or 0)) * template.cost(BlockForm(rows.n_columns)).flops
+        return row_pass(rows, "moments", [template], cut_bytes=template.state_bytes, work=work, layout=layout)
+
+    def passes(self) -> tuple[PassCost, ...]:
+        return (self.moments,)
+
+    def solve_cost(self) -> SolveCost:
+        n, d = self.rows.n_present, self.rows.n_columns
+        k = self.settings.wanted(n, d)
+        kept = self.template.state_bytes <= self.settings.keep_state_bytes
+        state = 8 * (1 + d + packed_size(d)) if kept else 0
+        output = linear_bytes(k, d, scaled=self.settings.scales, state=state)
+        return SolveCost(4 / 3 * d**3 + 2.0 * d * d * k, output_bytes=output)
+
+    def identity(self) -> dict[str, object]:
+        """The moments depend on the input alone, so one checkpoint serves any n_components, scale and centring."""
+        return {"computes": "moments", "input": self.rows.describe()}
+
+    def read(self, run: Run) -> Folded[Moments]:
+        """Return the moments of X."""
+        return fold(run, self.moments, self.rows, self.template)  # one pass over X
+
+    def run(self, run: Run) -> Spectrum:
+        solve: Callable[[PassState], Spectrum] = partial(_solve, settings=self.settings)
+        return fold_to(run, self.moments, self.rows, {"moments": self.template}, solve)  # one pass over X
+
+
+def _solve(state: PassState, *, settings: Settings) -> Spectrum:
+    """Solve in the task that holds the state."""
+    return solve_moments(state.part("moments", Moments), settings, omitted=state.omitted)

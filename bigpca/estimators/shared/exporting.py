@@ -9,8 +9,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from bigpca.estimators.shared.inputs import Exported
 from bigpca.estimators.shared.outputs import Path
-from bigpca.export.linear import Affine, LinearMap
-from bigpca.export.networks import faiss_transform, torch_layer, write_onnx
+from bigpca.export.linear import Affine, LinearMap, faiss_transform, torch_layer, write_onnx
 from bigpca.passes.reading.preprocessing import Preprocess, RowPreprocessor
 
 

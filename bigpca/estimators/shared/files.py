@@ -1,24 +1,66 @@
-"""Models on disk: a fitted estimator as arrays and JSON values, and back, validated."""
+"""Models on disk: a fitted estimator as arrays and JSON values, and back, validated.
+
+Parameters that are records, such as ``L2()``, in model files: a name from a fixed table, and JSON values. Rows with
+which a kernel compares new rows: training rows or landmarks, in memory or read again from their store.
+"""
 
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, replace
+from collections.abc import Iterator
+from dataclasses import dataclass, fields, replace
 from typing import Any, Protocol, TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
-from bigpca.arrays import Array
+from bigpca.arrays import Array, DType, content_digest
 from bigpca.blas import numerical_environment
+from bigpca.data.grids import grid_to_stored, names_stored
 from bigpca.data.provenance import Provenance
-from bigpca.data.stored_grids import grid_to_stored, names_stored
+from bigpca.data.row_source import RowSource
 from bigpca.data.urls import public
 from bigpca.errors import ModelFormatError, brief
-from bigpca.estimators.shared.records import decode_record, encode_record
+from bigpca.passes.engine.jobs import digest
+from bigpca.passes.reading.preprocessing import L2, Power
+from bigpca.passes.reading.readers import DirectReader
 from bigpca.sketches import Sketch, sketch_from
 from bigpca.solvers.components import decode_components, encode_components
+from bigpca.solvers.scaling import CosLatitude, Patterson, Whitening
 from bigpca.storage import MODEL_FORMAT, Annotations, write_group
-from bigpca.storage.stores import kind_of
+from bigpca.storage.chunks import kind_of
+
+Record: TypeAlias = L2 | Power | CosLatitude | Patterson | Whitening
+RECORDS: dict[str, type[Record]] = {one.__name__: one for one in (L2, Power, CosLatitude, Patterson, Whitening)}
+KEY = "record"  # of the name
+VECTOR = "vector"
+
+
+def encode_record(value: Any) -> Any:
+    """Return a record, a vector, or a list of records as JSON values; other parameters unchanged."""
+    if type(value) in RECORDS.values():
+        return {KEY: type(value).__name__, **{field.name: getattr(value, field.name) for field in fields(value)}}
+    if isinstance(value, list | tuple):
+        return [encode_record(one) for one in value]
+    return {KEY: VECTOR, "values": value.tolist()} if isinstance(value, np.ndarray) else value
+
+
+def decode_record(value: Any) -> Any:
+    """Return what :func:`encode_record` encoded.
+
+    Raises
+    ------
+    KeyError, TypeError, ValueError
+        For an unknown record or invalid values of it.
+    """
+    if isinstance(value, list):
+        return [decode_record(one) for one in value]
+    if isinstance(value, dict) and value.get(KEY) == VECTOR:
+        return np.array(value["values"])
+    if isinstance(value, dict) and KEY in value:
+        return RECORDS[value[KEY]](**{name: given for name, given in value.items() if name != KEY})
+    return value
+
 
 Values: TypeAlias = dict[str, Any]  # JSON values by name
 
@@ -204,3 +246,105 @@ def save_model(path: str | os.PathLike[str], model: StoredModel, *, overwrite: b
         overwrite=overwrite,
         annotations=notes,
     )
+
+
+TILE_ROWS = 1024
+STREAM_BYTES = 32 << 20  # of reference rows read at a time
+FINGERPRINT_ROWS = 8
+GONE = "which is gone; new rows are compared with them. Put them back there, or fit again."
+
+
+@dataclass(frozen=True)
+class References:
+    """Rows with which a kernel compares others: in memory, or read from their store.
+
+    Attributes
+    ----------
+    rows : ndarray of shape (p, d), or None if they are read
+    source : RowSource or None
+    indices : ndarray of shape (p,), or None if row i of X is reference i
+        Row numbers, for kernels that identify rows by them.
+    stamp : str
+        Digest of (key, size, mtime) of the files of ``source``, which must not change.
+    """
+
+    rows: Array | None
+    source: RowSource | None = None
+    indices: NDArray[np.int64] | None = None
+    stamp: str = ""
+
+    @classmethod
+    def stored(cls, source: RowSource) -> References:
+        """Return references that are read from a store in its present state."""
+        return cls(None, source, None, digest(source.stamps(0, source.shape[0])))
+
+    @property
+    def _store(self) -> RowSource:
+        """The store of rows that are not in memory."""
+        if self.source is None:
+            raise TypeError("the references are neither in memory nor in a store")
+        return self.source
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """(p, d)."""
+        p, d = (self._store if self.rows is None else self.rows).shape
+        return int(p), int(d)
+
+    @property
+    def dtype(self) -> DType:
+        """Dtype of the rows in memory or in the store."""
+        return np.dtype((self._store if self.rows is None else self.rows).dtype)
+
+    def tiles(self) -> Iterator[tuple[int, Array]]:
+        """Yield (first row, rows) in tiles of 1,024 rows; one read of a store."""
+        count, d = self.shape
+        if self.rows is not None:
+            for start in range(0, count, TILE_ROWS):
+                yield start, self.rows[start : start + TILE_ROWS]
+            return
+        self._check_stamp()
+        reader = DirectReader(self._store)
+        step = max(1, STREAM_BYTES // (TILE_ROWS * d * self._store.dtype.itemsize)) * TILE_ROWS
+        for first in range(0, count, step):
+            try:
+                rows = reader.read(first, min(first + step, count))
+            except FileNotFoundError as error:
+                raise FileNotFoundError(
+                    f"the model's training rows were in {self._store.path}, {GONE} ({error})"
+                ) from error
+            for start in range(0, len(rows), TILE_ROWS):
+                yield first + start, rows[start : start + TILE_ROWS]
+
+    def _check_stamp(self) -> None:
+        source = self._store
+        try:
+            stamp = digest(source.stamps(0, source.shape[0]))
+        except FileNotFoundError as error:
+            raise FileNotFoundError(f"the model's training rows were in {source.path}, {GONE} ({error})") from error
+        if stamp != self.stamp:
+            raise ValueError(
+                f"the model's training rows were in {source.path}, whose files changed after the fit; new rows are "
+                f"compared with them. The files as they were were expected. Put them back and load the model again, or "
+                f"fit again."
+            )
+
+    def fingerprint(self) -> str:
+        """Digest of the values of some rows, including the first and last: the same wherever they are stored."""
+        count = self.shape[0]
+        chosen = np.unique(np.linspace(0, count - 1, FINGERPRINT_ROWS).astype(np.int64))
+        if self.rows is not None:
+            return content_digest(self.rows[chosen])
+        source = self._store
+        return content_digest(*(source.read(int(i), int(i) + 1) for i in chosen))
+
+    @property
+    def held_bytes(self) -> int:
+        """Bytes of the rows in memory, or of the rows that are read at a time."""
+        return self.rows.nbytes if self.rows is not None else STREAM_BYTES
+
+    def describe(self) -> dict[str, object]:
+        """What identifies the rows."""
+        if self.source is not None:
+            return {"source": self.source.describe(), "stamp": self.stamp}
+        return {"rows": content_digest(self.rows)}

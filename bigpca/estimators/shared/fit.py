@@ -1,21 +1,39 @@
-"""One way to solve a problem, as a record: its reads are declared once, and then planned, enforced and executed."""
+"""One way to solve a problem, as a record: its reads are declared once, and then planned, enforced and executed.
+
+A run and its surroundings: the progress report, the locked checkpoint, and the check that the input is unchanged. The
+seed of a fit: given as ``random_state``, drawn, or read from the checkpoint that a rerun resumes.
+"""
 
 from __future__ import annotations
 
+import logging
+import os
+import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import inf
-from typing import ClassVar, Generic, Self, TypeVar
+from typing import ClassVar, Generic, Self, TypeAlias, TypeVar
 
-from bigpca.costs import PassCost, SolveCost
-from bigpca.errors import MemoryBudgetError, format_bytes
+import numpy as np
+
+from bigpca.blas import Caller
+from bigpca.data.provenance import Provenance
+from bigpca.errors import CheckpointError, MemoryBudgetError, format_bytes
+from bigpca.estimators.shared.outputs import Path
+from bigpca.passes.engine.checkpoint import Checkpoint, stored_seed
+from bigpca.passes.engine.events import PlanEvent
 from bigpca.passes.engine.jobs import PassPlan
+from bigpca.passes.engine.progress import ProgressArgument, resolve_progress
+from bigpca.passes.engine.resources import known_speed
 from bigpca.passes.engine.run import Run
-from bigpca.passes.holes import holes_pass
 from bigpca.passes.rows import RowInput
-from bigpca.planning import Plan, Resources, plan_of
+from bigpca.passes.summaries import find_fill, holes_pass
+from bigpca.planning import PassCost, Plan, Resources, SolveCost, plan_of
+from bigpca.seeds import check_seed, draw_seed, draws_seed
+from bigpca.settings import setting
 
 Found = TypeVar("Found", covariant=True)
 FLOPS_PER_SECOND = 3e10  # of one core: only ratios of costs matter
@@ -236,3 +254,118 @@ def _compare(other: Plan, best: Plan) -> str:
         return f"{other.solver} does not fit ({format_bytes(other.process_bytes)} per process)"
     ratio = seconds(other) / max(seconds(best), 1e-9)
     return f"{other.solver} costs {ratio:,.{0 if ratio >= 100 else 1}f} times as much"
+
+
+Read = TypeVar("Read")
+log = logging.getLogger("bigpca")
+
+
+@contextmanager
+def running(
+    fit: Reading,
+    *,
+    progress: ProgressArgument,
+    workers_timeout: float,
+    checkpoint: str | os.PathLike[str] | None = None,
+    seed: int | None = None,
+) -> Iterator[Run]:
+    """Open the progress report and the locked checkpoint of a run that fits in memory, and close them at its end.
+
+    Parameters
+    ----------
+    seed : int or None
+        Kept in the checkpoint.
+
+    Raises
+    ------
+    MemoryBudgetError, EvaluationBudgetError
+        If the plan does not fit.
+    ValueError
+        If files of the input changed during the run, or a checkpoint is given for rows whose changes go unnoticed.
+    """
+    fit.check_readable()
+    fit.plan.check()
+    rows, plan, began = fit.rows, fit.plan, time.perf_counter()
+    if rows.unstamped and checkpoint is not None:
+        raise CheckpointError(
+            f"checkpoint = {os.fspath(checkpoint)!r}, but {rows.unstamped}, so no run can be resumed. Fit without "
+            "checkpoint=, or copy the rows to a store that has times of change, such as a local folder (bigpca.ingest)."
+        )
+    if rows.unstamped:
+        log.warning("%s, so the model may mix old and new rows", rows.unstamped)
+    with resolve_progress(progress) as report:
+        report(PlanEvent(plan.solver, plan.reason, int(plan.passes + 0.999), plan.bytes_read, plan.peak_bytes))
+        held = None if checkpoint is None else Checkpoint(checkpoint, fit.identity(), seed, Caller())
+        try:
+            scheduler = "local" if rows.in_process else None
+            before = rows.files_digest()
+            run = Run(held, report, workers_timeout, scheduler, plan.peak_bytes, declared=Run.declares(fit.declared))
+            for counted in rows.counting:
+                run.read_beside(counted)
+            find_fill(run, rows)
+            yield run
+            run.seconds = time.perf_counter() - began
+            rows.check_unchanged(before)
+        finally:
+            if held is not None:
+                held.release()
+
+
+def execute(
+    estimator: object, planned: Reading, read: Callable[[Run], Read], call: str, *, progress: ProgressArgument,
+    checkpoint: Path | None = None, seed: int | None = None,
+) -> tuple[Read, Provenance]:  # fmt: skip
+    """Return the result of ``read`` in a run that is held to the plan, and the record of it.
+
+    ``call`` is what a user called, for the record.
+    """
+    with running(
+        planned,
+        checkpoint=checkpoint,
+        progress=progress,
+        workers_timeout=setting(estimator, "workers_timeout"),
+        seed=seed,
+    ) as run:
+        found = read(run)
+    return found, made_by(call, planned, run)
+
+
+def made_by(call: str, fit: Reading, run: Run) -> Provenance:
+    """Return the provenance of a model that a finished run made."""
+    rows = fit.rows
+    made = Provenance.now(rows.paths, rows.member, rows.rows_read, call, seconds=run.seconds, reads=run.reads)
+    return with_plan(made, fit.plan)
+
+
+def with_plan(made: Provenance, plan: Plan) -> Provenance:
+    """Return the record with the numbers of the plan, to compare them with what was measured."""
+    return replace(
+        made,
+        planned_reads=plan.passes,
+        planned_max_reads=plan.most_passes,
+        planned_seconds=replace(plan, speed=known_speed()).seconds,
+        planned_bytes=plan.process_bytes * plan.resources.processes,
+    )
+
+
+RandomState: TypeAlias = int | np.random.RandomState | np.random.Generator | None
+
+
+def fit_seed(estimator: object) -> int:
+    """Return the seed that ``random_state`` states, or the one that the last fit drew (0 before any fit).
+
+    Raises
+    ------
+    TypeError, ValueError
+        If ``random_state`` is not a random state.
+    """
+    given = getattr(estimator, "random_state", 0)
+    return int(vars(estimator).get("seed_", 0)) if draws_seed(given) else check_seed(given, "random_state")
+
+
+def draw_fit_seed(estimator: object, checkpoint: str | os.PathLike[str] | None = None) -> int:
+    """Return the seed of a new fit; if one is drawn, a seed in the checkpoint replaces it, so that the fit resumes."""
+    given = getattr(estimator, "random_state", 0)
+    drawn = draw_seed(given)
+    held = stored_seed(checkpoint) if checkpoint is not None and draws_seed(given) else None
+    return drawn if held is None else held

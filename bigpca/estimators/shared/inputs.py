@@ -1,4 +1,8 @@
-"""The inputs that estimators accept as X, checked once at the entrance."""
+"""The inputs that estimators accept as X, checked once at the entrance.
+
+The parameters that say what a fit does about missing values and chunks, checked. What is not finite in rows, and what
+becomes of it in the rows that a map returns.
+"""
 
 from __future__ import annotations
 
@@ -8,16 +12,18 @@ import os
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from numbers import Integral
 from typing import Any, TypeAlias
 
 import dask.array as da
 import numpy as np
 from numpy.typing import NDArray
+from scipy.sparse import csr_array
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import validate_data
 
 from bigpca.arrays import Array
-from bigpca.data.checks import check_dtype, row_width
+from bigpca.data.checks import check_dtype, row_width, tally_rounded
 from bigpca.data.containers import (
     check_columns,
     is_dask_frame,
@@ -31,14 +37,16 @@ from bigpca.data.containers import (
     reject_sparse_forms,
     unmasked,
 )
-from bigpca.data.labelled import feature_names, note_rounded_columns, with_index
+from bigpca.data.grids import feature_names, note_rounded_columns, with_index
 from bigpca.data.patterns import RowPattern
-from bigpca.data.rounding import tally_rounded
 from bigpca.data.sources import open_in_memory, open_samples
 from bigpca.data.sparse import as_csr, is_csr, is_sparse
 from bigpca.data.views import View, names_of, view_of, viewed
-from bigpca.errors import counted, warn_caller, warn_rounded
-from bigpca.passes.reading.arithmetic import Values
+from bigpca.errors import NonFiniteError, check_choice, counted, warn_caller, warn_rounded
+from bigpca.passes.reading.blocks import Values
+from bigpca.settings import setting
+from bigpca.sketches.base import positive_integer
+from bigpca.solvers.scaling import Whitening
 
 log = logging.getLogger("bigpca")
 Input: TypeAlias = Any  # what a user passed as X, y or a parameter, before its type is checked
@@ -344,3 +352,105 @@ def _check_kind(X: Array) -> None:
     if X.dtype.kind == "c":
         raise ValueError(f"Complex data not supported: X is {X.dtype}. Take real and imaginary parts as columns.")
     check_dtype(X.dtype)
+
+
+def check_policies(estimator: BaseEstimator) -> None:
+    """Reject unknown policies, switches that are not booleans and counts that are not integers.
+
+    Raises
+    ------
+    TypeError, ValueError
+    """
+    known = getattr(estimator, "_nan_policies", ("raise", "omit"))
+    if estimator.nan_policy == "mean" and "mean" not in known:
+        raise ValueError(
+            f'nan_policy = "mean" is for PCA, ApproximatePCA and RotatedPCA, not for {type(estimator).__name__}. Use '
+            f'"raise" or "omit", or fill in the missing values first.'
+        )
+    for name, allowed in (("nan_policy", known), ("missing_chunks", ("raise", "fill"))):
+        check_choice(name, getattr(estimator, name), allowed)
+    check_filling(estimator)
+    whiten = getattr(estimator, "whiten", False)
+    if not isinstance(whiten, bool | np.bool_ | Whitening):
+        raise TypeError(
+            f"whiten = {whiten!r} is a {type(whiten).__name__}; True, False or a rule such as bp.Whitening(power=0.25) "
+            f"was expected."
+        )
+    threads, kept = setting(estimator, "solve_threads"), setting(estimator, "keep_state_bytes")
+    if threads is not None:
+        positive_integer("solve_threads", threads)
+    if isinstance(kept, bool | np.bool_) or not isinstance(kept, Integral | None):
+        raise TypeError(f"keep_state_bytes = {kept!r} is a {type(kept).__name__}; a number of bytes was expected.")
+
+
+def check_filling(estimator: BaseEstimator) -> None:
+    """Reject rows that would be preprocessed although they have missing values.
+
+    Raises
+    ------
+    ValueError
+    """
+    preprocess = getattr(estimator, "preprocess", None)
+    if estimator.nan_policy == "mean" and preprocess is not None:
+        raise ValueError(
+            f'nan_policy = "mean" is about missing values in the columns of X, but preprocess = {preprocess!r} is a '
+            f'function of complete rows. Preprocess the rows before the fit, or use nan_policy="omit".'
+        )
+
+
+def settle_non_finite(rows: Values, mapped: Array, where: str, nan_policy: str, name: str) -> None:
+    """Reject what is not finite in mapped rows, or make all of such a row NaN, in place.
+
+    Parameters
+    ----------
+    rows : ndarray of shape (b, d), or csr_array
+    mapped : ndarray of shape (b, k)
+        Each value must depend on its whole row: rows with finite results are not checked.
+    where : str
+        Names the rows in messages; ``name`` names the results.
+    nan_policy : {"raise", "omit"}
+        Anything but "omit" is to raise.
+
+    Raises
+    ------
+    NonFiniteError
+        Where rows hold NaN or infinities and the policy is to raise.
+    ValueError
+        If finite rows overflow.
+    """
+    if np.isfinite(mapped).all():
+        return
+    lines = np.unique(bad_places(rows)[0])
+    if not len(lines):
+        remedy = "Divide the data by a constant first." if mapped.dtype == np.float64 else "Pass float64 input."
+        raise ValueError(f"{name} of {where} overflow {mapped.dtype}: the values are too large. {remedy}")
+    if nan_policy != "omit":
+        reject_non_finite(rows, where, name)
+    mapped[lines] = np.nan
+
+
+def bad_places(rows: Values) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return the rows and columns of NaN and infinities, in order of rows."""
+    if isinstance(rows, csr_array):
+        bad = np.flatnonzero(~np.isfinite(rows.data))
+        return np.searchsorted(rows.indptr, bad, side="right") - 1, rows.indices[bad].astype(np.int64)
+    lines, columns = np.nonzero(~np.isfinite(rows))
+    return lines, columns
+
+
+def reject_non_finite(rows: Values, where: str, name: str) -> None:
+    """Reject rows (b, d) that hold NaN or infinities; ``where`` and ``name`` as for :func:`settle_non_finite`.
+
+    Raises
+    ------
+    NonFiniteError
+        With the number of such values and rows, and the first of them.
+    """
+    lines, columns = bad_places(rows)
+    if len(lines):
+        count = counted(len(lines), "NaN or infinite value")
+        raise NonFiniteError(
+            f"{count} in {counted(len(np.unique(lines)), 'row')} of {where}: the first in its "
+            f"row {lines[0]}, column {columns[0]}. Finite values were expected; "
+            f'nan_policy="omit" gives such rows NaN {name}.'
+        )

@@ -1,28 +1,69 @@
-"""Where mapped rows go: to the caller, lazily or computed, or to a new array on disk."""
+"""Where mapped rows go: to the caller, lazily or computed, or to a new array on disk.
+
+Dask DataFrames out of Dask DataFrames: ``set_output(transform="pandas")`` of rows that need not fit in memory.
+"""
 
 from __future__ import annotations
 
 import os
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TypeAlias
+from functools import wraps
+from typing import Protocol, TypeAlias
 
 import dask.array as da
 import numpy as np
+from sklearn import get_config
 from sklearn.base import BaseEstimator
 
 from bigpca.data.batches import has_batches
-from bigpca.data.labelled import is_held
-from bigpca.estimators.shared.frames import container_of, frames_of
+from bigpca.data.containers import is_dask_frame
+from bigpca.data.grids import is_held
 from bigpca.estimators.shared.inputs import Input, Lazy, is_lazy
 from bigpca.passes.engine.progress import ProgressArgument, resolve_progress
 from bigpca.passes.engine.run import Run
-from bigpca.passes.project import project_in_memory, project_in_order, project_lazily
+from bigpca.passes.project import Made, project_in_memory, project_in_order, project_lazily, project_to
 from bigpca.passes.reading.row_maps import RowMap
 from bigpca.passes.rows import RowInput
-from bigpca.passes.writing import Made, project_to
+from bigpca.storage.chunks import path_of
 from bigpca.storage.forms import form_of
-from bigpca.storage.stores import path_of
+
+
+class Method(Protocol):
+    """A method of estimators that returns one row for each row of X."""
+
+    def __call__(self, estimator: BaseEstimator, X: Input, /, *args: Input, **options: Input) -> Lazy: ...
+
+
+def container_of(estimator: BaseEstimator) -> tuple[str, bool]:
+    """Return the container in which scikit-learn puts transformed rows, and whether it is the estimator's own."""
+    own = getattr(estimator, "_sklearn_output_config", {}).get("transform")
+    return own or get_config()["transform_output"], bool(own)
+
+
+def frames_of(estimator: BaseEstimator, X: Input) -> bool:
+    """Whether rows of X are to be returned as a Dask DataFrame."""
+    return is_dask_frame(X) and container_of(estimator)[0] == "pandas"
+
+
+def with_dask_frames(method: Method) -> Method:
+    """Return a method that scikit-learn has wrapped for ``set_output``, and that keeps Dask DataFrames lazy.
+
+    scikit-learn would load them into a pandas DataFrame. Partitions, divisions and index are those of X.
+    """
+    unwrapped: Method = method.__wrapped__  # type: ignore[attr-defined]
+
+    @wraps(method)
+    def wrapped(self: BaseEstimator, X: Input, *args: Input, **options: Input) -> Lazy:
+        if not frames_of(self, X):
+            return method(self, X, *args, **options)
+        rows = unwrapped(self, X, *args, **options)
+        if not isinstance(rows, da.Array):
+            return rows
+        return rows.to_dask_dataframe(columns=list(self.get_feature_names_out()), index=X.index)
+
+    return wrapped
+
 
 Path: TypeAlias = str | os.PathLike[str]
 

@@ -8,13 +8,11 @@ from sklearn.utils.validation import check_is_fitted
 
 from bigpca.estimators.shared.inputs import Input, Lazy
 from bigpca.estimators.shared.outputs import Destination, Path
-from bigpca.estimators.shared.transformer import Estimator
-from bigpca.estimators.shared.transforming import mapped_to_numbers
-from bigpca.estimators.supervised.class_distance import ClassDistance
-from bigpca.estimators.supervised.labels_fit import SupervisedResult
-from bigpca.estimators.supervised.model import SupervisedModel
-from bigpca.estimators.supervised.roweis_problem import RoweisProblem, check_conditioning, check_factor
-from bigpca.passes.engine.solving import solving
+from bigpca.estimators.shared.transformer import Estimator, mapped_to_numbers
+from bigpca.estimators.supervised.fits import SupervisedResult
+from bigpca.estimators.supervised.model import ClassDistance, SupervisedModel
+from bigpca.estimators.supervised.problems import RoweisProblem, check_conditioning, check_factor
+from bigpca.passes.engine.driver import solving
 from bigpca.passes.reading.preprocessing import Preprocess
 from bigpca.settings import setting
 from bigpca.solvers.components import NComponents

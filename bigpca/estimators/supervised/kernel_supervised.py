@@ -5,19 +5,22 @@ from __future__ import annotations
 import dask.array as da
 
 from bigpca.errors import check_choice
-from bigpca.estimators.kernel.landmarks_fit import landmark_features
-from bigpca.estimators.kernel.model import KernelModel
-from bigpca.estimators.kernel.preimages import check_regression
+from bigpca.estimators.kernel.landmarks import landmark_features
+from bigpca.estimators.kernel.model import KernelModel, check_regression
 from bigpca.estimators.kernel.spectrum import KernelSpectrum, check_references
 from bigpca.estimators.shared.files import StoredModel
+from bigpca.estimators.shared.fit import RandomState
 from bigpca.estimators.shared.inputs import Input, Opened
-from bigpca.estimators.shared.seeding import RandomState
-from bigpca.estimators.supervised.dual_fit import DualFit
-from bigpca.estimators.supervised.kept import KeptStatistics
-from bigpca.estimators.supervised.kernel_fit import FeatureLabelFit, LabelledGrowth, kept_by, stored_statistics
-from bigpca.estimators.supervised.labels import read_labels
-from bigpca.estimators.supervised.problems import Problem, SupervisedProblem
-from bigpca.estimators.supervised.roweis_problem import RoweisProblem, check_conditioning, check_factor
+from bigpca.estimators.supervised.kernel_fit import DualFit, FeatureLabelFit, LabelledGrowth, kept_by, stored_statistics
+from bigpca.estimators.supervised.problems import (
+    Problem,
+    RoweisProblem,
+    SupervisedProblem,
+    check_conditioning,
+    check_factor,
+    read_labels,
+)
+from bigpca.estimators.supervised.statistics import KeptStatistics
 from bigpca.passes.reading.preprocessing import Preprocess
 from bigpca.passes.rows import RowInput
 from bigpca.planning import Resources

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from bigpca.arrays import Array, content_digest
 from bigpca.blas import one_blas_thread
-from bigpca.data.batch_labels import ColumnRows, LabelColumn
+from bigpca.data.batches import ColumnRows, LabelColumn
 from bigpca.estimators.shared.inputs import Input
 from bigpca.kernels.distance import RBF
 from bigpca.seeds import normals, uniforms

@@ -12,24 +12,20 @@ from sklearn.base import clone
 
 from bigpca.arrays import Array
 from bigpca.errors import check_choice
-from bigpca.estimators.kernel.expansion import Expansion
-from bigpca.estimators.kernel.maps import KernelScores
+from bigpca.estimators.kernel.maps import Expansion, KernelScores
 from bigpca.estimators.kernel.spectrum import KernelSpectrum
 from bigpca.estimators.linear.maps import Projection
+from bigpca.estimators.shared.fit import execute, fit_seed
 from bigpca.estimators.shared.inputs import Input, Opened
-from bigpca.estimators.shared.opening import labels_of_fit
-from bigpca.estimators.shared.running import execute
-from bigpca.estimators.shared.seeding import fit_seed
+from bigpca.estimators.shared.transformer import labels_of_fit
 from bigpca.estimators.supervised.discriminants import RoweisDiscriminantAnalysis
-from bigpca.estimators.supervised.kept import KeptStatistics
+from bigpca.estimators.supervised.fits import SupervisedResult
 from bigpca.estimators.supervised.kernel_fit import FeatureRead
 from bigpca.estimators.supervised.kernel_supervised import KernelRoweisDiscriminantAnalysis
-from bigpca.estimators.supervised.labels import open_classes
-from bigpca.estimators.supervised.labels_fit import SupervisedResult
-from bigpca.estimators.supervised.roweis_problem import RoweisProblem, check_classes, check_factor, family_of
-from bigpca.estimators.supervised.statistics import LabelStatistics
+from bigpca.estimators.supervised.problems import RoweisProblem, check_classes, check_factor, family_of, open_classes
+from bigpca.estimators.supervised.statistics import KeptStatistics, LabelStatistics
+from bigpca.passes.engine.driver import solving_with
 from bigpca.passes.engine.progress import ProgressArgument
-from bigpca.passes.engine.solving import solving_with
 from bigpca.passes.project import project_in_memory, project_lazily
 from bigpca.passes.reading.row_maps import RowMap, chained
 from bigpca.passes.rows import RowInput

@@ -1,11 +1,18 @@
-"""Scored PCA: PCA of the features that depend on the labels most (Bair et al. 2006; SPCA paper, section 4)."""
+"""Scored PCA: PCA of the features that depend on the labels most (Bair et al. 2006; SPCA paper, section 4).
+
+How many features scored PCA keeps, by cross-validation: one read of the scatter of every fold. Scores of how much each
+feature depends on the labels, and the share of the labels that the best ones explain. The reads of scored PCA before
+its estimator: one for the scores of features, one for a cross-validation. Row maps between all features and the
+selected ones.
+"""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from copy import copy
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
 from numbers import Integral
 from pathlib import Path as Place
 from typing import Self, cast
@@ -13,40 +20,483 @@ from typing import Self, cast
 import dask.array as da
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.base import clone
+from sklearn.base import BaseEstimator, clone
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
-from bigpca.arrays import Array
+from bigpca.arrays import Array, DType, content_digest, unpack
 from bigpca.data.views import columns_of
 from bigpca.errors import warn_approximation
 from bigpca.estimators.linear.pca import PCA
 from bigpca.estimators.linear.sketch_transformer import SketchTransformer
 from bigpca.estimators.shared.exporting import linear_map, to_faiss, to_onnx, to_sklearn, to_torch
 from bigpca.estimators.shared.files import StoredModel, Values, pack_values, unpack_values
+from bigpca.estimators.shared.fit import RandomState, Reading, draw_fit_seed, execute, fit_seed, with_plan
 from bigpca.estimators.shared.inputs import Input, Lazy, Opened, open_rows
-from bigpca.estimators.shared.opening import labels_of_fit, open_weighted, planned_weighted
 from bigpca.estimators.shared.outputs import Destination, Path
-from bigpca.estimators.shared.running import execute, with_plan
-from bigpca.estimators.shared.seeding import RandomState, draw_fit_seed, fit_seed
-from bigpca.estimators.shared.transformer import AnyEstimator, Estimator
-from bigpca.estimators.shared.transforming import mapped_as_given
-from bigpca.estimators.supervised.columns import Placed, Selected
-from bigpca.estimators.supervised.kept import KeptStatistics, Supervision, merge_labelled
-from bigpca.estimators.supervised.labels import Labelled, read_labels
-from bigpca.estimators.supervised.problems import LabelUse
-from bigpca.estimators.supervised.scores import LabelSpread, feature_scores, ranked
-from bigpca.estimators.supervised.scores_fit import ScoredFit, ScoredResult, Scoring
-from bigpca.estimators.supervised.selection import MAX_CANDIDATES, Folding, explained_shares, some_columns
+from bigpca.estimators.shared.transformer import (
+    AnyEstimator,
+    Estimator,
+    labels_of_fit,
+    mapped_as_given,
+    open_weighted,
+    planned_weighted,
+)
+from bigpca.estimators.supervised.fits import LabelledReading
+from bigpca.estimators.supervised.problems import Labelled, LabelUse, read_labels
+from bigpca.estimators.supervised.statistics import (
+    KeptStatistics,
+    LabelStatistics,
+    Supervision,
+    check_shapes,
+    merge_labelled,
+)
+from bigpca.export.linear import LinearMap
+from bigpca.passes.accumulators.base import Accumulator
+from bigpca.passes.accumulators.class_moments import ClassMoments
+from bigpca.passes.engine.driver import solving
+from bigpca.passes.engine.jobs import PassPlan, PassState
 from bigpca.passes.engine.progress import ProgressArgument
 from bigpca.passes.engine.resources import find_resources
-from bigpca.passes.engine.solving import solving
+from bigpca.passes.engine.run import Run
+from bigpca.passes.fold import fold_to, row_pass
 from bigpca.passes.project import mapped_lazily
+from bigpca.passes.reading.layout import plan_layout
 from bigpca.passes.reading.preprocessing import Preprocess
+from bigpca.passes.reading.row_maps import Beside, MapStep, RowMap
 from bigpca.passes.rows import RowInput
+from bigpca.planning import PassCost, Resources, SolveCost
+from bigpca.seeds import integers
 from bigpca.settings import setting
 from bigpca.sketches.base import positive_integer
-from bigpca.solvers.components import NComponents
+from bigpca.solvers.components import NComponents, resolve_components
+from bigpca.solvers.eigh import top_eigenpairs
+
+
+@dataclass(frozen=True)
+class Selected(RowMap):
+    """A row map on some columns.
+
+    Attributes
+    ----------
+    columns : ndarray of shape (q,), int64
+    inner : RowMap
+    """
+
+    columns: NDArray[np.int64]
+    inner: RowMap
+
+    def linear(self, d: int) -> LinearMap:
+        """Return the inner map, if it is linear, with zeros for the other columns.
+
+        Raises
+        ------
+        ValueError
+            For kernel models.
+        """
+        found = getattr(self.inner, "linear", None)
+        if found is None:
+            raise ValueError(
+                "the model of the selected columns has no linear map: it is a kernel model, or preprocesses its rows. "
+                "Use a linear estimator without preprocess, such as bp.PCA(2)."
+            )
+        inner: LinearMap = found(len(self.columns))
+        return inner.placed(self.columns, d)
+
+    def sklearn_steps(self, d: int, facts: dict[str, object]) -> list[object]:
+        """Return the same map as a transformer of scikit-learn."""
+        from bigpca.export.sklearn import fitted_pca  # imports more of scikit-learn than a fit
+
+        return [fitted_pca(self.linear(d), facts)]
+
+    def output_dtype(self, dtype: DType) -> DType:
+        """That of the inner map."""
+        return self.inner.output_dtype(dtype)
+
+    def apply(self, rows: Array, where: str) -> Array:
+        """Return the map of those columns; rows with non-finite values in other columns are NaN, too."""
+        chosen = rows[:, self.columns]
+        if rows.dtype.kind == "f":
+            chosen[~np.isfinite(rows).all(axis=1)] = np.nan
+        return self.inner.apply(chosen, where)
+
+    def bytes_for(self, d: int, rows: int, itemsize: int) -> tuple[int, int]:
+        """The columns' copy, and what the inner map needs."""
+        mapping, kept = self.inner.bytes_for(len(self.columns), rows, itemsize)
+        return mapping + rows * (len(self.columns) * itemsize + d), kept
+
+    def describe(self) -> dict[str, object]:
+        """What identifies the map."""
+        return {"map": "selected", "columns": self.columns.tolist(), "inner": self.inner.describe()}
+
+
+@dataclass(frozen=True)
+class Placed(RowMap):
+    """Rows of the selected columns (q,) as rows of all columns, of which the others are set to their means.
+
+    Attributes
+    ----------
+    columns : ndarray of shape (q,), int64
+    mean : ndarray of shape (d,)
+    """
+
+    columns: NDArray[np.int64]
+    mean: NDArray[np.float64]
+
+    def output_dtype(self, dtype: DType) -> DType:
+        """That of the columns."""
+        return dtype
+
+    def apply(self, rows: Array, where: str) -> Array:
+        """Return rows (b, d); NaN where the columns are NaN."""
+        placed = np.tile(self.mean.astype(rows.dtype), (len(rows), 1))
+        placed[:, self.columns] = rows
+        placed[np.isnan(rows).any(axis=1)] = np.nan
+        return placed
+
+    def bytes_for(self, d: int, rows: int, itemsize: int) -> tuple[int, int]:
+        """The rows and a copy."""
+        return 2 * rows * len(self.mean) * itemsize, 0
+
+    def describe(self) -> dict[str, object]:
+        """What identifies the map."""
+        return {"map": "placed", "columns": self.columns.tolist(), "mean": content_digest(self.mean)}
+
+
+Vector = NDArray[np.float64]
+Matrix = NDArray[np.float64]
+
+
+def one_hot(codes: NDArray[np.int32], n_classes: int) -> Matrix:
+    """Return one-hot classes (n, c); zeros for rows of code -1."""
+    hot: Matrix = (codes[:, None] == np.arange(n_classes)).astype(np.float64)
+    return hot
+
+
+@dataclass(frozen=True)
+class LabelSpread:
+    """Scatter of real labels, mergeable over batches of rows.
+
+    Attributes
+    ----------
+    count : int
+    mean : ndarray of shape (m,)
+    scatter : ndarray of shape (m, m)
+        About the mean.
+    """
+
+    count: int
+    mean: Vector
+    scatter: Matrix
+
+    @classmethod
+    def of(cls, values: Matrix) -> LabelSpread:
+        """Return the spread of labels (n, m)."""
+        mean = values[0] + (values - values[0]).mean(axis=0)
+        centred = values - mean
+        return cls(len(values), mean, centred.T @ centred)
+
+    def merge(self, other: LabelSpread) -> LabelSpread:
+        """Return the spread of both sets of labels."""
+        n, apart = self.count + other.count, other.mean - self.mean
+        scatter = self.scatter + other.scatter + self.count * other.count / n * np.outer(apart, apart)
+        return LabelSpread(n, self.mean + other.count / n * apart, scatter)
+
+    def to_arrays(self) -> dict[str, Array]:
+        """Return it as named arrays."""
+        return {"count": np.array(self.count), "mean": self.mean, "scatter": self.scatter}
+
+    @classmethod
+    def of_arrays(cls, arrays: Mapping[str, Array]) -> LabelSpread:
+        """Return the spread that :meth:`to_arrays` packed.
+
+        Raises
+        ------
+        KeyError, ValueError
+            For arrays that are missing or of other shapes.
+        """
+        m = len(arrays["mean"])
+        check_shapes(arrays, {"count": (), "mean": (m,), "scatter": (m, m)})
+        return cls(int(arrays["count"]), arrays["mean"], arrays["scatter"])
+
+
+def feature_scores(statistics: LabelStatistics, spread: LabelSpread | None) -> Vector:
+    """Return F of every feature for classes, R^2 for real labels, whose spread is given (d,); 0 for constant features.
+
+    ``F = (sum_c n_c (mean_c - mean)^2 / (c - 1)) / (S_W / (n - c))``. ``R^2 = r'C^-1 r`` with the correlations r of a
+    feature and the labels, C those among the labels.
+    """
+    n, within = statistics.count, np.maximum(statistics.moments.within, 0.0)
+    if spread is None:
+        between = (statistics.between**2).sum(axis=0)
+        c = int(np.count_nonzero(statistics.moments.counts))
+        noise = np.finfo(np.float64).eps * n * (within + between)
+        constant = within + between <= np.finfo(np.float64).eps ** 2 * n * statistics.mean**2
+        F = between / max(1, c - 1) / np.maximum(within, np.maximum(noise, np.finfo(np.float64).tiny)) * max(1, n - c)
+        return np.where(constant, 0.0, F)
+    cross = statistics.psi  # (m, d)
+    explained = np.einsum("md,md->d", cross, np.linalg.pinv(spread.scatter, hermitian=True) @ cross)
+    constant = within <= np.finfo(np.float64).eps ** 2 * n * statistics.mean**2
+    return np.where(constant, 0.0, np.minimum(explained / np.where(constant, 1.0, within), 1.0))
+
+
+def ranked(scores: Vector) -> NDArray[np.int64]:
+    """Return the features (d,) from the highest score to the lowest; of equal scores the first feature first."""
+    return np.lexsort((np.arange(len(scores)), -scores))
+
+
+MAX_CANDIDATES = 2048  # columns among which cross-validation chooses
+
+
+def some_columns(X: da.Array, q: int | None) -> da.Array:
+    """Return q columns of X, or as many as cross-validation chooses among: to plan with."""
+    return columns_of(X, np.arange(q or min(X.shape[1], MAX_CANDIDATES)))
+
+
+def explained_shares(folds: list[ClassMoments], ranked: NDArray[np.int64], n_components: Input) -> dict[int, float]:
+    """Return the mean explained share of the folds left out by number of features: q, q / 2, q / 4, and so on.
+
+    Parameters
+    ----------
+    folds : list of ClassMoments
+        Of the q candidate columns, and the labels after them.
+    ranked : ndarray of shape (q,)
+        The candidates among the columns of the folds, from the highest score to the lowest.
+    n_components : int, float, a rule or None
+        No fewer features than an integer are tried.
+    """
+    q = len(ranked)
+    least = min(q, int(n_components)) if isinstance(n_components, Integral) else 1
+    counts = sorted({max(least, q >> i) for i in range(q.bit_length())}, reverse=True)
+    return {
+        count: float(np.mean([explained_share(folds, f, ranked[:count], q, n_components) for f in range(len(folds))]))
+        for count in counts
+    }
+
+
+def explained_share(
+    folds: list[ClassMoments], left_out: int, columns: NDArray[np.int64], q: int, n_components: Input
+) -> float:
+    """Return the share of the labels' variance in one fold that components and regression of the others explain."""
+    train = None
+    for f, own in enumerate(folds):
+        if f != left_out:
+            train = own if train is None else train.merge(own)
+    test = folds[left_out]
+    if train is None or test.count < 2:
+        return 0.0
+    S, mean = unpack(train.within, train.n_features), train.means[0]
+    targets = np.arange(q, S.shape[0])
+    counted = isinstance(n_components, Integral)
+    values, axes = top_eigenpairs(
+        S[np.ix_(columns, columns)].copy(), min(int(n_components), len(columns)) if counted else None
+    )
+    k = len(values) if counted else resolve_components(n_components, values, values.sum(), train.count, len(columns))
+    axes = axes[:k][values[:k] > len(columns) * np.finfo(np.float64).eps * values[0]]
+    variances = axes @ S[np.ix_(columns, columns)] @ axes.T
+    B = np.linalg.pinv(variances, hermitian=True) @ axes @ S[np.ix_(columns, targets)]  # (k, m)
+    W = axes.T @ B
+    off = test.means[0] - mean  # residual of y - mean_y - (x - mean_x) W, summed over the fold by its moments
+    T = unpack(test.within, test.n_features) + test.count * np.outer(off, off)
+    residual = np.trace(
+        T[np.ix_(targets, targets)] - 2 * W.T @ T[np.ix_(columns, targets)] + W.T @ T[np.ix_(columns, columns)] @ W
+    )
+    total = float(np.trace(T[np.ix_(targets, targets)]))
+    return 1.0 - float(residual) / total if total > 0 else 0.0
+
+
+@dataclass(frozen=True)
+class Folding(Reading):
+    """The read of the scatter of each fold of the rows, of the candidate columns and the labels.
+
+    Attributes
+    ----------
+    templates : dict of str to Accumulator
+    about : dict
+        The identity of labels, candidates and folds.
+    """
+
+    templates: dict[str, Accumulator]
+    about: Mapping[str, object]
+
+    @classmethod
+    def of(
+        cls, rows: RowInput, resources: Resources, labelled: Labelled, candidates: NDArray[np.int64], folds: int,
+        seed: int,
+    ) -> Folding:  # fmt: skip
+        """Return the read of rows of the candidate columns, beside which it puts the labels.
+
+        Parameters
+        ----------
+        folds : int
+            Each labelled row is in one of them, drawn by the seed.
+        """
+        features = labelled.features
+        if features is None:
+            beside, m = Beside(labelled.known_codes, partial(one_hot, n_classes=labelled.n_classes)), labelled.n_classes
+        else:
+            beside, m = Beside(features.whole(), np.asarray), features.shape[1]
+        rows = rows.mapped(MapStep(beside, rows.n_columns + m))
+        drawn, used = integers(seed, "folds", 0, len(labelled.known_codes), 1, folds)[:, 0], labelled.known_codes >= 0
+        templates: dict[str, Accumulator] = {
+            f"fold-{f}": ClassMoments(rows.n_columns, 1, np.where(used & (drawn == f), 0, -1).astype(np.int32))
+            for f in range(folds)
+        }
+        about = {"labels": labelled.describe(), "candidates": candidates.tolist(), "folds": [folds, seed]}
+        return cls(rows, resources, templates, about)
+
+    @property
+    def solver(self) -> str:
+        return "folds"
+
+    @property
+    def account(self) -> str:
+        return "one read of rows and labels"
+
+    @cached_property
+    def folds(self) -> PassPlan:
+        """The read."""
+        states = self.templates.values()
+        size, work = sum(one.state_bytes for one in states), self.rows.dense_work(*states)
+        rows, exact = self.rows, np.dtype(np.float64)  # of rows and labels side by side
+        layout = plan_layout(rows.row_chunks, rows.n_columns, exact, size)
+        return row_pass(rows, "folds", states, cut_bytes=size, work=work, layout=layout, dtype=exact)
+
+    def passes(self) -> tuple[PassCost, ...]:
+        return (self.folds,)
+
+    def solve_cost(self) -> SolveCost:
+        return SolveCost(4.0 * self.folds.state_bytes / 8, bytes=3 * self.folds.state_bytes)
+
+    def identity(self) -> dict[str, object]:
+        return {"computes": "folds", "input": self.rows.describe(), **self.about}
+
+    def read(self, run: Run) -> list[ClassMoments]:
+        """Return the scatter of each fold."""
+        return fold_to(run, self.folds, self.rows, self.templates, _take_folds)  # one pass over X
+
+
+def _take_folds(state: PassState) -> list[ClassMoments]:
+    return [state.part(name, ClassMoments) for name in state.parts]
+
+
+@dataclass(frozen=True)
+class Scoring(LabelledReading):
+    """The read that the scores of features are computed from."""
+
+    @property
+    def account(self) -> str:
+        return "one read of rows and labels"
+
+    def passes(self) -> tuple[PassCost, ...]:
+        return (self.labels,)
+
+    @property
+    def spread(self) -> LabelSpread | None:
+        """The spread of real labels; None for classes."""
+        features, codes = self.labelled.features, self.labelled.known_codes
+        return None if features is None else LabelSpread.of(features.values[np.flatnonzero(codes >= 0)])
+
+    def solve_cost(self) -> SolveCost:
+        return SolveCost(4.0 * self.labels.state_bytes / 8, bytes=3 * self.labels.state_bytes)
+
+    def identity(self) -> dict[str, object]:
+        return {
+            "computes": "feature scores", "input": self.rows.describe(), "labels": self.labelled.describe(),
+        }  # fmt: skip
+
+
+@dataclass(frozen=True)
+class ScoredResult:
+    """The result of scored PCA.
+
+    Attributes
+    ----------
+    kept : KeptStatistics
+        Statistics of the labelled rows.
+    spread : LabelSpread or None
+        Of real labels.
+    scores : ndarray of shape (d,)
+    selected : ndarray of shape (q,)
+        Features, in order.
+    estimator : Estimator
+        Fitted to those.
+    cv_scores : dict of int to float, or None
+        Explained share by number of features.
+    """
+
+    kept: KeptStatistics
+    spread: LabelSpread | None
+    scores: NDArray[np.float64]
+    selected: NDArray[np.int64]
+    estimator: BaseEstimator
+    cv_scores: dict[int, float] | None
+
+
+@dataclass(frozen=True)
+class ScoredFit(Reading):
+    """The scores of features, a cross-validation if requested, and a fit to some columns, each as a separate run.
+
+    Attributes
+    ----------
+    scoring : Scoring
+    folding : Folding or None
+    fit : Fit
+        To the number of columns that will be selected, whichever they are.
+    """
+
+    scoring: Scoring
+    folding: Folding | None
+    fit: Reading
+
+    @property
+    def solver(self) -> str:
+        return f"scores, then {self.fit.solver}"
+
+    @property
+    def account(self) -> str:
+        return f"{self.scoring.account}; {self.fit.reason}"
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        return self.fit.notes
+
+    @property
+    def max_evaluations(self) -> float:
+        return self.fit.max_evaluations
+
+    @property
+    def parts(self) -> tuple[Reading, ...]:
+        """All of them, in order."""
+        return (self.scoring, *(() if self.folding is None else (self.folding,)), self.fit)
+
+    def passes(self) -> tuple[PassCost, ...]:
+        """Declare the passes of all parts."""
+        names = ("scores", "folds", "fit") if self.folding else ("scores", "fit")
+        declared = (self.scoring.passes(), *(part.declared for part in self.parts[1:]))
+        return tuple(
+            replace(one, name=f"{name}: {one.name}")
+            for name, passes in zip(names, declared, strict=True)
+            for one in passes
+        )
+
+    def solve_cost(self) -> SolveCost:
+        costs = [part.solve_cost() for part in self.parts]
+        return SolveCost(
+            flops=sum(cost.flops for cost in costs), between=sum(cost.between for cost in costs),
+            bytes=max(cost.bytes for cost in costs), held_bytes=max(cost.held_bytes for cost in costs),
+            output_bytes=costs[-1].output_bytes + self.output_bytes,
+        )  # fmt: skip
+
+    @property
+    def output_bytes(self) -> int:
+        """Bytes of scores, chosen features, and statistics."""
+        labelled, d, m = self.scoring.labelled, self.rows.n_columns, self.scoring.labelled.columns
+        spread = 0 if labelled.features is None else 8 * (1 + m + m * m)
+        return labelled.kept_bytes(d, whole=False) + 8 * (4 + d + self.fit.rows.n_columns) + spread
+
+    def identity(self) -> dict[str, object]:
+        return {"computes": "scored", "parts": [part.identity() for part in self.parts]}
 
 
 def _estimator_has(method: str) -> Callable[[ScoredPCA], bool]:

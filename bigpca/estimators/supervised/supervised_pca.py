@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bigpca.estimators.shared.seeding import RandomState
+from bigpca.estimators.shared.fit import RandomState
 from bigpca.estimators.supervised.model import SupervisedModel
 from bigpca.estimators.supervised.problems import ProjectionProblem, SupervisedProblem
 from bigpca.passes.reading.preprocessing import Preprocess

@@ -1,5 +1,10 @@
 """The contract of accumulators: small states that fold blocks, merge, and are stored as named arrays.
 
+Classes of rows as accumulators read them: an array, or labels that are known once their rows were read. The error of
+implicit centring: of sums of squares from which the mean is subtracted afterwards. Symmetric products of the rows of a
+block, in the precision that holds their squares. Statistics of columns, and the pieces in which reads of column blocks
+compute them.
+
 An accumulator is a template until :meth:`Accumulator.fresh` returns an empty copy for the rows of one group. The task
 that owns a copy may update it in place; ``merge`` never changes its inputs, because Dask may use them again.
 """
@@ -9,15 +14,18 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import ClassVar, Self, TypeVar
+from typing import ClassVar, Protocol, Self, TypeAlias, TypeVar, overload
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
-from bigpca.arrays import Array
-from bigpca.costs import BlockForm, Work
-from bigpca.passes.reading.blocks import STRIP_BYTES, Block
+from bigpca import csr
+from bigpca.arrays import Array, DType
+from bigpca.errors import counted, warn_approximation
+from bigpca.passes.reading.blocks import STRIP_BYTES, Arithmetic, Block, Values, cached_rows, scaled_rows
+from bigpca.planning import BlockForm, Work
+from bigpca.solvers.scaling import LearnedScale, Patterson
 
 Arrays = dict[str, Array]
 Vector = NDArray[np.float64]
@@ -192,3 +200,238 @@ def feed(states: Iterable[Accumulator], block: Block, strip_shift: Vector | None
         for state in dense:
             state.update(strip)
     return strip_shift
+
+
+class CodeRows(Protocol):
+    """Codes of rows that come with the rows."""
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the codes."""
+
+    def __len__(self) -> int:
+        """Number of rows."""
+
+    @overload
+    def __getitem__(self, rows: slice[int | None, int, None]) -> Codes: ...
+    @overload
+    def __getitem__(self, rows: NDArray[np.int64]) -> NDArray[np.int32]: ...
+    def __getitem__(self, rows: slice[int | None, int, None] | NDArray[np.int64]) -> Codes | NDArray[np.int32]:
+        """Return the codes of a slice of rows (an array if it is empty), or an array of those with given numbers."""
+
+    def digest(self) -> str:
+        """What identifies them before the read."""
+
+
+Codes: TypeAlias = NDArray[np.int32] | CodeRows
+
+
+def codes_bytes(codes: Codes) -> bytes:
+    """Return what identifies codes in checkpoints."""
+    return np.ascontiguousarray(codes).tobytes() if isinstance(codes, np.ndarray) else codes.digest().encode()
+
+
+# Rows are centred before they are multiplied everywhere else in the library. Of sparse rows that would store every
+# zero. Their sums are in float64 instead, and the digits that the subtraction costs are bounded, reported and limited.
+MAX_CENTRING_ERROR = 1e-6
+COMPENSATED = 4  # roundings of a compensated sum, its square and their difference
+
+
+def lost_squares(squares: Vector, terms: int) -> Vector:
+    """Return what rounding may have cost sums of squares (d,) of so many terms, and the subtraction of their mean."""
+    return np.finfo(np.float64).eps * (terms + COMPENSATED) * squares
+
+
+def centring_error(lost: Vector, scatter: Vector) -> float:
+    """Return ``max_j lost_j / scatter_jj``, the relative error of the variance of the worst column.
+
+    Parameters
+    ----------
+    lost : ndarray of shape (d,)
+        Bounds of the errors of sums that were centred afterwards; 0 for columns that are known exactly.
+    scatter : ndarray of shape (d,)
+        ``sum_t w_t (x_tj - mean_j)^2`` of all rows.
+
+    Raises
+    ------
+    ValueError
+        Beyond 1e-6; names the column.
+    """
+    if not len(lost):
+        return 0.0
+    with np.errstate(divide="ignore", invalid="ignore"):
+        errors = np.where(lost > 0, lost / np.maximum(scatter, 0), 0)
+    worst = int(np.argmax(errors))
+    if errors[worst] > MAX_CENTRING_ERROR:
+        raise ValueError(
+            f"column {worst} of the sparse rows varies little about its mean. Centred without storing its zeros, its "
+            f"variance has a relative error of up to {errors[worst]:.1e}, over {MAX_CENTRING_ERROR:.0e}. Subtract a "
+            "constant from the column, leave it out, or pass dense rows: X.toarray(), or of a Dask array "
+            "X.map_blocks(lambda block: block.toarray())."
+        )
+    return float(errors[worst])
+
+
+def add_known(a: Vector | None, b: Vector | None) -> Vector | None:
+    """Return the sum of two vectors, of which None is zero."""
+    return b if a is None else a if b is None else a + b
+
+
+MIN_SQUARE, MAX_SQUARE = 1e-28, 1e38  # the range in which float32 holds sums of squares
+
+
+def column_squares(values: Values, weights: NDArray[np.float64] | None = None) -> NDArray[np.float64]:
+    """Return the (weighted) sum of squares of every column in float64, converting only a few rows at a time."""
+    total = np.zeros(values.shape[1])
+    if isinstance(values, csr_array):
+        csr.add_column_sums(values, total, weights, power=2)
+        return total
+    step = cached_rows(8 * values.shape[1])
+    for i in range(0, len(values), step):
+        rows = values[i : i + step].astype(np.float64, copy=False)
+        total += np.einsum("ij,ij->j", rows, rows) if weights is None else weights[i : i + step] @ rows**2
+    return total
+
+
+def product_scratch(d: int, dtype: DType) -> Array:
+    """Return a (d, d) array of zeros for :func:`symmetric_product` to write to repeatedly."""
+    return np.zeros((d, d), dtype)
+
+
+def symmetric_product(rows: Array, out: Array, arithmetic: Arithmetic) -> Array:
+    """Return the upper triangle of ``rows' rows`` (d, d), in ``out`` if its precision holds it, else in float64.
+
+    Squares of float32 overflow beyond 1e19 and underflow below 1e-19; such blocks are multiplied again in float64. The
+    entries of ``out`` below the diagonal do not change: they are zeros if :func:`product_scratch` returned it.
+    """
+    arithmetic.rank_update(rows, out, False)
+    if rows.dtype == np.float64 or _squares_held(np.diagonal(out), rows):
+        return out
+    wide = rows.astype(np.float64)
+    product: Array = np.matmul(wide.T, wide)
+    return product
+
+
+def add_symmetric_product(rows: Array, out: Array, arithmetic: Arithmetic) -> bool:
+    """Add the upper triangle of ``rows' rows`` to ``out`` (d, d) in its precision, if that holds every square.
+
+    Returns
+    -------
+    bool
+        False if it does not; ``out`` is then unchanged.
+    """
+    if rows.dtype != np.float64:
+        squares = np.einsum("ij,ij->j", rows, rows)
+        if not (_squares_held(squares, rows) and (np.diagonal(out) + squares < MAX_SQUARE).all()):
+            return False
+    arithmetic.rank_update(rows, out, True)
+    return True
+
+
+def _squares_held(squares: Array, rows: Array) -> bool:
+    """Whether float32 sums of the columns' squares neither overflowed nor lost a value that is not zero."""
+    small = np.flatnonzero(squares < MIN_SQUARE)
+    return bool(np.isfinite(squares).all()) and not (len(small) and rows[:, small].any())
+
+
+VARIES = 100.0  # roundings of a value, by which a column that varies differs from its mean: far above those of merges
+Pieces = tuple[tuple[int, NDArray[np.float64]], ...]
+
+
+def _first(item: tuple[int, NDArray[np.float64]]) -> int:
+    return item[0]
+
+
+def joined(pieces: Pieces, axis: int = 0) -> NDArray[np.float64]:
+    """Concatenate pieces in the order of their first columns."""
+    return np.concatenate([a for _, a in sorted(pieces, key=_first)], axis=axis)
+
+
+def named_pieces(name: str, pieces: Pieces) -> Arrays:
+    """Name pieces for an archive of arrays."""
+    return {f"{name}-{first}": a for first, a in pieces}
+
+
+def pieces_in(arrays: Mapping[str, Array], name: str) -> Pieces:
+    """Return the pieces that :func:`named_pieces` named, in order."""
+    return tuple(sorted(((int(k.split("-")[1]), a) for k, a in arrays.items() if k.startswith(f"{name}-")), key=_first))
+
+
+def standardized_columns(
+    block: Block, values: Array, center: bool, scale: LearnedScale
+) -> tuple[Array, NDArray[np.float64], NDArray[np.float64]]:
+    """Return the columns of a block of all rows, centred, scaled and times the square roots of the weights, with their
+    means and sums of squares about these; ``values`` are those of the block, possibly in a wider precision.
+    """
+    residual, deviations = column_moments(block, center)
+    mean = block.shift + residual
+    if center:
+        values = values - residual.astype(values.dtype)
+    if scale:
+        count, weight = present_rows(block), total_weight(block)
+        values = values / _scale_of(deviations, mean, count, scale, weight)[0].astype(values.dtype)
+    if block.weights is not None:
+        values = np.asarray(scaled_rows(values, np.sqrt(block.weights)))
+    return values, mean, deviations
+
+
+def total_weight(block: Block) -> float:
+    """Return the sum of the weights of a block of all rows, or their number."""
+    return len(block.values) if block.weights is None else float(block.weights.sum())
+
+
+def present_rows(block: Block) -> int:
+    """Return the number of rows of a block of all rows whose weight is not 0."""
+    return len(block.values) if block.weights is None else int(np.count_nonzero(block.weights))
+
+
+def column_moments(block: Block, shifted: bool) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return the column means of a block of all rows, and the sums of squares about them, weighted if the rows are."""
+    values = block.values
+    if shifted:
+        residual = block.sums / total_weight(block)
+        return residual, column_squares(values, block.weights) - total_weight(block) * residual**2
+    if block.weights is not None:
+        mean = block.sums / total_weight(block)
+        return mean, column_squares(values - mean, block.weights)
+    mean = values.mean(axis=0, dtype=np.float64)
+    total = np.zeros(values.shape[1])
+    for i in range(0, len(values), 128):
+        rows = values[i : i + 128] - mean
+        total += np.einsum("ij,ij->j", rows, rows)
+    return mean, total
+
+
+def column_scale(
+    squares: NDArray[np.float64], mean: NDArray[np.float64], count: int, scale: LearnedScale = True,
+    weight: float | None = None,
+) -> NDArray[np.float64]:  # fmt: skip
+    """Return the standard deviations (divided by n) of columns, and 1 for columns that are constant to rounding.
+
+    ``count`` is the number n of rows that were added, and ``weight`` the sum of their weights. The rule for "constant"
+    is scikit-learn's: ``var <= n eps var + (n mean eps)^2``, in which the rounding of n additions is n whatever the
+    weights are. A rule such as ``Patterson()`` gives another scale. Warns of columns that are taken for constant though
+    they vary by more than the rounding of one value.
+    """
+    found, varying = _scale_of(squares, mean, count, scale, weight)
+    if len(varying):
+        first = int(varying[0])
+        warn_approximation(
+            f"column {first} varies by less than the rounding that {count} additions of values near its mean "
+            f"{mean[first]:.6g} may have: it is treated as constant and not scaled "
+            f"({counted(len(varying), 'such column')}). Subtract an offset from such columns."
+        )
+    return found
+
+
+def _scale_of(
+    squares: NDArray[np.float64], mean: NDArray[np.float64], count: int, scale: LearnedScale, weight: float | None
+) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+    """Return the scale, and the columns that vary although they are treated as constant."""
+    if isinstance(scale, Patterson):
+        return scale.of(mean), np.zeros(0, np.int64)
+    variance = np.maximum(squares, 0) / ((count if weight is None else weight) or 1)
+    eps = np.finfo(np.float64).eps
+    constant = variance <= count * eps * variance + (count * mean * eps) ** 2
+    varying = np.flatnonzero(constant & (variance > (VARIES * mean * eps) ** 2))
+    return np.where(constant, 1.0, np.sqrt(np.where(constant, 1.0, variance))), varying

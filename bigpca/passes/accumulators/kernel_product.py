@@ -10,10 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigpca.arrays import Array, DType, content_digest
-from bigpca.costs import BlockForm, Work
 from bigpca.kernels.base import Kernel
 from bigpca.passes.accumulators.base import Accumulator, Arrays, broadcast
 from bigpca.passes.reading.blocks import Block
+from bigpca.planning import BlockForm, Work
 
 Vector = NDArray[np.float64]
 Matrix = NDArray[np.float64]

@@ -10,21 +10,25 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
-from bigpca import csr_gram
-from bigpca.arrays import Array
-from bigpca.costs import BlockForm, Work
-from bigpca.passes.accumulators.base import Accumulator, Arrays, WeightSums, add_weights, stored_weights
-from bigpca.passes.accumulators.centring import add_known, centring_error, lost_squares
-from bigpca.passes.accumulators.products import (
+from bigpca import csr
+from bigpca.arrays import Array, add_outer_packed, add_packed, packed_diagonal, packed_size, unpack_upper
+from bigpca.passes.accumulators.base import (
+    Accumulator,
+    Arrays,
+    WeightSums,
+    add_known,
     add_symmetric_product,
+    add_weights,
+    centring_error,
     column_squares,
+    lost_squares,
     product_scratch,
+    stored_weights,
     symmetric_product,
 )
-from bigpca.passes.reading.arithmetic import Arithmetic
-from bigpca.passes.reading.blocks import STRIP_BYTES, Block, scaled_rows
+from bigpca.passes.reading.blocks import STRIP_BYTES, Arithmetic, Block, scaled_rows
 from bigpca.passes.reading.layout import SLAB_ROWS
-from bigpca.triangles import add_outer_packed, add_packed, packed_diagonal, packed_size, unpack_upper
+from bigpca.planning import BlockForm, Work
 
 
 @dataclass
@@ -46,11 +50,11 @@ class SparseGram:
     def of(cls, first: csr_array) -> SparseGram:
         """Return the sums of no rows, for a group that begins with these."""
         d = int(first.shape[1])
-        return cls(csr_gram.usual_values(first), np.zeros((d, d)), np.zeros(d))
+        return cls(csr.usual_values(first), np.zeros((d, d)), np.zeros(d))
 
     def add(self, rows: csr_array, weights: NDArray[np.float64] | None) -> None:
         """Add the rows of a block."""
-        csr_gram.add_gram(rows, weights, self.product, self.sums, self.about)
+        csr.add_gram(rows, weights, self.product, self.sums, self.about)
 
 
 @dataclass
@@ -61,7 +65,7 @@ class Moments(Accumulator):
     corrected once when the group closes. Groups merge with the mean-difference term, so an offset of the data costs no
     digits (Chan, Golub & LeVeque 1983, eq. 2.1). Only the upper triangle of the scatter is stored, packed.
 
-    Groups whose first block has few stored values (:func:`bigpca.csr_gram.prefers_strips`) are summed in float64 about
+    Groups whose first block has few stored values (:func:`bigpca.csr.prefers_strips`) are summed in float64 about
     zero, and centred when they close: the one exception, bounded by :attr:`centring_error`. Columns that nearly all
     rows store, of which the mean may be far larger than the deviations, are shifted there too, at no cost. The blocks
     of other groups are made dense strip by strip, and their sums are about a shift like those of dense rows.
@@ -73,7 +77,7 @@ class Moments(Accumulator):
         Number of rows; rows of weight 0 are not counted.
     mean : ndarray of shape (d,), float64
     packed : ndarray of shape (packed_size(d),), float64
-        The scatter's upper triangle as :func:`bigpca.triangles.packed_strips` lays it out; empty before the first
+        The scatter's upper triangle as :func:`bigpca.arrays.packed_strips` lays it out; empty before the first
         block.
     weight_sums : (float, float) or None
         ``sum_t w_t`` and ``sum_t w_t^2`` of weighted rows; None if every row counts once.
@@ -109,7 +113,7 @@ class Moments(Accumulator):
         if isinstance(block.values, csr_array) and block.count:
             if self.lost is None:
                 self.lost = np.zeros(self.n_features)
-                self._gram = None if csr_gram.prefers_strips(block.values) else SparseGram.of(block.values)
+                self._gram = None if csr.prefers_strips(block.values) else SparseGram.of(block.values)
             if self._gram is None:
                 for strip in block.strips(self._shift):
                     self.update(strip)
@@ -215,7 +219,7 @@ class Moments(Accumulator):
     def cost(self, rows: BlockForm) -> Work:
         products = 16 * self.n_features**2  # two in float64 at most
         sparse = STRIP_BYTES + 16 * self.n_features if rows.sparse else 0
-        return Work(products + sparse) + csr_gram.gram_work(rows)
+        return Work(products + sparse) + csr.gram_work(rows)
 
     def to_arrays(self) -> Arrays:
         weights = {} if self.weight_sums is None else {"weights": np.array(self.weight_sums)}

@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigpca.arrays import Array
-from bigpca.costs import BlockForm, PassCost, Work
 from bigpca.passes.accumulators.base import Accumulator, Arrays
 from bigpca.passes.reading.blocks import Block, cached_rows
+from bigpca.planning import BlockForm, PassCost, Work
 
 SEARCH = "search"  # the mark of an array whose columns were searched
 

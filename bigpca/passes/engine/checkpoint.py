@@ -25,12 +25,10 @@ import numpy as np
 from bigpca.blas import Caller, numerical_environment
 from bigpca.errors import CheckpointError, CorruptedChunkError
 from bigpca.passes.accumulators.base import Accumulator
-from bigpca.passes.engine.states import PassState, digest
+from bigpca.passes.engine.jobs import PassState, digest
 from bigpca.passes.reading.layout import Layout
 from bigpca.storage import RunLock, atomic_write_bytes
-from bigpca.storage.files import reject_url
-from bigpca.storage.regular import read_document, read_regular
-from bigpca.storage.zip_members import read_arrays
+from bigpca.storage.files import read_arrays, read_document, read_regular, reject_url
 
 FORMAT = 1
 STATE_MARGIN = 4  # a file may hold this many times the declared bytes of a state

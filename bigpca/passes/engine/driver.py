@@ -1,23 +1,79 @@
-"""Drive one pass: load what a checkpoint holds, run the rest here or on a cluster, report."""
+"""Drive one pass: load what a checkpoint holds, run the rest here or on a cluster, report.
+
+The BLAS threads of everything that a fit computes in the calling process, and of the last task of its passes.
+"""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, replace
-from typing import Generic, cast
+from functools import wraps
+from typing import Concatenate, Generic, ParamSpec, TypeVar, cast
 
-from bigpca.blas import solve_paused
+from bigpca.blas import blas_threads, solve_paused
 from bigpca.errors import ShortTraceback, warn_rounded
-from bigpca.heap import steady_heap, trim_heap
-from bigpca.passes.engine.cancel import cancel_run
+from bigpca.machine import steady_heap, trim_heap
 from bigpca.passes.engine.checkpoint import Checkpoint, Resumed, WriteFailed, check_stamps, warn_unwritten
 from bigpca.passes.engine.events import DoneEvent, PassEvent, SkipEvent
-from bigpca.passes.engine.jobs import Finish, Pass, R
-from bigpca.passes.engine.local import current_client, run_locally
-from bigpca.passes.engine.ordered import run_in_order
+from bigpca.passes.engine.jobs import Finish, Pass, PassState
+from bigpca.passes.engine.local import cancel_run, current_client, run_in_order, run_locally, threads_here
 from bigpca.passes.engine.run import Run
-from bigpca.passes.engine.solving import with_solve_threads
-from bigpca.passes.engine.states import PassState
+from bigpca.settings import setting
+from bigpca.sketches.base import positive_integer
+
+# They are set in one place, the public method, and need not be passed on to what it calls. The bits therefore depend on
+# ``solve_threads`` (or the number of cores), and not on the environment in which the process was started.
+P = ParamSpec("P")
+R = TypeVar("R")
+M = TypeVar("M")
+_solve_threads: ContextVar[int | None] = ContextVar("bigpca_solve_threads", default=None)
+
+
+@contextmanager
+def solving_with(solve_threads: int | None) -> Iterator[None]:
+    """Run the body with ``solve_threads`` BLAS threads (None: one per core here); its passes use one thread.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If ``solve_threads`` is not a number of threads.
+    """
+    if solve_threads is not None:
+        positive_integer("solve_threads", solve_threads)
+    outer = _solve_threads.set(solve_threads)
+    try:
+        with blas_threads(threads_here(solve_threads)):
+            yield
+    finally:
+        _solve_threads.reset(outer)
+
+
+def solving(method: Callable[Concatenate[M, P], R]) -> Callable[Concatenate[M, P], R]:
+    """Decorate a public method to compute with its object's ``solve_threads``, and to raise short tracebacks."""
+
+    @wraps(method)
+    def run(self: M, *arguments: P.args, **options: P.kwargs) -> R:
+        with solving_with(setting(self, "solve_threads")), ShortTraceback():
+            return method(self, *arguments, **options)
+
+    return cast("Callable[Concatenate[M, P], R]", run)
+
+
+def with_solve_threads(finish: Finish[R]) -> Finish[R]:
+    """Return ``finish``, picklable, bound to this context's ``solve_threads`` wherever it will run."""
+    return _Finish(finish, _solve_threads.get())
+
+
+class _Finish(Generic[R]):
+    def __init__(self, finish: Finish[R], solve_threads: int | None) -> None:
+        self.finish, self.solve_threads = finish, solve_threads
+
+    def __call__(self, state: PassState) -> R:
+        with solving_with(self.solve_threads):
+            return self.finish(state)
 
 
 def run_pass(job: Pass[R], run: Run) -> R:

@@ -1,18 +1,32 @@
-"""What the processes of a run may use: threads, memory limit and idle memory, queried from Dask or the machine."""
+"""What the processes of a run may use: threads, memory limit and idle memory, queried from Dask or the machine.
+
+The speed at which this machine multiplies and reads, measured once in about a second, for time estimates of plans.
+"""
 
 from __future__ import annotations
 
+import json
 import os
-from collections.abc import Mapping
-from dataclasses import replace
+import platform
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import asdict, replace
+from functools import cache, partial
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import psutil
 from dask.utils import parse_bytes
+from scipy.sparse import csr_array
 
+from bigpca.arrays import Array
+from bigpca.blas import add_product, numerical_environment, one_blas_thread
 from bigpca.machine import memory_limit as machine_limit
 from bigpca.passes.engine.local import current_client, local_threads
-from bigpca.planning import Resources
+from bigpca.passes.reading.blocks import prepare_block
+from bigpca.planning import Resources, Speed
 
 IMPORTED_BYTES = 250 << 20  # a worker after it has imported what a fold needs; a new one reports less
 
@@ -82,3 +96,84 @@ def _of_worker(address: str, worker: Mapping[str, Any], given: int | None) -> Re
     idle = max(IMPORTED_BYTES, int(worker.get("metrics", {}).get("memory", 0)))
     where = f"the memory limit of the smallest worker, {address},"
     return Resources(int(worker["nthreads"]), limit, idle, where, local=False)
+
+
+# No solver is chosen by it, because the choice, and with it the bits, must not depend on the machine.
+SIDE = 1024  # columns of the rows that are read
+ROWS, COLUMNS, WIDTH = 512, 8192, 100  # rows multiplied there and back by a block as thin as those of an iteration
+STORED = 16 << 20  # bytes of a chunk
+VALUES, THIN = 64, 32  # stored in each of COLUMNS sparse rows, which are multiplied by so many columns
+LOOP_SECONDS = 6.8e-9  # per stored value of that product, on the core where the seconds of all loops were measured
+ROUNDS = 8
+VERSION = 4  # of the measurement
+
+
+@cache
+def machine_speed() -> Speed:
+    """Return the speed of one core of this machine, from the cache or measured now."""
+    key = json.dumps([VERSION, platform.node(), platform.machine(), numerical_environment()])
+    with suppress(OSError, RuntimeError, ValueError, TypeError, KeyError, AttributeError):
+        stored = json.loads(_cache_file().read_text())
+        if stored["key"] == key:
+            return Speed(**{name: float(value) for name, value in stored["speed"].items()})
+    speed = measure()
+    with suppress(OSError, RuntimeError):  # disk full, or no home directory
+        path = _cache_file()
+        path.parent.mkdir(parents=True, exist_ok=True)
+        partial = path.with_suffix(f".{os.getpid()}")
+        partial.write_text(json.dumps({"key": key, "speed": asdict(speed)}))
+        partial.replace(path)
+    return speed
+
+
+def known_speed() -> Speed | None:
+    """Return the speed if this process has asked for it; nothing is measured."""
+    return machine_speed() if machine_speed.cache_info().currsize else None
+
+
+def _cache_file() -> Path:
+    """Return the path of the cached measurement."""
+    root = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(root) / "bigpca" / "speed.json"
+
+
+def measure() -> Speed:
+    """Measure products in both precisions; reading: a chunk is decoded, copied, shifted and searched for NaN; and
+    SciPy's sparse product, by which all that is no dense product is estimated, because it needs no compiler.
+    """
+    from numcodecs import Zstd  # installed with Zarr; only needed here
+
+    rng = np.random.default_rng(0)
+    rates = []
+    with one_blas_thread():
+        for dtype in (np.float32, np.float64):
+            V = rng.standard_normal((ROWS, COLUMNS), np.float32).astype(dtype)
+            W, out = V[:WIDTH].T.copy(), np.zeros((WIDTH, COLUMNS), dtype).T
+            rates.append(4.0 * ROWS * COLUMNS * WIDTH / _least_seconds(partial(_multiply, V, W, out)))
+    codec, zero = Zstd(), np.zeros(SIDE, np.float32)
+    encoded = codec.encode(rng.standard_normal((STORED // (4 * SIDE), SIDE)).astype(np.float32))
+
+    def read() -> None:
+        rows = np.frombuffer(codec.decode(encoded), np.float32).reshape(-1, SIDE).copy()
+        prepare_block(rows, 0, zero, owned=True, nan_policy="raise", where="")
+
+    Q, places = rng.standard_normal((COLUMNS, THIN), np.float32), rng.integers(0, COLUMNS, VALUES * COLUMNS)
+    parts = np.ones(len(places), np.float32), places.astype(np.int32), np.arange(0, len(places) + 1, VALUES)
+    product = partial(csr_array(parts, shape=(COLUMNS, COLUMNS)).__matmul__, Q)
+    return Speed(
+        rates[0], rates[1], STORED / _least_seconds(read), LOOP_SECONDS * len(places) / _least_seconds(product)
+    )
+
+
+def _multiply(V: Array, W: Array, out: Array) -> None:
+    add_product(V, V @ W, out)
+
+
+def _least_seconds(action: Callable[[], object]) -> float:
+    """Return processor time: what this core does in a second that it has, whatever else the machine does."""
+    seconds = []
+    for _ in range(ROUNDS):
+        began = time.thread_time()
+        action()
+        seconds.append(time.thread_time() - began)
+    return min(seconds)

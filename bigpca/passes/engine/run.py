@@ -8,11 +8,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
-from bigpca.costs import PassCost
 from bigpca.errors import UndeclaredPassError
 from bigpca.passes.engine.checkpoint import Checkpoint
 from bigpca.passes.engine.events import Event, Progress
 from bigpca.passes.engine.jobs import STALLED_SECONDS, WORKERS_TIMEOUT, PassPlan
+from bigpca.planning import PassCost
 
 ROUNDING = 1e-9
 

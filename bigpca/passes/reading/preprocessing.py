@@ -16,7 +16,7 @@ from scipy.sparse import csr_array
 from bigpca.arrays import Array
 from bigpca.data.sparse import with_values
 from bigpca.errors import check_choice
-from bigpca.passes.reading.arithmetic import Values
+from bigpca.passes.reading.blocks import Values
 from bigpca.passes.reading.layout import working_dtype
 from bigpca.passes.reading.row_maps import NumberedMap
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 import bigpca as bp
 from bigpca import ApproximateKernelPCA, ApproximationWarning, KernelPCA
-from bigpca.estimators.kernel.expansion import scored_evaluations
+from bigpca.estimators.kernel.maps import scored_evaluations
 from bigpca.kernels import (
     RBF,
     ChiSquare,

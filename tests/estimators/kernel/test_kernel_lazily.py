@@ -13,8 +13,8 @@ from distributed import Client, LocalCluster
 
 import bigpca as bp
 from bigpca import KernelPCA, MemoryBudgetError, kernels
-from bigpca.estimators.kernel import expansion, spectrum
-from bigpca.estimators.shared import references
+from bigpca.estimators.kernel import maps, spectrum
+from bigpca.estimators.shared import files
 from tests.builders import data_with_spectrum, power_law
 from tests.estimators.stores import stored, unreadable
 from tests.operators.counting import Reads
@@ -86,9 +86,9 @@ def test_each_block_of_new_rows_reads_the_training_rows_once(tmp_path: Path, mon
 def test_rows_and_references_beyond_a_tile_and_a_read_are_all_met(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in (expansion, references):
+    for module in (maps, files):
         monkeypatch.setattr(module, "TILE_ROWS", 32)
-    monkeypatch.setattr(references, "STREAM_BYTES", 64 * 8 * D)
+    monkeypatch.setattr(files, "STREAM_BYTES", 64 * 8 * D)
     model = KernelPCA(2, kernel="rbf", gamma=0.5).fit(stored(tmp_path, X, (40, D)))
     A, b = model._expansion().coefficients, model._expansion().offsets
     for new in (X, np.vstack([X, X + 1]), X[:5]):

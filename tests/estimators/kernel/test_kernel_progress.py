@@ -9,7 +9,7 @@ import pytest
 
 import bigpca as bp
 from bigpca import KernelPCA
-from bigpca.estimators.kernel.expansion import scored_evaluations
+from bigpca.estimators.kernel.maps import scored_evaluations
 from bigpca.passes import sweeps
 from bigpca.passes.engine.events import Event, PassEvent, PlanEvent
 from bigpca.passes.reading import layout

@@ -14,7 +14,7 @@ import zarr
 
 import bigpca as bp
 from bigpca import KernelPCA, ModelFormatError, kernels
-from bigpca.estimators.kernel import files
+from bigpca.estimators.kernel import spectrum
 from bigpca.estimators.shared.files import StoredModel
 from bigpca.storage import read_group, write_group
 from tests.builders import data_with_spectrum, power_law
@@ -96,7 +96,7 @@ def test_training_rows_of_a_small_store_are_copied_into_the_model(dtype: str, tm
 @pytest.fixture
 def large(monkeypatch: pytest.MonkeyPatch) -> None:
     """Take every store for one that is too large to copy."""
-    monkeypatch.setattr(files, "HELD_BYTES", 100)
+    monkeypatch.setattr(spectrum, "HELD_BYTES", 100)
 
 
 @pytest.mark.usefixtures("large")
@@ -190,7 +190,7 @@ def test_training_rows_in_other_places_are_read_only_where_the_caller_names_them
     (store,) = rows.glob("store-*")
     model.save(place)
     opened: list[str] = []
-    monkeypatch.setattr(files, "open_array", lambda path, member: opened.append(path) or bp.open(path))
+    monkeypatch.setattr(spectrum, "open_array", lambda path, member: opened.append(path) or bp.open(path))
     for references in ((), str(tmp_path / "row"), [f"{store}-2"], [f"{store}/c"], "https://example.org"):
         line = re.escape(f"bigpca.load({str(place)!r}, references={str(store)!r}), or --references")
         with pytest.raises(ModelFormatError, match=f"names its training rows in '{store}', but only stores .*{line}"):
@@ -218,7 +218,7 @@ def test_a_model_that_names_other_places_opens_nothing(
     model = KernelPCA(2, kernel="rbf").fit(stored(tmp_path, X, (20, D)))
     model.save(tmp_path / "model.zarr")
     forge(tmp_path / "model.zarr", {"path": named.format(here=tmp_path)})
-    monkeypatch.setattr(files, "open_array", lambda *arguments, **options: pytest.fail("it was opened"))
+    monkeypatch.setattr(spectrum, "open_array", lambda *arguments, **options: pytest.fail("it was opened"))
     with pytest.raises(ModelFormatError, match="only stores beside or below a model are opened by default") as caught:
         bp.load(tmp_path / "model.zarr")
     assert len(str(caught.value)) < 2000
@@ -239,7 +239,7 @@ def test_a_url_is_opened_with_the_credentials_of_the_caller(tmp_path: Path, monk
     model.save(tmp_path / "model.zarr")
     forge(tmp_path / "model.zarr", {"path": "s3://bucket/rows.zarr"})
     urls: list[str] = []
-    monkeypatch.setattr(files, "open_array", lambda path, member: urls.append(path) or bp.open(store))
+    monkeypatch.setattr(spectrum, "open_array", lambda path, member: urls.append(path) or bp.open(store))
     loaded = bp.load(tmp_path / "model.zarr", references="s3://key:secret@bucket/rows.zarr")
     assert urls == ["s3://key:secret@bucket/rows.zarr"]
     assert np.array_equal(loaded.transform(NEW), model.transform(NEW))

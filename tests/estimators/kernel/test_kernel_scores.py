@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 import bigpca as bp
 from bigpca import kernels
-from bigpca.estimators.kernel import expansion
+from bigpca.estimators.kernel import maps
 from tests.builders import data_with_spectrum, named, power_law
 from tests.estimators.stores import stored
 from tests.operators.counting import Reads
@@ -129,7 +129,7 @@ def test_the_reads_and_evaluations_of_the_decision_are_counted(
     else:
         assert model.plan_.passes == pytest.approx(ran, abs=0.06)
         assert model.kernel_evaluations_ == model.plan_.evaluations
-    assert expansion.scored_evaluations(kernel, lazy.dtype, shape[0]) == 2 * 64 * shape[0]
+    assert maps.scored_evaluations(kernel, lazy.dtype, shape[0]) == 2 * 64 * shape[0]
 
 
 @pytest.mark.parametrize(
@@ -141,4 +141,4 @@ def test_the_reads_and_evaluations_of_the_decision_are_counted(
 def test_only_rows_in_float32_are_scored_in_both_precisions(
     kernel: kernels.Kernel, dtype: str, evaluations: int
 ) -> None:
-    assert expansion.scored_evaluations(kernel, np.dtype(dtype), 1000) == evaluations
+    assert maps.scored_evaluations(kernel, np.dtype(dtype), 1000) == evaluations

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 import bigpca as bp
 from bigpca import PCA, ApproximateKernelPCA, ApproximatePCA, KernelPCA, ModelFormatError, NystromKernelPCA
-from bigpca.cli.description import describe_file, facts
+from bigpca.cli.stores import describe_file, facts
 from bigpca.estimators.linear.certificates import certify
 from bigpca.estimators.shared.files import StoredModel, save_model
 from bigpca.kernels import RBF, Polynomial, Tanh

@@ -19,10 +19,9 @@ from distributed import Client, LocalCluster
 
 import bigpca as bp
 from bigpca import PCA, ApproximatePCA, MemoryBudgetError, select_solver
-from bigpca.costs import Speed
 from bigpca.estimators.shared.fit import FLOPS_PER_SECOND, Fit, choose, seconds
 from bigpca.passes.engine.progress import PassEvent, PlanEvent
-from bigpca.planning import Plan, Resources
+from bigpca.planning import Plan, Resources, Speed
 from tests.estimators.stores import stored, unreadable
 
 ISSUE_FIELDS = {

@@ -15,16 +15,15 @@ import zarr
 
 import bigpca as bp
 from bigpca.estimators.linear.maps import LogLikelihood, Projection, Reconstruction, Sketching
-from bigpca.estimators.linear.statistics import Contributions, RowStatistics
-from bigpca.estimators.supervised.class_distance import ClassDistance
-from bigpca.estimators.supervised.columns import Selected
-from bigpca.passes.reading.casts import Copy
-from bigpca.passes.reading.row_maps import RowMap
+from bigpca.estimators.linear.monitoring import Contributions, RowStatistics
+from bigpca.estimators.supervised.model import ClassDistance
+from bigpca.estimators.supervised.scored_pca import Selected
+from bigpca.passes.project import plan_writing
+from bigpca.passes.reading.row_maps import Copy, RowMap
 from bigpca.passes.rows import RowInput
-from bigpca.passes.writing import plan_writing
 from bigpca.planning import Resources
 from bigpca.sketches import SRHT, Downsample, FeatureHash, Gaussian, SparseSign
-from bigpca.sketches.cache import CACHE
+from bigpca.sketches.base import CACHE
 from tests.estimators.stores import unreadable
 
 D, K, ROWS = 2000, 200, 800
@@ -111,7 +110,7 @@ CHILD = """
 import gc, json, sys
 import dask, numpy as np, psutil
 import bigpca as bp
-from bigpca.passes.writing import output_chunk_rows, plan_writing
+from bigpca.passes.project import output_chunk_rows, plan_writing
 from bigpca.passes.engine.resources import find_resources
 from bigpca.passes.rows import RowInput
 store, out, q = sys.argv[1], sys.argv[2], int(sys.argv[3])

@@ -15,7 +15,7 @@ from scipy.sparse import csr_array
 from sklearn.covariance import EmpiricalCovariance
 
 import bigpca as bp
-from bigpca.estimators.linear.limits import chi_square_limit, jackson_mudholkar_limit, power_sums
+from bigpca.estimators.linear.monitoring import chi_square_limit, jackson_mudholkar_limit, power_sums
 from bigpca.passes.reading import blocks
 from tests.builders import power_law
 

@@ -15,9 +15,9 @@ import sklearn
 import zarr
 
 import bigpca as bp
-from bigpca.data import shards
+from bigpca.data import flat_files
 from bigpca.data.containers import is_labelled
-from bigpca.data.labelled import is_held
+from bigpca.data.grids import is_held
 from bigpca.data.labels import open_labels
 from bigpca.data.sources import source_of
 from bigpca.estimators.shared.inputs import is_lazy
@@ -185,7 +185,7 @@ def test_a_list_of_many_shards_travels_in_little_and_a_changed_one_is_noticed(tm
     assert len(pickle.dumps(source)) < 20 * 400
     np.testing.assert_array_equal(pickle.loads(pickle.dumps(source)).read(0, 5), given[:5])
     np.save(paths[0], X[:9])
-    shards._listed.cache_clear()  # as in another process
+    flat_files._listed.cache_clear()  # as in another process
     with pytest.raises(
         ValueError, match=r"the list of 400 files from .*-399.npy on is not the set of shards that was opened"
     ):

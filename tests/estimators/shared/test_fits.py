@@ -14,24 +14,22 @@ from scipy.sparse import csr_array
 from sklearn.base import clone
 
 import bigpca as bp
-from bigpca.costs import PassCost, SolveCost, Times
 from bigpca.errors import UndeclaredPassError
-from bigpca.estimators.kernel.choosing import FITS as KERNEL_FITS
-from bigpca.estimators.kernel.expansion import Expansion
+from bigpca.estimators.kernel.kernel_pca import FITS as KERNEL_FITS
+from bigpca.estimators.kernel.maps import Expansion
 from bigpca.estimators.kernel.spectrum import KernelFit, KernelSpectrum, collect_pass, collect_rows
 from bigpca.estimators.linear.choosing import FITS, plan_fit
-from bigpca.estimators.linear.covariance_fit import CovarianceFit
-from bigpca.estimators.linear.spectrum import PCAFit, Settings, Spectrum
-from bigpca.estimators.shared.references import References
+from bigpca.estimators.linear.spectrum import CovarianceFit, PCAFit, Settings, Spectrum
+from bigpca.estimators.shared.files import References
 from bigpca.kernels import RBF
 from bigpca.passes.accumulators.moments import Moments
 from bigpca.passes.engine.jobs import PassPlan
+from bigpca.passes.engine.resources import machine_speed
 from bigpca.passes.engine.run import Run
-from bigpca.passes.engine.speed import machine_speed
 from bigpca.passes.fold import fold, row_pass
 from bigpca.passes.reading import blocks
 from bigpca.passes.rows import RowInput
-from bigpca.planning import Resources, plan_of
+from bigpca.planning import PassCost, Resources, SolveCost, Times, plan_of
 
 D = 6
 X = np.random.default_rng(0).standard_normal((200, D)) * np.arange(1, D + 1.0)

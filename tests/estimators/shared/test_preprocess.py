@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 import bigpca as bp
-from bigpca.estimators.shared.records import decode_record
-from bigpca.quality.reconstruction import reconstruction_error
+from bigpca.estimators.shared.files import decode_record
+from bigpca.quality.metrics import reconstruction_error
 
 N, D = 90, 6
 X = np.random.default_rng(0).standard_normal((N, D)) + 1.0

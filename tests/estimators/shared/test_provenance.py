@@ -18,7 +18,7 @@ import bigpca as bp
 from bigpca.data.provenance import MAX_TEXT, Provenance, measuring, provenance_of, recording
 from bigpca.errors import format_bytes
 from bigpca.planning import format_estimate
-from bigpca.report.methods import plan_table
+from bigpca.report.describing import plan_table
 from tests.builders import data_with_spectrum, power_law
 
 X = data_with_spectrum(60, power_law(6), mean=2.0)[0]

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from bigpca import KernelSupervisedPCA, MemoryBudgetError, SupervisedPCA, SupervisedRandomProjection
 from bigpca.estimators.supervised.label_features import DeltaRows, FourierLabels, LandmarkLabels, LinearLabels
-from bigpca.passes.accumulators.left_product import LeftProduct
+from bigpca.passes.accumulators.thin_products import LeftProduct
 from bigpca.passes.reading.blocks import Block
 from tests.estimators.stores import unreadable
 

@@ -20,26 +20,20 @@ from scipy.sparse import csr_array
 
 import bigpca
 from bigpca import kernels
-from bigpca.costs import BlockForm
 from bigpca.passes.accumulators.base import Accumulator, feed
-from bigpca.passes.accumulators.class_moments import ClassMoments
-from bigpca.passes.accumulators.column_products import ColumnProducts, DotProduct
-from bigpca.passes.accumulators.dot_matrix import DotPanels, DotSum
-from bigpca.passes.accumulators.drawn_rows import BestRows
-from bigpca.passes.accumulators.factors import DenseFactor
-from bigpca.passes.accumulators.furthest import Furthest
-from bigpca.passes.accumulators.fused_product import FusedProduct
-from bigpca.passes.accumulators.kept_rows import RowSample, RowsAt
+from bigpca.passes.accumulators.class_moments import ClassMoments, WithinFactor, WithinProduct
+from bigpca.passes.accumulators.dot_matrix import ColumnProducts, DotPanels, DotProduct, DotSum
+from bigpca.passes.accumulators.kept_rows import Furthest, RowSample, RowsAt
 from bigpca.passes.accumulators.kernel_product import KernelProduct
 from bigpca.passes.accumulators.landmark_moments import LandmarkMap, LandmarkMoments
-from bigpca.passes.accumulators.left_product import LeftProduct
 from bigpca.passes.accumulators.moments import ColumnMoments, Moments
 from bigpca.passes.accumulators.observed_columns import ObservedColumns
-from bigpca.passes.accumulators.row_weights import Ones
-from bigpca.passes.accumulators.within_product import WithinFactor, WithinProduct
+from bigpca.passes.accumulators.row_weights import BestRows, Ones
+from bigpca.passes.accumulators.thin_products import DenseFactor, FusedProduct, LeftProduct
 from bigpca.passes.reading import blocks
 from bigpca.passes.reading.blocks import Block, group_shift, prepare_block
-from bigpca.quality.states import ReplacementMoments, Residuals, Subspace
+from bigpca.planning import BlockForm
+from bigpca.quality.measurement import ReplacementMoments, Residuals, Subspace
 from bigpca.seeds import uniforms
 from tests.passes.kit import full, normal, scatter_of
 

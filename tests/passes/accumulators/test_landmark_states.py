@@ -19,10 +19,9 @@ from bigpca.kernels.base import Kernel
 from bigpca.kernels.distance import RBF
 from bigpca.kernels.dot import Polynomial
 from bigpca.landmarks import LandmarkRequest, select_landmarks
-from bigpca.passes.accumulators import landmark_blocks, row_weights
-from bigpca.passes.accumulators.drawn_rows import BestRows
+from bigpca.passes.accumulators import landmark_moments, row_weights
 from bigpca.passes.accumulators.kept_rows import RowsAt
-from bigpca.passes.accumulators.row_weights import Diagonal, Given, Ones, Residual, RowWeight
+from bigpca.passes.accumulators.row_weights import BestRows, Diagonal, Given, Ones, Residual, RowWeight
 from bigpca.passes.reading.blocks import Block
 from bigpca.passes.rows import RowInput
 from bigpca.seeds import uniforms
@@ -187,7 +186,7 @@ def test_weights_that_are_none_are_rejected(bad: float) -> None:
 
 @pytest.mark.parametrize("dtype", ["f4", "f8"])
 def test_residuals_are_computed_in_tiles_of_bounded_memory(dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (landmark_blocks, row_weights):
+    for module in (landmark_moments, row_weights):
         monkeypatch.setattr(module, "TILE_BYTES", 1 << 20)
     n, m = 20_000, 300
     X = normal(n, 5, dtype=dtype)

@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 import bigpca as bp
 from bigpca.passes.accumulators.kept_rows import RowSample
+from bigpca.passes.fold import RUNS, SAMPLE_BYTES, SAMPLE_ROWS, sample_layout, sample_runs, sample_size
 from bigpca.passes.rows import RowInput
-from bigpca.passes.sampling import RUNS, SAMPLE_BYTES, SAMPLE_ROWS, sample_layout, sample_runs, sample_size
 from tests.passes.kit import folded, normal
 
 

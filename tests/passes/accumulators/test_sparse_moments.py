@@ -9,8 +9,8 @@ import pytest
 from numpy.typing import NDArray
 from scipy.sparse import csr_array, random_array
 
-from bigpca import csr_gram
-from bigpca.passes.accumulators.centring import centring_error, lost_squares
+from bigpca import csr
+from bigpca.passes.accumulators.base import centring_error, lost_squares
 from bigpca.passes.accumulators.moments import Moments
 from bigpca.passes.reading.blocks import Block
 
@@ -66,16 +66,16 @@ def test_sparse_rows_have_the_moments_of_dense_rows(density: float, dtype: str, 
 
 
 def test_few_stored_values_are_multiplied_as_they_are_and_many_in_strips() -> None:
-    assert not csr_gram.prefers_strips(rows_of(FEW))
-    assert csr_gram.prefers_strips(rows_of(MANY))
+    assert not csr.prefers_strips(rows_of(FEW))
+    assert csr.prefers_strips(rows_of(MANY))
 
 
 def test_tiles_of_a_product_change_no_bit(monkeypatch: pytest.MonkeyPatch) -> None:
     rows, found = rows_of(FEW), []
-    for values in (csr_gram.TILE_VALUES, 1):
-        monkeypatch.setattr(csr_gram, "TILE_VALUES", values)
+    for values in (csr.TILE_VALUES_CSR_GRAM, 1):
+        monkeypatch.setattr(csr, "TILE_VALUES_CSR_GRAM", values)
         found.append(np.zeros((D, D)))
-        csr_gram.add_gram(rows, None, found[-1], np.zeros(D), np.zeros(D))
+        csr.add_gram(rows, None, found[-1], np.zeros(D), np.zeros(D))
     assert np.array_equal(*found)
 
 

@@ -18,7 +18,7 @@ from distributed import Client, Scheduler, Worker
 import bigpca as bp
 from bigpca.passes import sweeps
 from bigpca.passes.engine.events import Event, PassEvent
-from bigpca.passes.engine.states import PassState
+from bigpca.passes.engine.jobs import PassState
 from bigpca.passes.reading import layout
 from tests.passes.kit import moments_of, normal, write_store
 

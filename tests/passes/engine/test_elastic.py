@@ -22,10 +22,10 @@ from distributed.scheduler import WorkerState
 
 import bigpca as bp
 from bigpca.data.sources import RowSource, open_source
-from bigpca.data.zarr_reader import ZarrReader
+from bigpca.data.zarr_arrays import ZarrReader
 from bigpca.passes.accumulators.moments import Moments
-from bigpca.passes.engine.cluster import suspects as suspects_module
-from bigpca.passes.engine.cluster.suspects import RESUBMISSIONS, Suspects
+from bigpca.passes.engine.cluster import stalls as suspects_module
+from bigpca.passes.engine.cluster.stalls import RESUBMISSIONS, Suspects
 from bigpca.passes.engine.events import CheckpointEvent, Event, GroupEvent, RetryEvent
 from bigpca.passes.engine.run import Run
 from bigpca.passes.fold import fold_job, row_pass

@@ -19,7 +19,7 @@ from distributed import Client
 import bigpca as bp
 from bigpca.passes.engine import cluster
 from bigpca.passes.engine.cluster import run
-from bigpca.passes.engine.cluster.outcomes import awaited
+from bigpca.passes.engine.cluster.tasks import awaited
 from tests.interrupts import Interrupt, Line, lines_of
 from tests.passes.kit import moments_of, normal, tasks_on, wait_for_none, write_store
 

@@ -26,7 +26,7 @@ import bigpca as bp
 from bigpca.data.ingest import ingest
 from bigpca.errors import MemoryBudgetError
 from bigpca.passes.accumulators.moments import Moments
-from bigpca.passes.engine.cluster.versions import PACKAGES, check_versions
+from bigpca.passes.engine.cluster.watch import PACKAGES, check_versions
 from bigpca.passes.engine.events import Event, GroupEvent
 from bigpca.passes.engine.run import Run
 from bigpca.passes.rows import RowInput

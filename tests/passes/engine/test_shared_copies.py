@@ -18,9 +18,8 @@ from distributed import Client, wait
 from numpy.typing import NDArray
 
 import bigpca as bp
-from bigpca.passes.engine.cluster import shared_copies
-from bigpca.passes.engine.cluster.segments import ClusterRun
-from bigpca.passes.engine.cluster.shared_copies import SharedCopies
+from bigpca.passes.engine.cluster import run as shared_copies
+from bigpca.passes.engine.cluster.run import ClusterRun, SharedCopies
 from tests.passes.conftest import start_cluster
 
 Array = NDArray[Any]

@@ -22,15 +22,14 @@ from distributed import Client
 
 import bigpca as bp
 from bigpca.data.sources import RowSource, open_source
-from bigpca.data.zarr_reader import ZarrReader
-from bigpca.passes.accumulators.left_product import LeftProduct
+from bigpca.data.zarr_arrays import ZarrReader
 from bigpca.passes.accumulators.moments import Moments
+from bigpca.passes.accumulators.thin_products import LeftProduct
 from bigpca.passes.engine.checkpoint import Resumed
 from bigpca.passes.engine.cluster import run as cluster_module
-from bigpca.passes.engine.jobs import Pass, PassPlan, fold_group, merge_states
+from bigpca.passes.engine.jobs import Pass, PassPlan, PassState, fold_group, merge_states
 from bigpca.passes.engine.local import run_locally
 from bigpca.passes.engine.run import Run
-from bigpca.passes.engine.states import PassState
 from bigpca.passes.fold import fold_job, row_pass
 from bigpca.passes.reading.readers import GraphReader
 from bigpca.passes.rows import RowInput
@@ -120,7 +119,7 @@ def test_few_segments_are_on_their_way_at_a_time(
     waiting_bytes: int, ahead: int, tmp_path: Path, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The first group is slow, so that others run ahead of it as far as they may."""
-    monkeypatch.setattr("bigpca.passes.engine.cluster.segments.WAITING_BYTES", waiting_bytes)
+    monkeypatch.setattr("bigpca.passes.engine.cluster.run.WAITING_BYTES", waiting_bytes)
     most = 0
     submit = cluster_module.ClusterRun.submit_segment
 

@@ -18,9 +18,8 @@ from distributed import Client, LocalCluster
 import bigpca as bp
 from bigpca import blas
 from bigpca.blas import blas_threads, one_blas_thread
-from bigpca.passes.engine.cancel import RunCancelled, cancel_run, check_cancelled
 from bigpca.passes.engine.events import Event, GroupEvent
-from bigpca.passes.engine.local import current_client, local_threads
+from bigpca.passes.engine.local import RunCancelled, cancel_run, check_cancelled, current_client, local_threads
 from tests.faults.kit import wait_until
 from tests.passes.kit import (
     bits,

@@ -50,9 +50,12 @@ def get_watched(
 def _get_by(
     client: Client, graph: Any, keys: Any, paths: Mapping[str, str], workers_timeout: float, options: dict[str, Any]
 ) -> Any:
-    from bigpca.passes.engine.cluster.joining import join_workers  # imports distributed, which is slow
-    from bigpca.passes.engine.cluster.release import releasing
-    from bigpca.passes.engine.cluster.watch import Watch, scheduler_loss_named
+    from bigpca.passes.engine.cluster.tasks import releasing
+    from bigpca.passes.engine.cluster.watch import (
+        Watch,
+        join_workers,  # imports distributed, which is slow
+        scheduler_loss_named,
+    )
 
     run = Run(workers_timeout=workers_timeout)
     watch = Watch(client, run, lambda workers: join_workers(client, workers, paths, lambda threads: 0))
@@ -66,7 +69,7 @@ def _get_by(
 def _gather(watch: Watch, graph: Any, keys: Any, options: dict[str, Any]) -> Any:
     from distributed import wait  # slow to import, so only if there is a client
 
-    from bigpca.passes.engine.cluster.outcomes import GATHER_SECONDS, awaited
+    from bigpca.passes.engine.cluster.tasks import GATHER_SECONDS, awaited
 
     futures = watch.client.get(graph, keys, sync=False, **options)
     while True:

@@ -1,19 +1,27 @@
-"""The graph of one segment, and the tasks that store segments' states in a checkpoint that workers can write."""
+"""The graph of one segment, and the tasks that store segments' states in a checkpoint that workers can write.
+
+Release every task that a piece of work has on the scheduler when the work ends, wherever it was interrupted. The
+result of a future, or an error that a user can act on.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import asyncio
+import contextlib
+import errno
+import os
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from dask.task_spec import GraphNode, Task, TaskRef
 from dask.typing import Key
-from distributed import Future
+from distributed import Client, Future, KilledWorker
 
 from bigpca.passes.engine.checkpoint import SegmentFiles
-from bigpca.passes.engine.jobs import SHARED, AnyPass, Finish, fold_group, merge_states, tree
-from bigpca.passes.engine.states import PassState
+from bigpca.passes.engine.jobs import SHARED, AnyPass, Finish, PassState, fold_group, merge_states, tree
+from bigpca.passes.engine.local import RunCancelled
 
 T = TypeVar("T")
 
@@ -118,3 +126,102 @@ def segment_of_key(job: AnyPass, key: str) -> int | None:
     kind, _, rest = key.removeprefix(f"{job.prefix}-").partition("-")
     index = rest.partition("-")[0]
     return int(index) if kind in ("merge", "store") and index.isdigit() else None
+
+
+def releasing(client: Client, owns: Callable[[Key], bool], work: Callable[[], T]) -> T:
+    """Return ``work()``, and release all tasks whose keys the work owns, whether it returns, raises or is interrupted.
+
+    An interrupt may come between the submission of a task and the record of its future, and while tasks are released.
+    The first is why tasks are found by their keys: the client notes each before it submits it, whereas the futures may
+    live on in the frames of a traceback, which IPython keeps. The second is why they are released twice.
+
+    Parameters
+    ----------
+    owns : callable
+        Key -> whether it is of this work alone.
+    """
+    try:
+        try:
+            return work()
+        finally:
+            _release(client, owns)
+    except BaseException:
+        _release(client, owns)
+        raise
+
+
+def _release(client: Client, owns: Callable[[Key], bool]) -> None:
+    """Release tasks as their last future would, which may exist."""
+
+    async def release() -> None:  # in the thread of the client's events, after the messages of all submissions
+        for key in filter(owns, list(client.futures)):
+            client._release_key(key)
+
+    with contextlib.suppress(Exception):  # without a connection the scheduler has released them itself
+        client.sync(release)
+
+
+def starts_with(prefix: str) -> Callable[[Key], bool]:
+    """Return whether keys are names that begin with ``prefix``."""
+    return lambda key: isinstance(key, str) and key.startswith(prefix)
+
+
+GATHER_SECONDS = 5.0
+
+
+def result_of(future: Future, check: Callable[[], None]) -> Any:
+    """Return a finished future's result; raise :class:`RunCancelled` for a cancelled one.
+
+    Parameters
+    ----------
+    check : callable
+        Called every few seconds while the result is transferred, or computed again because its worker died with it;
+        raises if the cluster is gone.
+    """
+    try:
+        return awaited(future.client, future.result, check, GATHER_SECONDS)
+    except (RunCancelled, KilledWorker):
+        raise
+    except OSError as error:
+        if error.errno == errno.ENOSPC and error.strerror == os.strerror(errno.ENOSPC):  # not raised by this package
+            raise _spill_disk_full(future.client) from error
+        raise
+    except Exception as error:
+        if type(error).__name__ in ("CancelledError", "FutureCancelledError", "FuturesCancelledError"):
+            raise RunCancelled(str(error)) from error
+        raise
+
+
+def awaited(client: Client, call: Callable[[], Awaitable[T]], check: Callable[[], None], seconds: float) -> T:
+    """Return the result of an asynchronous call of a client, and call ``check`` every few ``seconds`` meanwhile.
+
+    An interrupt ends the wait and not the call, unlike in ``Client.sync``: a gather that is cancelled before its first
+    step makes every later gather of the client fail.
+    """
+
+    async def result() -> T:
+        return await call()
+
+    pending = asyncio.run_coroutine_threadsafe(result(), client.loop.asyncio_loop)
+    while True:
+        try:
+            return pending.result(timeout=seconds)
+        except TimeoutError:
+            if pending.done():  # it is the call's own, or the call ended just now
+                return pending.result()
+        try:
+            check()
+        except Exception:
+            pending.cancel()
+            raise
+
+
+def _spill_disk_full(client: Client) -> OSError:
+    workers = client.scheduler_info(n_workers=-1).get("workers", {}).values()
+    places = ", ".join(sorted({str(worker["local_directory"]) for worker in workers})[:3])
+    return OSError(
+        errno.ENOSPC,
+        f"the disk to which workers spill chunks that do not fit in their memory is full ({places}). Free space, start "
+        "workers with --local-directory on a larger disk or with more memory, or do not persist the input: it is read "
+        "chunk by chunk",
+    )

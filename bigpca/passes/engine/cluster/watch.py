@@ -1,4 +1,8 @@
-"""Waits on a cluster have limits: no worker for too long, or a lost scheduler, is an error instead of a wait."""
+"""Waits on a cluster have limits: no worker for too long, or a lost scheduler, is an error instead of a wait.
+
+Checks of a cluster before the first read: the same software, the input's files, memory for the plan. Which differences
+between the software of client, scheduler and workers break a run, and which only warn.
+"""
 
 from __future__ import annotations
 
@@ -7,17 +11,23 @@ import logging
 import time
 import uuid
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from functools import partial
-from typing import Any
+from types import FunctionType
+from typing import Any, TypeAlias
+from weakref import WeakKeyDictionary
 
 from distributed import Client
+from distributed.versions import get_versions
 
-from bigpca.errors import MemoryBudgetError
-from bigpca.passes.engine.cluster.release import releasing, starts_with
+from bigpca.errors import MemoryBudgetError, format_bytes
+from bigpca.passes.engine.cluster.tasks import releasing, starts_with
 from bigpca.passes.engine.events import RetryEvent
+from bigpca.passes.engine.resources import IMPORTED_BYTES
 from bigpca.passes.engine.run import Run
+from bigpca.planning import SAFE_SHARE
+from bigpca.storage.chunks import kind_of
 
 ANSWER_SECONDS = 60
 _pool = ThreadPoolExecutor(1, thread_name_prefix="bigpca-join")
@@ -183,3 +193,262 @@ def scheduler_loss_named(watch: Watch) -> Iterator[None]:
         if watch.client.status == "running" or not plain:
             raise
         raise watch.scheduler_lost() from error
+
+
+# =============  ======================  ===================================================================
+# package        must agree              because
+# =============  ======================  ===================================================================
+# python         major.minor             functions are sent as byte code, which changes with the minor version
+# bigpca         the whole version       states and readers are sent as pickles of its classes
+# dask,          year.month              task graphs and messages are pickles of their classes, which change
+# distributed                            between releases; patches keep them
+# numpy, zarr    major                   arrays and stores are pickled and read in the form of that major
+# scipy,         (only a warning)        last digits may differ; formats do not
+# numcodecs
+# =============  ======================  ===================================================================
+#
+# Any other difference is reported in one warning: results are as accurate, but identical bits are guaranteed only for
+# identical versions. A scheduler runs no tasks, but it unpickles graphs, so the same applies to it.
+WHOLE = 99
+MUST_AGREE = {
+    "python": 2, "bigpca": WHOLE, "dask": 2, "distributed": 2, "numpy": 1, "zarr": 1, "scipy": 0, "numcodecs": 0,
+}  # fmt: skip
+PACKAGES = tuple(MUST_AGREE)
+INSTALL = (
+    "It is best to run scheduler and workers in the same image or environment as the client. Running workers can "
+    'install it by client.register_plugin(distributed.PipInstall(["bigpca"])), or by '
+    "distributed.diagnostics.plugin.UploadDirectory of the folder that holds the package."
+)
+Versions = Mapping[str, str | None]
+
+
+def check_versions(here: Versions, others: Mapping[str, Versions]) -> str | None:
+    """Compare the versions of a client with those of its scheduler and workers.
+
+    Parameters
+    ----------
+    here : mapping of str to str or None
+        Package -> version in this process.
+    others : mapping of str to such a mapping
+        ``"scheduler"`` or ``"worker tcp://..."`` -> versions there; None for a missing package.
+
+    Returns
+    -------
+    str or None
+        The warning, if something differs that does not break a run.
+
+    Raises
+    ------
+    ConnectionError
+        If something that a run needs is missing, or differs in a way that breaks it.
+    """
+    missing = {name: [who for who, found in others.items() if found[name] is None] for name in here}
+    lines = [f"{name} is missing on {some(places)}" for name, places in missing.items() if places]
+    if lines:
+        versions = ", ".join(f"{name} {here[name]}" for name, places in missing.items() if places)
+        raise ConnectionError(f"{'; '.join(lines)}, but the client has {versions}. {INSTALL}")
+    different = _differences(here, others)
+    breaking = [
+        _line(name, there, here, places) for (name, there), places in different.items() if _breaks(name, there, here)
+    ]
+    if breaking:
+        raise ConnectionError(
+            f"{'; '.join(breaking)}: tasks of one do not run on the other (python must agree in major.minor, dask and "
+            "distributed in year.month, numpy and zarr in the major version, bigpca in all). "
+            "Install the same versions on both."
+        )
+    if different:
+        found = "; ".join(_line(name, there, here, places) for (name, there), places in different.items())
+        return f"{found}: the result is as accurate, but its last bits may differ from those of equal versions."
+    return None
+
+
+def _differences(here: Versions, others: Mapping[str, Versions]) -> dict[tuple[str, str], list[str]]:
+    """Return (package, version) -> where it is installed, for versions other than the client's."""
+    found: dict[tuple[str, str], list[str]] = {}
+    for who, there in others.items():
+        for name in here:
+            if there[name] != here[name]:
+                found.setdefault((name, str(there[name])), []).append(who)
+    return found
+
+
+def _breaks(name: str, there: str, here: Versions) -> bool:
+    parts = MUST_AGREE[name]
+    return there.split(".")[:parts] != str(here[name]).split(".")[:parts]
+
+
+def _line(name: str, there: str, here: Versions, places: list[str]) -> str:
+    return f"{name} is {there} on {some(places)} and {here[name]} here"
+
+
+def some(places: list[str]) -> str:
+    """Name the first place, and count the others."""
+    return places[0] if len(places) == 1 else f"{places[0]} and {len(places) - 1} more"
+
+
+# The client queries its scheduler, and each worker when it first appears, including workers that join during a pass;
+# files are checked once per worker and path. Versions are requested by Dask's own message, which contains no pickle and
+# therefore works between different Pythons; the rest by one small function that requires only Python there.
+SCHEDULER = "the scheduler"
+Answer: TypeAlias = dict[str, Any]  # of a process to a message: small built-in values by name
+# Client -> worker address (or SCHEDULER) -> paths that were checked there.
+_looked: WeakKeyDictionary[Client, dict[str, set[str]]] = WeakKeyDictionary()
+
+
+def join_workers(
+    client: Client, workers: Iterable[str], paths: Mapping[str, str], process_bytes: Callable[[int], int]
+) -> list[str]:
+    """Check workers that were not checked before, and report those of the new ones that lack memory.
+
+    Sends two messages to new workers, one to known workers if a path is new, and none otherwise.
+
+    Parameters
+    ----------
+    workers : iterable of str
+        Addresses.
+    paths : mapping of str to {"reads", "writes"}
+        Files, directories and addresses in memory that the tasks will use, and how; URLs are not checked.
+    process_bytes : callable
+        Threads of a process -> planned bytes above the idle process; 0 without a plan.
+
+    Returns
+    -------
+    list of str
+        A sentence for each new worker that lacks the planned memory.
+
+    Raises
+    ------
+    ConnectionError
+        For software that is missing or incompatible.
+    FileNotFoundError
+        For a path that a worker cannot see, or under which it sees something else.
+    """
+    looked = _looked.setdefault(client, {})
+    local = {path: how for path, how in paths.items() if path and kind_of(path) != "remote"}
+    asked = [who for who in workers if who not in looked or not local.keys() <= looked[who]]
+    new = [who for who in asked if who not in looked]
+    if not asked:
+        return []
+    here, others = package_versions(client, new, scheduler=SCHEDULER not in looked) if new else ({}, {})
+    warning = check_versions(here, others)
+    found = ask(client, client.run, by_value(look), list(local), workers=asked, on_error="return")
+    answers = {who: answer for who, answer in found.items() if isinstance(answer, dict)}  # others may have just left
+    _check_answers(found)
+    with_package = {f"worker {who}": answer["package"] for who, answer in answers.items() if who in new}
+    if new and SCHEDULER not in looked:
+        with_package[SCHEDULER] = ask(client, client.run_on_scheduler, by_value(look), [])["package"]
+    check_versions({"bigpca": look([])["package"]}, {who: {"bigpca": version} for who, version in with_package.items()})
+    _check_paths({who: answer["paths"] for who, answer in answers.items()}, local)
+    if warning:
+        warnings.warn(warning, UserWarning, stacklevel=2)
+    for who in [*answers, SCHEDULER]:
+        looked.setdefault(who, set()).update(local)
+    return [line for who in new if who in answers for line in _shortage(who, answers[who], process_bytes)]
+
+
+def look(paths: list[str], dask_worker: Any = None) -> Answer:
+    """Describe this process: the version of bigpca or None, threads and memory, and what exists under each path.
+
+    It is pickled by value and imports what it needs, because bigpca may be missing where it runs.
+    """
+    import glob
+    import importlib.metadata
+    import importlib.util
+    import os
+    import pathlib
+    import socket
+    import zlib
+
+    def seen(path: str) -> object:
+        if "memory://" in path:
+            return ["memory of", socket.gethostname(), os.getpid()]
+        if os.path.isdir(path):  # its metadata distinguish a Zarr store from another one of this name
+            documents = [pathlib.Path(path, name) for name in ("zarr.json", ".zarray", ".zgroup")]
+            try:
+                return ["directory", *(zlib.crc32(file.read_bytes()) for file in documents if file.is_file())]
+            except OSError:  # not readable there
+                return None
+        if os.path.exists(path):
+            return ["file", os.path.getsize(path)]
+        return ["files", len(glob.glob(path))] if glob.glob(path) else None
+
+    package = None
+    if importlib.util.find_spec("bigpca") is not None:
+        try:
+            package = importlib.metadata.version("bigpca")
+        except importlib.metadata.PackageNotFoundError:  # a folder on the path, as created by UploadDirectory
+            package = importlib.import_module("bigpca").__version__
+    found = {"package": package, "paths": {path: seen(path) for path in paths}}
+    if hasattr(dask_worker, "memory_manager"):  # a scheduler passes itself here too
+        found["threads"] = dask_worker.state.nthreads
+        found["limit"] = dask_worker.memory_manager.memory_limit
+        found["memory"] = dask_worker.monitor.get_process_memory()
+    return found
+
+
+def by_value(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a copy of a function that is pickled with its code, like functions of ``__main__``, not by name."""
+    return FunctionType(function.__code__, {"__name__": "__main__"}, function.__name__, function.__defaults__)
+
+
+def package_versions(
+    client: Client, workers: Iterable[str], *, scheduler: bool = True
+) -> tuple[Versions, dict[str, Versions]]:
+    """Return the versions of Python and the packages that must agree (except bigpca): here, and on the cluster."""
+    packages = [name for name in PACKAGES if name not in ("python", "bigpca")]
+    message = {"op": "versions", "packages": packages}
+    answers = ask(client, client.scheduler.broadcast, msg=message, workers=list(workers), on_error="ignore")
+    others = {f"worker {who}": _of_interest(answer) for who, answer in answers.items()}
+    if scheduler:
+        others[SCHEDULER] = _of_interest(ask(client, client.scheduler.versions, packages=packages))
+    return _of_interest(get_versions(packages)), others
+
+
+def _of_interest(answer: Answer) -> Versions:
+    return {name: answer["packages"].get(name) for name in PACKAGES if name != "bigpca"}
+
+
+def _check_answers(found: Mapping[str, object]) -> None:
+    for who, answer in found.items():
+        if isinstance(answer, Exception) and not isinstance(answer, OSError):
+            raise ConnectionError(
+                f"bigpca cannot be imported on worker {who} ({type(answer).__name__}: {answer}), although it can be "
+                f"here. {INSTALL}"
+            ) from answer
+
+
+def _check_paths(seen: Mapping[str, Answer], paths: Mapping[str, str]) -> None:
+    here = look(list(paths))["paths"]
+    for path, how in paths.items():
+        blind = [f"worker {who}" for who, found in seen.items() if found[path] is None]
+        if blind:
+            raise FileNotFoundError(
+                f"{some(blind)} cannot see {path}, which this run {how} and which exists here: it is on this machine's "
+                "own disk, or is not mounted there. Put it on storage that all workers mount under this path, start "
+                'the workers on this machine, or run without them (dask.config.set(scheduler="threads")).'
+            )
+        others = [f"worker {who}" for who, found in seen.items() if found[path] != here[path]]
+        if others and kind_of(path) == "process":
+            raise FileNotFoundError(
+                f"{some(others)} cannot see {path}, which this run {how}: it is in the memory of this process. Write "
+                "it to a store that workers see (bigpca.ingest), or run without them "
+                '(dask.config.set(scheduler="threads")).'
+            )
+        if others:
+            raise FileNotFoundError(
+                f"{some(others)} has something else under {path}, which this run {how}: another disk is mounted there. "
+                "Put it on storage that all workers share, or give it a path that means the same everywhere."
+            )
+
+
+def _shortage(who: str, answer: Answer, process_bytes: Callable[[int], int]) -> list[str]:
+    threads, limit, needed = answer["threads"], answer["limit"], process_bytes(answer["threads"])
+    room = int(SAFE_SHARE * (limit or 0)) - max(IMPORTED_BYTES, answer["memory"])
+    if not limit or needed <= room:
+        return []
+    return [
+        f"worker {who} has {format_bytes(max(0, room))} left of its memory limit of {format_bytes(limit)} "
+        f"({SAFE_SHARE:.0%} of it, less its idle memory), but the plan for its {threads} "
+        f"thread{'s' if threads > 1 else ''} is {format_bytes(needed)}"
+    ]

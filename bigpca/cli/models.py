@@ -1,0 +1,332 @@
+"""``bigpca report`` and ``bigpca plot``.
+
+``bigpca extremes`` and ``bigpca compare``: what components mean, and how two models agree. ``bigpca export``.
+"""
+
+from __future__ import annotations
+
+import re
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from bigpca.cli import options as o
+from bigpca.cli.options import grouped
+from bigpca.cli.output import reporting, table, wrapped
+from bigpca.cli.runtime import PassCounter, described, open_sources, recorded, reject_shared_paths, running, shown
+from bigpca.errors import format_bytes
+from bigpca.passes.engine.progress import TerminalProgress
+
+Model = Annotated[Path, typer.Argument(help="The model saved by a fit.")]
+Scores = Annotated[Path | None, typer.Option(help="Its scores, written by fit --scores or transform.")]
+Labels = Annotated[
+    str | None, typer.Option(help="labels.csv or labels.csv::column; joined by key where the scores have keys.")
+]
+ByPosition = Annotated[
+    bool, typer.Option("--by-position", help="Labels are in the order of the rows; keys are ignored.")
+]
+ImageShape = Annotated[
+    str | None, typer.Option(metavar="HxW[xC]", help="Of one row, e.g. 28x28 or 32x32x3: components become pictures.")
+]
+OverwriteFile = Annotated[bool, typer.Option("--overwrite", help="Replace a file that exists.")]
+
+
+class Kind(StrEnum):
+    """What is drawn."""
+
+    SCREE = "scree"
+    SPECTRUM = "spectrum"
+    BOUNDS = "bounds"
+    SCORES = "scores"
+    COMPONENTS = "components"
+    BIPLOT = "biplot"
+    MAPS = "maps"
+
+
+SCORED = (Kind.SCORES, Kind.BIPLOT, Kind.MAPS)  # which are drawn from scores
+
+
+@grouped
+def report(
+    model: Model,
+    reading: o.Reading,
+    scores: Scores = None,
+    labels: Labels = None,
+    by_position: ByPosition = False,
+    image_shape: ImageShape = None,
+    rows: Annotated[
+        str | None, typer.Option(help="The rows of the fit, read once for standard errors of the sample.")
+    ] = None,
+    out: Annotated[Path, typer.Option(help="The HTML file to write.")] = Path("report.html"),
+    provenance: Annotated[bool, typer.Option(help="Show paths and the command of the fit.")] = True,
+    references: o.References = None,
+    overwrite: OverwriteFile = False,
+    as_json: o.Json = False,
+    debug: o.Debug = False,
+) -> None:
+    """Write a report on MODEL: one HTML file with checks, figures, extremes and tables that opens without a network.
+
+    Labels are joined by key where the scores have row keys (--keys) and labels.csv has a column of them. A column of
+    image paths gives the pictures of extreme rows.
+    """
+    with reporting(as_json, debug) as output:
+        from bigpca.plots.style import require_matplotlib
+        from bigpca.report import describe
+        from bigpca.report.describing import PAGES
+        from bigpca.report.page import render
+        from bigpca.storage.forms import reject_file, write_file
+
+        require_matplotlib()
+        shape = None if image_shape is None else parse_image_shape(image_shape)
+        reject_file(out, overwrite, *PAGES)
+        reject_shared_paths([(labels or "").partition("::")[0]], report=out)
+        fitted, errors = _load(model, references), None
+        if rows is not None:
+            from bigpca import standard_errors
+
+            errors = standard_errors(fitted, open_sources([rows], reading))
+        described = describe(
+            fitted, scores=_path(scores), labels=labels, keys=False if by_position else None, image_shape=shape,
+            standard_errors=errors, provenance=provenance, path=str(model),
+        )  # fmt: skip
+        page = render(described).encode()
+        write_file(out, page, overwrite=overwrite)
+        captions = [figure.caption for figure in described.figures if figure.name == "scores"]
+        output.say("\n".join(wrapped(described.summary, output.width)) + "\n")
+        output.say(table({light.name: f"{light.verdict}: {light.text}" for light in described.lights}, output.width))
+        for note in ("", *captions, *described.notes):
+            output.say("\n".join(wrapped(note, output.width)))
+        output.say(f"\n{out}: {len(page) / 1e6:.2f} MB; open it in a browser")
+        output.finish({"command": "report", "model": model, "out": out, "bytes": len(page), "lights": described.lights})
+
+
+@grouped
+def plot(
+    kind: Annotated[Kind, typer.Argument(help="What is drawn.")],
+    model: Model,
+    reading: o.Reading,
+    out: Annotated[Path, typer.Option(help="The file to write: .png, .svg or .pdf.")] = Path("figure.png"),
+    scores: Scores = None,
+    rows: Annotated[str | None, typer.Option(help="For scores and biplot without --scores: rows, read once.")] = None,
+    labels: Labels = None,
+    by_position: ByPosition = False,
+    components: Annotated[
+        str | None, typer.Option(help="Which, counted from 1: two (1,2), or for maps one or three (1,2,3).")
+    ] = None,
+    image_shape: ImageShape = None,
+    map_shape: Annotated[
+        str | None, typer.Option(metavar="HxW", help="Of maps: the places of one sample in the pattern, e.g. 14x14.")
+    ] = None,
+    references: o.References = None,
+    overwrite: OverwriteFile = False,
+    as_json: o.Json = False,
+    debug: o.Debug = False,
+) -> None:
+    """Draw MODEL: scree, spectrum, bounds, scores, components, biplot, or maps of scores."""
+    with reporting(as_json, debug) as output:
+        from bigpca.plots.style import FORMATS, picture_bytes, plain_figure
+        from bigpca.storage.forms import reject_file, write_file
+
+        if out.suffix.lower() not in FORMATS:
+            raise typer.BadParameter(
+                f"--out {out} has the suffix {out.suffix!r}; one of {', '.join(FORMATS)} is needed."
+            )
+        reject_file(out, overwrite, *FORMATS)
+        reject_shared_paths([(labels or "").partition("::")[0]], figure=out)
+        given: Any = _path(scores)
+        if rows is not None and scores is None and kind in SCORED:
+            given = open_sources([rows], reading)
+            output.say(f"reads {rows} once, {format_bytes(given.nbytes)}; with --scores nothing is transformed")
+        colours: Any = labels
+        if labels is not None and by_position:
+            from bigpca import by_key
+
+            colours = by_key(labels, given, keys=False)
+        figure = plain_figure(6.4, 4.8 if kind is Kind.COMPONENTS else 4.2)
+        fitted, ax, shape = _load(model, references), figure.subplots(), image_shape
+        if kind is Kind.MAPS:
+            _draw_maps(fitted, ax, given, parse_numbers(components or "1,2,3", (1, 3)), map_shape)
+        else:
+            _draw(kind, fitted, ax, given, colours, parse_numbers(components or "1,2", (2,)), shape)
+        write_file(out, picture_bytes(figure, out.suffix), overwrite=overwrite)
+        output.say(f"{kind} of {model}: {out}")
+        output.finish({"command": "plot", "kind": str(kind), "model": model, "out": out})
+
+
+def parse_image_shape(text: str) -> tuple[int, ...]:
+    """Parse the shape of an image.
+
+    >>> parse_image_shape("28x28"), parse_image_shape("32x32x3")
+    ((28, 28), (32, 32, 3))
+    """
+    if not re.fullmatch(r"[1-9]\d*x[1-9]\d*(x[13])?", text):
+        raise typer.BadParameter(
+            f"{text!r} is not the shape of an image. Write its height and width, such as 28x28 or 32x32x3."
+        )
+    height, width, *channels = (int(size) for size in text.split("x"))
+    return (height, width) if channels in ([], [1]) else (height, width, *channels)
+
+
+def parse_numbers(text: str, counts: tuple[int, ...]) -> tuple[int, ...]:
+    """Parse the numbers of components.
+
+    >>> parse_numbers("1,3", (2,))
+    (1, 3)
+    """
+    numbers = text.split(",")
+    if len(numbers) not in counts or not re.fullmatch(r"\d+(,\d+)*", text):
+        raise typer.BadParameter(
+            f"{text!r} is no choice of components. Write {' or '.join(map(str, counts))} numbers from 1, such as "
+            f"{','.join(map(str, range(1, counts[-1] + 1)))}."
+        )
+    return tuple(map(int, numbers))
+
+
+def _draw_maps(model: Any, ax: Any, given: Any, components: tuple[int, ...], shape: str | None) -> None:
+    import bigpca
+
+    _require_scores(Kind.MAPS, given)
+    if shape is None:
+        raise typer.BadParameter("maps needs --map-shape HxW, the places of one sample, such as 14x14.")
+    scores = bigpca.open(given) if isinstance(given, str) else model.transform(given)
+    bigpca.plots.maps(bigpca.as_maps(scores, parse_image_shape(shape)[:2]), components, ax=ax)
+
+
+def _require_scores(kind: Kind, given: Any) -> None:
+    if given is None:
+        raise typer.BadParameter(f"{kind} needs --scores STORE, or --rows SOURCE to compute them.")
+
+
+def _draw(kind: Kind, model: Any, ax: Any, given: Any, labels: Any, pair: tuple[int, ...], shape: str | None) -> None:
+    from bigpca import plots
+
+    if kind in SCORED:
+        _require_scores(kind, given)
+        draw = plots.scores if kind is Kind.SCORES else plots.biplot
+        draw(model, given, labels=labels, components=(pair[0], pair[1]), ax=ax)
+    elif kind is Kind.COMPONENTS:
+        plots.components(model, None if shape is None else parse_image_shape(shape), ax=ax)
+    else:
+        getattr(plots, kind)(model, ax=ax)
+
+
+def _load(model: Path, references: list[str] | None) -> Any:
+    import bigpca
+
+    return bigpca.load(str(model), references=references or [])
+
+
+def _path(path: Path | None) -> str | None:
+    return None if path is None else str(path)
+
+
+SHOWN_ANGLES = 5
+FROM = Annotated[Path, typer.Argument(help="A model saved by a fit.")]
+
+
+@grouped
+def extremes(
+    model: FROM,
+    source: Annotated[list[str], typer.Argument(help="Rows, or scores of the model.")],
+    reading: o.Reading,
+    cluster: o.Cluster,
+    shows: o.Shows,
+    n: Annotated[int, typer.Option("-n", min=1, help="Rows at each end.")] = 5,
+    references: o.References = None,
+) -> None:
+    """Show the rows with the lowest and highest scores of each component of MODEL, in one read of SOURCE."""
+    with reporting(shows.as_json, shows.debug, quiet=shows.quiet) as output:
+        import bigpca
+
+        fitted: Any = bigpca.load(str(model), references=references or [])
+        with running(cluster):
+            data = open_sources(source, reading)
+            output.show({"data": described(source, data)})
+            with TerminalProgress() as bar:
+                ends = bigpca.extremes(fitted, data, n, progress=shown(PassCounter(), bar, output, None))
+        names, found = fitted.get_feature_names_out().tolist(), []
+        for i, name in enumerate(names):
+            low, high = _end(ends.lowest, ends.lowest_keys, i), _end(ends.highest, ends.highest_keys, i)
+            scores = {"lowest_scores": ends.lowest_scores[i], "highest_scores": ends.highest_scores[i]}
+            found.append({"component": name, "lowest": low, "highest": high, **scores})
+            output.show({name: [f"lowest: {', '.join(map(str, low))}", f"highest: {', '.join(map(str, high))}"]})
+        output.finish({"command": "extremes", "model": model, "source": recorded(source), "components": found})
+
+
+def _end(rows: Any, keys: Any, component: int) -> list[Any]:
+    """Return the keys of the rows at one end, or their numbers where there are none."""
+    named: list[Any] = (rows if keys is None else keys)[component].tolist()
+    return named
+
+
+def compare(
+    first: FROM,
+    second: FROM,
+    as_json: o.Json = False,
+    debug: o.Debug = False,
+) -> None:
+    """Compare the axes of two models of the same features, and the distributions of their rows; reads no data."""
+    with reporting(as_json, debug) as output:
+        import numpy as np
+
+        import bigpca
+
+        a, b = (bigpca.load(str(path)) for path in (first, second))
+        found = bigpca.compare(a, b)
+        degrees = np.degrees(found.angles)
+        listed = ", ".join(f"{angle:.3g}" for angle in degrees[:SHOWN_ANGLES])
+        more = f" and {len(degrees) - SHOWN_ANGLES} smaller ones" if len(degrees) > SHOWN_ANGLES else ""
+        output.show(
+            {
+                "angles": f"{listed} degrees{more}, the largest first",
+                "variance": [
+                    f"{found.a_in_b:.4%} of that along the components of {first} is in the span of {second}",
+                    f"{found.b_in_a:.4%} of that along the components of {second} is in the span of {first}",
+                ],
+            }
+        )
+        distance = None
+        try:
+            distance = bigpca.frechet_distance(a, b)
+            output.show({"Fréchet": f"{distance:.6g} between the rows as two Gaussians, squared"})
+        except (TypeError, ValueError) as error:
+            output.show({"Fréchet": f"unknown: {error}"})
+        shares = {"a_in_b": found.a_in_b, "b_in_a": found.b_in_a, "frechet_distance": distance}
+        output.finish({"command": "compare", "a": first, "b": second, "angles": found.angles, **shares})
+
+
+FORMATS = (".npz", ".onnx")
+
+
+def export(
+    model: Annotated[Path, typer.Argument(help="A linear model saved by a fit.")],
+    out: Annotated[Path, typer.Option(help="The file to write: .onnx, or .npz with A (k, d) and b (k,).")],
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a file that exists.")] = False,
+    as_json: o.Json = False,
+    debug: o.Debug = False,
+) -> None:
+    """Write the linear map of MODEL for programs without bigpca: scores are X A' + b."""
+    if out.suffix.lower() not in FORMATS:
+        raise typer.BadParameter(
+            f"--out {out} has the suffix {out.suffix!r}; one of {', '.join(FORMATS)} is needed.", param_hint="'--out'"
+        )
+    with reporting(as_json, debug) as output:
+        import bigpca
+        from bigpca.export.linear import write_npz
+
+        reject_shared_paths([str(model)], out=out)
+        fitted: Any = bigpca.load(str(model))
+        if not hasattr(fitted, "linear_map"):
+            raise ValueError(
+                f"{model} is a {type(fitted).__name__}, which has no linear map. Export a linear model, such as a PCA."
+            )
+        k, d = len(fitted.get_feature_names_out()), fitted.n_features_in_
+        if out.suffix.lower() == ".onnx":
+            fitted.to_onnx(out, overwrite=overwrite)
+        else:
+            A, b = fitted.linear_map()
+            write_npz(out, overwrite=overwrite, A=A, b=b)
+        output.say(f"{out}: from {d:,} columns to {k:,} scores")
+        output.finish({"command": "export", "model": model, "out": out, "shape": [k, d]})

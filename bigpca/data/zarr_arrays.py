@@ -1,0 +1,817 @@
+"""One Zarr array whose missing chunks are never read as zeros, and whose damaged chunks are named.
+
+Selection of an array, or of a sparse matrix, from a Zarr group. The stored objects of one Zarr array: the key of each
+chunk (or shard), whether it exists, its size and stamp.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import math
+import os
+import pickle
+import re
+import threading
+import zlib
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from copy import copy
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bigpca.data.checks import MemberError, check_dtype, is_decode_error, regular_chunks, row_width
+from bigpca.data.containers import is_zarr_array
+from bigpca.data.members import SPARSE_PARTS, Index, choose_member, plan_index
+from bigpca.data.row_source import RowSource
+from bigpca.data.sparse import SparseGroup
+from bigpca.data.urls import public, without_credentials
+from bigpca.data.zarr_format import (
+    BFLOAT16,
+    DecodedSizes,
+    DirectRows,
+    array_document,
+    as_integers,
+    check_document,
+    codecs_of,
+    is_half,
+    is_uncompressed,
+    layout_digest,
+    naming_damage,
+    short_name,
+    widened,
+)
+from bigpca.errors import CorruptedChunkError, MissingChunksError, brief, check_choice
+from bigpca.storage.chunks import MARKERS, address_of, disk_path, kind_of
+from bigpca.storage.files import is_there, open_regular, read_document
+
+if TYPE_CHECKING:
+    import zarr
+
+
+Cell = tuple[int, ...]
+Stamp = tuple[str, int, int | str | None]
+Found = tuple[int, int | str | None]  # the last two numbers of a stamp
+T = TypeVar("T")
+MAX_SHOWN = 10
+BATCH = 4096  # keys held at a time
+CONCURRENCY = 64  # concurrent requests to a store that is not a local directory
+FEW = 1000  # files of a local store that are looked up one by one instead of listed
+MANY = 2**20  # keys of an array; of more, those that a listing has
+ABSENT = (-1, 0)
+MEMORY = ("MemoryStore", "ManagedMemoryStore")
+CHANGES = {"etag", "version", "versionid", "generation", "md5hash", "lastmodified", "updated", "mtime", "created"}
+
+
+class Missing(NamedTuple):
+    """How many cells were checked, how many of them are missing, and the keys of the first ten."""
+
+    looked: int
+    lost: int
+    first: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class ChunkFiles:
+    """Grid, keys, presence and sizes of the stored objects of an open array.
+
+    Attributes
+    ----------
+    array : zarr.Array
+    cell_shape : tuple of int
+        Shape of one stored object: a shard if there are shards, else a chunk.
+    directory : str or None
+        Directory of the array in a local store; None in any other store.
+    blosc : bool
+        Whether stored objects are plain Blosc buffers, whose decoder does not detect a truncated file.
+    direct : DirectRows or None
+        Reads whole rows without Zarr, if the layout allows it.
+    sizes : DecodedSizes or None
+        Decoded sizes of chunks; None outside local stores, where each would need a request.
+    halves : bool
+        Whether the array holds the bits of bfloat16 numbers.
+    """
+
+    array: zarr.Array[Any]
+    cell_shape: tuple[int, ...]
+    directory: str | None
+    blosc: bool
+    direct: DirectRows | None = None
+    sizes: DecodedSizes | None = None
+    halves: bool = False
+
+    @classmethod
+    def of(cls, array: zarr.Array[Any], halves: bool = False) -> ChunkFiles:
+        """Describe an open array, without reading it."""
+        root = disk_path(array.store)
+        directory = None if root is None else os.path.join(root, array.path)
+        document, cell_shape = array_document(array), array.shards or array.chunks
+        blosc = [short_name(name) for name, _ in codecs_of(document)][-1:] == ["blosc"]
+        direct = DirectRows.of(array, directory)
+        sizes = DecodedSizes.of(document, array.chunks, cell_shape, array.dtype.itemsize) if directory else None
+        return cls(array, cell_shape, directory, blosc and not array.shards, direct, sizes, halves)
+
+    @property
+    def label(self) -> str:
+        """Location of the array, for messages."""
+        return self.directory or public(str(self.array.store_path))
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of the metadata that define how chunks are decoded."""
+        return layout_digest(self.array) + (BFLOAT16 if self.halves else "")
+
+    def cells(self, bounds: Iterable[tuple[int, int]]) -> Iterator[Cell]:
+        """Iterate over the cells that the half-open ranges touch, in C order."""
+        spans = zip(bounds, self.cell_shape, strict=True)
+        return itertools.product(
+            *(range(lo // size, -(-hi // size)) if hi > lo else range(0) for (lo, hi), size in spans)
+        )
+
+    def all_cells(self) -> Iterator[Cell]:
+        """Iterate over every cell of the array."""
+        return self.cells((0, size) for size in self.array.shape)
+
+    def key(self, cell: Cell) -> str:
+        """Return the key of a cell, relative to the array: ``c/3/0`` or ``3.0``."""
+        return self.array.metadata.encode_chunk_key(cell)
+
+    def missing(self, cells: Iterable[Cell]) -> Missing:
+        """Find the cells that are not in the store: a ``stat`` each in a local store (2 µs), a request elsewhere."""
+        looked, lost, first, left = 0, 0, list[str](), iter(cells)
+        while batch := [self.key(cell) for cell in itertools.islice(left, BATCH)]:
+            absent = [key for key, found in zip(batch, self._there(batch), strict=True) if not found]
+            looked, lost = looked + len(batch), lost + len(absent)
+            first += absent[: MAX_SHOWN - len(first)]
+        return Missing(looked, lost, tuple(first))
+
+    def _there(self, keys: list[str]) -> list[bool]:
+        if self.directory is None:
+            return _gather(self.array.store.exists(self._full(key)) for key in keys)
+        prefix = self.directory + os.sep
+        return [is_there(prefix + key) for key in keys]
+
+    def cut_short(self, cells: Iterable[Cell]) -> list[Cell]:
+        """Return Blosc chunks of a local store with fewer bytes than their header states.
+
+        NOTE: Blosc's decoder reads past the end of such a buffer and returns whatever is there.
+        """
+        if not self.blosc or self.directory is None:
+            return []
+        return [cell for cell in cells if _is_cut(os.path.join(self.directory, self.key(cell)))]
+
+    def too_large(self, bounds: Iterable[tuple[int, int]]) -> list[tuple[Cell, str]]:
+        """Return cells in the half-open ranges whose stored or decoded size exceeds their shape, with the reason."""
+        if self.sizes is None or self.directory is None:
+            return []
+        ranges, found = list(bounds), []
+        for cell in self.cells(ranges):
+            reason = self.sizes.too_large(os.path.join(self.directory, self.key(cell)), self._inside(cell, ranges))
+            found += [(cell, reason)] if reason else []
+        return found
+
+    def _inside(self, cell: Cell, bounds: list[tuple[int, int]]) -> list[tuple[int, int]]:
+        """Return the range of the chunks of one shard that the bounds touch, along each axis."""
+        pairs = []
+        for i, (lo, hi), shard, chunk in zip(cell, bounds, self.cell_shape, self.array.chunks, strict=True):
+            pairs.append((max(lo - i * shard, 0) // chunk, -(-min(hi - i * shard, shard) // chunk)))
+        return pairs
+
+    def size(self, cell: Cell) -> int:
+        """Return the stored bytes of a cell, -1 if it is missing."""
+        key = self.key(cell)
+        if self.directory is not None:
+            return _of_file(os.path.join(self.directory, key))[0]
+        from zarr.core.sync import sync
+
+        try:
+            return int(sync(self.array.store.getsize(self._full(key))))
+        except FileNotFoundError:
+            return -1
+
+    def stamps(self, bounds: Iterable[tuple[int, int]]) -> list[Stamp]:
+        """Return (key, size, change) of the cells that the half-open ranges touch; size -1 of missing ones.
+
+        A local store has times of change; elsewhere a listing, of 1,000 objects per request, has ETags, versions and
+        times. Where the store stamps its whole content (an icechunk session, a zip file), it is one stamp without key.
+        A change of None means that nothing would tell whether rows change.
+        """
+        ranges = list(bounds)
+        count = math.prod(-(-hi // size) - lo // size for (lo, hi), size in zip(ranges, self.cell_shape, strict=True))
+        if self.directory is not None and count <= FEW:
+            return [(key, *_of_file(os.path.join(self.directory, key))) for key in map(self.key, self.cells(ranges))]
+        listed = self._listed()
+        if "" in listed:
+            return [("", *listed[""])]
+        if count > MANY:
+            return [(key, *listed[key]) for key in sorted(listed)] or [("", -1, None)]
+        keys = [self.key(cell) for cell in self.cells(ranges)]
+        if self.directory is None and not any(change for _, change in listed.values()):  # HTTP, or no right to list
+            found = _gather(_of_object(self.array.store, self._full(key)) for key in keys)
+            return [(key, *one) for key, one in zip(keys, found, strict=True)]
+        return [(key, *listed.get(key, ABSENT)) for key in keys]
+
+    @cached_property
+    def stamped(self) -> bool:
+        """Whether the store says when its objects change."""
+        if self.directory is not None:
+            return True
+        document = "zarr.json" if self.array.metadata.zarr_format == 3 else ".zarray"
+        return _gather([_of_object(self.array.store, self._full(document))])[0][1] is not None
+
+    def _listed(self) -> dict[str, Found]:
+        """Return size and change of all stored objects of the array by key, without its metadata."""
+        if self.directory is None:
+            from zarr.core.sync import sync
+
+            found = sync(_listing(self.array.store, self.array.path))
+        else:
+            found, start = {}, len(os.path.join(self.directory, ""))
+            for folder, _, names in os.walk(self.directory):
+                paths = [os.path.join(folder, name) for name in names]
+                found |= {path[start:].replace(os.sep, "/"): _of_file(path) for path in paths}
+        return {key: one for key, one in found.items() if key not in (*MARKERS, ".zattrs")}
+
+    def content(self, key: str) -> bytes:
+        """Return the stored bytes of one object, undecoded."""
+        from zarr.core.buffer import default_buffer_prototype
+        from zarr.core.sync import sync
+
+        buffer = sync(self.array.store.get(self._full(key), default_buffer_prototype()))
+        if buffer is None:
+            raise FileNotFoundError(f"{self.label} holds no {key}")
+        return buffer.to_bytes()
+
+    def may_hold(self, size: int) -> bool:
+        """Whether a stored object of the array can be that large."""
+        return self.sizes is None or size <= self.sizes.max_stored
+
+    def decode(self, cell: Cell) -> NDArray[Any]:
+        """Decode one cell, cut to the array's shape."""
+        bounds = [(i * size, (i + 1) * size) for i, size in zip(cell, self.cell_shape, strict=True)]
+        for _, reason in self.too_large(bounds):
+            raise ValueError(reason)
+        index = tuple(slice(*pair) for pair in bounds)
+        return np.asarray(self.array[index])
+
+    def _full(self, key: str) -> str:
+        return f"{self.array.path}/{key}" if self.array.path else key
+
+
+def _of_file(path: str) -> Found:
+    try:
+        found = os.stat(path)
+    except FileNotFoundError:
+        return ABSENT
+    return found.st_size, found.st_mtime_ns
+
+
+async def _of_object(store: Any, key: str) -> Found:
+    """Return size and change of one object; of a store that stamps its whole content, that stamp."""
+    store = _bare(store)
+    name = type(store).__name__
+    try:
+        if name == "IcechunkStore":
+            return 0, None if store.session.has_uncommitted_changes else store.session.snapshot_id
+        if name == "ZipStore":
+            return _of_file(str(store.path))
+        if name in MEMORY:
+            from zarr.core.buffer import default_buffer_prototype
+
+            found = await store.get(key, default_buffer_prototype())
+            return ABSENT if found is None else (len(found), zlib.crc32(found.to_bytes()))
+        if name == "FsspecStore":
+            return _of_facts(await store.fs._info(f"{store.path}/{key}"))
+        if name == "ObjectStore":
+            import obstore
+
+            return _of_facts(await obstore.head_async(store.store, key))
+        return await store.getsize(key), None
+    except FileNotFoundError:
+        return ABSENT
+
+
+async def _listing(store: Any, prefix: str) -> dict[str, Found]:
+    """Return size and change of all objects below a prefix, by their keys there; none if the store lists none.
+
+    A store that stamps its whole content has one key, which is empty.
+    """
+    store = _bare(store)
+    name, start, found = type(store).__name__, f"{prefix}/" if prefix else "", dict[str, Found]()
+    if name in ("IcechunkStore", "ZipStore"):
+        return {"": await _of_object(store, "")}
+    if name in MEMORY:
+        return {key[len(start) :]: await _of_object(store, key) async for key in store.list_prefix(start)}
+    try:
+        if name == "FsspecStore":
+            root = f"{store.path}/{prefix}".rstrip("/")
+            getattr(store.fs, "sync_fs", store.fs).invalidate_cache()  # of listings
+            listed = await store.fs._find(root, detail=True)
+            found = {path.strip("/")[len(root.strip("/")) + 1 :]: _of_facts(facts) for path, facts in listed.items()}
+        if name == "ObjectStore":
+            import obstore
+
+            async for batch in obstore.list(store.store, prefix=prefix or None):
+                found |= {facts["path"][len(start) :]: _of_facts(facts) for facts in batch}
+    except Exception:  # of any client: who may read objects need not be allowed to list them
+        return {}
+    return found
+
+
+def _of_facts(facts: Mapping[str, Any]) -> Found:
+    """Return the size of an object, and its ETag, version and time of change, as far as its store has them."""
+    changes = [f"{key} {facts[key]}" for key in sorted(facts) if _is_change(key) and facts[key] is not None]
+    return int(facts["size"] or 0), " ".join(changes) or None
+
+
+def _is_change(name: str) -> bool:
+    return re.sub("[-_]", "", name.lower()) in CHANGES
+
+
+def _bare(store: Any) -> Any:
+    """Return the store that wrappers of Zarr hold."""
+    from zarr.storage import WrapperStore
+
+    while isinstance(store, WrapperStore):
+        store = store._store
+    return store
+
+
+def _is_cut(path: str) -> bool:
+    try:
+        with open_regular(path, buffering=0) as file:
+            head = file.read(16)
+            return len(head) < 16 or os.fstat(file.fileno()).st_size < int.from_bytes(head[12:16], "little")
+    except FileNotFoundError:
+        return False
+
+
+def _gather(requests: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
+    from zarr.core.sync import sync
+
+    async def bounded() -> list[T]:
+        gate = asyncio.Semaphore(CONCURRENCY)
+
+        async def one(request: Coroutine[Any, Any, T]) -> T:
+            async with gate:
+                return await request
+
+        return await asyncio.gather(*(one(request) for request in requests))
+
+    return sync(bounded())
+
+
+MissingChunks = Literal["raise", "fill"]
+DOCUMENTS = {"zarr.json": 3, ".zarray": 2}
+
+
+class _Opened(NamedTuple):
+    stamp: tuple[int, int, int] | None
+    files: ChunkFiles
+    digest: str
+
+
+_OPENED: dict[tuple[str, str], _Opened] = {}  # one handle per array and process; replaced when its metadata changes
+_LOCK = threading.Lock()
+
+
+class ZarrReader:
+    """A Zarr array (v2 or v3, sharded or not, any dimensions) that checks that chunks exist before it decodes them.
+
+    Pickled as a path and a few numbers; the handle is opened once per process. Inside an existing shard, Zarr does not
+    distinguish a chunk that was never written from one of fill values, so neither does this class.
+
+    Parameters
+    ----------
+    store : str, path or zarr.Array
+        Local directory, or a URL that Zarr understands. An array in any other store is kept open.
+    path_in_group : str
+        Path of the array inside a group; empty for a store that is one array.
+    missing_chunks : {"raise", "fill"}
+        What to do about a missing chunk: raise an error, or use Zarr's fill value.
+
+    Raises
+    ------
+    FileNotFoundError
+        If there is no array at that path.
+    TypeError, ValueError
+        For dtypes and codecs that :func:`bigpca.data.zarr_format.check_document` rejects, before any chunk is read.
+    """
+
+    def __init__(
+        self, store: str | os.PathLike[str] | zarr.Array[Any], path_in_group: str = "", missing_chunks: str = "raise"
+    ) -> None:
+        check_choice("missing_chunks", missing_chunks, ("raise", "fill"))
+        self.missing_chunks = missing_chunks
+        self._held: ChunkFiles | None = None
+        if is_zarr_array(store):
+            path_in_group = store.path
+            self.store = address_of(store.store)
+            if disk_path(store.store) is None:
+                self._held = ChunkFiles.of(store)
+        else:
+            self.store = os.path.abspath(store) if kind_of(store) == "disk" else os.fspath(store)
+        self.path_in_group = path_in_group.strip("/")
+        self._digest = ""
+        if self._held is not None:
+            check_document(array_document(self._held.array), self.label)
+        elif kind_of(self.store) != "disk":
+            _OPENED.pop((self.store, self.path_in_group), None)
+        files = self.files()
+        self._digest = files.digest
+        self.shape: tuple[int, ...] = files.array.shape
+        self.chunks: tuple[int, ...] = files.array.chunks
+        self.cell_shape: tuple[int, ...] = files.cell_shape
+        self.dtype = np.dtype(np.float32) if files.halves else check_dtype(files.array.dtype)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Pickle an open array too, so that a store that cannot be sent to workers is named.
+
+        Raises
+        ------
+        TypeError
+        """
+        state = vars(self).copy()
+        if self._held is not None:
+            try:
+                state["_held"] = pickle.dumps(self._held)
+            except BaseException as error:  # pyo3's PanicException is not an Exception
+                if isinstance(error, KeyboardInterrupt | SystemExit):
+                    raise
+                raise TypeError(
+                    f"{self.label} cannot be sent to workers, because its store cannot be pickled "
+                    f"({type(error).__name__}: {brief(error)}). Pass its URL or, of icechunk, an array of "
+                    'repo.readonly_session("main").store; or run without workers '
+                    '(dask.config.set(scheduler="threads")).'
+                ) from None
+        return state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        held = state["_held"]
+        vars(self).update(state, _held=None if held is None else pickle.loads(held))
+
+    @property
+    def ndim(self) -> int:
+        """Number of dimensions."""
+        return len(self.shape)
+
+    @property
+    def label(self) -> str:
+        """Location of the array, for messages."""
+        store = public(self.store)
+        return os.path.join(store, self.path_in_group) if self.path_in_group else store
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of the metadata that define how chunks are decoded."""
+        return self._digest
+
+    def __repr__(self) -> str:
+        return f"<ZarrReader {self.label} shape={self.shape} dtype={self.dtype} missing_chunks={self.missing_chunks!r}>"
+
+    def __dask_tokenize__(self) -> object:
+        return "bigpca.ZarrReader", self.label, self._digest, self.missing_chunks, self.stamps()
+
+    def stamps(self) -> list[Stamp]:
+        """Return a stamp for each chunk (or shard), as :meth:`bigpca.data.zarr_arrays.ChunkFiles.stamps`."""
+        return self.files().stamps((0, size) for size in self.shape)
+
+    @property
+    def stamped(self) -> bool:
+        """Whether the store says when its objects change."""
+        return self.files().stamped
+
+    def files(self) -> ChunkFiles:
+        """Return this process's open array and its stored objects."""
+        if self._held is not None:
+            return self._held
+        key = (self.store, self.path_in_group)
+        document, version = self._document()
+        stamp = _stamp(document) if document else None
+        with _LOCK:
+            opened = _OPENED.get(key)
+            replaced = opened is not None and not document and self._digest not in ("", opened.digest)
+            if opened is None or replaced or opened.stamp != stamp:
+                files = self._open(document, version)
+                opened = _OPENED[key] = _Opened(stamp, files, files.digest)
+        if self._digest and opened.digest != self._digest:
+            raise ValueError(
+                f"{self.label} is not the array that was opened: its shape, dtype, chunks or codecs changed "
+                f"(shape {self.shape} then, {opened.files.array.shape} now). Open it again."
+            )
+        return opened.files
+
+    def _document(self) -> tuple[str, int]:
+        """Return path and Zarr version of the metadata file; an empty path for URLs."""
+        if kind_of(self.store) != "disk":
+            return "", 0
+        for name, version in DOCUMENTS.items():
+            path = os.path.join(self.label, name)
+            if os.path.exists(path):
+                return path, version
+        raise FileNotFoundError(
+            f"{self.label} holds no Zarr array: it has neither zarr.json nor .zarray. "
+            "Check the path, and the member for an array inside a group."
+        )
+
+    def _open(self, document: str, version: int) -> ChunkFiles:
+        import zarr  # slow to import, so only when the first store is opened
+
+        from bigpca.storage.regular_store import RegularStore
+
+        if not document:
+            with without_credentials(self.store):
+                array = zarr.open_array(store=self.store, path=self.path_in_group, mode="r")
+            check_document(array_document(array), self.label)
+            return ChunkFiles.of(array)
+        # The metadata that were checked must be those that are opened, so Zarr must not search for the version.
+        metadata = read_document(document)
+        if metadata.get("node_type", "array") != "array":
+            raise ValueError(f"{self.label} is a Zarr group, not an array. Name the array with member=.")
+        with naming_damage(self.label):
+            check_document(as_integers(metadata), self.label)
+            root = RegularStore(self.store, rewritten=as_integers)
+            return ChunkFiles.of(
+                zarr.open_array(store=root, path=self.path_in_group, mode="r", zarr_format=3 if version == 3 else 2),
+                is_half(metadata),
+            )
+
+    def __getitem__(self, index: Index) -> NDArray[Any]:
+        """Read a selection into new memory: integers, slices of any step, and one list of rows or columns per axis.
+
+        Raises
+        ------
+        MissingChunksError
+            If a chunk of the selection is not in the store (``missing_chunks="raise"``).
+        CorruptedChunkError
+            If one cannot be decoded. An OSError of the file system is not changed.
+        """
+        plan = plan_index(index, self.shape)
+        files = self.files()
+        block = self._direct(files, plan.bounds)
+        if block is None:
+            with without_credentials(self.store):
+                if self.missing_chunks == "raise":
+                    self._check_present(files, plan.bounds)
+                block = np.asarray(self._decode(files, plan.bounds))
+        block = plan.finish(block)
+        block = np.asarray(widened(block) if files.halves else block, dtype=self.dtype, order="C")
+        return block if block.flags.writeable else block.copy()
+
+    def _direct(self, files: ChunkFiles, bounds: tuple[tuple[int, int], ...]) -> NDArray[Any] | None:
+        """Decode whole rows directly into the result, if the layout allows it and every file is as expected."""
+        whole_rows = all((lo, hi) == (0, size) for (lo, hi), size in zip(bounds[1:], self.shape[1:], strict=True))
+        return files.direct.read(files.key, *bounds[0]) if whole_rows and files.direct is not None else None
+
+    def _check_present(self, files: ChunkFiles, bounds: Sequence[tuple[int, int]]) -> None:
+        missing = files.missing(files.cells(bounds))
+        if missing.lost:
+            shown = ", ".join(missing.first) + (", ..." if missing.lost > len(missing.first) else "")
+            raise MissingChunksError(
+                f"{self.label}: {missing.lost} of the {missing.looked} chunks needed here are not in the store: "
+                f"{shown}. Either their files were lost (a killed writer, a full disk, an incomplete copy), or the "
+                "writer dropped chunks that hold only the fill value (write_empty_chunks=False, Zarr's default). "
+                'Restore them, or, if you know that they held the fill value, pass missing_chunks="fill".'
+            )
+
+    def _decode(self, files: ChunkFiles, bounds: tuple[tuple[int, int], ...]) -> Any:
+        cut = [(cell, ValueError("its Blosc header states more")) for cell in files.cut_short(files.cells(bounds))]
+        large = files.too_large(bounds)
+        cut += [(cell, ValueError(reason)) for cell, reason in large]
+        if cut:
+            raise CorruptedChunkError(self._describe(files, cut))
+        index = tuple(slice(lo, hi) for lo, hi in bounds)
+        try:
+            return files.array[index]
+        except Exception as error:
+            if not is_decode_error(error):
+                raise
+            broken = [one for one in (_broken(files, cell) for cell in files.cells(bounds)) if one]
+            if broken:
+                raise CorruptedChunkError(self._describe(files, broken)) from error
+            # Each chunk alone can be decoded, so the failure was transient (a short read): try once more.
+            return files.array[index]
+
+    def _describe(self, files: ChunkFiles, broken: Sequence[tuple[Cell, Exception]]) -> str:
+        cell, error = broken[0]
+        key, size = files.key(cell), files.size(cell)
+        others = f" Nor can {', '.join(files.key(c) for c, _ in broken[1:10])}." if len(broken) > 1 else ""
+        shape, nbytes = files.cell_shape, int(np.prod(files.cell_shape)) * files.array.dtype.itemsize
+        expected = "exactly" if is_uncompressed(array_document(files.array)) else "compressed data that decode to"
+        return (
+            f"{self.label}: chunk {key} cannot be decoded: its file has {size:,} bytes, {expected} {nbytes:,} bytes "
+            f"for the shape {shape} were expected ({type(error).__name__}: {error}).{others} "
+            "Restore the file from a copy, or rewrite the store; `bigpca verify` lists all damaged chunks."
+        )
+
+
+def _broken(files: ChunkFiles, cell: Cell) -> tuple[Cell, Exception] | None:
+    try:
+        files.decode(cell)
+    except Exception as error:
+        if not is_decode_error(error):
+            raise
+        return cell, error
+    return None
+
+
+def _stamp(path: str) -> tuple[int, int, int]:
+    found = os.stat(path)
+    return found.st_mtime_ns, found.st_size, found.st_ino
+
+
+def wrap_zarr(array: zarr.Array[Any], missing_chunks: str = "raise") -> ZarrReader:
+    """Wrap a Zarr array found in a Dask graph, so that its missing chunks are detected when they are read."""
+    return ZarrReader(array, missing_chunks=missing_chunks)
+
+
+GROUP_DOCUMENTS = ("zarr.json", ".zgroup")
+
+
+def is_zarr_directory(path: str) -> bool:
+    """Whether a directory is a Zarr array or group."""
+    return any(os.path.isfile(os.path.join(path, name)) for name in (*DOCUMENTS, *GROUP_DOCUMENTS))
+
+
+def arrays_of(group: zarr.Group) -> Iterator[tuple[str, zarr.Array[Any]]]:
+    """Iterate over (path below the group, array) of all arrays, including nested groups."""
+    skip = len(group.path) + 1 if group.path else 0
+    for _, node in group.members(max_depth=None):
+        if is_zarr_array(node):
+            yield node.path[skip:], node
+
+
+def group_source(group: zarr.Group, member: str | None, reader: Callable[[zarr.Array[Any]], ZarrReader]) -> RowSource:
+    """Return the rows of a member of a group: an array, or a sparse matrix of three arrays.
+
+    Parameters
+    ----------
+    member : str or None
+        None for X of AnnData, or the only matrix.
+    reader : callable
+        Opens one of the arrays.
+
+    Raises
+    ------
+    MemberError
+        If it has no array of that name; lists those that exist.
+    ValueError
+        If the choice is ambiguous.
+    """
+    arrays = dict(arrays_of(group))
+    shapes = {name: array.shape for name, array in arrays.items()}
+    if member is None and isinstance(made := group.attrs.get("bigpca"), dict):
+        path = public(str(group.store_path)).removeprefix("file://")
+        raise ValueError(
+            f"{path} is a saved model ({brief(made.get('kind'))}); rows of features were expected. Open the data or "
+            "the scores; bigpca.load reads the model, and member= opens one of its arrays."
+        )
+    anndata = group.attrs.get("encoding-type") == "anndata"
+    chosen = choose_member(public(str(group.store_path)), member, shapes, anndata=anndata)
+    if chosen in arrays:
+        return array_source(reader(arrays[chosen]))
+    inside = f"{chosen}/" if chosen else ""
+    parts = {name: ZarrRows(reader(arrays[inside + name])) for name in SPARSE_PARTS}
+    shape = ZarrRows(reader(arrays[f"{inside}shape"])) if f"{inside}shape" in arrays else None
+    node: Any = group[chosen] if chosen else group
+    store = public(parts["data"].reader.store)
+    matrix = SparseGroup.of(store, node.path, dict(node.attrs), shape, set(node))
+    return RowSource("zarr", store, node.path, matrix.rows(parts))
+
+
+def array_source(reader: ZarrReader) -> RowSource:
+    """Return the rows of one array."""
+    return RowSource("zarr", public(reader.store), reader.path_in_group, ZarrRows(reader))
+
+
+def zarr_source(path: str, member: str | None, missing_chunks: str) -> RowSource:
+    """Return the rows at a local path or URL, or of a member of the group there."""
+    import zarr  # slow to import, so only when the first store is opened
+
+    from bigpca.storage.regular_store import RegularStore
+
+    remote = kind_of(path) != "disk"
+    if member is not None and not remote and is_array_directory(os.path.join(path, member.strip("/"))):
+        return array_source(ZarrReader(path, member, missing_chunks))
+    if not remote and is_array_directory(path):
+        _reject_member(path, member)
+        return array_source(ZarrReader(path, "", missing_chunks))
+    if remote:
+        try:
+            with without_credentials(path):
+                node = zarr.open(path, mode="r")
+        except ValueError as error:
+            if BFLOAT16 not in str(error):
+                raise
+            raise TypeError(
+                f"{public(path)} holds bfloat16, which Zarr cannot open at a URL. Copy the store to a local folder, "
+                "from which it is read, or store float32."
+            ) from error
+        if is_zarr_array(node):
+            _reject_member(path, member)
+            return array_source(ZarrReader(path, "", missing_chunks))
+        return group_source(node, member, lambda array: ZarrReader(path, array.path, missing_chunks))
+    with naming_damage(path):
+        group = zarr.open_group(RegularStore(path, rewritten=as_integers), mode="r")
+        return group_source(group, member, lambda array: ZarrReader(path, array.path, missing_chunks))
+
+
+def _reject_member(path: str, member: str | None) -> None:
+    if member is not None:
+        raise MemberError(f"{public(path)} is one Zarr array, so it has no member {member!r}. Leave member out.")
+
+
+def is_array_directory(path: str) -> bool:
+    """Whether a directory is a Zarr array."""
+    if os.path.isfile(os.path.join(path, ".zarray")):
+        return True
+    document = os.path.join(path, "zarr.json")
+    if not os.path.isfile(document):
+        return False
+    return bool(read_document(document).get("node_type") == "array")
+
+
+WHOLE_SHARD_BYTES = 64 * 2**20  # larger shards are read chunk by chunk
+
+
+@dataclass(frozen=True)
+class ZarrRows:
+    """Rows of a Zarr array; each stored object (chunk, or shard up to 64 MiB) is decoded once."""
+
+    reader: ZarrReader
+
+    @property
+    def array_shape(self) -> tuple[int, ...]:
+        """Shape as stored."""
+        return self.reader.shape
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Stored dtype, in native byte order."""
+        return self.reader.dtype
+
+    @property
+    def chunks(self) -> tuple[int, ...]:
+        """Shape of what is decoded together."""
+        return self.reader.chunks
+
+    @property
+    def _unit(self) -> tuple[int, ...]:
+        shard = int(np.prod(self.reader.cell_shape)) * self.dtype.itemsize
+        return self.reader.cell_shape if shard <= WHOLE_SHARD_BYTES else self.reader.chunks
+
+    @property
+    def column_chunk(self) -> int:
+        """Width of a chunk of a matrix; all columns of flattened feature maps."""
+        d = row_width(self.array_shape)
+        return min(self._unit[1], d) if len(self.array_shape) == 2 else d
+
+    @property
+    def attributes(self) -> dict[str, Any]:
+        """Attributes of the array, including ``_FillValue``, which xarray stores as the fill value in Zarr v2."""
+        array = self.reader.files().array
+        with naming_damage(self.reader.label):
+            found = dict(array.attrs)
+        if array.metadata.zarr_format == 2 and "_ARRAY_DIMENSIONS" in found and array.metadata.fill_value is not None:
+            found.setdefault("_FillValue", array.metadata.fill_value)
+        return found
+
+    def row_chunks(self) -> tuple[int, ...]:
+        """Return the rows of each chunk (or shard)."""
+        return regular_chunks(self.array_shape[0], self._unit[0])
+
+    def read(self, start: int, stop: int, columns: tuple[int, int]) -> NDArray[Any]:
+        """Read a block; for feature maps, whole rows are decoded and then cut."""
+        if len(self.array_shape) == 2:
+            return self.reader[start:stop, slice(*columns)]
+        rows = self.reader[start:stop]
+        return rows.reshape(stop - start, row_width(self.array_shape))[:, slice(*columns)]
+
+    def filled(self) -> ZarrRows:
+        """Return the same rows, with the fill value in place of missing chunks."""
+        reader = copy(self.reader)
+        reader.missing_chunks = "fill"
+        return ZarrRows(reader)
+
+    def stamps(self, start: int, stop: int) -> list[Stamp]:
+        """Return a stamp for each chunk (or shard) of those rows."""
+        files = self.reader.files()
+        bounds = [(start, stop), *((0, size) for size in self.array_shape[1:])]
+        return files.stamps(bounds)
+
+    @property
+    def stamped(self) -> bool:
+        """Whether the store says when its objects change."""
+        return self.reader.stamped
+
+    def describe(self) -> dict[str, Any]:
+        """Return chunks, digest of the metadata, and the policy for missing chunks."""
+        return {
+            "chunks": list(self.reader.chunks),
+            "shards": list(self.reader.cell_shape),
+            "metadata_sha256": self.reader.digest,
+            "missing_chunks": self.reader.missing_chunks,
+        }

@@ -1,0 +1,549 @@
+"""Checks of untrusted Zarr metadata: dtype and codecs must be on a list before any chunk is decoded.
+
+The decoded size of a stored chunk, determined before it is decoded. Whole rows of a plain local Zarr array, decoded
+directly into the result. bfloat16, which is no dtype of NumPy: read as the integers of its bits, and widened to
+float32, exactly.
+"""
+
+from __future__ import annotations
+
+import bz2
+import hashlib
+import json
+import lzma
+import math
+import os
+import sys
+import zlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import product
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bigpca.data.checks import check_cells, check_chunk, check_dtype, is_decode_error
+from bigpca.errors import CorruptedChunkError, brief
+from bigpca.storage.files import max_encoded, open_regular
+
+if TYPE_CHECKING:
+    import zarr
+
+
+# Decoders that only convert bytes to numbers. Excluded: pickle, json2, msgpack2, vlen-*, categorize.
+ALLOWED_CODECS = {
+    *("bytes", "endian", "transpose", "sharding_indexed"),
+    *("blosc", "zstd", "gzip", "zlib", "lz4", "lzma", "bz2", "snappy", "pcodec", "zfpy"),
+    *("crc32c", "crc32", "adler32", "fletcher32", "jenkins_lookup3"),
+    *("shuffle", "bitround", "delta", "quantize", "fixedscaleoffset", "packbits", "astype"),
+}
+# Decoders whose output can be far larger than their input: at most one is allowed, and its output size is checked.
+COMPRESSORS = {"blosc", "zstd", "gzip", "zlib", "lz4", "lzma", "bz2", "snappy", "pcodec", "zfpy"}
+INDEX_CODECS = {"bytes", "crc32c"}  # for a shard's index, whose size must be known
+CHECKSUM_CODECS = {"crc32c", "crc32", "adler32", "fletcher32", "jenkins_lookup3", "gzip", "zlib", "bz2", "lzma"}
+
+
+@contextmanager
+def naming_damage(label: str) -> Iterator[None]:
+    """Name the store in errors that forged or damaged metadata cause in this package's and Zarr's readers.
+
+    Raises
+    ------
+    CorruptedChunkError
+        Instead of an error that does not name the store.
+    """
+    try:
+        yield
+    except Exception as error:
+        if not is_decode_error(error) or label in str(error):
+            raise
+        raise CorruptedChunkError(
+            f"{label}: its metadata are damaged or forged ({type(error).__name__}: {brief(error)}). Restore them, or "
+            "rewrite the store."
+        ) from error
+
+
+def array_document(array: zarr.Array[Any]) -> dict[str, Any]:
+    """Return the metadata of an open array as plain JSON values."""
+    text = json.dumps(array.metadata.to_dict(), default=_plain)
+    document: dict[str, Any] = json.loads(text)
+    return document
+
+
+def _plain(value: Any) -> Any:
+    for name in ("get_config", "to_dict"):
+        if hasattr(value, name):
+            return getattr(value, name)()
+    return str(value)
+
+
+def layout_digest(array: zarr.Array[Any]) -> str:
+    """Return the SHA-256 of the metadata that define how chunks are decoded (without attributes)."""
+    document = array_document(array)
+    kept = {key: document[key] for key in sorted(document) if key not in ("attributes", "consolidated_metadata")}
+    return hashlib.sha256(json.dumps(kept, sort_keys=True).encode()).hexdigest()
+
+
+def codecs_of(document: Mapping[str, Any]) -> list[tuple[str, Mapping[str, Any]]]:
+    """Return (name, configuration) of all codecs and filters, including those inside shards, for Zarr v2 and v3."""
+    if document.get("zarr_format") == 2:
+        filters = [*(document.get("filters") or ()), document.get("compressor")]
+        return [(str(one["id"]), one) for one in filters if one]
+    return list(_v3_codecs(document.get("codecs") or ()))
+
+
+def _v3_codecs(codecs: Any) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    for codec in codecs:
+        name, configuration = (codec, {}) if isinstance(codec, str) else (codec["name"], codec.get("configuration"))
+        configuration = configuration or {}
+        yield str(name), configuration
+        yield from _v3_codecs(configuration.get("codecs") or ())
+        for index, _ in _v3_codecs(configuration.get("index_codecs") or ()):
+            if index not in INDEX_CODECS:
+                yield f"{index} of a shard's index", {}
+
+
+def short_name(codec: str) -> str:
+    """Return the name of a codec without the ``numcodecs.`` prefix of Zarr v3 extensions."""
+    return codec.removeprefix("numcodecs.")
+
+
+def has_checksum(document: Mapping[str, Any]) -> bool:
+    """Whether a flipped bit in a chunk is detected when the chunk is decoded."""
+    return any(
+        short_name(name) in CHECKSUM_CODECS or (short_name(name) == "zstd" and bool(configuration.get("checksum")))
+        for name, configuration in codecs_of(document)
+    )
+
+
+def is_uncompressed(document: Mapping[str, Any]) -> bool:
+    """Whether a stored chunk is exactly as large as its values."""
+    return {short_name(name) for name, _ in codecs_of(document)} <= {"bytes", "endian", "transpose", "shuffle"}
+
+
+def check_document(document: Mapping[str, Any], label: str) -> None:
+    """Reject non-numeric dtypes, codecs that are not allowed, and impossible sizes, before any chunk is read.
+
+    Raises
+    ------
+    TypeError
+        For a dtype that PCA cannot use.
+    ValueError
+        For a codec or filter that could do more than decode numbers (``pickle``), for nested compressors or shards, and
+        for chunks that extend far beyond the array.
+    """
+    stored = document["dtype"] if document.get("zarr_format") == 2 else document.get("data_type")
+    itemsize = check_stored_dtype(stored, label).itemsize
+    check_codecs(document, label)
+    check_grid(document, label, itemsize)
+
+
+def check_codecs(document: Mapping[str, Any], label: str) -> None:
+    """Reject codecs that are not on the list, and chains whose decoded size cannot be known."""
+    names = [short_name(name) for name, _ in codecs_of(document)]
+    unknown = [
+        name
+        for name, options in codecs_of(document)
+        if short_name(name) not in ALLOWED_CODECS or (short_name(name) == "lzma" and options.get("format") == 3)
+    ]
+    if unknown:
+        raise ValueError(
+            f"{label} uses the codec or filter {brief(repr(unknown[0]))}, which is not one of the number decoders "
+            "allowed for untrusted input; no chunk was read. If you trust the store, decode it by Zarr and rewrite it."
+        )
+    chained = [name for name in names if name in COMPRESSORS]
+    if len(chained) > 1 or names.count("sharding_indexed") > 1:
+        raise ValueError(
+            f"{label} uses {brief(', '.join(chained)) if len(chained) > 1 else 'shards'} inside one another, so that "
+            "the size of a decoded chunk is unknown before it is decoded; one compressor, in one layer of shards, was "
+            "expected. If you trust the store, decode it with Zarr and rewrite it."
+        )
+
+
+def check_grid(document: Mapping[str, Any], label: str, itemsize: int) -> None:
+    """Reject impossible shapes and chunks, and chunks far larger than the array itself."""
+    shape: Any = document.get("shape")
+    chunks: Any = _chunk_shape(document)
+    sizes = [*(shape or ()), *(chunks or ())]
+    sound = isinstance(shape, list) and isinstance(chunks, list) and len(shape) == len(chunks)
+    if not sound or not all(type(size) is int and size >= 0 for size in sizes) or 0 in (chunks or ()):
+        raise ValueError(
+            f"{label} has shape {brief(shape)} and chunks {brief(chunks)}; integers, equally many of both, and chunks "
+            "of at least 1 were expected. Its metadata are damaged: restore them, or rewrite the store."
+        )
+    for one in (chunks, _grid_shape(document) or chunks):  # the chunk, and its shard, whose index is read whole
+        check_chunk(shape, one, itemsize, label)
+    check_cells(shape, chunks, label)
+
+
+def _chunk_shape(document: Mapping[str, Any]) -> Any:
+    """Return the shape that is decoded at a time: that of a chunk, inside a shard if there are shards."""
+    if document.get("zarr_format") == 2:
+        return document.get("chunks")
+    for name, configuration in codecs_of(document):
+        if name == "sharding_indexed":
+            return configuration.get("chunk_shape")
+    return _grid_shape(document)
+
+
+def _grid_shape(document: Mapping[str, Any]) -> Any:
+    """Return the shape of a stored object in Zarr v3 metadata, or None."""
+    grid = document.get("chunk_grid")
+    return (grid.get("configuration") or {}).get("chunk_shape") if isinstance(grid, Mapping) else None
+
+
+def check_stored_dtype(stored: Any, label: str) -> np.dtype[Any]:
+    """Return the dtype that Zarr metadata spell; raise if PCA cannot use it."""
+    try:
+        if isinstance(stored, list):
+            stored = [tuple(field) for field in stored]
+        elif not isinstance(stored, str):
+            raise TypeError(stored)
+        found = check_dtype(stored)
+        if found.type.__module__ == "ml_dtypes":  # which NumPy knows once that was imported, but Zarr does not
+            raise TypeError(stored)
+        return found
+    except TypeError as error:
+        reason = (
+            str(error)
+            if "cannot be used" in str(error)
+            else f"dtype {brief(repr(stored))} is not one of NumPy's numbers."
+        )
+        raise TypeError(f"{label}: {reason}") from None
+
+
+# Zarr reads a chunk into one buffer, decodes it into a second and copies that into a third, each in new memory whose
+# pages the kernel must map first: for large chunks that costs several times the copying itself. For the usual layout
+# (local directory, no shards, whole rows per chunk, C order, native bytes, uncompressed or zstd) one buffer suffices.
+# In all other cases, and whenever a file is not as expected, the caller uses Zarr itself, which also reports errors.
+ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
+
+
+@dataclass(frozen=True)
+class DirectRows:
+    """Reads rows of one array whose layout allows it.
+
+    Attributes
+    ----------
+    directory : str
+    dtype : numpy.dtype
+    chunk_shape : tuple of int
+    shape : tuple of int
+    compressed : bool
+    """
+
+    directory: str
+    dtype: np.dtype[Any]
+    chunk_shape: tuple[int, ...]
+    shape: tuple[int, ...]
+    compressed: bool
+
+    @classmethod
+    def of(cls, array: zarr.Array[Any], directory: str | None) -> DirectRows | None:
+        """Return the reader of an open array under ``directory``, or None if its layout is not supported."""
+        document = array_document(array)
+        whole_rows = len(array.shape) >= 1 and array.chunks[1:] == array.shape[1:]
+        if directory is None or array.shards or not whole_rows or not array.dtype.isnative:
+            return None
+        codecs = [(short_name(name), options) for name, options in codecs_of(document)]
+        if document.get("zarr_format") == 2:
+            plain = document.get("order", "C") == "C" and not document.get("filters")
+            names = [name for name, _ in codecs]
+        else:
+            plain = bool(codecs) and codecs[0][0] == "bytes" and _is_native(codecs[0][1], array.dtype)
+            names = [name for name, _ in codecs[1:]]
+        if not plain or names not in ([], ["zstd"]):
+            return None
+        return cls(directory, array.dtype, array.chunks, array.shape, bool(names))
+
+    def read(self, key: Callable[[tuple[int, ...]], str], start: int, stop: int) -> NDArray[Any] | None:
+        """Read rows ``start:stop`` into new memory, or return None if a file is missing or not as expected."""
+        out = np.empty((stop - start, *self.shape[1:]), self.dtype)
+        step, rest = self.chunk_shape[0], (0,) * (len(self.shape) - 1)
+        for i in range(start // step, -(-stop // step)):
+            first, last = max(start, i * step), min(stop, (i + 1) * step)
+            path = os.path.join(self.directory, key((i, *rest)))
+            try:
+                whole = self._read_chunk(path, out[first - start : last - start], first - i * step)
+            except (OSError, RuntimeError, ValueError):
+                return None
+            if not whole:
+                return None
+        return out
+
+    def _read_chunk(self, path: str, target: NDArray[Any], skip: int) -> bool:
+        """Fill ``target`` with the chunk's rows from ``skip`` on; return False if the file is not as expected."""
+        nbytes = int(np.prod(self.chunk_shape)) * self.dtype.itemsize
+        with open_regular(path, buffering=0) as file:
+            if not self.compressed:
+                if os.fstat(file.fileno()).st_size != nbytes:
+                    return False
+                file.seek(skip * (nbytes // self.chunk_shape[0]))
+                return _fill(file, target)
+            if os.fstat(file.fileno()).st_size > max_encoded(nbytes):
+                return False
+            data = file.read()
+        if frame_size(data) != nbytes:
+            return False
+        from numcodecs.zstd import decompress  # imported here because a fit of arrays needs no codecs
+
+        if target.nbytes == nbytes:
+            decompress(data, target)
+        else:
+            chunk = np.empty(self.chunk_shape, self.dtype)
+            decompress(data, chunk)
+            target[...] = chunk[skip : skip + len(target)]
+        return True
+
+
+def _is_native(options: Any, dtype: np.dtype[Any]) -> bool:
+    endian = options.get("endian", "little")
+    return bool(dtype.itemsize == 1 or endian == sys.byteorder)
+
+
+def _fill(file: Any, target: NDArray[Any]) -> bool:
+    view = target.reshape(-1).view(np.uint8).data
+    done = 0
+    while done < len(view):
+        count = file.readinto(view[done:])
+        if not count:
+            return False
+        done += count
+    return True
+
+
+def frame_size(data: bytes) -> int | None:
+    """Return the content size that a zstd frame states (RFC 8878, section 3.1.1.1), or None if it states none.
+
+    >>> from numcodecs import Zstd
+    >>> frame_size(Zstd().encode(bytes(1000)))
+    1000
+    """
+    if len(data) < 6 or data[:4] != ZSTD_MAGIC:
+        return None
+    descriptor = data[4]
+    flag, single = descriptor >> 6, bool(descriptor & 0x20)
+    width = (1 if single else 0, 2, 4, 8)[flag]
+    offset = 5 + (0 if single else 1) + (0, 1, 2, 4)[descriptor & 3]
+    if width == 0 or len(data) < offset + width:
+        return None
+    return int.from_bytes(data[offset : offset + width], "little") + (256 if width == 2 else 0)
+
+
+# A compressed chunk is untrusted: a few kilobytes can decode to gigabytes. Blosc, zstd and LZ4 state the size in their
+# header, zstd frames that do not are bounded by their blocks, and formats without a size (gzip, zlib, bz2, lzma) are
+# decoded in pieces that are discarded, up to the limit.
+HEAD_BYTES = 32
+PIECE_BYTES = 2**20
+ZSTD_BLOCK = 128 * 2**10  # RFC 8878, section 3.1.1.2.4
+SPARE_BYTES = 64  # checksums of filters that lie inside the compressed bytes
+WIDENING = {"astype", "delta", "fixedscaleoffset", "quantize", "packbits", "bitround"}  # filters that change the dtype
+MAX_WIDENING = 16
+ABSENT = 2**64 - 1  # in a shard's index
+
+
+@dataclass(frozen=True)
+class DecodedSizes:
+    """How the chunks of one array are decoded, from its metadata.
+
+    Attributes
+    ----------
+    compressor : str
+        Empty if there is none; a chunk is then as large as its file.
+    skip : int
+        Bytes of checksums before the compressed bytes.
+    limit : int
+        Largest accepted size of a decoded chunk.
+    per_shard : tuple of int
+        Chunks in a shard along each axis; empty without shards.
+    index_at_start : bool
+    index_checksum : bool
+    """
+
+    compressor: str
+    skip: int
+    limit: int
+    per_shard: tuple[int, ...] = ()
+    index_at_start: bool = False
+    index_checksum: bool = False
+
+    @classmethod
+    def of(
+        cls, document: Mapping[str, Any], chunks: Sequence[int], cell_shape: Sequence[int], itemsize: int
+    ) -> DecodedSizes:
+        """Read the metadata of an array whose codecs are allowed."""
+        codecs = [(short_name(name), options) for name, options in codecs_of(document)]
+        names = [name for name, _ in codecs]
+        place = next((i for i, name in enumerate(names) if name in COMPRESSORS), None)
+        nbytes = int(np.prod(chunks, dtype=object)) * itemsize
+        limit = nbytes * (MAX_WIDENING if WIDENING & set(names) else 1) + SPARE_BYTES
+        after = [] if place is None else codecs[place + 1 :]
+        before = ("crc32", "adler32", "jenkins_lookup3")
+        skip = 4 * sum(name in before and options.get("location", "start") != "end" for name, options in after)
+        found = cls("" if place is None else names[place], skip, limit)
+        if "sharding_indexed" not in names:
+            return found
+        options = codecs[names.index("sharding_indexed")][1]
+        index = [codec if isinstance(codec, str) else codec["name"] for codec in options.get("index_codecs") or ()]
+        inside = tuple(a // b for a, b in zip(cell_shape, chunks, strict=True))
+        return cls(found.compressor, skip, limit, inside, options.get("index_location") == "start", "crc32c" in index)
+
+    @property
+    def max_stored(self) -> int:
+        """Largest possible file of a chunk, or of a shard with its index."""
+        count = math.prod(self.per_shard)
+        return max_encoded(self.limit) * count + (16 * count if self.per_shard else 0)
+
+    def too_large(self, path: str, bounds: Sequence[tuple[int, int]]) -> str:
+        """Return why a chunk in this file is too large to be read or decoded; empty if it is not.
+
+        Parameters
+        ----------
+        bounds : range of the chunks in a shard that will be decoded, along each axis; unused without shards
+        """
+        try:
+            with open_regular(path, buffering=0) as file:
+                size = os.fstat(file.fileno()).st_size
+                if size > self.max_stored:
+                    return f"at most {self.max_stored:,} bytes can be stored for it, so it was not read"
+                if not self.compressor:
+                    return ""
+                places = self._places(file, bounds) if self.per_shard else [(0, size)]
+                decoded = max((self._over(file, *place) for place in places), default=0)
+        except FileNotFoundError:
+            return ""
+        return f"it would decode to {decoded:,} bytes or more, and was not decoded" if decoded else ""
+
+    def _places(self, file: BinaryIO, bounds: Sequence[tuple[int, int]]) -> Iterator[tuple[int, int]]:
+        """Iterate over (offset, bytes) of chunks of a shard; a damaged index is left to Zarr, which reports it."""
+        count, size = int(np.prod(self.per_shard)), os.fstat(file.fileno()).st_size
+        length = 16 * count
+        start = 0 if self.index_at_start else size - length - 4 * self.index_checksum
+        if start < 0 or size < length:
+            return
+        file.seek(start)
+        entries = np.frombuffer(file.read(length), "<u8").reshape(*self.per_shard, 2)
+        for cell in product(*(range(*pair) for pair in bounds)):
+            offset, nbytes = (int(number) for number in entries[cell])
+            if offset != ABSENT and offset + nbytes <= size:
+                yield offset, nbytes
+
+    def _over(self, file: BinaryIO, offset: int, nbytes: int) -> int:
+        size = self._size(file, offset + self.skip, nbytes - self.skip)
+        return size if size > self.limit else 0
+
+    def _size(self, file: BinaryIO, offset: int, nbytes: int) -> int:
+        file.seek(offset)
+        if self.compressor in STREAMED:
+            return streamed_size(_pieces(file, nbytes), STREAMED[self.compressor], self.limit)
+        head = file.read(min(HEAD_BYTES, max(nbytes, 0)))
+        if self.compressor == "blosc":
+            return int.from_bytes(head[4:8], "little")
+        if self.compressor == "lz4":
+            return int.from_bytes(head[:4], "little")
+        if self.compressor == "zstd":
+            if (stated := frame_size(head)) is not None:
+                return stated
+            most = _zstd_bound(head + file.read(max(nbytes - len(head), 0)), MAX_WIDENING * self.limit)
+            return most if most > MAX_WIDENING * self.limit else 0  # only a bound, because frames may be flushed often
+        return 0
+
+
+def _pieces(file: BinaryIO, nbytes: int) -> Iterator[bytes]:
+    while nbytes > 0 and (piece := file.read(min(nbytes, PIECE_BYTES))):
+        nbytes -= len(piece)
+        yield piece
+
+
+STREAMED: dict[str, Callable[[], Any]] = {
+    "gzip": lambda: zlib.decompressobj(31),
+    "zlib": zlib.decompressobj,
+    "bz2": bz2.BZ2Decompressor,
+    "lzma": lzma.LZMADecompressor,
+}
+
+
+def streamed_size(pieces: Iterator[bytes], decoder: Callable[[], Any], limit: int) -> int:
+    """Decode in pieces that are discarded, and return their size; stops beyond the limit.
+
+    Undecodable bytes are left to Zarr, which reports them.
+    """
+    size, decode = 0, decoder()
+    try:
+        for piece in pieces:
+            left = piece
+            while size <= limit:
+                size += len(decode.decompress(left, PIECE_BYTES))
+                left = decode.unconsumed_tail if hasattr(decode, "unconsumed_tail") else b""
+                if decode.eof:  # several members may follow one another, and all of them are decoded
+                    left, decode = decode.unused_data, decoder()
+                    if not left:
+                        break
+                elif not left and getattr(decode, "needs_input", True):
+                    break
+    except (zlib.error, OSError, lzma.LZMAError, EOFError):
+        pass
+    return size
+
+
+def _zstd_bound(data: bytes, limit: int) -> int:
+    """Bound the decoded size of zstd frames that state none, by their blocks; stops beyond the limit."""
+    at, most = 0, 0
+    while len(data) > at + 5 and data[at : at + 4] == ZSTD_MAGIC and most <= limit:
+        descriptor = data[at + 4]
+        at += (
+            5
+            + (not descriptor & 0x20)
+            + (0, 1, 2, 4)[descriptor & 3]
+            + (descriptor & 0x20 > 0, 2, 4, 8)[descriptor >> 6]
+        )
+        last = False
+        while not last and at + 3 <= len(data) and most <= limit:
+            block = int.from_bytes(data[at : at + 3], "little")
+            last, kind, size = bool(block & 1), block >> 1 & 3, block >> 3
+            most += size if kind < 2 else ZSTD_BLOCK  # raw and run-length blocks state their size
+            at += 3 + (1 if kind == 1 else size)
+        at += 4 * bool(descriptor & 4)
+    return most
+
+
+BFLOAT16 = "bfloat16"
+
+
+def is_half(document: Mapping[str, Any]) -> bool:
+    """Whether the metadata of an array, of Zarr v2 or v3, say that it holds bfloat16."""
+    return BFLOAT16 in (document.get("dtype"), document.get("data_type"))
+
+
+def as_integers(document: dict[str, Any]) -> dict[str, Any]:
+    """Return the metadata of an array or group with bfloat16 declared as uint16, and fill values as their bits."""
+    found = dict(document)
+    if is_half(document):
+        found |= {"dtype": "<u2"} if document.get("zarr_format") == 2 else {"data_type": "uint16"}
+        if document.get("fill_value") is not None:
+            found["fill_value"] = _bits(document["fill_value"])
+    inside = document.get("consolidated_metadata")
+    if isinstance(inside, dict) and isinstance(inside.get("metadata"), dict):
+        members = {name: as_integers(one) for name, one in inside["metadata"].items() if isinstance(one, dict)}
+        found["consolidated_metadata"] = inside | {"metadata": members}
+    return found
+
+
+def _bits(fill: Any) -> int:
+    """Return the bits of a fill value: a number, "NaN", "Infinity", "-Infinity", or bits such as "0x7fc0"."""
+    if isinstance(fill, str) and fill.lower().startswith("0x"):
+        return int(fill, 16)
+    return int(np.float32(fill).view(np.uint32) >> 16)
+
+
+def widened(bits: NDArray[Any]) -> NDArray[np.float32]:
+    """Return the float32 numbers whose upper halves are these integers: the same numbers exactly.
+
+    >>> widened(np.array([0x3FC0, 0xC000], np.uint16))
+    array([ 1.5, -2. ], dtype=float32)
+    """
+    wide = bits.astype(np.uint32)
+    wide <<= 16
+    return wide.view(np.float32)

@@ -1,0 +1,799 @@
+"""Fits by landmarks: the choice of landmarks, the fit on their features, and the cost of rows added later.
+
+Kernel PCA on Nyström features: landmarks L, features ``B = k(X, L) T``, and PCA of B about the mean over ALL rows.
+Kernel PCA of a kernel with an exact finite feature map: PCA of the features, without a kernel matrix.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
+from typing import ClassVar, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bigpca.arrays import Array, DType, norm_of, packed_size, unpack
+from bigpca.estimators.kernel.maps import (
+    SCORED_ROWS,
+    Expansion,
+    FeatureProjection,
+    kernel_identity,
+    scored_in_float64,
+    spread_rows,
+)
+from bigpca.estimators.kernel.spectrum import (
+    KernelFit,
+    KernelReading,
+    KernelSettings,
+    KernelSpectrum,
+    expansion_bytes,
+    row_shift,
+    row_shift_pass,
+    warn_alike,
+)
+from bigpca.estimators.linear.certificates import Certificate
+from bigpca.estimators.linear.choosing import plan_fit
+from bigpca.estimators.linear.spectrum import Settings, Spectrum, counted
+from bigpca.estimators.shared.files import References
+from bigpca.estimators.shared.fit import Fit
+from bigpca.estimators.shared.inputs import Input
+from bigpca.kernels.base import Kernel
+from bigpca.landmarks import LandmarkRequest, Landmarks, compared_rows, landmark_passes, select_landmarks
+from bigpca.landmarks.base import landmark_values
+from bigpca.passes.accumulators.dot_matrix import double_centre
+from bigpca.passes.accumulators.kernel_product import reject_contradicted
+from bigpca.passes.accumulators.landmark_moments import (
+    LandmarkMap,
+    LandmarkMoments,
+    diagonal_of,
+    prepare_landmarks,
+    square_block,
+)
+from bigpca.passes.accumulators.moments import Moments
+from bigpca.passes.engine.jobs import PassPlan
+from bigpca.passes.engine.run import Run
+from bigpca.passes.fold import Folded, first_rows, fold, row_pass
+from bigpca.passes.project import project_lazily
+from bigpca.passes.reading.blocks import product_dtype
+from bigpca.passes.reading.layout import working_dtype
+from bigpca.passes.reading.row_maps import RowMap, chained
+from bigpca.passes.rows import RowInput
+from bigpca.planning import PassCost, Resources, SolveCost
+from bigpca.solvers.certificates import captured_variance_bounds, rounding_slack, trace_bounds
+from bigpca.solvers.components import needs_full_spectrum, resolve_components, resolve_partial
+from bigpca.solvers.eigh import fix_signs, top_eigenpairs
+from bigpca.solvers.features import landmark_transform, truncation_for
+from bigpca.solvers.indefinite import SIGNIFICANT, negative_eigenvalue
+
+# The features span the images of the landmarks, so ``K >= B B'``: the residual ``k(x, x) - |B(x)|^2``, summed over all
+# rows, bounds the error of every eigenvalue.
+Vector = NDArray[np.float64]
+Matrix = NDArray[np.float64]
+ALIKE = (
+    128.0  # eps in three sums of a matrix product whose terms are all equal: up to 35 in each, measured for n to 8192
+)
+MAX_AMPLIFICATION = 1.01 * truncation_for(float(np.finfo(np.float32).eps)) ** -0.5  # by a T made for float32
+
+
+@dataclass(frozen=True)
+class LandmarkFeatures:
+    """The features of given landmarks under one kernel.
+
+    Attributes
+    ----------
+    kernel : Kernel
+    landmarks : ndarray of shape (m, d)
+    transform : ndarray of shape (m, r)
+        T.
+    shift : ndarray of shape (d,)
+    indices : ndarray of shape (m,), or None
+    """
+
+    kernel: Kernel
+    landmarks: Array
+    transform: Matrix
+    shift: Vector
+    indices: NDArray[np.int64] | None = None
+
+    @property
+    def references(self) -> References:
+        """The landmarks, with which new rows are compared."""
+        return References(self.landmarks, None, self.indices)
+
+    @property
+    def numbers(self) -> NDArray[np.int64]:
+        """Row numbers of the landmarks, or their positions if they are not rows of X."""
+        return np.arange(len(self.landmarks)) if self.indices is None else self.indices
+
+    def block(self) -> Matrix:
+        """Return K_mm (m, m) in float64."""
+        return square_block(self.kernel, self.landmarks, self.numbers, self.shift)
+
+    @property
+    def amplification(self) -> float:
+        """The factor by which T magnifies the rounding of kernel values, relative to ``sqrt(k(x, x) k(l, l))``.
+
+        Largest column of ``diag(K_mm)^(1/2) T``: 1 over the root of the smallest eigenvalue kept of the scaled K_mm.
+        """
+        prepared = prepare_landmarks(self.kernel, self.landmarks.astype(np.float64), self.numbers, self.shift)
+        lengths = np.sqrt(diagonal_of(self.kernel, prepared))
+        return max(1.0, float(np.linalg.norm(lengths[:, None] * self.transform, axis=0).max()))
+
+
+def features_of(
+    kernel: Kernel, landmarks: Landmarks, shift: Vector, precision: float, threads: int | None
+) -> LandmarkFeatures:
+    """Return the features of landmarks; K_mm and its factor are in float64 whatever the dtype of the rows.
+
+    Raises
+    ------
+    ValueError
+        If all images of landmarks have length 0, or if they show that the kernel is not positive semi-definite.
+    """
+    found = LandmarkFeatures(kernel, landmarks.rows, np.zeros((0, 0)), shift, landmarks.indices)
+    K_mm = found.block()
+    if kernel.taken_on_trust:
+        rounding = 10 * float(np.finfo(landmarks.rows.dtype).eps) * float(norm_of(K_mm))
+        least = negative_eigenvalue(K_mm, rounding, threads=threads)
+        reject_contradicted(
+            kernel, None if least is None else f"the matrix of {len(K_mm)} landmarks has the eigenvalue {least:.3g}"
+        )
+    T = landmark_transform(K_mm, truncation_for(precision), equilibrated=True, threads=threads)
+    if not T.size:
+        raise ValueError(
+            f"k(x, x) = 0 for all {len(landmarks.rows)} landmarks under {kernel}, so they span nothing. Choose other "
+            f"landmarks, or another kernel."
+        )
+    return replace(found, transform=T)
+
+
+def features_dtype(rows: RowInput, kernel: Kernel, m: int) -> DType:
+    """Return the dtype in which the kernel is evaluated: float64 if a pass is small, else the working dtype."""
+    flops = rows.n_rows * m * (entry_flops(rows, kernel) + 3.0 * m)
+    return product_dtype(rows.dtype, flops)
+
+
+def entry_flops(rows: RowInput, kernel: Kernel) -> float:
+    """Return the operations of one kernel value between a row and a landmark."""
+    return kernel.entry_flops(rows.mapped_form())
+
+
+def pass_dtype(rows: RowInput, features: tuple[LandmarkFeatures, ...]) -> DType:
+    """Dtype of the rows of a pass: float64, too, if a T magnifies the rounding of float32 more than one made for it."""
+    if max(f.amplification for f in features) > MAX_AMPLIFICATION:
+        return np.dtype(np.float64)
+    return features_dtype(rows, features[0].kernel, len(features[0].landmarks))
+
+
+def features_pass(rows: RowInput, kernels: tuple[Kernel, ...], m: int) -> PassPlan:
+    """Declare one read of X that maps rows to the features of m landmarks and accumulates their moments."""
+    d = rows.n_columns
+    landmarks, transforms = np.broadcast_to(np.float32(0), (m, d)), (np.broadcast_to(0.0, (m, m)),) * len(kernels)
+    template = LandmarkMoments.of(d, LandmarkMap(kernels, landmarks, transforms, np.zeros(d)))
+    cost = row_pass(
+        rows, "features", [template], cut_bytes=template.state_bytes, work=0.0, refinable=True,
+        dtype=features_dtype(rows, kernels[0], m),
+    )  # fmt: skip
+    evaluations = float(rows.n_rows) * m
+    return replace(
+        cost,
+        evaluations=evaluations,
+        flops=evaluations * (entry_flops(rows, kernels[0]) + len(kernels) * (2.0 * m + 1)),
+    )
+
+
+def fold_features(
+    run: Run, cost: PassPlan, rows: RowInput, features: tuple[LandmarkFeatures, ...]
+) -> Folded[LandmarkMoments]:
+    """Return the moments of the features of all rows: one read of X, declared by :func:`features_pass`."""
+    first = features[0]
+    mapped = LandmarkMap(
+        tuple(f.kernel for f in features),
+        first.landmarks,
+        tuple(f.transform for f in features),
+        first.shift,
+        first.indices,
+    )
+    template, exact = LandmarkMoments.of(rows.n_columns, mapped), replace(cost, dtype=pass_dtype(rows, features))
+    found = fold(run, exact, rows, template, shift=np.zeros(rows.n_columns))  # one pass over X
+    run.add_evaluations(found.state.evaluations)
+    return found
+
+
+def solve_features(
+    state: LandmarkMoments, which: int, features: LandmarkFeatures, settings: KernelSettings, *, omitted: int = 0
+) -> KernelSpectrum:
+    """Compute the kernel principal components from the moments of the features.
+
+    ``eig(HBB'H)`` are the eigenvalues of the features' scatter; with eigenvectors V (r, k) the scores are
+    ``(B - mean) V = k(x, L) T V - mean'V``.
+    """
+    moments: Moments = state.moments[which]
+    n, T = moments.count, features.transform
+    everything, vectors = top_eigenpairs(unpack(moments.packed, moments.n_features), threads=settings.threads)
+    everything = np.maximum(everything, 0.0)
+    reject_contradicted(features.kernel, _excess(everything, state, which, features))
+    residual = float(state.residuals[which])
+    total = float(everything.sum()) + residual
+    k = _components(settings, everything, total, n, moments.weight)
+    V = fix_signs(vectors[:k]).T  # (r, k)
+    expansion = landmark_expansion(features, V, moments.mean)
+    certificate = _certify(everything, k, total, state, which, features)
+    diagonal = float(state.diagonals[which])
+    return KernelSpectrum(
+        n, omitted, everything[:k], total, expansion, state.evaluations // len(state.moments), certificate,
+        trace_error=residual / diagonal if diagonal > 0 else 0.0, rank=int(T.shape[1]),
+        weight_sums=moments.weight_sums,
+    )  # fmt: skip
+
+
+def _excess(values: Vector, state: LandmarkMoments, which: int, features: LandmarkFeatures) -> str | None:
+    """Return evidence against a kernel that is positive semi-definite by declaration only: |B(x)|^2 above k(x, x)."""
+    if not features.kernel.taken_on_trust:
+        return None
+    moments, trace = state.moments[which], float(state.diagonals[which])
+    found = float(values.sum() + moments.weight * (moments.mean @ moments.mean))
+    rounding = rounding_slack(trace, precision=state.precision * features.amplification)
+    if found <= trace * (1 + SIGNIFICANT) + rounding:
+        return None
+    return (
+        f"the squares of the features of its {len(features.landmarks)} landmarks sum to {found:.3g}, over its trace, "
+        f"{trace:.3g}"
+    )
+
+
+def landmark_expansion(features: LandmarkFeatures, V: Matrix, mean: Vector) -> Expansion:
+    """Return the scores ``(B - mean) V`` as an expansion over the landmarks, in the precision that they require.
+
+    The mean of ``k(x, L)`` over all rows is ``K_mm c`` with the weights ``c = T mean`` of the mean of the images.
+    """
+    T = features.transform
+    weights = T @ mean
+    expansion = Expansion(
+        features.kernel, features.shift, features.references, T @ V, mean @ V, weights, float(mean @ mean),
+        np.zeros(len(T)),
+    )  # fmt: skip
+    centre = expansion.products(features.landmarks.astype(np.float64), weights[:, None])[:, 0]
+    return replace(expansion, centre=centre).in_needed_precision()
+
+
+def _components(settings: KernelSettings, values: Vector, total: float, n: int, weight: float) -> int:
+    """Return the number of components.
+
+    Raises
+    ------
+    ValueError
+        If a share or a rule requires more of the spectrum than the landmarks determine.
+    """
+    given, number = settings.n_components, counted(settings.n_components)
+    rank = max(1, int(np.count_nonzero(values > len(values) * np.finfo(np.float64).eps * values[0])))
+    if given is None:
+        return rank
+    if number is not None:
+        return min(number, len(values))
+    k = resolve_partial(given, values, total, n, n, weight)
+    if k is None:
+        share = float(values.sum()) / total if total > 0 else 1.0
+        raise ValueError(
+            f"n_components = {given!r} needs more of the spectrum than {len(values)} landmarks show: their features "
+            f"hold {share:.3f} of the variance. Use more landmarks, or fewer components."
+        )
+    return min(k, rank)
+
+
+def _certify(
+    values: Vector, k: int, total: float, state: LandmarkMoments, which: int, features: LandmarkFeatures
+) -> Certificate:
+    """Bound the eigenvalues of HKH: ``HKH - HBB'H`` is positive semi-definite, with a trace of at most the residual's.
+
+    T magnifies the rounding of kernel values. It does not magnify the rounding of sums over landmarks and rows, but
+    that does not cancel if rows are alike.
+    """
+    diagonal = float(state.diagonals[which])
+    slack = rounding_slack(diagonal, precision=state.precision * features.amplification)
+    slack += ALIKE * state.precision * diagonal
+    bounds = trace_bounds(values, k, total, slack)
+    captured = np.array(captured_variance_bounds(values, k, total, slack))
+    share = np.minimum(captured / total, 1.0) if total > 0 else np.ones(2)
+    return Certificate(np.column_stack([bounds.lower, bounds.upper]), None, share, bounds.confidence)
+
+
+def fit_landmarks(
+    run: Run, rows: RowInput, settings: KernelSettings, landmarks: Landmarks, shift: Vector
+) -> KernelSpectrum:
+    """Fit to given landmarks in one pass over X."""
+    precision = float(np.finfo(features_dtype(rows, settings.kernel, len(landmarks.rows))).eps)
+    features = features_of(settings.kernel, landmarks, shift, precision, settings.threads)
+    found = fold_features(run, features_pass(rows, (settings.kernel,), len(landmarks.rows)), rows, (features,))
+    return replace(solve_features(found.state, 0, features, settings, omitted=found.omitted), state=found.state)
+
+
+def tutorial_spectrum(run: Run, n: int, features: LandmarkFeatures, settings: KernelSettings) -> KernelSpectrum:
+    """Williams & Seeger's extension with landmark centring (tutorial, eqs. 62-63): no pass beyond the choice of
+    landmarks.
+
+    Eigenpairs (lambda_q, u) of the landmarks' centred block give ``lambda = (n / m) lambda_q``, and scores
+    ``k_c(x, L) u / sqrt(lambda_q)``, centred by the landmarks' means.
+
+    NOTE: the factor n / m is right for uniform sampling only. NOTE: eq. 63's vectors have length 1 with
+    ``sqrt(m / n)``, not ``sqrt(n / m)``; the scores here are those of the features form, of variance ``lambda / n``
+    over the landmarks.
+    """
+    K = features.block()
+    m, means = len(K), K.mean(axis=1)
+    centred = double_centre(K.copy())
+    given = settings.n_components
+    values, vectors = top_eigenpairs(centred, threads=settings.threads)
+    rank = max(1, int(np.count_nonzero(values > m * np.finfo(np.float64).eps * values[0])))
+    k = rank if given is None else min(resolve_components(given, values, float(values.sum()), m, m), m)
+    V, used = fix_signs(vectors[:k]).T, values[:k] > m * np.finfo(np.float64).eps * values[0]
+    coefficients = (V - V.mean(axis=0)) * (used / np.sqrt(np.where(used, values[:k], 1.0)))
+    expansion = Expansion(
+        features.kernel, features.shift, features.references, coefficients, means @ coefficients,
+        np.full(m, 1.0 / m), float(means.mean()), means,
+    ).in_needed_precision()  # fmt: skip
+    total = float(values.sum()) * n / m
+    run.add_evaluations(m * m)
+    return KernelSpectrum(n, 0, values[:k] * n / m, total, expansion, run.evaluations, rank=rank)
+
+
+FLOAT64 = float(np.finfo(np.float64).eps)
+
+
+@dataclass(frozen=True)
+class Choice:
+    """How a fit will choose its landmarks.
+
+    Attributes
+    ----------
+    count : int
+    sampling : str, or ndarray
+    rounds : int
+    """
+
+    count: int
+    sampling: Input
+    rounds: int
+
+    @property
+    def name(self) -> str:
+        """Name of the sampling."""
+        return self.sampling if isinstance(self.sampling, str) else "given"
+
+    def request(self, rows: RowInput, settings: KernelSettings) -> LandmarkRequest:
+        """Return the request for the landmarks, without the run."""
+        return LandmarkRequest(
+            rows, settings.kernel, self.count, settings.seed, threads=settings.threads, rounds=self.rounds
+        )
+
+    def identity(self) -> dict[str, object]:
+        """Return the identity of the choice, for fingerprints."""
+        sampling = self.sampling if isinstance(self.sampling, str) else landmark_values(self.sampling).tolist()
+        return {"count": self.count, "sampling": sampling, "rounds": self.rounds}
+
+
+@dataclass(frozen=True)
+class LandmarksFit(KernelFit):
+    """A fit that begins with the choice of landmarks.
+
+    Attributes
+    ----------
+    choice : Choice
+    """
+
+    choice: Choice
+
+    @property
+    def solver(self) -> str:
+        """Name of the solver, with the sampling."""
+        return f"landmarks ({self.choice.name})"
+
+    def choosing_passes(self) -> tuple[PassCost, ...]:
+        """Declare the reads that choose the landmarks."""
+        rows = self.rows
+        chosen = landmark_passes(self.choice.sampling, self.choice.request(rows, self.settings))
+        return (row_shift_pass(rows), *chosen)
+
+    def choose(self, run: Run) -> tuple[Landmarks, NDArray[np.float64]]:
+        """Choose the landmarks, and return them with the shift."""
+        shift = row_shift(run, self.rows)
+        request = replace(self.choice.request(self.rows, self.settings), run=run, shift=shift)
+        return select_landmarks(self.choice.sampling, request), shift
+
+    @property
+    def precision(self) -> float:
+        """eps of the features."""
+        return float(np.finfo(features_dtype(self.rows, self.settings.kernel, self.choice.count)).eps)
+
+    def solve_cost(self) -> SolveCost:
+        m = self.choice.count
+        request = self.choice.request(self.rows, self.settings)
+        compared = compared_rows(self.choice.sampling, request)
+        between = (m * m + compared**2) * self.settings.kernel.flops_per_entry(self.rows.n_columns)
+        return SolveCost(14.0 * m**3, between, 8 * 6 * max(m, compared) ** 2, output_bytes=self.output_bytes)
+
+    @property
+    def most_axes(self) -> int:
+        """Maximum number of axes of the model."""
+        m, given = self.choice.count, self.settings.n_components
+        return m if given is None or needs_full_spectrum(given) else min(int(given), m)  # type: ignore[arg-type]
+
+    @property
+    def output_bytes(self) -> int:
+        """Bytes of the expansion over landmarks, and of the map to their features."""
+        m, k = self.choice.count, self.most_axes
+        sampling = self.choice.sampling
+        numbered = sampling != "kmeans" if isinstance(sampling, str) else np.ndim(sampling) == 1
+        return expansion_bytes(self.rows, self.settings.kernel, k, m) + 8 * (m * m + (m if numbered else 0))
+
+    def identity(self) -> dict[str, object]:
+        return {
+            "computes": "landmarks", "input": self.rows.describe(), "kernel": kernel_identity(self.settings.kernel),
+            "seed": self.settings.seed, **self.choice.identity(),
+        }  # fmt: skip
+
+
+@dataclass(frozen=True)
+class NystromFit(LandmarksFit):
+    """Landmarks, and the moments of the features of all rows under one kernel or several.
+
+    Attributes
+    ----------
+    kernels : tuple of Kernel
+        Kernels of the features; empty for the tutorial's extension, which makes no further read.
+    """
+
+    kernels: tuple[Kernel, ...]
+
+    @property
+    def account(self) -> str:
+        return f"{self.choice.count} landmarks, " + (
+            "features of all rows" if self.kernels else "no pass beyond their choice"
+        )
+
+    @cached_property
+    def features(self) -> PassPlan:
+        """The read of the features."""
+        return features_pass(self.rows, self.kernels, self.choice.count)
+
+    def passes(self) -> tuple[PassCost, ...]:
+        return (*self.choosing_passes(), *((self.features,) if self.kernels else ()))
+
+    @property
+    def output_bytes(self) -> int:
+        if not self.kernels:
+            return super().output_bytes
+        m, k = self.choice.count, self.most_axes
+        return super().output_bytes + 8 * (2 * k + 2) + 8 * (5 + m + packed_size(m))
+
+    def run(self, run: Run) -> KernelSpectrum:
+        """Choose landmarks, and read X once more."""
+        if self.kernels:
+            return self.run_widths(run)[0]
+        landmarks, shift = self.choose(run)
+        features = features_of(self.settings.kernel, landmarks, shift, FLOAT64, self.settings.threads)
+        found = tutorial_spectrum(run, self.rows.n_rows, features, self.settings)
+        return _with_landmarks(run, found, landmarks, features)
+
+    def run_widths(self, run: Run) -> list[KernelSpectrum]:
+        """Fit with every kernel, on shared landmarks, from one read after their choice."""
+        landmarks, shift = self.choose(run)
+        before = run.evaluations
+        threads = self.settings.threads
+        features = tuple(features_of(kernel, landmarks, shift, self.precision, threads) for kernel in self.kernels)
+        found = fold_features(run, self.features, self.rows, features)
+        spectra = []
+        for which, own in enumerate(features):
+            state = _single(found.state, which)
+            settings = replace(self.settings, kernel=own.kernel)
+            spectrum = solve_features(state, 0, own, settings, omitted=found.omitted)
+            if spectrum.certificate is not None and spectrum.certificate.eigenvalue_bounds[0, 0] <= 0:
+                warn_alike(spectrum.eigenvalues, float(spectrum.certificate.eigenvalue_bounds[0, 1]))
+            spectrum = replace(spectrum, state=state, evaluations=before + state.evaluations)
+            spectra.append(_with_landmarks(run, spectrum, landmarks, own))
+        return spectra
+
+
+def _single(state: LandmarkMoments, which: int) -> LandmarkMoments:
+    """Return the moments of one of the kernels."""
+    count = len(state.moments)
+    if count == 1:
+        return state
+    return replace(
+        state, moments=(state.moments[which],), diagonals=state.diagonals[which : which + 1],
+        residuals=state.residuals[which : which + 1], evaluations=state.evaluations // count,
+    )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Grown:
+    """A fit to which rows were added.
+
+    Attributes
+    ----------
+    found : KernelSpectrum
+        With the statistics of all rows; the other values are those of the previous fit.
+    solve : callable
+        Returns the fit to all rows.
+    """
+
+    found: KernelSpectrum
+    solve: Callable[[], KernelSpectrum]
+
+
+@dataclass(frozen=True)
+class Growth(KernelReading):
+    """Added rows, with the landmarks of the fit: one read, into moments or statistics of labels.
+
+    Attributes
+    ----------
+    features : LandmarkFeatures
+    """
+
+    features: LandmarkFeatures
+
+    @property
+    def solver(self) -> str:
+        return "landmarks (given)"
+
+    @property
+    def account(self) -> str:
+        return f"features of new rows by {len(self.features.landmarks)} landmarks"
+
+    def weighted(self, weights: object) -> Self:
+        """Return the read of the same rows with weights.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If the weights are invalid, or not used by the statistics that the model keeps.
+        """
+        return replace(self, rows=self.rows.weighted(weights))
+
+    @property
+    @abstractmethod
+    def read_of_features(self) -> PassPlan:
+        """The read."""
+
+    @abstractmethod
+    def read(self, run: Run, latest: KernelSpectrum) -> Grown:
+        """Read the new rows, and merge them with the latest fit."""
+
+    def passes(self) -> tuple[PassCost, ...]:
+        return (self.read_of_features,)
+
+    def solve_cost(self) -> SolveCost:
+        m = len(self.features.landmarks)
+        return SolveCost(14.0 * m**3, bytes=8 * 6 * m**2)
+
+    def identity(self) -> dict[str, object]:
+        return {"computes": "growth", "input": self.rows.describe(), "kernel": kernel_identity(self.settings.kernel)}
+
+
+@dataclass(frozen=True)
+class MomentsGrowth(Growth):
+    """The read of the moments of added rows."""
+
+    @cached_property
+    def read_of_features(self) -> PassPlan:
+        return features_pass(self.rows, (self.settings.kernel,), len(self.features.landmarks))
+
+    def read(self, run: Run, latest: KernelSpectrum) -> Grown:
+        new = fold_features(run, self.read_of_features, self.rows, (self.features,))
+        if not isinstance(latest.state, LandmarkMoments):
+            raise TypeError(f"the fit keeps {type(latest.state).__name__}, where moments of features were expected")
+        state = latest.state.merge(new.state)
+        grown = replace(
+            latest, state=state, omitted=latest.omitted + new.omitted,
+            evaluations=latest.evaluations + new.state.evaluations,
+        )  # fmt: skip
+        return Grown(grown, partial(_solve_grown, grown, state, self.features, self.settings))
+
+
+def _solve_grown(
+    grown: KernelSpectrum, state: LandmarkMoments, features: LandmarkFeatures, settings: KernelSettings
+) -> KernelSpectrum:
+    found = solve_features(state, 0, features, settings, omitted=grown.omitted)
+    return replace(
+        found, state=state, evaluations=grown.evaluations, landmark_transform=grown.landmark_transform,
+        landmark_indices=grown.landmark_indices,
+    )  # fmt: skip
+
+
+def _with_landmarks(
+    run: Run, found: KernelSpectrum, landmarks: Landmarks, features: LandmarkFeatures
+) -> KernelSpectrum:
+    """Return the result of the fit with the attributes of its landmarks."""
+    certificate = found.certificate
+    if certificate is not None:
+        certificate = replace(certificate, n_passes=run.reads)
+    return replace(
+        found, landmark_transform=features.transform, landmark_indices=landmarks.indices, certificate=certificate
+    )
+
+
+def landmark_features(found: KernelSpectrum) -> LandmarkFeatures:
+    """Return the feature map of a fit by landmarks."""
+    expansion = found.expansion
+    if not isinstance(expansion, Expansion) or expansion.references.rows is None:
+        raise TypeError("the fit is not an expansion over landmarks in memory")
+    return LandmarkFeatures(
+        expansion.kernel, expansion.references.rows, np.asarray(found.landmark_transform), expansion.shift,
+        expansion.references.indices,
+    )  # fmt: skip
+
+
+CHUNK_BYTES = 32 << 20  # of features computed at a time
+
+
+@dataclass(frozen=True)
+class FeatureMap(RowMap):
+    """The exact features of rows, in ``dtype`` or the working dtype, whichever is wider; a row map."""
+
+    kernel: Kernel
+    dtype: DType
+
+    def output_dtype(self, dtype: DType) -> DType:
+        """The wider of the working dtype and that of the map."""
+        return np.result_type(working_dtype(dtype), self.dtype)
+
+    def apply(self, rows: Array, where: str) -> Array:
+        """Return ``phi(x)`` (b, D); rows that are not finite have NaN features, which the pass handles."""
+        bad = ~np.isfinite(rows).all(axis=1)
+        dtype = self.output_dtype(rows.dtype)
+        values = rows.astype(dtype, copy=False)
+        if not bad.any():
+            return self.kernel.features(values)
+        features = np.full((len(rows), self.kernel.feature_width(rows.shape[1]) or 0), np.nan, dtype)
+        if not bad.all():
+            features[~bad] = self.kernel.features(values[~bad])
+        return features
+
+    def bytes_for(self, d: int, rows: int, itemsize: int) -> tuple[int, int]:
+        """The features, and about as much while they are computed."""
+        return 2 * rows * (self.kernel.feature_width(d) or 0) * itemsize, 0
+
+    def describe(self) -> dict[str, object]:
+        """What identifies the map."""
+        return {"map": "features", "kernel": kernel_identity(self.kernel), "dtype": self.dtype.name}
+
+
+@dataclass(frozen=True)
+class FeaturesFit(KernelFit):
+    """PCA of the features of rows, which are mapped as they are read.
+
+    Attributes
+    ----------
+    given : RowInput
+        X; ``rows`` are its features.
+    pca : Fit
+        Of the features.
+    """
+
+    solver: ClassVar[str] = "features"
+    compares_pairs: ClassVar[bool] = False
+
+    given: RowInput
+    pca: Fit[Spectrum]
+
+    @classmethod
+    def planned(cls, rows: RowInput, settings: KernelSettings, resources: Resources) -> KernelFit:
+        """Return the fit, by the solver that suits the number of features.
+
+        Raises
+        ------
+        ValueError
+            For a kernel without an exact finite feature map.
+        """
+        d, width = rows.n_columns, settings.kernel.feature_width(rows.n_columns)
+        if width is None:
+            raise ValueError(
+                f'{settings.kernel} has no exact finite feature map of {d} columns; solver="features" needs one. Use '
+                f'solver="auto", or NystromKernelPCA.'
+            )
+        most = None if width <= 2 * d else max(1, CHUNK_BYTES // (8 * max(1, width)))
+        features = FeatureMap(settings.kernel, product_dtype(rows.dtype, float(rows.n_rows) * width**2))
+        mapped = project_lazily(
+            rows.X, chained(rows.maps, features), width, missing_chunks=rows.missing_chunks, chunk_rows=most
+        )
+        pca = Settings(
+            settings.n_components, solve_threads=settings.solve_threads, keep_state_bytes=0, tol=settings.tol,
+            max_passes=settings.max_passes, seed=settings.seed,
+        )  # fmt: skip
+        made = RowInput(
+            mapped, missing_chunks=rows.missing_chunks, nan_policy=rows.nan_policy,
+            workers_timeout=rows.workers_timeout, in_process=rows.in_process,
+        )  # fmt: skip
+        return cls(made, resources, settings, rows, plan_fit(made, resources, pca, "auto"))
+
+    @classmethod
+    def offered(cls, rows: RowInput, settings: KernelSettings) -> bool:
+        """Whether the kernel has features, at least as many as components; further eigenvalues are 0."""
+        width, given = settings.kernel.feature_width(rows.n_columns), settings.n_components
+        return width is not None and not (isinstance(given, int | np.integer) and given > width)
+
+    @property
+    def declared(self) -> tuple[PassCost, ...]:
+        return (*self.given.counting, *self.passes())
+
+    @property
+    def account(self) -> str:
+        return (
+            f"{self.settings.kernel} has {self.rows.n_columns} exact features; {self.pca.solver} PCA of them: "
+            f"{self.pca.reason}"
+        )
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        return self.pca.notes
+
+    @property
+    def sample(self) -> tuple[PassCost, ...]:
+        """The read of the rows that determine the precision of scores."""
+        if self.given.in_memory or scored_in_float64(self.settings.kernel, self.given.dtype):
+            return ()
+        return (replace(row_shift_pass(self.given), name="precision of scores"),)
+
+    def passes(self) -> tuple[PassCost, ...]:
+        return (*self.pca.passes(), *self.sample)
+
+    def solve_cost(self) -> SolveCost:
+        return self.pca.solve_cost()
+
+    def identity(self) -> dict[str, object]:
+        return self.pca.identity() | {"features of": kernel_identity(self.settings.kernel)}
+
+    def _scored_rows(self, run: Run) -> Array:
+        """Return the rows that are scored in both precisions: the first, or evenly spaced ones of X in memory."""
+        given = self.given
+        if scored_in_float64(self.settings.kernel, given.dtype):
+            return np.zeros((0, 0))
+        for cost in self.sample:
+            run.read_beside(cost)
+        if given.in_memory and given.source is not None:
+            rows = given.source.read(0, given.n_rows)
+        else:
+            rows = first_rows(given, given.layout(0))
+        rows = spread_rows(rows, SCORED_ROWS)
+        finite: Array = rows[np.isfinite(rows).all(axis=1)]
+        return finite
+
+    def run(self, run: Run) -> KernelSpectrum:
+        for counted in self.given.counting:
+            run.read_beside(counted)
+        found = self.pca.run(run)
+        n = found.count
+        projection = FeatureProjection(self.settings.kernel, found.mean, found.components)
+        scored = self._scored_rows(run)
+        certificate = found.certificate
+        if certificate is not None:
+            residuals = None if certificate.residuals is None else certificate.residuals * (n - 1)
+            bounds = certificate.eigenvalue_bounds * (n - 1)
+            certificate = replace(certificate, eigenvalue_bounds=bounds, residuals=residuals, n_passes=run.reads)
+        eigenvalues = found.variances * (n - 1)
+        spectrum = KernelSpectrum(n, found.omitted, eigenvalues, found.total * (n - 1), projection, 0, certificate)
+        spectrum, kept = _without_null_axes(spectrum, projection, whole=self.settings.n_components is None)
+        return replace(spectrum, expansion=kept.in_needed_precision(scored))
+
+
+def _without_null_axes(
+    spectrum: KernelSpectrum, projection: FeatureProjection, *, whole: bool
+) -> tuple[KernelSpectrum, FeatureProjection]:
+    """Return the spectrum and its projection with zeros for axes whose eigenvalue is 0 to rounding.
+
+    The images of the rows have no part in such axes. If the ``whole`` spectrum was requested, all of them are removed,
+    unless no other axis is left.
+    """
+    n, eps = spectrum.count, float(np.finfo(np.float64).eps)
+    largest = float(spectrum.eigenvalues.max(initial=0.0))
+    rounding = eps * (max(n, len(projection.mean)) * largest + 10 * n * float(projection.mean @ projection.mean))
+    warn_alike(spectrum.eigenvalues, rounding)
+    used = spectrum.eigenvalues > rounding
+    k = max(1, int(np.count_nonzero(used))) if whole else len(used)
+    components = np.where(used[:, None], projection.components, 0.0)[:k]
+    eigenvalues = np.where(used, spectrum.eigenvalues, 0.0)[:k]
+    kept = replace(projection, components=components)
+    return replace(spectrum, eigenvalues=eigenvalues, expansion=kept), kept

@@ -1,0 +1,511 @@
+"""PCA by block Krylov iteration: a few reads of X, memory of a few (d, l) blocks, error bounds from the same reads.
+
+Block Krylov iteration on an operator, whatever its matrix: sizes, start, stopping rule, certificate, warnings.
+
+Each multiplication is one read; the iteration starts from the PCA of a sample of the rows. For a store chunked in
+columns it uses the dot matrix (n, n) instead, and one more read turns the eigenvectors into components.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
+from typing import ClassVar, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bigpca.blas import solving_alone
+from bigpca.errors import warn_approximation
+from bigpca.estimators.linear.certificates import Certificate, certificate_bytes, certify, warn_if_doubtful
+from bigpca.estimators.linear.dot_fit import DotSpectrum, components_pass, dot_spectrum, reject_omission, unweighted
+from bigpca.estimators.linear.spectrum import PCAFit, Settings, Spectrum, check_enough_rows, linear_bytes
+from bigpca.estimators.shared.fit import first_that_fits
+from bigpca.operators.base import PROBES, Probes, Products
+from bigpca.operators.covariance import CovarianceOperator, CovariancePasses
+from bigpca.operators.dot import DotOperator, dot_pass
+from bigpca.passes.accumulators.base import column_scale
+from bigpca.passes.accumulators.dot_matrix import ColumnProducts
+from bigpca.passes.engine.jobs import PassPlan
+from bigpca.passes.engine.run import Run
+from bigpca.passes.panels import column_layout, fold_columns
+from bigpca.passes.rows import RowInput
+from bigpca.planning import PassCost, Resources, SolveCost, Times
+from bigpca.seeds import normals
+from bigpca.solvers.components import NComponents, partial_will_do, resolve_partial, starting_components
+from bigpca.solvers.dual import axes_flops
+from bigpca.solvers.eigh import fix_signs
+from bigpca.solvers.krylov import (
+    FLOOR,
+    Known,
+    KrylovOptions,
+    KrylovResult,
+    Multiplied,
+    block_krylov,
+    krylov_bytes,
+    krylov_flops,
+)
+from bigpca.solvers.krylov_basis import orthonormal_columns
+from bigpca.solvers.scaling import scale_identity
+
+Vector = NDArray[np.float64]
+Matrix = NDArray[np.float64]
+BLOCKS = 4  # in the basis before it is restarted, where USUAL_PASSES reads or fewer are granted
+USUAL_PASSES = 10
+MAX_PASSES = 10_000  # where max_passes is None and no basis can hold the whole space
+TYPICAL_PASSES = 3
+REMEDIES = {
+    "multiplications": "max_passes = {passes} was reached. Raise it, ask for a larger tol, or use an exact solver "
+    "where it fits.",
+    "stagnation": "the last reads did not improve them. Ask for a larger tol or more components, or use an exact "
+    "solver where it fits.",
+    "unresolved": "the last {unresolved} of {k} eigenvalues are below {least:.2g} of the first, where products of "
+    "precision {precision:.1g} leave more than tol of them as rounding. Ask for fewer components or a larger tol, or "
+    "scale the columns.",
+}
+WIDE = (
+    "The iteration met tol = {0:g} by its estimate, but slowly falling eigenvalues leave the certified bounds wide. "
+    "Set a smaller tol for narrower ones, or use an exact solver where it fits."
+)
+MORE_COLUMNS = 10  # minimum number of columns of a block in addition to the components
+RULE_COLUMNS = 1024  # of the basis, if the spectrum decides the number of components, or many reads are granted
+
+
+class Operator(Multiplied, Protocol):
+    """A symmetric matrix of size N that can only be multiplied; some attributes are known after the first product."""
+
+    @property
+    def rounding(self) -> float:
+        """Rounding that the bounds allow for, relative to |A|_F."""
+
+    @property
+    def trace_error(self) -> float:
+        """Bound of the error of the trace; known after :meth:`begin`."""
+
+    @property
+    def sigma(self) -> float:
+        """Multiple of I that was added to the matrix whose eigenvalues are computed; known after :meth:`begin`."""
+
+    @property
+    def probes(self) -> Probes:
+        """Probes and their products; known after :meth:`begin`."""
+
+    @property
+    def other_reads(self) -> int:
+        """Reads that are no multiplications of the solver: those of :meth:`begin`, and those after the last."""
+
+    @property
+    def omitted(self) -> int:
+        """Rows of X that were omitted."""
+
+    @property
+    def size(self) -> int:
+        """N."""
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Rows counted so far, and columns: both limit the number of components."""
+
+    @property
+    def weight(self) -> float:
+        """Sum of the weights of these rows, or their number."""
+
+    def begin(self, V: Matrix, /) -> Products:
+        """Multiply the first block, and the probes with it."""
+
+
+class IterationSettings(Protocol):
+    """The settings of a fit that an iteration depends on."""
+
+    @property
+    def n_components(self) -> NComponents: ...
+    @property
+    def tol(self) -> float: ...
+    @property
+    def max_passes(self) -> int | None: ...
+    @property
+    def seed(self) -> int: ...
+    @property
+    def threads(self) -> int: ...
+
+
+@dataclass(frozen=True)
+class Iteration:
+    """The sizes of one iteration.
+
+    Attributes
+    ----------
+    components : int
+        k, or a first guess of it.
+    block : int
+        l, columns multiplied at a time: 2 k, at least k + 10.
+    columns : int
+        Maximum number of columns of the basis.
+    size : int
+        N, d or n.
+    max_passes : int
+        Maximum number of reads.
+    by_rule : bool
+        Whether the spectrum decides the number of components; the blocks then grow with it.
+    """
+
+    components: int
+    block: int
+    columns: int
+    size: int
+    max_passes: int
+    by_rule: bool = False
+
+    @classmethod
+    def sizes(cls, settings: IterationSettings, k: int, size: int) -> Iterator[Iteration]:
+        """Yield block and basis, the largest basis first; smaller ones are restarted, and so need less memory.
+
+        A read costs far more than columns, so a block has 2 k columns, at least k + 10. Four blocks hold what the usual
+        fit multiplies. On a flat spectrum, an estimate of the error falls only while the basis grows: it holds the
+        products of all reads that are granted, up to 1024 columns, if these are more than usual or complete the space.
+        """
+        most, by_rule = settings.max_passes, not isinstance(settings.n_components, int | np.integer)
+        block = min(size, max(2 * k, k + MORE_COLUMNS))
+        granted = RULE_COLUMNS if most is None else min(RULE_COLUMNS, block * most)
+        many = most is None or most > USUAL_PASSES or granted >= size
+        columns = [granted >> i for i in range(granted.bit_length()) if many and granted >> i > BLOCKS * block]
+        for held in [*columns, BLOCKS * block, 3 * block, 2 * block]:
+            held = min(size, max(held, RULE_COLUMNS if by_rule else 0))
+            # The space is complete after ceil(N / block) blocks, in each of two precisions.
+            limit = 2 * (-(-size // block) + 2) if held == size else MAX_PASSES
+            yield cls(k, block, held, size, limit if most is None else most, by_rule)
+
+    @property
+    def note(self) -> str:
+        """The line of a plan about the basis."""
+        return f"basis of up to {self.columns} columns: {self.basis_bytes / 2**20:,.0f} MiB in the process that fits"
+
+    @property
+    def most_block(self) -> int:
+        """Maximum number of columns multiplied at a time."""
+        return max(self.block, self.columns // 2) if self.by_rule else self.block
+
+    def flops(self, products: float) -> float:
+        """Floating-point operations of the solver between so many products."""
+        return krylov_flops(self.size, self.block, self.components, max(1, round(products)))
+
+    @property
+    def basis_bytes(self) -> int:
+        """Memory of the basis, the products and the small problems in the fitting process."""
+        return krylov_bytes(self.size, self.columns, self.block, self.components, PROBES)
+
+
+def too_fine(variances: Vector, k: int, tol: float, magnification: float = 1.0) -> bool:
+    """Whether rounding in float32 products would exceed a tenth of tol, relative to the k-th of these variances."""
+    if len(variances) < k:
+        return True
+    eps = float(np.finfo(np.float32).eps) * magnification
+    return FLOOR * eps * float(variances[0]) > tol * float(variances[k - 1])
+
+
+def iterate(
+    operator: Operator,
+    start: Matrix | None,
+    settings: IterationSettings,
+    iteration: Iteration,
+) -> KrylovResult:
+    """Iterate from a first block of the sample's axes and random columns, which only the solver keeps."""
+    return block_krylov(
+        operator,
+        _known(operator, _first_block(operator, start, settings, iteration)),
+        _pairs_wanted(operator, settings, iteration),
+        _options(operator, settings, iteration),
+    )
+
+
+def _first_block(operator: Operator, start: Matrix | None, settings: IterationSettings, iteration: Iteration) -> Matrix:
+    axes = np.zeros((operator.size, 0)) if start is None else start
+    missing = iteration.block - axes.shape[1]
+    random = normals(settings.seed, "start", 0, operator.size, max(1, missing), np.float64)[:, :missing]
+    with solving_alone(settings.threads):
+        return orthonormal_columns([axes, random], settings.seed)
+
+
+def _known(operator: Operator, block: Matrix) -> Known:
+    """Multiply the first block, and the probes with it."""
+    first = operator.begin(block)
+    check_enough_rows(operator.shape[0], operator.omitted)
+    return Known(first.B, first.AB, operator.probes.vectors, operator.probes.products)
+
+
+def _options(operator: Operator, settings: IterationSettings, iteration: Iteration) -> KrylovOptions:
+    """Return the options of the solver, which depend on the first product."""
+    return KrylovOptions(
+        tol=settings.tol, max_multiplications=iteration.max_passes - operator.other_reads,
+        max_columns=iteration.columns, block=iteration.block, rank=min(operator.shape), shift=operator.sigma,
+        seed=settings.seed, threads=settings.threads,
+    )  # fmt: skip
+
+
+def _pairs_wanted(
+    operator: Operator, settings: IterationSettings, iteration: Iteration
+) -> int | Callable[[Vector], int]:
+    if isinstance(settings.n_components, int | np.integer):
+        return iteration.components
+    room = iteration.columns if iteration.columns >= min(operator.shape) else iteration.columns // 2
+    return partial(_wanted, settings.n_components, operator, room)
+
+
+def _wanted(n_components: NComponents, operator: Operator, most: int, ritz: Vector) -> int:
+    """Return the number of components by the Ritz values so far; one more than there are if they do not determine it.
+
+    Raises
+    ------
+    ValueError
+        If that is more than half of the columns of the basis.
+    """
+    n, d = operator.shape
+    k = resolve_partial(n_components, ritz, operator.trace, n, d, operator.weight)
+    wanted = len(ritz) + 1 if k is None else k
+    if most < wanted < min(n, d):
+        share = float(ritz[:most].sum()) / operator.trace
+        raise ValueError(
+            f"n_components = {n_components!r} asks for more than {most} components, of which an iteration keeps no "
+            f"more in its basis; {min(most, len(ritz))} hold {share:.3f} of the variance. Ask for fewer, or use "
+            f'solver="covariance" or "dot" where they fit.'
+        )
+    return wanted
+
+
+def kept_components(operator: Operator, result: KrylovResult, settings: IterationSettings) -> int:
+    """Return the number of components by the final values, which are slightly larger than the Ritz values.
+
+    Raises
+    ------
+    ValueError
+        For more components than rows after omissions.
+    """
+    n, d = operator.shape
+    most, values = len(result.values), result.approximation.values
+    return min(most, resolve_partial(settings.n_components, values, operator.trace, n, d, operator.weight) or most)
+
+
+def certify_iteration(
+    operator: Operator, result: KrylovResult, k: int, settings: IterationSettings, run: Run
+) -> Certificate:
+    """Bound the first k eigenvalues, and warn if the tolerance was not met."""
+    with solving_alone(settings.threads):
+        certificate = certify(
+            result.approximation, k, operator.trace, precision=operator.rounding,
+            norm_bound=result.norm_bound, residuals=result.residuals[:k],
+            multiplied=not isinstance(operator, CovarianceOperator), trace_error=operator.trace_error,
+        )  # fmt: skip
+    if not result.converged:
+        warn_unconverged(operator, result, settings, run)
+    elif certificate.eigenvalue_bounds[0, 0] > 0:  # otherwise all values are rounding
+        warn_if_doubtful(certificate, WIDE.format(settings.tol))
+    return replace(certificate, n_passes=run.reads, converged=result.converged)
+
+
+def warn_unconverged(operator: Operator, result: KrylovResult, settings: IterationSettings, run: Run) -> None:
+    """Warn with the error of the eigenvalues, and a remedy."""
+    remedy = REMEDIES[result.stopped].format(
+        passes=settings.max_passes or MAX_PASSES, unresolved=result.unresolved, k=len(result.ritz_values),
+        precision=operator.precision,
+        least=FLOOR * operator.precision / settings.tol,
+    )  # fmt: skip
+    warn_approximation(
+        f"the iteration stopped after {run.reads:.3g} reads with eigenvalue errors of about "
+        f"{result.largest_error:.2g}, tol = {settings.tol:g} was asked for (largest residual "
+        f"{float(result.residuals.max()):.3g}, largest eigenvalue {float(result.ritz_values[0]):.3g}): {remedy}"
+    )
+
+
+def size_iteration(rows: RowInput, settings: Settings) -> Iterator[Iteration]:
+    """Return the choices of block and basis, the largest first.
+
+    Raises
+    ------
+    ValueError
+        For an ``n_components`` that requires the whole spectrum, and for too few reads of a store chunked in columns.
+    """
+    n, d = rows.n_rows, rows.n_columns
+    k = starting_components(settings.n_components, rows.n_present, d)
+    by_columns = column_layout(rows) is not None
+    if by_columns and settings.max_passes is not None and settings.max_passes < 3:
+        raise ValueError(
+            f"max_passes = {settings.max_passes}, but an iteration over a store chunked in columns reads it at least "
+            f"three times: twice for the eigenvalues, once for the components. Use 3 or more, or store the input in "
+            f"row chunks."
+        )
+    return Iteration.sizes(settings, k, n if by_columns else d)
+
+
+@dataclass(frozen=True)
+class KrylovFit(PCAFit):
+    """An iteration of about three reads on the covariance; the plan reports the maximum.
+
+    Attributes
+    ----------
+    iteration : Iteration
+    """
+
+    solver: ClassVar[str] = "krylov"
+    exact: ClassVar[bool] = False
+
+    iteration: Iteration
+
+    @classmethod
+    def planned(cls, rows: RowInput, settings: Settings, resources: Resources) -> PCAFit:
+        """Return the fit with the largest basis that fits."""
+        which = KrylovFit if column_layout(rows) is None else KrylovDotFit
+        return first_that_fits(which(rows, resources, settings, sizes) for sizes in size_iteration(rows, settings))
+
+    @classmethod
+    def offered(cls, rows: RowInput, settings: Settings) -> bool:
+        """For numbers of components that do not require the whole spectrum."""
+        return partial_will_do(settings.n_components, rows.n_present, rows.n_columns)
+
+    @classmethod
+    def stands_back(cls, rows: RowInput, settings: Settings) -> bool:
+        """For few rows or columns, whose basis would span the whole space: the exact fits are cheaper."""
+        return not cls.offered(rows, settings) and min(rows.n_present, rows.n_columns) <= RULE_COLUMNS
+
+    @property
+    def account(self) -> str:
+        return (
+            f"block Krylov, {self.iteration.block} columns at a time, until the eigenvalues are known to "
+            f"{self.settings.tol:g}"
+        )
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        return (
+            f"reads: 2 where the spectrum falls fast, at most {self.iteration.max_passes} (max_passes); "
+            f"{TYPICAL_PASSES} are typical",
+            self.iteration.note,
+        )
+
+    @property
+    def random(self) -> int:
+        """Random columns of the first block, for directions that the sample misses entirely, such as a rare class."""
+        return max(2, self.iteration.block // 20)
+
+    @cached_property
+    def operator_passes(self) -> CovariancePasses:
+        """The passes of the operator."""
+        iteration, most = self.iteration, self.iteration.max_passes
+        return CovariancePasses.of(
+            self.rows, iteration.block, Times(min(TYPICAL_PASSES, most), most), seed=self.settings.seed,
+            sampled=max(0, iteration.block - self.random), driver_bytes=iteration.basis_bytes,
+            most=iteration.most_block,
+        )  # fmt: skip
+
+    def passes(self) -> tuple[PassCost, ...]:
+        return self.operator_passes.costs
+
+    def solve_cost(self) -> SolveCost:
+        k, d = self.iteration.components, self.rows.n_columns
+        certificate = certificate_bytes(k, d)
+        return SolveCost(
+            between=self.between, output_bytes=linear_bytes(k, d, scaled=self.settings.scales) + certificate
+        )
+
+    @property
+    def between(self) -> float:
+        """Floating-point operations between the reads."""
+        passes = self.operator_passes
+        sample = 0 if passes.sample is None else passes.sample.layout.n_rows
+        start = axes_flops(sample, self.rows.n_columns, self.iteration.block)
+        return start + self.iteration.flops(passes.product.times.typical)
+
+    def identity(self) -> dict[str, object]:
+        """Return also everything that determines the blocks of later passes."""
+        settings, iteration = self.settings, self.iteration
+        return {
+            "computes": "krylov", "input": self.rows.describe(), "center": settings.center,
+            "scale": scale_identity(settings.scale),
+            "n_components": repr(settings.n_components), "tol": settings.tol, "seed": settings.seed,
+            "columns": [iteration.block, iteration.columns], "probes": PROBES,
+        }  # fmt: skip
+
+    def run(self, run: Run) -> Spectrum:
+        """Iterate until the requested eigenvalues are known to ``tol``, or ``max_passes`` is reached."""
+        settings, iteration = self.settings, self.iteration
+        operator = CovarianceOperator(
+            self.rows, run, self.operator_passes, center=settings.center, scale=settings.scale, seed=settings.seed,
+            threads=settings.solve_threads,
+        )  # fmt: skip
+        result = iterate(operator, self._sampled_axes(operator), settings, iteration)
+        k = kept_components(operator, result, settings)
+        certificate = certify_iteration(operator, result, k, settings, run)
+        components = fix_signs(np.ascontiguousarray(result.vectors[:k]))
+        check_enough_rows(operator.count, operator.omitted, sums=operator.weight_sums)
+        mean, scale = settings.standardization.in_units_of_rows(operator.mean, operator.scale)
+        return Spectrum(
+            operator.count, operator.omitted, mean, scale, result.values[:k], components,
+            operator.trace, certificate=certificate, weight_sums=operator.weight_sums,
+            centring_error=operator.centring_error,
+        )  # fmt: skip
+
+    def _sampled_axes(self, operator: CovarianceOperator) -> Matrix | None:
+        """Return the axes of a sample (d, l), if there are enough rows; its variances determine the precision."""
+        sample = operator.sample(self.iteration.block - self.random)
+        if sample is None:
+            return None
+        if too_fine(sample.variances, self.iteration.components, self.settings.tol, operator.magnification):
+            operator.refine()
+        return sample.axes
+
+
+@dataclass(frozen=True)
+class KrylovDotFit(KrylovFit):
+    """The iteration on the dot matrix of a column-chunked store, and one more read for the components."""
+
+    @property
+    def account(self) -> str:
+        return (
+            f"block Krylov on the dot matrix, {self.iteration.block} columns at a time, until the eigenvalues are "
+            f"known to {self.settings.tol:g}"
+        )
+
+    @property
+    def between(self) -> float:
+        return self.iteration.flops(self.product.times.typical)
+
+    @cached_property
+    def product(self) -> PassPlan:
+        """One multiplication."""
+        iteration, most = self.iteration, self.iteration.max_passes - 1  # the components take one read
+        times = Times(min(TYPICAL_PASSES, most), most)
+        return dot_pass(
+            self.rows, iteration.block, times, driver_bytes=iteration.basis_bytes, most=iteration.most_block
+        )
+
+    @cached_property
+    def components(self) -> PassPlan:
+        """The read for the components."""
+        d = self.rows.n_columns
+        k = min(self.iteration.columns, self.settings.wanted(self.rows.n_present, d))
+        return components_pass(self.rows, k, self.product.layout)
+
+    def passes(self) -> tuple[PassCost, ...]:
+        return (self.product, self.components)
+
+    def run(self, run: Run) -> Spectrum:
+        """Iterate on the dot matrix, then compute the components."""
+        rows, settings = self.rows, self.settings
+        d = rows.n_columns
+        check_enough_rows(rows.n_present, sums=rows.weight_sums)
+        reject_omission(rows)
+        operator = DotOperator(
+            rows, run, self.product, center=settings.center, scale=settings.scale, seed=settings.seed
+        )
+        result = iterate(operator, None, settings, self.iteration)
+        k = kept_components(operator, result, settings)
+        certificate = certify_iteration(operator, result, k, settings, run)
+        V = np.ascontiguousarray(result.vectors[:k].T)
+        products = ColumnProducts(d, unweighted(V, rows.weights), settings.center, settings.scale)
+        product = fold_columns(run, self.components, rows, products).product()  # last pass over X
+        scale = None
+        if settings.scale:
+            scale = column_scale(operator.squares, operator.mean, rows.n_present, settings.scale, rows.weight)
+        dot = DotSpectrum(result.values[:k], V, operator.trace, operator.mean, operator.squares)
+        spectrum = dot_spectrum(rows, settings, dot, product, scale, corrected=False)
+        return replace(spectrum, certificate=replace(certificate, n_passes=run.reads))

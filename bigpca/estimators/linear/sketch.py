@@ -1,0 +1,414 @@
+"""Approximate PCA from one read: the sketch ``Z = X W`` and ``X'Z`` in the same pass (tutorial, algorithms 3 and 4).
+
+From a sketch of a matrix and its product to components: Nyström, and algorithm 4 as printed.
+
+- "nystrom": ``A_hat = Y (W'Y)^-1 Y'`` from ``Y = A W``: far more accurate than algorithm 4 at equal cost.
+- "tutorial": algorithm 4 as printed: eigenpairs of Z'Z, axes ``X'Z u / lambda``, normalised; they are not orthogonal.
+- "ritz": one more read multiplies an orthonormal basis of Y, and Nyström's formula is applied to that product.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bigpca.arrays import norm_of
+from bigpca.estimators.linear.certificates import Certificate, certificate_bytes, certify, warn_if_doubtful
+from bigpca.estimators.linear.spectrum import Settings, Spectrum, check_enough_rows, counted, linear_bytes
+from bigpca.estimators.shared.fit import Fit
+from bigpca.operators.base import PROBES, Probes
+from bigpca.operators.covariance import (
+    CovarianceOperator,
+    CovariancePasses,
+    centring_rounding,
+    leading_value,
+    lost_variance,
+    magnification,
+)
+from bigpca.passes.accumulators.base import WeightSums, column_scale
+from bigpca.passes.accumulators.moments import ColumnMoments
+from bigpca.passes.accumulators.thin_products import FusedProduct, SketchFactor, probe_vectors
+from bigpca.passes.engine.jobs import PassPlan, PassState
+from bigpca.passes.engine.run import Run
+from bigpca.passes.fold import Folded, fold, fold_to, row_pass
+from bigpca.planning import ONCE, PassCost, SolveCost
+from bigpca.sketches.base import Sketch
+from bigpca.solvers.certificates import orthonormal_axes
+from bigpca.solvers.components import resolve_partial
+from bigpca.solvers.eigh import fix_signs, top_eigenpairs
+from bigpca.solvers.nystrom import nystrom, nystrom_bytes
+from bigpca.solvers.scaling import scale_identity
+
+Vector = NDArray[np.float64]
+Matrix = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Sketched:
+    """The result of one read, centred and divided by n - 1.
+
+    Attributes
+    ----------
+    count, omitted : int
+    mean : ndarray of shape (d,)
+    scale : ndarray of shape (d,) or None
+    trace : float
+    W, Y : ndarray of shape (d, q); ``Y = A W``
+    probes : Probes or None
+    precision : float
+    orthonormal : bool
+        Whether W has orthonormal columns.
+    weight_sums : (float, float) or None
+    centring_error : float or None
+        As of :class:`bigpca.estimators.linear.spectrum.Spectrum`.
+    trace_error : float
+        Bound of the error of the trace, of sparse rows.
+    scale_error : float
+        Bound of the relative error of any entry of A by the scale, whose squares of sparse rows are centred afterwards.
+    """
+
+    count: int
+    omitted: int
+    mean: Vector
+    scale: Vector | None
+    trace: float
+    W: Matrix
+    Y: Matrix
+    probes: Probes | None
+    precision: float
+    orthonormal: bool = False
+    weight_sums: WeightSums = None
+    centring_error: float | None = None
+    trace_error: float = 0.0
+    scale_error: float = 0.0
+
+    @property
+    def rounding(self) -> float:
+        """Rounding error that bounds allow for, relative to |A|_F."""
+        return self.precision + self.scale_error
+
+    @property
+    def weight(self) -> float:
+        """Sum of the weights; the number of rows without weights."""
+        return float(self.count) if self.weight_sums is None else self.weight_sums[0]
+
+
+def solve_nystrom(found: Sketched, fit: Settings, *, multiplied: bool = False) -> Spectrum:
+    """Nyström approximation of the covariance, with its certificate; ``multiplied`` as for :func:`certify`."""
+    d, q = found.Y.shape
+    most = _bounded(fit, found.count, d, q)
+    approximation = nystrom(found.W, found.Y, most, precision=found.precision, threads=fit.threads, overwrite=True)
+    k = _resolve(fit, approximation.values, found)
+    certificate = certify(
+        approximation, k, found.trace, precision=found.rounding, probes=found.probes,
+        basis=found.W if found.orthonormal else None, multiplied=multiplied, trace_error=found.trace_error,
+    )  # fmt: skip
+    components = fix_signs(np.ascontiguousarray(approximation.vectors[:k]))
+    return _spectrum(found, fit, approximation.values[:k], components, certificate)
+
+
+def solve_tutorial(found: Sketched, fit: Settings) -> Spectrum:
+    """Algorithm 4: eigenpairs (lambda, u) of ``Z'Z / (n - 1) = W'Y``, axes ``Y u / lambda``, normalised.
+
+    The certificate comes from Nyström's formula on the same arrays, and bounds the true eigenvalues and what the axes
+    capture; the residuals are bounded by ``|A_hat u - lambda u| + |A - A_hat|``.
+    """
+    d, q = found.Y.shape
+    S = found.W.T @ found.Y
+    eigenvalues, U = top_eigenpairs((S + S.T) / 2, q, threads=fit.threads)
+    k = min(_resolve(fit, eigenvalues, found), _bounded(fit, found.count, d, q))
+    axes = U[:k] @ found.Y.T
+    norms = norm_of(axes, axis=1)
+    axes /= np.where(norms > 0, norms, 1.0)[:, None]
+    approximation = nystrom(found.W, found.Y, k, precision=found.precision, threads=fit.threads)
+    certificate = certify(
+        approximation,
+        k,
+        found.trace,
+        precision=found.rounding,
+        probes=found.probes,
+        axes=orthonormal_axes(axes),
+        trace_error=found.trace_error,
+    )
+    products = approximation.multiply(axes.T)
+    off = norm_of(products - axes.T * eigenvalues[:k], axis=0)
+    residuals = np.asarray(certificate.residuals) + off
+    certificate = replace(certificate, residuals=residuals)
+    return _spectrum(found, fit, eigenvalues[:k], fix_signs(axes), certificate)
+
+
+def _bounded(fit: Settings, n: int, d: int, q: int) -> int:
+    k = counted(fit.n_components)
+    return max(1, min(q if k is None else k, q, n, d))
+
+
+def _resolve(fit: Settings, values: Vector, found: Sketched) -> int:
+    """Return the number of components among the values of the sketch.
+
+    Raises
+    ------
+    ValueError
+        If the rule requires more of the spectrum than the sketch determines.
+    """
+    q, n, d, trace = len(values), found.count, len(found.Y), found.trace
+    most = _bounded(fit, n, d, q)
+    if fit.n_components is None:
+        return most
+    k = resolve_partial(fit.n_components, values, trace, n, d, found.weight)
+    if k is None:
+        share = float(values.sum()) / trace if trace > 0 else 1.0
+        raise ValueError(
+            f"n_components = {fit.n_components!r} needs more of the spectrum than a sketch of {q} columns shows: its "
+            f"{q} values hold {share:.3f} of the variance. Use a wider sketch, or "
+            f"PCA(n_components={fit.n_components!r})."
+        )
+    return min(k, most)
+
+
+def _spectrum(found: Sketched, fit: Settings, values: Vector, components: Matrix, certificate: Certificate) -> Spectrum:
+    mean, scale = fit.standardization.in_units_of_rows(found.mean, found.scale)
+    return Spectrum(
+        found.count,
+        found.omitted,
+        mean,
+        scale,
+        values,
+        components,
+        found.trace,
+        certificate=certificate,
+        weight_sums=found.weight_sums,
+        centring_error=found.centring_error,
+    )
+
+
+CORES = ("nystrom", "tutorial", "ritz")
+
+
+@dataclass(frozen=True)
+class SketchSettings:
+    """What an approximate fit computes.
+
+    Attributes
+    ----------
+    fit : Settings
+    sketch : Sketch
+    core : {"nystrom", "tutorial", "ritz"}
+    """
+
+    fit: Settings
+    sketch: Sketch
+    core: str
+
+    @property
+    def scaled_first(self) -> bool:
+        """Whether the columns' deviations must be known before the sketch, as algorithm 4 requires."""
+        return bool(self.fit.scale) and self.core == "tutorial"
+
+    def factor(self, d: int, scale: Vector | None = None) -> SketchFactor:
+        """Return W and the probes, which require the scale of the columns, if any, before the read."""
+        probes = 0 if self.fit.scale and scale is None else PROBES
+        inverse = None if scale is None else 1.0 / scale
+        return SketchFactor(self.sketch, d, probes, self.sketch.seed, inverse)
+
+    def template(self, d: int) -> FusedProduct:
+        """The state of the one pass."""
+        return FusedProduct.of(d, self.factor(d))
+
+
+@dataclass(frozen=True)
+class SketchFit(Fit[Spectrum]):
+    """One read ("ritz", and a scaled "tutorial": two) and 4 n d q flops in each.
+
+    Attributes
+    ----------
+    settings : SketchSettings
+    """
+
+    settings: SketchSettings
+
+    @property
+    def solver(self) -> str:
+        """Name of the solver, with its core."""
+        return f"sketch ({self.settings.core})"
+
+    @property
+    def account(self) -> str:
+        what = {"nystrom": "one read", "tutorial": "algorithm 4 in one read", "ritz": "one read, and one for its basis"}
+        after = ", after one for the scale" if self.settings.scaled_first else ""
+        d = self.rows.n_columns
+        return f"{what[self.settings.core]}{after}; {d} x {self.settings.sketch.width(d)} products"
+
+    @cached_property
+    def scale(self) -> PassPlan:
+        """The read for the columns' deviations, if they must be known before the sketch."""
+        template = ColumnMoments(self.rows.n_columns)
+        work = self.rows.dense_work(template)
+        return row_pass(self.rows, "scale", [template], cut_bytes=template.state_bytes, work=work)
+
+    def template(self, scale: Vector | None = None) -> FusedProduct:
+        """The state of the sketching pass; ``scale`` if the columns' deviations are known before it."""
+        return FusedProduct.of(self.rows.n_columns, self.settings.factor(self.rows.n_columns, scale))
+
+    @cached_property
+    def sketched(self) -> PassPlan:
+        """The read for the products."""
+        n, d = self.rows.n_rows, self.rows.n_columns
+        template, q = self.template(np.ones(d) if self.settings.scaled_first else None), self.settings.sketch.width(d)
+        solve = 3 * 8 * d * template.n_columns + nystrom_bytes(d, q, min(q, n), overwrite=True)
+        return row_pass(
+            self.rows, "sketch", [template], cut_bytes=template.state_bytes, work=self.rows.dense_work(template),
+            finish_bytes=max(0, solve - 3 * template.state_bytes),
+        )  # fmt: skip
+
+    @cached_property
+    def ritz(self) -> CovariancePasses:
+        """The read for the basis, if there is one."""
+        return CovariancePasses.of(self.rows, self.settings.sketch.width(self.rows.n_columns), ONCE)
+
+    def passes(self) -> tuple[PassCost, ...]:
+        before = (self.scale,) if self.settings.scaled_first else ()
+        after = (self.ritz.product,) if self.settings.core == "ritz" else ()
+        return (*before, self.sketched, *after)
+
+    def solve_cost(self) -> SolveCost:
+        settings, n, d = self.settings, self.rows.n_present, self.rows.n_columns
+        template, k, scaled = settings.template(d), _most(settings, n, d), settings.fit.scales
+        kept = settings.core != "ritz" and not settings.scaled_first
+        kept = kept and template.state_bytes <= settings.fit.keep_state_bytes
+        w = template.n_columns
+        state = 8 * (2 + 3 * d + w + d * w) if kept else 0
+        output = linear_bytes(k, d, scaled=scaled, state=state) + certificate_bytes(k, d)
+        return SolveCost(8.0 * d * settings.sketch.width(d) ** 2, output_bytes=output)
+
+    def identity(self) -> dict[str, object]:
+        fit = self.settings.fit
+        return {
+            "computes": "sketch", "input": self.rows.describe(), "center": fit.center,
+            "scale": scale_identity(fit.scale),
+            "core": self.settings.core, "sketch": self.settings.sketch.describe(),
+        }  # fmt: skip
+
+    def read(self, run: Run) -> Folded[FusedProduct]:
+        """Return the products alone: the pass of ``partial_fit``."""
+        return fold(run, self.sketched, self.rows, self.template())  # one pass over X
+
+    def run(self, run: Run) -> Spectrum:
+        found = self._run_ritz(run) if self.settings.core == "ritz" else self._run_once(run)
+        if found.certificate is not None:
+            found = replace(found, certificate=replace(found.certificate, n_passes=run.reads))
+        warn_if_wide(found)
+        return found
+
+    def _run_once(self, run: Run) -> Spectrum:
+        rows, settings, d, scale = self.rows, self.settings, self.rows.n_columns, None
+        if settings.scaled_first:
+            columns = fold(run, self.scale, rows, ColumnMoments(d)).state  # pass 1 over X
+            scale = column_scale(columns.squares, columns.mean, columns.count, settings.fit.scale, columns.weight)
+        template = self.template(scale)
+        finish = partial(_solve, settings=settings, scale=scale)
+        return fold_to(run, self.sketched, rows, {"product": template}, finish)  # one pass over X
+
+    def _run_ritz(self, run: Run) -> Spectrum:
+        """One read for ``Y = A W``, one for the product with an orthonormal basis of Y."""
+        rows, settings, fit = self.rows, self.settings, self.settings.fit
+        template, finish = settings.template(rows.n_columns), partial(_take_basis, settings=settings)
+        found, basis = fold_to(run, self.sketched, rows, {"product": template}, finish)  # pass 1 over X
+        operator = CovarianceOperator(
+            rows, run, self.ritz, center=fit.center, scale=fit.scale, seed=settings.sketch.seed
+        )
+        operator.know(found.count, found.omitted, found.mean, found.scale, found.trace, found.weight_sums)
+        product = operator.begin(basis).AB  # pass 2 over X
+        again = replace(
+            found, W=basis, Y=product, probes=operator.probes, precision=operator.precision, orthonormal=True
+        )
+        return solve_nystrom(again, fit)
+
+
+def warn_if_wide(spectrum: Spectrum) -> None:
+    """Warn if the bounds are too wide to trust the result."""
+    if spectrum.certificate is not None:
+        warn_if_doubtful(
+            spectrum.certificate,
+            'Use core="ritz" (one more read), a wider sketch, or PCA(solver="krylov"), which iterates to a tolerance.',
+        )
+
+
+def _solve(state: PassState, *, settings: SketchSettings, scale: Vector | None = None) -> Spectrum:
+    """Solve in the task that holds the state."""
+    product = state.part("product", FusedProduct)
+    return solve_product(product, settings, omitted=state.omitted, scale=scale)
+
+
+def solve_product(
+    part: FusedProduct, settings: SketchSettings, *, omitted: int = 0, scale: Vector | None = None
+) -> Spectrum:
+    """Compute components from the complete state of a sketched pass.
+
+    Parameters
+    ----------
+    scale : ndarray of shape (d,) or None
+        By which the pass has already divided the columns ("tutorial").
+    """
+    keep = part.state_bytes <= settings.fit.keep_state_bytes and scale is None
+    found = unpack(part, settings, omitted=omitted, scale=scale)
+    solve = solve_tutorial if settings.core == "tutorial" else solve_nystrom
+    spectrum = solve(found, settings.fit)
+    return replace(spectrum, state=part if keep else None)
+
+
+def unpack(part: FusedProduct, settings: SketchSettings, *, omitted: int, scale: Vector | None) -> Sketched:
+    """Centre, scale and divide the product; ``Y_z = D^-1 Y`` is the product of A_z with ``D W`` (z-scoring)."""
+    d, weight, fit = part.n_features, part.weight, settings.fit
+    check_enough_rows(part.count, omitted, sums=part.weight_sums)
+    q = settings.sketch.width(d)
+    Y, squares, W = part.centred(), part.centred_squares(), settings.sketch.matrix(d)
+    if not fit.center:  # only adds, so there is no cancellation
+        Y += np.multiply.outer(weight * part.mean, part.projected_mean())
+    Y /= weight - 1
+    centred = part.centring_error if fit.center or fit.scale else None
+    scaled = scale
+    if fit.scale and scale is None:
+        scaled = column_scale(squares, part.mean, part.count, fit.scale, weight)
+        W *= scaled[:, None]
+    if scaled is not None:
+        Y /= scaled[:, None]
+    about = squares if fit.center else squares + weight * part.mean**2
+    trace = float((about if scaled is None else about / scaled**2).sum()) / (weight - 1)
+    precision, trace_error = part.precision, 0.0
+    if part.constants is not None and fit.center:
+        mean = part.mean if scaled is None else part.mean / scaled
+        precision *= magnification(mean, leading_value(W, Y[:, :q]))
+        trace_error = lost_variance(mean, weight) / (weight - 1)
+    scale_error = centred or 0.0 if fit.scale else 0.0
+    trace_error += scale_error * trace
+    offset = part.offset if scaled is None else part.offset / scaled
+    trace_error += centring_rounding(offset, weight, trace, precision)
+    if not np.isfinite(trace):
+        raise ValueError(
+            f"the total variance is {trace}: squares of the values overflow float64 (beyond 1e154). Divide the data "
+            f"by a constant first."
+        )
+    probes = None
+    if Y.shape[1] > q:
+        vectors = probe_vectors(settings.sketch.seed, d, Y.shape[1] - q).astype(np.float64)
+        probes = Probes(vectors, Y[:, q:].copy())
+        Y = np.ascontiguousarray(Y[:, :q])
+    mean = part.mean if fit.center else np.zeros(d)
+    return Sketched(
+        part.count, omitted, mean, scaled, trace, W, Y, probes, precision, weight_sums=part.weight_sums,
+        centring_error=centred, trace_error=trace_error, scale_error=scale_error,
+    )  # fmt: skip
+
+
+def _take_basis(state: PassState, *, settings: SketchSettings) -> tuple[Sketched, Matrix]:
+    """Return an orthonormal basis of Y (d, q), and the statistics of the pass without the arrays of the sketch."""
+    found = unpack(state.part("product", FusedProduct), settings, omitted=state.omitted, scale=None)
+    basis = np.linalg.qr(found.Y)[0]
+    return replace(found, W=np.zeros((0, 0)), Y=np.zeros((0, 0)), probes=None), basis
+
+
+def _most(settings: SketchSettings, n: int, d: int) -> int:
+    return _bounded(settings.fit, n, d, settings.sketch.width(d))

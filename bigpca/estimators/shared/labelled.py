@@ -1,0 +1,328 @@
+"""Labelled arrays out of labelled arrays: scores with the labels of their rows, and rows on the grid of the fit.
+
+Columns of a labelled array that have no values, such as land in a field of the sea: found, and left out. A fitted
+linear model as an xarray.Dataset: its patterns on the grid of the features.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from importlib.metadata import version
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator
+from sklearn.utils.validation import check_is_fitted
+
+from bigpca.data.containers import is_labelled
+from bigpca.data.grids import COMPONENT, FEATURE, Coordinate, Grid, Labels, labels_of, with_labels
+from bigpca.data.provenance import Provenance
+from bigpca.data.sources import open as open_array
+from bigpca.data.views import View, view_of, viewed
+from bigpca.errors import NonFiniteError, brief, warn_caller
+from bigpca.estimators.shared.fit import Reading, running
+from bigpca.estimators.shared.inputs import Exported, Input, Lazy, Opened
+from bigpca.passes.engine.driver import solving
+from bigpca.passes.engine.progress import ProgressArgument
+from bigpca.passes.rows import RowInput
+from bigpca.passes.summaries import search_columns, search_passes, with_search
+from bigpca.planning import PassCost, Resources, SolveCost
+
+
+@contextmanager
+def naming_places(opened: Opened) -> Iterator[None]:
+    """Add the coordinates of the first column to an error about columns that have values in some rows only."""
+    labels = labels_of(opened.array)
+    try:
+        yield
+    except NonFiniteError as error:
+        stored = error.stored_columns
+        if labels is None or not (stored or error.columns):
+            raise
+        if not stored:
+            kept = labels.grid.kept
+            stored = error.columns if kept is None else tuple(kept[[*error.columns]].tolist())
+        named = NonFiniteError(
+            f"{error} {len(stored)} column{'s' if len(stored) > 1 else ''} of the DataArray "
+            f"{'have' if len(stored) > 1 else 'has'} values in some samples only, the first at "
+            f"{labels.grid.place(stored[0])}."
+        )
+        raise named from None
+
+
+def labelled_rows(rows: Lazy, labels: Labels, name: str, dim: str | None = COMPONENT, values: Input = None) -> Exported:
+    """Return rows (n, k) as a DataArray (samples..., dim), lazily if they are lazy.
+
+    Parameters
+    ----------
+    dim : str or None, default "component"
+        The dimension of the columns; None for the first column alone, without one.
+    values : array-like of shape (k,), default None
+        Its coordinate; None for numbers from 1.
+    """
+    import xarray as xr  # installed where there are DataArrays
+
+    dims, coords = labels.grid.samples, dict(labels.coords.coords)
+    if dim is None:
+        return xr.DataArray(rows[:, 0].reshape(labels.sizes), dims=dims, coords=coords, name=name)
+    if dim in (*dims, *map(str, labels.coords.variables)):
+        raise ValueError(f"X has a dimension or coordinate {dim!r}, which is that of {name}. Rename it.")
+    coords[dim] = np.arange(1, rows.shape[1] + 1) if values is None else np.asarray(values)
+    return xr.DataArray(rows.reshape(*labels.sizes, rows.shape[1]), dims=(*dims, dim), coords=coords, name=name)
+
+
+def by_component(X: Input, k: int) -> Input:
+    """Return a DataArray of scores with its dimension ``component`` last, opened; other scores unchanged.
+
+    Raises
+    ------
+    ValueError
+        If the components are not 1 to k, in order.
+    """
+    if not is_labelled(X) or COMPONENT not in X.dims:
+        return X
+    if COMPONENT in X.coords and not np.array_equal(X.coords[COMPONENT].values, np.arange(1, k + 1)):
+        raise ValueError(
+            f"the scores are of the components {brief(X.coords[COMPONENT].values.tolist())}; 1 to {k}, in order, were "
+            f"expected. Pass all scores, with 0 for components to leave out."
+        )
+    if X.dims == (COMPONENT,):
+        raise ValueError(
+            "the scores are of one sample, without a dimension of samples. Keep it, such as scores.isel(time=[0]) "
+            "does, or add it: scores.expand_dims('time')."
+        )
+    return open_array(X, sample_dims=[dim for dim in X.dims if dim != COMPONENT])
+
+
+def grid_of(model: BaseEstimator) -> Grid:
+    """Return the grid of the features of a fit; one dimension ``feature`` for a fit on rows without labels."""
+    grid: Grid | None = vars(model).get("_grid")
+    if grid is not None:
+        return grid
+    names, d = getattr(model, "feature_names_in_", None), model.n_features_in_
+    coords = {} if names is None else {FEATURE: Coordinate((FEATURE,), np.asarray(names, np.str_), {})}
+    return Grid((FEATURE,), (d,), coords, ("sample",), None, {})
+
+
+def rows_on_grid(rows: Lazy, labels: Labels, grid: Grid, name: str | None) -> Exported:
+    """Return rows (n, d) as a DataArray (samples..., features...), NaN where columns were left out; lazily."""
+    import xarray as xr  # as above
+
+    values = grid.spread(rows).reshape(*labels.sizes, *grid.sizes)
+    coords = {**labels.coords.coords, **grid_coords(grid)}
+    return xr.DataArray(values, dims=(*labels.grid.samples, *grid.dims), coords=coords, name=name)
+
+
+def grid_coords(grid: Grid) -> dict[str, Exported]:
+    """Return the coordinates of a grid, for a DataArray."""
+    coords: dict[str, Exported] = {name: (one.dims, one.values, dict(one.attrs)) for name, one in grid.coords.items()}
+    for name, one in grid.coords.items():
+        if one.levels:
+            import pandas as pd
+            import xarray as xr  # as above
+
+            index = pd.MultiIndex.from_arrays([grid.coords[level].values for level in one.levels], names=one.levels)
+            indexed = xr.Coordinates.from_pandas_multiindex(index, name)
+            coords |= {key: indexed[key].assign_attrs(grid.coords[key].attrs) for key in indexed}
+    return coords
+
+
+@dataclass(frozen=True)
+class LandSearch(Reading):
+    """The reads before a fit that find the columns without values."""
+
+    @property
+    def solver(self) -> str:
+        return "columns without values"
+
+    @property
+    def account(self) -> str:
+        return "they are left out, so the fit is planned once they are known"
+
+    def passes(self) -> tuple[PassCost, ...]:
+        return search_passes(self.rows)
+
+    def solve_cost(self) -> SolveCost:
+        return SolveCost()
+
+    def identity(self) -> dict[str, object]:
+        return {"computes": self.solver, "input": self.rows.describe()}
+
+
+def may_have_land(opened: Opened) -> bool:
+    """Whether columns of X may have no values and are left out then: those of a DataArray of floats."""
+    X = opened.array
+    return labels_of(X) is not None and view_of(X)[1] is None and X.dtype.kind == "f" and X.shape[0] > 0
+
+
+def leave_out(opened: Opened, rows: RowInput, resources: Resources, progress: ProgressArgument = None) -> Opened:
+    """Find the columns of a DataArray that are NaN in every row, and return the rows without them.
+
+    Raises
+    ------
+    ValueError
+        If all columns are NaN.
+    NonFiniteError
+        For infinities in the rows that are read.
+    """
+    labels, search = labels_of(opened.array), LandSearch(rows, resources)
+    if labels is None:
+        return opened
+    reported = None if rows.nan_policy == "raise" else progress
+    with (
+        naming_places(opened),
+        running(search, progress=reported, workers_timeout=rows.workers_timeout) as run,
+    ):
+        found, made = search_columns(run, rows)
+    kept = np.flatnonzero(~found.absent)
+    if not len(kept):
+        count = int(found.totals[0])
+        read = "every row" if count == rows.n_present else f"the first {count} rows" if count > 1 else "the first row"
+        raise ValueError(
+            f"all {len(found.absent)} columns of X are NaN in {read}, so none has values. Drop such rows: "
+            f"X.dropna({labels.grid.samples[0]!r}, how='all')."
+        )
+    if len(kept) < len(found.absent):
+        opened = _cut(opened, replace(labels, grid=replace(labels.grid, kept=kept)))
+    if made.found is not None:
+        made = replace(made, found=made.found.columns(kept))
+    return replace(opened, array=with_search(opened.array, made))
+
+
+def kept_view(grid: Grid) -> View | None:
+    """Return the view of all places of a grid that are its columns, which are checked to have all values."""
+    return None if grid.kept is None else View((grid.width,), columns=grid.kept, absent=True)
+
+
+def like_fitted(opened: Opened, grid: Grid, owner: str) -> Opened:
+    """Return new labelled rows on the grid of a fit, without the columns that it left out.
+
+    Raises
+    ------
+    ValueError
+        For another grid.
+
+    Warns
+    -----
+    UserWarning
+        If the rows have fewer coordinates than the fit, along which they are taken by position.
+    """
+    labels = labels_of(opened.array)
+    if labels is None:
+        return opened
+    grid.check_same(labels.grid, owner)
+    unknown = [dim for dim in grid.dims if dim in grid.coords and dim not in labels.grid.coords]
+    if unknown:
+        warn_caller(
+            f"X has no coordinates along {', '.join(unknown)}, but {owner} was fitted with them: its columns are taken "
+            f"by position",
+            UserWarning,
+        )
+    opened = replace(opened, names=grid.like(labels.grid).names())
+    if view_of(opened.array)[1] is not None:
+        return opened
+    return _cut(opened, replace(labels, grid=replace(labels.grid, kept=grid.kept)))
+
+
+def _cut(opened: Opened, labels: Labels) -> Opened:
+    view = kept_view(labels.grid)
+    if view is None or view.columns is None:
+        return opened
+    names = None if opened.names is None else opened.names[view.columns]
+    array = with_labels(viewed(opened.array, view, names), labels)
+    return replace(opened, array=array, names=names, sample=(view.width,))
+
+
+BY_COMPONENT = (
+    "explained_variance", "explained_variance_ratio", "singular_values", "eigenvalues", "residuals",
+    "subspace_error_bounds",
+)  # fmt: skip
+BY_FEATURE = ("mean", "scale")
+
+
+class Patterned(Protocol):
+    """A fitted linear model."""
+
+    components_: NDArray[np.float64]
+    n_samples_: int
+    solver_: str
+
+    @property
+    def provenance_(self) -> Provenance | None: ...
+
+    @property
+    def _called(self) -> str: ...
+
+
+@solving
+def to_xarray(self: Patterned) -> Exported:
+    """Return the model as a Dataset: patterns on the grid of the features, which a fit to a DataArray keeps.
+
+    Other fits have one dimension ``feature``. Components are numbered from 1, as the modes of xeofs. No read.
+
+    Returns
+    -------
+    xarray.Dataset
+        ``components`` of shape (component, features...), ``mean`` and ``scale`` of shape (features...), with NaN where
+        columns without values were left out; ``explained_variance``, ``explained_variance_ratio`` and other attributes
+        of the model of shape (component,), where it has them. Its attributes are those of the DataArray, and the call,
+        the solver, the number of samples, and the version of bigpca.
+
+    Raises
+    ------
+    ImportError
+        If xarray is not installed.
+    ValueError
+        If the features have a dimension or coordinate with the name of a variable or dimension of the Dataset.
+
+    Examples
+    --------
+    >>> import bigpca as bp, numpy as np, xarray as xr
+    >>> field = xr.DataArray(np.eye(4).reshape(4, 2, 2), dims=("time", "lat", "lon"), coords={"lat": [10, 20]})
+    >>> modes = bp.PCA(2).fit(field).to_xarray()
+    >>> modes.components.dims, modes.sizes["component"], modes.lat.values.tolist()
+    (('component', 'lat', 'lon'), 2, [10, 20])
+    """
+    check_is_fitted(self)
+    try:
+        import xarray as xr
+    except ImportError as error:
+        raise ImportError(
+            "to_xarray needs xarray, which is not installed. Run: pip install 'bigpca[xarray]'"
+        ) from error
+    grid = grid_of(self)
+    taken = {COMPONENT: "that of patterns", **dict.fromkeys(("components", *BY_COMPONENT, *BY_FEATURE), "a variable")}
+    clash = next((name for name in (*grid.dims, *grid.coords) if name in taken), None)
+    if clash is not None:
+        raise ValueError(
+            f"the features have a dimension or coordinate {clash!r}, which is {taken[clash]} of the Dataset. Rename it "
+            f"before the fit."
+        )
+
+    def fields(values: NDArray[np.float64]) -> NDArray[np.float64]:
+        return np.asarray(grid.spread(values).reshape(len(values), *grid.sizes))
+
+    k = len(self.components_)
+    found: dict[str, object] = {"components": ((COMPONENT, *grid.dims), fields(self.components_))}
+    for name in BY_COMPONENT:
+        values = getattr(self, f"{name}_", None)
+        if values is not None and np.shape(values) == (k,):
+            found[name] = (COMPONENT, values)
+    for name in BY_FEATURE:
+        values = getattr(self, f"{name}_", None)
+        if values is not None:
+            found[name] = (grid.dims, fields(np.asarray(values)[None])[0])
+    made = self.provenance_
+    own = {
+        "bigpca_version": version("bigpca"),
+        "call": self._called if made is None else made.call,
+        "solver": getattr(self, "solver_", ""),
+        "n_samples": int(self.n_samples_),
+        "sample_dims": ", ".join(grid.samples),
+        **({} if grid.name is None else {"variable": str(grid.name)}),
+    }
+    coords = {**grid_coords(grid), COMPONENT: np.arange(1, k + 1)}
+    return xr.Dataset(found, coords=coords, attrs={**grid.attrs, **own})

@@ -1,0 +1,352 @@
+"""Fits of labelled rows in one read, whatever problem is solved from their statistics.
+
+Roweis discriminant analysis without a d x d matrix: Rayleigh-Ritz on a block Krylov space of S_W. The choice of a
+solver of a problem with labels: exact, or an iteration if that is far cheaper or alone fits.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bigpca.errors import warn_approximation
+from bigpca.estimators.shared.fit import Fit, Reading, choose
+from bigpca.estimators.supervised.problems import (
+    Labelled,
+    Problem,
+    RoweisProblem,
+    check_classes,
+    family_axes,
+    reject_singular,
+)
+from bigpca.estimators.supervised.statistics import KeptStatistics, LabelStatistics, Supervision, fold_labels
+from bigpca.passes.accumulators.base import Accumulator
+from bigpca.passes.accumulators.class_moments import WithinFactor, WithinProduct
+from bigpca.passes.accumulators.thin_products import LeftProduct
+from bigpca.passes.engine.jobs import PassPlan
+from bigpca.passes.engine.run import Run
+from bigpca.passes.fold import fold, row_pass
+from bigpca.passes.rows import RowInput
+from bigpca.planning import PassCost, Resources, SolveCost, Times
+from bigpca.seeds import normals
+from bigpca.solvers.eigh import eigh_bytes
+from bigpca.solvers.roweis import Axes, Conditioning, RoweisFamily
+
+
+@dataclass(frozen=True)
+class SupervisedResult:
+    """The result of a read of labelled rows and a solve.
+
+    Attributes
+    ----------
+    statistics : LabelStatistics
+    supervision : Supervision
+    axes : Axes
+    n_passes : int or None
+    converged : bool or None
+        For an iteration: reads of X, and whether the tolerance was met.
+    """
+
+    statistics: LabelStatistics
+    supervision: Supervision
+    axes: Axes
+    n_passes: int | None = None
+    converged: bool | None = None
+
+
+def labels_pass(rows: RowInput, templates: dict[str, Accumulator], *, name: str = "labels") -> PassPlan:
+    """Declare one read of labelled rows."""
+    states = list(templates.values())
+    size, work = sum(state.state_bytes for state in states), rows.dense_work(*states)
+    return row_pass(rows, name, states, cut_bytes=size, work=work)
+
+
+@dataclass(frozen=True)
+class LabelledReading(Reading):
+    """A read of labelled rows.
+
+    Attributes
+    ----------
+    name : str
+        Name of the estimator, and of its only exact solver.
+    labelled : Labelled
+    whole : bool
+        Whether the (d, d) scatter is kept.
+    """
+
+    name: str
+    labelled: Labelled
+    whole: bool
+
+    @property
+    def solver(self) -> str:
+        return self.name
+
+    @cached_property
+    def templates(self) -> dict[str, Accumulator]:
+        """The accumulators of the read."""
+        return self.labelled.templates(self.rows.n_columns, whole=self.whole)
+
+    @cached_property
+    def labels(self) -> PassPlan:
+        """The read of rows and labels."""
+        return labels_pass(self.rows, self.templates)
+
+    def read(self, run: Run) -> KeptStatistics:
+        """Read X."""
+        statistics = fold_labels(run, self.labels, self.rows, self.templates)
+        return self.labelled.kept(statistics)
+
+
+@dataclass(frozen=True)
+class LabelledFit(LabelledReading, Fit[SupervisedResult]):
+    """A fit that begins with a read of labelled rows.
+
+    Attributes
+    ----------
+    problem : Problem
+    """
+
+    problem: Problem
+
+    @property
+    def price(self) -> float:
+        return self.plan.flops
+
+    def output_bytes(self) -> int:
+        """Return the bytes of a saved model: axes, statistics, and the classifier."""
+        d, labelled = self.rows.n_columns, self.labelled
+        k = self.problem.most_axes(labelled.rank, d)
+        inverses = d * (labelled.n_classes + 1) if self.problem.classifies else 0
+        return 8 * (k * d + k + inverses) + labelled.kept_bytes(d, whole=self.whole)
+
+
+@dataclass(frozen=True)
+class LabelsFit(LabelledFit):
+    """One read of labelled rows, and a (d, d) or thin solve."""
+
+    @property
+    def account(self) -> str:
+        d = self.rows.n_columns
+        what = f"and a {d} x {d} eigenproblem" if self.whole else "and a thin one"
+        return f"one read of rows and labels, {what}{self.labelled.supervision.note}"
+
+    def passes(self) -> tuple[PassCost, ...]:
+        return (self.labels,)
+
+    def solve_cost(self) -> SolveCost:
+        d, state = self.rows.n_columns, self.labels.state_bytes
+        held = sum(template.V.nbytes for template in self.templates.values() if isinstance(template, LeftProduct))
+        return SolveCost(
+            9.0 * d**3 if self.whole else 4.0 * state / 8,
+            bytes=3 * 8 * d * d + eigh_bytes(d) if self.whole else 3 * state,
+            held_bytes=held,
+            output_bytes=self.output_bytes(),
+        )
+
+    def identity(self) -> dict[str, object]:
+        """One checkpoint of the read serves any number of components and any (r1, r2)."""
+        states = {name: template.describe() for name, template in self.templates.items()}
+        return {"computes": "labelled moments", "input": self.rows.describe(), "states": states}
+
+    def run(self, run: Run) -> SupervisedResult:
+        read = self.read(run)
+        return SupervisedResult(read.statistics, read.supervision, self.problem.solve(read.statistics))
+
+
+Matrix = NDArray[np.float64]
+EXTRA = 10  # random columns in addition to the requested axes, for the leading axes of S_W
+TYPICAL_READS = 6
+CHEAPER = 20.0  # "auto" iterates if the exact fit takes more than this many times the operations
+
+
+@dataclass(frozen=True)
+class KrylovRoweisFit(LabelledFit):
+    """The iteration.
+
+    One read for class means; then each read multiplies S_W by a new block, and the generalised eigenproblem is solved
+    on the span of all blocks so far (Rayleigh-Ritz): eigenvalues grow towards the true ones. The first block spans the
+    class means, the label features and some random directions, so that the space holds ``p(S_W) S_B`` for all
+    polynomials p of a degree that grows by one with each read, which approximate ``R2^-1``.
+
+    Attributes
+    ----------
+    problem : RoweisProblem
+    k : int
+        Number of requested axes.
+    """
+
+    exact: ClassVar[bool] = False
+
+    problem: RoweisProblem
+    k: int
+
+    @classmethod
+    def planned(
+        cls, rows: RowInput, resources: Resources, name: str, labelled: Labelled, problem: RoweisProblem
+    ) -> KrylovRoweisFit:
+        """Return the fit.
+
+        Raises
+        ------
+        ValueError
+            As :meth:`RoweisProblem.wanted`.
+        """
+        classes = labelled.supervision.classes
+        k = problem.wanted(1 if classes is None else len(classes))
+        return cls(rows, resources, name, labelled, False, problem, k)
+
+    @property
+    def price(self) -> float:
+        return CHEAPER * self.plan.flops
+
+    @property
+    def solver(self) -> str:
+        return f"{self.name} (krylov)"
+
+    @property
+    def account(self) -> str:
+        return (
+            f"{self.width} columns at a time until the eigenvalues change by less than {self.problem.tol:g}: "
+            f"{TYPICAL_READS} reads are typical, at most {self.problem.max_passes} (max_passes)"
+        )
+
+    @property
+    def added(self) -> float:
+        """Multiple of I that is added to R2."""
+        return float(self.problem.conditioning.regularization or 0.0)
+
+    @property
+    def width(self) -> int:
+        """Columns of the first block; later blocks have at most as many."""
+        labelled = self.labelled
+        features = 0 if labelled.features is None else labelled.columns
+        return min(self.rows.n_columns, self.k + EXTRA + labelled.n_classes + (self.problem.r2 == 1.0) + features)
+
+    @cached_property
+    def product(self) -> PassPlan:
+        """One multiplication."""
+        n, d, width, most = self.rows.n_rows, self.rows.n_columns, self.width, self.problem.max_passes - 1
+        means, codes = np.broadcast_to(0.0, (self.labelled.n_classes, d)), self.labelled.codes[:0]
+        block = WithinProduct(d, width, codes, WithinFactor(means, np.broadcast_to(0.0, (d, width))))
+        return row_pass(
+            self.rows, "within", [block], cut_bytes=block.state_bytes, work=4.0 * n * d * width * TYPICAL_READS,
+            times=Times(min(TYPICAL_READS - 1, most), most), driver_bytes=2 * (TYPICAL_READS + 1) * block.state_bytes,
+        )  # fmt: skip
+
+    def passes(self) -> tuple[PassCost, ...]:
+        return (self.labels, self.product)
+
+    def solve_cost(self) -> SolveCost:
+        return SolveCost(output_bytes=self.output_bytes())
+
+    def identity(self) -> dict[str, object]:
+        states = {name: template.describe() for name, template in self.templates.items()}
+        problem = self.problem
+        settings = [
+            self.k, problem.r1, problem.r2, self.added, problem.normalize, float(problem.tol), problem.max_passes, 0,
+        ]  # fmt: skip
+        return {"computes": "labelled krylov", "input": self.rows.describe(), "states": states, "settings": settings}
+
+    def run(self, run: Run) -> SupervisedResult:
+        """Read X until the eigenvalues converge."""
+        problem, codes = self.problem, self.labelled.codes
+        read = self.read(run)
+        statistics = read.statistics
+        if problem.r2 == 1.0 and not self.added:
+            reject_singular(statistics.count, statistics.n_classes, self.rows.n_columns)
+        Q = first_block(statistics, self.k, problem.r2)
+        basis, products = np.zeros((len(Q), 0)), np.zeros((len(Q), 0))
+        values, converged, reads = np.zeros(0), False, 1
+        while reads < problem.max_passes and Q.shape[1]:
+            reads += 1
+            template = WithinProduct(len(Q), Q.shape[1], codes, WithinFactor(statistics.moments.means, Q))
+            Y = fold(run, self.product, self.rows, template).state.product  # one pass over X
+            basis, products = np.hstack([basis, Q]), np.hstack([products, Y])
+            family = family_in(basis, products, statistics, problem, self.added)
+            found = family.solve(problem.r1, problem.r2, self.k).values
+            if len(values) == len(found):
+                converged = bool((np.abs(found - values) <= problem.tol * found).all())
+            values = found
+            if converged:
+                break
+            Q = next_block(basis, Y)
+        converged = converged or not Q.shape[1]  # the basis spans the whole Krylov space
+        check_classes(statistics, problem.r1, problem.r2)
+        axes = family_axes(family, problem.r1, problem.r2, self.k, Conditioning(), statistics)
+        if not converged:
+            warn_approximation(
+                f"the eigenvalues changed by more than tol = {problem.tol:g} in the last of {reads} reads; they are "
+                f"lower bounds. Give a larger max_passes, r2 further from 1, or a regularization."
+            )
+        return SupervisedResult(statistics, read.supervision, axes, round(run.reads), converged)
+
+
+def first_block(statistics: LabelStatistics, k: int, r2: float) -> Matrix:
+    """Return orthonormal columns (d, l): class means, label features, a classifier's mean, random directions."""
+    d = statistics.moments.n_features
+    random = normals(0, "roweis-start", 0, k + EXTRA, d, np.float64)
+    origin = statistics.mean[None] if r2 == 1.0 else np.zeros((0, d))  # a classifier requires R2^-1 mean
+    parts = [
+        statistics.between, statistics.psi if statistics.cross is not None else np.zeros((0, d)), origin, random,
+    ]  # fmt: skip
+    columns = [
+        part.T / max(float(np.linalg.norm(part, 2)) if part.size else 1.0, np.finfo(float).tiny) for part in parts
+    ]
+    return orthonormal(np.hstack(columns)[:, :d] if d < sum(map(len, parts)) else np.hstack(columns))
+
+
+def orthonormal(V: Matrix) -> Matrix:
+    """Return orthonormal columns that span V, without directions of rounding."""
+    U, s, _ = np.linalg.svd(V, full_matrices=False)
+    return U[:, s > 1e-10 * s[0]] if s.size and s[0] > 0 else U[:, :0]
+
+
+def next_block(basis: Matrix, Y: Matrix) -> Matrix:
+    """Return orthonormal columns that ``Y`` adds to the span of the basis; none if it adds nothing."""
+    Z = Y / max(float(np.linalg.norm(Y, 2)), np.finfo(float).tiny)
+    for _ in range(2):
+        Z = Z - basis @ (basis.T @ Z)
+    U, s, _ = np.linalg.svd(Z, full_matrices=False)
+    room = len(basis) - basis.shape[1]
+    return np.ascontiguousarray(U[:, s > 1e-10][:, :room])
+
+
+def family_in(
+    basis: Matrix, products: Matrix, statistics: LabelStatistics, problem: RoweisProblem, added: float
+) -> RoweisFamily:
+    """Return the family on the span of the basis."""
+    S = basis.T @ products
+    d = statistics.moments.n_features
+    within = float(statistics.moments.within.sum())
+    traces = (float((statistics.psi**2).sum()), statistics.total_scatter, within)
+    scales = tuple(d / trace if problem.normalize and trace > 0 else 1.0 for trace in traces)
+    return RoweisFamily(
+        (S + S.T) / 2, statistics.between, statistics.psi, freedom=max(0, statistics.count - statistics.n_classes),
+        divisor=statistics.freedom if problem.r2 > 0 else None, threads=problem.threads, scales=scales, added=added,
+        basis=basis,
+    )  # fmt: skip
+
+
+def plan_labelled(rows: RowInput, resources: Resources, name: str, labelled: Labelled, problem: Problem) -> LabelledFit:
+    """Plan a fit without reading X.
+
+    Raises
+    ------
+    ValueError
+        For a scatter that must be singular, and parameters that a named iteration does not support.
+    MemoryBudgetError
+        With ``solver="auto"``, if no solver fits.
+    """
+    exact = LabelsFit(rows, resources, name, labelled, problem.whole, problem)
+    if not isinstance(problem, RoweisProblem) or not problem.whole:
+        return exact
+    problem.check_labels(labelled, rows.n_columns)
+    if problem.solver == "covariance" or (problem.solver == "auto" and not problem.iterates):
+        return exact
+    iteration = KrylovRoweisFit.planned(rows, resources, name, labelled, problem)
+    return iteration if problem.solver == "krylov" else choose([exact, iteration])

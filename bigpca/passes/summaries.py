@@ -1,0 +1,254 @@
+"""The reads that find what there is in each column: which have no values, and the means that fill missing ones.
+
+The verb that finds the rows at both ends of each column, in one read.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import dask.array as da
+import numpy as np
+from numpy.typing import NDArray
+
+from bigpca.arrays import Array
+from bigpca.data.views import mark
+from bigpca.errors import warn_approximation
+from bigpca.passes.accumulators.base import Accumulator
+from bigpca.passes.accumulators.kept_rows import Furthest, RowsAt
+from bigpca.passes.accumulators.observed_columns import SEARCH, ColumnSearch, ObservedColumns
+from bigpca.passes.engine.jobs import PassPlan, PassState
+from bigpca.passes.engine.progress import ProgressArgument, resolve_progress
+from bigpca.passes.engine.resources import find_resources
+from bigpca.passes.engine.run import Run
+from bigpca.passes.fold import fold, fold_to, row_pass
+from bigpca.passes.reading.layout import working_dtype
+from bigpca.passes.rows import RowInput
+from bigpca.planning import Plan, Resources, Times
+
+SHOWN_COLUMNS = 5  # in messages
+
+
+def observed_pass(rows: RowInput, name: str, *, first: bool = False) -> PassPlan:
+    """Declare the read that counts what there is in every column; of the ``first`` rows that are stored together."""
+    template, layout = ObservedColumns(rows.viewed_columns), None
+    size, work = template.state_bytes, rows.dense_work(template)
+    if first:
+        start, stop = _first_rows(rows)
+        one = (range(1),)
+        layout = replace(rows.layout(size), n_rows=stop - start, reads=((start, stop),), groups=one, segments=one)
+    return row_pass(rows.unfilled(), name, [template], cut_bytes=size, work=work, layout=layout)
+
+
+def _first_rows(rows: RowInput) -> tuple[int, int]:
+    """Return the first row of positive weight, in memory; elsewhere all rows of its chunk, which are read with it."""
+    row = 0 if rows.weights is None else int(np.argmax(rows.weights > 0))
+    if rows.in_memory:
+        return row, row + 1
+    ends = np.cumsum(rows.row_chunks)
+    chunk = int(np.searchsorted(ends, row, side="right"))
+    return int(ends[chunk]) - rows.row_chunks[chunk], int(ends[chunk])
+
+
+def observe(run: Run, rows: RowInput, cost: PassPlan) -> ObservedColumns:
+    """Count what there is in every column, by a read that :func:`observed_pass` declared."""
+    return fold(run, cost, rows.unfilled(), ObservedColumns(rows.viewed_columns)).state
+
+
+def search_passes(rows: RowInput) -> tuple[PassPlan, ...]:
+    """Declare the reads that find which columns have values, before a fit.
+
+    Where every other column must be complete (``nan_policy="raise"``), the first rows show it: the reads of the fit
+    check that no row differs. With "omit", all rows are read if a column has no value in the first; with "mean", the
+    one read finds the means too.
+    """
+    whole = observed_pass(rows, "what is there")
+    if rows.nan_policy == "mean":
+        return (whole,)
+    first = observed_pass(rows, "columns of the first rows", first=True)
+    return (first,) if rows.nan_policy == "raise" else (first, whole.repeated(Times(0, 1)))
+
+
+def search_columns(run: Run, rows: RowInput) -> tuple[ObservedColumns, ColumnSearch]:
+    """Execute :func:`search_passes`, and return the last state, with the reads that were made."""
+    first, *further = search_passes(rows)
+    state = observe(run, rows, first)
+    if not further or not state.absent.any():
+        return state, ColumnSearch((first,), state if rows.nan_policy == "mean" else None)
+    return observe(run, rows, further[0]), ColumnSearch((first, further[0].repeated(Times(1, 1))))
+
+
+def with_search(X: da.Array, search: ColumnSearch) -> da.Array:
+    """Return rows (n, d) with the reads that find which columns have values, for :class:`RowInput`."""
+    return mark(X, SEARCH, search)
+
+
+def holes_pass(rows: RowInput) -> tuple[PassPlan, ...]:
+    """Declare the read that finds the means of what is there; nothing if none are needed, or they were found."""
+    if rows.fill is None or rows.search is not None:
+        return ()
+    return (observed_pass(rows, "means of what is there"),)
+
+
+def find_fill(run: Run, rows: RowInput) -> None:
+    """Find the means by which missing values are filled, if they are, in the read that :func:`holes_pass` declares.
+
+    Raises
+    ------
+    ValueError
+        For columns without any value.
+
+    Warns
+    -----
+    ApproximationWarning
+        With the share of the missing entries, if there are any.
+    """
+    found = None if rows.search is None else rows.search.found
+    for cost in holes_pass(rows):
+        found = observe(run, rows, cost)
+    if rows.fill is None or found is None:
+        return
+    empty = np.flatnonzero(found.absent)
+    if len(empty) and found.totals[0]:
+        shown = ", ".join(map(str, empty[:SHOWN_COLUMNS])) + (", ..." if len(empty) > SHOWN_COLUMNS else "")
+        raise ValueError(
+            f"{len(empty)} of {len(found.weights)} columns have no value in any row, and so no mean to fill in: "
+            f"{shown}. Leave them out by bp.open(source, columns=...)."
+        )
+    rows.fill.means = found.means
+    if found.missing_share > 0:
+        warn_approximation(_filled(found))
+
+
+def _filled(found: ObservedColumns) -> str:
+    share, without = found.missing_share, int(found.totals[2])
+    rows = f" {without} rows without any value became the mean row." if without else ""
+    return (
+        f"{share:.3g} of the entries are missing and were replaced by the means of their columns.{rows} The "
+        f"decomposition is that of the filled matrix: where entries are missing at random, the total variance is "
+        f"{1 - share:.3g} of that of complete rows, and eigenvalues far above the variance of a column are about "
+        f"{(1 - share) ** 2:.3g} of theirs."
+    )
+
+
+Integers = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Ends:
+    """Rows with the lowest and highest values of each column, the furthest first.
+
+    Attributes
+    ----------
+    lowest, highest : ndarray of shape (c, m), int64
+        Numbers of the rows; m is the number asked for, or that of all rows with values if there are fewer.
+    lowest_scores, highest_scores : ndarray of shape (c, m), float64
+    lowest_keys, highest_keys : ndarray of shape (c, m), str, or None, default None
+        Keys of those rows; None where rows have no keys.
+    """
+
+    lowest: Integers
+    lowest_scores: NDArray[np.float64]
+    highest: Integers
+    highest_scores: NDArray[np.float64]
+    lowest_keys: NDArray[np.str_] | None = None
+    highest_keys: NDArray[np.str_] | None = None
+
+    def with_keys(self, keys: NDArray[np.str_] | None) -> Ends:
+        """Return the same rows with their keys, of the keys (n,) of all rows."""
+        if keys is None:
+            return self
+        return replace(self, lowest_keys=keys[self.lowest], highest_keys=keys[self.highest])
+
+
+@dataclass(frozen=True)
+class EndsRead:
+    """What one read found.
+
+    Attributes
+    ----------
+    ends : Ends
+    chosen : ndarray of shape (m, n_columns), with ``chosen_rows`` (m,)
+        The chosen rows that have values, and their numbers, ascending.
+    omitted : int
+        Rows omitted because of missing values.
+    """
+
+    ends: Ends
+    chosen: Array
+    chosen_rows: Integers
+    omitted: int
+
+
+@dataclass(frozen=True)
+class _Finish:
+    """Picklable; runs where the merged state is."""
+
+    n_columns: int
+
+    def __call__(self, state: PassState) -> EndsRead:
+        found, kept = state.part("ends", Furthest), state.part("chosen", RowsAt)
+        chosen = np.zeros((0, self.n_columns)) if kept.rows is None else kept.rows
+        order = np.argsort(kept.indices)
+        ends = Ends(found.rows[0], found.values[0], found.rows[1], -found.values[1])
+        return EndsRead(ends, chosen[order], kept.indices[order], state.omitted)
+
+
+def read_ends(
+    rows: RowInput,
+    n: int,
+    *,
+    columns: int | None = None,
+    chosen: Integers | None = None,
+    memory_limit: int | str | None = None,
+    progress: ProgressArgument = None,
+) -> EndsRead:
+    """Return the n rows with the lowest and the n with the highest values of each column, and chosen rows: one read.
+
+    Parameters
+    ----------
+    rows : RowInput
+        Rows of n_columns numbers, after the maps. With ``nan_policy="omit"``, rows with NaN are at no end.
+    columns : int or None
+        c, the leading columns whose ends are wanted, at most n_columns; None for all.
+    chosen : ndarray of int64, ascending, or None
+        Numbers of further rows to return.
+
+    Raises
+    ------
+    MemoryBudgetError
+        Before any read, if the blocks do not fit.
+    NonFiniteError, MissingChunksError, CorruptedChunkError
+        From the read; names rows and block.
+    """
+    width = rows.n_columns
+    wanted = np.zeros(0, np.int64) if chosen is None else chosen
+    templates: dict[str, Accumulator] = {
+        "ends": Furthest(min(width, columns or width), n),
+        "chosen": RowsAt(width, wanted),
+    }
+    size, work = sum(one.state_bytes for one in templates.values()), float(rows.n_rows) * 16 * width
+    cost = row_pass(
+        rows, "ends of the columns", templates.values(), cut_bytes=size, work=work, dtype=working_dtype(rows.dtype)
+    )
+    plan = _plan(cost, find_resources(memory_limit, in_process=rows.in_process))
+    plan.check()
+    with resolve_progress(progress) as report:
+        run = Run(None, report, rows.workers_timeout, "local" if rows.in_process else None, plan.peak_bytes)
+        return fold_to(run, cost, rows, templates, _Finish(width), shift=np.zeros(width))  # one pass over X
+
+
+def _plan(cost: PassPlan, resources: Resources) -> Plan:
+    return Plan(
+        solver=cost.name,
+        reason="one read",
+        passes=1,
+        bytes_read=cost.bytes_read,
+        flops=cost.flops,
+        tasks=cost.tasks,
+        state_bytes=cost.state_bytes,
+        block_rows=cost.block_rows,
+        peak_bytes=cost.peak_bytes,
+        output_bytes=0,
+        resources=resources,
+    )

@@ -1,0 +1,398 @@
+"""The numbers that figures and reports read of a fitted model, or of an array in its place.
+
+Which rows are drawn, and their scores: at most 20,000, the same whatever the chunks and workers are. What the labels
+of drawn rows are: a few classes, the largest of many, or values on a scale.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bigpca.data.alignment import in_row_order
+from bigpca.data.containers import is_dask_frame, is_path_list
+from bigpca.data.labels import label_values
+from bigpca.data.sources import open as open_array
+from bigpca.errors import format_bytes
+from bigpca.plots.style import COLOURS
+from bigpca.seeds import uniforms
+
+Vector = NDArray[np.float64]
+
+
+def name_of(model: Any) -> str:
+    """Return the class of a model, or "" for an array."""
+    return "" if is_array(model) else type(model).__name__
+
+
+def is_array(model: Any) -> bool:
+    """Whether numbers were given in place of a model."""
+    return isinstance(model, np.ndarray | list | tuple)
+
+
+def fitted(model: Any) -> Any:
+    """Return the model that holds the components, fitted: the one inside a ``ScoredPCA``, else ``model`` itself.
+
+    Raises
+    ------
+    sklearn.exceptions.NotFittedError
+    TypeError
+        For what is no estimator.
+    """
+    from sklearn.utils.validation import check_is_fitted
+
+    if not hasattr(model, "fit"):
+        raise TypeError(
+            f"a {type(model).__name__} was given; a fitted model, or an array of its numbers, was expected. "
+            "A saved model is read by bigpca.load(path)."
+        )
+    check_is_fitted(model)
+    return getattr(model, "estimator_", model)
+
+
+def shares(model: Any) -> Vector:
+    """Return the share of the variance of each component (k,).
+
+    Raises
+    ------
+    ValueError
+        For a model whose eigenvalues are no shares of the variance.
+    """
+    if is_array(model):
+        return _vector(model, "shares of the variance")
+    found = shares_or_none(model)
+    if found is None:
+        raise ValueError(
+            f"a {name_of(model)} has no explained_variance_ratio_{_why_no_shares(model)}. {_instead(model)}"
+        )
+    return found
+
+
+def shares_or_none(model: Any) -> Vector | None:
+    """Return the shares of the variance, or None where a model has none."""
+    found = getattr(fitted(model), "explained_variance_ratio_", None)
+    return None if found is None else np.asarray(found, dtype=np.float64)
+
+
+def column_shares(model: Any) -> Vector | None:
+    """Return the share of the variance of each feature (d,), or None where a model keeps no statistics of its rows.
+
+    Features that a ``ScoredPCA`` has not selected have the share 0.
+    """
+    inner = fitted(model)
+    kept = getattr(inner, "_column_shares", None)
+    found: Vector | None = None if kept is None else kept()
+    if found is not None and inner is not model and hasattr(model, "selected_"):
+        whole = np.zeros(model.n_features_in_)
+        whole[model.selected_] = found
+        return whole
+    return found
+
+
+def whole_of(model: Any) -> str:
+    """Return of what the shares of a model are: of a discriminant's, the variance between the classes."""
+    between = not is_array(model) and hasattr(fitted(model), "discriminants_")
+    return "the variance between the classes" if between else "the variance"
+
+
+def eigenvalues(model: Any) -> Vector:
+    """Return the eigenvalues (k,): those of HKH of a kernel model, else variances, else a discriminant's.
+
+    Raises
+    ------
+    ValueError
+        For a model without components.
+    """
+    if is_array(model):
+        return _vector(model, "eigenvalues")
+    inner = fitted(model)
+    for name in ("eigenvalues_", "explained_variance_"):
+        if hasattr(inner, name):
+            return np.asarray(getattr(inner, name), dtype=np.float64)
+    raise ValueError(
+        f"a {name_of(model)} has no eigenvalues{_why_no_shares(model)}. Fit a PCA, or another model of components."
+    )
+
+
+@dataclass(frozen=True)
+class Weights:
+    """Components, and the names of their features.
+
+    Attributes
+    ----------
+    components : ndarray of shape (k, d)
+    names : ndarray of shape (d,), str
+    """
+
+    components: Vector
+    names: NDArray[np.str_]
+
+
+def weights(model: Any, names: Any = None) -> Weights:
+    """Return the components with names of features: given ones, the model's, or "feature 0" and so on.
+
+    Features that a ``ScoredPCA`` has not selected have the weight 0.
+
+    Raises
+    ------
+    ValueError
+        For a model whose components are not in the space of the features, and for another number of names.
+    """
+    if is_array(model):
+        found: Vector = np.atleast_2d(np.asarray(model, dtype=np.float64))
+    else:
+        inner = fitted(model)
+        if not hasattr(inner, "components_"):
+            raise ValueError(
+                f"a {name_of(model)} has no components_: its components are functions of the rows, not weights of the "
+                "features. Draw the scores, or fit a linear model such as PCA."
+            )
+        found = np.asarray(inner.components_, dtype=np.float64)
+        if inner is not model and hasattr(model, "selected_"):
+            whole = np.zeros((len(found), model.n_features_in_))
+            whole[:, model.selected_] = found
+            found = whole
+        names = getattr(model, "feature_names_in_", None) if names is None else names
+    d = found.shape[1]
+    texts = [f"feature {i}" for i in range(d)] if names is None else [str(name) for name in names]
+    if len(texts) != d:
+        raise ValueError(f"{len(texts)} feature names were given, but components have {d} features. Name each feature.")
+    return Weights(found, np.array(texts))
+
+
+def chosen(components: tuple[int, int], k: int) -> tuple[int, int]:
+    """Return the columns of a pair of components that are counted from 1; of one component alone, it and none (-1).
+
+    Raises
+    ------
+    ValueError
+        For numbers that are not those of two components.
+    """
+    first, second = components
+    if k == 1 and components == (1, 2):
+        return 0, -1
+    if not (1 <= first <= k and 1 <= second <= k and first != second):
+        raise ValueError(
+            f"components = {components}; two different numbers from 1 to {k} were expected, the number of components. "
+            "The first component is 1."
+        )
+    return first - 1, second - 1
+
+
+def _vector(values: Any, what: str) -> Vector:
+    found: Vector = np.asarray(values, dtype=np.float64)
+    if found.ndim != 1 or not len(found):
+        raise ValueError(
+            f"an array of shape {found.shape} was given as {what}; (k,) was expected. Give one number each."
+        )
+    return found
+
+
+def _why_no_shares(model: Any) -> str:
+    if hasattr(model, "sketch_") and not hasattr(model, "components_"):
+        return ": the columns of a sketch are random combinations of the features, not components"
+    if not hasattr(fitted(model), "eigenvalues_"):
+        return ""
+    return ": its eigenvalues weigh the labels or the classes, and are no parts of the variance"
+
+
+def _instead(model: Any) -> str:
+    if hasattr(fitted(model), "eigenvalues_"):
+        return "Draw its eigenvalues with spectrum(model), or its scores."
+    return "Fit a PCA, or another model of components."
+
+
+MAX_ROWS = 20_000
+SILENT_BYTES = 256 * 2**20  # reads of less are not announced
+
+log = logging.getLogger("bigpca")
+
+
+@dataclass(frozen=True)
+class DrawnScores:
+    """Scores of the rows that a figure shows.
+
+    Attributes
+    ----------
+    scores : ndarray of shape (m, k), float64
+        Without the rows that have none (NaN).
+    rows : ndarray of shape (m,), int64
+        Their absolute numbers, ascending.
+    n : int
+        Rows that there are.
+    omitted : int
+        Rows of the sample without scores.
+    """
+
+    scores: NDArray[np.float64]
+    rows: NDArray[np.int64]
+    n: int
+    omitted: int
+
+    def title(self) -> str:
+        """Return what is shown, in words."""
+        shown = len(self.rows) + self.omitted
+        text = f"{self.n:,} rows" if shown == self.n else f"{shown:,} of {self.n:,} rows"
+        return text + (f", {self.omitted:,} without scores" if self.omitted else "")
+
+
+def drawn_rows(n: int, seed: int = 0, most: int = MAX_ROWS) -> NDArray[np.int64]:
+    """Return which rows of n are drawn: all, or one at a random place in each of ``most`` equal strata.
+
+    >>> drawn_rows(3).tolist(), drawn_rows(10, seed=1, most=5).tolist()
+    ([0, 1, 2], [1, 3, 5, 6, 8])
+    """
+    if n <= most:
+        return np.arange(n)
+    edges = np.array([i * n // most for i in range(most + 1)])
+    places = uniforms(seed, "drawn rows", 0, most, 1)[:, 0]
+    chosen: NDArray[np.int64] = edges[:-1] + (places * np.diff(edges)).astype(np.int64)
+    return chosen
+
+
+def drawn_scores(model: Any, X: Any = None, *, seed: int = 0) -> DrawnScores:
+    """Return the scores of the rows that are drawn.
+
+    Parameters
+    ----------
+    model : fitted model, or scores of shape (n, k)
+    X : rows (n, d) or scores (n, k), in memory, lazy or stored
+        With as many columns as the model has components, and another number than it has features, these are scores;
+        otherwise rows, of which the drawn ones are transformed. That reads lazy rows once, which a line of the log
+        announces with its bytes.
+
+    Raises
+    ------
+    TypeError
+        Where neither rows nor scores are given.
+    ValueError
+        For arrays of another width, and rows whose number is unknown.
+    """
+    if X is None:
+        if not is_array(model) and hasattr(model, "fit"):
+            raise TypeError(f"no rows were given beside the {name_of(model)}; X, or its scores, were expected.")
+        model, X = None, model
+    if _in_memory(X):
+        frame = hasattr(X, "iloc")
+        held: Any = X if frame else np.asarray(X)
+        if getattr(model, "pattern_", None) is not None and not _are_scores(model, held.shape):
+            held, model = np.asarray(model.transform(held)), None  # a sample may have several rows
+        rows = drawn_rows(len(held), seed)
+        taken = held.iloc[rows] if frame else held[rows]
+        scores = taken if _are_scores(model, held.shape) else model.transform(taken)
+        return _shown(np.asarray(scores), rows, len(held))
+    opened = open_array(X)
+    scores = opened if _are_scores(model, opened.shape) else model.transform(X)
+    n = scores.shape[0]
+    if np.isnan(n):
+        raise ValueError("the number of rows is unknown. Call X.compute_chunk_sizes() first.")
+    rows = drawn_rows(int(n), seed)
+    if scores is not opened and opened.nbytes > SILENT_BYTES:
+        log.warning(
+            "the scores of %s drawn rows take one read of X, %s. Scores stored once, by transform(X, out=path), are "
+            "drawn without it.", f"{len(rows):,}", format_bytes(opened.nbytes),
+        )  # fmt: skip
+    return _shown(np.asarray(scores[rows]), rows, int(n))
+
+
+def _are_scores(model: Any, shape: tuple[int, ...]) -> bool:
+    """Whether an array of this shape holds scores."""
+    if model is None:
+        if len(shape) != 2:
+            raise ValueError(f"scores have shape {shape}; (n, k) was expected.")
+        return True
+    k, d = int(fitted(model).n_components_), int(model.n_features_in_)
+    return len(shape) == 2 and shape[1] == k != d
+
+
+def _shown(scores: NDArray[Any], rows: NDArray[np.int64], n: int) -> DrawnScores:
+    known = np.isfinite(scores).all(axis=1)
+    return DrawnScores(scores[known].astype(np.float64), rows[known], n, int(len(rows) - known.sum()))
+
+
+def _in_memory(X: Any) -> bool:
+    if isinstance(X, np.memmap | str | os.PathLike):
+        return False
+    if isinstance(X, list | tuple):
+        return not is_path_list(X)
+    return isinstance(X, np.ndarray) or (hasattr(X, "iloc") and not is_dask_frame(X))
+
+
+MAX_KINDS = len(COLOURS)
+
+
+@dataclass(frozen=True)
+class Kinds:
+    """Classes of rows, in the order of a legend.
+
+    Attributes
+    ----------
+    names : tuple of str
+        At most ten; of more classes the nine with most rows, and "others (21 classes)".
+    codes : ndarray of shape (m,), int
+        Position in ``names`` of each drawn row; -1 without a label.
+    """
+
+    names: tuple[str, ...]
+    codes: NDArray[np.intp]
+
+
+@dataclass(frozen=True)
+class Values:
+    """Real labels of rows.
+
+    Attributes
+    ----------
+    values : ndarray of shape (m,), float64
+        NaN without a label.
+    """
+
+    values: NDArray[np.float64]
+
+
+def kinds_of(labels: Any, n: int, rows: NDArray[np.int64], X: Any = None) -> Kinds | Values:
+    """Return the kinds of some rows; integers, booleans and text are classes, real numbers are values.
+
+    Parameters
+    ----------
+    labels : array-like of shape (n,), or the path of a file of labels
+        Of all n rows, or with keys. None, NaN and empty fields are rows without a label.
+    n : int
+    rows : ndarray of shape (m,)
+        The rows that are drawn.
+    X : path or array, optional
+        What was given as the rows or their scores, by whose keys labels are joined
+        (:func:`bigpca.data.alignment.aligned`).
+
+    Raises
+    ------
+    ValueError
+        For another number of labels than n, several columns, and files that cannot be joined.
+    TypeError
+        For labels that are neither numbers nor text.
+    """
+    values, gaps = label_values(in_row_order(labels, X, absent=None))
+    if len(values) != n or values.ndim != 1:
+        columns = "" if values.ndim == 1 else f" in {values.shape[1]} columns"
+        raise ValueError(
+            f"there are {len(values)} labels{columns} for {n} rows; one label for each row was expected, in the order "
+            "of the rows. Of a file with several columns, name one: labels.csv::column."
+        )
+    if values.dtype.kind == "f":
+        return Values(np.where(gaps, np.nan, values)[rows])
+    classes, codes, counts = np.unique(values[~gaps], return_inverse=True, return_counts=True)
+    names = [one.decode("utf-8", "replace") if isinstance(one, bytes) else str(one) for one in classes.tolist()]
+    whole = np.full(n, -1, np.intp)
+    if len(names) > MAX_KINDS:
+        largest = np.sort(np.argsort(-counts, kind="stable")[: MAX_KINDS - 1])
+        place = np.full(len(names), MAX_KINDS - 1, np.intp)
+        place[largest] = np.arange(MAX_KINDS - 1)
+        others = f"{len(names) - len(largest):,} classes"  # at least two
+        names, codes = [*(names[i] for i in largest), f"others ({others})"], place[codes]
+    whole[~gaps] = codes
+    return Kinds(tuple(names), whole[rows])

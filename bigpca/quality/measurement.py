@@ -1,0 +1,304 @@
+"""One planned read of X for a measurement: of all rows, or of chosen ones.
+
+States of measurements over one read of X: residuals, moments of replaced features.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any, ClassVar, Generic, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bigpca.arrays import Array, content_digest
+from bigpca.estimators.shared.fit import Reading, running
+from bigpca.passes.accumulators.base import Accumulator, Arrays, broadcast
+from bigpca.passes.accumulators.kept_rows import RowsAt
+from bigpca.passes.accumulators.moments import ColumnMoments
+from bigpca.passes.engine.jobs import PassPlan
+from bigpca.passes.engine.progress import ProgressArgument
+from bigpca.passes.engine.resources import find_resources
+from bigpca.passes.engine.run import Run
+from bigpca.passes.fold import fold, row_pass
+from bigpca.passes.reading.blocks import Block
+from bigpca.passes.reading.layout import MIB, Layout, working_dtype
+from bigpca.passes.rows import RowInput
+from bigpca.planning import BlockForm, PassCost, SolveCost, Work
+
+State = TypeVar("State", bound=Accumulator)
+ROW_FORMATS = ("npy", "npy-folder", "raw", "numpy", "scipy")  # rows are read without decoding others
+MAX_SEGMENTS = 64
+
+
+@dataclass(frozen=True)
+class Measurement(Reading, Generic[State]):
+    """One read that is folded into an accumulator.
+
+    Attributes
+    ----------
+    solver : str
+        Name of the read.
+    template : Accumulator
+    part : Layout or None
+        The rows that are read, unshifted and in their own precision; None for all rows.
+    """
+
+    name: str
+    template: State
+    part: Layout | None = None
+
+    @property
+    def solver(self) -> str:
+        return self.name
+
+    @property
+    def account(self) -> str:
+        return "one read"
+
+    @cached_property
+    def pass_plan(self) -> PassPlan:
+        """The read."""
+        size, work = self.template.state_bytes, self.rows.dense_work(self.template)
+        dtype = None if self.part is None else working_dtype(self.rows.dtype)
+        return row_pass(self.rows, self.name, [self.template], cut_bytes=size, work=work, layout=self.part, dtype=dtype)
+
+    def passes(self) -> tuple[PassCost, ...]:
+        return (self.pass_plan,)
+
+    def solve_cost(self) -> SolveCost:
+        return SolveCost()
+
+    def identity(self) -> dict[str, Any]:
+        return {"computes": self.name, "input": self.rows.describe()}
+
+    def read(self, run: Run) -> State:
+        """Return the state."""
+        unshifted = None if self.part is None else np.zeros(self.rows.n_columns)
+        return fold(run, self.pass_plan, self.rows, self.template, shift=unshifted).state  # one pass over X
+
+
+def read_once(
+    rows: RowInput,
+    template: State,
+    name: str,
+    *,
+    memory_limit: int | str | None = None,
+    progress: ProgressArgument = None,
+    layout: Layout | None = None,
+) -> State:
+    """Fold one read of X into ``template`` and return its state.  # one pass over X
+
+    Parameters
+    ----------
+    layout : Layout or None
+        The rows to read, unshifted and in their own precision; None for all rows.
+
+    Raises
+    ------
+    MemoryBudgetError
+        Before any read, if blocks and state do not fit ``memory_limit`` (None for that of the processes).
+    NonFiniteError, MissingChunksError, CorruptedChunkError
+        From the read; names rows and block.
+    """
+    resources = find_resources(memory_limit, in_process=rows.in_process)
+    measurement = Measurement(rows, resources, name, template, layout)
+    measurement.plan.check()
+    with running(measurement, progress=progress, workers_timeout=rows.workers_timeout) as run:
+        return measurement.read(run)
+
+
+def read_rows(rows: RowInput, wanted: NDArray[np.int64], name: str) -> NDArray[Any]:
+    """Return the rows of X at ascending row numbers, reading only these and rows stored with them.
+
+    Formats that can be read from any row yield only the runs of wanted rows. In chunked formats and Dask arrays, each
+    chunk with a wanted row is read once, from its first wanted row to its last.
+
+    Returns
+    -------
+    ndarray of shape (m, d), float32 or float64
+    """
+    direct = rows.source is not None and rows.source.format in ROW_FORMATS
+    reads = _runs(wanted) if direct else _spans(wanted, rows.row_chunks)
+    # A group of a Dask array holds the values shared by its nodes until the last of them has run: one read each.
+    groups = tuple(range(i, i + 1) for i in range(len(reads)))
+    if direct:
+        groups = tuple(range(i, min(i + 64, len(reads))) for i in range(0, len(reads), 64))
+    step = -(-len(groups) // MAX_SEGMENTS)
+    segments = tuple(range(i, min(i + step, len(groups))) for i in range(0, len(groups), step))
+    count = sum(stop - start for start, stop in reads)
+    layout = replace(rows.layout(0), n_rows=count, reads=reads, groups=groups, segments=segments)
+    found = read_once(rows, RowsAt(rows.n_columns, wanted, working_dtype(rows.dtype).itemsize), name, layout=layout)
+    kept = np.zeros((0, rows.n_columns)) if found.rows is None else found.rows
+    return kept[np.argsort(found.indices)]
+
+
+def _runs(wanted: NDArray[np.int64]) -> tuple[tuple[int, int], ...]:
+    """Return (start, stop) of each run of consecutive numbers."""
+    breaks = np.flatnonzero(np.diff(wanted) > 1) + 1
+    return tuple((int(run[0]), int(run[-1]) + 1) for run in np.split(wanted, breaks))
+
+
+def _spans(wanted: NDArray[np.int64], row_chunks: tuple[int, ...]) -> tuple[tuple[int, int], ...]:
+    """Return (start, stop) from the first to the last wanted row of each chunk that holds one."""
+    chunk = np.searchsorted(np.cumsum(row_chunks), wanted, side="right")
+    breaks = np.flatnonzero(np.diff(chunk)) + 1
+    return tuple((int(held[0]), int(held[-1]) + 1) for held in np.split(wanted, breaks))
+
+
+Vector = NDArray[np.float64]
+STRIP_BYTES = 4 * MIB  # of float64 rows processed at a time, so that no second slab is needed
+
+
+def strip_rows(d: int) -> int:
+    """Return the rows of d float64 numbers in one strip."""
+    return max(1, STRIP_BYTES // (8 * max(1, d)))
+
+
+@dataclass(frozen=True)
+class Subspace:
+    """An affine subspace: ``mean + scale * span(axes)``.
+
+    Attributes
+    ----------
+    mean : ndarray of shape (d,)
+    scale : ndarray of shape (d,) or None
+    axes : ndarray of shape (k, d), orthonormal rows
+    """
+
+    mean: Vector
+    scale: Vector | None
+    axes: NDArray[np.float64]
+
+    def digest(self) -> str:
+        """Identify the subspace by its values."""
+        return content_digest(self.mean, self.scale, self.axes)
+
+
+@dataclass
+class Residuals(Accumulator):
+    """Squared distances of rows to a subspace, and to its mean, both in units of ``scale``.
+
+    With ``x_s = (x - mean) / scale``: ``residual = sum_t |x_s - axes' axes x_s|^2`` and ``total = sum_t |x_s|^2``. The
+    residual vector itself is squared, in float64, because a difference of two large sums would lose a small residual.
+
+    Attributes
+    ----------
+    n_features, n_components : int
+    subspace : Subspace or None
+        A broadcast value: None in closed states, and in templates being sent.
+    count : int
+    residual, total : float
+    """
+
+    tag: ClassVar[str] = "Residuals"
+    shared_field: ClassVar[str | None] = "subspace"
+
+    n_features: int
+    n_components: int
+    subspace: Subspace | None
+    count: int = 0
+    residual: float = 0.0
+    total: float = 0.0
+
+    def fresh(self, start: int, stop: int) -> Residuals:
+        return Residuals(self.n_features, self.n_components, self.subspace)
+
+    def update(self, block: Block) -> None:
+        subspace = broadcast(self.subspace)
+        step, offset = strip_rows(self.n_features), block.shift - subspace.mean
+        for i in range(0, len(block.values), step):
+            rows = block.values[i : i + step] + offset  # float64
+            if subspace.scale is not None:
+                rows /= subspace.scale
+            self.total += float(np.einsum("ij,ij->", rows, rows))
+            rows -= (rows @ subspace.axes.T) @ subspace.axes
+            self.residual += float(np.einsum("ij,ij->", rows, rows))
+        self.count += len(block.values)
+
+    def close(self) -> None:
+        self.subspace = None
+
+    def merge(self, other: Residuals) -> Residuals:
+        total, residual = self.total + other.total, self.residual + other.residual
+        return replace(self.bare(), count=self.count + other.count, residual=residual, total=total)
+
+    @property
+    def state_bytes(self) -> int:
+        return 24
+
+    def cost(self, rows: BlockForm) -> Work:
+        scratch = 8 * strip_rows(self.n_features) * (2 * self.n_features + self.n_components)
+        return Work(scratch, 4.0 * self.n_features * (self.n_components + 1))
+
+    def to_arrays(self) -> Arrays:
+        return {"count": np.array(self.count), "sums": np.array([self.residual, self.total])}
+
+    def with_arrays(self, arrays: Mapping[str, Array]) -> Residuals:
+        residual, total = (float(value) for value in arrays["sums"])
+        return replace(self.bare(), count=int(arrays["count"]), residual=residual, total=total)
+
+    def identity(self) -> dict[str, object]:
+        return {"subspace": None if self.subspace is None else self.subspace.digest()}
+
+
+@dataclass
+class ReplacementMoments(Accumulator):
+    """Column moments of X, and of ``X - X[:, replacements]``, the change by replacing features.
+
+    Attributes
+    ----------
+    replacements : ndarray of shape (d,), int64
+    own, difference : ColumnMoments
+    """
+
+    tag: ClassVar[str] = "ReplacementMoments"
+
+    replacements: NDArray[np.int64]
+    own: ColumnMoments = field(default_factory=lambda: ColumnMoments(0))
+    difference: ColumnMoments = field(default_factory=lambda: ColumnMoments(0))
+
+    def fresh(self, start: int, stop: int) -> ReplacementMoments:
+        empty = ColumnMoments(len(self.replacements))
+        return ReplacementMoments(self.replacements, empty.fresh(start, stop), empty.fresh(start, stop))
+
+    def update(self, block: Block) -> None:
+        self.own.update(block)
+        # With u = x - s:  x - x[r] = (u - u[r]) + (s - s[r]), so the differences have one shift too.
+        shift = block.shift - block.shift[self.replacements]
+        for i in range(0, len(block.values), step := strip_rows(len(self.replacements))):
+            rows = block.values[i : i + step].astype(np.float64)
+            rows -= rows[:, self.replacements]
+            self.difference.update(Block(rows, block.rows[i : i + step], shift, rows.sum(axis=0)))
+
+    def close(self) -> None:
+        self.own.close()
+        self.difference.close()
+
+    def merge(self, other: ReplacementMoments) -> ReplacementMoments:
+        return replace(self, own=self.own.merge(other.own), difference=self.difference.merge(other.difference))
+
+    @property
+    def state_bytes(self) -> int:
+        return 40 * len(self.replacements)
+
+    def cost(self, rows: BlockForm) -> Work:
+        d = len(self.replacements)
+        return Work(16 * strip_rows(d) * d, 6.0 * d)
+
+    def to_arrays(self) -> Arrays:
+        parts = {"own": self.own, "difference": self.difference}
+        return {f"{name}_{key}": array for name, part in parts.items() for key, array in part.to_arrays().items()}
+
+    def with_arrays(self, arrays: Mapping[str, Array]) -> ReplacementMoments:
+        empty = ColumnMoments(len(self.replacements))
+        own, difference = (
+            empty.with_arrays({key: arrays[f"{name}_{key}"] for key in ("count", "mean", "squares")})
+            for name in ("own", "difference")
+        )
+        return ReplacementMoments(self.replacements, own, difference)
+
+    def identity(self) -> dict[str, object]:
+        return {"replacements": content_digest(self.replacements)}

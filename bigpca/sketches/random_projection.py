@@ -1,0 +1,306 @@
+"""Gaussian sketch: independent normal entries, one dense product.
+
+Sparse sign sketch: a few random signs per column of X, at distinct places. Feature hashing: every column of X is added
+to, or subtracted from, a few columns of the sketch. Base of the sparse sketches: a few entries of W per column of X,
+applied in O(nonzeros).
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.sparse import csc_array, csr_array
+
+from bigpca import csr
+from bigpca.planning import BlockForm, Work
+from bigpca.seeds import integers, normals, signs
+from bigpca.sketches.base import TILE_BYTES, Matrix, RandomSketch, Vector, pair_products, positive_integer, spans
+
+STREAM = "gaussian sketch"
+
+
+@dataclass(frozen=True)
+class Gaussian(RandomSketch):
+    """W with independent N(0, 1/q) entries (Johnson & Lindenstrauss 1984): the reference for every other sketch.
+
+    ``Var <W'x, W'y> = (|x|^2 |y|^2 + (x'y)^2) / q``. Costs 2 d q flops per row. If W takes more than 256 MiB, it is
+    drawn again, tile by tile, for every call: 12 ns per entry and call, however many rows a block has.
+
+    Parameters
+    ----------
+    q : int >= 1
+    seed : int >= 0, default 0
+
+    Examples
+    --------
+    >>> Gaussian(2).apply(np.eye(3)).shape
+    (3, 2)
+    """
+
+    _multiplies_csr: ClassVar[bool] = True
+
+    @property
+    def unbiased(self) -> bool:
+        return True
+
+    def _rows(self, d: int, start: int, stop: int) -> Matrix:
+        rows = self._normals(start, stop).astype(np.float64)
+        rows /= np.sqrt(self.q)
+        return rows
+
+    def _parts(self, d: int, dtype: np.dtype[Any]) -> Iterator[NDArray[Any]]:
+        return (self._normals(start, stop).astype(dtype, copy=False) for start, stop in spans(d, self._tile))
+
+    def _part_bytes(self, d: int, itemsize: int) -> tuple[int, int]:
+        tile = min(self._tile, d) * self.q
+        return d * self.q * itemsize + 256 * (-(-d // self._tile)), tile * (itemsize + (4 if itemsize == 8 else 0))
+
+    def _apply(self, rows: NDArray[Any], parts: Iterable[NDArray[Any]], out: NDArray[Any]) -> None:
+        start, product = 0, np.empty_like(out)
+        out[...] = 0
+        for tile in parts:
+            np.matmul(rows[:, start : start + len(tile)], tile, out=product)
+            np.add(out, product, out=out)
+            start += len(tile)
+            del tile  # before the next one is drawn
+        # W's entries are cached unscaled: float32 numbers, exact in both precisions.
+        np.multiply(out, out.dtype.type(1 / np.sqrt(self.q)), out=out)
+
+    def _apply_csr(self, rows: csr_array, parts: Iterable[NDArray[Any]], out: NDArray[Any]) -> None:
+        start = 0
+        out[...] = 0
+        for tile in parts:
+            own = rows if len(tile) == rows.shape[1] else rows[:, start : start + len(tile)]
+            out += csr.multiply(own, tile)
+            start += len(tile)
+            del tile
+        np.multiply(out, out.dtype.type(1 / np.sqrt(self.q)), out=out)
+
+    def _work(self, rows: BlockForm) -> Work:
+        return csr.multiply_work(rows, self.q)
+
+    def _scratch_bytes(self, rows: BlockForm) -> int:
+        product = rows.rows * self.q * rows.itemsize
+        if not rows.sparse:
+            return product
+        cut = int(2 * rows.rows * rows.values * (rows.itemsize + 4)) if self._tile < rows.columns else 0
+        return 2 * product + cut + csr.product_bytes(rows, self.q)
+
+    def _moments(self, x: Matrix, y: Matrix) -> tuple[Vector, Vector]:
+        dots, norms, _ = pair_products(x, y)
+        return np.zeros_like(dots), (norms + dots**2) / self.q
+
+    @property
+    def _tile(self) -> int:
+        """Rows of W in one part: a power of two, so that parts hold whole blocks of random numbers if possible."""
+        return 1 << (max(1, TILE_BYTES // (4 * self.q)).bit_length() - 1)
+
+    def _normals(self, start: int, stop: int) -> NDArray[np.float32]:
+        return normals(self.seed, STREAM, start, stop, self.q, np.float32)
+
+
+# Columns and rows of X that are transposed at a time. The sparse product streams through such a tile while its (q, 16)
+# result stays in cache. Measured on 200 x 100,352 float32, q = 2,000: more rows are slower, especially if d is a
+# multiple of 1,024.
+TILE_COLUMNS, TILE_ROWS = 8192, 16
+COLUMN_SECONDS, ENTRY_SECONDS = 2.5e-10, 3e-11  # of one core, per byte of a dense row: to transpose it, for each entry
+
+
+@dataclass(frozen=True)
+class SparseSketch(RandomSketch):
+    """W with ``entries`` entries +-1/sqrt(entries) in each of its rows.
+
+    A tile of X is transposed and multiplied from the left by a tile of W', so each number of X is read once and added
+    to whole runs of rows. Costs 2 d entries flops per row, for any q.
+    """
+
+    _multiplies_csr: ClassVar[bool] = True
+
+    @property
+    @abstractmethod
+    def entries(self) -> int:
+        """Entries of W per column of X."""
+
+    @abstractmethod
+    def _entries_of(self, start: int, stop: int) -> tuple[NDArray[np.int64], NDArray[np.int8]]:
+        """Return positions in [0, q) and signs, (stop - start, entries) each, for columns ``start:stop`` of X."""
+
+    def _rows(self, d: int, start: int, stop: int) -> Matrix:
+        rows = np.zeros((stop - start, self.q))
+        for first, last in spans(stop - start, TILE_COLUMNS):
+            positions, signs = self._entries_of(start + first, start + last)
+            np.add.at(rows, (np.arange(first, last)[:, None], positions), signs)  # colliding hashes add up
+        rows /= np.sqrt(self.entries)
+        return rows
+
+    def _parts(self, d: int, dtype: np.dtype[Any]) -> Iterator[csc_array]:
+        for start, stop in spans(d, TILE_COLUMNS):
+            positions, signs = self._entries_of(start, stop)
+            ends = np.arange(0, positions.size + 1, self.entries, dtype=np.int32)
+            values, indices = signs.ravel().astype(dtype), positions.ravel().astype(np.int32)
+            yield csc_array((values, indices, ends), shape=(self.q, stop - start))
+
+    def _part_bytes(self, d: int, itemsize: int) -> tuple[int, int]:
+        tiles = -(-d // TILE_COLUMNS)
+        building = min(d, TILE_COLUMNS) * self.entries * 32  # positions, signs, their copies, and random numbers
+        return d * (self.entries * (itemsize + 4) + 4) + 4096 * tiles, building
+
+    def _apply(self, rows: NDArray[Any], parts: Iterable[csc_array], out: NDArray[Any]) -> None:
+        start = 0
+        out[...] = 0
+        for part in parts:
+            stop = start + part.shape[1]
+            for first, last in spans(len(rows), TILE_ROWS):
+                tile = np.ascontiguousarray(rows[first:last, start:stop].T)  # (columns, rows)
+                out[first:last] += (part @ tile).T
+            start = stop
+        # Entries are cached as +-1, exact in both precisions.
+        np.multiply(out, out.dtype.type(1 / np.sqrt(self.entries)), out=out)
+
+    def _apply_csr(self, rows: csr_array, parts: Iterable[csc_array], out: NDArray[Any]) -> None:
+        start = 0
+        out[...] = 0
+        for part in parts:
+            stop = start + part.shape[1]
+            own = rows if part.shape[1] == rows.shape[1] else rows[:, start:stop]
+            csr.add_sparse_product(own, part.T, out)
+            start = stop
+        np.multiply(out, out.dtype.type(1 / np.sqrt(self.entries)), out=out)
+
+    def _work(self, rows: BlockForm) -> Work:
+        if rows.sparse:
+            return csr.sparse_product_work(rows, self.entries)
+        flops, terms = csr.sparse_product_flops(rows, self.entries), COLUMN_SECONDS + ENTRY_SECONDS * self.entries
+        return Work(0, flops, flops, rows.columns * rows.itemsize * terms)
+
+    def _scratch_bytes(self, rows: BlockForm) -> int:
+        tile = 2 * min(rows.rows, TILE_ROWS) * (min(rows.columns, TILE_COLUMNS) + self.q) * rows.itemsize
+        cut = rows.sparse and rows.columns > TILE_COLUMNS
+        return tile + (int(2 * rows.rows * rows.values * (rows.itemsize + 4)) if cut else 0)
+
+
+STREAM_SPARSE_SIGN = "sparse sign sketch"
+
+
+@dataclass(frozen=True)
+class SparseSign(SparseSketch):
+    """W with ``nnz`` entries +-1/sqrt(nnz) at distinct places of every row (Kane & Nelson 2014, sec. 1).
+
+    Every row of W has length 1, so unit vectors along the axes keep their length exactly.
+    ``Var <W'x, W'y> = (|x|^2 |y|^2 + (x'y)^2 - 2 sum_i x_i^2 y_i^2) / q`` for any nnz; more entries make the worst case
+    less likely. Costs 2 d nnz flops per row.
+
+    Parameters
+    ----------
+    q : int >= 1
+    nnz : int in [1, q], default 8
+        8 suffices for all but adversarial data (Martinsson & Tropp 2020, sec. 9.2).
+    seed : int >= 0, default 0
+
+    Examples
+    --------
+    >>> W = SparseSign(5, nnz=4).matrix(6)
+    >>> np.count_nonzero(W, axis=1).tolist(), np.unique(np.abs(W)).tolist()
+    ([4, 4, 4, 4, 4, 4], [0.0, 0.5])
+    """
+
+    nnz: int = 8
+
+    @property
+    def unbiased(self) -> bool:
+        return True
+
+    @property
+    def entries(self) -> int:
+        return self.nnz
+
+    def _check_options(self) -> None:
+        object.__setattr__(self, "nnz", positive_integer("nnz", self.nnz))
+        if self.nnz > self.q:
+            raise ValueError(
+                f"nnz = {self.nnz} distinct places were requested, but q = {self.q} columns have only {self.q}. "
+                f"Use nnz <= {self.q}."
+            )
+
+    def _entries_of(self, start: int, stop: int) -> tuple[NDArray[np.int64], NDArray[np.int8]]:
+        """Draw a uniform subset per row by Floyd's algorithm: a number drawn twice is replaced by the newest one."""
+        places = np.empty((stop - start, self.nnz), np.int64)
+        for i in range(self.nnz):
+            newest = self.q - self.nnz + i
+            drawn = integers(self.seed, f"{STREAM_SPARSE_SIGN}, place {i}", start, stop, 1, newest + 1)
+            taken = (places[:, :i] == drawn).any(axis=1)
+            places[:, i] = np.where(taken, newest, drawn[:, 0])
+        return places, signs(self.seed, f"{STREAM_SPARSE_SIGN}, signs", start, stop, self.nnz, np.int8)
+
+    def _moments(self, x: Matrix, y: Matrix) -> tuple[Vector, Vector]:
+        dots, norms, squares = pair_products(x, y)
+        return np.zeros_like(dots), (norms + dots**2 - 2 * squares) / self.q
+
+
+STREAM_FEATURE_HASH = "feature hash sketch"
+
+
+@dataclass(frozen=True)
+class FeatureHash(SparseSketch):
+    """W with ``n_hashes`` entries +-1/sqrt(n_hashes) per row, at independent places that may collide.
+
+    See Weinberger et al. 2009. ``signed=False`` makes all entries positive: hash kernels (Shi et al. 2009), biased by
+    collisions. With
+    ``B = |x|^2 |y|^2 + (x'y)^2 - (2 / n_hashes) sum_i x_i^2 y_i^2``::
+
+        signed    E <W'x, W'y> = x'y                                                       Var = B / q
+        unsigned  E <W'x, W'y> = x'y + (n_hashes (sum_i x_i)(sum_i y_i) - x'y) / q         Var = B (1 - 1/q) / q
+
+    NOTE: the tutorial (Marukatat 2022, eq. 46) scales by 1/n_hashes, which divides dot products by n_hashes; the scale
+    that preserves them is 1/sqrt(n_hashes). Costs 2 d n_hashes flops per row.
+
+    Parameters
+    ----------
+    q : int >= 1
+    n_hashes : int >= 1, default 1
+    signed : bool, default True
+    seed : int >= 0, default 0
+
+    Examples
+    --------
+    >>> FeatureHash(4).apply(np.eye(6)).sum(axis=1).tolist() == FeatureHash(4).matrix(6).sum(axis=1).tolist()
+    True
+    >>> FeatureHash(4, signed=False).unbiased
+    False
+    """
+
+    n_hashes: int = 1
+    signed: bool = True
+
+    @property
+    def unbiased(self) -> bool:
+        return self.signed
+
+    @property
+    def entries(self) -> int:
+        return self.n_hashes
+
+    def _check_options(self) -> None:
+        object.__setattr__(self, "n_hashes", positive_integer("n_hashes", self.n_hashes))
+        if not isinstance(self.signed, bool | np.bool_):
+            raise TypeError(f"signed = {self.signed!r} is a {type(self.signed).__name__}, not True or False.")
+        object.__setattr__(self, "signed", bool(self.signed))
+
+    def _entries_of(self, start: int, stop: int) -> tuple[NDArray[np.int64], NDArray[np.int8]]:
+        places = integers(self.seed, f"{STREAM_FEATURE_HASH}, places", start, stop, self.n_hashes, self.q)
+        if not self.signed:
+            return places, np.ones(places.shape, np.int8)
+        return places, signs(self.seed, f"{STREAM_FEATURE_HASH}, signs", start, stop, self.n_hashes, np.int8)
+
+    def _moments(self, x: Matrix, y: Matrix) -> tuple[Vector, Vector]:
+        dots, norms, squares = pair_products(x, y)
+        meetings = (norms + dots**2 - (2 / self.n_hashes) * squares) / self.q
+        if self.signed:
+            return np.zeros_like(dots), meetings
+        bias = (self.n_hashes * x.sum(axis=1) * y.sum(axis=1) - dots) / self.q
+        return bias, meetings * (1 - 1 / self.q)
