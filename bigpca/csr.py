@@ -27,18 +27,14 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 from bigpca.arrays import Array
-from bigpca.planning import BlockForm, Work
+from bigpca.planning import LOOPS, BlockForm, Work
 
 Vector = NDArray[np.float64]
 RUN = 256  # terms, or rows, that are summed in order
 # Operations of which one of a sparse product counts as one, and a term of a product with a sparse matrix: fits and
-# precisions are chosen by these, so they are fixed. Times are estimated from the seconds below, of one core.
+# precisions are chosen by these, so they are fixed. Times are estimated from :data:`bigpca.planning.LOOPS`.
 SLOWER, SCATTERED = 15.0, 100.0
-VALUE_SECONDS, TERM_SECONDS = 3e-9, 2.5e-11  # of X Q: per stored value, and for each byte of a row of Q
-ADDED_SECONDS, SUM_SECONDS = 8e-9, 2.9e-11  # of X'Z: the same for a row of Z
 SPILLED = 0.25  # the share by which tiles of twice TILE_BYTES take longer
-PLACE_SECONDS, ENTRY_SECONDS = 4e-9, 1.6e-9  # of products with a sparse matrix: per stored value, and per term
-COLUMN_SECONDS = 3.7e-9  # of sums of columns, per stored value
 TILE_BYTES = 1 << 18  # of the dense matrix: one row of it for each column of a tile
 TILE_VALUES = 8  # stored values of a row that a tile should hold on average, so that the loops are worth their start
 STRICT = {"contract", "nsz"}  # no reordering of sums
@@ -117,7 +113,7 @@ def multiply_work(rows: BlockForm, columns: float) -> Work:
     """Return the cost of a row of ``X Q`` for Q with ``columns`` columns, without memory; rows may be dense."""
     width = columns * rows.itemsize
     spilled = math.log2(max(1.0, width * TILE_VALUES * rows.columns / max(1.0, rows.values) / TILE_BYTES))
-    seconds = VALUE_SECONDS + TERM_SECONDS * width * (1 + SPILLED * spilled)
+    seconds = LOOPS.product_value + LOOPS.product_byte * width * (1 + SPILLED * spilled)
     return _timed(rows, product_flops(rows, columns), seconds)
 
 
@@ -125,13 +121,13 @@ def add_product_work(rows: BlockForm, columns: int) -> Work:
     """Return the cost of adding a row to ``X'Z`` for Z with ``columns`` columns, without memory; rows may be dense."""
     found = RUN * rows.values / max(1, rows.columns)  # of the rows of a strip, how many store a column
     moved = 2 * -math.expm1(-found) / max(found, 1e-9)  # sums of the columns found, cleared and added to the result
-    seconds = ADDED_SECONDS + SUM_SECONDS * columns * rows.itemsize * (1 + moved)
+    seconds = LOOPS.added_value + LOOPS.added_byte * columns * rows.itemsize * (1 + moved)
     return _timed(rows, product_flops(rows, columns), seconds)
 
 
 def sparse_product_work(rows: BlockForm, entries: int) -> Work:
     """Return the cost of a row times a matrix with ``entries`` entries in each row, without memory."""
-    return _timed(rows, sparse_product_flops(rows, entries), PLACE_SECONDS + ENTRY_SECONDS * entries)
+    return _timed(rows, sparse_product_flops(rows, entries), LOOPS.scattered_value + LOOPS.scattered_term * entries)
 
 
 def _timed(rows: BlockForm, flops: float, value_seconds: float) -> Work:
@@ -289,12 +285,10 @@ def _row_squares(ptr: Any, values: Any, squares: Any) -> None:
 #
 # Compiled on first use in each process, as :mod:`bigpca.csr`. Every sum is in the order of the rows, so that its bits
 # do not depend on tiles; values are multiplied in float64, where products of float32 are exact.
-TILE_VALUES_CSR_GRAM = 1 << 17  # stored values of a tile, 1.5 MiB with their columns
+GRAM_TILE_VALUES = 1 << 17  # stored values of a tile, 1.5 MiB with their columns
 SAMPLED = 1024  # rows that say which columns nearly all rows store
 FULL = 0.9  # share of rows that store a column, above which the others store its zeros too
 PAIR_FLOPS = {4: 100, 8: 50}  # operations of a dense product in the time of one pair of stored values, by item size
-# Of one core: per stored value, per pair, and per entry of the result for each tile, which is read and written again
-VALUE_SECONDS_CSR_GRAM, PAIR_SECONDS, RESULT_SECONDS = 3e-8, 6e-10, 1e-9
 
 
 def prefers_strips(rows: csr_array) -> bool:
@@ -313,11 +307,11 @@ def gram_work(rows: BlockForm) -> Work:
     d, v = rows.columns, rows.values
     if not rows.sparse:
         return Work(0, float(d * (d + 1)))
-    tile, pairs = max(TILE_VALUES_CSR_GRAM, 4 * d), _pair_flops(v**2, 4)
+    tile, pairs = max(GRAM_TILE_VALUES, 4 * d), _pair_flops(v**2, 4)
     held, flops = (24 + 3 * 16) * tile + 16 * d, min(pairs, float(d) ** 2)
     if _pair_flops(v**2, rows.itemsize) > d**2:
         return Work(held, flops) + rows.strip_work
-    return Work(held, flops, flops, v * (VALUE_SECONDS_CSR_GRAM + PAIR_SECONDS * v + RESULT_SECONDS * d**2 / tile))
+    return Work(held, flops, flops, v * (LOOPS.gram_value + LOOPS.gram_pair * v + LOOPS.gram_result * d**2 / tile))
 
 
 def _pair_flops(squares: float, itemsize: int) -> float:
@@ -354,7 +348,7 @@ def add_gram(rows: csr_array, weights: Vector | None, out: NDArray[np.float64], 
     """
     full = np.flatnonzero(about)
     w = np.zeros(0) if weights is None else np.ascontiguousarray(weights, np.float64)
-    ends, most = np.asarray(rows.indptr, np.int64), max(TILE_VALUES_CSR_GRAM, 4 * rows.shape[1])
+    ends, most = np.asarray(rows.indptr, np.int64), max(GRAM_TILE_VALUES, 4 * rows.shape[1])
     start = 0
     while start < rows.shape[0]:
         stop = max(start + 1, int(np.searchsorted(ends, ends[start] + most, side="right")) - 1)

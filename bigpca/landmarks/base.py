@@ -21,7 +21,7 @@ from bigpca.data.sparse import as_csr, is_sparse
 from bigpca.kernels.base import Kernel
 from bigpca.operators.kernel import kernel_row_squares, squares_pass
 from bigpca.passes.accumulators.kept_rows import RowsAt
-from bigpca.passes.accumulators.landmark_moments import PREPARED_SECONDS, TILE_BYTES, entries_work
+from bigpca.passes.accumulators.landmark_moments import TILE_BYTES, entries_work
 from bigpca.passes.accumulators.row_weights import BestRows, Diagonal, Given, Ones, Residual, RowWeight
 from bigpca.passes.engine.jobs import PassPlan
 from bigpca.passes.engine.run import Run
@@ -31,11 +31,10 @@ from bigpca.passes.reading.layout import working_dtype
 from bigpca.passes.reading.row_maps import map_run
 from bigpca.passes.rows import RowInput
 from bigpca.passes.sweeps import SweepPlan
-from bigpca.planning import ONCE, Times, Work
+from bigpca.planning import LOOPS, ONCE, Times, Work
 
 Vector = NDArray[np.float64]
 STREAM = "landmarks"
-DRAWN_SECONDS = 1e-9  # to insert drawn rows among the best ones, and to merge them: of one core, per byte
 
 
 @dataclass(frozen=True)
@@ -115,8 +114,8 @@ def draw_pass(
     each = entries_work(request.kernel, form, sum(compared) / draws)
     each += Work(0, 2.0 * m * sum(compared) / draws)
     # In each group rows are drawn once, and the landmarks prepared
-    once = DRAWN_SECONDS * cost.state_bytes
-    once += PREPARED_SECONDS * request.kernel.prepared_bytes(d, itemsize) * sum(compared) / draws
+    once = LOOPS.drawn_byte * cost.state_bytes
+    once += LOOPS.kernel_byte * request.kernel.prepared_bytes(d, itemsize) * sum(compared) / draws
     return replace(
         cost, peak_bytes=cost.peak_bytes + working, evaluations=n * sum(compared) / draws, flops=n * each.flops,
         products=n * each.products, loops=cost.loops + n * each.loops + len(cost.layout.groups) * once,

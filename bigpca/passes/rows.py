@@ -41,8 +41,8 @@ from bigpca.passes.reading.readers import (
     ViewReader,
     filled_dtype,
 )
-from bigpca.passes.reading.row_maps import PLACE_BYTES, PREPARED_SECONDS, MapStep, RowMap, chain_cost
-from bigpca.planning import BlockForm, PassCost, Work
+from bigpca.passes.reading.row_maps import PLACE_BYTES, MapStep, RowMap, chain_cost
+from bigpca.planning import LOOPS, BlockForm, PassCost, Work
 from bigpca.storage.chunks import kind_of
 
 COUNTED_BYTES = 64 << 20  # of a sparse chunk, if it stored its zeros, beyond which its values are counted
@@ -484,7 +484,7 @@ class RowInput:
     def prepared_work(self, itemsize: int) -> Work:
         """Return what maps and sums of sparse columns take per row, in that precision, without memory."""
         work = replace(chain_cost(self.steps, self.form(itemsize=itemsize))[0], bytes=0)
-        return work + Work(loops=PREPARED_SECONDS * self.values_per_row) if self.sparse else work
+        return work + Work(loops=LOOPS.prepared_value * self.values_per_row) if self.sparse else work
 
     @property
     def paths(self) -> dict[str, str]:

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from scipy.sparse import csc_array, csr_array
 
 from bigpca import csr
-from bigpca.planning import BlockForm, Work
+from bigpca.planning import LOOPS, BlockForm, Work
 from bigpca.seeds import integers, normals, signs
 from bigpca.sketches.base import TILE_BYTES, Matrix, RandomSketch, Vector, pair_products, positive_integer, spans
 
@@ -108,7 +108,6 @@ class Gaussian(RandomSketch):
 # result stays in cache. Measured on 200 x 100,352 float32, q = 2,000: more rows are slower, especially if d is a
 # multiple of 1,024.
 TILE_COLUMNS, TILE_ROWS = 8192, 16
-COLUMN_SECONDS, ENTRY_SECONDS = 2.5e-10, 3e-11  # of one core, per byte of a dense row: to transpose it, for each entry
 
 
 @dataclass(frozen=True)
@@ -175,7 +174,10 @@ class SparseSketch(RandomSketch):
     def _work(self, rows: BlockForm) -> Work:
         if rows.sparse:
             return csr.sparse_product_work(rows, self.entries)
-        flops, terms = csr.sparse_product_flops(rows, self.entries), COLUMN_SECONDS + ENTRY_SECONDS * self.entries
+        flops, terms = (
+            csr.sparse_product_flops(rows, self.entries),
+            LOOPS.transposed_byte + LOOPS.sketched_byte * self.entries,
+        )
         return Work(0, flops, flops, rows.columns * rows.itemsize * terms)
 
     def _scratch_bytes(self, rows: BlockForm) -> int:

@@ -10,14 +10,13 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import hadamard
 
-from bigpca.planning import BlockForm, Work
+from bigpca.planning import LOOPS, BlockForm, Work
 from bigpca.seeds import signs, uniforms
 from bigpca.sketches.base import CACHE, Matrix, RandomSketch, Vector, pair_products, spans
 
 STREAM = "SRHT sketch"
 HADAMARD_BYTES = 128 << 20  # upper limit for the selected columns of H_t
 STRIP = 1 << 16  # entries of H computed at a time: their indices take twice the memory of the entries
-PADDED_SECONDS = 6.5e-10  # of one core, per byte of a padded row: to fill it and to turn it
 TILE_BYTES = 16 << 20  # of padded rows at a time: fewer make the small products inefficient, more exceed the cache
 
 
@@ -111,7 +110,7 @@ class SRHT(RandomSketch):
     def _work(self, rows: BlockForm) -> Work:
         d, (s, t) = rows.columns, self._factors(rows.columns)
         flops = float(d + 2 * s * (-(-d // t)) * t + 2 * self.q * t)
-        return Work(0, flops, loops=PADDED_SECONDS * s * t * rows.itemsize)
+        return Work(0, flops, loops=LOOPS.padded_byte * s * t * rows.itemsize)
 
     def _scratch_bytes(self, rows: BlockForm) -> int:
         s, t = self._factors(rows.columns)

@@ -1,6 +1,7 @@
 """Dense symmetric eigenproblems: the small solve after the last pass.
 
 A few leading eigenpairs of a large matrix that is at hand: by Lanczos iteration, with a proof that none was missed.
+Long rows, strip by strip of their entries: what is worked on stays in a core's cache, and threads share the strips.
 """
 
 from __future__ import annotations
@@ -28,8 +29,8 @@ Matrix = NDArray[np.float64]
 
 MIN_SIZE = 1024  # below, a dense solver takes less than half a second
 MIN_RATIO = 20  # of d to k
-ORTHONORMALITY = 1e-12
-STRIP = 256
+ORTHONORMALITY = 1e-12  # of Lanczos vectors, below which their residuals prove them
+CHOLESKY_STRIP = 256  # rows that are updated at a time before the factorisation
 _SEEDED: dict[str, Any] = (
     {"rng": 0} if "rng" in inspect.signature(eigsh).parameters else {}
 )  # of restarts, SciPy >= 1.17
@@ -71,8 +72,10 @@ def leading_eigenpairs(S: Matrix, diagonal: Vector, k: int, *, lower: bool) -> t
         )
     except (ArpackNoConvergence, ArpackError):
         return None
+    # ARPACK's order is not promised.
     order = np.argsort(values)
     values, V = values[order], V[:, order]
+    # What a dense solver's eigenvalues are known to: residuals below it are converged.
     noise = 4 * d * float(np.finfo(np.float64).eps) * float(values[-1])
     residuals = np.linalg.norm(S @ V - V * values, axis=0)
     gram = V.T @ V
@@ -86,10 +89,11 @@ def leading_eigenpairs(S: Matrix, diagonal: Vector, k: int, *, lower: bool) -> t
 
 def _are_largest(S: Matrix, diagonal: Vector, values: Vector, V: Matrix, bound: float, *, lower: bool) -> bool:
     """Whether all eigenvalues of ``S - V diag(values) V'`` are below the bound, computed in one triangle of S."""
+    # S - V diag(values) V' has no eigenvalue above the bound exactly if bound I minus it has a Cholesky factor.
     scaled = V * values
     used = S if lower else S.T  # its lower triangle is the one that may be used
-    for start in range(0, len(S), STRIP):
-        stop = min(start + STRIP, len(S))
+    for start in range(0, len(S), CHOLESKY_STRIP):
+        stop = min(start + CHOLESKY_STRIP, len(S))
         used[stop:, start:stop] = scaled[stop:] @ V[start:stop].T - used[stop:, start:stop]
         block, below = used[start:stop, start:stop], np.tril_indices(stop - start, -1)
         block[below] = (scaled[start:stop] @ V[start:stop].T - block)[below]
@@ -99,7 +103,8 @@ def _are_largest(S: Matrix, diagonal: Vector, values: Vector, V: Matrix, bound: 
 
 # Divide and conquer is 1.4 times as fast as evr for whole spectra, but needs 3 d^2 numbers instead of 2 d^2.
 DIVIDE_AND_CONQUER_UP_TO = 4096
-ORTHONORMALITY_EIGH = 1e-8
+ACCEPTED_ORTHONORMALITY = 1e-8  # of a dense solver: worse vectors are solved for again
+GRAM_STRIP = 256  # columns of the vectors that are checked at a time
 FAR_FROM_ONE = 200  # binary exponent
 
 
@@ -126,7 +131,7 @@ def eigh_bytes(d: int, k: int | None = None) -> int:
     vectors = 24 * d * d if _divide_and_conquer(d, kept) else 16 * d * kept
     if is_iterated(d, kept):
         vectors = max(vectors, 8 * d * (basis_columns(kept) + 4 * kept))
-    return vectors + max(8 * STRIP * (d + kept), 32 * STRIP**2) + 8 * 128 * d
+    return vectors + max(8 * GRAM_STRIP * (d + kept), 32 * GRAM_STRIP**2) + 8 * 128 * d
 
 
 def top_eigenpairs(
@@ -257,10 +262,12 @@ def complete_orthonormal(V: Matrix, k: int) -> Matrix:
         raise ValueError(f"{k} orthonormal rows were requested, but from {r} rows of length {d} only {r} to {d} exist.")
     rows = np.empty((k, d))
     rows[:r] = V
+    # Squared length of the projection of each coordinate axis on the rows so far.
     covered = np.einsum("ij,ij->j", rows[:r], rows[:r])
     for i in range(r, k):
         row = np.zeros(d)
         row[np.argmin(covered)] = 1.0
+        # Once leaves eps / (length of the remainder) of the others in the row; twice is enough (Kahan).
         for _ in range(2):
             row -= (rows[:i] @ row) @ rows[:i]
             row /= np.linalg.norm(row)
@@ -289,10 +296,12 @@ def _solve(S: Matrix, diagonal: Vector, k: int, lower: bool) -> tuple[Vector, Ma
     wanted = None if k == d else [d - k, d - 1]
     try:
         values, columns = eigh(S, lower=lower, driver="evr", subset_by_index=wanted, **options)
+        # evr may return fewer columns, or not orthogonal ones, without an error.
         if columns.shape == (d, k) and _is_orthonormal(columns):
             return values, columns
     except LinAlgError:
         pass
+    # The failed solve destroyed one triangle and the diagonal; the mirrored one is whole.
     np.fill_diagonal(S, diagonal)
     values, columns = eigh(S, lower=not lower, driver="ev", **options)
     return values[d - k :], columns[:, d - k :]
@@ -304,10 +313,10 @@ def _divide_and_conquer(d: int, k: int) -> bool:
 
 def _is_orthonormal(columns: Matrix) -> bool:
     k = columns.shape[1]
-    for start in range(0, k, STRIP):
-        gram = columns[:, start : start + STRIP].T @ columns
+    for start in range(0, k, GRAM_STRIP):
+        gram = columns[:, start : start + GRAM_STRIP].T @ columns
         strip = np.arange(len(gram))
         gram[strip, start + strip] -= 1.0
-        if not np.max(np.abs(gram)) < ORTHONORMALITY_EIGH:
+        if not np.max(np.abs(gram)) < ACCEPTED_ORTHONORMALITY:
             return False
     return True

@@ -82,10 +82,12 @@ class NystromApproximation:
         |F|, is far below the slack of every bound.
         """
         F = self._factor
+        # The part of F in the span of B, and what lies outside, by its triangular factor R.
         C = B.T @ F
         outside = np.empty(F.shape, order="F")
         np.subtract(F, np.matmul(B, C, out=outside), out=outside)
         R = qr(outside, mode="r", overwrite_a=True, check_finite=False)[0][: F.shape[1]]
+        # A_hat in the basis [B, Q], plus the bound of what A_hat misses outside of B.
         joint = np.vstack([C, R])
         M = joint @ self._mixing @ joint.T
         M[len(C) :, len(C) :] += norm_bound * np.eye(len(R))
@@ -159,14 +161,20 @@ def nystrom(
     in_place = overwrite and Y.dtype == np.float64 and Y.flags.writeable
     F = np.ldexp(Y, -exponent, out=Y) if in_place else np.ldexp(Y, -exponent, dtype=np.float64)
     with blas_threads(threads):
+        # 1. W made orthonormal: the shift nu is stated for orthonormal test matrices.
         T = _whitening(W, max(SMALLEST_DIRECTION, float(np.sqrt(precision))))
+        # 2. The shift: more than the rounding of Y can take from an eigenvalue (second NOTE).
         nu = SHIFT * precision * float(np.linalg.norm(F))
         nu *= 1.0 if T is None else float(np.linalg.norm(T, 2))
+        # 3. F with F F' = Y_nu (W'Y_nu)^-1 Y_nu', the Nystrom approximation of A + nu I.
         F = _factor(W, F, T, nu)
+        # 4. Its eigenpairs, from the small matrix F'F = V diag(s^2) V'; the shift is subtracted again.
         squares, V = top_eigenpairs(_gram(F, F))
         values = np.maximum(squares - nu, 0.0)
         safe = np.where(squares > 0, squares, 1.0)
+        # A_hat = F mixing F': what bounds need of A_hat without its vectors.
         mixing = (V.T * (values / safe)) @ V
+        # 5. Vectors U = F V / s; those whose s is rounding are left to completion by orthonormal rows.
         used = squares[:k] > N * np.finfo(np.float64).eps * squares[0]
         vectors = _vectors(F, V[:k] * (used / np.sqrt(safe[:k]))[:, None], k)
     everything = np.zeros(q)
@@ -212,6 +220,7 @@ def _whitening(W: Matrix, smallest: float) -> Matrix | None:
     lengths = np.linalg.norm(T, axis=0)  # 1 / s
     if lengths[0] >= ONE_STEP * lengths[-1]:
         return T
+    # The second step of Cholesky QR2, on W T.
     G = np.zeros((T.shape[1], T.shape[1]))
     for i in range(0, len(W), STRIP):
         rows = W[i : i + STRIP] @ T
@@ -222,11 +231,13 @@ def _whitening(W: Matrix, smallest: float) -> Matrix | None:
 def _factor(W: Matrix, Y: Matrix, T: Matrix | None, nu: float) -> Matrix:
     """Return F (N, r) with ``F F'`` the Nyström approximation of A + nu I; Y is the workspace."""
     Y, S = (Y, _gram(W, Y)) if T is None else _orthonormal_product(W, Y, T)
+    # K = (S - S') / 2, the antisymmetric part of W'Y, is rounding: Y loses W K, and gains nu W (first NOTE).
     shift = (S.T - S) / 2 + nu * np.eye(len(S))  # nu I - K
     if T is not None:
         shift = T @ shift
     S = (S + S.T) / 2 + nu * np.eye(len(S))
     try:
+        # F = Y_nu R^-1 with R'R = W'Y_nu; where that is singular to rounding, its pseudo-inverse root.
         R, inverse = cholesky(S, check_finite=False), None
     except LinAlgError:
         R, inverse = None, _inverse_root(S, len(S) * np.finfo(np.float64).eps)

@@ -114,8 +114,11 @@ class RoweisFamily:
     ) -> None:  # fmt: skip
         d = len(within)
         trace_within, trace_between = float(np.trace(within)), float((between**2).sum())
+        # The rotation into the eigenvectors of S_W makes R2 diagonal for every r2 (RDA paper, eq. 31).
         self.values, self.rotation = top_eigenpairs(within, threads=threads)  # rows are eigenvectors
+        # A row less its class mean is known to CENTRED of the row: what that leaves of S_W is not scatter.
         self.values[self.values <= d * CENTRED**2 * (trace_within + trace_between)] = 0.0
+        # n rows in c classes span at most n - c directions about their means.
         self.values[freedom:] = 0.0
         self.rotation = self.rotation if basis is None else self.rotation @ basis.T
         self.threads, self.divisor = threads, max(1, freedom) if divisor is None else divisor
@@ -149,19 +152,23 @@ class RoweisFamily:
         ValueError
             Where R2 is singular and nothing was said about it, and where it is 0.
         """
+        # R2 = r2 S_W + (1 - r2) I, which is diagonal here.
         found = r2 * self._scales[2] * self.values + (1.0 - r2) + self._added
         added = 0.0
         if conditioning.robust:
+            # RDA paper, section 5.2: trailing eigenvalues become their mean: none is divided by noise.
             shares = np.cumsum(found)
             leading = int(np.searchsorted(shares, conditioning.robust_share * shares[-1])) + 1
             if leading < len(found):
                 mean = float(found[leading:].mean())
+                # Where all of them are 0, so is their mean: a small share of the first eigenvalue makes R2 invertible.
                 smallest = STRENGTHENED * float(found[0])
                 added = smallest if mean < smallest else 0.0
                 found = np.concatenate([found[:leading], np.full(len(found) - leading, mean + added)])
         given = conditioning.regularization
         if isinstance(given, float | int) and not isinstance(given, bool):
             found = found + given
+        # The level to which the eigensolver knows zeros: d eps lambda_1.
         null = found <= len(found) * np.finfo(np.float64).eps * found[0]
         if null.all():
             raise ValueError(
@@ -183,9 +190,12 @@ class RoweisFamily:
 
         Cost: 2 c d^2 flops for R1 in rotated axes, and an eigenproblem of order d.
         """
+        # R2^-1/2, with 0 for directions that are left out: the substitution V = R2^1/2 U turns the generalised
+        # problem into the symmetric one of R2^-1/2 R1 R2^-1/2 (RDA paper, eqs. 33-34).
         L, _ = self.constraint(r2, conditioning)
         root = np.divide(1.0, np.sqrt(L), out=np.zeros_like(L), where=L > 0)
         between, psi = self._between * root, self._psi * root
+        # R1 = r1 Psi Psi' + (1 - r1) (S_B + S_W). The first two are thin products; S_W is diagonal in these axes.
         total = (1.0 - r1) * self._scales[1]
         R1 = total * (between.T @ between)
         R1 += (r1 * self._scales[0]) * (psi.T @ psi)
@@ -193,6 +203,7 @@ class RoweisFamily:
         size = int(np.count_nonzero(L))
         wanted = size if k is None else min(k, size)
         values, vectors = top_eigenpairs(R1, wanted, threads=self.threads)
+        # Back to the columns of X: U = R2^-1/2 V, scaled to U'R2 U = s I (see NOTE of the class).
         rank = int(np.count_nonzero(values > len(L) * np.finfo(np.float64).eps * values[0]))
         return Axes(values, fix_signs((vectors * (root * np.sqrt(self.unit(r2)))) @ self.rotation), rank)
 
@@ -219,7 +230,9 @@ def supervised_axes(psi: Matrix, k: int | None, *, threads: int | None = None) -
         values, vectors = top_eigenpairs(psi.T @ psi, threads=threads)
     else:
         with blas_threads(threads):
+            # The dual form: right singular vectors of Psi' are the eigenvectors of Psi Psi' (SPCA paper, section 5.3).
             _, s, vectors = np.linalg.svd(psi, full_matrices=False)
+        # The eigenvalues are squares of these, which must stay below 1.8e308.
         if s.size and not s[0] < 1e150:
             raise ValueError(
                 f"X'H Delta has the singular value {s[0]:.3g}, whose square is beyond float64; values below 1e150 were "
@@ -277,6 +290,7 @@ class Discriminants:
         """
         slopes = inverses[:-1]
         with np.errstate(divide="ignore"):
+            # Classes without rows have a prior of 0, so a posterior of 0: log 0 = -inf is meant.
             priors = np.log(counts / counts.sum())
         offsets = priors - 0.5 * np.einsum("ij,ij->i", deviations, slopes)
         return cls(mean, slopes, offsets, inverses[-1])
@@ -294,5 +308,6 @@ class Discriminants:
     @property
     def intercepts(self) -> Vector:
         """What ``x'coefficients`` lacks (c,), or (1,) of two classes."""
+        # x'C^-1 e_k about the mean, as x'C^-1 mean_k about the origin: the constants differ by mean'C^-1 e_k.
         about_the_origin = self.offsets - self.slopes @ self.mean
         return np.diff(about_the_origin) if len(self.slopes) == 2 else about_the_origin - 0.5 * self.mean @ self.common

@@ -53,6 +53,7 @@ def sum_strips(work: Callable[[Strip], Matrix], N: int, parts: int = PARTS) -> M
 def _over_parts(work: Callable[[list[Strip]], T], N: int, parts: int) -> list[T]:
     count = -(-N // STRIP)
     strips: list[Strip] = [slice(N * i // count, N * (i + 1) // count) for i in range(count)]
+    # Runs of consecutive strips: their number depends on N alone, so the order of sums does too.
     parts = min(parts, count)
     edges = [count * p // parts for p in range(parts + 1)]
     runs = [strips[a:b] for a, b in pairwise(edges)]

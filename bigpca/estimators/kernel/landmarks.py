@@ -762,8 +762,8 @@ class FeaturesFit(KernelFit):
         return finite
 
     def run(self, run: Run) -> KernelSpectrum:
-        for counted in self.given.counting:
-            run.read_beside(counted)
+        for cost in self.given.counting:
+            run.read_beside(cost)
         found = self.pca.run(run)
         n = found.count
         projection = FeatureProjection(self.settings.kernel, found.mean, found.components)

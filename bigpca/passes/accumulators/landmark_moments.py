@@ -24,7 +24,7 @@ from bigpca.passes.accumulators.moments import Moments
 from bigpca.passes.reading.blocks import STRIP_BYTES, Block, Values
 from bigpca.passes.reading.layout import MIB
 from bigpca.passes.reading.row_maps import MapStep, NumberedMap
-from bigpca.planning import BlockForm, Work
+from bigpca.planning import LOOPS, BlockForm, Work
 
 # Precomputed kernels identify rows by absolute number, not by content. Landmarks, whose numbers are not consecutive,
 # are then prepared one by one.
@@ -33,9 +33,6 @@ Matrix = NDArray[np.float64]
 Integers = NDArray[np.int64]
 TILE_BYTES = 16 * MIB
 TILE_ROWS = 4096
-PREPARED_SECONDS = 1.2e-9  # to prepare a dense row: of one core, per byte
-SPARSE_SECONDS = 1.2e-8  # the same of a sparse row, per stored value
-ENTRY_SECONDS = 3e-10  # to add an entry of a sparse product to its block, per byte
 
 
 def tile_rows(row_bytes: int) -> int:
@@ -51,12 +48,14 @@ def entries_work(kernel: Kernel, rows: BlockForm, count: float) -> Work:
     """Return the cost of preparing a row and of its entries with ``count`` dense ones, without memory."""
     flops = count * kernel.entry_flops(rows)
     if not rows.sparse:
-        return Work(0, flops, loops=PREPARED_SECONDS * kernel.prepared_bytes(rows.columns, rows.itemsize))
+        return Work(0, flops, loops=LOOPS.kernel_byte * kernel.prepared_bytes(rows.columns, rows.itemsize))
     if not kernel.accepts_csr:
         return rows.strip_work + replace(entries_work(kernel, replace(rows, stored=None), count), flops=flops)
     product, looped = csr.multiply_work(rows, max(1.0, count)), flops - count * kernel.flops_per_entry(0)
     products = looped / max(1.0, product.flops)  # of sums of kernels, several
-    loops = products * product.loops + SPARSE_SECONDS * rows.values + ENTRY_SECONDS * count * rows.itemsize
+    loops = (
+        products * product.loops + LOOPS.kernel_value * rows.values + LOOPS.kernel_entry_byte * count * rows.itemsize
+    )
     return Work(0, flops, looped, loops)
 
 

@@ -34,7 +34,7 @@ from bigpca.passes.accumulators.base import (
 )
 from bigpca.passes.reading.blocks import NUMPY, Arithmetic, Block, Values, within_range
 from bigpca.passes.reading.layout import MIB, largest_slab
-from bigpca.planning import BlockForm, Work
+from bigpca.planning import LOOPS, BlockForm, Work
 from bigpca.seeds import normals
 from bigpca.sketches.base import Sketch
 
@@ -156,7 +156,6 @@ def probe_vectors(seed: int, d: int, probes: int) -> NDArray[np.float32]:
 
 Matrix = NDArray[np.float64]
 FLUSH_ROWS = 8192  # rows summed in the blocks' precision before the sum is added in float64
-NOTED_SECONDS = csr.COLUMN_SECONDS + 2e-9  # of one core, to sum the squares of sparse columns and to find constant ones
 
 
 @dataclass
@@ -414,7 +413,7 @@ class FusedProduct(Accumulator):
             rows, copied = replace(rows, rows=largest_slab(d)), 0
         held = 8 * (d + copied) * width + csr.product_bytes(rows, width)
         own = Work() if self.factor is None else self.factor.cost(rows)
-        noted = NOTED_SECONDS * rows.values if rows.sparse and self.squared else 0.0
+        noted = LOOPS.noted_value * rows.values if rows.sparse and self.squared else 0.0
         return own + Work(held, loops=noted) + csr.add_product_work(rows, width)
 
     def to_arrays(self) -> Arrays:

@@ -26,7 +26,7 @@ from bigpca.blas import add_product, numerical_environment, one_blas_thread
 from bigpca.machine import memory_limit as machine_limit
 from bigpca.passes.engine.local import current_client, local_threads
 from bigpca.passes.reading.blocks import prepare_block
-from bigpca.planning import Resources, Speed
+from bigpca.planning import LOOPS, Resources, Speed
 
 IMPORTED_BYTES = 250 << 20  # a worker after it has imported what a fold needs; a new one reports less
 
@@ -103,7 +103,6 @@ SIDE = 1024  # columns of the rows that are read
 ROWS, COLUMNS, WIDTH = 512, 8192, 100  # rows multiplied there and back by a block as thin as those of an iteration
 STORED = 16 << 20  # bytes of a chunk
 VALUES, THIN = 64, 32  # stored in each of COLUMNS sparse rows, which are multiplied by so many columns
-LOOP_SECONDS = 6.8e-9  # per stored value of that product, on the core where the seconds of all loops were measured
 ROUNDS = 8
 VERSION = 4  # of the measurement
 
@@ -161,7 +160,7 @@ def measure() -> Speed:
     parts = np.ones(len(places), np.float32), places.astype(np.int32), np.arange(0, len(places) + 1, VALUES)
     product = partial(csr_array(parts, shape=(COLUMNS, COLUMNS)).__matmul__, Q)
     return Speed(
-        rates[0], rates[1], STORED / _least_seconds(read), LOOP_SECONDS * len(places) / _least_seconds(product)
+        rates[0], rates[1], STORED / _least_seconds(read), LOOPS.reference_value * len(places) / _least_seconds(product)
     )
 
 

@@ -22,11 +22,9 @@ from bigpca.arrays import Array, DType, content_digest
 from bigpca.data.sparse import row_range, stacked, with_values
 from bigpca.passes.reading.blocks import STRIP_BYTES, Block, Values, dense_strips
 from bigpca.passes.reading.layout import working_dtype
-from bigpca.planning import BlockForm, Work
+from bigpca.planning import LOOPS, BlockForm, Work
 
 Integers = NDArray[np.int64]
-PREPARED_SECONDS = 1.4e-8  # of one core, to copy, convert, check and sum a stored value of sparse rows
-MAPPED_SECONDS = 5e-10  # of one core, per byte of a value that is mapped
 PLACE_BYTES = 12  # beside a stored value: its column, and its row while it is mapped
 
 
@@ -116,7 +114,7 @@ def chain_cost(steps: Sequence[MapStep], rows: BlockForm) -> tuple[Work, BlockFo
             loops += rows.strip_work.loops
             held, rows = held + STRIP_BYTES, rows.strips(STRIP_BYTES)
         flops += step.flops_per_row * rows.values / max(1, rows.columns)
-        loops += MAPPED_SECONDS * rows.values * rows.itemsize
+        loops += LOOPS.mapped_byte * rows.values * rows.itemsize
         count, stored = min(rows.rows, step.tile_rows or rows.rows), None
         if rows.sparse and step.f.keeps_csr:
             stored = rows.stored

@@ -72,8 +72,8 @@ def test_few_stored_values_are_multiplied_as_they_are_and_many_in_strips() -> No
 
 def test_tiles_of_a_product_change_no_bit(monkeypatch: pytest.MonkeyPatch) -> None:
     rows, found = rows_of(FEW), []
-    for values in (csr.TILE_VALUES_CSR_GRAM, 1):
-        monkeypatch.setattr(csr, "TILE_VALUES_CSR_GRAM", values)
+    for values in (csr.GRAM_TILE_VALUES, 1):
+        monkeypatch.setattr(csr, "GRAM_TILE_VALUES", values)
         found.append(np.zeros((D, D)))
         csr.add_gram(rows, None, found[-1], np.zeros(D), np.zeros(D))
     assert np.array_equal(*found)
