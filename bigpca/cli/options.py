@@ -8,20 +8,16 @@ dataclass, whose fields become its options.
 
 from __future__ import annotations
 
-import ast
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, fields, is_dataclass
 from enum import StrEnum
-from functools import cache, partial, wraps
+from functools import partial, wraps
 from inspect import Parameter, Signature, signature
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
 
-import bigpca
-from bigpca import HOMES
 from bigpca.errors import closest
 
 if TYPE_CHECKING:
@@ -394,40 +390,44 @@ def estimator_of(method: str, **variants: Any) -> str:
     raise typer.BadParameter(f"--method {method} has no form with {given}; it takes {', '.join(possible)}.{instead}")
 
 
-@cache
-def parameters_of(name: str) -> dict[str, str | None]:
-    """Return the parameters of an estimator's constructor with their defaults as source text.
-
-    Parameters
-    ----------
-    name : str
-        Public name of the class.
-
-    Returns
-    -------
-    dict of str to str, or to None for a default that is not a literal
-
-    Examples
-    --------
-    >>> found = parameters_of("PCA")
-    >>> found["solver"], found["tol"], found["n_components"]
-    ("'auto'", '0.001', 'None')
-    """
-    path = Path(bigpca.__file__).parent.joinpath(*HOMES[name].split(".")[1:]).with_suffix(".py")
-    with path.open(encoding="utf-8") as file:
-        tree = ast.parse(file.read())
-    of_class = next(node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == name)
-    made = next(node for node in of_class.body if isinstance(node, ast.FunctionDef) and node.name == "__init__")
-    positional = zip(made.args.args[-len(made.args.defaults) or len(made.args.args) :], made.args.defaults, strict=True)
-    named = zip(made.args.kwonlyargs, made.args.kw_defaults, strict=True)
-    return {argument.arg: _literal(default) for argument, default in (*positional, *named)}
-
-
-def _literal(node: ast.expr | None) -> str | None:
-    try:
-        return None if node is None else repr(ast.literal_eval(node))
-    except ValueError:
-        return None
+# The parameters of each constructor with their defaults, so that no estimator is imported to explain an option; a test
+# compares them with the signatures. ``...`` is a default that is not a plain value.
+_EVERY = {
+    "n_components": None, "preprocess": None, "nan_policy": "raise", "missing_chunks": "raise", "memory_limit": None,
+    "workers_timeout": 60.0,
+}  # fmt: skip
+_SOLVED = {**_EVERY, "solve_threads": None}
+_ITERATED = {**_SOLVED, "solver": "auto", "tol": 1e-3, "max_passes": 10}
+_LINEAR = {"center": True, "scale": False, "whiten": False, "keep_state_bytes": ...}
+_KERNEL = {
+    "kernel": "linear", "gamma": None, "degree": 3, "coef0": 1, "random_state": 0, "max_kernel_evaluations": 2e11,
+    "fit_inverse_transform": False, "alpha": 1.0,
+}  # fmt: skip
+_LANDMARKS = {"n_landmarks": None, "sampling": "rpcholesky", "rounds": 3}
+_LABELLED = {**_SOLVED, "missing_labels": "raise"}
+_LABEL_KERNEL = {"label_kernel": "linear", "label_gamma": None}
+_FISHER = {"robust": False, "robust_share": 0.98, "regularization": None}
+_ROWEIS = {**_FISHER, "r1": 0.5, "r2": 0.5, "normalize": False}
+_LABELLED_ITERATED = {"solver": "auto", "tol": 1e-3, "max_passes": 20}
+DEFAULTS: dict[str, dict[str, Any]] = {
+    "PCA": {**_ITERATED, **_LINEAR, "random_state": 0},
+    "ApproximatePCA": {**_SOLVED, **_LINEAR, "sketch": None, "core": "nystrom"},
+    "KernelPCA": {**_ITERATED, **_KERNEL},
+    "NystromKernelPCA": {**_SOLVED, **_KERNEL, **_LANDMARKS, "extension": "features"},
+    "ApproximateKernelPCA": {**_SOLVED, **_KERNEL, "sketch": None, "core": "nystrom"},
+    "FisherDiscriminantAnalysis": {**_LABELLED, **_LABELLED_ITERATED, **_FISHER},
+    "RoweisDiscriminantAnalysis": {**_LABELLED, **_LABELLED_ITERATED, **_ROWEIS},
+    "KernelRoweisDiscriminantAnalysis": {**_LABELLED, **_ROWEIS, **_KERNEL, **_LANDMARKS, "kernel": "rbf"},
+    "SupervisedPCA": {**_LABELLED, **_LABEL_KERNEL},
+    "KernelSupervisedPCA": {
+        **_LABELLED, **_LABEL_KERNEL, **_KERNEL, **_LANDMARKS, "kernel": "rbf", "form": "direct",
+    },
+    "SupervisedRandomProjection": {**_LABELLED, "n_features": 100, "label_gamma": None, "random_state": 0},
+    "ScoredPCA": {
+        **_EVERY, "n_features_to_select": 0.5, "estimator": None, "folds": 5, "random_state": 0,
+        "missing_labels": "raise",
+    },
+}  # fmt: skip
 
 
 def default_of(option: str) -> str | None:
@@ -439,9 +439,8 @@ def default_of(option: str) -> str | None:
     parameter = PARAMETERS.get(option, option)
     methods: dict[str, list[str]] = {}
     for (method, *_), name in ESTIMATORS.items():
-        default = parameters_of(name).get(parameter)
-        if default not in (None, "None", "False"):
-            value = ast.literal_eval(default)
+        value = DEFAULTS[name].get(parameter)
+        if not (value is None or value is False or value is ...):
             shown = f"{value:g}".replace("e+", "e") if isinstance(value, float) else str(value)
             methods.setdefault(shown, []).append(method)
     first, *others = methods.items() or [("", [])]
@@ -606,7 +605,7 @@ class Estimator:
             if getattr(self, first) and getattr(self, second) is not None:
                 option = second.replace("_", "-")
                 raise typer.BadParameter(f"--{first} and --{option} set the same parameter. Leave out --{first}.")
-        known = parameters_of(self.name)
+        known = DEFAULTS[self.name]
         unused = [name for name in self._given() if PARAMETERS.get(name, name) not in known]
         if "sketch" in known and "seed" in unused:
             unused.remove("seed")  # of the sketch
@@ -630,7 +629,7 @@ class Estimator:
         """Create the estimator, which itself raises for values out of range."""
         import bigpca
 
-        known = parameters_of(self.name)
+        known = DEFAULTS[self.name]
         arguments: dict[str, Any] = {
             PARAMETERS.get(name, name): str(value) if isinstance(value, StrEnum) else value
             for name, value in self._given().items()
@@ -696,7 +695,7 @@ def _instead(unused: list[str], estimator: Estimator) -> str:
     if estimator.sketch is not None:
         return ", or leave out --sketch for a solver that iterates to a tolerance"
     wanted = {PARAMETERS.get(name, name) for name in unused}
-    able = [variant for variant, name in ESTIMATORS.items() if wanted <= set(parameters_of(name))]
+    able = [variant for variant, name in ESTIMATORS.items() if wanted <= set(DEFAULTS[name])]
     if not able:
         return ""
     method, *variants = min(able, key=lambda variant: (variant[0] != estimator.method, len(variant)))
