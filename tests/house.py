@@ -1,8 +1,8 @@
 """Measure the house: how deep its files are, how many of them a fit enters, which import which.
 
-``python tests/house.py`` prints every figure that ``tests/test_house.py`` holds, as JSON. Shapes are read from the
-source with ast and tokenize; a walk is counted with ``sys.setprofile`` on the second of two equal calls, so that
-imports and caches do not count.
+``python tests/house.py > tests/house.json`` writes every figure, which ``tests/test_house.py`` then holds. Shapes are
+read from the source with ast and tokenize; a walk is counted with ``sys.setprofile`` on the second of two equal calls,
+so that imports and caches do not count.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import io
 import json
 import os
 import re
+import subprocess
 import sys
 import tempfile
 import tokenize
@@ -241,9 +242,18 @@ def walks() -> Iterator[tuple[str, Walk]]:
             yield name, walk(call)
 
 
+def loaded() -> int:
+    """Modules of the package that a process has imported once it names ``bigpca.PCA``."""
+    program = "import sys, bigpca; bigpca.PCA; print(sum(name.partition('.')[0] == 'bigpca' for name in sys.modules))"
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=PACKAGE.parent, capture_output=True, text=True, check=True
+    )
+    return int(done.stdout)
+
+
 def figures() -> dict[str, float]:
     """Return every figure of the house."""
-    found: dict[str, float] = dict(shapes())
+    found: dict[str, float] = {**shapes(), "modules loaded by bigpca.PCA": loaded()}
     for name, taken in walks():
         found[f"{name}: files"] = len(taken.entered)
         found[f"{name}: files entered for one function"] = len(taken.once)

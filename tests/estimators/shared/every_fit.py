@@ -1,7 +1,8 @@
 """Fit every estimator, by every solver, and print a digest of each number that comes of it.
 
 ``python every_fit.py memory|threads|cluster [FIT ...]``: rows in memory, lazy ones, or lazy ones on a LocalCluster that
-was started before the first fit.
+was started before the first fit. ``python every_fit.py record``, with OPENBLAS_NUM_THREADS=1, writes those of public
+results to ``digests.json``, with which a test compares.
 """
 
 from __future__ import annotations
@@ -11,14 +12,17 @@ import json
 import sys
 import warnings
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import dask.array as da
 import numpy as np
 
 import bigpca as bp
+from bigpca.blas import numerical_environment
 from bigpca.kernels import RBF, Polynomial
 
+RECORD = Path(__file__).with_name("digests.json")
 N, D, K = 330, 120, 5
 RNG = np.random.default_rng(0)
 X = RNG.standard_normal((N, D)) * np.arange(1, D + 1.0) ** -0.5 + 3
@@ -112,6 +116,16 @@ def results(name: str, lazily: bool) -> Iterator[tuple[str, str]]:
         yield from numbers(model, f"{name}: more rows")
 
 
+def public(found: dict[str, str]) -> dict[str, str]:
+    """Return one digest for the public results of each fit: attributes, scores, and what methods return."""
+    fits: dict[str, list[str]] = {}
+    for key, digest in sorted(found.items()):
+        fit, colon, _ = key.partition(": ")
+        if colon and "more rows" not in key:
+            fits.setdefault(fit, []).append(f"{key} {digest}")
+    return {fit: hashlib.sha256("\n".join(lines).encode()).hexdigest()[:16] for fit, lines in fits.items()}
+
+
 def main(where: str, names: list[str]) -> None:
     """Print all digests as JSON."""
     warnings.simplefilter("ignore")
@@ -121,12 +135,16 @@ def main(where: str, names: list[str]) -> None:
 
         cluster = LocalCluster(n_workers=1, threads_per_worker=2, dashboard_address="127.0.0.1:0")
         Client(cluster)
-    found = {key: digest for name in names or FITS for key, digest in results(name, where != "memory")}
+    found = {key: digest for name in names or FITS for key, digest in results(name, where in ("threads", "cluster"))}
     if not names:
         a, b = (bp.PCA(K, solver="covariance", **TWO).fit(part) for part in (X[:150], X[150:]))
         found |= dict(numbers(bp.merge(a, b), "merged"))
         found |= dict(numbers(bp.roweis_map(X, Y, 3, model=bp.RoweisDiscriminantAnalysis(2, **TWO)), "map"))
-    print(json.dumps(found))
+    if where == "record":
+        record = {"environment": numerical_environment(), "digests": public(found)}
+        RECORD.write_text(json.dumps(record, indent=1) + "\n")
+    else:
+        print(json.dumps(found))
     if cluster is not None:
         cluster.close()
 

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 import bigpca as bp
-from tests.estimators.shared.every_fit import FITS
+from bigpca.blas import numerical_environment
+from tests.estimators.shared.every_fit import FITS, RECORD, public
 
 SCRIPT = Path(__file__).with_name("every_fit.py")
 
@@ -29,10 +30,25 @@ def differing(one: dict[str, str], other: dict[str, str]) -> list[str]:
     return sorted(key for key in one.keys() | other.keys() if one.get(key) != other.get(key))
 
 
-def test_no_bit_depends_on_the_blas_threads_of_the_calling_process() -> None:
-    one = digests("memory", 1)
-    assert len(one) > 1000
-    assert differing(one, digests("memory", 2)) == []
+@pytest.fixture(scope="module")
+def one_thread() -> dict[str, str]:
+    return digests("memory", 1)
+
+
+def test_no_bit_depends_on_the_blas_threads_of_the_calling_process(one_thread: dict[str, str]) -> None:
+    assert len(one_thread) > 1000
+    assert differing(one_thread, digests("memory", 2)) == []
+
+
+def test_public_results_have_the_bits_on_record(one_thread: dict[str, str]) -> None:
+    """Where libraries and BLAS are those of the record: a change of the code that should move no bit moves none.
+
+    A change that moves bits on purpose writes the record anew, by ``python every_fit.py record``.
+    """
+    record = json.loads(RECORD.read_text())
+    if record["environment"] != numerical_environment():
+        pytest.skip(f"the record is of {record['environment']}")
+    assert differing(record["digests"], public(one_thread)) == []
 
 
 @pytest.mark.cluster

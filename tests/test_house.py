@@ -1,0 +1,53 @@
+"""The house does not become shallower: shares and shapes of the code are no worse than those on record.
+
+``tests/house.json`` has the record. A change that improves a figure records it: ``python tests/house.py >
+tests/house.json``. One that makes a figure worse has a reason, and says it where it records the figure.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests import house
+
+RECORD: dict[str, float] = json.loads(Path(__file__).with_name("house.json").read_text())
+SIZES = ("files", "code lines")  # are bars of single steps: features add to them
+RISING = ("comments per 100 code lines where numbers are made",)
+# Each has two implementations that share no base, in the order of the files.
+PROTOCOLS: dict[str, str] = {}
+
+
+@pytest.fixture(scope="module")
+def figures() -> dict[str, float]:
+    return house.figures()
+
+
+@pytest.mark.parametrize("name", [name for name in RECORD if name not in SIZES])
+def test_a_figure_of_the_house_is_no_worse_than_on_record(name: str, figures: dict[str, float]) -> None:
+    now, then = figures[name], RECORD[name]
+    assert now >= then if name in RISING else now <= then
+
+
+def test_every_figure_is_on_record(figures: dict[str, float]) -> None:
+    assert figures.keys() == RECORD.keys()
+
+
+def test_protocols_are_listed_with_their_implementations() -> None:
+    assert set(house.protocols()) == PROTOCOLS.keys()
+
+
+def test_no_function_outside_a_class_has_a_self() -> None:
+    assert house.selfish() == []
+
+
+def test_files_entered_are_counted(tmp_path: Path) -> None:
+    import numpy as np
+
+    from bigpca.solvers.eigh import fix_signs
+
+    walked = house.walk(lambda: fix_signs(np.eye(2)))
+    assert dict(walked.entered) == {"solvers/eigh.py": {"fix_signs"}}
+    assert walked.once == ["solvers/eigh.py"]
