@@ -176,15 +176,18 @@ class RBFOf(Around):
         result = self.inner.block(A.inner, B.inner)
         with np.errstate(over="ignore"):
             for where, strip in strips(result):
+                # 2 k(x, y) - k(x, x) - k(y, y) = -|phi(x) - phi(y)|^2, times gamma, exponentiated.
                 strip *= 2
                 strip -= A.numbers[where, None]
                 strip -= B.numbers
                 if self.inner.positive_semidefinite:
+                    # Rounding can make a squared distance negative, which that of feature vectors is not.
                     np.minimum(strip, 0, out=strip)
                 strip *= self.gamma
                 np.exp(strip, out=strip)
         reject_overflow(result, "the exponential of kernel values")
         if A is B:
+            # A row has distance 0 to itself, whatever the rounding of its kernel values.
             np.fill_diagonal(result, 1)
         return result
 

@@ -263,8 +263,10 @@ def _negative_lengths(A: Prepared, B: PreparedRows, gamma: float) -> Block:
     equal rows among the other pairs have an error of at most ``gamma sqrt(e) < harmless``.
     """
     dtype = _distance_dtype(A, B)
+    # Pairs whose distance is lost in the rounding of |x|^2 + |y|^2 - 2 x'y, if the square root magnifies it.
     nearest = NEAREST * max(A.largest, B.largest)
     close = (gamma * square_error(A, B, dtype) / (HARMLESS if dtype == np.float32 else HARMLESS64)) ** 2
+    # Too many would be near in float32: products in float64, whose nearest pairs are few.
     if dtype == np.float32 and close > nearest:
         result = products_in_float64(A, B, dtype, less_squares=True)
         close = (gamma * square_error(A, B, np.float64) / HARMLESS) ** 2
@@ -277,6 +279,7 @@ def _negative_lengths(A: Prepared, B: PreparedRows, gamma: float) -> Block:
         np.maximum(strip, 0, out=strip)
         np.sqrt(strip, out=strip)
         np.negative(strip, out=strip)
+        # The nearest pairs again, from differences: exact where rows are equal.
         strip[i, j] = -_differences(A, B, where.start + i, j)
     return result
 
@@ -317,12 +320,14 @@ def _compiled_l1() -> Callable[[Rows, Rows, Block], None]:
     def run(x: Any, y: Any) -> Any:
         total = x.dtype.type(0)
         for k in range(len(x)):
+            # A run in the rows' dtype; the sums of runs are added in float64 below.
             total += abs(x[k] - y[k])
         return total
 
     compiled_run = compiled(run)
 
     def l1(A: Any, B: Any, out: Any) -> None:
+        # Tiles of 16 x 16 pairs: 32 rows are read for 256 results.
         for i0 in range(0, len(A), 16):
             for j0 in range(0, len(B), 16):
                 for i in range(i0, min(i0 + 16, len(A))):

@@ -126,6 +126,7 @@ def prepare_rows(rows: NDArray[Any] | csr_array, shift: Vector | None = None) ->
     """Prepare the rows, minus ``shift`` (d,) in their precision (each difference is rounded once)."""
     if isinstance(rows, csr_array):
         return prepare_sparse(rows, shift)
+    # Stored as columns: BLAS takes either order, and strips of a product then read runs of rows.
     columns = np.empty(rows.shape[::-1], rows.dtype)
     if shift is None:
         columns[...] = rows.T
@@ -134,6 +135,7 @@ def prepare_rows(rows: NDArray[Any] | csr_array, shift: Vector | None = None) ->
     squares = np.zeros(len(rows))
     for k in range(0, len(columns), RUN):
         run = columns[k : k + RUN]
+        # |x|^2 in float64, run by run, so that no array of squares is made.
         squares += np.einsum("ij,ij->j", run, run, dtype=np.float64)
     return PreparedRows(columns, squares)
 

@@ -69,16 +69,19 @@ def _tile_sums(numba: Any, term: Any, number: Any) -> tuple[Any, Any]:
     def transpose(Y: Any, j0: int, j1: int, c0: int, c1: int, tile: Any) -> None:
         for j in range(j0, j1):
             for c in range(c0, c1):
+                # Columns first, so that the innermost loop runs over LANES rows of Y that lie side by side.
                 tile[c - c0, j - j0] = Y[j, c]
 
     @numba.njit(fastmath=STRICT, nogil=True)  # type: ignore[untyped-decorator]
     def add_tile(x: Any, lx: Any, tile: Any, extra: Any, short: Any, total: Any) -> None:
         for start in range(0, len(x), RUN):
             stop = min(start + RUN, len(x))
+            # A run is summed in the rows' dtype and added in float64: the error is that of one run, for any d.
             short[:] = number(0)
             c = start
             while c + 4 <= stop:
                 for j in range(LANES):
+                    # Four terms at a time, added in pairs: independent operations, in an order that never changes.
                     first = term(x[c], tile[c, j], lx[c], extra[c, j])
                     second = term(x[c + 1], tile[c + 1, j], lx[c + 1], extra[c + 1, j])
                     third = term(x[c + 2], tile[c + 2, j], lx[c + 2], extra[c + 2, j])
@@ -102,10 +105,12 @@ def _sums(numba: Any, term: Any, number: Any) -> Any:
     @numba.njit(fastmath=STRICT, nogil=True)  # type: ignore[untyped-decorator]
     def sums(X: Any, X_extra: Any, Y: Any, Y_extra: Any, out: Any, symmetric: bool) -> None:
         (a, d), b = X.shape, len(Y)
+        # A tile of Y is transposed once for STRIP rows of X, and stays in the first cache while they pass.
         tile, extra = np.zeros((COLUMNS, LANES), X.dtype), np.zeros((COLUMNS, LANES), X.dtype)
         short, totals = np.zeros(LANES, X.dtype), np.zeros((STRIP, LANES), np.float64)
         for j0 in range(0, b, LANES):
             j1 = min(j0 + LANES, b)
+            # Of a symmetric block only the rows up to this tile; the mirror image is written below.
             last = j1 if symmetric else a
             for i0 in range(0, last, STRIP):
                 i1 = min(i0 + STRIP, last)

@@ -59,6 +59,7 @@ def string_codes(X: ArrayLike, width: int | None = None) -> NDArray[np.integer[A
     unit = np.uint8 if strings.dtype.kind == "S" else np.int32
     native = np.ascontiguousarray(strings, dtype=strings.dtype.newbyteorder("="))
     codes: NDArray[Any] = native.view(unit).reshape(len(native), native.dtype.itemsize // np.dtype(unit).itemsize)
+    # NumPy pads to the longest string that the dtype allows: columns without a character go.
     codes = codes[:, : int(np.flatnonzero(codes.any(axis=0)).max(initial=-1)) + 1]
     check_codes(codes, 0)
     if width is None:
@@ -162,17 +163,20 @@ def _compile_tile(numba: Any) -> Any:
         total[:] = 0.0
         for i in range(len(x)):
             code = x[i]
+            # Strings end with zeros.
             if code == 0:
                 break
             for j in range(len(tile)):
                 for lane in range(LANES):
                     match = decay * decay if tile[j, lane] == code else 0.0
+                    # K_l gains a pair for each match that ends here, of common subsequences of length l - 1 before it.
                     total[lane] += match * prefixes[length - 1, j, lane]
             for level in range(length - 1, 0, -1):
                 ending[:] = 0.0
                 for j in range(len(tile)):
                     for lane in range(LANES):
                         match = decay * decay if tile[j, lane] == code else 0.0
+                        # K''_l runs along the second string, K'_l adds it up along the first (Lodhi et al. 2002).
                         ending[lane] = decay * ending[lane] + match * prefixes[level - 1, j, lane]
                         prefixes[level, j + 1, lane] = decay * prefixes[level, j + 1, lane] + ending[lane]
 
@@ -187,6 +191,7 @@ def _compile(numba: Any) -> Any:
     def sums(A: Any, B: Any, length: int, decay: float, out: Any, symmetric: bool) -> None:
         positions = B.shape[1]
         tile = np.zeros((positions, LANES), np.int32)
+        # K'_0 = 1 for all prefixes; the other levels are set by sum_tile.
         prefixes = np.ones((length, positions + 1, LANES))
         ending, total = np.zeros(LANES), np.zeros(LANES)
         for j0 in range(0, len(B), LANES):

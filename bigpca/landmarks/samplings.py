@@ -105,15 +105,19 @@ def rpcholesky(request: LandmarkRequest) -> Landmarks:
     trace, turn = 0.0, 0
     (cost,) = rpcholesky_passes(request)
     while len(chosen.rows) < m and turn < cost.times.most:
+        # Round t ends with the share t / rounds of all landmarks.
         needed = m * min(turn + 1, rounds) // rounds - len(chosen.rows)
         count = min(most_candidates(request), OVERSAMPLING * needed)
+        # Candidates by the residual diagonal, in one read: an exponential race, so that no second read is needed.
         drawn = draw_rows(request, cost, _weight(request, chosen), count, stream=f"landmarks-{turn}")
         if turn == 0:
             trace = drawn.diagonal_sum
             reject_zero(trace, f"all {drawn.count} values k(x, x) of {request.kernel}")
         turn += 1
+        # All residuals are 0 to rounding: the landmarks span K.
         if drawn.rows is None:
             break
+        # Thinned by rejection, so that those accepted are distributed as if drawn one after the other.
         chosen, spent = _join(request, chosen, drawn, needed, turn >= rounds)
         request.run.add_evaluations(spent)
     return Landmarks(chosen.rows, chosen.indices, trace)

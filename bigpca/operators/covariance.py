@@ -60,8 +60,10 @@ class CovariancePasses:
         They follow a sample for ``sampled`` columns, unless that is 0.
         """
         n, d = rows.n_rows, rows.n_columns
+        # Rows are cut for the usual block; memory is planned for the largest one that a step may multiply.
         typical, largest = (_product_state(d, width + PROBES) for width in (columns, max(columns, most)))
         form = rows.mapped_form()
+        # X'(X W): two products, whose number decides the precision.
         work = 2 * n * csr.product_flops(form, columns)
         product = row_pass(
             rows, "product", [largest], cut_bytes=typical.state_bytes, work=work * times.typical,
@@ -71,6 +73,7 @@ class CovariancePasses:
         each = typical.cost(replace(form, itemsize=itemsize))
         loops = float(n) * (each.loops + rows.prepared_work(itemsize).loops)
         product = replace(product, flops=n * each.flops, products=n * each.products, loops=loops)
+        # The iteration starts from the leading axes of a sample, read before the first product.
         wanted = sample_size(n, math.ceil(row_bytes), sampled) if sampled else 0
         sample = None
         if wanted:
@@ -258,16 +261,20 @@ class CovarianceOperator:
         along a few columns, and its product would lose digits where it is split: one more read multiplies a basis of
         that product, with the scale that is known by then.
         """
+        # The probes accompany every product, so that bounds cost no read of their own.
         omega = probe_vectors(self.seed, self.size, PROBES).astype(np.float64)
         guess = self._guess if self.scaled and self.scale is None else self.scale
         B = np.hstack([Q, omega])
+        # D^-1 C D^-1 B needs X'(X D^-1 B); D is known after this very read, so a guess G takes its place.
         W = B if guess is None else B / guess[:, None]
         AB = self._multiply(W)
         self.other_reads += 1
         least = 1.0
         if self.scale is not None:
             ratio = self.scale if guess is None else self.scale / guess
+            # What was multiplied exactly is D W: that is the block, and its last columns are the probes.
             B, least = W * self.scale[:, None], float(ratio.min())
+            # The guess was off by more than a factor of ten between columns: multiply again, with the scale now known.
             if ratio.max() > MAX_LENGTH_RATIO * least:
                 block = orthonormal_columns([AB[:, :-PROBES]], self.seed)
                 del B, W, AB
@@ -423,16 +430,9 @@ def centred_product(state: PassState, *, centred: bool) -> CentredProduct:
     part = state.part("product", FusedProduct)
     squares = part.centred_squares() if part.squared else np.zeros(0)
     return CentredProduct(
-        part.count,
-        state.omitted,
-        part.mean,
-        squares,
-        part.centred(),
-        part.offset,
-        part.weight_sums,
-        part.constants is not None,
-        part.centring_error if centred else None,
-    )
+        part.count, state.omitted, part.mean, squares, part.centred(), part.offset, part.weight_sums,
+        part.constants is not None, part.centring_error if centred else None,
+    )  # fmt: skip
 
 
 def _solve_sample(

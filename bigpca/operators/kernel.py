@@ -198,9 +198,11 @@ class KernelOperator:
         # In units of |K|_F, a power of two near it: its square may leave the range of float64.
         exponent = int(np.frexp(max(n * float(np.abs(self.row_means).max()), norm))[1])
         means, norm = np.ldexp(self.row_means, -exponent), float(np.ldexp(norm, -exponent))
+        # What centring takes from |K|_F^2.
         around = max(0.0, 2 * n * float(means @ means) - (n * float(means.mean())) ** 2)
         if state.squared:
             reject_overflow(self.kernel, state.squares)
+            # Squares were summed: |HKH|_F is known to rounding, from which SLACK protects the bound.
             whole = float(np.ldexp(state.squares, -2 * exponent).sum())
             if whole < norm**2 / 10:
                 raise ValueError(
@@ -210,11 +212,13 @@ class KernelOperator:
             norm = (max(0.0, whole - around) + SLACK * eps * whole) ** 0.5
             self.norm = float(np.ldexp(norm, exponent))
         else:
+            # Else from the probes' estimate, which must not fall below what rounding leaves of zero.
             whole = norm**2 + around
             least = eps * whole**0.5
             self.trace = max(self.trace, float(np.ldexp(least, exponent)))
             norm = max(min(norm, float(np.ldexp(self.trace, -exponent))), least)
         self.entry_rounding = float(np.ldexp(10 * eps * whole**0.5, exponent))
+        # Centring magnifies the relative rounding of K by |K|_F / |HKH|_F: values that hardly differ lose digits.
         self.magnification = ALIKE * (max(1.0, whole**0.5 / norm) if norm > 0 else 1.0)
         self.precision = eps * self.magnification
 

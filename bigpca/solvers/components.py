@@ -626,6 +626,7 @@ def resolve_components(
         return largest
     if isinstance(n_components, Integral):
         return int(n_components)
+    # More eigenvalues than min(n, d) are zeros by rounding.
     given = eigenvalues[:largest]
     if len(given) < largest:
         _reject_partial(n_components, largest, f"{len(given)} are given")
@@ -734,17 +735,20 @@ def _choose(
     n_components: NComponents, values: Vector, total: float, n: int, d: int, weight: float | None
 ) -> int | None:
     """Choose k from r leading eigenvalues; None where they do not tell. The number and the whole are handled before."""
+    # Weights count repetitions: their sum is the number of observations.
     observations = n if weight is None else max(2, round(weight))
     if isinstance(n_components, str):
         return minka_rank(values, observations)
     if not len(values):
         return None
+    # No variance: one component, as scikit-learn keeps.
     if total <= 0 or values[0] <= 0:
         return 1
     if isinstance(n_components, ComponentRule):
         k = n_components.choose(values, total, observations if n_components.by_weight else n, d)
         return None if k is None else max(k, 1)
     share: Any = n_components
+    # The smallest k whose cumulated share exceeds p; "right", so that a share reached exactly is not enough.
     k = int(np.searchsorted(np.cumsum(values / total), share, side="right")) + 1
     if k > len(values) and len(values) < min(n, d):
         return None

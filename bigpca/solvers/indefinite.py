@@ -55,6 +55,7 @@ def negative_eigenvalue(A: Matrix, rounding: float, *, threads: int | None = Non
     allowed = SIGNIFICANT * norm + rounding
     if not allowed or not np.isfinite(allowed):
         return None
+    # A Cholesky factor of the shifted matrix exists if no eigenvalue is below -allowed: a third of the flops of eigh.
     shifted = A.copy()
     shifted.flat[:: len(A) + 1] += allowed
     with blas_threads(threads):
@@ -146,13 +147,16 @@ def signed_nystrom(W: Matrix, Y: Matrix, k: int, *, precision: float = 2.0**-52)
     Q, Y = orthonormal_product(W, Y)
     S = Q.T @ Y
     sigma, U = np.linalg.eigh((S + S.T) / 2)
+    # By modulus: negative eigenvalues are as much part of A as positive ones.
     order = np.argsort(-np.abs(sigma))
     sigma, U = sigma[order], U[:, order]
+    # Eigenvalues that cannot be small by cancellation, then at least two thirds, none of them rounding.
     kept = np.abs(sigma) > UNCANCELLED * max(0.0, -float(sigma.min()))
     kept[: max(1, int(np.ceil(KEPT * len(sigma))))] = True
     kept &= np.abs(sigma) > ROUNDING * precision * float(norm_of(Y))
     if not kept.any():  # A = 0, as far as can be seen
         return SignedPairs(np.zeros(1), np.ascontiguousarray(Q[:, :1].T))
+    # A_hat = (Y U / |sigma|^1/2) sign(sigma) (...)': its eigenpairs from the triangular factor.
     F, R = qr(Y @ (U[:, kept] / np.sqrt(np.abs(sigma[kept]))), mode="economic")
     values, vectors = np.linalg.eigh((R * np.sign(sigma[kept])) @ R.T)
     return SignedPairs(values[::-1].copy(), np.ascontiguousarray((F @ vectors[:, ::-1][:, :k]).T))

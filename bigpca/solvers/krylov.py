@@ -282,20 +282,25 @@ def approximate(basis: KrylovBasis, pairs: RitzPairs, *, precision: float) -> Ba
     precision : float
         Relative rounding of the products.
     """
+    # In Ritz vectors, B'AB = diag(theta), and gram = R'R of the remainders.
     theta = np.ldexp(pairs.values, -basis.exponent)
     gram = pairs.gram * np.ldexp(pairs.unit, -basis.exponent) ** 2
     nu = SHIFT * precision * float(np.sqrt(np.sum(theta**2) + np.trace(gram)))
+    # F = A_nu B (B'A_nu B)^-1/2, so F'F = diag(theta + nu) + T with T what lies outside of the basis.
     lengths = np.sqrt(theta + nu)
     safe = np.where(lengths > 0, lengths, 1.0)
     T = gram / np.multiply.outer(safe, safe)
+    # Eigenpairs of F F' from those of F'F, as in nystrom(); the shift is subtracted.
     squares, V = top_eigenpairs(np.diag(lengths**2) + T)
     values = np.maximum(squares - nu, 0.0)
     positive = np.where(squares > 0, squares, 1.0)
     C = pairs.coefficients
+    # The vectors, as coefficients on the basis and on its remainders.
     inside, outside = lengths[:, None] * C, C[:, basis.settled :] / safe[:, None]
     used = squares[: pairs.k] > basis.N * EPS * squares[0]
     weights = V[: pairs.k] * (used / np.sqrt(positive[: pairs.k]))[:, None]
     vectors = orthonormal_rows(basis.rows(weights @ inside, weights @ outside))
+    # T's own root: the triangular factor of the part outside, for the majorant.
     t, E = top_eigenpairs(T)
     t += GRAM * EPS * t[0]
     beyond = (np.sqrt(t)[:, None] * E)[: basis.N - basis.count]
@@ -753,6 +758,7 @@ class _Run:
     def extend(self, pairs: RitzPairs) -> None:
         """Multiply the next block; if it would not fit, first restart from the best Ritz vectors."""
         o = self.options
+        # The products were rounded too coarsely for these residuals: begin again, in float64, from the Ritz vectors.
         if self._coarse(pairs):
             with solving_alone(o.threads):
                 self.basis.begin_again(pairs.coefficients[: pairs.block] / pairs.unit)
@@ -761,6 +767,7 @@ class _Run:
             self._multiply_block(pairs.block, NOISE * self.A.precision)
             return
         if self.basis.count > self.basis.size - pairs.block and self.basis.size < self.basis.N:
+            # Full: a thick restart keeps the leading Ritz vectors and their remainders (Wu & Simon 2000).
             keep = self._kept(pairs)
             with solving_alone(o.threads):
                 self.probes.shrink(float(pairs.values[keep]), pairs.upper_values(self.probes.norm_bound, keep)[0])

@@ -82,6 +82,7 @@ class KrylovBasis:
         self.exponent = _exponent(AB)
         self.vectors[:c] = B.T
         np.ldexp(AB.T, -self.exponent, out=self.remainders[:c])
+        # Orthonormal to rounding after two steps of Cholesky QR; products are combined alike.
         for _ in range(2):
             gram = _gram(self.vectors[:c])
             longest = float(np.sqrt(np.max(gram.diagonal(), initial=0.0)))  # B has the units of the scale it was given
@@ -123,10 +124,12 @@ class KrylovBasis:
     def _split(self, stop: int, precision: float) -> None:
         """Split the new products into H and remainders, and take the new vectors out of the earlier remainders."""
         c, s, V, R = self.count, self.settled, self.vectors, self.remainders
+        # H = V A V' grows by the rows of the new block, and by its columns against remainders that still change.
         new = sum_strips(lambda j: R[c:stop, j] @ V[:stop, j].T, self.N)
         old = sum_strips(lambda j: R[s:c, j] @ V[c:stop, j].T, self.N)
 
         def subtract(j: Strip) -> Vector:
+            # R = V A - H V: what of the products lies outside of the basis.
             R[c:stop, j] -= new @ V[:stop, j]
             R[s:c, j] -= old @ V[c:stop, j]
             part: Vector = np.einsum("ij,ij->i", R[s:stop, j], R[s:stop, j])
@@ -135,6 +138,7 @@ class KrylovBasis:
         squares = sum_strips(subtract, self.N)
         self._H[c:stop, :stop] = new
         self._H[:s, c:stop], self._H[s:c, c:stop] = 0.0, old
+        # A vector has settled where its remainder is rounding: its product lies in the basis.
         left = np.flatnonzero(squares > (SETTLED * precision) ** 2 * np.sum(self._H[s:stop, :stop] ** 2, axis=1))
         self.count, self.settled = stop, s + int(left[0]) if len(left) else stop
 

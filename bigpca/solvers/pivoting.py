@@ -51,9 +51,11 @@ def accept_pivots(
     for j in range(len(K)):
         if len(residual.accepted) == wanted:
             break
+        # Rejection: the proposal was drawn by the old residuals, which are never below the present ones.
         if draws[j] < residual.diagonal[j] / proposal[j]:
             residual.accept(j)
     while fill and len(residual.accepted) < wanted:
+        # The rest by their acceptance probabilities: close to the law, where no further read is allowed.
         cumulated = np.cumsum(residual.diagonal / proposal)
         if cumulated[-1] <= 0:
             break
@@ -91,11 +93,13 @@ def weighted_pivots(
     left, pivots = diagonal.copy(), np.zeros(0, np.int64)
     factor = np.zeros((len(diagonal), len(draws)))
     for s, draw in enumerate(draws):
+        # A pivot with probability proportional to its weighted residual.
         cumulated = np.cumsum(weights * left)
         if cumulated[-1] <= enough * float(weights @ diagonal):
             break
         j = int(np.searchsorted(cumulated, draw * cumulated[-1], side="right"))
         past = factor[:, :s]
+        # One column of the Cholesky factor, and the residuals that it leaves.
         factor[:, s] = (column(j) - past @ past[j]) / np.sqrt(left[j])
         pivots = np.append(pivots, j)
         left = np.maximum(left - factor[:, s] ** 2, 0.0)

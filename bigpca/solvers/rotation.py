@@ -38,6 +38,7 @@ def varimax(A: Matrix) -> tuple[Matrix, float]:
         for i, j in combinations(range(len(columns)), 2):
             angle = _plane_angle(columns[i], columns[j])
             if abs(angle) > ROUNDING:
+                # Both the loadings and R are turned in this plane.
                 turn = np.array([[np.cos(angle), np.sin(angle)], [-np.sin(angle), np.cos(angle)]])
                 columns[[i, j]] = turn @ columns[[i, j]]
                 R[:, [i, j]] = R[:, [i, j]] @ turn.T
@@ -80,9 +81,12 @@ def rotate(A: Matrix, method: str, power: float) -> tuple[Matrix, float]:
     T, turned = varimax(normal)
     if method == "promax":
         B = normal @ T
+        # Least squares fit of B to the target sign(B) |B|^power.
         Q = np.linalg.solve(B.T @ B, B.T @ (B * np.abs(B) ** (power - 1)))
+        # Columns scaled so that the factors, whose covariance is (T'T)^-1, have variance 1.
         T = T @ (Q * np.sqrt(np.diagonal(np.linalg.inv(Q.T @ Q))))
     T = T[:, np.argsort(-((A @ T) ** 2).sum(axis=0), kind="stable")]
     B = A @ T
+    # The entry of largest magnitude of each column is positive.
     largest = B[np.abs(B).argmax(axis=0), np.arange(B.shape[1])]
     return T * np.where(largest < 0, -1.0, 1.0), turned

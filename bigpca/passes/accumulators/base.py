@@ -389,11 +389,13 @@ def column_moments(block: Block, shifted: bool) -> tuple[NDArray[np.float64], ND
     """Return the column means of a block of all rows, and the sums of squares about them, weighted if the rows are."""
     values = block.values
     if shifted:
+        # The rows were shifted to about their mean: what is left of it is subtracted afterwards, without loss.
         residual = block.sums / total_weight(block)
         return residual, column_squares(values, block.weights) - total_weight(block) * residual**2
     if block.weights is not None:
         mean = block.sums / total_weight(block)
         return mean, column_squares(values - mean, block.weights)
+    # Not shifted: two looks at the rows, never E[xx] - E[x]E[x].
     mean = values.mean(axis=0, dtype=np.float64)
     total = np.zeros(values.shape[1])
     for i in range(0, len(values), 128):

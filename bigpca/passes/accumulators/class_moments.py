@@ -128,15 +128,18 @@ class ClassMoments(Accumulator):
     def update(self, block: Block) -> None:
         codes = self.codes[block.rows - self.first_row]
         if self._shifts is None or self._shifts.dtype != block.values.dtype:
+            # The shift of a class, NaN until it has a row: near its mean, and in the rows' precision.
             earlier = np.full((self.n_classes, self.n_features), np.nan) if self._shifts is None else self._shifts
             self._shifts, self._group_shift = earlier.astype(block.values.dtype), block.shift
             self._product = None
         step = self._tile_rows
         for i in range(0, len(codes), step):
             own = codes[i : i + step]
+            # Code -1 marks rows without a label, which only classes ignore.
             labelled = np.flatnonzero(own >= 0)
             if len(labelled):
                 rows = block.values[i : i + step]
+                # No copy where all rows are labelled, the usual case.
                 rows = rows if len(labelled) == len(own) else rows[labelled]
                 weights = None if block.weights is None else block.weights[i : i + step][labelled]
                 self._add(rows, own[labelled], self._shifts, block.arithmetic, weights)
@@ -309,6 +312,7 @@ class WithinProduct(Accumulator):
 
     def update(self, block: Block) -> None:
         factor = broadcast(self.factor)
+        # Two products in succession square the rows: float32 must hold that, else they are float64.
         values = within_range(block.values, block.largest)  # of two products in succession
         dtype = values.dtype
         if self._prepared is None or self._prepared[0] != dtype:
@@ -321,6 +325,7 @@ class WithinProduct(Accumulator):
             labelled = np.flatnonzero(codes[i : i + step] >= 0) + i
             if len(labelled):
                 rows = values[labelled]
+                # S_W W = sum_t (x_t - mean_c)(x_t - mean_c)' W, with the class means of an earlier read.
                 rows -= means[codes[labelled]]
                 Z = rows @ W
                 if block.weights is not None:

@@ -310,16 +310,20 @@ class LandmarkMoments(Accumulator):
     def _add(self, rows: Values, features: LandmarkMap, numbers: NDArray[np.int64], weights: Vector | None) -> None:
         A = features.kernels[0].prepare(rows, features.shift, int(numbers[0]))
         landmarks = features.prepare(rows.dtype)
+        # One kernel or several (widths that are compared), in one read.
         for j, K in enumerate(features.blocks(A, landmarks)):
             check_mirrored(features.kernels[j], A, landmarks, K, numbers, features.numbers)
             B = K @ features.transforms[j].astype(K.dtype, copy=False)
             diagonal = features.kernels[j].diagonal_of(A)
+            # k(x, x) - |b(x)|^2, what the features miss of x: its sum bounds the error of every eigenvalue.
             left = np.maximum(diagonal - row_squares(B), 0.0)
             self.diagonals[j] += diagonal.sum() if weights is None else weights @ diagonal
             self.residuals[j] += left.sum() if weights is None else weights @ left
             self.evaluations += K.size
+            # Rounding of kernel values enters B at most by this; bounds allow for it.
             error = features.kernels[j].entry_error(A, landmarks) if features.kernels[j].needs_rows else 0.0
             self.precision = max(self.precision, entry_precision(B.dtype, error))
+            # The features are rows of their own, with the shift of their first block.
             block = Block.about(B, numbers, self._shifts[j])
             self._shifts[j] = block.shift
             self.moments[j].update(block if weights is None else block.weighted(weights))

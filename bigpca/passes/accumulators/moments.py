@@ -147,10 +147,12 @@ class Moments(Accumulator):
             self._product = product_scratch(self.n_features, values.dtype)
         if self._product_rows + len(values) > SLAB_ROWS:
             self._flush()
+        # 1. Added to the open product, in the rows' precision, up to SLAB_ROWS rows.
         if self._product_rows and add_symmetric_product(values, self._product, arithmetic):
             self._product_rows += len(values)
             return
         self._flush()
+        # 2. Else the open product is moved to the float64 sums, and a new one begins.
         product = symmetric_product(values, self._product, arithmetic)
         if product is self._product:
             self._product_rows = len(values)

@@ -307,9 +307,12 @@ class BestRows(Accumulator):
         self.evaluations += len(weights) * weight.evaluations_per_row
         self.weight_sum += float(weights.sum())
         self.diagonal_sum += float(diagonal.sum())
+        # E / w with E exponential by (seed, row): the smallest keys are a draw by weight without replacement,
+        # which does not depend on how rows are cut (Efraimidis & Spirakis 2006).
         keys = self._race(weights, block.rows)
         near = np.flatnonzero((keys <= self._worst()) & (weights > 0))
         if len(near) > self.wanted:
+            # Ties by row number, so that equal keys have one order.
             near = near[np.lexsort((block.rows[near], keys[near]))[: self.wanted]]
         if len(near):
             self._insert(dense_rows(block.values[near]), block.rows[near], keys[near], weights[near])

@@ -243,7 +243,9 @@ class FusedProduct(Accumulator):
         Z = broadcast(self.factor).multiply(values, block.arithmetic)  # (b, l)
         if isinstance(values, csr_array) and block.centre is not None:
             self._note_sparse(values)
+            # (x - c)'W = x'W - c'W: sparse rows are centred after the product, which keeps their zeros.
             Z -= self._about(block.centre).astype(Z.dtype)
+        # Products of up to FLUSH_ROWS rows are summed in the rows' precision, and these sums in float64.
         if self._open is None or self._open.dtype != values.dtype or self._open_rows + block.count > FLUSH_ROWS:
             self._flush()
         if self._open is None:
@@ -256,6 +258,7 @@ class FusedProduct(Accumulator):
         self.count += block.count
         self.precision = max(self.precision, float(np.finfo(values.dtype).eps))
         self.sums += block.sums
+        # 1'Z, by which merging and centring move the product to another shift.
         self.weights += Z.sum(axis=0, dtype=np.float64)
         if self.squared:
             self.squares += column_squares(values, block.weights)
@@ -301,9 +304,11 @@ class FusedProduct(Accumulator):
     def merge(self, other: FusedProduct) -> FusedProduct:
         if not other.count or not self.count:
             return self if self.count else other
+        # Products by different blocks must never be added: a stale broadcast would do so.
         if self.factor is not None and other.factor is not None and self.factor is not other.factor:
             _check_one_factor(self.factor.describe(), other.factor.describe())
         if other.shift is not self.shift and not np.array_equal(other.shift, self.shift):  # type: ignore[arg-type]
+            # States of groups with different shifts: both about one of them, then added.
             other = other.about(self.shift, self.product)  # type: ignore[arg-type]
             product = other.product
         else:
@@ -509,6 +514,7 @@ class LeftProduct(Accumulator):
         self.shift = block.shift
         step = self._tile_rows
         for i in range(0, len(block.values), step):
+            # V has a row for each row of X: V'(X - s) needs 1'V to be moved to another shift.
             V = self.V[block.rows[i : i + step] - self.first_row]
             if block.weights is not None:
                 V = V * block.weights[i : i + step, None]
