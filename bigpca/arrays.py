@@ -1,7 +1,4 @@
-"""Names of arrays in signatures, those whose dtype is any and those whose dtype is fixed; their digests and norms.
-
-Symmetric matrices stored as one triangle: packed into half the bytes, or in place.
-"""
+"""Names of arrays in signatures, digests of their values, and symmetric matrices stored as one triangle."""
 
 from __future__ import annotations
 

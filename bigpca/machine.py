@@ -1,7 +1,4 @@
-"""What the machine lets this process use.
-
-Settings of the C library's heap, so that blocks freed by a pass return to the system (glibc only).
-"""
+"""What the machine lets this process use: cores, memory limits, and a heap that returns freed blocks to the system."""
 
 from __future__ import annotations
 

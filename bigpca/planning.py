@@ -1,9 +1,8 @@
-"""What a run will cost, computed before any row is read; plans that do not fit are rejected.
+"""What a run will cost, computed before any row is read: what blocks, passes and solves cost, and the plan, their sum.
 
-What rows, passes and solves cost, as a fit declares them: plain numbers, of which a plan is the sum.
-
-Pure arithmetic on shapes and limits. The limits come from :mod:`bigpca.passes.engine.resources`, which queries Dask
-and the machine.
+Plain arithmetic on shapes and limits, in this order: the cost of a block (``BlockForm``, ``Work``, ``LOOPS``), of a
+pass and of a solve (``PassCost``, ``SolveCost``), and the ``Plan`` that a user sees, which rejects what does not fit.
+The limits come from :mod:`bigpca.passes.engine.resources`, which queries Dask and the machine.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""``bigpca doctor``: checks of this machine and of a cluster.
-
-``bigpca demo``.
-"""
+"""``bigpca doctor``: checks of this machine and of a cluster; and ``bigpca demo``."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""``bigpca plan`` and ``bigpca fit``.
-
-``bigpca fit --update``: the rows that were appended to a store are added to its model. ``bigpca transform``.
-"""
+"""``bigpca plan``, ``bigpca fit`` (with ``--update`` for appended rows) and ``bigpca transform``."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""``bigpca report`` and ``bigpca plot``.
-
-``bigpca extremes`` and ``bigpca compare``: what components mean, and how two models agree. ``bigpca export``.
-"""
+"""``bigpca report``, ``plot``, ``extremes``, ``compare`` and ``export``: what is done with fitted models."""
 
 from __future__ import annotations
 

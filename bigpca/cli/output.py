@@ -1,7 +1,4 @@
-"""The output of a command: text and JSON on the right stream, errors as one paragraph with an exit code.
-
-Exit codes of the command line, and their assignment to errors.
-"""
+"""The output of a command: text and JSON on the right stream, errors as one paragraph with an exit code."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""``bigpca info``, ``bigpca ingest`` and ``bigpca verify``.
-
-What a model file holds, as JSON and as text, from its attributes and a few small arrays: no estimator is imported.
-"""
+"""``bigpca info``, ``bigpca ingest`` and ``bigpca verify``; models are described from their attributes alone."""
 
 from __future__ import annotations
 

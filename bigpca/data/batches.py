@@ -1,9 +1,4 @@
-"""Rows that come in batches, such as a network produces them, as a source like any other.
-
-Batches as one sequence of rows: iterated in order, checked, and cut again by absolute row. One batch as NumPy arrays,
-rows and labels, whatever library's arrays or tensors these are. Labels that come with the rows of batches: all of them
-in advance, or known once their rows were read.
-"""
+"""Rows that come in batches, such as a network produces them, with their labels, as a source like any other."""
 
 from __future__ import annotations
 

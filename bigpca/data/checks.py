@@ -1,8 +1,4 @@
-"""Checks of every source before a row is read: dtype, shape, chunk sizes; and the natural order of names.
-
-What a task notes of the rows that it reads: integers that float64 cannot represent, and a digest of the first. CF
-conventions and netCDF: attributes and defaults by which stored numbers are encoded values, or none.
-"""
+"""Checks of every source before a row is read: dtype, shape, chunks, encoded values, integers that float64 rounds."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Containers of rows, recognised by their attributes and type names, without importing their libraries.
-
-AnnData, recognised without importing it: one of its matrices, and the names of that matrix's columns.
-"""
+"""Containers of rows, recognised by their attributes and type names, without importing their libraries."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""Arrays stored as plain bytes in one file: .npy, raw memory maps, stored .npz members, safetensors.
-
-Members of a .npz file: read in place if stored uncompressed, as a stream if compressed. A folder (or glob) of .npy
-shards, read as one array in natural order; or a list of shards, in list order.
-"""
+"""Arrays as plain bytes: ``.npy``, raw memory maps, safetensors, ``.npz`` members, and folders or lists of shards."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""Labels aligned with the rows of X: classes or real targets, checked before any row of X is read.
-
-Interpretation of typed labels, with checks: gaps, classes, one-hot rows, targets. Conversion of labels, weights or
-keys of any kind to one typed array, and the rows that have none.
-"""
+"""Labels aligned with the rows of X: converted, checked for gaps and classes, before any row of X is read."""
 
 from __future__ import annotations
 

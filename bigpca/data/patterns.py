@@ -1,7 +1,4 @@
-"""The notation of einops for what is a row: which axes of stored samples number the rows, and which make the columns.
-
-Positions along an axis as a user chooses them: a slice, integers, a mask or names. Pooling: one value in place of
-many, such as the mean over the pixels of a feature map.
+"""What is a row, in the notation of einops, with positions along its axes and pooling over those that it leaves out.
 
 A pattern is what a user wrote, checked; with the shape of the samples it becomes a :class:`bigpca.data.views.View`.
 """

@@ -1,7 +1,4 @@
-"""Open stored data as one row-chunked Dask array, without reading it, and find the source behind a Dask array.
-
-The source of rows in a path, a stored array, or an array in memory.
-"""
+"""``bigpca.open``: anything that holds rows as one row-chunked Dask array, and the source behind a Dask array."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""Sparse rows: recognised, checked, brought to one form of CSR, and read from memory.
-
-Which matrix a group of arrays says it is: AnnData, 10x Genomics and ``scipy.sparse.save_npz`` write sparse ones. Rows
-of a sparse matrix in a file or store: three arrays, of which only the parts of some rows are read.
-"""
+"""Sparse rows as one form of CSR: checked in memory, and read from the three arrays of a file or store."""
 
 from __future__ import annotations
 

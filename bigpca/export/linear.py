@@ -1,7 +1,4 @@
-"""Linear maps of rows: what a fitted linear model is to other libraries.
-
-A linear map as a file of ONNX or NumPy, a layer of torch, or a transform of FAISS.
-"""
+"""Linear maps of rows as fitted models give them to other libraries: ONNX, NumPy, torch, FAISS."""
 
 from __future__ import annotations
 

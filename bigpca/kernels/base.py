@@ -1,9 +1,5 @@
 """The kernel interface: a function of two rows, evaluated block by block, with its diagonal, cost and limits.
 
-Input checks of kernels, and blocks of kernel values processed in strips that stay in cache. What kernels made of
-several kernels compute from those: values combined in place, and feature maps. The parameters of kernels: checked, and
-as JSON values. Kernels that are computed as dot products of their exact feature maps.
-
 A block of rows is *prepared* once (checked, and everything computed that depends on single rows: norms, roots, score
 vectors), and then evaluated against many other prepared blocks. Kernels know nothing of Dask, centring or passes.
 :class:`Sum` and :class:`Product` are defined here because the operators of :class:`Kernel` return them.

@@ -1,7 +1,4 @@
-"""Precomputed kernel matrices: classical scaling, graph kernels, or a kernel of another library.
-
-A kernel from any Python function of two blocks of rows.
-"""
+"""Kernels that the caller brings: a precomputed matrix, or any Python function of two blocks of rows."""
 
 from __future__ import annotations
 

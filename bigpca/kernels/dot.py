@@ -1,7 +1,4 @@
-"""Kernels that are functions of the dot product x'y: linear, polynomial, tanh, cosine.
-
-Dot products and squared distances of all pairs of rows of two blocks, in the precision they require.
-"""
+"""Kernels that are functions of the dot product x'y (linear, polynomial, tanh, cosine), and the products they share."""
 
 from __future__ import annotations
 

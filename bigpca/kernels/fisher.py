@@ -1,6 +1,6 @@
 """The Fisher kernel: two rows are similar if they would change a model's parameters in the same way.
 
-Scores of a diagonal Gaussian mixture: the Fisher vectors of its rows.
+With the scores of a diagonal Gaussian mixture, these are the Fisher vectors of the rows.
 """
 
 from __future__ import annotations

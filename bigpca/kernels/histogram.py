@@ -1,7 +1,6 @@
-"""Histogram kernels: sums over columns of a term that increases with both of its numbers.
+"""Histogram kernels: sums over columns of a term of two numbers, compiled, without a temporary per pair.
 
-Compiled kernels that are sums over columns of a term of two numbers, without a temporary per pair. Histogram kernels
-derived from divergences: chi-square, Hellinger and Jensen-Shannon.
+Intersection and generalised intersection; chi-square, Hellinger and Jensen-Shannon, which are derived from divergences.
 """
 
 from __future__ import annotations

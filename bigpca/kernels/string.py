@@ -1,7 +1,6 @@
-"""String kernels: common substrings, and common subsequences.
+"""String kernels: common substrings, and common subsequences by a compiled dynamic programme.
 
-The dynamic programme of gap-weighted subsequences, compiled on first use in each process. Strings as rows of numbers:
-the codes of their characters, with zeros at the end.
+Strings are rows of numbers: the codes of their characters, with zeros at the end.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
-"""The request for landmarks, the landmarks returned, and the pass by which all samplings draw rows.
+"""What a fit by landmarks asks for and gets, the pass by which samplings draw rows, and the simplest choices.
 
-Landmarks that the caller chose: row numbers, or rows. Landmarks drawn with weights that are known from the rows alone,
-or from one sweep over the kernel matrix.
+Landmarks that the caller chose, and landmarks drawn with weights that are known from the rows alone or from one sweep.
 """
 
 from __future__ import annotations

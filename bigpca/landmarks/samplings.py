@@ -1,8 +1,4 @@
-"""Randomly pivoted Cholesky in a few reads: each draws candidates by exact residuals and thins them.
-
-Landmarks drawn by ridge leverage scores, estimated by recursion on a uniform sample held in memory. Landmarks that are
-not rows of X: the centres of k-means, by dask-ml.
-"""
+"""Samplings of landmarks that look at the kernel matrix or at clusters: pivoted Cholesky, leverage scores, k-means."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """The covariance matrix as an operator: (d, d), never formed, multiplied by a thin block in one read of X.
 
-The reads of a covariance operator, as a fit declares them.
+First the reads that a fit declares for it, then the operator that executes them.
 """
 
 from __future__ import annotations

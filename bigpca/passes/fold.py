@@ -1,6 +1,4 @@
-"""The verb of one read: accumulators are updated with all rows, group by group, and merged in a fixed tree.
-
-The rows of a sample, and the layout that reads them.
+"""The verb of one read: all rows, or a sample, go into accumulators group by group, which merge in a fixed tree.
 
 One task reads several consecutive chunks, slab by slab with one read ahead, and reduces them to ONE state; a raw chunk
 is never the result of a task, because neither queuing nor spilling bounds the memory of results.

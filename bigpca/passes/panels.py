@@ -1,8 +1,7 @@
-"""The verb for pairs of row panels: the dot matrix ``X X'`` (n, n) of a wide X, block by block.
+"""Verbs for the dot matrix ``X X'`` (n, n) of a wide X: pairs of row panels, or blocks of columns.
 
-The verb for stores chunked in columns: accumulators are updated with blocks of columns.
-
-A store chunked in rows is read ``(panels + 1) / 2`` times, with panels as large as the plan allows.
+A store chunked in rows is read ``(panels + 1) / 2`` times, with panels as large as the plan allows; one chunked in
+columns is read once.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Map row blocks: lazily to a Dask array with the same row chunks, or at once to an array in memory.
-
-Write mapped rows to a new Zarr array, chunk by whole chunk, or to a table.
-"""
+"""Rows mapped to rows: lazily, in memory, or written to a new Zarr array or table, chunk by whole chunk."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""X as the engine sees it: a source or graph, a view, row maps, weights, and policies for bad rows and lost chunks.
-
-Where rows are stored: one source that is read directly, or a Dask graph that is cut group by group. What reads require
-of rows, checked before any is read: any order, dense values, states that use their weights.
-"""
+"""X as the engine sees it: where rows are stored, a view, maps, weights, and policies for bad rows and lost chunks."""
 
 from __future__ import annotations
 

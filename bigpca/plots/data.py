@@ -1,7 +1,6 @@
-"""The numbers that figures and reports read of a fitted model, or of an array in its place.
+"""What figures and reports read: numbers of a fitted model, the rows that are drawn, and the kinds of their labels.
 
-Which rows are drawn, and their scores: at most 20,000, the same whatever the chunks and workers are. What the labels
-of drawn rows are: a few classes, the largest of many, or values on a scale.
+At most 20,000 rows are drawn, the same whatever the chunks and workers are.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Components as pictures or as weights of their features, and scores of pixels as colours.
-
-Images laid out as one picture of tiles.
-"""
+"""Components as pictures or as weights of their features, scores of pixels as colours, and images as tiles."""
 
 from __future__ import annotations
 

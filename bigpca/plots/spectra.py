@@ -1,7 +1,4 @@
-"""Eigenvalues, their shares of the variance, and the bounds that certify them.
-
-How much eigenvalues would vary between samples of rows.
-"""
+"""Eigenvalues, their shares of the variance, their bounds, and how they vary between samples of rows."""
 
 from __future__ import annotations
 

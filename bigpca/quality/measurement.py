@@ -1,7 +1,4 @@
-"""One planned read of X for a measurement: of all rows, or of chosen ones.
-
-States of measurements over one read of X: residuals, moments of replaced features.
-"""
+"""One planned read of X for a measurement, of all rows or of chosen ones, and the states that it fills."""
 
 from __future__ import annotations
 

@@ -1,10 +1,4 @@
-"""How well an approximation agrees with the original: axes, eigenvalues, reconstructions, dot products.
-
-Comparison of axes and eigenvalues: one by one, or as whole subspaces. The distance of rows from a model's subspace.
-How well sketches preserve dot products, measured on sampled pairs of rows.
-
-The public names of ``axes``, ``reconstruction`` and ``dot_products``.
-"""
+"""How well an approximation agrees with the original: axes, eigenvalues, reconstructions, dot products."""
 
 from __future__ import annotations
 

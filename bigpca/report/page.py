@@ -1,7 +1,4 @@
-"""A report as one HTML page: no script, no network, all text escaped.
-
-Figures as SVG inside of a page: text stays text, colours follow the page, identifiers are their own.
-"""
+"""A report as one HTML page: no script, no network, all text escaped, figures as SVG inside of it."""
 
 from __future__ import annotations
 

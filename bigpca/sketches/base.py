@@ -1,7 +1,4 @@
-"""The sketch interface: a (d, q) matrix W that shortens rows, defined by a seed instead of being stored.
-
-The cache of sketches: one per process, locked and bounded, for matrices that can be rebuilt.
-"""
+"""The sketch interface: a (d, q) matrix W that shortens rows, defined by a seed; and the cache of its parts."""
 
 from __future__ import annotations
 

@@ -1,8 +1,6 @@
-"""Gaussian sketch: independent normal entries, one dense product.
+"""Sketches with independent random columns: Gaussian, sparse signs, feature hashing.
 
-Sparse sign sketch: a few random signs per column of X, at distinct places. Feature hashing: every column of X is added
-to, or subtracted from, a few columns of the sketch. Base of the sparse sketches: a few entries of W per column of X,
-applied in O(nonzeros).
+``Gaussian`` is one dense product; the sparse ones have a few entries of W per column of X, applied in O(nonzeros).
 """
 
 from __future__ import annotations

@@ -1,10 +1,9 @@
 """How far an approximate answer can be from the true one: bounds that hold, from the reads that gave the answer.
 
-How far computed axes can be turned away from the true ones: bounds on the sines of angles between subspaces.
-
 Everything here starts from a Nyström approximation A_hat of a positive semi-definite A with known trace. Its values
 never exceed the eigenvalues of A, so what they leave of the trace, ``gap = trace(A) - trace(A_hat)``, bounds every
 error; a few random probes multiplied in the same read bound ``|A - A_hat|_2`` more tightly, at a stated probability.
+Bounds on eigenvalues come first, then bounds on the angles between computed and true subspaces.
 """
 
 from __future__ import annotations

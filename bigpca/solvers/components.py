@@ -1,8 +1,7 @@
 """How many components: from ``n_components`` and a spectrum, whole or partial, to k.
 
-Rules that choose the number of components from a spectrum, or from its beginning and the total. Parallel analysis:
-components whose eigenvalue unrelated columns cannot reach. Minka's choice of the dimension: the evidence of
-probabilistic PCA.
+First the rules (thresholds, elbow, Gavish-Donoho, Marchenko-Pastur, Minka's evidence, parallel analysis), then their
+choice by name and by spectrum.
 """
 
 from __future__ import annotations

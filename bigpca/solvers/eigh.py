@@ -1,7 +1,7 @@
 """Dense symmetric eigenproblems: the small solve after the last pass.
 
-A few leading eigenpairs of a large matrix that is at hand: by Lanczos iteration, with a proof that none was missed.
-Long rows, strip by strip of their entries: what is worked on stays in a core's cache, and threads share the strips.
+``top_eigenpairs`` is the entrance. Few pairs of a large matrix come from a Lanczos iteration with a proof that none was
+missed; all others from LAPACK.
 """
 
 from __future__ import annotations

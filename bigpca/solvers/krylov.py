@@ -1,9 +1,8 @@
 """Block Krylov iteration: leading eigenpairs of a matrix available only as products, each a read of all data.
 
-What a block Krylov iteration is given and returns, and what it costs. The state of a Krylov iteration: Ritz pairs,
-their residuals, and an estimate of their error. Bounds on the error of an approximation: Gaussian probes are
-multiplied in every step of an iteration. The Nyström approximation from a basis that was multiplied, by small
-matrices: what a Krylov iteration returns.
+In reading order: what is given and returned, the Ritz pairs of a basis with their residuals, the probes that bound
+their error, the approximation that the basis makes, and the iteration. The basis is in
+:mod:`bigpca.solvers.krylov_basis`.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The Roweis family from sufficient statistics: every (r1, r2) by one rotation, supervised PCA by a thin matrix.
 
-Linear discriminant functions: the classifier that a covariance within classes and the class means make.
+And the classifier that a covariance within classes and the class means make: linear discriminant functions.
 """
 
 from __future__ import annotations

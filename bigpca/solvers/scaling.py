@@ -1,7 +1,4 @@
-"""Rules for the scale of columns, which users give instead of True or a vector.
-
-Whitening: how scores are divided by the spread along their axes.
-"""
+"""Scales of columns and of scores: rules that users give instead of True or a vector."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""What becomes of the chunks of a complete output: one Zarr array, or a table in one file.
-
-Members of a store beside its numbers, outside of every digest: row keys and provenance.
-"""
+"""Forms of a complete output: a Zarr array, or a table in one file; and the records beside its numbers."""
 
 from __future__ import annotations
 

@@ -1,12 +1,8 @@
-"""The contract of accumulators: small states that fold blocks, merge, and are stored as named arrays.
-
-Classes of rows as accumulators read them: an array, or labels that are known once their rows were read. The error of
-implicit centring: of sums of squares from which the mean is subtracted afterwards. Symmetric products of the rows of a
-block, in the precision that holds their squares. Statistics of columns, and the pieces in which reads of column blocks
-compute them.
+"""The contract of accumulators, small states that fold blocks, merge and are stored; and what several of them share.
 
 An accumulator is a template until :meth:`Accumulator.fresh` returns an empty copy for the rows of one group. The task
-that owns a copy may update it in place; ``merge`` never changes its inputs, because Dask may use them again.
+that owns a copy may update it in place; ``merge`` never changes its inputs, because Dask may use them again. Below the
+contract: classes of rows, the error of implicit centring, symmetric products, and statistics of columns.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Counts, means and the within-class scatter of labelled rows, in one read.
-
-The within-class scatter times a thin matrix, in one read, for scatters that do not fit in memory.
-"""
+"""States of labelled rows: counts, means and the within-class scatter, or its product with a thin matrix."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""States of the dot matrix: panels (over pairs of row panels) and sums (over column blocks).
-
-States of reads of column blocks, each of which holds all rows: products with a thin block of vectors.
-"""
+"""States of the dot matrix, over pairs of row panels or over column blocks, and of products with column blocks."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Accumulators that keep rows: rows with given numbers, a sample, or all rows.
-
-The rows with the lowest and the highest values of each column.
-"""
+"""States that keep rows: those with given numbers, a sample, all of them, or the ends of each column."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Moments of Nyström features, in the one read of X that a fit by landmarks needs.
-
-Kernel blocks between rows and landmarks: in tiles of bounded memory, and for a few rows with arbitrary numbers.
-"""
+"""Moments of Nyström features in one read of X, and the blocks of kernel values that they come from."""
 
 from __future__ import annotations
 

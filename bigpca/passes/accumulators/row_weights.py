@@ -1,6 +1,6 @@
-"""Sampling weights of rows: small picklable functions of a block, evaluated where the rows are read.
+"""Rows drawn by weight in one read of X, and the weights: functions of a block, evaluated where the rows are read.
 
-Rows drawn by weight in one read of X: an exponential race, which does not depend on how the rows are cut.
+The draw is an exponential race by (seed, absolute row), so it does not depend on how the rows are cut.
 """
 
 from __future__ import annotations

@@ -1,10 +1,8 @@
-"""The fused multiplication ``X'(X W)`` by a thin W (d, l), in one read of X instead of two.
+"""Products of all rows with thin matrices: ``X'(X W)`` in one read instead of two, and ``V'X``.
 
-Thin matrices by which rows are multiplied: a given array, or a sketch that is generated where it is needed. ``V' X``
-for a thin V, which is an array or is computed slab by slab.
-
-One state serves the block Krylov iteration (W is an orthonormal block), the one-pass sketches (W is a sketch, and
-``X'Z`` comes with ``Z = X W``) and the probes of the certificates (more columns of W).
+``FusedProduct`` serves the block Krylov iteration (W is an orthonormal block), the one-pass sketches (W is a sketch,
+and ``X'Z`` comes with ``Z = X W``) and the probes of the certificates (more columns of W). A factor W is a given array,
+or a sketch that is generated where it is needed.
 """
 
 from __future__ import annotations

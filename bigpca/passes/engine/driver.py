@@ -1,7 +1,4 @@
-"""Drive one pass: load what a checkpoint holds, run the rest here or on a cluster, report.
-
-The BLAS threads of everything that a fit computes in the calling process, and of the last task of its passes.
-"""
+"""Drive one pass: load what a checkpoint holds, run the rest here or on a cluster, and report."""
 
 from __future__ import annotations
 

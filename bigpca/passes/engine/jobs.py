@@ -1,6 +1,4 @@
-"""One pass described as data, and the functions that its tasks run on any scheduler.
-
-The state of one pass: its accumulators over some groups, with the counts and stamps of their rows.
+"""One pass described as data, the functions that its tasks run on any scheduler, and the state that they make.
 
 Groups become states, a fixed tree merges the states of a segment, and a left fold merges the segments; so the bits do
 not depend on the scheduler.

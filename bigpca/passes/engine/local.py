@@ -1,9 +1,4 @@
-"""Run a pass on Dask's local schedulers, as one graph.
-
-Run a pass over rows that come in one order: this thread reads them, and tasks in other threads fold them. State that a
-forked child must discard: threads do not survive a fork, so waiting for one would never end. Cancellation flags that
-tasks in this process check between slabs.
-"""
+"""Run a pass in this process: as one Dask graph, or over rows that come in one order, which this thread reads."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Slabs of rows become blocks: shifted, checked for bad values, and converted to the precision of the pass.
-
-The arithmetic of a pass: the few operations on the rows of a block with which accumulators are written.
-"""
+"""Slabs of rows become blocks: checked, shifted, in the precision of the pass; and the arithmetic on them."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""Readers: rows of X inside a task, directly from a store or by running the Dask nodes that compute them.
-
-Values that are checked or changed as rows are read: those outside limits are rejected, and missing ones filled.
+"""Readers: rows of X inside a task, from a store or by running the Dask nodes that compute them, checked and filled.
 
 A reader is a small picklable record. ``read(start, stop)`` returns rows in the stored dtype; ``owned`` is whether the
 caller may overwrite them. I/O errors and undecodable chunks are retried twice, after a pause.

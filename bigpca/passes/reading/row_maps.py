@@ -1,8 +1,7 @@
 """Row maps: pure functions from rows to rows, applied in a chain inside the task that reads them.
 
-Row maps that change the dtype in which rows are stored, and reject values that it cannot hold.
-
-In folds they are applied to complete rows, before the shift; outputs are mapped whatever values the rows have.
+In folds they are applied to complete rows, before the shift; outputs are mapped whatever values the rows have. The last
+of a chain may change the dtype in which rows are stored.
 """
 
 from __future__ import annotations
