@@ -10,8 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigpca.data.checks import check_dtype, readable_chunks, row_width
-from bigpca.data.zarr_arrays import Stamp as Stamp
 from bigpca.storage.files import check_regular
+
+Stamp = tuple[str, int, int | str | None]  # key, size, change: a time, or what a store has in its place
 
 
 class Storage(Protocol):

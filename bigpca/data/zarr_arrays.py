@@ -28,6 +28,7 @@ from bigpca.data.containers import is_zarr_array
 from bigpca.data.members import SPARSE_PARTS, Index, choose_member, plan_index
 from bigpca.data.row_source import RowSource
 from bigpca.data.sparse import SparseGroup
+from bigpca.data.storages import Stamp
 from bigpca.data.urls import public, without_credentials
 from bigpca.data.zarr_format import (
     BFLOAT16,
@@ -53,7 +54,6 @@ if TYPE_CHECKING:
 
 
 Cell = tuple[int, ...]
-Stamp = tuple[str, int, int | str | None]
 Found = tuple[int, int | str | None]  # the last two numbers of a stamp
 T = TypeVar("T")
 MAX_SHOWN = 10
