@@ -9,15 +9,15 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from bigpca.solvers.eigh import fix_signs
 from tests import house
 
 RECORD: dict[str, float] = json.loads(Path(__file__).with_name("house.json").read_text())
 SIZES = ("files", "code lines")  # are bars of single steps: features add to them
 RISING = ("comments per 100 code lines where numbers are made",)
-# Each has two implementations that share no base, in the order of the files.
-PROTOCOLS: dict[str, str] = {}
 
 
 @pytest.fixture(scope="module")
@@ -35,19 +35,7 @@ def test_every_figure_is_on_record(figures: dict[str, float]) -> None:
     assert figures.keys() == RECORD.keys()
 
 
-def test_protocols_are_listed_with_their_implementations() -> None:
-    assert set(house.protocols()) == PROTOCOLS.keys()
-
-
-def test_no_function_outside_a_class_has_a_self() -> None:
-    assert house.selfish() == []
-
-
-def test_files_entered_are_counted(tmp_path: Path) -> None:
-    import numpy as np
-
-    from bigpca.solvers.eigh import fix_signs
-
+def test_files_entered_are_counted() -> None:
     walked = house.walk(lambda: fix_signs(np.eye(2)))
     assert dict(walked.entered) == {"solvers/eigh.py": {"fix_signs"}}
     assert walked.once == ["solvers/eigh.py"]
