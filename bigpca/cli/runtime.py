@@ -434,9 +434,9 @@ def _open_column(
 
 def _of_several_rows(data: Any, word: str) -> str:
     """Return how the label or weight of a sample is used, for display; empty if a sample is one row."""
-    from bigpca.data.views import view_of
+    from bigpca.data.views import carried
 
-    view = view_of(data)[1]
+    view = carried(data).view
     several = 1 if view is None else view.rows_per_sample
     return f"; each for the {several:,} rows of its sample" if several > 1 else ""
 

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigpca.data.containers import is_cells, is_labelled
-from bigpca.data.grids import label, labels_of
+from bigpca.data.grids import label
 from bigpca.data.keys import (
     ABSENT,
     Keys,
@@ -36,7 +36,7 @@ from bigpca.data.label_files import column_names, read_label_file, split_column
 from bigpca.data.labels import ARGUMENTS, label_values, with_gaps
 from bigpca.data.sources import open as open_array
 from bigpca.data.sources import source_of
-from bigpca.data.views import marked, sources_in, view_of
+from bigpca.data.views import carried, sources_in, view_of
 from bigpca.errors import counted
 
 PICTURE_SUFFIXES = (".png", ".jpg", ".jpeg", ".gif", ".webp", ".bmp", ".tif", ".tiff", ".pgm", ".ppm")
@@ -268,7 +268,7 @@ def aligned(
     """
     if not by_key and (values is None or isinstance(values, np.ndarray | list | tuple)):
         return Aligned(values)
-    if is_labelled(values) and isinstance(X, da.Array) and (grid := labels_of(X)) is not None:
+    if is_labelled(values) and isinstance(X, da.Array) and (grid := carried(X).labels) is not None:
         return Aligned(grid.by_sample(values, ARGUMENTS[word]))
     table, file, rows = None, "", Keys()
     if isinstance(values, str | os.PathLike):
@@ -327,11 +327,12 @@ def keys_of_rows(X: Any) -> Keys:
         return X
     if isinstance(X, da.Array):
         base, places, samples = origin_of_rows(X)
-        index, labels = marked(base, "index"), labels_of(base)
-        if index is not None:
-            found = _keys_of_index(index)
+        known = carried(base)
+        if known.index is not None:
+            found = _keys_of_index(known.index)
         else:
-            found = Keys(keys_of_source(source_of(base)) if labels is None else _names_of_samples(labels))
+            own = known.labels is None
+            found = Keys(keys_of_source(source_of(base)) if own else _names_of_samples(known.labels))
         if found.names is None:
             stores = (path_of_source(one) for one in sources_in(X) if keys_of_source(one) is not None)
             return Keys(lost=next(stores, ""))

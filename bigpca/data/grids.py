@@ -21,8 +21,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigpca.data.checks import check_decoded, note_rounded
-from bigpca.data.containers import check_columns, is_cells, is_dask_frame, is_labelled, reject_foreign
-from bigpca.data.views import mark, marked, names_of
+from bigpca.data.containers import check_columns, is_dask_frame, is_labelled, reject_foreign
+from bigpca.data.views import carried
 from bigpca.errors import brief, closest, warn_caller
 
 FEATURE = "feature"  # dimension of columns without labels
@@ -227,17 +227,6 @@ class Labels:
                     f"{brief(own[:4].tolist())}.... Give them one order, such as {what}.reindex_like(X) does."
                 )
         return given if len(dims) == 1 else given.values.reshape(-1, *given.shape[len(dims) :])
-
-
-def with_labels(X: da.Array, labels: Labels) -> da.Array:
-    """Return rows (n, d) with their labels."""
-    return mark(X, "labels", labels)
-
-
-def labels_of(X: da.Array) -> Labels | None:
-    """Return the labels of rows, if they have any."""
-    found: Labels | None = marked(X, "labels")
-    return found
 
 
 def label(X: Any, sample_dims: str | Sequence[str] | None) -> tuple[Any, Labels]:
@@ -494,13 +483,6 @@ def lazy_table(X: Any) -> Any:
     return _frame_rows(X) if is_dask_frame(X) else X
 
 
-def with_index(rows: da.Array, X: Any) -> da.Array:
-    """Return the rows of a frame of pandas or Dask, or of AnnData, with the index that names them; others unchanged."""
-    if is_cells(X):
-        return mark(rows, "index", X.obs_names)
-    return mark(rows, "index", X.index) if hasattr(X, "loc") and hasattr(X, "index") else rows
-
-
 def is_held(X: Any) -> bool:
     """Whether this is a DataArray over an array in memory, for which ``X.data`` reads no file."""
     return is_labelled(X) and X.chunks is None and bool(not X.ndim or X.variable._in_memory)
@@ -537,8 +519,8 @@ def feature_names(X: Any, axes: tuple[int, ...] | None = None) -> NDArray[np.obj
         If some column names are strings and others are not, as in scikit-learn.
     """
     if isinstance(X, da.Array):
-        names, labels = names_of(X), labels_of(X)
-        return labels.grid.names() if names is None and labels is not None else names
+        found = carried(X)
+        return found.labels.grid.names() if found.names is None and found.labels is not None else found.names
     if is_dask_frame(X) or (hasattr(X, "columns") and hasattr(X, "dtypes")):
         names = np.asarray(list(X.columns), dtype=object)
         kinds = sorted({type(name).__qualname__ for name in names})

@@ -349,25 +349,20 @@ def origin_of_rows(X: da.Array) -> tuple[da.Array, NDArray[np.int64] | None, boo
 
     It is found through slices, views and maps of rows: what :func:`bigpca.open` returned, or X where they lead nowhere.
     """
-    from bigpca.data.grids import labels_of  # these import dask.array, which paths do not need
-    from bigpca.data.views import marked, sliced_from, view_of
+    from bigpca.data.views import carried, sliced_from  # imports dask.array, which paths do not need
 
     places, samples = None, False
     while True:
-        base, own = sliced_from(X, ("index", "labels", "rows", "of"))
+        base, own = sliced_from(X)
         if own is not None:
             places = own if places is None else own[places]
-        if marked(base, "index") is not None or labels_of(base) is not None:
+        found = carried(base)
+        if found.index is not None or found.labels is not None or found.before is None:
             return base, places, samples
-        before, view = marked(base, "rows"), None
-        if before is None:
-            before, view = view_of(base)
-        if before is base:
-            return base, places, samples
-        if view is not None and view.rows_per_sample > 1:
-            places = (np.arange(base.shape[0]) if places is None else places) // view.rows_per_sample
+        if found.view is not None and found.view.rows_per_sample > 1:
+            places = (np.arange(base.shape[0]) if places is None else places) // found.view.rows_per_sample
             samples = True
-        X = before
+        X = found.before
 
 
 def _source_of(X: da.Array) -> Any:

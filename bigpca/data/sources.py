@@ -38,13 +38,13 @@ from bigpca.data.containers import (
     type_names,
     unmasked,
 )
-from bigpca.data.grids import feature_names, label, lazy_table, sample_rows, with_index, with_labels
+from bigpca.data.grids import feature_names, label, lazy_table, sample_rows
 from bigpca.data.parquet import ParquetTable
 from bigpca.data.patterns import RowPattern, missing_code
 from bigpca.data.row_source import RowSource
 from bigpca.data.sparse import csr_meta, held_csr, is_csr, is_sparse, sparse_rows, stored_row_bytes
 from bigpca.data.storages import MemoryRows
-from bigpca.data.views import Names, View, named, names_of, view_of, viewed
+from bigpca.data.views import Names, View, carried, carrying, named, viewed, with_index
 from bigpca.data.zarr_arrays import ZarrReader, ZarrRows, array_source, group_source, wrap_zarr
 from bigpca.errors import ShortTraceback, check_choice
 
@@ -258,7 +258,7 @@ def open(
         X, shape = open_samples(source, member=member, **options)
     if described == RowPattern():
         return X
-    if view_of(X)[1] is not None:
+    if carried(X).view is not None:
         raise ValueError(
             "the array was opened with a pattern, columns or a missing value already. Give pattern=, reduce=, columns= "
             "and missing_value= in one call."
@@ -269,7 +269,7 @@ def open(
             f"store is a value. Store NaN where values are missing."
         )
     missing_code(missing_value, X.dtype)
-    return viewed(X, *row_view(source if names_of(X) is None else X, described, shape))
+    return viewed(X, *row_view(source if carried(X).names is None else X, described, shape))
 
 
 def _check_sample_dims(source: Any, sample_dims: str | Sequence[str] | None, described: RowPattern) -> None:
@@ -304,11 +304,11 @@ def open_samples(
     if is_labelled(source):
         arranged, labels = label(source, sample_dims)
         X, shape = open_samples(sample_rows(arranged, len(labels.sizes)))
-        return with_labels(X, labels), shape
+        return carrying(X, labels=labels), shape
     given, source = source, lazy_table(source)
     if isinstance(source, da.Array):
         X = with_index(_flatten(source), given)
-        found = source_of(source) if source.ndim == 2 and view_of(source)[1] is None else None
+        found = source_of(source) if source.ndim == 2 and carried(source).view is None else None
         return X, tuple(map(int, source.shape[1:])) if found is None else found.array_shape[1:]
     found = stored_values(row_source(source, member=member, missing_chunks=missing_chunks), fill)
     return with_index(named(open_source(found), names_in_file(found)), source), found.array_shape[1:]
@@ -375,7 +375,7 @@ def _open_shards(
     shards = [Shard(path, part.shape, part.dtype) for path, part in zip(paths, parts, strict=True)]
     for shard in shards:
         check_shard(shard, shards[0])
-    names = [names_of(part) for part in parts]
+    names = [carried(part).names for part in parts]
     for path, own in zip(paths, names, strict=True):
         check_names(path, own, paths[0], names[0])
     joined = named(da.concatenate(parts), names[0])

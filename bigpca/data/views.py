@@ -1,9 +1,8 @@
 """Views: which numbers of each stored sample are analysed, and what a row is.
 
-Records that a Dask array carries in its graph: what a row is, and the labels of rows and columns.
-
-A view is applied where rows are read, and nothing is copied. A Dask array carries it: :func:`viewed` makes one, and
-:func:`view_of` finds array and view again, so that the engine reads the samples directly.
+A view is applied where rows are read, and nothing is copied. A Dask array carries it, in one record with all that is
+known of its rows (:class:`Carried`): :func:`viewed` makes one, and :func:`view_of` finds array and view again, so that
+the engine reads the samples directly.
 """
 
 from __future__ import annotations
@@ -17,85 +16,14 @@ import dask.array as da
 import numpy as np
 from dask.base import tokenize
 from dask.highlevelgraph import HighLevelGraph, MaterializedLayer
-from dask.task_spec import Alias, DataNode
+from dask.task_spec import Alias
 from numpy.typing import NDArray
 from scipy.sparse import issparse
 
 from bigpca.arrays import content_digest
+from bigpca.data.containers import is_cells
 from bigpca.data.patterns import Chosen, RowPattern, Taken, pool
 from bigpca.errors import NonFiniteError
-
-
-def mark(X: da.Array, kind: str, record: object) -> da.Array:
-    """Return X with a record, which every array that is computed from it lacks: those have other names."""
-    marker = f"{X.name}-{kind}"
-    layers = {**X.dask.layers, marker: MaterializedLayer({marker: DataNode(marker, (record, X.chunks))})}
-    graph = HighLevelGraph(layers, {**X.dask.dependencies, marker: set()})
-    return da.Array(graph, X.name, X.chunks, meta=X._meta)
-
-
-def marked(X: da.Array, kind: str) -> Any:
-    """Return the record of that kind that :func:`mark` gave X; None if it has none."""
-    found = _layer_value(X, f"{X.name}-{kind}")
-    return None if found is None else found[0]
-
-
-def sliced_from(X: da.Array, kinds: tuple[str, ...]) -> tuple[da.Array, NDArray[np.int64] | None]:
-    """Return the array of which X has slices, and the places of the rows of X in it.
-
-    It is the first one that has a record of one of the kinds, or that reads a source directly. X and None where X is
-    such an array itself, and where there is none, or other steps than slices lie between.
-    """
-    layers, names = getattr(X.dask, "layers", {}), [X.name]
-    while (chunks := _known_chunks(X, names[-1], kinds)) is None:
-        before = X.dask.dependencies.get(names[-1], ()) if layers else ()
-        if len(before) != 1 or not isinstance(layers.get(names[-1]), MaterializedLayer):
-            return X, None
-        names.extend(before)
-    name, starts = names[-1], np.cumsum([0, *chunks[0]])
-    if name == X.name or np.isnan(starts[-1]):
-        return X, None
-
-    def rows_of(key: Any) -> NDArray[np.int64]:
-        if key[0] == name:
-            return np.arange(starts[key[1]], starts[key[1] + 1])
-        node: Any = layers[key[0]][key]
-        if isinstance(node, Alias):
-            return rows_of(node.target)
-        if getattr(node.func, "__name__", "") != "getitem" or not isinstance(node.args[1][0], slice):
-            raise LookupError
-        return rows_of(node.args[0].key)[node.args[1][0]]
-
-    try:
-        places = [rows_of((X.name, i) + (0,) * (X.ndim - 1)) for i in range(len(X.chunks[0]))]
-    except LookupError:
-        return X, None
-    return da.Array(X.dask, name, chunks, meta=X._meta), np.concatenate(places)
-
-
-def _known_chunks(X: da.Array, name: str, kinds: tuple[str, ...]) -> Any:
-    """Return the chunks of an array in the graph of X that has a record, or reads a source; None for others."""
-    for kind in kinds:
-        if (found := _layer_value(X, f"{name}-{kind}")) is not None:
-            return found[1]
-    if f"original-{name}" not in getattr(X.dask, "layers", {}):
-        return None
-    deps = getattr(X.dask.layers[name], "io_deps", {}).values()
-    return next((dep.chunks for dep in deps if hasattr(dep, "chunks")), None)
-
-
-def _layer_value(X: da.Array, name: str) -> Any:
-    layer = getattr(X.dask, "layers", {}).get(name)
-    if layer is None:
-        return None
-    node: Any = dict(layer)[name]
-    return getattr(node, "value", node)
-
-
-def sources_in(X: da.Array) -> list[Any]:
-    """Return the objects from which the graph of X reads."""
-    return [_layer_value(X, name) for name in getattr(X.dask, "layers", {}) if name.startswith("original-")]
-
 
 Names: TypeAlias = NDArray[np.object_] | None
 COPIED_ROWS = 32  # of a transposed sample at a time: two cache lines of each column
@@ -344,13 +272,120 @@ def _contiguous(rows: NDArray[Any], memory: NDArray[Any] | None) -> NDArray[Any]
     return out
 
 
-@dataclass(frozen=True)
-class _Viewed:
-    """What the graph of a viewed array, or of one whose columns have names, keeps beside its blocks."""
+@dataclass(frozen=True, kw_only=True)
+class Carried:
+    """What a Dask array carries in its graph beside its blocks; no task is sent it.
 
-    X: da.Array
-    view: View | None
-    names: Names
+    Attributes
+    ----------
+    chunks : tuple of tuple of int
+        Those of the array.
+    before : dask.array.Array, or None
+        The array whose rows these are, or were made of: by the view, or by maps that keep the order of rows.
+    view : View or None
+        Which numbers of the rows of ``before`` are analysed, and what a row is.
+    names : ndarray of shape (d,), or None
+        Those of the columns.
+    labels : bigpca.data.grids.Labels, or None
+        The dimensions and coordinates of a DataArray.
+    index : pandas.Index, dask.dataframe.Index, or None
+        Names of the rows of a frame, or of AnnData.
+    search : bigpca.passes.accumulators.observed_columns.ColumnSearch, or None
+        The reads that found which columns have values.
+    """
+
+    chunks: Any
+    before: da.Array | None = None
+    view: View | None = None
+    names: Names = None
+    labels: Any = None
+    index: Any = None
+    search: Any = None
+
+
+class CarriedLayer(MaterializedLayer):  # type: ignore[misc]  # Dask has no types
+    """A layer of a graph with a record and no keys, of which nothing is left when Dask optimizes the graph."""
+
+    # NOTE: a key that no task needs would stay: HighLevelGraph.cull keeps the layers that it visits after the last one
+    # that is needed.
+    def __init__(self, record: Carried) -> None:
+        super().__init__({})
+        self.record = record
+
+
+def carrying(X: da.Array, **records: Any) -> da.Array:
+    """Return X with further fields of :class:`Carried`; arrays that are computed from it have other names, and none."""
+    layer = f"{X.name}-carried"
+    layers = {**X.dask.layers, layer: CarriedLayer(replace(carried(X), **records))}
+    graph = HighLevelGraph(layers, {**X.dask.dependencies, layer: set()})
+    return da.Array(graph, X.name, X.chunks, meta=X._meta)
+
+
+def carried(X: da.Array) -> Carried:
+    """Return what X carries; a record of its chunks alone if it carries nothing."""
+    return _found(X, X.name) or Carried(chunks=X.chunks)
+
+
+def _found(X: da.Array, name: str) -> Carried | None:
+    """Return what an array in the graph of X carries."""
+    layer = getattr(X.dask, "layers", {}).get(f"{name}-carried")
+    return layer.record if isinstance(layer, CarriedLayer) else None
+
+
+def sliced_from(X: da.Array) -> tuple[da.Array, NDArray[np.int64] | None]:
+    """Return the array of which X has slices, and the places of the rows of X in it.
+
+    It is the first one that carries something, or that reads a source directly. X and None where X is
+    such an array itself, and where there is none, or other steps than slices lie between.
+    """
+    layers, names = getattr(X.dask, "layers", {}), [X.name]
+    while (chunks := _known_chunks(X, names[-1])) is None:
+        before = X.dask.dependencies.get(names[-1], ()) if layers else ()
+        if len(before) != 1 or not isinstance(layers.get(names[-1]), MaterializedLayer):
+            return X, None
+        names.extend(before)
+    name, starts = names[-1], np.cumsum([0, *chunks[0]])
+    if name == X.name or np.isnan(starts[-1]):
+        return X, None
+
+    def rows_of(key: Any) -> NDArray[np.int64]:
+        if key[0] == name:
+            return np.arange(starts[key[1]], starts[key[1] + 1])
+        node: Any = layers[key[0]][key]
+        if isinstance(node, Alias):
+            return rows_of(node.target)
+        if getattr(node.func, "__name__", "") != "getitem" or not isinstance(node.args[1][0], slice):
+            raise LookupError
+        return rows_of(node.args[0].key)[node.args[1][0]]
+
+    try:
+        places = [rows_of((X.name, i) + (0,) * (X.ndim - 1)) for i in range(len(X.chunks[0]))]
+    except LookupError:
+        return X, None
+    return da.Array(X.dask, name, chunks, meta=X._meta), np.concatenate(places)
+
+
+def _known_chunks(X: da.Array, name: str) -> Any:
+    """Return the chunks of an array in the graph of X that carries something, or reads a source; None for others."""
+    if (found := _found(X, name)) is not None:
+        return found.chunks
+    if f"original-{name}" not in getattr(X.dask, "layers", {}):
+        return None
+    deps = getattr(X.dask.layers[name], "io_deps", {}).values()
+    return next((dep.chunks for dep in deps if hasattr(dep, "chunks")), None)
+
+
+def _layer_value(X: da.Array, name: str) -> Any:
+    layer = getattr(X.dask, "layers", {}).get(name)
+    if layer is None:
+        return None
+    node: Any = dict(layer)[name]
+    return getattr(node, "value", node)
+
+
+def sources_in(X: da.Array) -> list[Any]:
+    """Return the objects from which the graph of X reads."""
+    return [_layer_value(X, name) for name in getattr(X.dask, "layers", {}) if name.startswith("original-")]
 
 
 def viewed(X: da.Array, view: View, names: Names = None) -> da.Array:
@@ -369,24 +404,25 @@ def viewed(X: da.Array, view: View, names: Names = None) -> da.Array:
             )
         meta = X._meta
     rows = da.map_blocks(view.apply, whole, name=name, dtype=dtype, chunks=chunks, meta=meta.astype(dtype))
-    return mark(rows, "of", _Viewed(X, view, names))
+    return carrying(rows, before=X, view=view, names=names)
 
 
 def named(X: da.Array, names: Names) -> da.Array:
     """Return the same Dask array (n, d), whose columns have names (d,)."""
-    return X if names is None else mark(X, "of", _Viewed(X, None, names))
+    return X if names is None else carrying(X, names=names)
+
+
+def with_index(rows: da.Array, X: Any) -> da.Array:
+    """Return the rows of a frame of pandas or Dask, or of AnnData, with the index that names them; others unchanged."""
+    if is_cells(X):
+        return carrying(rows, index=X.obs_names)
+    return carrying(rows, index=X.index) if hasattr(X, "loc") and hasattr(X, "index") else rows
 
 
 def view_of(X: da.Array) -> tuple[da.Array, View | None]:
     """Return the array and the view that :func:`viewed` made X of; X and None for any other."""
-    found: _Viewed | None = marked(X, "of")
-    return (X, None) if found is None else (found.X, found.view)
-
-
-def names_of(X: da.Array) -> Names:
-    """Return the names of the columns of an array that :func:`viewed` or :func:`named` made, if it has any."""
-    found: _Viewed | None = marked(X, "of")
-    return None if found is None else found.names
+    found = carried(X)
+    return (X, None) if found.view is None or found.before is None else (found.before, found.view)
 
 
 def columns_of(X: da.Array, columns: NDArray[np.int64]) -> da.Array:

@@ -25,7 +25,7 @@ from bigpca.data.sources import RowSource
 from bigpca.data.sources import open as open_array
 from bigpca.data.sparse import csr_meta, is_csr, sparse_rows
 from bigpca.data.storages import MemoryRows
-from bigpca.data.views import mark
+from bigpca.data.views import carrying
 from bigpca.errors import MemoryBudgetError, OutputExistsError
 from bigpca.passes.engine.driver import run_pass
 from bigpca.passes.engine.events import Event, PassEvent
@@ -73,7 +73,7 @@ def project_lazily(
         chunks=(X.chunks[0], (width,)),
         meta=meta,
     )
-    return mark(mapped, "rows", given)  # whose keys are those of the result
+    return carrying(mapped, before=given)  # whose keys are those of the result
 
 
 def mapped_lazily(rows: RowInput) -> da.Array:

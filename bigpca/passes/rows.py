@@ -18,11 +18,11 @@ from bigpca.data.batches import BatchRows, batches_of, reject_batches
 from bigpca.data.checks import NATIVE_BYTES, coalesce
 from bigpca.data.sources import RowSource, source_of
 from bigpca.data.sparse import is_csr, stored_row_bytes
-from bigpca.data.views import marked, view_of, viewed
+from bigpca.data.views import carried, view_of, viewed
 from bigpca.data.weights import open_weights, weight_sum
 from bigpca.data.zarr_arrays import ZarrReader
 from bigpca.passes.accumulators.base import Accumulator
-from bigpca.passes.accumulators.observed_columns import SEARCH, ColumnSearch
+from bigpca.passes.accumulators.observed_columns import ColumnSearch
 from bigpca.passes.engine.cluster.get import get_watched
 from bigpca.passes.engine.jobs import WORKERS_TIMEOUT, Inputs, digest
 from bigpca.passes.graphs import GraphSource, filling, paths_in, sources_of_graph
@@ -221,7 +221,7 @@ class RowInput:
     limits : Limits or None
         Of the values as they are stored, or viewed.
     search : ColumnSearch or None
-        The reads that found which columns have values, as :func:`bigpca.passes.summaries.with_search` gave it to X.
+        The reads that found which columns have values, which X carries.
     """
 
     def __init__(
@@ -247,7 +247,7 @@ class RowInput:
         self.weights: NDArray[np.float64] | None = None
         self.fill: ColumnFill | None = None
         self.limits: Limits | None = None
-        self.search: ColumnSearch | None = marked(X, SEARCH)
+        self.search: ColumnSearch | None = carried(X).search
 
     def filled(self) -> RowInput:
         """Return the same rows with missing values filled by :attr:`fill`, which a read finds; see ``holes``.

@@ -7,16 +7,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-import dask.array as da
 import numpy as np
 from numpy.typing import NDArray
 
 from bigpca.arrays import Array
-from bigpca.data.views import mark
 from bigpca.errors import warn_approximation
 from bigpca.passes.accumulators.base import Accumulator
 from bigpca.passes.accumulators.kept_rows import Furthest, RowsAt
-from bigpca.passes.accumulators.observed_columns import SEARCH, ColumnSearch, ObservedColumns
+from bigpca.passes.accumulators.observed_columns import ColumnSearch, ObservedColumns
 from bigpca.passes.engine.jobs import PassPlan, PassState
 from bigpca.passes.engine.progress import ProgressArgument, resolve_progress
 from bigpca.passes.engine.resources import find_resources
@@ -76,11 +74,6 @@ def search_columns(run: Run, rows: RowInput) -> tuple[ObservedColumns, ColumnSea
     if not further or not state.absent.any():
         return state, ColumnSearch((first,), state if rows.nan_policy == "mean" else None)
     return observe(run, rows, further[0]), ColumnSearch((first, further[0].repeated(Times(1, 1))))
-
-
-def with_search(X: da.Array, search: ColumnSearch) -> da.Array:
-    """Return rows (n, d) with the reads that find which columns have values, for :class:`RowInput`."""
-    return mark(X, SEARCH, search)
 
 
 def holes_pass(rows: RowInput) -> tuple[PassPlan, ...]:

@@ -8,7 +8,7 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
 from bigpca.data.sources import open as open_array
-from bigpca.data.views import names_of
+from bigpca.data.views import carried
 from bigpca.estimators.linear.monitoring import STATISTICS
 from bigpca.passes.engine.progress import ProgressArgument
 from bigpca.passes.project import keys_of
@@ -66,7 +66,7 @@ def extremes(model: Any, X: Any, n: int = 10, *, progress: ProgressArgument = No
         check_is_fitted(model)
     opened = open_array(X)
     if model is None or (opened.shape[1] == model._n_features_out != model.n_features_in_):
-        names = names_of(opened)
+        names = carried(opened).names
         if model is not None and names is not None and set(names) <= set(STATISTICS):
             raise ValueError(
                 f"the columns of X are statistics ({', '.join(names)}), not scores of the {model._n_features_out} "

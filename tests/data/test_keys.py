@@ -5,6 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import cloudpickle
+import dask
+import dask.array as da
 import numpy as np
 import pandas as pd
 import pyarrow as pa
@@ -14,6 +17,8 @@ import zarr
 
 import bigpca as bp
 from bigpca.data.keys import MAX_KEY_LENGTH, row_keys, stored_keys
+from bigpca.data.views import carried, carrying, columns_of
+from bigpca.passes.graphs import GraphSource
 from tests.estimators.stores import unreadable
 
 NAMES = ["im2.jpg", "im10.jpg", "é", "01", "1"]
@@ -103,3 +108,15 @@ def test_a_store_without_keys_has_none(tmp_path: Path) -> None:
     assert stored_keys(rows) is None
     assert stored_keys(rows[:2]) is None
     assert stored_keys(np.eye(3)) is None
+
+
+def test_names_of_rows_do_not_travel_with_blocks() -> None:
+    index = pd.Index([f"row {i:090}" for i in range(1000)], name="key")
+    X = carrying(da.from_array(np.zeros((1000, 2)), chunks=(10, 2)) + 1, index=index)
+    for rows in (X, X[5:500], columns_of(X, np.array([1])), columns_of(X, np.array([0]))[::2] * 2):
+        assert carried(X).index is index
+        (optimized,) = dask.optimize(rows.blocks[0])
+        reader = GraphSource(rows, "raise", 60.0).cut(0, 10).reader
+        for sent in (optimized.__dask_graph__(), reader):
+            assert b"row 000" not in cloudpickle.dumps(sent)
+    assert b"row 000" in cloudpickle.dumps(X)

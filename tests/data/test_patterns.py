@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 import bigpca as bp
 from bigpca.data.patterns import RowPattern
-from bigpca.data.views import View, names_of, view_of
+from bigpca.data.views import View, carried, view_of
 from bigpca.passes.rows import RowInput
 from tests.data import savers
 
@@ -136,7 +136,7 @@ def test_columns_are_chosen_by_the_names_of_frames_and_coordinates() -> None:
     frame = pd.DataFrame(MAPS.reshape(N, -1)[:, :4], columns=list("abcd"))
     X = bp.open(frame, columns=["d", "a"])
     np.testing.assert_array_equal(X.compute(), frame[["d", "a"]])
-    assert list(names_of(X)) == ["d", "a"]  # type: ignore[arg-type]
+    assert list(carried(X).names) == ["d", "a"]  # type: ignore[arg-type]
     cube = xr.DataArray(MAPS, dims=("n", "band", "y", "x"), coords={"band": ["red", "green", "blue"]})
     X = bp.open(cube, pattern=PIXELS, columns=["blue", "red"])
     np.testing.assert_array_equal(X.compute(), einops.rearrange(MAPS[:, [2, 0]], PIXELS))

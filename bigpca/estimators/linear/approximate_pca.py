@@ -10,7 +10,8 @@ from math import inf
 import dask.array as da
 import numpy as np
 
-from bigpca.data.grids import Grid, labels_of
+from bigpca.data.grids import Grid
+from bigpca.data.views import carried
 from bigpca.errors import check_choice
 from bigpca.estimators.linear.choosing import cheapest, null_fit, reject_undecided, undecided
 from bigpca.estimators.linear.maps import Center, Scale
@@ -174,7 +175,7 @@ class ApproximatePCA(LinearModel[FusedProduct]):
     def _planned(self, X: da.Array, weights: Input, *, minimum: int) -> SketchFit:
         n, d = X.shape
         check_n_components(self.n_components, None if np.isnan(n) or minimum < 2 else n, d)
-        labels = labels_of(X)
+        labels = carried(X).labels
         settings = self._settings(d, None if labels is None else labels.grid)
         rows, _, resources = self._rows_to_fit(X, weights)
         check_enough_rows(rows.n_present, minimum=minimum)

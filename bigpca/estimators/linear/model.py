@@ -20,9 +20,10 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
 from bigpca.arrays import Array, packed_diagonal
-from bigpca.data.grids import Grid, labels_of
+from bigpca.data.grids import Grid
 from bigpca.data.provenance import Provenance
 from bigpca.data.sources import open_in_memory
+from bigpca.data.views import carried
 from bigpca.estimators.linear.certificates import Certificate, certified_attributes, containment_bound
 from bigpca.estimators.linear.maps import (
     FILLED,
@@ -690,7 +691,7 @@ class LinearModel(Estimator[Spectrum], Generic[State]):
         """Return the rows that a fit reads, about a given centre and divided by a given scale."""
         rows, resources = self._rows(X, weights)
         rows = rows.filled() if self.nan_policy == "mean" else rows
-        labels = labels_of(X)
+        labels = carried(X).labels
         standardization = self._standardization(rows.n_columns, None if labels is None else labels.grid)
         return standardization.applied(rows), standardization, resources
 

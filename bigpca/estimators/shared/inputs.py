@@ -37,11 +37,11 @@ from bigpca.data.containers import (
     reject_sparse_forms,
     unmasked,
 )
-from bigpca.data.grids import feature_names, note_rounded_columns, with_index
+from bigpca.data.grids import feature_names, note_rounded_columns
 from bigpca.data.patterns import RowPattern
 from bigpca.data.sources import open_in_memory, open_samples
 from bigpca.data.sparse import as_csr, is_csr, is_sparse
-from bigpca.data.views import View, names_of, view_of, viewed
+from bigpca.data.views import View, carried, view_of, viewed, with_index
 from bigpca.errors import NonFiniteError, check_choice, counted, warn_caller, warn_rounded
 from bigpca.passes.reading.blocks import Values
 from bigpca.settings import setting
@@ -96,7 +96,7 @@ class Opened:
     @property
     def view(self) -> View | None:
         """The view that a model of these rows keeps; None if rows are whole samples."""
-        view = view_of(self.array)[1]
+        view = carried(self.array).view
         return None if view is None or not view.kept else view
 
 
@@ -239,7 +239,7 @@ def as_fitted(estimator: BaseEstimator, opened: Opened) -> Opened:
         For another number of features or other names, and where it is not clear whether the view applies.
     """
     view: View | None = getattr(estimator, "_view", None)
-    if view is not None and view_of(opened.array)[1] is not None:
+    if view is not None and carried(opened.array).view is not None:
         opened = _decoded(view.missing, opened, type(estimator).__name__)
     elif view is not None:
         known: Names = getattr(estimator, "feature_names_in_", None)
@@ -264,7 +264,7 @@ def _decoded(missing: float | None, opened: Opened, name: str) -> Opened:
             f"missing_value = {own.missing:g} in X, but {name} was fitted with missing_value = {missing:g}. Give X the "
             "code of the fit, or NaN where values are missing."
         )
-    return replace(opened, array=viewed(stored, replace(own, missing=missing), names_of(opened.array)))
+    return replace(opened, array=viewed(stored, replace(own, missing=missing), carried(opened.array).names))
 
 
 def _view_again(view: View, opened: Opened, known: Names, name: str) -> View | None:

@@ -18,24 +18,24 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
 from bigpca.data.containers import is_labelled
-from bigpca.data.grids import COMPONENT, FEATURE, Coordinate, Grid, Labels, labels_of, with_labels
+from bigpca.data.grids import COMPONENT, FEATURE, Coordinate, Grid, Labels
 from bigpca.data.provenance import Provenance
 from bigpca.data.sources import open as open_array
-from bigpca.data.views import View, view_of, viewed
+from bigpca.data.views import View, carried, carrying, viewed
 from bigpca.errors import NonFiniteError, brief, warn_caller
 from bigpca.estimators.shared.fit import Reading, running
 from bigpca.estimators.shared.inputs import Exported, Input, Lazy, Opened
 from bigpca.passes.engine.driver import solving
 from bigpca.passes.engine.progress import ProgressArgument
 from bigpca.passes.rows import RowInput
-from bigpca.passes.summaries import search_columns, search_passes, with_search
+from bigpca.passes.summaries import search_columns, search_passes
 from bigpca.planning import PassCost, Resources, SolveCost
 
 
 @contextmanager
 def naming_places(opened: Opened) -> Iterator[None]:
     """Add the coordinates of the first column to an error about columns that have values in some rows only."""
-    labels = labels_of(opened.array)
+    labels = carried(opened.array).labels
     try:
         yield
     except NonFiniteError as error:
@@ -155,7 +155,7 @@ class LandSearch(Reading):
 def may_have_land(opened: Opened) -> bool:
     """Whether columns of X may have no values and are left out then: those of a DataArray of floats."""
     X = opened.array
-    return labels_of(X) is not None and view_of(X)[1] is None and X.dtype.kind == "f" and X.shape[0] > 0
+    return carried(X).labels is not None and carried(X).view is None and X.dtype.kind == "f" and X.shape[0] > 0
 
 
 def leave_out(opened: Opened, rows: RowInput, resources: Resources, progress: ProgressArgument = None) -> Opened:
@@ -168,7 +168,7 @@ def leave_out(opened: Opened, rows: RowInput, resources: Resources, progress: Pr
     NonFiniteError
         For infinities in the rows that are read.
     """
-    labels, search = labels_of(opened.array), LandSearch(rows, resources)
+    labels, search = carried(opened.array).labels, LandSearch(rows, resources)
     if labels is None:
         return opened
     reported = None if rows.nan_policy == "raise" else progress
@@ -189,7 +189,7 @@ def leave_out(opened: Opened, rows: RowInput, resources: Resources, progress: Pr
         opened = _cut(opened, replace(labels, grid=replace(labels.grid, kept=kept)))
     if made.found is not None:
         made = replace(made, found=made.found.columns(kept))
-    return replace(opened, array=with_search(opened.array, made))
+    return replace(opened, array=carrying(opened.array, search=made))
 
 
 def kept_view(grid: Grid) -> View | None:
@@ -210,7 +210,7 @@ def like_fitted(opened: Opened, grid: Grid, owner: str) -> Opened:
     UserWarning
         If the rows have fewer coordinates than the fit, along which they are taken by position.
     """
-    labels = labels_of(opened.array)
+    labels = carried(opened.array).labels
     if labels is None:
         return opened
     grid.check_same(labels.grid, owner)
@@ -222,7 +222,7 @@ def like_fitted(opened: Opened, grid: Grid, owner: str) -> Opened:
             UserWarning,
         )
     opened = replace(opened, names=grid.like(labels.grid).names())
-    if view_of(opened.array)[1] is not None:
+    if carried(opened.array).view is not None:
         return opened
     return _cut(opened, replace(labels, grid=replace(labels.grid, kept=grid.kept)))
 
@@ -232,7 +232,7 @@ def _cut(opened: Opened, labels: Labels) -> Opened:
     if view is None or view.columns is None:
         return opened
     names = None if opened.names is None else opened.names[view.columns]
-    array = with_labels(viewed(opened.array, view, names), labels)
+    array = carrying(viewed(opened.array, view, names), labels=labels)
     return replace(opened, array=array, names=names, sample=(view.width,))
 
 

@@ -28,11 +28,11 @@ from sklearn.utils.validation import check_is_fitted
 from bigpca.arrays import Array
 from bigpca.data.batches import BatchLabels, batch_labels, has_batches, reject_batches
 from bigpca.data.containers import is_labelled
-from bigpca.data.grids import Grid, as_fitted_grid, labels_of
+from bigpca.data.grids import Grid, as_fitted_grid
 from bigpca.data.patterns import RowPattern
 from bigpca.data.provenance import Provenance
 from bigpca.data.sources import open as open_array
-from bigpca.data.views import View
+from bigpca.data.views import View, carried, carrying
 from bigpca.data.weights import degrees_of_freedom, open_weights, warn_of_shares, weight_sum
 from bigpca.errors import ShortTraceback, closest
 from bigpca.estimators.shared.files import StoredModel, Values, save_model
@@ -76,7 +76,7 @@ from bigpca.passes.project import Made
 from bigpca.passes.reading.preprocessing import Preprocess, RowPreprocessor, preprocessors
 from bigpca.passes.reading.row_maps import MapStep, RowMap, Stored, chained
 from bigpca.passes.rows import RowInput, reject_weights
-from bigpca.passes.summaries import search_passes, with_search
+from bigpca.passes.summaries import search_passes
 from bigpca.planning import Plan, Resources
 from bigpca.settings import setting
 
@@ -245,7 +245,7 @@ def without_land(self: Fitting, opened: Opened, *, read: bool = True, progress: 
     rows = RowInput(opened.array, **self._policies)
     rows = rows if opened.weights is None else rows.weighted(opened.weights)
     if not read and not rows.in_memory:
-        return replace(opened, array=with_search(opened.array, ColumnSearch(search_passes(rows))))
+        return replace(opened, array=carrying(opened.array, search=ColumnSearch(search_passes(rows))))
     resources = find_resources(setting(self, "memory_limit"), in_process=rows.in_process)
     return leave_out(opened, rows, resources, progress)
 
@@ -368,7 +368,7 @@ def transform(
         f = self._row_map() if dtype is None else Stored(self._row_map(), check_float(dtype))
         opened = self._open_like(X)
         scores = mapped(self, X, opened, f, self._n_features_out, to)
-    labels = labels_of(opened) if is_labelled(X) else None
+    labels = carried(opened).labels if is_labelled(X) else None
     return scores if labels is None else labelled_rows(scores, labels, self._output_name)
 
 
@@ -425,7 +425,7 @@ def mapped_to_numbers(
     """
     opened, to = self._open_like(X), to or Destination()
     found = mapped(self, X, opened, f, 1 if dim is None else len(values), to)
-    labels = labels_of(opened) if is_labelled(X) else None
+    labels = carried(opened).labels if is_labelled(X) else None
     if labels is not None:
         return labelled_rows(found, labels, what, dim, values)
     return found[:, 0] if dim is None and to.out is None else found
@@ -444,7 +444,7 @@ def mapped_back(self: Transforming, X: Input, back: RowMap, to: Destination) -> 
 
 
 def _on_grid(self: Transforming, X: Input, opened: da.Array, rows: Lazy, what: str = "") -> Lazy:
-    labels, grid = labels_of(opened) if is_labelled(X) else None, grid_of(self)
+    labels, grid = carried(opened).labels if is_labelled(X) else None, grid_of(self)
     return rows if labels is None else rows_on_grid(rows, labels, grid, what or grid.name)
 
 
@@ -769,7 +769,7 @@ class Estimator(
     def _remember(self, opened: Opened) -> None:
         """Set the number and names of features."""
         self.n_features_in_ = opened.n_features
-        labels = labels_of(opened.array)
+        labels = carried(opened.array).labels
         self._set_known(
             feature_names_in_=opened.names, _view=opened.view, _grid=None if labels is None else labels.grid,
             _preprocessed=self._preprocessors(),

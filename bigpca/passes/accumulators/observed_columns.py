@@ -14,8 +14,6 @@ from bigpca.passes.accumulators.base import Accumulator, Arrays
 from bigpca.passes.reading.blocks import Block, cached_rows
 from bigpca.planning import BlockForm, PassCost, Work
 
-SEARCH = "search"  # the mark of an array whose columns were searched
-
 
 @dataclass
 class ObservedColumns(Accumulator):
