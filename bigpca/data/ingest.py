@@ -17,7 +17,7 @@ from bigpca.passes.engine.run import Run
 from bigpca.passes.project import Made, project_to
 from bigpca.passes.reading.layout import SLAB_BYTES, working_dtype
 from bigpca.passes.reading.row_maps import Copy
-from bigpca.passes.rows import RowInput
+from bigpca.passes.rows import Rows
 
 
 def ingest(
@@ -75,7 +75,7 @@ def ingest(
     ((12, 2), 'float16', [2.0, 2.0])
     """
     X = open_array(source, member=member, missing_chunks=missing_chunks)
-    rows = RowInput(X, missing_chunks=missing_chunks, workers_timeout=workers_timeout)
+    rows = Rows.of(X, missing_chunks=missing_chunks, workers_timeout=workers_timeout)
     if rows.n_rows == 0 or rows.n_columns == 0:
         raise ValueError(f"the source has shape {X.shape}: at least one row and one column were expected.")
     _reject_sparse(rows)
@@ -95,7 +95,7 @@ def ingest(
         )  # fmt: skip
 
 
-def _reject_sparse(rows: RowInput) -> None:
+def _reject_sparse(rows: Rows) -> None:
     """Reject sparse rows: a dense copy is of no use to a fit, and many times as large.
 
     Raises

@@ -28,7 +28,7 @@ from bigpca.passes.fold import fold, row_pass
 from bigpca.passes.reading.blocks import product_dtype
 from bigpca.passes.reading.layout import working_dtype
 from bigpca.passes.reading.row_maps import map_run
-from bigpca.passes.rows import RowInput
+from bigpca.passes.rows import Rows
 from bigpca.passes.sweeps import SweepPlan
 from bigpca.planning import LOOPS, ONCE, Times, Work
 
@@ -42,7 +42,7 @@ class LandmarkRequest:
 
     Attributes
     ----------
-    rows : RowInput
+    rows : Rows
     kernel : Kernel
         Resolved, so that nothing depends on d any more.
     count : int
@@ -57,7 +57,7 @@ class LandmarkRequest:
         Rounds of pivoted Cholesky.
     """
 
-    rows: RowInput
+    rows: Rows
     kernel: Kernel
     count: int
     seed: int = 0

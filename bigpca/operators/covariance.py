@@ -23,7 +23,7 @@ from bigpca.passes.engine.local import threads_here
 from bigpca.passes.engine.run import Run
 from bigpca.passes.fold import first_shift, fold_to, row_pass, sample_layout, sample_runs, sample_size, shift_pass
 from bigpca.passes.reading.layout import Layout
-from bigpca.passes.rows import RowInput
+from bigpca.passes.rows import Rows
 from bigpca.planning import PassCost, Times
 from bigpca.solvers.certificates import product_slack
 from bigpca.solvers.dual import SampleAxes, axes_bytes, leading_axes
@@ -52,7 +52,7 @@ class CovariancePasses:
 
     @classmethod
     def of(
-        cls, rows: RowInput, columns: int, times: Times, *, most: int = 0, sampled: int = 0, seed: int = 0,
+        cls, rows: Rows, columns: int, times: Times, *, most: int = 0, sampled: int = 0, seed: int = 0,
         driver_bytes: int = 0,
     ) -> CovariancePasses:  # fmt: skip
         """Declare products with ``columns`` columns, or at most ``most``, and the probes.
@@ -85,7 +85,7 @@ class CovariancePasses:
         return cls(product, sample, shift_pass(rows, cls.first_layout(rows, product)))
 
     @staticmethod
-    def first_layout(rows: RowInput, product: PassPlan) -> Layout:
+    def first_layout(rows: Rows, product: PassPlan) -> Layout:
         """Return the layout of the first chunk's rows alone."""
         count = min(next((c for c in rows.row_chunks if c), 0), product.layout.slab_rows)
         return replace(product.layout, reads=((0, count),))
@@ -121,7 +121,7 @@ class CovarianceOperator:
 
     Parameters
     ----------
-    rows : RowInput
+    rows : Rows
     run : Run
     passes : CovariancePasses
     center : bool
@@ -154,7 +154,7 @@ class CovarianceOperator:
 
     def __init__(
         self,
-        rows: RowInput,
+        rows: Rows,
         run: Run,
         passes: CovariancePasses,
         *,

@@ -15,7 +15,7 @@ from bigpca.passes.engine.jobs import PassPlan, PassState
 from bigpca.passes.engine.run import Run
 from bigpca.passes.panels import column_layout, column_pass, fold_columns_to
 from bigpca.passes.reading.blocks import product_dtype
-from bigpca.passes.rows import RowInput
+from bigpca.passes.rows import Rows
 from bigpca.planning import Times
 from bigpca.solvers.scaling import LearnedScale
 
@@ -23,7 +23,7 @@ Vector = NDArray[np.float64]
 Matrix = NDArray[np.float64]
 
 
-def dot_pass(rows: RowInput, columns: int, times: Times, *, most: int = 0, driver_bytes: int = 0) -> PassPlan:
+def dot_pass(rows: Rows, columns: int, times: Times, *, most: int = 0, driver_bytes: int = 0) -> PassPlan:
     """Declare products of the dot matrix with ``columns`` columns, or at most ``most``, and the probes.
 
     Raises
@@ -53,7 +53,7 @@ class DotOperator:
 
     Parameters
     ----------
-    rows : RowInput
+    rows : Rows
         Rows of a store chunked in columns. A store chunked in rows would be read once per block; use
         :class:`~bigpca.operators.covariance.CovarianceOperator` for it.
     run : Run
@@ -74,7 +74,7 @@ class DotOperator:
 
     def __init__(
         self,
-        rows: RowInput,
+        rows: Rows,
         run: Run,
         cost: PassPlan,
         *,

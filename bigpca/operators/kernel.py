@@ -15,7 +15,7 @@ from bigpca.passes.accumulators.thin_products import probe_vectors
 from bigpca.passes.engine.jobs import PassState
 from bigpca.passes.engine.run import Run
 from bigpca.passes.reading.layout import working_dtype
-from bigpca.passes.rows import RowInput
+from bigpca.passes.rows import Rows
 from bigpca.passes.sweeps import SweepPlan, fold_kernel, refined_sweep, sweep_pass
 from bigpca.planning import Times
 from bigpca.solvers.certificates import SLACK
@@ -27,7 +27,7 @@ Matrix = NDArray[np.float64]
 
 
 def product_pass(
-    rows: RowInput,
+    rows: Rows,
     kernel: Kernel,
     columns: int,
     times: Times,
@@ -54,7 +54,7 @@ class KernelOperator:
 
     Parameters
     ----------
-    rows : RowInput
+    rows : Rows
     kernel : Kernel
         Resolved for the number of columns.
     run : Run
@@ -88,9 +88,7 @@ class KernelOperator:
     trace_error = 0.0
     other_reads = 1  # of begin
 
-    def __init__(
-        self, rows: RowInput, kernel: Kernel, run: Run, cost: SweepPlan, *, shift: Vector, seed: int = 0
-    ) -> None:
+    def __init__(self, rows: Rows, kernel: Kernel, run: Run, cost: SweepPlan, *, shift: Vector, seed: int = 0) -> None:
         self.rows, self.kernel, self.run, self.cost, self.shift, self.seed = rows, kernel, run, cost, shift, seed
         self.dtype = cost.dtype
         self.trace = self.norm = self.entry_rounding = 0.0
@@ -223,17 +221,17 @@ class KernelOperator:
         self.precision = eps * self.magnification
 
 
-def squares_pass(rows: RowInput, kernel: Kernel) -> SweepPlan:
+def squares_pass(rows: Rows, kernel: Kernel) -> SweepPlan:
     """Declare the sweep of :func:`kernel_row_squares`."""
     return sweep_pass(rows, kernel, "row squares", _squares(rows))
 
 
-def kernel_row_squares(run: Run, cost: SweepPlan, rows: RowInput, kernel: Kernel, *, shift: Vector) -> Vector:
+def kernel_row_squares(run: Run, cost: SweepPlan, rows: Rows, kernel: Kernel, *, shift: Vector) -> Vector:
     """Return ``sum_j K_ij^2`` (n,) by one sweep."""
     return fold_kernel(run, cost, rows, kernel, _squares(rows), _state_of, shift=shift).squares
 
 
-def _squares(rows: RowInput) -> KernelProduct:
+def _squares(rows: Rows) -> KernelProduct:
     return KernelProduct(rows.n_rows, 0, np.zeros((rows.n_rows, 0)), squared=True)
 
 

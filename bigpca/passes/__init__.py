@@ -2,7 +2,7 @@
 
 The verbs, which estimators call:
 
-- ``rows``      ``RowInput``: X as the engine sees it: a source or graph, a view, row maps, weights, policies
+- ``rows``      ``Rows``: X as the engine sees it: a source or graph, a view, row maps, weights, policies
 - ``row_checks``  what reads require of rows: any order, dense values, states that use their weights
 - ``stored``    where its rows come from: a source that is read directly, or a graph that is cut
 - ``fold``      all rows into accumulators, group by group, merged in a fixed tree: one read

@@ -37,7 +37,7 @@ from bigpca.passes.reading.blocks import (
 from bigpca.passes.reading.layout import MIB, Layout, working_dtype
 from bigpca.passes.reading.readers import Reader, read_ahead, with_inputs
 from bigpca.passes.reading.row_maps import MapStep, map_rows, map_tiles
-from bigpca.passes.rows import RowInput, check_states
+from bigpca.passes.rows import Rows, check_states
 from bigpca.planning import ONCE, PassCost, Times, peak_bytes
 from bigpca.seeds import uniforms
 
@@ -64,7 +64,7 @@ class Folded(Generic[A]):
 
 
 def row_pass(
-    rows: RowInput,
+    rows: Rows,
     name: str,
     templates: Iterable[Accumulator],
     *,
@@ -137,7 +137,7 @@ def row_pass(
     )
 
 
-def fold(run: Run, cost: PassPlan, rows: RowInput, template: A, *, shift: Vector | None = None) -> Folded[A]:
+def fold(run: Run, cost: PassPlan, rows: Rows, template: A, *, shift: Vector | None = None) -> Folded[A]:
     """Fold one read of X into one accumulator, and return it; see :func:`fold_to`."""
     return fold_to(run, cost, rows, {"state": template}, _Whole(type(template)), shift=shift)
 
@@ -145,7 +145,7 @@ def fold(run: Run, cost: PassPlan, rows: RowInput, template: A, *, shift: Vector
 def fold_to(
     run: Run,
     cost: PassPlan,
-    rows: RowInput,
+    rows: Rows,
     templates: Mapping[str, Accumulator],
     finish: Finish[R],
     *,
@@ -178,7 +178,7 @@ def fold_to(
 def fold_job(
     run: Run,
     cost: PassPlan,
-    rows: RowInput,
+    rows: Rows,
     templates: Mapping[str, Accumulator],
     finish: Finish[R],
     shift: Vector | None = None,
@@ -347,27 +347,27 @@ class FoldGroup:
             yield block
 
 
-def shift_pass(rows: RowInput, layout: Layout) -> PassCost:
+def shift_pass(rows: Rows, layout: Layout) -> PassCost:
     """Declare what :func:`first_shift` reads."""
     start, stop = _first_read(rows, layout)
     reads = (stop - start) / max(1, rows.n_rows)
     return PassCost(name="first rows", reads=reads, bytes_read=rows.bytes_of(stop - start))
 
 
-def _first_read(rows: RowInput, layout: Layout) -> tuple[int, int]:
+def _first_read(rows: Rows, layout: Layout) -> tuple[int, int]:
     """Return the first read that has a row of positive weight."""
     if rows.weights is None:
         return layout.reads[0] if layout.reads else (0, 0)
     return next((read for read in layout.reads if rows.weights[slice(*read)].any()), (0, 0))
 
 
-def first_shift(run: Run, rows: RowInput, layout: Layout) -> Vector:
+def first_shift(run: Run, rows: Rows, layout: Layout) -> Vector:
     """Return the mean of the first slab (d,), so near the mean of all rows that double centring cancels no digits."""
     run.read_beside(shift_pass(rows, layout))
     return group_shift(first_rows(rows, layout)).astype(np.float64)
 
 
-def first_rows(rows: RowInput, layout: Layout) -> Values:
+def first_rows(rows: Rows, layout: Layout) -> Values:
     """Return the rows of the first slab, mapped, in the working dtype; reads only the first chunks."""
     start, stop = _first_read(rows, layout)
     reader, futures = rows.reader(start, stop)

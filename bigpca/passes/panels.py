@@ -33,7 +33,7 @@ from bigpca.passes.reading.blocks import (
 from bigpca.passes.reading.layout import Layout, plan_layout
 from bigpca.passes.reading.readers import ColumnReader, Reader, ValueReader, read_ahead, with_inputs
 from bigpca.passes.reading.row_maps import MapStep, map_rows
-from bigpca.passes.rows import RowInput, check_any_order, check_dense, check_states
+from bigpca.passes.rows import Rows, check_any_order, check_dense, check_states
 from bigpca.planning import ONCE, BlockForm, Times, peak_bytes
 
 R = TypeVar("R")
@@ -95,7 +95,7 @@ class PanelGroup:
         return within_range(values if weights is None else scaled_rows(values, np.sqrt(weights)), largest)
 
 
-def dot_dtype(rows: RowInput, *, corrected: bool = False) -> DType:
+def dot_dtype(rows: Rows, *, corrected: bool = False) -> DType:
     """Dtype in which the blocks of the dot matrix are multiplied.
 
     If the first order of its error is ``corrected`` afterwards, float32 is used from a tenth of the usual cost on.
@@ -117,7 +117,7 @@ def panel_layout(layout: Layout, panels: int) -> Layout:
     return replace(layout, groups=tuple(groups), segments=tuple(range(i, i + 1) for i in range(len(groups))))
 
 
-def panel_pass(rows: RowInput, count: int, *, dtype: DType | None = None) -> PassPlan:
+def panel_pass(rows: Rows, count: int, *, dtype: DType | None = None) -> PassPlan:
     """Declare the dot matrix over pairs of at most ``count`` row panels; ``count`` changes no bit of the result.
 
     Rows are multiplied in ``dtype``, by default that of :func:`dot_dtype`.
@@ -145,7 +145,7 @@ def panel_pass(rows: RowInput, count: int, *, dtype: DType | None = None) -> Pas
     )
 
 
-def fold_panels(run: Run, cost: PassPlan, rows: RowInput, finish: Finish[R], *, shift: Vector) -> R:
+def fold_panels(run: Run, cost: PassPlan, rows: Rows, finish: Finish[R], *, shift: Vector) -> R:
     """Fill the dot matrix over pairs of row panels, and return ``finish(state)``: (panels + 1) / 2 reads of X.
 
     ``cost`` is from :func:`panel_pass`. The shift (d,) is subtracted from every row, after the row maps.
@@ -229,7 +229,7 @@ class ColumnGroup:
         return replace(block, rows=np.arange(first, first + columns.shape[1]))
 
 
-def column_layout(rows: RowInput) -> Layout | None:
+def column_layout(rows: Rows) -> Layout | None:
     """Return the layout of a fold over column blocks, or None if the store is not chunked in columns."""
     source = rows.source
     if source is None or source.column_chunk >= source.shape[1]:
@@ -240,7 +240,7 @@ def column_layout(rows: RowInput) -> Layout | None:
 
 
 def column_pass(
-    rows: RowInput, name: str, template: ColumnState, layout: Layout, *, times: Times = ONCE, driver_bytes: int = 0,
+    rows: Rows, name: str, template: ColumnState, layout: Layout, *, times: Times = ONCE, driver_bytes: int = 0,
     refinable: bool = False, collected: bool = False, dtype: DType | None = None,
 ) -> PassPlan:  # fmt: skip
     """Declare one read of X by column blocks that is folded into states like ``template``.
@@ -273,7 +273,7 @@ def column_pass(
     )
 
 
-def fold_columns(run: Run, cost: PassPlan, rows: RowInput, template: C) -> C:
+def fold_columns(run: Run, cost: PassPlan, rows: Rows, template: C) -> C:
     """Fold column blocks of all rows, each centred exactly before its product: one read of X.
 
     Viewed and mapped rows are rejected: a column block holds columns as they are stored.
@@ -287,7 +287,7 @@ def fold_columns(run: Run, cost: PassPlan, rows: RowInput, template: C) -> C:
     return fold_columns_to(run, cost, rows, template, _Whole(type(template)))
 
 
-def fold_columns_to(run: Run, cost: PassPlan, rows: RowInput, template: ColumnState, finish: Finish[R]) -> R:
+def fold_columns_to(run: Run, cost: PassPlan, rows: Rows, template: ColumnState, finish: Finish[R]) -> R:
     """Fold like :func:`fold_columns` and return ``finish(state)``, computed where the merged state is.
 
     Raises

@@ -38,7 +38,7 @@ from bigpca.passes.reading.blocks import Values
 from bigpca.passes.reading.layout import MIB, Layout, working_dtype
 from bigpca.passes.reading.readers import Reader, read_ahead, with_inputs
 from bigpca.passes.reading.row_maps import Chain, MapStep, RowMap, map_run
-from bigpca.passes.rows import RowInput
+from bigpca.passes.rows import Rows
 from bigpca.planning import Plan, Resources, peak_bytes
 from bigpca.storage import Annotations, ChunkWriter, Output, create_output
 from bigpca.storage.chunks import kind_of, path_of
@@ -76,7 +76,7 @@ def project_lazily(
     return carrying(mapped, before=given)  # whose keys are those of the result
 
 
-def mapped_lazily(rows: RowInput) -> da.Array:
+def mapped_lazily(rows: Rows) -> da.Array:
     """Return X with the maps of its rows applied, as a Dask array: for readers of Dask arrays."""
     if not rows.steps:
         return rows.X
@@ -92,7 +92,7 @@ def _apply_block(block: object, f: RowMap, n_columns: int, dtype: str, sparse: b
         return map_run((MapStep(f, 0),), rows, 0, "a block of the input")
 
 
-def project_in_memory(rows: RowInput, f: RowMap, width: int) -> Array:
+def project_in_memory(rows: Rows, f: RowMap, width: int) -> Array:
     """Return ``f`` of the rows of an array in memory, 8,192 rows at a time per thread; same bits as the lazy result."""
     out, steps = np.empty((rows.n_rows, width), f.output_dtype(rows.dtype)), (*rows.steps, MapStep(f, width))
 
@@ -116,7 +116,7 @@ def project_in_memory(rows: RowInput, f: RowMap, width: int) -> Array:
     return out
 
 
-def project_in_order(rows: RowInput, f: RowMap, width: int, memory_limit: int | str | None = None) -> Array:
+def project_in_order(rows: Rows, f: RowMap, width: int, memory_limit: int | str | None = None) -> Array:
     """Return ``f`` of the rows of batches, read once in this thread; same bits as those of the rows in memory.
 
     Raises
@@ -196,7 +196,7 @@ class WriteGroup:
         return end - start
 
 
-def output_chunk_rows(rows: RowInput, row_bytes: int) -> int:
+def output_chunk_rows(rows: Rows, row_bytes: int) -> int:
     """Choose rows per output chunk: whole input chunks, about 16 MiB, and at least 64 chunks if possible."""
     native = max(rows.row_chunks, default=1) or 1
     fitting = max(1, OUTPUT_CHUNK_BYTES // max(1, row_bytes * native))
@@ -230,7 +230,7 @@ UNRECORDED = Made()
 
 
 def project_to(
-    rows: RowInput,
+    rows: Rows,
     f: RowMap,
     width: int,
     out: str | os.PathLike[str],
@@ -250,7 +250,7 @@ def project_to(
 
     Parameters
     ----------
-    rows : RowInput
+    rows : Rows
     f : RowMap
     width : int
         Columns of the result.
@@ -300,7 +300,7 @@ def project_to(
     return open_array(out)
 
 
-def keys_of(rows: RowInput, given: object = None) -> Array | None:
+def keys_of(rows: Rows, given: object = None) -> Array | None:
     """Return the given keys of the rows, or those of a source on disk if it has any."""
     from bigpca.data.keys import row_keys, stored_keys  # imports all formats of labels, which fits do not need
 
@@ -315,7 +315,7 @@ def keys_of(rows: RowInput, given: object = None) -> Array | None:
     return None if found is None else row_keys(found, rows.n_rows)
 
 
-def _reject_own_source(rows: RowInput, out: str | os.PathLike[str]) -> None:
+def _reject_own_source(rows: Rows, out: str | os.PathLike[str]) -> None:
     """Reject an output path that is the input, one of its files, or a directory that contains it."""
     target = os.path.realpath(path_of(out, "out"))
     for source in rows.stored.sources:
@@ -332,7 +332,7 @@ def _reject_own_source(rows: RowInput, out: str | os.PathLike[str]) -> None:
 
 
 def plan_writing(
-    rows: RowInput, f: RowMap, width: int, chunk_rows: int, name: str, resources: Resources, form: Form = STORE
+    rows: Rows, f: RowMap, width: int, chunk_rows: int, name: str, resources: Resources, form: Form = STORE
 ) -> Plan:
     """Return the cost of writing mapped rows in one read: reads, maps, and one output chunk, raw and encoded."""
     base = rows.layout(0)
@@ -361,7 +361,7 @@ def plan_writing(
     )
 
 
-def _write_pending(rows: RowInput, output: Output, plan: Plan, run: Run) -> int:
+def _write_pending(rows: Rows, output: Output, plan: Plan, run: Run) -> int:
     """Write the chunks that are missing, and return how many rows they have."""
     pending = list(range(-(-rows.n_rows // output.writer.chunk_rows))) if rows.open_ended else output.pending()
     if not pending:

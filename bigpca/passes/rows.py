@@ -190,7 +190,7 @@ def count_rows(X: da.Array, workers_timeout: float = WORKERS_TIMEOUT) -> da.Arra
     return da.Array(X.dask, X.name, (known, X.chunks[1]), meta=X._meta)
 
 
-class RowInput:
+class Rows:
     """X as the engine sees it: where rows come from, a view, a chain of row maps, weights, and policies.
 
     A view defines which numbers of a stored sample form a row, and so what a row number means. Maps are applied in
@@ -249,7 +249,16 @@ class RowInput:
         self.limits: Limits | None = None
         self.search: ColumnSearch | None = carried(X).search
 
-    def filled(self) -> RowInput:
+    @classmethod
+    def of(
+        cls, X: da.Array, *, missing_chunks: str = "raise", nan_policy: str = "raise",
+        workers_timeout: float = WORKERS_TIMEOUT, in_process: bool = False,
+    ) -> Rows:  # fmt: skip
+        """Return the rows of X under those policies."""
+        policies = {"missing_chunks": missing_chunks, "nan_policy": nan_policy}
+        return cls(X, **policies, workers_timeout=workers_timeout, in_process=in_process)
+
+    def filled(self) -> Rows:
         """Return the same rows with missing values filled by :attr:`fill`, which a read finds; see ``holes``.
 
         Rows of integers, which have no missing values, are returned as they are.
@@ -258,25 +267,25 @@ class RowInput:
         rows.fill = ColumnFill() if self.dtype.kind == "f" else None
         return rows
 
-    def unfilled(self) -> RowInput:
+    def unfilled(self) -> Rows:
         """Return the same rows as they are read, without maps, for states that count NaN."""
         rows = copy(self)
         rows.fill, rows.steps = None, ()
         return rows
 
-    def within(self, limits: Limits) -> RowInput:
+    def within(self, limits: Limits) -> Rows:
         """Return the same rows, of which values outside the limits are rejected as they are read."""
         rows = copy(self)
         rows.limits = limits
         return rows
 
-    def mapped(self, *steps: MapStep) -> RowInput:
+    def mapped(self, *steps: MapStep) -> Rows:
         """Return the same rows with ``steps`` appended to the chain of maps."""
         rows = copy(self)
         rows.steps = (*self.steps, *steps)
         return rows
 
-    def weighted(self, weights: object) -> RowInput:
+    def weighted(self, weights: object) -> Rows:
         """Return the same rows with weights (n,), by absolute row number: w equals w repetitions, and 0 absence.
 
         ``weights`` are as for :func:`bigpca.data.weights.open_weights`.
@@ -579,7 +588,7 @@ class RowInput:
             )
 
 
-def check_states(rows: RowInput, states: Iterable[Accumulator]) -> None:
+def check_states(rows: Rows, states: Iterable[Accumulator]) -> None:
     """Reject weighted rows if a state cannot use their weights.
 
     Raises
@@ -590,7 +599,7 @@ def check_states(rows: RowInput, states: Iterable[Accumulator]) -> None:
     reject_weights(rows, sorted({state.tag for state in states if "weights" not in state.accepts}))
 
 
-def reject_weights(rows: RowInput, states: Sequence[str], because: str = "") -> None:
+def reject_weights(rows: Rows, states: Sequence[str], because: str = "") -> None:
     """Reject weighted rows for states that cannot use their weights, if there are any such states.
 
     ``because`` is a clause that says why they cannot.
@@ -609,7 +618,7 @@ def reject_weights(rows: RowInput, states: Sequence[str], because: str = "") -> 
         )
 
 
-def check_any_order(rows: RowInput, what: str) -> None:
+def check_any_order(rows: Rows, what: str) -> None:
     """Reject rows that can be read in one order only.
 
     Raises
@@ -624,7 +633,7 @@ def check_any_order(rows: RowInput, what: str) -> None:
         )
 
 
-def check_dense(rows: RowInput, what: str) -> None:
+def check_dense(rows: Rows, what: str) -> None:
     """Reject sparse rows, which ``what`` cannot read.
 
     Raises

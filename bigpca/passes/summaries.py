@@ -21,13 +21,13 @@ from bigpca.passes.engine.resources import find_resources
 from bigpca.passes.engine.run import Run
 from bigpca.passes.fold import fold, fold_to, row_pass
 from bigpca.passes.reading.layout import working_dtype
-from bigpca.passes.rows import RowInput
+from bigpca.passes.rows import Rows
 from bigpca.planning import Plan, Resources, Times
 
 SHOWN_COLUMNS = 5  # in messages
 
 
-def observed_pass(rows: RowInput, name: str, *, first: bool = False) -> PassPlan:
+def observed_pass(rows: Rows, name: str, *, first: bool = False) -> PassPlan:
     """Declare the read that counts what there is in every column; of the ``first`` rows that are stored together."""
     template, layout = ObservedColumns(rows.viewed_columns), None
     size, work = template.state_bytes, rows.dense_work(template)
@@ -38,7 +38,7 @@ def observed_pass(rows: RowInput, name: str, *, first: bool = False) -> PassPlan
     return row_pass(rows.unfilled(), name, [template], cut_bytes=size, work=work, layout=layout)
 
 
-def _first_rows(rows: RowInput) -> tuple[int, int]:
+def _first_rows(rows: Rows) -> tuple[int, int]:
     """Return the first row of positive weight, in memory; elsewhere all rows of its chunk, which are read with it."""
     row = 0 if rows.weights is None else int(np.argmax(rows.weights > 0))
     if rows.in_memory:
@@ -48,12 +48,12 @@ def _first_rows(rows: RowInput) -> tuple[int, int]:
     return int(ends[chunk]) - rows.row_chunks[chunk], int(ends[chunk])
 
 
-def observe(run: Run, rows: RowInput, cost: PassPlan) -> ObservedColumns:
+def observe(run: Run, rows: Rows, cost: PassPlan) -> ObservedColumns:
     """Count what there is in every column, by a read that :func:`observed_pass` declared."""
     return fold(run, cost, rows.unfilled(), ObservedColumns(rows.viewed_columns)).state
 
 
-def search_passes(rows: RowInput) -> tuple[PassPlan, ...]:
+def search_passes(rows: Rows) -> tuple[PassPlan, ...]:
     """Declare the reads that find which columns have values, before a fit.
 
     Where every other column must be complete (``nan_policy="raise"``), the first rows show it: the reads of the fit
@@ -67,7 +67,7 @@ def search_passes(rows: RowInput) -> tuple[PassPlan, ...]:
     return (first,) if rows.nan_policy == "raise" else (first, whole.repeated(Times(0, 1)))
 
 
-def search_columns(run: Run, rows: RowInput) -> tuple[ObservedColumns, ColumnSearch]:
+def search_columns(run: Run, rows: Rows) -> tuple[ObservedColumns, ColumnSearch]:
     """Execute :func:`search_passes`, and return the last state, with the reads that were made."""
     first, *further = search_passes(rows)
     state = observe(run, rows, first)
@@ -76,14 +76,14 @@ def search_columns(run: Run, rows: RowInput) -> tuple[ObservedColumns, ColumnSea
     return observe(run, rows, further[0]), ColumnSearch((first, further[0].repeated(Times(1, 1))))
 
 
-def holes_pass(rows: RowInput) -> tuple[PassPlan, ...]:
+def holes_pass(rows: Rows) -> tuple[PassPlan, ...]:
     """Declare the read that finds the means of what is there; nothing if none are needed, or they were found."""
     if rows.fill is None or rows.search is not None:
         return ()
     return (observed_pass(rows, "means of what is there"),)
 
 
-def find_fill(run: Run, rows: RowInput) -> None:
+def find_fill(run: Run, rows: Rows) -> None:
     """Find the means by which missing values are filled, if they are, in the read that :func:`holes_pass` declares.
 
     Raises
@@ -188,7 +188,7 @@ class _Finish:
 
 
 def read_ends(
-    rows: RowInput,
+    rows: Rows,
     n: int,
     *,
     columns: int | None = None,
@@ -200,7 +200,7 @@ def read_ends(
 
     Parameters
     ----------
-    rows : RowInput
+    rows : Rows
         Rows of n_columns numbers, after the maps. With ``nan_policy="omit"``, rows with NaN are at no end.
     columns : int or None
         c, the leading columns whose ends are wanted, at most n_columns; None for all.

@@ -30,7 +30,7 @@ from bigpca.passes.reading.blocks import complete_rows, product_dtype
 from bigpca.passes.reading.layout import MAX_GROUPS, MAX_SEGMENTS, MIB, Layout
 from bigpca.passes.reading.readers import Reader, read_ahead, with_inputs
 from bigpca.passes.reading.row_maps import MapStep, map_rows
-from bigpca.passes.rows import RowInput, check_any_order, check_dense, reject_weights
+from bigpca.passes.rows import Rows, check_any_order, check_dense, reject_weights
 from bigpca.planning import ONCE, Times, peak_bytes
 
 SweepState: TypeAlias = KernelProduct | DotPanels
@@ -96,7 +96,7 @@ class KernelLayout:
         return sum(self.evaluations(panel) for panel in range(len(self.panels.groups)))
 
 
-def kernel_layout(rows: RowInput, kernel: Kernel, dtype: DType | None = None) -> KernelLayout:
+def kernel_layout(rows: Rows, kernel: Kernel, dtype: DType | None = None) -> KernelLayout:
     """Cut the rows of X into panels, reads and tiles, for rows in this dtype; None for :func:`kernel_dtype`."""
     check_any_order(rows, "a kernel matrix of all pairs of rows")
     check_dense(rows, "a kernel matrix of all pairs of rows")
@@ -116,7 +116,7 @@ def kernel_layout(rows: RowInput, kernel: Kernel, dtype: DType | None = None) ->
     return KernelLayout(layout, base.reads, tile, _begun(rows, edges[:-1]))
 
 
-def _begun(rows: RowInput, starts: list[int]) -> tuple[int, ...]:
+def _begun(rows: Rows, starts: list[int]) -> tuple[int, ...]:
     """Return the rows from which tasks read: the start of a chunk, which is decoded whole; arrays in memory are cut."""
     if rows.in_memory:
         return tuple(starts)
@@ -124,13 +124,13 @@ def _begun(rows: RowInput, starts: list[int]) -> tuple[int, ...]:
     return tuple(chunks[np.searchsorted(chunks, starts, side="right") - 1].tolist())
 
 
-def kernel_dtype(rows: RowInput) -> DType:
+def kernel_dtype(rows: Rows) -> DType:
     """Return the dtype of the rows that a kernel is given: float64 for small sweeps, else the working dtype."""
     return product_dtype(rows.dtype, float(rows.n_rows) ** 2 * rows.n_columns)
 
 
 def sweep_bytes(
-    rows: RowInput, kernel: Kernel, layout: KernelLayout, columns: int, dtype: DType | None = None
+    rows: Rows, kernel: Kernel, layout: KernelLayout, columns: int, dtype: DType | None = None
 ) -> tuple[int, int]:
     """Return the bytes that a task reads at a time, and the bytes of its panel, tiles and products."""
     itemsize, d = (dtype or kernel_dtype(rows)).itemsize, rows.n_columns
@@ -209,7 +209,7 @@ class SweepPlan(PassPlan):
 
 
 def sweep_pass(
-    rows: RowInput, kernel: Kernel, name: str, template: SweepState, *, times: Times = ONCE, finish_bytes: int = 0,
+    rows: Rows, kernel: Kernel, name: str, template: SweepState, *, times: Times = ONCE, finish_bytes: int = 0,
     driver_bytes: int = 0, refinable: bool = False,
 ) -> SweepPlan:  # fmt: skip
     """Declare one sweep over all pairs of rows that is folded into states like ``template``.
@@ -246,7 +246,7 @@ def sweep_pass(
     )
 
 
-def refined_sweep(cost: SweepPlan, rows: RowInput, kernel: Kernel) -> SweepPlan:
+def refined_sweep(cost: SweepPlan, rows: Rows, kernel: Kernel) -> SweepPlan:
     """Return the sweep with tiles in float64, in which float32 rows are exact."""
     dtype = np.dtype(np.float64)
     layout = kernel_layout(rows, kernel, dtype)
@@ -254,7 +254,7 @@ def refined_sweep(cost: SweepPlan, rows: RowInput, kernel: Kernel) -> SweepPlan:
 
 
 def fold_kernel(
-    run: Run, cost: SweepPlan, rows: RowInput, kernel: Kernel, template: SweepState, finish: Finish[R], *, shift: Vector
+    run: Run, cost: SweepPlan, rows: Rows, kernel: Kernel, template: SweepState, finish: Finish[R], *, shift: Vector
 ) -> R:
     """Sweep once over all pairs of rows, and return ``finish(state)``.
 

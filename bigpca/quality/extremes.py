@@ -13,7 +13,7 @@ from bigpca.estimators.linear.monitoring import STATISTICS
 from bigpca.passes.engine.progress import ProgressArgument
 from bigpca.passes.project import keys_of
 from bigpca.passes.reading.row_maps import MapStep
-from bigpca.passes.rows import RowInput
+from bigpca.passes.rows import Rows
 from bigpca.passes.summaries import Ends, read_ends
 from bigpca.settings import setting
 from bigpca.sketches.base import positive_integer
@@ -72,7 +72,7 @@ def extremes(model: Any, X: Any, n: int = 10, *, progress: ProgressArgument = No
                 f"the columns of X are statistics ({', '.join(names)}), not scores of the {model._n_features_out} "
                 f"components. Give rows or scores, or None as the model: extremes(None, X)."
             )
-        rows = scores = RowInput(opened, nan_policy="omit")
+        rows = scores = Rows.of(opened, nan_policy="omit")
     else:
         rows, _ = model._rows(model._open_like(X))
         k = model._n_features_out

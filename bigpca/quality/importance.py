@@ -11,7 +11,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from bigpca.data.sources import open as open_array
 from bigpca.passes.engine.progress import ProgressArgument
-from bigpca.passes.rows import RowInput
+from bigpca.passes.rows import Rows
 from bigpca.quality.measurement import ReplacementMoments, read_once
 from bigpca.solvers.scaling import Whitening
 
@@ -263,7 +263,7 @@ def feature_replacement_bound(
     >>> bool(np.abs(exact - grouped).max() <= found.bound), round(found.bound, 2)
     (True, 0.38)
     """
-    rows = RowInput(open_array(X))
+    rows = Rows.of(open_array(X))
     chosen = _check_replacements(replacements, rows.n_columns)
     found = read_once(rows, ReplacementMoments(chosen), "replacements", memory_limit=memory_limit, progress=progress)
     own, apart = found.own, found.difference

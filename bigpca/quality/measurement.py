@@ -22,7 +22,7 @@ from bigpca.passes.engine.run import Run
 from bigpca.passes.fold import fold, row_pass
 from bigpca.passes.reading.blocks import Block
 from bigpca.passes.reading.layout import MIB, Layout, working_dtype
-from bigpca.passes.rows import RowInput
+from bigpca.passes.rows import Rows
 from bigpca.planning import BlockForm, PassCost, SolveCost, Work
 
 State = TypeVar("State", bound=Accumulator)
@@ -78,7 +78,7 @@ class Measurement(Reading, Generic[State]):
 
 
 def read_once(
-    rows: RowInput,
+    rows: Rows,
     template: State,
     name: str,
     *,
@@ -107,7 +107,7 @@ def read_once(
         return measurement.read(run)
 
 
-def read_rows(rows: RowInput, wanted: NDArray[np.int64], name: str) -> NDArray[Any]:
+def read_rows(rows: Rows, wanted: NDArray[np.int64], name: str) -> NDArray[Any]:
     """Return the rows of X at ascending row numbers, reading only these and rows stored with them.
 
     Formats that can be read from any row yield only the runs of wanted rows. In chunked formats and Dask arrays, each

@@ -15,7 +15,7 @@ from bigpca.estimators.shared.inputs import as_fitted, open_rows
 from bigpca.passes.engine.progress import ProgressArgument
 from bigpca.passes.reading.preprocessing import preprocessors
 from bigpca.passes.reading.row_maps import MapStep
-from bigpca.passes.rows import RowInput
+from bigpca.passes.rows import Rows
 from bigpca.quality.measurement import Residuals, Subspace, read_once, read_rows, strip_rows
 from bigpca.seeds import check_seed, uniforms
 
@@ -261,7 +261,7 @@ def dot_product_error(X: Any, Z: Any, n_pairs: int = 1000, seed: int = 0) -> Dot
     """
     if isinstance(n_pairs, bool) or not isinstance(n_pairs, int | np.integer) or n_pairs < 1:
         raise ValueError(f"n_pairs = {n_pairs!r}; an integer of at least 1 was expected. Give for example 1000.")
-    original, sketch = RowInput(open_array(X)), RowInput(open_array(Z))
+    original, sketch = Rows.of(open_array(X)), Rows.of(open_array(Z))
     n = original.n_rows
     if n != sketch.n_rows or n < 2:
         raise ValueError(
@@ -371,7 +371,7 @@ def reconstruction_error(
     policies = {name: getattr(model, name) for name in ("nan_policy", "missing_chunks") if hasattr(model, name)}
     opened = as_fitted(model, open_rows(X, type(model).__name__))
     maps = preprocessors(getattr(model, "preprocess", None))
-    rows = RowInput(opened.array, **policies)
+    rows = Rows.of(opened.array, **policies)
     rows = rows.mapped(*(MapStep(one, rows.n_columns) for one in maps))
     subspace = Subspace(mean, None if scale is None else np.asarray(scale, np.float64), axes)
     found = read_once(rows, Residuals(d, k, subspace), "residuals", memory_limit=memory_limit, progress=progress)

@@ -29,7 +29,7 @@ from bigpca.data.labels import label_values
 from bigpca.data.sources import open as open_array
 from bigpca.data.urls import public
 from bigpca.errors import brief, format_bytes
-from bigpca.passes.rows import RowInput
+from bigpca.passes.rows import Rows
 from bigpca.passes.summaries import Ends, read_ends
 from bigpca.planning import format_estimate, format_seconds
 from bigpca.plots import bounds, components, scree, spectrum
@@ -230,7 +230,7 @@ def read_scores(scores: Any, k: int, *, seed: int = 0) -> ScoresRead:
         )
     n = int(opened.shape[0])
     rows = drawn_rows(n, seed)
-    found = read_ends(RowInput(opened, nan_policy="omit"), ROWS_AT_AN_END, columns=MAX_COMPONENTS, chosen=rows)
+    found = read_ends(Rows.of(opened, nan_policy="omit"), ROWS_AT_AN_END, columns=MAX_COMPONENTS, chosen=rows)
     values = found.chosen.astype(np.float64)
     drawn = DrawnScores(values, found.chosen_rows, n, len(rows) - len(values))
     return ScoresRead(drawn, found.ends, found.omitted)

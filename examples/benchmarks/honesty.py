@@ -30,7 +30,7 @@ from bigpca.passes.engine.events import PassEvent
 from bigpca.passes.engine.resources import find_resources
 from bigpca.passes.engine.run import Run
 from bigpca.passes.reading import blocks
-from bigpca.passes.rows import RowInput
+from bigpca.passes.rows import Rows
 
 KINDS = ("giants", "flat", "plateau", "clusters", "power law", "rare rows", "sorted by class", "flat, many reads")
 EPS = float(np.finfo(np.float64).eps)
@@ -107,7 +107,7 @@ def solve(case, given, max_passes):
             products.append(event)
 
     blocks.PRECISE_FLOPS = 0.0  # multiply float32 rows in float32, as large fits do
-    rows = RowInput(bp.open(given))
+    rows = Rows.of(bp.open(given))
     settings = Settings(case.k, tol=case.tol, max_passes=case.granted, solve_threads=1)
     most = max_passes + int(case.by_columns)  # the dot operator's components take one
     sizes = replace(next(size_iteration(rows, settings)), max_passes=most)

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 import bigpca as bp
 from bigpca.data.patterns import RowPattern
 from bigpca.data.views import View, carried, view_of
-from bigpca.passes.rows import RowInput
+from bigpca.passes.rows import Rows
 from tests.data import savers
 
 Array = NDArray[Any]
@@ -77,7 +77,7 @@ def test_rows_of_a_pattern_are_those_of_einops(name: str, dtype: str) -> None:
     assert X.shape == truth.shape
     rtol = 4 * np.finfo(X.dtype).eps if averaged else 0  # sums of 20 values in another order, and their roots
     np.testing.assert_allclose(X.compute(), truth, rtol=rtol, atol=rtol)
-    rows = RowInput(X)
+    rows = Rows.of(X)
     np.testing.assert_array_equal(rows.reader(3, 9)[0].read(3, 9), X.compute()[3:9])
 
 
@@ -117,7 +117,7 @@ def test_every_container_of_maps_has_the_rows_of_a_pattern(container: str, tmp_p
     maps = MAPS[:10] if container == "list of files" else MAPS
     X = bp.open(CONTAINERS[container](tmp_path, maps), pattern=PIXELS, h=slice(1, None))
     np.testing.assert_array_equal(X.compute(), einops.rearrange(maps[:, :, 1:], PIXELS))
-    assert RowInput(X).view is not None  # read by the engine
+    assert Rows.of(X).view is not None  # read by the engine
 
 
 @pytest.mark.parametrize(
@@ -232,7 +232,7 @@ def test_patterns_are_shown_with_what_they_use() -> None:
 
 
 def test_pooled_maps_are_divided_among_tasks_by_their_stored_bytes() -> None:
-    pooled = RowInput(
+    pooled = Rows.of(
         bp.open(da.zeros((4096, 64, 32, 32), chunks=(64, -1, -1, -1)), pattern="n c h w -> n c", reduce="max")
     )
     assert pooled.bytes_of(pooled.n_rows) == 4096 * 64 * 32 * 32 * 8

@@ -24,7 +24,7 @@ from bigpca.data.sources import row_source
 from bigpca.data.zarr_arrays import ZarrReader
 from bigpca.errors import CorruptedChunkError, MissingChunksError
 from bigpca.passes.reading.readers import DirectReader
-from bigpca.passes.rows import RowInput
+from bigpca.passes.rows import Rows
 from tests.data.sparse_savers import (
     PARTS,
     SPARSE_SAVERS,
@@ -123,7 +123,7 @@ def test_memory_is_planned_for_the_densest_rows(save: Any, tmp_path: Path, monke
     monkeypatch.setattr("bigpca.data.sources.DASK_CHUNK_BYTES", 8 * 160)
     dense, empty = sp.csr_matrix(np.ones((40, 10), "f4")), sp.csr_matrix((3000, 10), dtype="f4")
     X = sp.vstack([empty, dense, empty], "csr")
-    rows = RowInput(open_dask(save(tmp_path, X)))
+    rows = Rows.of(open_dask(save(tmp_path, X)))
     layout = rows.layout(0)
     stored = [8 * int(X.indptr[b] - X.indptr[a]) for a, b in layout.reads]
     assert max(stored) > 0

@@ -20,7 +20,7 @@ from bigpca.landmarks.base import draw_pass, draw_rows
 from bigpca.passes.accumulators.landmark_moments import square_block
 from bigpca.passes.accumulators.row_weights import Residual
 from bigpca.passes.engine.run import Run
-from bigpca.passes.rows import RowInput
+from bigpca.passes.rows import Rows
 from bigpca.solvers.features import landmark_transform, residual_rounding, truncation_for
 
 Array = NDArray[Any]
@@ -39,7 +39,7 @@ def digits(n: int = 1797) -> Array:
 def request(
     X: Array | da.Array, kernel: Kernel, count: int, *, nan_policy: str = "raise", **options: Any
 ) -> LandmarkRequest:
-    rows = RowInput(X if isinstance(X, da.Array) else bp.open(X), nan_policy=nan_policy)
+    rows = Rows.of(X if isinstance(X, da.Array) else bp.open(X), nan_policy=nan_policy)
     return LandmarkRequest(rows, kernel.resolve(rows.n_columns), count, **options)
 
 

@@ -13,7 +13,7 @@ import bigpca as bp
 from bigpca.operators.base import PROBES
 from bigpca.operators.dot import DotOperator, dot_pass
 from bigpca.passes.engine.run import Run
-from bigpca.passes.rows import RowInput
+from bigpca.passes.rows import Rows
 from bigpca.planning import Times
 from tests.builders import offset_data
 from tests.estimators.stores import stored
@@ -25,7 +25,7 @@ CHUNKINGS = [(N, 20), (11, 33)]
 
 
 def operator(X: Any, **options: Any) -> DotOperator:
-    rows = RowInput(X)
+    rows = Rows.of(X)
     return DotOperator(rows, Run(), dot_pass(rows, L, Times(3, 10)), **options)
 
 

@@ -14,7 +14,7 @@ from bigpca import kernels
 from bigpca.operators.base import PROBES
 from bigpca.operators.kernel import KernelOperator, kernel_row_squares, product_pass, squares_pass
 from bigpca.passes.engine.run import Run
-from bigpca.passes.rows import RowInput
+from bigpca.passes.rows import Rows
 from bigpca.passes.sweeps import kernel_layout
 from bigpca.planning import Times
 from tests.builders import offset_data
@@ -38,7 +38,7 @@ def centred(K: Array) -> Array:
 
 
 def operator(X: Any, kernel: kernels.Kernel) -> KernelOperator:
-    rows = RowInput(X)
+    rows = Rows.of(X)
     return KernelOperator(rows, kernel, Run(), product_pass(rows, kernel, L, Times(3, 10)), shift=np.full(D, 2.0))
 
 
@@ -86,7 +86,7 @@ def test_the_frobenius_norm_is_known_where_the_trace_bounds_nothing(name: str) -
 
 def test_reads_and_evaluations_are_counted_sweep_by_sweep() -> None:
     X, kernel = bp.open(rows_for("rbf", "f8")), KERNELS["rbf"][0]
-    op, layout = operator(X, kernel), kernel_layout(RowInput(X), kernel)
+    op, layout = operator(X, kernel), kernel_layout(Rows.of(X), kernel)
     for sweeps in (1, 2, 3):
         op.multiply(V)
         assert op.run.evaluations == sweeps * layout.total_evaluations
@@ -96,7 +96,7 @@ def test_reads_and_evaluations_are_counted_sweep_by_sweep() -> None:
 def test_norms_of_rows_come_from_one_sweep() -> None:
     kernel, oracle = KERNELS["laplacian"]
     X = rows_for("laplacian", "f8")
-    rows = RowInput(bp.open(X))
+    rows = Rows.of(bp.open(X))
     run = Run()
     squares = kernel_row_squares(run, squares_pass(rows, kernel), rows, kernel, shift=np.zeros(D))
     np.testing.assert_allclose(squares, (oracle(X) ** 2).sum(axis=1), rtol=1e-12)

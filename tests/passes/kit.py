@@ -27,7 +27,7 @@ from bigpca.passes.engine.events import Event, GroupEvent
 from bigpca.passes.engine.run import Run
 from bigpca.passes.fold import Folded, fold, row_pass
 from bigpca.passes.reading.layout import Layout
-from bigpca.passes.rows import RowInput
+from bigpca.passes.rows import Rows
 from bigpca.planning import BlockForm
 
 State = TypeVar("State", bound=Accumulator)
@@ -90,7 +90,7 @@ def reads_in(log: Path) -> list[tuple[int, int]]:
 
 
 def folded(
-    rows: RowInput,
+    rows: Rows,
     template: State,
     run: Run | None = None,
     *,
@@ -114,7 +114,7 @@ def moments_of(
     **policies: str,
 ) -> Moments:
     """Fold X into its moments, as a fit by the covariance matrix does."""
-    rows = RowInput(X, **policies)
+    rows = Rows.of(X, **policies)
     held = None if checkpoint is None else Checkpoint(checkpoint, {"computes": "moments", "input": rows.describe()})
     run = Run(held, progress, workers_timeout)
     try:

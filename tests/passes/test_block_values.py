@@ -24,7 +24,7 @@ from bigpca.passes.engine.run import Run
 from bigpca.passes.fold import FoldGroup, fold, row_pass
 from bigpca.passes.reading.blocks import NUMPY
 from bigpca.passes.reading.layout import plan_layout
-from bigpca.passes.rows import RowInput
+from bigpca.passes.rows import Rows
 from bigpca.passes.sweeps import sweep_pass
 from bigpca.sketches import Gaussian
 from tests.passes.kit import assert_moments, folded, full, normal, scatter_of
@@ -40,7 +40,7 @@ def test_integer_weights_are_repeated_rows_and_are_found_by_row_number(chunk: in
     repeats = np.random.default_rng(1).integers(0, 4, N)
     bad = X.copy()
     bad[5] = np.nan
-    rows = RowInput(da.from_array(bad, chunks=(chunk, D)) + 0, nan_policy="omit").weighted(repeats)
+    rows = Rows.of(da.from_array(bad, chunks=(chunk, D)) + 0, nan_policy="omit").weighted(repeats)
     repeats[5] = 0
     found = folded(rows, Moments(D)).state
     truth = np.repeat(X, repeats, axis=0)
@@ -54,7 +54,7 @@ def test_integer_weights_are_repeated_rows_and_are_found_by_row_number(chunk: in
 def test_weights_of_float32_rows_far_from_zero_cost_no_digits() -> None:
     rows = normal(N, D, mean=1e4)
     weights = np.random.default_rng(1).random(N)
-    found = folded(RowInput(da.from_array(rows, chunks=(64, D))).weighted(weights), Moments(D), dtype=np.dtype("f4"))
+    found = folded(Rows.of(da.from_array(rows, chunks=(64, D))).weighted(weights), Moments(D), dtype=np.dtype("f4"))
     wide = rows.astype("f8")
     mean = weights @ wide / weights.sum()
     truth = (wide - mean).T @ (weights[:, None] * (wide - mean))
@@ -76,11 +76,11 @@ def test_weights_of_float32_rows_far_from_zero_cost_no_digits() -> None:
 )
 def test_weights_that_are_none_are_rejected(weights: Array, message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        RowInput(da.from_array(X)).weighted(weights)
+        Rows.of(da.from_array(X)).weighted(weights)
 
 
 def test_states_that_cannot_use_weights_are_rejected_before_the_read() -> None:
-    rows = RowInput(da.from_array(X).map_blocks(_never, dtype="f8")).weighted(np.ones(N))
+    rows = Rows.of(da.from_array(X).map_blocks(_never, dtype="f8")).weighted(np.ones(N))
     with pytest.raises(TypeError, match=r"the rows have weights .*, which BestRows cannot use"):
         folded(rows, BestRows(D, 5, Ones(), 3, "race"))
     kernel = KernelProduct(N, 3, np.zeros((N, 3)))
@@ -196,7 +196,7 @@ COUNTING = replace(
 )
 def test_another_arithmetic_is_one_record_that_a_pass_declares(template: Any, used: set[str]) -> None:
     CALLS.clear()
-    rows = RowInput(da.from_array(X, chunks=(100, D)) + 0)
+    rows = Rows.of(da.from_array(X, chunks=(100, D)) + 0)
     cost = row_pass(rows, "test", [template], cut_bytes=0, work=0.0, arithmetic=COUNTING)
     found: Any = fold(Run(), cost, rows, template).state
     plain: Any = fold(Run(), replace(cost, arithmetic=NUMPY), rows, template).state
@@ -210,9 +210,9 @@ def test_another_arithmetic_is_one_record_that_a_pass_declares(template: Any, us
 def test_the_stored_values_of_a_computed_array_are_counted_in_some_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
     rows = sparse_rows()
     X = da.from_array(rows, chunks=(20, D)).map_blocks(lambda block: block * 2, dtype="f8", meta=rows[:0])
-    assert RowInput(X).values_per_row == D  # small chunks are taken to be full
+    assert Rows.of(X).values_per_row == D  # small chunks are taken to be full
     monkeypatch.setattr("bigpca.passes.rows.COUNTED_BYTES", 0)
-    few, many = RowInput(X), RowInput(da.concatenate([X, X]))
+    few, many = Rows.of(X), Rows.of(da.concatenate([X, X]))
     assert few.values_per_row == rows[140:160].nnz / 20
     assert many.values_per_row == (rows[:20].nnz + rows[:20].nnz + rows[N - 20 :].nnz) / 60
     assert few.layout(0).row_bytes < D * 8

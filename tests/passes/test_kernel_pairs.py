@@ -23,7 +23,7 @@ from bigpca.passes.accumulators.kernel_product import KernelProduct
 from bigpca.passes.engine.events import Event, GroupEvent, PassEvent
 from bigpca.passes.engine.jobs import PassState
 from bigpca.passes.engine.run import Run
-from bigpca.passes.rows import RowInput
+from bigpca.passes.rows import Rows
 from bigpca.passes.sweeps import fold_kernel, kernel_layout, sweep_pass
 from tests.builders import offset_data
 from tests.estimators.stores import stored, unreadable
@@ -62,7 +62,7 @@ def take(state: PassState) -> Any:
 
 
 def sweep(X: da.Array, kernel: kernels.Kernel, template: Any, **options: Any) -> Any:
-    rows = RowInput(X)
+    rows = Rows.of(X)
     shift = np.asarray(X[: min(50, len(X))]).astype("f8").mean(axis=0)
     cost = sweep_pass(rows, kernel, "kernel", template)
     return fold_kernel(Run(**options), cost, rows, kernel, template, take, shift=shift)
@@ -119,7 +119,7 @@ def test_every_entry_is_computed_whatever_the_number_of_rows(n: int) -> None:
 @pytest.mark.parametrize("chunks", [1, 7, 25, 26, 100, 399, 400])
 def test_evaluations_are_those_that_the_layout_counts(chunks: int, many_tiles: None) -> None:
     X = da.from_array(offset_data(N, D, mean=0.0), chunks=(chunks, D)) + 0
-    layout = kernel_layout(RowInput(X), kernels.RBF(0.1))
+    layout = kernel_layout(Rows.of(X), kernels.RBF(0.1))
     events: list[Event] = []
     found: KernelProduct = sweep(X, kernels.RBF(0.1), KernelProduct(N, L, factor(N)), progress=events.append)
     assert found.evaluations == layout.total_evaluations
@@ -134,7 +134,7 @@ def test_evaluations_are_those_that_the_layout_counts(chunks: int, many_tiles: N
 @pytest.mark.parametrize("chunk", [1_000, 16_384, 100_000_000])
 @pytest.mark.parametrize("d", [2, 784])
 def test_a_sweep_makes_at_most_055_of_all_pairs_and_its_panels_are_bounded(n: int, chunk: int, d: int) -> None:
-    rows = RowInput(unreadable(n, d, min(chunk, n), np.float32))
+    rows = Rows.of(unreadable(n, d, min(chunk, n), np.float32))
     layout = kernel_layout(rows, kernels.RBF(0.1))
     assert n * (n + 1) / 2 <= layout.total_evaluations <= 0.55 * n**2
     assert layout.panels.reads[0][0] == 0
@@ -153,8 +153,8 @@ def test_each_chunk_is_decoded_once_by_every_panel_that_needs_it(
 ) -> None:
     monkeypatch.setattr(sweeps, "MIN_TILE", tiles)
     X = stored(tmp_path, offset_data(N, D, mean=1.0), chunks)
-    layout = kernel_layout(RowInput(X), kernels.RBF(0.1))
-    V, shift, rows = factor(N), np.ones(D), RowInput(X)
+    layout = kernel_layout(Rows.of(X), kernels.RBF(0.1))
+    V, shift, rows = factor(N), np.ones(D), Rows.of(X)
     reads = Reads().watch(monkeypatch)
     kernel, template = kernels.RBF(0.1), KernelProduct(N, L, V)
     cost = sweep_pass(rows, kernel, "kernel", template)

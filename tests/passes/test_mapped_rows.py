@@ -32,7 +32,7 @@ from bigpca.passes.panels import column_layout, column_pass, fold_columns
 from bigpca.passes.project import project_in_memory, project_to
 from bigpca.passes.reading.blocks import STRIP_BYTES
 from bigpca.passes.reading.row_maps import Affine, Beside, MapStep, chain_cost
-from bigpca.passes.rows import RowInput
+from bigpca.passes.rows import Rows
 from bigpca.passes.sweeps import fold_kernel, sweep_pass
 from bigpca.planning import BlockForm, Work
 from bigpca.solvers.features import landmark_transform
@@ -57,7 +57,7 @@ def labelled_states(r: int, codes: Array = CODES) -> dict[str, Accumulator]:
     return {"classes": ClassMoments(r, C, codes.astype(np.int32)), "cross": LeftProduct(r, DELTA)}
 
 
-def fold_labelled(rows: RowInput, codes: Array = CODES) -> tuple[Any, Any, int]:
+def fold_labelled(rows: Rows, codes: Array = CODES) -> tuple[Any, Any, int]:
     states = labelled_states(rows.n_columns, codes)
     cost = row_pass(rows, "test", states.values(), cut_bytes=0, work=0.0)
     return fold_to(Run(), cost, rows, states, lambda s: (s.parts["classes"], s.parts["cross"], s.omitted))
@@ -68,7 +68,7 @@ def fold_labelled(rows: RowInput, codes: Array = CODES) -> tuple[Any, Any, int]:
 def test_statistics_of_mapped_rows_are_those_of_all_rows_mapped_at_once(kernel: kernels.Kernel, chunk: int) -> None:
     features = features_of(kernel)
     B = np.asarray(kernel(X, X[:M]), np.float64) @ features.transforms[0]
-    rows = RowInput(da.from_array(X, chunks=(chunk, D)) + 0).mapped(features.step)
+    rows = Rows.of(da.from_array(X, chunks=(chunk, D)) + 0).mapped(features.step)
     classes, cross, _ = fold_labelled(rows)
     truth, size = within_scatter(B, Y), np.abs(B).max()
     np.testing.assert_allclose(full(classes.scatter), truth, rtol=0, atol=1e-9 * truth.max())
@@ -82,7 +82,7 @@ def test_rows_with_missing_values_are_left_out_before_they_are_mapped() -> None:
     codes[::5] = -1
     kept = ~np.isnan(bad).any(axis=1)
     B = np.asarray(KERNELS[0](X, X[:M]), np.float64) @ features.transforms[0]
-    rows = RowInput(da.from_array(bad, chunks=(30, D)) + 0, nan_policy="omit").mapped(features.step)
+    rows = Rows.of(da.from_array(bad, chunks=(30, D)) + 0, nan_policy="omit").mapped(features.step)
     classes, cross, omitted = fold_labelled(rows, codes)
     truth = within_scatter(B[kept & (codes >= 0)], Y[kept & (codes >= 0)])
     np.testing.assert_allclose(full(classes.scatter), truth, rtol=0, atol=1e-9 * truth.max())
@@ -103,20 +103,20 @@ CHAINS: dict[str, tuple[tuple[MapStep, ...], Array]] = {
 @pytest.mark.parametrize("chain", CHAINS)
 def test_a_chain_of_maps_acts_in_folds_and_in_what_is_written(chain: str, tmp_path: Path) -> None:
     steps, truth = CHAINS[chain]
-    rows = RowInput(bp.open(write_store(tmp_path / "x.zarr", X, (64, D)))).mapped(*steps)
+    rows = Rows.of(bp.open(write_store(tmp_path / "x.zarr", X, (64, D)))).mapped(*steps)
     assert rows.n_columns == truth.shape[1]
     assert_moments(folded(rows, Moments(rows.n_columns)).state, truth, 1e-12)
     identity = MapStep(Affine(np.zeros(truth.shape[1])), truth.shape[1]).f
     written = project_to(rows, identity, truth.shape[1], tmp_path / "out.zarr", name="rows", run=Run())  # type: ignore[arg-type]
     np.testing.assert_array_equal(written.compute(), truth)
-    in_memory = RowInput(bp.open(X)).mapped(*steps)
+    in_memory = Rows.of(bp.open(X)).mapped(*steps)
     np.testing.assert_array_equal(project_in_memory(in_memory, identity, truth.shape[1]), truth)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("chain", CHAINS)
 def test_sweeps_and_first_rows_are_of_mapped_rows(chain: str) -> None:
     steps, truth = CHAINS[chain]
-    rows = RowInput(da.from_array(X, chunks=(64, D)) + 0).mapped(*steps)
+    rows = Rows.of(da.from_array(X, chunks=(64, D)) + 0).mapped(*steps)
     np.testing.assert_array_equal(first_rows(rows, rows.layout(0)), truth[: rows.layout(0).read_rows])
     template, kernel = DotPanels(N, rows.n_columns, N), kernels.RBF(0.1)
     cost = sweep_pass(rows, kernel, "kernel", template)
@@ -125,11 +125,11 @@ def test_sweeps_and_first_rows_are_of_mapped_rows(chain: str) -> None:
 
 
 def test_column_folds_reject_rows_that_are_not_columns_of_a_store(tmp_path: Path) -> None:
-    plain = RowInput(bp.open(write_store(tmp_path / "x.zarr", X, (N, 2))))
+    plain = Rows.of(bp.open(write_store(tmp_path / "x.zarr", X, (N, 2))))
     layout = column_layout(plain)
     assert layout is not None
     cost = column_pass(plain, "dot", DotSum(N), layout)
-    viewed_rows = RowInput(columns_of(plain.X, np.array([0, 2])))
+    viewed_rows = Rows.of(columns_of(plain.X, np.array([0, 2])))
     for rows, made in ((plain.mapped(*CHAINS["centre and scale"][0]), "row maps"), (viewed_rows, "a view")):
         assert column_layout(rows) is None
         with pytest.raises(ValueError, match=f"the columns are computed by {made}, but .* Fold over rows"):
@@ -171,7 +171,7 @@ def test_rows_of_a_view_have_the_numbers_and_moments_of_the_rows_that_numpy_cuts
     view, truth = VIEWS[name]
     X = viewed(FORMS[form](tmp_path), view)
     np.testing.assert_array_equal(X.compute(), truth)
-    rows = RowInput(cloudpickle.loads(cloudpickle.dumps(X)) if form == "store" else X)
+    rows = Rows.of(cloudpickle.loads(cloudpickle.dumps(X)) if form == "store" else X)
     assert rows.view is not None  # read by the engine, not through the graph
     assert_moments(folded(rows, Moments(rows.n_columns)).state, truth, 1e-12)
     chosen = np.array([0, 5, len(truth) - 1])
@@ -184,9 +184,9 @@ def test_rows_of_a_view_have_the_numbers_and_moments_of_the_rows_that_numpy_cuts
 
 def test_a_view_and_maps_are_part_of_the_fingerprint_and_rows_as_they_are_add_nothing(tmp_path: Path) -> None:
     X = bp.open(write_store(tmp_path / "s.zarr", SAMPLES, (7, 60)))
-    plain = RowInput(X)
+    plain = Rows.of(X)
     assert plain.identity == {}
-    chosen, other = (RowInput(columns_of(X, np.array(columns))) for columns in ([0, 1], [0, 2]))
+    chosen, other = (Rows.of(columns_of(X, np.array(columns))) for columns in ([0, 1], [0, 2]))
     centred_rows, elsewhere = (plain.mapped(MapStep(Affine(np.full(60, c)), 60)) for c in (0.0, 1.0))
     weighted = plain.weighted(np.ones(40))
     described = [str(rows.describe()) for rows in (plain, chosen, other, centred_rows, elsewhere, weighted)]
@@ -205,7 +205,7 @@ def test_a_view_and_maps_are_part_of_the_fingerprint_and_rows_as_they_are_add_no
 
 def test_the_cost_of_a_pass_has_the_stored_bytes_of_a_view_and_what_maps_take(tmp_path: Path) -> None:
     X = bp.open(write_store(tmp_path / "s.zarr", SAMPLES, (7, 60)))
-    chosen, pixels = RowInput(columns_of(X, np.arange(3))), RowInput(viewed(X, VIEWS["pixels"][0]))
+    chosen, pixels = Rows.of(columns_of(X, np.arange(3))), Rows.of(viewed(X, VIEWS["pixels"][0]))
     features = MapStep(Affine(np.zeros(3)), 3, flops_per_row=6)
     for rows in (chosen, pixels, chosen.mapped(features)):
         cost = row_pass(rows, "test", [Moments(3)], cut_bytes=0, work=0.0)
@@ -255,7 +255,7 @@ def test_an_array_cut_after_its_view_is_a_graph_like_any_other() -> None:
     X = columns_of(bp.open(SAMPLES), np.array([4, 2]))
     assert view_of(X)[1] is not None
     assert view_of(X[3:])[1] is None
-    rows = RowInput(X[3:])
+    rows = Rows.of(X[3:])
     assert rows.view is rows.source is None
     assert_moments(folded(rows, Moments(2)).state, SAMPLES[3:, [4, 2]], 1e-12)
 
@@ -263,7 +263,7 @@ def test_an_array_cut_after_its_view_is_a_graph_like_any_other() -> None:
 @pytest.mark.parametrize("rows", [N, 256, 37, 3])
 def test_kept_rows_are_in_order(rows: int) -> None:
     found: Any = folded(
-        RowInput(da.from_array(X, chunks=(rows, D)) + 0), RowSample(D, N, 8 * D), shift=np.zeros(D)
+        Rows.of(da.from_array(X, chunks=(rows, D)) + 0), RowSample(D, N, 8 * D), shift=np.zeros(D)
     ).state
     assert np.array_equal(np.concatenate(found.rows()), X)
 

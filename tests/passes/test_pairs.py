@@ -20,7 +20,7 @@ from bigpca.passes.engine.events import CheckpointEvent, Event
 from bigpca.passes.engine.run import Run
 from bigpca.passes.fold import first_shift
 from bigpca.passes.panels import column_layout, column_pass, fold_columns, fold_panels, panel_pass
-from bigpca.passes.rows import RowInput
+from bigpca.passes.rows import Rows
 from tests.passes.kit import logged, normal, reads_in, rows_read, write_store
 
 N, D = 120, 300
@@ -33,7 +33,7 @@ def take_matrix(state: Any) -> NDArray[np.float64]:
 
 
 def dot_of(X: da.Array, panels: int, *, centre: bool = True, **options: Any) -> NDArray[np.float64]:
-    rows = RowInput(X)
+    rows = Rows.of(X)
     cost, run = panel_pass(rows, panels), Run(**options)
     shift = first_shift(run, rows, cost.layout) if centre else np.zeros(rows.n_columns)
     G = fold_panels(run, cost, rows, take_matrix, shift=shift)
@@ -105,7 +105,7 @@ def test_column_blocks_give_the_dot_matrix_and_the_components_product(
     center: bool, scale: bool, tmp_path: Path
 ) -> None:
     A = normal(40, 500, mean=50.0)
-    rows = RowInput(bp.open(write_store(tmp_path / "x.zarr", A, (20, 30))))
+    rows = Rows.of(bp.open(write_store(tmp_path / "x.zarr", A, (20, 30))))
     layout = column_layout(rows)
     if layout is None:
         raise ValueError("the store is chunked in columns")
@@ -121,8 +121,8 @@ def test_column_blocks_give_the_dot_matrix_and_the_components_product(
 
 
 def test_a_store_of_whole_rows_has_no_column_layout(tmp_path: Path) -> None:
-    assert column_layout(RowInput(bp.open(write_store(tmp_path / "x.zarr", normal(9, 8), (3, 8))))) is None
-    general = RowInput(bp.open(write_store(tmp_path / "y.zarr", normal(9, 8), (3, 2))) * 2)
+    assert column_layout(Rows.of(bp.open(write_store(tmp_path / "x.zarr", normal(9, 8), (3, 8))))) is None
+    general = Rows.of(bp.open(write_store(tmp_path / "y.zarr", normal(9, 8), (3, 2))) * 2)
     cost = column_pass(general, "dot", DotSum(9), general.layout(0))
     with pytest.raises(ValueError, match="the columns are computed by a Dask graph, but a fold over column blocks"):
         fold_columns(Run(), cost, general, DotSum(9))
@@ -133,7 +133,7 @@ def test_nan_in_a_panel_or_a_column_block_is_reported(tmp_path: Path) -> None:
     A[33, 44] = np.nan
     with pytest.raises(bp.NonFiniteError, match=r"the first is in row 33, column 44"):
         dot_of(bp.open(write_store(tmp_path / "x.zarr", A, (10, D))), 3, centre=False)
-    rows = RowInput(bp.open(write_store(tmp_path / "y.zarr", A, (60, 50))))
+    rows = Rows.of(bp.open(write_store(tmp_path / "y.zarr", A, (60, 50))))
     layout = column_layout(rows)
     if layout is None:
         raise ValueError("the store is chunked in columns")

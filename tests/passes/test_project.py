@@ -23,7 +23,7 @@ from bigpca.passes.engine.events import Event, GroupEvent
 from bigpca.passes.engine.run import Run
 from bigpca.passes.project import output_chunk_rows, project_in_memory, project_lazily, project_to
 from bigpca.passes.reading.row_maps import RowMap
-from bigpca.passes.rows import RowInput
+from bigpca.passes.rows import Rows
 from bigpca.storage.forms import STORE, Form, NpyForm
 from tests.passes.kit import interrupt_after, logged, normal, reads_in, rows_read, write_store
 
@@ -59,7 +59,7 @@ def store(tmp_path: Path) -> Path:
 
 def written(X: da.Array, out: Path, f: Multiply = Multiply(), **options: Any) -> da.Array:
     progress = options.pop("progress", lambda event: None)
-    rows = RowInput(X, **{k: options.pop(k) for k in ("missing_chunks",) if k in options})
+    rows = Rows.of(X, **{k: options.pop(k) for k in ("missing_chunks",) if k in options})
     return project_to(rows, f, K, out, name="scores", run=Run(progress=progress), chunk_rows=100, **options)
 
 
@@ -98,8 +98,8 @@ def test_a_missing_chunk_of_the_input_raises_lazily_too(general: bool, store: Pa
 
 def test_an_array_in_memory_is_mapped_piece_by_piece_to_the_same_values() -> None:
     X = normal(20_000, D)
-    np.testing.assert_allclose(project_in_memory(RowInput(bp.open(X)), Multiply(), K), X @ W, rtol=1e-4, atol=1e-4)
-    assert project_in_memory(RowInput(bp.open(X[:0])), Multiply(), K).shape == (0, K)
+    np.testing.assert_allclose(project_in_memory(Rows.of(bp.open(X)), Multiply(), K), X @ W, rtol=1e-4, atol=1e-4)
+    assert project_in_memory(Rows.of(bp.open(X[:0])), Multiply(), K).shape == (0, K)
 
 
 @pytest.mark.parametrize(
@@ -220,16 +220,16 @@ def test_two_writers_of_one_output_are_rejected(store: Path, tmp_path: Path) -> 
 
 
 def test_output_chunks_are_whole_input_chunks_of_about_16_mib(tmp_path: Path) -> None:
-    rows = RowInput(bp.open(write_store(tmp_path / "x.zarr", normal(10_000, 2), (10, 2))))
+    rows = Rows.of(bp.open(write_store(tmp_path / "x.zarr", normal(10_000, 2), (10, 2))))
     assert output_chunk_rows(rows, 400) % 10 == 0
     assert output_chunk_rows(rows, 1 << 20) % 10 == 0
-    huge = RowInput(bp.open(write_store(tmp_path / "y.zarr", normal(10_000, 2), (10_000, 2))))
+    huge = Rows.of(bp.open(write_store(tmp_path / "y.zarr", normal(10_000, 2), (10_000, 2))))
     assert output_chunk_rows(huge, 1 << 20) == 16
 
 
 def test_an_output_whose_blocks_do_not_fit_the_memory_limit_is_rejected_before_any_read(tmp_path: Path) -> None:
     X = da.ones((200_000, 500), chunks=(100_000, 500), dtype="f4")  # 190 MiB a chunk
-    rows = RowInput(X.map_blocks(_must_not_run, dtype="f4"))
+    rows = Rows.of(X.map_blocks(_must_not_run, dtype="f4"))
     with pytest.raises(bp.MemoryBudgetError, match=r"scores needs .* per process"):
         project_to(rows, Multiply(), K, tmp_path / "out.zarr", name="scores", run=Run(), memory_limit="600 MiB")
     assert not list(tmp_path.iterdir())
@@ -240,7 +240,7 @@ def _must_not_run(block: np.ndarray) -> np.ndarray:
 
 
 def test_an_output_never_replaces_the_input_that_it_is_made_of(store: Path) -> None:
-    rows = RowInput(bp.open(store))
+    rows = Rows.of(bp.open(store))
     for out in (store, store.parent):
         with pytest.raises(bp.OutputExistsError, match="is, or holds, the input"):
             project_to(rows, Multiply(), K, out, name="scores", run=Run(), overwrite=True)

@@ -12,7 +12,7 @@ from distributed import Client, LocalCluster
 from numpy.typing import NDArray
 
 import bigpca as bp
-from bigpca.passes.rows import RowInput
+from bigpca.passes.rows import Rows
 from bigpca.quality import metrics as dot_products_module
 from bigpca.quality.measurement import read_rows
 from bigpca.quality.metrics import dot_product_error, reconstruction_error
@@ -117,7 +117,7 @@ def test_chosen_rows_are_those_rows_to_the_last_bit(form: str, wanted: list[int]
     for B in (A, A.astype("f4")):
         folder = tmp_path / B.dtype.name
         folder.mkdir()
-        rows = RowInput(bp.open(forms(B, folder)[form]))
+        rows = Rows.of(bp.open(forms(B, folder)[form]))
         np.testing.assert_array_equal(read_rows(rows, np.array(wanted), "rows"), B[wanted])
 
 
@@ -141,7 +141,7 @@ def test_only_chunks_that_hold_sampled_rows_are_read_and_once(tmp_path: Path) ->
 def test_neighbouring_rows_of_two_chunks_are_two_reads(tmp_path: Path) -> None:
     A = np.random.default_rng(0).standard_normal((40, 4))
     write_store(tmp_path / "a.zarr", A, (10, 4))
-    rows = RowInput(logged(tmp_path / "a.zarr", tmp_path / "log"))
+    rows = Rows.of(logged(tmp_path / "a.zarr", tmp_path / "log"))
     np.testing.assert_array_equal(read_rows(rows, np.array([9, 10, 12, 39]), "rows"), A[[9, 10, 12, 39]])
     assert reads_in(tmp_path / "log") == [(9, 10), (10, 13), (39, 40)]
 
@@ -149,12 +149,12 @@ def test_neighbouring_rows_of_two_chunks_are_two_reads(tmp_path: Path) -> None:
 def test_rows_of_a_format_without_chunks_are_read_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     np.save(tmp_path / "a.npy", np.random.default_rng(0).standard_normal((1000, 4)))
     source = bp.open(tmp_path / "a.npy")
-    kind = type(RowInput(source).source.storage)
+    kind = type(Rows.of(source).source.storage)
     read, seen = kind.read, []
     monkeypatch.setattr(
         kind, "read", lambda self, start, stop, columns: seen.append((start, stop)) or read(self, start, stop, columns)
     )
-    read_rows(RowInput(source), np.array([3, 4, 500, 999]), "rows")
+    read_rows(Rows.of(source), np.array([3, 4, 500, 999]), "rows")
     assert sorted(seen) == [(3, 5), (500, 501), (999, 1000)]
 
 

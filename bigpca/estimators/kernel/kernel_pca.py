@@ -17,7 +17,7 @@ from bigpca.estimators.shared.fit import RandomState, choose
 from bigpca.estimators.shared.inputs import Input, Opened
 from bigpca.kernels.base import Kernel
 from bigpca.passes.reading.preprocessing import Preprocess
-from bigpca.passes.rows import RowInput
+from bigpca.passes.rows import Rows
 from bigpca.planning import Resources
 from bigpca.settings import setting
 from bigpca.solvers.components import NComponents
@@ -30,7 +30,7 @@ FITS: dict[str, type[KernelFit]] = {  # a new solver: one row; the first of equa
 
 
 def plan_kernel_fit(
-    rows: RowInput, resources: Resources, settings: KernelSettings, solver: str, *, pairs_only: bool = False
+    rows: Rows, resources: Resources, settings: KernelSettings, solver: str, *, pairs_only: bool = False
 ) -> KernelFit:
     """Plan a fit without reading X.
 
@@ -67,7 +67,7 @@ def plan_kernel_fit(
     return fit
 
 
-def check_square(rows: RowInput, kernel: Kernel) -> None:
+def check_square(rows: Rows, kernel: Kernel) -> None:
     """Reject a precomputed kernel matrix that is not square.
 
     Raises

@@ -51,7 +51,7 @@ from bigpca.passes.engine.jobs import PassPlan, PassState
 from bigpca.passes.engine.run import Run
 from bigpca.passes.fold import fold_to, row_pass
 from bigpca.passes.reading.row_maps import MapStep
-from bigpca.passes.rows import RowInput
+from bigpca.passes.rows import Rows
 from bigpca.passes.sweeps import SweepPlan
 from bigpca.planning import PassCost, Resources, SolveCost, Times
 from bigpca.solvers.components import partial_will_do, starting_components
@@ -129,7 +129,7 @@ def _take_rows(state: PassState) -> Matrix:
 TYPICAL_SWEEPS = 3
 
 
-def size_iteration(rows: RowInput, settings: KernelSettings) -> Iterator[Iteration]:
+def size_iteration(rows: Rows, settings: KernelSettings) -> Iterator[Iteration]:
     """Return the choices of block and basis, the largest first.
 
     Raises
@@ -163,7 +163,7 @@ class KernelKrylovFit(KernelFit):
     iteration: Iteration
 
     @classmethod
-    def planned(cls, rows: RowInput, settings: KernelSettings, resources: Resources) -> KernelFit:
+    def planned(cls, rows: Rows, settings: KernelSettings, resources: Resources) -> KernelFit:
         """Return the fit with the largest basis that fits.
 
         The whole spectrum of few rows is computed from the whole matrix.
@@ -173,7 +173,7 @@ class KernelKrylovFit(KernelFit):
         return first_that_fits(cls(rows, resources, settings, sizes) for sizes in size_iteration(rows, settings))
 
     @classmethod
-    def offered(cls, rows: RowInput, settings: KernelSettings) -> bool:
+    def offered(cls, rows: Rows, settings: KernelSettings) -> bool:
         """For many rows."""
         return iterates(rows, settings)
 

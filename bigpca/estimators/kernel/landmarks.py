@@ -60,7 +60,7 @@ from bigpca.passes.project import project_lazily
 from bigpca.passes.reading.blocks import product_dtype
 from bigpca.passes.reading.layout import working_dtype
 from bigpca.passes.reading.row_maps import RowMap, chained
-from bigpca.passes.rows import RowInput
+from bigpca.passes.rows import Rows
 from bigpca.planning import PassCost, Resources, SolveCost
 from bigpca.solvers.certificates import captured_variance_bounds, rounding_slack, trace_bounds
 from bigpca.solvers.components import needs_full_spectrum, resolve_components, resolve_partial
@@ -150,25 +150,25 @@ def features_of(
     return replace(found, transform=T)
 
 
-def features_dtype(rows: RowInput, kernel: Kernel, m: int) -> DType:
+def features_dtype(rows: Rows, kernel: Kernel, m: int) -> DType:
     """Return the dtype in which the kernel is evaluated: float64 if a pass is small, else the working dtype."""
     flops = rows.n_rows * m * (entry_flops(rows, kernel) + 3.0 * m)
     return product_dtype(rows.dtype, flops)
 
 
-def entry_flops(rows: RowInput, kernel: Kernel) -> float:
+def entry_flops(rows: Rows, kernel: Kernel) -> float:
     """Return the operations of one kernel value between a row and a landmark."""
     return kernel.entry_flops(rows.mapped_form())
 
 
-def pass_dtype(rows: RowInput, features: tuple[LandmarkFeatures, ...]) -> DType:
+def pass_dtype(rows: Rows, features: tuple[LandmarkFeatures, ...]) -> DType:
     """Dtype of the rows of a pass: float64, too, if a T magnifies the rounding of float32 more than one made for it."""
     if max(f.amplification for f in features) > MAX_AMPLIFICATION:
         return np.dtype(np.float64)
     return features_dtype(rows, features[0].kernel, len(features[0].landmarks))
 
 
-def features_pass(rows: RowInput, kernels: tuple[Kernel, ...], m: int) -> PassPlan:
+def features_pass(rows: Rows, kernels: tuple[Kernel, ...], m: int) -> PassPlan:
     """Declare one read of X that maps rows to the features of m landmarks and accumulates their moments."""
     d = rows.n_columns
     landmarks, transforms = np.broadcast_to(np.float32(0), (m, d)), (np.broadcast_to(0.0, (m, m)),) * len(kernels)
@@ -186,7 +186,7 @@ def features_pass(rows: RowInput, kernels: tuple[Kernel, ...], m: int) -> PassPl
 
 
 def fold_features(
-    run: Run, cost: PassPlan, rows: RowInput, features: tuple[LandmarkFeatures, ...]
+    run: Run, cost: PassPlan, rows: Rows, features: tuple[LandmarkFeatures, ...]
 ) -> Folded[LandmarkMoments]:
     """Return the moments of the features of all rows: one read of X, declared by :func:`features_pass`."""
     first = features[0]
@@ -302,7 +302,7 @@ def _certify(
 
 
 def fit_landmarks(
-    run: Run, rows: RowInput, settings: KernelSettings, landmarks: Landmarks, shift: Vector
+    run: Run, rows: Rows, settings: KernelSettings, landmarks: Landmarks, shift: Vector
 ) -> KernelSpectrum:
     """Fit to given landmarks in one pass over X."""
     precision = float(np.finfo(features_dtype(rows, settings.kernel, len(landmarks.rows))).eps)
@@ -363,7 +363,7 @@ class Choice:
         """Name of the sampling."""
         return self.sampling if isinstance(self.sampling, str) else "given"
 
-    def request(self, rows: RowInput, settings: KernelSettings) -> LandmarkRequest:
+    def request(self, rows: Rows, settings: KernelSettings) -> LandmarkRequest:
         """Return the request for the landmarks, without the run."""
         return LandmarkRequest(
             rows, settings.kernel, self.count, settings.seed, threads=settings.threads, rounds=self.rounds
@@ -667,7 +667,7 @@ class FeaturesFit(KernelFit):
 
     Attributes
     ----------
-    given : RowInput
+    given : Rows
         X; ``rows`` are its features.
     pca : Fit
         Of the features.
@@ -676,11 +676,11 @@ class FeaturesFit(KernelFit):
     solver: ClassVar[str] = "features"
     compares_pairs: ClassVar[bool] = False
 
-    given: RowInput
+    given: Rows
     pca: Fit[Spectrum]
 
     @classmethod
-    def planned(cls, rows: RowInput, settings: KernelSettings, resources: Resources) -> KernelFit:
+    def planned(cls, rows: Rows, settings: KernelSettings, resources: Resources) -> KernelFit:
         """Return the fit, by the solver that suits the number of features.
 
         Raises
@@ -703,14 +703,14 @@ class FeaturesFit(KernelFit):
             settings.n_components, solve_threads=settings.solve_threads, keep_state_bytes=0, tol=settings.tol,
             max_passes=settings.max_passes, seed=settings.seed,
         )  # fmt: skip
-        made = RowInput(
+        made = Rows.of(
             mapped, missing_chunks=rows.missing_chunks, nan_policy=rows.nan_policy,
             workers_timeout=rows.workers_timeout, in_process=rows.in_process,
         )  # fmt: skip
         return cls(made, resources, settings, rows, plan_fit(made, resources, pca, "auto"))
 
     @classmethod
-    def offered(cls, rows: RowInput, settings: KernelSettings) -> bool:
+    def offered(cls, rows: Rows, settings: KernelSettings) -> bool:
         """Whether the kernel has features, at least as many as components; further eigenvalues are 0."""
         width, given = settings.kernel.feature_width(rows.n_columns), settings.n_components
         return width is not None and not (isinstance(given, int | np.integer) and given > width)

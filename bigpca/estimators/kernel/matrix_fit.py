@@ -39,7 +39,7 @@ from bigpca.passes.accumulators.kernel_product import reject_contradicted, rejec
 from bigpca.passes.engine.jobs import PassState
 from bigpca.passes.engine.run import Run
 from bigpca.passes.reading.layout import working_dtype
-from bigpca.passes.rows import RowInput
+from bigpca.passes.rows import Rows
 from bigpca.passes.sweeps import SweepPlan, fold_kernel, kernel_layout, sweep_pass
 from bigpca.planning import PassCost, SolveCost
 from bigpca.solvers.certificates import rounding_slack
@@ -229,7 +229,7 @@ class DenseFit(KernelFit):
     solver: ClassVar[str] = "dense"
 
     @classmethod
-    def offered(cls, rows: RowInput, settings: KernelSettings) -> bool:
+    def offered(cls, rows: Rows, settings: KernelSettings) -> bool:
         """Whenever no iteration is offered."""
         return not iterates(rows, settings)
 
@@ -284,7 +284,7 @@ class DenseFit(KernelFit):
         )
 
 
-def iterates(rows: RowInput, settings: KernelSettings) -> bool:
+def iterates(rows: Rows, settings: KernelSettings) -> bool:
     """Whether the default is to iterate: beyond a few thousand rows, if the number or rule allows it."""
     few = DENSE_ROWS if settings.kernel.positive_semidefinite else DENSE_INDEFINITE_ROWS
     if not settings.kernel.positive_semidefinite and counted(settings.n_components) is None:

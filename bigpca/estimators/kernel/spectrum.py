@@ -30,7 +30,7 @@ from bigpca.passes.engine.local import threads_here
 from bigpca.passes.engine.run import Run
 from bigpca.passes.fold import first_shift, fold_to, row_pass, shift_pass
 from bigpca.passes.reading.layout import working_dtype
-from bigpca.passes.rows import RowInput
+from bigpca.passes.rows import Rows
 from bigpca.planning import PassCost, Resources
 from bigpca.solvers.components import NComponents, check_n_components
 from bigpca.storage.chunks import kind_of
@@ -154,12 +154,12 @@ class KernelFit(KernelReading, Fit[KernelSpectrum]):
     compares_pairs: ClassVar[bool] = True  # all of them, whose rows it must know before and keep after
 
     @classmethod
-    def planned(cls, rows: RowInput, settings: KernelSettings, resources: Resources) -> KernelFit:
+    def planned(cls, rows: Rows, settings: KernelSettings, resources: Resources) -> KernelFit:
         """Return the fit, cut for those resources; X is not read."""
         return cls(rows, resources, settings)
 
     @classmethod
-    def offered(cls, rows: RowInput, settings: KernelSettings) -> bool:
+    def offered(cls, rows: Rows, settings: KernelSettings) -> bool:
         """Whether ``solver="auto"`` may choose it."""
         return True
 
@@ -186,24 +186,24 @@ def check_kernel_components(n_components: NComponents, n: int, d: int, m: int | 
     check_n_components(n_components, most, most)
 
 
-def row_shift(run: Run, rows: RowInput) -> Vector:
+def row_shift(run: Run, rows: Rows) -> Vector:
     """Return the mean of the first rows (d,), close enough to the mean for accurate distances."""
     return first_shift(run, rows, rows.layout(0))
 
 
-def row_shift_pass(rows: RowInput) -> PassCost:
+def row_shift_pass(rows: Rows) -> PassCost:
     """Declare the read of :func:`row_shift`."""
     return shift_pass(rows, rows.layout(0))
 
 
-def closing_passes(rows: RowInput, kernel: Kernel) -> tuple[PassCost, ...]:
+def closing_passes(rows: Rows, kernel: Kernel) -> tuple[PassCost, ...]:
     """Declare the reads of :func:`training_expansion`: rows of a computation, and rows that determine the precision."""
     if not kernel.needs_rows:
         return ()
     return (*((collect_pass(rows),) if rows.source is None else ()), *scoring_reads(rows, kernel))
 
 
-def collect_pass(rows: RowInput) -> PassPlan:
+def collect_pass(rows: Rows) -> PassPlan:
     """Declare the read that holds all rows of a computation."""
     dtype = working_dtype(rows.dtype)  # represents the rows exactly, in the planned number of bytes
     template = RowSample(rows.n_columns, rows.n_rows, rows.held_row_bytes(dtype))
@@ -213,7 +213,7 @@ def collect_pass(rows: RowInput) -> PassPlan:
     )  # fmt: skip
 
 
-def scoring_reads(rows: RowInput, kernel: Kernel) -> tuple[PassCost, ...]:
+def scoring_reads(rows: Rows, kernel: Kernel) -> tuple[PassCost, ...]:
     """Declare the read of the sample that determines the precision of scores; none for rows in float64."""
     if not kernel.needs_rows or scored_in_float64(kernel, rows.dtype):
         return ()
@@ -222,17 +222,17 @@ def scoring_reads(rows: RowInput, kernel: Kernel) -> tuple[PassCost, ...]:
     return (PassCost(name="precision of scores", reads=again, bytes_read=again * size, evaluations=evaluations),)
 
 
-def held_bytes(rows: RowInput, kernel: Kernel) -> int:
+def held_bytes(rows: Rows, kernel: Kernel) -> int:
     """Return the bytes of training rows that a model keeps in the fitting process."""
     return 0 if not kernel.needs_rows or _read_again(rows) else _held_bytes(rows)
 
 
-def _read_again(rows: RowInput) -> bool:
+def _read_again(rows: Rows) -> bool:
     """Whether the training rows are in a store that can be read again."""
     return rows.source is not None and not rows.source.in_memory
 
 
-def _held_bytes(rows: RowInput) -> int:
+def _held_bytes(rows: Rows) -> int:
     """Return the bytes of all rows: of an array in memory as it is, of a computation in the working dtype."""
     dtype = working_dtype(rows.dtype) if rows.source is None else rows.dtype
     return rows.n_rows * rows.n_columns * dtype.itemsize
@@ -272,7 +272,7 @@ def axis_coefficients(V: Matrix, eigenvalues: Vector, row_means: Vector) -> Matr
 
 
 def training_expansion(
-    run: Run, rows: RowInput, settings: KernelSettings, shift: Vector, row_means: Vector, coefficients: Matrix
+    run: Run, rows: Rows, settings: KernelSettings, shift: Vector, row_means: Vector, coefficients: Matrix
 ) -> Expansion:
     """Return the scores of rows from coefficients A (n, k), whose columns sum to 0, in the precision that they require.
 
@@ -288,7 +288,7 @@ def training_expansion(
     ).in_needed_precision()  # fmt: skip
 
 
-def hold_references(run: Run, rows: RowInput, kernel: Kernel) -> References:
+def hold_references(run: Run, rows: Rows, kernel: Kernel) -> References:
     """Return the reference rows: a store is read again, an array is kept, the rows of a computation are collected."""
     if not kernel.needs_rows:
         return References(np.zeros((rows.n_rows, 0)))
@@ -300,7 +300,7 @@ def hold_references(run: Run, rows: RowInput, kernel: Kernel) -> References:
     return References(np.ascontiguousarray(source.read(0, rows.n_rows)))
 
 
-def check_references(rows: RowInput, kernel: Kernel) -> None:
+def check_references(rows: Rows, kernel: Kernel) -> None:
     """Reject, before any read, training rows that a model can neither hold nor read again.
 
     Raises
@@ -316,7 +316,7 @@ def check_references(rows: RowInput, kernel: Kernel) -> None:
         )
 
 
-def collect_rows(run: Run, rows: RowInput) -> Array:
+def collect_rows(run: Run, rows: Rows) -> Array:
     """Return all rows, in one read."""
     cost = collect_pass(rows)
     template = RowSample(rows.n_columns, rows.n_rows, rows.held_row_bytes(cost.dtype))
@@ -336,7 +336,7 @@ EXPANSION = ("shift", "coefficients", "offsets", "mean_weights", "centre")
 PRECISIONS = ("float32", "float64")
 
 
-def expansion_bytes(rows: RowInput, kernel: Kernel, k: int, landmarks: int | None = None) -> int:
+def expansion_bytes(rows: Rows, kernel: Kernel, k: int, landmarks: int | None = None) -> int:
     """Return the bytes of a saved expansion of k axes over all rows, or over landmarks, with the eigenvalues."""
     p = rows.n_rows if landmarks is None else landmarks
     stored = rows.source is not None and landmarks is None

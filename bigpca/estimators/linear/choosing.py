@@ -26,7 +26,7 @@ from bigpca.passes.engine.jobs import PassPlan
 from bigpca.passes.engine.run import Run
 from bigpca.passes.fold import fold, row_pass
 from bigpca.passes.reading.row_maps import Affine, MapStep, NumberedMap
-from bigpca.passes.rows import RowInput, check_dense
+from bigpca.passes.rows import Rows, check_dense
 from bigpca.planning import PassCost, Resources, SolveCost, Times
 from bigpca.seeds import signs
 from bigpca.sketches.base import positive_integer
@@ -189,15 +189,15 @@ class NullFit(Fit[Spectrum]):
             return float(replace(null, rows=rows).run(run).variances[0])
 
 
-def flipped_rows(rows: RowInput, flip: SignFlip) -> RowInput:
+def flipped_rows(rows: Rows, flip: SignFlip) -> Rows:
     """Return the rows with flipped signs."""
     check_dense(rows, "flipping the signs of entries")
     return rows.mapped(MapStep(flip, rows.n_columns, 3 * rows.n_columns))
 
 
 def null_fit(
-    rule: ParallelAnalysis, rows: RowInput, settings: Settings, decided: Callable[[ParallelAnalysis], Fit[Spectrum]],
-    choose_null: Callable[[RowInput, Settings], PCAFit],
+    rule: ParallelAnalysis, rows: Rows, settings: Settings, decided: Callable[[ParallelAnalysis], Fit[Spectrum]],
+    choose_null: Callable[[Rows, Settings], PCAFit],
 ) -> NullFit:  # fmt: skip
     """Plan the reads for the edge of a rule before the fit that it decides.
 
@@ -269,7 +269,7 @@ def check_iteration(tol: float, max_passes: int | None, *, unlimited: bool = Fal
         )
 
 
-def plan_fit(rows: RowInput, resources: Resources, settings: Settings, solver: str) -> Fit[Spectrum]:
+def plan_fit(rows: Rows, resources: Resources, settings: Settings, solver: str) -> Fit[Spectrum]:
     """Plan a fit without reading X.
 
     Raises
@@ -295,12 +295,12 @@ def plan_fit(rows: RowInput, resources: Resources, settings: Settings, solver: s
     return null_fit(rule, rows, settings, decided, partial(cheapest, resources=resources))
 
 
-def cheapest(rows: RowInput, settings: Settings, *, resources: Resources) -> PCAFit:
+def cheapest(rows: Rows, settings: Settings, *, resources: Resources) -> PCAFit:
     """Return the cheapest fit that fits in memory, whatever solver was requested."""
     return _planned(rows, resources, settings, "auto")
 
 
-def _planned(rows: RowInput, resources: Resources, settings: Settings, solver: str) -> PCAFit:
+def _planned(rows: Rows, resources: Resources, settings: Settings, solver: str) -> PCAFit:
     named = FITS.get(solver)
     if named is not None and not named.stands_back(rows, settings):
         return named.planned(rows, settings, resources)

@@ -34,7 +34,7 @@ from bigpca.passes.panels import (
 )
 from bigpca.passes.reading.layout import Layout
 from bigpca.passes.reading.row_maps import Affine, MapStep
-from bigpca.passes.rows import RowInput
+from bigpca.passes.rows import Rows
 from bigpca.planning import PassCost, Resources, SolveCost
 from bigpca.solvers.components import resolve_components
 from bigpca.solvers.eigh import complete_orthonormal, fix_signs, numerical_rank, top_eigenpairs
@@ -84,13 +84,13 @@ def solve_dot_state(state: PassState, *, settings: Settings, n_features: int, we
     return DotSpectrum(values[:k], np.ascontiguousarray(vectors[:k].T), total, mean, squares)
 
 
-def components_pass(rows: RowInput, k: int, layout: Layout, dtype: DType | None = None) -> PassPlan:
+def components_pass(rows: Rows, k: int, layout: Layout, dtype: DType | None = None) -> PassPlan:
     """Declare the read of column blocks that turns k vectors of the dot matrix into components."""
     template = ColumnProducts(rows.n_columns, np.broadcast_to(0.0, (rows.n_rows, k)))
     return column_pass(rows, "components", template, layout, collected=True, dtype=dtype)
 
 
-def reject_omission(rows: RowInput) -> None:
+def reject_omission(rows: Rows) -> None:
     """Reject the omission of rows from a dot matrix.
 
     Raises
@@ -111,13 +111,13 @@ class DotFit(PCAFit):
     solver: ClassVar[str] = "dot"
 
     @classmethod
-    def planned(cls, rows: RowInput, settings: Settings, resources: Resources) -> PCAFit:
+    def planned(cls, rows: Rows, settings: Settings, resources: Resources) -> PCAFit:
         """Return the fit, by columns if the store is chunked in columns."""
         layout = column_layout(rows)
         return cls(rows, resources, settings) if layout is None else DotColumnsFit(rows, resources, settings, layout)
 
     @classmethod
-    def offered(cls, rows: RowInput, settings: Settings) -> bool:
+    def offered(cls, rows: Rows, settings: Settings) -> bool:
         """Unless rows are sparse, are to be omitted, or come in one order only."""
         return rows.nan_policy != "omit" and not (rows.in_order or rows.sparse)
 
@@ -297,7 +297,7 @@ def _take_products(state: PassState) -> tuple[Matrix, Vector, Vector]:
 
 
 def dot_spectrum(
-    rows: RowInput, settings: Settings, dot: DotSpectrum, product: Matrix, scale: Vector | None, *, corrected: bool
+    rows: Rows, settings: Settings, dot: DotSpectrum, product: Matrix, scale: Vector | None, *, corrected: bool
 ) -> Spectrum:
     """Normalise ``V' Xc`` to orthonormal rows; other orthonormal rows replace those without variance.
 

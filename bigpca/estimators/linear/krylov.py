@@ -30,7 +30,7 @@ from bigpca.passes.accumulators.dot_matrix import ColumnProducts
 from bigpca.passes.engine.jobs import PassPlan
 from bigpca.passes.engine.run import Run
 from bigpca.passes.panels import column_layout, fold_columns
-from bigpca.passes.rows import RowInput
+from bigpca.passes.rows import Rows
 from bigpca.planning import PassCost, Resources, SolveCost, Times
 from bigpca.seeds import normals
 from bigpca.solvers.components import NComponents, partial_will_do, resolve_partial, starting_components
@@ -317,7 +317,7 @@ def warn_unconverged(operator: Operator, result: KrylovResult, settings: Iterati
     )
 
 
-def size_iteration(rows: RowInput, settings: Settings) -> Iterator[Iteration]:
+def size_iteration(rows: Rows, settings: Settings) -> Iterator[Iteration]:
     """Return the choices of block and basis, the largest first.
 
     Raises
@@ -352,18 +352,18 @@ class KrylovFit(PCAFit):
     iteration: Iteration
 
     @classmethod
-    def planned(cls, rows: RowInput, settings: Settings, resources: Resources) -> PCAFit:
+    def planned(cls, rows: Rows, settings: Settings, resources: Resources) -> PCAFit:
         """Return the fit with the largest basis that fits."""
         which = KrylovFit if column_layout(rows) is None else KrylovDotFit
         return first_that_fits(which(rows, resources, settings, sizes) for sizes in size_iteration(rows, settings))
 
     @classmethod
-    def offered(cls, rows: RowInput, settings: Settings) -> bool:
+    def offered(cls, rows: Rows, settings: Settings) -> bool:
         """For numbers of components that do not require the whole spectrum."""
         return partial_will_do(settings.n_components, rows.n_present, rows.n_columns)
 
     @classmethod
-    def stands_back(cls, rows: RowInput, settings: Settings) -> bool:
+    def stands_back(cls, rows: Rows, settings: Settings) -> bool:
         """For few rows or columns, whose basis would span the whole space: the exact fits are cheaper."""
         return not cls.offered(rows, settings) and min(rows.n_present, rows.n_columns) <= RULE_COLUMNS
 

@@ -28,7 +28,7 @@ from bigpca.passes.reading.layout import working_dtype
 from bigpca.passes.reading.preprocessing import L2
 from bigpca.passes.reading.readers import Limits
 from bigpca.passes.reading.row_maps import Affine, MapStep, RowMap
-from bigpca.passes.rows import RowInput
+from bigpca.passes.rows import Rows
 from bigpca.planning import BlockForm
 from bigpca.sketches import Sketch
 from bigpca.solvers.scaling import CosLatitude, LearnedScale, Patterson
@@ -469,7 +469,7 @@ class Standardization:
         inverse = None if self.given is None else self.given.inverse_scale
         return np.ones(1) if inverse is None else 1 / inverse
 
-    def applied(self, rows: RowInput) -> RowInput:
+    def applied(self, rows: Rows) -> Rows:
         """Return the rows about the given centre, divided by the given scale; counts of alleles within their limits."""
         limits = limits_of(self.scale)
         if limits is not None and not rows.steps:

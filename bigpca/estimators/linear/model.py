@@ -77,7 +77,7 @@ from bigpca.passes.accumulators.thin_products import FusedProduct
 from bigpca.passes.engine.driver import solving
 from bigpca.passes.engine.progress import ProgressArgument
 from bigpca.passes.reading.row_maps import Affine
-from bigpca.passes.rows import RowInput
+from bigpca.passes.rows import Rows
 from bigpca.planning import Resources
 from bigpca.sketches.base import positive_integer
 from bigpca.solvers.components import NComponents
@@ -687,7 +687,7 @@ class LinearModel(Estimator[Spectrum], Generic[State]):
         rank, whitening = min(self.n_samples_, self.n_features_in_), self._whitening
         return None if whitening is None else whitening.divisors(self.explained_variance_, rank)
 
-    def _rows_to_fit(self, X: da.Array, weights: Input = None) -> tuple[RowInput, Standardization, Resources]:
+    def _rows_to_fit(self, X: da.Array, weights: Input = None) -> tuple[Rows, Standardization, Resources]:
         """Return the rows that a fit reads, about a given centre and divided by a given scale."""
         rows, resources = self._rows(X, weights)
         rows = rows.filled() if self.nan_policy == "mean" else rows

@@ -33,7 +33,7 @@ from bigpca.passes.engine.progress import ProgressArgument
 from bigpca.passes.project import keys_of
 from bigpca.passes.reading.layout import working_dtype
 from bigpca.passes.reading.row_maps import MapStep, RowMap
-from bigpca.passes.rows import RowInput
+from bigpca.passes.rows import Rows
 from bigpca.passes.summaries import read_ends
 from bigpca.planning import Resources
 from bigpca.settings import setting
@@ -277,7 +277,7 @@ class Judging(Transforming, Protocol):
 
     def _whole_spectrum(self, what: str) -> Vector: ...
 
-    def _rows(self, opened: da.Array) -> tuple[RowInput, Resources]: ...
+    def _rows(self, opened: da.Array) -> tuple[Rows, Resources]: ...
 
 
 def has_covariance(model: Judging) -> bool:

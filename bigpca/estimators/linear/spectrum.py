@@ -28,7 +28,7 @@ from bigpca.passes.engine.jobs import PassPlan, PassState
 from bigpca.passes.engine.local import threads_here
 from bigpca.passes.engine.run import Run
 from bigpca.passes.fold import Folded, fold, fold_to, row_pass
-from bigpca.passes.rows import RowInput
+from bigpca.passes.rows import Rows
 from bigpca.planning import BlockForm, PassCost, Resources, SolveCost
 from bigpca.solvers.components import NComponents, resolve_components
 from bigpca.solvers.eigh import fix_signs, numerical_rank, top_eigenpairs
@@ -156,17 +156,17 @@ class PCAFit(Fit[Spectrum]):
     settings: Settings
 
     @classmethod
-    def planned(cls, rows: RowInput, settings: Settings, resources: Resources) -> PCAFit:
+    def planned(cls, rows: Rows, settings: Settings, resources: Resources) -> PCAFit:
         """Return the fit, cut for those resources; X is not read."""
         return cls(rows, resources, settings)
 
     @classmethod
-    def offered(cls, rows: RowInput, settings: Settings) -> bool:
+    def offered(cls, rows: Rows, settings: Settings) -> bool:
         """Whether ``solver="auto"`` may choose it."""
         return True
 
     @classmethod
-    def stands_back(cls, rows: RowInput, settings: Settings) -> bool:
+    def stands_back(cls, rows: Rows, settings: Settings) -> bool:
         """Whether an exact fit replaces this one even if it was requested by name."""
         return False
 

@@ -29,7 +29,7 @@ from bigpca.passes.engine.jobs import PassPlan
 from bigpca.passes.engine.progress import ProgressArgument, resolve_progress
 from bigpca.passes.engine.resources import known_speed
 from bigpca.passes.engine.run import Run
-from bigpca.passes.rows import RowInput
+from bigpca.passes.rows import Rows
 from bigpca.passes.summaries import find_fill, holes_pass
 from bigpca.planning import PassCost, Plan, Resources, SolveCost, plan_of
 from bigpca.seeds import check_seed, draw_seed, draws_seed
@@ -51,7 +51,7 @@ class Reading(ABC):
 
     Attributes
     ----------
-    rows : RowInput
+    rows : Rows
     resources : Resources
     against : tuple of str
         How it compares with the alternatives.
@@ -59,7 +59,7 @@ class Reading(ABC):
 
     exact: ClassVar[bool] = True  # False for a result to a tolerance
 
-    rows: RowInput
+    rows: Rows
     resources: Resources
     against: tuple[str, ...] = field(default=(), kw_only=True)
 

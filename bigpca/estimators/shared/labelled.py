@@ -27,7 +27,7 @@ from bigpca.estimators.shared.fit import Reading, running
 from bigpca.estimators.shared.inputs import Exported, Input, Lazy, Opened
 from bigpca.passes.engine.driver import solving
 from bigpca.passes.engine.progress import ProgressArgument
-from bigpca.passes.rows import RowInput
+from bigpca.passes.rows import Rows
 from bigpca.passes.summaries import search_columns, search_passes
 from bigpca.planning import PassCost, Resources, SolveCost
 
@@ -158,7 +158,7 @@ def may_have_land(opened: Opened) -> bool:
     return carried(X).labels is not None and carried(X).view is None and X.dtype.kind == "f" and X.shape[0] > 0
 
 
-def leave_out(opened: Opened, rows: RowInput, resources: Resources, progress: ProgressArgument = None) -> Opened:
+def leave_out(opened: Opened, rows: Rows, resources: Resources, progress: ProgressArgument = None) -> Opened:
     """Find the columns of a DataArray that are NaN in every row, and return the rows without them.
 
     Raises

@@ -24,7 +24,7 @@ from bigpca.passes.engine.progress import ProgressArgument, resolve_progress
 from bigpca.passes.engine.run import Run
 from bigpca.passes.project import Made, project_in_memory, project_in_order, project_lazily, project_to
 from bigpca.passes.reading.row_maps import RowMap
-from bigpca.passes.rows import RowInput
+from bigpca.passes.rows import Rows
 from bigpca.storage.chunks import path_of
 from bigpca.storage.forms import form_of
 
@@ -126,14 +126,14 @@ def map_rows(
     Rows of batches, which are read once and in order, are mapped at once.
     """
     if has_batches(opened):
-        return project_in_order(RowInput(opened), f, columns, memory_limit)
+        return project_in_order(Rows.of(opened), f, columns, memory_limit)
     if is_lazy(X) and not is_held(X):
         return project_lazily(opened, f, columns, missing_chunks=missing_chunks)
-    return project_in_memory(RowInput(opened), f, columns)
+    return project_in_memory(Rows.of(opened), f, columns)
 
 
 def write_rows(
-    rows: RowInput, f: RowMap, columns: int, to: Destination, *, name: str, made: Made,
+    rows: Rows, f: RowMap, columns: int, to: Destination, *, name: str, made: Made,
     memory_limit: int | str | None,
 ) -> Lazy:  # fmt: skip
     """Write ``f`` of the rows to ``to.out`` in one read, and return the Dask array over it.

@@ -75,7 +75,7 @@ from bigpca.passes.engine.resources import find_resources, machine_speed
 from bigpca.passes.project import Made
 from bigpca.passes.reading.preprocessing import Preprocess, RowPreprocessor, preprocessors
 from bigpca.passes.reading.row_maps import MapStep, RowMap, Stored, chained
-from bigpca.passes.rows import RowInput, reject_weights
+from bigpca.passes.rows import Rows, reject_weights
 from bigpca.passes.summaries import search_passes
 from bigpca.planning import Plan, Resources
 from bigpca.settings import setting
@@ -242,7 +242,7 @@ def without_land(self: Fitting, opened: Opened, *, read: bool = True, progress: 
     """
     if not may_have_land(opened):
         return opened
-    rows = RowInput(opened.array, **self._policies)
+    rows = Rows.of(opened.array, **self._policies)
     rows = rows if opened.weights is None else rows.weighted(opened.weights)
     if not read and not rows.in_memory:
         return replace(opened, array=carrying(opened.array, search=ColumnSearch(search_passes(rows))))
@@ -410,7 +410,7 @@ def mapped_as_given(self: Transforming, X: Input, opened: da.Array, f: RowMap, c
     if to.out is None:
         limit = setting(self, "memory_limit")
         return map_rows(X, opened, f, columns, missing_chunks=self.missing_chunks, memory_limit=limit)
-    rows, what = RowInput(opened, **self._policies), to.what or self._output_name
+    rows, what = Rows.of(opened, **self._policies), to.what or self._output_name
     made = Made(f"{what} of X by {self._called}", self._digest(), to.keys)
     return write_rows(rows, f, columns, to, name=what, made=made, memory_limit=setting(self, "memory_limit"))
 
@@ -732,9 +732,9 @@ class Estimator(
         check_policies(self)
         return {name: setting(self, name) for name in ("nan_policy", "missing_chunks", "workers_timeout")}
 
-    def _rows(self, opened: da.Array, weights: Input = None) -> tuple[RowInput, Resources]:
+    def _rows(self, opened: da.Array, weights: Input = None) -> tuple[Rows, Resources]:
         """Return the rows that a fit reads, with their weights and preprocessed, and the resources that it may use."""
-        rows = RowInput(opened, **self._policies)
+        rows = Rows.of(opened, **self._policies)
         if weights is not None:
             rows = rows.weighted(weights)
         d = rows.n_columns

@@ -30,7 +30,7 @@ from bigpca.passes.accumulators.thin_products import LeftProduct
 from bigpca.passes.engine.jobs import PassPlan
 from bigpca.passes.engine.run import Run
 from bigpca.passes.fold import fold, row_pass
-from bigpca.passes.rows import RowInput
+from bigpca.passes.rows import Rows
 from bigpca.planning import PassCost, Resources, SolveCost, Times
 from bigpca.seeds import normals
 from bigpca.solvers.eigh import eigh_bytes
@@ -58,7 +58,7 @@ class SupervisedResult:
     converged: bool | None = None
 
 
-def labels_pass(rows: RowInput, templates: dict[str, Accumulator], *, name: str = "labels") -> PassPlan:
+def labels_pass(rows: Rows, templates: dict[str, Accumulator], *, name: str = "labels") -> PassPlan:
     """Declare one read of labelled rows."""
     states = list(templates.values())
     size, work = sum(state.state_bytes for state in states), rows.dense_work(*states)
@@ -187,7 +187,7 @@ class KrylovRoweisFit(LabelledFit):
 
     @classmethod
     def planned(
-        cls, rows: RowInput, resources: Resources, name: str, labelled: Labelled, problem: RoweisProblem
+        cls, rows: Rows, resources: Resources, name: str, labelled: Labelled, problem: RoweisProblem
     ) -> KrylovRoweisFit:
         """Return the fit.
 
@@ -332,7 +332,7 @@ def family_in(
     )  # fmt: skip
 
 
-def plan_labelled(rows: RowInput, resources: Resources, name: str, labelled: Labelled, problem: Problem) -> LabelledFit:
+def plan_labelled(rows: Rows, resources: Resources, name: str, labelled: Labelled, problem: Problem) -> LabelledFit:
     """Plan a fit without reading X.
 
     Raises

@@ -46,7 +46,7 @@ from bigpca.passes.accumulators.landmark_moments import LandmarkMap
 from bigpca.passes.engine.jobs import PassPlan
 from bigpca.passes.engine.run import Run
 from bigpca.passes.fold import row_pass
-from bigpca.passes.rows import RowInput
+from bigpca.passes.rows import Rows
 from bigpca.passes.sweeps import SweepPlan
 from bigpca.planning import ONCE, PassCost, Resources, SolveCost
 from bigpca.sketches.base import positive_integer
@@ -89,7 +89,7 @@ class FeatureRead:
         )  # fmt: skip
 
 
-def labelled_features_pass(rows: RowInput, kernel: Kernel, labelled: Labelled, m: int, *, whole: bool) -> PassPlan:
+def labelled_features_pass(rows: Rows, kernel: Kernel, labelled: Labelled, m: int, *, whole: bool) -> PassPlan:
     """Declare one read of X that maps rows to the features of m landmarks, and accumulates labelled statistics."""
     d = rows.n_columns
     mapped = LandmarkMap(
@@ -104,7 +104,7 @@ def labelled_features_pass(rows: RowInput, kernel: Kernel, labelled: Labelled, m
 
 
 def read_features(
-    run: Run, cost: PassPlan, rows: RowInput, features: LandmarkFeatures, labelled: Labelled, *, whole: bool
+    run: Run, cost: PassPlan, rows: Rows, features: LandmarkFeatures, labelled: Labelled, *, whole: bool
 ) -> FeatureRead:
     """Return the labelled statistics of the features of all rows: the read of :func:`labelled_features_pass`."""
     inner = labelled.templates(features.transform.shape[1], whole=whole)
@@ -133,7 +133,7 @@ class FeatureLabelFit(LandmarksFit):
 
     @classmethod
     def of(
-        cls, rows: RowInput, resources: Resources, settings: KernelSettings, labelled: Labelled, problem: Problem, *,
+        cls, rows: Rows, resources: Resources, settings: KernelSettings, labelled: Labelled, problem: Problem, *,
         n_landmarks: int | None, sampling: Input, rounds: int,
     ) -> FeatureLabelFit:  # fmt: skip
         """Return the fit: all rows are landmarks up to 2,000, unless a number or the landmarks are given.

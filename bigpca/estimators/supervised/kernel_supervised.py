@@ -22,7 +22,7 @@ from bigpca.estimators.supervised.problems import (
 )
 from bigpca.estimators.supervised.statistics import KeptStatistics
 from bigpca.passes.reading.preprocessing import Preprocess
-from bigpca.passes.rows import RowInput
+from bigpca.passes.rows import Rows
 from bigpca.planning import Resources
 from bigpca.settings import setting
 from bigpca.solvers.components import NComponents
@@ -290,7 +290,7 @@ def plan_features(
 
 
 def labelled_growth(
-    model: KernelSupervisedPCA | KernelRoweisDiscriminantAnalysis, rows: RowInput, resources: Resources, y: Input,
+    model: KernelSupervisedPCA | KernelRoweisDiscriminantAnalysis, rows: Rows, resources: Resources, y: Input,
     latest: KernelSpectrum,
 ) -> LabelledGrowth:  # fmt: skip
     """Plan the read of added labelled rows."""

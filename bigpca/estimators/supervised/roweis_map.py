@@ -28,7 +28,7 @@ from bigpca.passes.engine.driver import solving_with
 from bigpca.passes.engine.progress import ProgressArgument
 from bigpca.passes.project import project_in_memory, project_lazily
 from bigpca.passes.reading.row_maps import RowMap, chained
-from bigpca.passes.rows import RowInput
+from bigpca.passes.rows import Rows
 from bigpca.planning import Plan
 from bigpca.solvers.roweis import Axes
 
@@ -82,7 +82,7 @@ class RoweisMap:
         first = self.models[0][0]
         flat = [model for line in self.models for model in line]
         opened = first._open_like(X)
-        rows = RowInput(opened, **first._policies)
+        rows = Rows.of(opened, **first._policies)
         labels = open_classes(labels_of_fit(first, opened, y), rows.n_rows, missing=first.missing_labels)
         truth = labels.with_classes(first.classes_).codes
         stacked = chained(first._preprocessors(), _joint_map(flat))

@@ -64,7 +64,7 @@ from bigpca.passes.project import mapped_lazily
 from bigpca.passes.reading.layout import plan_layout
 from bigpca.passes.reading.preprocessing import Preprocess
 from bigpca.passes.reading.row_maps import Beside, MapStep, RowMap
-from bigpca.passes.rows import RowInput
+from bigpca.passes.rows import Rows
 from bigpca.planning import PassCost, Resources, SolveCost
 from bigpca.seeds import integers
 from bigpca.settings import setting
@@ -321,7 +321,7 @@ class Folding(Reading):
 
     @classmethod
     def of(
-        cls, rows: RowInput, resources: Resources, labelled: Labelled, candidates: NDArray[np.int64], folds: int,
+        cls, rows: Rows, resources: Resources, labelled: Labelled, candidates: NDArray[np.int64], folds: int,
         seed: int,
     ) -> Folding:  # fmt: skip
         """Return the read of rows of the candidate columns, beside which it puts the labels.
@@ -807,7 +807,7 @@ class ScoredPCA(Estimator[ScoredResult]):
 
     def _folding(self, opened: da.Array, candidates: NDArray[np.int64], labelled: Labelled, seed: int) -> Folding:
         """Return the read of the candidate columns, with the labels beside them, for the scatter of each fold."""
-        rows = RowInput(columns_of(opened, np.sort(candidates)), **self._policies)
+        rows = Rows.of(columns_of(opened, np.sort(candidates)), **self._policies)
         resources = find_resources(setting(self, "memory_limit"), in_process=rows.in_process)
         return Folding.of(rows, resources, labelled, candidates, int(self.folds), seed)
 

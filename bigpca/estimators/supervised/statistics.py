@@ -22,7 +22,7 @@ from bigpca.passes.accumulators.thin_products import LeftProduct, LeftRows
 from bigpca.passes.engine.jobs import PassPlan, PassState
 from bigpca.passes.engine.run import Run
 from bigpca.passes.fold import fold_to
-from bigpca.passes.rows import RowInput
+from bigpca.passes.rows import Rows
 from bigpca.solvers.roweis import CENTRED
 
 Vector = NDArray[np.float64]
@@ -225,7 +225,7 @@ def label_templates(
     return templates
 
 
-def fold_labels(run: Run, cost: PassPlan, rows: RowInput, templates: dict[str, Accumulator]) -> LabelStatistics:
+def fold_labels(run: Run, cost: PassPlan, rows: Rows, templates: dict[str, Accumulator]) -> LabelStatistics:
     """Return the statistics of all labelled rows: one read of X."""
     return fold_to(run, cost, rows, templates, _statistics)  # one pass over X
 

@@ -20,7 +20,7 @@ from bigpca.estimators.supervised.model import ClassDistance
 from bigpca.estimators.supervised.scored_pca import Selected
 from bigpca.passes.project import plan_writing
 from bigpca.passes.reading.row_maps import Copy, RowMap
-from bigpca.passes.rows import RowInput
+from bigpca.passes.rows import Rows
 from bigpca.planning import Resources
 from bigpca.sketches import SRHT, Downsample, FeatureHash, Gaussian, SparseSign
 from bigpca.sketches.base import CACHE
@@ -83,7 +83,7 @@ def test_rows_are_centred_strip_by_strip_and_the_first_bad_one_is_named(dtype: s
 
 def planned(f: RowMap, d: int, threads: int) -> int:
     resources = Resources(threads, 2**40, 0, "a test")
-    return plan_writing(RowInput(unreadable(1000, d, 100, np.float32)), f, 10, 100, "rows", resources).process_bytes
+    return plan_writing(Rows.of(unreadable(1000, d, 100, np.float32)), f, 10, 100, "rows", resources).process_bytes
 
 
 def test_the_matrix_of_a_sketch_counts_once_for_all_threads() -> None:
@@ -112,14 +112,14 @@ import dask, numpy as np, psutil
 import bigpca as bp
 from bigpca.passes.project import output_chunk_rows, plan_writing
 from bigpca.passes.engine.resources import find_resources
-from bigpca.passes.rows import RowInput
+from bigpca.passes.rows import Rows
 store, out, q = sys.argv[1], sys.argv[2], int(sys.argv[3])
 dask.config.set(scheduler="threads", num_workers=2)
 warm = np.ones((400, 64), "f4")  # libraries and thread stacks are there before the measurement
 bp.SketchTransformer(bp.sketches.Gaussian(8)).fit(warm).transform(bp.open(warm), out=out + "-warm")
 X = bp.open(store)
 transformer = bp.SketchTransformer(bp.sketches.Gaussian(q)).fit(X)
-rows = RowInput(X)
+rows = Rows.of(X)
 resources = find_resources(None, in_process=False)
 plan = plan_writing(rows, transformer._row_map(), q, output_chunk_rows(rows, 4 * q), "sketches", resources)
 gc.collect()

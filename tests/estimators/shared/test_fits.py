@@ -28,7 +28,7 @@ from bigpca.passes.engine.resources import machine_speed
 from bigpca.passes.engine.run import Run
 from bigpca.passes.fold import fold, row_pass
 from bigpca.passes.reading import blocks
-from bigpca.passes.rows import RowInput
+from bigpca.passes.rows import Rows
 from bigpca.planning import PassCost, Resources, SolveCost, Times, plan_of
 
 D = 6
@@ -70,7 +70,7 @@ def test_a_graph_that_yields_other_values_at_each_read_is_rejected(name: str, sp
 
 def planned(**changes: Any) -> tuple[CovarianceFit, Run]:
     """A fit, and a run whose plan differs from it."""
-    fit = CovarianceFit(RowInput(LAZY), ROOMY, Settings(2))
+    fit = CovarianceFit(Rows.of(LAZY), ROOMY, Settings(2))
     return fit, Run(declared=Run.declares([replace(fit.moments, **changes)]))
 
 
@@ -169,7 +169,7 @@ def test_a_plan_is_the_sum_of_its_passes_and_its_solve(local: bool, peak: int) -
 
 
 def test_riders_move_no_group_border_and_no_arithmetic() -> None:
-    rows, small = RowInput(da.from_array(np.zeros((60_000, 40)), chunks=(500, 40))), Moments(40)
+    rows, small = Rows.of(da.from_array(np.zeros((60_000, 40)), chunks=(500, 40))), Moments(40)
     alone = row_pass(rows, "a", [small], cut_bytes=small.state_bytes, work=1e9)
     with_rider = row_pass(rows, "a", [small, Moments(40)], cut_bytes=small.state_bytes, work=1e9)
     assert with_rider.layout == alone.layout
@@ -285,7 +285,7 @@ def test_a_solver_of_another_family_is_a_record_and_a_row_as_well(
 
 @pytest.mark.parametrize("solver", ["covariance", "dot", "krylov"])
 def test_the_passes_of_a_fit_are_those_that_its_run_makes(solver: str) -> None:
-    fit = plan_fit(RowInput(LAZY), ROOMY, Settings(2), solver)
+    fit = plan_fit(Rows.of(LAZY), ROOMY, Settings(2), solver)
     run = Run(declared=Run.declares(fit.passes()))
     fit.run(run)
     made: Callable[[PassCost], float] = lambda one: run._times[one.name]  # noqa: E731

@@ -15,7 +15,7 @@ import bigpca as bp
 from bigpca import FisherDiscriminantAnalysis, RoweisDiscriminantAnalysis
 from bigpca.data.sources import open as open_array
 from bigpca.passes.accumulators.class_moments import WithinFactor, WithinProduct
-from bigpca.passes.rows import RowInput
+from bigpca.passes.rows import Rows
 from tests.estimators.labelled import assert_same_axes, labelled_rows, within_scatter
 from tests.estimators.stores import stored, unreadable
 from tests.operators.counting import Reads
@@ -42,7 +42,7 @@ def test_the_product_is_that_of_the_scatter_and_rows_without_a_label_are_left_ou
     used = codes >= 0
     means = np.array([X[codes == j].mean(axis=0) for j in range(C)])
     template = WithinProduct(D, 5, codes, WithinFactor(means, W))
-    rows = RowInput(open_array(X.astype(dtype)).rechunk((70, D)))
+    rows = Rows.of(open_array(X.astype(dtype)).rechunk((70, D)))
     found = folded(rows, template).state.product
     truth = within_scatter(X[used], codes[used]) @ W
     np.testing.assert_allclose(found, truth, rtol=0, atol=(1e-5 if dtype == "f4" else 1e-12) * np.abs(truth).max())

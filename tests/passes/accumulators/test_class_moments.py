@@ -12,7 +12,7 @@ import bigpca as bp
 from bigpca.passes.accumulators import class_moments
 from bigpca.passes.accumulators.class_moments import ClassMoments
 from bigpca.passes.accumulators.moments import Moments
-from bigpca.passes.rows import RowInput
+from bigpca.passes.rows import Rows
 from tests.estimators.labelled import labelled_rows, within_scatter
 from tests.passes.kit import folded, full, moments_of, scatter_of
 
@@ -25,7 +25,7 @@ def moments_by_class(
     X: Array, codes: Array, classes: int, *, whole: bool = True, chunk: int = 0, **policies: str
 ) -> ClassMoments:
     """Fold rows as a fit does."""
-    rows = RowInput(bp.open(X).rechunk((chunk or len(X), X.shape[1])), **policies)
+    rows = Rows.of(bp.open(X).rechunk((chunk or len(X), X.shape[1])), **policies)
     template = ClassMoments(X.shape[1], classes, codes.astype(np.int32), whole)
     return folded(rows, template).state
 

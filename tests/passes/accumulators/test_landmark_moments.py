@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from bigpca import kernels
 from bigpca.passes.accumulators.base import Accumulator
 from bigpca.passes.accumulators.landmark_moments import LandmarkMap, LandmarkMoments, row_squares
-from bigpca.passes.rows import RowInput
+from bigpca.passes.rows import Rows
 from bigpca.solvers.features import landmark_transform
 from tests.builders import offset_data
 from tests.passes.kit import folded
@@ -35,7 +35,7 @@ def mapped(*given: kernels.Kernel) -> LandmarkMap:
 
 
 def unshifted(given: da.Array, template: Accumulator, **options: Any) -> Any:
-    return folded(RowInput(given), template, shift=np.zeros(D), **options).state
+    return folded(Rows.of(given), template, shift=np.zeros(D), **options).state
 
 
 @pytest.mark.parametrize("kernel", [kernels.RBF(0.1), kernels.Polynomial(0.1, 1.0, 3), kernels.Laplacian(0.1)], ids=str)
@@ -86,7 +86,7 @@ def test_merging_in_any_order_and_through_the_disk_changes_rounding_only() -> No
 def test_rows_left_out_for_missing_values_have_no_part() -> None:
     bad = X.copy()
     bad[::9, 2] = np.nan
-    rows = RowInput(da.from_array(bad, chunks=(64, D)) + 0, nan_policy="omit")
+    rows = Rows.of(da.from_array(bad, chunks=(64, D)) + 0, nan_policy="omit")
     template = LandmarkMoments.of(D, mapped(kernels.RBF(0.1)))
     found = folded(rows, template, shift=np.zeros(D)).state
     kept = np.delete(X, range(0, N, 9), axis=0)

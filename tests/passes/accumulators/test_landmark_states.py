@@ -23,7 +23,7 @@ from bigpca.passes.accumulators import landmark_moments, row_weights
 from bigpca.passes.accumulators.kept_rows import RowsAt
 from bigpca.passes.accumulators.row_weights import BestRows, Diagonal, Given, Ones, Residual, RowWeight
 from bigpca.passes.reading.blocks import Block
-from bigpca.passes.rows import RowInput
+from bigpca.passes.rows import Rows
 from bigpca.seeds import uniforms
 from bigpca.solvers.features import landmark_transform
 from tests.passes.kit import normal
@@ -246,7 +246,7 @@ def test_a_cluster_chooses_the_same_rows(sampling: str, two_workers: Client) -> 
     X = normal(600, D)
 
     def chosen(given_as: Any) -> Any:
-        return select_landmarks(sampling, LandmarkRequest(RowInput(given_as), KERNEL, 10, seed=3)).indices
+        return select_landmarks(sampling, LandmarkRequest(Rows.of(given_as), KERNEL, 10, seed=3)).indices
 
     expected = chosen(da.from_array(X, chunks=(60, D)))
     with two_workers.as_current():

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 import bigpca as bp
 from bigpca.passes.accumulators.kept_rows import RowSample
 from bigpca.passes.fold import RUNS, SAMPLE_BYTES, SAMPLE_ROWS, sample_layout, sample_runs, sample_size
-from bigpca.passes.rows import RowInput
+from bigpca.passes.rows import Rows
 from tests.passes.kit import folded, normal
 
 
@@ -53,7 +53,7 @@ def test_seeds_move_the_runs() -> None:
 
 
 def sample(X: da.Array, wanted: int, **policies: str) -> tuple[NDArray[Any], int]:
-    rows = RowInput(X, **policies)
+    rows = Rows.of(X, **policies)
     layout = sample_layout(rows.layout(0), sample_runs(rows.n_rows, wanted, 3))
     template = RowSample(rows.n_columns, wanted, 4 * rows.n_columns)
     found = folded(rows, template, layout=layout, shift=np.zeros(rows.n_columns), dtype=np.dtype("f4"))
@@ -82,7 +82,7 @@ def test_rows_with_missing_values_leave_the_sample() -> None:
 
 
 def test_a_layout_of_runs_cuts_long_ones_into_slabs() -> None:
-    base = RowInput(bp.open(np.zeros((40_000, 8192), "u1"))).layout(0)
+    base = Rows.of(bp.open(np.zeros((40_000, 8192), "u1"))).layout(0)
     layout = sample_layout(base, ((0, 10), (5000, 5000 + 2 * base.slab_rows + 1)))
     assert layout.n_rows == 2 * base.slab_rows + 11
     assert [layout.rows_of(g) for g in range(2)] == [(0, 10), (5000, 5000 + 2 * base.slab_rows + 1)]

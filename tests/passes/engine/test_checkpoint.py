@@ -20,7 +20,7 @@ from bigpca.data.storages import MemoryRows
 from bigpca.passes.accumulators.moments import ColumnMoments, Moments
 from bigpca.passes.engine.checkpoint import Checkpoint
 from bigpca.passes.engine.events import CheckpointEvent, Event
-from bigpca.passes.rows import RowInput
+from bigpca.passes.rows import Rows
 from tests.passes.kit import bits, moments_of, normal, rows_read, write_store
 
 N, D = 2000, 16
@@ -175,7 +175,7 @@ def test_a_damaged_state_is_warned_of_and_read_anew_to_the_same_bits(
     directory = half_done(store, tmp_path / "c")
     if kind == "segment":  # as a run on two threads may leave it: a later segment without the one before
         held = Checkpoint(tmp_path / "c", json.loads((directory.parent / "run.json").read_text())["description"])
-        rows = RowInput(bp.open(store))
+        rows = Rows.of(bp.open(store))
         files = held.files(1, {"state": Moments(D)}, rows.layout(Moments(D).state_bytes))
         files.write("segment", 40, files.read("prefix", 20))
         held.release()
@@ -194,7 +194,7 @@ def test_every_flipped_bit_of_a_state_is_found_or_harmless(store: Path, tmp_path
     content = prefix.read_bytes()
     description = json.loads((directory.parent / "run.json").read_text())["description"]
     held = Checkpoint(tmp_path / "c", description)
-    layout = RowInput(bp.open(store)).layout(Moments(D).state_bytes)
+    layout = Rows.of(bp.open(store)).layout(Moments(D).state_bytes)
     files = held.files(1, {"state": Moments(D)}, layout)
     index = int(prefix.stem.split("-")[1])
     good = files.read("prefix", index)
@@ -231,7 +231,7 @@ def test_unfinished_files_of_a_killed_run_are_removed(store: Path, tmp_path: Pat
 
 def test_a_pass_that_computes_something_else_does_not_take_up_old_states(store: Path, tmp_path: Path) -> None:
     held = Checkpoint(tmp_path / "c", {"computes": "anything"})
-    layout = RowInput(bp.open(store)).layout(0)
+    layout = Rows.of(bp.open(store)).layout(0)
     other = held.files(1, {"state": Moments(D)}, layout)
     Path(other.directory, "segment-000.npz").write_bytes(b"state")
     with pytest.warns(

@@ -29,7 +29,7 @@ from bigpca.passes.engine.cluster.stalls import RESUBMISSIONS, Suspects
 from bigpca.passes.engine.events import CheckpointEvent, Event, GroupEvent, RetryEvent
 from bigpca.passes.engine.run import Run
 from bigpca.passes.fold import fold_job, row_pass
-from bigpca.passes.rows import RowInput
+from bigpca.passes.rows import Rows
 from tests.faults.kit import wait_until
 from tests.passes.conftest import start_cluster
 from tests.passes.kit import LoggedRows, bits, logged, moments_of, normal, reads_in, write_store
@@ -264,7 +264,7 @@ def killed_at(task: str, allowed_failures: int = 3) -> KilledWorker:
 
 
 def suspects_of(store: Path) -> Suspects:
-    rows = RowInput(bp.open(store))
+    rows = Rows.of(bp.open(store))
     cost = row_pass(rows, "moments", [Moments(D)], cut_bytes=0, work=0.0)
     job = fold_job(Run(), cost, rows, {"moments": Moments(D)}, str)
     return Suspects(job, Run(peak_bytes=1 << 20))

@@ -29,7 +29,7 @@ from bigpca.passes.accumulators.moments import Moments
 from bigpca.passes.engine.cluster.watch import PACKAGES, check_versions
 from bigpca.passes.engine.events import Event, GroupEvent
 from bigpca.passes.engine.run import Run
-from bigpca.passes.rows import RowInput
+from bigpca.passes.rows import Rows
 from tests.faults.kit import wait_until
 from tests.passes.kit import bits, folded, logged, moments_of, normal, write_store
 
@@ -224,7 +224,7 @@ def test_files_that_a_worker_cannot_see_are_found_before_the_first_read(
         (lambda: moments_of(bp.open(own)), f"cannot see {own}, which this run reads"),
         (lambda: moments_of(stacked), f"cannot see {own}, which this run reads"),
         (lambda: moments_of(bp.open(shards)), f"cannot see {shards}, which this run reads"),
-        (lambda: RowInput(stacked[stacked[:, 0] > 3]), f"cannot see {own}, which this run reads"),  # rows are counted
+        (lambda: Rows.of(stacked[stacked[:, 0] > 3]), f"cannot see {own}, which this run reads"),  # rows are counted
         (lambda: moments_of(stacked - stacked.mean(axis=0)), f"cannot see {own}, which this run reads"),  # means first
         (lambda: moments_of(bp.open(mixed)), f"has something else under {mixed}, which this run reads"),
         (lambda: model.transform(X, out=out), f"cannot see {out}.partial, which this run writes"),
@@ -241,7 +241,7 @@ def test_files_that_a_worker_cannot_see_are_found_before_the_first_read(
 def fold_planned(X: da.Array, peak: int, **options: Any) -> Any:
     """Fold X into its moments under a plan of ``peak`` bytes a thread."""
     run = Run(workers_timeout=600, peak_bytes=peak, **options)
-    return folded(RowInput(X), Moments(D), run, name="moments").state
+    return folded(Rows.of(X), Moments(D), run, name="moments").state
 
 
 @pytest.mark.cluster
@@ -290,7 +290,7 @@ def test_rows_are_not_counted_and_means_not_taken_for_ever_where_no_worker_comes
     X, Y = bp.open(store), bp.open(store).rechunk((500, D))
     wait: Any = {"workers_timeout": 1.0}
     with empty.as_current():
-        for run in (lambda: RowInput(X[X[:, 0] > 3], **wait), lambda: RowInput(Y - Y.mean(axis=0), **wait).graph):
+        for run in (lambda: Rows.of(X[X[:, 0] > 3], **wait), lambda: Rows.of(Y - Y.mean(axis=0), **wait).graph):
             with pytest.raises(TimeoutError, match=r"no worker on .* for 1 s \(workers_timeout\)"):
                 run()
     wait_until(lambda: not empty.futures)

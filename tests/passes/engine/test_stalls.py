@@ -18,7 +18,7 @@ import pytest
 from distributed import Client
 
 from bigpca.passes.engine.run import Run
-from bigpca.passes.rows import RowInput
+from bigpca.passes.rows import Rows
 from tests.passes.conftest import start_cluster
 from tests.passes.kit import Moments, bits, folded, logged, moments_of, normal, reads_in, write_store
 
@@ -28,7 +28,7 @@ pytestmark = [pytest.mark.cluster, pytest.mark.usefixtures("small_groups")]
 
 def fold_with(X: Any, seconds: float) -> tuple[Moments, list[str]]:
     """Fold as fits do, with a limit of so many seconds; also the warnings."""
-    rows = RowInput(X)
+    rows = Rows.of(X)
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")
         found = folded(rows, Moments(D), Run(stalled_seconds=seconds), name="moments").state

@@ -32,7 +32,7 @@ from bigpca.passes.engine.local import run_locally
 from bigpca.passes.engine.run import Run
 from bigpca.passes.fold import fold_job, row_pass
 from bigpca.passes.reading.readers import GraphReader
-from bigpca.passes.rows import RowInput
+from bigpca.passes.rows import Rows
 from tests.passes.kit import LoggedRows, bits, moments_of, normal, write_store
 
 TINY = 100_000
@@ -47,14 +47,14 @@ def many_chunks(tmp_path_factory: pytest.TempPathFactory) -> da.Array:
 
 
 def test_a_store_of_100000_chunks_makes_at_most_2000_tasks(many_chunks: da.Array) -> None:
-    layout = RowInput(many_chunks).layout(Moments(64).state_bytes)
+    layout = Rows.of(many_chunks).layout(Moments(64).state_bytes)
     groups, segments = len(layout.groups), len(layout.segments)
     assert 2 * groups + 3 * segments <= 2000
     assert bp.PCA(4, solver="covariance").plan(many_chunks).tasks <= 2000
 
 
 def test_the_first_group_of_a_general_array_materialises_its_own_nodes_only(many_chunks: da.Array) -> None:
-    rows = RowInput(many_chunks * 2 + 1)
+    rows = Rows.of(many_chunks * 2 + 1)
     layout = rows.layout(Moments(64).state_bytes)
     start, stop = layout.rows_of(0)
     reader, futures = rows.reader(start, stop)
@@ -152,7 +152,7 @@ class SlowFirst:
 
 @pytest.mark.usefixtures("small_groups")
 def test_a_slow_first_group_does_not_let_all_other_states_pile_up_in_memory() -> None:
-    rows = RowInput(bp.open(normal(4000, 24)).rechunk((25, 24)))
+    rows = Rows.of(bp.open(normal(4000, 24)).rechunk((25, 24)))
     layout = rows.layout(0)
     live: list[int] = []
     most = [0]
@@ -175,7 +175,7 @@ def test_a_slow_first_group_does_not_let_all_other_states_pile_up_in_memory() ->
 
 def test_groups_carry_their_own_rows_of_a_thin_factor_only() -> None:
     V = np.zeros((4000, 2))
-    rows, template = RowInput(bp.open(normal(4000, 24))), LeftProduct(24, V)
+    rows, template = Rows.of(bp.open(normal(4000, 24))), LeftProduct(24, V)
     cost = row_pass(rows, "product", [template], cut_bytes=0, work=0.0)
     task: Any = fold_job(Run(), cost, rows, {"product": template}, str).cut(0)[0]
     start, stop = cost.layout.rows_of(0)
