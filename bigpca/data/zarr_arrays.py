@@ -428,30 +428,24 @@ class ZarrReader:
         self.dtype = np.dtype(np.float32) if files.halves else check_dtype(files.array.dtype)
 
     def __getstate__(self) -> dict[str, Any]:
-        """Pickle an open array too, so that a store that cannot be sent to workers is named.
+        """Try to pickle an open array first, so that a store that cannot be sent to workers is named.
 
         Raises
         ------
         TypeError
         """
-        state = vars(self).copy()
-        if self._held is not None:
-            try:
-                state["_held"] = pickle.dumps(self._held)
-            except BaseException as error:  # pyo3's PanicException is not an Exception
-                if isinstance(error, KeyboardInterrupt | SystemExit):
-                    raise
-                raise TypeError(
-                    f"{self.label} cannot be sent to workers, because its store cannot be pickled "
-                    f"({type(error).__name__}: {brief(error)}). Pass its URL or, of icechunk, an array of "
-                    'repo.readonly_session("main").store; or run without workers '
-                    '(dask.config.set(scheduler="threads")).'
-                ) from None
-        return state
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        held = state["_held"]
-        vars(self).update(state, _held=None if held is None else pickle.loads(held))
+        try:
+            pickle.dumps(self._held)
+        except BaseException as error:  # pyo3's PanicException is not an Exception
+            if isinstance(error, KeyboardInterrupt | SystemExit):
+                raise
+            raise TypeError(
+                f"{self.label} cannot be sent to workers, because its store cannot be pickled "
+                f"({type(error).__name__}: {brief(error)}). Pass its URL or, of icechunk, an array of "
+                'repo.readonly_session("main").store; or run without workers '
+                '(dask.config.set(scheduler="threads")).'
+            ) from None
+        return vars(self)
 
     @property
     def ndim(self) -> int:

@@ -350,13 +350,15 @@ class CovarianceOperator:
                 self.scale = column_scale(found.squares, found.mean, self.count, self.scaled, self.weight)
             about = about / self.scale**2
         self.mean = found.mean if self.center else np.zeros(self.size)
-        lost = 0.0
-        if found.sparse and self.center:
-            lost = lost_variance(found.mean if self.scale is None else found.mean / self.scale, self.weight)
         self.trace = float(about.sum()) / self._divisor
-        offset = found.offset if self.scale is None else found.offset / self.scale
-        rounding = centring_rounding(offset, self.weight, self.trace, self.precision)
-        self.trace_error = lost / self._divisor + self._scale_error * self.trace + rounding
+        rounding = 0.0
+        if not found.sparse:
+            offset = found.offset if self.scale is None else found.offset / self.scale
+            rounding = centring_rounding(offset, self.weight, self.trace, self.precision)
+        elif self.center:  # summed about zero, in float64; the magnified precision counts the rounding of products
+            mean = found.mean if self.scale is None else found.mean / self.scale
+            rounding = lost_variance(mean, self.weight) / self._divisor
+        self.trace_error = self._scale_error * self.trace + rounding
         if not np.isfinite(self.trace):
             raise ValueError(
                 f"the total variance is {self.trace}: squares of the values overflow float64 (beyond 1e154). Divide "

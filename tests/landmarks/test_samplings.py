@@ -83,7 +83,7 @@ def test_reads_and_evaluations_are_counted(sampling: str, passes: int, reads: Re
     assert found.evaluations == tally.entries
 
 
-@pytest.mark.parametrize(("n", "m"), [(400, 20), (500, 200), (3000, 60)])
+@pytest.mark.parametrize(("n", "m"), [(240, 30), (400, 20), (500, 200), (3000, 60)])
 @pytest.mark.parametrize("sampling", ["diagonal", "leverage", "rpcholesky"])
 def test_the_evaluations_of_a_fit_are_planned(sampling: str, n: int, m: int) -> None:
     model = bp.NystromKernelPCA(2, kernel="rbf", gamma=0.05, n_landmarks=m, sampling=sampling)

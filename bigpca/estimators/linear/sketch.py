@@ -378,14 +378,15 @@ def unpack(part: FusedProduct, settings: SketchSettings, *, omitted: int, scale:
     about = squares if fit.center else squares + weight * part.mean**2
     trace = float((about if scaled is None else about / scaled**2).sum()) / (weight - 1)
     precision, trace_error = part.precision, 0.0
-    if part.constants is not None and fit.center:
+    if part.constants is None:
+        offset = part.offset if scaled is None else part.offset / scaled
+        trace_error = centring_rounding(offset, weight, trace, precision)
+    elif fit.center:  # sparse rows: summed about zero, in float64
         mean = part.mean if scaled is None else part.mean / scaled
         precision *= magnification(mean, leading_value(W, Y[:, :q]))
         trace_error = lost_variance(mean, weight) / (weight - 1)
     scale_error = centred or 0.0 if fit.scale else 0.0
     trace_error += scale_error * trace
-    offset = part.offset if scaled is None else part.offset / scaled
-    trace_error += centring_rounding(offset, weight, trace, precision)
     if not np.isfinite(trace):
         raise ValueError(
             f"the total variance is {trace}: squares of the values overflow float64 (beyond 1e154). Divide the data "

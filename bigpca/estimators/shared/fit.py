@@ -303,7 +303,11 @@ def running(
             for counted in rows.counting:
                 run.read_beside(counted)
             find_fill(run, rows)
-            yield run
+            try:
+                yield run
+            except ValueError:
+                rows.check_unchanged(before)  # the cause, where a mixture of old and new rows fails in other ways
+                raise
             run.seconds = time.perf_counter() - began
             rows.check_unchanged(before)
         finally:

@@ -235,8 +235,6 @@ def test_reads_and_evaluations_are_counted(sampling: str, tmp_path: Path, monkey
         assert model.n_passes_ >= model.plan_.passes - 0.01
     # K_mm and its diagonal come on top: small, and not counted.
     assert model.kernel_evaluations_ <= tally.entries <= model.kernel_evaluations_ + 4 * M * (M + 1) + N
-    if sampling == "rpcholesky":
-        assert model.kernel_evaluations_ == pytest.approx(model.plan_.evaluations, rel=0.1)
     if sampling == "uniform":
         assert model.kernel_evaluations_ == N * M
 

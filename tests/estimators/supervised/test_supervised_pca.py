@@ -236,7 +236,7 @@ def test_classes_may_be_written_in_any_way(name: str) -> None:
 
 
 def test_classes_may_be_a_column_of_a_file(tmp_path: Path) -> None:
-    pd.DataFrame({"id": np.arange(N), "animal": NAMES[Y]}).to_csv(tmp_path / "labels.csv", index=False)
+    pd.DataFrame({"legs": np.full(N, 4), "animal": NAMES[Y]}).to_csv(tmp_path / "labels.csv", index=False)
     model = SupervisedPCA().fit(X, f"{tmp_path / 'labels.csv'}::animal")
     np.testing.assert_array_equal(model.components_, SupervisedPCA().fit(X, NAMES[Y]).components_)
 
