@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from io import BytesIO
@@ -13,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigpca.passes.reading.preprocessing import RowPreprocessor
+from bigpca.passes.reading.row_maps import RowMap
 from bigpca.storage.forms import reject_file, write_file
 
 Matrix = NDArray[np.float64]
@@ -69,6 +71,18 @@ class LinearMap:
         matrix, centre = np.zeros((len(self.matrix), d)), np.zeros(d)
         matrix[:, columns], centre[columns] = self.matrix, self.centre
         return LinearMap(matrix, centre, self.unit)
+
+
+class LinearRowMap(RowMap):
+    """A row map that other libraries can compute."""
+
+    @abstractmethod
+    def linear(self, d: int) -> LinearMap:
+        """Return the same map of rows of d columns; raises ValueError if it is none."""
+
+    @abstractmethod
+    def sklearn_steps(self, d: int, facts: dict[str, object]) -> list[object]:
+        """Return the same map as fitted transformers of scikit-learn, with what else is known of the model."""
 
 
 IR_VERSION, OPSET = 10, 17  # onnxruntime rejects the newest ones that onnx writes by default

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from bigpca.estimators.shared.fit import running
-from bigpca.estimators.shared.transformer import labels_of_fit
 from bigpca.estimators.supervised.fits import LabelsFit
 from bigpca.estimators.supervised.kernel_fit import FeatureLabelFit
 from bigpca.estimators.supervised.kernel_supervised import KernelSupervisedPCA
@@ -62,7 +61,7 @@ def hsic(
     if isinstance(kernel, str) and kernel == "linear" and n_landmarks is None:
         plain = SupervisedPCA(label_kernel=label_kernel, label_gamma=label_gamma, missing_labels=missing_labels)
         opened = plain._open(X, minimum=2)
-        linear = plain._fit(opened, labels_of_fit(plain, opened.array, y))
+        linear = plain._fit(opened, plain._labels_of_fit(opened.array, y))
         if not isinstance(linear, LabelsFit):
             raise TypeError(f"a {type(linear).__name__} reads no statistics of labels in one pass")
         linear.plan.check()
@@ -75,7 +74,7 @@ def hsic(
         missing_labels=missing_labels,
     )  # fmt: skip
     opened = model._open(X, minimum=2)
-    fit = model._fit(opened, labels_of_fit(model, opened.array, y))
+    fit = model._fit(opened, model._labels_of_fit(opened.array, y))
     fit.plan.check()
     with running(fit, progress=progress, workers_timeout=60.0) as run:
         if isinstance(fit, FeatureLabelFit):

@@ -32,7 +32,6 @@ from bigpca.estimators.kernel.spectrum import (
     training_expansion,
     warn_alike,
 )
-from bigpca.estimators.linear.certificates import certificate_bytes
 from bigpca.estimators.linear.krylov import (
     RULE_COLUMNS,
     Iteration,
@@ -42,6 +41,7 @@ from bigpca.estimators.linear.krylov import (
     too_fine,
 )
 from bigpca.estimators.linear.spectrum import counted
+from bigpca.estimators.shared.certificates import certificate_bytes
 from bigpca.estimators.shared.fit import first_that_fits
 from bigpca.landmarks import LandmarkRequest, landmark_passes, select_landmarks
 from bigpca.operators.base import PROBES

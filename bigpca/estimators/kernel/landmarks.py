@@ -34,9 +34,9 @@ from bigpca.estimators.kernel.spectrum import (
     row_shift_pass,
     warn_alike,
 )
-from bigpca.estimators.linear.certificates import Certificate
 from bigpca.estimators.linear.choosing import plan_fit
 from bigpca.estimators.linear.spectrum import Settings, Spectrum, counted
+from bigpca.estimators.shared.certificates import Certificate
 from bigpca.estimators.shared.files import References
 from bigpca.estimators.shared.fit import Fit
 from bigpca.estimators.shared.inputs import Input

@@ -29,9 +29,9 @@ from bigpca.estimators.kernel.spectrum import (
     training_expansion,
     warn_alike,
 )
-from bigpca.estimators.linear.certificates import Certificate
 from bigpca.estimators.linear.krylov import Iteration, iterate, kept_components, warn_unconverged
 from bigpca.estimators.linear.spectrum import counted
+from bigpca.estimators.shared.certificates import Certificate
 from bigpca.operators.base import Probes, Products
 from bigpca.operators.kernel import KernelOperator
 from bigpca.passes.accumulators.dot_matrix import DotPanels, double_centre

@@ -40,18 +40,12 @@ from bigpca.estimators.kernel.spectrum import (
     stored_moments,
     unpack_kernel_spectrum,
 )
-from bigpca.estimators.linear.certificates import Certificate, certified_attributes, containment_bound
+from bigpca.estimators.shared.certificates import certified_attributes
 from bigpca.estimators.shared.files import StoredModel, StoredState, Values
 from bigpca.estimators.shared.fit import RandomState, execute
 from bigpca.estimators.shared.inputs import Input, Lazy, Opened, is_lazy
 from bigpca.estimators.shared.outputs import Destination, Path
-from bigpca.estimators.shared.transformer import (
-    Estimator,
-    labels_of_fit,
-    mapped_back,
-    mapped_to_numbers,
-    mapped_to_rows,
-)
+from bigpca.estimators.shared.transformer import Estimator
 from bigpca.kernels import as_kernel
 from bigpca.kernels.base import Kernel, checked_switch, is_number
 from bigpca.kernels.distance import RBF
@@ -310,8 +304,8 @@ class KernelModel(Estimator[KernelSpectrum]):
     max_kernel_evaluations: float
     fit_inverse_transform: bool
     alpha: float
-    _certificate: Certificate | None
     _output_name: ClassVar[str] = "scores"
+    _certified: ClassVar[bool] = True
     _unweighted: ClassVar[str] = "a kernel matrix of all rows is centred with every row counted once"
     kernel_: Kernel
     eigenvectors_: NDArray[np.float64]
@@ -327,8 +321,6 @@ class KernelModel(Estimator[KernelSpectrum]):
     _preimage: Expansion
     _found: KernelSpectrum
     _grown: KernelSpectrum  # the last fit, with the statistics of all rows, while a solve waits
-
-    containment_bound = containment_bound
 
     @available_if(grows)  # type: ignore[untyped-decorator]
     @solving
@@ -372,7 +364,7 @@ class KernelModel(Estimator[KernelSpectrum]):
                 "does not keep. Fit again with other parameters."
             )
         opened = self._open_like(X)
-        growth = self._growth(opened, labels_of_fit(self, opened, y), latest)
+        growth = self._growth(opened, self._labels_of_fit(opened, y), latest)
         if sample_weight is not None:
             growth = growth.weighted(sample_weight)
         grown, made = execute(
@@ -406,7 +398,7 @@ class KernelModel(Estimator[KernelSpectrum]):
             of its samples.
         """
         check_is_fitted(self)
-        return mapped_to_numbers(self, X, self._novelty_map(), "novelty", Destination(out, overwrite))
+        return self._mapped_to_numbers(X, self._novelty_map(), "novelty", Destination(out, overwrite))
 
     @available_if(has_fixed_points)  # type: ignore[untyped-decorator]
     def denoise(
@@ -440,7 +432,7 @@ class KernelModel(Estimator[KernelSpectrum]):
         if not isinstance(expansion, Expansion):
             raise TypeError(f"the fit is a {type(expansion).__name__}; an expansion over rows was expected")
         back = FixedPoint(expansion, max_iter, tol)
-        return mapped_to_rows(self, X, back, Destination(out, overwrite))
+        return self._mapped_to_rows(X, back, Destination(out, overwrite))
 
     @available_if(regresses)  # type: ignore[untyped-decorator]
     def inverse_transform(self, X: Input, *, out: Path | None = None, overwrite: bool = False) -> Lazy:
@@ -475,7 +467,7 @@ class KernelModel(Estimator[KernelSpectrum]):
                 "the model was not fitted for inverse_transform: fit with fit_inverse_transform=True. For a Gaussian "
                 "kernel, denoise(X) returns fixed-point pre-images without it."
             )
-        return mapped_back(self, X, RidgePreimage(found), Destination(out, overwrite))
+        return self._mapped_back(X, RidgePreimage(found), Destination(out, overwrite))
 
     @property
     def _why_fixed(self) -> str:

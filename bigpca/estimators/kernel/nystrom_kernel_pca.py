@@ -17,7 +17,6 @@ from bigpca.estimators.kernel.spectrum import KernelSpectrum, check_kernel_compo
 from bigpca.estimators.linear.spectrum import check_enough_rows
 from bigpca.estimators.shared.fit import RandomState, draw_fit_seed, execute
 from bigpca.estimators.shared.inputs import Input, Opened
-from bigpca.estimators.shared.transformer import open_weighted
 from bigpca.kernels.base import Kernel
 from bigpca.landmarks import SAMPLINGS
 from bigpca.landmarks.base import landmark_values
@@ -165,7 +164,7 @@ class NystromKernelPCA(KernelModel):
             If no gamma is given. The method does not exist for a kernel without a width, and for
             ``extension="tutorial"``.
         """
-        opened = replace(open_weighted(self, X, None), seed=draw_fit_seed(self))
+        opened = replace(self._open_weighted(X, None), seed=draw_fit_seed(self))
         planned = self._fit(opened, None)
         kernel: Input = planned.settings.kernel
         if not len(gammas):

@@ -25,9 +25,9 @@ from bigpca.estimators.kernel.spectrum import (
     training_expansion,
     warn_alike,
 )
-from bigpca.estimators.linear.certificates import Certificate, certificate_bytes, certify
 from bigpca.estimators.linear.sketch import Sketched, solve_nystrom
 from bigpca.estimators.linear.spectrum import Settings, counted
+from bigpca.estimators.shared.certificates import Certificate, certificate_bytes, certify
 from bigpca.operators.base import PROBES
 from bigpca.operators.kernel import KernelOperator, product_pass
 from bigpca.passes.engine.run import Run

@@ -17,7 +17,7 @@ from bigpca.data.sources import open as open_array
 from bigpca.data.sources import source_of
 from bigpca.errors import MemoryBudgetError, brief, format_bytes, warn_approximation
 from bigpca.estimators.kernel.maps import Expansion, FeatureProjection, scored_evaluations, scored_in_float64
-from bigpca.estimators.linear.certificates import Certificate, pack_certificate, unpack_certificate
+from bigpca.estimators.shared.certificates import Certificate, pack_certificate, unpack_certificate
 from bigpca.estimators.shared.files import References, StoredModel, StoredState, Values, pack_values, unpack_values
 from bigpca.estimators.shared.fit import Fit, Reading, seconds
 from bigpca.kernels.base import Kernel

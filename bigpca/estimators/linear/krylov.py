@@ -18,9 +18,9 @@ from numpy.typing import NDArray
 
 from bigpca.blas import solving_alone
 from bigpca.errors import warn_approximation
-from bigpca.estimators.linear.certificates import Certificate, certificate_bytes, certify, warn_if_doubtful
 from bigpca.estimators.linear.dot_fit import DotSpectrum, components_pass, dot_spectrum, reject_omission, unweighted
 from bigpca.estimators.linear.spectrum import PCAFit, Settings, Spectrum, check_enough_rows, linear_bytes
+from bigpca.estimators.shared.certificates import Certificate, certificate_bytes, certify, warn_if_doubtful
 from bigpca.estimators.shared.fit import first_that_fits
 from bigpca.operators.base import PROBES, Probes, Products
 from bigpca.operators.covariance import CovarianceOperator, CovariancePasses

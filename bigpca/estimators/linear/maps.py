@@ -22,7 +22,7 @@ from bigpca.data.grids import Grid
 from bigpca.data.sparse import with_values
 from bigpca.errors import ApproximationWarning, MemoryBudgetError, format_bytes
 from bigpca.estimators.shared.inputs import Input, settle_non_finite
-from bigpca.export.linear import LinearMap
+from bigpca.export.linear import LinearMap, LinearRowMap
 from bigpca.passes.reading.blocks import Values
 from bigpca.passes.reading.layout import working_dtype
 from bigpca.passes.reading.preprocessing import L2
@@ -116,7 +116,7 @@ MIN_STRIP_ROWS = 256
 
 
 @dataclass(frozen=True)
-class Projection(RowMap):
+class Projection(LinearRowMap):
     """Scores ``(x - mean) / scale @ components'``, divided by the standard deviations if whitened.
 
     The mean is subtracted in the precision of the rows, and the correction for its rounding is added to the scores, so
@@ -251,7 +251,7 @@ def strip_rows(rows: int, d: int, itemsize: int) -> int:
 
 
 @dataclass(frozen=True)
-class Sketching(RowMap):
+class Sketching(LinearRowMap):
     """Sketches of rows: ``rows @ W``.
 
     Attributes

@@ -11,7 +11,7 @@ from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from numbers import Integral
-from typing import ClassVar, Generic, Protocol, Self, TypeVar, cast
+from typing import ClassVar, Generic, Self, TypeVar, cast
 
 import dask.array as da
 import numpy as np
@@ -24,15 +24,12 @@ from bigpca.data.grids import Grid
 from bigpca.data.provenance import Provenance
 from bigpca.data.sources import open_in_memory
 from bigpca.data.views import carried
-from bigpca.estimators.linear.certificates import Certificate, certified_attributes, containment_bound
 from bigpca.estimators.linear.maps import (
     FILLED,
-    Center,
     LogLikelihood,
     Projection,
     Reconstruction,
     Removal,
-    Scale,
     Standardization,
     component_numbers,
     dual_axes,
@@ -40,37 +37,13 @@ from bigpca.estimators.linear.maps import (
     low_rank_plus_diagonal,
     of_all_rows,
 )
-from bigpca.estimators.linear.monitoring import (
-    Judging,
-    check_centred,
-    check_density,
-    contributions,
-    has_covariance,
-    hotelling_t2,
-    mahalanobis,
-    plain_projection,
-    rank_outliers,
-    spe,
-    spe_limit,
-    statistics,
-    t2_limit,
-)
+from bigpca.estimators.linear.monitoring import RowStatistics, has_covariance
 from bigpca.estimators.linear.spectrum import Spectrum, StateForm, pack_spectrum, unpack_spectrum
-from bigpca.estimators.shared.exporting import linear_map, to_faiss, to_onnx, to_sklearn, to_torch
+from bigpca.estimators.shared.certificates import certified_attributes
 from bigpca.estimators.shared.files import StoredModel, Values
 from bigpca.estimators.shared.fit import fit_seed
 from bigpca.estimators.shared.inputs import Input, Lazy, Opened, check_features, check_filling, in_memory, is_lazy
-from bigpca.estimators.shared.labelled import to_xarray
-from bigpca.estimators.shared.outputs import Destination, Path
-from bigpca.estimators.shared.transformer import (
-    Estimator,
-    Transforming,
-    mapped_back,
-    mapped_to_numbers,
-    mapped_to_rows,
-    with_weights,
-    without_land,
-)
+from bigpca.estimators.shared.outputs import Destination, Path, maps_rows
 from bigpca.passes.accumulators.base import WeightSums
 from bigpca.passes.accumulators.moments import Moments
 from bigpca.passes.accumulators.thin_products import FusedProduct
@@ -82,86 +55,6 @@ from bigpca.planning import Resources
 from bigpca.sketches.base import positive_integer
 from bigpca.solvers.components import NComponents
 from bigpca.solvers.scaling import Whitening
-
-
-@available_if(has_covariance)  # type: ignore[untyped-decorator]
-@solving
-def score_samples(self: Judging, X: Input) -> Lazy:
-    """Return the log-likelihood of each row under probabilistic PCA (of the scaled features, if ``scale``).
-
-    Parameters
-    ----------
-    X : array-like, Dask array, path and so on, of shape (n, d)
-        Rows, as for :meth:`fit`.
-
-    Returns
-    -------
-    ndarray or dask.array.Array of shape (n,)
-        Log-likelihoods in nats; NaN for rows omitted by ``nan_policy``. Lazy if X is lazy. For a DataArray, one with
-        the coordinates of its samples.
-
-    Raises
-    ------
-    ValueError
-        If the noise variance is 0 and k < d: the model has no density.
-    """
-    check_is_fitted(self)
-    check_density(self)
-    likelihood = LogLikelihood(plain_projection(self), self.explained_variance_, self.noise_variance_)
-    return mapped_to_numbers(self, X, likelihood, "log_likelihood")
-
-
-@available_if(has_covariance)  # type: ignore[untyped-decorator]
-def score(self: Judging, X: Input, y: Input = None) -> float:
-    """Return the mean log-likelihood of the rows (with ``nan_policy="omit"``, of the others); one read.
-
-    Parameters
-    ----------
-    X : array-like, Dask array, path and so on, of shape (n, d)
-        Rows, as for :meth:`fit`.
-    y : ignored, default None
-
-    Returns
-    -------
-    float
-        In nats per row.
-    """
-    mean = np.nanmean if self.nan_policy == "omit" else np.mean
-    return float(mean(self.score_samples(X)))
-
-
-@available_if(has_covariance)  # type: ignore[untyped-decorator]
-@solving
-def get_covariance(self: Judging) -> NDArray[np.float64]:
-    """Return the model's covariance (d, d): ``components' (variances - noise) components + noise I``.
-
-    Returns
-    -------
-    ndarray of shape (d, d), float64
-    """
-    check_is_fitted(self)
-    weights = np.maximum(self.explained_variance_ - self.noise_variance_, 0)
-    return low_rank_plus_diagonal(self.components_, weights, self.noise_variance_)
-
-
-@available_if(has_covariance)  # type: ignore[untyped-decorator]
-@solving
-def get_precision(self: Judging) -> NDArray[np.float64]:
-    """Return the inverse of :meth:`get_covariance`, by the matrix inversion lemma.
-
-    Returns
-    -------
-    ndarray of shape (d, d), float64
-    """
-    check_is_fitted(self)
-    if self.noise_variance_ <= 0:
-        if self.n_components_ < self.n_features_in_ or (self.explained_variance_ <= 0).any():
-            return np.asarray(np.linalg.pinv(self.get_covariance(), hermitian=True))
-        return low_rank_plus_diagonal(self.components_, 1 / self.explained_variance_, 0.0)
-    noise = self.noise_variance_
-    weights = 1 / np.maximum(self.explained_variance_, noise) - 1 / noise
-    return low_rank_plus_diagonal(self.components_, weights, 1 / noise)
-
 
 Vector = NDArray[np.float64]
 Matrix = NDArray[np.float64]
@@ -207,182 +100,6 @@ def correlations(loadings: Matrix, variances: Vector) -> Matrix:
     return np.where(deviations > 0, loadings / np.where(deviations > 0, deviations, 1.0), 0.0)
 
 
-class Correlating(Judging, Protocol):
-    """A fitted linear model that keeps the statistics of its rows."""
-
-    @property
-    def loadings_(self) -> Matrix: ...
-
-    def _column_variances(self, what: str) -> Vector: ...
-
-
-class WithAxes(Protocol):
-    """A fitted linear model."""
-
-    components_: Matrix
-    n_components_: int
-
-
-def top_features(self: WithAxes, component: int, n: int = 10) -> TopFeatures:
-    """Return the features with the largest weights in a component.
-
-    Parameters
-    ----------
-    component : int, 0 to k - 1
-        The row of ``components_``.
-    n : int, default 10
-        How many; at most d are returned.
-
-    Returns
-    -------
-    TopFeatures
-        Their columns, weights with signs, and names.
-
-    Raises
-    ------
-    ValueError
-        If there is no such component, or ``n`` is not positive.
-
-    Examples
-    --------
-    >>> from bigpca import PCA
-    >>> pca = PCA(1).fit(np.diag([1.0, 2.0, 9.0]))
-    >>> pca.top_features(0, n=2).features.tolist()
-    [2, 1]
-    """
-    check_is_fitted(self)
-    k, given = self.n_components_, cast("object", component)
-    if isinstance(given, bool) or not isinstance(given, Integral) or not 0 <= int(given) < k:
-        raise ValueError(f"component = {component!r}, but there are {k}: 0 to {k - 1} were expected.")
-    return TopFeatures.of(
-        self.components_[int(component)], positive_integer("n", n), getattr(self, "feature_names_in_", None)
-    )
-
-
-@available_if(has_covariance)  # type: ignore[untyped-decorator]
-def feature_correlations(self: Correlating) -> NDArray[np.float64]:
-    """Return the correlations of features with scores: loadings divided by the standard deviations of features.
-
-    Their squares are the share of a feature's variance that each component explains. No read: the standard
-    deviations are those of the kept statistics.
-
-    Returns
-    -------
-    ndarray of shape (d, k), float64, in [-1, 1]
-        0 for constant features.
-
-    Raises
-    ------
-    ValueError
-        If the model does not keep the statistics of its rows, or is not about the mean.
-    """
-    check_is_fitted(self)
-    check_centred(self, "a correlation")
-    variances = self._column_variances("feature_correlations")
-    return correlations(self.loadings_, variances if self.scale_ is None else variances / self.scale_**2)
-
-
-class Restoring(Judging, Protocol):
-    """A fitted linear model."""
-
-    whiten: bool | Whitening
-
-    @property
-    def _whitening(self) -> Whitening | None: ...
-
-    def _deviations(self) -> NDArray[np.float64] | None: ...
-
-
-class Reconstructing(Transforming, Protocol):
-    """A fitted model that reconstructs rows from scores."""
-
-    def _reconstruction(self) -> Reconstruction: ...
-
-
-@solving
-def inverse_transform(self: Reconstructing, X: Input, *, out: Path | None = None, overwrite: bool = False) -> Lazy:
-    """Return rows (n, d) from scores (n, k): the least-squares reconstruction of the preprocessed rows.
-
-    For axes U (d, k) that is ``mean + U (U'U)^-1 y`` (SPCA paper, eq. 4), and after a rotation ``mean + loadings_ y``,
-    which is what the PCA reconstructs. Whitening is undone, and ``preprocess`` is not: it has no inverse.
-
-    Parameters
-    ----------
-    X : array-like, Dask array, path and so on, of shape (n, k)
-        Scores.
-    out : path of a new Zarr array, or None, default None
-        Write to this store in one read, as :meth:`transform` does.
-    overwrite : bool, default False
-        Replace an existing ``out``.
-
-    Returns
-    -------
-    ndarray or dask.array.Array of shape (n, d)
-        Rows in the space of the features. Lazy if X is lazy.
-
-    Raises
-    ------
-    ValueError
-        For ``whiten=Whitening(l2=True)``, which does not keep the norms of the scores.
-    """
-    check_is_fitted(self)
-    return mapped_back(self, X, self._reconstruction(), Destination(out, overwrite))
-
-
-def reconstruction(self: Restoring) -> Reconstruction:
-    """Return the map from scores, maybe whitened, to rows; raises as :func:`inverse_transform`."""
-    if self._whitening is not None and self._whitening.l2:
-        raise ValueError(
-            f"whiten = {self.whiten!r} divides the scores of each row by their norm, which is not kept. "
-            f"Fit with l2=False for inverse_transform."
-        )
-    axes = self.components_ if self._orthonormal else dual_axes(self.components_)
-    return Reconstruction(self.mean_, self.scale_, axes, self._deviations())
-
-
-@solving
-def remove_components(
-    self: Restoring, X: Input, components: Input, *, out: Path | None = None, overwrite: bool = False
-) -> Lazy:
-    """Return rows (n, d) without their part along some components: ``x - sum_i t_i v_i``; lazy if X is lazy.
-
-    The mean and the residual remain. With ``scale``, t and v are those of the scaled features, and the result has
-    the units of X; with ``preprocess``, rows are preprocessed first. Whitening has no effect. One read with
-    ``out``, to which the rows are written as by :meth:`transform`.
-
-    Parameters
-    ----------
-    X : array-like, Dask array, path and so on, of shape (n, d)
-        Rows, as for :meth:`fit`.
-    components : int or sequence of int
-        Numbers of the components, from 0.
-    out : path of a new Zarr array, or None, default None
-        Write to this store in one read, as :meth:`transform` does.
-    overwrite : bool, default False
-        Replace an existing ``out``.
-
-    Returns
-    -------
-    ndarray or dask.array.Array of shape (n, d)
-        Lazy if X is lazy.
-
-    Raises
-    ------
-    ValueError
-        For numbers that are no components, or given twice.
-
-    Notes
-    -----
-    Mu & Viswanath (2018), "All-but-the-top: simple and effective postprocessing for word representations", who
-    also subtract the mean.
-    """
-    check_is_fitted(self)
-    axes = self.components_[component_numbers(components, self.n_components_)]
-    duals = axes if self._orthonormal else dual_axes(axes)
-    removal = Removal(replace(plain_projection(self), components=duals), axes)
-    return mapped_to_rows(self, X, removal, Destination(out, overwrite))
-
-
 State = TypeVar("State", Moments, FusedProduct)
 
 
@@ -413,7 +130,7 @@ class Added(Generic[State]):
     made: Provenance
 
 
-class LinearModel(Estimator[Spectrum], Generic[State]):
+class LinearModel(RowStatistics, Generic[State]):
     """Scores along components: ``(X - mean) / scale @ components_'``, each with its variance.
 
     A subclass defines its fit and the statistics that it keeps: :meth:`_fit`, :meth:`_read_state`,
@@ -446,33 +163,16 @@ class LinearModel(Estimator[Spectrum], Generic[State]):
     """
 
     n_components: NComponents
-    center: Center
-    scale: Scale
     whiten: bool | Whitening
     keep_state_bytes: int
     _state: State | None
     _summed_rows: list[dict[str, object]]  # see _analysed_rows
     _apart: tuple[Array, ...] = ()  # added rows in memory that are not in the state yet
     _merged_alike: ClassVar[tuple[str, ...]]  # parameters in which models must agree to be merged
-    _certificate: Certificate | None
     _weight_sums: WeightSums = None
     _output_name: ClassVar[str] = "scores"
     _nan_policies: ClassVar[tuple[str, ...]] = ("raise", "omit", "mean")
-
-    @property
-    @abstractmethod
-    def _orthonormal(self) -> bool:
-        """Whether the components are orthonormal; else they are unit vectors, and the model has no density."""
-
-    @abstractmethod
-    def _whole_spectrum(self, what: str) -> Vector:
-        """Return all eigenvalues of the covariance, descending, from the kept state.
-
-        Raises
-        ------
-        ValueError
-            If the state is not kept: ``what`` requires it.
-        """
+    _maps_linearly = _has_axes = _certified = True
 
     @abstractmethod
     def _read_state(
@@ -509,21 +209,6 @@ class LinearModel(Estimator[Spectrum], Generic[State]):
         """Whether the state of one read determines a model with these parameters, so that rows can be added."""
         return True
 
-    containment_bound = containment_bound
-    hotelling_t2, spe, mahalanobis, statistics = hotelling_t2, spe, mahalanobis, statistics
-    contributions, rank_outliers = contributions, rank_outliers
-    t2_limit, spe_limit = t2_limit, spe_limit
-    score_samples = score_samples
-    score = score
-    get_covariance = get_covariance
-    get_precision = get_precision
-    top_features, feature_correlations = top_features, feature_correlations
-    inverse_transform, remove_components = inverse_transform, remove_components
-    _reconstruction = reconstruction
-    to_xarray = to_xarray
-    linear_map = linear_map
-    to_sklearn, to_onnx, to_torch, to_faiss = to_sklearn, to_onnx, to_torch, to_faiss
-
     @available_if(_adds_rows)  # type: ignore[untyped-decorator]
     @solving
     def partial_fit(
@@ -558,7 +243,7 @@ class LinearModel(Estimator[Spectrum], Generic[State]):
             Before any read, if the plan does not fit.
         """
         if "_state" not in vars(self):
-            opened = without_land(self, with_weights(self._open(X), sample_weight), progress=progress)
+            opened = self._without_empty_columns(self._open(X).weighted(sample_weight), progress=progress)
             opened = replace(opened, seed=fit_seed(self))
             first = self._read_state(opened.array, old=None, progress=progress, weights=sample_weight)
             self._remember(opened)
@@ -589,6 +274,170 @@ class LinearModel(Estimator[Spectrum], Generic[State]):
         self._record_rows(made)
         return self
 
+    @available_if(has_covariance)  # type: ignore[untyped-decorator]
+    @solving
+    @maps_rows
+    def score_samples(self, X: Input) -> Lazy:
+        """Return the log-likelihood of each row under probabilistic PCA (of the scaled features, if ``scale``).
+
+        Returns
+        -------
+        ndarray or dask.array.Array of shape (n,)
+            Log-likelihoods in nats; NaN for rows omitted by ``nan_policy``. Lazy if X is lazy. For a DataArray, one
+            with the coordinates of its samples.
+
+        Raises
+        ------
+        ValueError
+            If the noise variance is 0 and k < d: the model has no density.
+        """
+        check_is_fitted(self)
+        self._check_density()
+        likelihood = LogLikelihood(self._plain_projection(), self.explained_variance_, self.noise_variance_)
+        return self._mapped_to_numbers(X, likelihood, "log_likelihood")
+
+    @available_if(has_covariance)  # type: ignore[untyped-decorator]
+    @maps_rows
+    def score(self, X: Input, y: Input = None) -> float:
+        """Return the mean log-likelihood of the rows (with ``nan_policy="omit"``, of the others); one read.
+
+        Parameters
+        ----------
+        y : ignored, default None
+
+        Returns
+        -------
+        float
+            In nats per row.
+        """
+        mean = np.nanmean if self.nan_policy == "omit" else np.mean
+        return float(mean(self.score_samples(X)))
+
+    @available_if(has_covariance)  # type: ignore[untyped-decorator]
+    @solving
+    def get_covariance(self) -> NDArray[np.float64]:
+        """Return the model's covariance (d, d): ``components' (variances - noise) components + noise I``.
+
+        Returns
+        -------
+        ndarray of shape (d, d), float64
+        """
+        check_is_fitted(self)
+        weights = np.maximum(self.explained_variance_ - self.noise_variance_, 0)
+        return low_rank_plus_diagonal(self.components_, weights, self.noise_variance_)
+
+    @available_if(has_covariance)  # type: ignore[untyped-decorator]
+    @solving
+    def get_precision(self) -> NDArray[np.float64]:
+        """Return the inverse of :meth:`get_covariance`, by the matrix inversion lemma.
+
+        Returns
+        -------
+        ndarray of shape (d, d), float64
+        """
+        check_is_fitted(self)
+        if self.noise_variance_ <= 0:
+            if self.n_components_ < self.n_features_in_ or (self.explained_variance_ <= 0).any():
+                return np.asarray(np.linalg.pinv(self.get_covariance(), hermitian=True))
+            return low_rank_plus_diagonal(self.components_, 1 / self.explained_variance_, 0.0)
+        noise = self.noise_variance_
+        weights = 1 / np.maximum(self.explained_variance_, noise) - 1 / noise
+        return low_rank_plus_diagonal(self.components_, weights, 1 / noise)
+
+    def top_features(self, component: int, n: int = 10) -> TopFeatures:
+        """Return the features with the largest weights in a component.
+
+        Parameters
+        ----------
+        component : int, 0 to k - 1
+            The row of ``components_``.
+        n : int, default 10
+            How many; at most d are returned.
+
+        Returns
+        -------
+        TopFeatures
+            Their columns, weights with signs, and names.
+
+        Raises
+        ------
+        ValueError
+            If there is no such component, or ``n`` is not positive.
+
+        Examples
+        --------
+        >>> from bigpca import PCA
+        >>> pca = PCA(1).fit(np.diag([1.0, 2.0, 9.0]))
+        >>> pca.top_features(0, n=2).features.tolist()
+        [2, 1]
+        """
+        check_is_fitted(self)
+        k, given = self.n_components_, cast("object", component)
+        if isinstance(given, bool) or not isinstance(given, Integral) or not 0 <= int(given) < k:
+            raise ValueError(f"component = {component!r}, but there are {k}: 0 to {k - 1} were expected.")
+        return TopFeatures.of(
+            self.components_[int(component)], positive_integer("n", n), getattr(self, "feature_names_in_", None)
+        )
+
+    @available_if(has_covariance)  # type: ignore[untyped-decorator]
+    def feature_correlations(self) -> NDArray[np.float64]:
+        """Return the correlations of features with scores: loadings divided by the standard deviations of features.
+
+        Their squares are the share of a feature's variance that each component explains. No read: the standard
+        deviations are those of the kept statistics.
+
+        Returns
+        -------
+        ndarray of shape (d, k), float64, in [-1, 1]
+            0 for constant features.
+
+        Raises
+        ------
+        ValueError
+            If the model does not keep the statistics of its rows, or is not about the mean.
+        """
+        check_is_fitted(self)
+        self._check_centred("a correlation")
+        variances = self._column_variances("feature_correlations")
+        return correlations(self.loadings_, variances if self.scale_ is None else variances / self.scale_**2)
+
+    @solving
+    @maps_rows
+    def remove_components(
+        self, X: Input, components: Input, *, out: Path | None = None, overwrite: bool = False
+    ) -> Lazy:
+        """Return rows (n, d) without their part along some components: ``x - sum_i t_i v_i``; lazy if X is lazy.
+
+        The mean and the residual remain. With ``scale``, t and v are those of the scaled features, and the result has
+        the units of X; with ``preprocess``, rows are preprocessed first. Whitening has no effect. One read with
+        ``out``, to which the rows are written as by :meth:`transform`.
+
+        Parameters
+        ----------
+        components : int or sequence of int
+            Numbers of the components, from 0.
+
+        Returns
+        -------
+        ndarray or dask.array.Array of shape (n, d)
+            Lazy if X is lazy.
+
+        Raises
+        ------
+        ValueError
+            For numbers that are no components, or given twice.
+
+        Notes
+        -----
+        Mu & Viswanath (2018), "All-but-the-top: simple and effective postprocessing for word representations", who
+        also subtract the mean.
+        """
+        check_is_fitted(self)
+        axes = self.components_[component_numbers(components, self.n_components_)]
+        duals = axes if self._orthonormal else dual_axes(axes)
+        removal = Removal(replace(self._plain_projection(), components=duals), axes)
+        return self._mapped_to_rows(X, removal, Destination(out, overwrite))
+
     @property
     def loadings_(self) -> NDArray[np.float64]:
         """Loadings (d, k): ``components_' sqrt(explained_variance_)``, the covariance of features and unit scores.
@@ -596,6 +445,16 @@ class LinearModel(Estimator[Spectrum], Generic[State]):
         With ``scale`` they are of the scaled features, and so correlations, but for the factor ``sqrt(1 - 1 / n)``.
         """
         return np.asarray(self.components_.T * np.sqrt(self.explained_variance_), np.float64)
+
+    def _reconstruction(self) -> Reconstruction:
+        """Return the map from scores, maybe whitened, to rows; raises as :func:`inverse_transform`."""
+        if self._whitening is not None and self._whitening.l2:
+            raise ValueError(
+                f"whiten = {self.whiten!r} divides the scores of each row by their norm, which is not kept. "
+                f"Fit with l2=False for inverse_transform."
+            )
+        axes = self.components_ if self._orthonormal else dual_axes(self.components_)
+        return Reconstruction(self.mean_, self.scale_, axes, self._deviations())
 
     def _whole_state(self, what: str) -> State:
         """Return the statistics of all rows, which ``what`` requires.

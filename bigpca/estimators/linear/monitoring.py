@@ -1,8 +1,7 @@
-"""Methods of linear models that judge rows: statistics and their limits, contributions of features, outliers.
+"""Rows that are judged by a fitted subspace: statistics and their limits, contributions of features, outliers.
 
-What the methods that judge rows require of a model, and the checks that they share. Limits of T2 and SPE for a share
-of the rows: quantiles of given values, and the theory of Gaussian rows. Row maps that judge rows by a fitted subspace:
-Hotelling's T2, SPE, Mahalanobis distances, and contributions.
+The methods of :class:`RowStatistics`, which linear models have; then the row maps behind them, and the limits of T2 and
+SPE for a share of the rows: quantiles of given values, and the theory of Gaussian rows.
 
 With ``x_s = (x - mean) / scale`` and ``t = V x_s``, a row is unusual within the subspace if its T2 is large, and
 outside it if its SPE is. The statistics are computed in the precision of the rows (float32 rows in float32), from plain
@@ -11,12 +10,11 @@ scores even if ``whiten``, and from the residual itself, not from a difference o
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from numbers import Real
-from typing import Protocol
 
-import dask.array as da
 import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import beta, chi2, f, norm
@@ -26,16 +24,15 @@ from sklearn.utils.validation import check_is_fitted
 from bigpca.arrays import Array, DType, content_digest
 from bigpca.errors import closest, counted
 from bigpca.estimators.linear.maps import Center, Projection, Scale, limits_of, orthonormality_error, strip_rows
+from bigpca.estimators.linear.spectrum import Spectrum
 from bigpca.estimators.shared.inputs import Input, Lazy, settle_non_finite
-from bigpca.estimators.shared.outputs import Destination, Path
-from bigpca.estimators.shared.transformer import Transforming, mapped_to_numbers, mapped_to_rows
+from bigpca.estimators.shared.outputs import Destination, Path, maps_rows
+from bigpca.estimators.shared.transformer import Estimator
 from bigpca.passes.engine.progress import ProgressArgument
 from bigpca.passes.project import keys_of
 from bigpca.passes.reading.layout import working_dtype
 from bigpca.passes.reading.row_maps import MapStep, RowMap
-from bigpca.passes.rows import Rows
 from bigpca.passes.summaries import read_ends
-from bigpca.planning import Resources
 from bigpca.settings import setting
 from bigpca.sketches.base import positive_integer
 from bigpca.solvers.components import rounding_level
@@ -43,7 +40,366 @@ from bigpca.solvers.components import rounding_level
 Vector = NDArray[np.float64]
 STATISTICS = ("t2", "spe", "mahalanobis")
 CONTRIBUTIONS = ("t2", "spe")
-LEAST_SQUARES = 1e-25  # sum of float32 squares to which those that underflow, below 1e-38 each, add nothing
+
+
+@dataclass(frozen=True)
+class Outliers:
+    """The most unusual rows, in decreasing order.
+
+    Attributes
+    ----------
+    rows : ndarray of shape (m,), int64
+        Row numbers; of equal rows the first.
+    values : ndarray of shape (m,), float64
+        Their statistic.
+    keys : ndarray of shape (m,), str, or None, default None
+        Their keys; None if the source of the rows stores no keys.
+    """
+
+    rows: NDArray[np.int64]
+    values: Vector
+    keys: NDArray[np.str_] | None = None
+
+
+def has_covariance(model: RowStatistics) -> bool:
+    """Whether components are orthonormal; otherwise raises AttributeError, as ``available_if`` requires."""
+    if not model._orthonormal:
+        off = f" (off by {orthonormality_error(model.components_):.2g})" if "components_" in vars(model) else ""
+        raise AttributeError(
+            f"the components are not orthonormal{off}, which the covariance components' diag(variances) components + "
+            f'noise I requires. Fit a model with orthonormal components, such as core="nystrom".'
+        )
+    return True
+
+
+class RowStatistics(Estimator[Spectrum]):
+    """A fitted model with orthonormal axes V (k, d) and a variance along each, which judges rows."""
+
+    center: Center
+    scale: Scale
+    components_: NDArray[np.float64]
+    explained_variance_: Vector
+    noise_variance_: float
+    mean_: Vector
+    scale_: Vector | None
+    n_samples_: int
+    sum_weights_: float
+
+    @property
+    @abstractmethod
+    def _orthonormal(self) -> bool:
+        """Whether the components are orthonormal; else they are unit vectors, and the model has no density."""
+
+    @abstractmethod
+    def _whole_spectrum(self, what: str) -> Vector:
+        """Return all eigenvalues of the covariance, descending, from the kept state.
+
+        Raises
+        ------
+        ValueError
+            If the state is not kept: ``what`` requires it.
+        """
+
+    @available_if(has_covariance)  # type: ignore[untyped-decorator]
+    @maps_rows
+    def hotelling_t2(self, X: Input, *, out: Path | None = None, overwrite: bool = False) -> Lazy:
+        """Return Hotelling's T2 of each row: ``sum_a t_a^2 / lambda_a``, its squared distance within the subspace.
+
+        Axes whose variance is rounding (below ``min(n, d)`` eps of the largest) do not count.
+
+        Returns
+        -------
+        ndarray or dask.array.Array of shape (n,), or (n, 1) in ``out``, float64
+            Lazy if X is lazy: one read of X when it is computed. For a DataArray, one with the coordinates of its
+            samples.
+        """
+        return self._one_statistic(X, "t2", out, overwrite)
+
+    @available_if(has_covariance)  # type: ignore[untyped-decorator]
+    @maps_rows
+    def spe(self, X: Input, *, out: Path | None = None, overwrite: bool = False) -> Lazy:
+        """Return the squared prediction error (Q) of each row: ``|x_s - V't|^2``, its squared distance to the subspace.
+
+        In the units of the scaled features; 0 if k = d.
+
+        Returns
+        -------
+        ndarray or dask.array.Array of shape (n,), or (n, 1) in ``out``, float64
+            Lazy if X is lazy: one read of X when it is computed. For a DataArray, one with the coordinates of its
+            samples.
+        """
+        return self._one_statistic(X, "spe", out, overwrite)
+
+    @available_if(has_covariance)  # type: ignore[untyped-decorator]
+    @maps_rows
+    def mahalanobis(self, X: Input, *, out: Path | None = None, overwrite: bool = False) -> Lazy:
+        """Return the squared Mahalanobis distance of each row to the mean, under probabilistic PCA.
+
+        ``sum_a t_a^2 / max(lambda_a, noise) + SPE / noise``, which is ``x_s' P x_s`` with P of :meth:`get_precision`
+        and the noise variance ``noise_variance_``. It is squared, as that of scikit-learn's covariance estimators; with
+        k = d it is theirs but for their divisor n, which makes it larger by n / (n - 1).
+
+        Returns
+        -------
+        ndarray or dask.array.Array of shape (n,), or (n, 1) in ``out``, float64
+            Lazy if X is lazy: one read of X when it is computed. For a DataArray, one with the coordinates of its
+            samples.
+
+        Raises
+        ------
+        ValueError
+            If the noise variance is 0 and k < d, or a variance is 0: the model has no density.
+        """
+        return self._one_statistic(X, "mahalanobis", out, overwrite)
+
+    @available_if(has_covariance)  # type: ignore[untyped-decorator]
+    @maps_rows
+    def statistics(
+        self, X: Input, names: str | Sequence[str] = ("t2", "spe"), *, out: Path | None = None,
+        overwrite: bool = False, progress: ProgressArgument = None, keys: Input = None,
+    ) -> Lazy:  # fmt: skip
+        """Return several statistics of each row in one read.
+
+        Parameters
+        ----------
+        names : str or sequence of {"t2", "spe", "mahalanobis"}, default ("t2", "spe")
+            The columns: :meth:`hotelling_t2`, :meth:`spe` and :meth:`mahalanobis`.
+        out : path of a new Zarr array or table, or None, default None
+            As for :meth:`transform`; the columns of a table have these names.
+
+        Returns
+        -------
+        ndarray or dask.array.Array of shape (n, m), float64
+            Lazy if X is lazy. With ``nan_policy="omit"``, rows with NaN have NaN. For a DataArray, one with the
+            coordinates of its samples and a dimension ``statistic``.
+
+        Examples
+        --------
+        >>> from bigpca import PCA
+        >>> pca = PCA(1).fit([[-1.0, 0.1], [1.0, -0.1], [-1.0, -0.1], [1.0, 0.1]])
+        >>> pca.statistics([[2.0, 0.0], [0.0, 2.0]]).round(2).tolist()
+        [[3.0, 0.0], [0.0, 4.0]]
+        """
+        check_is_fitted(self)
+        to = Destination(out, overwrite, progress, keys, check_statistics(names), "statistics")
+        f = self._statistics_map(to.names)
+        return self._mapped_to_numbers(X, f, "statistics", to, dim="statistic", values=to.names)
+
+    @available_if(has_covariance)  # type: ignore[untyped-decorator]
+    @maps_rows
+    def contributions(self, X: Input, of: str = "spe", *, out: Path | None = None, overwrite: bool = False) -> Lazy:
+        """Return what each feature contributes to T2 or SPE of each row.
+
+        Parameters
+        ----------
+        of : {"t2", "spe"}, default "spe"
+            "spe": the residual ``x_s - V't``, whose squares add up to SPE and whose signs show on which side a feature
+            lies. "t2": ``x_sj sum_a v_aj t_a / lambda_a``, which add up to T2 and may be negative.
+
+        Returns
+        -------
+        ndarray or dask.array.Array of shape (n, d)
+            In units of the scaled features; lazy if X is lazy. float32 for float32 and narrower rows. For a DataArray,
+            one on its grid.
+
+        Notes
+        -----
+        Westerhuis, Gurden & Smilde (2000).
+        """
+        check_is_fitted(self)
+        check_choice("of", of, CONTRIBUTIONS)
+        f = Contributions(self._plain_projection(), self._counted_variances(), of)
+        names = tuple(map(str, getattr(self, "feature_names_in_", ())))
+        to = Destination(out, overwrite, names=names, what="contributions")
+        return self._mapped_to_rows(X, f, to)
+
+    @available_if(has_covariance)  # type: ignore[untyped-decorator]
+    @maps_rows
+    def rank_outliers(
+        self, X: Input, top: int = 10, *, of: str = "mahalanobis", progress: ProgressArgument = None
+    ) -> Outliers:
+        """Return the rows with the largest statistic, in one read and bounded memory.
+
+        Parameters
+        ----------
+        top : int, default 10
+            How many; at most all rows are returned. With ``nan_policy="omit"``, rows with NaN are not among them.
+        of : {"mahalanobis", "t2", "spe"}, default "mahalanobis"
+            The statistic.
+
+        Returns
+        -------
+        Outliers
+            Row numbers, values, and keys if the source stores keys.
+
+        Examples
+        --------
+        >>> from bigpca import PCA
+        >>> X = np.random.default_rng(0).standard_normal((500, 3)) * [5, 3, 1]
+        >>> X[7] = [0, 0, 20]
+        >>> PCA(2).fit(X).rank_outliers(X, top=1).rows.tolist()
+        [7]
+        """
+        check_is_fitted(self)
+        top = positive_integer("top", top)
+        f = self._statistics_map(check_statistics(check_choice("of", of, STATISTICS)))
+        rows, _ = self._rows(self._open_like(X))
+        step = MapStep(f, 1, 4 * self.n_features_in_ * self.n_components_)
+        ends = read_ends(rows.mapped(step), top, memory_limit=setting(self, "memory_limit"), progress=progress).ends
+        keys = keys_of(rows)
+        return Outliers(ends.highest[0], ends.highest_scores[0], None if keys is None else keys[ends.highest[0]])
+
+    @available_if(has_covariance)  # type: ignore[untyped-decorator]
+    def t2_limit(
+        self, confidence: float = 0.95, X: Input = None, *, rows: str = "new", limit: str = "empirical"
+    ) -> float:
+        """Return the T2 below which a share of the rows lies.
+
+        Parameters
+        ----------
+        confidence : float in (0, 1), default 0.95
+            The share.
+        X : array-like, Dask array, path and so on, of shape (n, d), or None, default None
+            Typical rows for ``limit="empirical"``, which are read once; best rows that were not fitted.
+        rows : {"new", "training"}, default "new"
+            For ``limit="theory"``: whether rows are new or those of the fit, whose T2 is smaller.
+        limit : {"empirical", "theory"}, default "empirical"
+            "empirical": the quantile of the T2 of X. "theory", for Gaussian rows: ``k (n^2 - 1) / (n (n - k)) F(k, n -
+            k)`` for new rows, ``(n - 1)^2 / n Beta(k / 2, (n - k - 1) / 2)`` for those of the fit, k the axes that
+            count and n the sum of the weights, if any; exact if k = d. On features after a ReLU, "95 %" of it may cover
+            85 %.
+
+        Returns
+        -------
+        float
+
+        Raises
+        ------
+        ValueError
+            If X is missing or has too few rows for the confidence, and for theory without centred rows, or of too few.
+
+        Notes
+        -----
+        Tracy, Young & Mason (1992).
+        """
+        check_is_fitted(self)
+        check_confidence(confidence)
+        check_choice("rows", rows, ("new", "training"))
+        if check_choice("limit", limit, ("empirical", "theory")) == "empirical":
+            return quantile_limit(self._typical_values(X, "t2"), confidence)
+        self._check_centred("the distribution of T2")
+        k = int(np.count_nonzero(self._counted_variances()))
+        return gaussian_t2_limit(confidence, k, self.sum_weights_, rows)
+
+    @available_if(has_covariance)  # type: ignore[untyped-decorator]
+    def spe_limit(self, confidence: float = 0.95, X: Input = None, *, limit: str = "empirical") -> float:
+        """Return the SPE below which a share of the rows lies.
+
+        Parameters
+        ----------
+        confidence : float in (0, 1), default 0.95
+            The share.
+        X : array-like, Dask array, path and so on, of shape (n, d), or None, default None
+            Typical rows for "empirical" and "moments", which are read once; best rows that were not fitted.
+        limit : {"empirical", "moments", "jackson-mudholkar", "box"}, default "empirical"
+            "empirical": the quantile of the SPE of X. "moments": that of ``g chi^2(h)`` with the mean and variance of
+            the SPE of X. The others are for Gaussian rows, from all eigenvalues of the covariance, which require the
+            kept state of a :class:`bigpca.PCA`: "box" is that of ``g chi^2(h)`` with the mean and variance of the
+            theory, "jackson-mudholkar" that of a power of SPE which is nearly normal. They cost one eigenproblem, no
+            read.
+
+        Returns
+        -------
+        float
+            In the units of :meth:`spe`.
+
+        Raises
+        ------
+        ValueError
+            If X is missing or has too few rows for the confidence, or the state was not kept.
+
+        Notes
+        -----
+        Nomikos & MacGregor (1995); Jackson & Mudholkar (1979), whose normal quantile takes the sign of h0; Box (1954).
+        """
+        check_is_fitted(self)
+        check_confidence(confidence)
+        kinds = ("empirical", "moments", "jackson-mudholkar", "box")
+        if check_choice("limit", limit, kinds) in ("empirical", "moments"):
+            values = self._typical_values(X, "spe")
+            if limit == "empirical":
+                return quantile_limit(values, confidence)
+            if len(values) < 2:
+                raise ValueError(
+                    f"{counted(len(values), 'row')} of X with an SPE, but a variance needs two. Give more typical rows."
+                )
+            unit = power_unit(values)
+            values /= unit
+            return unit * chi_square_limit(confidence, float(values.mean()), float(values.var(ddof=1)))
+        self._check_centred("the distribution of SPE")
+        left = self._whole_spectrum(f'spe_limit(limit="{limit}")')[self.n_components_ :]
+        unit = power_unit(left)
+        thetas = power_sums(left / unit)
+        if limit == "box":
+            return unit * chi_square_limit(confidence, float(thetas[0]), 2 * float(thetas[1]))
+        return unit * jackson_mudholkar_limit(confidence, thetas)
+
+    def _one_statistic(self, X: Input, name: str, out: Path | None, overwrite: bool) -> Lazy:
+        check_is_fitted(self)
+        to = Destination(out, overwrite, names=(name,), what="statistics")
+        return self._mapped_to_numbers(X, self._statistics_map(to.names), name, to)
+
+    def _statistics_map(self, names: tuple[str, ...]) -> StatisticsMap:
+        if "mahalanobis" in names:
+            self._check_density()
+        return StatisticsMap(self._plain_projection(), self._counted_variances(), self.noise_variance_, names)
+
+    def _typical_values(self, X: Input, name: str) -> Vector:
+        """Return a statistic of the rows that have one."""
+        if X is None:
+            raise ValueError(
+                "X is missing: an empirical limit is a quantile of the statistics of typical rows. Give rows, or "
+                "choose a limit from theory."
+            )
+        values = np.asarray(self._one_statistic(X, name, None, False), np.float64).ravel()
+        return values[~np.isnan(values)]
+
+    def _plain_projection(self) -> Projection:
+        """Return the map of complete rows to scores that are not whitened."""
+        policy = "raise" if self.nan_policy == "mean" else self.nan_policy
+        return Projection(self.mean_, self.scale_, self.components_, None, policy, limits=limits_of(self.scale))
+
+    def _counted_variances(self) -> Vector:
+        """Return the variances (k,), with 0 for those at the level of the rounding of the fit, which do not count."""
+        return sound_variances(self.explained_variance_, self.n_samples_, self.n_features_in_)
+
+    def _check_density(self) -> None:
+        """Reject a model whose covariance is singular.
+
+        Raises
+        ------
+        ValueError
+        """
+        degenerate = self.noise_variance_ <= 0 and self.n_components_ < self.n_features_in_
+        if degenerate or (self.explained_variance_ <= 0).any():
+            raise ValueError(
+                f"the model has no density: {self.n_components_} components of {self.n_features_in_} features with "
+                f"noise variance {self.noise_variance_:g} and least variance {self.explained_variance_.min():g}; "
+                f"positive values were expected. Keep fewer components."
+            )
+
+    def _check_centred(self, what: str) -> None:
+        """Reject a model of rows that are not about their mean: ``what`` requires that.
+
+        Raises
+        ------
+        ValueError
+        """
+        if not isinstance(self.center, bool | np.bool_) or not self.center:
+            raise ValueError(
+                f"{what} is known for rows about their mean, but the model has center={self.center!r}. Fit with "
+                f"center=True."
+            )
 
 
 def check_statistics(names: str | Sequence[str]) -> tuple[str, ...]:
@@ -73,42 +429,38 @@ def check_statistics(names: str | Sequence[str]) -> tuple[str, ...]:
     return found
 
 
-def sound_variances(variances: Vector, n_samples: int, n_features: int) -> Vector:
-    """Return the variances (k,), with 0 for those at the level of the solver's rounding."""
-    level = rounding_level(variances, min(n_samples, n_features))
-    return np.where(variances > level, variances, 0.0)
+def check_choice(name: str, given: str, known: tuple[str, ...]) -> str:
+    """Return a choice among names.
 
-
-def _inverse(variances: Vector) -> Vector:
-    """Return ``1 / variances``; 0 for variances of 0, whose axes do not count."""
-    return np.where(variances > 0, 1 / np.where(variances > 0, variances, 1.0), 0.0)
-
-
-def _strips(projection: Projection, rows: Array) -> Iterator[tuple[int, Array, Array]]:
-    """Yield (first row, scores (b, k), centred and scaled rows (b, d)) of strips of rows, in their working dtype.
-
-    Mean and scale apply to the rows, so that no difference of large numbers remains: the rounding of the mean to
-    float32 is added back. The centred rows may be overwritten.
+    Raises
+    ------
+    ValueError
+        For another name.
     """
-    dtype = working_dtype(rows.dtype)
-    mean = projection.mean.astype(dtype)
-    rest = (mean - projection.mean).astype(dtype) if dtype != np.float64 else None
-    inverse = None if projection.scale is None else (1 / projection.scale).astype(dtype)
-    axes = np.ascontiguousarray(projection.components.T, dtype)  # (d, k)
-    strip = strip_rows(len(rows), len(mean), dtype.itemsize)
-    centred, scores = np.empty((strip, len(mean)), dtype), np.empty((strip, axes.shape[1]), dtype)
-    for start in range(0, len(rows), strip):
-        part = rows[start : start + strip]
-        shifted = np.subtract(part, mean, out=centred[: len(part)], dtype=dtype, casting="unsafe")
-        if rest is not None:
-            shifted += rest
-        if inverse is not None:
-            shifted *= inverse
-        yield start, np.matmul(shifted, axes, out=scores[: len(part)]), shifted
+    if given not in known:
+        raise ValueError(f"{name} = {given!r}; one of {', '.join(map(repr, known))} was expected.")
+    return given
+
+
+def check_confidence(confidence: object) -> float:
+    """Return the share of the rows below a limit.
+
+    Raises
+    ------
+    ValueError
+        If it is not between 0 and 1.
+    """
+    share = float(confidence) if isinstance(confidence, Real) else np.nan
+    if not 0 < share < 1:
+        raise ValueError(f"confidence = {confidence!r} is no share between 0 and 1. Give for example 0.95.")
+    return share
+
+
+LEAST_SQUARES = 1e-25  # sum of float32 squares to which those that underflow, below 1e-38 each, add nothing
 
 
 @dataclass(frozen=True)
-class RowStatistics(RowMap):
+class StatisticsMap(RowMap):
     """Statistics of rows under a model with orthonormal axes V (k, d), one column each.
 
     With ``x_s = (x - mean) / scale`` and ``t = V x_s``: T2 is ``sum_a t_a^2 / lambda_a``; SPE is ``|x_s - V't|^2``, of
@@ -200,7 +552,7 @@ class Contributions(RowMap):
     Attributes
     ----------
     projection, variances
-        As for :class:`RowStatistics`.
+        As for :class:`StatisticsMap`.
     of : {"t2", "spe"}
 
     Notes
@@ -251,115 +603,41 @@ class Contributions(RowMap):
         return {"map": "contributions", "of": self.of, "under": under, "variances": variances}
 
 
-class Judging(Transforming, Protocol):
-    """A fitted model with orthonormal axes V (k, d) and a variance along each, which judges rows."""
+def _strips(projection: Projection, rows: Array) -> Iterator[tuple[int, Array, Array]]:
+    """Yield (first row, scores (b, k), centred and scaled rows (b, d)) of strips of rows, in their working dtype.
 
-    center: Center
-    scale: Scale
-    nan_policy: str
-    components_: NDArray[np.float64]
-    explained_variance_: Vector
-    noise_variance_: float
-    mean_: Vector
-    scale_: Vector | None
-    n_components_: int
-    n_samples_: int
-    sum_weights_: float
-
-    @property
-    def _orthonormal(self) -> bool: ...
-
-    def statistics(self, X: Input, names: str, **options: Input) -> Lazy: ...
-
-    def score_samples(self, X: Input) -> Lazy: ...
-
-    def get_covariance(self) -> NDArray[np.float64]: ...
-
-    def _whole_spectrum(self, what: str) -> Vector: ...
-
-    def _rows(self, opened: da.Array) -> tuple[Rows, Resources]: ...
-
-
-def has_covariance(model: Judging) -> bool:
-    """Whether components are orthonormal; otherwise raises AttributeError, as ``available_if`` requires."""
-    if not model._orthonormal:
-        off = f" (off by {orthonormality_error(model.components_):.2g})" if "components_" in vars(model) else ""
-        raise AttributeError(
-            f"the components are not orthonormal{off}, which the covariance components' diag(variances) components + "
-            f'noise I requires. Fit a model with orthonormal components, such as core="nystrom".'
-        )
-    return True
-
-
-def plain_projection(self: Judging) -> Projection:
-    """Return the map of complete rows to scores that are not whitened; see :meth:`LinearModel.transform` for others."""
-    policy = "raise" if self.nan_policy == "mean" else self.nan_policy
-    return Projection(self.mean_, self.scale_, self.components_, None, policy, limits=limits_of(self.scale))
-
-
-def counted_variances(self: Judging) -> Vector:
-    """Return the variances (k,), with 0 for those at the level of the rounding of the fit, which do not count."""
-    return sound_variances(self.explained_variance_, self.n_samples_, self.n_features_in_)
-
-
-def check_density(self: Judging) -> None:
-    """Reject a model whose covariance is singular.
-
-    Raises
-    ------
-    ValueError
+    Mean and scale apply to the rows, so that no difference of large numbers remains: the rounding of the mean to
+    float32 is added back. The centred rows may be overwritten.
     """
-    degenerate = self.noise_variance_ <= 0 and self.n_components_ < self.n_features_in_
-    if degenerate or (self.explained_variance_ <= 0).any():
-        raise ValueError(
-            f"the model has no density: {self.n_components_} components of {self.n_features_in_} features with "
-            f"noise variance {self.noise_variance_:g} and least variance {self.explained_variance_.min():g}; "
-            f"positive values were expected. Keep fewer components."
-        )
+    dtype = working_dtype(rows.dtype)
+    mean = projection.mean.astype(dtype)
+    rest = (mean - projection.mean).astype(dtype) if dtype != np.float64 else None
+    inverse = None if projection.scale is None else (1 / projection.scale).astype(dtype)
+    axes = np.ascontiguousarray(projection.components.T, dtype)  # (d, k)
+    strip = strip_rows(len(rows), len(mean), dtype.itemsize)
+    centred, scores = np.empty((strip, len(mean)), dtype), np.empty((strip, axes.shape[1]), dtype)
+    for start in range(0, len(rows), strip):
+        part = rows[start : start + strip]
+        shifted = np.subtract(part, mean, out=centred[: len(part)], dtype=dtype, casting="unsafe")
+        if rest is not None:
+            shifted += rest
+        if inverse is not None:
+            shifted *= inverse
+        yield start, np.matmul(shifted, axes, out=scores[: len(part)]), shifted
 
 
-def check_centred(self: Judging, what: str) -> None:
-    """Reject a model of rows that are not about their mean: ``what`` requires that.
+def _inverse(variances: Vector) -> Vector:
+    """Return ``1 / variances``; 0 for variances of 0, whose axes do not count."""
+    return np.where(variances > 0, 1 / np.where(variances > 0, variances, 1.0), 0.0)
 
-    Raises
-    ------
-    ValueError
-    """
-    if not isinstance(self.center, bool | np.bool_) or not self.center:
-        raise ValueError(
-            f"{what} is known for rows about their mean, but the model has center={self.center!r}. Fit with "
-            f"center=True."
-        )
+
+def sound_variances(variances: Vector, n_samples: int, n_features: int) -> Vector:
+    """Return the variances (k,), with 0 for those at the level of the solver's rounding."""
+    level = rounding_level(variances, min(n_samples, n_features))
+    return np.where(variances > level, variances, 0.0)
 
 
 ROUNDING = 1e-9
-
-
-def check_confidence(confidence: object) -> float:
-    """Return the share of the rows below a limit.
-
-    Raises
-    ------
-    ValueError
-        If it is not between 0 and 1.
-    """
-    share = float(confidence) if isinstance(confidence, Real) else np.nan
-    if not 0 < share < 1:
-        raise ValueError(f"confidence = {confidence!r} is no share between 0 and 1. Give for example 0.95.")
-    return share
-
-
-def check_choice(name: str, given: str, known: tuple[str, ...]) -> str:
-    """Return a choice among names.
-
-    Raises
-    ------
-    ValueError
-        For another name.
-    """
-    if given not in known:
-        raise ValueError(f"{name} = {given!r}; one of {', '.join(map(repr, known))} was expected.")
-    return given
 
 
 def quantile_limit(values: Vector, confidence: float) -> float:
@@ -423,11 +701,6 @@ def chi_square_limit(confidence: float, mean: float, variance: float) -> float:
     return float(variance / (2 * mean) * chi2.ppf(confidence, 2 * mean**2 / variance))
 
 
-def power_unit(values: Vector) -> float:
-    """Return a power of two near the largest value: divided by it, values have powers in the range of float64."""
-    return float(np.ldexp(1.0, int(np.frexp(np.max(values, initial=0.0))[1])))
-
-
 def jackson_mudholkar_limit(confidence: float, thetas: Vector) -> float:
     """Return the limit of SPE of Gaussian rows, from the power sums ``theta_i`` of the residual eigenvalues.
 
@@ -460,338 +733,11 @@ def jackson_mudholkar_limit(confidence: float, thetas: Vector) -> float:
     return float(first * np.exp(np.log1p(h0 * slope) / h0))
 
 
+def power_unit(values: Vector) -> float:
+    """Return a power of two near the largest value: divided by it, values have powers in the range of float64."""
+    return float(np.ldexp(1.0, int(np.frexp(np.max(values, initial=0.0))[1])))
+
+
 def power_sums(values: Vector) -> Vector:
     """Return ``theta_i = sum_j lambda_j^i`` of eigenvalues, i = 1, 2, 3."""
     return np.array([float((values**i).sum()) for i in (1, 2, 3)])
-
-
-@dataclass(frozen=True)
-class Outliers:
-    """The most unusual rows, in decreasing order.
-
-    Attributes
-    ----------
-    rows : ndarray of shape (m,), int64
-        Row numbers; of equal rows the first.
-    values : ndarray of shape (m,), float64
-        Their statistic.
-    keys : ndarray of shape (m,), str, or None, default None
-        Their keys; None if the source of the rows stores no keys.
-    """
-
-    rows: NDArray[np.int64]
-    values: Vector
-    keys: NDArray[np.str_] | None = None
-
-
-@available_if(has_covariance)  # type: ignore[untyped-decorator]
-def hotelling_t2(self: Judging, X: Input, *, out: Path | None = None, overwrite: bool = False) -> Lazy:
-    """Return Hotelling's T2 of each row: ``sum_a t_a^2 / lambda_a``, its squared distance within the subspace.
-
-    Axes whose variance is rounding (below ``min(n, d)`` eps of the largest) do not count.
-
-    Parameters
-    ----------
-    X : array-like, Dask array, path and so on, of shape (n, d)
-        Rows, as for :meth:`fit`.
-    out : path of a new Zarr array, or None, default None
-        Write to this store in one read, as :meth:`transform` does.
-    overwrite : bool, default False
-        Replace an existing ``out``.
-
-    Returns
-    -------
-    ndarray or dask.array.Array of shape (n,), or (n, 1) in ``out``, float64
-        Lazy if X is lazy: one read of X when it is computed. For a DataArray, one with the coordinates of its samples.
-    """
-    return _one_statistic(self, X, "t2", out, overwrite)
-
-
-@available_if(has_covariance)  # type: ignore[untyped-decorator]
-def spe(self: Judging, X: Input, *, out: Path | None = None, overwrite: bool = False) -> Lazy:
-    """Return the squared prediction error (Q) of each row: ``|x_s - V't|^2``, its squared distance to the subspace.
-
-    In the units of the scaled features; 0 if k = d.
-
-    Parameters
-    ----------
-    X : array-like, Dask array, path and so on, of shape (n, d)
-        Rows, as for :meth:`fit`.
-    out : path of a new Zarr array, or None, default None
-        Write to this store in one read, as :meth:`transform` does.
-    overwrite : bool, default False
-        Replace an existing ``out``.
-
-    Returns
-    -------
-    ndarray or dask.array.Array of shape (n,), or (n, 1) in ``out``, float64
-        Lazy if X is lazy: one read of X when it is computed. For a DataArray, one with the coordinates of its samples.
-    """
-    return _one_statistic(self, X, "spe", out, overwrite)
-
-
-@available_if(has_covariance)  # type: ignore[untyped-decorator]
-def mahalanobis(self: Judging, X: Input, *, out: Path | None = None, overwrite: bool = False) -> Lazy:
-    """Return the squared Mahalanobis distance of each row to the mean, under probabilistic PCA.
-
-    ``sum_a t_a^2 / max(lambda_a, noise) + SPE / noise``, which is ``x_s' P x_s`` with P of :meth:`get_precision`
-    and the noise variance ``noise_variance_``. It is squared, as that of scikit-learn's covariance estimators; with
-    k = d it is theirs but for their divisor n, which makes it larger by n / (n - 1).
-
-    Parameters
-    ----------
-    X : array-like, Dask array, path and so on, of shape (n, d)
-        Rows, as for :meth:`fit`.
-    out : path of a new Zarr array, or None, default None
-        Write to this store in one read, as :meth:`transform` does.
-    overwrite : bool, default False
-        Replace an existing ``out``.
-
-    Returns
-    -------
-    ndarray or dask.array.Array of shape (n,), or (n, 1) in ``out``, float64
-        Lazy if X is lazy: one read of X when it is computed. For a DataArray, one with the coordinates of its samples.
-
-    Raises
-    ------
-    ValueError
-        If the noise variance is 0 and k < d, or a variance is 0: the model has no density.
-    """
-    return _one_statistic(self, X, "mahalanobis", out, overwrite)
-
-
-@available_if(has_covariance)  # type: ignore[untyped-decorator]
-def statistics(
-    self: Judging, X: Input, names: str | Sequence[str] = ("t2", "spe"), *, out: Path | None = None,
-    overwrite: bool = False, progress: ProgressArgument = None, keys: Input = None,
-) -> Lazy:  # fmt: skip
-    """Return several statistics of each row in one read.
-
-    Parameters
-    ----------
-    X : array-like, Dask array, path and so on, of shape (n, d)
-        Rows, as for :meth:`fit`.
-    names : str or sequence of {"t2", "spe", "mahalanobis"}, default ("t2", "spe")
-        The columns: :meth:`hotelling_t2`, :meth:`spe` and :meth:`mahalanobis`.
-    out : path of a new Zarr array or table, or None, default None
-        As for :meth:`transform`; the columns of a table have these names.
-    overwrite : bool, default False
-        Replace an existing ``out``.
-    progress : True, "auto", a callable that receives events, or None, default None
-        True shows a bar, "auto" one after two seconds.
-    keys : array-like of shape (n,), path, or None, default None
-        As for :meth:`transform`.
-
-    Returns
-    -------
-    ndarray or dask.array.Array of shape (n, m), float64
-        Lazy if X is lazy. With ``nan_policy="omit"``, rows with NaN have NaN. For a DataArray, one with the coordinates
-        of its samples and a dimension ``statistic``.
-
-    Examples
-    --------
-    >>> from bigpca import PCA
-    >>> pca = PCA(1).fit([[-1.0, 0.1], [1.0, -0.1], [-1.0, -0.1], [1.0, 0.1]])
-    >>> pca.statistics([[2.0, 0.0], [0.0, 2.0]]).round(2).tolist()
-    [[3.0, 0.0], [0.0, 4.0]]
-    """
-    check_is_fitted(self)
-    to = Destination(out, overwrite, progress, keys, check_statistics(names), "statistics")
-    f = _statistics_map(self, to.names)
-    return mapped_to_numbers(self, X, f, "statistics", to, dim="statistic", values=to.names)
-
-
-@available_if(has_covariance)  # type: ignore[untyped-decorator]
-def contributions(
-    self: Judging, X: Input, of: str = "spe", *, out: Path | None = None, overwrite: bool = False
-) -> Lazy:
-    """Return what each feature contributes to T2 or SPE of each row.
-
-    Parameters
-    ----------
-    X : array-like, Dask array, path and so on, of shape (n, d)
-        Rows, as for :meth:`fit`.
-    of : {"t2", "spe"}, default "spe"
-        "spe": the residual ``x_s - V't``, whose squares add up to SPE and whose signs show on which side a feature
-        lies. "t2": ``x_sj sum_a v_aj t_a / lambda_a``, which add up to T2 and may be negative.
-    out : path of a new Zarr array, or None, default None
-        Write to this store in one read, as :meth:`transform` does.
-    overwrite : bool, default False
-        Replace an existing ``out``.
-
-    Returns
-    -------
-    ndarray or dask.array.Array of shape (n, d)
-        In units of the scaled features; lazy if X is lazy. float32 for float32 and narrower rows. For a DataArray, one
-        on its grid.
-
-    Notes
-    -----
-    Westerhuis, Gurden & Smilde (2000).
-    """
-    check_is_fitted(self)
-    check_choice("of", of, CONTRIBUTIONS)
-    f = Contributions(plain_projection(self), counted_variances(self), of)
-    names = tuple(map(str, getattr(self, "feature_names_in_", ())))
-    to = Destination(out, overwrite, names=names, what="contributions")
-    return mapped_to_rows(self, X, f, to)
-
-
-@available_if(has_covariance)  # type: ignore[untyped-decorator]
-def rank_outliers(
-    self: Judging, X: Input, top: int = 10, *, of: str = "mahalanobis", progress: ProgressArgument = None
-) -> Outliers:
-    """Return the rows with the largest statistic, in one read and bounded memory.
-
-    Parameters
-    ----------
-    X : array-like, Dask array, path and so on, of shape (n, d)
-        Rows, as for :meth:`fit`.
-    top : int, default 10
-        How many; at most all rows are returned. With ``nan_policy="omit"``, rows with NaN are not among them.
-    of : {"mahalanobis", "t2", "spe"}, default "mahalanobis"
-        The statistic.
-    progress : True, "auto", a callable that receives events, or None, default None
-        True shows a bar, "auto" one after two seconds.
-
-    Returns
-    -------
-    Outliers
-        Row numbers, values, and keys if the source stores keys.
-
-    Examples
-    --------
-    >>> from bigpca import PCA
-    >>> X = np.random.default_rng(0).standard_normal((500, 3)) * [5, 3, 1]
-    >>> X[7] = [0, 0, 20]
-    >>> PCA(2).fit(X).rank_outliers(X, top=1).rows.tolist()
-    [7]
-    """
-    check_is_fitted(self)
-    top = positive_integer("top", top)
-    f = _statistics_map(self, check_statistics(check_choice("of", of, STATISTICS)))
-    rows, _ = self._rows(self._open_like(X))
-    step = MapStep(f, 1, 4 * self.n_features_in_ * self.n_components_)
-    ends = read_ends(rows.mapped(step), top, memory_limit=setting(self, "memory_limit"), progress=progress).ends
-    keys = keys_of(rows)
-    return Outliers(ends.highest[0], ends.highest_scores[0], None if keys is None else keys[ends.highest[0]])
-
-
-@available_if(has_covariance)  # type: ignore[untyped-decorator]
-def t2_limit(
-    self: Judging, confidence: float = 0.95, X: Input = None, *, rows: str = "new", limit: str = "empirical"
-) -> float:
-    """Return the T2 below which a share of the rows lies.
-
-    Parameters
-    ----------
-    confidence : float in (0, 1), default 0.95
-        The share.
-    X : array-like, Dask array, path and so on, of shape (n, d), or None, default None
-        Typical rows for ``limit="empirical"``, which are read once; best rows that were not fitted.
-    rows : {"new", "training"}, default "new"
-        For ``limit="theory"``: whether rows are new or those of the fit, whose T2 is smaller.
-    limit : {"empirical", "theory"}, default "empirical"
-        "empirical": the quantile of the T2 of X. "theory", for Gaussian rows: ``k (n^2 - 1) / (n (n - k)) F(k, n -
-        k)`` for new rows, ``(n - 1)^2 / n Beta(k / 2, (n - k - 1) / 2)`` for those of the fit, k the axes that
-        count and n the sum of the weights, if any; exact if k = d. On features after a ReLU, "95 %" of it may cover
-        85 %.
-
-    Returns
-    -------
-    float
-
-    Raises
-    ------
-    ValueError
-        If X is missing or has too few rows for the confidence, and for theory without centred rows, or of too few.
-
-    Notes
-    -----
-    Tracy, Young & Mason (1992).
-    """
-    check_is_fitted(self)
-    check_confidence(confidence)
-    check_choice("rows", rows, ("new", "training"))
-    if check_choice("limit", limit, ("empirical", "theory")) == "empirical":
-        return quantile_limit(_values(self, X, "t2"), confidence)
-    check_centred(self, "the distribution of T2")
-    k = int(np.count_nonzero(counted_variances(self)))
-    return gaussian_t2_limit(confidence, k, self.sum_weights_, rows)
-
-
-@available_if(has_covariance)  # type: ignore[untyped-decorator]
-def spe_limit(self: Judging, confidence: float = 0.95, X: Input = None, *, limit: str = "empirical") -> float:
-    """Return the SPE below which a share of the rows lies.
-
-    Parameters
-    ----------
-    confidence : float in (0, 1), default 0.95
-        The share.
-    X : array-like, Dask array, path and so on, of shape (n, d), or None, default None
-        Typical rows for "empirical" and "moments", which are read once; best rows that were not fitted.
-    limit : {"empirical", "moments", "jackson-mudholkar", "box"}, default "empirical"
-        "empirical": the quantile of the SPE of X. "moments": that of ``g chi^2(h)`` with the mean and variance of
-        the SPE of X. The others are for Gaussian rows, from all eigenvalues of the covariance, which require the
-        kept state of a :class:`bigpca.PCA`: "box" is that of ``g chi^2(h)`` with the mean and variance of the
-        theory, "jackson-mudholkar" that of a power of SPE which is nearly normal. They cost one eigenproblem, no
-        read.
-
-    Returns
-    -------
-    float
-        In the units of :meth:`spe`.
-
-    Raises
-    ------
-    ValueError
-        If X is missing or has too few rows for the confidence, or the state was not kept.
-
-    Notes
-    -----
-    Nomikos & MacGregor (1995); Jackson & Mudholkar (1979), whose normal quantile takes the sign of h0; Box (1954).
-    """
-    check_is_fitted(self)
-    check_confidence(confidence)
-    kinds = ("empirical", "moments", "jackson-mudholkar", "box")
-    if check_choice("limit", limit, kinds) in ("empirical", "moments"):
-        values = _values(self, X, "spe")
-        if limit == "empirical":
-            return quantile_limit(values, confidence)
-        if len(values) < 2:
-            raise ValueError(
-                f"{counted(len(values), 'row')} of X with an SPE, but a variance needs two. Give more typical rows."
-            )
-        unit = power_unit(values)
-        values /= unit
-        return unit * chi_square_limit(confidence, float(values.mean()), float(values.var(ddof=1)))
-    check_centred(self, "the distribution of SPE")
-    left = self._whole_spectrum(f'spe_limit(limit="{limit}")')[self.n_components_ :]
-    unit = power_unit(left)
-    thetas = power_sums(left / unit)
-    if limit == "box":
-        return unit * chi_square_limit(confidence, float(thetas[0]), 2 * float(thetas[1]))
-    return unit * jackson_mudholkar_limit(confidence, thetas)
-
-
-def _one_statistic(self: Judging, X: Input, name: str, out: Path | None, overwrite: bool) -> Lazy:
-    check_is_fitted(self)
-    to = Destination(out, overwrite, names=(name,), what="statistics")
-    return mapped_to_numbers(self, X, _statistics_map(self, to.names), name, to)
-
-
-def _statistics_map(self: Judging, names: tuple[str, ...]) -> RowStatistics:
-    if "mahalanobis" in names:
-        check_density(self)
-    return RowStatistics(plain_projection(self), counted_variances(self), self.noise_variance_, names)
-
-
-def _values(self: Judging, X: Input, name: str) -> Vector:
-    """Return a statistic of the rows that have one."""
-    if X is None:
-        raise ValueError(
-            "X is missing: an empirical limit is a quantile of the statistics of typical rows. Give rows, or "
-            "choose a limit from theory."
-        )
-    values = np.asarray(_one_statistic(self, X, name, None, False), np.float64).ravel()
-    return values[~np.isnan(values)]

@@ -15,15 +15,12 @@ from bigpca.blas import one_blas_thread
 from bigpca.errors import warn_approximation
 from bigpca.estimators.linear.approximate_pca import ApproximatePCA
 from bigpca.estimators.linear.maps import Projection, Reconstruction, limits_of
-from bigpca.estimators.linear.model import inverse_transform
 from bigpca.estimators.linear.monitoring import check_choice, has_covariance, sound_variances
 from bigpca.estimators.linear.pca import PCA
 from bigpca.estimators.linear.spectrum import Spectrum
-from bigpca.estimators.shared.exporting import linear_map, to_faiss, to_onnx, to_sklearn, to_torch
 from bigpca.estimators.shared.files import StoredModel, Values
 from bigpca.estimators.shared.fit import Fit, fit_seed
 from bigpca.estimators.shared.inputs import Input, Opened, check_filling
-from bigpca.estimators.shared.labelled import to_xarray
 from bigpca.estimators.shared.transformer import Estimator
 from bigpca.passes.reading.preprocessing import Preprocess
 from bigpca.solvers.components import NComponents
@@ -98,10 +95,7 @@ class RotatedPCA(Estimator[Spectrum]):
 
     _output_name = "scores"
     _nan_policies = ("raise", "omit", "mean")
-    to_xarray = to_xarray
-    inverse_transform = inverse_transform
-    linear_map = linear_map
-    to_sklearn, to_onnx, to_torch, to_faiss = to_sklearn, to_onnx, to_torch, to_faiss
+    _maps_linearly = _has_axes = True
 
     def __init__(
         self,

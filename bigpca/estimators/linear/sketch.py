@@ -16,8 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigpca.arrays import norm_of
-from bigpca.estimators.linear.certificates import Certificate, certificate_bytes, certify, warn_if_doubtful
 from bigpca.estimators.linear.spectrum import Settings, Spectrum, check_enough_rows, counted, linear_bytes
+from bigpca.estimators.shared.certificates import Certificate, certificate_bytes, certify, warn_if_doubtful
 from bigpca.estimators.shared.fit import Fit
 from bigpca.operators.base import PROBES, Probes
 from bigpca.operators.covariance import (

@@ -7,7 +7,6 @@ from typing import ClassVar
 
 from bigpca.arrays import Array
 from bigpca.estimators.linear.maps import Sketching
-from bigpca.estimators.shared.exporting import linear_map, to_faiss, to_onnx, to_sklearn, to_torch
 from bigpca.estimators.shared.files import StoredModel, Values
 from bigpca.estimators.shared.fit import Fit
 from bigpca.estimators.shared.inputs import Input, Opened, reject_non_finite
@@ -98,8 +97,8 @@ class SketchTransformer(Estimator[Sketch]):
 
     _output_name = "sketches"
     _min_rows = 1
-
     _unweighted = "a sketch depends on the columns alone"
+    _maps_linearly = True
 
     def __init__(
         self,
@@ -117,12 +116,6 @@ class SketchTransformer(Estimator[Sketch]):
         self.missing_chunks = missing_chunks
         self.memory_limit = memory_limit
         self.workers_timeout = workers_timeout
-
-    linear_map = linear_map
-    to_sklearn = to_sklearn
-    to_onnx = to_onnx
-    to_torch = to_torch
-    to_faiss = to_faiss
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "sketch_")

@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 from bigpca.arrays import STRIP, Array, add_outer_upper, packed_size
 from bigpca.data.weights import degrees_of_freedom
 from bigpca.errors import format_bytes
-from bigpca.estimators.linear.certificates import Certificate, pack_certificate, unpack_certificate
 from bigpca.estimators.linear.maps import Standardization, orthonormality_error
+from bigpca.estimators.shared.certificates import Certificate, pack_certificate, unpack_certificate
 from bigpca.estimators.shared.files import StoredModel, Values
 from bigpca.estimators.shared.fit import Fit
 from bigpca.passes.accumulators.base import Accumulator, WeightSums, column_scale

@@ -42,6 +42,7 @@ from bigpca.data.patterns import RowPattern
 from bigpca.data.sources import open_in_memory, open_samples
 from bigpca.data.sparse import as_csr, is_csr, is_sparse
 from bigpca.data.views import View, carried, view_of, viewed, with_index
+from bigpca.data.weights import open_weights
 from bigpca.errors import NonFiniteError, check_choice, counted, warn_caller, warn_rounded
 from bigpca.passes.reading.blocks import Values
 from bigpca.settings import setting
@@ -98,6 +99,10 @@ class Opened:
         """The view that a model of these rows keeps; None if rows are whole samples."""
         view = carried(self.array).view
         return None if view is None or not view.kept else view
+
+    def weighted(self, weights: Input) -> Opened:
+        """Return the rows with their weights, if there are any."""
+        return self if weights is None else replace(self, weights=open_weights(weights, self.array))
 
 
 def open_rows(X: Input, estimator: str, *, minimum: int = 1) -> Opened:

@@ -10,22 +10,18 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from importlib.metadata import version
-from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
-from sklearn.utils.validation import check_is_fitted
 
 from bigpca.data.containers import is_labelled
 from bigpca.data.grids import COMPONENT, FEATURE, Coordinate, Grid, Labels
-from bigpca.data.provenance import Provenance
 from bigpca.data.sources import open as open_array
 from bigpca.data.views import View, carried, carrying, viewed
 from bigpca.errors import NonFiniteError, brief, warn_caller
 from bigpca.estimators.shared.fit import Reading, running
 from bigpca.estimators.shared.inputs import Exported, Input, Lazy, Opened
-from bigpca.passes.engine.driver import solving
 from bigpca.passes.engine.progress import ProgressArgument
 from bigpca.passes.rows import Rows
 from bigpca.passes.summaries import search_columns, search_passes
@@ -131,7 +127,7 @@ def grid_coords(grid: Grid) -> dict[str, Exported]:
 
 
 @dataclass(frozen=True)
-class LandSearch(Reading):
+class EmptyColumns(Reading):
     """The reads before a fit that find the columns without values."""
 
     @property
@@ -152,13 +148,15 @@ class LandSearch(Reading):
         return {"computes": self.solver, "input": self.rows.describe()}
 
 
-def may_have_land(opened: Opened) -> bool:
+def may_have_empty_columns(opened: Opened) -> bool:
     """Whether columns of X may have no values and are left out then: those of a DataArray of floats."""
     X = opened.array
     return carried(X).labels is not None and carried(X).view is None and X.dtype.kind == "f" and X.shape[0] > 0
 
 
-def leave_out(opened: Opened, rows: Rows, resources: Resources, progress: ProgressArgument = None) -> Opened:
+def without_empty_columns(
+    opened: Opened, rows: Rows, resources: Resources, progress: ProgressArgument = None
+) -> Opened:
     """Find the columns of a DataArray that are NaN in every row, and return the rows without them.
 
     Raises
@@ -168,7 +166,7 @@ def leave_out(opened: Opened, rows: Rows, resources: Resources, progress: Progre
     NonFiniteError
         For infinities in the rows that are read.
     """
-    labels, search = carried(opened.array).labels, LandSearch(rows, resources)
+    labels, search = carried(opened.array).labels, EmptyColumns(rows, resources)
     if labels is None:
         return opened
     reported = None if rows.nan_policy == "raise" else progress
@@ -243,57 +241,15 @@ BY_COMPONENT = (
 BY_FEATURE = ("mean", "scale")
 
 
-class Patterned(Protocol):
-    """A fitted linear model."""
-
-    components_: NDArray[np.float64]
-    n_samples_: int
-    solver_: str
-
-    @property
-    def provenance_(self) -> Provenance | None: ...
-
-    @property
-    def _called(self) -> str: ...
-
-
-@solving
-def to_xarray(self: Patterned) -> Exported:
-    """Return the model as a Dataset: patterns on the grid of the features, which a fit to a DataArray keeps.
-
-    Other fits have one dimension ``feature``. Components are numbered from 1, as the modes of xeofs. No read.
-
-    Returns
-    -------
-    xarray.Dataset
-        ``components`` of shape (component, features...), ``mean`` and ``scale`` of shape (features...), with NaN where
-        columns without values were left out; ``explained_variance``, ``explained_variance_ratio`` and other attributes
-        of the model of shape (component,), where it has them. Its attributes are those of the DataArray, and the call,
-        the solver, the number of samples, and the version of bigpca.
-
-    Raises
-    ------
-    ImportError
-        If xarray is not installed.
-    ValueError
-        If the features have a dimension or coordinate with the name of a variable or dimension of the Dataset.
-
-    Examples
-    --------
-    >>> import bigpca as bp, numpy as np, xarray as xr
-    >>> field = xr.DataArray(np.eye(4).reshape(4, 2, 2), dims=("time", "lat", "lon"), coords={"lat": [10, 20]})
-    >>> modes = bp.PCA(2).fit(field).to_xarray()
-    >>> modes.components.dims, modes.sizes["component"], modes.lat.values.tolist()
-    (('component', 'lat', 'lon'), 2, [10, 20])
-    """
-    check_is_fitted(self)
+def dataset_of(model: BaseEstimator, call: str | None) -> Exported:
+    """Return a fitted model with components as a Dataset, made by ``call``; see :meth:`Estimator.to_xarray`."""
     try:
         import xarray as xr
     except ImportError as error:
         raise ImportError(
             "to_xarray needs xarray, which is not installed. Run: pip install 'bigpca[xarray]'"
         ) from error
-    grid = grid_of(self)
+    grid = grid_of(model)
     taken = {COMPONENT: "that of patterns", **dict.fromkeys(("components", *BY_COMPONENT, *BY_FEATURE), "a variable")}
     clash = next((name for name in (*grid.dims, *grid.coords) if name in taken), None)
     if clash is not None:
@@ -305,22 +261,21 @@ def to_xarray(self: Patterned) -> Exported:
     def fields(values: NDArray[np.float64]) -> NDArray[np.float64]:
         return np.asarray(grid.spread(values).reshape(len(values), *grid.sizes))
 
-    k = len(self.components_)
-    found: dict[str, object] = {"components": ((COMPONENT, *grid.dims), fields(self.components_))}
+    k = len(model.components_)
+    found: dict[str, object] = {"components": ((COMPONENT, *grid.dims), fields(model.components_))}
     for name in BY_COMPONENT:
-        values = getattr(self, f"{name}_", None)
+        values = getattr(model, f"{name}_", None)
         if values is not None and np.shape(values) == (k,):
             found[name] = (COMPONENT, values)
     for name in BY_FEATURE:
-        values = getattr(self, f"{name}_", None)
+        values = getattr(model, f"{name}_", None)
         if values is not None:
             found[name] = (grid.dims, fields(np.asarray(values)[None])[0])
-    made = self.provenance_
     own = {
         "bigpca_version": version("bigpca"),
-        "call": self._called if made is None else made.call,
-        "solver": getattr(self, "solver_", ""),
-        "n_samples": int(self.n_samples_),
+        "call": call,
+        "solver": getattr(model, "solver_", ""),
+        "n_samples": int(model.n_samples_),
         "sample_dims": ", ".join(grid.samples),
         **({} if grid.name is None else {"variable": str(grid.name)}),
     }

@@ -1,15 +1,19 @@
 """Where mapped rows go: to the caller, lazily or computed, or to a new array on disk.
 
-Dask DataFrames out of Dask DataFrames: ``set_output(transform="pandas")`` of rows that need not fit in memory.
+Dask DataFrames out of Dask DataFrames: ``set_output(transform="pandas")`` of rows that need not fit in memory. What
+the docstrings of methods that map rows share.
 """
 
 from __future__ import annotations
 
 import os
+import re
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import wraps
-from typing import Protocol, TypeAlias
+from inspect import cleandoc
+from types import FunctionType
+from typing import TypeAlias, TypeVar, cast
 
 import dask.array as da
 import numpy as np
@@ -28,11 +32,42 @@ from bigpca.passes.rows import Rows
 from bigpca.storage.chunks import path_of
 from bigpca.storage.forms import form_of
 
+Method = TypeVar("Method")
+Class = TypeVar("Class", bound=type)
 
-class Method(Protocol):
-    """A method of estimators that returns one row for each row of X."""
+# Entries of the section Parameters that methods share which map rows.
+SHARED_PARAMETERS = {
+    "X": """X : array-like, Dask array, path and so on, of shape (n, d)
+    Rows, as for :meth:`fit`.""",
+    "out": """out : path of a new Zarr array, or None, default None
+    Write to this store in one read, as :meth:`transform` does.""",
+    "overwrite": """overwrite : bool, default False
+    Replace an existing ``out``.""",
+    "progress": """progress : True, "auto", a callable that receives events, or None, default None
+    True shows a bar, "auto" one after two seconds.""",
+    "keys": """keys : array-like of shape (n,), path, or None, default None
+    As for :meth:`transform`.""",
+}
 
-    def __call__(self, estimator: BaseEstimator, X: Input, /, *args: Input, **options: Input) -> Lazy: ...
+
+def maps_rows(method: Method) -> Method:
+    """Complete the section Parameters of a method that maps rows, by what such methods share.
+
+    Entries in the docstring of the method itself remain; all are in the order of the signature.
+    """
+    function = cast("FunctionType", method)
+    if function.__doc__ is None:  # python -OO
+        return method
+    summary, *sections = re.split(r"\n\n(?=[A-Z]\w+\n-+\n)", cleandoc(function.__doc__))
+    own = {}
+    if sections and sections[0].startswith("Parameters"):
+        entries = re.split(r"\n(?=\S)", sections.pop(0))[2:]
+        own = {entry.partition(" :")[0]: entry for entry in entries}
+    code = function.__code__
+    names = code.co_varnames[1 : code.co_argcount + code.co_kwonlyargcount]
+    described = "\n".join(own.get(name) or SHARED_PARAMETERS[name] for name in names)
+    function.__doc__ = "\n\n".join([summary, f"Parameters\n----------\n{described}", *sections])
+    return method
 
 
 def container_of(estimator: BaseEstimator) -> tuple[str, bool]:
@@ -46,12 +81,20 @@ def frames_of(estimator: BaseEstimator, X: Input) -> bool:
     return is_dask_frame(X) and container_of(estimator)[0] == "pandas"
 
 
-def with_dask_frames(method: Method) -> Method:
-    """Return a method that scikit-learn has wrapped for ``set_output``, and that keeps Dask DataFrames lazy.
+def lazy_dask_frames(estimator: Class) -> Class:
+    """Return a class whose ``transform`` and ``fit_transform`` return Dask DataFrames for Dask DataFrames.
 
-    scikit-learn would load them into a pandas DataFrame. Partitions, divisions and index are those of X.
+    scikit-learn wraps both as soon as a class is made, for ``set_output``, and would load them into a pandas DataFrame:
+    hence a decorator of the class. Partitions, divisions and index are those of X.
     """
-    unwrapped: Method = method.__wrapped__  # type: ignore[attr-defined]
+    made: Input = estimator
+    made.transform = _lazily_framed(made.transform)
+    made.fit_transform = _lazily_framed(made.fit_transform)
+    return estimator
+
+
+def _lazily_framed(method: Input) -> Input:
+    unwrapped = method.__wrapped__
 
     @wraps(method)
     def wrapped(self: BaseEstimator, X: Input, *args: Input, **options: Input) -> Lazy:

@@ -1,10 +1,8 @@
 """The base class of all estimators: it plans a fit before any read, executes it, and maps rows.
 
-``transform``, and all other methods that map the rows of X: lazily, in memory, or to a store. Answers that wait: rows
-were added, and nothing is solved until a fitted attribute is accessed. Rows, weights and labels as users pass them to
-a fit: opened, checked, and planned before any of them is read. What an estimator shows of itself: beside
-scikit-learn's diagram in a notebook, and as a report. The names in bigpca of parameters that scikit-learn names
-differently.
+The methods that users call come first, then the way of rows and labels into a fit, the way of rows through a fitted
+model, solves that wait until a fitted attribute is accessed, and what an estimator shows of itself. Above the class:
+the names in bigpca of parameters that scikit-learn names differently, and methods that only some families have.
 """
 
 from __future__ import annotations
@@ -16,13 +14,14 @@ from copy import copy
 from dataclasses import dataclass, field, replace
 from numbers import Integral
 from pathlib import Path as FilePath
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, Self, TypeAlias, TypeVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeAlias, TypeVar, cast
 
 import dask.array as da
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils import Tags
+from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
 from bigpca.arrays import Array
@@ -33,11 +32,13 @@ from bigpca.data.patterns import RowPattern
 from bigpca.data.provenance import Provenance
 from bigpca.data.sources import open as open_array
 from bigpca.data.views import View, carried, carrying
-from bigpca.data.weights import degrees_of_freedom, open_weights, warn_of_shares, weight_sum
+from bigpca.data.weights import degrees_of_freedom, warn_of_shares, weight_sum
 from bigpca.errors import ShortTraceback, closest
+from bigpca.estimators.shared.certificates import Certificate, bounds_subspaces
 from bigpca.estimators.shared.files import StoredModel, Values, save_model
 from bigpca.estimators.shared.fit import Fit, Reading, draw_fit_seed, execute, fit_seed
 from bigpca.estimators.shared.inputs import (
+    Exported,
     Input,
     Lazy,
     Opened,
@@ -50,23 +51,26 @@ from bigpca.estimators.shared.inputs import (
 )
 from bigpca.estimators.shared.labelled import (
     by_component,
+    dataset_of,
     grid_of,
     labelled_rows,
-    leave_out,
     like_fitted,
-    may_have_land,
+    may_have_empty_columns,
     naming_places,
     rows_on_grid,
+    without_empty_columns,
 )
 from bigpca.estimators.shared.outputs import (
     Destination,
     Path,
     check_float,
+    lazy_dask_frames,
     map_rows,
+    maps_rows,
     reject_container,
-    with_dask_frames,
     write_rows,
 )
+from bigpca.export.linear import Affine, LinearMap, LinearRowMap, faiss_transform, torch_layer, write_onnx
 from bigpca.passes.accumulators.observed_columns import ColumnSearch
 from bigpca.passes.engine.driver import solving, solving_with
 from bigpca.passes.engine.jobs import digest
@@ -79,37 +83,6 @@ from bigpca.passes.rows import Rows, reject_weights
 from bigpca.passes.summaries import search_passes
 from bigpca.planning import Plan, Resources
 from bigpca.settings import setting
-
-
-def captured(attributes: Mapping[str, object]) -> str:
-    """Return a line of HTML: the number of components and their share of the variance, as far as they are solved."""
-    k, ratio = attributes.get("n_components_"), attributes.get("explained_variance_ratio_")
-    if not isinstance(k, Integral):
-        return ""
-    whole = "the variance between the classes" if "discriminants_" in attributes else "the variance"
-    share = "" if not isinstance(ratio, np.ndarray) else f" with {100 * float(ratio.sum()):.3g} % of {whole}"
-    return f"<p>{int(k):,} component{'' if k == 1 else 's'}{share}</p>"
-
-
-def report(self: object, out: Path = "report.html", **options: Input) -> FilePath:
-    """Write a report on the model to an HTML file and return its path; see :func:`bigpca.report.write_report`.
-
-    Parameters
-    ----------
-    out : path, default "report.html"
-    **options
-        ``scores``, ``labels``, ``keys``, ``pictures``, ``image_shape``, ``feature_names``, ``standard_errors``,
-        ``provenance`` and ``overwrite``, as there.
-
-    Returns
-    -------
-    Path
-        ``out``.
-    """
-    from bigpca.report import write_report  # imports Matplotlib, which other methods do not need
-
-    return write_report(self, out, **options)
-
 
 # scikit-learn's name -> (bigpca's name or "", a remark).
 TRANSLATIONS = {
@@ -169,298 +142,38 @@ def check_parameter_names(estimator: str, given: Iterable[str], known: Iterable[
             raise TypeError(f"{estimator} has no parameter {name!r}.{hint}")
 
 
-class Fitting(Protocol):
-    """An estimator that is to be fitted."""
-
-    nan_policy: str
-    _min_rows: ClassVar[int]
-    _unweighted: ClassVar[str]
-    _labelled: ClassVar[bool]
-    _labels_beside_rows: ClassVar[bool]
-
-    @property
-    def _policies(self) -> dict[str, Input]: ...
-
-    def _open(self, X: Input, *, minimum: int = 1) -> Opened: ...
-
-    def _fit(self, opened: Opened, y: Input) -> Reading: ...
-
-
-def plan(self: Fitting, X: Input, y: Input = None, *, sample_weight: Input = None) -> Plan:
-    """Return the cost of ``fit(X, y, sample_weight=...)`` without reading X: print the plan, or use its fields.
-
-    The first plan on a machine takes about a second, to measure the speed from which times are estimated.
-    Of a lazy DataArray all columns are counted, because only a read shows which have no values: ``plan_`` after the
-    fit has the numbers of the others.
-
-    Parameters
-    ----------
-    X : array-like, Dask array, path and so on, of shape (n, d)
-        Rows, as for :meth:`fit`.
-    y : labels as for :meth:`fit`, default None
-    sample_weight : weights of the rows as for :meth:`fit`, default None
-
-    Returns
-    -------
-    Plan
-        Solver, reads, bytes, memory in bytes and time in seconds.
-
-    Raises
-    ------
-    MemoryBudgetError
-        If no solver fits in memory (``solver="auto"``); the plan of a named solver has ``fits = False`` instead.
-    """
-    opened = replace(open_weighted(self, X, sample_weight, read=False), seed=fit_seed(self))
-    planned = planned_weighted(self, opened, y)
-    planned.check_readable()
-    return replace(planned.plan, speed=machine_speed())
-
-
-def open_weighted(
-    self: Fitting, X: Input, weights: Input, *, read: bool = True, progress: ProgressArgument = None
-) -> Opened:
-    """Open X with the weights of its rows, for a fit; the options are those of :func:`without_land`."""
-    opened = with_weights(self._open(X, minimum=self._min_rows), weights)
-    if opened.weights is not None:
-        sums = weight_sum(opened.weights), float(opened.weights @ opened.weights)
-        degrees_of_freedom(int(np.count_nonzero(opened.weights)), sums)
-    return without_land(self, opened, read=read, progress=progress)
-
-
-def with_weights(opened: Opened, weights: Input) -> Opened:
-    """Return the rows with their weights, if there are any."""
-    if weights is None:
-        return opened
-    return replace(opened, weights=open_weights(weights, opened.array))
-
-
-def without_land(self: Fitting, opened: Opened, *, read: bool = True, progress: ProgressArgument = None) -> Opened:
-    """Return the rows of a DataArray without the columns that have no values, others unchanged.
-
-    Unless ``read`` is True or the rows are in memory, those columns remain, and only the reads that will find them are
-    declared.
-    """
-    if not may_have_land(opened):
-        return opened
-    rows = Rows.of(opened.array, **self._policies)
-    rows = rows if opened.weights is None else rows.weighted(opened.weights)
-    if not read and not rows.in_memory:
-        return replace(opened, array=carrying(opened.array, search=ColumnSearch(search_passes(rows))))
-    resources = find_resources(setting(self, "memory_limit"), in_process=rows.in_process)
-    return leave_out(opened, rows, resources, progress)
-
-
-def labels_of_fit(self: Input, X: da.Array, y: Input) -> Input:
-    """Return the labels of a fit in the order of the rows: y, or those that come with batches.
-
-    The latter are returned in advance if the fit requires that. Labels that the estimator ignores are not looked at.
-    """
-    if not self._labelled:
-        return y
-    from bigpca.data.alignment import in_row_order  # imports all formats of labels, which other fits do not need
-
-    drop = getattr(self, "missing_labels", "raise") == "drop"
-    found = batch_labels(X, in_row_order(y, X, absent=None if drop else "raise"))
-    return found.in_advance() if isinstance(found, BatchLabels) and not self._labels_beside_rows else found
-
-
-def planned_weighted(self: Fitting, opened: Opened, y: Input) -> Reading:
-    """Plan the fit, and reject weights that it does not read.
-
-    Raises
-    ------
-    TypeError
-    """
-    planned = self._fit(opened, labels_of_fit(self, opened.array, y))
-    if opened.weights is not None and planned.rows.weights is None:
-        reject_weights(planned.rows.weighted(opened.weights), [type(self).__name__], self._unweighted)
-    return planned
-
-
-class Transforming(Protocol):
-    """A fitted estimator that maps rows."""
-
-    missing_chunks: str
-    n_features_in_: int
-    _output_name: ClassVar[str]
-
-    @property
-    def _n_features_out(self) -> int: ...
-
-    @property
-    def _policies(self) -> dict[str, Input]: ...
-
-    @property
-    def _called(self) -> str: ...
-
-    def get_feature_names_out(self) -> NDArray[np.object_]: ...
-
-    def _row_map(self) -> RowMap: ...
-
-    def _fitted_preprocessors(self) -> tuple[RowPreprocessor, ...]: ...
-
-    def _digest(self) -> str: ...
-
-    def _open(self, X: Input, *, minimum: int = 1) -> Opened: ...
-
-    def _open_like(self, X: Input) -> da.Array: ...
-
-    def fit(
-        self, X: Input, y: Input = None, *, sample_weight: Input = None, checkpoint: Path | None = None,
-        progress: ProgressArgument = None,
-    ) -> Transforming: ...  # fmt: skip
-
-    def transform(self, X: Input) -> Lazy: ...
-
-
-def transform(
-    self: Transforming, X: Input, *, out: Path | None = None, overwrite: bool = False,
-    progress: ProgressArgument = None, keys: Input = None, dtype: Input = None,
-) -> Lazy:  # fmt: skip
-    """Map X (n, d) row by row: lazily and with the same row chunks if X is lazy, else at once.
-
-    If the model was fitted on rows of a pattern, stored samples (n, c, h, w) are cut by it again. Rows that
-    :func:`bigpca.from_batches` returned are mapped at once, in their order, while the batches are iterated.
-
-    Parameters
-    ----------
-    X : array-like, Dask array, path and so on, of shape (n, d)
-        Rows, as for :meth:`fit`.
-    out : path, default None
-        Write to a new Zarr array in one read, and return the Dask array over it. The array is invisible until it is
-        complete, and a killed run resumes (that of batches begins again). ``"scores.npy"`` is a file of shape
-        (n, k), or with keys of records with the fields ``key`` and ``scores``; ``"scores.parquet"`` is a table with
-        a column ``key`` and those of :meth:`get_feature_names_out`.
-    overwrite : bool, default False
-        Replace an existing ``out`` once the new one is complete.
-    progress : True for a bar, or a callable that receives events, default None
-    keys : array-like of shape (n,), or path such as ``"labels.csv::filename"``, default None
-        A distinct string or integer for each row, stored beside the scores; None for the keys in the store of X, if
-        it has any. :func:`bigpca.data.keys.stored_keys` returns them.
-    dtype : {"float16", "float32", "float64"}, default None
-        Dtype of the scores, which are computed as without it; None for that dtype. Scores that it cannot hold are
-        rejected.
-
-    Returns
-    -------
-    ndarray or dask.array.Array of shape (n, k)
-        Scores, in float32 if it represents every number of the dtype of X, else float64. Lazy if X is lazy, and
-        with ``out``. For a DataArray, a DataArray with the coordinates of its samples and a dimension
-        ``component``, numbered from 1. For a Dask DataFrame after ``set_output(transform="pandas")``, a Dask
-        DataFrame with its index.
-
-    Raises
-    ------
-    NonFiniteError, MissingChunksError, CorruptedChunkError
-        During the read; the message names rows and block.
-    OutputExistsError, OutputLockedError, MemoryBudgetError, ImportError
-        Before any read, if ``out`` exists, is in use, exceeds the disk or memory, or requires a missing library.
-    ValueError
-        Before any read, for missing or duplicate keys, a number of keys other than n, or keys without ``out``; for
-        a DataArray on another grid than that of the fit.
-    """
-    check_is_fitted(self)
-    if out is not None or is_lazy(X):
-        reject_container(self, self._output_name, X if out is None else None)
-    names = () if out is None else tuple(map(str, self.get_feature_names_out()))
-    to = Destination(out, overwrite, progress, keys, names)
-    with ShortTraceback():
-        f = self._row_map() if dtype is None else Stored(self._row_map(), check_float(dtype))
-        opened = self._open_like(X)
-        scores = mapped(self, X, opened, f, self._n_features_out, to)
-    labels = carried(opened).labels if is_labelled(X) else None
-    return scores if labels is None else labelled_rows(scores, labels, self._output_name)
-
-
-def fit_transform(self: Transforming, X: Input, y: Input = None, **options: Input) -> Lazy:
-    """Fit to X and return its transform, which reads X once more (a lazy result: when it is computed).
-
-    Parameters
-    ----------
-    X : array-like, Dask array, path and so on, of shape (n, d)
-        Rows, as for :meth:`fit`.
-    y : labels as for :meth:`fit`, default None
-    **options
-        ``checkpoint`` and ``progress``, as for :meth:`fit`.
-
-    Returns
-    -------
-    ndarray or dask.array.Array of shape (n, k)
-        Scores. Lazy if X is lazy.
-    """
-    if is_lazy(X):
-        reject_container(self, self._output_name, X)
-        if has_batches(opened := self._open(X).array):
-            raise TypeError(
-                "fit_transform maps the rows in a further read, which an iterator does not have, and in which "
-                "batches may come in another order. Call fit(X) and then transform(X) with what from_batches "
-                "returns."
-            )
-        reject_batches(opened, self._output_name)
-    return self.fit(X, y, **options).transform(X)
-
-
-def mapped(self: Transforming, X: Input, opened: da.Array, f: RowMap, columns: int, to: Destination) -> Lazy:
-    """Return ``f`` of the rows of X, preprocessed, which ``opened`` holds as a Dask array."""
-    return mapped_as_given(self, X, opened, chained(self._fitted_preprocessors(), f), columns, to)
-
-
-def mapped_as_given(self: Transforming, X: Input, opened: da.Array, f: RowMap, columns: int, to: Destination) -> Lazy:
-    """Return ``f`` of X, which is not preprocessed, such as scores."""
-    if to.out is None:
-        limit = setting(self, "memory_limit")
-        return map_rows(X, opened, f, columns, missing_chunks=self.missing_chunks, memory_limit=limit)
-    rows, what = Rows.of(opened, **self._policies), to.what or self._output_name
-    made = Made(f"{what} of X by {self._called}", self._digest(), to.keys)
-    return write_rows(rows, f, columns, to, name=what, made=made, memory_limit=setting(self, "memory_limit"))
-
-
-def mapped_to_numbers(
-    self: Transforming, X: Input, f: RowMap, what: str, to: Destination | None = None, *, dim: str | None = None,
-    values: Input = None,
-) -> Lazy:  # fmt: skip
-    """Return ``f`` of the rows of X: a number of each (n,), or (n, 1) in ``to.out``.
-
-    Where ``values`` name the columns of f, they are (n, k), along ``dim`` for a DataArray X, whose samples label rows.
-    """
-    opened, to = self._open_like(X), to or Destination()
-    found = mapped(self, X, opened, f, 1 if dim is None else len(values), to)
-    labels = carried(opened).labels if is_labelled(X) else None
-    if labels is not None:
-        return labelled_rows(found, labels, what, dim, values)
-    return found[:, 0] if dim is None and to.out is None else found
-
-
-def mapped_to_rows(self: Transforming, X: Input, f: RowMap, to: Destination) -> Lazy:
-    """Return ``f`` of the rows of X as rows (n, d), on the grid of the fit if X is a DataArray."""
-    opened = self._open_like(X)
-    return _on_grid(self, X, opened, mapped(self, X, opened, f, self.n_features_in_, to), to.what)
-
-
-def mapped_back(self: Transforming, X: Input, back: RowMap, to: Destination) -> Lazy:
-    """Return ``back`` of scores X (n, k): rows (n, d), on the grid of the fit if X is a DataArray."""
-    opened = open_scores(by_component(X, self._n_features_out), type(self).__name__, self._n_features_out)
-    return _on_grid(self, X, opened, mapped_as_given(self, X, opened, back, self.n_features_in_, to))
-
-
-def _on_grid(self: Transforming, X: Input, opened: da.Array, rows: Lazy, what: str = "") -> Lazy:
-    labels, grid = carried(opened).labels if is_labelled(X) else None, grid_of(self)
-    return rows if labels is None else rows_on_grid(rows, labels, grid, what or grid.name)
-
-
 Found = TypeVar("Found")
-Taken = TypeVar("Taken", contravariant=True)
-Model = TypeVar("Model")
 
 
-class Settable(Protocol[Taken]):
-    """An estimator that sets its fitted attributes from the result of a solve."""
+Method = TypeVar("Method")
 
-    solver_: str
 
-    def _take(self, found: Taken, solver: str) -> None: ...
+class _Having:
+    """A method of the classes that set a flag; for others the attribute does not exist."""
 
-    def _check_shares(self) -> None: ...
+    def __init__(self, flag: str, fn: Input) -> None:
+        self.flag, self.fn = flag, fn
+        self.__doc__, self.__wrapped__ = fn.__doc__, fn
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self.name = name
+
+    def __get__(self, model: object, owner: type) -> object:
+        if not getattr(owner, self.flag):
+            raise AttributeError(f"{owner.__name__!r} object has no attribute {self.name!r}")
+        return self.fn.__get__(model, owner)
+
+
+def only_with(flag: str) -> Callable[[Method], Method]:
+    """Keep a method to the classes that set ``flag``: one place for what linear models of all families have.
+
+    scikit-learn's ``available_if`` would show it among the methods of all classes.
+    """
+
+    def having(method: Method) -> Method:
+        return cast("Method", _Having(flag, method))
+
+    return having
 
 
 @dataclass(frozen=True, eq=False)
@@ -494,51 +207,10 @@ def is_answer(name: str) -> bool:
     )
 
 
-def pending(model: object) -> Unsolved[object] | None:
-    """Return the solve that waits, if any."""
-    return cast("Unsolved[object] | None", vars(model).get("_unsolved"))
-
-
-def postpone(model: Settable[Found], solve: Callable[[], Found], solver: str | None = None) -> None:
-    """Delete the fitted attributes of fewer rows, and keep ``solve``, to be called at most once by :func:`settle`.
-
-    ``solver`` is its name; None for the solver of the fit to which the rows are added.
-    """
-    waiting, attributes = pending(model), vars(model)
-    solver = solver or (model.solver_ if waiting is None else waiting.solver)
-    for name in [name for name in attributes if is_answer(name)]:
-        del attributes[name]
-    attributes["_unsolved"] = Unsolved(solve, solver, setting(model, "solve_threads"))
-
-
-def settle(model: Settable[Found]) -> None:
-    """Run the solve that waits, if any, in one thread only; a solve that fails changes nothing."""
-    found = pending(model)
-    if found is None:
-        return
-    waiting = cast("Unsolved[Found]", found)
-    with waiting.lock, solving_with(waiting.threads):
-        if pending(model) == waiting:  # no other thread has solved it meanwhile
-            solved = without_answer(model)
-            solved._take(waiting.solve(), waiting.solver)
-            solved._check_shares()
-            del vars(solved)["_unsolved"]
-            model.__dict__ = solved.__dict__  # in one step: another thread sees the whole result, or none of it
-
-
-def without_answer(model: Model) -> Model:
-    """Return a shallow copy without the solve that waits: its names and display can be computed without solving."""
-    twin = copy(model)
-    if "_unsolved" in vars(twin):
-        vars(twin)["_unsolved"] = None
-    return twin
-
-
 FLOPS_PER_VALUE = 4  # of preprocessing
 
-Read = TypeVar("Read")
 
-
+@lazy_dask_frames
 class Estimator(
     ClassNamePrefixFeaturesOutMixin,  # type: ignore[misc]
     TransformerMixin,  # type: ignore[misc]
@@ -576,12 +248,16 @@ class Estimator(
     plan_: Plan
     solver_: str
     _unsolved: Unsolved[Found] | None
+    _certificate: Certificate | None
     _output_name: ClassVar[str]  # of the output of transform, in the names of tasks and in messages
     _min_rows: ClassVar[int] = 2  # that a fit requires
     _unweighted: ClassVar[str] = ""  # why a fit cannot use weights, where it cannot
     _labelled: ClassVar[bool] = False  # whether a fit requires labels
     _labels_beside_rows: ClassVar[bool] = False  # whether it can take them with the rows of batches
     _nan_policies: ClassVar[tuple[str, ...]] = ("raise", "omit")
+    _maps_linearly: ClassVar[bool] = False  # whether other libraries can compute transform
+    _certified: ClassVar[bool] = False  # whether a fit may be approximate, with bounds of its error
+    _has_axes: ClassVar[bool] = False  # whether scores are along axes in the space of the features
     _view: View | None
     _grid: Grid
     _preprocessed: tuple[RowPreprocessor, ...]
@@ -603,6 +279,10 @@ class Estimator(
     def _row_map(self) -> RowMap:
         """Return the row map that ``transform`` applies."""
 
+    def _reconstruction(self) -> RowMap:
+        """Return the map from scores back to rows, of models that have one."""
+        raise NotImplementedError
+
     @property
     def _n_features_out(self) -> int:
         """Number of columns of the output of ``transform``: that of the components, where there are such."""
@@ -616,9 +296,34 @@ class Estimator(
     def _restore(self, stored: StoredModel) -> None:
         """Set the attributes from :meth:`_fitted_values`; KeyError, TypeError or ValueError if they are invalid."""
 
-    plan = plan
-    transform, fit_transform = transform, fit_transform
-    report = report
+    def plan(self, X: Input, y: Input = None, *, sample_weight: Input = None) -> Plan:
+        """Return the cost of ``fit(X, y, sample_weight=...)`` without reading X: print the plan, or use its fields.
+
+        The first plan on a machine takes about a second, to measure the speed from which times are estimated.
+        Of a lazy DataArray all columns are counted, because only a read shows which have no values: ``plan_`` after the
+        fit has the numbers of the others.
+
+        Parameters
+        ----------
+        X : array-like, Dask array, path and so on, of shape (n, d)
+            Rows, as for :meth:`fit`.
+        y : labels as for :meth:`fit`, default None
+        sample_weight : weights of the rows as for :meth:`fit`, default None
+
+        Returns
+        -------
+        Plan
+            Solver, reads, bytes, memory in bytes and time in seconds.
+
+        Raises
+        ------
+        MemoryBudgetError
+            If no solver fits in memory (``solver="auto"``); the plan of a named solver has ``fits = False`` instead.
+        """
+        opened = replace(self._open_weighted(X, sample_weight, read=False), seed=fit_seed(self))
+        planned = self._planned_fit(opened, y)
+        planned.check_readable()
+        return replace(planned.plan, speed=machine_speed())
 
     @solving
     def fit(
@@ -664,10 +369,10 @@ class Estimator(
         CheckpointError, OutputLockedError
             If the checkpoint belongs to another computation, or is in use.
         """
-        opened = open_weighted(self, X, sample_weight, progress=progress)
+        opened = self._open_weighted(X, sample_weight, progress=progress)
         opened = replace(opened, seed=draw_fit_seed(self, checkpoint))
         note_flattened(X)
-        planned = cast("Fit[Found]", planned_weighted(self, opened, y))
+        planned = cast("Fit[Found]", self._planned_fit(opened, y))
         seed = opened.seed if hasattr(self, "random_state") else None
         weighted = "" if opened.weights is None else ", sample_weight=w"
         with naming_places(opened):
@@ -683,6 +388,117 @@ class Estimator(
         self._finish(opened, planned.plan, found)
         self._provenance = made
         return self
+
+    @maps_rows
+    def transform(
+        self, X: Input, *, out: Path | None = None, overwrite: bool = False,
+        progress: ProgressArgument = None, keys: Input = None, dtype: Input = None,
+    ) -> Lazy:  # fmt: skip
+        """Map X (n, d) row by row: lazily and with the same row chunks if X is lazy, else at once.
+
+        If the model was fitted on rows of a pattern, stored samples (n, c, h, w) are cut by it again. Rows that
+        :func:`bigpca.from_batches` returned are mapped at once, in their order, while the batches are iterated.
+
+        Parameters
+        ----------
+        out : path, default None
+            Write to a new Zarr array in one read, and return the Dask array over it. The array is invisible until it is
+            complete, and a killed run resumes (that of batches begins again). ``"scores.npy"`` is a file of shape
+            (n, k), or with keys of records with the fields ``key`` and ``scores``; ``"scores.parquet"`` is a table with
+            a column ``key`` and those of :meth:`get_feature_names_out`.
+        overwrite : bool, default False
+            Replace an existing ``out`` once the new one is complete.
+        progress : True for a bar, or a callable that receives events, default None
+        keys : array-like of shape (n,), or path such as ``"labels.csv::filename"``, default None
+            A distinct string or integer for each row, stored beside the scores; None for the keys in the store of X, if
+            it has any. :func:`bigpca.data.keys.stored_keys` returns them.
+        dtype : {"float16", "float32", "float64"}, default None
+            Dtype of the scores, which are computed as without it; None for that dtype. Scores that it cannot hold are
+            rejected.
+
+        Returns
+        -------
+        ndarray or dask.array.Array of shape (n, k)
+            Scores, in float32 if it represents every number of the dtype of X, else float64. Lazy if X is lazy, and
+            with ``out``. For a DataArray, a DataArray with the coordinates of its samples and a dimension
+            ``component``, numbered from 1. For a Dask DataFrame after ``set_output(transform="pandas")``, a Dask
+            DataFrame with its index.
+
+        Raises
+        ------
+        NonFiniteError, MissingChunksError, CorruptedChunkError
+            During the read; the message names rows and block.
+        OutputExistsError, OutputLockedError, MemoryBudgetError, ImportError
+            Before any read, if ``out`` exists, is in use, exceeds the disk or memory, or requires a missing library.
+        ValueError
+            Before any read, for missing or duplicate keys, a number of keys other than n, or keys without ``out``; for
+            a DataArray on another grid than that of the fit.
+        """
+        check_is_fitted(self)
+        if out is not None or is_lazy(X):
+            reject_container(self, self._output_name, X if out is None else None)
+        names = () if out is None else tuple(map(str, self.get_feature_names_out()))
+        to = Destination(out, overwrite, progress, keys, names)
+        with ShortTraceback():
+            f = self._row_map() if dtype is None else Stored(self._row_map(), check_float(dtype))
+            opened = self._open_like(X)
+            scores = self._mapped(X, opened, f, self._n_features_out, to)
+        labels = carried(opened).labels if is_labelled(X) else None
+        return scores if labels is None else labelled_rows(scores, labels, self._output_name)
+
+    def fit_transform(self, X: Input, y: Input = None, **options: Input) -> Lazy:
+        """Fit to X and return its transform, which reads X once more (a lazy result: when it is computed).
+
+        Parameters
+        ----------
+        X : array-like, Dask array, path and so on, of shape (n, d)
+            Rows, as for :meth:`fit`.
+        y : labels as for :meth:`fit`, default None
+        **options
+            ``checkpoint`` and ``progress``, as for :meth:`fit`.
+
+        Returns
+        -------
+        ndarray or dask.array.Array of shape (n, k)
+            Scores. Lazy if X is lazy.
+        """
+        if is_lazy(X):
+            reject_container(self, self._output_name, X)
+            if has_batches(opened := self._open(X).array):
+                raise TypeError(
+                    "fit_transform maps the rows in a further read, which an iterator does not have, and in which "
+                    "batches may come in another order. Call fit(X) and then transform(X) with what from_batches "
+                    "returns."
+                )
+            reject_batches(opened, self._output_name)
+        return self.fit(X, y, **options).transform(X)
+
+    @only_with("_has_axes")
+    @solving
+    @maps_rows
+    def inverse_transform(self, X: Input, *, out: Path | None = None, overwrite: bool = False) -> Lazy:
+        """Return rows (n, d) from scores (n, k): the least-squares reconstruction of the preprocessed rows.
+
+        For axes U (d, k) that is ``mean + U (U'U)^-1 y`` (SPCA paper, eq. 4), and after a rotation ``mean + loadings_
+        y``, which is what the PCA reconstructs. Whitening is undone, and ``preprocess`` is not: it has no inverse.
+
+        Parameters
+        ----------
+        X : array-like, Dask array, path and so on, of shape (n, k)
+            Scores.
+
+        Returns
+        -------
+        ndarray or dask.array.Array of shape (n, d)
+            Rows in the space of the features. Lazy if X is lazy.
+
+        Raises
+        ------
+        ValueError
+            For ``whiten=Whitening(l2=True)``, which does not keep the norms of the scores.
+        """
+        check_is_fitted(self)
+        return self._mapped_back(X, self._reconstruction(), Destination(out, overwrite))
 
     def save(self, path: Path, *, overwrite: bool = False) -> None:
         """Write the model to a Zarr group of arrays and JSON, never pickle; :func:`bigpca.load` reads it back.
@@ -702,6 +518,216 @@ class Estimator(
         self._fitted_preprocessors()
         save_model(path, StoredModel.of(self), overwrite=overwrite)
 
+    def report(self, out: Path = "report.html", **options: Input) -> FilePath:
+        """Write a report on the model to an HTML file and return its path; see :func:`bigpca.report.write_report`.
+
+        Parameters
+        ----------
+        out : path, default "report.html"
+        **options
+            ``scores``, ``labels``, ``keys``, ``pictures``, ``image_shape``, ``feature_names``, ``standard_errors``,
+            ``provenance`` and ``overwrite``, as there.
+
+        Returns
+        -------
+        Path
+            ``out``.
+        """
+        from bigpca.report import write_report  # imports Matplotlib, which other methods do not need
+
+        return write_report(self, out, **options)
+
+    @only_with("_certified")
+    @available_if(bounds_subspaces)  # type: ignore[untyped-decorator]
+    def containment_bound(self, n_axes: int, n_true: int) -> float:
+        """Bound the angle between the leading axes and a larger true principal subspace.
+
+        Where eigenvalues lie close together, as in a cluster cut by ``n_axes``, the leading axes are not determined,
+        and ``subspace_error_bounds_`` is 1; it may still be certain that they lie within the span of the whole cluster.
+
+        Parameters
+        ----------
+        n_axes : int, 1 to k
+            The leading axes, in order.
+        n_true : int, ``n_axes`` to 2 k (at most the number of eigenvalues)
+            Dimension of the true leading principal subspace.
+
+        Returns
+        -------
+        float
+            The sine of the largest angle between an axis, or a combination of them, and that subspace is at most this,
+            with probability ``bounds_confidence_``; 1.0 if nothing is certain. ``containment_bound(j, j)`` is
+            ``subspace_error_bounds_[j - 1]``.
+
+        Raises
+        ------
+        ValueError
+            For numbers out of range.
+        AttributeError
+            If the model has no ``subspace_error_bounds_``.
+        """
+        subspaces = None if self._certificate is None else self._certificate.subspaces
+        if subspaces is None:
+            raise AttributeError("the model has no certified bounds of subspaces.")
+        k, most = len(subspaces.lowest), len(subspaces.upper) - 1
+        if not 1 <= n_axes <= k or not n_axes <= n_true <= most:
+            raise ValueError(
+                f"n_axes = {n_axes} and n_true = {n_true}; 1 <= n_axes <= {k} (n_components_) and n_axes <= n_true <= "
+                f"{most} were expected. Fit more components to bound larger subspaces."
+            )
+        return float(subspaces.bound(n_axes, n_true))
+
+    @only_with("_maps_linearly")
+    def linear_map(self) -> Affine:
+        """Return (A (k, d), b (k,)), such that ``X @ A.T + b`` equals ``transform(X)``.
+
+        Returns
+        -------
+        A : ndarray of shape (k, d), float64
+        b : ndarray of shape (k,), float64
+
+        Raises
+        ------
+        ValueError
+            If the map is not linear: with ``preprocess``, or scores divided by their norm.
+        """
+        return self._linear().affine
+
+    @only_with("_maps_linearly")
+    def to_sklearn(self) -> Exported:
+        """Return a fitted ``sklearn.decomposition.PCA`` with the same ``transform``, or a Pipeline.
+
+        It is a Pipeline where X is preprocessed or scaled, or where scores are divided by more than their standard
+        deviations. Of models other than PCA it has the components and the mean only. ``nan_policy`` is not kept.
+
+        Returns
+        -------
+        sklearn.decomposition.PCA or sklearn.pipeline.Pipeline
+
+        Raises
+        ------
+        ValueError
+            If the model is no linear map of preprocessed rows.
+        """
+        from bigpca.export.sklearn import KEPT, joined  # imports more of scikit-learn than a fit
+
+        check_is_fitted(self)
+        known = {name: getattr(self, name, None) for name in KEPT}
+        facts = {name: value for name, value in known.items() if value is not None}
+        first = [one.sklearn_step() for one in self._fitted_preprocessors()]
+        return joined(first + self._linear_rows().sklearn_steps(self.n_features_in_, facts))
+
+    @only_with("_maps_linearly")
+    def to_onnx(self, path: Path, *, overwrite: bool = False) -> FilePath:
+        """Write an ONNX model of ``transform`` in float32, from ``rows`` (n, d) to ``scores`` (n, k); return its path.
+
+        Preprocessing is part of it; rows of zeros remain zero.
+
+        Parameters
+        ----------
+        path : path of the new file
+        overwrite : bool, default False
+            Replace an existing file.
+
+        Returns
+        -------
+        Path
+            ``path``.
+
+        Raises
+        ------
+        ImportError
+            If onnx is not installed.
+        OutputExistsError
+            If the path exists and ``overwrite`` is False.
+        ValueError
+            If the model is no linear map of preprocessed rows.
+        """
+        check_is_fitted(self)
+        linear = self._linear_rows().linear(self.n_features_in_)
+        return write_onnx(linear, path, overwrite=overwrite, before=self._fitted_preprocessors())
+
+    @only_with("_maps_linearly")
+    def to_torch(self) -> Exported:
+        """Return a ``torch.nn.Linear`` in float32, equal to ``transform`` to the rounding of ``X @ A.T + b``.
+
+        Returns
+        -------
+        torch.nn.Linear
+
+        Raises
+        ------
+        ImportError
+            If torch is not installed.
+        ValueError
+            As for :meth:`linear_map`.
+        """
+        return torch_layer(self._linear())
+
+    @only_with("_maps_linearly")
+    def to_faiss(self) -> Exported:
+        """Return a trained ``faiss.LinearTransform`` in float32, for a ``faiss.IndexPreTransform``.
+
+        Returns
+        -------
+        faiss.LinearTransform
+
+        Raises
+        ------
+        ImportError
+            If faiss is not installed.
+        ValueError
+            As for :meth:`linear_map`.
+        """
+        return faiss_transform(self._linear())
+
+    def _linear_rows(self) -> LinearRowMap:
+        """Return the row map that ``transform`` applies after preprocessing, which is linear."""
+        return cast("LinearRowMap", self._row_map())
+
+    def _linear(self) -> LinearMap:
+        check_is_fitted(self)
+        if self._fitted_preprocessors():
+            raise ValueError(
+                f"preprocess = {self.preprocess!r} is not linear, so that the model is no linear map of X. Preprocess "
+                f"X before a fit without it, or use to_sklearn or to_onnx."
+            )
+        return self._linear_rows().linear(self.n_features_in_)
+
+    @only_with("_has_axes")
+    @solving
+    def to_xarray(self) -> Exported:
+        """Return the model as a Dataset: patterns on the grid of the features, which a fit to a DataArray keeps.
+
+        Other fits have one dimension ``feature``. Components are numbered from 1, as the modes of xeofs. No read.
+
+        Returns
+        -------
+        xarray.Dataset
+            ``components`` of shape (component, features...), ``mean`` and ``scale`` of shape (features...), with NaN
+            where columns without values were left out; ``explained_variance``, ``explained_variance_ratio`` and other
+            attributes of the model of shape (component,), where it has them. Its attributes are those of the DataArray,
+            and the call, the solver, the number of samples, and the version of bigpca.
+
+        Raises
+        ------
+        ImportError
+            If xarray is not installed.
+        ValueError
+            If the features have a dimension or coordinate with the name of a variable or dimension of the Dataset.
+
+        Examples
+        --------
+        >>> import bigpca as bp, numpy as np, xarray as xr
+        >>> field = xr.DataArray(np.eye(4).reshape(4, 2, 2), dims=("time", "lat", "lon"), coords={"lat": [10, 20]})
+        >>> modes = bp.PCA(2).fit(field).to_xarray()
+        >>> modes.components.dims, modes.sizes["component"], modes.lat.values.tolist()
+        (('component', 'lat', 'lon'), 2, [10, 20])
+        """
+        check_is_fitted(self)
+        made = self.provenance_
+        return dataset_of(self, self._called if made is None else made.call)
+
     @property
     def provenance_(self) -> Provenance | None:
         """How the model was made, with what was planned and measured; None where an older file does not say."""
@@ -717,15 +743,55 @@ class Estimator(
         """Open X; a hook for estimators that accept more than numbers."""
         return open_rows(X, type(self).__name__, minimum=minimum)
 
-    def _open_like(self, X: Input) -> da.Array:
-        """Open new rows as those of the fit, and compare the number and names, or the grid, of their features."""
-        grid: Grid | None = vars(self).get("_grid")
-        if grid is None:
-            return as_fitted(self, self._open(X)).array
-        name = type(self).__name__
-        if is_labelled(X):
-            X = open_array(as_fitted_grid(X, grid, name), sample_dims=grid.samples)
-        return as_fitted(self, like_fitted(self._open(X), grid, name)).array
+    def _open_weighted(
+        self, X: Input, weights: Input, *, read: bool = True, progress: ProgressArgument = None
+    ) -> Opened:
+        """Open X with the weights of its rows, for a fit; the options are those of :meth:`_without_empty_columns`."""
+        opened = self._open(X, minimum=self._min_rows).weighted(weights)
+        if opened.weights is not None:
+            sums = weight_sum(opened.weights), float(opened.weights @ opened.weights)
+            degrees_of_freedom(int(np.count_nonzero(opened.weights)), sums)
+        return self._without_empty_columns(opened, read=read, progress=progress)
+
+    def _without_empty_columns(self, opened: Opened, *, read: bool = True, progress: ProgressArgument = None) -> Opened:
+        """Return the rows of a DataArray without the columns that have no values, others unchanged.
+
+        Unless ``read`` is True or the rows are in memory, those columns remain, and only the reads that will find them
+        are declared.
+        """
+        if not may_have_empty_columns(opened):
+            return opened
+        rows = Rows.of(opened.array, **self._policies)
+        rows = rows if opened.weights is None else rows.weighted(opened.weights)
+        if not read and not rows.in_memory:
+            return replace(opened, array=carrying(opened.array, search=ColumnSearch(search_passes(rows))))
+        resources = find_resources(setting(self, "memory_limit"), in_process=rows.in_process)
+        return without_empty_columns(opened, rows, resources, progress)
+
+    def _labels_of_fit(self, X: da.Array, y: Input) -> Input:
+        """Return the labels of a fit in the order of the rows: y, or those that come with batches.
+
+        The latter are returned in advance if the fit requires that. Labels that the estimator ignores are not read.
+        """
+        if not self._labelled:
+            return y
+        from bigpca.data.alignment import in_row_order  # imports all formats of labels, which other fits do not need
+
+        drop = getattr(self, "missing_labels", "raise") == "drop"
+        found = batch_labels(X, in_row_order(y, X, absent=None if drop else "raise"))
+        return found.in_advance() if isinstance(found, BatchLabels) and not self._labels_beside_rows else found
+
+    def _planned_fit(self, opened: Opened, y: Input) -> Reading:
+        """Plan the fit, and reject weights that it does not read.
+
+        Raises
+        ------
+        TypeError
+        """
+        planned = self._fit(opened, self._labels_of_fit(opened.array, y))
+        if opened.weights is not None and planned.rows.weights is None:
+            reject_weights(planned.rows.weighted(opened.weights), [type(self).__name__], self._unweighted)
+        return planned
 
     @property
     def _policies(self) -> dict[str, Input]:
@@ -744,27 +810,6 @@ class Estimator(
     def _preprocessors(self) -> tuple[RowPreprocessor, ...]:
         """Return what is applied to each row first; a hook for estimators whose rows are not always vectors."""
         return preprocessors(self.preprocess)
-
-    def _whole_map(self) -> RowMap:
-        """Return the map of rows as they are given: the preprocessing, then that of :meth:`_row_map`."""
-        return chained(self._fitted_preprocessors(), self._row_map())
-
-    def _fitted_preprocessors(self) -> tuple[RowPreprocessor, ...]:
-        """Return what was applied to each row of the fit.
-
-        Raises
-        ------
-        ValueError
-            If ``preprocess`` was changed since, which would map other rows than those that were fitted.
-        """
-        now = self._preprocessors()
-        fitted = vars(self).get("_preprocessed", now)
-        if fitted != now:
-            raise ValueError(
-                f"preprocess = {self.preprocess!r} was set after a fit with {list(fitted) or None}. Set it back, or "
-                f"fit again."
-            )
-        return now
 
     def _remember(self, opened: Opened) -> None:
         """Set the number and names of features."""
@@ -804,6 +849,80 @@ class Estimator(
             else:
                 setattr(self, name, value)
 
+    def _open_like(self, X: Input) -> da.Array:
+        """Open new rows as those of the fit, and compare the number and names, or the grid, of their features."""
+        grid: Grid | None = vars(self).get("_grid")
+        if grid is None:
+            return as_fitted(self, self._open(X)).array
+        name = type(self).__name__
+        if is_labelled(X):
+            X = open_array(as_fitted_grid(X, grid, name), sample_dims=grid.samples)
+        return as_fitted(self, like_fitted(self._open(X), grid, name)).array
+
+    def _mapped_to_numbers(
+        self, X: Input, f: RowMap, what: str, to: Destination | None = None, *, dim: str | None = None,
+        values: Input = None,
+    ) -> Lazy:  # fmt: skip
+        """Return ``f`` of the rows of X: a number of each (n,), or (n, 1) in ``to.out``.
+
+        Where ``values`` name the columns of f, they are (n, k), along ``dim`` for a DataArray X, whose samples label
+        rows.
+        """
+        opened, to = self._open_like(X), to or Destination()
+        found = self._mapped(X, opened, f, 1 if dim is None else len(values), to)
+        labels = carried(opened).labels if is_labelled(X) else None
+        if labels is not None:
+            return labelled_rows(found, labels, what, dim, values)
+        return found[:, 0] if dim is None and to.out is None else found
+
+    def _mapped_to_rows(self, X: Input, f: RowMap, to: Destination) -> Lazy:
+        """Return ``f`` of the rows of X as rows (n, d), on the grid of the fit if X is a DataArray."""
+        opened = self._open_like(X)
+        return self._on_fitted_grid(X, opened, self._mapped(X, opened, f, self.n_features_in_, to), to.what)
+
+    def _mapped_back(self, X: Input, back: RowMap, to: Destination) -> Lazy:
+        """Return ``back`` of scores X (n, k): rows (n, d), on the grid of the fit if X is a DataArray."""
+        opened = open_scores(by_component(X, self._n_features_out), type(self).__name__, self._n_features_out)
+        return self._on_fitted_grid(X, opened, self._mapped_as_given(X, opened, back, self.n_features_in_, to))
+
+    def _mapped(self, X: Input, opened: da.Array, f: RowMap, columns: int, to: Destination) -> Lazy:
+        """Return ``f`` of the rows of X, preprocessed, which ``opened`` holds as a Dask array."""
+        return self._mapped_as_given(X, opened, chained(self._fitted_preprocessors(), f), columns, to)
+
+    def _mapped_as_given(self, X: Input, opened: da.Array, f: RowMap, columns: int, to: Destination) -> Lazy:
+        """Return ``f`` of X, which is not preprocessed, such as scores."""
+        if to.out is None:
+            limit = setting(self, "memory_limit")
+            return map_rows(X, opened, f, columns, missing_chunks=self.missing_chunks, memory_limit=limit)
+        rows, what = Rows.of(opened, **self._policies), to.what or self._output_name
+        made = Made(f"{what} of X by {self._called}", self._digest(), to.keys)
+        return write_rows(rows, f, columns, to, name=what, made=made, memory_limit=setting(self, "memory_limit"))
+
+    def _on_fitted_grid(self, X: Input, opened: da.Array, rows: Lazy, what: str = "") -> Lazy:
+        labels, grid = carried(opened).labels if is_labelled(X) else None, grid_of(self)
+        return rows if labels is None else rows_on_grid(rows, labels, grid, what or grid.name)
+
+    def _whole_map(self) -> RowMap:
+        """Return the map of rows as they are given: the preprocessing, then that of :meth:`_row_map`."""
+        return chained(self._fitted_preprocessors(), self._row_map())
+
+    def _fitted_preprocessors(self) -> tuple[RowPreprocessor, ...]:
+        """Return what was applied to each row of the fit.
+
+        Raises
+        ------
+        ValueError
+            If ``preprocess`` was changed since, which would map other rows than those that were fitted.
+        """
+        now = self._preprocessors()
+        fitted = vars(self).get("_preprocessed", now)
+        if fitted != now:
+            raise ValueError(
+                f"preprocess = {self.preprocess!r} was set after a fit with {list(fitted) or None}. Set it back, or "
+                f"fit again."
+            )
+        return now
+
     @property
     def _called(self) -> str:
         """The class and its parameters other than defaults, in one line."""
@@ -813,23 +932,47 @@ class Estimator(
         """Return the digest of the row map: it identifies a model, and the scores that the model made."""
         return digest(self._whole_map().describe())
 
-    def __sklearn_tags__(self) -> Tags:
-        tags: Tags = super().__sklearn_tags__()
-        tags.transformer_tags.preserves_dtype = ["float64", "float32"]
-        tags.input_tags.allow_nan = self.nan_policy in ("omit", "mean")
-        tags.input_tags.sparse = True
-        tags.target_tags.required = self._labelled
-        return tags
+    @property
+    def _pending(self) -> Unsolved[Found] | None:
+        """The solve that waits, if any."""
+        return cast("Unsolved[Found] | None", vars(self).get("_unsolved"))
 
     def _take_later(self, solve: Callable[[], Found], solver: str | None = None) -> None:
-        """Postpone ``solve`` until a fitted attribute is accessed; see :func:`postpone`."""
-        postpone(self, solve, solver)
+        """Delete the fitted attributes of fewer rows, and keep ``solve``: it runs once, when one of them is accessed.
+
+        ``solver`` is its name; None for the solver of the fit to which the rows are added.
+        """
+        pending = self._pending
+        solver = solver or (self.solver_ if pending is None else pending.solver)
+        for name in filter(is_answer, list(vars(self))):
+            delattr(self, name)
+        self._unsolved = Unsolved(solve, solver, setting(self, "solve_threads"))
+
+    def _settle(self) -> None:
+        """Run the solve that waits, if any, in one thread only; a solve that fails changes nothing."""
+        pending = self._pending
+        if pending is None:
+            return
+        with pending.lock, solving_with(pending.threads):
+            if self._pending == pending:  # no other thread has solved it meanwhile
+                solved = self._without_solve()
+                solved._take(pending.solve(), pending.solver)
+                solved._check_shares()
+                del solved._unsolved
+                self.__dict__ = solved.__dict__  # in one step: another thread sees the whole result, or none of it
+
+    def _without_solve(self) -> Self:
+        """Return a shallow copy without the solve that waits: its names and display can be computed without solving."""
+        twin = copy(self)
+        if "_unsolved" in vars(twin):
+            twin._unsolved = None
+        return twin
 
     if not TYPE_CHECKING:  # a type checker would conclude that every attribute exists
 
         def __getattr__(self, name: str) -> object:
             if is_answer(name):
-                settle(self)
+                self._settle()
             return object.__getattribute__(self, name)  # set by now, or AttributeError
 
     def __copy__(self) -> Self:
@@ -838,22 +981,30 @@ class Estimator(
         twin.__dict__.update(vars(self))
         return twin
 
+    def __getstate__(self) -> dict[str, object]:
+        self._settle()
+        state: dict[str, object] = super().__getstate__()
+        return state
+
     def __dir__(self) -> list[str]:
-        return list(super(Estimator, without_answer(self)).__dir__())
+        return list(super(Estimator, self._without_solve()).__dir__())
 
     def _repr_html_inner(self) -> str:
-        return str(super(Estimator, without_answer(self))._repr_html_inner()) + captured(vars(self))
+        return str(super(Estimator, self._without_solve())._repr_html_inner()) + captured(vars(self))
 
     def _repr_mimebundle_(self, **options: Input) -> dict[str, str]:
-        bundle: dict[str, str] = super(Estimator, without_answer(self))._repr_mimebundle_(**options)
+        bundle: dict[str, str] = super(Estimator, self._without_solve())._repr_mimebundle_(**options)
         if "text/html" in bundle:
             bundle["text/html"] += captured(vars(self))
         return bundle
 
-    def __getstate__(self) -> dict[str, object]:
-        settle(self)
-        state: dict[str, object] = super().__getstate__()
-        return state
+    def __sklearn_tags__(self) -> Tags:
+        tags: Tags = super().__sklearn_tags__()
+        tags.transformer_tags.preserves_dtype = ["float64", "float32"]
+        tags.input_tags.allow_nan = self.nan_policy in ("omit", "mean")
+        tags.input_tags.sparse = True
+        tags.target_tags.required = self._labelled
+        return tags
 
     def __sklearn_is_fitted__(self) -> bool:
         return "_unsolved" in vars(self) or "n_components_" in vars(self)
@@ -863,7 +1014,14 @@ class Estimator(
         return type(self)(**self.get_params(deep=False))
 
 
-for _name in ("transform", "fit_transform"):
-    setattr(Estimator, _name, with_dask_frames(getattr(Estimator, _name)))
+def captured(attributes: Mapping[str, object]) -> str:
+    """Return a line of HTML: the number of components and their share of the variance, as far as they are solved."""
+    k, ratio = attributes.get("n_components_"), attributes.get("explained_variance_ratio_")
+    if not isinstance(k, Integral):
+        return ""
+    whole = "the variance between the classes" if "discriminants_" in attributes else "the variance"
+    share = "" if not isinstance(ratio, np.ndarray) else f" with {100 * float(ratio.sum()):.3g} % of {whole}"
+    return f"<p>{int(k):,} component{'' if k == 1 else 's'}{share}</p>"
+
 
 AnyEstimator: TypeAlias = Estimator[Any]  # type: ignore[explicit-any]  # whatever its fit returns

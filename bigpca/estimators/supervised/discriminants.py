@@ -8,7 +8,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from bigpca.estimators.shared.inputs import Input, Lazy
 from bigpca.estimators.shared.outputs import Destination, Path
-from bigpca.estimators.shared.transformer import Estimator, mapped_to_numbers
+from bigpca.estimators.shared.transformer import Estimator
 from bigpca.estimators.supervised.fits import SupervisedResult
 from bigpca.estimators.supervised.model import ClassDistance, SupervisedModel
 from bigpca.estimators.supervised.problems import RoweisProblem, check_conditioning, check_factor
@@ -250,7 +250,7 @@ class FisherDiscriminantAnalysis(SupervisedModel, ClassifierMixin, Estimator[Sup
         check_is_fitted(self)
         distance = ClassDistance.of(self._statistics, self.nan_policy)
         to = Destination(out, overwrite, names=("mahalanobis",), what="distances")
-        return mapped_to_numbers(self, X, distance, "mahalanobis", to)
+        return self._mapped_to_numbers(X, distance, "mahalanobis", to)
 
     @property
     def supervision_level_(self) -> float:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 from abc import abstractmethod
 from dataclasses import dataclass
-from typing import Protocol, Self
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,13 +24,10 @@ from bigpca.data.labels import merge_classes
 from bigpca.data.weights import open_weights
 from bigpca.errors import NonFiniteError, counted
 from bigpca.estimators.linear.maps import Projection, Reconstruction
-from bigpca.estimators.linear.model import inverse_transform
-from bigpca.estimators.shared.exporting import linear_map, to_faiss, to_onnx, to_sklearn, to_torch
 from bigpca.estimators.shared.files import StoredModel, Values, pack_values, unpack_values
 from bigpca.estimators.shared.fit import execute
 from bigpca.estimators.shared.inputs import Input, Lazy, Opened, settle_non_finite
-from bigpca.estimators.shared.labelled import to_xarray
-from bigpca.estimators.shared.transformer import Estimator, Transforming, labels_of_fit, mapped_to_numbers
+from bigpca.estimators.shared.transformer import Estimator
 from bigpca.estimators.supervised.fits import LabelledFit, LabelsFit, SupervisedResult, plan_labelled
 from bigpca.estimators.supervised.label_features import label_features_from
 from bigpca.estimators.supervised.problems import Problem, check_among, open_classes, read_labels
@@ -123,20 +120,7 @@ class ClassMap(RowMap):
         return {"map": self.output, "nan_policy": self.nan_policy, "digest": content.hexdigest()}
 
 
-class Classifying(Transforming, Protocol):
-    """A model that may be a classifier."""
-
-    classes_: Array
-    missing_labels: str
-    nan_policy: str
-
-    @property
-    def _classifies(self) -> bool: ...
-
-    def predict(self, X: Input) -> Lazy: ...
-
-
-def classifies(model: Classifying) -> bool:
+def classifies(model: SupervisedModel) -> bool:
     """Whether a model is a classifier; otherwise raises AttributeError, as ``available_if`` requires."""
     if not model._classifies:
         point = f" with r2 = {model.r2!r}" if hasattr(model, "r2") else ""
@@ -149,7 +133,7 @@ def classifies(model: Classifying) -> bool:
 
 
 @available_if(classifies)  # type: ignore[untyped-decorator]
-def predict(self: Classifying, X: Input) -> Lazy:
+def predict(self: SupervisedModel, X: Input) -> Lazy:
     """Return the most probable class of each row of X (n, d), (n,): lazy for lazy input, as ``transform``.
 
     Parameters
@@ -171,7 +155,7 @@ def predict(self: Classifying, X: Input) -> Lazy:
 
 
 @available_if(classifies)  # type: ignore[untyped-decorator]
-def predict_proba(self: Classifying, X: Input) -> Lazy:
+def predict_proba(self: SupervisedModel, X: Input) -> Lazy:
     """Return the posterior probabilities of classes (n, c), float64; lazy for lazy input.
 
     Parameters
@@ -189,7 +173,7 @@ def predict_proba(self: Classifying, X: Input) -> Lazy:
 
 
 @available_if(classifies)  # type: ignore[untyped-decorator]
-def predict_log_proba(self: Classifying, X: Input) -> Lazy:
+def predict_log_proba(self: SupervisedModel, X: Input) -> Lazy:
     """Return the logarithms of :meth:`predict_proba` (n, c), which do not underflow; lazy for lazy input.
 
     Parameters
@@ -207,7 +191,7 @@ def predict_log_proba(self: Classifying, X: Input) -> Lazy:
 
 
 @available_if(classifies)  # type: ignore[untyped-decorator]
-def decision_function(self: Classifying, X: Input) -> Lazy:
+def decision_function(self: SupervisedModel, X: Input) -> Lazy:
     """Return log-posteriors up to a constant of each row (n, c), or log-odds of ``classes_[1]`` (n,); lazily.
 
     Parameters
@@ -226,7 +210,7 @@ def decision_function(self: Classifying, X: Input) -> Lazy:
 
 
 @available_if(classifies)  # type: ignore[untyped-decorator]
-def score(self: Classifying, X: Input, y: Input, sample_weight: Input = None) -> float:
+def score(self: SupervisedModel, X: Input, y: Input, sample_weight: Input = None) -> float:
     """Return the share of rows of X whose class is predicted correctly, in one read, without the unlabelled rows.
 
     Parameters
@@ -242,7 +226,7 @@ def score(self: Classifying, X: Input, y: Input, sample_weight: Input = None) ->
     """
     predicted = np.asarray(self.predict(X)).ravel()
     opened = self._open_like(X)
-    labels = open_classes(labels_of_fit(self, opened, y), len(predicted), missing=self.missing_labels)
+    labels = open_classes(self._labels_of_fit(opened, y), len(predicted), missing=self.missing_labels)
     _, known, given = merge_classes(self.classes_, labels.classes)
     used = labels.used
     hits = known[np.searchsorted(self.classes_, predicted[used])] == given[labels.codes[used]]
@@ -250,13 +234,13 @@ def score(self: Classifying, X: Input, y: Input, sample_weight: Input = None) ->
     return float(np.average(hits, weights=weights))
 
 
-def _classified(self: Classifying, X: Input, output: str, *, one: bool = False) -> Lazy:
+def _classified(self: SupervisedModel, X: Input, output: str, *, one: bool = False) -> Lazy:
     check_is_fitted(self)
     functions = getattr(self, "discriminants_", None)
     if functions is None:
         raise ValueError("the model was fitted with r2 other than 1, so it is not a classifier. Fit again.")
     found = ClassMap(functions, self.classes_, output, self.nan_policy)
-    return mapped_to_numbers(self, X, found, output, dim=None if one else "class", values=self.classes_)
+    return self._mapped_to_numbers(X, found, output, dim=None if one else "class", values=self.classes_)
 
 
 def _grows(model: SupervisedModel) -> bool:
@@ -330,6 +314,7 @@ class SupervisedModel(Estimator[SupervisedResult]):
     _supervision: Supervision
     _output_name = "scores"
     _labelled = _labels_beside_rows = True
+    _maps_linearly = _has_axes = True
     _merged_alike = ("preprocess",)
 
     @abstractmethod
@@ -341,13 +326,6 @@ class SupervisedModel(Estimator[SupervisedResult]):
     predict_log_proba = predict_log_proba
     decision_function = decision_function
     score = score
-    to_xarray = to_xarray
-    linear_map = linear_map
-    to_sklearn = to_sklearn
-    to_onnx = to_onnx
-    to_torch = to_torch
-    to_faiss = to_faiss
-    inverse_transform = inverse_transform
 
     @available_if(_grows)  # type: ignore[untyped-decorator]
     @solving
@@ -395,7 +373,7 @@ class SupervisedModel(Estimator[SupervisedResult]):
             old.check_whole()
         opened = self._open_like(X)
         rows, resources = self._rows(opened, sample_weight)
-        y, missing = labels_of_fit(self, opened, y), self.missing_labels
+        y, missing = self._labels_of_fit(opened, y), self.missing_labels
         labelled = read_labels(y, rows.n_rows, problem, missing=missing, owner=name, like=before, weights=rows.weights)
         fit = LabelsFit(rows, resources, name, labelled, old.moments.whole, problem)
         new, made = execute(self, fit, fit.read, f"{self._called}.partial_fit(X, y)", progress=progress)

@@ -17,7 +17,6 @@ from bigpca.estimators.kernel.spectrum import KernelSpectrum
 from bigpca.estimators.linear.maps import Projection
 from bigpca.estimators.shared.fit import execute, fit_seed
 from bigpca.estimators.shared.inputs import Input, Opened
-from bigpca.estimators.shared.transformer import labels_of_fit
 from bigpca.estimators.supervised.discriminants import RoweisDiscriminantAnalysis
 from bigpca.estimators.supervised.fits import SupervisedResult
 from bigpca.estimators.supervised.kernel_fit import FeatureRead
@@ -83,7 +82,7 @@ class RoweisMap:
         flat = [model for line in self.models for model in line]
         opened = first._open_like(X)
         rows = Rows.of(opened, **first._policies)
-        labels = open_classes(labels_of_fit(first, opened, y), rows.n_rows, missing=first.missing_labels)
+        labels = open_classes(first._labels_of_fit(opened, y), rows.n_rows, missing=first.missing_labels)
         truth = labels.with_classes(first.classes_).codes
         stacked = chained(first._preprocessors(), _joint_map(flat))
         ends = np.cumsum([model.n_components_ for model in flat])
@@ -223,7 +222,7 @@ def roweis_map(
         )
     problem = replace(template._problem().at(0.5, 0.5), solver="covariance")  # the whole scatter determines all points
     opened = replace(template._open(X, minimum=2), seed=fit_seed(template))
-    fit = template._planned(opened, labels_of_fit(template, opened.array, y), problem)
+    fit = template._planned(opened, template._labels_of_fit(opened.array, y), problem)
     grid_values(grid, spacing, fit.rows.n_rows)  # rejected before the read, as is a scatter that must be singular
     if not problem.featured and 1.0 in grid_values(grid, spacing, 2):
         problem.at(0.5, 1.0).check_labels(fit.labelled, fit.rows.n_columns)

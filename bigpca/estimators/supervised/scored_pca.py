@@ -29,19 +29,11 @@ from bigpca.data.views import columns_of
 from bigpca.errors import warn_approximation
 from bigpca.estimators.linear.pca import PCA
 from bigpca.estimators.linear.sketch_transformer import SketchTransformer
-from bigpca.estimators.shared.exporting import linear_map, to_faiss, to_onnx, to_sklearn, to_torch
 from bigpca.estimators.shared.files import StoredModel, Values, pack_values, unpack_values
 from bigpca.estimators.shared.fit import RandomState, Reading, draw_fit_seed, execute, fit_seed, with_plan
 from bigpca.estimators.shared.inputs import Input, Lazy, Opened, open_rows
 from bigpca.estimators.shared.outputs import Destination, Path
-from bigpca.estimators.shared.transformer import (
-    AnyEstimator,
-    Estimator,
-    labels_of_fit,
-    mapped_as_given,
-    open_weighted,
-    planned_weighted,
-)
+from bigpca.estimators.shared.transformer import AnyEstimator, Estimator
 from bigpca.estimators.supervised.fits import LabelledReading
 from bigpca.estimators.supervised.problems import Labelled, LabelUse, read_labels
 from bigpca.estimators.supervised.statistics import (
@@ -51,7 +43,7 @@ from bigpca.estimators.supervised.statistics import (
     check_shapes,
     merge_labelled,
 )
-from bigpca.export.linear import LinearMap
+from bigpca.export.linear import LinearMap, LinearRowMap
 from bigpca.passes.accumulators.base import Accumulator
 from bigpca.passes.accumulators.class_moments import ClassMoments
 from bigpca.passes.engine.driver import solving
@@ -74,7 +66,7 @@ from bigpca.solvers.eigh import top_eigenpairs
 
 
 @dataclass(frozen=True)
-class Selected(RowMap):
+class Selected(LinearRowMap):
     """A row map on some columns.
 
     Attributes
@@ -558,6 +550,7 @@ class ScoredPCA(Estimator[ScoredResult]):
 
     cv_scores_: dict[int, float]
     _labelled = True
+    _maps_linearly = True
 
     _unweighted = "its scores of features and its folds count every row once"
 
@@ -587,12 +580,6 @@ class ScoredPCA(Estimator[ScoredResult]):
         self.missing_chunks = missing_chunks
         self.memory_limit = memory_limit
         self.workers_timeout = workers_timeout
-
-    linear_map = linear_map
-    to_sklearn = to_sklearn
-    to_onnx = to_onnx
-    to_torch = to_torch
-    to_faiss = to_faiss
 
     @solving
     def fit(
@@ -625,9 +612,9 @@ class ScoredPCA(Estimator[ScoredResult]):
             For labels that are missing, all alike or all different classes, and more features than there are.
         """
         places = {name: None if checkpoint is None else Place(checkpoint) / name for name in ("scores", "folds", "fit")}
-        opened = replace(open_weighted(self, X, sample_weight), seed=draw_fit_seed(self, places["folds"]))
-        y = labels_of_fit(self, opened.array, y)
-        planned = cast("ScoredFit", planned_weighted(self, opened, y))
+        opened = replace(self._open_weighted(X, sample_weight), seed=draw_fit_seed(self, places["folds"]))
+        y = self._labels_of_fit(opened.array, y)
+        planned = cast("ScoredFit", self._planned_fit(opened, y))
         planned.plan.check()
         scoring, X, found = planned.scoring, mapped_lazily(planned.rows), None
         began = time.perf_counter()
@@ -676,7 +663,7 @@ class ScoredPCA(Estimator[ScoredResult]):
             return self.fit(X, y, progress=progress)
         inner = copy(self.estimator_)
         opened = self._open_like(X)
-        y = labels_of_fit(self, opened, y)
+        y = self._labels_of_fit(opened, y)
         rows, resources = self._rows(opened)
         labelled = self._read_labels(y, rows.n_rows, self._supervision)
         scoring = Scoring(rows, resources, "scores", labelled, False)
@@ -722,7 +709,7 @@ class ScoredPCA(Estimator[ScoredResult]):
         back = self.estimator_.inverse_transform(X)
         placed = Placed(self.selected_, self.mean_)
         opened = open_rows(back, type(self).__name__).array
-        return mapped_as_given(self, X, opened, placed, self.n_features_in_, Destination(out, overwrite))
+        return self._mapped_as_given(X, opened, placed, self.n_features_in_, Destination(out, overwrite))
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "estimator_")

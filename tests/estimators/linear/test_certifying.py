@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 import bigpca as bp
 from bigpca import PCA, ApproximateKernelPCA, ApproximatePCA, KernelPCA, ModelFormatError, NystromKernelPCA
 from bigpca.cli.stores import describe_file, facts
-from bigpca.estimators.linear.certificates import certify
+from bigpca.estimators.shared.certificates import certify
 from bigpca.estimators.shared.files import StoredModel, save_model
 from bigpca.kernels import RBF, Polynomial, Tanh
 from bigpca.sketches import FeatureHash, Gaussian

@@ -11,9 +11,9 @@ import pytest
 
 import bigpca as bp
 from bigpca import PCA, ModelFormatError
-from bigpca.estimators.linear.certificates import CERTIFICATE_FIELDS, Certificate
 from bigpca.estimators.linear.maps import low_rank_plus_diagonal, orthonormality_error
 from bigpca.estimators.linear.model import LinearModel
+from bigpca.estimators.shared.certificates import CERTIFICATE_FIELDS, Certificate
 from bigpca.estimators.shared.files import StoredModel, save_model
 from bigpca.passes.accumulators.moments import Moments
 from tests.builders import data_with_spectrum, power_law

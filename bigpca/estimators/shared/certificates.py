@@ -6,11 +6,9 @@ A certificate: bounds of the error of an approximate result, as fitted attribute
 from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
-from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.utils.metaestimators import available_if
 
 from bigpca.arrays import Array
 from bigpca.errors import warn_approximation
@@ -104,56 +102,9 @@ def certified_attributes(certificate: Certificate | None) -> dict[str, object]:
     return {name: getattr(certificate, field, None) for name, field in CERTIFICATE_FIELDS.items()}
 
 
-def _bounds_subspaces(model: object) -> bool:
+def bounds_subspaces(model: object) -> bool:
     """Whether a model has bounds of subspaces; otherwise the method that requires them does not exist."""
     return getattr(getattr(model, "_certificate", None), "subspaces", None) is not None
-
-
-class Certified(Protocol):
-    """A model with a certificate that bounds subspaces."""
-
-    @property
-    def _certificate(self) -> Certificate | None: ...
-
-
-@available_if(_bounds_subspaces)  # type: ignore[untyped-decorator]
-def containment_bound(self: Certified, n_axes: int, n_true: int) -> float:
-    """Bound the angle between the leading axes and a larger true principal subspace.
-
-    Where eigenvalues lie close together, as in a cluster cut by ``n_axes``, the leading axes are not determined,
-    and ``subspace_error_bounds_`` is 1; it may still be certain that they lie within the span of the whole cluster.
-
-    Parameters
-    ----------
-    n_axes : int, 1 to k
-        The leading axes, in order.
-    n_true : int, ``n_axes`` to 2 k (at most the number of eigenvalues)
-        Dimension of the true leading principal subspace.
-
-    Returns
-    -------
-    float
-        The sine of the largest angle between an axis, or a combination of them, and that subspace is at most this,
-        with probability ``bounds_confidence_``; 1.0 if nothing is certain. ``containment_bound(j, j)`` is
-        ``subspace_error_bounds_[j - 1]``.
-
-    Raises
-    ------
-    ValueError
-        For numbers out of range.
-    AttributeError
-        If the model has no ``subspace_error_bounds_``.
-    """
-    subspaces = None if self._certificate is None else self._certificate.subspaces
-    if subspaces is None:
-        raise AttributeError("the model has no certified bounds of subspaces.")
-    k, most = len(subspaces.lowest), len(subspaces.upper) - 1
-    if not 1 <= n_axes <= k or not n_axes <= n_true <= most:
-        raise ValueError(
-            f"n_axes = {n_axes} and n_true = {n_true}; 1 <= n_axes <= {k} (n_components_) and n_axes <= n_true <= "
-            f"{most} were expected. Fit more components to bound larger subspaces."
-        )
-    return float(subspaces.bound(n_axes, n_true))
 
 
 def certificate_bytes(k: int, size: int) -> int:
