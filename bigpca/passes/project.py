@@ -318,7 +318,7 @@ def keys_of(rows: Rows, given: object = None) -> Array | None:
 def _reject_own_source(rows: Rows, out: str | os.PathLike[str]) -> None:
     """Reject an output path that is the input, one of its files, or a directory that contains it."""
     target = os.path.realpath(path_of(out, "out"))
-    for source in rows.stored.sources:
+    for source in rows.inspected.sources:
         path = source.path if isinstance(source, RowSource) else source.store
         read = os.path.realpath(path) if path and kind_of(path) == "disk" else ""
         if read and isinstance(source, RowSource) and os.path.isfile(target):

@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 import threading
 from collections.abc import Iterable, Sequence
-from copy import copy
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 
 import dask.array as da
@@ -18,7 +17,7 @@ from bigpca.data.batches import BatchRows, batches_of, reject_batches
 from bigpca.data.checks import NATIVE_BYTES, coalesce
 from bigpca.data.sources import RowSource, source_of
 from bigpca.data.sparse import is_csr, stored_row_bytes
-from bigpca.data.views import carried, view_of, viewed
+from bigpca.data.views import View, carried, view_of, viewed
 from bigpca.data.weights import open_weights, weight_sum
 from bigpca.data.zarr_arrays import ZarrReader
 from bigpca.passes.accumulators.base import Accumulator
@@ -44,246 +43,127 @@ from bigpca.storage.chunks import kind_of
 COUNTED_BYTES = 64 << 20  # of a sparse chunk, if it stored its zeros, beyond which its values are counted
 
 
-class Stored:
-    """Where rows come from: a source that is read directly, or a graph to cut.
-
-    Parameters
-    ----------
-    X : dask.array.Array of shape (n, d), with known chunks
-    missing_chunks : {"raise", "fill"}
-    workers_timeout : float
-    """
-
-    def __init__(self, X: da.Array, missing_chunks: str, workers_timeout: float) -> None:
-        self.X, self.missing_chunks, self.workers_timeout = X, missing_chunks, workers_timeout
-        found = source_of(X)
-        self.source: RowSource | None = filling(found) if found is not None and missing_chunks == "fill" else found
-        if found is None:
-            reject_batches(X, f"the Dask array {X.name}")
-        self._graph: GraphSource | None = None
-        self._lock = threading.Lock()
-        self._digest: str | None = None
-
-    @property
-    def in_memory(self) -> bool:
-        """Whether X is an array of this process."""
-        return self.source is not None and self.source.in_memory
-
-    @property
-    def batches(self) -> BatchRows | None:
-        """The batches that this process reads in order; None for rows that are read in any order."""
-        storage = None if self.source is None else self.source.storage
-        return storage if isinstance(storage, BatchRows) else None
-
-    @property
-    def graph(self) -> GraphSource:
-        """The graph to cut; its shared nodes are computed on first use."""
-        with self._lock:  # the first groups are cut in several threads
-            if self._graph is None:
-                self._graph = GraphSource(self.X, self.missing_chunks, self.workers_timeout)
-        return self._graph
-
-    def csr_row_bytes(self, itemsize: int) -> float:
-        """Return the bytes of a mean sparse row with ``itemsize`` bytes per value."""
-        return stored_row_bytes(1, self.values_per_row, itemsize)
-
-    def densest_row_bytes(self, itemsize: int) -> float:
-        """Return the bytes of a mean sparse row where rows are densest, which memory must hold."""
-        known = None if self.source is None else self.source.densest
-        return stored_row_bytes(1, self.values_per_row if known is None else known, itemsize)
-
-    @property
-    def values_per_row(self) -> float:
-        """Stored values of a mean sparse row.
-
-        Those of a graph are unknown before they are computed. They are counted in some of its chunks if these would be
-        large without zeros, and otherwise taken to be all columns.
-        """
-        n, d = map(int, self.X.shape)
-        known = None if self.source is None else self.source.stored_values
-        if known is not None:
-            return known / max(1, n)
-        rows, values = self.counted
-        return values / rows if rows else float(d)
-
-    @cached_property
-    def counted(self) -> tuple[int, int]:
-        """The rows in which the stored values of a sparse graph were counted, and these; (0, 0) for other arrays."""
-        sparse = self.source is None and is_csr(self.X._meta)
-        largest = max(self.X.chunks[0], default=0) * int(self.X.shape[1]) * self.X.dtype.itemsize
-        return self.graph.stored_values() if sparse and largest > COUNTED_BYTES else (0, 0)
-
-    @property
-    def counting(self) -> tuple[PassCost, ...]:
-        """The read that counted stored values; nothing where they are known."""
-        rows = self.counted[0]
-        share = rows / max(1, int(self.X.shape[0]))
-        return (PassCost(name="stored values", reads=share, bytes_read=int(rows * self.row_bytes)),) if rows else ()
-
-    @property
-    def row_bytes(self) -> float:
-        """Stored bytes of a row; of sparse rows, on average."""
-        if is_csr(self.X._meta):
-            return self.csr_row_bytes(int(self.X.dtype.itemsize))
-        return int(self.X.shape[1]) * int(self.X.dtype.itemsize)
-
-    def chunks(self, *, joined: bool) -> tuple[int, ...]:
-        """Return the row chunks of the array; ``joined`` those of the source, if rows are read from one directly."""
-        if joined and self.source is not None:
-            return coalesce(self.source.row_chunks(), self.row_bytes, NATIVE_BYTES)
-        return tuple(int(c) for c in self.X.chunks[0])
-
-    @property
-    def sources(self) -> Sequence[RowSource | ZarrReader]:
-        """All sources that tasks read."""
-        return [self.source] if self.source is not None else self.graph.sources()
-
-    def reader(self, start: int, stop: int) -> tuple[Reader, Inputs]:
-        """Return a reader of rows ``start:stop``, and the futures its task must be given."""
-        if self.source is not None:
-            return DirectReader(self.source), {}
-        cut = self.graph.cut(start, stop)
-        return cut.reader, cut.futures
-
-    def stamp(self, start: int, stop: int) -> str:
-        """Digest of (key, size, change) of the files that hold those rows; of the content for arrays in memory.
-
-        Of a graph, and of a store that is listed as a whole, it is that of all files when it was first asked for.
-        """
-        if self.source is not None and kind_of(self.source.path) == "disk":
-            return digest(self.source.stamps(start, stop))
-        if self._digest is None:
-            self._digest = self.stamp_of_all()
-        return self._digest
-
-    def stamp_of_all(self) -> str:
-        """Digest of (key, size, change) of all files as they are now."""
-        return digest([s.stamps(0, s.shape[0]) if isinstance(s, RowSource) else s.stamps() for s in self.sources])
-
-    @cached_property
-    def unstamped(self) -> str:
-        """The first source that does not say when its objects change; empty if all do."""
-        sources = sources_of_graph(self.X) if self.source is None else [self.source]
-        return next((source.label for source in sources if not source.stamped), "")
-
-    def describe(self) -> object:
-        """JSON-able description for fingerprints."""
-        if self.source is not None:
-            return self.source.describe()
-        return {"format": "dask", "name": self.X.name, "sources": [_describe(s) for s in self.sources]}
-
-
-def _describe(source: RowSource | ZarrReader) -> object:
-    return source.describe() if isinstance(source, RowSource) else [source.label, source.digest, list(source.shape)]
-
-
-def count_rows(X: da.Array, workers_timeout: float = WORKERS_TIMEOUT) -> da.Array:
-    """Return X with known row chunks, which are counted in one read."""  # one pass over X
-    lengths = da.map_blocks(
-        lambda block: np.array([[block.shape[0]]]),
-        X,
-        dtype=np.int64,
-        chunks=((1,) * X.numblocks[0], (1,) * X.numblocks[1]),
-    )
-    get = partial(get_watched, paths=paths_in(X), workers_timeout=workers_timeout)
-    known = tuple(int(c) for c in lengths[:, 0].compute(scheduler=get))
-    return da.Array(X.dask, X.name, (known, X.chunks[1]), meta=X._meta)
-
-
+@dataclass(frozen=True, kw_only=True, eq=False)
 class Rows:
     """X as the engine sees it: where rows come from, a view, a chain of row maps, weights, and policies.
 
     A view defines which numbers of a stored sample form a row, and so what a row number means. Maps are applied in
     order, inside the task that reads, to the finite rows. Weights are aligned with the rows of the view by absolute row
-    number.
+    number. :meth:`of` makes the rows of an array; other rows of the same array are made by :func:`dataclasses.replace`.
 
-    Parameters
+    Attributes
     ----------
-    X : dask.array.Array of shape (n, d)
-        Unknown row chunks are counted first, in one more read; the rows of batches are counted as they are read. The
-        view attached to X is applied as rows are read.
+    X : dask.array.Array of shape (n, d), with known chunks
+        The rows, before the maps.
+    given : dask.array.Array
+        The same as it was given: it has the keys of its rows, also where these were counted.
+    samples : dask.array.Array
+        The stored samples of which the view makes rows; X if there is no view.
+    inspected : Inspected
+        What is found out about the samples when it is first needed.
+    stored : RowSource or None
+        The source from which samples are read directly; None for graphs.
+    batches : BatchRows or None
+        The batches that this process reads in order; None for rows that are read in any order.
+    in_order : bool
+        Whether this process must read rows in order, because they come in batches.
+    once : bool
+        Whether rows can be read once only.
+    open_ended : bool
+        Whether the number of rows is found as they are read.
+    sparse : bool
+        Whether tasks read CSR.
+    counted : bool
+        Whether the rows were counted, in a read of X.
+    in_process : bool
+        Whether X is computed from an array of this process, which is never sent to workers, or from batches.
     missing_chunks : {"raise", "fill"}
     nan_policy : {"raise", "omit", "mean"}
         Of rows with NaN or infinities. With "mean", NaN are filled in the rows that :meth:`filled` returns, and
         rejected in others.
     workers_timeout : float
         Seconds without any worker after which a computation before the first pass fails.
-    in_process : bool
-        Whether X is computed from an array of this process, which is never sent to workers; implied by NumPy input.
-
-    Attributes
-    ----------
     view : View or None
     steps : tuple of MapStep
     weights : ndarray of shape (n,), float64, or None
     fill : ColumnFill or None
         What takes the place of missing values, before the maps; None if nothing does.
     limits : Limits or None
-        Of the values as they are stored, or viewed.
+        Of the values as they are stored, or viewed: what is outside is rejected as it is read.
     search : ColumnSearch or None
         The reads that found which columns have values, which X carries.
     """
 
-    def __init__(
-        self, X: da.Array, *, missing_chunks: str = "raise", nan_policy: str = "raise",
-        workers_timeout: float = WORKERS_TIMEOUT, in_process: bool = False,
-    ) -> None:  # fmt: skip
-        self._given = X  # has the keys of its rows, also where they are counted below
-        base, self.view = view_of(X)
-        self.counted = False
-        if np.isnan(base.shape[0]):
-            batches = batches_of(base)
-            self.counted = batches is None
-            base = count_rows(base, workers_timeout) if batches is None else batches
-            X = base if self.view is None else viewed(base, self.view)
-        self.X = X
-        self.stored = Stored(base, missing_chunks, workers_timeout)
-        self.workers_timeout = workers_timeout
-        self.missing_chunks, self.nan_policy = missing_chunks, nan_policy
-        self.in_process = in_process or self.stored.in_memory or self.stored.batches is not None
-        if self.stored.batches is not None:
-            self.stored.batches.stream.begin_fit()
-        self.steps: tuple[MapStep, ...] = ()
-        self.weights: NDArray[np.float64] | None = None
-        self.fill: ColumnFill | None = None
-        self.limits: Limits | None = None
-        self.search: ColumnSearch | None = carried(X).search
+    X: da.Array
+    given: da.Array
+    samples: da.Array
+    inspected: Inspected
+    stored: RowSource | None
+    batches: BatchRows | None
+    in_order: bool
+    once: bool
+    open_ended: bool
+    sparse: bool
+    counted: bool
+    in_process: bool
+    missing_chunks: str
+    nan_policy: str
+    workers_timeout: float
+    view: View | None
+    search: ColumnSearch | None
+    steps: tuple[MapStep, ...] = ()
+    weights: NDArray[np.float64] | None = None
+    fill: ColumnFill | None = None
+    limits: Limits | None = None
 
     @classmethod
     def of(
         cls, X: da.Array, *, missing_chunks: str = "raise", nan_policy: str = "raise",
         workers_timeout: float = WORKERS_TIMEOUT, in_process: bool = False,
     ) -> Rows:  # fmt: skip
-        """Return the rows of X under those policies."""
-        policies = {"missing_chunks": missing_chunks, "nan_policy": nan_policy}
-        return cls(X, **policies, workers_timeout=workers_timeout, in_process=in_process)
+        """Return the rows of X (n, d), of which the view that X carries is applied as they are read.
+
+        Unknown row chunks are counted first, in one more read; the rows of batches are counted as they are read.
+        ``in_process`` is implied by arrays in memory.
+        """
+        given, counted, (samples, view) = X, False, view_of(X)
+        if np.isnan(samples.shape[0]):
+            known = batches_of(samples)
+            counted = known is None
+            samples = count_rows(samples, workers_timeout) if known is None else known
+            X = samples if view is None else viewed(samples, view)
+        stored = source_of(samples)
+        if stored is None:
+            reject_batches(samples, f"the Dask array {samples.name}")
+        elif missing_chunks == "fill":
+            stored = filling(stored)
+        storage = None if stored is None else stored.storage
+        batches = storage if isinstance(storage, BatchRows) else None
+        if batches is not None:
+            batches.stream.begin_fit()
+        return cls(
+            X=X, given=given, samples=samples, stored=stored, batches=batches, view=view, counted=counted,
+            inspected=Inspected(samples, stored, missing_chunks, workers_timeout),
+            in_order=batches is not None,
+            once=batches is not None and batches.stream.once,
+            open_ended=batches is not None and batches.open_ended,
+            sparse=is_csr(samples._meta),
+            in_process=in_process or batches is not None or (stored is not None and stored.in_memory),
+            missing_chunks=missing_chunks, nan_policy=nan_policy, workers_timeout=workers_timeout,
+            search=carried(X).search,
+        )  # fmt: skip
 
     def filled(self) -> Rows:
-        """Return the same rows with missing values filled by :attr:`fill`, which a read finds; see ``holes``.
+        """Return the same rows with missing values filled by :attr:`fill`, which a read finds.
 
-        Rows of integers, which have no missing values, are returned as they are.
+        That is :func:`bigpca.passes.summaries.find_fill`. Rows of integers, which have no missing values, are returned
+        as they are.
         """
-        rows = copy(self)
-        rows.fill = ColumnFill() if self.dtype.kind == "f" else None
-        return rows
-
-    def unfilled(self) -> Rows:
-        """Return the same rows as they are read, without maps, for states that count NaN."""
-        rows = copy(self)
-        rows.fill, rows.steps = None, ()
-        return rows
-
-    def within(self, limits: Limits) -> Rows:
-        """Return the same rows, of which values outside the limits are rejected as they are read."""
-        rows = copy(self)
-        rows.limits = limits
-        return rows
+        return replace(self, fill=ColumnFill() if self.dtype.kind == "f" else None)
 
     def mapped(self, *steps: MapStep) -> Rows:
         """Return the same rows with ``steps`` appended to the chain of maps."""
-        rows = copy(self)
-        rows.steps = (*self.steps, *steps)
-        return rows
+        return replace(self, steps=(*self.steps, *steps))
 
     def weighted(self, weights: object) -> Rows:
         """Return the same rows with weights (n,), by absolute row number: w equals w repetitions, and 0 absence.
@@ -296,7 +176,7 @@ class Rows:
             If there is not one weight per row, a weight is not a number, negative or not finite, or their sum is
             beyond 1e150.
         """
-        given = open_weights(weights, self._given)
+        given = open_weights(weights, self.given)
         weight_sum(given)
         if self.open_ended:
             raise ValueError(
@@ -305,15 +185,17 @@ class Rows:
             )
         if len(given) != self.n_rows:
             raise ValueError(f"there are {len(given)} weights, but X has {self.n_rows} rows. Give one weight per row.")
-        rows = copy(self)
-        rows.weights = given
-        return rows
+        return replace(self, weights=given)
 
     @property
     def source(self) -> RowSource | None:
         """The source, if its rows are analysed as they are stored; None for graphs, views, maps and filled rows."""
-        plain = self.view is None and not self.steps and self.fill is None
-        return self.stored.source if plain else None
+        return self.stored if self.view is None and not self.steps and self.fill is None else None
+
+    @property
+    def in_memory(self) -> bool:
+        """Whether the rows are an array of this process, analysed as it is."""
+        return self.source is not None and self.source.in_memory
 
     @property
     def n_rows(self) -> int:
@@ -323,29 +205,12 @@ class Rows:
     @property
     def rows_read(self) -> int:
         """Number of rows, which is known for batches too after they were read."""
-        batches = self.stored.batches
-        count = self.n_rows if batches is None else batches.stream.count
-        return self.n_rows if count is None or not self.open_ended else count * self._rows_per_sample
-
-    @property
-    def in_order(self) -> bool:
-        """Whether this process must read rows in order, because they come in batches."""
-        return self.stored.batches is not None
-
-    @property
-    def once(self) -> bool:
-        """Whether rows can be read once only."""
-        return self.stored.batches is not None and self.stored.batches.stream.once
-
-    @property
-    def open_ended(self) -> bool:
-        """Whether the number of rows is found as they are read."""
-        return self.stored.batches is not None and self.stored.batches.open_ended
+        count = None if self.batches is None or not self.open_ended else self.batches.stream.count
+        return self.n_rows if count is None else count * self._rows_per_sample
 
     def has(self, row: int) -> bool:
         """Whether batches have that row, which is not before the next one."""
-        batches = self.stored.batches
-        return batches is not None and batches.stream.has(row // self._rows_per_sample)
+        return self.batches is not None and self.batches.stream.has(row // self._rows_per_sample)
 
     @property
     def _rows_per_sample(self) -> int:
@@ -384,19 +249,9 @@ class Rows:
         return dtype if self.fill is None else filled_dtype(dtype)
 
     @property
-    def in_memory(self) -> bool:
-        """Whether X is an array of this process."""
-        return self.source is not None and self.source.in_memory
-
-    @property
-    def sparse(self) -> bool:
-        """Whether tasks read CSR."""
-        return is_csr(self.stored.X._meta)
-
-    @property
     def values_per_row(self) -> float:
         """Stored values of a mean row that tasks read; the number of columns of dense rows."""
-        return self.stored.values_per_row if self.sparse else float(self.viewed_columns)
+        return self.inspected.values_per_row if self.sparse else float(self.viewed_columns)
 
     def form(self, block_rows: int = 1, itemsize: int = 8) -> BlockForm:
         """Return what blocks of these rows are before the maps, as far as costs depend on it."""
@@ -405,7 +260,12 @@ class Rows:
 
     def mapped_form(self, block_rows: int = 1, itemsize: int = 8) -> BlockForm:
         """Return the same after the maps: what states are updated with."""
-        return chain_cost(self.steps, self.form(block_rows, itemsize))[1]
+        return self._map_cost(block_rows, itemsize)[1]
+
+    def _map_cost(self, block_rows: int = 1, itemsize: int = 8) -> tuple[Work, BlockForm]:
+        """Return what the maps take for a block, and what it becomes."""
+        form = self.form(block_rows, itemsize)
+        return chain_cost(self.steps, form) if self.steps else (Work(), form)
 
     def dense_work(self, *states: Accumulator) -> float:
         """Return the operations of one read of dense rows, which decide the precision of products."""
@@ -416,13 +276,20 @@ class Rows:
         """Native row chunks: the store's for direct arrays, Dask's for general ones and for views."""
         if self.view is not None:
             return self.view.chunks(self._sample_chunks)
-        stored = self.stored.source
-        return stored.row_chunks() if stored is not None else tuple(int(c) for c in self.X.chunks[0])
+        return tuple(int(c) for c in self.X.chunks[0]) if self.stored is None else self.stored.row_chunks()
 
     @property
     def _sample_chunks(self) -> tuple[int, ...]:
         """Samples that are cut into rows together: those of Dask's chunks, or fewer where a source is read."""
-        return self.stored.chunks(joined=self._described)
+        if self._described and self.stored is not None:
+            return coalesce(self.stored.row_chunks(), self._sample_bytes, NATIVE_BYTES)
+        return tuple(int(c) for c in self.samples.chunks[0])
+
+    @property
+    def _sample_bytes(self) -> float:
+        """Stored bytes of a sample; of sparse ones, on average."""
+        d, itemsize = int(self.samples.shape[1]), int(self.samples.dtype.itemsize)
+        return stored_row_bytes(1, self.inspected.values_per_row, itemsize) if self.sparse else d * itemsize
 
     @property
     def _described(self) -> bool:
@@ -431,7 +298,7 @@ class Rows:
     @property
     def row_bytes(self) -> float:
         """Stored bytes decoded for one row."""
-        return self.stored.row_bytes / self._rows_per_sample
+        return self._sample_bytes / self._rows_per_sample
 
     @property
     def counting(self) -> tuple[PassCost, ...]:
@@ -439,7 +306,11 @@ class Rows:
         counted: tuple[PassCost, ...] = ()
         if self.counted:
             counted = (PassCost(name="count", bytes_read=self.bytes_of(self.n_rows)),)
-        return (*counted, *self.stored.counting, *(() if self.search is None else self.search.costs))
+        rows = self.inspected.counted[0]
+        if rows:
+            share, size = rows / max(1, int(self.samples.shape[0])), int(rows * self._sample_bytes)
+            counted = (*counted, PassCost(name="stored values", reads=share, bytes_read=size))
+        return counted if self.search is None else (*counted, *self.search.costs)
 
     def bytes_of(self, rows: int) -> int:
         """Return the stored bytes of ``rows`` rows."""
@@ -457,12 +328,15 @@ class Rows:
 
     def _read_row_bytes(self, dtype: DType) -> float:
         """Bytes of a row of the view in a dtype: its columns, or the stored values of the densest sparse rows."""
-        return self.stored.densest_row_bytes(dtype.itemsize) if self.sparse else self.viewed_columns * dtype.itemsize
+        if not self.sparse:
+            return self.viewed_columns * dtype.itemsize
+        densest = None if self.stored is None else self.stored.densest
+        return stored_row_bytes(1, self.inspected.values_per_row if densest is None else densest, dtype.itemsize)
 
     @property
     def _owned(self) -> bool:
         """Whether rows may be overwritten as they are read."""
-        return self.stored.source is not None or (self.view is not None and self.view.copies)
+        return self.stored is not None or (self.view is not None and self.view.copies)
 
     def copied_row_bytes(self, dtype: DType) -> int:
         """Return the bytes of a row's copy in ``dtype``; 0 if rows are read in that dtype and may be overwritten."""
@@ -475,8 +349,8 @@ class Rows:
         """Return the bytes that view, maps and weights need in addition to a read, for ``rows`` rows at a time."""
         chunk = 0
         if self.view is not None:
-            chunk = math.ceil(max(self._sample_chunks, default=0) * self.stored.row_bytes)
-        mapping, form = chain_cost(self.steps, self.form(rows, itemsize))
+            chunk = math.ceil(max(self._sample_chunks, default=0) * self._sample_bytes)
+        mapping, form = self._map_cost(rows, itemsize)
         row_bytes = form.values * (itemsize + PLACE_BYTES if form.sparse else itemsize)
         weighted = 0 if self.weights is None else math.ceil(2 * form.rows * (8 + row_bytes))
         return 2 * chunk + mapping.bytes + weighted  # the chunk being read, and its decoded form
@@ -488,24 +362,18 @@ class Rows:
 
     def prepared_work(self, itemsize: int) -> Work:
         """Return what maps and sums of sparse columns take per row, in that precision, without memory."""
-        work = replace(chain_cost(self.steps, self.form(itemsize=itemsize))[0], bytes=0)
+        work = replace(self._map_cost(itemsize=itemsize)[0], bytes=0)
         return work + Work(loops=LOOPS.prepared_value * self.values_per_row) if self.sparse else work
 
     @property
     def paths(self) -> dict[str, str]:
         """Files and directories that tasks read, for :attr:`bigpca.passes.engine.jobs.Pass.paths`."""
-        source = self.stored.source
-        return paths_in(self.stored.X) if source is None else {source.path: "reads"}
+        return paths_in(self.samples) if self.stored is None else {self.stored.path: "reads"}
 
     @property
     def member(self) -> str:
         """Array or column inside the source of the rows; empty if there is none, or no single source."""
         return "" if self.source is None else self.source.member
-
-    @property
-    def graph(self) -> GraphSource:
-        """The graph to cut, for arrays without a direct source."""
-        return self.stored.graph
 
     def layout(self, state_bytes: int) -> Layout:
         """Cut the rows for states of ``state_bytes``; where their number is unknown, each group is a segment."""
@@ -518,24 +386,26 @@ class Rows:
 
     def reader(self, start: int, stop: int) -> tuple[Reader, Inputs]:
         """Return a reader of rows ``start:stop`` of the view, and the futures its task must be given."""
-        base, futures = self._viewed_reader(start, stop)
-        if self.fill is None and self.limits is None:
-            return base, futures
-        present = None if self.weights is None else self.weights[start:stop] > 0
-        return ValueReader(base, self.limits, self.fill is not None, present, start), futures
+        first, last = (start, stop) if self.view is None else self.view.samples(start, stop)
+        reader: Reader
+        futures: Inputs = {}
+        if self.stored is not None:
+            reader = DirectReader(self.stored)
+        else:
+            cut = self.inspected.graph.cut(first, last)
+            reader, futures = cut.reader, cut.futures
+        if self.view is not None:
+            ends = np.cumsum(self._sample_chunks)
+            reader = ViewReader(reader, self.view, ends[(ends > first) & (ends < last)])
+        if self.fill is not None or self.limits is not None:
+            present = None if self.weights is None else self.weights[start:stop] > 0
+            reader = ValueReader(reader, self.limits, self.fill is not None, present, start)
+        return reader, futures
 
     @property
     def broadcast(self) -> dict[str, object]:
         """What readers need of the broadcast values: those that fill missing ones."""
         return {} if self.fill is None else {FILL: self.fill.found}
-
-    def _viewed_reader(self, start: int, stop: int) -> tuple[Reader, Inputs]:
-        if self.view is None:
-            return self.stored.reader(start, stop)
-        first, last = self.view.samples(start, stop)
-        base, futures = self.stored.reader(first, last)
-        ends = np.cumsum(self._sample_chunks)
-        return ViewReader(base, self.view, ends[(ends > first) & (ends < last)]), futures
 
     @property
     def identity(self) -> dict[str, object]:
@@ -550,7 +420,7 @@ class Rows:
     def describe(self) -> dict[str, object]:
         """JSON-able description for fingerprints."""
         return {
-            "source": self.stored.describe(),
+            "source": self.inspected.describe(),
             "shape": [self.n_rows, self.viewed_columns],
             "dtype": self.dtype.str,
             "row_chunks": digest(self.row_chunks),
@@ -561,16 +431,17 @@ class Rows:
 
     def stamp(self, start: int, stop: int) -> str:
         """Digest of (key, size, change) of the files that hold those rows; of the content for arrays in memory."""
-        return self.stored.stamp(*((start, stop) if self.view is None else self.view.samples(start, stop)))
+        return self.inspected.stamp(*((start, stop) if self.view is None else self.view.samples(start, stop)))
 
     def files_digest(self) -> str:
         """Digest of (key, size, change) of all files as they are now; empty where there is none."""
-        return "" if self.stored.in_memory or self.in_order or self.unstamped else self.stored.stamp_of_all()
+        held = self.stored is not None and self.stored.in_memory
+        return "" if held or self.in_order or self.unstamped else self.inspected.stamp_of_all()
 
     @property
     def unstamped(self) -> str:
         """What is said of rows whose store does not tell when they change; empty for all others."""
-        label = self.stored.unstamped
+        label = self.inspected.unstamped
         return f"changes of {label} go unnoticed: its store has no ETags and no times of change" if label else ""
 
     def check_unchanged(self, before: str) -> None:
@@ -586,6 +457,103 @@ class Rows:
                 "that they had at the start, so the result would mix old and new rows. Start again, without changing "
                 "the input meanwhile."
             )
+
+
+class Inspected:
+    """What is found out about stored samples when it is first asked for, and then known to all rows of them.
+
+    Parameters
+    ----------
+    X : dask.array.Array of shape (n, d), with known chunks
+    source : RowSource or None
+        From which X is read directly; None for graphs.
+    missing_chunks : {"raise", "fill"}
+    workers_timeout : float
+    """
+
+    def __init__(self, X: da.Array, source: RowSource | None, missing_chunks: str, workers_timeout: float) -> None:
+        self.X, self.source = X, source
+        self.missing_chunks, self.workers_timeout = missing_chunks, workers_timeout
+        self._graph: GraphSource | None = None
+        self._lock = threading.Lock()
+        self._digest: str | None = None
+
+    @property
+    def graph(self) -> GraphSource:
+        """The graph to cut; its shared nodes are computed on first use."""
+        with self._lock:  # the first groups are cut in several threads
+            if self._graph is None:
+                self._graph = GraphSource(self.X, self.missing_chunks, self.workers_timeout)
+        return self._graph
+
+    @property
+    def values_per_row(self) -> float:
+        """Stored values of a mean sparse row.
+
+        Those of a graph are unknown before they are computed. They are counted in some of its chunks if these would be
+        large without zeros, and otherwise taken to be all columns.
+        """
+        n, d = map(int, self.X.shape)
+        known = None if self.source is None else self.source.stored_values
+        if known is not None:
+            return known / max(1, n)
+        rows, values = self.counted
+        return values / rows if rows else float(d)
+
+    @cached_property
+    def counted(self) -> tuple[int, int]:
+        """The rows in which the stored values of a sparse graph were counted, and these; (0, 0) for other arrays."""
+        sparse = self.source is None and is_csr(self.X._meta)
+        largest = max(self.X.chunks[0], default=0) * int(self.X.shape[1]) * self.X.dtype.itemsize
+        return self.graph.stored_values() if sparse and largest > COUNTED_BYTES else (0, 0)
+
+    @property
+    def sources(self) -> Sequence[RowSource | ZarrReader]:
+        """All sources that tasks read."""
+        return [self.source] if self.source is not None else self.graph.sources()
+
+    def stamp(self, start: int, stop: int) -> str:
+        """Digest of (key, size, change) of the files that hold those samples; of the content for arrays in memory.
+
+        Of a graph, and of a store that is listed as a whole, it is that of all files when it was first asked for.
+        """
+        if self.source is not None and kind_of(self.source.path) == "disk":
+            return digest(self.source.stamps(start, stop))
+        if self._digest is None:
+            self._digest = self.stamp_of_all()
+        return self._digest
+
+    def stamp_of_all(self) -> str:
+        """Digest of (key, size, change) of all files as they are now."""
+        return digest([s.stamps(0, s.shape[0]) if isinstance(s, RowSource) else s.stamps() for s in self.sources])
+
+    @cached_property
+    def unstamped(self) -> str:
+        """The first source that does not say when its objects change; empty if all do."""
+        sources = sources_of_graph(self.X) if self.source is None else [self.source]
+        return next((source.label for source in sources if not source.stamped), "")
+
+    def describe(self) -> object:
+        """JSON-able description for fingerprints."""
+        if self.source is not None:
+            return self.source.describe()
+        sources = [
+            s.describe() if isinstance(s, RowSource) else [s.label, s.digest, list(s.shape)] for s in self.sources
+        ]
+        return {"format": "dask", "name": self.X.name, "sources": sources}
+
+
+def count_rows(X: da.Array, workers_timeout: float = WORKERS_TIMEOUT) -> da.Array:
+    """Return X with known row chunks, which are counted in one read."""  # one pass over X
+    lengths = da.map_blocks(
+        lambda block: np.array([[block.shape[0]]]),
+        X,
+        dtype=np.int64,
+        chunks=((1,) * X.numblocks[0], (1,) * X.numblocks[1]),
+    )
+    get = partial(get_watched, paths=paths_in(X), workers_timeout=workers_timeout)
+    known = tuple(int(c) for c in lengths[:, 0].compute(scheduler=get))
+    return da.Array(X.dask, X.name, (known, X.chunks[1]), meta=X._meta)
 
 
 def check_states(rows: Rows, states: Iterable[Accumulator]) -> None:

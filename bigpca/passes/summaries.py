@@ -35,7 +35,7 @@ def observed_pass(rows: Rows, name: str, *, first: bool = False) -> PassPlan:
         start, stop = _first_rows(rows)
         one = (range(1),)
         layout = replace(rows.layout(size), n_rows=stop - start, reads=((start, stop),), groups=one, segments=one)
-    return row_pass(rows.unfilled(), name, [template], cut_bytes=size, work=work, layout=layout)
+    return row_pass(replace(rows, fill=None, steps=()), name, [template], cut_bytes=size, work=work, layout=layout)
 
 
 def _first_rows(rows: Rows) -> tuple[int, int]:
@@ -50,7 +50,7 @@ def _first_rows(rows: Rows) -> tuple[int, int]:
 
 def observe(run: Run, rows: Rows, cost: PassPlan) -> ObservedColumns:
     """Count what there is in every column, by a read that :func:`observed_pass` declared."""
-    return fold(run, cost, rows.unfilled(), ObservedColumns(rows.viewed_columns)).state
+    return fold(run, cost, replace(rows, fill=None, steps=()), ObservedColumns(rows.viewed_columns)).state
 
 
 def search_passes(rows: Rows) -> tuple[PassPlan, ...]:

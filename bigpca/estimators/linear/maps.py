@@ -8,7 +8,7 @@ whether they are orthonormal, their duals, their numbers, a covariance of them.
 from __future__ import annotations
 
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 import numpy as np
@@ -473,7 +473,7 @@ class Standardization:
         """Return the rows about the given centre, divided by the given scale; counts of alleles within their limits."""
         limits = limits_of(self.scale)
         if limits is not None and not rows.steps:
-            rows = rows.within(limits)
+            rows = replace(rows, limits=limits)
         return rows if self.given is None else rows.mapped(MapStep(self.given, rows.n_columns, 2 * rows.n_columns))
 
     def in_units_of_rows(self, mean: Vector, scale: Vector | None) -> tuple[Vector, Vector | None]:

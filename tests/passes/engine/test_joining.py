@@ -290,7 +290,10 @@ def test_rows_are_not_counted_and_means_not_taken_for_ever_where_no_worker_comes
     X, Y = bp.open(store), bp.open(store).rechunk((500, D))
     wait: Any = {"workers_timeout": 1.0}
     with empty.as_current():
-        for run in (lambda: Rows.of(X[X[:, 0] > 3], **wait), lambda: Rows.of(Y - Y.mean(axis=0), **wait).graph):
+        for run in (
+            lambda: Rows.of(X[X[:, 0] > 3], **wait),
+            lambda: Rows.of(Y - Y.mean(axis=0), **wait).inspected.graph,
+        ):
             with pytest.raises(TimeoutError, match=r"no worker on .* for 1 s \(workers_timeout\)"):
                 run()
     wait_until(lambda: not empty.futures)
