@@ -21,6 +21,7 @@ from bigpca.passes.engine.resources import find_resources
 from bigpca.passes.engine.run import Run
 from bigpca.passes.fold import fold, fold_to, row_pass
 from bigpca.passes.reading.layout import working_dtype
+from bigpca.passes.reading.readers import ColumnFill
 from bigpca.passes.rows import Rows
 from bigpca.planning import Plan, Resources, Times
 
@@ -76,15 +77,13 @@ def search_columns(run: Run, rows: Rows) -> tuple[ObservedColumns, ColumnSearch]
     return observe(run, rows, further[0]), ColumnSearch((first, further[0].repeated(Times(1, 1))))
 
 
-def holes_pass(rows: Rows) -> tuple[PassPlan, ...]:
-    """Declare the read that finds the means of what is there; nothing if none are needed, or they were found."""
-    if rows.fill is None or rows.search is not None:
-        return ()
-    return (observed_pass(rows, "means of what is there"),)
+def fill_pass(rows: Rows) -> tuple[PassPlan, ...]:
+    """Declare the read that finds the means which fill missing values; nothing if the search of columns finds them."""
+    return () if rows.search is not None else (observed_pass(rows, "means of what is there"),)
 
 
-def find_fill(run: Run, rows: Rows) -> None:
-    """Find the means by which missing values are filled, if they are, in the read that :func:`holes_pass` declares.
+def find_fill(run: Run, rows: Rows, fill: ColumnFill) -> None:
+    """Find the means by which missing values are filled, in the read that :func:`fill_pass` declares.
 
     Raises
     ------
@@ -97,9 +96,9 @@ def find_fill(run: Run, rows: Rows) -> None:
         With the share of the missing entries, if there are any.
     """
     found = None if rows.search is None else rows.search.found
-    for cost in holes_pass(rows):
+    for cost in fill_pass(rows):
         found = observe(run, rows, cost)
-    if rows.fill is None or found is None:
+    if found is None:
         return
     empty = np.flatnonzero(found.absent)
     if len(empty) and found.totals[0]:
@@ -108,7 +107,7 @@ def find_fill(run: Run, rows: Rows) -> None:
             f"{len(empty)} of {len(found.weights)} columns have no value in any row, and so no mean to fill in: "
             f"{shown}. Leave them out by bp.open(source, columns=...)."
         )
-    rows.fill.means = found.means
+    fill.means = found.means
     if found.missing_share > 0:
         warn_approximation(_filled(found))
 

@@ -30,7 +30,7 @@ from bigpca.passes.engine.progress import ProgressArgument, resolve_progress
 from bigpca.passes.engine.resources import known_speed
 from bigpca.passes.engine.run import Run
 from bigpca.passes.rows import Rows
-from bigpca.passes.summaries import find_fill, holes_pass
+from bigpca.passes.summaries import fill_pass, find_fill
 from bigpca.planning import PassCost, Plan, Resources, SolveCost, plan_of
 from bigpca.seeds import check_seed, draw_seed, draws_seed
 from bigpca.settings import setting
@@ -88,7 +88,8 @@ class Reading(ABC):
     @property
     def declared(self) -> tuple[PassCost, ...]:
         """All reads: to count rows, if their number was unknown, to find what fills missing values, and the passes."""
-        return (*self.rows.counting, *holes_pass(self.rows), *self.passes())
+        filling = () if self.rows.fill is None else fill_pass(self.rows)
+        return (*self.rows.counting, *filling, *self.passes())
 
     @property
     def reason(self) -> str:
@@ -302,7 +303,8 @@ def running(
             run = Run(held, report, workers_timeout, scheduler, plan.peak_bytes, declared=Run.declares(fit.declared))
             for counted in rows.counting:
                 run.read_beside(counted)
-            find_fill(run, rows)
+            if rows.fill is not None:
+                find_fill(run, rows, rows.fill)
             try:
                 yield run
             except ValueError:

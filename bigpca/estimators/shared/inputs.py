@@ -37,7 +37,7 @@ from bigpca.data.containers import (
     reject_sparse_forms,
     unmasked,
 )
-from bigpca.data.grids import feature_names, note_rounded_columns
+from bigpca.data.grids import Labels, feature_names, note_rounded_columns
 from bigpca.data.patterns import RowPattern
 from bigpca.data.sources import open_in_memory, open_samples
 from bigpca.data.sparse import as_csr, is_csr, is_sparse
@@ -88,6 +88,12 @@ class Opened:
     in_memory: bool = False
     seed: int = 0
     weights: NDArray[np.float64] | None = None
+
+    @property
+    def labels(self) -> Labels | None:
+        """The dimensions and coordinates of a DataArray."""
+        found: Labels | None = carried(self.array).labels
+        return found
 
     @property
     def n_features(self) -> int:

@@ -29,14 +29,13 @@ from bigpca.planning import PassCost, Resources, SolveCost
 
 
 @contextmanager
-def naming_places(opened: Opened) -> Iterator[None]:
+def naming_places(labels: Labels) -> Iterator[None]:
     """Add the coordinates of the first column to an error about columns that have values in some rows only."""
-    labels = carried(opened.array).labels
     try:
         yield
     except NonFiniteError as error:
         stored = error.stored_columns
-        if labels is None or not (stored or error.columns):
+        if not (stored or error.columns):
             raise
         if not stored:
             kept = labels.grid.kept
@@ -149,9 +148,9 @@ class EmptyColumns(Reading):
 
 
 def may_have_empty_columns(opened: Opened) -> bool:
-    """Whether columns of X may have no values and are left out then: those of a DataArray of floats."""
+    """Whether columns of a DataArray may have no values, and are left out then: floats that are no view yet."""
     X = opened.array
-    return carried(X).labels is not None and carried(X).view is None and X.dtype.kind == "f" and X.shape[0] > 0
+    return carried(X).view is None and X.dtype.kind == "f" and X.shape[0] > 0
 
 
 def without_empty_columns(
@@ -166,12 +165,12 @@ def without_empty_columns(
     NonFiniteError
         For infinities in the rows that are read.
     """
-    labels, search = carried(opened.array).labels, EmptyColumns(rows, resources)
+    labels, search = opened.labels, EmptyColumns(rows, resources)
     if labels is None:
         return opened
     reported = None if rows.nan_policy == "raise" else progress
     with (
-        naming_places(opened),
+        naming_places(labels),
         running(search, progress=reported, workers_timeout=rows.workers_timeout) as run,
     ):
         found, made = search_columns(run, rows)
@@ -208,7 +207,7 @@ def like_fitted(opened: Opened, grid: Grid, owner: str) -> Opened:
     UserWarning
         If the rows have fewer coordinates than the fit, along which they are taken by position.
     """
-    labels = carried(opened.array).labels
+    labels = opened.labels
     if labels is None:
         return opened
     grid.check_same(labels.grid, owner)

@@ -168,11 +168,11 @@ def map_rows(
 
     Rows of batches, which are read once and in order, are mapped at once.
     """
+    if not is_lazy(X) or is_held(X):
+        return project_in_memory(Rows.of(opened), f, columns)
     if has_batches(opened):
         return project_in_order(Rows.of(opened), f, columns, memory_limit)
-    if is_lazy(X) and not is_held(X):
-        return project_lazily(opened, f, columns, missing_chunks=missing_chunks)
-    return project_in_memory(Rows.of(opened), f, columns)
+    return project_lazily(opened, f, columns, missing_chunks=missing_chunks)
 
 
 def write_rows(

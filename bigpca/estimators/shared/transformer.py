@@ -10,6 +10,7 @@ from __future__ import annotations
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import nullcontext
 from copy import copy
 from dataclasses import dataclass, field, replace
 from numbers import Integral
@@ -375,7 +376,7 @@ class Estimator(
         planned = cast("Fit[Found]", self._planned_fit(opened, y))
         seed = opened.seed if hasattr(self, "random_state") else None
         weighted = "" if opened.weights is None else ", sample_weight=w"
-        with naming_places(opened):
+        with nullcontext() if opened.labels is None else naming_places(opened.labels):
             found, made = execute(
                 self,
                 planned,
@@ -759,7 +760,7 @@ class Estimator(
         Unless ``read`` is True or the rows are in memory, those columns remain, and only the reads that will find them
         are declared.
         """
-        if not may_have_empty_columns(opened):
+        if opened.labels is None or not may_have_empty_columns(opened):
             return opened
         rows = Rows.of(opened.array, **self._policies)
         rows = rows if opened.weights is None else rows.weighted(opened.weights)
@@ -809,12 +810,12 @@ class Estimator(
 
     def _preprocessors(self) -> tuple[RowPreprocessor, ...]:
         """Return what is applied to each row first; a hook for estimators whose rows are not always vectors."""
-        return preprocessors(self.preprocess)
+        return () if self.preprocess is None else preprocessors(self.preprocess)
 
     def _remember(self, opened: Opened) -> None:
         """Set the number and names of features."""
         self.n_features_in_ = opened.n_features
-        labels = carried(opened.array).labels
+        labels = opened.labels
         self._set_known(
             feature_names_in_=opened.names, _view=opened.view, _grid=None if labels is None else labels.grid,
             _preprocessed=self._preprocessors(),
