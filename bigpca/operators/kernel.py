@@ -75,6 +75,8 @@ class KernelOperator:
         ``|HKH|_F``: an upper bound for kernels that are not positive semi-definite, else an estimate from the probes.
     entry_rounding : float
         A bound of what the rounding of K's entries changes in HKH, in the norm.
+    tile_rounding : float
+        That of the tiles alone, where the entries of a K that is taken on trust count as given.
     precision : float
         Rounding error of a product relative to ``|HKH|_F``. The error of the tiles is relative to ``|K|_F``, of which
         centring may leave little (the entries of a wide Gaussian kernel are nearly 1). The factor of four is for rows
@@ -91,7 +93,7 @@ class KernelOperator:
     def __init__(self, rows: Rows, kernel: Kernel, run: Run, cost: SweepPlan, *, shift: Vector, seed: int = 0) -> None:
         self.rows, self.kernel, self.run, self.cost, self.shift, self.seed = rows, kernel, run, cost, shift, seed
         self.dtype = cost.dtype
-        self.trace = self.norm = self.entry_rounding = 0.0
+        self.trace = self.norm = self.entry_rounding = self.tile_rounding = 0.0
         self.row_means: Vector = np.zeros(0)
         self.probes: Probes
         self.precision = float(np.finfo(np.float32).eps)
@@ -216,6 +218,7 @@ class KernelOperator:
             self.trace = max(self.trace, float(np.ldexp(least, exponent)))
             norm = max(min(norm, float(np.ldexp(self.trace, -exponent))), least)
         self.entry_rounding = float(np.ldexp(10 * eps * whole**0.5, exponent))
+        self.tile_rounding = self.entry_rounding * state.precision / eps
         # Centring magnifies the relative rounding of K by |K|_F / |HKH|_F: values that hardly differ lose digits.
         self.magnification = ALIKE * (max(1.0, whole**0.5 / norm) if norm > 0 else 1.0)
         self.precision = eps * self.magnification

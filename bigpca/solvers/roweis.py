@@ -16,7 +16,9 @@ from bigpca.solvers.eigh import complete_orthonormal, fix_signs, top_eigenpairs
 Vector = NDArray[np.float64]
 Matrix = NDArray[np.float64]
 STRENGTHENED = 1e-8  # of R2's largest eigenvalue, where the mean of those replaced is 0
-CENTRED = 1e3 * float(np.finfo(np.float64).eps)  # relative error of a row less the mean of its class
+FLOAT64 = float(np.finfo(np.float64).eps)
+ROUNDED = 10.0  # eps of the products that rounding may change in an eigenvalue
+CENTRED = 1e3 * FLOAT64  # relative error of a row less the mean of its class
 
 
 @dataclass(frozen=True)
@@ -99,6 +101,8 @@ class RoweisFamily:
         Multiple of I that is added to R2.
     basis : ndarray of shape (d, l), or None
         Orthonormal columns, in whose span the family is solved.
+    precision : float
+        eps of the products in S_W and Psi.
 
     Attributes
     ----------
@@ -110,10 +114,11 @@ class RoweisFamily:
     def __init__(
         self, within: Matrix, between: Matrix, psi: Matrix, *, freedom: int, divisor: float | None = None,
         normalize: bool = False, threads: int | None = None, scales: tuple[float, ...] | None = None,
-        added: float = 0.0, basis: Matrix | None = None,
+        added: float = 0.0, basis: Matrix | None = None, precision: float = FLOAT64,
     ) -> None:  # fmt: skip
         d = len(within)
         trace_within, trace_between = float(np.trace(within)), float((between**2).sum())
+        spread = np.diagonal(within).copy() if basis is None else np.einsum("ij,ij->i", basis @ within, basis)
         # The rotation into the eigenvectors of S_W makes R2 diagonal for every r2 (RDA paper, eq. 31).
         self.values, self.rotation = top_eigenpairs(within, threads=threads)  # rows are eigenvectors
         # A row less its class mean is known to CENTRED of the row: what that leaves of S_W is not scatter.
@@ -121,6 +126,13 @@ class RoweisFamily:
         # n rows in c classes span at most n - c directions about their means.
         self.values[freedom:] = 0.0
         self.rotation = self.rotation if basis is None else self.rotation @ basis.T
+        # An entry of S_W is known to eps of its two columns, so u'S_W u to about sqrt(d) eps of their part in u.
+        rounding = max(d * FLOAT64, ROUNDED * float(np.sqrt(d)) * precision)
+        if precision > FLOAT64:
+            self.values[self.values <= rounding * (self.rotation**2 @ spread)] = 0.0
+        # What rounding changes in u'S_T u and u'Psi Psi'u, as sums over the squares of u.
+        self._lost_of_total = rounding * (spread + (between**2).sum(axis=0))
+        self._lost_of_psi = (d * FLOAT64 + (ROUNDED * precision) ** 2) * (psi**2).sum(axis=0)
         self.threads, self.divisor = threads, max(1, freedom) if divisor is None else divisor
         self._between, self._psi = between @ self.rotation.T, psi @ self.rotation.T
         traces = (float((psi**2).sum()), trace_within + trace_between, trace_within)
@@ -204,11 +216,14 @@ class RoweisFamily:
         wanted = size if k is None else min(k, size)
         values, vectors = top_eigenpairs(R1, wanted, threads=self.threads)
         # Back to the columns of X: U = R2^-1/2 V, scaled to U'R2 U = s I (see NOTE of the class).
-        rank = int(np.count_nonzero(values > len(L) * np.finfo(np.float64).eps * values[0]))
-        return Axes(values, fix_signs((vectors * (root * np.sqrt(self.unit(r2)))) @ self.rotation), rank)
+        axes = fix_signs((vectors * (root * np.sqrt(self.unit(r2)))) @ self.rotation)
+        # R2^-1/2 magnifies the rounding of R1 in each axis by u'u; the solver adds d eps lambda_1.
+        lost = total * self._lost_of_total + r1 * self._scales[0] * self._lost_of_psi
+        sure = values > np.maximum(len(L) * FLOAT64 * values[0], axes**2 @ lost / self.unit(r2))
+        return Axes(values, axes, int(np.flatnonzero(sure).max(initial=-1)) + 1)
 
 
-def supervised_axes(psi: Matrix, k: int | None, *, threads: int | None = None) -> Axes:
+def supervised_axes(psi: Matrix, k: int | None, *, precision: float = FLOAT64, threads: int | None = None) -> Axes:
     """Return the leading eigenpairs of ``Psi Psi'``, whichever way is cheaper (SPCA paper, sections 5.1 and 5.3).
 
     Directly from the (d, d) matrix where there are more label features than features, else by the singular value
@@ -219,6 +234,8 @@ def supervised_axes(psi: Matrix, k: int | None, *, threads: int | None = None) -
     psi : ndarray of shape (m, d)
     k : int or None
         None for the rank.
+    precision : float
+        eps of the products in Psi: singular values are known to ten of it.
 
     Raises
     ------
@@ -239,7 +256,8 @@ def supervised_axes(psi: Matrix, k: int | None, *, threads: int | None = None) -
                 "expected. Divide the data by a constant first."
             )
         values = s**2
-    rank = int(np.count_nonzero(values > max(m, d) * np.finfo(np.float64).eps * values[0])) if values.size else 0
+    least = max(max(m, d) * FLOAT64, (ROUNDED * precision) ** 2)
+    rank = int(np.count_nonzero(values > least * values[0])) if values.size else 0
     kept = rank if k is None else min(k, len(values))
     return Axes(values[:kept], fix_signs(np.ascontiguousarray(vectors[:kept])), rank)
 

@@ -35,7 +35,7 @@ from bigpca.estimators.kernel.spectrum import (
     warn_alike,
 )
 from bigpca.estimators.linear.choosing import plan_fit
-from bigpca.estimators.linear.spectrum import Settings, Spectrum, counted
+from bigpca.estimators.linear.spectrum import CovarianceFit, Settings, Spectrum, counted
 from bigpca.estimators.shared.certificates import Certificate
 from bigpca.estimators.shared.files import References
 from bigpca.estimators.shared.fit import Fit
@@ -63,7 +63,7 @@ from bigpca.passes.reading.row_maps import RowMap, chained
 from bigpca.passes.rows import Rows
 from bigpca.planning import PassCost, Resources, SolveCost
 from bigpca.solvers.certificates import captured_variance_bounds, rounding_slack, trace_bounds
-from bigpca.solvers.components import needs_full_spectrum, resolve_components, resolve_partial
+from bigpca.solvers.components import MULTIPLIED, needs_full_spectrum, resolve_components, resolve_partial
 from bigpca.solvers.eigh import fix_signs, top_eigenpairs
 from bigpca.solvers.features import landmark_transform, truncation_for
 from bigpca.solvers.indefinite import SIGNIFICANT, negative_eigenvalue
@@ -121,6 +121,14 @@ class LandmarkFeatures:
         prepared = prepare_landmarks(self.kernel, self.landmarks.astype(np.float64), self.numbers, self.shift)
         lengths = np.sqrt(diagonal_of(self.kernel, prepared))
         return max(1.0, float(np.linalg.norm(lengths[:, None] * self.transform, axis=0).max()))
+
+    def rounding(self, diagonal: float, precision: float) -> float:
+        """Bound what rounding changes in an eigenvalue, where k(x, x) of all rows sum to ``diagonal``.
+
+        T magnifies the rounding of kernel values. It does not magnify the rounding of sums over landmarks and rows, but
+        that does not cancel if rows are alike.
+        """
+        return rounding_slack(diagonal, precision=precision * self.amplification) + ALIKE * precision * diagonal
 
 
 def features_of(
@@ -287,14 +295,8 @@ def _components(settings: KernelSettings, values: Vector, total: float, n: int, 
 def _certify(
     values: Vector, k: int, total: float, state: LandmarkMoments, which: int, features: LandmarkFeatures
 ) -> Certificate:
-    """Bound the eigenvalues of HKH: ``HKH - HBB'H`` is positive semi-definite, with a trace of at most the residual's.
-
-    T magnifies the rounding of kernel values. It does not magnify the rounding of sums over landmarks and rows, but
-    that does not cancel if rows are alike.
-    """
-    diagonal = float(state.diagonals[which])
-    slack = rounding_slack(diagonal, precision=state.precision * features.amplification)
-    slack += ALIKE * state.precision * diagonal
+    """Bound the eigenvalues of HKH: ``HKH - HBB'H`` is positive semi-definite, its trace at most the residual's."""
+    slack = features.rounding(float(state.diagonals[which]), state.precision)
     bounds = trace_bounds(values, k, total, slack)
     captured = np.array(captured_variance_bounds(values, k, total, slack))
     share = np.minimum(captured / total, 1.0) if total > 0 else np.ones(2)
@@ -775,12 +777,14 @@ class FeaturesFit(KernelFit):
             certificate = replace(certificate, eigenvalue_bounds=bounds, residuals=residuals, n_passes=run.reads)
         eigenvalues = found.variances * (n - 1)
         spectrum = KernelSpectrum(n, found.omitted, eigenvalues, found.total * (n - 1), projection, 0, certificate)
-        spectrum, kept = _without_null_axes(spectrum, projection, whole=self.settings.n_components is None)
+        precision = self.pca.precision if isinstance(self.pca, CovarianceFit) else 0.0  # the others correct float32
+        whole = self.settings.n_components is None
+        spectrum, kept = _without_null_axes(spectrum, projection, whole=whole, precision=precision)
         return replace(spectrum, expansion=kept.in_needed_precision(scored))
 
 
 def _without_null_axes(
-    spectrum: KernelSpectrum, projection: FeatureProjection, *, whole: bool
+    spectrum: KernelSpectrum, projection: FeatureProjection, *, whole: bool, precision: float
 ) -> tuple[KernelSpectrum, FeatureProjection]:
     """Return the spectrum and its projection with zeros for axes whose eigenvalue is 0 to rounding.
 
@@ -790,6 +794,7 @@ def _without_null_axes(
     n, eps = spectrum.count, float(np.finfo(np.float64).eps)
     largest = float(spectrum.eigenvalues.max(initial=0.0))
     rounding = eps * (max(n, len(projection.mean)) * largest + 10 * n * float(projection.mean @ projection.mean))
+    rounding = max(rounding, MULTIPLIED * precision * largest)
     warn_alike(spectrum.eigenvalues, rounding)
     used = spectrum.eigenvalues > rounding
     k = max(1, int(np.count_nonzero(used))) if whole else len(used)

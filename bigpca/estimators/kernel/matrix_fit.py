@@ -139,7 +139,7 @@ def iterate_indefinite(
     ritz = np.linalg.eigvalsh(B.T @ result.approximation.multiply(B)) - shifted.sigma  # the approximation is exact on B
     k = kept_components(shifted, result, settings)
     values = result.values[:k] - shifted.sigma
-    positive = values > operator.size * np.finfo(np.float64).eps * np.abs(values).max(initial=0.0)
+    positive = values > rounding_of(values, operator.row_means, operator.tile_rounding)
     values = np.maximum(values[: int(np.count_nonzero(positive)) or 1], 0.0)
     norm = operator.norm
     negative = negative_mass(ritz.astype(np.float64), 10 * operator.precision * norm)
@@ -212,6 +212,8 @@ class DenseSpectrum:
     trace, norm : float; of HKH, the Frobenius norm for the second
     negative_mass : float
         Absolute sum of the negative eigenvalues; 0 within rounding.
+    rounding : float
+        Below which an eigenvalue is 0, in the precision of the tiles.
     """
 
     eigenvalues: Vector
@@ -220,6 +222,7 @@ class DenseSpectrum:
     trace: float
     norm: float
     negative_mass: float
+    rounding: float
 
 
 @dataclass(frozen=True)
@@ -266,7 +269,8 @@ class DenseFit(KernelFit):
         rows, settings, kernel = self.rows, self.settings, self.settings.kernel
         shift = row_shift(run, rows)
         template = DotPanels(rows.n_rows, rows.n_columns, self.sweep.sweep.panel_rows)
-        finish = partial(_solve, settings=settings, eps=float(np.finfo(working_dtype(rows.dtype)).eps))
+        stored, tiles = (float(np.finfo(dtype).eps) for dtype in (working_dtype(rows.dtype), self.sweep.dtype))
+        finish = partial(_solve, settings=settings, stored=stored, tiles=tiles)
         found = fold_kernel(run, self.sweep, rows, kernel, template, finish, shift=shift)  # one sweep over all pairs
         negative_mass = None
         if not kernel.positive_semidefinite:
@@ -276,8 +280,8 @@ class DenseFit(KernelFit):
                 positive = int(np.count_nonzero(found.eigenvalues))
                 warn_fewer(settings, positive, f"the centred matrix of {kernel} has", "Use fewer.")
         V = np.ascontiguousarray(fix_signs(np.ascontiguousarray(found.V.T)).T)
-        warn_alike(found.eigenvalues, rounding_of(found.eigenvalues, found.row_means))
-        coefficients = axis_coefficients(V, found.eigenvalues, found.row_means)
+        warn_alike(found.eigenvalues, found.rounding)
+        coefficients = axis_coefficients(V, found.eigenvalues, found.rounding)
         expansion = training_expansion(run, rows, settings, shift, found.row_means, coefficients)
         return KernelSpectrum(
             rows.n_rows, 0, found.eigenvalues, found.trace, expansion, run.evaluations, negative_mass=negative_mass
@@ -292,27 +296,27 @@ def iterates(rows: Rows, settings: KernelSettings) -> bool:
     return rows.n_rows > few and partial_will_do(settings.n_components, rows.n_rows, rows.n_rows)
 
 
-def _solve(state: PassState, *, settings: KernelSettings, eps: float) -> DenseSpectrum:
+def _solve(state: PassState, *, settings: KernelSettings, stored: float, tiles: float) -> DenseSpectrum:
     """Centre and eigen-decompose the kernel matrix; memory: two n x n matrices beside the state.
 
-    ``eps`` is that of the rows, which may be a kernel matrix in float32.
+    ``stored`` is the eps of the rows, which may be a kernel matrix in float32, and ``tiles`` that of K's entries.
     """
     K = state.part("kernel", DotPanels).matrix()
     n = len(K)
     with np.errstate(over="ignore", invalid="ignore"):
         row_means = K.mean(axis=1)
     reject_overflow(settings.kernel, row_means)
-    rounding = 10 * eps * float(norm_of(K))
+    entries = 10 * float(norm_of(K))
     double_centre(K)
     if settings.kernel.taken_on_trust:
-        least = negative_eigenvalue(K, rounding, threads=settings.threads)
+        least = negative_eigenvalue(K, stored * entries, threads=settings.threads)
         evidence = None if least is None else f"its centred matrix has the eigenvalue {least:.3g}"
         reject_contradicted(settings.kernel, evidence)
     trace, norm = float(np.trace(K)), float(norm_of(K))
     given, number = settings.n_components, counted(settings.n_components)
     wanted = None if number is None or not settings.kernel.positive_semidefinite else min(number, n)
     eigenvalues, vectors = top_eigenpairs(K, wanted, signed=True, threads=settings.threads)
-    rounding = rounding_of(eigenvalues, row_means)
+    rounding = rounding_of(eigenvalues, row_means, tiles * entries)
     rank = max(1, int(np.count_nonzero(eigenvalues > rounding)))
     positive = np.where(eigenvalues > rounding, eigenvalues, 0.0)
     k = rank if given is None else min(resolve_components(given, positive, trace, n, n), n)
@@ -327,4 +331,5 @@ def _solve(state: PassState, *, settings: KernelSettings, eps: float) -> DenseSp
         trace,
         norm,
         negative_mass(eigenvalues, rounding),
+        rounding,
     )

@@ -130,8 +130,9 @@ class KernelSketchFit(KernelFit):
             values, V, certificate = _tutorial(operator, W, Y, settings)
         else:
             values, V, certificate = _definite(operator, W, Y, settings, orthonormal=self.core == "ritz")
-        warn_alike(values, rounding_of(values, operator.row_means))
-        coefficients = axis_coefficients(V, values, operator.row_means)
+        rounding = rounding_of(values, operator.row_means, operator.tile_rounding)
+        warn_alike(values, rounding)
+        coefficients = axis_coefficients(V, values, rounding)
         expansion = training_expansion(run, rows, settings, shift, operator.row_means, coefficients)
         certificate = replace(certificate, n_passes=run.reads)
         return KernelSpectrum(
@@ -208,14 +209,14 @@ def _signed(
 
     Bounds and negative mass use the Ritz values of the multiplied block: Nyström's values are not bounds here.
     """
-    n, q = Y.shape
+    q = Y.shape[1]
     if core == "ritz":
         pairs = signed_ritz(W, Y, q)
     elif core == "tutorial":
         pairs, W, Y = _tutorial_pairs(operator, Y, settings)  # its span is far closer to the leading axes
     else:
         pairs = signed_nystrom(W, Y, q, precision=operator.precision)
-    rounding = n * np.finfo(np.float64).eps * float(np.abs(pairs.values).max(initial=0.0))
+    rounding = rounding_of(pairs.values, operator.row_means, operator.tile_rounding)
     positive = int(np.count_nonzero(pairs.values > rounding))
     given = counted(settings.n_components)  # None for all: the fit rejects shares and rules
     wanted = positive if given is None else given

@@ -238,18 +238,19 @@ def _held_bytes(rows: Rows) -> int:
     return rows.n_rows * rows.n_columns * dtype.itemsize
 
 
-def rounding_of(eigenvalues: Vector, row_means: Vector) -> float:
-    """Return the rounding error of an eigenvalue of HKH in float64: a share of the largest, and one of ``|K|_2``.
+def rounding_of(eigenvalues: Vector, row_means: Vector, entries: float) -> float:
+    """Return the rounding error of an eigenvalue of HKH: a share of the largest, and one of ``|K|_2``; or, where that
+    is more, what the rounding of K's entries in the precision of the tiles changes, ``entries``.
 
     ``|K|_2 >= |K 1| / sqrt(n) = sqrt(n) |r|``, r the row means: if all rows are nearly equal, only
     such rounding remains after centring.
     """
     n, eps = len(row_means), float(np.finfo(np.float64).eps)
     largest = float(np.abs(eigenvalues).max(initial=0.0))
-    return eps * (n * largest + 10 * float(np.sqrt(n) * norm_of(row_means)))
+    return max(entries, eps * (n * largest + 10 * float(np.sqrt(n) * norm_of(row_means))))
 
 
-def warn_alike(eigenvalues: Vector, rounding: float) -> None:
+def warn_alike(eigenvalues: Vector, rounding: float, what: str = "largest eigenvalue") -> None:
     """Warn if rounding is a notable part of the largest eigenvalue: K is far larger than what centring leaves of it.
 
     Warns
@@ -259,14 +260,14 @@ def warn_alike(eigenvalues: Vector, rounding: float) -> None:
     largest = float(eigenvalues.max(initial=0.0))
     if rounding > LOST * largest:
         warn_approximation(
-            f"the values of the kernel hardly differ: the largest eigenvalue of their centred matrix is {largest:.3g}, "
+            f"the values of the kernel hardly differ: the {what} of their centred matrix is {largest:.3g}, "
             f"and rounding changes it by up to {rounding:.2g}. Centre the columns, or choose a narrower kernel."
         )
 
 
-def axis_coefficients(V: Matrix, eigenvalues: Vector, row_means: Vector) -> Matrix:
+def axis_coefficients(V: Matrix, eigenvalues: Vector, rounding: float) -> Matrix:
     """Return ``A = H V / sqrt(lambda)`` (n, k) from eigenpairs (k,), (n, k) of HKH; 0 if lambda is rounding."""
-    used = eigenvalues > rounding_of(eigenvalues, row_means)
+    used = eigenvalues > rounding
     coefficients: Matrix = (V - V.mean(axis=0)) * (used / np.sqrt(np.where(used, eigenvalues, 1.0)))
     return coefficients
 

@@ -64,7 +64,9 @@ class DotSpectrum:
     squares: Vector
 
 
-def solve_dot_state(state: PassState, *, settings: Settings, n_features: int, weights: Vector | None) -> DotSpectrum:
+def solve_dot_state(
+    state: PassState, *, settings: Settings, n_features: int, weights: Vector | None, precision: float
+) -> DotSpectrum:
     """Double-centre and eigen-decompose the dot matrix; memory: three n x n matrices."""
     part = state.parts["dot"]
     if not isinstance(part, DotSum | DotPanels):
@@ -77,7 +79,7 @@ def solve_dot_state(state: PassState, *, settings: Settings, n_features: int, we
     G /= weight - 1
     total = float(np.trace(G))
     values, vectors = top_eigenpairs(G, settings.wanted(n, n_features), threads=settings.threads)
-    k = resolve_components(settings.n_components, values, total, n, n_features, weight)
+    k = resolve_components(settings.n_components, values, total, n, n_features, weight, precision=precision)
     mean = squares = np.empty(0)
     if isinstance(part, DotSum):
         mean, squares = part.columns("means"), part.columns("squares")
@@ -209,7 +211,10 @@ class DotFit(PCAFit):
         rows = self.rows
         check_enough_rows(rows.n_present, sums=rows.weight_sums)
         reject_omission(rows)
-        finish = partial(solve_dot_state, settings=self.settings, n_features=rows.n_columns, weights=rows.weights)
+        finish = partial(
+            solve_dot_state, settings=self.settings, n_features=rows.n_columns, weights=rows.weights,
+            precision=float(np.finfo(self.dtype).eps),
+        )  # fmt: skip
         return self._run(run, finish)
 
     def _run(self, run: Run, finish: partial[DotSpectrum]) -> Spectrum:

@@ -171,12 +171,12 @@ class PCAFit(Fit[Spectrum]):
         return False
 
 
-def solve_moments(moments: Moments, settings: Settings, *, omitted: int = 0) -> Spectrum:
+def solve_moments(moments: Moments, settings: Settings, *, omitted: int = 0, precision: float = 0.0) -> Spectrum:
     """Eigen-decompose the covariance of a :class:`Moments` state (tutorial, algorithm 1).
 
     ``center=False`` uses moments about zero, ``scatter + n mean mean'``, without cancellation; ``scale``
     divides by the standard deviations (correlation matrix). Memory beside the packed state: the d x d matrix and
-    LAPACK's work space.
+    LAPACK's work space. ``precision`` is that of products coarser than float64.
 
     Raises
     ------
@@ -205,7 +205,7 @@ def solve_moments(moments: Moments, settings: Settings, *, omitted: int = 0) -> 
         )
     columns = np.diagonal(S).copy()
     values, vectors = top_eigenpairs(S, settings.wanted(n, d), threads=settings.threads)
-    k = resolve_components(settings.n_components, values, total, n, d, weight, columns)
+    k = resolve_components(settings.n_components, values, total, n, d, weight, columns, precision)
     components = fix_signs(np.ascontiguousarray(vectors[:k]))
     values = np.where(
         np.arange(len(values)) < numerical_rank(values, d), values, 0.0
@@ -417,6 +417,11 @@ class CovarianceFit(PCAFit):
         work = float(rows.n_rows + (self.before or 0)) * template.cost(BlockForm(rows.n_columns)).flops
         return row_pass(rows, "moments", [template], cut_bytes=template.state_bytes, work=work, layout=layout)
 
+    @property
+    def precision(self) -> float:
+        """eps of the products."""
+        return float(np.finfo(self.moments.dtype).eps)
+
     def passes(self) -> tuple[PassCost, ...]:
         return (self.moments,)
 
@@ -437,10 +442,10 @@ class CovarianceFit(PCAFit):
         return fold(run, self.moments, self.rows, self.template)  # one pass over X
 
     def run(self, run: Run) -> Spectrum:
-        solve: Callable[[PassState], Spectrum] = partial(_solve, settings=self.settings)
+        solve: Callable[[PassState], Spectrum] = partial(_solve, settings=self.settings, precision=self.precision)
         return fold_to(run, self.moments, self.rows, {"moments": self.template}, solve)  # one pass over X
 
 
-def _solve(state: PassState, *, settings: Settings) -> Spectrum:
+def _solve(state: PassState, *, settings: Settings, precision: float) -> Spectrum:
     """Solve in the task that holds the state."""
-    return solve_moments(state.part("moments", Moments), settings, omitted=state.omitted)
+    return solve_moments(state.part("moments", Moments), settings, omitted=state.omitted, precision=precision)

@@ -34,6 +34,7 @@ from bigpca.estimators.kernel.spectrum import (
     row_shift,
     row_shift_pass,
     training_expansion,
+    warn_alike,
 )
 from bigpca.estimators.shared.files import StoredModel, unpack_values
 from bigpca.estimators.shared.inputs import Input
@@ -205,7 +206,14 @@ class FeatureLabelFit(LandmarksFit):
     def run(self, run: Run) -> KernelSpectrum:
         """Choose landmarks, read X once more, solve."""
         read = self.read(run)
-        return read.fit(self.problem.solve(read.statistics))
+        axes, statistics = self.problem.solve(read.statistics), read.statistics
+        trace = statistics.total_scatter
+        rounding = read.features.rounding(
+            trace + statistics.weight * float(statistics.mean @ statistics.mean), statistics.precision
+        )
+        if rounding >= trace:
+            warn_alike(np.array([trace]), rounding, "trace")
+        return read.fit(axes)
 
 
 @dataclass(frozen=True)
@@ -333,10 +341,12 @@ class DualFit(KernelFit):
         values, vectors = np.linalg.eigh((G + G.T) / 2)
         order = np.argsort(values)[::-1]
         values, vectors = values[order], vectors[:, order]
-        eps = float(np.finfo(np.float64).eps)
-        noise = eps * max(len(G) * values[0], float((delta**2).sum()) * operator.trace, 0.0)  # of sums of n products
+        # What rounding leaves of an eigenvalue: that of the solver, and that of the entries of K in their precision.
+        longest = float(np.linalg.eigvalsh(delta.T @ delta)[-1])
+        noise = max(len(G) * float(np.finfo(np.float64).eps) * values[0], operator.tile_rounding * longest)
         rank = int(np.count_nonzero(values > noise))
         axes = cut_axes(Axes(values[:rank], vectors[:, :rank].T, rank), settings.n_components, "Delta'H K H Delta")
+        warn_alike(np.array([operator.norm]), operator.tile_rounding, "Frobenius norm")
         s = np.sqrt(axes.values)
         scores = Y @ axes.components.T / s  # of the training rows
         signs = np.sign(scores[np.argmax(np.abs(scores), axis=0), np.arange(len(s))])

@@ -185,7 +185,7 @@ def leading_axes(statistics: LabelStatistics, n_components: Input, threads: int 
         For no axis at all, and for more than the labels determine.
     """
     psi = statistics.psi
-    found = supervised_axes(psi, None, threads=threads)
+    found = supervised_axes(psi, None, precision=statistics.precision, threads=threads)
     if statistics.independent:
         found = replace(found, rank=0)
     return cut_axes(found, n_components, f"X'H Delta with {len(psi)} label features")
@@ -707,7 +707,7 @@ def family_of(statistics: LabelStatistics, r2: float, *, normalize: bool, thread
     return RoweisFamily(
         statistics.within, statistics.between, statistics.psi, normalize=normalize,
         freedom=max(0, statistics.count - statistics.n_classes), divisor=statistics.freedom if r2 > 0 else None,
-        threads=threads,
+        threads=threads, precision=statistics.precision,
     )  # fmt: skip
 
 
@@ -748,7 +748,7 @@ def thin_axes(statistics: LabelStatistics, n_components: Input, *, normalize: bo
     TypeError, ValueError
         As :func:`family_axes`.
     """
-    found = supervised_axes(statistics.psi, None, threads=threads)
+    found = supervised_axes(statistics.psi, None, precision=statistics.precision, threads=threads)
     d, trace = statistics.moments.n_features, float((statistics.psi**2).sum())
     found = replace(found, values=found.values * (d / trace if normalize and trace > 0 else 1.0))
 

@@ -27,6 +27,7 @@ from bigpca.solvers.roweis import CENTRED
 
 Vector = NDArray[np.float64]
 Matrix = NDArray[np.float64]
+FLOAT64 = float(np.finfo(np.float64).eps)
 
 
 @dataclass(frozen=True)
@@ -41,11 +42,14 @@ class LabelStatistics:
         ``Delta' X`` of label features Delta (n, m); None for classes, whose one-hot features are in the moments.
     omitted : int
         Rows omitted because of missing values.
+    precision : float
+        eps of the coarsest products that were summed.
     """
 
     moments: ClassMoments
     cross: LeftProduct | None = None
     omitted: int = 0
+    precision: float = FLOAT64
 
     @property
     def count(self) -> int:
@@ -156,7 +160,8 @@ class LabelStatistics:
         cross = None
         if self.cross is not None and other.cross is not None:
             cross = self.cross.merge(other.cross)
-        return LabelStatistics(self.moments.merge(other.moments), cross, self.omitted + other.omitted)
+        omitted, precision = self.omitted + other.omitted, max(self.precision, other.precision)
+        return LabelStatistics(self.moments.merge(other.moments), cross, omitted, precision)
 
     def with_offset(self, more: Vector) -> LabelStatistics:
         """Return the statistics of the same rows with labels less ``more`` (m,), in addition to their offset."""
@@ -176,6 +181,8 @@ class LabelStatistics:
         arrays = {f"moments_{name}": array for name, array in self.moments.to_arrays().items()}
         if self.cross is not None:
             arrays |= {f"cross_{name}": array for name, array in self.cross.to_arrays().items()}
+        if self.precision > FLOAT64:
+            arrays["moments_precision"] = np.array(self.precision)
         return arrays
 
     @classmethod
@@ -191,7 +198,7 @@ class LabelStatistics:
         for name, array in arrays.items():
             kind, _, own = name.partition("_")
             parts[kind][own] = array
-        codes = np.zeros(0, np.int32)
+        codes, precision = np.zeros(0, np.int32), float(parts["moments"].pop("precision", FLOAT64))
         c, m = len(parts["moments"]["counts"]), len(parts["cross"].get("weight", ()))
         shapes = {"counts": (c,), "means": (c, d), "within": (packed_size(d) if whole else d,)}
         check_shapes(parts["moments"], shapes)
@@ -200,7 +207,7 @@ class LabelStatistics:
         if parts["cross"]:
             check_shapes(parts["cross"], {"product": (m, d), "weight": (m,), "shift": (d,)})
             cross = LeftProduct(d, np.zeros((0, m))).with_arrays(parts["cross"])
-        return cls(moments, cross, omitted)
+        return cls(moments, cross, omitted, precision)
 
 
 def check_shapes(arrays: Mapping[str, Array], shapes: Mapping[str, tuple[int, ...]]) -> None:
@@ -227,7 +234,8 @@ def label_templates(
 
 def fold_labels(run: Run, cost: PassPlan, rows: Rows, templates: dict[str, Accumulator]) -> LabelStatistics:
     """Return the statistics of all labelled rows: one read of X."""
-    return fold_to(run, cost, rows, templates, _statistics)  # one pass over X
+    found = fold_to(run, cost, rows, templates, _statistics)  # one pass over X
+    return replace(found, precision=float(np.finfo(cost.dtype).eps))
 
 
 def _statistics(state: PassState) -> LabelStatistics:

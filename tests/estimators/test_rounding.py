@@ -1,0 +1,127 @@
+"""Every decision about rank, noise and kernels that hardly differ, with products in float64 and in float32.
+
+Rows of rank 3 that float32 holds exactly: what is found beyond is rounding of the products.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pytest
+
+import bigpca as bp
+from bigpca import kernels
+from bigpca.errors import ApproximationWarning
+from bigpca.passes.reading import blocks
+
+N, D = 300, 40
+RNG = np.random.default_rng(0)
+FACTORS = RNG.integers(-200, 201, (N, 3))
+X = (FACTORS @ RNG.integers(-2000, 2001, (3, D)) / 2.0**20).astype("f4")
+CLASSES = RNG.integers(0, 8, N)
+NUMBERS = np.column_stack([FACTORS / 200, FACTORS[:, 0] * FACTORS[:, 1] / 4e4, RNG.standard_normal((N, 4))])
+SQUARE = kernels.Polynomial(1.0, 0.0, 2)  # of 3 columns: 6
+Roweis = bp.RoweisDiscriminantAnalysis
+KernelRoweis = partial(bp.KernelRoweisDiscriminantAnalysis, kernel="linear")
+Dual = partial(bp.KernelSupervisedPCA, form="dual")
+
+
+def in_precision(monkeypatch: pytest.MonkeyPatch, dtype: str) -> None:
+    """Multiply float32 rows in that dtype."""
+    monkeypatch.setattr(blocks, "PRECISE_FLOPS", 0.0 if dtype == "f4" else np.inf)
+
+
+def axes_that_count(model: Any, rows: Any) -> int:
+    """Return the number of axes whose variances and scores are not 0."""
+    values = model.explained_variance_ if isinstance(model, bp.PCA) else model.eigenvalues_
+    return int(np.count_nonzero((values > 0) & (model.transform(rows).std(axis=0) > 0)))
+
+
+RANKS: dict[str, tuple[Callable[[], Any], Any, int]] = {
+    "Marchenko-Pastur": (lambda: bp.PCA(bp.MarchenkoPastur()), None, 3),
+    "Gavish-Donoho": (lambda: bp.PCA(bp.GavishDonoho()), None, 3),
+    "a small threshold": (lambda: bp.PCA(bp.RelativeThreshold(1e-9)), None, 3),
+    "dot, Marchenko-Pastur": (lambda: bp.PCA(bp.MarchenkoPastur(), solver="dot"), None, 3),
+    "supervised, classes": (lambda: bp.SupervisedPCA(None), CLASSES, 3),
+    "supervised, numbers": (lambda: bp.SupervisedPCA(None), NUMBERS, 3),
+    "supervised projection": (lambda: bp.SupervisedRandomProjection(None), NUMBERS, 3),
+    "Roweis (0, 0)": (lambda: Roweis(None, r1=0, r2=0), CLASSES, 3),
+    "Roweis (0.5, 0.5)": (lambda: Roweis(None, r1=0.5, r2=0.5), CLASSES, 3),
+    "Roweis (0.5, 0.999)": (lambda: Roweis(None, r1=0.5, r2=0.999), CLASSES, 3),
+    "Roweis (1, 0.5)": (lambda: Roweis(None, r1=1, r2=0.5), CLASSES, 3),
+    "Roweis (0.5, 1), pinv": (lambda: Roweis(None, r1=0.5, r2=1, regularization="pinv"), CLASSES, 3),
+    "Roweis (1, 1), pinv": (lambda: Roweis(None, r1=1, r2=1, regularization="pinv"), CLASSES, 3),
+    "Roweis (1, 1), ridge": (lambda: Roweis(None, r1=1, r2=1, regularization=1e-3), CLASSES, 3),
+    "Fisher, pinv": (lambda: bp.FisherDiscriminantAnalysis(None, regularization="pinv"), CLASSES, 3),
+    "kernel, dense": (lambda: bp.KernelPCA(None, kernel="linear", solver="dense"), None, 3),
+    "kernel, dense, cosine": (lambda: bp.KernelPCA(None, kernel="cosine", solver="dense"), None, 3),
+    "kernel, dense, polynomial": (lambda: bp.KernelPCA(None, kernel=SQUARE, solver="dense"), None, 6),
+    "kernel, features": (lambda: bp.KernelPCA(None, kernel=SQUARE, solver="features"), None, 6),
+    "kernel, features of few columns": (lambda: bp.KernelPCA(None, kernel=SQUARE, solver="features"), None, 6),
+    "kernel, krylov": (lambda: bp.KernelPCA(10, kernel="linear", solver="krylov"), None, 3),
+    "kernel, nystrom": (lambda: bp.ApproximateKernelPCA(None, kernel="linear"), None, 3),
+    "kernel, ritz": (lambda: bp.ApproximateKernelPCA(None, kernel="linear", core="ritz"), None, 3),
+    "landmarks": (lambda: bp.NystromKernelPCA(None, kernel="cosine", n_landmarks=60), None, 3),
+    "landmarks, polynomial": (lambda: bp.NystromKernelPCA(None, kernel=SQUARE, n_landmarks=60), None, 6),
+    "dual, classes": (lambda: Dual(None, kernel="linear"), CLASSES, 3),
+    "dual, numbers": (lambda: Dual(None, kernel="linear"), NUMBERS, 3),
+    "dual, cosine": (lambda: Dual(None, kernel="cosine"), NUMBERS, 3),
+    "direct": (lambda: bp.KernelSupervisedPCA(None, kernel="linear"), NUMBERS, 3),
+    "kernel Roweis (0.5, 0.5)": (lambda: KernelRoweis(None, r1=0.5, r2=0.5), CLASSES, 3),
+    "kernel Roweis (1, 0.5)": (lambda: KernelRoweis(None, r1=1, r2=0.5), CLASSES, 3),
+}
+
+
+@pytest.mark.parametrize("dtype", ["f8", "f4"])
+@pytest.mark.parametrize("name", RANKS)
+def test_axes_that_count_are_as_many_as_the_rows_have(name: str, dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    in_precision(monkeypatch, dtype)
+    make, labels, rank = RANKS[name]
+    rows = X[:, :12] if "few columns" in name else X
+    assert axes_that_count(make().fit(rows, labels), rows) == rank
+
+
+@pytest.mark.parametrize("dtype", ["f8", "f4"])
+def test_scatter_within_classes_that_is_rounding_is_singular(dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    in_precision(monkeypatch, dtype)
+    with pytest.raises(ValueError, match=f"singular: {D - 3} of its {D} eigenvalues are 0 to rounding"):
+        bp.FisherDiscriminantAnalysis().fit(X, CLASSES)
+
+
+@pytest.mark.parametrize("dtype", ["f8", "f4"])
+def test_columns_in_small_units_are_no_rounding(dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    in_precision(monkeypatch, dtype)
+    rows = np.random.default_rng(1).standard_normal((N, 6)) * 10.0 ** -np.arange(6)
+    for r2 in (0.5, 1.0):
+        assert Roweis(None, r1=0.5, r2=r2).fit(rows.astype("f4"), CLASSES).rank_ == 6
+
+
+ALIKE: dict[str, tuple[Callable[[], Any], Any]] = {
+    "dense": (lambda: bp.KernelPCA(2, kernel="cosine", solver="dense"), None),
+    "krylov": (lambda: bp.KernelPCA(2, kernel="cosine", solver="krylov", tol=0.1), None),
+    "sketch": (lambda: bp.ApproximateKernelPCA(2, kernel="cosine"), None),
+    "landmarks": (lambda: bp.NystromKernelPCA(2, kernel="cosine", n_landmarks=20), None),
+    "dual": (lambda: Dual(2, kernel="cosine"), NUMBERS),
+    "direct": (lambda: bp.KernelSupervisedPCA(None, kernel="cosine"), NUMBERS),
+    "Roweis": (lambda: bp.KernelRoweisDiscriminantAnalysis(None, kernel="cosine"), CLASSES),
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "dtype", "mean"),
+    [*((name, "f8", 1e7) for name in ALIKE), *((name, "f4", 300.0) for name in ALIKE if name != "krylov")],
+)  # an iteration goes on in float64
+def test_kernels_that_differ_by_little_more_than_rounding_are_said(
+    name: str, dtype: str, mean: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    in_precision(monkeypatch, dtype)
+    make, labels = ALIKE[name]
+    rows = X[:80].astype(dtype)
+    labels = None if labels is None else labels[:80]
+    make().fit(rows, labels)
+    rows[:, 0] += mean
+    with pytest.warns(ApproximationWarning, match="the values of the kernel hardly differ: the "):
+        make().fit(rows, labels)
