@@ -22,6 +22,7 @@ from bigpca.estimators.linear.pca import PCA
 from bigpca.estimators.linear.rotated_pca import RotatedPCA
 from bigpca.estimators.linear.sketch_transformer import SketchTransformer
 from bigpca.estimators.shared.files import StoredModel, TrustedRows, Values, decode_parameters
+from bigpca.estimators.shared.inputs import AnalysedRows
 from bigpca.estimators.shared.labelled import kept_view
 from bigpca.estimators.shared.transformer import AnyEstimator
 from bigpca.estimators.supervised.discriminants import FisherDiscriminantAnalysis, RoweisDiscriminantAnalysis
@@ -118,25 +119,27 @@ def restored(stored: StoredModel) -> AnyEstimator:
         stored = replace(stored, inner=restored(held))
     grid = stored.attributes.get("grid")  # absent where X was no DataArray
     if grid is not None:
-        model._grid = grid_from_stored(grid, stored.named("grid_"))
+        grid = grid_from_stored(grid, stored.named("grid_"))
+        model._analysed = AnalysedRows(grid=grid)  # its scale may name coordinates
         own = {name: array for name, array in stored.arrays.items() if not name.startswith("grid_")}
         stored = replace(stored, arrays=own)
     model._restore(stored)
+    d, view = model.n_features_in_, None
     if grid is not None:
-        if model._grid.n_columns != model.n_features_in_:
-            raise ValueError(f"its grid has {model._grid.n_columns} columns, not {model.n_features_in_}")
-        model._set_known(_view=kept_view(model._grid))
-    model._preprocessed = model._preprocessors()
-    rows = stored.attributes.get("rows")  # absent where samples were rows, and before there were patterns
+        if grid.n_columns != d:
+            raise ValueError(f"its grid has {grid.n_columns} columns, not {d}")
+        view = kept_view(grid)
+    rows = stored.attributes.get("rows")  # absent where samples were rows
     if rows is not None:
-        model._view = View.from_json(rows, model.n_features_in_)
+        view = View.from_json(rows, d)
+    model._analysed = model._rows_analysed(d, view, grid)
     if stored.provenance is not None:
         model._provenance = stored.provenance
     if stored.attributes.get("seed") is not None:
         model.seed_ = check_seed(stored.attributes["seed"])
     names = stored.attributes["feature_names"]
     if names is None and grid is not None:
-        names = model._grid.column_names()
+        names = grid.column_names()
     if names is not None:
         if len(names) != model.n_features_in_ or not all(isinstance(name, str) for name in names):
             raise ValueError(f"it has {len(names)} feature_names; {model.n_features_in_} strings were expected")

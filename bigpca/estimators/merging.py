@@ -11,7 +11,7 @@ from sklearn.utils.validation import check_is_fitted
 from bigpca.data.grids import Grid
 from bigpca.errors import brief
 from bigpca.estimators.linear.choosing import SolverChoice
-from bigpca.estimators.linear.maps import FILLED, of_all_rows
+from bigpca.estimators.linear.maps import of_all_rows
 from bigpca.estimators.linear.model import LinearModel
 from bigpca.estimators.linear.pca import PCA
 from bigpca.estimators.shared.inputs import Input
@@ -57,14 +57,15 @@ def merge(a: Model, b: Model) -> Model:
     """
     _check_alike(a, b)
     grid = _common_grid(a, b)
-    view, other = (vars(model).get("_view") for model in (a, b))
+    view, other = a._analysed.view, b._analysed.view
+    if view is None or other is None or view.describe() != other.describe():
+        view = None
+    a._fitted_preprocessors()  # raises if they were changed after the fit
     both = type(a)(**a.get_params(deep=False))
-    both._set_known(_grid=grid)
-    both.n_features_in_, both._preprocessed = a.n_features_in_, a._fitted_preprocessors()
+    both.n_features_in_ = a.n_features_in_
+    both._analysed = both._rows_analysed(a.n_features_in_, view, grid)
     if hasattr(a, "feature_names_in_"):
         both.feature_names_in_ = a.feature_names_in_
-    if view is not None and other is not None and view.describe() == other.describe():
-        both._view = view
     with solving_with(setting(a, "solve_threads")):
         if isinstance(a, SupervisedModel):
             both._take_merged(a, b)
@@ -105,7 +106,7 @@ def _check_columns(a: Model, b: Model) -> None:
             f"the models name feature {first} {names[0][first]!r} and {names[1][first]!r}. Fit both on the same "
             f"columns in the same order."
         )
-    views = [vars(model).get("_view") for model in (a, b)]
+    views = [model._analysed.view for model in (a, b)]
     patterns = [
         replace(view.pattern, sizes=())  # rows of maps of several sizes are alike
         for view in views
@@ -119,20 +120,19 @@ def _check_columns(a: Model, b: Model) -> None:
 
 def _common_grid(a: Model, b: Model) -> Grid | None:
     """Return the grid of two models of labelled arrays, None if one has none; other grids are rejected."""
-    first, second = (vars(model).get("_grid") for model in (a, b))
+    first, second = a._analysed.grid, b._analysed.grid
     if first is None or second is None:
         return None
     first.check_same(second, "the first model")
     if not np.array_equal(first.columns(np.arange(first.width)), second.columns(np.arange(first.width))):
         raise ValueError("the models left out different columns without values. Fit both on rows of the same ones.")
-    grid: Grid = first
-    return grid
+    return first
 
 
 def _check_state(model: LinearModel[Any]) -> None:
     if model._state is None:
         raise ValueError(model._missing_state("merge"))
-    if FILLED in model._summed_rows:
+    if model._analysed.filled:
         raise ValueError(of_all_rows("merge"))
 
 

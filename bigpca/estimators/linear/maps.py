@@ -100,9 +100,6 @@ def warn_undetermined() -> None:
     )
 
 
-FILLED: dict[str, object] = {"fill": "mean"}
-
-
 def of_all_rows(what: str) -> str:
     """Return the message that ``what`` is impossible where missing values are filled by the means of all rows."""
     return (

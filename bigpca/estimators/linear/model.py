@@ -23,9 +23,8 @@ from bigpca.arrays import Array, packed_diagonal
 from bigpca.data.grids import Grid
 from bigpca.data.provenance import Provenance
 from bigpca.data.sources import open_in_memory
-from bigpca.data.views import carried
+from bigpca.data.views import View, carried
 from bigpca.estimators.linear.maps import (
-    FILLED,
     LogLikelihood,
     Projection,
     Reconstruction,
@@ -42,14 +41,21 @@ from bigpca.estimators.linear.spectrum import Spectrum, StateForm, pack_spectrum
 from bigpca.estimators.shared.certificates import certified_attributes
 from bigpca.estimators.shared.files import StoredModel, Values
 from bigpca.estimators.shared.fit import fit_seed
-from bigpca.estimators.shared.inputs import Input, Lazy, Opened, check_features, check_filling, in_memory, is_lazy
+from bigpca.estimators.shared.inputs import (
+    AnalysedRows,
+    Input,
+    Lazy,
+    check_features,
+    check_filling,
+    in_memory,
+    is_lazy,
+)
 from bigpca.estimators.shared.outputs import Destination, Path, maps_rows
 from bigpca.passes.accumulators.base import WeightSums
 from bigpca.passes.accumulators.moments import Moments
 from bigpca.passes.accumulators.thin_products import FusedProduct
 from bigpca.passes.engine.driver import solving
 from bigpca.passes.engine.progress import ProgressArgument
-from bigpca.passes.reading.row_maps import Affine
 from bigpca.passes.rows import Rows
 from bigpca.planning import Resources
 from bigpca.sketches.base import positive_integer
@@ -166,7 +172,6 @@ class LinearModel(RowStatistics, Generic[State]):
     whiten: bool | Whitening
     keep_state_bytes: int
     _state: State | None
-    _summed_rows: list[dict[str, object]]  # see _analysed_rows
     _apart: tuple[Array, ...] = ()  # added rows in memory that are not in the state yet
     _merged_alike: ClassVar[tuple[str, ...]]  # parameters in which models must agree to be merged
     _weight_sums: WeightSums = None
@@ -250,7 +255,8 @@ class LinearModel(RowStatistics, Generic[State]):
             self._absorb(first.state, first.omitted)
             self._provenance = first.made
             return self
-        if self._summed_rows != self._analysed_rows(self.n_features_in_):
+        fitted = self._analysed
+        if not fitted.adds_up_with(self._rows_analysed(self.n_features_in_, fitted.view, fitted.grid)):
             raise ValueError(
                 f"preprocess, nan_policy, center or scale was changed after the fit: {self._called}. The kept "
                 f"statistics are of rows under the former values, and those of other rows cannot be added. Set them "
@@ -488,7 +494,7 @@ class LinearModel(RowStatistics, Generic[State]):
 
     def _small_batch(self, X: Input) -> Array | None:
         """Return a copy of a small batch of finite rows in memory, which requires no read; None for other input."""
-        if is_lazy(X) or not self._apart_bytes or vars(self).get("_view") is not None:
+        if is_lazy(X) or not self._apart_bytes or self._analysed.view is not None:
             return None
         batch, names, _ = in_memory(X, type(self).__name__)
         check_features(self, batch.shape[1], names)
@@ -514,21 +520,15 @@ class LinearModel(RowStatistics, Generic[State]):
         solve, solver = self._solution(state, count, omitted)
         if count >= 2:
             reader = self._with_parameters()
-            reader._set_known(_grid=vars(self).get("_grid"))
+            reader._analysed = self._analysed
             self._take_later(lambda: solve(reader._with_apart(state, apart)), solver)
         self._state, self._apart, self.n_samples_, self.n_omitted_ = state, apart, count, omitted
-        self._summed_rows = self._analysed_rows(state.n_features)
 
-    def _remember(self, opened: Opened) -> None:
-        super()._remember(opened)
-        self._summed_rows = self._analysed_rows(opened.n_features)
-
-    def _analysed_rows(self, d: int) -> list[dict[str, object]]:
-        """Return what the parameters do to rows before their statistics are summed."""
-        described: list[dict[str, object]] = [one.describe() for one in self._preprocessors()]
-        described += [FILLED] if self.nan_policy == "mean" else []
-        given: Affine | None = self._standardization(d).given
-        return described if given is None else [*described, given.describe()]
+    def _rows_analysed(self, d: int, view: View | None, grid: Grid | None) -> AnalysedRows:
+        found = super()._rows_analysed(d, view, grid)
+        given = Standardization.of(self.center, self.scale, d, grid).given
+        standardized = None if given is None else given.describe()
+        return replace(found, filled=self.nan_policy == "mean", standardized=standardized)
 
     def _row_map(self) -> Projection:
         l2 = self._whitening is not None and self._whitening.l2
@@ -556,7 +556,7 @@ class LinearModel(RowStatistics, Generic[State]):
 
     def _standardization(self, d: int, grid: Grid | None = None) -> Standardization:
         """Return centre and scale of d columns, those of ``grid`` or of the fit."""
-        return Standardization.of(self.center, self.scale, d, vars(self).get("_grid") if grid is None else grid)
+        return Standardization.of(self.center, self.scale, d, self._analysed.grid if grid is None else grid)
 
     def _take(self, found: Spectrum, solver: str) -> None:
         n, d, k, weight = found.count, len(found.mean), len(found.variances), found.weight
@@ -591,4 +591,3 @@ class LinearModel(RowStatistics, Generic[State]):
     def _restore(self, stored: StoredModel) -> None:
         found = unpack_spectrum(stored, self._state_form, orthonormal=self._orthonormal)
         self._take(found, stored.attributes["solver"])
-        self._summed_rows = self._analysed_rows(self.n_features_in_)

@@ -152,11 +152,12 @@ class RotatedPCA(Estimator[Spectrum]):
         inner._take(found, solver)
         self._hold(inner, _rotation(inner, self.method, self.power))
 
-    @one_blas_thread()  # so that a loaded model has the bits of the one that was saved
     def _remember(self, opened: Opened) -> None:
         super()._remember(opened)
-        self.estimator_._set_known(_grid=vars(self).get("_grid"))  # which its scale may name
+        grid = self._analysed.grid  # of which the scale of the PCA may name coordinates
+        self.estimator_._analysed = self.estimator_._rows_analysed(opened.n_features, None, grid)
 
+    @one_blas_thread()  # so that a loaded model has the bits of the one that was saved
     def _hold(self, inner: PCA | ApproximatePCA, T: Matrix) -> None:
         """Set the attributes from a fitted PCA and the transformation of its loadings."""
         self.estimator_, self.rotation_matrix_ = inner, T
@@ -267,8 +268,7 @@ def rotate(model: PCA | ApproximatePCA, method: str = "varimax", *, power: float
     rotated = RotatedPCA(method=method, power=power, estimator=clone(model), **policies)
     rotated._inner()
     rotated._hold(copy(model), _rotation(model, method, power))
-    rotated._set_known(
-        feature_names_in_=vars(model).get("feature_names_in_"), _view=vars(model).get("_view"),
-        _grid=vars(model).get("_grid"), _preprocessed=model._fitted_preprocessors(), _provenance=model.provenance_,
-    )  # fmt: skip
+    model._fitted_preprocessors()  # raises if they were changed after the fit
+    rotated._analysed = rotated._rows_analysed(model.n_features_in_, model._analysed.view, model._analysed.grid)
+    rotated._set_known(feature_names_in_=vars(model).get("feature_names_in_"), _provenance=model.provenance_)
     return rotated

@@ -152,7 +152,7 @@ class StoredModel:
             "feature_names": None if names is None else [str(name) for name in names],
             "seed": vars(model).get("seed_"),
         }
-        view, grid = vars(model).get("_view"), vars(model).get("_grid")
+        view, grid = model._analysed.view, model._analysed.grid
         if view is not None and not view.absent:
             common["rows"] = view.to_json()
         if grid is not None:

@@ -37,7 +37,7 @@ from bigpca.data.containers import (
     reject_sparse_forms,
     unmasked,
 )
-from bigpca.data.grids import Labels, feature_names, note_rounded_columns
+from bigpca.data.grids import Grid, Labels, feature_names, note_rounded_columns
 from bigpca.data.patterns import RowPattern
 from bigpca.data.sources import open_in_memory, open_samples
 from bigpca.data.sparse import as_csr, is_csr, is_sparse
@@ -45,6 +45,7 @@ from bigpca.data.views import View, carried, view_of, viewed, with_index
 from bigpca.data.weights import open_weights
 from bigpca.errors import NonFiniteError, check_choice, counted, warn_caller, warn_rounded
 from bigpca.passes.reading.blocks import Values
+from bigpca.passes.reading.preprocessing import RowPreprocessor
 from bigpca.settings import setting
 from bigpca.sketches.base import positive_integer
 from bigpca.solvers.scaling import Whitening
@@ -109,6 +110,36 @@ class Opened:
     def weighted(self, weights: Input) -> Opened:
         """Return the rows with their weights, if there are any."""
         return self if weights is None else replace(self, weights=open_weights(weights, self.array))
+
+
+@dataclass(frozen=True)
+class AnalysedRows:
+    """What a fit made of the rows that it was given, before it computed anything from them.
+
+    Attributes
+    ----------
+    view : View or None
+        How rows were taken from stored samples; None for whole samples.
+    grid : Grid or None
+        Of the features of a labelled array.
+    preprocessing : tuple of RowPreprocessor, or None
+        None before a fit.
+    filled : bool
+        Whether the means of all rows took the place of missing values.
+    standardized : dict of JSON values, or None
+        Digest of a given centre and scale.
+    """
+
+    view: View | None = None
+    grid: Grid | None = None
+    preprocessing: tuple[RowPreprocessor, ...] | None = None
+    filled: bool = False
+    standardized: dict[str, object] | None = None
+
+    def adds_up_with(self, other: AnalysedRows) -> bool:
+        """Whether statistics of these rows and of others are of the same quantities."""
+        own, others = ((one.preprocessing, one.filled, one.standardized) for one in (self, other))
+        return own == others
 
 
 def open_rows(X: Input, estimator: str, *, minimum: int = 1) -> Opened:
@@ -228,7 +259,7 @@ def check_features(estimator: BaseEstimator, n_features: int, names: Names) -> N
     """
     _check_names(estimator, names)
     if n_features != estimator.n_features_in_:
-        name, view = type(estimator).__name__, getattr(estimator, "_view", None)
+        name, view = type(estimator).__name__, getattr(estimator, "_analysed", AnalysedRows()).view
         on, remedy = "rows of that length", "Pass rows of the same features."
         if view is not None:
             on, remedy = f"rows of samples ({view.pattern})", "Pass such samples, or bp.open(X, pattern=...)."
@@ -249,7 +280,7 @@ def as_fitted(estimator: BaseEstimator, opened: Opened) -> Opened:
     ValueError
         For another number of features or other names, and where it is not clear whether the view applies.
     """
-    view: View | None = getattr(estimator, "_view", None)
+    view: View | None = getattr(estimator, "_analysed", AnalysedRows()).view
     if view is not None and carried(opened.array).view is not None:
         opened = _decoded(view.missing, opened, type(estimator).__name__)
     elif view is not None:

@@ -94,7 +94,7 @@ def by_component(X: Input, k: int) -> Input:
 
 def grid_of(model: BaseEstimator) -> Grid:
     """Return the grid of the features of a fit; one dimension ``feature`` for a fit on rows without labels."""
-    grid: Grid | None = vars(model).get("_grid")
+    grid: Grid | None = model._analysed.grid
     if grid is not None:
         return grid
     names, d = getattr(model, "feature_names_in_", None), model.n_features_in_

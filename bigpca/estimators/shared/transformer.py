@@ -39,6 +39,7 @@ from bigpca.estimators.shared.certificates import Certificate, bounds_subspaces
 from bigpca.estimators.shared.files import StoredModel, Values, save_model
 from bigpca.estimators.shared.fit import Fit, Reading, draw_fit_seed, execute, fit_seed
 from bigpca.estimators.shared.inputs import (
+    AnalysedRows,
     Exported,
     Input,
     Lazy,
@@ -259,9 +260,7 @@ class Estimator(
     _maps_linearly: ClassVar[bool] = False  # whether other libraries can compute transform
     _certified: ClassVar[bool] = False  # whether a fit may be approximate, with bounds of its error
     _has_axes: ClassVar[bool] = False  # whether scores are along axes in the space of the features
-    _view: View | None
-    _grid: Grid
-    _preprocessed: tuple[RowPreprocessor, ...]
+    _analysed: AnalysedRows = AnalysedRows()
 
     def __new__(cls, *args: Input, **parameters: Input) -> Self:
         if parameters and not parameters.keys() <= set(cls.__init__.__code__.co_varnames):
@@ -737,7 +736,7 @@ class Estimator(
     @property
     def pattern_(self) -> RowPattern | None:
         """What is a row, as :func:`bigpca.open` was told for the fit; None for whole samples, flattened."""
-        view: View | None = vars(self).get("_view")
+        view = self._analysed.view
         return None if view is None else view.pattern
 
     def _open(self, X: Input, *, minimum: int = 1) -> Opened:
@@ -813,13 +812,15 @@ class Estimator(
         return () if self.preprocess is None else preprocessors(self.preprocess)
 
     def _remember(self, opened: Opened) -> None:
-        """Set the number and names of features."""
+        """Set the number and names of features, and what was made of the rows."""
         self.n_features_in_ = opened.n_features
+        self._set_known(feature_names_in_=opened.names)
         labels = opened.labels
-        self._set_known(
-            feature_names_in_=opened.names, _view=opened.view, _grid=None if labels is None else labels.grid,
-            _preprocessed=self._preprocessors(),
-        )  # fmt: skip
+        self._analysed = self._rows_analysed(opened.n_features, opened.view, None if labels is None else labels.grid)
+
+    def _rows_analysed(self, d: int, view: View | None, grid: Grid | None) -> AnalysedRows:
+        """Return what a fit to rows of d columns makes of them; a hook for models that do more."""
+        return AnalysedRows(view, grid, self._preprocessors())
 
     def _record_rows(self, added: Provenance) -> None:
         """Add the record of rows to that of the model; without the latter, none says how all rows came to be."""
@@ -852,7 +853,7 @@ class Estimator(
 
     def _open_like(self, X: Input) -> da.Array:
         """Open new rows as those of the fit, and compare the number and names, or the grid, of their features."""
-        grid: Grid | None = vars(self).get("_grid")
+        grid = self._analysed.grid
         if grid is None:
             return as_fitted(self, self._open(X)).array
         name = type(self).__name__
@@ -915,9 +916,8 @@ class Estimator(
         ValueError
             If ``preprocess`` was changed since, which would map other rows than those that were fitted.
         """
-        now = self._preprocessors()
-        fitted = vars(self).get("_preprocessed", now)
-        if fitted != now:
+        now, fitted = self._preprocessors(), self._analysed.preprocessing
+        if fitted is not None and fitted != now:
             raise ValueError(
                 f"preprocess = {self.preprocess!r} was set after a fit with {list(fitted) or None}. Set it back, or "
                 f"fit again."
