@@ -23,7 +23,6 @@ from typing import Any, TextIO
 import typer
 
 from bigpca.cli.process import lost_output, raise_interrupts
-from bigpca.data.urls import public
 from bigpca.errors import (
     ApproximationWarning,
     CheckpointError,
@@ -35,6 +34,7 @@ from bigpca.errors import (
     printable,
     shorten,
 )
+from bigpca.storage.urls import public
 
 NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 

@@ -6,7 +6,7 @@ import uuid
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from threading import Lock, RLock
 from typing import Any, overload
 
@@ -16,9 +16,8 @@ from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from bigpca.data.checks import check_dtype, check_shape, readable_chunks, row_width
 from bigpca.data.containers import reject_foreign, table_rows, unmasked
-from bigpca.data.row_source import IN_ORDER, RowSource
+from bigpca.data.source import IN_ORDER, Source, Stamp
 from bigpca.data.sources import open_source, source_of
-from bigpca.data.storages import Stamp
 from bigpca.data.views import view_of
 from bigpca.errors import brief, counted
 
@@ -678,34 +677,27 @@ OPEN_BYTES = 1 << 40  # of float32 rows, for which an unknown number of rows is 
 FORMAT = "batches"
 
 
-@dataclass(frozen=True, eq=False)
-class BatchRows:
+@dataclass(frozen=True, eq=False, repr=False)
+class BatchRows(Source):
     """Rows of a stream of batches, for the process that iterates; read in order.
 
     Attributes
     ----------
     stream : BatchStream
-    rows : int
-        Number of rows; if it is not known, the number for which they are laid out.
     open_ended : bool
-        Whether it is not known.
+        Whether the number of rows is not known; the shape then has that for which they are laid out.
     """
 
     stream: BatchStream
-    rows: int
     open_ended: bool
+    format: str = field(default=FORMAT, kw_only=True)
 
     @classmethod
     def of(cls, stream: BatchStream) -> BatchRows:
         """Return the rows of a stream, whose number may have become known."""
         width = max(1, row_width((0, *stream.row_shape)))
-        count = stream.count
-        return cls(stream, max(1, OPEN_BYTES // (4 * width)) if count is None else count, count is None)
-
-    @property
-    def array_shape(self) -> tuple[int, ...]:
-        """Shape of all batches together."""
-        return self.rows, *self.stream.row_shape
+        rows = max(1, OPEN_BYTES // (4 * width)) if stream.count is None else stream.count
+        return cls((rows, *stream.row_shape), stream, stream.count is None)
 
     @property
     def dtype(self) -> np.dtype[Any]:
@@ -714,9 +706,9 @@ class BatchRows:
 
     def row_chunks(self) -> tuple[int, ...]:
         """Chunks of about 16 MiB, as those of an array in memory, wherever batches end."""
-        return readable_chunks(self.rows, row_width(self.array_shape) * self.dtype.itemsize)
+        return readable_chunks(self.array_shape[0], row_width(self.array_shape) * self.dtype.itemsize)
 
-    def read(self, start: int, stop: int, columns: tuple[int, int]) -> NDArray[Any]:
+    def read_block(self, start: int, stop: int, columns: tuple[int, int]) -> NDArray[Any]:
         """Read on to a block; fewer rows at the end if their number is not known."""
         rows = self.stream.read(start, stop)
         return rows if columns == (0, rows.shape[1]) else rows[:, slice(*columns)]
@@ -725,7 +717,7 @@ class BatchRows:
         """Return the CRC-32 of those rows in place of a file's mtime; reads on to them if necessary."""
         return [("batches", rows, crc) for rows, crc in self.stream.digests(start, stop)]
 
-    def describe(self) -> dict[str, Any]:
+    def details(self) -> dict[str, Any]:
         """Return nothing more than shape and dtype; from now on the stream keeps what :meth:`stamps` returns."""
         self.stream.digest_rows(max(self.row_chunks()))
         return {"number of rows known": not self.open_ended}
@@ -800,8 +792,7 @@ def from_batches(
 
         known = merge_classes(classes, classes)[0]
     stream = BatchStream(batches, row_shape, None if dtype is None else check_dtype(dtype), count, known)
-    source = RowSource(FORMAT, "", "", BatchRows.of(stream))
-    X = open_source(source, uuid.uuid4().hex)
+    X = open_source(BatchRows.of(stream), uuid.uuid4().hex)
     return X if count is not None else da.Array(X.dask, X.name, ((np.nan,), X.chunks[1]), meta=X._meta)
 
 
@@ -822,12 +813,11 @@ def batches_of(X: da.Array) -> da.Array | None:
     """
     original = f"original-{X.name}"
     source = _behind(getattr(X.dask, "layers", {}).get(original, {}), original)
-    if not (isinstance(source, RowSource) and isinstance(source.storage, BatchRows)):
+    if not isinstance(source, BatchRows):
         return None
     if not np.isnan(X.shape[0]):
         return X if source_of(X) is source else None
-    found = RowSource(FORMAT, "", "", BatchRows.of(source.storage.stream))
-    return open_source(found, uuid.uuid4().hex)
+    return open_source(BatchRows.of(source.stream), uuid.uuid4().hex)
 
 
 def has_batches(X: da.Array) -> bool:
@@ -865,13 +855,13 @@ def batch_labels(X: da.Array, y: Any) -> Any:
     base, view = view_of(X)
     known = batches_of(base)
     source = None if known is None else source_of(known)
-    if source is None or not isinstance(source.storage, BatchRows):
+    if not isinstance(source, BatchRows):
         return y
-    if y is not None and source.storage.open_ended:
+    if y is not None and source.open_ended:
         raise ValueError(
             "labels were given for batches whose number of rows is not known; it was expected, because there is one "
             "label for each row. Pass from_batches(batches, shape=(n, d))."
         )
-    stream = source.storage.stream
+    stream = source.stream
     repeats = 1 if view is None else view.rows_per_sample
     return BatchLabels(stream, source.row_chunks()[0], repeats) if y is None and stream.labelled else y

@@ -13,11 +13,11 @@ from bigpca.data.containers import is_zarr_array, is_zarr_group
 from bigpca.data.files import HDF5_SUFFIXES
 from bigpca.data.hdf5 import hdf5_index, hdf5_names
 from bigpca.data.label_files import open_node, read_zarr
-from bigpca.data.urls import public, without_credentials
 from bigpca.data.zarr_arrays import is_zarr_directory
 from bigpca.data.zarr_format import naming_damage
 from bigpca.errors import brief
 from bigpca.storage.chunks import kind_of
+from bigpca.storage.urls import public, without_credentials
 
 log = logging.getLogger("bigpca")
 OF_CELLS = ("X", "layers", "obsm", "raw")  # whose rows are cells

@@ -1,4 +1,4 @@
-"""From a path to a RowSource: the format is determined by extension and content."""
+"""From a path to a Source: the format is determined by extension and content."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ from bigpca.data.checks import MemberError, natural_key
 from bigpca.data.flat_files import npy_file, npy_shards, npz_member, safetensors_file
 from bigpca.data.hdf5 import hdf5_rows
 from bigpca.data.parquet import parquet_rows
-from bigpca.data.row_source import RowSource
-from bigpca.data.storages import Storage
+from bigpca.data.source import Source
 from bigpca.data.zarr_arrays import is_zarr_directory, zarr_source
 from bigpca.errors import brief
 from bigpca.storage.chunks import kind_of
@@ -26,7 +25,7 @@ _CONVERTED = (
 )
 
 
-def file_source(path: str, member: str | None, missing_chunks: str) -> RowSource:
+def file_source(path: str, member: str | None, missing_chunks: str) -> Source:
     """Describe the rows at a path, a glob pattern or a URL; reads headers only.
 
     Raises
@@ -51,16 +50,15 @@ def file_source(path: str, member: str | None, missing_chunks: str) -> RowSource
     )
 
 
-def _directory(path: str, member: str | None, missing_chunks: str) -> RowSource:
+def _directory(path: str, member: str | None, missing_chunks: str) -> Source:
     if is_zarr_directory(path):
         return zarr_source(path, member, missing_chunks)
     names = sorted(os.listdir(path), key=natural_key)
     if any(name.endswith(".npy") for name in names):
-        return _without_member("npy-folder", path, member, npy_shards(path))
+        return _without_member(path, member, npy_shards(path))
     parquet = [os.path.join(path, name) for name in names if name.endswith(PARQUET_SUFFIXES)]
     if parquet:
-        rows = parquet_rows(path, member)
-        return RowSource("parquet", path, rows.column, rows)
+        return parquet_rows(path, member)
     _reject_shards(path, names)
     shown = ", ".join(map(brief, names[:5])) + (", ..." if len(names) > 5 else "") if names else "nothing"
     raise FileNotFoundError(
@@ -81,37 +79,32 @@ def _reject_shards(path: str, names: list[str]) -> None:
             )
 
 
-def _glob(pattern: str, member: str | None) -> RowSource:
+def _glob(pattern: str, member: str | None) -> Source:
     found = glob.glob(pattern)
     if any(name.endswith(PARQUET_SUFFIXES) for name in found):
-        rows = parquet_rows(pattern, member)
-        return RowSource("parquet", pattern, rows.column, rows)
+        return parquet_rows(pattern, member)
     others = [name for name in found if not name.endswith(".npy")]
     if others:
         raise ValueError(
             f"{pattern} matches {others[0]}, but a pattern may match only .npy or .parquet files. Narrow the pattern."
         )
-    return _without_member("npy-folder", pattern, member, npy_shards(pattern))
+    return _without_member(pattern, member, npy_shards(pattern))
 
 
-def _file(path: str, member: str | None, missing_chunks: str) -> RowSource:
+def _file(path: str, member: str | None, missing_chunks: str) -> Source:
     with open_regular(path) as file:
         head = file.read(8)
     suffix = os.path.splitext(path)[1].lower()
     if head.startswith(b"\x93NUMPY") or suffix == ".npy":
-        return _without_member("npy", path, member, npy_file(path))
+        return _without_member(path, member, npy_file(path))
     if suffix == ".npz":
-        storage, member = npz_member(path, member)
-        return RowSource("npz", path, member, storage)
+        return npz_member(path, member)
     if head in (b"\x89HDF\r\n\x1a\n", b"MATLAB 7") or suffix in HDF5_SUFFIXES:
-        dataset, member = hdf5_rows(path, member, missing_chunks)
-        return RowSource("hdf5", path, member, dataset)
+        return hdf5_rows(path, member, missing_chunks)
     if head.startswith(b"PAR1") or suffix in PARQUET_SUFFIXES:
-        rows = parquet_rows(path, member)
-        return RowSource("parquet", path, rows.column, rows)
+        return parquet_rows(path, member)
     if suffix == ".safetensors":
-        tensor, member = safetensors_file(path, member)
-        return RowSource("safetensors", path, member, tensor)
+        return safetensors_file(path, member)
     if head.startswith(b"CDF"):
         raise ValueError(
             f"{path} is a netCDF-3 file, which is not read directly; netCDF-4 (HDF5) or another format was expected. "
@@ -125,7 +118,7 @@ def _file(path: str, member: str | None, missing_chunks: str) -> RowSource:
     )
 
 
-def _without_member(kind: str, path: str, member: str | None, storage: Storage) -> RowSource:
+def _without_member(path: str, member: str | None, source: Source) -> Source:
     if member is not None:
         raise MemberError(f"{path} is one array, so it has no member {member!r}. Leave member out.")
-    return RowSource(kind, path, "", storage)
+    return source

@@ -24,9 +24,8 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from bigpca.data.checks import check_dtype, check_shape, natural_key, readable_chunks, regular_chunks, row_width
-from bigpca.data.members import SPARSE_PARTS, choose_member
-from bigpca.data.sparse import CsrRows, SparseGroup
-from bigpca.data.storages import Stamp, file_stamp
+from bigpca.data.source import SPARSE_PARTS, Source, Stamp, choose_member, file_stamp
+from bigpca.data.sparse import SparseGroup
 from bigpca.data.zarr_format import BFLOAT16, widened
 from bigpca.errors import CorruptedChunkError, brief, printable
 from bigpca.storage.files import check_member, check_place, check_regular, open_regular, read_npy_header
@@ -44,8 +43,8 @@ _BITS = {name: 8 * np.dtype(stored).itemsize for name, stored in _SAFETENSORS.it
 }  # fmt: skip
 
 
-@dataclass(frozen=True)
-class FlatFile:
+@dataclass(frozen=True, eq=False, repr=False)
+class FlatFile(Source):
     """An array at an offset of a file, in C or Fortran order.
 
     Nothing stays mapped or open between reads: mapped pages would count as the worker's memory, and a file that was
@@ -53,9 +52,7 @@ class FlatFile:
 
     Attributes
     ----------
-    path : str
     offset : int, bytes
-    array_shape : tuple of int
     stored : str
         Dtype with its byte order, such as ``">f4"``, or "bfloat16".
     order : {"C", "F"}
@@ -66,13 +63,12 @@ class FlatFile:
         order, of any rows, must not give damaged ones.
     """
 
-    path: str
     offset: int
-    array_shape: tuple[int, ...]
     stored: str
     order: str = "C"
     lead: int = 0
     checked: tuple[int, int] | None = None
+    format: str = field(default="npy", kw_only=True)
 
     @property
     def dtype(self) -> np.dtype[Any]:
@@ -101,12 +97,13 @@ class FlatFile:
                 f"at offset {self.offset} needs {self.offset + self._nbytes:,}: the file is truncated. Copy it again."
             )
 
-    def read(self, start: int, stop: int, columns: tuple[int, int]) -> NDArray[Any]:
+    def read_block(self, start: int, stop: int, columns: tuple[int, int]) -> NDArray[Any]:
         """Read a block: whole rows in C order directly into new memory, others through a short-lived map."""
         self.check_size()
         if self.checked is not None:
             with _CHECKING:
-                _check_crc(self, file_stamp(self.path))
+                bounds = self.offset - self.checked[1], self.offset + self._nbytes
+                _check_crc(file_stamp(self.path), bounds, self.checked[0], self.array_shape, self.offset)
         block = self._read_bits(start, stop, columns)
         if self.stored == BFLOAT16:
             return widened(block)
@@ -139,24 +136,23 @@ class FlatFile:
         """Return the stamp of the file."""
         return [file_stamp(self.path)]
 
-    def describe(self) -> dict[str, Any]:
+    def details(self) -> dict[str, Any]:
         """Return offset, byte order and layout."""
         found = {"offset": self.offset, "stored": self.stored, "order": self.order}
         return found | ({"lead": self.lead} if self.lead else {})
 
 
 @lru_cache(maxsize=64)
-def _check_crc(flat: FlatFile, stamp: Stamp) -> None:
+def _check_crc(stamp: Stamp, bounds: tuple[int, int], expected: int, shape: tuple[int, ...], offset: int) -> None:
     """Read a member of a .npz file in one state from end to end, and compare its CRC-32; once per process."""
-    expected, lead = flat.checked or (0, 0)
-    found, left = 0, flat._nbytes + lead
-    with open_regular(flat.path, buffering=0) as file:
-        file.seek(flat.offset - lead)
+    path, found, left = stamp[0], 0, bounds[1] - bounds[0]
+    with open_regular(path, buffering=0) as file:
+        file.seek(bounds[0])
         while left and (piece := file.read(min(left, PIECE_BYTES))):
             found, left = zlib.crc32(piece, found), left - len(piece)
     if found != expected:
         raise CorruptedChunkError(
-            f"{flat.path}: the array of shape {flat.array_shape} at byte {flat.offset:,} has the CRC-32 {found:08x}, "
+            f"{path}: the array of shape {shape} at byte {offset:,} has the CRC-32 {found:08x}, "
             f"but {expected:08x} was written: it is damaged. Copy the file again."
         )
 
@@ -171,13 +167,16 @@ def _fill(file: BinaryIO, block: NDArray[Any], path: str) -> None:
         done += got
 
 
-def raw_file(path: str, offset: int, shape: tuple[int, ...], dtype: DTypeLike, order: str = "C") -> FlatFile:
+def raw_file(
+    path: str, offset: int, shape: tuple[int, ...], dtype: DTypeLike, order: str = "C",
+    *, format: str = "npy", member: str = "",
+) -> FlatFile:  # fmt: skip
     """Describe plain bytes, such as those behind a ``np.memmap``."""
     stored = BFLOAT16
     if not isinstance(dtype, str) or dtype != BFLOAT16:
         check_dtype(dtype)
         stored = np.dtype(dtype).str
-    flat = FlatFile(path, offset, tuple(map(int, shape)), stored, order)
+    flat = FlatFile(tuple(map(int, shape)), offset, stored, order, path=path, format=format, member=member)
     flat.check_size()
     return flat
 
@@ -189,9 +188,8 @@ def npy_file(path: str) -> FlatFile:
         if dtype.names is not None:
             values = dtype[VALUES]
             check_dtype(values.base)
-            keyed = FlatFile(
-                path, file.tell(), (*shape, *values.shape), values.base.str, lead=dtype[KEY_COLUMN].itemsize
-            )
+            sizes, lead = (*shape, *values.shape), dtype[KEY_COLUMN].itemsize
+            keyed = FlatFile(sizes, file.tell(), values.base.str, lead=lead, path=path)
             keyed.check_size()
             return keyed
         return raw_file(path, file.tell(), shape, dtype, order)
@@ -214,7 +212,7 @@ def npy_header(file: Any, label: str) -> tuple[tuple[int, ...], str, np.dtype[An
     return shape, "F" if fortran else "C", dtype
 
 
-def safetensors_file(path: str, member: str | None) -> tuple[FlatFile, str]:
+def safetensors_file(path: str, member: str | None) -> FlatFile:
     """Describe a tensor of a safetensors file: the named one, or the only one with two dimensions or more."""
     with open_regular(path) as file:
         size = os.fstat(file.fileno()).st_size
@@ -251,7 +249,8 @@ def safetensors_file(path: str, member: str | None) -> tuple[FlatFile, str]:
             f"{path}: tensor {brief(repr(name))} has dtype {brief(dtypes[name])}, which NumPy does not support. "
             "Save it as float32."
         )
-    return raw_file(path, 8 + length + spans[name][0], shapes[name], _SAFETENSORS[dtypes[name]]), name
+    start, stored = 8 + length + spans[name][0], _SAFETENSORS[dtypes[name]]
+    return raw_file(path, start, shapes[name], stored, format="safetensors", member=name)
 
 
 def _check_spans(
@@ -299,30 +298,25 @@ class _Stream:
 
 
 @lru_cache(maxsize=STREAMS)
-def _stream(entry: str, stamp: Stamp) -> _Stream:
+def _stream(member: str, stamp: Stamp) -> _Stream:
     """Return the stream of a member of a file in one state; one per process."""
     return _Stream()
 
 
-@dataclass(frozen=True)
-class CompressedMember:
+@dataclass(frozen=True, eq=False, repr=False)
+class CompressedMember(Source):
     """Rows of a compressed .npz member. Reading in row order decodes once; going back decodes again from the start.
 
     Attributes
     ----------
-    path, entry : str
-        File, and name inside it with ``.npy``.
-    array_shape : tuple of int
     stored : str
         Dtype with its byte order.
     order : {"C", "F"}
     """
 
-    path: str
-    entry: str
-    array_shape: tuple[int, ...]
     stored: str
     order: str
+    format: str = field(default="npz", kw_only=True)
 
     @property
     def dtype(self) -> np.dtype[Any]:
@@ -338,17 +332,17 @@ class CompressedMember:
         n = self.array_shape[0]
         return readable_chunks(n, self._row_bytes) if self.order == "C" else regular_chunks(n, n)
 
-    def read(self, start: int, stop: int, columns: tuple[int, int]) -> NDArray[Any]:
+    def read_block(self, start: int, stop: int, columns: tuple[int, int]) -> NDArray[Any]:
         """Read a block by decoding up to its last row; only its whole rows are held in memory."""
         try:
             if self.order == "F":
                 with open_regular(self.path) as file, np.load(file, allow_pickle=False) as archive:
-                    rows = archive[self.entry.removesuffix(".npy")][start:stop]
+                    rows = archive[self.member][start:stop]
             else:
-                rows = self._read_rows(_stream(self.entry, file_stamp(self.path)), start, stop)
+                rows = self._read_rows(_stream(self.member, file_stamp(self.path)), start, stop)
         except (zlib.error, zipfile.BadZipFile, EOFError, RuntimeError) as error:
             raise CorruptedChunkError(
-                f"{self.path}: {brief(self.entry)} cannot be decoded ({brief(error)}). Copy it again."
+                f"{self.path}: {brief(f'{self.member}.npy')} cannot be decoded ({brief(error)}). Copy it again."
             ) from error
         block: NDArray[Any] = rows.reshape(stop - start, row_width(self.array_shape))[:, slice(*columns)]
         return block
@@ -376,7 +370,7 @@ class CompressedMember:
             stream.close()
         if stream.file is None:
             with zipfile.ZipFile(self.path) as archive:  # the open member keeps the file open
-                stream.file = archive.open(self.entry)
+                stream.file = archive.open(f"{self.member}.npy")
             npy_header(stream.file, self.path)
         skip = (start - stream.row) * self._row_bytes
         while skip:
@@ -387,7 +381,7 @@ class CompressedMember:
         """Return the stamp of the file."""
         return [file_stamp(self.path)]
 
-    def describe(self) -> dict[str, Any]:
+    def details(self) -> dict[str, Any]:
         """Return byte order and layout."""
         return {"stored": self.stored, "order": self.order, "compressed": True}
 
@@ -399,7 +393,7 @@ def _some(stream: IO[bytes], count: int) -> bytes:
     return piece
 
 
-def npz_member(path: str, member: str | None) -> tuple[FlatFile | CompressedMember | CsrRows, str]:
+def npz_member(path: str, member: str | None) -> Source:
     """Describe a member of a .npz file: the named one, the only matrix, or the sparse one of ``scipy.sparse``."""
     try:
         with open_regular(path) as file, zipfile.ZipFile(file) as archive:
@@ -416,15 +410,15 @@ def npz_member(path: str, member: str | None) -> tuple[FlatFile | CompressedMemb
             sparse = {part: f"{chosen}/{part}".lstrip("/") for part in (*SPARSE_PARTS, "shape")}
             places = {chosen: chosen} if chosen in headers else sparse
             there = {part: place for part, place in places.items() if place in headers}
-            found = {part: _stored(path, archive.getinfo(names[at]), headers[at]) for part, at in there.items()}
+            found = {part: _stored(path, at, archive.getinfo(names[at]), headers[at]) for part, at in there.items()}
     except (zipfile.BadZipFile, EOFError, zlib.error, struct.error, RuntimeError, UnicodeError) as error:
         # RuntimeError: encrypted members; NotImplementedError, its subclass: compression that zipfile does not support
         raise CorruptedChunkError(
             f"{path} is not a complete .npz file ({brief(error)}). Copy or write it again."
         ) from error
     if chosen in found:
-        return found[chosen], chosen
-    return SparseGroup.of(path, chosen, {"encoding-type": form}, found.get("shape"), names).rows(found), chosen
+        return found[chosen]
+    return SparseGroup.of(path, chosen, {"encoding-type": form}, found.get("shape"), names).rows(found)
 
 
 class _Header(NamedTuple):
@@ -448,7 +442,7 @@ def _sparse_format(archive: zipfile.ZipFile, path: str, headers: Mapping[str, _H
     return value.decode(errors="replace") if isinstance(value, bytes) else str(value)
 
 
-def _stored(path: str, info: zipfile.ZipInfo, header: _Header) -> FlatFile | CompressedMember:
+def _stored(path: str, member: str, info: zipfile.ZipInfo, header: _Header) -> Source:
     shape, order, stored, header_bytes = header
     try:
         check_dtype(stored)
@@ -459,8 +453,9 @@ def _stored(path: str, info: zipfile.ZipInfo, header: _Header) -> FlatFile | Com
     except ValueError as error:
         raise CorruptedChunkError(f"{path}: {error}: it is damaged or forged. Copy or write it again.") from error
     if info.compress_type != zipfile.ZIP_STORED:
-        return CompressedMember(path, info.filename, shape, stored, order)
-    flat = raw_file(path, _data_offset(path, info) + header_bytes, shape, stored, order)
+        return CompressedMember(shape, stored, order, path=path, member=member)
+    start = _data_offset(path, info) + header_bytes
+    flat = raw_file(path, start, shape, stored, order, format="npz", member=member)
     return replace(flat, checked=(info.CRC, header_bytes))
 
 
@@ -489,46 +484,41 @@ class _Listing(NamedTuple):
     digest: str
 
 
-@dataclass(frozen=True)
-class NpyShards:
+@dataclass(frozen=True, eq=False, repr=False)
+class NpyShards(Source):
     """Rows of .npy shards joined in natural order (img_2 before img_10), or in the order of a list.
 
-    Pickled as the pattern (or the list) and a digest; each process lists the folder once and reads only the headers.
+    Its path is the folder or glob pattern, or the folder of the shards of a list. Each process lists it once, and reads
+    only the headers.
 
     Attributes
     ----------
-    pattern : str or tuple of str
-        Folder, glob pattern, or the paths of the shards.
-    array_shape : tuple of int
-        Rows of all shards together, then the shape of one row.
     stored : str
         Dtype with its byte order.
     digest : str
         Digest of names, shapes, dtypes and memory orders, by which a changed folder is detected.
+    packed : bytes
+        The paths of a list, compressed because every task contains them; empty otherwise.
     """
 
-    pattern: str | tuple[str, ...]
-    array_shape: tuple[int, ...]
     stored: str
     digest: str
+    packed: bytes = b""
+    format: str = field(default="npy-folder", kw_only=True)
 
     @property
     def dtype(self) -> np.dtype[Any]:
         """Stored dtype, in native byte order."""
         return check_dtype(self.stored)
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        if isinstance(self.pattern, str):
-            return NpyShards, (self.pattern, self.array_shape, self.stored, self.digest)
-        packed = zlib.compress("\0".join(self.pattern).encode(), 1)  # because every task contains it
-        return _listed_shards, (packed, self.array_shape, self.stored, self.digest)
-
     def _listing(self) -> _Listing:
-        listing = _listed(self.pattern, self.digest)
+        listing = _listed(self.path, self.packed, self.digest)
         if listing.digest != self.digest:
+            paths = _unpacked(self.packed)
+            shown = f"the list of {len(paths)} files from {paths[0]} on" if paths else self.path
             raise ValueError(
-                f"{_shown(self.pattern)} is not the set of shards that was opened: files were added, removed or "
-                "changed size. Open it again."
+                f"{shown} is not the set of shards that was opened: files were added, removed or changed size. Open it "
+                "again."
             )
         return listing
 
@@ -547,16 +537,16 @@ class NpyShards:
             parts.append((listing.files[i], max(start - first, 0), min(stop, listing.ends[i]) - first))
         return parts
 
-    def read(self, start: int, stop: int, columns: tuple[int, int]) -> NDArray[Any]:
+    def read_block(self, start: int, stop: int, columns: tuple[int, int]) -> NDArray[Any]:
         """Read a block, opening each shard once."""
         parts = self._parts(start, stop)
         if len(parts) == 1:
             file, lo, hi = parts[0]
-            return file.read(lo, hi, columns)
+            return file.read_block(lo, hi, columns)
         block = np.empty((stop - start, columns[1] - columns[0]), self.dtype)
         done = 0
         for file, lo, hi in parts:
-            block[done : done + hi - lo] = file.read(lo, hi, columns)
+            block[done : done + hi - lo] = file.read_block(lo, hi, columns)
             done += hi - lo
         return block
 
@@ -564,16 +554,16 @@ class NpyShards:
         """Return a stamp for each shard of those rows."""
         return [file_stamp(file.path) for file, _, _ in self._parts(start, stop)]
 
-    def describe(self) -> dict[str, Any]:
+    def details(self) -> dict[str, Any]:
         """Return the digest of names, sizes and row counts."""
         return {"shards_sha256": self.digest, "stored": self.stored}
 
 
-def _listed_shards(packed: bytes, *others: Any) -> NpyShards:
-    return NpyShards(tuple(zlib.decompress(packed).decode().split("\0")), *others)
+def _unpacked(packed: bytes) -> list[str]:
+    return zlib.decompress(packed).decode().split("\0") if packed else []
 
 
-def npy_shards(pattern: str | tuple[str, ...]) -> NpyShards:
+def npy_shards(pattern: str | list[str]) -> NpyShards:
     """Describe a folder, a glob or a list of .npy files from their headers.
 
     Raises
@@ -583,28 +573,28 @@ def npy_shards(pattern: str | tuple[str, ...]) -> NpyShards:
     ValueError, TypeError
         If a shard has another width or dtype than the first; names the file.
     """
-    listing = _list(pattern)
+    if isinstance(pattern, str):
+        path, packed = pattern, b""
+    else:
+        path = os.path.commonpath(map(os.path.dirname, pattern))
+        packed = zlib.compress("\0".join(pattern).encode(), 1)
+    listing = _list(path, packed)
     first = listing.files[0]
-    return NpyShards(pattern, (listing.ends[-1], *first.array_shape[1:]), first.stored, listing.digest)
+    return NpyShards((listing.ends[-1], *first.array_shape[1:]), first.stored, listing.digest, packed, path=path)
 
 
-def shard_paths(pattern: str | tuple[str, ...]) -> list[str]:
-    """Return the .npy files of a folder or glob in natural order, or those of a list in list order."""
-    if isinstance(pattern, tuple):
-        return list(pattern)
+def shard_paths(pattern: str) -> list[str]:
+    """Return the .npy files of a folder or glob in natural order."""
     found = glob.glob(os.path.join(glob.escape(pattern), "*.npy") if os.path.isdir(pattern) else pattern)
     return sorted(found, key=natural_key)
 
 
-def _shown(pattern: str | tuple[str, ...]) -> str:
-    return pattern if isinstance(pattern, str) else f"the list of {len(pattern)} files from {pattern[0]} on"
-
-
-def _list(pattern: str | tuple[str, ...]) -> _Listing:
-    paths = shard_paths(pattern)
+def _list(path: str, packed: bytes) -> _Listing:
+    """List a folder or glob in natural order, or a list in its order, and read the headers."""
+    paths = _unpacked(packed) or shard_paths(path)
     if not paths:
         raise FileNotFoundError(
-            f"no .npy files were found for {pattern}; at least one shard was expected. Check the folder or the pattern."
+            f"no .npy files were found for {path}; at least one shard was expected. Check the folder or the pattern."
         )
     files: list[FlatFile] = []
     sha = hashlib.sha256()
@@ -618,9 +608,9 @@ def _list(pattern: str | tuple[str, ...]) -> _Listing:
 
 
 @lru_cache(maxsize=8)
-def _listed(pattern: str | tuple[str, ...], digest: str) -> _Listing:
+def _listed(path: str, packed: bytes, digest: str) -> _Listing:
     # The digest is part of the key, so that a changed folder is listed again when it is opened again.
-    return _list(pattern)
+    return _list(path, packed)
 
 
 class Shard(NamedTuple):

@@ -10,10 +10,9 @@ import dask.array as da
 import numpy as np
 
 from bigpca.data.provenance import Provenance
-from bigpca.data.row_source import RowSource
+from bigpca.data.source import Source
 from bigpca.data.sources import source_of
 from bigpca.data.sparse import CsrRows
-from bigpca.data.storages import Storage
 from bigpca.data.zarr_arrays import ZarrRows
 
 
@@ -29,21 +28,20 @@ def rows_stamp(X: da.Array, n: int) -> str | None:
     if source is None or not source.path or not source.stamped:
         return None
     found: list[object] = [source.shape[1], source.dtype.str]
-    if isinstance(source.storage, CsrRows):
-        ends = source.storage.ends(0, n)
-        vectors = source.storage.data, source.storage.indices
-        found += [zlib.crc32(ends.data), *(_stamp(part, int(ends[-1]), 1) for part in vectors)]
+    if isinstance(source, CsrRows):
+        ends = source.ends(0, n)
+        found += [zlib.crc32(ends.data), *(_stamp(part, int(ends[-1]), 1) for part in (source.data, source.indices))]
     elif source.sparse:  # in a form of which a part is not read by itself
         return None
     else:
-        found += _stamp(source.storage, n, source.shape[1])
+        found += _stamp(source, n, source.shape[1])
     return hashlib.sha256(json.dumps(found).encode()).hexdigest()[:32]
 
 
-def _stamp(part: Storage, n: int, width: int) -> list[object]:
+def _stamp(part: Source, n: int, width: int) -> list[object]:
     """Return what identifies the first n rows of an array: the stamps of whole chunks, and the values of the rest."""
-    whole = n - n % part.chunks[0] if isinstance(part, ZarrRows) else n
-    tail = np.ascontiguousarray(part.read(whole, n, (0, width)))
+    whole = n - n % part.decoded_rows if isinstance(part, ZarrRows) else n
+    tail = np.ascontiguousarray(part.read_block(whole, n, (0, width)))
     return [part.stamps(0, whole), n - whole, zlib.crc32(tail.data)]
 
 
@@ -63,7 +61,7 @@ def appended_rows(X: da.Array, seen: Provenance | None) -> da.Array:
         )
     if n < seen.rows or rows_stamp(X, seen.rows) != seen.stamp:
         source = source_of(X)
-        place = source.path if isinstance(source, RowSource) else "the source"
+        place = source.path if source is not None else "the source"
         raise ValueError(
             f"the model was made of {seen.rows:,} rows of {seen.source}, but {place} has {n:,} rows that do not begin "
             "with these: earlier rows changed, were removed, or lie elsewhere. A model of old and new rows would be "

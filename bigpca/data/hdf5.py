@@ -7,7 +7,7 @@ import os
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from itertools import product
 from typing import Any
@@ -29,9 +29,8 @@ from bigpca.data.checks import (
     regular_chunks,
     row_width,
 )
-from bigpca.data.members import SPARSE_PARTS, choose_member
+from bigpca.data.source import SPARSE_PARTS, Source, Stamp, choose_member, file_stamp
 from bigpca.data.sparse import CsrRows, SparseGroup
-from bigpca.data.storages import Stamp, file_stamp
 from bigpca.data.zarr_format import SPARE_BYTES, streamed_size
 from bigpca.errors import CorruptedChunkError, MissingChunksError, brief
 from bigpca.storage.files import check_regular, max_encoded
@@ -40,15 +39,12 @@ MAX_LINKS = 32
 _NEVER_FILLED = 1  # H5D_FILL_TIME_NEVER, which netCDF-4 sets for variables that are not filled
 
 
-@dataclass(frozen=True)
-class Hdf5Rows:
+@dataclass(frozen=True, eq=False, repr=False)
+class Hdf5Rows(Source):
     """Rows of an HDF5 dataset; the file is open only while a block is read, so no handle is ever shared or pickled.
 
     Attributes
     ----------
-    path, name : str
-        File, and path of the dataset inside it.
-    array_shape : tuple of int
     stored : str
         Dtype with its byte order.
     chunks : tuple of int or None
@@ -59,12 +55,10 @@ class Hdf5Rows:
         written.
     """
 
-    path: str
-    name: str
-    array_shape: tuple[int, ...]
     stored: str
     chunks: tuple[int, ...] | None
     missing_chunks: str = "raise"
+    format: str = field(default="hdf5", kw_only=True)
 
     @property
     def dtype(self) -> np.dtype[Any]:
@@ -74,14 +68,19 @@ class Hdf5Rows:
     @property
     def column_chunk(self) -> int:
         """Width of a chunk of a matrix; otherwise all columns."""
-        d = row_width(self.array_shape)
+        d = max(self.shape[1], 1)
         return min(self.chunks[1], d) if self.chunks is not None and len(self.array_shape) == 2 else d
+
+    @property
+    def decoded_rows(self) -> int:
+        """Rows of a chunk; 1 if the dataset is contiguous."""
+        return 1 if self.chunks is None else self.chunks[0]
 
     @property
     def attributes(self) -> dict[str, Any]:
         """Attributes that define how the numbers are stored; others, which may be large, are not read."""
         with _opened(self.path) as file:
-            node = _node(file, self.name, self.path)
+            node = _node(file, self.member, self.path)
             known = (*PACKED, *FILLS, *RANGES, "_Unsigned", MATLAB)
             found = {name: node.attrs[name] for name in known if name in node.attrs}
             if NETCDF in file.attrs and node.id.get_create_plist().get_fill_time() != _NEVER_FILLED:
@@ -98,14 +97,14 @@ class Hdf5Rows:
             return readable_chunks(self.array_shape[0], row_width(self.array_shape) * self.dtype.itemsize)
         return regular_chunks(self.array_shape[0], self.chunks[0])
 
-    def read(self, start: int, stop: int, columns: tuple[int, int]) -> NDArray[Any]:
+    def read_block(self, start: int, stop: int, columns: tuple[int, int]) -> NDArray[Any]:
         """Read a block; for feature maps, whole rows are decoded and then cut."""
         with _opened(self.path) as file:
-            dataset = _node(file, self.name, self.path)
+            dataset = _node(file, self.member, self.path)
             shape = getattr(dataset, "shape", None)
             if shape != self.array_shape:
                 raise ValueError(
-                    f"{self.path}: {brief(self.name)} has shape {shape} now, but had {self.array_shape} when opened. "
+                    f"{self.path}: {brief(self.member)} has shape {shape} now, but had {self.array_shape} when opened. "
                     "Open it again."
                 )
             if self.missing_chunks == "raise":
@@ -121,7 +120,7 @@ class Hdf5Rows:
                 if not is_decode_error(error):
                     raise
                 raise CorruptedChunkError(
-                    f"{self.path}: rows {start}:{stop} of {brief(self.name)} cannot be decoded ({brief(error)}). "
+                    f"{self.path}: rows {start}:{stop} of {brief(self.member)} cannot be decoded ({brief(error)}). "
                     "Copy the file again."
                 ) from error
         return rows[:, slice(*columns)]
@@ -136,7 +135,7 @@ class Hdf5Rows:
             what = "its values were never written"
         else:
             cells = self._cells(start, stop, columns)
-            there = _chunks_there(file_stamp(self.path), self.name, self.array_shape, self.chunks)[cells]
+            there = _chunks_there(file_stamp(self.path), self.member, self.array_shape, self.chunks)[cells]
             if there.all():
                 return
             gap = [int(i) + cell.start for i, cell in zip(np.argwhere(~there)[0], cells, strict=True)]
@@ -146,8 +145,8 @@ class Hdf5Rows:
                 "were never written"
             )
         raise MissingChunksError(
-            f"{self.path}: {brief(self.name)}: {what}; HDF5 would return the fill value. The writer stopped early, or "
-            'intended the fill value. Write them or, if they should hold it, pass missing_chunks="fill".'
+            f"{self.path}: {brief(self.member)}: {what}; HDF5 would return the fill value. The writer stopped early, "
+            'or intended the fill value. Write them or, if they should hold it, pass missing_chunks="fill".'
         )
 
     def _cells(self, start: int, stop: int, columns: tuple[int, int]) -> tuple[slice, ...]:
@@ -160,7 +159,7 @@ class Hdf5Rows:
     def _check_sizes(self, dataset: Any, start: int, stop: int, columns: tuple[int, int]) -> None:
         """Reject chunks that gzip would decode to more than their shape; each is looked at once by a process."""
         chunks, stamp = self.chunks or (), file_stamp(self.path)
-        sound, there = _sound_chunks(stamp, self.name), _chunks_there(stamp, self.name, self.array_shape, chunks)
+        sound, there = _sound_chunks(stamp, self.member), _chunks_there(stamp, self.member, self.array_shape, chunks)
         limit = math.prod(chunks) * dataset.dtype.itemsize + SPARE_BYTES
         for cell in product(*(range(one.start, one.stop) for one in self._cells(start, stop, columns))):
             at = tuple(i * c for i, c in zip(cell, chunks, strict=True))
@@ -171,9 +170,9 @@ class Hdf5Rows:
                 size = streamed_size(iter([dataset.id.read_direct_chunk(at)[1]]), zlib.decompressobj, limit)
             if size > limit:
                 raise CorruptedChunkError(
-                    f"{self.path}: the chunk at {at} of {brief(self.name)} would decode to {size:,} bytes or more, but "
-                    f"its shape {chunks} has {limit - SPARE_BYTES:,}, and was not decoded: it is damaged or forged. "
-                    "Copy the file again."
+                    f"{self.path}: the chunk at {at} of {brief(self.member)} would decode to {size:,} bytes or more, "
+                    f"but its shape {chunks} has {limit - SPARE_BYTES:,}, and was not decoded: it is damaged or "
+                    "forged. Copy the file again."
                 )
             sound.add(cell)
 
@@ -181,7 +180,7 @@ class Hdf5Rows:
         """Return the stamp of the file."""
         return [file_stamp(self.path)]
 
-    def describe(self) -> dict[str, Any]:
+    def details(self) -> dict[str, Any]:
         """Return chunks, byte order, and the policy for missing chunks."""
         chunks = None if self.chunks is None else list(self.chunks)
         return {"chunks": chunks, "stored": self.stored, "missing_chunks": self.missing_chunks}
@@ -240,8 +239,8 @@ def _opened(path: str) -> Iterator[Any]:
             ) from error
 
 
-def hdf5_rows(path: str, member: str | None, missing_chunks: str = "raise") -> tuple[Hdf5Rows | CsrRows, str]:
-    """Describe the named dataset or sparse matrix, X of AnnData, or the only matrix; and return its name.
+def hdf5_rows(path: str, member: str | None, missing_chunks: str = "raise") -> Hdf5Rows | CsrRows:
+    """Describe the named dataset or sparse matrix, X of AnnData, or the only matrix.
 
     Raises
     ------
@@ -258,8 +257,8 @@ def hdf5_rows(path: str, member: str | None, missing_chunks: str = "raise") -> t
         if not hasattr(node, "shape"):
             if not all(hasattr(_node(file, f"{name}/{part}", path), "shape") for part in SPARSE_PARTS):
                 choose_member(path, name, _shapes(file))  # raises an error that lists the names
-            return _sparse_rows(file, name, path, missing_chunks), name
-        return _dataset_rows(node, name, path, missing_chunks), name
+            return _sparse_rows(file, name, path, missing_chunks)
+        return _dataset_rows(node, name, path, missing_chunks)
 
 
 def _dataset_rows(dataset: Any, name: str, path: str, missing_chunks: str) -> Hdf5Rows:
@@ -272,7 +271,8 @@ def _dataset_rows(dataset: Any, name: str, path: str, missing_chunks: str) -> Hd
     if dataset.chunks is not None:
         check_chunk(dataset.shape, dataset.chunks, dataset.dtype.itemsize, f"{path}: {brief(name)}")
         check_cells(dataset.shape, dataset.chunks, f"{path}: {brief(name)}")
-    return Hdf5Rows(path, name, dataset.shape or (), dataset.dtype.str, dataset.chunks, missing_chunks)
+    sizes, stored = dataset.shape or (), dataset.dtype.str
+    return Hdf5Rows(sizes, stored, dataset.chunks, missing_chunks, path=path, member=name)
 
 
 def _sparse_rows(file: Any, name: str, path: str, missing_chunks: str) -> CsrRows:
@@ -313,7 +313,7 @@ def hdf5_names(path: str, *places: str) -> NDArray[np.object_] | None:
                 continue
             if stored.external or stored.is_virtual:
                 raise ValueError(_elsewhere(path, name))
-            held = Hdf5Rows(path, name, stored.shape, stored.dtype.str, stored.chunks)
+            held = Hdf5Rows(stored.shape, stored.dtype.str, stored.chunks, path=path, member=name)
             held._check_present(stored, 0, len(stored), (0, 1))
             names: NDArray[np.object_] = np.asarray(stored.asstr()[:], dtype=np.object_)
             return names

@@ -18,8 +18,7 @@ from bigpca.data.checks import MemberError
 from bigpca.data.containers import is_zarr_array
 from bigpca.data.labels import label_values, rows_shown, with_gaps
 from bigpca.data.parquet import parquet_metadata
-from bigpca.data.row_source import RowSource
-from bigpca.data.storages import file_stamp
+from bigpca.data.source import Source, file_stamp
 from bigpca.data.zarr_arrays import is_array_directory
 from bigpca.errors import brief
 from bigpca.storage.chunks import kind_of
@@ -334,7 +333,7 @@ def stored_keys(source: Any) -> NDArray[np.str_] | None:
 
 
 def keys_of_source(source: Any) -> NDArray[np.str_] | None:
-    """Return the keys beside what a path, a RowSource or a Zarr array reads; raises as :func:`stored_keys`."""
+    """Return the keys beside what a path, a source or a Zarr array reads; raises as :func:`stored_keys`."""
     path = path_of_source(source)
     place = _place_of_keys(path)
     with suppress(FileNotFoundError, MemberError):
@@ -378,7 +377,7 @@ def path_of_source(source: Any) -> str:
     if is_zarr_array(source):
         root = getattr(source.store, "root", "")
         return os.path.join(root, source.path) if root else ""
-    if not isinstance(source, RowSource):
+    if not isinstance(source, Source):
         return ""
     member = source.member.strip("/") if source.path and source.format in ("zarr", "hdf5") else ""
     return os.path.join(source.path, member) if member else source.path

@@ -17,13 +17,13 @@ from bigpca.data.checks import MemberError, is_decode_error
 from bigpca.data.containers import is_zarr_group
 from bigpca.data.files import PARQUET_SUFFIXES
 from bigpca.data.parquet import parquet_metadata, parquet_paths, parquet_rows
-from bigpca.data.storages import file_stamp
-from bigpca.data.urls import public, without_credentials
+from bigpca.data.source import file_stamp
 from bigpca.data.zarr_arrays import ChunkFiles, arrays_of, is_zarr_directory, wrap_zarr
 from bigpca.data.zarr_format import ALLOWED_CODECS, array_document, check_grid, codecs_of, naming_damage, short_name
 from bigpca.errors import MAX_MESSAGE, CorruptedChunkError, MissingChunksError, brief, closest, shorten
 from bigpca.storage.chunks import kind_of
 from bigpca.storage.files import check_regular, open_regular, read_npy_header
+from bigpca.storage.urls import public, without_credentials
 
 if TYPE_CHECKING:
     import zarr
@@ -249,7 +249,7 @@ def _parquet_column(path: str, name: str | None, word: str) -> NDArray[Any]:
             name = _choose(file, name, pq.read_schema(file).names, "column", word)
             if pa.types.is_nested(pq.read_schema(file).field(name).type):
                 rows = parquet_rows(path, name)
-                return rows.read(0, rows.array_shape[0], (0, rows.array_shape[1]))
+                return rows.read_block(0, rows.shape[0], (0, rows.shape[1]))
             # The file alone: a parent folder named "a=b" must not become a column.
             with pq.ParquetFile(file) as opened:
                 column = opened.read(columns=[name]).column(0)

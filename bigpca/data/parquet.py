@@ -5,7 +5,7 @@ from __future__ import annotations
 import glob
 import os
 from bisect import bisect_right
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import accumulate
 from typing import Any, NamedTuple
@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigpca.data.checks import check_dtype, is_decode_error, natural_key
-from bigpca.data.storages import Stamp, file_stamp
+from bigpca.data.source import Source, Stamp, file_stamp
 from bigpca.errors import MAX_MESSAGE, CorruptedChunkError, brief, shorten
 from bigpca.storage.forms import KEY_COLUMN, TABLE_MARK
 
@@ -25,24 +25,20 @@ class _Group(NamedTuple):
     rows: int
 
 
-@dataclass(frozen=True)
-class ParquetRows:
+@dataclass(frozen=True, eq=False, repr=False)
+class ParquetRows(Source):
     """Rows of a list column; a row group is the smallest part that can be read.
+
+    Its path is a file, folder or glob pattern, its member the column.
 
     Attributes
     ----------
-    pattern : str
-        File, folder or glob pattern.
-    column : str
-    array_shape : (int, int)
     stored : str
         Dtype.
     """
 
-    pattern: str
-    column: str
-    array_shape: tuple[int, ...]
     stored: str
+    format: str = field(default="parquet", kw_only=True)
 
     @property
     def dtype(self) -> np.dtype[Any]:
@@ -50,11 +46,11 @@ class ParquetRows:
         return np.dtype(self.stored)
 
     def _groups(self) -> _Groups:
-        groups = _row_groups(tuple(file_stamp(path) for path in parquet_paths(self.pattern)))
+        groups = _row_groups(tuple(file_stamp(path) for path in parquet_paths(self.path)))
         held = _group_ends(groups)[-1] if groups else 0
         if held != self.array_shape[0]:
             raise ValueError(
-                f"{self.pattern} has {held} rows now, but had {self.array_shape[0]} when opened. Open it again."
+                f"{self.path} has {held} rows now, but had {self.array_shape[0]} when opened. Open it again."
             )
         return groups
 
@@ -62,7 +58,7 @@ class ParquetRows:
         """Return the rows of each row group."""
         return tuple(group.rows for group in self._groups() if group.rows) or (0,)
 
-    def read(self, start: int, stop: int, columns: tuple[int, int]) -> NDArray[Any]:
+    def read_block(self, start: int, stop: int, columns: tuple[int, int]) -> NDArray[Any]:
         """Read a block, decoding each row group that it overlaps once."""
         block = np.empty((stop - start, columns[1] - columns[0]), self.dtype)
         for group, lo, hi, first in self._parts(start, stop):
@@ -83,11 +79,11 @@ class ParquetRows:
     def _read_group(self, group: _Group) -> NDArray[Any]:
         import pyarrow.parquet as pq
 
-        where = f"{group.path}: row group {group.number}, column {brief(repr(self.column))}"
+        where = f"{group.path}: row group {group.number}, column {brief(repr(self.member))}"
         try:
             known = parquet_metadata(file_stamp(group.path))
             with pq.ParquetFile(group.path, metadata=known, page_checksum_verification=True) as file:
-                column = file.read_row_group(group.number, columns=[self.column]).column(0).combine_chunks()
+                column = file.read_row_group(group.number, columns=[self.member]).column(0).combine_chunks()
         except (OSError, ValueError) as error:
             if not is_decode_error(error) or isinstance(error, CorruptedChunkError):
                 raise
@@ -116,20 +112,20 @@ class ParquetRows:
         """Return a stamp for each file of those rows."""
         return [file_stamp(path) for path in dict.fromkeys(group.path for group, *_ in self._parts(start, stop))]
 
-    def describe(self) -> dict[str, Any]:
+    def details(self) -> dict[str, Any]:
         """Return the numbers of files and row groups."""
         groups = self._groups()
         return {"files": len({group.path for group in groups}), "row_groups": len(groups)}
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class ParquetTable(ParquetRows):
     """Rows of a table of numbers, one column for each feature, or component as ``transform`` writes it."""
 
     @property
     def column_names(self) -> list[str]:
         """Names of the columns, which all files have."""
-        stamp = file_stamp(parquet_paths(self.pattern)[0])
+        stamp = file_stamp(parquet_paths(self.path)[0])
         return list(_number_names(stamp))
 
     def _read_group(self, group: _Group) -> NDArray[Any]:
@@ -202,7 +198,7 @@ def _number_table(pattern: str, stamps: list[Stamp]) -> ParquetTable | None:
                 f"{stamps[0][0]}. Write it again with the same columns."
             )
     n = sum(group.rows for group in _row_groups(tuple(stamps)))
-    return ParquetTable(pattern, "", (n, len(fields)), next(iter(dtypes)))
+    return ParquetTable((n, len(fields)), next(iter(dtypes)), path=pattern)
 
 
 def parquet_paths(pattern: str) -> list[str]:
@@ -248,7 +244,7 @@ def parquet_rows(pattern: str, column: str | None) -> ParquetRows:
             )
         name, stored, d = found[0], found[1], max(d, found[2])
     n = sum(group.rows for group in _row_groups(tuple(stamps)))
-    return ParquetRows(pattern, name, (n, max(d, 0)), stored)
+    return ParquetRows((n, max(d, 0)), stored, path=pattern, member=name)
 
 
 def _column(stamp: Stamp, wanted: str | None) -> tuple[str, str, int]:

@@ -14,10 +14,10 @@ from functools import lru_cache
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
-from bigpca.data.urls import public
 from bigpca.errors import CorruptedChunkError, ModelFormatError, brief, format_bytes, shorten
 from bigpca.planning import format_times
 from bigpca.storage.forms import MAX_PROVENANCE_BYTES, TABLE_MARK, read_provenance
+from bigpca.storage.urls import public
 
 PACKAGES = ("bigpca", "numpy", "dask", "zarr")
 MAX_TEXT = 4096  # characters of a field
@@ -247,7 +247,7 @@ def _of_table(path: str | os.PathLike[str]) -> Any:
     if not os.path.isfile(path):
         return None
     from bigpca.data.parquet import parquet_metadata  # only for tables
-    from bigpca.data.storages import file_stamp
+    from bigpca.data.source import file_stamp
 
     text = (parquet_metadata(file_stamp(os.fspath(path))).metadata or {}).get(TABLE_MARK)
     if text is None:

@@ -39,24 +39,20 @@ from bigpca.data.containers import (
     unmasked,
 )
 from bigpca.data.grids import feature_names, label, lazy_table, sample_rows
-from bigpca.data.parquet import ParquetTable
 from bigpca.data.patterns import RowPattern, missing_code
-from bigpca.data.row_source import RowSource
-from bigpca.data.sparse import csr_meta, held_csr, is_csr, is_sparse, sparse_rows, stored_row_bytes
-from bigpca.data.storages import MemoryRows
+from bigpca.data.source import MemoryRows, Source, stored_row_bytes
+from bigpca.data.sparse import csr_meta, held_csr, is_csr, is_sparse, sparse_rows
 from bigpca.data.views import Names, View, carried, carrying, named, viewed, with_index
-from bigpca.data.zarr_arrays import ZarrReader, ZarrRows, array_source, group_source, wrap_zarr
+from bigpca.data.zarr_arrays import ZarrReader, ZarrRows, group_source, wrap_zarr
 from bigpca.errors import ShortTraceback, check_choice
 
 
-def held_rows(array: Any) -> RowSource:
+def held_rows(array: Any) -> Source:
     """Return the source of an array or CSR in memory."""
-    if is_sparse(array):
-        return RowSource("scipy", "", "", held_csr(array))
-    return RowSource("numpy", "", "", MemoryRows(array))
+    return held_csr(array) if is_sparse(array) else MemoryRows(array.shape, array)
 
 
-def stored_values(source: RowSource, fill: str | None) -> RowSource:
+def stored_values(source: Source, fill: str | None) -> Source:
     """Return the source of a file's array with what its attributes say of its numbers, unless ``fill`` is None.
 
     Raises
@@ -65,29 +61,33 @@ def stored_values(source: RowSource, fill: str | None) -> RowSource:
         If the numbers are encoded values, or their axes reversed; has the line that decodes them, and the one that uses
         the stored numbers.
     """
-    storage: Any = source.storage
-    if hasattr(type(storage), "attributes"):  # Zarr and HDF5
-        group, name = os.path.split(source.member)
-        kind = 'engine="zarr", ' if isinstance(storage, ZarrRows) else ""
-        inside = f"group={group!r}, " if group else ""
-        decode = f"xarray.open_dataset({source.path!r}, {kind}{inside}chunks={{}})[{name!r}]"
-        raw = "dask.array.from_zarr" if kind else "dask.array.from_array(h5py_dataset)"
-        remedy = f"Pass {decode}, or {raw} to use the stored numbers"
-        attributes = storage.attributes
-        check_decoded(attributes, source.label, remedy)
-        if MATLAB in attributes:
-            raise ValueError(
-                f"{source.label} was written by MATLAB 7.3, which reverses the axes: its rows are columns here, in "
-                f"shape {source.array_shape}. Rows of features were expected. Pass "
-                f"dask.array.from_array(h5py.File({source.path!r})[{source.member!r}]).T."
-            )
-        if fill is not None:
-            return replace(source, limits=Limits.of(attributes, source.dtype))
-    return source
+    attributes = source.attributes
+    if not attributes:
+        return source
+    group, name = os.path.split(source.member)
+    kind = 'engine="zarr", ' if source.format == "zarr" else ""
+    inside = f"group={group!r}, " if group else ""
+    decode = f"xarray.open_dataset({source.path!r}, {kind}{inside}chunks={{}})[{name!r}]"
+    raw = "dask.array.from_zarr" if kind else "dask.array.from_array(h5py_dataset)"
+    remedy = f"Pass {decode}, or {raw} to use the stored numbers"
+    check_decoded(attributes, source.label, remedy)
+    if MATLAB in attributes:
+        raise ValueError(
+            f"{source.label} was written by MATLAB 7.3, which reverses the axes: its rows are columns here, in shape "
+            f"{source.array_shape}. Rows of features were expected. Pass "
+            f"dask.array.from_array(h5py.File({source.path!r})[{source.member!r}]).T."
+        )
+    return source if fill is None else replace(source, limits=Limits.of(attributes, source.dtype))
 
 
-def row_source(source: Any, *, member: str | None = None, missing_chunks: str = "raise") -> RowSource:
-    """Create the RowSource of anything that :func:`open` accepts except Dask arrays (same parameters and errors)."""
+def row_source(source: Any, *, member: str | None = None, missing_chunks: str = "raise") -> Source:
+    """Create the source of anything that :func:`open` accepts except Dask arrays (same parameters and errors)."""
+    found = _described(source, member, missing_chunks)
+    check_shape(found.array_shape, found.label)
+    return found
+
+
+def _described(source: Any, member: str | None, missing_chunks: str) -> Source:
     if isinstance(source, (str, os.PathLike)):
         from bigpca.data.files import file_source  # all formats of files, of no use to arrays
 
@@ -97,7 +97,7 @@ def row_source(source: Any, *, member: str | None = None, missing_chunks: str = 
     if is_zarr_array(source):
         source = wrap_zarr(source, missing_chunks)
     if isinstance(source, ZarrReader):
-        return array_source(source)
+        return ZarrRows.of(source)
     if isinstance(source, np.memmap) and source.filename is not None:
         return _memmap_source(source)
     if is_hdf5_dataset(source):
@@ -122,7 +122,7 @@ def row_source(source: Any, *, member: str | None = None, missing_chunks: str = 
     )
 
 
-def _stored_sparse(group: Any, missing_chunks: str) -> RowSource:
+def _stored_sparse(group: Any, missing_chunks: str) -> Source:
     """Return the rows of a sparse matrix that AnnData has opened in a Zarr or HDF5 group."""
     if is_zarr_group(group):
         return group_source(group, None, lambda array: wrap_zarr(array, missing_chunks))
@@ -132,10 +132,10 @@ def _stored_sparse(group: Any, missing_chunks: str) -> RowSource:
     return file_source(*dataset_place(group), missing_chunks)
 
 
-def names_in_file(source: RowSource) -> Names:
+def names_in_file(source: Source) -> Names:
     """Return the names of the columns of a table, or of a matrix of AnnData or 10x Genomics in a file."""
-    if isinstance(source.storage, ParquetTable):
-        return np.array(source.storage.column_names, dtype=object)
+    if source.column_names is not None:
+        return np.array(source.column_names, dtype=object)
     place = f"{source.path}/{source.member}".rstrip("/").split("/")
     if source.format not in ("zarr", "hdf5") or not (source.sparse or {"X", "layers"} & set(place[-2:])):
         return None
@@ -144,7 +144,7 @@ def names_in_file(source: RowSource) -> Names:
     return gene_names(source.path, source.member, source.shape[1])
 
 
-def _memmap_source(array: np.memmap[Any, Any]) -> RowSource:
+def _memmap_source(array: np.memmap[Any, Any]) -> Source:
     """Read a memory map from its file if it is the whole map; a view of one is treated as an array in memory."""
     from bigpca.data.flat_files import raw_file  # as the other formats of files
 
@@ -154,10 +154,10 @@ def _memmap_source(array: np.memmap[Any, Any]) -> RowSource:
         check_dtype(array.dtype)
         return held_rows(np.asarray(array))
     order = "C" if array.flags.c_contiguous else "F"
-    return RowSource("raw", path, "", raw_file(path, int(array.offset), array.shape, array.dtype, order))
+    return raw_file(path, int(array.offset), array.shape, array.dtype, order, format="raw")
 
 
-__all__ = ["DASK_CHUNK_BYTES", "RowSource", "check_dtype", "open", "open_source", "row_source", "source_of"]
+__all__ = ["DASK_CHUNK_BYTES", "Source", "check_dtype", "open", "open_source", "row_source", "source_of"]
 
 DASK_CHUNK_BYTES = 64 * 2**20
 
@@ -342,7 +342,7 @@ def open_in_memory(array: Any) -> da.Array:
     return open_source(held_rows(array), uuid.uuid4().hex)
 
 
-def open_source(source: RowSource, token: str | None = None) -> da.Array:
+def open_source(source: Source, token: str | None = None) -> da.Array:
     """Create the Dask array whose single ``original-`` node is the source; ``token`` names it."""
     d = source.shape[1]
     densest = source.densest
@@ -366,9 +366,7 @@ def _open_shards(
     from bigpca.data.flat_files import Shard, check_names, check_shard, npy_shards  # as the other formats of files
 
     if member is None and all(path.endswith(".npy") for path in paths):
-        files = [os.path.abspath(path) for path in paths]
-        folder = os.path.commonpath(map(os.path.dirname, files))
-        source = RowSource("npy-folder", folder, "", npy_shards(tuple(files)))
+        source = npy_shards([os.path.abspath(path) for path in paths])
         return open_source(source), source.array_shape[1:]
     found = [open_samples(path, member=member, missing_chunks=missing_chunks, fill=fill) for path in paths]
     parts, shapes = [part for part, _ in found], {shape for _, shape in found}
@@ -422,12 +420,12 @@ def _flat_block(block: NDArray[Any], width: int) -> NDArray[Any]:
     return block.reshape(len(block), width)
 
 
-def source_of(X: da.Array) -> RowSource | None:
+def source_of(X: da.Array) -> Source | None:
     """Find the source that a Dask array reads directly.
 
     Returns
     -------
-    RowSource or None
+    Source or None
         The source of a fresh :func:`open`, ``da.from_zarr`` or ``da.from_array`` of a 2-d Zarr or NumPy array; None
         once X was sliced, rechunked, transformed, persisted in pieces, or optimised by Dask.
     """
@@ -445,14 +443,14 @@ def source_of(X: da.Array) -> RowSource | None:
     return None if array is None else held_rows(array)
 
 
-def _direct(value: Any, shape: tuple[int, ...]) -> RowSource | None:
+def _direct(value: Any, shape: tuple[int, ...]) -> Source | None:
     if is_zarr_array(value):
         value = wrap_zarr(value)
     if is_csr(value):
         value = held_rows(value)
     if isinstance(value, ZarrReader) or is_hdf5_dataset(value):
         value = row_source(value) if value.ndim == 2 else None
-    whole = isinstance(value, RowSource) and (
+    whole = isinstance(value, Source) and (
         value.shape == shape or (np.isnan(shape[0]) and value.shape[1:] == shape[1:])
     )
     return value if whole else None

@@ -15,12 +15,10 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 from bigpca.data.checks import NATIVE_BYTES, check_decoded, check_dtype, regular_chunks
-from bigpca.data.members import SPARSE_PARTS
-from bigpca.data.storages import Stamp, Storage
+from bigpca.data.source import INDEX_BYTES, SPARSE_PARTS, Source, Stamp
 from bigpca.errors import CorruptedChunkError, brief
 from bigpca.storage.chunks import kind_of
 
-INDEX_BYTES = 4  # of a stored value's column, in the blocks that tasks read
 CHECKED = 1 << 22  # indices that are checked at a time
 
 
@@ -191,8 +189,8 @@ def sparse_rows(chunk: Any, label: str, dtype: np.dtype[Any]) -> csr_array:
     return csr_block(values, rows.indices[:stored].copy(), rows.indptr, int(rows.shape[1]), label)
 
 
-@dataclass(frozen=True, eq=False)
-class SparseRows:
+@dataclass(frozen=True, eq=False, repr=False)
+class SparseRows(Source):
     """Rows of a CSR matrix in memory; pickled with its values.
 
     Attributes
@@ -201,11 +199,7 @@ class SparseRows:
     """
 
     matrix: Any
-
-    @property
-    def array_shape(self) -> tuple[int, ...]:
-        """Shape of the matrix."""
-        return tuple(map(int, self.matrix.shape))
+    format: str = field(default="scipy", kw_only=True)
 
     @property
     def dtype(self) -> np.dtype[Any]:
@@ -230,7 +224,7 @@ class SparseRows:
         ends = np.concatenate([[0], np.cumsum(chunks)])
         return densest_rows(np.asarray(self.matrix.indptr)[ends], chunks)
 
-    def read(self, start: int, stop: int, columns: tuple[int, int]) -> csr_array:
+    def read_block(self, start: int, stop: int, columns: tuple[int, int]) -> csr_array:
         """Copy rows, in canonical form."""
         found, width = self.matrix, self.array_shape[1]
         low, high = int(found.indptr[start]), int(found.indptr[stop])
@@ -239,16 +233,16 @@ class SparseRows:
         block = csr_block(data, indices, indptr, width, "the sparse rows in memory", start)
         return block if columns == (0, width) else block[:, slice(*columns)]
 
-    def stamps(self, start: int, stop: int) -> list[tuple[str, int, int | str | None]]:
+    def stamps(self, start: int, stop: int) -> list[Stamp]:
         """Return the CRC-32 of those rows in place of a file's mtime."""
-        rows = self.read(start, stop, (0, self.array_shape[1]))
+        rows = self.read_block(start, stop, (0, self.array_shape[1]))
         return [("memory", rows.data.nbytes, _crc(rows, 0))]
 
-    def describe(self) -> dict[str, Any]:
+    def details(self) -> dict[str, Any]:
         """Return the CRC-32 of all rows, in canonical form."""
         crc, start, width = 0, 0, self.array_shape[1]
         for rows in self.row_chunks():
-            crc = _crc(self.read(start, start + rows, (0, width)), crc)
+            crc = _crc(self.read_block(start, start + rows, (0, width)), crc)
             start += rows
         return {"crc32": crc, "stored_values": self.stored_values}
 
@@ -265,13 +259,8 @@ def densest_rows(ends: NDArray[Any], chunks: NDArray[Any]) -> float:
     return float((np.diff(ends) / np.maximum(chunks, 1)).max(initial=0.0))
 
 
-def stored_row_bytes(n: int, stored_values: float, itemsize: int) -> float:
-    """Return the bytes of a mean row as CSR: its values, their columns, and its end."""
-    return stored_values * (itemsize + INDEX_BYTES) / max(1, n) + INDEX_BYTES
-
-
 def held_csr(X: Any) -> SparseRows:
-    """Return sparse rows in memory as a storage, after a check of their structure; nothing is copied from CSR.
+    """Return sparse rows in memory as a source, after a check of their structure; nothing is copied from CSR.
 
     Raises
     ------
@@ -290,7 +279,7 @@ def held_csr(X: Any) -> SparseRows:
         )
     stored = int(rows.indptr[-1])  # the vectors may be longer
     check_csr(rows.indices[:stored], rows.indptr, len(rows.data[:stored]), int(rows.shape[1]), "X")
-    return SparseRows(rows)
+    return SparseRows((n, int(rows.shape[1])), rows)
 
 
 def _crc(rows: csr_array, crc: int) -> int:
@@ -305,8 +294,8 @@ WINDOW_ROWS = 2**18  # of indptr that are decoded at a time: 2 MiB
 WINDOWS_HELD = 8  # in a process: AnnData writes indptr as one chunk, which each read would decode again
 
 
-@dataclass(frozen=True, eq=False)
-class CsrRows:
+@dataclass(frozen=True, eq=False, repr=False)
+class CsrRows(Source):
     """Rows of a stored matrix in compressed sparse rows (CSR): row t is ``data[indptr[t]:indptr[t + 1]]``.
 
     The columns of these values are ``indices[indptr[t]:indptr[t + 1]]``, in any order; duplicates are added up. A read
@@ -314,22 +303,20 @@ class CsrRows:
 
     Attributes
     ----------
-    label : str
-        Location of the matrix, for messages.
-    array_shape : tuple of int
-        (n, d).
-    data, indices, indptr : Storage
+    data, indices, indptr : Source
         The arrays, of one dimension each.
-    stored_values : int
+    count : int
         Stored entries of all rows, zeros among them: the last number of ``indptr``.
     """
 
-    label: str
-    array_shape: tuple[int, int]
-    data: Storage
-    indices: Storage
-    indptr: Storage
-    stored_values: int
+    data: Source
+    indices: Source
+    indptr: Source
+    count: int
+
+    @property
+    def stored_values(self) -> int:
+        return self.count
 
     @property
     def dtype(self) -> np.dtype[Any]:
@@ -351,7 +338,7 @@ class CsrRows:
         """Stored values of a mean row of the densest chunk."""
         return _densest(self)
 
-    def read(self, start: int, stop: int, columns: tuple[int, int]) -> csr_array:
+    def read_block(self, start: int, stop: int, columns: tuple[int, int]) -> csr_array:
         """Read rows as SciPy's CSR in canonical form: columns sorted, duplicates added up; zeros are kept."""
         offsets, d = self.ends(start, stop), self.array_shape[1]
         lo, hi = int(offsets[0]), int(offsets[-1])
@@ -385,7 +372,7 @@ class CsrRows:
         lo, hi = (0, self.stored_values) if whole else tuple(map(int, self.ends(start, stop)[[0, -1]]))
         found: dict[Stamp, None] = {}
         for name, bounds in {"indptr": (start, stop + 1), "indices": (lo, hi), "data": (lo, hi)}.items():
-            part: Storage = getattr(self, name)
+            part: Source = getattr(self, name)
             for key, size, changed in part.stamps(*bounds):
                 found[key if os.path.isabs(key) else f"{name}/{key}", size, changed] = None
         return list(found)
@@ -393,24 +380,23 @@ class CsrRows:
     @property
     def stamped(self) -> bool:
         """Whether the store says when its objects change."""
-        return bool(getattr(self.data, "stamped", True))
+        return self.data.stamped
 
     def filled(self) -> CsrRows:
-        """Return the same rows, with the fill value in place of missing chunks, where the format may miss any."""
-        parts: dict[str, Any] = {name: getattr(self, name) for name in SPARSE_PARTS}
-        return replace(self, **{name: part.filled() for name, part in parts.items() if hasattr(part, "filled")})
+        """Return the same rows, with the fill value in place of missing chunks of the three arrays."""
+        return replace(self, data=self.data.filled(), indices=self.indices.filled(), indptr=self.indptr.filled())
 
-    def describe(self) -> dict[str, Any]:
+    def details(self) -> dict[str, Any]:
         """Return what the three arrays say of themselves, and the number of stored values."""
-        parts: dict[str, Any] = {name: getattr(self, name).describe() for name in SPARSE_PARTS}
+        parts: dict[str, Any] = {name: getattr(self, name).details() for name in SPARSE_PARTS}
         return {"stored_values": self.stored_values, **parts}
 
 
-def values_of(part: Storage, start: int, stop: int) -> NDArray[Any]:
+def values_of(part: Source, start: int, stop: int) -> NDArray[Any]:
     """Read a range of an array of one dimension."""
     if start == stop:
         return np.empty(0, part.dtype)
-    values: NDArray[Any] = part.read(start, stop, (0, 1))
+    values: NDArray[Any] = part.read_block(start, stop, (0, 1))
     return values.reshape(-1)
 
 
@@ -465,7 +451,7 @@ def _row_chunks(rows: CsrRows) -> tuple[int, ...]:
     of any density is what they take. Rows without values count too: no chunk is longer than ``WINDOW_ROWS``.
     """
     wanted = max(1, NATIVE_BYTES // rows.value_bytes)
-    decoded = max(_decoded(rows.data), _decoded(rows.indices))
+    decoded = max(rows.data.decoded_rows, rows.indices.decoded_rows)
     piece = max(wanted, min(4 * decoded, 4 * wanted), decoded)
     n = rows.array_shape[0]
     fewest = min(n, WINDOW_ROWS)
@@ -484,12 +470,6 @@ def _densest(rows: CsrRows) -> float:
         here = (edges >= first) & (edges <= first + WINDOW_ROWS)
         ends[here] = rows._window(first)[edges[here] - first]
     return densest_rows(ends, chunks)
-
-
-def _decoded(part: Storage) -> int:
-    """Return the values of a chunk, which are decoded together; 1 where any range can be read."""
-    chunks: tuple[int, ...] | None = getattr(part, "chunks", None)
-    return 1 if chunks is None else chunks[0]
 
 
 MAX_SHAPE = 8  # numbers of an array "shape" that are read: a damaged one may be of any size
@@ -520,7 +500,7 @@ class SparseGroup:
 
     @classmethod
     def of(
-        cls, path: str, name: str, stated: Mapping[str, Any], shape: Storage | None, members: Collection[str]
+        cls, path: str, name: str, stated: Mapping[str, Any], shape: Source | None, members: Collection[str]
     ) -> SparseGroup:
         """Describe a group by its attributes, its array "shape" if it has one, and the names of its members."""
         form = _text(stated.get("encoding-type", stated.get("h5sparse_format", "")))
@@ -536,7 +516,7 @@ class SparseGroup:
         """Location of the matrix, for messages."""
         return f"{self.path}:{self.name}" if self.name else self.path
 
-    def rows(self, parts: Mapping[str, Storage]) -> CsrRows:
+    def rows(self, parts: Mapping[str, Source]) -> CsrRows:
         """Return the rows of the three arrays of the group; reads the last number of ``indptr``.
 
         Raises
@@ -570,15 +550,17 @@ class SparseGroup:
                 f"{self.label} has {held:,} values in data, but {places:,} columns in indices; equally many were "
                 "expected. It was not written completely: write it again."
             )
-        attributes: Mapping[str, Any] = getattr(parts["data"], "attributes", {})
-        check_decoded(attributes, f"{self.label}/data", "Decode the values, and write them as a sparse matrix again")
+        check_decoded(
+            parts["data"].attributes, f"{self.label}/data", "Decode the values, and write them as a sparse matrix again"
+        )
         last = int(values_of(parts["indptr"], n, n + 1)[0])
         if not 0 <= last <= held:
             raise ValueError(
                 f"{self.label}: indptr ends at {last:,}, but there are {held:,} stored values. It is damaged or was "
                 "not written completely: write the matrix again."
             )
-        return CsrRows(self.label, (n, d), parts["data"], parts["indices"], parts["indptr"], last)
+        data, indices, indptr = (parts[name] for name in SPARSE_PARTS)
+        return CsrRows((n, d), data, indices, indptr, last, path=self.path, member=self.name, format=data.format)
 
     def _shape(self, starts: int) -> tuple[int, int]:
         """Return (n, d), which ``indptr`` of so many numbers must fit."""

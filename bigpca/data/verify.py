@@ -15,8 +15,7 @@ import numpy as np
 import zarr
 
 from bigpca.data.checks import is_decode_error
-from bigpca.data.members import choose_member
-from bigpca.data.urls import public, without_credentials
+from bigpca.data.source import choose_member
 from bigpca.data.zarr_arrays import Cell, ChunkFiles, arrays_of
 from bigpca.data.zarr_format import (
     array_document,
@@ -28,6 +27,7 @@ from bigpca.data.zarr_format import (
 )
 from bigpca.storage.chunks import kind_of, path_of
 from bigpca.storage.regular_store import RegularStore
+from bigpca.storage.urls import public, without_credentials
 
 MANIFEST = "bigpca_manifest"
 THREADS = 4

@@ -16,20 +16,17 @@ import threading
 import zlib
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from copy import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bigpca.data.checks import MemberError, check_dtype, is_decode_error, regular_chunks, row_width
+from bigpca.data.checks import MemberError, check_dtype, is_decode_error, regular_chunks
 from bigpca.data.containers import is_zarr_array
-from bigpca.data.members import SPARSE_PARTS, Index, choose_member, plan_index
-from bigpca.data.row_source import RowSource
+from bigpca.data.source import SPARSE_PARTS, Index, Source, Stamp, choose_member, plan_index
 from bigpca.data.sparse import SparseGroup
-from bigpca.data.storages import Stamp
-from bigpca.data.urls import public, without_credentials
 from bigpca.data.zarr_format import (
     BFLOAT16,
     DecodedSizes,
@@ -48,6 +45,7 @@ from bigpca.data.zarr_format import (
 from bigpca.errors import CorruptedChunkError, MissingChunksError, brief, check_choice
 from bigpca.storage.chunks import MARKERS, address_of, disk_path, kind_of
 from bigpca.storage.files import is_there, open_regular, read_document
+from bigpca.storage.urls import public, without_credentials
 
 if TYPE_CHECKING:
     import zarr
@@ -534,24 +532,27 @@ class ZarrReader:
             )
 
     def __getitem__(self, index: Index) -> NDArray[Any]:
-        """Read a selection into new memory: integers, slices of any step, and one list of rows or columns per axis.
+        """Read integers, slices of any step and one list of positions per axis, as Dask requests; see :meth:`read`."""
+        plan = plan_index(index, self.shape)
+        return np.asarray(plan.finish(self.read(plan.bounds)), order="C")
+
+    def read(self, bounds: tuple[tuple[int, int], ...]) -> NDArray[Any]:
+        """Read a half-open range of each axis into new memory.
 
         Raises
         ------
         MissingChunksError
-            If a chunk of the selection is not in the store (``missing_chunks="raise"``).
+            If a chunk of the ranges is not in the store (``missing_chunks="raise"``).
         CorruptedChunkError
             If one cannot be decoded. An OSError of the file system is not changed.
         """
-        plan = plan_index(index, self.shape)
         files = self.files()
-        block = self._direct(files, plan.bounds)
+        block = self._direct(files, bounds)
         if block is None:
             with without_credentials(self.store):
                 if self.missing_chunks == "raise":
-                    self._check_present(files, plan.bounds)
-                block = np.asarray(self._decode(files, plan.bounds))
-        block = plan.finish(block)
+                    self._check_present(files, bounds)
+                block = np.asarray(self._decode(files, bounds))
         block = np.asarray(widened(block) if files.halves else block, dtype=self.dtype, order="C")
         return block if block.flags.writeable else block.copy()
 
@@ -638,7 +639,7 @@ def arrays_of(group: zarr.Group) -> Iterator[tuple[str, zarr.Array[Any]]]:
             yield node.path[skip:], node
 
 
-def group_source(group: zarr.Group, member: str | None, reader: Callable[[zarr.Array[Any]], ZarrReader]) -> RowSource:
+def group_source(group: zarr.Group, member: str | None, reader: Callable[[zarr.Array[Any]], ZarrReader]) -> Source:
     """Return the rows of a member of a group: an array, or a sparse matrix of three arrays.
 
     Parameters
@@ -666,22 +667,15 @@ def group_source(group: zarr.Group, member: str | None, reader: Callable[[zarr.A
     anndata = group.attrs.get("encoding-type") == "anndata"
     chosen = choose_member(public(str(group.store_path)), member, shapes, anndata=anndata)
     if chosen in arrays:
-        return array_source(reader(arrays[chosen]))
+        return ZarrRows.of(reader(arrays[chosen]))
     inside = f"{chosen}/" if chosen else ""
-    parts = {name: ZarrRows(reader(arrays[inside + name])) for name in SPARSE_PARTS}
-    shape = ZarrRows(reader(arrays[f"{inside}shape"])) if f"{inside}shape" in arrays else None
+    parts = {name: ZarrRows.of(reader(arrays[inside + name])) for name in SPARSE_PARTS}
+    shape = ZarrRows.of(reader(arrays[f"{inside}shape"])) if f"{inside}shape" in arrays else None
     node: Any = group[chosen] if chosen else group
-    store = public(parts["data"].reader.store)
-    matrix = SparseGroup.of(store, node.path, dict(node.attrs), shape, set(node))
-    return RowSource("zarr", store, node.path, matrix.rows(parts))
+    return SparseGroup.of(parts["data"].path, node.path, dict(node.attrs), shape, set(node)).rows(parts)
 
 
-def array_source(reader: ZarrReader) -> RowSource:
-    """Return the rows of one array."""
-    return RowSource("zarr", public(reader.store), reader.path_in_group, ZarrRows(reader))
-
-
-def zarr_source(path: str, member: str | None, missing_chunks: str) -> RowSource:
+def zarr_source(path: str, member: str | None, missing_chunks: str) -> Source:
     """Return the rows at a local path or URL, or of a member of the group there."""
     import zarr  # slow to import, so only when the first store is opened
 
@@ -689,10 +683,10 @@ def zarr_source(path: str, member: str | None, missing_chunks: str) -> RowSource
 
     remote = kind_of(path) != "disk"
     if member is not None and not remote and is_array_directory(os.path.join(path, member.strip("/"))):
-        return array_source(ZarrReader(path, member, missing_chunks))
+        return ZarrRows.of(ZarrReader(path, member, missing_chunks))
     if not remote and is_array_directory(path):
         _reject_member(path, member)
-        return array_source(ZarrReader(path, "", missing_chunks))
+        return ZarrRows.of(ZarrReader(path, "", missing_chunks))
     if remote:
         try:
             with without_credentials(path):
@@ -706,7 +700,7 @@ def zarr_source(path: str, member: str | None, missing_chunks: str) -> RowSource
             ) from error
         if is_zarr_array(node):
             _reject_member(path, member)
-            return array_source(ZarrReader(path, "", missing_chunks))
+            return ZarrRows.of(ZarrReader(path, "", missing_chunks))
         return group_source(node, member, lambda array: ZarrReader(path, array.path, missing_chunks))
     with naming_damage(path):
         group = zarr.open_group(RegularStore(path, rewritten=as_integers), mode="r")
@@ -731,26 +725,26 @@ def is_array_directory(path: str) -> bool:
 WHOLE_SHARD_BYTES = 64 * 2**20  # larger shards are read chunk by chunk
 
 
-@dataclass(frozen=True)
-class ZarrRows:
+@dataclass(frozen=True, eq=False, repr=False)
+class ZarrRows(Source):
     """Rows of a Zarr array; each stored object (chunk, or shard up to 64 MiB) is decoded once."""
 
     reader: ZarrReader
+    format: str = field(default="zarr", kw_only=True)
 
-    @property
-    def array_shape(self) -> tuple[int, ...]:
-        """Shape as stored."""
-        return self.reader.shape
+    @classmethod
+    def of(cls, reader: ZarrReader, *fields: Any, **named: Any) -> Self:
+        """Return the rows of one array; ``fields`` are those of a subclass."""
+        return cls(reader.shape, reader, *fields, path=public(reader.store), member=reader.path_in_group, **named)
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """Stored dtype, in native byte order."""
         return self.reader.dtype
 
     @property
-    def chunks(self) -> tuple[int, ...]:
-        """Shape of what is decoded together."""
-        return self.reader.chunks
+    def decoded_rows(self) -> int:
+        """Rows of a chunk, also inside a shard."""
+        return self.reader.chunks[0]
 
     @property
     def _unit(self) -> tuple[int, ...]:
@@ -760,7 +754,7 @@ class ZarrRows:
     @property
     def column_chunk(self) -> int:
         """Width of a chunk of a matrix; all columns of flattened feature maps."""
-        d = row_width(self.array_shape)
+        d = max(self.shape[1], 1)
         return min(self._unit[1], d) if len(self.array_shape) == 2 else d
 
     @property
@@ -777,18 +771,18 @@ class ZarrRows:
         """Return the rows of each chunk (or shard)."""
         return regular_chunks(self.array_shape[0], self._unit[0])
 
-    def read(self, start: int, stop: int, columns: tuple[int, int]) -> NDArray[Any]:
+    def read_block(self, start: int, stop: int, columns: tuple[int, int]) -> NDArray[Any]:
         """Read a block; for feature maps, whole rows are decoded and then cut."""
         if len(self.array_shape) == 2:
-            return self.reader[start:stop, slice(*columns)]
-        rows = self.reader[start:stop]
-        return rows.reshape(stop - start, row_width(self.array_shape))[:, slice(*columns)]
+            return self.reader.read(((start, stop), columns))
+        rows = self.reader.read(((start, stop), *((0, size) for size in self.array_shape[1:])))
+        return rows.reshape(stop - start, self.shape[1])[:, slice(*columns)]
 
-    def filled(self) -> ZarrRows:
+    def filled(self) -> Self:
         """Return the same rows, with the fill value in place of missing chunks."""
         reader = copy(self.reader)
         reader.missing_chunks = "fill"
-        return ZarrRows(reader)
+        return replace(self, reader=reader)
 
     def stamps(self, start: int, stop: int) -> list[Stamp]:
         """Return a stamp for each chunk (or shard) of those rows."""
@@ -801,7 +795,7 @@ class ZarrRows:
         """Whether the store says when its objects change."""
         return self.reader.stamped
 
-    def describe(self) -> dict[str, Any]:
+    def details(self) -> dict[str, Any]:
         """Return chunks, digest of the metadata, and the policy for missing chunks."""
         return {
             "chunks": list(self.reader.chunks),

@@ -24,7 +24,7 @@ from dask.typing import Key
 
 from bigpca.blas import solve_paused
 from bigpca.data.containers import is_hdf5_dataset, is_zarr_array
-from bigpca.data.sources import RowSource, row_source
+from bigpca.data.sources import Source, row_source
 from bigpca.data.sparse import is_csr
 from bigpca.data.zarr_arrays import ZarrReader, wrap_zarr
 from bigpca.errors import MemoryBudgetError
@@ -112,7 +112,7 @@ class GraphSource:
             rows += stop - start
         return rows, values
 
-    def sources(self) -> list[RowSource | ZarrReader]:
+    def sources(self) -> list[Source | ZarrReader]:
         """All sources in the graph, for fingerprints."""
         return sources_in(self.graph, self.missing_chunks)
 
@@ -136,7 +136,7 @@ class GraphSource:
             value = self._wrap(node.value)
             return node if value is node.value else DataNode(key, value)
         if type(node) is Task and any(
-            isinstance(a, RowSource) or is_zarr_array(a) or is_hdf5_dataset(a) for a in node.args
+            isinstance(a, Source) or is_zarr_array(a) or is_hdf5_dataset(a) for a in node.args
         ):
             return Task(
                 key, node.func, *map(self._wrap, node.args), **{k: self._wrap(v) for k, v in node.kwargs.items()}
@@ -223,7 +223,7 @@ def _with_own_rows(nodes: dict[Key, GraphNode]) -> dict[Key, GraphNode]:
 
 
 def _is_held(value: object) -> bool:
-    return is_csr(value) or (isinstance(value, RowSource) and value.in_memory)
+    return is_csr(value) or (isinstance(value, Source) and value.in_memory)
 
 
 def _needed(keys: list[Key], nodes: Mapping[Key, GraphNode]) -> set[Key]:
@@ -292,14 +292,14 @@ def _as_layers(X: da.Array) -> HighLevelGraph:
     return HighLevelGraph.from_collections(X.name, dict(graph), dependencies=[])
 
 
-def sources_in(graph: HighLevelGraph, missing_chunks: str = "raise") -> list[RowSource | ZarrReader]:
+def sources_in(graph: HighLevelGraph, missing_chunks: str = "raise") -> list[Source | ZarrReader]:
     """Return all sources in a graph, with the policy for missing chunks."""
     found = []
     for layer in graph.layers.values():
         if isinstance(layer, MaterializedLayer):
             for node in layer.mapping.values():
                 value = guarded(_behind_xarray(node.value if isinstance(node, DataNode) else node), missing_chunks)
-                if isinstance(value, RowSource | ZarrReader):
+                if isinstance(value, Source | ZarrReader):
                     found.append(value)
     return found
 
@@ -315,18 +315,12 @@ def _behind_xarray(value: Any) -> Any:
 def paths_in(X: da.Array) -> dict[str, str]:
     """Return the paths that the sources of an array read, as in :attr:`bigpca.passes.engine.jobs.Pass.paths`."""
     sources = sources_of_graph(X)
-    return {source.path if isinstance(source, RowSource) else source.store: "reads" for source in sources}
+    return {source.path if isinstance(source, Source) else source.store: "reads" for source in sources}
 
 
-def sources_of_graph(X: da.Array) -> list[RowSource | ZarrReader]:
+def sources_of_graph(X: da.Array) -> list[Source | ZarrReader]:
     """Return all sources that the graph of an array reads, without computing anything of it."""
     return sources_in(_as_layers(X))
-
-
-def filling(source: RowSource) -> RowSource:
-    """Return the source with missing chunks of Zarr and HDF5 read as the fill value."""
-    filled = getattr(source.storage, "filled", None)  # only formats whose chunks may be missing have it
-    return source if filled is None else replace(source, storage=filled())
 
 
 def guarded(value: Any, missing_chunks: str) -> object:
@@ -341,7 +335,7 @@ def guarded(value: Any, missing_chunks: str) -> object:
                 f"member={value.name!r})."
             )
         return row_source(value, missing_chunks=missing_chunks)
-    return filling(value) if isinstance(value, RowSource) and missing_chunks == "fill" else value
+    return value.filled() if isinstance(value, Source) and missing_chunks == "fill" else value
 
 
 def wrap_sources(X: da.Array, missing_chunks: str) -> da.Array:

@@ -21,10 +21,9 @@ from bigpca.data.batches import reject_batches
 from bigpca.data.checks import note_rounded
 from bigpca.data.containers import check_chunk_shape, dense_rows
 from bigpca.data.provenance import Provenance
-from bigpca.data.sources import RowSource
+from bigpca.data.source import MemoryRows, Source
 from bigpca.data.sources import open as open_array
 from bigpca.data.sparse import csr_meta, is_csr, sparse_rows
-from bigpca.data.storages import MemoryRows
 from bigpca.data.views import carrying
 from bigpca.errors import MemoryBudgetError, OutputExistsError
 from bigpca.passes.engine.driver import run_pass
@@ -99,7 +98,7 @@ def project_in_memory(rows: Rows, f: RowMap, width: int) -> Array:
     def write(start: int) -> None:
         stop = min(start + 8192, rows.n_rows)
         reader, _ = rows.reader(start, stop)
-        held = rows.source.storage if rows.source is not None else None
+        held = rows.source
         values = held.view(start, stop) if isinstance(held, MemoryRows) else reader.read(start, stop)
         with one_blas_thread():
             out[start:stop] = map_run(steps, values, start, reader.where(start, stop))
@@ -319,9 +318,9 @@ def _reject_own_source(rows: Rows, out: str | os.PathLike[str]) -> None:
     """Reject an output path that is the input, one of its files, or a directory that contains it."""
     target = os.path.realpath(path_of(out, "out"))
     for source in rows.inspected.sources:
-        path = source.path if isinstance(source, RowSource) else source.store
+        path = source.path if isinstance(source, Source) else source.store
         read = os.path.realpath(path) if path and kind_of(path) == "disk" else ""
-        if read and isinstance(source, RowSource) and os.path.isfile(target):
+        if read and isinstance(source, Source) and os.path.isfile(target):
             files = [os.path.join(read, key) for key, _, _ in source.stamps(0, source.shape[0])]
             read = target if target in map(os.path.realpath, files) else read
         if read and (read == target or read.startswith(target + os.sep)):

@@ -15,8 +15,9 @@ from numpy.typing import NDArray
 from bigpca.arrays import DType, content_digest
 from bigpca.data.batches import BatchRows, batches_of, reject_batches
 from bigpca.data.checks import NATIVE_BYTES, coalesce
-from bigpca.data.sources import RowSource, source_of
-from bigpca.data.sparse import is_csr, stored_row_bytes
+from bigpca.data.source import Source, stored_row_bytes
+from bigpca.data.sources import source_of
+from bigpca.data.sparse import is_csr
 from bigpca.data.views import View, carried, view_of, viewed
 from bigpca.data.weights import open_weights, weight_sum
 from bigpca.data.zarr_arrays import ZarrReader
@@ -24,7 +25,7 @@ from bigpca.passes.accumulators.base import Accumulator
 from bigpca.passes.accumulators.observed_columns import ColumnSearch
 from bigpca.passes.engine.cluster.get import get_watched
 from bigpca.passes.engine.jobs import WORKERS_TIMEOUT, Inputs, digest
-from bigpca.passes.graphs import GraphSource, filling, paths_in, sources_of_graph
+from bigpca.passes.graphs import GraphSource, paths_in, sources_of_graph
 from bigpca.passes.reading.layout import Layout, plan_layout, working_dtype
 from bigpca.passes.reading.readers import (
     FILL,
@@ -61,7 +62,7 @@ class Rows:
         The stored samples of which the view makes rows; X if there is no view.
     inspected : Inspected
         What is found out about the samples when it is first needed.
-    stored : RowSource or None
+    stored : Source or None
         The source from which samples are read directly; None for graphs.
     batches : BatchRows or None
         The batches that this process reads in order; None for rows that are read in any order.
@@ -98,7 +99,7 @@ class Rows:
     given: da.Array
     samples: da.Array
     inspected: Inspected
-    stored: RowSource | None
+    stored: Source | None
     batches: BatchRows | None
     in_order: bool
     once: bool
@@ -136,9 +137,8 @@ class Rows:
         if stored is None:
             reject_batches(samples, f"the Dask array {samples.name}")
         elif missing_chunks == "fill":
-            stored = filling(stored)
-        storage = None if stored is None else stored.storage
-        batches = storage if isinstance(storage, BatchRows) else None
+            stored = stored.filled()
+        batches = stored if isinstance(stored, BatchRows) else None
         if batches is not None:
             batches.stream.begin_fit()
         return cls(
@@ -188,7 +188,7 @@ class Rows:
         return replace(self, weights=given)
 
     @property
-    def source(self) -> RowSource | None:
+    def source(self) -> Source | None:
         """The source, if its rows are analysed as they are stored; None for graphs, views, maps and filled rows."""
         return self.stored if self.view is None and not self.steps and self.fill is None else None
 
@@ -465,13 +465,13 @@ class Inspected:
     Parameters
     ----------
     X : dask.array.Array of shape (n, d), with known chunks
-    source : RowSource or None
+    source : Source or None
         From which X is read directly; None for graphs.
     missing_chunks : {"raise", "fill"}
     workers_timeout : float
     """
 
-    def __init__(self, X: da.Array, source: RowSource | None, missing_chunks: str, workers_timeout: float) -> None:
+    def __init__(self, X: da.Array, source: Source | None, missing_chunks: str, workers_timeout: float) -> None:
         self.X, self.source = X, source
         self.missing_chunks, self.workers_timeout = missing_chunks, workers_timeout
         self._graph: GraphSource | None = None
@@ -508,7 +508,7 @@ class Inspected:
         return self.graph.stored_values() if sparse and largest > COUNTED_BYTES else (0, 0)
 
     @property
-    def sources(self) -> Sequence[RowSource | ZarrReader]:
+    def sources(self) -> Sequence[Source | ZarrReader]:
         """All sources that tasks read."""
         return [self.source] if self.source is not None else self.graph.sources()
 
@@ -525,7 +525,7 @@ class Inspected:
 
     def stamp_of_all(self) -> str:
         """Digest of (key, size, change) of all files as they are now."""
-        return digest([s.stamps(0, s.shape[0]) if isinstance(s, RowSource) else s.stamps() for s in self.sources])
+        return digest([s.stamps(0, s.shape[0]) if isinstance(s, Source) else s.stamps() for s in self.sources])
 
     @cached_property
     def unstamped(self) -> str:
@@ -538,7 +538,7 @@ class Inspected:
         if self.source is not None:
             return self.source.describe()
         sources = [
-            s.describe() if isinstance(s, RowSource) else [s.label, s.digest, list(s.shape)] for s in self.sources
+            s.describe() if isinstance(s, Source) else [s.label, s.digest, list(s.shape)] for s in self.sources
         ]
         return {"format": "dask", "name": self.X.name, "sources": sources}
 

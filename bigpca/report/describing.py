@@ -27,7 +27,6 @@ from bigpca.data.alignment import aligned, keys_of_rows
 from bigpca.data.keys import Keys
 from bigpca.data.labels import label_values
 from bigpca.data.sources import open as open_array
-from bigpca.data.urls import public
 from bigpca.errors import brief, format_bytes
 from bigpca.passes.rows import Rows
 from bigpca.passes.summaries import Ends, read_ends
@@ -56,6 +55,7 @@ from bigpca.report.page import drawn, render
 from bigpca.report.records import Extreme, Extremes, Figure, Report, Table
 from bigpca.storage.files import read_regular
 from bigpca.storage.forms import reject_file, write_file
+from bigpca.storage.urls import public
 
 THUMBNAIL = 72  # pixels of the longer side
 MAX_PICTURE_BYTES = 32 * 2**20

@@ -28,7 +28,7 @@ from distributed import Client, Nanny, Scheduler
 from distributed.utils import LoopRunner, get_mp_context
 
 import bigpca as bp
-from bigpca.data.sources import RowSource, open_source
+from bigpca.data.sources import open_source
 from bigpca.data.zarr_arrays import ZarrReader, ZarrRows
 from bigpca.passes import sweeps
 from bigpca.passes.engine.events import CheckpointEvent, GroupEvent, PassEvent
@@ -123,7 +123,7 @@ class LoggedRows(ZarrRows):
     log: str
     delay: float
 
-    def read(self, start: int, stop: int, columns: tuple[int, int]) -> np.ndarray:
+    def read_block(self, start: int, stop: int, columns: tuple[int, int]) -> np.ndarray:
         line = f"{start} {stop} {columns[0]} {columns[1]}\n".encode()
         descriptor = os.open(self.log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
         try:
@@ -131,7 +131,7 @@ class LoggedRows(ZarrRows):
         finally:
             os.close(descriptor)
         time.sleep(self.delay)
-        return super().read(start, stop, columns)
+        return super().read_block(start, stop, columns)
 
 
 def values_read(log: Path) -> int:
@@ -170,7 +170,7 @@ def open_logged(work: Work, places: Places) -> Any:
     """Open the rows of a run: reads of kernel sweeps, of which there are many, are delayed less."""
     store = work.store(places.folder)
     delay = (0.0005 if work.shape_name == "short" else 0.006) if places.slow else 0.0
-    source = RowSource("zarr", str(store), "", LoggedRows(ZarrReader(store), str(places.log), delay))
+    source = LoggedRows.of(ZarrReader(store), str(places.log), delay)
     if not work.general:
         return open_source(source)
     return da.from_array(source, chunks=work.chunks, asarray=False, meta=np.empty((0, 0), source.dtype)) * 2

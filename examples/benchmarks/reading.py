@@ -22,7 +22,7 @@ import numpy as np
 import zarr
 from zarr.storage import LocalStore, WrapperStore
 
-from bigpca.data.sources import RowSource, open_source
+from bigpca.data.sources import open_source
 from bigpca.data.zarr_arrays import ZarrReader, ZarrRows
 
 
@@ -49,9 +49,9 @@ class CountedRows(ZarrRows):
 
     reads: Reads
 
-    def read(self, start: int, stop: int, columns: tuple[int, int]) -> np.ndarray:
+    def read_block(self, start: int, stop: int, columns: tuple[int, int]) -> np.ndarray:
         self.reads.add(start, stop)
-        return super().read(start, stop, columns)
+        return super().read_block(start, stop, columns)
 
 
 class CountedStore(WrapperStore[LocalStore]):
@@ -70,7 +70,7 @@ def open_counted(store: str | Path) -> tuple[da.Array, Reads]:
     """Open a store as ``bp.open`` does, counting what bigpca reads."""
     reader = ZarrReader(store)
     reads = Reads(reader.shape[0], reader.chunks[0])
-    return open_source(RowSource("zarr", str(store), "", CountedRows(reader, reads))), reads
+    return open_source(CountedRows.of(reader, reads)), reads
 
 
 def zarr_counted(store: str | Path) -> tuple[zarr.Array, Reads]:

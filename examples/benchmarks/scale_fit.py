@@ -18,7 +18,6 @@ from distributed import Client
 from scale_workers import SleepingRows
 
 import bigpca as bp
-from bigpca.data.row_source import RowSource
 from bigpca.data.sources import open_source
 from bigpca.passes.reading.layout import plan_layout
 
@@ -71,11 +70,11 @@ CASES = {
 def open_sleeping(case: Case, terabytes: float, seconds: float) -> Any:
     """Return the Dask array of a float32 store that is not there, in chunks of about 64 MiB."""
     rows = case.rows or int(terabytes * 1e12) // (4 * case.columns)
-    store = SleepingRows(rows, case.columns, (64 << 20) // (4 * case.columns), seconds)
+    store = SleepingRows((rows, case.columns), (64 << 20) // (4 * case.columns), seconds, format="sleeping")
     if not case.pairs:  # states here are too small to change the layout
         layout = plan_layout(store.row_chunks(), case.columns, store.dtype, state_bytes=0)
         store = replace(store, segment_ends=tuple(groups.stop for groups in layout.segments))
-    return open_source(RowSource("sleeping", "", "", store))
+    return open_source(store)
 
 
 def main() -> None:

@@ -22,7 +22,7 @@ import numpy as np
 from dask.sizeof import sizeof
 from distributed import Worker
 
-from bigpca.data.storages import Stamp
+from bigpca.data.source import Source, Stamp
 from bigpca.passes.accumulators.base import Accumulator
 from bigpca.passes.engine import jobs
 from bigpca.passes.engine.jobs import PassState
@@ -42,55 +42,43 @@ inputs_of: dict[str, Any] = {}  # run -> what its groups share
 
 
 @dataclass(frozen=True)
-class SleepingRows:
+class SleepingRows(Source):
     """Rows of a store that is not there: what a task that folds them costs, and rows of its kind.
 
     Attributes
     ----------
-    rows, columns, chunk_rows : int
+    chunk_rows : int
     seconds : float
         That a task sleeps.
     segment_ends : tuple of int
         Group numbers where segments end; empty where every group is a segment.
     """
 
-    rows: int
-    columns: int
     chunk_rows: int
     seconds: float
     segment_ends: tuple[int, ...] = ()
-
-    @property
-    def array_shape(self) -> tuple[int, ...]:
-        """(n, d)."""
-        return self.rows, self.columns
 
     @property
     def dtype(self) -> np.dtype[Any]:
         """float32."""
         return np.dtype(np.float32)
 
-    @property
-    def column_chunk(self) -> int:
-        """All columns."""
-        return self.columns
-
     def row_chunks(self) -> tuple[int, ...]:
         """Equal chunks."""
-        whole, rest = divmod(self.rows, self.chunk_rows)
+        whole, rest = divmod(self.array_shape[0], self.chunk_rows)
         return (self.chunk_rows,) * whole + ((rest,) if rest else ())
 
-    def read(self, start: int, stop: int, columns: tuple[int, int]) -> np.ndarray:
+    def read_block(self, start: int, stop: int, columns: tuple[int, int]) -> np.ndarray:
         """Return normal rows of rank 96 whose variances fall like 1/i, with a mean of 3."""
         scores = np.random.default_rng(start).standard_normal((stop - start, RANK), np.float32)
-        rows: np.ndarray = scores @ directions(self.columns)[:, slice(*columns)] + np.float32(3)
+        rows: np.ndarray = scores @ directions(self.array_shape[1])[:, slice(*columns)] + np.float32(3)
         return rows
 
     def stamps(self, start: int, stop: int) -> list[Stamp]:
         """No files."""
         return []
 
-    def describe(self) -> dict[str, Any]:
+    def details(self) -> dict[str, Any]:
         """Nothing beyond shape and dtype."""
         return {}
 
@@ -143,8 +131,8 @@ def segment_groups(ends: tuple[int, ...], group: int) -> int:
 
 def storage_of(task: Any) -> SleepingRows:
     """Where a task reads."""
-    storage: SleepingRows = task.reader.source.storage
-    return storage
+    source: SleepingRows = task.reader.source
+    return source
 
 
 def sleep_group(task: Any, run_id: str, keys: tuple[Any, ...], *values: Any) -> Any:

@@ -21,12 +21,12 @@ import signal
 import time
 import dask
 from bigpca.cli import main
-from bigpca.data.row_source import RowSource
-read = RowSource.read
+from bigpca.data.source import Source
+read = Source.read
 def slow(*arguments, **options):
     time.sleep(0.1)
     return read(*arguments, **options)
-RowSource.read = slow
+Source.read = slow
 dask.config.set(num_workers=1)
 signal.signal(signal.SIGINT, signal.default_int_handler)
 main()

@@ -92,8 +92,8 @@ def test_names_repeat_for_the_same_data_and_change_with_it(z: Any) -> None:
     assert sources.open(X).name == sources.open(X.copy()).name
     assert sources.open(X).name != sources.open(X + 1).name
     assert dask.base.tokenize(sources.row_source(X)) == dask.base.tokenize(sources.row_source(X.copy()))
-    assert dask.base.tokenize(sources.row_source(z).storage.reader) == dask.base.tokenize(  # type: ignore[attr-defined]
-        sources.row_source(z).storage.reader  # type: ignore[attr-defined]
+    assert dask.base.tokenize(sources.row_source(z).reader) == dask.base.tokenize(  # type: ignore[attr-defined]
+        sources.row_source(z).reader  # type: ignore[attr-defined]
     )
 
 

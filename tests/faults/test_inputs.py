@@ -15,7 +15,7 @@ import pytest
 import zarr
 
 import bigpca as bp
-from bigpca.data.sources import RowSource, open_source
+from bigpca.data.sources import open_source
 from bigpca.data.zarr_arrays import ZarrReader, ZarrRows
 from bigpca.passes.engine.events import Event, PassEvent
 from tests.passes.kit import bits, moments_of, normal, write_store
@@ -68,20 +68,20 @@ class UnsteadyRows(ZarrRows):
     failures: int
     error: type[Exception]
 
-    def read(self, start: int, stop: int, columns: tuple[int, int]) -> Any:
+    def read_block(self, start: int, stop: int, columns: tuple[int, int]) -> Any:
         for attempt in range(self.failures):
             mark = Path(self.folder, f"{start}-{attempt}")
             if start % 1000 == 0 and not mark.exists():
                 mark.touch()
                 message = "the store did not answer"
                 raise OSError(errno.EIO, message) if self.error is OSError else self.error(message)
-        return super().read(start, stop, columns)
+        return super().read_block(start, stop, columns)
 
 
 def unsteady(store: Path, failures: int, error: type[Exception]) -> da.Array:
     folder = store.with_name(f"failures-{failures}-{error.__name__}")
     folder.mkdir()
-    return open_source(RowSource("zarr", str(store), "", UnsteadyRows(ZarrReader(store), str(folder), failures, error)))
+    return open_source(UnsteadyRows.of(ZarrReader(store), str(folder), failures, error))
 
 
 @pytest.mark.parametrize("error", [OSError, bp.CorruptedChunkError])

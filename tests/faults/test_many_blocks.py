@@ -11,7 +11,8 @@ import pytest
 from distributed import Client
 
 import bigpca as bp
-from bigpca.data.sources import RowSource, open_source
+from bigpca.data.source import Source, Stamp
+from bigpca.data.sources import open_source
 from bigpca.passes.engine.events import Event, GroupEvent
 from bigpca.passes.reading import layout
 from tests.passes.kit import moments_of, rows_read
@@ -22,14 +23,8 @@ pytestmark = pytest.mark.cluster
 
 
 @dataclass(frozen=True)
-class CountingRows:
+class CountingRows(Source):
     """A store of many small chunks that nobody wrote: every entry of row i is i modulo 8."""
-
-    column_chunk: int = D
-
-    @property
-    def array_shape(self) -> tuple[int, int]:
-        return CHUNKS * ROWS, D
 
     @property
     def dtype(self) -> np.dtype[Any]:
@@ -38,14 +33,14 @@ class CountingRows:
     def row_chunks(self) -> tuple[int, ...]:
         return (ROWS,) * CHUNKS
 
-    def read(self, start: int, stop: int, columns: tuple[int, int]) -> Any:
+    def read_block(self, start: int, stop: int, columns: tuple[int, int]) -> Any:
         rows = np.arange(start, stop, dtype=np.float32) % 8
         return np.repeat(rows[:, None], columns[1] - columns[0], axis=1)
 
-    def stamps(self, start: int, stop: int) -> list[tuple[str, int, int]]:
+    def stamps(self, start: int, stop: int) -> list[Stamp]:
         return []
 
-    def describe(self) -> dict[str, Any]:
+    def details(self) -> dict[str, Any]:
         return {}
 
 
@@ -62,7 +57,7 @@ def test_100000_chunks_are_folded_with_few_tasks_at_a_time_and_little_memory_in_
         if isinstance(event, GroupEvent) and len(events) % 10 == 0:
             known.append(client.run_on_scheduler(lambda dask_scheduler: len(dask_scheduler.tasks)))
 
-    X = open_source(RowSource("counting", "", "", CountingRows()))
+    X = open_source(CountingRows((CHUNKS * ROWS, D), format="counting"))
     tracemalloc.start()
     try:
         found = moments_of(X, progress=look, workers_timeout=600)
@@ -77,5 +72,5 @@ def test_100000_chunks_are_folded_with_few_tasks_at_a_time_and_little_memory_in_
 
 
 def test_the_plan_of_100000_chunks_is_made_without_a_task_for_each() -> None:
-    X = open_source(RowSource("counting", "", "", CountingRows()))
+    X = open_source(CountingRows((CHUNKS * ROWS, D), format="counting"))
     assert bp.PCA(3, solver="covariance").plan(X).tasks <= 2000

@@ -16,7 +16,7 @@ import pytest
 from distributed import Client, LocalCluster, WorkerPlugin
 
 import bigpca as bp
-from bigpca.data.sources import RowSource, open_source
+from bigpca.data.sources import open_source
 from bigpca.data.zarr_arrays import ZarrReader, ZarrRows
 from bigpca.passes.engine.cluster.run import ClusterRun
 from tests.faults.kit import inside_group, memory_group, process, worker_command
@@ -69,15 +69,15 @@ class HungryRows(ZarrRows):
     first: int = 1000
     size: int = 700 << 20
 
-    def read(self, start: int, stop: int, columns: tuple[int, int]) -> Any:
+    def read_block(self, start: int, stop: int, columns: tuple[int, int]) -> Any:
         eaten = np.ones(self.size if start >= self.first else 1, np.uint8)
-        return super().read(start, stop, columns)[: len(eaten) and None]
+        return super().read_block(start, stop, columns)[: len(eaten) and None]
 
 
 def test_a_group_whose_worker_the_system_kills_for_memory_is_named_with_the_numbers(
     store: Path, tmp_path: Path
 ) -> None:
-    X = open_source(RowSource("zarr", str(store), "", HungryRows(ZarrReader(store))))
+    X = open_source(HungryRows.of(ZarrReader(store)))
     with (
         memory_group(600 << 20) as group,
         dask.config.set({"distributed.scheduler.allowed-failures": 0}),
@@ -97,7 +97,7 @@ def test_a_group_whose_worker_the_system_kills_for_memory_is_named_with_the_numb
 
 
 def test_memory_that_a_worker_may_not_have_is_a_memory_error_at_once(store: Path) -> None:
-    X = open_source(RowSource("zarr", str(store), "", HungryRows(ZarrReader(store), size=1 << 42)))
+    X = open_source(HungryRows.of(ZarrReader(store), size=1 << 42))
     with start_cluster(1) as cluster, Client(cluster, set_as_default=False) as client, client.as_current():
         client.run(limit_address_space)
         with pytest.raises(MemoryError, match=r"Unable to allocate 4\.00 TiB"):

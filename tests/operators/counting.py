@@ -19,13 +19,13 @@ class Reads:
 
     def watch(self, patch: pytest.MonkeyPatch) -> Reads:
         """Record reads until the patch is undone."""
-        read = ZarrRows.read
+        read = ZarrRows.read_block
 
         def recorded(rows: ZarrRows, start: int, stop: int, columns: tuple[int, int]) -> NDArray[Any]:
             self.calls.append((start, stop, *columns))
             return read(rows, start, stop, columns)
 
-        patch.setattr(ZarrRows, "read", recorded)
+        patch.setattr(ZarrRows, "read_block", recorded)
         return self
 
     def per_chunk(self, shape: tuple[int, int], chunks: tuple[int, int]) -> NDArray[np.int64]:

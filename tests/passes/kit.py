@@ -18,7 +18,7 @@ import zarr
 from distributed import Client
 from numpy.typing import NDArray
 
-from bigpca.data.sources import RowSource, open_source
+from bigpca.data.sources import open_source
 from bigpca.data.zarr_arrays import ZarrReader, ZarrRows
 from bigpca.passes.accumulators.base import Accumulator
 from bigpca.passes.accumulators.moments import Moments
@@ -59,13 +59,13 @@ class LoggedRows(ZarrRows):
     gate_row: int = 0
     gate_process: int = 0
 
-    def read(self, start: int, stop: int, columns: tuple[int, int]) -> Array:
+    def read_block(self, start: int, stop: int, columns: tuple[int, int]) -> Array:
         Path(self.log, f"{start}-{stop}-{os.getpid()}-{uuid.uuid4().hex[:6]}").touch()
         time.sleep(self.delay)
         gated = self.gate and start >= self.gate_row and self.gate_process in (0, os.getpid())
         while gated and not os.path.exists(self.gate):
             time.sleep(0.01)
-        return super().read(start, stop, columns)
+        return super().read_block(start, stop, columns)
 
 
 def logged(
@@ -74,9 +74,7 @@ def logged(
 ) -> da.Array:  # fmt: skip
     """Open a store so that its reads are logged; Dask chunks of ``chunk_rows``, else joined as ``open`` joins them."""
     log.mkdir(exist_ok=True)
-    source = RowSource(
-        "zarr", str(store), "", LoggedRows(ZarrReader(store), str(log), delay, gate, gate_row, gate_process)
-    )
+    source = LoggedRows.of(ZarrReader(store), str(log), delay, gate, gate_row, gate_process)
     if not chunk_rows:
         return open_source(source)
     return da.from_array(

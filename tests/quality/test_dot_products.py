@@ -149,10 +149,12 @@ def test_neighbouring_rows_of_two_chunks_are_two_reads(tmp_path: Path) -> None:
 def test_rows_of_a_format_without_chunks_are_read_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     np.save(tmp_path / "a.npy", np.random.default_rng(0).standard_normal((1000, 4)))
     source = bp.open(tmp_path / "a.npy")
-    kind = type(Rows.of(source).source.storage)
-    read, seen = kind.read, []
+    kind = type(Rows.of(source).source)
+    read, seen = kind.read_block, []
     monkeypatch.setattr(
-        kind, "read", lambda self, start, stop, columns: seen.append((start, stop)) or read(self, start, stop, columns)
+        kind,
+        "read_block",
+        lambda self, start, stop, columns: seen.append((start, stop)) or read(self, start, stop, columns),
     )
     read_rows(Rows.of(source), np.array([3, 4, 500, 999]), "rows")
     assert sorted(seen) == [(3, 5), (500, 501), (999, 1000)]

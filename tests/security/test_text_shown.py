@@ -24,11 +24,11 @@ import bigpca as bp
 from bigpca.data.label_files import read_label_file
 from bigpca.data.labels import open_labels
 from bigpca.data.sources import row_source
-from bigpca.data.urls import public
 from bigpca.errors import MAX_MESSAGE
 from bigpca.passes.engine.checkpoint import Checkpoint
 from bigpca.passes.engine.progress import LogProgress, NotebookProgress, PassEvent
 from bigpca.storage import read_group, write_group
+from bigpca.storage.urls import public
 from tests.cli.running import run
 
 X = np.random.default_rng(0).normal(size=(60, 4)).astype("f4")
@@ -76,7 +76,7 @@ def test_no_repr_plan_model_or_checkpoint_holds_the_credentials_of_a_url(url: st
         source.label,
         source.path,
         json.dumps(source.describe()),
-        source.storage.reader,
+        source.reader,
         rows,
         rows._repr_html_(),
     )

@@ -261,8 +261,8 @@ def test_a_gzip_chunk_of_hdf5_that_decodes_to_more_than_its_shape_is_not_decoded
     with h5py.File(path, "a") as file:
         file["x"].id.write_direct_chunk((10, 3), zlib.compress(BOMB))
     with little_memory():
-        for columns in (slice(0, 3), slice(2, 3)):
-            np.testing.assert_array_equal(row_source(path).read(0, 20, columns), X[:, columns])
+        for columns in ((0, 3), (2, 3)):
+            np.testing.assert_array_equal(row_source(path).read(0, 20, columns), X[:, slice(*columns)])
         with pytest.raises(CorruptedChunkError, match=r"x.h5: the chunk at \(10, 3\) of x would decode to .* has 120"):
             bp.open(path).compute()
 

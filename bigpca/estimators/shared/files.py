@@ -18,8 +18,7 @@ from bigpca.arrays import Array, DType, content_digest
 from bigpca.blas import numerical_environment
 from bigpca.data.grids import grid_to_stored, names_stored
 from bigpca.data.provenance import Provenance
-from bigpca.data.row_source import RowSource
-from bigpca.data.urls import public
+from bigpca.data.source import Source
 from bigpca.errors import ModelFormatError, brief
 from bigpca.passes.engine.jobs import digest
 from bigpca.passes.reading.preprocessing import L2, Power
@@ -29,6 +28,7 @@ from bigpca.solvers.components import decode_components, encode_components
 from bigpca.solvers.scaling import CosLatitude, Patterson, Whitening
 from bigpca.storage import MODEL_FORMAT, Annotations, write_group
 from bigpca.storage.chunks import kind_of
+from bigpca.storage.urls import public
 
 Record: TypeAlias = L2 | Power | CosLatitude | Patterson | Whitening
 RECORDS: dict[str, type[Record]] = {one.__name__: one for one in (L2, Power, CosLatitude, Patterson, Whitening)}
@@ -261,7 +261,7 @@ class References:
     Attributes
     ----------
     rows : ndarray of shape (p, d), or None if they are read
-    source : RowSource or None
+    source : Source or None
     indices : ndarray of shape (p,), or None if row i of X is reference i
         Row numbers, for kernels that identify rows by them.
     stamp : str
@@ -269,17 +269,17 @@ class References:
     """
 
     rows: Array | None
-    source: RowSource | None = None
+    source: Source | None = None
     indices: NDArray[np.int64] | None = None
     stamp: str = ""
 
     @classmethod
-    def stored(cls, source: RowSource) -> References:
+    def stored(cls, source: Source) -> References:
         """Return references that are read from a store in its present state."""
         return cls(None, source, None, digest(source.stamps(0, source.shape[0])))
 
     @property
-    def _store(self) -> RowSource:
+    def _store(self) -> Source:
         """The store of rows that are not in memory."""
         if self.source is None:
             raise TypeError("the references are neither in memory nor in a store")

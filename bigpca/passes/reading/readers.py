@@ -25,7 +25,7 @@ from scipy.sparse import csr_array
 from bigpca.arrays import Array, DType
 from bigpca.data.checks import note_first
 from bigpca.data.containers import check_chunk_shape, dense_rows
-from bigpca.data.row_source import RowSource
+from bigpca.data.source import Source
 from bigpca.data.sparse import row_range, sparse_rows, stacked
 from bigpca.data.views import View
 from bigpca.errors import CorruptedChunkError
@@ -174,9 +174,9 @@ def _with_attempts(read: Callable[[], Values]) -> Values:
 
 @dataclass(frozen=True)
 class DirectReader:
-    """Rows read from a :class:`RowSource`, without Dask nodes."""
+    """Rows read from a :class:`Source`, without Dask nodes."""
 
-    source: RowSource
+    source: Source
     owned: bool = True
 
     def read(self, start: int, stop: int) -> Values:
@@ -190,11 +190,11 @@ class DirectReader:
 class ColumnReader:
     """Columns ``start:stop`` of a source, all rows: the rows of X'. Blocks keep their (n, columns) shape."""
 
-    source: RowSource
+    source: Source
     owned: bool = True
 
     def read(self, start: int, stop: int) -> Values:
-        return _with_attempts(lambda: self.source.read(0, self.source.shape[0], slice(start, stop)))
+        return _with_attempts(lambda: self.source.read(0, self.source.shape[0], (start, stop)))
 
     def where(self, start: int, stop: int) -> str:
         return f"columns {start}:{stop} of {self.source.label}"

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 import bigpca as bp
-from bigpca.data.storages import MemoryRows
+from bigpca.data.source import MemoryRows
 from bigpca.passes.accumulators.moments import ColumnMoments, Moments
 from bigpca.passes.engine.checkpoint import Checkpoint
 from bigpca.passes.engine.events import CheckpointEvent, Event
@@ -114,7 +114,7 @@ def test_values_of_an_array_in_memory_are_digested_for_checkpoints_only(monkeypa
     def fail(*_: object) -> None:
         raise AssertionError("all values were read for a name")
 
-    monkeypatch.setattr(MemoryRows, "describe", fail)
+    monkeypatch.setattr(MemoryRows, "details", fail)
     monkeypatch.setattr(MemoryRows, "stamps", fail)
     X = np.random.default_rng(0).standard_normal((50, 6))
     assert bp.PCA(2).fit(X).transform(X).shape == (50, 2)

@@ -21,7 +21,7 @@ from distributed.core import Status
 from distributed.scheduler import WorkerState
 
 import bigpca as bp
-from bigpca.data.sources import RowSource, open_source
+from bigpca.data.sources import open_source
 from bigpca.data.zarr_arrays import ZarrReader
 from bigpca.passes.accumulators.moments import Moments
 from bigpca.passes.engine.cluster import stalls as suspects_module
@@ -45,19 +45,18 @@ class DeadlyRows(LoggedRows):
     deadly_row: int = 0
     deaths: int = 0
 
-    def read(self, start: int, stop: int, columns: tuple[int, int]) -> Any:
+    def read_block(self, start: int, stop: int, columns: tuple[int, int]) -> Any:
         died = Path(self.log + ".died")
         died.mkdir(exist_ok=True)
         if start <= self.deadly_row < stop and len(os.listdir(died)) < self.deaths:
             (died / str(os.getpid())).touch()
             os.kill(os.getpid(), signal.SIGKILL)
-        return super().read(start, stop, columns)
+        return super().read_block(start, stop, columns)
 
 
 def deadly(store: Path, log: Path, row: int, deaths: int) -> da.Array:
     log.mkdir()
-    rows = DeadlyRows(ZarrReader(store), str(log), 0.01, deadly_row=row, deaths=deaths)
-    return open_source(RowSource("zarr", str(store), "", rows))
+    return open_source(DeadlyRows.of(ZarrReader(store), str(log), 0.01, deadly_row=row, deaths=deaths))
 
 
 @pytest.fixture(scope="module")

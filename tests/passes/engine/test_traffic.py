@@ -21,7 +21,7 @@ from dask.task_spec import Task
 from distributed import Client
 
 import bigpca as bp
-from bigpca.data.sources import RowSource, open_source
+from bigpca.data.sources import open_source
 from bigpca.data.zarr_arrays import ZarrReader
 from bigpca.passes.accumulators.moments import Moments
 from bigpca.passes.accumulators.thin_products import LeftProduct
@@ -107,9 +107,9 @@ def test_persisted_chunks_reach_their_tasks_as_inputs_and_not_through_the_client
 class SlowStart(LoggedRows):
     """Rows whose first group takes a second."""
 
-    def read(self, start: int, stop: int, columns: tuple[int, int]) -> Any:
+    def read_block(self, start: int, stop: int, columns: tuple[int, int]) -> Any:
         time.sleep(1.0 if start == 0 else 0.0)
-        return super().read(start, stop, columns)
+        return super().read_block(start, stop, columns)
 
 
 @pytest.mark.cluster
@@ -131,8 +131,7 @@ def test_few_segments_are_on_their_way_at_a_time(
     monkeypatch.setattr(cluster_module.ClusterRun, "submit_segment", count)
     write_store(tmp_path / "x.zarr", normal(4000, 8), (10, 8))
     (tmp_path / "log").mkdir()
-    rows = SlowStart(ZarrReader(tmp_path / "x.zarr"), str(tmp_path / "log"))
-    moments_of(open_source(RowSource("zarr", str(tmp_path / "x.zarr"), "", rows)))
+    moments_of(open_source(SlowStart.of(ZarrReader(tmp_path / "x.zarr"), str(tmp_path / "log"))))
     assert 2 * (ahead - 1) < most <= 2 * ahead + 1  # of two threads
 
 

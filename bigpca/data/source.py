@@ -1,0 +1,456 @@
+"""What every format is: a range of stored rows read into new memory; and which array, and which part, a read wants.
+
+``Source`` is the (n, d) view of one stored array; its subclasses are the formats, one of which, an array in memory, is
+here. ``plan_index`` turns an index of Dask into the rectangle that a source reads, ``choose_member`` a name into one of
+the arrays of a file or store.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import operator
+import zlib
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import KW_ONLY, dataclass, field
+from types import EllipsisType
+from typing import Any, Self, SupportsIndex
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.sparse import csr_array, csr_matrix
+
+from bigpca.data.checks import Limits, MemberError, check_dtype, owned, readable_chunks, row_width
+from bigpca.errors import MAX_MESSAGE, brief, shorten
+from bigpca.storage.files import check_regular
+
+Stamp = tuple[str, int, int | str | None]  # key, size, change: a time, or what a store has in its place
+INDEX_BYTES = 4  # of a stored value's column, in the blocks that tasks read
+IN_MEMORY = ("numpy", "scipy")
+IN_ORDER = (
+    "in any order, but batches have one. Pass what from_batches returned to fit or transform as it is, or write them "
+    "with bigpca.FeatureWriter and open the store."
+)
+_UNNAMED = {"numpy": "the array in memory", "scipy": "the sparse rows in memory", "batches": "the batches"}
+
+
+@dataclass(frozen=True, eq=False)
+class Source(ABC):
+    """Rows of one stored array as a matrix; a small record (under 2 KiB pickled, except for values in memory).
+
+    It holds paths, never open handles. Feature maps (n, c, h, w) are viewed as (n, c*h*w). A format says how rows are
+    stored and read: ``dtype``, ``row_chunks``, ``read_block``, ``stamps`` and ``details``; and, where its rows are not
+    whole and dense, or its numbers not always values, the properties that have a default here. Created by
+    :func:`bigpca.open`.
+
+    Attributes
+    ----------
+    array_shape : tuple of int
+        Stored shape, rows first, before flattening.
+    path : str
+        Absolute path, or URL; empty for values in memory.
+    member : str
+        Name of the array in the file or group; may be empty.
+    format : str
+        "zarr", "npy", "npz", "npy-folder", "hdf5", "parquet", "safetensors", "raw", "numpy", "scipy" or "batches".
+    limits : Limits or None
+        Which stored numbers are not values, if some are not.
+    """
+
+    array_shape: tuple[int, ...]
+    _: KW_ONLY
+    path: str = ""
+    member: str = ""
+    format: str = ""
+    limits: Limits | None = None
+
+    @property
+    @abstractmethod
+    def dtype(self) -> np.dtype[Any]:
+        """Stored dtype, in native byte order."""
+
+    @abstractmethod
+    def row_chunks(self) -> tuple[int, ...]:
+        """Return consecutive row counts that can each be read without decoding anything twice."""
+
+    @abstractmethod
+    def read_block(self, start: int, stop: int, columns: tuple[int, int]) -> Any:
+        """Read a block of the (n, d) view, of shape (stop - start, columns), as stored; the bounds have been checked.
+
+        An array, or of sparse rows a ``csr_array`` as :func:`bigpca.data.sparse.csr_block` makes it.
+        """
+
+    @abstractmethod
+    def stamps(self, start: int, stop: int) -> list[Stamp]:
+        """Return (key, size, change) of the files that hold those rows, to detect a changed input.
+
+        The change is a time in ns, or what a store has in its place.
+        """
+
+    @abstractmethod
+    def details(self) -> dict[str, Any]:
+        """Return what a fingerprint needs beyond place, shape and dtype, as JSON values."""
+
+    @property
+    def stored_values(self) -> int | None:
+        """Number of stored values of sparse rows; None for dense rows."""
+        return None
+
+    @property
+    def densest(self) -> float | None:
+        """Stored values of a mean row of the densest row chunk, by which memory is planned; None for dense rows."""
+        return None
+
+    @property
+    def column_chunk(self) -> int:
+        """Columns that can be read without decoding others; d if rows are stored whole."""
+        return max(self.shape[1], 1)
+
+    @property
+    def decoded_rows(self) -> int:
+        """Rows that are decoded together; 1 where any range can be read."""
+        return 1
+
+    @property
+    def stamped(self) -> bool:
+        """Whether stamps would tell that rows changed: all but those of a few stores do."""
+        return True
+
+    @property
+    def attributes(self) -> Mapping[str, Any]:
+        """What the file says of its numbers, such as a scale or the range of values."""
+        return {}
+
+    @property
+    def column_names(self) -> list[str] | None:
+        """Names of the columns of a table."""
+        return None
+
+    def filled(self) -> Self:
+        """Return the same rows, with the fill value in place of missing chunks, where the format may miss any."""
+        return self
+
+    @property
+    def label(self) -> str:
+        """Location of the rows, for messages."""
+        return f"{self.path}:{self.member}" if self.member else self.path or _UNNAMED.get(self.format, "the rows")
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """(n, d)."""
+        return self.array_shape[0], row_width(self.array_shape)
+
+    @property
+    def ndim(self) -> int:
+        """Always 2."""
+        return 2
+
+    @property
+    def sparse(self) -> bool:
+        """Whether rows are read as CSR."""
+        return self.stored_values is not None
+
+    @property
+    def in_memory(self) -> bool:
+        """Whether the rows are an array of this process."""
+        return self.format in IN_MEMORY
+
+    @property
+    def row_bytes(self) -> float:
+        """Bytes of a row as it is read; of sparse rows, on average."""
+        n, d = self.shape
+        if self.stored_values is None:
+            return d * self.dtype.itemsize
+        return stored_row_bytes(n, self.stored_values, self.dtype.itemsize)
+
+    def read(self, start: int, stop: int, columns: tuple[int, int] | None = None) -> NDArray[Any] | csr_array:
+        """Read rows ``start:stop`` into new memory.
+
+        Parameters
+        ----------
+        start, stop : int
+            ``0 <= start <= stop <= n``.
+        columns : (int, int), optional
+            Range of columns of the (n, d) view; all by default.
+
+        Returns
+        -------
+        ndarray or csr_array of shape (stop - start, number of columns)
+            C order, native byte order, writable; the caller may overwrite it. CSR has sorted indices and no duplicates.
+
+        Raises
+        ------
+        IndexError
+            If the rows or columns are not in the source.
+        MissingChunksError, CorruptedChunkError
+            If the stored bytes are missing or damaged.
+        """
+        n, d = self.shape
+        first, last = columns or (0, d)
+        if not 0 <= start <= stop <= n:
+            raise IndexError(f"rows {start}:{stop} of {self.label} were requested, but it has {n}.")
+        if not 0 <= first <= last <= d:
+            raise IndexError(f"columns {first}:{last} of {self.label} were requested, but it has {d}.")
+        block = self._values(start, stop, (first, last))
+        return block if self.sparse else owned(block, self.dtype)
+
+    def _values(self, start: int, stop: int, columns: tuple[int, int]) -> Any:
+        block = self.read_block(start, stop, columns)
+        return block if self.limits is None else self.limits.values(owned(block, self.dtype), self.label, start)
+
+    def __getitem__(self, index: Any) -> NDArray[Any]:
+        """Read a 2-d selection, as Dask's getter requests it: of sparse rows, a ``csr_matrix``.
+
+        Raises
+        ------
+        TypeError
+            For batches, which are read in order.
+        """
+        if self.format == "batches":
+            raise TypeError(f"the rows of batches are computed by Dask, {IN_ORDER}")
+        plan = plan_index(index, self.shape)
+        rows, columns = plan.bounds
+        block = self._values(*rows, columns)
+        if self.sparse:
+            selected: NDArray[Any] = csr_matrix(plan.finish(csr_matrix(block)))  # a matrix keeps both dimensions
+            return selected
+        return owned(plan.finish(block), self.dtype)
+
+    def describe(self) -> dict[str, Any]:
+        """Return JSON values that identify this source: format, path, member, shape, dtype, and the format's own."""
+        return {
+            "format": self.format,
+            "path": self.path,
+            "member": self.member,
+            "shape": list(self.array_shape),
+            "dtype": self.dtype.str,
+            **({} if self.limits is None else {"limits": [self.limits.fill, self.limits.low, self.limits.high]}),
+            **self.details(),
+        }
+
+    def token(self) -> str:
+        """Return a short digest of the description and the stamps of all rows, for Dask names."""
+        stamps = [] if self.in_memory else self.stamps(0, self.shape[0])  # a description of values has their CRC-32
+        text = json.dumps([self.describe(), stamps], sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()[:32]
+
+    def __dask_tokenize__(self) -> object:
+        return "bigpca.RowSource", self.token()
+
+    def __repr__(self) -> str:
+        return f"<RowSource {self.format} {self.label} shape={self.shape} dtype={self.dtype}>"
+
+
+def file_stamp(path: str) -> Stamp:
+    """Return (path, size, mtime in ns) of one file."""
+    found = check_regular(path)
+    return path, found.st_size, found.st_mtime_ns
+
+
+def stored_row_bytes(n: int, stored_values: float, itemsize: int) -> float:
+    """Return the bytes of a mean row as CSR: its values, their columns, and its end."""
+    return stored_values * (itemsize + INDEX_BYTES) / max(1, n) + INDEX_BYTES
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class MemoryRows(Source):
+    """Rows of a NumPy array; pickled with its values."""
+
+    array: NDArray[Any]
+    format: str = field(default="numpy", kw_only=True)
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        return check_dtype(self.array.dtype)
+
+    def row_chunks(self) -> tuple[int, ...]:
+        """Chunks of about 16 MiB."""
+        return readable_chunks(self.array_shape[0], row_width(self.array_shape) * self.dtype.itemsize)
+
+    def read_block(self, start: int, stop: int, columns: tuple[int, int]) -> NDArray[Any]:
+        """Copy a block."""
+        block = np.empty((stop - start, columns[1] - columns[0]), self.dtype)
+        block[...] = self.view(start, stop)[:, slice(*columns)]
+        return block
+
+    def view(self, start: int, stop: int) -> NDArray[Any]:
+        """Return rows as they lie in memory, (stop - start, d), for whoever does not change them."""
+        rows = self.array[start:stop]
+        return rows if rows.ndim == 2 else rows.reshape(stop - start, row_width(self.array_shape))
+
+    def stamps(self, start: int, stop: int) -> list[Stamp]:
+        """Return the CRC-32 of those values in place of a file's mtime."""
+        rows = self.read_block(start, stop, (0, self.shape[1]))
+        return [("memory", rows.nbytes, zlib.crc32(rows.data))]
+
+    def details(self) -> dict[str, Any]:
+        """Return the CRC-32 of all values (reads the whole array, 16 MiB at a time)."""
+        crc, start = 0, 0
+        for rows in self.row_chunks():
+            crc = zlib.crc32(self.read_block(start, start + rows, (0, self.shape[1])).data, crc)
+            start += rows
+        return {"crc32": crc}
+
+
+AxisIndex = slice | SupportsIndex | list[int] | NDArray[Any]
+Index = AxisIndex | EllipsisType | tuple[AxisIndex | EllipsisType, ...]
+
+
+@dataclass(frozen=True)
+class IndexPlan:
+    """The ranges to read, and what to select from them on each axis.
+
+    Attributes
+    ----------
+    bounds : tuple of (int, int)
+        Half-open range to read on each axis.
+    rest : tuple
+        On each axis an integer (which removes the axis), a slice, or an array of positions, relative to the range.
+    """
+
+    bounds: tuple[tuple[int, int], ...]
+    rest: tuple[Any, ...]
+
+    def finish(self, block: NDArray[Any]) -> NDArray[Any]:
+        """Apply the selection to the ranges that were read; lists act on each axis separately."""
+        for axis in reversed(range(len(self.rest))):
+            taken = self.rest[axis]
+            if not (isinstance(taken, slice) and taken == slice(None)):
+                block = block[(slice(None),) * axis + (taken,)]
+        return block
+
+
+def plan_index(index: Any, shape: tuple[int, ...]) -> IndexPlan:
+    """Split an index into ranges to read and a selection to apply in memory.
+
+    Raises
+    ------
+    IndexError
+        If it is out of bounds, has too many indices, or is of a kind that stores do not support (``None``).
+
+    Examples
+    --------
+    >>> plan_index((slice(2, 8, 3), -1), (10, 4)).bounds
+    ((2, 6), (3, 4))
+    """
+    index = index if isinstance(index, tuple) else (index,)
+    dots = [i for i, one in enumerate(index) if one is Ellipsis]
+    given = len(index) - len(dots)
+    if given > len(shape) or len(dots) > 1:
+        raise IndexError(f"{given} indices were given for an array of {len(shape)} dimensions.")
+    at = dots[0] if dots else len(index)
+    fill = (slice(None),) * (len(shape) - given)
+    axes = [_axis(one, size) for one, size in zip(index[:at] + fill + index[at + 1 :], shape, strict=True)]
+    return IndexPlan(tuple(bounds for bounds, _ in axes), tuple(rest for _, rest in axes))
+
+
+def _axis(index: Any, size: int) -> tuple[tuple[int, int], Any]:
+    if isinstance(index, slice):
+        taken = range(*index.indices(size))
+        if not len(taken):
+            return (0, 0), slice(None)
+        lo, hi = min(taken[0], taken[-1]), max(taken[0], taken[-1]) + 1
+        rest = slice(None) if taken.step == 1 else slice(None, None, taken.step)
+        return (lo, hi), rest
+    if isinstance(index, (list, np.ndarray)):
+        return _positions(np.asarray(index), size)
+    try:
+        position = operator.index(index)
+    except TypeError:
+        raise IndexError(f"an index of type {type(index).__name__} cannot be read from a store.") from None
+    if not -size <= position < size:
+        raise IndexError(f"index {position} is out of bounds for an axis of size {size}.")
+    position %= size
+    return (position, position + 1), 0
+
+
+def _positions(index: NDArray[Any], size: int) -> tuple[tuple[int, int], Any]:
+    if index.dtype == bool:
+        if index.shape != (size,):
+            raise IndexError(f"a mask of shape {index.shape} was given for an axis of size {size}.")
+        index = np.flatnonzero(index)
+    if index.size == 0:
+        return (0, 0), slice(None)
+    if index.ndim != 1 or index.min() < -size or index.max() >= size:
+        raise IndexError(f"a list of positions must have one dimension and lie within an axis of size {size}.")
+    index = np.where(index < 0, index + size, index)
+    lo, hi = int(index.min()), int(index.max()) + 1
+    return (lo, hi), index - lo
+
+
+SPARSE_PARTS = ("data", "indices", "indptr")  # of a compressed sparse matrix, in AnnData, 10x and scipy.sparse.save_npz
+MAX_LISTED = 20
+
+Shapes = Mapping[str, tuple[int, ...]]
+
+
+def choose_member(path: str, member: str | None, shapes: Shapes, *, anndata: bool = False) -> str:
+    """Pick the named member; else X of an AnnData file, else the only matrix: two dimensions or more, or sparse.
+
+    Parameters
+    ----------
+    shapes : dict of str to shape
+        Of every array there, nested groups as ``"group/name"``.
+    anndata : bool
+        Whether the file is marked as AnnData, in which other matrices, such as embeddings, are derived from X.
+
+    Returns
+    -------
+    str
+        Name of an array, or of a group of three that is one of :func:`sparse_members`.
+
+    Raises
+    ------
+    MemberError
+        If there is no array of that name; lists those that exist.
+    ValueError
+        If the choice is ambiguous, or AnnData has no X.
+
+    Examples
+    --------
+    >>> choose_member("a.h5ad", None, {"X": (9, 4), "obsm/X_pca": (9, 2), "obs/_index": (9,)}, anndata=True)
+    'X'
+    """
+    sparse = sparse_members(shapes)
+    if member is not None:
+        member = member.strip("/")
+        if member not in shapes and member not in sparse:
+            raise MemberError(
+                f"{path} has no array {brief(repr(member))}; it holds {_listed(shapes)}. Name one of them with member=."
+            )
+        return member
+    if anndata:
+        if "X" not in shapes and "X" not in sparse:
+            raise ValueError(
+                f"{path} is AnnData without X; it holds {_listed(shapes)}. Name one of them with member=, such as "
+                f'member="obsm/X_pca".'
+            )
+        return "X"
+    wanted = [name for name, shape in shapes.items() if len(shape) >= 2] + sparse
+    if len(wanted) != 1:
+        also = f" ({len(sparse)} of them sparse)" if sparse else ""
+        raise ValueError(
+            f"{path} holds {len(wanted)} arrays with two dimensions or more{also}, so one must be named with member=: "
+            f"it holds {_listed(shapes)}."
+        )
+    return wanted[0]
+
+
+def sparse_members(shapes: Shapes) -> list[str]:
+    """List the groups that are compressed sparse matrices; "" for the file itself."""
+    ends = [name.removesuffix("indptr") for name in shapes if name == "indptr" or name.endswith("/indptr")]
+    return [end.rstrip("/") for end in ends if all(f"{end}{part}" in shapes for part in SPARSE_PARTS)]
+
+
+def _listed(shapes: Shapes) -> str:
+    """List what is there: sparse matrices, then arrays, matrices first."""
+    sparse = sparse_members(shapes)
+    parts = {f"{name}/{part}".lstrip("/") for name in sparse for part in SPARSE_PARTS}
+    arrays = sorted((name for name in shapes if name not in parts), key=lambda name: len(shapes[name]) < 2)
+    found = [f"{brief(name)} (sparse)".lstrip() for name in sparse]
+    found += [f"{brief(name)} {brief(shapes[name])}" for name in arrays]
+    return (
+        shorten(", ".join(found[:MAX_LISTED]), MAX_MESSAGE // 4) + (", ..." if len(found) > MAX_LISTED else "")
+        or "nothing"
+    )
