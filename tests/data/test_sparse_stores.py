@@ -146,16 +146,16 @@ def test_a_read_holds_its_part_of_the_vectors_twice_at_most(save: Any, chunks: i
 
 
 def test_reads_that_fail_are_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    X, names, read = counts(), list[str](), ZarrReader.__getitem__
+    X, names, read = counts(), list[str](), ZarrReader.read
     source = opened(to_zarr(tmp_path, X))
 
-    def unsteady(reader: ZarrReader, index: Any) -> Any:
+    def unsteady(reader: ZarrReader, bounds: Any) -> Any:
         names.append(reader.path_in_group)
         if names.count(reader.path_in_group) == 1 and reader.path_in_group != "X/indices":
             raise OSError(5, "Input/output error", reader.label)
-        return read(reader, index)
+        return read(reader, bounds)
 
-    monkeypatch.setattr(ZarrReader, "__getitem__", unsteady)
+    monkeypatch.setattr(ZarrReader, "read", unsteady)
     monkeypatch.setattr("bigpca.passes.reading.readers.time.sleep", lambda seconds: None)
     assert_rows(DirectReader(source).read(0, N), X)
     assert names == ["X/indptr", "X/indptr", "X/data", "X/data", "X/indices"]
