@@ -14,7 +14,7 @@ import dask.array as da
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
-from bigpca.data.checks import check_dtype, check_shape, readable_chunks, row_width
+from bigpca.data.checks import check_dtype, check_shape, row_width
 from bigpca.data.containers import reject_foreign, table_rows, unmasked
 from bigpca.data.source import IN_ORDER, Source, Stamp
 from bigpca.data.sources import open_source, source_of
@@ -703,10 +703,6 @@ class BatchRows(Source):
     def dtype(self) -> np.dtype[Any]:
         """Dtype in native byte order."""
         return self.stream.dtype
-
-    def row_chunks(self) -> tuple[int, ...]:
-        """Chunks of about 16 MiB, as those of an array in memory, wherever batches end."""
-        return readable_chunks(self.array_shape[0], row_width(self.array_shape) * self.dtype.itemsize)
 
     def read_block(self, start: int, stop: int, columns: tuple[int, int]) -> NDArray[Any]:
         """Read on to a block; fewer rows at the end if their number is not known."""

@@ -12,8 +12,7 @@ from numpy.typing import NDArray
 from bigpca.data.containers import is_zarr_array, is_zarr_group
 from bigpca.data.files import HDF5_SUFFIXES
 from bigpca.data.hdf5 import hdf5_index, hdf5_names
-from bigpca.data.label_files import open_node, read_zarr
-from bigpca.data.zarr_arrays import is_zarr_directory
+from bigpca.data.zarr_arrays import is_zarr_directory, open_node, read_whole
 from bigpca.data.zarr_format import naming_damage
 from bigpca.errors import brief
 from bigpca.storage.chunks import kind_of
@@ -91,7 +90,7 @@ def _index(path: str, frame: str) -> Names | None:
             return None
         found: Any = root.get(frame)
         stored = found.get(str(found.attrs.get("_index"))) if is_zarr_group(found) else None
-        return read_zarr(stored, word="name").astype(object) if is_zarr_array(stored) and stored.ndim == 1 else None
+        return read_whole(stored, "name").astype(object) if is_zarr_array(stored) and stored.ndim == 1 else None
 
 
 def _of_tenx(path: str, name: str, columns: tuple[str, ...]) -> Names | None:

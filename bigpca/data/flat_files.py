@@ -80,10 +80,6 @@ class FlatFile(Source):
         """Dtype of the numbers in the file, in its byte order; integers for bfloat16."""
         return np.dtype("<u2" if self.stored == BFLOAT16 else self.stored)
 
-    def row_chunks(self) -> tuple[int, ...]:
-        """Chunks of about 16 MiB."""
-        return readable_chunks(self.array_shape[0], row_width(self.array_shape) * self.dtype.itemsize)
-
     @property
     def _nbytes(self) -> int:
         return math.prod(self.array_shape) * self._bits.itemsize + (self.lead and self.lead * self.array_shape[0])
@@ -131,10 +127,6 @@ class FlatFile(Source):
             rows = np.asarray(mapped)[start:stop]
             block[...] = (rows if rows.ndim == 2 else rows.reshape(stop - start, width))[:, slice(*columns)]
         return block
-
-    def stamps(self, start: int, stop: int) -> list[Stamp]:
-        """Return the stamp of the file."""
-        return [file_stamp(self.path)]
 
     def details(self) -> dict[str, Any]:
         """Return offset, byte order and layout."""
@@ -376,10 +368,6 @@ class CompressedMember(Source):
         while skip:
             skip -= len(_some(stream.file, min(skip, SKIP_BYTES)))
         return stream.file
-
-    def stamps(self, start: int, stop: int) -> list[Stamp]:
-        """Return the stamp of the file."""
-        return [file_stamp(self.path)]
 
     def details(self) -> dict[str, Any]:
         """Return byte order and layout."""

@@ -176,10 +176,6 @@ class Hdf5Rows(Source):
                 )
             sound.add(cell)
 
-    def stamps(self, start: int, stop: int) -> list[Stamp]:
-        """Return the stamp of the file."""
-        return [file_stamp(self.path)]
-
     def details(self) -> dict[str, Any]:
         """Return chunks, byte order, and the policy for missing chunks."""
         chunks = None if self.chunks is None else list(self.chunks)

@@ -18,9 +18,9 @@ from bigpca.data.containers import is_zarr_group
 from bigpca.data.files import PARQUET_SUFFIXES
 from bigpca.data.parquet import parquet_metadata, parquet_paths, parquet_rows
 from bigpca.data.source import file_stamp
-from bigpca.data.zarr_arrays import ChunkFiles, arrays_of, is_zarr_directory, wrap_zarr
-from bigpca.data.zarr_format import ALLOWED_CODECS, array_document, check_grid, codecs_of, naming_damage, short_name
-from bigpca.errors import MAX_MESSAGE, CorruptedChunkError, MissingChunksError, brief, closest, shorten
+from bigpca.data.zarr_arrays import arrays_of, is_zarr_directory, open_node, read_whole
+from bigpca.data.zarr_format import naming_damage
+from bigpca.errors import MAX_MESSAGE, CorruptedChunkError, brief, closest, shorten
 from bigpca.storage.chunks import kind_of
 from bigpca.storage.files import check_regular, open_regular, read_npy_header
 from bigpca.storage.urls import public, without_credentials
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 INTEGER = re.compile(r"[+-]?(0|[1-9][0-9]*)")
 REAL = re.compile(r"[+-]?((0|[1-9][0-9]*)(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?")
 INFINITE = re.compile(r"[+-]?inf(inity)?", re.IGNORECASE)
-TEXT_CODECS = ALLOWED_CODECS | {"vlen-utf8", "vlen-bytes"}
 
 
 def read_label_file(source: str, word: str = "label") -> NDArray[Any]:
@@ -269,57 +268,12 @@ def _has_gaps(column: Any) -> bool:
     return bool(column.null_count) or not number
 
 
-def open_node(path: str) -> zarr.Array[Any] | zarr.Group:
-    """Open a Zarr store at a path or URL."""
-    import zarr  # slow to import, and not needed for labels in a table
-
-    from bigpca.storage.regular_store import RegularStore
-
-    return zarr.open(RegularStore(path) if kind_of(path) == "disk" else path, mode="r")
-
-
 def read_zarr(node: zarr.Array[Any] | zarr.Group, name: str | None = None, word: str = "label") -> NDArray[Any]:
-    """Read a Zarr array of numbers or strings whole, after checking that no chunk is missing.
-
-    Parameters
-    ----------
-    node : zarr.Array or zarr.Group
-    name : which array of the group; unnecessary if there is only one.
-    word : what is read, for messages.
-
-    Raises
-    ------
-    MissingChunksError
-        If a chunk is missing, which Zarr would read as the fill value, and so as a class.
-    TypeError, ValueError
-        For dtypes and codecs that are not allowed, before any chunk is read.
-    """
+    """Read a Zarr array, or one of a group, which need not be named if it is the only one, by :func:`read_whole`."""
     path = public(str(node.store_path))
     if is_zarr_group(node):
         arrays = dict(arrays_of(node))
-        return read_zarr(arrays[_choose(path, name and name.strip("/"), list(arrays), "array", word)], word=word)
+        return read_whole(arrays[_choose(path, name and name.strip("/"), list(arrays), "array", word)], word)
     if name is not None:
         raise MemberError(f"{path} is one Zarr array, so it has no member {name!r}. Leave ::{name} out.")
-    check_grid(array_document(node), path, max(1, node.dtype.itemsize))
-    check_chunks(node, word)
-    if node.dtype.kind not in "OSTU":
-        return wrap_zarr(node)[:] if node.ndim else np.asarray(node[...])
-    unknown = [one for one, _ in codecs_of(array_document(node)) if short_name(one) not in TEXT_CODECS]
-    if unknown:
-        raise ValueError(
-            f"{path} uses the codec {unknown[0]!r}, which is not allowed for untrusted input; no chunk was read. "
-            "If you trust the store, read it with Zarr and pass the array."
-        )
-    return np.asarray(node[...])
-
-
-def check_chunks(array: zarr.Array[Any], word: str = "label") -> None:
-    """Reject a Zarr array of labels with missing chunks, with the remedy for labels; ``word`` says what they are."""
-    files = ChunkFiles.of(array)
-    missing = files.missing(files.all_cells())
-    if missing.lost:
-        raise MissingChunksError(
-            f"{files.label}: {missing.lost} chunks of {word}s are not in the store: {', '.join(missing.first[:5])}. "
-            f"They were lost, or held only the fill value {brief(repr(array.fill_value))} and were dropped when "
-            "written (Zarr's default). Restore them or, if you know that they held it, pass the values: array[:]."
-        )
+    return read_whole(node, word)

@@ -15,7 +15,8 @@ from numpy.typing import ArrayLike, NDArray
 from bigpca.blas import solve_paused
 from bigpca.data.checks import rounded_integers
 from bigpca.data.containers import check_columns, is_zarr_array, is_zarr_group, reject_foreign
-from bigpca.data.label_files import check_chunks, read_label_file, read_zarr
+from bigpca.data.label_files import read_label_file, read_zarr
+from bigpca.data.zarr_arrays import check_chunks
 from bigpca.errors import check_choice, warn_rounded
 
 BOOLEANS, INTEGERS, REALS, STRINGS, BYTES = "booleans", "integers", "real numbers", "strings", "bytes"

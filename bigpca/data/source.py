@@ -40,9 +40,8 @@ class Source(ABC):
     """Rows of one stored array as a matrix; a small record (under 2 KiB pickled, except for values in memory).
 
     It holds paths, never open handles. Feature maps (n, c, h, w) are viewed as (n, c*h*w). A format says how rows are
-    stored and read: ``dtype``, ``row_chunks``, ``read_block``, ``stamps`` and ``details``; and, where its rows are not
-    whole and dense, or its numbers not always values, the properties that have a default here. Created by
-    :func:`bigpca.open`.
+    stored and read: ``dtype``, ``read_block`` and ``details``; and, where they are not dense ranges of one file, or its
+    numbers not always values, what has a default here. Created by :func:`bigpca.open`.
 
     Attributes
     ----------
@@ -71,10 +70,6 @@ class Source(ABC):
         """Stored dtype, in native byte order."""
 
     @abstractmethod
-    def row_chunks(self) -> tuple[int, ...]:
-        """Return consecutive row counts that can each be read without decoding anything twice."""
-
-    @abstractmethod
     def read_block(self, start: int, stop: int, columns: tuple[int, int]) -> Any:
         """Read a block of the (n, d) view, of shape (stop - start, columns), as stored; the bounds have been checked.
 
@@ -82,15 +77,22 @@ class Source(ABC):
         """
 
     @abstractmethod
+    def details(self) -> dict[str, Any]:
+        """Return what a fingerprint needs beyond place, shape and dtype, as JSON values."""
+
+    def row_chunks(self) -> tuple[int, ...]:
+        """Return consecutive row counts that can each be read without decoding anything twice.
+
+        By default of about 16 MiB, for formats of which any range can be read.
+        """
+        return readable_chunks(self.array_shape[0], self.shape[1] * self.dtype.itemsize)
+
     def stamps(self, start: int, stop: int) -> list[Stamp]:
-        """Return (key, size, change) of the files that hold those rows, to detect a changed input.
+        """Return (key, size, change) of the files that hold those rows, to detect a changed input: by default one file.
 
         The change is a time in ns, or what a store has in its place.
         """
-
-    @abstractmethod
-    def details(self) -> dict[str, Any]:
-        """Return what a fingerprint needs beyond place, shape and dtype, as JSON values."""
+        return [file_stamp(self.path)]
 
     @property
     def stored_values(self) -> int | None:
@@ -263,10 +265,6 @@ class MemoryRows(Source):
     @property
     def dtype(self) -> np.dtype[Any]:
         return check_dtype(self.array.dtype)
-
-    def row_chunks(self) -> tuple[int, ...]:
-        """Chunks of about 16 MiB."""
-        return readable_chunks(self.array_shape[0], row_width(self.array_shape) * self.dtype.itemsize)
 
     def read_block(self, start: int, stop: int, columns: tuple[int, int]) -> NDArray[Any]:
         """Copy a block."""

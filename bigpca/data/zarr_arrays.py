@@ -1,7 +1,8 @@
-"""One Zarr array whose missing chunks are never read as zeros, and whose damaged chunks are named.
+"""Zarr arrays whose missing chunks are never read as zeros, and whose damaged chunks are named.
 
-Selection of an array, or of a sparse matrix, from a Zarr group. The stored objects of one Zarr array: the key of each
-chunk (or shard), whether it exists, its size and stamp.
+``ChunkFiles`` are the stored objects of an array: the key of each chunk (or shard), whether it exists, its size and
+stamp. ``ZarrReader`` reads ranges of the array through them, in any process; ``ZarrRows`` are its rows as a source.
+Then which array, or sparse matrix, of a store a name means; and small arrays beside rows, such as labels, read whole.
 """
 
 from __future__ import annotations
@@ -28,12 +29,14 @@ from bigpca.data.containers import is_zarr_array
 from bigpca.data.source import SPARSE_PARTS, Index, Source, Stamp, choose_member, plan_index
 from bigpca.data.sparse import SparseGroup
 from bigpca.data.zarr_format import (
+    ALLOWED_CODECS,
     BFLOAT16,
     DecodedSizes,
     DirectRows,
     array_document,
     as_integers,
     check_document,
+    check_grid,
     codecs_of,
     is_half,
     is_uncompressed,
@@ -623,6 +626,89 @@ def wrap_zarr(array: zarr.Array[Any], missing_chunks: str = "raise") -> ZarrRead
     return ZarrReader(array, missing_chunks=missing_chunks)
 
 
+WHOLE_SHARD_BYTES = 64 * 2**20  # larger shards are read chunk by chunk
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class ZarrRows(Source):
+    """Rows of a Zarr array; each stored object (chunk, or shard up to 64 MiB) is decoded once."""
+
+    reader: ZarrReader
+    format: str = field(default="zarr", kw_only=True)
+
+    @classmethod
+    def of(cls, reader: ZarrReader, *fields: Any, **named: Any) -> Self:
+        """Return the rows of one array; ``fields`` are those of a subclass."""
+        return cls(reader.shape, reader, *fields, path=public(reader.store), member=reader.path_in_group, **named)
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        return self.reader.dtype
+
+    @property
+    def decoded_rows(self) -> int:
+        """Rows of a chunk, also inside a shard."""
+        return self.reader.chunks[0]
+
+    @property
+    def _unit(self) -> tuple[int, ...]:
+        shard = int(np.prod(self.reader.cell_shape)) * self.dtype.itemsize
+        return self.reader.cell_shape if shard <= WHOLE_SHARD_BYTES else self.reader.chunks
+
+    @property
+    def column_chunk(self) -> int:
+        """Width of a chunk of a matrix; all columns of flattened feature maps."""
+        d = max(self.shape[1], 1)
+        return min(self._unit[1], d) if len(self.array_shape) == 2 else d
+
+    @property
+    def attributes(self) -> dict[str, Any]:
+        """Attributes of the array, including ``_FillValue``, which xarray stores as the fill value in Zarr v2."""
+        array = self.reader.files().array
+        with naming_damage(self.reader.label):
+            found = dict(array.attrs)
+        if array.metadata.zarr_format == 2 and "_ARRAY_DIMENSIONS" in found and array.metadata.fill_value is not None:
+            found.setdefault("_FillValue", array.metadata.fill_value)
+        return found
+
+    def row_chunks(self) -> tuple[int, ...]:
+        """Return the rows of each chunk (or shard)."""
+        return regular_chunks(self.array_shape[0], self._unit[0])
+
+    def read_block(self, start: int, stop: int, columns: tuple[int, int]) -> NDArray[Any]:
+        """Read a block; for feature maps, whole rows are decoded and then cut."""
+        if len(self.array_shape) == 2:
+            return self.reader.read(((start, stop), columns))
+        rows = self.reader.read(((start, stop), *((0, size) for size in self.array_shape[1:])))
+        return rows.reshape(stop - start, self.shape[1])[:, slice(*columns)]
+
+    def filled(self) -> Self:
+        """Return the same rows, with the fill value in place of missing chunks."""
+        reader = copy(self.reader)
+        reader.missing_chunks = "fill"
+        return replace(self, reader=reader)
+
+    def stamps(self, start: int, stop: int) -> list[Stamp]:
+        """Return a stamp for each chunk (or shard) of those rows."""
+        files = self.reader.files()
+        bounds = [(start, stop), *((0, size) for size in self.array_shape[1:])]
+        return files.stamps(bounds)
+
+    @property
+    def stamped(self) -> bool:
+        """Whether the store says when its objects change."""
+        return self.reader.stamped
+
+    def details(self) -> dict[str, Any]:
+        """Return chunks, digest of the metadata, and the policy for missing chunks."""
+        return {
+            "chunks": list(self.reader.chunks),
+            "shards": list(self.reader.cell_shape),
+            "metadata_sha256": self.reader.digest,
+            "missing_chunks": self.reader.missing_chunks,
+        }
+
+
 GROUP_DOCUMENTS = ("zarr.json", ".zgroup")
 
 
@@ -722,84 +808,53 @@ def is_array_directory(path: str) -> bool:
     return bool(read_document(document).get("node_type") == "array")
 
 
-WHOLE_SHARD_BYTES = 64 * 2**20  # larger shards are read chunk by chunk
+TEXT_CODECS = ALLOWED_CODECS | {"vlen-utf8", "vlen-bytes"}
 
 
-@dataclass(frozen=True, eq=False, repr=False)
-class ZarrRows(Source):
-    """Rows of a Zarr array; each stored object (chunk, or shard up to 64 MiB) is decoded once."""
+def open_node(path: str) -> zarr.Array[Any] | zarr.Group:
+    """Open a Zarr store at a path or URL."""
+    import zarr  # slow to import, and not needed for labels in a table
 
-    reader: ZarrReader
-    format: str = field(default="zarr", kw_only=True)
+    from bigpca.storage.regular_store import RegularStore
 
-    @classmethod
-    def of(cls, reader: ZarrReader, *fields: Any, **named: Any) -> Self:
-        """Return the rows of one array; ``fields`` are those of a subclass."""
-        return cls(reader.shape, reader, *fields, path=public(reader.store), member=reader.path_in_group, **named)
+    return zarr.open(RegularStore(path) if kind_of(path) == "disk" else path, mode="r")
 
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        return self.reader.dtype
 
-    @property
-    def decoded_rows(self) -> int:
-        """Rows of a chunk, also inside a shard."""
-        return self.reader.chunks[0]
+def read_whole(array: zarr.Array[Any], word: str) -> NDArray[Any]:
+    """Read a Zarr array of numbers or strings beside rows, after checking that no chunk is missing.
 
-    @property
-    def _unit(self) -> tuple[int, ...]:
-        shard = int(np.prod(self.reader.cell_shape)) * self.dtype.itemsize
-        return self.reader.cell_shape if shard <= WHOLE_SHARD_BYTES else self.reader.chunks
+    Parameters
+    ----------
+    word : what is read, for messages.
 
-    @property
-    def column_chunk(self) -> int:
-        """Width of a chunk of a matrix; all columns of flattened feature maps."""
-        d = max(self.shape[1], 1)
-        return min(self._unit[1], d) if len(self.array_shape) == 2 else d
+    Raises
+    ------
+    MissingChunksError
+        If a chunk is missing, which Zarr would read as the fill value, and so as a class.
+    TypeError, ValueError
+        For dtypes and codecs that are not allowed, before any chunk is read.
+    """
+    path = public(str(array.store_path))
+    check_grid(array_document(array), path, max(1, array.dtype.itemsize))
+    check_chunks(array, word)
+    if array.dtype.kind not in "OSTU":
+        return wrap_zarr(array)[:] if array.ndim else np.asarray(array[...])
+    unknown = [one for one, _ in codecs_of(array_document(array)) if short_name(one) not in TEXT_CODECS]
+    if unknown:
+        raise ValueError(
+            f"{path} uses the codec {unknown[0]!r}, which is not allowed for untrusted input; no chunk was read. "
+            "If you trust the store, read it with Zarr and pass the array."
+        )
+    return np.asarray(array[...])
 
-    @property
-    def attributes(self) -> dict[str, Any]:
-        """Attributes of the array, including ``_FillValue``, which xarray stores as the fill value in Zarr v2."""
-        array = self.reader.files().array
-        with naming_damage(self.reader.label):
-            found = dict(array.attrs)
-        if array.metadata.zarr_format == 2 and "_ARRAY_DIMENSIONS" in found and array.metadata.fill_value is not None:
-            found.setdefault("_FillValue", array.metadata.fill_value)
-        return found
 
-    def row_chunks(self) -> tuple[int, ...]:
-        """Return the rows of each chunk (or shard)."""
-        return regular_chunks(self.array_shape[0], self._unit[0])
-
-    def read_block(self, start: int, stop: int, columns: tuple[int, int]) -> NDArray[Any]:
-        """Read a block; for feature maps, whole rows are decoded and then cut."""
-        if len(self.array_shape) == 2:
-            return self.reader.read(((start, stop), columns))
-        rows = self.reader.read(((start, stop), *((0, size) for size in self.array_shape[1:])))
-        return rows.reshape(stop - start, self.shape[1])[:, slice(*columns)]
-
-    def filled(self) -> Self:
-        """Return the same rows, with the fill value in place of missing chunks."""
-        reader = copy(self.reader)
-        reader.missing_chunks = "fill"
-        return replace(self, reader=reader)
-
-    def stamps(self, start: int, stop: int) -> list[Stamp]:
-        """Return a stamp for each chunk (or shard) of those rows."""
-        files = self.reader.files()
-        bounds = [(start, stop), *((0, size) for size in self.array_shape[1:])]
-        return files.stamps(bounds)
-
-    @property
-    def stamped(self) -> bool:
-        """Whether the store says when its objects change."""
-        return self.reader.stamped
-
-    def details(self) -> dict[str, Any]:
-        """Return chunks, digest of the metadata, and the policy for missing chunks."""
-        return {
-            "chunks": list(self.reader.chunks),
-            "shards": list(self.reader.cell_shape),
-            "metadata_sha256": self.reader.digest,
-            "missing_chunks": self.reader.missing_chunks,
-        }
+def check_chunks(array: zarr.Array[Any], word: str = "label") -> None:
+    """Reject a Zarr array of labels with missing chunks, with the remedy for labels; ``word`` says what they are."""
+    files = ChunkFiles.of(array)
+    missing = files.missing(files.all_cells())
+    if missing.lost:
+        raise MissingChunksError(
+            f"{files.label}: {missing.lost} chunks of {word}s are not in the store: {', '.join(missing.first[:5])}. "
+            f"They were lost, or held only the fill value {brief(repr(array.fill_value))} and were dropped when "
+            "written (Zarr's default). Restore them or, if you know that they held it, pass the values: array[:]."
+        )
