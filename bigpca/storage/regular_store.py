@@ -1,4 +1,4 @@
-"""A local Zarr store that reads only regular files; apart from ``regular``, which does not import Zarr."""
+"""A local Zarr store that reads only regular files; apart from ``files``, which does not import Zarr."""
 
 from __future__ import annotations
 
