@@ -1,9 +1,9 @@
 """Everything that bigpca stores on disk: models, outputs, locks; complete or absent, and checked when read.
 
 An output is written by any process in ``chunks`` of an unfinished Zarr array (``outputs``), and committed by one
-process to its form: a Zarr store, or a table in one file (``forms``). Row keys and provenance are its ``Annotations``. A
-model is one of ``groups``. ``files`` are complete or absent, a ``lock`` is held by one process, and ``urls`` says which
-part of an address may be shown.
+process to its form: a Zarr store, or a table in one file (``forms``). Row keys and provenance are its ``Annotations``.
+A model is one of ``groups``. ``files`` are complete or absent, a ``lock`` is held by one process, and ``urls`` says
+which part of an address may be shown.
 """
 
 from bigpca.storage.chunks import ChunkRecord, ChunkWriter
