@@ -537,9 +537,7 @@ class Inspected:
         """JSON-able description for fingerprints."""
         if self.source is not None:
             return self.source.describe()
-        sources = [
-            s.describe() if isinstance(s, Source) else [s.label, s.digest, list(s.shape)] for s in self.sources
-        ]
+        sources = [s.describe() if isinstance(s, Source) else [s.label, s.digest, list(s.shape)] for s in self.sources]
         return {"format": "dask", "name": self.X.name, "sources": sources}
 
 
