@@ -296,15 +296,12 @@ def prefers_strips(rows: csr_array) -> bool:
 
 
 def gram_work(rows: BlockForm) -> Work:
-    """Return the scratch space of ``X'X``, and its operations per row at the speed of a dense product.
+    """Return the scratch space of ``X'X`` of sparse rows, and its operations per row at the speed of a dense product.
 
-    Of sparse rows, by :func:`add_gram` in tiles that are not one row of more values (their order by columns, and their
-    values about others: the terms of a difference and the result), or by dense strips if those are faster; of dense
-    rows, those of one triangle, without scratch space.
+    By :func:`add_gram` in tiles that are not one row of more values (their order by columns, and their values about
+    others: the terms of a difference and the result), or by dense strips if those are faster.
     """
     d, v = rows.columns, rows.values
-    if not rows.sparse:
-        return Work(0, float(d * (d + 1)))
     tile, pairs = max(GRAM_TILE_VALUES, 4 * d), _pair_flops(v**2, 4)
     held, flops = (24 + 3 * 16) * tile + 16 * d, min(pairs, float(d) ** 2)
     if _pair_flops(v**2, rows.itemsize) > d**2:

@@ -2,19 +2,14 @@
 
 The verbs, which estimators call:
 
-- ``rows``      ``Rows``: X as the engine sees it: a source or graph, a view, row maps, weights, policies
-- ``row_checks``  what reads require of rows: any order, dense values, states that use their weights
-- ``stored``    where its rows come from: a source that is read directly, or a graph that is cut
+- ``rows``      ``Rows``: X as the engine sees it: a source or graph, a view, row maps, weights, policies; and
+  the checks of what reads require of rows: any order, dense values, states that use their weights
 - ``fold``      all rows into accumulators, group by group, merged in a fixed tree: one read
-- ``columns``   the same over blocks of columns, for stores chunked in columns; no views, maps or weights
-- ``panels``    pairs of row panels, for the dot matrix of a store chunked in rows
+- ``panels``    pairs of row panels, or blocks of columns, of stores that are chunked in rows or in columns
 - ``sweeps``    every pair of tiles of a kernel matrix, none of which is kept
-- ``project``   rows mapped to rows: lazily, or in memory
-- ``writing``   the same into a new Zarr array or table
-- ``ends``      the rows at both ends of each column
+- ``project``   rows mapped to rows: lazily, in memory, or into a new Zarr array or table
+- ``summaries``  what there is in each column: which have no values, means that fill missing ones, the rows at its ends
 - ``graphs``    Dask arrays without a direct source: their graphs are cut lazily, one group at a time
-- ``holes``     what there is in each column: which have no values, and the means that fill missing ones
-- ``sampling``  the rows of a sample, and the layout that reads them
 
 Below them, bottom to top: ``reading`` (rows become blocks), ``accumulators`` (what blocks are folded into), ``engine``
 (one pass executed, checkpointed and reported), ``engine.cluster`` (everything that talks to ``distributed``).

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import cloudpickle
 import dask.array as da
 import einops
 import numpy as np
@@ -17,7 +18,7 @@ from numpy.typing import NDArray
 
 import bigpca as bp
 from bigpca.data.patterns import RowPattern
-from bigpca.data.views import View, carried, view_of
+from bigpca.data.views import View, carried, carrying, named, view_of
 from bigpca.passes.rows import Rows
 from tests.data import savers
 
@@ -265,3 +266,16 @@ def test_labels_of_samples_are_repeated_for_their_rows() -> None:
         bp.repeat_labels(labels[1:], X)
     with pytest.raises(ValueError, match="opened without a pattern"):
         bp.repeat_labels(labels, bp.open(MAPS))
+
+
+def test_records_of_an_array_add_up_outlive_pickling_and_end_with_it() -> None:
+    names = np.array(["a", "b", "c"], object)
+    X = carrying(named(bp.open(np.eye(3)), names), index=pd.Index(["x", "y", "z"]))
+    for found in (carried(X), carried(cloudpickle.loads(cloudpickle.dumps(X)))):
+        assert list(found.names) == list(names)  # type: ignore[arg-type]
+        assert list(found.index) == ["x", "y", "z"]
+    assert carried(X[1:]).names is None
+    assert carried(X * 2).index is None
+    rows = Rows.of(bp.open(X, columns=["c", "a"]))
+    assert list(carried(rows.X).names) == ["c", "a"]  # type: ignore[arg-type]
+    assert rows.view is not None

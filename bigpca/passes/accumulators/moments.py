@@ -220,8 +220,9 @@ class Moments(Accumulator):
 
     def cost(self, rows: BlockForm) -> Work:
         products = 16 * self.n_features**2  # two in float64 at most
-        sparse = STRIP_BYTES + 16 * self.n_features if rows.sparse else 0
-        return Work(products + sparse) + csr.gram_work(rows)
+        if rows.sparse:
+            return Work(products + STRIP_BYTES + 16 * self.n_features) + csr.gram_work(rows)
+        return Work(products, float(rows.columns * (rows.columns + 1)))  # of one triangle of X'X
 
     def to_arrays(self) -> Arrays:
         weights = {} if self.weight_sums is None else {"weights": np.array(self.weight_sums)}
