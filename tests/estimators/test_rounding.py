@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -125,3 +126,12 @@ def test_kernels_that_differ_by_little_more_than_rounding_are_said(
     rows[:, 0] += mean
     with pytest.warns(ApproximationWarning, match="the values of the kernel hardly differ: the "):
         make().fit(rows, labels)
+
+
+def test_the_precision_of_products_is_saved_with_the_statistics(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    in_precision(monkeypatch, "f4")
+    Roweis(None, r1=0.5, r2=0.5).fit(X, CLASSES).save(tmp_path / "model")
+    in_precision(monkeypatch, "f8")
+    assert bp.load(tmp_path / "model").partial_fit(X, CLASSES).rank_ == 3
