@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
+from types import MappingProxyType
 from typing import Any
 
-_SETTINGS: ContextVar[Mapping[str, object]] = ContextVar("bigpca-settings")
+_SETTINGS: ContextVar[Mapping[str, object]] = ContextVar("bigpca-settings", default=MappingProxyType({}))
 
 
 @contextmanager
@@ -45,15 +46,26 @@ def config(
         "memory_limit": memory_limit, "solve_threads": solve_threads, "workers_timeout": workers_timeout,
         "keep_state_bytes": keep_state_bytes,
     }  # fmt: skip
-    token = _SETTINGS.set({**_SETTINGS.get({}), **{name: one for name, one in given.items() if one is not None}})
+    outer = _SETTINGS.get()
+    own = {**outer, **{name: one for name, one in given.items() if one is not None}}
     try:
-        yield
-    finally:
-        _SETTINGS.reset(token)
+        try:
+            _SETTINGS.set(own)
+            yield
+        finally:
+            _end(own, outer)
+    finally:  # again, if that was interrupted
+        _end(own, outer)
+
+
+def _end(own: Mapping[str, object], outer: Mapping[str, object]) -> None:
+    """Restore the outer settings, unless that is done: a block may have begun since."""
+    if _SETTINGS.get() is own:
+        _SETTINGS.set(outer)
 
 
 def setting(estimator: object, name: str) -> Any:
     """Return a parameter of an estimator, or the value of the ``with`` block if it has its default; None without it."""
     value = getattr(estimator, name, None)
     default = (type(estimator).__init__.__kwdefaults__ or {}).get(name)
-    return _SETTINGS.get({}).get(name, value) if value == default else value
+    return _SETTINGS.get().get(name, value) if value == default else value

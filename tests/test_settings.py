@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 from concurrent.futures import ThreadPoolExecutor
+from types import FrameType
 from typing import Any
 
 import numpy as np
@@ -11,8 +13,11 @@ import pytest
 from sklearn.base import clone
 
 import bigpca as bp
+from bigpca import settings
 from bigpca.estimators.loading import CLASSES
+from bigpca.passes.engine.driver import solving_with, with_solve_threads
 from bigpca.settings import setting
+from tests.interrupts import Interrupt, lines_of
 
 X = np.random.default_rng(0).standard_normal((40, 5))
 GIVEN: dict[str, tuple[Any, Any]] = {  # of the block, and of a parameter
@@ -77,3 +82,27 @@ def test_a_block_ends_with_an_error_and_holds_in_one_thread_or_task() -> None:
     assert asyncio.run(both()) == ["1 GiB", "2 GiB"]
     with pytest.raises(TypeError, match="unexpected keyword argument 'memory'"):
         bp.config(memory="1 GiB")
+
+
+def test_an_interrupt_at_any_line_ends_the_block_and_a_fit() -> None:
+    """Although tracebacks are kept, as IPython does; and blocks that are ended late end no other."""
+
+    def work() -> Any:
+        with bp.config(memory_limit="1 GiB"), solving_with(1):
+            return setting(bp.PCA(), "memory_limit"), with_solve_threads(abs).solve_threads
+
+    def within(frame: FrameType) -> bool:
+        return frame.f_code in {inspect.unwrap(one).__code__ for one in (bp.config, solving_with, settings._end)}
+
+    lines = lines_of(work, within)
+    assert len(lines) > 10
+    errors = []
+    with bp.config(memory_limit="2 GiB"):
+        for line in lines:
+            errors.append(Interrupt(within, line).during(work))
+            assert setting(bp.PCA(), "memory_limit") == "2 GiB", line
+            assert with_solve_threads(abs).solve_threads is None, line
+            assert work() == ("1 GiB", 1)
+        errors.clear()
+        assert setting(bp.PCA(), "memory_limit") == "2 GiB"
+    assert setting(bp.PCA(), "memory_limit") is None

@@ -209,17 +209,21 @@ def temporary_sibling(target: Path) -> Iterator[Path]:
     target.parent.mkdir(parents=True, exist_ok=True)
     sibling = target.with_name(f".{target.name}.new-{uuid.uuid4().hex}")
     try:
-        with ExitStack() as held:
-            with flock(target.parent, wait_seconds=MUTEX_SECONDS):
-                for other in _siblings(target, "new"):
-                    with suppress(OSError), flock(other, wait_seconds=0) as dead:
-                        if dead:
-                            remove(other)
-                sibling.mkdir()
-                held.enter_context(flock(sibling, wait_seconds=0))
-            yield sibling
-    finally:
+        try:
+            with ExitStack() as held:
+                with flock(target.parent, wait_seconds=MUTEX_SECONDS):
+                    for other in _siblings(target, "new"):
+                        with suppress(OSError), flock(other, wait_seconds=0) as dead:
+                            if dead:
+                                remove(other)
+                    sibling.mkdir()
+                    held.enter_context(flock(sibling, wait_seconds=0))
+                yield sibling
+        finally:
+            remove(sibling)
+    except BaseException:
         remove(sibling)
+        raise
 
 
 def publish(source: Path, target: Path, *, replace: bool) -> None:

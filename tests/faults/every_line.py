@@ -12,19 +12,22 @@ Run it in full, or every n-th line of some works::
 from __future__ import annotations
 
 import argparse
-import faulthandler
 import gc
+import logging
 import os
 import random
 import shutil
+import signal
 import sys
 import tempfile
 import threading
 import time
 import warnings
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
+from itertools import cycle
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -41,7 +44,7 @@ from bigpca.passes import project
 from bigpca.passes.reading import layout
 from bigpca.storage.forms import write_file
 from tests.cli.running import run as command
-from tests.interrupts import Interrupt, lines_of
+from tests.interrupts import Interrupt, Line, lines_of
 
 PACKAGE = os.path.dirname(bp.__file__)
 ROWS = np.random.default_rng(0).standard_normal((60, 4)).astype("f4") @ np.diag([4, 2, 1, 0.5]).astype("f4")
@@ -50,9 +53,9 @@ ERRORS: dict[str, Callable[[], BaseException]] = {
     "interrupt": KeyboardInterrupt, "disk": lambda: OSError(5, "Input/output error"), "memory": MemoryError,
 }  # fmt: skip
 CALLS = ("read", "pread", "write", "pwrite", "fsync", "replace", "rename", "open", "mkdir", "unlink", "listdir")
-HELD: dict[Path, Any] = {}  # what a user keeps between two attempts in one folder
+HELD: dict[Path | str, Any] = {}  # what a user keeps between two attempts in one folder, and what all attempts use
 OWN = (bp.OutputExistsError, bp.CheckpointError)  # of a rerun that says why it does not answer
-SECONDS = 120
+SECONDS = 60
 
 
 def within(frame: FrameType) -> bool:
@@ -116,7 +119,7 @@ def sparse(folder: Path) -> object:
 
 
 def holes(folder: Path) -> object:
-    return bits(bp.PCA(2, missing_values="mean").fit(np.where(ROWS > 3, np.nan, ROWS), checkpoint=folder / "c"))
+    return bits(bp.PCA(2, nan_policy="mean").fit(np.where(ROWS > 3, np.nan, ROWS), checkpoint=folder / "c"))
 
 
 def checkpoint(folder: Path) -> object:
@@ -133,23 +136,32 @@ def table(folder: Path) -> object:
 
 def _scores(out: Path) -> object:
     model = bp.load(inputs() / "m.zarr")
-    if not out.exists():
+    with suppress(bp.OutputExistsError):
         model.transform(bp.open(inputs() / "x.zarr"), out=out, keys=KEYS)
     return np.asarray(bp.open(out)).tobytes(), bp.stored_keys(out).tolist()
 
 
 def update(folder: Path) -> object:
-    out = folder / "n.zarr"
+    out, grown, half = folder / "n.zarr", inputs() / "grown.zarr", inputs() / "half.zarr"
+    if not half.exists():
+        rows = zarr.create_array(grown, shape=(40, 4), chunks=(5, 4), dtype="f4")
+        rows[:] = ROWS[:40]
+        fitted("fit", grown, "--model", half)
+        rows.append(ROWS[40:])
     if not out.exists():
-        done = command("fit", inputs() / "x.zarr", "--update", inputs() / "half.zarr", "--model", out, "--quiet")
-        if done.exit_code:
-            raise done.exception or RuntimeError(done.output)
+        fitted("fit", grown, "--update", half, "--model", out)
     return bits(bp.load(out))
+
+
+def fitted(*arguments: object) -> None:
+    done = command(*arguments, "--quiet")
+    if done.exit_code:
+        raise RuntimeError(done.output)
 
 
 def report(folder: Path) -> object:
     out = folder / "r.html"
-    if not out.exists():
+    with suppress(bp.OutputExistsError):
         write_file(out, b"<html>" * 1000, overwrite=False)
     return out.read_bytes()
 
@@ -161,9 +173,9 @@ def krylov(folder: Path) -> object:
 def cluster(folder: Path) -> object:
     from distributed import Client, LocalCluster
 
-    if Path() not in HELD:
-        HELD[Path()] = Client(LocalCluster(1, threads_per_worker=1, processes=False, dashboard_address=None))
-    with HELD[Path()].as_current(), dask.config.set(scheduler="distributed"):
+    if "client" not in HELD:
+        HELD["client"] = Client(LocalCluster(1, threads_per_worker=1, processes=False, dashboard_address=None))
+    with HELD["client"].as_current(), dask.config.set(scheduler="distributed"):
         return krylov(folder)
 
 
@@ -174,15 +186,11 @@ WORKS: dict[str, Callable[[Path], object]] = {
 
 
 def inputs() -> Path:
-    if "inputs" not in HELD:  # type: ignore[comparison-overlap]
-        folder = Path(tempfile.mkdtemp())
-        HELD["inputs"] = folder  # type: ignore[index]
-        x = zarr.create_array(folder / "x.zarr", shape=(40, 4), chunks=(5, 4), dtype="f4")
-        x[:] = ROWS[:40]
-        bp.PCA(2, solver="covariance").fit(bp.open(folder / "x.zarr")).save(folder / "half.zarr")
-        x.append(ROWS[40:])
-        bp.PCA(2, solver="covariance").fit(bp.open(folder / "x.zarr")).save(folder / "m.zarr")
-    found: Path = HELD["inputs"]  # type: ignore[index]
+    found: Path = HELD["inputs"]
+    if not found.exists():
+        found.mkdir()
+        zarr.create_array(found / "x.zarr", data=ROWS, chunks=(5, 4))
+        bp.PCA(2, solver="covariance").fit(bp.open(found / "x.zarr")).save(found / "m.zarr")
     return found
 
 
@@ -201,7 +209,11 @@ class Attack:
                     return work(), None
             found: list[object] = []
             error = Interrupt(within, self.place, ERRORS[self.kind]).during(lambda: found.append(work()))
+            if isinstance(error, TooLong):
+                raise error
             return (found or [None])[0], error
+        except TooLong:
+            raise
         except BaseException as error:
             return None, error
 
@@ -225,15 +237,22 @@ class Attack:
             yield
 
 
-def attacks(work: Callable[[Path], object], folder: Path) -> Iterator[Attack]:
-    """Iterate over all attacks on a work."""
+def attacks(work: Callable[[Path], object], folder: Path, before: set[Line] | None = None) -> Iterator[Attack]:
+    """Iterate over all attacks on a work; with the lines of other works, only over one at each further line."""
     runs = iter(range(10**6))
     lines = lines_of(lambda: work(folder / str(next(runs))), within)
-    for kind in ERRORS:
-        yield from (Attack(kind, line) for line in lines)
-    for name in CALLS:
-        with mock.patch.object(os, name, mock.Mock(wraps=getattr(os, name))) as counted:
-            work(folder / str(next(runs)))
+    if before is None:
+        yield from (Attack(kind, line) for kind in ERRORS for line in lines)
+    else:
+        yield from (Attack(kind, line) for kind, line in zip(cycle(ERRORS), lines) if line not in before)
+        before.update(lines)
+    with ExitStack() as patched:
+        counts = {
+            name: patched.enter_context(mock.patch.object(os, name, mock.Mock(wraps=getattr(os, name))))
+            for name in CALLS
+        }
+        work(folder / str(next(runs)))
+    for name, counted in counts.items():
         for number in range(1, counted.call_count + 1):
             yield Attack("failed call", (name, number))
             if name in ("read", "pread", "write", "pwrite"):
@@ -247,7 +266,6 @@ def litter(folder: Path) -> set[str]:
 
 def survives(work: Callable[[Path], object], attack: Attack, folder: Path, expected: object) -> str:
     """Attack a work, run it again, and return what is wrong; nothing if all is well."""
-    faulthandler.dump_traceback_later(SECONDS, exit=True)
     found, error = attack.during(lambda: work(folder))
     if error is None and found != expected:
         return "another answer, without an error"
@@ -262,6 +280,8 @@ def survives(work: Callable[[Path], object], attack: Attack, folder: Path, expec
             return "another answer of the rerun"
     except OWN as reason:
         return "" if str(reason) else "a rerun that says nothing"
+    except TooLong:
+        raise
     except BaseException as reason:
         return f"the rerun failed: {type(reason).__name__}: {str(reason)[:300]}"
     left = litter(folder)
@@ -277,33 +297,88 @@ def survives(work: Callable[[Path], object], attack: Attack, folder: Path, expec
     return f"threads are left: {threads}"
 
 
-def attack_all(names: list[str], every: int, folder: Path, say: Callable[[str], None] = print) -> list[str]:
-    """Return what is wrong after every n-th attack, drawn at random, on the works of these names."""
-    wrong = []
-    small = {"MIN_GROUP_BYTES": 64, "GROUP_BYTES": 200, "MIN_GROUPS": 4}
+class TooLong(BaseException):
+    """Raised by the alarm of :func:`in_time`."""
+
+
+def in_time(survive: Callable[[], str]) -> str:
+    """Return what is wrong, or where it waits for ever."""
+
+    def ring(number: int, frame: FrameType | None) -> None:
+        while frame is not None and not frame.f_code.co_filename.startswith(PACKAGE):
+            frame = frame.f_back
+        raise TooLong("" if frame is None else f"{frame.f_code.co_filename}, line {frame.f_lineno}")
+
+    before = signal.signal(signal.SIGALRM, ring)
+    signal.alarm(SECONDS)
+    try:
+        return survive()
+    except TooLong as where:
+        return f"it waits for ever: {where}"
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)
+
+
+@contextmanager
+def small(folder: Path) -> Iterator[None]:
+    """Let few rows make many groups and chunks, and share inputs and a cluster meanwhile."""
+    groups = {"MIN_GROUP_BYTES": 64, "GROUP_BYTES": 200, "MIN_GROUPS": 4}
+    HELD["inputs"] = folder / "inputs"
     with (
-        mock.patch.multiple(layout, **small), mock.patch.object(checks, "NATIVE_BYTES", 160),
+        mock.patch.multiple(layout, **groups), mock.patch.object(checks, "NATIVE_BYTES", 160),
         mock.patch.object(project, "OUTPUT_CHUNKS", 4), dask.config.set(scheduler="sync"), warnings.catch_warnings(),
+        mock.patch.object(logging, "raiseExceptions", False),
     ):  # fmt: skip
         warnings.simplefilter("ignore")
-        inputs()
+        try:
+            yield
+        finally:
+            client = HELD.pop("client", None)
+            if client is not None:
+                client.cluster.close()
+                client.close()
+            gc.unfreeze()
+
+
+def attack_all(
+    names: list[str], every: int, folder: Path, say: Callable[[str], None] = print, *, once: bool = False
+) -> list[str]:
+    """Return what is wrong after every n-th attack, drawn at random, on the works of these names.
+
+    ``once``: each line is attacked in one work, by one kind of error.
+    """
+    wrong: list[str] = []
+    before: set[Line] | None = set() if once else None
+    with small(folder):
         for name in names:
             work = WORKS[name]
             (folder / name).mkdir()
             expected = work(folder / name / "expected")
-            every_one = list(attacks(work, folder / name))
+            every_one = list(attacks(work, folder / name, before))
             drawn = random.Random(0).sample(every_one, -(-len(every_one) // every))
-            for i, attack in enumerate(drawn):
-                place = folder / name / f"attack-{i}"
-                place.mkdir()
-                what = survives(work, attack, place, expected)
-                if what:
-                    wrong.append(f"{name}: {attack.kind} at {attack.place}: {what}")
-                    say(wrong[-1])
-                HELD.pop(place, None)
-                shutil.rmtree(place, ignore_errors=True)
+            wrong += [f"{name}: {what}" for what in attack_each(work, drawn, folder / name, expected, say)]
             say(f"{name}: {len(drawn):,} of {len(every_one):,} attacks")
-        faulthandler.cancel_dump_traceback_later()
+    return wrong
+
+
+def attack_each(
+    work: Callable[[Path], object], chosen: Sequence[Attack], folder: Path, expected: object,
+    say: Callable[[str], None] = print,
+) -> list[str]:  # fmt: skip
+    """Return what is wrong after each of these attacks on a work, in new folders."""
+    wrong = []
+    gc.collect()
+    gc.freeze()  # each attack collects what is new, not the modules
+    for i, attack in enumerate(chosen):
+        place = folder / f"attack-{i}"
+        place.mkdir()
+        what = in_time(partial(survives, work, attack, place, expected))
+        if what:
+            wrong.append(f"{attack.kind} at {attack.place}: {what}")
+            say(wrong[-1])
+        HELD.pop(place, None)
+        shutil.rmtree(place, ignore_errors=True)
     return wrong
 
 

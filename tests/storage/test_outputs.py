@@ -89,13 +89,16 @@ def test_a_resume_keeps_finished_chunks_and_their_files(path, monkeypatch, big):
     monkeypatch.setattr(chunks, "FSYNC_BYTES", 1 if big else 10**9)
     with begin(path) as output:
         fill(output, [3, 1])
-    before = (path.with_name("scores.zarr.partial") / "c/1/0").stat()
+    partial = path.with_name("scores.zarr.partial")
+    before = (partial / "c/1/0").stat()
+    (partial / ".zarr.json.0.tmp").touch()  # of a run that was killed while it wrote the metadata
     with begin(path) as output:
         assert output.pending() == [0, 2, 4]
         fill(output)
         output.finish()
     after = (path / "c/1/0").stat()
     assert (after.st_ino, after.st_mtime_ns) == (before.st_ino, before.st_mtime_ns)
+    assert not list(path.glob(".zarr.json.*"))
     assert np.array_equal(read(path), EXPECTED)
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from functools import wraps
 from typing import Concatenate, Generic, ParamSpec, TypeVar, cast
 
-from bigpca.blas import blas_threads, solve_paused
+from bigpca.blas import Caller, blas_threads, solve_paused
 from bigpca.errors import ShortTraceback, warn_rounded
 from bigpca.machine import steady_heap, trim_heap
 from bigpca.passes.engine.checkpoint import Checkpoint, Resumed, WriteFailed, check_stamps, warn_unwritten
@@ -26,7 +26,7 @@ from bigpca.sketches.base import positive_integer
 P = ParamSpec("P")
 R = TypeVar("R")
 M = TypeVar("M")
-_solve_threads: ContextVar[int | None] = ContextVar("bigpca_solve_threads", default=None)
+_solve_threads: ContextVar[tuple[Caller, int | None] | None] = ContextVar("bigpca_solve_threads", default=None)
 
 
 @contextmanager
@@ -40,7 +40,7 @@ def solving_with(solve_threads: int | None) -> Iterator[None]:
     """
     if solve_threads is not None:
         positive_integer("solve_threads", solve_threads)
-    outer = _solve_threads.set(solve_threads)
+    outer = _solve_threads.set((Caller(), solve_threads))
     try:
         with blas_threads(threads_here(solve_threads)):
             yield
@@ -61,7 +61,9 @@ def solving(method: Callable[Concatenate[M, P], R]) -> Callable[Concatenate[M, P
 
 def with_solve_threads(finish: Finish[R]) -> Finish[R]:
     """Return ``finish``, picklable, bound to this context's ``solve_threads`` wherever it will run."""
-    return _Finish(finish, _solve_threads.get())
+    caller, solve_threads = _solve_threads.get() or (None, None)
+    # One that does not run was interrupted where it would have restored the outer one's.
+    return _Finish(finish, solve_threads if caller and caller.runs() else None)
 
 
 class _Finish(Generic[R]):
