@@ -116,7 +116,9 @@ class RunLock:
             record = json.dumps(asdict(_this_process(self.run_id))).encode()
             self._held = True  # so that release() finds what an interrupt leaves
             os.ftruncate(descriptor, 0)
-            os.pwrite(descriptor, record, 0)
+            written = 0
+            while written < len(record):  # a part of a record would be taken for that of a run that died
+                written += os.pwrite(descriptor, record[written:], written)
             os.fsync(descriptor)
 
     def _message(self, holder: Holder | None) -> str:

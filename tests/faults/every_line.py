@@ -89,8 +89,8 @@ def iterator(folder: Path) -> object:
     """An iterator that may be asked again, and is replaced if it says that this cannot be."""
     try:
         return bits(bp.PCA(2).fit(stream_once(folder)))
-    except ValueError as error:
-        if "Make a new" not in str(error):
+    except Exception as error:
+        if not is_lost(error, HELD[folder].storage.stream):
             raise
         del HELD[folder]
         return iterator(folder)
@@ -115,11 +115,16 @@ def reading_once(folder: Path) -> object:
         HELD[folder] = BatchStream(iter([ROWS[i : i + 7] for i in range(0, 60, 7)]), (4,), ROWS.dtype, None), []
     try:
         return reading(folder)
-    except ValueError as error:
-        if "Make a new" not in str(error):
+    except Exception as error:
+        if not is_lost(error, HELD[folder][0]):
             raise
         del HELD[folder]
         return reading_once(folder)
+
+
+def is_lost(error: Exception, held: BatchStream) -> bool:
+    """Whether a stream of an iterator cannot be used again: it says so, or repeats the error of the iterator."""
+    return "Make a new" in str(error) or error is held._failure
 
 
 def content(path: Path) -> object:
