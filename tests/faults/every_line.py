@@ -90,7 +90,7 @@ def iterator(folder: Path) -> object:
     try:
         return bits(bp.PCA(2).fit(stream_once(folder)))
     except Exception as error:
-        if not is_lost(error, HELD[folder].storage.stream):
+        if not is_lost(error):
             raise
         del HELD[folder]
         return iterator(folder)
@@ -116,15 +116,16 @@ def reading_once(folder: Path) -> object:
     try:
         return reading(folder)
     except Exception as error:
-        if not is_lost(error, HELD[folder][0]):
+        if not is_lost(error):
             raise
         del HELD[folder]
         return reading_once(folder)
 
 
-def is_lost(error: Exception, held: BatchStream) -> bool:
-    """Whether a stream of an iterator cannot be used again: it says so, or repeats the error of the iterator."""
-    return "Make a new" in str(error) or error is held._failure
+def is_lost(error: Exception) -> bool:
+    """Whether a stream of an iterator cannot be used again: it says so, or repeats the error that ended it."""
+    before, HELD["error"] = HELD.get("error"), error
+    return before is error or "Make a new" in str(error)
 
 
 def content(path: Path) -> object:
@@ -348,6 +349,7 @@ def survives(work: Callable[[Path], object], attack: Attack, folder: Path, expec
     if left:
         return f"left behind: {sorted(left)[:3]}"
     error = None
+    HELD.pop("error", None)
     gc.collect()
     for _ in range(100):
         threads = [thread.name for thread in threading.enumerate() if thread.name.startswith("bigpca-fold")]
