@@ -384,8 +384,8 @@ def plan_of(fit: Priced) -> Plan:
 
 
 def _peak_of(one: PassCost, resources: Resources) -> int:
-    held = one.driver_bytes if resources.local else 0
-    return max(one.peak_bytes + held // resources.threads, one.finish_bytes // resources.threads)
+    held, busy = one.driver_bytes if resources.local else 0, min(resources.threads, max(1, one.tasks // 2))
+    return max(busy * one.peak_bytes + held, one.finish_bytes) // resources.threads
 
 
 @dataclass(frozen=True)

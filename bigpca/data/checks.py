@@ -23,6 +23,7 @@ from bigpca.errors import brief
 
 LARGE_CHUNK_BYTES = 64 * 2**20
 MAX_CELLS = 10**7  # chunks of one array; the bookkeeping of more would fill the memory
+MAX_ROW_CHUNKS = 10**6  # chunks of rows in a file, each of which a plan and a layout list
 NATIVE_BYTES = 16 * 2**20  # row chunk of formats that can be read from any row
 
 _REMEDIES = {
@@ -127,13 +128,13 @@ def check_cells(shape: Sequence[int], chunks: Sequence[int], label: str) -> None
         )
 
 
-def regular_chunks(n: int, rows: int) -> tuple[int, ...]:
+def regular_chunks(n: int, rows: int, most: int = MAX_CELLS) -> tuple[int, ...]:
     """Divide n rows into chunks of ``rows``; the last may be shorter, and no rows give one empty chunk.
 
     Raises
     ------
     ValueError
-        For more than 10 million chunks, whose list alone would fill the memory.
+        For more chunks than ``most``, whose list alone would take long or fill the memory.
 
     Examples
     --------
@@ -143,9 +144,9 @@ def regular_chunks(n: int, rows: int) -> tuple[int, ...]:
     if n == 0:
         return (0,)
     rows = min(max(rows, 1), n)
-    if n // rows > MAX_CELLS:
+    if n // rows > most:
         raise ValueError(
-            f"{n:,} rows in chunks of {rows:,} are {-(-n // rows):,} chunks; at most {MAX_CELLS:,} were expected. The "
+            f"{n:,} rows in chunks of {rows:,} are {-(-n // rows):,} chunks; at most {most:,} were expected. The "
             "file states a false shape, or was written in chunks that are far too small: rewrite it."
         )
     whole, rest = divmod(n, rows)

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from bigpca.data.checks import (
     FILLS,
     MATLAB,
+    MAX_ROW_CHUNKS,
     NETCDF,
     PACKED,
     RANGES,
@@ -36,6 +37,8 @@ from bigpca.errors import CorruptedChunkError, MissingChunksError, brief
 from bigpca.storage.files import check_regular, max_encoded
 
 MAX_LINKS = 32
+MAX_NAMES = 10**7  # letters of the names that are looked through: of 100,000 objects, or of groups 4,000 deep
+NAME_COST = 100  # letters that the visit of an object counts as
 _NEVER_FILLED = 1  # H5D_FILL_TIME_NEVER, which netCDF-4 sets for variables that are not filled
 
 
@@ -95,7 +98,7 @@ class Hdf5Rows(Source):
         """Return the rows of each chunk; about 16 MiB if the dataset is contiguous."""
         if self.chunks is None:
             return readable_chunks(self.array_shape[0], row_width(self.array_shape) * self.dtype.itemsize)
-        return regular_chunks(self.array_shape[0], self.chunks[0])
+        return regular_chunks(self.array_shape[0], self.chunks[0], MAX_ROW_CHUNKS)
 
     def read_block(self, start: int, stop: int, columns: tuple[int, int]) -> NDArray[Any]:
         """Read a block; for feature maps, whole rows are decoded and then cut."""
@@ -338,13 +341,28 @@ def dataset_place(dataset: Any) -> tuple[str, str]:
 
 
 def _shapes(file: Any) -> dict[str, tuple[int, ...]]:
-    found: dict[str, tuple[int, ...]] = {}
+    """Return the shapes of all datasets.
 
-    def visit(name: str, node: Any) -> None:
+    Raises
+    ------
+    ValueError
+        For more than ``MAX_NAMES``: a name is as long as its object is deep.
+    """
+    found: dict[str, tuple[int, ...]] = {}
+    letters = 0
+
+    def visit(name: str, node: Any) -> bool | None:
+        nonlocal letters
+        letters += len(name) + NAME_COST
         if getattr(node, "shape", None) is not None:
             found[name] = node.shape
+        return True if letters > MAX_NAMES else None  # True ends the visit
 
-    file.visititems(visit)  # follows hard links only
+    if file.visititems(visit):  # follows hard links only
+        raise ValueError(
+            f"{file.filename} has too many or too deeply nested groups and datasets to look through: at most 100,000 "
+            "were expected. Name one of its datasets with member=."
+        )
     return found
 
 

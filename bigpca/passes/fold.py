@@ -112,7 +112,7 @@ def row_pass(
         rows.prepared_work(dtype.itemsize),
     )
     state = sum(one.state_bytes for one in states)
-    held = 0 if collected else state
+    held = 0 if collected else state if len(layout.groups) > 1 else -(-state // 2)  # one group is not merged
     return PassPlan(
         name=name,
         reads=layout.n_rows / max(1, rows.n_rows),

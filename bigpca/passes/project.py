@@ -29,7 +29,7 @@ from bigpca.errors import MemoryBudgetError, OutputExistsError
 from bigpca.passes.engine.driver import run_pass
 from bigpca.passes.engine.events import Event, PassEvent
 from bigpca.passes.engine.jobs import MAPS, SHARED, GroupTask, Inputs, Pass, PassPlan, PassState, digest
-from bigpca.passes.engine.local import check_cancelled, check_end, local_threads
+from bigpca.passes.engine.local import check_cancelled, check_end, current_client, local_threads
 from bigpca.passes.engine.resources import find_resources
 from bigpca.passes.engine.run import Run
 from bigpca.passes.graphs import wrap_sources
@@ -388,6 +388,12 @@ def _write_pending(rows: Rows, output: Output, plan: Plan, run: Run) -> int:
         has_row=rows.has if rows.in_order else None, open_ended=rows.open_ended,
     )  # fmt: skip
     chunks = len(pending) if rows.open_ended else output.writer.n_chunks
+
+    client = current_client() if rows.in_process else None  # written here
+    if client is not None:
+        from bigpca.passes.engine.cluster.watch import check_visible  # imports distributed, which is slow
+
+        check_visible(client, output.writer.store)
 
     def of_all_chunks(event: Event) -> None:
         if isinstance(event, PassEvent):

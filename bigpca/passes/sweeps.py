@@ -210,11 +210,12 @@ class SweepPlan(PassPlan):
 
 def sweep_pass(
     rows: Rows, kernel: Kernel, name: str, template: SweepState, *, times: Times = ONCE, finish_bytes: int = 0,
-    driver_bytes: int = 0, refinable: bool = False,
+    driver_bytes: int = 0, refinable: bool = False, collected: bool = False,
 ) -> SweepPlan:  # fmt: skip
     """Declare one sweep over all pairs of rows that is folded into states like ``template``.
 
-    If ``refinable``, memory is planned for tiles in float64; see :func:`refined_sweep`.
+    If ``refinable``, memory is planned for tiles in float64; see :func:`refined_sweep`. Collected states are panels,
+    which ``finish_bytes`` counts.
     """
     reject_weights(rows, ["a kernel matrix of all rows"], "it is centred with every row counted once")
     layout, d, dtype = kernel_layout(rows, kernel), rows.n_columns, kernel_dtype(rows)
@@ -237,6 +238,7 @@ def sweep_pass(
         peak_bytes=peak_bytes(read, 0, working, merged) + 2 * panel,
         finish_bytes=finish_bytes,
         driver_bytes=driver_bytes,
+        collected=collected,
         flops=evaluations * (kernel.flops_per_entry(d) + 4.0 * columns),
         evaluations=float(evaluations),
         layout=layout.panels,

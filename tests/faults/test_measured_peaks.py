@@ -28,6 +28,8 @@ SHAPES = {
     "few": (2_000, 200),
     "several": (4_000, 500),
     "sparse": (20_000, 2_000),
+    "square": (3_000, 2_000),
+    "flat": (800, 6_000),
 }
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="peak memory is read from /proc")
 LIMIT: dict[str, Any] = {"memory_limit": "8 GiB", "solve_threads": 1}
@@ -76,6 +78,15 @@ CASES: dict[str, tuple[str, Callable[[], Any]]] = {  # name -> (rows, estimator)
     ),
     "sparse fisher": ("sparse", lambda: bp.FisherDiscriminantAnalysis(2, regularization=0.1, **LIMIT)),
     "sparse scored": ("sparse", lambda: bp.ScoredPCA(2, n_features_to_select=50, memory_limit="8 GiB")),
+    "sparse covariance": ("sparse", lambda: bp.PCA(8, solver="covariance", **LIMIT)),
+    "dense of wide rows": ("wide", lambda: bp.KernelPCA(5, kernel="rbf", gamma=1e-4, solver="dense", **LIMIT)),
+    "dense of many rows": ("square", lambda: bp.KernelPCA(5, kernel="rbf", gamma=1e-3, solver="dense", **LIMIT)),
+    "dual of wide rows": ("wide", lambda: bp.KernelSupervisedPCA(2, form="dual", kernel="rbf", gamma=1e-4, **LIMIT)),
+    "kernel direct": ("several", lambda: bp.KernelSupervisedPCA(2, gamma=0.01, **LIMIT)),
+    "many reads": ("flat", lambda: bp.PCA(8, solver="krylov", max_passes=15, **LIMIT)),
+    "roweis of many reads": (
+        "wide", lambda: bp.RoweisDiscriminantAnalysis(3, r1=0.4, r2=0.99, solver="krylov", tol=1e-12, **LIMIT),
+    ),
     "pixels": ("wide", lambda: bp.PCA(8, solver="covariance", **LIMIT)),
     "pooled": ("wide", lambda: bp.PCA(8, solver="covariance", **LIMIT)),
 }  # fmt: skip
@@ -84,6 +95,14 @@ PATTERNS: dict[str, dict[str, Any]] = {
     "pixels": {"pattern": "n (c p) -> (n p) c", "c": 400, "p": list(range(24, 0, -1))},
     "pooled": {"pattern": "n (c p) -> n c", "c": 400, "reduce": "gem"},
 }
+NEAR = (
+    "sparse covariance",
+    "dense of wide rows",
+    "dense of many rows",
+    "dual of wide rows",
+    "kernel direct",
+    "many reads",
+)
 GROWN = ("covariance", "nystrom sketch", "rpcholesky", "supervised", "fisher", "scored", "kernel supervised")
 CHILD = """
 import json, os, sys, warnings
@@ -154,6 +173,9 @@ LABELLED = (
     "kernel roweis",
     "sparse fisher",
     "sparse scored",
+    "dual of wide rows",
+    "kernel direct",
+    "roweis of many reads",
 )
 
 
@@ -174,7 +196,7 @@ def stores(tmp_path_factory: pytest.TempPathFactory) -> Path:
             folder / f"{name}.zarr", shape=(n, d), chunks=(chunk, d), dtype="f4", compressors=None
         )
         rng = np.random.default_rng(1)
-        spectrum = np.arange(1, d + 1, dtype="f4") ** -0.7
+        spectrum = np.arange(1, d + 1, dtype="f4") ** (0.0 if name == "flat" else -0.7)
         for i in range(0, n, chunk):
             rows = rng.standard_normal((min(chunk, n - i), d), dtype="f4") * spectrum
             rows[:, 0] += np.arange(i, i + len(rows)) % 3
@@ -199,7 +221,7 @@ def test_the_measured_peak_of_a_fit_is_within_its_plan(name: str, measured: dict
     assert "error" not in found
     assert 0 < found["growth"] <= found["planned"]
     roomy = CASES[name.removesuffix(", grown")][0] not in ("wide", "sparse")
-    assert found["planned"] <= (8 if roomy else 6) * found["growth"]
+    assert found["planned"] <= (3 if name in NEAR else 8 if roomy else 6) * found["growth"]
 
 
 def peak_of_worker() -> int:

@@ -14,7 +14,7 @@ from scipy.linalg import solve
 from scipy.sparse import csr_array
 
 from bigpca.arrays import Array, DType, content_digest
-from bigpca.estimators.shared.files import STREAM_BYTES, TILE_ROWS, References
+from bigpca.estimators.shared.files import STREAM_BYTES, TILE_ROWS, References, streamed_rows
 from bigpca.estimators.shared.inputs import bad_places, reject_non_finite, settle_non_finite
 from bigpca.kernels.base import FIXED_BYTES, Kernel
 from bigpca.passes.accumulators.landmark_moments import landmark_block, prepare_landmarks
@@ -292,6 +292,19 @@ def scored_rows(p: int) -> int:
 def scored_evaluations(kernel: Kernel, dtype: DType, p: int) -> int:
     """Return the kernel evaluations of :meth:`Expansion.in_needed_precision` with p references of this dtype."""
     return 0 if scored_in_float64(kernel, dtype) or not kernel.needs_rows else 2 * scored_rows(p) * p
+
+
+def scored_bytes(kernel: Kernel, dtype: DType, p: int, d: int, *, read: bool) -> int:
+    """Return the peak bytes of :meth:`Expansion.in_needed_precision` with p references (p, d) of this dtype.
+
+    A tile and the sample are prepared in both precisions, each from a copy. References that are ``read`` are held twice
+    beside them: those of the last tile, and the next ones as they are decoded.
+    """
+    if scored_in_float64(kernel, dtype) or not kernel.needs_rows:
+        return 0
+    sample, tile, streamed = scored_rows(p), min(p, TILE_ROWS), min(p, streamed_rows(d * dtype.itemsize))
+    each = 12 * d + kernel.prepared_bytes(d, 4) + kernel.prepared_bytes(d, 8)
+    return FIXED_BYTES + 2 * read * streamed * d * dtype.itemsize + (sample + tile) * each + 32 * sample * tile
 
 
 def spread_rows(rows: Array, count: int) -> Array:

@@ -244,8 +244,12 @@ class DenseFit(KernelFit):
     def sweep(self) -> SweepPlan:
         """The sweep."""
         rows, kernel = self.rows, self.settings.kernel
-        template = DotPanels(rows.n_rows, rows.n_columns, kernel_layout(rows, kernel).panel_rows)
-        return sweep_pass(rows, kernel, "kernel", template, finish_bytes=eigh_bytes(rows.n_rows))
+        n, number = rows.n_rows, counted(self.settings.n_components)
+        template = DotPanels(n, rows.n_columns, kernel_layout(rows, kernel).panel_rows)
+        wanted = None if number is None or not kernel.positive_semidefinite else min(number, n)
+        # Panels of the upper triangle, also as they come from other workers; the matrix; and its factorisation.
+        held = 8 * n * (n + template.panel_rows) + 8 * n * n + 16 * n * n * kernel.taken_on_trust
+        return sweep_pass(rows, kernel, "kernel", template, finish_bytes=held + eigh_bytes(n, wanted), collected=True)
 
     def passes(self) -> tuple[PassCost, ...]:
         rows = self.rows

@@ -16,7 +16,13 @@ from bigpca.arrays import Array, norm_of
 from bigpca.data.sources import open as open_array
 from bigpca.data.sources import source_of
 from bigpca.errors import MemoryBudgetError, brief, format_bytes, warn_approximation
-from bigpca.estimators.kernel.maps import Expansion, FeatureProjection, scored_evaluations, scored_in_float64
+from bigpca.estimators.kernel.maps import (
+    Expansion,
+    FeatureProjection,
+    scored_bytes,
+    scored_evaluations,
+    scored_in_float64,
+)
 from bigpca.estimators.shared.certificates import Certificate, pack_certificate, unpack_certificate
 from bigpca.estimators.shared.files import References, StoredModel, StoredState, Values, pack_values, unpack_values
 from bigpca.estimators.shared.fit import Fit, Reading, seconds
@@ -219,7 +225,12 @@ def scoring_reads(rows: Rows, kernel: Kernel) -> tuple[PassCost, ...]:
         return ()
     again, size = int(_read_again(rows)), rows.n_rows * rows.n_columns * rows.dtype.itemsize
     evaluations = scored_evaluations(kernel, rows.dtype, rows.n_rows)
-    return (PassCost(name="precision of scores", reads=again, bytes_read=again * size, evaluations=evaluations),)
+    held = scored_bytes(kernel, rows.dtype, rows.n_rows, rows.n_columns, read=_read_again(rows))
+    return (
+        PassCost(
+            name="precision of scores", reads=again, bytes_read=again * size, evaluations=evaluations, driver_bytes=held
+        ),
+    )
 
 
 def held_bytes(rows: Rows, kernel: Kernel) -> int:

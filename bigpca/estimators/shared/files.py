@@ -251,6 +251,13 @@ def save_model(path: str | os.PathLike[str], model: StoredModel, *, overwrite: b
 TILE_ROWS = 1024
 STREAM_BYTES = 32 << 20  # of reference rows read at a time
 FINGERPRINT_ROWS = 8
+
+
+def streamed_rows(row_bytes: int) -> int:
+    """Return how many reference rows are read at a time: whole tiles."""
+    return max(1, STREAM_BYTES // (TILE_ROWS * row_bytes)) * TILE_ROWS
+
+
 GONE = "which is gone; new rows are compared with them. Put them back there, or fit again."
 
 
@@ -305,7 +312,7 @@ class References:
             return
         self._check_stamp()
         reader = DirectReader(self._store)
-        step = max(1, STREAM_BYTES // (TILE_ROWS * d * self._store.dtype.itemsize)) * TILE_ROWS
+        step = streamed_rows(d * self._store.dtype.itemsize)
         for first in range(0, count, step):
             try:
                 rows = reader.read(first, min(first + step, count))

@@ -233,9 +233,12 @@ class KrylovRoweisFit(LabelledFit):
         n, d, width, most = self.rows.n_rows, self.rows.n_columns, self.width, self.problem.max_passes - 1
         means, codes = np.broadcast_to(0.0, (self.labelled.n_classes, d)), self.labelled.codes[:0]
         block = WithinProduct(d, width, codes, WithinFactor(means, np.broadcast_to(0.0, (d, width))))
+        # Basis and products, both copied as they grow, and the rotated basis: as large as the reads granted make them.
+        columns = min(d, width * most)
+        held = 8 * (d * (5 * columns + 6 * width) + 5 * columns**2)
         return row_pass(
             self.rows, "within", [block], cut_bytes=block.state_bytes, work=4.0 * n * d * width * TYPICAL_READS,
-            times=Times(min(TYPICAL_READS - 1, most), most), driver_bytes=2 * (TYPICAL_READS + 1) * block.state_bytes,
+            times=Times(min(TYPICAL_READS - 1, most), most), driver_bytes=held,
         )  # fmt: skip
 
     def passes(self) -> tuple[PassCost, ...]:

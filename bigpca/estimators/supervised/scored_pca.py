@@ -50,7 +50,7 @@ from bigpca.passes.engine.driver import solving
 from bigpca.passes.engine.jobs import PassPlan, PassState
 from bigpca.passes.engine.progress import ProgressArgument
 from bigpca.passes.engine.resources import find_resources
-from bigpca.passes.engine.run import Run
+from bigpca.passes.engine.run import Run, one_fit
 from bigpca.passes.fold import fold_to, row_pass
 from bigpca.passes.project import mapped_lazily
 from bigpca.passes.reading.layout import plan_layout
@@ -582,6 +582,7 @@ class ScoredPCA(Estimator[ScoredResult]):
         self.workers_timeout = workers_timeout
 
     @solving
+    @one_fit()
     def fit(
         self, X: Input, y: Input = None, *, sample_weight: Input = None, checkpoint: Path | None = None,
         progress: ProgressArgument = None,
@@ -639,6 +640,7 @@ class ScoredPCA(Estimator[ScoredResult]):
 
     @available_if(_estimator_has("partial_fit"))  # type: ignore[untyped-decorator]
     @solving
+    @one_fit()
     def partial_fit(self, X: Input, y: Input = None, *, progress: ProgressArgument = None) -> Self:
         """Add labelled rows, in two reads of them. The scores become those of all rows; the selection does not change.
 

@@ -223,7 +223,7 @@ class ClassMoments(Accumulator):
     def cost(self, rows: BlockForm) -> Work:
         d, c = self.n_features, self.n_classes
         squares = 16 * d * d if self.whole else 0
-        scratch = squares + 2 * 8 * d * min(len(self.codes), self._tile_rows) + 3 * 8 * c * d
+        scratch = squares + 2 * 8 * d * min(rows.rows, len(self.codes), self._tile_rows) + 3 * 8 * c * d
         return Work(scratch, float(d * ((d if self.whole else 2) + 4)))
 
     @property

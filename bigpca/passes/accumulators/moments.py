@@ -219,10 +219,10 @@ class Moments(Accumulator):
         return 8 * (packed_size(self.n_features) + self.n_features)
 
     def cost(self, rows: BlockForm) -> Work:
-        products = 16 * self.n_features**2  # two in float64 at most
-        if rows.sparse:
-            return Work(products + STRIP_BYTES + 16 * self.n_features) + csr.gram_work(rows)
-        return Work(products, float(rows.columns * (rows.columns + 1)))  # of one triangle of X'X
+        if rows.sparse:  # one product, of values or of strips
+            return Work(8 * self.n_features**2 + STRIP_BYTES + 16 * self.n_features) + csr.gram_work(rows)
+        # Two products in float64 at most; the operations are those of one triangle of X'X.
+        return Work(16 * self.n_features**2, float(rows.columns * (rows.columns + 1)))
 
     def to_arrays(self) -> Arrays:
         weights = {} if self.weight_sums is None else {"weights": np.array(self.weight_sums)}

@@ -6,6 +6,7 @@ import threading
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 
 from bigpca.errors import UndeclaredPassError
@@ -15,6 +16,24 @@ from bigpca.passes.engine.jobs import STALLED_SECONDS, WORKERS_TIMEOUT, PassPlan
 from bigpca.planning import PassCost
 
 ROUNDING = 1e-9
+
+
+_first: ContextVar[dict[str, str] | None] = ContextVar("bigpca-first-rows", default=None)
+
+
+@contextmanager
+def one_fit() -> Iterator[None]:
+    """Make all runs within parts of one fit: they compare the first rows of Dask arrays with each other's."""
+    token = _first.set({})
+    try:
+        yield
+    finally:
+        _first.reset(token)
+
+
+def _first_of_fit() -> dict[str, str]:
+    found = _first.get()
+    return {} if found is None else found
 
 
 def no_progress(event: Event) -> None:
@@ -39,7 +58,7 @@ class Run:
     rounding_warned : bool
         Whether this run has warned of integers that float64 cannot represent.
     first : dict of str to str
-        Digests of the first rows of Dask arrays, at the first read of each.
+        Digests of the first rows of Dask arrays, at the first read of each; shared within :func:`one_fit`.
     declared : dict of str to PassCost, or None
         The passes of the plan, by name; None for a single read that its caller planned.
     number : int
@@ -61,7 +80,7 @@ class Run:
     peak_bytes: int = 0
     stalled_seconds: float = STALLED_SECONDS
     rounding_warned: bool = False
-    first: dict[str, str] = field(default_factory=dict)
+    first: dict[str, str] = field(default_factory=_first_of_fit)
     declared: Mapping[str, PassCost] | None = None
     number: int = 0
     reads: float = 0.0

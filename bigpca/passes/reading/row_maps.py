@@ -120,7 +120,7 @@ def chain_cost(steps: Sequence[MapStep], rows: BlockForm) -> tuple[Work, BlockFo
             held += sum(step.f.bytes_for(math.ceil(rows.values), count, rows.itemsize + PLACE_BYTES))
         else:
             held += sum(step.f.bytes_for(rows.columns, count, rows.itemsize))
-        rows = replace(rows, columns=step.width, stored=stored)
+        rows = replace(rows, columns=step.width, rows=count, stored=stored)  # in tiles, as map_tiles yields them
     return Work(held, flops, loops=loops), rows
 
 

@@ -44,6 +44,8 @@ READS_TWICE: dict[str, tuple[Any, int]] = {
     "ritz": (bp.ApproximatePCA(2, core="ritz"), 600),
     "landmarks": (bp.NystromKernelPCA(2, kernel="rbf", n_landmarks=20), 600),
     "kernel krylov": (bp.KernelPCA(2, kernel="rbf", solver="krylov"), 600),
+    "scored": (bp.ScoredPCA(2, n_features_to_select=5), 600),
+    "scored folds": (bp.ScoredPCA(2, n_features_to_select="cv", preprocess=bp.L2()), 600),
 }
 
 
@@ -63,9 +65,10 @@ def test_a_graph_that_yields_other_values_at_each_read_is_rejected(name: str, sp
 
     zeros = da.zeros((n, 30), chunks=(n // 4, 30))
     meta = csr_array((0, 30)) if sparse else np.zeros((0, 30))
-    clone(model).fit(zeros.map_blocks(steady, dtype="f8", meta=meta))
+    y = np.arange(n) % 7.0 if name.startswith("scored") else None
+    clone(model).fit(zeros.map_blocks(steady, dtype="f8", meta=meta), y)
     with pytest.raises(ValueError, match=r"yields other values at each read.* Fit the array that bp\.ingest"):
-        clone(model).fit(zeros.map_blocks(drawn, dtype="f8", meta=meta))
+        clone(model).fit(zeros.map_blocks(drawn, dtype="f8", meta=meta), y)
 
 
 def planned(**changes: Any) -> tuple[CovarianceFit, Run]:

@@ -229,6 +229,8 @@ def test_files_that_a_worker_cannot_see_are_found_before_the_first_read(
         (lambda: moments_of(bp.open(mixed)), f"has something else under {mixed}, which this run reads"),
         (lambda: model.transform(X, out=out), f"cannot see {out}.partial, which this run writes"),
         (lambda: ingest(X, out), f"cannot see {out}.partial, which this run writes"),
+        (lambda: model.transform(A, out=out), f"cannot see {out}.partial, which this run writes"),
+        (lambda: ingest(bp.from_batches([A], shape=A.shape), out), f"cannot see {out}.partial, which this run writes"),
     ]
     with worker(empty, prefix=mounted) as address, empty.as_current():
         for run, message in errors:

@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 from distributed import Client
 
+from bigpca.passes.engine.cluster import watch
 from bigpca.passes.engine.run import Run
 from bigpca.passes.rows import Rows
 from tests.passes.conftest import start_cluster
@@ -53,7 +54,9 @@ def when(condition: Callable[[], object], act: Callable[[], object]) -> Iterator
         thread.join()
 
 
-def test_a_stopped_worker_is_named_and_its_groups_are_read_elsewhere(tmp_path: Path) -> None:
+def test_a_stopped_worker_is_named_and_its_groups_are_read_elsewhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     store, log = tmp_path / "x.zarr", tmp_path / "log"
     write_store(store, normal(N, D), (25, D))
     expected = bits(moments_of(logged(store, tmp_path / "before")))
@@ -63,6 +66,9 @@ def test_a_stopped_worker_is_named_and_its_groups_are_read_elsewhere(tmp_path: P
         try:
             with when(lambda: len(reads_in(log)) > 8, lambda: os.kill(stopped[1], signal.SIGSTOP)):
                 found, told = fold_with(X, 3)
+            monkeypatch.setattr(watch, "ANSWER_SECONDS", 2)
+            with pytest.raises(TimeoutError, match=f"^worker {stopped[0]} did not answer within 2 s"):
+                watch.check_visible(client, str(tmp_path))
         finally:
             os.kill(stopped[1], signal.SIGCONT)
     assert bits(found) == expected

@@ -29,7 +29,8 @@ from bigpca.passes.engine.run import Run
 from bigpca.planning import SAFE_SHARE
 from bigpca.storage.chunks import kind_of
 
-ANSWER_SECONDS = 60
+LOST_SECONDS = 60  # of a scheduler that does not answer
+ANSWER_SECONDS, NAMING_SECONDS = 50, 8  # of workers: a silent one is named within a minute
 _pool = ThreadPoolExecutor(1, thread_name_prefix="bigpca-join")
 logger = logging.getLogger("bigpca")
 
@@ -125,7 +126,7 @@ class Watch:
             raise type(error)(f"{error}{resume_hint(self.options)}") from error
 
     def _nthreads(self) -> dict[str, int]:
-        end, lost = time.monotonic() + ANSWER_SECONDS, None
+        end, lost = time.monotonic() + LOST_SECONDS, None
         # A scheduler that is paused, or too busy to accept connections for a while, is not lost.
         while self.client.status == "running" and (left := end - time.monotonic()) > 0:
             try:
@@ -158,16 +159,37 @@ def ask(client: Client, method: Callable[..., Any], *arguments: Any, **options: 
         If a worker or the scheduler is there but does not answer.
     """
 
+    try:
+        return _answer(client, ANSWER_SECONDS, method, *arguments, **options)
+    except TimeoutError as error:
+        raise TimeoutError(
+            f"{_silent(client)} did not answer within {ANSWER_SECONDS} s. "
+            "Look for stopped or overloaded processes there, remove them from the cluster and run again."
+        ) from error
+
+
+def _answer(client: Client, seconds: float, method: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
     async def answer() -> Any:
         return await method(*arguments, **options)
 
+    return client.sync(answer, callback_timeout=seconds)
+
+
+def _silent(client: Client) -> str:
+    """Name what does not answer: workers from which the scheduler has not heard for half of the time, or itself."""
     try:
-        return client.sync(answer, callback_timeout=ANSWER_SECONDS)
-    except TimeoutError as error:
-        raise TimeoutError(
-            f"{client.scheduler.address} or one of its workers did not answer within {ANSWER_SECONDS} s. "
-            "Look for stopped or overloaded processes there, remove them from the cluster and run again."
-        ) from error
+        found = _answer(client, NAMING_SECONDS, client.run_on_scheduler, by_value(silences))
+    except (OSError, TimeoutError):
+        return f"the scheduler {client.scheduler.address}"
+    workers = [f"worker {who}" for who, seconds in found.items() if seconds > ANSWER_SECONDS / 2]
+    return some(workers) if workers else f"{client.scheduler.address} or one of its workers"
+
+
+def silences(dask_scheduler: Any = None) -> dict[str, float]:
+    """Return for how many seconds each worker has been silent; runs on the scheduler, where bigpca may be missing."""
+    import time
+
+    return {address: time.time() - worker.last_seen for address, worker in dask_scheduler.workers.items()}
 
 
 def resume_hint(options: Run) -> str:
@@ -345,6 +367,20 @@ def join_workers(
     for who in [*answers, SCHEDULER]:
         looked.setdefault(who, set()).update(local)
     return [line for who in new if who in answers for line in _shortage(who, answers[who], process_bytes)]
+
+
+def check_visible(client: Client, path: str) -> None:
+    """Reject what this process writes where workers, which will read it, do not see it.
+
+    Raises
+    ------
+    FileNotFoundError
+    """
+    if kind_of(path) != "remote":
+        found = ask(client, client.run, by_value(look), [path], on_error="return")
+        _check_paths(
+            {who: answer["paths"] for who, answer in found.items() if isinstance(answer, dict)}, {path: "writes"}
+        )
 
 
 def look(paths: list[str], dask_worker: Any = None) -> Answer:
