@@ -187,7 +187,7 @@ class PassCost:
     state_bytes : int
         Most that one state may hold.
     peak_bytes : int
-        Peak memory of one worker thread above the idle process.
+        Peak memory of one worker thread above the idle process; in this process, its share of that of all threads.
     finish_bytes : int
         What the finish takes where the merged state lies, beyond the three states that are counted for merges.
     driver_bytes : int
@@ -384,8 +384,10 @@ def plan_of(fit: Priced) -> Plan:
 
 
 def _peak_of(one: PassCost, resources: Resources) -> int:
-    held, busy = one.driver_bytes if resources.local else 0, min(resources.threads, max(1, one.tasks // 2))
-    return max(busy * one.peak_bytes + held, one.finish_bytes) // resources.threads
+    if not resources.local:  # workers may have other numbers of threads
+        return max(one.peak_bytes, one.finish_bytes // resources.threads)
+    busy = min(resources.threads, max(1, one.tasks // 2))  # threads, of which few groups leave some idle
+    return -(-max(busy * one.peak_bytes + one.driver_bytes, one.finish_bytes) // resources.threads)
 
 
 @dataclass(frozen=True)
