@@ -8,7 +8,7 @@
 - ``loading``     ``bp.load``: a file to an estimator, by a static table
 
 A call of ``PCA(...).fit(X)``: ``shared.transformer`` opens X and checks it, ``linear.choosing``
-plans every solver and chooses the cheapest that fits, the ``*_fit`` module of that solver executes its passes through
+plans every solver and chooses the cheapest that fits, the ``Fit`` of that solver executes its passes through
 ``bigpca.passes`` and solves the remaining small problem, and the class sets the fitted attributes from the result.
 
 Add an estimator: a final class in the folder of its family, its name in ``loading`` and in ``bigpca/__init__.py``, and

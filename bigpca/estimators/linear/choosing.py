@@ -171,6 +171,8 @@ class NullFit(Fit[Spectrum]):
         settings, scale = self.settings, None
         if settings.scale:
             scale = column_scale(columns.squares, columns.mean, columns.count, settings.scale, columns.weight)
+        # The edge of the noise: in theory that of independent columns with these variances, or a quantile of the
+        # largest eigenvalues of the rows with random signs, whose columns are no longer correlated.
         if self.null is None:
             squares = columns.squares if settings.center else columns.squares + columns.weight * columns.mean**2
             variances = (squares if scale is None else squares / scale**2) / (columns.weight - 1)

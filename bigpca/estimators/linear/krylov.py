@@ -210,37 +210,34 @@ def iterate(
     settings: IterationSettings,
     iteration: Iteration,
 ) -> KrylovResult:
-    """Iterate from a first block of the sample's axes and random columns, which only the solver keeps."""
+    """Iterate from a first block of the sample's axes and random columns."""
+    # Arguments in this order: the first product is a read, after which the operator knows what the others ask for.
+    # It has no name here, so that the solver alone keeps its blocks.
     return block_krylov(
         operator,
-        _known(operator, _first_block(operator, start, settings, iteration)),
+        _first_product(operator, start, settings, iteration),
         _pairs_wanted(operator, settings, iteration),
-        _options(operator, settings, iteration),
-    )
+        KrylovOptions(
+            tol=settings.tol, max_multiplications=iteration.max_passes - operator.other_reads,
+            max_columns=iteration.columns, block=iteration.block, rank=min(operator.shape), shift=operator.sigma,
+            seed=settings.seed, threads=settings.threads,
+        ),
+    )  # fmt: skip
 
 
-def _first_block(operator: Operator, start: Matrix | None, settings: IterationSettings, iteration: Iteration) -> Matrix:
+def _first_product(
+    operator: Operator, start: Matrix | None, settings: IterationSettings, iteration: Iteration
+) -> Known:
+    """Multiply the first block, and the probes with it."""
     axes = np.zeros((operator.size, 0)) if start is None else start
-    missing = iteration.block - axes.shape[1]
+    missing = iteration.block - axes.shape[1]  # random columns, for directions that the sample misses
     random = normals(settings.seed, "start", 0, operator.size, max(1, missing), np.float64)[:, :missing]
     with solving_alone(settings.threads):
-        return orthonormal_columns([axes, random], settings.seed)
-
-
-def _known(operator: Operator, block: Matrix) -> Known:
-    """Multiply the first block, and the probes with it."""
+        block = orthonormal_columns([axes, random], settings.seed)
+    del random  # is as large as a block, and would be held during the read
     first = operator.begin(block)
     check_enough_rows(operator.shape[0], operator.omitted)
     return Known(first.B, first.AB, operator.probes.vectors, operator.probes.products)
-
-
-def _options(operator: Operator, settings: IterationSettings, iteration: Iteration) -> KrylovOptions:
-    """Return the options of the solver, which depend on the first product."""
-    return KrylovOptions(
-        tol=settings.tol, max_multiplications=iteration.max_passes - operator.other_reads,
-        max_columns=iteration.columns, block=iteration.block, rank=min(operator.shape), shift=operator.sigma,
-        seed=settings.seed, threads=settings.threads,
-    )  # fmt: skip
 
 
 def _pairs_wanted(
@@ -500,6 +497,7 @@ class KrylovDotFit(KrylovFit):
         result = iterate(operator, None, settings, self.iteration)
         k = kept_components(operator, result, settings)
         certificate = certify_iteration(operator, result, k, settings, run)
+        # Eigenvectors V (n, k) of the dot matrix Z Z' become components by one more product, Z'V.
         V = np.ascontiguousarray(result.vectors[:k].T)
         products = ColumnProducts(d, unweighted(V, rows.weights), settings.center, settings.scale)
         product = fold_columns(run, self.components, rows, products).product()  # last pass over X

@@ -57,7 +57,8 @@ def incomplete_scores(rows: Array, mean: Vector, scale: Vector | None, axes: Mat
         if scale is not None:
             z /= scale
         missing = np.isnan(z)
-        z[missing] = 0
+        z[missing] = 0  # z_o'Q_o is then z'Q, without a copy of the columns that are there
+        # Rows that miss the same columns share their normal matrix: patterns are compared as bits.
         _, first, members = np.unique(np.packbits(missing, axis=1), axis=0, return_index=True, return_inverse=True)
         for pattern, row in enumerate(first):
             own = np.flatnonzero(members.ravel() == pattern)
@@ -200,6 +201,7 @@ class Projection(LinearRowMap):
                 part, out = rows[start : start + strip], scores[start : start + strip]
                 shifted = np.subtract(part, mean, out=centred[: len(part)], dtype=dtype, casting="unsafe")
                 np.matmul(shifted, turned, out=out)
+            # What rounding took from the mean, at the precision of the scores: it is the same for every row.
             scores += ((mean - self.mean) @ axes.T).astype(dtype)
         if self.nan_policy == "mean":
             self._complete(rows, scores)

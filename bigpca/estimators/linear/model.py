@@ -266,6 +266,7 @@ class LinearModel(RowStatistics, Generic[State]):
         old = self._state
         if old is None:
             raise ValueError(self._missing_state("partial_fit"))
+        # Small batches in memory wait as rows: one product of many rows is faster than many of few.
         rows = None if progress is not None or sample_weight is not None else self._small_batch(X)
         if rows is None:
             opened_like = self._open_like(X)
@@ -566,6 +567,7 @@ class LinearModel(RowStatistics, Generic[State]):
         self.singular_values_ = np.sqrt(found.variances * (weight - 1))
         self.mean_, self.scale_ = found.mean, found.scale
         self.total_variance_ = found.total
+        # Probabilistic PCA: the noise is the mean variance along the axes that were not kept; 0 where it is rounding.
         left, rest = min(max(n, weight), d) - k, found.total - float(found.variances.sum())
         rounding = min(n, d) * float(np.finfo(np.float64).eps) * found.total
         self.noise_variance_ = rest / left if left > 0 and rest > rounding else 0.0

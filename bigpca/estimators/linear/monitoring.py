@@ -73,7 +73,7 @@ def has_covariance(model: RowStatistics) -> bool:
 
 
 class RowStatistics(Estimator[Spectrum]):
-    """A fitted model with orthonormal axes V (k, d) and a variance along each, which judges rows."""
+    """A fitted model with orthonormal axes V (k, d) and a variance along each, under which rows are compared."""
 
     center: Center
     scale: Scale
@@ -333,10 +333,11 @@ class RowStatistics(Estimator[Spectrum]):
                 raise ValueError(
                     f"{counted(len(values), 'row')} of X with an SPE, but a variance needs two. Give more typical rows."
                 )
-            unit = power_unit(values)
+            unit = power_unit(values)  # the squares of very large or small values leave the range of float64
             values /= unit
             return unit * chi_square_limit(confidence, float(values.mean()), float(values.var(ddof=1)))
         self._check_centred("the distribution of SPE")
+        # For Gaussian rows SPE is a sum of chi^2(1), weighted by the eigenvalues of the axes that were not kept.
         left = self._whole_spectrum(f'spe_limit(limit="{limit}")')[self.n_components_ :]
         unit = power_unit(left)
         thetas = power_sums(left / unit)
@@ -610,6 +611,7 @@ def _strips(projection: Projection, rows: Array) -> Iterator[tuple[int, Array, A
     float32 is added back. The centred rows may be overwritten.
     """
     dtype = working_dtype(rows.dtype)
+    # x - mean = (x - mean in float32) + rest, with the rest that float32 cannot represent beside the mean.
     mean = projection.mean.astype(dtype)
     rest = (mean - projection.mean).astype(dtype) if dtype != np.float64 else None
     inverse = None if projection.scale is None else (1 / projection.scale).astype(dtype)
@@ -637,7 +639,7 @@ def sound_variances(variances: Vector, n_samples: int, n_features: int) -> Vecto
     return np.where(variances > level, variances, 0.0)
 
 
-ROUNDING = 1e-9
+ROUNDING = 1e-9  # of n (1 - confidence): 10 * (1 - 0.9) is 0.9999999999999998
 
 
 def quantile_limit(values: Vector, confidence: float) -> float:

@@ -212,6 +212,7 @@ def _rotation(model: PCA | ApproximatePCA, method: str, power: float) -> Matrix:
         raise ValueError(
             f"{k} component cannot be rotated, because a rotation mixes at least two. Fit more, or leave it as it is."
         )
+    # Axes are divided by the deviations of their scores, so none may be rounding.
     sound = np.count_nonzero(sound_variances(model.explained_variance_, model.n_samples_, model.n_features_in_))
     if sound < k:
         raise ValueError(

@@ -117,12 +117,13 @@ def solve_tutorial(found: Sketched, fit: Settings) -> Spectrum:
     capture; the residuals are bounded by ``|A_hat u - lambda u| + |A - A_hat|``.
     """
     d, q = found.Y.shape
-    S = found.W.T @ found.Y
+    S = found.W.T @ found.Y  # Z'Z / (n - 1), symmetric but for rounding
     eigenvalues, U = top_eigenpairs((S + S.T) / 2, q, threads=fit.threads)
     k = min(_resolve(fit, eigenvalues, found), _bounded(fit, found.count, d, q))
     axes = U[:k] @ found.Y.T
     norms = norm_of(axes, axis=1)
     axes /= np.where(norms > 0, norms, 1.0)[:, None]
+    # The bounds are those of Nyström's A_hat on the same W and Y, which take no further read.
     approximation = nystrom(found.W, found.Y, k, precision=found.precision, threads=fit.threads)
     certificate = certify(
         approximation,
@@ -133,6 +134,7 @@ def solve_tutorial(found: Sketched, fit: Settings) -> Spectrum:
         axes=orthonormal_axes(axes),
         trace_error=found.trace_error,
     )
+    # |A u - lambda u| <= |A_hat u - lambda u| + |A - A_hat|, the latter being the residuals of the certificate.
     products = approximation.multiply(axes.T)
     off = norm_of(products - axes.T * eigenvalues[:k], axis=0)
     residuals = np.asarray(certificate.residuals) + off
@@ -319,6 +321,7 @@ class SketchFit(Fit[Spectrum]):
         operator = CovarianceOperator(
             rows, run, self.ritz, center=fit.center, scale=fit.scale, seed=settings.sketch.seed
         )
+        # The first read found mean, scale and trace; the second multiplies the centred rows by the orthonormal basis.
         operator.know(found.count, found.omitted, found.mean, found.scale, found.trace, found.weight_sums)
         product = operator.begin(basis).AB  # pass 2 over X
         again = replace(

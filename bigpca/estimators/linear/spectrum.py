@@ -326,6 +326,7 @@ def unpack_spectrum(stored: StoredModel, form_of: Callable[[int], StateForm], *,
     arrays, attributes = stored.arrays, stored.attributes
     certified = attributes.get("certificate")
     sums, centred = attributes.get("weight_sums"), attributes.get("centring_error")
+    # The file is not trusted: names, shapes and values are checked before anything is computed from them.
     k, d = _check_components(arrays, REQUIRED | (BOUNDS if certified is not None else set()))
     form = form_of(d)
     _check_shapes(arrays, k, d, form)

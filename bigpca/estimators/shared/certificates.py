@@ -1,6 +1,7 @@
 """Certificates of approximate models: bounds from the reads of the fit itself, and the warnings that follow.
 
-A certificate: bounds of the error of an approximate result, as fitted attributes and in model files.
+First the record, as fitted attributes and in model files; then :func:`certify`, which makes it from what the reads of
+a fit have left.
 """
 
 from __future__ import annotations

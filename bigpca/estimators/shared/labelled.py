@@ -1,7 +1,7 @@
 """Labelled arrays out of labelled arrays: scores with the labels of their rows, and rows on the grid of the fit.
 
-Columns of a labelled array that have no values, such as land in a field of the sea: found, and left out. A fitted
-linear model as an xarray.Dataset: its patterns on the grid of the features.
+Columns of a labelled array that have no values, such as those of land in a field of the sea: found, and left out. A
+fitted linear model as an xarray.Dataset: its patterns on the grid of the features.
 """
 
 from __future__ import annotations

@@ -150,7 +150,7 @@ Found = TypeVar("Found")
 Method = TypeVar("Method")
 
 
-class _Having:
+class _OfClassesWith:
     """A method of the classes that set a flag; for others the attribute does not exist."""
 
     def __init__(self, flag: str, fn: Input) -> None:
@@ -172,10 +172,10 @@ def only_with(flag: str) -> Callable[[Method], Method]:
     scikit-learn's ``available_if`` would show it among the methods of all classes.
     """
 
-    def having(method: Method) -> Method:
-        return cast("Method", _Having(flag, method))
+    def of_classes(method: Method) -> Method:
+        return cast("Method", _OfClassesWith(flag, method))
 
-    return having
+    return of_classes
 
 
 @dataclass(frozen=True, eq=False)
