@@ -108,12 +108,15 @@ class Start:
     def axes(self, run: Run, shift: Vector) -> tuple[Matrix, Vector] | None:
         """Return the axes (n, l) and their eigenvalues (l,); None if there are no axes."""
         rows = self.request.rows
+        # "diagonal" draws in one read; randomly pivoted Cholesky would take one for each of its rounds.
         landmarks = select_landmarks("diagonal", replace(self.request, run=run, shift=shift))
+        # Scores (B - mean) V are eigenvectors of H B B'H times sqrt(lambda), so near those of HKH.
         found = fit_landmarks(run, rows, self.settings, landmarks, shift)
         if not isinstance(found.expansion, Expansion) or not len(found.eigenvalues):
             return None
         width = found.expansion.coefficients.shape[1]
         scored = rows.mapped(MapStep(KernelScores(found.expansion), width))
+        # The third read: the scores of all rows.
         template = RowSample(width, rows.n_rows, 8.0 * width)
         scores = fold_to(
             run, self._scores, scored, {"rows": template}, _take_rows, shift=np.zeros(width)

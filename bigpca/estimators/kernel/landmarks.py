@@ -180,12 +180,14 @@ def features_pass(rows: Rows, kernels: tuple[Kernel, ...], m: int) -> PassPlan:
     """Declare one read of X that maps rows to the features of m landmarks and accumulates their moments."""
     d = rows.n_columns
     landmarks, transforms = np.broadcast_to(np.float32(0), (m, d)), (np.broadcast_to(0.0, (m, m)),) * len(kernels)
+    # Broadcast zeros price the states and tiles of these shapes without their memory.
     template = LandmarkMoments.of(d, LandmarkMap(kernels, landmarks, transforms, np.zeros(d)))
     cost = row_pass(
         rows, "features", [template], cut_bytes=template.state_bytes, work=0.0, refinable=True,
         dtype=features_dtype(rows, kernels[0], m),
     )  # fmt: skip
     evaluations = float(rows.n_rows) * m
+    # A row has m kernel values; each kernel multiplies them by T (m, r), r <= m, and squares the result.
     return replace(
         cost,
         evaluations=evaluations,
@@ -205,6 +207,8 @@ def fold_features(
         first.shift,
         first.indices,
     )
+    # The precision depends on T, which is known now only. Rows are not shifted: kernels subtract their own shift, and
+    # features are accumulated about the mean of their first block.
     template, exact = LandmarkMoments.of(rows.n_columns, mapped), replace(cost, dtype=pass_dtype(rows, features))
     found = fold(run, exact, rows, template, shift=np.zeros(rows.n_columns))  # one pass over X
     run.add_evaluations(found.state.evaluations)
@@ -221,10 +225,13 @@ def solve_features(
     """
     moments: Moments = state.moments[which]
     n, T = moments.count, features.transform
+    # The nonzero eigenvalues of H B B'H are those of B'H B (r, r), the scatter of the features about the mean over all
+    # rows. It is positive semi-definite: negative eigenvalues are rounding.
     everything, vectors = top_eigenpairs(unpack(moments.packed, moments.n_features), threads=settings.threads)
     everything = np.maximum(everything, 0.0)
     reject_contradicted(features.kernel, _excess(everything, state, which, features))
     residual = float(state.residuals[which])
+    # trace(HKH) is trace(H B B'H) and that of H (K - B B') H, which is at most trace(K - B B'), the residual.
     total = float(everything.sum()) + residual
     k = _components(settings, everything, total, n, moments.weight)
     V = fix_signs(vectors[:k]).T  # (r, k)
@@ -326,17 +333,21 @@ def tutorial_spectrum(run: Run, n: int, features: LandmarkFeatures, settings: Ke
     """
     K = features.block()
     m, means = len(K), K.mean(axis=1)
+    # H K_mm H: centred by the means over the landmarks alone.
     centred = double_centre(K.copy())
     given = settings.n_components
     values, vectors = top_eigenpairs(centred, threads=settings.threads)
+    # Eigenvalues of up to m eps lambda_1 are rounding: their axes have coefficients of 0.
     rank = max(1, int(np.count_nonzero(values > m * np.finfo(np.float64).eps * values[0])))
     k = rank if given is None else min(resolve_components(given, values, float(values.sum()), m, m), m)
     V, used = fix_signs(vectors[:k]).T, values[:k] > m * np.finfo(np.float64).eps * values[0]
     coefficients = (V - V.mean(axis=0)) * (used / np.sqrt(np.where(used, values[:k], 1.0)))
+    # The columns of A = H V / sqrt(lambda_q) sum to 0, so centring k(x, L) leaves (k(x, L) - means') A.
     expansion = Expansion(
         features.kernel, features.shift, features.references, coefficients, means @ coefficients,
         np.full(m, 1.0 / m), float(means.mean()), means,
     ).in_needed_precision()  # fmt: skip
+    # Eigenvalues of n rows are n / m times those of m landmarks (eq. 62), and so is their sum.
     total = float(values.sum()) * n / m
     run.add_evaluations(m * m)
     return KernelSpectrum(n, 0, values[:k] * n / m, total, expansion, run.evaluations, rank=rank)
@@ -485,6 +496,7 @@ class NystromFit(LandmarksFit):
         landmarks, shift = self.choose(run)
         before = run.evaluations
         threads = self.settings.threads
+        # One read: the kernels differ in their width, and share the distances to the landmarks.
         features = tuple(features_of(kernel, landmarks, shift, self.precision, threads) for kernel in self.kernels)
         found = fold_features(run, self.features, self.rows, features)
         spectra = []
@@ -492,6 +504,7 @@ class NystromFit(LandmarksFit):
             state = _single(found.state, which)
             settings = replace(self.settings, kernel=own.kernel)
             spectrum = solve_features(state, 0, own, settings, omitted=found.omitted)
+            # Where not even the largest eigenvalue is above 0 for certain, its upper bound says what rounding may add.
             if spectrum.certificate is not None and spectrum.certificate.eigenvalue_bounds[0, 0] <= 0:
                 warn_alike(spectrum.eigenvalues, float(spectrum.certificate.eigenvalue_bounds[0, 1]))
             spectrum = replace(spectrum, state=state, evaluations=before + state.evaluations)
@@ -696,11 +709,13 @@ class FeaturesFit(KernelFit):
                 f'{settings.kernel} has no exact finite feature map of {d} columns; solver="features" needs one. Use '
                 f'solver="auto", or NystromKernelPCA.'
             )
+        # Features that are much wider than rows are made of fewer rows at a time, in chunks of at most 32 MiB.
         most = None if width <= 2 * d else max(1, CHUNK_BYTES // (8 * max(1, width)))
         features = FeatureMap(settings.kernel, product_dtype(rows.dtype, float(rows.n_rows) * width**2))
         mapped = project_lazily(
             rows.X, chained(rows.maps, features), width, missing_chunks=rows.missing_chunks, chunk_rows=most
         )
+        # No rows are added to exact kernel PCA, so no moments are kept for them.
         pca = Settings(
             settings.n_components, solve_threads=settings.solve_threads, keep_state_bytes=0, tol=settings.tol,
             max_passes=settings.max_passes, seed=settings.seed,
@@ -755,6 +770,7 @@ class FeaturesFit(KernelFit):
             return np.zeros((0, 0))
         for cost in self.sample:
             run.read_beside(cost)
+        # Rows in memory, spread over them all, cost no read; of other X the first are read again, as ``sample`` says.
         if given.in_memory and given.source is not None:
             rows = given.source.read(0, given.n_rows)
         else:
@@ -770,6 +786,7 @@ class FeaturesFit(KernelFit):
         n = found.count
         projection = FeatureProjection(self.settings.kernel, found.mean, found.components)
         scored = self._scored_rows(run)
+        # Variances have the divisor n - 1, eigenvalues of HKH none; shares of the trace do not depend on it.
         certificate = found.certificate
         if certificate is not None:
             residuals = None if certificate.residuals is None else certificate.residuals * (n - 1)

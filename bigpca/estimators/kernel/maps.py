@@ -108,6 +108,7 @@ class Expansion:
         """
         dtype = np.result_type(working_dtype(rows.dtype), self.dtype)
         total = np.zeros((rows.shape[0], weights.shape[1]))
+        # Either way the references, which may be in a store, are read once.
         if rows.shape[0] <= self.references.shape[0]:
             held = list(self._tiles(rows, dtype))
             for first, B in self._reference_tiles(dtype):

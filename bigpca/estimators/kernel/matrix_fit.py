@@ -310,14 +310,17 @@ def _solve(state: PassState, *, settings: KernelSettings, stored: float, tiles: 
     with np.errstate(over="ignore", invalid="ignore"):
         row_means = K.mean(axis=1)
     reject_overflow(settings.kernel, row_means)
+    # Eigenvalues of HKH are known to about eps |K|, for the eps of its entries: ten times that is rounding.
     entries = 10 * float(norm_of(K))
     double_centre(K)
     if settings.kernel.taken_on_trust:
         least = negative_eigenvalue(K, stored * entries, threads=settings.threads)
         evidence = None if least is None else f"its centred matrix has the eigenvalue {least:.3g}"
         reject_contradicted(settings.kernel, evidence)
+    # Before the eigensolver, which destroys the matrix.
     trace, norm = float(np.trace(K)), float(norm_of(K))
     given, number = settings.n_components, counted(settings.n_components)
+    # The negative mass of an indefinite kernel is the sum of all negative eigenvalues: it takes the whole spectrum.
     wanted = None if number is None or not settings.kernel.positive_semidefinite else min(number, n)
     eigenvalues, vectors = top_eigenpairs(K, wanted, signed=True, threads=settings.threads)
     rounding = rounding_of(eigenvalues, row_means, tiles * entries)
@@ -325,6 +328,7 @@ def _solve(state: PassState, *, settings: KernelSettings, stored: float, tiles: 
     positive = np.where(eigenvalues > rounding, eigenvalues, 0.0)
     k = rank if given is None else min(resolve_components(given, positive, trace, n, n), n)
     if settings.kernel.positive_semidefinite:
+        # A positive semi-definite matrix has a trace below 0 by rounding only.
         trace = max(trace, 0.0)
     else:
         k = min(k, rank)

@@ -370,6 +370,7 @@ class KernelModel(Estimator[KernelSpectrum]):
         grown, made = execute(
             self, growth, partial(growth.read, latest=latest), f"{self._called}.partial_fit(X)", progress=progress
         )
+        # The solve waits until a fitted attribute is accessed; until then, further rows are added to these statistics.
         self._take_later(grown.solve)
         self._grown = grown.found
         self._record_rows(made)
@@ -529,11 +530,13 @@ class KernelModel(Estimator[KernelSpectrum]):
         weight, squares = found.weight_sums or (float(n), float(n))
         divisor = degrees_of_freedom(n, found.weight_sums)
         preimage = fitted_regression(self, expansion)
+        # Eigenvalues of HKH are variances times the divisor; those of labelled fits measure dependence on labels.
         variances, landmarks, eigenvectors = None, None, None
         if not self._labelled:
             variances = found.eigenvalues / divisor
         if isinstance(expansion, Expansion) and found.landmark_transform is not None:
             landmarks = expansion.references.rows
+        # A = H V / sqrt(lambda), where H V = V: eigenvectors of HKH with lambda > 0 sum to 0.
         elif isinstance(expansion, Expansion) and not self._labelled:
             eigenvectors = expansion.coefficients * np.sqrt(np.maximum(found.eigenvalues, 0.0))
         self.kernel_, self.eigenvalues_ = expansion.kernel, found.eigenvalues

@@ -169,6 +169,7 @@ class NystromKernelPCA(KernelModel):
         kernel: Input = planned.settings.kernel
         if not len(gammas):
             raise ValueError("gammas is empty. Give at least one width, such as [0.1, 1.0].")
+        # This estimator's kernel chooses the landmarks; the read after it makes the features of all widths.
         fit = replace(planned, kernels=tuple(kernel.with_gamma(gamma) for gamma in gammas))
         found, made = execute(self, fit, fit.run_widths, f"{self._called}.fit_widths(X, gammas)", progress=progress)
         models = []
@@ -217,6 +218,7 @@ class NystromKernelPCA(KernelModel):
             )
         m = self._count(rows.n_rows)
         check_kernel_components(self.n_components, rows.n_rows, rows.n_columns, m)
+        # The tutorial's extension has the spectrum of the landmarks, and reads no features.
         kernels = (settings.kernel,) if self.extension == "features" else ()
         return NystromFit(rows, resources, settings, Choice(m, self.sampling, rounds), kernels)
 

@@ -118,9 +118,11 @@ class KernelSketchFit(KernelFit):
         rows, settings = self.rows, self.settings
         shift = row_shift(run, rows)
         operator = KernelOperator(rows, settings.kernel, run, self.sweep, shift=shift, seed=self.sketch.seed)
+        # Y = HKH W, the sketch of the empirical kernel map (algorithm 6).
         W = self.sketch.matrix(rows.n_rows)
         Y = operator.begin(W).AB  # sweep 1
         negative_mass = None
+        # A step of subspace iteration: the second sweep multiplies an orthonormal basis of HKH W.
         if self.core == "ritz":
             W = np.linalg.qr(Y)[0]
             Y = operator.multiply(W)  # sweep 2
@@ -132,6 +134,7 @@ class KernelSketchFit(KernelFit):
             values, V, certificate = _definite(operator, W, Y, settings, orthonormal=self.core == "ritz")
         rounding = rounding_of(values, operator.row_means, operator.tile_rounding)
         warn_alike(values, rounding)
+        # Scores have A = H V / sqrt(lambda), whichever core found (lambda, V).
         coefficients = axis_coefficients(V, values, rounding)
         expansion = training_expansion(run, rows, settings, shift, operator.row_means, coefficients)
         certificate = replace(certificate, n_passes=run.reads)

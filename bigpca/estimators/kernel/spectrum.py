@@ -369,6 +369,7 @@ def pack_kernel_spectrum(found: KernelSpectrum) -> tuple[dict[str, Array], Value
         "n_samples": int(found.count), "n_omitted": int(found.omitted), "total": float(found.total),
         "evaluations": int(found.evaluations), "references": None,
     }  # fmt: skip
+    # Facts: JSON values, strings as JSON, and arrays of numbers, each under its own name.
     learned = {name: getattr(found, name) for name in LEARNED if getattr(found, name) is not None}
     known = {name: value for name, value in learned.items() if isinstance(value, np.ndarray)}
     attributes["facts"] = {name: _plain(value) for name, value in learned.items() if name not in known}
@@ -382,6 +383,7 @@ def pack_kernel_spectrum(found: KernelSpectrum) -> tuple[dict[str, Array], Value
         arrays |= {name: getattr(expansion, name) for name in EXPANSION}
         attributes["mean_square"] = float(expansion.mean_square)
         references = expansion.references
+        # Rows that the model would have to hold are copied up to 256 MiB; a larger store is named with its fingerprint.
         if references.rows is None and references.source is not None and _bytes(references) > HELD_BYTES:
             source = references.source
             attributes["references"] = {"path": source.path, "member": source.member, "shape": list(source.shape)}
@@ -404,6 +406,7 @@ def unpack_kernel_spectrum(stored: StoredModel, kernel: Kernel, state: StoredSta
         If a value is missing or not finite, shapes disagree, or the training rows are no longer in their place.
     """
     arrays, attributes = stored.arrays, stored.attributes
+    # Files are not trusted: one NaN in a coefficient makes all scores NaN.
     for name, array in arrays.items():
         if array.dtype.kind not in "fiub" or not np.isfinite(array).all():
             raise ValueError(f"it has {name} with values that are not finite numbers")
@@ -437,6 +440,7 @@ def _unpack_expansion(stored: StoredModel, kernel: Kernel) -> Expansion | Featur
             kernel, arrays["shift"], references, arrays["coefficients"], arrays["offsets"], arrays["mean_weights"],
             float(attributes["mean_square"]), arrays["centre"], dtype,
         )  # fmt: skip
+        # Arrays that do not fit each other would broadcast, or fail far from their cause.
         p = references.shape[0]
         if expansion.coefficients.shape[:1] != (p,):
             raise ValueError(f"it has {p} reference rows, but coefficients of shape {expansion.coefficients.shape}")

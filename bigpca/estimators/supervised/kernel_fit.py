@@ -158,6 +158,7 @@ class FeatureLabelFit(LandmarksFit):
             m = 1000
         if m > n and isinstance(sampling, str):
             raise ValueError(f"n_landmarks = {m} is more than the {n} rows of X. Use {n} or fewer.")
+        # All rows as landmarks need no draw: they are named by number, without rows of weight 0, which do not count.
         if m == n and isinstance(sampling, str):
             sampling = np.arange(n) if rows.weights is None else np.flatnonzero(rows.weights)
             m = len(sampling)

@@ -83,6 +83,7 @@ class ClassMap(RowMap):
         of = self.functions
         with np.errstate(invalid="ignore", over="ignore"):
             centred = rows.astype(np.float64) - of.mean
+            # Log-posteriors up to a constant of the row (Hastie, Tibshirani & Friedman 2009, eq. 4.10).
             values: Matrix = centred @ of.slopes.T
         settle_non_finite(rows, values, where, self.nan_policy, self.output)
         values += of.offsets
@@ -95,8 +96,10 @@ class ClassMap(RowMap):
         elif self.output == "log-probabilities":
             found = log_softmax(values, axis=1)
         elif len(of.slopes) == 2:
+            # Two classes: log-odds of the second, in which the constant cancels.
             found = np.diff(values, axis=1)
         else:
+            # About the origin, as in scikit-learn: all classes of a row gain (x - mean)'C^-1 mean + mean'C^-1 mean / 2.
             found = values + (centred @ of.common + 0.5 * (of.mean @ of.common))[:, None]
         return found
 
@@ -369,6 +372,7 @@ class SupervisedModel(Estimator[SupervisedResult]):
         if not hasattr(self, "_statistics"):
             return self.fit(X, y, sample_weight=sample_weight, progress=progress)
         old, before, problem, name = self._statistics, self._supervision, self._problem(), type(self).__name__
+        # Before the read: a fit at (1, 0), or by krylov, kept only the diagonal of the scatter.
         if problem.whole:
             old.check_whole()
         opened = self._open_like(X)
@@ -378,6 +382,7 @@ class SupervisedModel(Estimator[SupervisedResult]):
         fit = LabelsFit(rows, resources, name, labelled, old.moments.whole, problem)
         new, made = execute(self, fit, fit.read, f"{self._called}.partial_fit(X, y)", progress=progress)
         merged, supervision = merge_labelled(old, before, new.statistics, new.supervision)
+        # The solve waits until a fitted attribute is accessed; until then, further rows are added to these statistics.
         self._take_later(lambda: SupervisedResult(merged, supervision, problem.solve(merged)))
         self._statistics, self._supervision = merged, supervision
         self._record_rows(made)
@@ -429,6 +434,7 @@ class SupervisedModel(Estimator[SupervisedResult]):
         self.n_features_in_, self.n_components_ = len(self.mean_), len(axes.values)
         self.sum_weights_, self.n_effective_ = statistics.weight, statistics.n_effective
         self.total_variance_ = statistics.total_scatter / statistics.divisor
+        # None removes what an earlier fit of the same object has set.
         self._set_known(
             n_passes_=found.n_passes, converged_=found.converged, missed_label_trace_=supervision.missed_label_trace,
             classes_=None, class_counts_=None, class_means_=None, discriminants_=None, coef_=None, intercept_=None,
@@ -436,6 +442,7 @@ class SupervisedModel(Estimator[SupervisedResult]):
         )  # fmt: skip
         if supervision.classes is not None:
             self.classes_ = supervision.classes
+            # Counts of rows are whole numbers; sums of weights are not.
             counts = statistics.moments.counts
             self.class_counts_ = counts.astype(np.int64) if statistics.moments.weight_sums is None else counts
             self.class_means_ = statistics.moments.means
@@ -453,6 +460,7 @@ class SupervisedModel(Estimator[SupervisedResult]):
     def _fitted_values(self) -> tuple[dict[str, Array], Values]:
         features, classes = self._supervision.features, self._supervision.classes
         arrays = {"components": self.components_, "eigenvalues": self.eigenvalues_} | self._statistics.to_arrays()
+        # Slopes and offsets are computed from these again, with the same bits.
         if hasattr(self, "discriminants_"):
             arrays["inverses"] = self.discriminants_.inverses
         if features is not None:
@@ -468,6 +476,7 @@ class SupervisedModel(Estimator[SupervisedResult]):
 
     def _restore(self, stored: StoredModel) -> None:
         arrays, attributes = stored.arrays, stored.attributes
+        # Files are not trusted: one NaN in an axis makes all scores along it NaN.
         for name, array in arrays.items():
             if array.dtype.kind not in "fiu" or not np.isfinite(array).all():
                 raise ValueError(f"it has {name} with values that are not finite numbers")
@@ -486,6 +495,7 @@ class SupervisedModel(Estimator[SupervisedResult]):
                 f"it has {len(values)} eigenvalues of {d} features, but components of shape {components.shape}"
             )
         supervision = Supervision(classes, features, int(attributes["unlabelled"]), float(attributes["missed"]))
+        # Statistics that do not fit the labels would fail only when rows are added.
         KeptStatistics(statistics, supervision).checked()
         inverses = arrays.get("inverses")
         if inverses is not None and inverses.shape != (len(statistics.moments.counts) + 1, d):

@@ -436,9 +436,12 @@ def labels_beside(
 ) -> Labelled | None:
     """Return the labels of batches as they are known before the read; None if they must be read in advance."""
     classes, features, width, added = y.classes, None if like is None else like.features, 0, like is not None
+    # Added rows have labels of the kind of the first fit: its classes, or as many columns.
     if like is not None and like.classes is None:
         classes, width = None, 0 if features is None else features.columns
     elif classes is None:
+        # Labels that are, or may be, classes without names are read in advance, as all classes must be known before
+        # the rows are read. So are those of batches in memory, which costs nothing.
         width = 0 if added or use.needs_classes or y.at_hand else y.width
     if classes is None and not width:
         return None
@@ -446,6 +449,7 @@ def labels_beside(
     if classes is not None:
         beside = LabelsBeside(rows.column, added, use.needs_classes)
         return Labelled(rows, len(classes), None, Supervision(classes, None, 0), beside)
+    # Features that depend on all labels, such as the width of an RBF label kernel, need labels in advance.
     features = features or use.features_before(rows.column, width)
     if features is None:
         return None
@@ -736,6 +740,7 @@ def family_axes(
     found = wanted_axes(solve, family.size, r1, r2, n_components, statistics)
     if r2 < 1.0:
         return found
+    # C^-1 (mean_c - mean) and C^-1 mean: all that the classifier needs, with C conditioned as R2 is.
     rows = np.vstack([statistics.deviations, statistics.mean])
     return replace(found, inverses=family.inverses(rows, statistics.weight, conditioning))
 
@@ -783,13 +788,16 @@ def wanted_axes(
     check_components(n_components, size)
     fisher, apart = (r1, r2) == (0.0, 1.0), statistics.n_classes - 1
     given = None if n_components is None or is_share(n_components) else int(n_components)
+    # Without a number, Fisher has c - 1 axes: S_B has that rank, and the other eigenvalues of (S_T, S_W) are 1.
     found = solve(min(apart, size) if fisher and n_components is None else given)
+    # R1 = Psi Psi' of labels that rows do not depend on is rounding, whatever rank the solve counted.
     if r1 == 1.0 and statistics.independent:
         found = replace(found, rank=0)
     k = len(found.values)
     if is_share(n_components):
         k = share_count(found.values, n_components)
     elif given is None:
+        # None keeps all axes of eigenvalues above rounding.
         k = max(1, found.rank)
     if not found.rank or (fisher and statistics.independent):
         warn_approximation(

@@ -251,6 +251,7 @@ def _solve_map(
     values: NDArray[np.float64],
 ) -> RoweisMap:  # fmt: skip
     statistics = read.statistics
+    # One rotation into the eigenvectors of S_W serves all points; each then takes its k leading pairs.
     family = family_of(statistics, 1.0, normalize=problem.normalize, threads=problem.threads)
     models: list[list[RoweisModel]] = []
     found: list[list[Axes]] = []

@@ -222,11 +222,14 @@ def feature_scores(statistics: LabelStatistics, spread: LabelSpread | None) -> V
     if spread is None:
         between = (statistics.between**2).sum(axis=0)
         c = int(np.count_nonzero(statistics.moments.counts))
+        # S_W of a feature is known to about n eps of its scatter: below that it counts as n eps, so F stays finite.
         noise = np.finfo(np.float64).eps * n * (within + between)
+        # A constant feature differs from its mean by rounding: at most eps |mean| in each of n rows.
         constant = within + between <= np.finfo(np.float64).eps ** 2 * n * statistics.mean**2
         F = between / max(1, c - 1) / np.maximum(within, np.maximum(noise, np.finfo(np.float64).tiny)) * max(1, n - c)
         return np.where(constant, 0.0, F)
     cross = statistics.psi  # (m, d)
+    # Psi_j'(Y'H Y)^-1 Psi_j, the scatter that regression on the labels explains; their columns may be collinear.
     explained = np.einsum("md,md->d", cross, np.linalg.pinv(spread.scatter, hermitian=True) @ cross)
     constant = within <= np.finfo(np.float64).eps ** 2 * n * statistics.mean**2
     return np.where(constant, 0.0, np.minimum(explained / np.where(constant, 1.0, within), 1.0))
@@ -328,7 +331,9 @@ class Folding(Reading):
             beside, m = Beside(labelled.known_codes, partial(one_hot, n_classes=labelled.n_classes)), labelled.n_classes
         else:
             beside, m = Beside(features.whole(), np.asarray), features.shape[1]
+        # Features and labels side by side: the scatter of a fold has their products, too.
         rows = rows.mapped(MapStep(beside, rows.n_columns + m))
+        # A row's fold depends on the seed and its number alone. Rows of other folds, or without a label, have code -1.
         drawn, used = integers(seed, "folds", 0, len(labelled.known_codes), 1, folds)[:, 0], labelled.known_codes >= 0
         templates: dict[str, Accumulator] = {
             f"fold-{f}": ClassMoments(rows.n_columns, 1, np.where(used & (drawn == f), 0, -1).astype(np.int32))
@@ -619,6 +624,7 @@ class ScoredPCA(Estimator[ScoredResult]):
         planned.plan.check()
         scoring, X, found = planned.scoring, mapped_lazily(planned.rows), None
         began = time.perf_counter()
+        # Scores, cross-validation and fit are separate runs, each with its own checkpoint.
         kept, made = execute(
             self, scoring, scoring.read, f"{self._called}.fit(X)", progress=progress, checkpoint=places["scores"]
         )
@@ -628,6 +634,7 @@ class ScoredPCA(Estimator[ScoredResult]):
         q = self._count(len(scores))
         if q is None:
             found = self._cross_validate(X, order, scoring.labelled, opened.seed, places["folds"], progress)
+            # The best share; of equal ones, the fewest features.
             q = max(found, key=lambda count: (found[count], -count))
         selected, inner = np.sort(order[:q]), self._inner()
         inner.fit(columns_of(X, selected), y, checkpoint=places["fit"], progress=progress)
@@ -663,6 +670,7 @@ class ScoredPCA(Estimator[ScoredResult]):
         """
         if not hasattr(self, "estimator_"):
             return self.fit(X, y, progress=progress)
+        # Added to a copy: a read that fails leaves the model as it was.
         inner = copy(self.estimator_)
         opened = self._open_like(X)
         y = self._labels_of_fit(opened, y)
@@ -678,6 +686,7 @@ class ScoredPCA(Estimator[ScoredResult]):
         inner.partial_fit(columns_of(mapped_lazily(rows), self.selected_), y, progress=progress)
         scores = feature_scores(kept.statistics, spread)
         best = ranked(scores)[: len(self.selected_)]
+        # The selection is fixed, because the estimator has read no other columns; a change of ranks is reported.
         others = np.setdiff1d(best, self.selected_)
         if len(others):
             warn_approximation(
@@ -813,6 +822,7 @@ class ScoredPCA(Estimator[ScoredResult]):
 
     def _fitted_values(self) -> tuple[dict[str, Array], Values]:
         inner, supervision = StoredModel.of(self.estimator_), self._supervision
+        # A model file in a model file: prefixes keep the arrays of its parts apart.
         arrays = {f"inner_{name}": array for name, array in inner.arrays.items()}
         kept = KeptStatistics(self._statistics, supervision).to_arrays()
         arrays |= {f"kept_{name}": array for name, array in kept.items()}

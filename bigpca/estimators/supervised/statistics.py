@@ -194,10 +194,12 @@ class LabelStatistics:
         KeyError, ValueError
             For arrays that are missing or of other shapes.
         """
+        # Names are "moments_..." and "cross_...", as to_arrays has them.
         parts: dict[str, dict[str, Array]] = {"moments": {}, "cross": {}}
         for name, array in arrays.items():
             kind, _, own = name.partition("_")
             parts[kind][own] = array
+        # Labels of single rows are not stored: statistics are merged, and fold no further rows themselves.
         codes, precision = np.zeros(0, np.int32), float(parts["moments"].pop("precision", FLOAT64))
         c, m = len(parts["moments"]["counts"]), len(parts["cross"].get("weight", ()))
         shapes = {"counts": (c,), "means": (c, d), "within": (packed_size(d) if whole else d,)}
