@@ -1,17 +1,15 @@
 """Landmarks of Nyström approximations, and the samplings that choose them.
 
-- ``base``        ``LandmarkRequest`` and ``Landmarks``, and the pass by which samplings draw rows by weight
-- ``given``       landmarks that the caller chose: row numbers, or rows
-- ``weighted``    "uniform", "diagonal", "column-norm": weights known from the rows, or from one sweep
-- ``rpcholesky``  randomly pivoted Cholesky: a few rounds of one read each
-- ``leverage``    ridge leverage scores, estimated from a uniform sample held in memory
-- ``kmeans``      cluster centres, by dask-ml
+- ``base``        ``LandmarkRequest`` and ``Landmarks``; the pass by which samplings draw rows by weight; landmarks that
+  the caller chose; "uniform", "diagonal", "column-norm", whose weights are known from the rows or from one sweep
+- ``samplings``   "rpcholesky", randomly pivoted Cholesky in a few rounds of one read each; "leverage", ridge leverage
+  scores, estimated from a uniform sample held in memory; "kmeans", cluster centres, by dask-ml
 
 A fit makes a ``LandmarkRequest`` from its rows, with their view and maps, and declares ``landmark_passes``;
 ``select_landmarks`` then checks the sampling and calls its function, which folds ``BestRows`` with a ``RowWeight`` and
 returns ``Landmarks`` in the dtype of the rows. ``compared_rows`` is for the memory of the plan.
 
-Add a sampling: one file with the function and its passes, one row of ``SAMPLINGS``, one row in ``tests/landmarks``.
+Add a sampling: a function and its passes in ``samplings``, one row of ``SAMPLINGS``, one row in ``tests/landmarks``.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bigpca.errors import check_choice
-from bigpca.estimators.kernel.model import KernelModel, check_regression
+from bigpca.estimators.kernel.model import KernelModel
 from bigpca.estimators.kernel.sketch_fit import KernelSketchFit
 from bigpca.estimators.kernel.spectrum import check_kernel_components, check_references
 from bigpca.estimators.linear.sketch import CORES
@@ -107,7 +107,7 @@ class ApproximateKernelPCA(KernelModel):
             )
         settings, n = self._settings(rows.n_columns, opened.seed), rows.n_rows
         check_kernel_components(self.n_components, n, rows.n_columns)
-        check_regression(self, n)
+        self._check_regression(n)
         check_references(rows, settings.kernel)
         return KernelSketchFit(rows, resources, settings, self._sketch(n, opened.seed), self.core)
 

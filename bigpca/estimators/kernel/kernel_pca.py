@@ -9,7 +9,7 @@ from bigpca.errors import check_choice
 from bigpca.estimators.kernel.krylov import KernelKrylovFit
 from bigpca.estimators.kernel.landmarks import FeaturesFit
 from bigpca.estimators.kernel.matrix_fit import DenseFit
-from bigpca.estimators.kernel.model import KernelModel, check_regression, resolved_kernel
+from bigpca.estimators.kernel.model import KernelModel, resolved_kernel
 from bigpca.estimators.kernel.spectrum import KernelFit, KernelSettings, check_kernel_components, check_references
 from bigpca.estimators.linear.choosing import check_iteration
 from bigpca.estimators.linear.spectrum import check_enough_rows
@@ -185,7 +185,7 @@ class KernelPCA(KernelModel):
         self._check_components(rows.n_rows, rows.n_columns)
         settings = self._settings(rows.n_columns, opened.seed)
         fit = plan_kernel_fit(rows, resources, settings, self.solver, pairs_only=self.fit_inverse_transform)
-        check_regression(self, rows.n_rows)
+        self._check_regression(rows.n_rows)
         return fit
 
     def _check_components(self, n: int, d: int) -> None:

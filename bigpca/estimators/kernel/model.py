@@ -1,15 +1,15 @@
 """The base of all kernel models, whatever their fit: scores, distances, pre-images, files.
 
-Which methods a kernel model has: each condition is True, or raises AttributeError with the reason. Parameters of
-kernel models: the kernel that they name, switches and budgets, and strings as rows. The regression of rows on scores
-that ``inverse_transform`` uses: checked before a fit, and fitted at its end.
+In this order: the kernel that the parameters name, with switches and budgets; strings as rows; which methods a model
+has (each condition is True, or raises AttributeError with the reason); and the model, with the regression of rows on
+scores that ``inverse_transform`` uses, which is checked before a fit and fitted at its end.
 """
 
 from __future__ import annotations
 
 from dataclasses import fields, replace
 from functools import partial
-from typing import ClassVar, Protocol, Self
+from typing import ClassVar, Self
 
 import dask.array as da
 import numpy as np
@@ -60,19 +60,7 @@ from bigpca.solvers.components import NComponents
 WIDTHS = {"gamma": None, "degree": 3, "coef0": 1}  # parameters of kernels given by name, and scikit-learn's defaults
 
 
-class KernelParameters(Protocol):
-    """The parameters that all kernel models have."""
-
-    kernel: Input
-    gamma: float | None
-    degree: int
-    coef0: float
-    max_kernel_evaluations: float
-    fit_inverse_transform: bool
-    alpha: float
-
-
-def check_numbers(model: KernelParameters) -> None:
+def check_numbers(model: KernelModel) -> None:
     """Reject a switch that is not a boolean, a ridge penalty below 0, and a budget that is not above 0.
 
     Raises
@@ -92,7 +80,7 @@ def check_numbers(model: KernelParameters) -> None:
         )
 
 
-def resolved_kernel(model: KernelParameters, d: int) -> Kernel:
+def resolved_kernel(model: KernelModel, d: int) -> Kernel:
     """Return the kernel for d features, with the parameters that scikit-learn has beside its name, and defaults.
 
     Raises
@@ -115,7 +103,7 @@ def resolved_kernel(model: KernelParameters, d: int) -> Kernel:
     return replace(kernel, **{name: value for name, value in given.items() if name in own}).resolve(d)
 
 
-def requested_kernel(model: KernelParameters) -> Kernel | None:
+def requested_kernel(model: KernelModel) -> Kernel | None:
     """Return the kernel that the parameters name, for rows of one feature; None if ``fit`` will reject them."""
     try:
         return resolved_kernel(model, 1)
@@ -143,16 +131,7 @@ def coded_strings(X: Input) -> Array:
 
 
 # scikit-learn's ``available_if`` calls them, so that ``hasattr`` is False for a method that the parameters rule out.
-class Conditional(KernelParameters, Protocol):
-    """What the conditions look at, beside the parameters."""
-
-    @property
-    def _orthonormal(self) -> bool: ...
-    @property
-    def _why_fixed(self) -> str: ...
-
-
-def measures_distances(model: Conditional) -> bool:
+def measures_distances(model: KernelModel) -> bool:
     """Whether the squared distance to the subspace can be computed, which requires k(x, x)."""
     kernel = requested_kernel(model)
     if kernel is not None and not kernel.needs_rows:
@@ -163,7 +142,7 @@ def measures_distances(model: Conditional) -> bool:
     return _projects(model)
 
 
-def has_fixed_points(model: Conditional) -> bool:
+def has_fixed_points(model: KernelModel) -> bool:
     """Whether the fixed-point iteration is defined: its equation holds for Gaussian kernels only."""
     kernel = requested_kernel(model)
     if kernel is not None and not isinstance(kernel, RBF):
@@ -174,7 +153,7 @@ def has_fixed_points(model: Conditional) -> bool:
     return _projects(model)
 
 
-def regresses(model: Conditional) -> bool:
+def regresses(model: KernelModel) -> bool:
     """Whether a fit includes the regression of rows on scores."""
     if not model.fit_inverse_transform:
         raise AttributeError(
@@ -184,14 +163,14 @@ def regresses(model: Conditional) -> bool:
     return True
 
 
-def grows(model: Conditional) -> bool:
+def grows(model: KernelModel) -> bool:
     """Whether rows can be added to a fitted model."""
     if model._why_fixed:
         raise AttributeError(model._why_fixed)
     return True
 
 
-def _projects(model: Conditional) -> bool:
+def _projects(model: KernelModel) -> bool:
     """Whether the scores are those of an orthogonal projection."""
     if not model._orthonormal:
         raise AttributeError(
@@ -203,51 +182,6 @@ def _projects(model: Conditional) -> bool:
 
 
 MAX_REGRESSED = 10_000  # reference rows of a regression, which solves a dense system of their number
-
-
-def check_regression(model: KernelParameters, n: int) -> None:
-    """Reject a regression on too many reference rows, or by a kernel that does not take scores.
-
-    Raises
-    ------
-    MemoryBudgetError
-    ValueError
-    """
-    kernel = as_kernel(model.kernel)
-    if model.fit_inverse_transform and (kernel.accepts_strings or not kernel.needs_rows):
-        raise ValueError(
-            f"fit_inverse_transform regresses rows on their scores, which {kernel} cannot compare: it takes "
-            f"{'strings' if kernel.accepts_strings else 'rows of a kernel matrix'}. Use "
-            f"fit_inverse_transform=False."
-        )
-    if model.fit_inverse_transform and n > MAX_REGRESSED:
-        raise MemoryBudgetError(
-            f"fit_inverse_transform regresses {n} rows on their scores, by a matrix of {n} x {n} numbers, "
-            f"{format_bytes(8 * n * n)}; the limit is {MAX_REGRESSED} rows. Use NystromKernelPCA, which regresses its "
-            f"landmarks only, or denoise(X) for a Gaussian kernel."
-        )
-
-
-@one_blas_thread()  # so that a loaded model has the bits of the one that was saved
-def fitted_regression(model: KernelParameters, expansion: Expansion | FeatureProjection) -> Expansion | None:
-    """Return the regression of the reference rows on their scores, if ``fit_inverse_transform`` is set.
-
-    Raises
-    ------
-    ValueError
-        If the kernel rejects scores as rows.
-    """
-    if not model.fit_inverse_transform or not isinstance(expansion, Expansion):
-        return None
-    rows = np.concatenate([tile for _, tile in expansion.references.tiles()])
-    scores = expansion.apply(rows)
-    try:
-        return ridge_preimage(expansion.kernel, rows, scores, model.alpha)
-    except ValueError as error:
-        raise ValueError(
-            f"fit_inverse_transform regresses rows on their scores, which {expansion.kernel} does not take: "
-            f"{error} Use fit_inverse_transform=False."
-        ) from error
 
 
 PAIRWISE = ("precomputed", "Precomputed")  # kernels whose rows cross-validation splits in both directions
@@ -525,19 +459,41 @@ class KernelModel(Estimator[KernelSpectrum]):
     def _expansion(self) -> Expansion | FeatureProjection:
         return self._found.expansion
 
+    def _check_regression(self, n: int) -> None:
+        """Reject a regression on too many reference rows, or by a kernel that does not take scores.
+
+        Raises
+        ------
+        MemoryBudgetError
+        ValueError
+        """
+        kernel = as_kernel(self.kernel)
+        if self.fit_inverse_transform and (kernel.accepts_strings or not kernel.needs_rows):
+            raise ValueError(
+                f"fit_inverse_transform regresses rows on their scores, which {kernel} cannot compare: it takes "
+                f"{'strings' if kernel.accepts_strings else 'rows of a kernel matrix'}. Use "
+                f"fit_inverse_transform=False."
+            )
+        if self.fit_inverse_transform and n > MAX_REGRESSED:
+            raise MemoryBudgetError(
+                f"fit_inverse_transform regresses {n} rows on their scores, by a matrix of {n} x {n} numbers, "
+                f"{format_bytes(8 * n * n)}; the limit is {MAX_REGRESSED} rows. Use NystromKernelPCA, which regresses "
+                f"its landmarks only, or denoise(X) for a Gaussian kernel."
+            )
+
     def _take(self, found: KernelSpectrum, solver: str) -> None:
         n, k, expansion = found.count, len(found.eigenvalues), found.expansion
         weight, squares = found.weight_sums or (float(n), float(n))
         divisor = degrees_of_freedom(n, found.weight_sums)
-        preimage = fitted_regression(self, expansion)
+        preimage = self._fitted_regression(expansion)
         # Eigenvalues of HKH are variances times the divisor; those of labelled fits measure dependence on labels.
         variances, landmarks, eigenvectors = None, None, None
         if not self._labelled:
             variances = found.eigenvalues / divisor
         if isinstance(expansion, Expansion) and found.landmark_transform is not None:
             landmarks = expansion.references.rows
-        # A = H V / sqrt(lambda), where H V = V: eigenvectors of HKH with lambda > 0 sum to 0.
         elif isinstance(expansion, Expansion) and not self._labelled:
+            # A = H V / sqrt(lambda), where H V = V: eigenvectors of HKH with lambda > 0 sum to 0.
             eigenvectors = expansion.coefficients * np.sqrt(np.maximum(found.eigenvalues, 0.0))
         self.kernel_, self.eigenvalues_ = expansion.kernel, found.eigenvalues
         self.total_variance_ = found.total / divisor
@@ -554,6 +510,27 @@ class KernelModel(Estimator[KernelSpectrum]):
         )  # fmt: skip
         self._found, self._certificate = found, found.certificate
         self._set_known(**certified_attributes(found.certificate))
+
+    @one_blas_thread()  # so that a loaded model has the bits of the one that was saved
+    def _fitted_regression(self, expansion: Expansion | FeatureProjection) -> Expansion | None:
+        """Return the regression of the reference rows on their scores, if ``fit_inverse_transform`` is set.
+
+        Raises
+        ------
+        ValueError
+            If the kernel rejects scores as rows.
+        """
+        if not self.fit_inverse_transform or not isinstance(expansion, Expansion):
+            return None
+        rows = np.concatenate([tile for _, tile in expansion.references.tiles()])
+        scores = expansion.apply(rows)
+        try:
+            return ridge_preimage(expansion.kernel, rows, scores, self.alpha)
+        except ValueError as error:
+            raise ValueError(
+                f"fit_inverse_transform regresses rows on their scores, which {expansion.kernel} does not take: "
+                f"{error} Use fit_inverse_transform=False."
+            ) from error
 
     def __sklearn_tags__(self) -> Tags:
         tags: Tags = super().__sklearn_tags__()

@@ -6,7 +6,7 @@ import dask.array as da
 
 from bigpca.errors import check_choice
 from bigpca.estimators.kernel.landmarks import landmark_features
-from bigpca.estimators.kernel.model import KernelModel, check_regression
+from bigpca.estimators.kernel.model import KernelModel
 from bigpca.estimators.kernel.spectrum import KernelSpectrum, check_references
 from bigpca.estimators.shared.files import StoredModel
 from bigpca.estimators.shared.fit import RandomState
@@ -142,7 +142,7 @@ class KernelSupervisedPCA(KernelModel):
                 'missing values or missing labels. Remove such rows first, or use form="direct".'
             )
         settings = self._settings(rows.n_columns, opened.seed)
-        check_regression(self, rows.n_rows)
+        self._check_regression(rows.n_rows)
         check_references(rows, settings.kernel)
         return DualFit(rows, resources, settings, labelled)
 

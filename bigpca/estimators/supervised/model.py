@@ -1,8 +1,7 @@
 """The base of models that learn linear axes from labelled rows in one read, whatever problem they solve.
 
-Methods of labelled models that are classifiers: normal classes with one covariance. The distance of a row to the
-nearest class, by the covariance within classes (Lee et al. 2018). Row maps of a fitted discriminant analysis: classes,
-probabilities, discriminant functions.
+Which methods a model has; the model, which is also a classifier where r2 = 1 (normal classes with one covariance); and
+the row map to its classes, probabilities and discriminant functions.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from scipy.special import log_softmax, softmax
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
-from bigpca.arrays import Array, DType, content_digest
+from bigpca.arrays import Array, DType
 from bigpca.blas import one_blas_thread
 from bigpca.data.labels import merge_classes
 from bigpca.data.weights import open_weights
@@ -41,86 +40,10 @@ from bigpca.estimators.supervised.statistics import (
 from bigpca.passes.engine.driver import solving
 from bigpca.passes.engine.progress import ProgressArgument
 from bigpca.passes.reading.row_maps import RowMap
-from bigpca.solvers.components import NComponents, rounding_level
-from bigpca.solvers.eigh import top_eigenpairs
+from bigpca.solvers.components import NComponents
 from bigpca.solvers.roweis import Axes, Discriminants
 
 Matrix = NDArray[np.float64]
-
-
-@dataclass(frozen=True)
-class ClassMap(RowMap):
-    """A function of the discriminant functions of rows, in float64 because these are differences of large terms.
-
-    Attributes
-    ----------
-    functions : Discriminants
-    classes : ndarray of shape (c,)
-    output : {"classes", "probabilities", "log-probabilities", "decisions"}
-        The most probable class (b, 1), the first in a tie; posterior probabilities (b, c); their logarithms, which do
-        not underflow; discriminant functions about the origin (b, c), or the difference of two (b, 1).
-    nan_policy : {"raise", "omit"}
-        "omit" returns NaN for rows that hold one; it does not apply to classes.
-    """
-
-    functions: Discriminants
-    classes: Array
-    output: str
-    nan_policy: str = "raise"
-
-    def output_dtype(self, dtype: DType) -> DType:
-        """That of the classes, or float64."""
-        return self.classes.dtype if self.output == "classes" else np.dtype(np.float64)
-
-    def apply(self, rows: Array, where: str) -> Array:
-        """Return the output for rows (b, d).
-
-        Raises
-        ------
-        NonFiniteError
-            Where rows hold NaN or infinities, and the policy is to raise or the output is a class.
-        """
-        of = self.functions
-        with np.errstate(invalid="ignore", over="ignore"):
-            centred = rows.astype(np.float64) - of.mean
-            # Log-posteriors up to a constant of the row (Hastie, Tibshirani & Friedman 2009, eq. 4.10).
-            values: Matrix = centred @ of.slopes.T
-        settle_non_finite(rows, values, where, self.nan_policy, self.output)
-        values += of.offsets
-        found: Array
-        if self.output == "classes":
-            self._reject_missing(values, where)
-            found = self.classes[values.argmax(axis=1)][:, None]
-        elif self.output == "probabilities":
-            found = softmax(values, axis=1)
-        elif self.output == "log-probabilities":
-            found = log_softmax(values, axis=1)
-        elif len(of.slopes) == 2:
-            # Two classes: log-odds of the second, in which the constant cancels.
-            found = np.diff(values, axis=1)
-        else:
-            # About the origin, as in scikit-learn: all classes of a row gain (x - mean)'C^-1 mean + mean'C^-1 mean / 2.
-            found = values + (centred @ of.common + 0.5 * (of.mean @ of.common))[:, None]
-        return found
-
-    def _reject_missing(self, values: Matrix, where: str) -> None:
-        missing = np.flatnonzero(np.isnan(values).any(axis=1))
-        if len(missing):
-            raise NonFiniteError(
-                f"{counted(len(missing), 'row')} of {where} hold NaN or infinite values, the first is its row "
-                f"{missing[0]}: they have no class. Remove them, or use predict_proba, which returns NaN for such rows."
-            )
-
-    def bytes_for(self, d: int, rows: int, itemsize: int) -> tuple[int, int]:
-        """Centred rows in float64, and values before and after their last step."""
-        return 8 * rows * (d + 4 * len(self.functions.slopes)), 0
-
-    def describe(self) -> dict[str, object]:
-        """Digest of the map."""
-        of, content = self.functions, hashlib.sha256(str(self.classes.dtype).encode())
-        for array in (of.mean, of.slopes, of.offsets, of.common, self.classes):
-            content.update(np.ascontiguousarray(array).tobytes())
-        return {"map": self.output, "nan_policy": self.nan_policy, "digest": content.hexdigest()}
 
 
 def classifies(model: SupervisedModel) -> bool:
@@ -133,117 +56,6 @@ def classifies(model: SupervisedModel) -> bool:
             "the scores."
         )
     return True
-
-
-@available_if(classifies)  # type: ignore[untyped-decorator]
-def predict(self: SupervisedModel, X: Input) -> Lazy:
-    """Return the most probable class of each row of X (n, d), (n,): lazy for lazy input, as ``transform``.
-
-    Parameters
-    ----------
-    X : array-like, Dask array, path and so on, of shape (n, d)
-        Rows, as for :meth:`fit`.
-
-    Returns
-    -------
-    ndarray or dask.array.Array of shape (n,)
-        Values of ``classes_``. Lazy if X is lazy. For a DataArray, one with the coordinates of its samples.
-
-    Raises
-    ------
-    NonFiniteError
-        For rows with missing values, which have no class, whatever ``nan_policy`` is.
-    """
-    return _classified(self, X, "classes", one=True)
-
-
-@available_if(classifies)  # type: ignore[untyped-decorator]
-def predict_proba(self: SupervisedModel, X: Input) -> Lazy:
-    """Return the posterior probabilities of classes (n, c), float64; lazy for lazy input.
-
-    Parameters
-    ----------
-    X : array-like, Dask array, path and so on, of shape (n, d)
-        Rows, as for :meth:`fit`.
-
-    Returns
-    -------
-    ndarray or dask.array.Array of shape (n, c), float64
-        Columns in the order of ``classes_``; each row sums to 1. Lazy if X is lazy. For a DataArray, one with the
-        coordinates of its samples and a dimension ``class``.
-    """
-    return _classified(self, X, "probabilities")
-
-
-@available_if(classifies)  # type: ignore[untyped-decorator]
-def predict_log_proba(self: SupervisedModel, X: Input) -> Lazy:
-    """Return the logarithms of :meth:`predict_proba` (n, c), which do not underflow; lazy for lazy input.
-
-    Parameters
-    ----------
-    X : array-like, Dask array, path and so on, of shape (n, d)
-        Rows, as for :meth:`fit`.
-
-    Returns
-    -------
-    ndarray or dask.array.Array of shape (n, c), float64
-        Columns in the order of ``classes_``. Lazy if X is lazy. For a DataArray, one with the coordinates of its
-        samples and a dimension ``class``.
-    """
-    return _classified(self, X, "log-probabilities")
-
-
-@available_if(classifies)  # type: ignore[untyped-decorator]
-def decision_function(self: SupervisedModel, X: Input) -> Lazy:
-    """Return log-posteriors up to a constant of each row (n, c), or log-odds of ``classes_[1]`` (n,); lazily.
-
-    Parameters
-    ----------
-    X : array-like, Dask array, path and so on, of shape (n, d)
-        Rows, as for :meth:`fit`.
-
-    Returns
-    -------
-    ndarray or dask.array.Array of shape (n, c), or (n,) for two classes
-        Columns in the order of ``classes_``. Lazy if X is lazy. For a DataArray, one with the coordinates of its
-        samples and a dimension ``class``.
-    """
-    two = len(self.classes_) == 2 if hasattr(self, "classes_") else False
-    return _classified(self, X, "decisions", one=two)
-
-
-@available_if(classifies)  # type: ignore[untyped-decorator]
-def score(self: SupervisedModel, X: Input, y: Input, sample_weight: Input = None) -> float:
-    """Return the share of rows of X whose class is predicted correctly, in one read, without the unlabelled rows.
-
-    Parameters
-    ----------
-    X : array-like, Dask array, path and so on, of shape (n, d)
-        Rows, as for :meth:`fit`.
-    y : labels as in ``fit``; classes that were not fitted count as errors
-    sample_weight : array-like of shape (n,), or None, default None
-
-    Returns
-    -------
-    float in [0, 1]
-    """
-    predicted = np.asarray(self.predict(X)).ravel()
-    opened = self._open_like(X)
-    labels = open_classes(self._labels_of_fit(opened, y), len(predicted), missing=self.missing_labels)
-    _, known, given = merge_classes(self.classes_, labels.classes)
-    used = labels.used
-    hits = known[np.searchsorted(self.classes_, predicted[used])] == given[labels.codes[used]]
-    weights = None if sample_weight is None else open_weights(sample_weight, opened)[used]
-    return float(np.average(hits, weights=weights))
-
-
-def _classified(self: SupervisedModel, X: Input, output: str, *, one: bool = False) -> Lazy:
-    check_is_fitted(self)
-    functions = getattr(self, "discriminants_", None)
-    if functions is None:
-        raise ValueError("the model was fitted with r2 other than 1, so it is not a classifier. Fit again.")
-    found = ClassMap(functions, self.classes_, output, self.nan_policy)
-    return self._mapped_to_numbers(X, found, output, dim=None if one else "class", values=self.classes_)
 
 
 def _grows(model: SupervisedModel) -> bool:
@@ -324,12 +136,6 @@ class SupervisedModel(Estimator[SupervisedResult]):
     def _problem(self, seed: int = 0) -> Problem:
         """Check the parameters and return the problem."""
 
-    predict = predict
-    predict_proba = predict_proba
-    predict_log_proba = predict_log_proba
-    decision_function = decision_function
-    score = score
-
     @available_if(_grows)  # type: ignore[untyped-decorator]
     @solving
     def partial_fit(
@@ -387,6 +193,111 @@ class SupervisedModel(Estimator[SupervisedResult]):
         self._statistics, self._supervision = merged, supervision
         self._record_rows(made)
         return self
+
+    @available_if(classifies)  # type: ignore[untyped-decorator]
+    def predict(self, X: Input) -> Lazy:
+        """Return the most probable class of each row of X (n, d), (n,): lazy for lazy input, as ``transform``.
+
+        Parameters
+        ----------
+        X : array-like, Dask array, path and so on, of shape (n, d)
+            Rows, as for :meth:`fit`.
+
+        Returns
+        -------
+        ndarray or dask.array.Array of shape (n,)
+            Values of ``classes_``. Lazy if X is lazy. For a DataArray, one with the coordinates of its samples.
+
+        Raises
+        ------
+        NonFiniteError
+            For rows with missing values, which have no class, whatever ``nan_policy`` is.
+        """
+        return self._classified(X, "classes", one=True)
+
+    @available_if(classifies)  # type: ignore[untyped-decorator]
+    def predict_proba(self, X: Input) -> Lazy:
+        """Return the posterior probabilities of classes (n, c), float64; lazy for lazy input.
+
+        Parameters
+        ----------
+        X : array-like, Dask array, path and so on, of shape (n, d)
+            Rows, as for :meth:`fit`.
+
+        Returns
+        -------
+        ndarray or dask.array.Array of shape (n, c), float64
+            Columns in the order of ``classes_``; each row sums to 1. Lazy if X is lazy. For a DataArray, one with the
+            coordinates of its samples and a dimension ``class``.
+        """
+        return self._classified(X, "probabilities")
+
+    @available_if(classifies)  # type: ignore[untyped-decorator]
+    def predict_log_proba(self, X: Input) -> Lazy:
+        """Return the logarithms of :meth:`predict_proba` (n, c), which do not underflow; lazy for lazy input.
+
+        Parameters
+        ----------
+        X : array-like, Dask array, path and so on, of shape (n, d)
+            Rows, as for :meth:`fit`.
+
+        Returns
+        -------
+        ndarray or dask.array.Array of shape (n, c), float64
+            Columns in the order of ``classes_``. Lazy if X is lazy. For a DataArray, one with the coordinates of its
+            samples and a dimension ``class``.
+        """
+        return self._classified(X, "log-probabilities")
+
+    @available_if(classifies)  # type: ignore[untyped-decorator]
+    def decision_function(self, X: Input) -> Lazy:
+        """Return log-posteriors up to a constant of each row (n, c), or log-odds of ``classes_[1]`` (n,); lazily.
+
+        Parameters
+        ----------
+        X : array-like, Dask array, path and so on, of shape (n, d)
+            Rows, as for :meth:`fit`.
+
+        Returns
+        -------
+        ndarray or dask.array.Array of shape (n, c), or (n,) for two classes
+            Columns in the order of ``classes_``. Lazy if X is lazy. For a DataArray, one with the coordinates of its
+            samples and a dimension ``class``.
+        """
+        two = len(self.classes_) == 2 if hasattr(self, "classes_") else False
+        return self._classified(X, "decisions", one=two)
+
+    @available_if(classifies)  # type: ignore[untyped-decorator]
+    def score(self, X: Input, y: Input, sample_weight: Input = None) -> float:
+        """Return the share of rows of X whose class is predicted correctly, in one read, without the unlabelled rows.
+
+        Parameters
+        ----------
+        X : array-like, Dask array, path and so on, of shape (n, d)
+            Rows, as for :meth:`fit`.
+        y : labels as in ``fit``; classes that were not fitted count as errors
+        sample_weight : array-like of shape (n,), or None, default None
+
+        Returns
+        -------
+        float in [0, 1]
+        """
+        predicted = np.asarray(self.predict(X)).ravel()
+        opened = self._open_like(X)
+        labels = open_classes(self._labels_of_fit(opened, y), len(predicted), missing=self.missing_labels)
+        _, known, given = merge_classes(self.classes_, labels.classes)
+        used = labels.used
+        hits = known[np.searchsorted(self.classes_, predicted[used])] == given[labels.codes[used]]
+        weights = None if sample_weight is None else open_weights(sample_weight, opened)[used]
+        return float(np.average(hits, weights=weights))
+
+    def _classified(self, X: Input, output: str, *, one: bool = False) -> Lazy:
+        check_is_fitted(self)
+        functions = getattr(self, "discriminants_", None)
+        if functions is None:
+            raise ValueError("the model was fitted with r2 other than 1, so it is not a classifier. Fit again.")
+        found = ClassMap(functions, self.classes_, output, self.nan_policy)
+        return self._mapped_to_numbers(X, found, output, dim=None if one else "class", values=self.classes_)
 
     def _reconstruction(self) -> Reconstruction:
         axes = np.asarray(np.linalg.pinv(self.components_).T, np.float64)  # rows of (U'U)^-1 U'
@@ -505,105 +416,76 @@ class SupervisedModel(Estimator[SupervisedResult]):
         self._take(found, attributes["solver"])
 
 
-Vector = NDArray[np.float64]
-
-
-def ledoit_wolf_shrinkage(values: Vector, freedom: float) -> float:
-    """Return the weight of the mean eigenvalue in the shrunk covariance, from the eigenvalues (d,) of a covariance.
-
-    Ledoit's and Wolf's weight, averaged over all Gaussian rows that have this covariance: it needs no fourth moments,
-    which one read of the rows about means that are not yet known does not give.
-
-    Parameters
-    ----------
-    freedom : float
-        Degrees of freedom of the covariance.
-
-    Notes
-    -----
-    Chen, Wiesel, Eldar & Hero (2010), equation 17 (Rao-Blackwellised Ledoit-Wolf).
-    """
-    squares, trace = float((values**2).sum()), float(values.sum())
-    spread = squares - trace**2 / len(values)
-    if spread <= 0:
-        return 1.0
-    return min(1.0, ((freedom - 2) / freedom * squares + trace**2) / ((freedom + 2) * spread))
-
-
 @dataclass(frozen=True)
-class ClassDistance(RowMap):
-    """``min_c (x - mean_c)' C^-1 (x - mean_c)``, with one covariance C for all classes.
+class ClassMap(RowMap):
+    """A function of the discriminant functions of rows, in float64 because these are differences of large terms.
 
     Attributes
     ----------
-    mean : ndarray of shape (d,)
-        Of all rows, about which rows are whitened.
-    whitening : ndarray of shape (d, d)
-        W with ``W C W' = I``.
-    centres : ndarray of shape (c, d)
-        ``W (mean_c - mean)`` of the classes that have rows.
-    shrinkage : float
-        Weight of the mean eigenvalue in C; 0 for the covariance within classes itself.
+    functions : Discriminants
+    classes : ndarray of shape (c,)
+    output : {"classes", "probabilities", "log-probabilities", "decisions"}
+        The most probable class (b, 1), the first in a tie; posterior probabilities (b, c); their logarithms, which do
+        not underflow; discriminant functions about the origin (b, c), or the difference of two (b, 1).
     nan_policy : {"raise", "omit"}
+        "omit" returns NaN for rows that hold one; it does not apply to classes.
     """
 
-    mean: Vector
-    whitening: Matrix
-    centres: Matrix
-    shrinkage: float
+    functions: Discriminants
+    classes: Array
+    output: str
     nan_policy: str = "raise"
 
-    @classmethod
-    def of(cls, statistics: LabelStatistics, nan_policy: str) -> ClassDistance:
-        """Return the distance by ``C = S_W / (n - c)``, n the sum of the weights if any, shrunk where it is singular.
-
-        Raises
-        ------
-        ValueError
-            If the rows, or their weights, add up to no more than the classes, or rows do not differ from the means of
-            their classes.
-        """
-        statistics.check_whole()
-        moments, freedom = statistics.moments, statistics.freedom
-        values, vectors = top_eigenpairs(statistics.within / freedom)
-        if not values[0] > 0:
-            raise ValueError(
-                f"{statistics.count} rows of {statistics.n_classes} classes do not differ from the means of their "
-                f"classes, so distances have no unit. Several different rows of a class were expected."
-            )
-        singular = values[-1] <= rounding_level(values, len(values))
-        shrinkage = ledoit_wolf_shrinkage(values, freedom) if singular else 0.0
-        shrunk = (1 - shrinkage) * values + shrinkage * values.mean()
-        whitening = vectors / np.sqrt(shrunk)[:, None]
-        deviations = statistics.deviations[moments.counts > 0]
-        return cls(statistics.mean, whitening, deviations @ whitening.T, shrinkage, nan_policy)
-
     def output_dtype(self, dtype: DType) -> DType:
-        """Always float64."""
-        return np.dtype(np.float64)
+        """That of the classes, or float64."""
+        return self.classes.dtype if self.output == "classes" else np.dtype(np.float64)
 
     def apply(self, rows: Array, where: str) -> Array:
-        """Return the squared distances (b, 1).
+        """Return the output for rows (b, d).
 
         Raises
         ------
         NonFiniteError
-            Where rows hold NaN or infinities and the policy is to raise.
+            Where rows hold NaN or infinities, and the policy is to raise or the output is a class.
         """
+        of = self.functions
         with np.errstate(invalid="ignore", over="ignore"):
-            z = np.subtract(rows, self.mean, dtype=np.float64, casting="unsafe") @ self.whitening.T
-            # |z - z_c|^2 up to |z|^2 finds the class; the distance itself is that of the difference, without cancelling
-            nearest = (z @ self.centres.T - 0.5 * np.einsum("ij,ij->i", self.centres, self.centres)).argmax(axis=1)
-            z -= self.centres[nearest]
-            found: Array = np.vecdot(z, z)[:, None]
-        settle_non_finite(rows, found, where, self.nan_policy, "distances")
+            centred = rows.astype(np.float64) - of.mean
+            # Log-posteriors up to a constant of the row (Hastie, Tibshirani & Friedman 2009, eq. 4.10).
+            values: Matrix = centred @ of.slopes.T
+        settle_non_finite(rows, values, where, self.nan_policy, self.output)
+        values += of.offsets
+        found: Array
+        if self.output == "classes":
+            self._reject_missing(values, where)
+            found = self.classes[values.argmax(axis=1)][:, None]
+        elif self.output == "probabilities":
+            found = softmax(values, axis=1)
+        elif self.output == "log-probabilities":
+            found = log_softmax(values, axis=1)
+        elif len(of.slopes) == 2:
+            # Two classes: log-odds of the second, in which the constant cancels.
+            found = np.diff(values, axis=1)
+        else:
+            # About the origin, as in scikit-learn: all classes of a row gain (x - mean)'C^-1 mean + mean'C^-1 mean / 2.
+            found = values + (centred @ of.common + 0.5 * (of.mean @ of.common))[:, None]
         return found
 
+    def _reject_missing(self, values: Matrix, where: str) -> None:
+        missing = np.flatnonzero(np.isnan(values).any(axis=1))
+        if len(missing):
+            raise NonFiniteError(
+                f"{counted(len(missing), 'row')} of {where} hold NaN or infinite values, the first is its row "
+                f"{missing[0]}: they have no class. Remove them, or use predict_proba, which returns NaN for such rows."
+            )
+
     def bytes_for(self, d: int, rows: int, itemsize: int) -> tuple[int, int]:
-        """Centred, whitened and nearest rows in float64, and the products with the classes."""
-        return 8 * rows * (3 * d + 2 * len(self.centres) + 4), 0
+        """Centred rows in float64, and values before and after their last step."""
+        return 8 * rows * (d + 4 * len(self.functions.slopes)), 0
 
     def describe(self) -> dict[str, object]:
         """Digest of the map."""
-        digest = content_digest(self.mean, self.whitening, self.centres)
-        return {"map": "class distance", "nan_policy": self.nan_policy, "digest": digest}
+        of, content = self.functions, hashlib.sha256(str(self.classes.dtype).encode())
+        for array in (of.mean, of.slopes, of.offsets, of.common, self.classes):
+            content.update(np.ascontiguousarray(array).tobytes())
+        return {"map": self.output, "nan_policy": self.nan_policy, "digest": content.hexdigest()}

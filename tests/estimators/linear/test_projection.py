@@ -16,7 +16,7 @@ import zarr
 import bigpca as bp
 from bigpca.estimators.linear.maps import LogLikelihood, Projection, Reconstruction, Sketching
 from bigpca.estimators.linear.monitoring import Contributions, RowStatistics
-from bigpca.estimators.supervised.model import ClassDistance
+from bigpca.estimators.supervised.discriminants import ClassDistance
 from bigpca.estimators.supervised.scored_pca import Selected
 from bigpca.passes.project import plan_writing
 from bigpca.passes.reading.row_maps import Copy, RowMap

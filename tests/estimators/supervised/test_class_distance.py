@@ -13,7 +13,7 @@ from scipy.spatial.distance import cdist
 from sklearn.covariance import ledoit_wolf
 
 import bigpca as bp
-from bigpca.estimators.supervised.model import ClassDistance, ledoit_wolf_shrinkage
+from bigpca.estimators.supervised.discriminants import ClassDistance, ledoit_wolf_shrinkage
 from tests.builders import power_law
 from tests.estimators.labelled import labelled_rows, within_scatter
 
