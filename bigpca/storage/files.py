@@ -212,10 +212,7 @@ def temporary_sibling(target: Path) -> Iterator[Path]:
         try:
             with ExitStack() as held:
                 with flock(target.parent, wait_seconds=MUTEX_SECONDS):
-                    for other in _siblings(target, "new"):
-                        with suppress(OSError), flock(other, wait_seconds=0) as dead:
-                            if dead:
-                                remove(other)
+                    _remove_dead(target)
                     sibling.mkdir()
                     held.enter_context(flock(sibling, wait_seconds=0))
                 yield sibling
@@ -257,10 +254,14 @@ def publish(source: Path, target: Path, *, replace: bool) -> None:
 
 
 def repair(target: Path) -> None:
-    """Complete a :func:`publish` that a crash interrupted: restore the old target, or remove it if replaced."""
-    if _siblings(target, "old"):
+    """Complete a :func:`publish` that a crash interrupted: restore the old target, or remove it if replaced.
+
+    And remove what failed writers left beside it, which they could not remove themselves.
+    """
+    if _siblings(target, "old") or _siblings(target, "new"):
         with flock(target.parent, wait_seconds=MUTEX_SECONDS):
             _repair(target)
+            _remove_dead(target)
 
 
 def _repair(target: Path) -> None:
@@ -270,6 +271,14 @@ def _repair(target: Path) -> None:
         else:
             os.rename(old, target)
             fsync_path(target.parent)
+
+
+def _remove_dead(target: Path) -> None:
+    """Remove the temporary siblings that no process holds."""
+    for other in _siblings(target, "new"):
+        with suppress(OSError), flock(other, wait_seconds=0) as dead:
+            if dead:
+                remove(other)
 
 
 def _siblings(target: Path, what: str) -> list[Path]:

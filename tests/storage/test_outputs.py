@@ -192,6 +192,14 @@ def test_an_existing_output_is_named_and_kept(path):
     assert os.listdir(path.parent) == ["scores.zarr"]
 
 
+def test_what_a_failed_writer_left_beside_a_complete_output_is_removed_by_the_next(path):
+    write(path)
+    (path.parent / f".{path.name}.new-dead").mkdir()
+    with pytest.raises(OutputExistsError):
+        begin(path)
+    assert os.listdir(path.parent) == [path.name]
+
+
 def test_overwriting_keeps_the_old_output_until_the_new_one_is_complete(path):
     write(path)
     with begin(path, identity="two", overwrite=True) as output:
