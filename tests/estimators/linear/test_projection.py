@@ -15,7 +15,7 @@ import zarr
 
 import bigpca as bp
 from bigpca.estimators.linear.maps import LogLikelihood, Projection, Reconstruction, Sketching
-from bigpca.estimators.linear.monitoring import Contributions, RowStatistics
+from bigpca.estimators.linear.monitoring import Contributions, StatisticsMap
 from bigpca.estimators.supervised.discriminants import ClassDistance
 from bigpca.estimators.supervised.scored_pca import Selected
 from bigpca.passes.project import plan_writing
@@ -34,7 +34,7 @@ MAPS: dict[str, RowMap] = {
     "projection": PLAIN,
     "scaled and whitened": Projection(ONES, 2 * ONES, AXES, np.ones(K)),
     "likelihood": LogLikelihood(PLAIN, np.ones(K), 0.5),
-    "statistics": RowStatistics(PLAIN, np.ones(K), 0.5, ("t2", "spe")),
+    "statistics": StatisticsMap(PLAIN, np.ones(K), 0.5, ("t2", "spe")),
     "contributions": Contributions(PLAIN, np.ones(K), "t2"),
     "class distance": ClassDistance(ONES, np.ones((D, D)), np.ones((30, D)), 0.0),
     "reconstruction": Reconstruction(np.ones(K), np.ones(K), AXES.T.copy(), np.ones(D)),
