@@ -301,14 +301,14 @@ class TestOnWorkers:
             bp.PCA(2).fit(zarr.open_array(session.store, mode="r"))
 
     def test_rows_that_a_closed_cluster_held_are_named(self) -> None:
-        with LocalCluster(n_workers=1, processes=False, dashboard_address=None) as cluster, Client(cluster):
+        with LocalCluster(n_workers=1, processes=False, dashboard_address="127.0.0.1:0") as cluster, Client(cluster):
             X = (da.from_array(OLD, chunks=(CHUNK, D)) + 1).persist()
         with pytest.raises(ConnectionError, match=r"\d of \d chunks of .* were persisted on a cluster that is closed"):
             bp.PCA(2).fit(X)
 
     def test_a_coroutine_of_an_asynchronous_client_is_told_to_use_a_thread(self) -> None:
         async def coroutine() -> Any:
-            async with Client(processes=False, asynchronous=True, n_workers=1, dashboard_address=None):
+            async with Client(processes=False, asynchronous=True, n_workers=1, dashboard_address="127.0.0.1:0"):
                 with pytest.raises(RuntimeError, match=r"Client is asynchronous.* await asyncio\.to_thread"):
                     bp.PCA(2).fit(OLD + da.zeros((N, D), chunks=(CHUNK, D)))
 
