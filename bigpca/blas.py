@@ -65,7 +65,7 @@ class _Work(Caller):
 
 _MANAGERS = {"contextlib", __name__}
 _mutex = threading.RLock()  # in C, whose ``with`` no interrupt divides; threading.Condition is written in Python
-_alarms: list[threading.Lock] = []  # of those that wait, released when anything ends
+_alarms: list[threading.Lock] = []  # one for each waiting thread, released when a fold or solve ends
 _folds: list[ref[_Work]] = []
 _solves: list[ref[_Work]] = []
 _waiting: list[ref[_Work]] = []  # solves

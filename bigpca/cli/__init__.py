@@ -1,15 +1,19 @@
 """The command line: ``bigpca demo | ingest | plan | fit | transform | report | plot | info | verify | doctor``.
 
-- ``commands``       the application: order, examples and defaults in the help, usage errors as JSON
-- ``options``, ``groups``   options, each declared once in a dataclass that several commands take
-- ``parameters``     those of a model: its method, and the estimator's parameters
-- ``methods``        the table from ``--method``, ``--kernel``, ``--landmarks``, ``--sketch`` to an estimator
-- ``sources``, ``labels``   shards in their order; labels joined by key, or by position if there are no keys
-- ``fitting``, ``scoring``, ``pictures``, ``stores``, ``demonstration``, ``diagnosis``   the commands
-- ``description``    what a model file is, from its attributes: after a fit and in ``bigpca info``
-- ``output``, ``runs``, ``exits``, ``process``   screens, progress, exit codes, signals and lost streams
+- ``commands``  The application behind ``bigpca``: all commands, their exit codes, and usage errors as JSON.
+- ``options``  Options shared by several commands, each declared once.
+- ``fitting``  ``bigpca plan``, ``bigpca fit`` (with ``--update`` for appended rows) and ``bigpca transform``.
+- ``stores``  ``bigpca info``, ``bigpca ingest`` and ``bigpca verify``; models are described from their attributes
+  alone.
+- ``diagnosis``  ``bigpca doctor``: checks of this machine and of a cluster; and ``bigpca demo``.
+- ``output``  The output of a command: text and JSON on the right stream, errors as one paragraph with an exit code.
+- ``process``  Setup of a command's process: output streams whose loss does not end the work, and interrupts that are
+  reported.
+- ``models``  ``bigpca report``, ``plot``, ``extremes``, ``compare`` and ``export``: what is done with fitted models.
+- ``runtime``  Where a command runs: in this process, on local workers that it starts (loopback only), or on a running
+  cluster.
 
-Add an estimator: a row of ``methods.ESTIMATORS``; its parameters and their defaults are read from its constructor, and
+Add an estimator: a row of ``options.ESTIMATORS``; its parameters and their defaults are a row of ``options.DEFAULTS``, and
 options that it does not have are rejected. A new parameter is a field of ``parameters.Estimator``.
 
 Only the standard library is imported here, so that the interrupt handler is installed before the first slow import.

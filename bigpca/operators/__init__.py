@@ -1,9 +1,11 @@
 """Symmetric matrices that are never formed and can only be multiplied by a thin block, in one read or sweep.
 
-- ``products``    what all of them return: a block and its product, and those of the probes
-- ``covariance``  ``X'X / (n - 1)`` of centred rows (d, d): one fold per product, declared in ``covariance_passes``
-- ``dot``         ``X X' / (n - 1)`` of centred rows (n, n), for stores chunked in columns
-- ``kernel``      ``HKH`` (n, n): one sweep over pairs of rows per product
+- ``covariance``  The covariance matrix as an operator: (d, d), never formed, multiplied by a thin block in one read
+  of X.
+- ``dot``  The dot matrix (n, n) as an operator: never formed, multiplied in one read of a store chunked in columns.
+- ``kernel``  The centred kernel matrix as an operator: ``HKH`` (n, n), never formed, multiplied by a thin block in
+  one sweep.
+- ``base``  What operators return: products of blocks, and of the probes from which bounds are computed.
 
 A fit declares the products (``CovariancePasses``, ``dot_pass``, ``product_pass``) and makes an operator; a solver calls
 ``begin`` with its first block, then ``multiply``. Each call folds or sweeps the rows, with their view and row maps

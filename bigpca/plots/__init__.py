@@ -2,13 +2,17 @@
 
 Every function draws into ``ax`` or makes a figure of its own, and returns the Axes.
 
-- ``spectra``     ``scree``, ``spectrum`` and ``bounds``: eigenvalues, their shares of the variance, their certificates
-- ``errors``      ``standard_errors``: how much eigenvalues would vary between samples of rows
-- ``scatter``     ``scores`` and ``biplot``: rows by their scores, with classes or values as colours
-- ``images``      ``components``: as pictures, or as their features of the largest weights; ``maps`` of scores, and
-                  ``extremes``, the images at both ends of a component
-- ``grids``       ``roweis_map``: a number for each model of a grid of (r1, r2)
-- ``collections`` several panels in one figure: portraits of models, strips of images, errors against sizes
+- ``spectra``  Eigenvalues, their shares of the variance, their bounds, and how they vary between samples of rows.
+- ``scatter``  Rows by their scores on two components, with classes or values as colours; and the features beside
+  them.
+- ``images``  Components as pictures or as weights of their features, scores of pixels as colours, and images as
+  tiles.
+- ``grids``  A number for each model of a grid of (r1, r2).
+- ``collections``  Several panels in one figure: portraits of models, strips of images, components and shares, errors
+  by size.
+- ``data``  What figures and reports read: numbers of a fitted model, the rows that are drawn, and the kinds of their
+  labels.
+- ``style``  The one palette, and what all figures share: axes, titles, legends, numbers as text.
 
 Below these: ``style`` (the one palette, titles, legends), ``numbers`` (what is read of a model, and the errors where
 it has none), ``drawn`` (which rows are drawn, and their scores), ``kinds`` (classes or values of labels), ``tiles``

@@ -1,17 +1,26 @@
 """Small dense linear algebra in NumPy and SciPy: arrays in, arrays out, no Dask and no files.
 
-- ``eigh``, ``leading``, ``indefinite``   dense symmetric eigenproblems: all pairs, a few, or signed ones
-- ``dual``                                principal axes of a few rows, by their dot matrix
-- ``nystrom``                             the approximation of a positive semi-definite matrix from one product
-- ``krylov``, ``krylov_problem``          block Krylov iteration: the loop; its records and costs
-- ``krylov_basis``, ``krylov_pairs``      its basis and Ritz pairs
-- ``basis_approximation``, ``strips``     the approximation it returns; long rows shared by threads
-- ``certificates``                        error bounds from the products that gave the answer
-- ``features``, ``pivoting``              from landmarks to features; pivots for randomly pivoted Cholesky
-- ``roweis``                              the supervised family from its statistics
-- ``rotation``                            varimax and promax of loadings
-- ``components``, ``component_rules``, ``parallel_analysis``, ``minka``   how many components to keep
-- ``scaling``, ``whitening``              rules for the scale of columns and of scores
+- ``eigh``  Dense symmetric eigenproblems: the small solve after the last pass.
+- ``indefinite``  Symmetric matrices that are not positive semi-definite: evidence, and leading eigenpairs by signed
+  value.
+- ``dual``  Principal axes of a few rows by their dot matrix: the estimate from a sample, before all rows are read.
+- ``nystrom``  Nyström approximation of a symmetric positive semi-definite matrix from one product: Y = A W.
+- ``krylov``  Block Krylov iteration: leading eigenpairs of a matrix available only as products, each a read of all
+  data.
+- ``krylov_basis``  The growing basis of a Krylov run: orthonormal rows, their products with A, and what follows from
+  both.
+- ``strips``  Long rows, strip by strip of their entries: what is worked on stays in a core's cache, and threads share
+  the strips.
+- ``certificates``  How far an approximate answer can be from the true one: bounds that hold, from the reads that gave
+  the answer.
+- ``features``  From landmarks to features: the factor T of K_mm that makes ``B = k(X, L) T`` a feature map.
+- ``pivoting``  Pivots among a few candidates: the rejection step of randomly pivoted Cholesky, on a small residual
+  matrix.
+- ``roweis``  The Roweis family from sufficient statistics: every (r1, r2) by one rotation, supervised PCA by a thin
+  matrix.
+- ``rotation``  Rotations of loadings to simple structure: varimax and promax, on a thin (d, k) matrix.
+- ``components``  How many components: from ``n_components`` and a spectrum, whole or partial, to k.
+- ``scaling``  Scales of columns and of scores: rules that users give instead of True or a vector.
 
 Each file reads like its source, which the docstrings name down to the equation; departures from it are marked NOTE.
 

@@ -1,17 +1,22 @@
 """Accumulators: small states that are updated with blocks, merged in any grouping, and stored as named arrays.
 
-- ``base``             the contract: ``fresh``, ``update``, ``merge``, ``to_arrays``, costs; read this first
-- ``products``         symmetric products of a block's rows, shared by several states
-- ``moments``          count, mean and scatter: exact PCA
-- ``class_moments``, ``within_product``   the same by class: the supervised family
-- ``fused_product``, ``factors``   ``X'(X W)`` in one read: sketches and Krylov iterations
-- ``dot_matrix``, ``left_product``   the dot matrix and products from the left: wide data
-- ``column_products``, ``column_statistics``   the same from blocks of columns: stores chunked in columns
-- ``kernel_product``   a kernel matrix times a thin block, from one sweep
-- ``landmark_blocks``, ``landmark_moments``   Nyström features of the rows, and moments of them
-- ``drawn_rows``, ``row_weights``, ``kept_rows``   rows chosen by sampling weight or by number, and kept
-- ``observed_columns``, ``centring``   columns with missing values; the error of sums over sparse rows
-- ``furthest``         the rows with the lowest and highest values of each column
+- ``base``  The contract of accumulators, small states that fold blocks, merge and are stored; and what several of
+  them share.
+- ``moments``  Moments of the rows: count, mean and centred scatter, or the squares of each column only.
+- ``class_moments``  States of labelled rows: counts, means and the within-class scatter, or its product with a thin
+  matrix.
+- ``dot_matrix``  States of the dot matrix, over pairs of row panels or over column blocks, and of products with
+  column blocks.
+- ``kernel_product``  The state of one sweep over a kernel matrix: its product with a thin block, its trace and its
+  row norms.
+- ``landmark_moments``  Moments of Nyström features in one read of X, and the blocks of kernel values that they come
+  from.
+- ``row_weights``  Rows drawn by weight in one read of X, and the weights: functions of a block, evaluated where the
+  rows are read.
+- ``kept_rows``  States that keep rows: those with given numbers, a sample, all of them, or the ends of each column.
+- ``observed_columns``  What there is in each column of rows with missing values: its weight, and the mean; and the
+  reads that found it.
+- ``thin_products``  Products of all rows with thin matrices: ``X'(X W)`` in one read instead of two, and ``V'X``.
 
 Life of a state: the estimator makes a template, ``for_rows`` cuts its parameters to the rows of a group,
 ``without_shared`` removes the broadcast value before the template is sent, ``with_shared`` restores it in the task,

@@ -1,19 +1,18 @@
 """One pass executed: resumed from a checkpoint, run on threads or a cluster, merged in a fixed order, reported.
 
-- ``jobs``        a pass described as data, and the functions that its tasks run on any scheduler
-- ``run``         one execution: numbers passes, rejects those that exceed the plan, counts reads and evaluations
-- ``states``      the state of a pass: its accumulators over some groups, with counts and stamps
-- ``events``      what a run reports, as frozen records; ``progress`` displays them: terminal, notebook, log, JSON
-- ``checkpoint``  finished segments and one growing prefix, as files that are complete or absent
-- ``resources``   threads, memory limit and idle memory of the processes of a run
-- ``speed``       the measured speed of one core, for the time estimated by a plan
-- ``solving``     the BLAS threads of solves, here and in the last task of a pass
-- ``forks``       Dask threads and clients that a forked child must discard
-- ``cancel``      flags that tasks check between slabs
-- ``local``       a pass on Dask's local schedulers
-- ``ordered``     a pass over rows in one order, as batches come: this thread reads, others fold
-- ``cluster/``    a pass on a ``distributed.Client``
-- ``driver``      ``run_pass``: the one entry point, on top of the others
+- ``jobs``  One pass described as data, the functions that its tasks run on any scheduler, and the state that they
+  make.
+- ``run``  One execution of a fit: numbers its passes, checks them against the plan, and counts their reads.
+- ``events``  What a run reports, as frozen records, and the tally that all displays share.
+- ``checkpoint``  Checkpoints of a pass: finished segments and one growing prefix, as files that are complete or
+  absent.
+- ``resources``  What the processes of a run may use: threads, memory limit and idle memory, queried from Dask or the
+  machine.
+- ``local``  Run a pass in this process: as one Dask graph, or over rows that come in one order, which this thread
+  reads.
+- ``cluster/``  a pass on a ``distributed.Client``
+- ``driver``  Drive one pass: load what a checkpoint holds, run the rest here or on a cluster, and report.
+- ``progress``  Consumers that display a run's events: terminal, notebook, log; and ``resolve_progress``.
 
 A verb passes a ``Pass`` (templates, a function that cuts a group, a finish) to ``run_pass``. It is checked against the
 plan and gets a number, finished segments are read from the checkpoint, the remaining groups run as tasks, and the

@@ -1,12 +1,12 @@
 """Rows become blocks: which rows are read at a time, how, and in which precision. Everything here runs inside tasks.
 
-- ``layout``      chunks to reads, slabs, groups and segments: a function of shape, dtype and chunks only
-- ``readers``     one range of rows, read from a store or computed by Dask nodes, cut by a view, with one read ahead
-- ``arithmetic``  the four operations with which accumulators are written; another array library is one more record
-- ``blocks``      the ``Block`` that accumulators receive: rows checked, converted and shifted, dense or CSR
-- ``row_maps``    functions from rows to rows, and the chain of them that is applied before the shift
-- ``casts``       those that change the dtype of what is stored
-- ``preprocessing``   those that users give to estimators: norms, powers
+- ``layout``  How rows are divided, depending only on shape, dtype and chunks, never on memory limits, workers or
+  threads.
+- ``readers``  Readers: rows of X inside a task, from a store or by running the Dask nodes that compute them, checked
+  and filled.
+- ``blocks``  Slabs of rows become blocks: checked, shifted, in the precision of the pass; and the arithmetic on them.
+- ``row_maps``  Row maps: pure functions from rows to rows, applied in a chain inside the task that reads them.
+- ``preprocessing``  Preprocessing of single rows: records that users give to an estimator, each a row map.
 
 A group task iterates over its reads. A dense slab without maps becomes one ``Block``, checked and shifted in one
 traversal of memory. With maps, incomplete rows are rejected or omitted first, and each mapped tile becomes a ``Block``.
