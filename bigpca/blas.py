@@ -13,6 +13,7 @@ must be counted down: a fold or solve counts as long as the frame that entered i
 from __future__ import annotations
 
 import ctypes
+import gc
 import inspect
 import math
 import platform
@@ -79,10 +80,28 @@ _libraries: list[Any] = [lib for lib in ThreadpoolController().lib_controllers i
 
 
 def _stack(thread: int) -> Iterator[FrameType]:
-    frame = sys._current_frames().get(thread)
+    """Iterate over the frames that a thread executes, innermost first."""
+    frame = sys._getframe() if thread == threading.get_ident() else _frames_of_threads().get(thread)
     while frame is not None:
         yield frame
         frame = frame.f_back
+
+
+def _frames_of_threads() -> dict[int, FrameType]:
+    """Return the innermost frame of each thread.
+
+    NOTE: before Python 3.11.9, sys._current_frames holds the interpreter's lock of its threads while it allocates. If
+    that starts a garbage collection whose finalizers let another thread run, and that one begins or ends a thread, both
+    wait for ever, and no signal is handled (python/cpython#106883). Later versions stop the collector as is done here.
+    """
+    with _mutex:
+        collects = gc.isenabled()
+        try:
+            gc.disable()
+            return sys._current_frames()
+        finally:
+            if collects:
+                gc.enable()
 
 
 def _running(works: list[ref[_Work]]) -> _Work | None:

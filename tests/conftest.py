@@ -6,6 +6,7 @@ import logging
 import urllib.request
 from collections.abc import Iterator
 
+import dask
 import pytest
 from distributed import Client
 from moto.server import ThreadedMotoServer
@@ -22,8 +23,13 @@ def _one_blas_thread() -> Iterator[None]:
     """Multiply and solve with one BLAS thread where no number is given: these matrices are small, and threads that wait
     for each other on a busy machine take several times as long.
     """
-    with threadpool_limits(1, user_api="blas"), pytest.MonkeyPatch.context() as patch:
+    with (
+        threadpool_limits(1, user_api="blas"), pytest.MonkeyPatch.context() as patch,
+        dask.config.set({"distributed.worker.profile.enabled": False}),
+    ):  # fmt: skip
         patch.setenv("OPENBLAS_NUM_THREADS", "1")  # of child processes
+        # Looking at the stacks of threads may wait for ever before Python 3.11.9: see bigpca/blas.py.
+        patch.setenv("DASK_DISTRIBUTED__WORKER__PROFILE__ENABLED", "False")
         patch.setattr(driver, "threads_here", lambda solve_threads: solve_threads or 1)
         yield
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+import textwrap
 import threading
 from types import FrameType
 from typing import Any
@@ -153,6 +156,49 @@ def test_an_interrupt_at_any_line_leaves_nothing_to_wait_for_although_its_traceb
         thread.join(60)
         solve()
     assert found == [{2}] * 4
+
+
+def test_folds_and_solves_go_on_while_threads_begin_and_end_and_the_collector_lets_others_run() -> None:
+    """In a process of its own: where one waits for ever (python/cpython#106883), it handles no signal."""
+    script = """
+        import gc, os, sys, threading, time
+        from bigpca.blas import blas_threads, one_blas_thread
+
+        class Cycle:
+            def __init__(self):
+                self.itself = self
+
+            def __del__(self):
+                time.sleep(0)  # lets another thread run
+
+        def work(counts, i):
+            while True:
+                with one_blas_thread():
+                    counts[i] += 1
+                if i == 0 and counts[i] % 7 == 0:
+                    with blas_threads(2):
+                        pass
+
+        def begin_and_end():
+            while True:
+                threads = [threading.Thread(target=lambda: [Cycle() for _ in range(20)]) for _ in range(8)]
+                for thread in threads:
+                    thread.start()
+                for thread in threads:
+                    thread.join()
+
+        gc.set_threshold(5)
+        sys.setswitchinterval(1e-5)
+        counts = [0, 0, 0]
+        for i in range(3):
+            threading.Thread(target=work, args=(counts, i), daemon=True).start()
+        threading.Thread(target=begin_and_end, daemon=True).start()
+        time.sleep(3)
+        print(any(gc.isenabled() for _ in range(10**6)), min(counts) > 0, flush=True)
+        os._exit(0)
+    """
+    done = subprocess.run([sys.executable, "-c", textwrap.dedent(script)], capture_output=True, text=True, timeout=60)
+    assert (done.stdout.split(), done.stderr) == (["True", "True"], "")
 
 
 @pytest.mark.parametrize("dtype", ["f4", "f8"])
