@@ -36,7 +36,7 @@ from bigpca.data.label_files import column_names, read_label_file, split_column
 from bigpca.data.labels import ARGUMENTS, label_values, with_gaps
 from bigpca.data.sources import open as open_array
 from bigpca.data.sources import source_of
-from bigpca.data.views import carried, sources_in, view_of
+from bigpca.data.views import Carried, carried, records_in, sources_in, view_of
 from bigpca.errors import counted
 
 PICTURE_SUFFIXES = (".png", ".jpg", ".jpeg", ".gif", ".webp", ".bmp", ".tif", ".tiff", ".pgm", ".ppm")
@@ -328,14 +328,12 @@ def keys_of_rows(X: Any) -> Keys:
     if isinstance(X, da.Array):
         base, places, samples = origin_of_rows(X)
         known = carried(base)
-        if known.index is not None:
-            found = _keys_of_index(known.index)
-        else:
-            own = known.labels is None
-            found = Keys(keys_of_source(source_of(base)) if own else _names_of_samples(known.labels))
+        found = _keys_carried(known) or Keys(keys_of_source(source_of(base)))
         if found.names is None:
-            stores = (path_of_source(one) for one in sources_in(X) if keys_of_source(one) is not None)
-            return Keys(lost=next(stores, ""))
+            stores = [path_of_source(one) for one in sources_in(X) if keys_of_source(one) is not None]
+            tables = [_keys_carried(one) for one in records_in(X)]
+            stores += ["a table or DataArray" for one in tables if one and one.names is not None and not one.loose]
+            return Keys(lost=stores[0] if stores else "")
         return replace(found, places=places, samples=samples)
     if is_cells(X):
         return Keys(np.asarray(X.obs_names).astype(np.str_))
@@ -346,6 +344,13 @@ def keys_of_rows(X: Any) -> Keys:
     if hasattr(X, "loc") and hasattr(X, "index"):  # tables and series of pandas and Dask
         return _keys_of_index(X.index)
     return Keys(keys_of_source(X))
+
+
+def _keys_carried(known: Carried) -> Keys | None:
+    """Return the keys of a frame or DataArray of which an array was made; None for others."""
+    if known.index is not None:
+        return _keys_of_index(known.index)
+    return None if known.labels is None else Keys(_names_of_samples(known.labels))
 
 
 def _keys_of_index(index: Any) -> Keys:

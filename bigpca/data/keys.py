@@ -117,8 +117,9 @@ def label_places(
     if own is None and rows.lost:
         raise ValueError(
             f"the {word}s have keys, such as {keys_listed(given[:2])}, but the rows of X have lost theirs: X was "
-            f"computed from {rows.lost}, whose rows have keys. Slices of rows and columns, and scores of transform, "
-            f"keep them: pass such, or write X with keys: bigpca.ingest(X, path, keys=...). {BY_POSITION}"
+            f"computed from {rows.lost}, whose rows have keys. Slices, lists of rows, masks, rechunk, astype and "
+            f"scores of transform keep them: pass such, or write X with keys: bigpca.ingest(X, path, keys=...). "
+            f"{BY_POSITION}"
         )
     if own is None:
         raise ValueError(
@@ -305,8 +306,9 @@ def stored_keys(source: Any) -> NDArray[np.str_] | None:
     source : path, URL or Dask array
         A Zarr array that ``transform(out=..., keys=...)`` or ``ingest(..., keys=...)`` wrote, scores in a Parquet or
         ``.npy`` table, a matrix of AnnData in a file, whose keys are the names of the cells, or what
-        :func:`bigpca.open` returned for one. Of such an array also slices ``X[a:b:s]`` of rows and columns, and lazy
-        scores, which have the keys of their rows. Anything else has no keys.
+        :func:`bigpca.open` returned for one. Of such an array also slices ``X[a:b:s]`` of rows and columns, lists of
+        rows, masks, other chunks and dtypes, and lazy scores, which have the keys of their rows. Anything else has no
+        keys.
 
     Returns
     -------
@@ -346,13 +348,14 @@ def keys_of_source(source: Any) -> NDArray[np.str_] | None:
 def origin_of_rows(X: da.Array) -> tuple[da.Array, NDArray[np.int64] | None, bool]:
     """Return the array that names the rows of X, the place of each row in it, and whether samples have several rows.
 
-    It is found through slices, views and maps of rows: what :func:`bigpca.open` returned, or X where they lead nowhere.
+    It is found through choices of rows, views and maps of rows: what :func:`bigpca.open` returned, or X where they lead
+    nowhere.
     """
-    from bigpca.data.views import carried, sliced_from  # imports dask.array, which paths do not need
+    from bigpca.data.views import carried, taken_from  # imports dask.array, which paths do not need
 
     places, samples = None, False
     while True:
-        base, own = sliced_from(X)
+        base, own = taken_from(X)
         if own is not None:
             places = own if places is None else own[places]
         found = carried(base)

@@ -8,8 +8,9 @@ the engine reads the samples directly.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any, TypeAlias
 
 import dask.array as da
@@ -332,42 +333,75 @@ def _found(X: da.Array, name: str) -> Carried | None:
     return layer.record if isinstance(layer, CarriedLayer) else None
 
 
-def sliced_from(X: da.Array) -> tuple[da.Array, NDArray[np.int64] | None]:
-    """Return the array of which X has slices, and the places of the rows of X in it.
+def taken_from(X: da.Array) -> tuple[da.Array, NDArray[np.int64] | None]:
+    """Return the array of which X has rows, and the places of the rows of X in it.
 
-    It is the first one that carries something, or that reads a source directly. X and None where X is
-    such an array itself, and where there is none, or other steps than slices lie between.
+    It is the one array that carries what names rows, or that reads a source directly, to which slices, lists of rows,
+    masks, new chunks and dtypes lead. X and None where X is such an array itself, and where other steps lie between.
     """
-    layers, names = getattr(X.dask, "layers", {}), [X.name]
-    while (chunks := _known_chunks(X, names[-1])) is None:
-        before = X.dask.dependencies.get(names[-1], ()) if layers else ()
-        if len(before) != 1 or not isinstance(layers.get(names[-1]), MaterializedLayer):
+    base, chunks, names, steps = "", None, [X.name], dict[Any, Any]()
+    for name in names:  # which grows
+        found, layer = _known_chunks(X, name), getattr(X.dask, "layers", {}).get(name, ())
+        if found is not None and not base:
+            base, chunks = name, found
+        elif found is None and (isinstance(layer, MaterializedLayer) or _called(getattr(layer, "task", None))):
+            steps.update(layer)
+            names += [before for before in X.dask.dependencies[name] if before not in names]
+        else:
             return X, None
-        names.extend(before)
-    name, starts = names[-1], np.cumsum([0, *chunks[0]])
-    if name == X.name or np.isnan(starts[-1]):
+    starts = np.cumsum([0, *chunks[0]]) if chunks else np.array([np.nan])
+    if base == X.name or np.isnan(starts[-1]):
         return X, None
 
+    @cache
     def rows_of(key: Any) -> NDArray[np.int64]:
-        if key[0] == name:
+        if key[0] == base:
             return np.arange(starts[key[1]], starts[key[1] + 1])
-        node: Any = layers[key[0]][key]
-        if isinstance(node, Alias):
-            return rows_of(node.target)
-        if getattr(node.func, "__name__", "") != "getitem" or not isinstance(node.args[1][0], slice):
-            raise LookupError
-        return rows_of(node.args[0].key)[node.args[1][0]]
+        node: Any = steps[key]
+        if isinstance(node, Alias) or (isinstance(node, tuple) and isinstance(node[0], str)):  # another key
+            return rows_of(getattr(node, "target", node))
+        called = _called(node)
+        args: Any = node.args if called else (None,)
+        given, *rest = args
+        if called == "astype":
+            return rows_of(given.key)
+        if called in ("getitem", "_getitem"):
+            index = rest[0][0] if called == "getitem" else steps[rest[0].key].value[1][0]
+            if isinstance(index, slice | np.ndarray):
+                return rows_of(given.key)[index]
+        if called == "concatenate_shaped":
+            parts, width = list(given), math.prod(rest[0][1:])
+            return np.concatenate([beside(parts[i : i + width]) for i in range(0, len(parts), width)])
+        if called == "concatenate_arrays":  # the blocks from which a list takes, and the order in which it does
+            order, axis = np.argsort(steps[rest[0].key].value[1]), rest[1]
+            return beside(given) if axis else np.concatenate([rows_of(part.key) for part in given])[order]
+        raise LookupError
 
+    def beside(parts: Iterable[Any]) -> NDArray[np.int64]:
+        """Return the rows of blocks of columns, if they are the same in all."""
+        rows, *others = (rows_of(getattr(part, "key", part)) for part in parts)
+        if not all(np.array_equal(rows, other) for other in others):
+            raise LookupError
+        return rows
+
+    columns = list(np.ndindex(X.numblocks[1:]))
     try:
-        places = [rows_of((X.name, i) + (0,) * (X.ndim - 1)) for i in range(len(X.chunks[0]))]
+        places = [beside((X.name, i, *at) for at in columns) for i in range(X.numblocks[0])]
     except LookupError:
         return X, None
-    return da.Array(X.dask, name, chunks, meta=X._meta), np.concatenate(places)
+    return da.Array(X.dask, base, chunks, meta=X._meta), np.concatenate(places)
+
+
+def _called(node: Any) -> str:
+    """Return the name of Dask's own function that a node calls; "" for others."""
+    function = getattr(node, "func", None)
+    return getattr(function, "__name__", "") if getattr(function, "__module__", "").startswith("dask.") else ""
 
 
 def _known_chunks(X: da.Array, name: str) -> Any:
-    """Return the chunks of an array in the graph of X that carries something, or reads a source; None for others."""
-    if (found := _found(X, name)) is not None:
+    """Return the chunks of an array in the graph of X that carries what names rows, or reads a source; else None."""
+    found = _found(X, name)
+    if found is not None and not (found.before is found.labels is found.index is None):
         return found.chunks
     if f"original-{name}" not in getattr(X.dask, "layers", {}):
         return None
@@ -386,6 +420,11 @@ def _layer_value(X: da.Array, name: str) -> Any:
 def sources_in(X: da.Array) -> list[Any]:
     """Return the objects from which the graph of X reads."""
     return [_layer_value(X, name) for name in getattr(X.dask, "layers", {}) if name.startswith("original-")]
+
+
+def records_in(X: da.Array) -> list[Carried]:
+    """Return what arrays in the graph of X carry."""
+    return [layer.record for layer in getattr(X.dask, "layers", {}).values() if isinstance(layer, CarriedLayer)]
 
 
 def viewed(X: da.Array, view: View, names: Names = None) -> da.Array:

@@ -185,6 +185,7 @@ def test_what_reads_weights_does_not_speak_of_labels(fault: str, tmp_path: Path)
 
 CLASSES = np.array([0, 1, 2, 1, 2, 0, 1, 1, 2, 2, 0, 1])
 CHOSEN = np.array([7, 0, 3, 10, 2, 9])
+MASK, FROM_6 = np.arange(12) % 3 > 0, np.roll(np.arange(12), 6)
 LOST, NONE = (
     "the rows of X have lost theirs: X was computed from .*rows.zarr",
     "the rows of X have none to join them by",
@@ -201,6 +202,10 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+def halves(first: da.Array, second: da.Array) -> da.Array:
+    return da.concatenate([first[6:, :3], second[:6, :3]])
+
+
 # Rows of a store with keys, at which places they are there, and which column of the table of labels is about them.
 FORMS: dict[str, tuple[Callable[[Path], Any], Any, int]] = {
     "opened store": (lambda p: str(p / "rows.zarr"), slice(None), 0),
@@ -209,7 +214,11 @@ FORMS: dict[str, tuple[Callable[[Path], Any], Any, int]] = {
     "columns": (lambda p: bp.open(p / "rows.zarr", columns=[3, 0])[::-1], slice(None, None, -1), 0),
     "lazy scores": (lambda p: bp.PCA(3).fit(ROWS).transform(bp.open(p / "rows.zarr")[3:])[1:], slice(4, None), 0),
     "written scores": (lambda p: str(p / "scores.parquet"), slice(None), 0),
-    "rows chosen one by one": (lambda p: bp.open(p / "rows.zarr")[CHOSEN], CHOSEN, 1),
+    "rows chosen one by one": (lambda p: bp.open(p / "rows.zarr")[CHOSEN], CHOSEN, 0),
+    "mask, chunks, dtype": (lambda p: bp.open(p / "rows.zarr").rechunk((5, 2))[MASK].astype("f4"), MASK, 0),
+    "slices joined": (lambda p: halves(bp.open(p / "rows.zarr"), bp.open(p / "rows.zarr")), FROM_6, 0),
+    "slices of two stores": (lambda p: halves(bp.open(p / "rows.zarr"), bp.open(p / "scores.parquet")), FROM_6, 1),
+    "arithmetic": (lambda p: bp.open(p / "rows.zarr") * 2, slice(None), 1),
     "NumPy": (lambda p: str(p / "rows.npy"), slice(None), 2),
 }
 # Labels, and what becomes of them beside rows with keys, rows that lost theirs, and rows of which none are known.
@@ -285,5 +294,7 @@ def test_rows_in_memory_have_the_keys_of_their_index(folder: Path) -> None:
     ):
         with pytest.raises(ValueError, match=match):
             bp.SupervisedPCA(1).fit(X, labels)
+    with pytest.raises(ValueError, match="computed from a table or DataArray, whose rows have keys"):
+        bp.SupervisedPCA(1).fit(bp.open(dd.from_pandas(rows, npartitions=3, sort=False)) * 2, y)
     cross = cross_val_score(bp.FisherDiscriminantAnalysis(1), bp.open(folder / "rows.zarr"), CLASSES % 2, cv=2)
     assert np.isfinite(cross).all()
