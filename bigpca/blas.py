@@ -23,6 +23,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from functools import cache
 from types import FrameType
 from typing import Any
 from weakref import ref
@@ -76,7 +77,12 @@ _inside_solve: ContextVar[ref[_Work] | None] = ContextVar("bigpca_inside_solve",
 HOLD_BACK_SECONDS = 10.0  # the longest that a new fold is delayed by a waiting solve
 LOOK_SECONDS = 0.5  # after which those that wait look again
 _WAITING = {("dask.local", "get_async"), ("distributed.utils", "sync")}
-_libraries: list[Any] = [lib for lib in ThreadpoolController().lib_controllers if lib.user_api == "blas"]
+
+
+@cache
+def _libraries() -> list[Any]:
+    """Return the BLAS libraries of this process, looked for at the first fold: that takes as long as many imports."""
+    return [lib for lib in ThreadpoolController().lib_controllers if lib.user_api == "blas"]
 
 
 def _stack(thread: int) -> Iterator[FrameType]:
@@ -123,7 +129,7 @@ def _current(inside: ContextVar[ref[_Work] | None]) -> _Work | None:
 
 def _set_threads(counts: list[int]) -> None:
     """Set each library's thread count from any thread; threadpoolctl honours only the first thread that called it."""
-    for lib, count in zip(_libraries, counts, strict=True):
+    for lib, count in zip(_libraries(), counts, strict=True):
         getattr(lib, "_real_set_num_threads", lib.set_num_threads)(count)
 
 
@@ -131,7 +137,7 @@ def _adjust() -> None:
     """Set the number of threads for what runs now, and wake those that wait."""
     if running := _running(_folds) or _running(_solves):
         _idle[:] = _idle or current_threads()
-        wanted = [running.of_blas] * len(_libraries)
+        wanted = [running.of_blas] * len(_libraries())
         if current_threads() != wanted:
             _set_threads(wanted)
     elif _idle:
@@ -177,7 +183,7 @@ def _forget(work: _Work) -> None:
 
 def current_threads() -> list[int]:
     """Return the number of threads that each BLAS library of this process uses now."""
-    return [int(lib.get_num_threads()) for lib in _libraries]
+    return [int(lib.get_num_threads()) for lib in _libraries()]
 
 
 @contextmanager
@@ -311,7 +317,7 @@ def forget_others() -> None:
 def blas_description() -> str:
     """Return name, version and kernel of the BLAS libraries, as recorded with checkpoints and models."""
     np.ones((2, 2)) @ np.ones((2, 2))  # the kernel is chosen at the first product
-    found = [lib.info() for lib in _libraries]
+    found = [lib.info() for lib in _libraries()]
     names = {f"{lib.get('internal_api')} {lib.get('version')} {lib.get('architecture') or ''}".strip() for lib in found}
     return ", ".join(sorted(names)) or "unknown"
 

@@ -16,8 +16,7 @@ from typing import Protocol, Self
 from bigpca.errors import EvaluationBudgetError, MemoryBudgetError, format_bytes
 
 
-@dataclass(frozen=True)
-class LoopSeconds:
+class LOOPS:
     """What loops other than dense products take on one core of the machine where they were measured, in seconds.
 
     Only estimates of time use them, divided by :attr:`Speed.loops`: no fit and no precision is chosen by them, because
@@ -25,31 +24,28 @@ class LoopSeconds:
     a byte of what is named.
     """
 
-    reference_value: float = 6.8e-9  # of the product by which :class:`Speed` compares a core with the reference
-    prepared_value: float = 1.4e-8  # copied, converted, checked and summed
-    column_value: float = 3.7e-9  # added to the sum of its column
-    noted_value: float = 5.7e-9  # the same for its square, and constant columns found
-    product_value: float = 3e-9  # of X Q, beside
-    product_byte: float = 2.5e-11  # a row of Q
-    added_value: float = 8e-9  # of X'Z, beside
-    added_byte: float = 2.9e-11  # a row of Z
-    gram_value: float = 3e-8  # of X'X, beside
-    gram_pair: float = 6e-10  # two values of a row
-    gram_result: float = 1e-9  # an entry of the result for each tile, which is read and written again
-    scattered_value: float = 4e-9  # of the product with a sparse matrix, beside
-    scattered_term: float = 1.6e-9  # each of its entries
-    strip_byte: float = 4e-10  # a dense row that is made of a sparse one, about a shift
-    mapped_byte: float = 5e-10  # a row that a map changes
-    transposed_byte: float = 2.5e-10  # a dense row, for a sparse sketch, beside
-    sketched_byte: float = 3e-11  # the same for each entry of a column of the sketch
-    padded_byte: float = 6.5e-10  # a row padded and turned by Hadamard's transform
-    kernel_byte: float = 1.2e-9  # a dense row prepared for a kernel
-    kernel_value: float = 1.2e-8  # the same of sparse rows
-    kernel_entry_byte: float = 3e-10  # an entry of a sparse product that is added to its block
-    drawn_byte: float = 1e-9  # a drawn row that is inserted among the best ones, or merged with them
-
-
-LOOPS = LoopSeconds()
+    reference_value = 6.8e-9  # of the product by which :class:`Speed` compares a core with the reference
+    prepared_value = 1.4e-8  # copied, converted, checked and summed
+    column_value = 3.7e-9  # added to the sum of its column
+    noted_value = 5.7e-9  # the same for its square, and constant columns found
+    product_value = 3e-9  # of X Q, beside
+    product_byte = 2.5e-11  # a row of Q
+    added_value = 8e-9  # of X'Z, beside
+    added_byte = 2.9e-11  # a row of Z
+    gram_value = 3e-8  # of X'X, beside
+    gram_pair = 6e-10  # two values of a row
+    gram_result = 1e-9  # an entry of the result for each tile, which is read and written again
+    scattered_value = 4e-9  # of the product with a sparse matrix, beside
+    scattered_term = 1.6e-9  # each of its entries
+    strip_byte = 4e-10  # a dense row that is made of a sparse one, about a shift
+    mapped_byte = 5e-10  # a row that a map changes
+    transposed_byte = 2.5e-10  # a dense row, for a sparse sketch, beside
+    sketched_byte = 3e-11  # the same for each entry of a column of the sketch
+    padded_byte = 6.5e-10  # a row padded and turned by Hadamard's transform
+    kernel_byte = 1.2e-9  # a dense row prepared for a kernel
+    kernel_value = 1.2e-8  # the same of sparse rows
+    kernel_entry_byte = 3e-10  # an entry of a sparse product that is added to its block
+    drawn_byte = 1e-9  # a drawn row that is inserted among the best ones, or merged with them
 
 
 def peak_bytes(read_bytes: int, copy_bytes: int, product_bytes: int, state_bytes: int) -> int:
