@@ -11,11 +11,11 @@ from typing import Any, Self
 
 import numpy as np
 
+from bigpca.arrays import Array
 from bigpca.kernels.base import (
     Block,
     Kernel,
     Product,
-    Rows,
     Sum,
     Vector,
     checked_gamma,
@@ -97,7 +97,7 @@ class Scaled(Around):
     function : function of a block of rows (a, d) that returns finite numbers (a,)
     """
 
-    function: Callable[[Rows], Any]
+    function: Callable[[Array], Any]
 
     def _check_options(self) -> None:
         if not callable(self.function):
@@ -105,7 +105,7 @@ class Scaled(Around):
                 f"f = {self.function!r} is not a function. Give a function of a block of rows (a, d) that returns (a,)."
             )
 
-    def _factors(self, rows: Rows, first_row: int) -> Vector:
+    def _factors(self, rows: Array, first_row: int) -> Vector:
         factors = np.asarray(self.function(rows), np.float64)
         if factors.shape != (len(rows),):
             raise ValueError(
@@ -119,7 +119,7 @@ class Scaled(Around):
             )
         return factors
 
-    def prepare(self, rows: Rows, shift: Vector | None = None, first_row: int = 0) -> PreparedWith:
+    def prepare(self, rows: Array, shift: Vector | None = None, first_row: int = 0) -> PreparedWith:
         return PreparedWith(self.inner.prepare(rows, shift, first_row), self._factors(rows, first_row))
 
     def block(self, A: PreparedWith, B: PreparedWith) -> Block:
@@ -131,7 +131,7 @@ class Scaled(Around):
     def feature_width(self, d: int) -> int | None:
         return self.inner.feature_width(d)
 
-    def features(self, rows: Rows, first_row: int = 0) -> Block:
+    def features(self, rows: Array, first_row: int = 0) -> Block:
         return _times_rows(self.inner.features(rows, first_row), self._factors(rows, first_row), rows)
 
 
@@ -154,7 +154,7 @@ class RBFOf(Around):
         _reject_precomputed(self.inner, "rbf_of", "np.exp(-gamma * (d[:, None] + d - 2 * K))")
         checked_gamma(self.gamma)
 
-    def prepare(self, rows: Rows, shift: Vector | None = None, first_row: int = 0) -> PreparedWith:
+    def prepare(self, rows: Array, shift: Vector | None = None, first_row: int = 0) -> PreparedWith:
         """Prepare in float64: k(x, x) + k(y, y) - 2 k(x, y) cancels digits that float32 does not have."""
         inner = self.inner.prepare(rows.astype(np.float64, copy=False), shift, first_row)
         return PreparedWith(inner, np.asarray(self.inner.diagonal_of(inner), np.float64))
@@ -230,7 +230,7 @@ class Normalized(Around):
             )
         return np.asarray(1 / np.sqrt(diagonal), np.float64)
 
-    def prepare(self, rows: Rows, shift: Vector | None = None, first_row: int = 0) -> PreparedWith:
+    def prepare(self, rows: Array, shift: Vector | None = None, first_row: int = 0) -> PreparedWith:
         inner = self.inner.prepare(rows, shift, first_row)
         return PreparedWith(inner, self._inverse_lengths(inner, first_row))
 
@@ -246,7 +246,7 @@ class Normalized(Around):
     def feature_width(self, d: int) -> int | None:
         return self.inner.feature_width(d)
 
-    def features(self, rows: Rows, first_row: int = 0) -> Block:
+    def features(self, rows: Array, first_row: int = 0) -> Block:
         inverse = self._inverse_lengths(self.inner.prepare(rows, None, first_row), first_row)
         return _times_rows(self.inner.features(rows, first_row), inverse, rows)
 
@@ -265,7 +265,7 @@ def _reject_precomputed(inner: Kernel, what: str, instead: str) -> None:
         )
 
 
-def scaled(kernel: Kernel, f: Callable[[Rows], Any]) -> Scaled:
+def scaled(kernel: Kernel, f: Callable[[Array], Any]) -> Scaled:
     """Return ``f(x) k(x, y) f(y)``, positive semi-definite if k is.
 
     Parameters
@@ -340,6 +340,6 @@ def _times_outer(block: Block, left: Vector, right: Vector) -> Block:
     return block
 
 
-def _times_rows(features: Block, factors: Vector, rows: Rows) -> Block:
+def _times_rows(features: Block, factors: Vector, rows: Array) -> Block:
     result: Block = features * factors[:, None].astype(rows.dtype)
     return result

@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from bigpca import csr
+from bigpca.arrays import Array
 from bigpca.planning import BlockForm
 
 Block = NDArray[np.floating]
@@ -229,7 +230,6 @@ def json_value(name: str, value: Any) -> Any:
 
 
 Vector = NDArray[np.float64]
-Rows = NDArray[Any]
 WIDEST = 20_000  # columns up to which a feature map is worthwhile
 
 
@@ -262,7 +262,7 @@ class Kernel(ABC):
         return False
 
     @abstractmethod
-    def prepare(self, rows: Rows, shift: Vector | None = None, first_row: int = 0) -> Any:
+    def prepare(self, rows: Array, shift: Vector | None = None, first_row: int = 0) -> Any:
         """Return all that :meth:`block` needs from these rows; reject rows outside the kernel's domain.
 
         Parameters
@@ -327,7 +327,7 @@ class Kernel(ABC):
         """Return the number of columns D of the exact finite feature map, or None if there is none."""
         return None
 
-    def features(self, rows: Rows, first_row: int = 0) -> Block:
+    def features(self, rows: Array, first_row: int = 0) -> Block:
         """Return ``phi(x)`` (a, D) with ``phi(x)'phi(y) = k(x, y)``, in the precision of the rows.
 
         Raises
@@ -463,7 +463,7 @@ class Combined(Kernel):
     def taken_on_trust(self) -> bool:
         return self.positive_semidefinite and any(kernel.taken_on_trust for kernel in self.kernels)
 
-    def prepare(self, rows: Rows, shift: Vector | None = None, first_row: int = 0) -> Any:
+    def prepare(self, rows: Array, shift: Vector | None = None, first_row: int = 0) -> Any:
         return tuple(kernel.prepare(rows, shift, first_row) for kernel in self.kernels)
 
     def prepared_bytes(self, d: int, itemsize: int) -> int:
@@ -538,7 +538,7 @@ class Sum(Combined):
         allowed = min(*self.weights, self.constant) >= 0 and total <= max(WIDEST, *widths)
         return total if allowed and all(widths) else None
 
-    def features(self, rows: Rows, first_row: int = 0) -> Block:
+    def features(self, rows: Array, first_row: int = 0) -> Block:
         if self.feature_width(rows.shape[1]) is None:
             return super().features(rows, first_row)
         parts = (kernel.features(rows, first_row) for kernel in self.kernels)
@@ -592,7 +592,7 @@ class Product(Combined):
         total = prod(int(width or 0) ** p for width, p in zip(widths, self.exponents, strict=True))
         return int(total) if total <= WIDEST else None
 
-    def features(self, rows: Rows, first_row: int = 0) -> Block:
+    def features(self, rows: Array, first_row: int = 0) -> Block:
         if self.feature_width(rows.shape[1]) is None:
             return super().features(rows, first_row)
         parts = (kernel.features(rows, first_row) for kernel in self.kernels)
@@ -616,14 +616,14 @@ class FeatureKernel(Kernel):
         """Return the number of features D."""
 
     @abstractmethod
-    def features(self, rows: Rows, first_row: int = 0) -> Block:
+    def features(self, rows: Array, first_row: int = 0) -> Block:
         """Return the features (a, D); reject rows outside the kernel's domain."""
 
     @property
     def positive_semidefinite(self) -> bool:
         return True
 
-    def prepare(self, rows: Rows, shift: Vector | None = None, first_row: int = 0) -> Block:
+    def prepare(self, rows: Array, shift: Vector | None = None, first_row: int = 0) -> Block:
         return self.features(rows, first_row)
 
     def block(self, A: Any, B: Any) -> Block:

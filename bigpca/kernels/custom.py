@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bigpca.kernels.base import Block, Kernel, Rows, Vector, checked_switch, strips
+from bigpca.arrays import Array
+from bigpca.kernels.base import Block, Kernel, Vector, checked_switch, strips
 
 SYMMETRY = 1e-6  # largest accepted |K[i, j] - K[j, i]|, relative to the largest entry of the block
 
@@ -18,7 +19,7 @@ SYMMETRY = 1e-6  # largest accepted |K[i, j] - K[j, i]|, relative to the largest
 class NumberedRows:
     """Rows of a kernel matrix, and the absolute number of the first."""
 
-    rows: Rows
+    rows: Array
     start: int
 
     @property
@@ -69,7 +70,7 @@ class Precomputed(Kernel):
     def needs_rows(self) -> bool:
         return False
 
-    def prepare(self, rows: Rows, shift: Vector | None = None, first_row: int = 0) -> NumberedRows:
+    def prepare(self, rows: Array, shift: Vector | None = None, first_row: int = 0) -> NumberedRows:
         return NumberedRows(rows.copy(), first_row)
 
     def block(self, A: Any, B: Any) -> NDArray[np.floating]:
@@ -163,7 +164,7 @@ class FromFunction(Kernel):
     [[11.0]]
     """
 
-    function: Callable[[Rows, Rows], Any]
+    function: Callable[[Array, Array], Any]
     positive_semidefinite: bool = False
 
     def __post_init__(self) -> None:
@@ -178,16 +179,16 @@ class FromFunction(Kernel):
     def taken_on_trust(self) -> bool:
         return self.positive_semidefinite
 
-    def prepare(self, rows: Rows, shift: Vector | None = None, first_row: int = 0) -> Rows:
+    def prepare(self, rows: Array, shift: Vector | None = None, first_row: int = 0) -> Array:
         return rows.copy()
 
-    def block(self, A: Rows, B: Rows) -> Block:
+    def block(self, A: Array, B: Array) -> Block:
         result = self._checked_block(A, B)
         if A is B:
             self._check_symmetry(result)
         return result
 
-    def diagonal_of(self, A: Rows) -> Vector:
+    def diagonal_of(self, A: Array) -> Vector:
         result = np.empty(len(A))
         for start in range(0, len(A), DIAGONAL_TILE):
             rows = A[start : start + DIAGONAL_TILE]
@@ -203,7 +204,7 @@ class FromFunction(Kernel):
     def prepared_bytes(self, d: int, itemsize: int) -> int:
         return d * itemsize
 
-    def _checked_block(self, A: Rows, B: Rows) -> Block:
+    def _checked_block(self, A: Array, B: Array) -> Block:
         result = np.asarray(self.function(A, B))
         if result.shape != (len(A), len(B)):
             raise ValueError(

@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 from bigpca import csr
-from bigpca.arrays import mirror_upper
+from bigpca.arrays import Array, mirror_upper
 from bigpca.blas import add_product
-from bigpca.kernels.base import WIDEST, Block, Kernel, Rows, checked_coef0, checked_gamma, raise_to, strips
+from bigpca.kernels.base import WIDEST, Block, Kernel, checked_coef0, checked_gamma, raise_to, strips
 
 Vector = NDArray[np.float64]
 TILE = 256  # rows converted to float64 at a time
@@ -211,7 +211,7 @@ LARGEST64 = 1e150  # whose square is still a float64
 class DotKernel(Kernel):
     """A function of ``x'y``, computed from one product of two blocks; the shift is ignored."""
 
-    def prepare(self, rows: Rows | csr_array, shift: Vector | None = None, first_row: int = 0) -> Prepared:
+    def prepare(self, rows: Array | csr_array, shift: Vector | None = None, first_row: int = 0) -> Prepared:
         prepared = prepare_rows(rows)
         self._check_rows(prepared, first_row)
         return prepared
@@ -291,7 +291,7 @@ class Linear(DotKernel):
     def feature_width(self, d: int) -> int | None:
         return None if self.coef0 < 0 else d + (self.coef0 > 0)
 
-    def features(self, rows: Rows, first_row: int = 0) -> Block:
+    def features(self, rows: Array, first_row: int = 0) -> Block:
         if self.coef0 < 0:
             return super().features(rows, first_row)
         if self.coef0 == 0:
@@ -396,7 +396,7 @@ class Polynomial(WithGamma):
         width = comb(d + (self.coef0 > 0) + self.degree - 1, self.degree)
         return width if width <= WIDEST else None
 
-    def features(self, rows: Rows, first_row: int = 0) -> Block:
+    def features(self, rows: Array, first_row: int = 0) -> Block:
         d = rows.shape[1]
         if self.feature_width(d) is None:
             return super().features(rows, first_row)
@@ -458,7 +458,7 @@ class Cosine(DotKernel):
     def positive_semidefinite(self) -> bool:
         return True
 
-    def prepare(self, rows: Rows | csr_array, shift: Vector | None = None, first_row: int = 0) -> Prepared:
+    def prepare(self, rows: Array | csr_array, shift: Vector | None = None, first_row: int = 0) -> Prepared:
         if isinstance(rows, csr_array):
             return self._prepare_sparse(rows)
         return PreparedRows(
@@ -488,7 +488,7 @@ class Cosine(DotKernel):
     def feature_width(self, d: int) -> int | None:
         return d
 
-    def features(self, rows: Rows, first_row: int = 0) -> Block:
+    def features(self, rows: Array, first_row: int = 0) -> Block:
         with np.errstate(over="ignore", under="ignore"):
             squares = np.einsum("ij,ij->i", rows, rows, dtype=np.float64)
         far = np.flatnonzero(~((squares > 1 / LARGEST64) & (squares < LARGEST64)) & rows.any(axis=1))

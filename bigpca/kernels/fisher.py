@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bigpca.kernels.base import FeatureKernel, Rows, Vector
+from bigpca.arrays import Array
+from bigpca.kernels.base import FeatureKernel, Vector
 
 Table = tuple[tuple[float, ...], ...]
 
@@ -107,7 +108,7 @@ class GaussianMixtureScore:
             raise ValueError(f"rows have {d} columns, but the mixture was fitted to {columns}. Fit it to these rows.")
         return len(self.weights) * (1 + 2 * d)
 
-    def scores(self, rows: Rows) -> NDArray[np.floating]:
+    def scores(self, rows: Array) -> NDArray[np.floating]:
         """Return the scores (a, K (1 + 2 d)) of rows (a, d), in their precision.
 
         Computed in float64, with 4 K d flops per row and as much additional memory as the result in float64.
@@ -205,7 +206,7 @@ class Fisher(FeatureKernel):
     def feature_width(self, d: int) -> int:
         return int(self.score.width(d)) if self.D is None else self.D
 
-    def features(self, rows: Rows, first_row: int = 0) -> NDArray[np.floating]:
+    def features(self, rows: Array, first_row: int = 0) -> NDArray[np.floating]:
         scores = np.asarray(self.score.scores(rows) if hasattr(self.score, "scores") else self.score(rows))
         expected = (len(rows), self.feature_width(rows.shape[1]))
         if scores.shape != expected:

@@ -17,11 +17,11 @@ import numpy as np
 from numpy.polynomial import chebyshev
 from numpy.typing import NDArray
 
+from bigpca.arrays import Array
 from bigpca.kernels.base import FeatureKernel, Kernel, Vector
 
 # Compiled on first use in each process (about 1 s per term and precision) and kept only in memory: a disk cache would
 # fail on a read-only or shared installation. The compiled code releases the GIL, so threads run in parallel.
-Rows = NDArray[Any]
 LANES = 64  # rows of Y processed together, so that the compiler can use vector instructions
 STRIP = 256  # rows of X per strip of sums
 COLUMNS = 512  # columns of Y transposed at a time: with LANES, 256 KiB that stay in cache
@@ -31,7 +31,7 @@ _lock = threading.Lock()
 _built: dict[tuple[str, str], Any] = {}
 
 
-def column_sums(term: str, X: Rows, X_extra: Rows, Y: Rows, Y_extra: Rows, symmetric: bool) -> Rows:
+def column_sums(term: str, X: Array, X_extra: Array, Y: Array, Y_extra: Array, symmetric: bool) -> Array:
     """Compute ``K[i, j] = sum_c term(X[i, c], Y[j, c])`` (a, b), in the precision of the rows.
 
     Runs of ``RUN`` columns are summed in the precision of the rows, and the runs in float64: for float32 rows and terms
@@ -197,8 +197,8 @@ _TERMS = {"minimum": _minimum, "chi square": _chi_square, "jensen shannon": _jen
 class PreparedHistograms:
     """Checked rows, and their binary logarithms if the kernel needs them (else the rows again)."""
 
-    rows: Rows
-    logarithms: Rows
+    rows: Array
+    logarithms: Array
 
 
 @dataclass(frozen=True)
@@ -242,10 +242,10 @@ class HistogramKernel(Kernel):
         return True
 
     @abstractmethod
-    def _histograms(self, rows: Rows, first_row: int) -> Rows:
+    def _histograms(self, rows: Array, first_row: int) -> Array:
         """Return new, non-negative rows; raise if the kernel does not accept them."""
 
-    def prepare(self, rows: Rows, shift: Vector | None = None, first_row: int = 0) -> PreparedHistograms:
+    def prepare(self, rows: Array, shift: Vector | None = None, first_row: int = 0) -> PreparedHistograms:
         histograms = np.ascontiguousarray(self._histograms(rows, first_row))
         if not self._term.takes_logarithms:
             return PreparedHistograms(histograms, histograms)
@@ -304,7 +304,7 @@ class HistogramIntersection(HistogramKernel):
     def __post_init__(self) -> None:
         object.__setattr__(self, "levels", _checked_levels(self.levels))
 
-    def _histograms(self, rows: Rows, first_row: int) -> Rows:
+    def _histograms(self, rows: Array, first_row: int) -> Array:
         reject_negative(rows, first_row, self)
         if self.levels is not None:
             _reject_other_levels(rows, first_row, self.levels)
@@ -313,7 +313,7 @@ class HistogramIntersection(HistogramKernel):
     def feature_width(self, d: int) -> int | None:
         return None if self.levels is None else d * (self.levels - 1)
 
-    def features(self, rows: Rows, first_row: int = 0) -> NDArray[np.floating]:
+    def features(self, rows: Array, first_row: int = 0) -> NDArray[np.floating]:
         if self.levels is None:
             return super().features(rows, first_row)
         return _unary_code(self._histograms(rows, first_row), self.levels, 1.0)
@@ -361,12 +361,12 @@ class GeneralizedHistogramIntersection(HistogramKernel):
                 "alpha."
             )
 
-    def _histograms(self, rows: Rows, first_row: int) -> Rows:
+    def _histograms(self, rows: Array, first_row: int) -> Array:
         sizes = np.abs(rows)
         if self.levels is not None:
             _reject_other_levels(sizes, first_row, self.levels)
         with np.errstate(over="ignore"):
-            powers: Rows = sizes**self.alpha
+            powers: Array = sizes**self.alpha
         if not np.isfinite(powers).all():
             row, column = np.argwhere(~np.isfinite(powers))[0]
             raise ValueError(
@@ -378,7 +378,7 @@ class GeneralizedHistogramIntersection(HistogramKernel):
     def feature_width(self, d: int) -> int | None:
         return None if self.levels is None else d * (self.levels - 1)
 
-    def features(self, rows: Rows, first_row: int = 0) -> NDArray[np.floating]:
+    def features(self, rows: Array, first_row: int = 0) -> NDArray[np.floating]:
         if self.levels is None:
             return super().features(rows, first_row)
         sizes = np.abs(rows)
@@ -386,7 +386,7 @@ class GeneralizedHistogramIntersection(HistogramKernel):
         return _unary_code(sizes, self.levels, self.alpha)
 
 
-def reject_negative(rows: Rows, first_row: int, kernel: Kernel) -> None:
+def reject_negative(rows: Array, first_row: int, kernel: Kernel) -> None:
     """Check that rows hold no negative numbers.
 
     Raises
@@ -402,7 +402,7 @@ def reject_negative(rows: Rows, first_row: int, kernel: Kernel) -> None:
         )
 
 
-def _reject_other_levels(rows: Rows, first_row: int, levels: int) -> None:
+def _reject_other_levels(rows: Array, first_row: int, levels: int) -> None:
     wrong = (rows != np.floor(rows)) | (rows > levels - 1)
     if wrong.any():
         row, column = np.argwhere(wrong)[0]
@@ -420,7 +420,7 @@ def _checked_levels(levels: Any) -> int | None:
     return int(levels)
 
 
-def _unary_code(sizes: Rows, levels: int, alpha: float) -> NDArray[np.floating]:
+def _unary_code(sizes: Array, levels: int, alpha: float) -> NDArray[np.floating]:
     """Return one column per (c, t): ``sqrt(t^alpha - (t - 1)^alpha)`` if x_c >= t, else 0.
 
     The dot product of two codes is the sum of minima, ``sum_(t <= min(x_c, y_c)) t^alpha - (t - 1)^alpha``.
@@ -452,7 +452,7 @@ class ChiSquare(HistogramKernel):
 
     _term = Term("chi square", 0.5, 16.0)
 
-    def _histograms(self, rows: Rows, first_row: int) -> Rows:
+    def _histograms(self, rows: Array, first_row: int) -> Array:
         reject_negative(rows, first_row, self)
         return rows.copy()
 
@@ -480,7 +480,7 @@ class JensenShannon(HistogramKernel):
 
     _term = Term("jensen shannon", 2.0, 60.0)
 
-    def _histograms(self, rows: Rows, first_row: int) -> Rows:
+    def _histograms(self, rows: Array, first_row: int) -> Array:
         reject_negative(rows, first_row, self)
         return rows.copy()
 
@@ -505,7 +505,7 @@ class Hellinger(FeatureKernel):
     def feature_width(self, d: int) -> int:
         return d
 
-    def features(self, rows: Rows, first_row: int = 0) -> NDArray[np.floating]:
+    def features(self, rows: Array, first_row: int = 0) -> NDArray[np.floating]:
         reject_negative(rows, first_row, self)
         roots: NDArray[np.floating] = np.sqrt(rows)
         return roots

@@ -15,7 +15,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 
-from bigpca.kernels.base import Kernel, Rows, Vector
+from bigpca.arrays import Array
+from bigpca.kernels.base import Kernel, Vector
 
 LARGEST_CODE = 0x10FFFF  # of Unicode; exact in float32
 
@@ -69,7 +70,7 @@ def string_codes(X: ArrayLike, width: int | None = None) -> NDArray[np.integer[A
     return np.pad(codes, ((0, 0), (0, width - codes.shape[1])))
 
 
-def check_codes(rows: Rows, first_row: int) -> None:
+def check_codes(rows: Array, first_row: int) -> None:
     """Check that rows are character codes followed by zeros.
 
     Raises
@@ -96,7 +97,7 @@ def check_codes(rows: Rows, first_row: int) -> None:
         )
 
 
-def lengths_of(rows: Rows) -> NDArray[np.int64]:
+def lengths_of(rows: Array) -> NDArray[np.int64]:
     """Return the number of characters of each row."""
     lengths: NDArray[np.int64] = np.count_nonzero(rows, axis=1).astype(np.int64)
     return lengths
@@ -269,7 +270,7 @@ class Spectrum(Kernel):
     def accepts_strings(self) -> bool:
         return True
 
-    def prepare(self, rows: Rows, shift: Vector | None = None, first_row: int = 0) -> CountedWords:
+    def prepare(self, rows: Array, shift: Vector | None = None, first_row: int = 0) -> CountedWords:
         owners, windows = self._windows(rows, first_row)
         # A window of codes is, byte for byte, a NumPy string, a type that can be sorted and matched.
         strings = windows.astype(np.int32).view(f"U{self.length}")[:, 0]
@@ -304,7 +305,7 @@ class Spectrum(Kernel):
             return None
         return int(len(self.alphabet) ** self.length)
 
-    def features(self, rows: Rows, first_row: int = 0) -> NDArray[np.floating]:
+    def features(self, rows: Array, first_row: int = 0) -> NDArray[np.floating]:
         width = self.feature_width(rows.shape[1])
         if width is None or self.alphabet is None:
             return super().features(rows, first_row)
@@ -316,7 +317,7 @@ class Spectrum(Kernel):
         counts = np.bincount(owners * width + words, minlength=len(rows) * width)
         return counts.reshape(len(rows), width).astype(rows.dtype)
 
-    def _windows(self, rows: Rows, first_row: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    def _windows(self, rows: Array, first_row: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Return the row of each substring, and the codes of the substrings (substrings, length), in row order."""
         check_codes(rows, first_row)
         codes = rows.astype(np.int64)
@@ -380,7 +381,7 @@ class Subsequence(Kernel):
     def accepts_strings(self) -> bool:
         return True
 
-    def prepare(self, rows: Rows, shift: Vector | None = None, first_row: int = 0) -> NDArray[np.int32]:
+    def prepare(self, rows: Array, shift: Vector | None = None, first_row: int = 0) -> NDArray[np.int32]:
         check_codes(rows, first_row)
         longest = int(lengths_of(rows).max(initial=0))
         return np.array(rows[:, :longest], dtype=np.int32, order="C")
