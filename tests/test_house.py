@@ -22,7 +22,6 @@ RISING = ("comments per 100 code lines where numbers are made",)
 # What implements each protocol. Those with one class beside NumPy's arrays, or with one in a room above, say so.
 PROTOCOLS = {
     "cli/stores.py:Stored": "storage.Group, estimators.shared.files.StoredModel",
-    "estimators/linear/krylov.py:Operator": "CovarianceOperator, DotOperator",
     "estimators/linear/krylov.py:IterationSettings": "linear Settings, KernelSettings",
     "estimators/shared/files.py:StoredState": "Moments, KeptStatistics",
     "estimators/supervised/label_features.py:LabelFeatures": "LinearLabels, LandmarkLabels",

@@ -5,7 +5,8 @@
 - ``dot``  The dot matrix (n, n) as an operator: never formed, multiplied in one read of a store chunked in columns.
 - ``kernel``  The centred kernel matrix as an operator: ``HKH`` (n, n), never formed, multiplied by a thin block in
   one sweep.
-- ``base``  What operators return: products of blocks, and of the probes from which bounds are computed.
+- ``base``  What every operator promises, and what its products are: of blocks, and of the probes that bound
+  eigenvalues.
 
 A fit declares the products (``CovariancePasses``, ``dot_pass``, ``product_pass``) and makes an operator; a solver calls
 ``begin`` with its first block, then ``multiply``. Each call folds or sweeps the rows, with their view and row maps
@@ -14,6 +15,6 @@ of the matrix (mean, scale, trace) and the products of the probes for the certif
 Sketches, Nyström approximations, Krylov iterations and certificates are written once, on ``multiply``. Rows with
 weights are rejected, because the states of products do not accept them.
 
-Add an operator: ``size``, ``precision``, ``trace``, ``begin``, ``multiply``; a test in ``tests/operators`` against
-NumPy that counts reads.
+Add an operator: a subclass of :class:`~bigpca.operators.base.Operator`, and a test in ``tests/operators`` against NumPy
+that counts reads.
 """

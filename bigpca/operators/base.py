@@ -1,7 +1,8 @@
-"""What operators return: products of blocks, and of the probes from which bounds are computed."""
+"""What every operator promises, and what its products are: of blocks, and of the probes that bound eigenvalues."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 
 import numpy as np
@@ -35,3 +36,73 @@ class Products:
 
     B: Matrix
     AB: Matrix
+
+
+class Operator(ABC):
+    """A symmetric matrix A (N, N) that can only be multiplied, by one read or sweep of X at a time.
+
+    A solver calls :meth:`begin` once, with its first block, and then :meth:`multiply`. Both return products of A to
+    ``precision``. When a solver needs more digits, :meth:`refine` makes later products those of float64, of the same A.
+
+    Attributes
+    ----------
+    omitted : int
+        Rows of X that were omitted.
+    other_reads : int
+        Reads that are not multiplications of the solver: those of :meth:`begin`, and those after the last.
+    sigma : float
+        Multiple of I that was added to the matrix whose eigenvalues are wanted.
+    trace, trace_error : float
+        Trace of A, and a bound of its error.
+    probes : Probes
+        All are known after :meth:`begin`.
+    """
+
+    omitted: int = 0
+    other_reads: int = 0
+    sigma: float = 0.0
+    trace: float = 0.0
+    trace_error: float = 0.0
+    probes: Probes
+
+    @property
+    @abstractmethod
+    def size(self) -> int:
+        """N."""
+
+    @property
+    @abstractmethod
+    def shape(self) -> tuple[int, int]:
+        """Rows counted so far, and columns: both limit the number of components."""
+
+    @property
+    @abstractmethod
+    def weight(self) -> float:
+        """Sum of the weights of these rows, or their number."""
+
+    @property
+    @abstractmethod
+    def precision(self) -> float:
+        """Rounding error of products, relative to the largest eigenvalue, or to |A|_F."""
+
+    @property
+    @abstractmethod
+    def rounding(self) -> float:
+        """Rounding error that bounds allow for, relative to |A|_F."""
+
+    @property
+    @abstractmethod
+    def refinable(self) -> bool:
+        """Whether :meth:`refine` would make products more precise, and memory is planned for it."""
+
+    @abstractmethod
+    def refine(self) -> None:
+        """Multiply in float64 from now on; the next product computes the trace again."""
+
+    @abstractmethod
+    def begin(self, V: Matrix, /) -> Products:
+        """Multiply a first block (N, l), and the probes with it; the block returned may be another of the same span."""
+
+    @abstractmethod
+    def multiply(self, V: Matrix, /) -> Matrix:
+        """Return ``A V`` (N, l)."""

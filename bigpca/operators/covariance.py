@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from bigpca import csr
 from bigpca.data.weights import degrees_of_freedom
-from bigpca.operators.base import PROBES, Probes, Products
+from bigpca.operators.base import PROBES, Operator, Probes, Products
 from bigpca.passes.accumulators.base import WeightSums, column_scale
 from bigpca.passes.accumulators.kept_rows import RowSample
 from bigpca.passes.accumulators.thin_products import DenseFactor, FusedProduct, probe_vectors
@@ -111,7 +111,7 @@ MAX_LENGTH_RATIO = (
 )
 
 
-class CovarianceOperator:
+class CovarianceOperator(Operator):
     """``A = Xc'Xc / (n - 1)`` (d, d), or the correlation matrix, accessed only by reads of X.
 
     Every read centres the product; the first also computes the number of rows, their mean, total variance and scale.
@@ -135,16 +135,10 @@ class CovarianceOperator:
 
     Attributes
     ----------
-    count, omitted : int
+    count : int
     mean : ndarray of shape (d,)
     scale : ndarray of shape (d,) or None
-    trace : float
-    trace_error : float
-        Bound of its error, of sparse rows: of the rounding of the sums by which they are centred.
-    probes : Probes
-        All known after :meth:`begin`; the probes are set by it.
-    other_reads : int
-        Those of :meth:`begin`.
+        All known after :meth:`begin`.
     centring_error : float or None
         Bound of the relative error of any variance by the centring of sparse rows.
     magnification : float
@@ -166,22 +160,16 @@ class CovarianceOperator:
         self.rows, self.run, self.passes = rows, run, passes
         self.center, self.scaled, self.seed, self.threads = center, scale, seed, threads
         self.dtype = passes.product.dtype
-        self.count = self.omitted = 0
+        self.count = 0
         self.weight_sums: WeightSums = None
         self.mean: Vector = np.zeros(rows.n_columns)
         self.scale: Vector | None = None
-        self.trace = 0.0
-        self.probes: Probes
-        self.other_reads = 0
         self._shift: Vector | None = None
         self._guess: Vector | None = None
         self.magnification = 1.0
-        self.trace_error = 0.0
         self._leading = 0.0  # lower bound of the largest eigenvalue
         self.centring_error: float | None = None
         self._summed = False  # whether count, trace and scale are known, in the precision of the products
-
-    sigma = 0.0
 
     @property
     def size(self) -> int:

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigpca.data.weights import degrees_of_freedom
-from bigpca.operators.base import PROBES, Probes, Products
+from bigpca.operators.base import PROBES, Operator, Probes, Products
 from bigpca.passes.accumulators.dot_matrix import DotProduct
 from bigpca.passes.accumulators.thin_products import probe_vectors
 from bigpca.passes.engine.jobs import PassPlan, PassState
@@ -44,7 +44,7 @@ def dot_pass(rows: Rows, columns: int, times: Times, *, most: int = 0, driver_by
     return replace(cost, flops=cost.flops * (columns + PROBES) / width)
 
 
-class DotOperator:
+class DotOperator(Operator):
     """``A = Xc Xc' / (n - 1)`` (n, n), accessed only by reads of column blocks, each of which holds all rows.
 
     Every block is centred and scaled exactly before it is multiplied, so one read is enough whether columns are scaled
@@ -65,12 +65,11 @@ class DotOperator:
 
     Attributes
     ----------
-    trace : float
     mean, squares : ndarray of shape (d,)
         Column means, and sums of squared deviations.
-    probes : Probes
-        Set by :meth:`begin`.
     """
+
+    other_reads = 2  # of begin, and for the components
 
     def __init__(
         self,
@@ -86,13 +85,6 @@ class DotOperator:
         self.center, self.scaled, self.seed = center, scale, seed
         self.dtype = cost.dtype
         self.mean = self.squares = np.zeros(rows.n_columns)
-        self.omitted = 0
-        self.trace = 0.0
-        self.probes: Probes
-
-    sigma = 0.0
-    trace_error = 0.0
-    other_reads = 2  # of begin, and for the components
 
     @property
     def size(self) -> int:

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from bigpca.arrays import norm_of
 from bigpca.kernels.base import Kernel
-from bigpca.operators.base import PROBES, Probes, Products
+from bigpca.operators.base import PROBES, Operator, Probes, Products
 from bigpca.passes.accumulators.kernel_product import KernelProduct, reject_contradicted, reject_overflow
 from bigpca.passes.accumulators.thin_products import probe_vectors
 from bigpca.passes.engine.jobs import PassState
@@ -21,7 +21,7 @@ from bigpca.planning import Times
 from bigpca.solvers.certificates import SLACK
 from bigpca.solvers.indefinite import contradiction
 
-ALIKE = 4.0  # rounding errors of rows that are alike do not cancel; see KernelOperator.precision
+ALIKE = 4.0  # rounding errors of rows that are alike do not cancel; see KernelOperator.magnification
 Vector = NDArray[np.float64]
 Matrix = NDArray[np.float64]
 
@@ -46,7 +46,7 @@ def product_pass(
     return replace(cost, flops=cost.flops - spared)
 
 
-class KernelOperator:
+class KernelOperator(Operator):
     """``A = HKH`` (n, n), ``H = I - 11'/n``, accessed only by sweeps over pairs of rows (tutorial, algorithm 5).
 
     Centring is implicit: ``A V = H (K (H V))``. A constant column appended to the first block yields the row means of K
@@ -67,8 +67,6 @@ class KernelOperator:
 
     Attributes
     ----------
-    trace : float
-        Trace of HKH.
     row_means : ndarray of shape (n,)
         ``K 1 / n``.
     norm : float
@@ -77,27 +75,21 @@ class KernelOperator:
         A bound of what the rounding of K's entries changes in HKH, in the norm.
     tile_rounding : float
         That of the tiles alone, where the entries of a K that is taken on trust count as given.
-    precision : float
-        Rounding error of a product relative to ``|HKH|_F``. The error of the tiles is relative to ``|K|_F``, of which
-        centring may leave little (the entries of a wide Gaussian kernel are nearly 1). The factor of four is for rows
-        that are alike, as in clusters, whose rounding errors do not cancel.
-    probes : Probes
-        All known after :meth:`begin`; the probes are set by it.
+    magnification : float
+        Of the rounding of tiles, relative to ``|K|_F``, by centring, which may leave little of it (the entries of a
+        wide Gaussian kernel are nearly 1): four times ``|K|_F / |HKH|_F``. The factor of four is for rows that are
+        alike, as in clusters, whose rounding errors do not cancel.
     """
 
-    omitted = 0
-    sigma = 0.0
-    trace_error = 0.0
     other_reads = 1  # of begin
 
     def __init__(self, rows: Rows, kernel: Kernel, run: Run, cost: SweepPlan, *, shift: Vector, seed: int = 0) -> None:
         self.rows, self.kernel, self.run, self.cost, self.shift, self.seed = rows, kernel, run, cost, shift, seed
         self.dtype = cost.dtype
-        self.trace = self.norm = self.entry_rounding = self.tile_rounding = 0.0
+        self.norm = self.entry_rounding = self.tile_rounding = 0.0
         self.row_means: Vector = np.zeros(0)
-        self.probes: Probes
-        self.precision = float(np.finfo(np.float32).eps)
-        self.magnification = ALIKE  # times |K|_F / |HKH|_F
+        self.magnification = ALIKE
+        self._rounding = float(np.finfo(np.float32).eps)  # of K's entries
         self._learned = False  # whether trace, means and norms are known, in the precision of the tiles
 
     @property
@@ -126,6 +118,11 @@ class KernelOperator:
         return float(self.row_means.mean())
 
     @property
+    def precision(self) -> float:
+        """Rounding error of a product relative to ``|HKH|_F``."""
+        return self._rounding * self.magnification
+
+    @property
     def rounding(self) -> float:
         """Rounding error that bounds allow for, relative to |A|_F; their slack already covers rows that are alike."""
         return self.precision / ALIKE
@@ -139,7 +136,7 @@ class KernelOperator:
         """Compute tiles in float64 from now on; the next sweep computes trace and means again."""
         self.dtype = np.dtype(np.float64)
         self.cost = refined_sweep(self.cost, self.rows, self.kernel)
-        self.precision = float(np.finfo(self.dtype).eps) * self.magnification
+        self._rounding = float(np.finfo(self.dtype).eps)
         self._learned = False
 
     def begin(self, V: Matrix) -> Products:
@@ -184,7 +181,7 @@ class KernelOperator:
         state = fold_kernel(  # one sweep over all pairs of rows
             self.run, self.cost, self.rows, self.kernel, template, _state_of, shift=self.shift
         )
-        self.precision = self._eps(state) * self.magnification
+        self._rounding = self._eps(state)
         return state
 
     def _learn(self, state: KernelProduct, norm: float) -> None:
@@ -193,7 +190,7 @@ class KernelOperator:
         ``|K|_F^2 = |HKH|_F^2 + 2 n |r|^2 - n^2 mean^2`` with the row means r. A trace or norm below its rounding error
         is set to that error, because HKH = 0 cannot be distinguished from it.
         """
-        n, eps, self._learned = self.size, self._eps(state), True
+        n, eps, self._learned = self.size, self._rounding, True
         self.trace, self.norm = state.diagonal - n * self.mean, norm
         # In units of |K|_F, a power of two near it: its square may leave the range of float64.
         exponent = int(np.frexp(max(n * float(np.abs(self.row_means).max()), norm))[1])
@@ -221,7 +218,6 @@ class KernelOperator:
         self.tile_rounding = self.entry_rounding * state.precision / eps
         # Centring magnifies the relative rounding of K by |K|_F / |HKH|_F: values that hardly differ lose digits.
         self.magnification = ALIKE * (max(1.0, whole**0.5 / norm) if norm > 0 else 1.0)
-        self.precision = eps * self.magnification
 
 
 def squares_pass(rows: Rows, kernel: Kernel) -> SweepPlan:

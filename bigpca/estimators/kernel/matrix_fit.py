@@ -32,7 +32,7 @@ from bigpca.estimators.kernel.spectrum import (
 from bigpca.estimators.linear.krylov import Iteration, iterate, kept_components, warn_unconverged
 from bigpca.estimators.linear.spectrum import counted
 from bigpca.estimators.shared.certificates import Certificate
-from bigpca.operators.base import Probes, Products
+from bigpca.operators.base import Operator, Probes, Products
 from bigpca.operators.kernel import KernelOperator
 from bigpca.passes.accumulators.dot_matrix import DotPanels, double_centre
 from bigpca.passes.accumulators.kernel_product import reject_contradicted, reject_overflow
@@ -52,8 +52,8 @@ Vector = NDArray[np.float64]
 Matrix = NDArray[np.float64]
 
 
-@dataclass
-class ShiftedOperator:
+@dataclass(eq=False)
+class ShiftedOperator(Operator):
     """``A + sigma I`` of an indefinite A, with sigma an upper bound of ``-lambda_min(A)``: positive semi-definite.
 
     Krylov spaces do not change with the shift. It is known after the first product: ``|A|_F^2 = sum_i lambda_i^2`` and
@@ -63,13 +63,10 @@ class ShiftedOperator:
     Attributes
     ----------
     operator : KernelOperator
-    sigma : float
     """
 
     operator: KernelOperator
-    sigma: float = 0.0
-    trace_error: float = 0.0
-    omitted: int = 0
+    other_reads = KernelOperator.other_reads
 
     @property
     def size(self) -> int:
@@ -81,8 +78,7 @@ class ShiftedOperator:
 
     @property
     def weight(self) -> float:
-        """Number of rows, which have no weights."""
-        return float(self.size)
+        return self.operator.weight
 
     @property
     def precision(self) -> float:
@@ -91,19 +87,6 @@ class ShiftedOperator:
     @property
     def rounding(self) -> float:
         return self.operator.rounding
-
-    @property
-    def trace(self) -> float:
-        return self.operator.trace + self.size * self.sigma
-
-    @property
-    def probes(self) -> Probes:
-        found = self.operator.probes
-        return Probes(found.vectors, found.products + self.sigma * found.vectors)
-
-    @property
-    def other_reads(self) -> int:
-        return self.operator.other_reads
 
     @property
     def refinable(self) -> bool:
@@ -115,16 +98,20 @@ class ShiftedOperator:
 
     def begin(self, V: Matrix) -> Products:
         """Multiply an orthonormal first block, and choose the shift."""
-        AV = self.operator.begin(V).AB
+        AV, probes = self.operator.begin(V).AB, self.operator.probes
         theta = np.linalg.eigvalsh(V.T @ AV)
         norm = self.operator.norm
         left = 1.0 - float(((theta[theta > 0] / (norm or 1.0)) ** 2).sum())  # of the squared norm
         self.sigma = norm * (float(np.sqrt(max(left, 0.0))) + 4 * self.precision)
+        self.trace = self.operator.trace + self.size * self.sigma
+        self.probes = Probes(probes.vectors, probes.products + self.sigma * probes.vectors)
         return Products(V, AV + self.sigma * V)
 
     def multiply(self, V: Matrix) -> Matrix:
         """Return ``(A + sigma I) V``."""
-        return self.operator.multiply(V) + self.sigma * V
+        product = self.operator.multiply(V)
+        self.trace = self.operator.trace + self.size * self.sigma
+        return product + self.sigma * V
 
 
 def iterate_indefinite(

@@ -22,7 +22,7 @@ from bigpca.estimators.linear.dot_fit import DotSpectrum, components_pass, dot_s
 from bigpca.estimators.linear.spectrum import PCAFit, Settings, Spectrum, check_enough_rows, linear_bytes
 from bigpca.estimators.shared.certificates import Certificate, certificate_bytes, certify, warn_if_doubtful
 from bigpca.estimators.shared.fit import first_that_fits
-from bigpca.operators.base import PROBES, Probes, Products
+from bigpca.operators.base import PROBES, Operator
 from bigpca.operators.covariance import CovarianceOperator, CovariancePasses
 from bigpca.operators.dot import DotOperator, dot_pass
 from bigpca.passes.accumulators.base import column_scale
@@ -41,7 +41,6 @@ from bigpca.solvers.krylov import (
     Known,
     KrylovOptions,
     KrylovResult,
-    Multiplied,
     block_krylov,
     krylov_bytes,
     krylov_flops,
@@ -70,49 +69,6 @@ WIDE = (
 )
 MORE_COLUMNS = 10  # minimum number of columns of a block in addition to the components
 RULE_COLUMNS = 1024  # of the basis, if the spectrum decides the number of components, or many reads are granted
-
-
-class Operator(Multiplied, Protocol):
-    """A symmetric matrix of size N that can only be multiplied; some attributes are known after the first product."""
-
-    @property
-    def rounding(self) -> float:
-        """Rounding that the bounds allow for, relative to |A|_F."""
-
-    @property
-    def trace_error(self) -> float:
-        """Bound of the error of the trace; known after :meth:`begin`."""
-
-    @property
-    def sigma(self) -> float:
-        """Multiple of I that was added to the matrix whose eigenvalues are computed; known after :meth:`begin`."""
-
-    @property
-    def probes(self) -> Probes:
-        """Probes and their products; known after :meth:`begin`."""
-
-    @property
-    def other_reads(self) -> int:
-        """Reads that are no multiplications of the solver: those of :meth:`begin`, and those after the last."""
-
-    @property
-    def omitted(self) -> int:
-        """Rows of X that were omitted."""
-
-    @property
-    def size(self) -> int:
-        """N."""
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        """Rows counted so far, and columns: both limit the number of components."""
-
-    @property
-    def weight(self) -> float:
-        """Sum of the weights of these rows, or their number."""
-
-    def begin(self, V: Matrix, /) -> Products:
-        """Multiply the first block, and the probes with it."""
 
 
 class IterationSettings(Protocol):
