@@ -23,7 +23,7 @@ from bigpca.errors import brief
 
 LARGE_CHUNK_BYTES = 64 * 2**20
 MAX_CELLS = 10**7  # chunks of one array; the bookkeeping of more would fill the memory
-MAX_ROW_CHUNKS = 10**6  # chunks of rows in a file, each of which a plan and a layout list
+MAX_ROW_CHUNKS = 10**6  # chunks of rows, each of which a plan and a layout list
 NATIVE_BYTES = 16 * 2**20  # row chunk of formats that can be read from any row
 
 _REMEDIES = {
@@ -128,13 +128,13 @@ def check_cells(shape: Sequence[int], chunks: Sequence[int], label: str) -> None
         )
 
 
-def regular_chunks(n: int, rows: int, most: int = MAX_CELLS) -> tuple[int, ...]:
+def regular_chunks(n: int, rows: int) -> tuple[int, ...]:
     """Divide n rows into chunks of ``rows``; the last may be shorter, and no rows give one empty chunk.
 
     Raises
     ------
     ValueError
-        For more chunks than ``most``, whose list alone would take long or fill the memory.
+        For more than a million chunks, whose list alone would take long or fill the memory.
 
     Examples
     --------
@@ -144,18 +144,19 @@ def regular_chunks(n: int, rows: int, most: int = MAX_CELLS) -> tuple[int, ...]:
     if n == 0:
         return (0,)
     rows = min(max(rows, 1), n)
-    if n // rows > most:
+    if n // rows > MAX_ROW_CHUNKS:
         raise ValueError(
-            f"{n:,} rows in chunks of {rows:,} are {-(-n // rows):,} chunks; at most {most:,} were expected. The "
-            "file states a false shape, or was written in chunks that are far too small: rewrite it."
+            f"{n:,} rows in chunks of {rows:,} are {-(-n // rows):,} chunks; at most {MAX_ROW_CHUNKS:,} were expected. "
+            "The file states a false shape, or was written in chunks that are far too small: rewrite it. Sparse rows "
+            "are cut by their densest row: take columns that fill it out of the matrix, or fit parts of the rows."
         )
     whole, rest = divmod(n, rows)
     return (rows,) * whole + ((rest,) if rest else ())
 
 
 def readable_chunks(n: int, row_bytes: int) -> tuple[int, ...]:
-    """Return row chunks of about 16 MiB, for formats that can be read from any row."""
-    return regular_chunks(n, NATIVE_BYTES // max(row_bytes, 1))
+    """Return row chunks of about 16 MiB, or a million chunks, for formats that can be read from any row."""
+    return regular_chunks(n, max(NATIVE_BYTES // max(row_bytes, 1), -(-n // MAX_ROW_CHUNKS)))
 
 
 def coalesce(chunks: Iterable[int], row_bytes: float, limit: int) -> tuple[int, ...]:

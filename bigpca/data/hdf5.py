@@ -18,7 +18,6 @@ from numpy.typing import NDArray
 from bigpca.data.checks import (
     FILLS,
     MATLAB,
-    MAX_ROW_CHUNKS,
     NETCDF,
     PACKED,
     RANGES,
@@ -98,7 +97,7 @@ class Hdf5Rows(Source):
         """Return the rows of each chunk; about 16 MiB if the dataset is contiguous."""
         if self.chunks is None:
             return readable_chunks(self.array_shape[0], row_width(self.array_shape) * self.dtype.itemsize)
-        return regular_chunks(self.array_shape[0], self.chunks[0], MAX_ROW_CHUNKS)
+        return regular_chunks(self.array_shape[0], self.chunks[0])
 
     def read_block(self, start: int, stop: int, columns: tuple[int, int]) -> NDArray[Any]:
         """Read a block; for feature maps, whole rows are decoded and then cut."""

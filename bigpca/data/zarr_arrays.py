@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from bigpca.data.checks import MAX_ROW_CHUNKS, MemberError, check_dtype, is_decode_error, regular_chunks
+from bigpca.data.checks import MemberError, check_dtype, is_decode_error, regular_chunks
 from bigpca.data.containers import is_zarr_array
 from bigpca.data.source import SPARSE_PARTS, Index, Source, Stamp, choose_member, plan_index
 from bigpca.data.sparse import SparseGroup
@@ -673,7 +673,7 @@ class ZarrRows(Source):
 
     def row_chunks(self) -> tuple[int, ...]:
         """Return the rows of each chunk (or shard)."""
-        return regular_chunks(self.array_shape[0], self._unit[0], MAX_ROW_CHUNKS)
+        return regular_chunks(self.array_shape[0], self._unit[0])
 
     def read_block(self, start: int, stop: int, columns: tuple[int, int]) -> NDArray[Any]:
         """Read a block; for feature maps, whole rows are decoded and then cut."""

@@ -12,10 +12,11 @@ from typing import Any
 import h5py
 import numpy as np
 import pytest
+import scipy.sparse
 import zarr
 
 import bigpca as bp
-from bigpca.data import hdf5, zarr_arrays
+from bigpca.data import hdf5, sparse, zarr_arrays
 from bigpca.data.label_files import read_label_file
 from bigpca.data.sources import row_source
 from bigpca.errors import CorruptedChunkError, MissingChunksError, ModelFormatError
@@ -162,6 +163,18 @@ def test_metadata_of_more_chunks_than_can_be_listed_are_rejected(shape: Any, chu
     for path in (tmp_path / "x.zarr", tmp_path / "x.h5"):
         with little_memory(), pytest.raises(ValueError, match=r" chunks.*; at most 10?,000,000 were expected"):
             bp.open(path)
+
+
+@pytest.mark.parametrize("stored", [True, False])
+def test_sparse_rows_of_more_chunks_than_can_be_listed_are_rejected(
+    stored: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sparse, "NATIVE_BYTES", 16)  # which one row fills, as one of millions of values does
+    rows = scipy.sparse.csr_array((np.ones(4), np.arange(4), np.r_[np.zeros(1_500_000, int), 4]), (1_500_000, 4))
+    if stored:
+        scipy.sparse.save_npz(tmp_path / "x.npz", rows, compressed=False)
+    with pytest.raises(ValueError, match=r"1,500,000 chunks; at most 1,000,000 were expected.* densest row"):
+        bp.open(tmp_path / "x.npz" if stored else rows)
 
 
 @pytest.mark.parametrize("nested", [True, False], ids=["deep", "wide"])
