@@ -122,7 +122,7 @@ class Form(ABC):
     def commit(
         self, writer: ChunkWriter, crc32: Mapping[int, int], target: Path, annotations: Annotations, replace: bool
     ) -> None:
-        """Make the chunks visible at ``target``, all at once and durably; nothing else remains of them."""
+        """Make the chunks visible at ``target``, all at once and durably."""
 
     def commit_bytes(self, chunk_bytes: int) -> int:
         """Return the memory that :meth:`commit` takes, for chunks of that size."""
@@ -154,6 +154,15 @@ class StoreForm(Form):
 STORE = StoreForm()
 
 
+PUBLISHED = "published"  # beside the chunks of a table: which file it becomes
+
+
+def file_mark(path: Path) -> str:
+    """Return what tells a file from all others, and stays when it is renamed."""
+    found = path.stat()
+    return f"{found.st_ino} {found.st_size} {found.st_mtime_ns}"
+
+
 @dataclass(frozen=True)
 class TableForm(Form):
     """The chunks are copied in order, one at a time, by the process that commits, into one file that is then renamed.
@@ -175,15 +184,15 @@ class TableForm(Form):
     def commit(
         self, writer: ChunkWriter, crc32: Mapping[int, int], target: Path, annotations: Annotations, replace: bool
     ) -> None:
-        """Write the file beside ``target``, force it to the disk, rename it, and remove the chunks."""
+        """Write the file beside ``target``, force it to the disk, rename it; whoever sees it may remove the chunks."""
         with temporary_sibling(target) as sibling:
             file = sibling / "table"
             self.write(file, writer, annotations)
             fsync_path(file)
             if not replace:
                 reject_existing(target, False, table=True)
+            Path(writer.store, PUBLISHED).write_text(file_mark(file))
             publish(file, target, replace=replace)
-            os.rename(writer.store, sibling / "chunks")  # removed with it, and by the next run after a kill
 
     def commit_bytes(self, chunk_bytes: int) -> int:
         """A chunk as stored, decoded, in columns, and encoded."""

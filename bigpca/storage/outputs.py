@@ -10,6 +10,7 @@ import json
 import math
 import os
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -30,7 +31,17 @@ from bigpca.storage.files import (
     temporary_sibling,
     writing,
 )
-from bigpca.storage.forms import NOTHING, SCORES, STORE, STORES, Annotations, Form, check_extension
+from bigpca.storage.forms import (
+    NOTHING,
+    PUBLISHED,
+    SCORES,
+    STORE,
+    STORES,
+    Annotations,
+    Form,
+    check_extension,
+    file_mark,
+)
 from bigpca.storage.lock import RunLock
 
 FORMAT = (1, 0)
@@ -135,9 +146,14 @@ def open_partial(target: Path, layout: Layout, resume: bool, *, copied: bool = F
 
 
 def remove_journals(target: Path) -> None:
-    """Remove what a run that was killed once its output had become visible left in it."""
+    """Remove what a run needs no longer once its output is visible: the logs in it, or the chunks beside a table."""
     for journal in target.glob(f"{JOURNAL}{'[0-9a-f]' * 16}"):
         remove(journal)
+    store = target.with_name(target.name + ".partial")
+    with suppress(FileNotFoundError, NotADirectoryError):
+        if (store / PUBLISHED).read_text() == file_mark(target):
+            with temporary_sibling(target) as sibling:
+                os.rename(store, sibling / "chunks")  # removed with it, and by the next run after a kill
 
 
 def set_rows(writer: ChunkWriter, n: int) -> None:
@@ -307,6 +323,7 @@ class Output:
         if not self._lock.held:
             return
         try:
+            remove_journals(self.path)  # if an error came after the output had become visible
             if not self._finished():
                 remove(Path(self.writer.store))
         finally:

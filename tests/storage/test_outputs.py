@@ -14,8 +14,10 @@ import numpy as np
 import pytest
 import zarr
 
-from bigpca.errors import OutputExistsError, OutputLockedError
-from bigpca.storage import ChunkRecord, chunks
+from bigpca.errors import OutputExistsError, OutputLockedError, OutputWriteError
+from bigpca.storage import ChunkRecord, Output, chunks, forms
+from bigpca.storage.files import publish
+from bigpca.storage.forms import form_of
 from tests.storage.writing import DIMENSION, EXPECTED, N, begin, fill, read, rows_of, write
 
 
@@ -198,6 +200,34 @@ def test_what_a_failed_writer_left_beside_a_complete_output_is_removed_by_the_ne
     with pytest.raises(OutputExistsError):
         begin(path)
     assert os.listdir(path.parent) == [path.name]
+
+
+@pytest.mark.parametrize("killed", [False, True])
+@pytest.mark.parametrize("end", ["npy", "parquet"])
+def test_an_error_after_a_table_is_visible_leaves_no_chunks_beside_it(end, killed, tmp_path, monkeypatch):
+    path = tmp_path / f"s.{end}"
+    form, partial = form_of(path, ("a", "b", "c")), path.with_name(f"{path.name}.partial")
+
+    def published(*arguments, **options):
+        publish(*arguments, **options)
+        raise OSError("of the disk")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(forms, "publish", published)
+        if killed:  # nothing is done after the error
+            patched.setattr(Output, "abort", lambda output: output._lock.release())
+        with pytest.raises(OutputWriteError, match="of the disk"), begin(path, form=form) as output:
+            fill(output)
+            output.finish()
+    assert (path.exists(), partial.exists()) == (True, killed)
+    with pytest.raises(OutputExistsError):
+        begin(path, form=form)
+    assert os.listdir(tmp_path) == [path.name]
+    with begin(path, form=form, overwrite=True) as output:  # chunks of a run that is to replace it are kept
+        fill(output, [0])
+    with pytest.raises(OutputExistsError):
+        begin(path, form=form)
+    assert partial.exists()
 
 
 def test_overwriting_keeps_the_old_output_until_the_new_one_is_complete(path):
