@@ -105,6 +105,18 @@ def parse_positions(text: str) -> slice | list[int] | list[str]:
     return parts
 
 
+def parse_fill(text: str) -> float | None:
+    """Parse what is missing among stored numbers: nothing, or a number, whole numbers of any size exactly.
+
+    >>> parse_fill("none"), parse_fill("-9223372036854775806"), parse_fill("9.96921e36")
+    (None, -9223372036854775806, 9.96921e+36)
+    """
+    try:
+        return None if text == "none" else int(text) if re.fullmatch(r"[+-]?\d+", text) else float(text)
+    except ValueError:
+        raise typer.BadParameter(f"{text!r} is neither none nor a number, such as -32767.") from None
+
+
 def parse_axis(text: str) -> tuple[str, slice | list[int] | int]:
     """Parse the positions or the size of an axis of a pattern.
 
@@ -251,6 +263,10 @@ class Reading:
     missing_value: Annotated[
         float | None, _rows(metavar="NUMBER", help="The value that is stored where there is none: -1.")
     ] = None
+    fill: Annotated[
+        str | None,
+        _rows(metavar="none|NUMBER", help="Of netCDF: every stored number is a value (none), or all but this one."),
+    ] = None
 
     @property
     def given(self) -> dict[str, Any]:
@@ -259,6 +275,7 @@ class Reading:
         columns = None if self.columns is None else parse_positions(self.columns)
         code = self.missing_value
         coded = {} if code is None else {"missing_value": int(code) if code.is_integer() else code}
+        coded |= {} if self.fill is None else {"fill": parse_fill(self.fill)}
         what = {"pattern": self.pattern, "reduce": self.reduce, "columns": columns, **coded, **axes}
         return {"member": self.member, "missing_chunks": str(self.missing_chunks), **what}
 
@@ -266,6 +283,7 @@ class Reading:
     def arguments(self) -> list[str]:
         """The options of a command line that are not at their defaults."""
         texts = {"--member": self.member, "--pattern": self.pattern, "--reduce": self.reduce, "--columns": self.columns}
+        texts["--fill"] = self.fill
         if self.missing_chunks is not MissingChunks.RAISE:
             texts["--missing-chunks"] = str(self.missing_chunks)
         if self.missing_value is not None:

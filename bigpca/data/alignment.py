@@ -428,7 +428,8 @@ def repeat_labels(y: Any, X: da.Array) -> NDArray[Any]:
     Parameters
     ----------
     y : array-like or path of n labels
-        As for the ``fit`` of supervised models: one for each sample, in their order.
+        As for the ``fit`` of supervised models: one for each sample, by key where samples and labels have keys, as in
+        :func:`bigpca.by_key`, else in their order.
     X : dask.array.Array
         Opened with a pattern, by :func:`bigpca.open`.
 
@@ -440,7 +441,7 @@ def repeat_labels(y: Any, X: da.Array) -> NDArray[Any]:
     Raises
     ------
     ValueError
-        For another number of labels than samples, and arrays that were opened without a pattern.
+        For another number of labels than samples, keys that do not fit, and arrays that were opened without a pattern.
 
     Examples
     --------
@@ -451,7 +452,7 @@ def repeat_labels(y: Any, X: da.Array) -> NDArray[Any]:
     samples, view = view_of(X)
     if view is None:
         raise ValueError("X was opened without a pattern, so that each sample is one row. Pass the labels as they are.")
-    values, gaps = label_values(y)
+    values, gaps = label_values(in_row_order(y, samples))
     if len(values) != samples.shape[0]:
         given = counted(len(values), "label")
         raise ValueError(f"y has {given}, but X has {counted(samples.shape[0], 'sample')}. Give one for each.")

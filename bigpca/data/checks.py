@@ -319,7 +319,8 @@ class Limits:
             row, column = (int(place) for place in np.argwhere(missing)[0])
             raise ValueError(
                 f"{label}: row {first + row:,}, column {column} holds {rows[row, column]}, which is {why}. A value was "
-                f"expected. Write missing values as NaN or, if it is a value, pass bigpca.open(path, fill=None)."
+                f"expected. If it is one, pass bigpca.open(path, fill=None) (--fill none); if it is missing, pass "
+                f"fill={rows[row, column]}."
             )
         return rows
 

@@ -172,7 +172,7 @@ def open(
     reduce: str | None = None,
     columns: Any = None,
     missing_value: float | None = None,
-    fill: str | None = "default",
+    fill: str | float | None = "default",
     **axes: Any,
 ) -> da.Array:
     """Open stored features as a Dask array of shape (n, d), chunked in rows; no data is read.
@@ -212,10 +212,11 @@ def open(
     missing_value : int or float, optional
         The value that is stored where there is none, such as -1 in genotypes: it becomes NaN as rows are read, integers
         of up to 16 bits in float32 and others in float64. By default every value is a value.
-    fill : {"default"} or None, default "default"
+    fill : {"default"}, int, float or None, default "default"
         What netCDF says of stored numbers without an attribute for missing values. By default, the default fill of
         netCDF-4 in variables without ``_FillValue`` is missing: NaN in floats, an error in integers, where it may be a
-        value. Numbers out of ``valid_range`` are an error. None takes every stored number as a value.
+        value. Numbers out of ``valid_range`` are an error. None takes every stored number as a value; a number,
+        all but this one, as None with ``missing_value`` does.
     **axes
         By the name of an axis in the pattern: its positions (a slice, a list of int or a mask), such as
         ``t=slice(1, None)`` for all tokens but the first, or its size (an integer), for axes in brackets on the left.
@@ -247,6 +248,12 @@ def open(
     >>> open(np.zeros((10, 5, 8)), pattern="n tokens d -> (n tokens) d", tokens=slice(1, None)).shape
     (40, 8)
     """
+    if not isinstance(fill, str | None):
+        if missing_value is not None:
+            raise ValueError(
+                f"fill = {fill} and missing_value = {missing_value} are two codes of missing values. Give one."
+            )
+        fill, missing_value = None, fill
     described = RowPattern.of(pattern, reduce, columns, axes, missing_value)
     with ShortTraceback():
         _check_sample_dims(source, sample_dims, described)

@@ -6,6 +6,7 @@ import csv
 from pathlib import Path
 from typing import Any
 
+import h5py
 import numpy as np
 import pytest
 
@@ -133,6 +134,28 @@ def test_coded_genotypes_are_fitted_with_their_code(folder: Path) -> None:
     assert run("transform", "calls.npy", "--model", "m.zarr", "--scores", "s.zarr").exit_code == 0
     np.testing.assert_array_equal(bp.open("s.zarr").compute(), model.transform(calls))
     assert run("fit", "calls.npy", "--missing-value", "inf").exit_code == 3
+
+
+@pytest.mark.parametrize(("fill", "of_missing"), [("none", None), ("-32767", -32767)])
+def test_filled_numbers_of_netcdf_are_values_or_missing_as_the_command_says(
+    folder: Path, fill: str, of_missing: int | None
+) -> None:
+    values = np.random.default_rng(1).integers(-9, 9, (60, 8)).astype("i2")
+    values[7, 3] = -32767
+    with h5py.File("x.nc", "w") as file:
+        file.attrs["_NCProperties"] = "version=2"
+        file["t"] = values
+    options = ("x.nc", "--nan-policy", "omit", "-k", 2, "--model", "m.zarr", "--scores", "s.zarr")
+    wrong, vague = run("fit", *options), run("fit", *options, "--fill", "nothing")
+    assert "row 7, column 3 holds -32767" in wrong.stderr
+    assert "'nothing' is neither none nor a number" in words(vague.stderr)
+    assert (wrong.exit_code, vague.exit_code) == (3, 2)
+    said = run("fit", *options, "--fill", fill)
+    assert said.exit_code == 0, said.output
+    expected = bp.PCA(2, nan_policy="omit").fit(bp.open("x.nc", fill=None, missing_value=of_missing))
+    np.testing.assert_array_equal(bp.load("m.zarr").mean_, expected.mean_)
+    with pytest.raises(ValueError, match="fill = -1 and missing_value = -2 are two codes"):
+        bp.open("x.nc", fill=-1, missing_value=-2)
 
 
 def test_a_linear_model_is_exported_as_its_matrix_and_as_a_file_of_onnx(folder: Path) -> None:

@@ -214,13 +214,17 @@ def test_the_default_fill_of_netcdf_4_is_missing_or_an_error_unless_it_is_a_valu
     assert source is not None
     np.testing.assert_array_equal(source.read(0, 30), values[:30])
     assert rows.name != bp.open(tmp_path / "x.nc", member="t", fill=None).name
+    filled = bp.open(tmp_path / "x.nc", member="t", fill=DEFAULT_FILLS[dtype]).compute()
+    np.testing.assert_array_equal(np.argwhere(np.isnan(filled)), [[row, 1] for row in range(30, 50)])
     if "f" in dtype:
-        np.testing.assert_array_equal(np.argwhere(np.isnan(rows.compute())), [[row, 1] for row in range(30, 50)])
+        np.testing.assert_array_equal(rows, filled)
         assert bp.PCA(2, nan_policy="omit").fit(rows).n_omitted_ == 20
         return
     for read in (rows.compute, lambda: bp.PCA(2).fit(rows), lambda: bp.PCA(2).fit(h5py.File(tmp_path / "x.nc")["t"])):
         with pytest.raises(
-            ValueError, match=rf"x.nc:t: row 30, column 1 holds {values[30, 1]}, which is what netCDF-4 .* fill=None"
+            ValueError,
+            match=rf"x.nc:t: row 30, column 1 holds {values[30, 1]}, which is what netCDF-4 .* fill=None.*"
+            rf"--fill none.* if it is missing, pass fill={values[30, 1]}\.",
         ):
             read()
 

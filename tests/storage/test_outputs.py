@@ -216,9 +216,8 @@ def test_an_error_after_a_table_is_visible_leaves_no_chunks_beside_it(end, kille
         patched.setattr(forms, "publish", published)
         if killed:  # nothing is done after the error
             patched.setattr(Output, "abort", lambda output: output._lock.release())
-        with pytest.raises(OutputWriteError, match="of the disk"), begin(path, form=form) as output:
-            fill(output)
-            output.finish()
+        with pytest.raises(OutputWriteError, match="of the disk"):
+            write(path, form=form)
     assert (path.exists(), partial.exists()) == (True, killed)
     with pytest.raises(OutputExistsError):
         begin(path, form=form)
