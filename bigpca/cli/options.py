@@ -275,9 +275,9 @@ class Reading:
         columns = None if self.columns is None else parse_positions(self.columns)
         code = self.missing_value
         coded = {} if code is None else {"missing_value": int(code) if code.is_integer() else code}
-        coded |= {} if self.fill is None else {"fill": parse_fill(self.fill)}
+        filled = {} if self.fill is None else {"fill": parse_fill(self.fill)}
         what = {"pattern": self.pattern, "reduce": self.reduce, "columns": columns, **coded, **axes}
-        return {"member": self.member, "missing_chunks": str(self.missing_chunks), **what}
+        return {"member": self.member, "missing_chunks": str(self.missing_chunks), **filled, **what}
 
     @property
     def arguments(self) -> list[str]:
