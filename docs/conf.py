@@ -45,6 +45,7 @@ copybutton_exclude = ".linenos, .gp, .go"
 # Reference: one page for each public name, from its docstring
 autosummary_generate = True
 autodoc_typehints = "none"
+python_maximum_signature_line_length = 100
 numpydoc_show_class_members = False
 numpydoc_class_members_toctree = False
 
