@@ -3,6 +3,8 @@
 
 A fit that is stopped half-way goes on from its checkpoint and gives the same bits as one that never stopped."""
 
+# sphinx_gallery_thumbnail_path = 'pictures/thumb_resume.webp'
+
 import tempfile
 from pathlib import Path
 

@@ -8,6 +8,8 @@ Fashion-MNIST stands in for MNIST, of as many rows and pixels; MNIST took 236, 3
 rows are read from a store on disk.
 """
 
+# sphinx_gallery_thumbnail_path = 'pictures/thumb_number_of_axes.webp'
+
 import numpy as np
 from sklearn.datasets import load_breast_cancer, load_diabetes, load_iris
 from tutorial_data import FASHION_MISSING, options, output_folder, read_fashion

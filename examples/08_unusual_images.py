@@ -16,6 +16,8 @@ neighbours are best (0.979): measure on your own data. The limit of theory for G
 faces unusual, because axes of 210 rows of 1,280 features fit these rows far better than others.
 """
 
+# sphinx_gallery_thumbnail_path = 'pictures/thumb_unusual_images.webp'
+
 import importlib.util
 from pathlib import Path
 

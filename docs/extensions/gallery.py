@@ -19,7 +19,7 @@ STORED = """
 .. image:: /pictures/{name}.webp
    :alt: picture drawn by {name}.py
 
-The picture was drawn by a run with the defaults, on data that are not part of bigpca.
+A run with the defaults drew this picture, from data that are not part of bigpca.
 
 """
 
