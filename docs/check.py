@@ -1,11 +1,13 @@
 """Look at the built site as a reader does: ``python docs/check.py OUT [--pictures FOLDER]``.
 
-Without a browser: every link inside the site leads to a file, and every anchor to an element. In headless Chromium, on
+Without a browser: every link inside the site leads to a file, every anchor to an element, and every class of the
+reference shows the parameters that it documents, in its signature. In headless Chromium, on
 a phone (400 px): nothing is cut off but what scrolls in its own box, no request fails or leaves the machine, no script
 raises. With ``--pictures`` some pages are drawn at 400 and 1,280 px, light and dark.
 """
 
 import argparse
+import re
 import sys
 from html.parser import HTMLParser
 from pathlib import Path
@@ -22,20 +24,35 @@ CUT = """() => [...document.querySelectorAll("article *")].filter(element => {
 
 
 class Page(HTMLParser):
-    """The links and the anchors of one page."""
+    """The links and the anchors of one page, and the signature of the class that it documents, if it does."""
 
     def __init__(self, path: Path) -> None:
         super().__init__()
         self.links: list[str] = []
         self.anchors: set[str] = set()
-        self.feed(path.read_text())
+        self.signature = ""
+        self._in_signature = False
+        text = path.read_text()
+        self.feed(text)
+        fields = text.split('<dt class="field-', 2)[1:2]  # the first field is Parameters, where a class has some
+        documented = fields[0] if fields and ">Parameters<" in fields[0] else ""
+        self.parameters = re.findall(r"<dt><strong>([\w, *]+)</strong>", documented)
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        if tag == "dt" and not self.signature:
+            self._in_signature = "sig-object" in (dict(attrs).get("class") or "")
         for name, value in attrs:
             if name in ("href", "src") and value:
                 self.links.append(value)
             elif name in ("id", "name") and value:
                 self.anchors.add(value)
+
+    def handle_endtag(self, tag: str) -> None:
+        self._in_signature &= tag != "dt"
+
+    def handle_data(self, data: str) -> None:
+        if self._in_signature:
+            self.signature += data
 
 
 def pages_of(site: Path) -> list[Path]:
@@ -54,6 +71,19 @@ def broken_links(site: Path) -> list[str]:
             missing_anchor = parts.fragment and target in pages and parts.fragment not in pages[target].anchors
             if not target.exists() or (missing_anchor and path.name not in ("genindex.html", "search.html")):
                 found.append(f"{path.relative_to(site.resolve())}: {link} leads nowhere")
+    return found
+
+
+def lost_signatures(site: Path) -> list[str]:
+    """Classes whose signature lacks a parameter that their page describes, such as ``PCA(*args, **parameters)``."""
+    found = []
+    for path in sorted((site / "generated").glob("*.html")):
+        page = Page(path)
+        shown = set(re.findall(r"\w+", page.signature.partition("(")[2]))
+        names = [name for one in page.parameters for name in re.findall(r"\w+", one)]
+        missing = [name for name in names if name not in shown] if page.signature.lstrip().startswith("class") else []
+        if missing or "*args" in page.signature:
+            found.append(f"{path.relative_to(site)}: the signature lacks {', '.join(missing) or 'its parameters'}")
     return found
 
 
@@ -88,7 +118,7 @@ def main() -> int:
     parser.add_argument("site", type=Path)
     parser.add_argument("--pictures", type=Path, help="folder for pictures of some pages")
     given = parser.parse_args()
-    found = broken_links(given.site)
+    found = broken_links(given.site) + lost_signatures(given.site)
     if CHROMIUM.exists():
         found += seen_in_browser(given.site, given.pictures)
     else:

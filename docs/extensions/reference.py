@@ -44,6 +44,8 @@ def show_parameters(
     """Show the parameters of a class whose ``__new__`` takes anything: autodoc prefers ``__new__`` to ``__init__``."""
     if not isinstance(value, type) or signature is None or "*args" not in signature:
         return None
+    if value.__init__ is object.__init__:  # an abstract base
+        return "", returned
     own = inspect.signature(value.__init__)
     shown = [one.replace(annotation=inspect.Parameter.empty) for one in list(own.parameters.values())[1:]]
     return str(inspect.Signature(shown)), returned
