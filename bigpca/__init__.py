@@ -51,6 +51,7 @@ if TYPE_CHECKING:
         KernelRoweisDiscriminantAnalysis as KernelRoweisDiscriminantAnalysis,
     )
     from bigpca.estimators.supervised.kernel_supervised import KernelSupervisedPCA as KernelSupervisedPCA
+    from bigpca.estimators.supervised.kernel_supervised import hsic as hsic
     from bigpca.estimators.supervised.roweis_map import RoweisMap as RoweisMap
     from bigpca.estimators.supervised.roweis_map import roweis_map as roweis_map
     from bigpca.estimators.supervised.scored_pca import ScoredPCA as ScoredPCA
@@ -58,10 +59,9 @@ if TYPE_CHECKING:
     from bigpca.estimators.supervised.supervised_pca import SupervisedRandomProjection as SupervisedRandomProjection
     from bigpca.passes.reading.preprocessing import L2 as L2
     from bigpca.passes.reading.preprocessing import Power as Power
-    from bigpca.quality.comparison import compare as compare
-    from bigpca.quality.comparison import frechet_distance as frechet_distance
-    from bigpca.quality.dependence import hsic as hsic
-    from bigpca.quality.extremes import extremes as extremes
+    from bigpca.quality.importance import extremes as extremes
+    from bigpca.quality.metrics import compare as compare
+    from bigpca.quality.metrics import frechet_distance as frechet_distance
     from bigpca.quality.standard_errors import standard_errors as standard_errors
     from bigpca.settings import config as config
     from bigpca.solvers.components import Elbow as Elbow
@@ -121,11 +121,11 @@ HOMES = {
     "select_solver": "bigpca.estimators.merging",
     "L2": "bigpca.passes.reading.preprocessing",
     "Power": "bigpca.passes.reading.preprocessing",
-    "compare": "bigpca.quality.comparison",
-    "frechet_distance": "bigpca.quality.comparison",
-    "hsic": "bigpca.quality.dependence",
+    "compare": "bigpca.quality.metrics",
+    "frechet_distance": "bigpca.quality.metrics",
+    "hsic": "bigpca.estimators.supervised.kernel_supervised",
     "standard_errors": "bigpca.quality.standard_errors",
-    "extremes": "bigpca.quality.extremes",
+    "extremes": "bigpca.quality.importance",
     "config": "bigpca.settings",
     "Elbow": "bigpca.solvers.components",
     "GavishDonoho": "bigpca.solvers.components",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator
 from typing import Any, TypeAlias
 
@@ -12,14 +11,6 @@ from numpy.typing import NDArray
 Array: TypeAlias = NDArray[Any]  # of whatever dtype: rows as they are stored, blocks in the precision of a pass
 DType: TypeAlias = np.dtype[Any]
 LEAST_NORM = 1e-140  # whose square is far from the ends of float64, with that of each part that counts
-
-
-def content_digest(*arrays: Array | None) -> str:
-    """Return the digest of arrays' values, in row order; it also says which of them are None."""
-    content = hashlib.sha256()
-    for array in arrays:
-        content.update(b"-" if array is None else np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
-    return content.hexdigest()
 
 
 def norm_of(values: Array, axis: int | None = None) -> Any:

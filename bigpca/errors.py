@@ -3,6 +3,8 @@
 Every message states the offending numbers, what was expected, and what to do.
 """
 
+from __future__ import annotations
+
 import linecache
 import logging
 import os
@@ -10,7 +12,9 @@ import re
 import sys
 import warnings
 from collections.abc import Iterable
+from numbers import Integral
 from types import TracebackType
+from typing import Any
 
 PACKAGE = os.path.dirname(__file__) + os.sep
 MAX_MESSAGE = 2000
@@ -193,6 +197,21 @@ def check_choice(name: str, value: object, known: Iterable[str]) -> None:
     use = " or ".join(shown) if len(shown) < 3 else f"one of {', '.join(shown)}"
     hint = closest(value, words) if isinstance(value, str) else ""
     raise ValueError(f"{name} = {value!r} is unknown. Use {use}.{hint}")
+
+
+def positive_integer(name: str, value: Any) -> int:
+    """Return ``value`` as an int; ``name`` is for the error message.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If it is not an integer, or below 1.
+    """
+    if isinstance(value, bool) or not isinstance(value, Integral):
+        raise TypeError(f"{name} = {value!r} is a {type(value).__name__}, but an integer of at least 1 is required.")
+    if value < 1:
+        raise ValueError(f"{name} = {value} is below 1, but an integer of at least 1 is required.")
+    return int(value)
 
 
 def warn_approximation(message: str) -> None:

@@ -9,13 +9,13 @@ import sys
 
 import pytest
 
-from bigpca.machine import steady_heap, trim_heap
+from bigpca.settings import steady_heap, trim_heap
 
 GLIBC = platform.libc_ver()[0] == "glibc"
 SCRIPT = """
 import sys
 import numpy as np, psutil
-from bigpca.machine import steady_heap
+from bigpca.settings import steady_heap
 if sys.argv[1] == "steady":
     steady_heap()
 used = lambda: psutil.Process().memory_info().rss
@@ -41,7 +41,7 @@ def test_blocks_that_are_freed_leave_the_process() -> None:
 
 
 def test_a_heap_without_these_functions_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bigpca.machine.ctypes.CDLL", lambda name: object())
+    monkeypatch.setattr("bigpca.settings.ctypes.CDLL", lambda name: object())
     steady_heap.cache_clear()
     assert not steady_heap()
     trim_heap()

@@ -13,7 +13,7 @@ PACKAGE = Path(__file__).resolve().parent.parent / "bigpca"
 
 # Bottom to top. Longest prefix wins; a tuple is one tier of parts that must not import each other.
 TIERS: list[tuple[str, ...]] = [
-    ("errors", "arrays", "seeds", "blas", "machine", "settings"),
+    ("errors", "arrays", "seeds", "blas", "settings"),
     ("planning",),
     ("csr",),
     ("kernels", "sketches", "solvers"),
@@ -47,7 +47,6 @@ PURE = (
     "seeds",
     "blas",
     "csr",
-    "machine",
     "settings",
     "kernels",
     "sketches",

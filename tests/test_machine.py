@@ -8,11 +8,11 @@ import psutil
 import pytest
 from distributed.system import memory_limit as limit_of_dask
 
-from bigpca import machine
+from bigpca import settings
 
 
 def test_the_memory_limit_is_that_of_a_dask_worker() -> None:
-    assert machine.memory_limit() == limit_of_dask()
+    assert settings.memory_limit() == limit_of_dask()
 
 
 def test_the_smallest_limit_of_the_container_counts(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -24,4 +24,4 @@ def test_the_smallest_limit_of_the_container_counts(monkeypatch: pytest.MonkeyPa
         return given[str(path)]
 
     monkeypatch.setattr(Path, "read_text", read)
-    assert machine.memory_limit() == 2**20 < psutil.virtual_memory().total
+    assert settings.memory_limit() == 2**20 < psutil.virtual_memory().total

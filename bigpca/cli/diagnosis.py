@@ -65,7 +65,7 @@ def machine_facts(directory: Path) -> dict[str, Any]:
     from threadpoolctl import threadpool_info
 
     from bigpca.data.provenance import versions
-    from bigpca.machine import memory_limit
+    from bigpca.settings import memory_limit
     from bigpca.storage import free_bytes
 
     wanted = ("internal_api", "version", "num_threads", "architecture")

@@ -34,7 +34,7 @@ from bigpca.errors import (
     printable,
     shorten,
 )
-from bigpca.storage.urls import public
+from bigpca.storage.files import public
 
 NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 

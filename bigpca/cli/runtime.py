@@ -24,7 +24,7 @@ from bigpca.cli.options import Cluster, MissingLabels, Reading, Supervision, par
 from bigpca.cli.output import Output
 from bigpca.errors import MemoryBudgetError, OutputExistsError, OutputWriteError, closest, format_bytes
 from bigpca.passes.engine.progress import Event, LogProgress, PassEvent, PlanEvent, Progress, TerminalProgress
-from bigpca.storage.chunks import kind_of
+from bigpca.storage.files import kind_of
 
 if TYPE_CHECKING:
     from distributed import Client

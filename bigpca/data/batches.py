@@ -846,8 +846,6 @@ def batch_labels(X: da.Array, y: Any) -> Any:
     ValueError
         For labels of batches whose number of rows is not known.
     """
-    if y is not None and not np.isnan(X.shape[0]):
-        return y
     base, view = view_of(X)
     known = batches_of(base)
     source = None if known is None else source_of(known)

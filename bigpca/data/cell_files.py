@@ -15,8 +15,7 @@ from bigpca.data.hdf5 import hdf5_index, hdf5_names
 from bigpca.data.zarr_arrays import is_zarr_directory, open_node, read_whole
 from bigpca.data.zarr_format import naming_damage
 from bigpca.errors import brief
-from bigpca.storage.chunks import kind_of
-from bigpca.storage.urls import public, without_credentials
+from bigpca.storage.files import kind_of, public, without_credentials
 
 log = logging.getLogger("bigpca")
 OF_CELLS = ("X", "layers", "obsm", "raw")  # whose rows are cells

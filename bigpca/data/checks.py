@@ -18,8 +18,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from bigpca.arrays import content_digest
 from bigpca.errors import brief
+from bigpca.storage.files import content_digest
 
 LARGE_CHUNK_BYTES = 64 * 2**20
 MAX_CELLS = 10**7  # chunks of one array; the bookkeeping of more would fill the memory

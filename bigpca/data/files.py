@@ -12,8 +12,7 @@ from bigpca.data.parquet import parquet_rows
 from bigpca.data.source import Source
 from bigpca.data.zarr_arrays import is_zarr_directory, zarr_source
 from bigpca.errors import brief
-from bigpca.storage.chunks import kind_of
-from bigpca.storage.files import open_regular
+from bigpca.storage.files import kind_of, open_regular
 
 HDF5_SUFFIXES = (".h5", ".hdf5", ".hdf", ".he5", ".h5ad")
 PARQUET_SUFFIXES = (".parquet", ".pq")

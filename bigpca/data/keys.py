@@ -21,8 +21,7 @@ from bigpca.data.parquet import parquet_metadata
 from bigpca.data.source import Source, file_stamp
 from bigpca.data.zarr_arrays import is_array_directory
 from bigpca.errors import brief
-from bigpca.storage.chunks import kind_of
-from bigpca.storage.files import check_regular
+from bigpca.storage.files import check_regular, kind_of
 from bigpca.storage.forms import KEY_COLUMN, KEYS, TABLE_MARK
 
 if TYPE_CHECKING:

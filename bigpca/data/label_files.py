@@ -21,9 +21,7 @@ from bigpca.data.source import file_stamp
 from bigpca.data.zarr_arrays import arrays_of, is_zarr_directory, open_node, read_whole
 from bigpca.data.zarr_format import naming_damage
 from bigpca.errors import MAX_MESSAGE, CorruptedChunkError, brief, closest, shorten
-from bigpca.storage.chunks import kind_of
-from bigpca.storage.files import check_regular, open_regular, read_npy_header
-from bigpca.storage.urls import public, without_credentials
+from bigpca.storage.files import check_regular, kind_of, open_regular, public, read_npy_header, without_credentials
 
 if TYPE_CHECKING:
     import zarr

@@ -16,8 +16,8 @@ from typing import Any
 
 from bigpca.errors import CorruptedChunkError, ModelFormatError, brief, format_bytes, shorten
 from bigpca.planning import format_times
+from bigpca.storage.files import public
 from bigpca.storage.forms import MAX_PROVENANCE_BYTES, TABLE_MARK, read_provenance
-from bigpca.storage.urls import public
 
 PACKAGES = ("bigpca", "numpy", "dask", "zarr")
 MAX_TEXT = 4096  # characters of a field

@@ -17,7 +17,7 @@ from scipy.sparse import csr_array
 from bigpca.data.checks import NATIVE_BYTES, check_decoded, check_dtype, regular_chunks
 from bigpca.data.source import INDEX_BYTES, SPARSE_PARTS, Source, Stamp
 from bigpca.errors import CorruptedChunkError, brief
-from bigpca.storage.chunks import kind_of
+from bigpca.storage.files import kind_of
 
 CHECKED = 1 << 22  # indices that are checked at a time
 

@@ -25,9 +25,8 @@ from bigpca.data.zarr_format import (
     is_uncompressed,
     naming_damage,
 )
-from bigpca.storage.chunks import kind_of, path_of
+from bigpca.storage.files import kind_of, path_of, public, without_credentials
 from bigpca.storage.regular_store import RegularStore
-from bigpca.storage.urls import public, without_credentials
 
 MANIFEST = "bigpca_manifest"
 THREADS = 4

@@ -21,10 +21,10 @@ from dask.task_spec import Alias
 from numpy.typing import NDArray
 from scipy.sparse import issparse
 
-from bigpca.arrays import content_digest
 from bigpca.data.containers import is_cells
 from bigpca.data.patterns import Chosen, RowPattern, Taken, pool
 from bigpca.errors import NonFiniteError
+from bigpca.storage.files import content_digest
 
 Names: TypeAlias = NDArray[np.object_] | None
 COPIED_ROWS = 32  # of a transposed sample at a time: two cache lines of each column

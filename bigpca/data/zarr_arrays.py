@@ -46,9 +46,17 @@ from bigpca.data.zarr_format import (
     widened,
 )
 from bigpca.errors import CorruptedChunkError, MissingChunksError, brief, check_choice
-from bigpca.storage.chunks import MARKERS, address_of, disk_path, kind_of
-from bigpca.storage.files import is_there, open_regular, read_document
-from bigpca.storage.urls import public, without_credentials
+from bigpca.storage.chunks import MARKERS
+from bigpca.storage.files import (
+    address_of,
+    disk_path,
+    is_there,
+    kind_of,
+    open_regular,
+    public,
+    read_document,
+    without_credentials,
+)
 
 if TYPE_CHECKING:
     import zarr

@@ -40,7 +40,7 @@ from bigpca.passes.reading.row_maps import Chain, MapStep, RowMap, map_run
 from bigpca.passes.rows import Rows
 from bigpca.planning import Plan, Resources, peak_bytes
 from bigpca.storage import Annotations, ChunkWriter, Output, create_output
-from bigpca.storage.chunks import kind_of, path_of
+from bigpca.storage.files import kind_of, path_of
 from bigpca.storage.forms import STORE, Form
 
 

@@ -12,7 +12,7 @@ import dask.array as da
 import numpy as np
 from numpy.typing import NDArray
 
-from bigpca.arrays import DType, content_digest
+from bigpca.arrays import DType
 from bigpca.data.batches import BatchRows, batches_of, reject_batches
 from bigpca.data.checks import NATIVE_BYTES, coalesce
 from bigpca.data.source import Source, stored_row_bytes
@@ -39,7 +39,7 @@ from bigpca.passes.reading.readers import (
 )
 from bigpca.passes.reading.row_maps import PLACE_BYTES, MapStep, RowMap, chain_cost
 from bigpca.planning import LOOPS, BlockForm, PassCost, Work
-from bigpca.storage.chunks import kind_of
+from bigpca.storage.files import content_digest, kind_of
 
 COUNTED_BYTES = 64 << 20  # of a sparse chunk, if it stored its zeros, beyond which its values are counted
 

@@ -1,4 +1,4 @@
-"""The weight of examples in components, and the effect on eigenvalues of replacing features by their neighbours."""
+"""What components are made of: weights of examples, rows at both ends, and features that neighbours can replace."""
 
 from __future__ import annotations
 
@@ -7,12 +7,20 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
 from bigpca.data.sources import open as open_array
+from bigpca.data.views import carried
+from bigpca.errors import positive_integer
+from bigpca.estimators.linear.monitoring import STATISTICS
 from bigpca.passes.engine.progress import ProgressArgument
+from bigpca.passes.project import keys_of
+from bigpca.passes.reading.row_maps import MapStep
 from bigpca.passes.rows import Rows
+from bigpca.passes.summaries import Ends, read_ends
 from bigpca.quality.measurement import ReplacementMoments, read_once
+from bigpca.settings import setting
 from bigpca.solvers.scaling import Whitening
 
 Vector = NDArray[np.float64]
@@ -296,3 +304,66 @@ def _check_replacements(replacements: ArrayLike, d: int) -> NDArray[np.int64]:
             f"feature {bad[0]} is replaced by feature {chosen[bad[0]]}, but there are only 0 to {d - 1}. Correct it."
         )
     return chosen.astype(np.int64)
+
+
+def extremes(model: Any, X: Any, n: int = 10, *, progress: ProgressArgument = None) -> Ends:
+    """Return the rows with the lowest and highest scores of each component, in one read and bounded memory.
+
+    They show what a component means. Of equal scores the first rows are returned.
+
+    Parameters
+    ----------
+    model : fitted model, or None for scores of any model
+    X : array-like, Dask array, path and so on
+        Rows (n, d), which are transformed as they are read, or scores (n, k): with as many columns as the model has
+        components, and another number than it has features, these are scores.
+    n : int, default 10
+        How many at each end; at most all rows are returned.
+    progress : True, "auto", a callable that receives events, or None, default None
+        True shows a bar, "auto" one after two seconds.
+
+    Returns
+    -------
+    Ends
+        Row numbers and scores, the furthest first, and keys if the source stores keys. Rows without scores (NaN), and
+        with ``nan_policy="omit"`` rows with NaN, are at no end.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If ``n`` is not a positive integer, and for a table of statistics in place of scores.
+    NonFiniteError, MissingChunksError, CorruptedChunkError
+        From the read; names rows and block.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from bigpca import PCA
+    >>> X = np.array([[0.0, 0], [5, 1], [-7, 0], [2, -1]])
+    >>> ends = extremes(PCA(1).fit(X), X, n=1)
+    >>> ends.lowest.tolist(), ends.highest.tolist()
+    ([[2]], [[1]])
+    """
+    n = positive_integer("n", n)
+    if model is not None:
+        if not isinstance(model, BaseEstimator):
+            raise TypeError(
+                f"model is a {type(model).__name__}; a fitted model or None was expected: extremes(model, X)."
+            )
+        check_is_fitted(model)
+    opened = open_array(X)
+    if model is None or (opened.shape[1] == model._n_features_out != model.n_features_in_):
+        names = carried(opened).names
+        if model is not None and names is not None and set(names) <= set(STATISTICS):
+            raise ValueError(
+                f"the columns of X are statistics ({', '.join(names)}), not scores of the {model._n_features_out} "
+                f"components. Give rows or scores, or None as the model: extremes(None, X)."
+            )
+        rows = scores = Rows.of(opened, nan_policy="omit")
+    else:
+        rows, _ = model._rows(model._open_like(X))
+        k = model._n_features_out
+        scores = rows.mapped(MapStep(model._row_map(), k, 2 * rows.n_columns * k))
+    limit = None if model is None else setting(model, "memory_limit")
+    ends = read_ends(scores, n, memory_limit=limit, progress=progress).ends
+    return ends.with_keys(keys_of(rows))

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Generic, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from bigpca.arrays import Array, content_digest
+from bigpca.arrays import Array
 from bigpca.estimators.shared.fit import Reading, running
 from bigpca.passes.accumulators.base import Accumulator, Arrays, broadcast
 from bigpca.passes.accumulators.kept_rows import RowsAt
@@ -24,6 +24,7 @@ from bigpca.passes.reading.blocks import Block
 from bigpca.passes.reading.layout import MIB, Layout, working_dtype
 from bigpca.passes.rows import Rows
 from bigpca.planning import BlockForm, PassCost, SolveCost, Work
+from bigpca.storage.files import content_digest
 
 State = TypeVar("State", bound=Accumulator)
 ROW_FORMATS = ("npy", "npy-folder", "raw", "numpy", "scipy")  # rows are read without decoding others

@@ -9,13 +9,14 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
-from bigpca.arrays import Array, DType, content_digest, unpack
+from bigpca.arrays import Array, DType, unpack
 from bigpca.data.weights import degrees_of_freedom
 from bigpca.passes.accumulators.moments import Moments
 from bigpca.passes.engine.progress import ProgressArgument
 from bigpca.passes.reading.row_maps import MapStep, RowMap
 from bigpca.quality.measurement import read_once
 from bigpca.solvers.scaling import Patterson
+from bigpca.storage.files import content_digest
 
 Vector = NDArray[np.float64]
 Matrix = NDArray[np.float64]

@@ -9,8 +9,7 @@ from typing import Any
 from bigpca.errors import ModelFormatError
 from bigpca.sketches.base import Sketch
 from bigpca.sketches.downsample import Downsample
-from bigpca.sketches.random_projection import FeatureHash, Gaussian, SparseSign
-from bigpca.sketches.srht import SRHT
+from bigpca.sketches.random_projection import SRHT, FeatureHash, Gaussian, SparseSign
 
 __all__ = ["Downsample", "FeatureHash", "Gaussian", "SRHT", "Sketch", "SparseSign", "sketch_from"]
 

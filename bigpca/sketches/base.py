@@ -7,13 +7,13 @@ from abc import ABC, abstractmethod
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from dataclasses import asdict, dataclass, field
-from numbers import Integral
 from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.sparse import csr_array
 
+from bigpca.errors import positive_integer
 from bigpca.planning import BlockForm, Work
 from bigpca.seeds import check_seed
 
@@ -335,21 +335,6 @@ class RandomSketch(Sketch):
                 f"Use q <= {d}."
             )
         return self.q
-
-
-def positive_integer(name: str, value: Any) -> int:
-    """Return ``value`` as an int; ``name`` is for the error message.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If it is not an integer, or below 1.
-    """
-    if isinstance(value, bool | np.bool_) or not isinstance(value, Integral):
-        raise TypeError(f"{name} = {value!r} is a {type(value).__name__}, but an integer of at least 1 is required.")
-    if value < 1:
-        raise ValueError(f"{name} = {value} is below 1, but an integer of at least 1 is required.")
-    return int(value)
 
 
 def pair_products(x: Matrix, y: Matrix) -> tuple[Vector, Vector, Vector]:

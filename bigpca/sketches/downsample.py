@@ -11,8 +11,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from bigpca.errors import positive_integer
 from bigpca.planning import BlockForm, Work
-from bigpca.sketches.base import CACHE, TILE_BYTES, Matrix, Sketch, Vector, positive_integer, spans
+from bigpca.sketches.base import CACHE, TILE_BYTES, Matrix, Sketch, Vector, spans
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,6 @@
   matrix.
 - ``roweis``  The Roweis family from sufficient statistics: every (r1, r2) by one rotation, supervised PCA by a thin
   matrix.
-- ``rotation``  Rotations of loadings to simple structure: varimax and promax, on a thin (d, k) matrix.
 - ``components``  How many components: from ``n_components`` and a spectrum, whole or partial, to k.
 - ``scaling``  Scales of columns and of scores: rules that users give instead of True or a vector.
 

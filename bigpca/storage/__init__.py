@@ -2,8 +2,8 @@
 
 An output is written by any process in ``chunks`` of an unfinished Zarr array (``outputs``), and committed by one
 process to its form: a Zarr store, or a table in one file (``forms``). Row keys and provenance are its ``Annotations``.
-A model is one of ``groups``. ``files`` are complete or absent, a ``lock`` is held by one process, and ``urls`` says
-which part of an address may be shown.
+A model is one of ``groups``. ``files`` are complete or absent, and say where a path or URL keeps its bytes and which
+part of it may be shown; a ``lock`` is held by one process.
 """
 
 from bigpca.storage.chunks import ChunkRecord, ChunkWriter

@@ -3,12 +3,16 @@
 Reading of regular files only: a pipe, a socket or a device under an untrusted name could block a reader for ever.
 Arrays in untrusted ``.npz`` files: a declared size is rejected if the file's own bytes cannot produce it. Conversion
 to portable JSON: no NaN literals, no NumPy scalars, no objects.
+
+Paths and URLs: where they keep their bytes, and the form in which they may be shown, logged and stored: without user
+names, passwords, queries and signatures.
 """
 
 from __future__ import annotations
 
 import errno
 import fcntl
+import hashlib
 import json
 import math
 import os
@@ -22,11 +26,13 @@ import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, Literal
+from urllib.parse import parse_qsl, unquote
 
 import numpy as np
 from numpy.typing import NDArray
 
+from bigpca.arrays import Array
 from bigpca.errors import CorruptedChunkError, OutputExistsError, OutputWriteError, brief
 
 MANY_FILES = 2000  # beyond this, one os.sync() is cheaper than an fsync per file
@@ -550,3 +556,156 @@ def from_json(value: Any) -> Any:
 def canonical_json(value: Any) -> bytes:
     """Return one byte string per JSON value, independent of the order of its keys."""
     return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False).encode()
+
+
+_SCHEME = r"[A-Za-z][A-Za-z0-9+.-]*://"
+_USER = re.compile(rf"({_SCHEME})[^\s/?#'\"]*@")
+_QUERY = re.compile(rf"({_SCHEME}[^\s?#'\"]*)[?#][^\s'\"]*")
+HIDDEN = "***"
+_PASSED = (OSError, ValueError, TypeError, LookupError, ImportError)
+MIN_SECRET_LENGTH = 8  # shorter query values are numbers and names, which would be masked wherever they occur
+
+
+def public(text: str) -> str:
+    """Return a text without the credentials of the URLs in it: the part before ``@``, and their queries.
+
+    Examples
+    --------
+    >>> public("s3://key:secret@bucket/x.zarr"), public("https://host/x.zarr?X-Amz-Signature=1f")
+    ('s3://bucket/x.zarr', 'https://host/x.zarr')
+    >>> public("/data/what?.zarr")
+    '/data/what?.zarr'
+    """
+    return _QUERY.sub(r"\1", _USER.sub(r"\1", text))
+
+
+def secrets_of(url: str) -> list[str]:
+    """Return the parts of a URL that :func:`public` removes, as they may appear in messages; longest first.
+
+    Examples
+    --------
+    >>> secrets_of("https://me:pass@host/x?sig=4be9a0c1&part=1")
+    ['sig=4be9a0c1&part=1', '4be9a0c1', 'me:pass', 'pass']
+    """
+    user = [part[:-1] for part in re.findall(rf"{_SCHEME}([^\s/?#'\"]*@)", url)]
+    query = re.findall(rf"{_SCHEME}[^\s?#'\"]*[?#]([^\s'\"]*)", url)
+    passwords = [part.partition(":")[2] for part in user]
+    values = [value for part in query for _, value in parse_qsl(part) if len(value) >= MIN_SECRET_LENGTH]
+    found = {form for part in (*user, *query, *passwords, *values) for form in (part, unquote(part))}
+    return sorted(filter(None, found), key=lambda part: (-len(part), part))
+
+
+@contextmanager
+def without_credentials(url: str) -> Iterator[None]:
+    """Pass errors of other libraries through, except those that show what :func:`public` removes.
+
+    Errors that are only of a client of a store (no credentials, no network) become an OSError that names the URL.
+
+    Raises
+    ------
+    FileNotFoundError, OSError, RuntimeError
+        Instead of an error whose text contains a secret: the same text with ``***`` in its place.
+    """
+    try:
+        yield
+    except Exception as error:
+        text, secrets = public(str(error)), secrets_of(url)
+        if not any(secret in str(error) for secret in secrets):
+            if isinstance(error, _PASSED) or type(error).__module__.partition(".")[0] in ("builtins", "bigpca"):
+                raise
+            raise OSError(
+                f"{public(url)} cannot be read ({type(error).__name__}: {brief(text)}). Check the address, the network "
+                "and the credentials of this process."
+            ) from error
+        for secret in secrets:
+            text = text.replace(secret, HIDDEN)
+        kinds = (FileNotFoundError, PermissionError, OSError, ValueError)
+        kind = next((one for one in kinds if isinstance(error, one)), RuntimeError)
+        raise kind(f"{public(url)}: {text} ({type(error).__name__})") from None
+
+
+Kind = Literal["disk", "remote", "process"]
+CARRIED = "zarr-memory://"  # a MemoryStore, which is sent to workers with its values
+
+
+def kind_of(place: str | os.PathLike[str]) -> Kind:
+    """Return where a path, a URL or the address of a store (:func:`address_of`) keeps its bytes.
+
+    Returns
+    -------
+    {"disk", "remote", "process"}
+        On a file system that processes can mount; behind a URL that any process may use; or in the memory of this
+        process.
+
+    Examples
+    --------
+    >>> kind_of("/data/x.zarr"), kind_of("s3://bucket/x.zarr"), kind_of("simplecache::memory://x.zarr")
+    ('disk', 'remote', 'process')
+    """
+    scheme, mark, _ = os.fspath(place).partition("://")
+    if not mark:
+        return "disk"
+    return "process" if scheme.rpartition("::")[2] == "memory" else "remote"
+
+
+def path_of(given: Any, name: str) -> str:
+    """Return a path as a string.
+
+    Raises
+    ------
+    TypeError
+        For anything else, such as an open array.
+
+    Examples
+    --------
+    >>> path_of(3, "out")
+    Traceback (most recent call last):
+    TypeError: out is an int, but a path was expected, as a str or os.PathLike.
+    """
+    if isinstance(given, str | os.PathLike):
+        return os.fspath(given)
+    kind = type(given).__name__
+    place = f" Pass that of the store: {address_of(given.store)!r}." if hasattr(given, "store_path") else ""
+    article = "an" if kind[0].lower() in "aeiou" else "a"
+    raise TypeError(f"{name} is {article} {kind}, but a path was expected, as a str or os.PathLike.{place}")
+
+
+def address_of(store: Any) -> str:
+    """Return the path or URL of a Zarr store, which does not depend on the process that opened it."""
+    path, name, inner = disk_path(store), type(store).__name__, getattr(store, "store", None)
+    if path is not None:
+        return path
+    if name == "FsspecStore":
+        path = str(store.path)  # which is a URL for some file systems
+        return path if "://" in path else f"{_protocols(store)[0]}://{path.lstrip('/')}"
+    if name == "MemoryStore":
+        return CARRIED
+    if name == "ManagedMemoryStore" or type(inner).__name__ == "MemoryStore":
+        return "memory://"
+    if name == "IcechunkStore":
+        return "icechunk://"
+    return str(store) if "://" in str(store) else f"{name}://"
+
+
+def disk_path(store: Any) -> str | None:
+    """Return the directory of a store on a disk, also behind fsspec (``da.from_zarr`` of a path), else None."""
+    from zarr.storage import LocalStore
+
+    if isinstance(store, LocalStore) and type(store).__name__ in ("LocalStore", "RegularStore"):
+        return os.path.abspath(store.root)
+    if type(store).__name__ == "FsspecStore" and "file" in _protocols(store):
+        return os.path.abspath(str(store.path))
+    return None
+
+
+def _protocols(store: Any) -> tuple[str, ...]:
+    found = getattr(getattr(store.fs, "sync_fs", store.fs), "protocol", ())
+    return found if isinstance(found, tuple) else (found,)
+
+
+def content_digest(*arrays: Array | None) -> str:
+    """Return the digest of arrays' values, in row order; it also says which of them are None."""
+    content = hashlib.sha256()
+    for array in arrays:
+        content.update(b"-" if array is None else np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
+    return content.hexdigest()

@@ -14,14 +14,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bigpca.arrays import content_digest
 from bigpca.errors import ModelFormatError, brief
-from bigpca.storage.chunks import is_storable, path_of, reject_existing
+from bigpca.storage.chunks import is_storable, reject_existing
 from bigpca.storage.files import (
     canonical_json,
+    content_digest,
     from_json,
     fsync_tree,
     max_encoded,
+    path_of,
     publish,
     read_document,
     repair,

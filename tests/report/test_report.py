@@ -26,8 +26,16 @@ from PIL import Image
 import bigpca as bp
 from bigpca.plots.data import fitted, kinds_of, weights
 from bigpca.report import describe, write_report
-from bigpca.report.checks import lights_of
-from bigpca.report.describing import citations_of, companions, made_of, methods_of, plan_table, read_scores, thumbnail
+from bigpca.report.describing import (
+    citations_of,
+    companions,
+    lights_of,
+    made_of,
+    methods_of,
+    plan_table,
+    read_scores,
+    thumbnail,
+)
 from bigpca.report.page import csv_of, render
 from bigpca.report.records import Table, Verdict
 

@@ -28,7 +28,7 @@ from bigpca.errors import MAX_MESSAGE
 from bigpca.passes.engine.checkpoint import Checkpoint
 from bigpca.passes.engine.progress import LogProgress, NotebookProgress, PassEvent
 from bigpca.storage import read_group, write_group
-from bigpca.storage.urls import public
+from bigpca.storage.files import public
 from tests.cli.running import run
 
 X = np.random.default_rng(0).normal(size=(60, 4)).astype("f4")

@@ -1,18 +1,263 @@
-"""Approximate kernel PCA: a sketch of the empirical kernel map, from one sweep over the kernel matrix or two."""
+"""Approximate kernel PCA by a sketch of the empirical kernel map (tutorial, algorithm 6): one sweep over K, or two.
+
+The fit, then the estimator.
+"""
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bigpca.arrays import norm_of
 from bigpca.errors import check_choice
+from bigpca.estimators.kernel.maps import kernel_identity
+from bigpca.estimators.kernel.matrix_fit import frobenius_bounds, warn_fewer, warn_indefinite
 from bigpca.estimators.kernel.model import KernelModel
-from bigpca.estimators.kernel.sketch_fit import KernelSketchFit
-from bigpca.estimators.kernel.spectrum import check_kernel_components, check_references
-from bigpca.estimators.linear.sketch import CORES
-from bigpca.estimators.linear.spectrum import check_enough_rows, counted
+from bigpca.estimators.kernel.spectrum import (
+    KernelFit,
+    KernelSettings,
+    KernelSpectrum,
+    axis_coefficients,
+    check_kernel_components,
+    check_references,
+    closing_passes,
+    expansion_bytes,
+    held_bytes,
+    rounding_of,
+    row_shift,
+    row_shift_pass,
+    training_expansion,
+    warn_alike,
+)
+from bigpca.estimators.linear.sketch import CORES, Sketched, solve_nystrom
+from bigpca.estimators.linear.spectrum import Settings, check_enough_rows, counted
+from bigpca.estimators.shared.certificates import Certificate, certificate_bytes, certify
 from bigpca.estimators.shared.fit import RandomState
 from bigpca.estimators.shared.inputs import Input, Opened
+from bigpca.operators.base import PROBES
+from bigpca.operators.kernel import KernelOperator, product_pass
+from bigpca.passes.engine.run import Run
 from bigpca.passes.reading.preprocessing import Preprocess
+from bigpca.passes.sweeps import SweepPlan
+from bigpca.planning import PassCost, SolveCost, Times
 from bigpca.sketches import Gaussian, Sketch
-from bigpca.solvers.components import NComponents
+from bigpca.solvers.certificates import orthonormal_axes
+from bigpca.solvers.components import NComponents, needs_full_spectrum, resolve_partial
+from bigpca.solvers.eigh import fix_signs, top_eigenpairs
+from bigpca.solvers.indefinite import SignedPairs, negative_mass, orthonormal_product, signed_nystrom, signed_ritz
+from bigpca.solvers.nystrom import nystrom, nystrom_bytes
+
+Vector = NDArray[np.float64]
+Matrix = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class KernelSketchFit(KernelFit):
+    """One sweep with q columns ("ritz": two of that; "tutorial": a second one with k).
+
+    Attributes
+    ----------
+    sketch : Sketch
+        Of n columns.
+    core : {"nystrom", "tutorial", "ritz"}
+    """
+
+    sketch: Sketch
+    core: str
+
+    def __post_init__(self) -> None:
+        given = self.settings.n_components
+        kernel = self.settings.kernel
+        if not kernel.positive_semidefinite and given is not None and needs_full_spectrum(given):
+            raise ValueError(
+                f"n_components = {given!r} chooses by the whole spectrum where {kernel} is not positive semi-definite: "
+                f"the trace of HKH holds negative parts, which no leading eigenvalues show. Give a number, or use "
+                f'KernelPCA(solver="dense").'
+            )
+
+    @property
+    def solver(self) -> str:
+        """Name of the solver, with its core."""
+        return f"kernel sketch ({self.core})"
+
+    @property
+    def account(self) -> str:
+        what = {
+            "nystrom": "one sweep",
+            "tutorial": "algorithm 6: a sweep, and one for its vectors",
+            "ritz": "two sweeps",
+        }
+        return f"{what[self.core]} over pairs of rows, {self.q} columns at a time"
+
+    @property
+    def q(self) -> int:
+        """Columns of the sketch."""
+        return self.sketch.width(self.rows.n_rows)
+
+    @cached_property
+    def sweep(self) -> SweepPlan:
+        """One multiplication."""
+        n, q, sweeps = self.rows.n_rows, self.q, 1 if self.core == "nystrom" else 2
+        held = 5 * 8 * n * (q + PROBES + 1) + nystrom_bytes(n, q, q)
+        return product_pass(self.rows, self.settings.kernel, q, Times(sweeps, sweeps), driver_bytes=held)
+
+    def passes(self) -> tuple[PassCost, ...]:
+        rows = self.rows
+        closing = closing_passes(rows, self.settings.kernel)
+        return (row_shift_pass(rows), self.sweep, *closing)
+
+    def solve_cost(self) -> SolveCost:
+        n, q = self.rows.n_rows, self.q
+        held = held_bytes(self.rows, self.settings.kernel)
+        given = counted(self.settings.n_components)
+        k = q if given is None else min(given, q)
+        output = expansion_bytes(self.rows, self.settings.kernel, k) + certificate_bytes(k, n)
+        return SolveCost(8.0 * n * q * q, held_bytes=held, output_bytes=output)
+
+    def identity(self) -> dict[str, object]:
+        kernel = kernel_identity(self.settings.kernel)
+        return {
+            "computes": "kernel sketch", "input": self.rows.describe(), "kernel": kernel,
+            "sketch": self.sketch.describe(), "core": self.core,
+        }  # fmt: skip
+
+    def run(self, run: Run) -> KernelSpectrum:
+        rows, settings = self.rows, self.settings
+        shift = row_shift(run, rows)
+        operator = KernelOperator(rows, settings.kernel, run, self.sweep, shift=shift, seed=self.sketch.seed)
+        # Y = HKH W, the sketch of the empirical kernel map (algorithm 6).
+        W = self.sketch.matrix(rows.n_rows)
+        Y = operator.begin(W).AB  # sweep 1
+        negative_mass = None
+        # A step of subspace iteration: the second sweep multiplies an orthonormal basis of HKH W.
+        if self.core == "ritz":
+            W = np.linalg.qr(Y)[0]
+            Y = operator.multiply(W)  # sweep 2
+        if not settings.kernel.positive_semidefinite:
+            values, V, certificate, negative_mass = _signed(operator, W, Y, settings, self.core)
+        elif self.core == "tutorial":
+            values, V, certificate = _tutorial(operator, W, Y, settings)
+        else:
+            values, V, certificate = _definite(operator, W, Y, settings, orthonormal=self.core == "ritz")
+        rounding = rounding_of(values, operator.row_means, operator.tile_rounding)
+        warn_alike(values, rounding)
+        # Scores have A = H V / sqrt(lambda), whichever core found (lambda, V).
+        coefficients = axis_coefficients(V, values, rounding)
+        expansion = training_expansion(run, rows, settings, shift, operator.row_means, coefficients)
+        certificate = replace(certificate, n_passes=run.reads)
+        return KernelSpectrum(
+            rows.n_rows, 0, values, operator.trace, expansion, run.evaluations, certificate, negative_mass
+        )
+
+
+def _definite(
+    operator: KernelOperator, W: Matrix, Y: Matrix, settings: KernelSettings, *, orthonormal: bool
+) -> tuple[Vector, Matrix, Certificate]:
+    """Apply Nyström's formula to the product: the function of approximate PCA, on another operator."""
+    n = operator.size
+    found = Sketched(n, 0, np.zeros(n), None, operator.trace, W, Y, operator.probes, operator.rounding, orthonormal)
+    fit = Settings(settings.n_components, solve_threads=settings.solve_threads, seed=settings.seed)
+    spectrum = solve_nystrom(found, fit, multiplied=True)
+    if spectrum.certificate is None:
+        raise TypeError("Nyström's formula returned no certificate")
+    return spectrum.variances, spectrum.components.T, spectrum.certificate
+
+
+def _tutorial(
+    operator: KernelOperator, W: Matrix, Z: Matrix, settings: KernelSettings
+) -> tuple[Vector, Matrix, Certificate]:
+    """Algorithm 6: eigenpairs (lambda, u) of Z'Z, eigenvalues sqrt(lambda), vectors ``Kc Z u / lambda`` normalised."""
+    values, U = _singular(Z, settings)
+    k = _components(settings, values, operator)
+    V = fix_signs(_unit_rows(operator.multiply(_unit_rows(Z @ U[:k].T).T))).T  # sweep 2
+    approximation = nystrom(W, Z, k, precision=operator.precision, threads=settings.threads)
+    certificate = certify(
+        approximation, k, operator.trace, precision=operator.rounding, probes=operator.probes,
+        axes=orthonormal_axes(np.ascontiguousarray(V.T)),
+    )  # fmt: skip
+    off = norm_of(approximation.multiply(V) - V * values[:k], axis=0)
+    return values[:k], V, replace(certificate, residuals=np.asarray(certificate.residuals) + off)
+
+
+def _singular(Z: Matrix, settings: KernelSettings) -> tuple[Vector, Matrix]:
+    """Return the singular values of Z (n, q) and its right singular vectors as rows, by Z'Z with squares in range."""
+    exponent = int(np.frexp(np.abs(Z).max(initial=0.0))[1])
+    unit = np.ldexp(Z, -exponent)
+    squares, U = top_eigenpairs(unit.T @ unit, threads=settings.threads)
+    return np.ldexp(np.sqrt(squares), exponent), U
+
+
+def _tutorial_pairs(
+    operator: KernelOperator, Z: Matrix, settings: KernelSettings
+) -> tuple[SignedPairs, Matrix, Matrix]:
+    """Algorithm 6 on an indefinite kernel; also what the second sweep multiplied, and its product.
+
+    NOTE: a square root has no sign, so the sign is that of the Rayleigh quotient of ``Z u``: the second sweep
+    multiplies all q columns.
+    """
+    values, U = _singular(Z, settings)
+    axes = _unit_rows(Z @ U.T).T
+    products = operator.multiply(axes)  # sweep 2
+    values *= np.sign(np.einsum("ij,ij->j", axes, products))
+    order = np.argsort(-values, kind="stable")
+    return SignedPairs(values[order], _unit_rows(products)[order]), axes, products
+
+
+def _unit_rows(columns: Matrix) -> Matrix:
+    """Return columns (n, k), divided by their lengths, as rows (k, n); zeros stay.
+
+    The columns in a sweep require this length, because products with float32 tiles overflow at 3e38.
+    """
+    norms = norm_of(columns, axis=0)
+    return np.ascontiguousarray((columns / np.where(norms > 0, norms, 1.0)).T)
+
+
+def _signed(
+    operator: KernelOperator, W: Matrix, Y: Matrix, settings: KernelSettings, core: str
+) -> tuple[Vector, Matrix, Certificate, float]:
+    """Signed eigenpairs of an indefinite kernel: the largest by value.
+
+    Bounds and negative mass use the Ritz values of the multiplied block: Nyström's values are not bounds here.
+    """
+    q = Y.shape[1]
+    if core == "ritz":
+        pairs = signed_ritz(W, Y, q)
+    elif core == "tutorial":
+        pairs, W, Y = _tutorial_pairs(operator, Y, settings)  # its span is far closer to the leading axes
+    else:
+        pairs = signed_nystrom(W, Y, q, precision=operator.precision)
+    rounding = rounding_of(pairs.values, operator.row_means, operator.tile_rounding)
+    positive = int(np.count_nonzero(pairs.values > rounding))
+    given = counted(settings.n_components)  # None for all: the fit rejects shares and rules
+    wanted = positive if given is None else given
+    k = max(1, min(wanted, positive))
+    remedy = 'Use a wider sketch, core="ritz", or fewer components.'
+    warn_fewer(settings, positive, f"a sketch of {q} columns shows", remedy)
+    norm = operator.norm
+    ritz = pairs if core == "ritz" else signed_ritz(*orthonormal_product(W, Y), 1)
+    lower = np.concatenate([ritz.values[:k], np.full(max(0, k - len(ritz.values)), -norm)])  # Cauchy
+    negative = negative_mass(ritz.values, 10 * operator.precision * norm)
+    warn_indefinite(settings, negative, norm, whole=False)
+    V = fix_signs(np.ascontiguousarray(pairs.vectors[:k])).T
+    return np.maximum(pairs.values[:k], 0.0), V, frobenius_bounds(operator, lower), negative
+
+
+def _components(settings: KernelSettings, values: Vector, operator: KernelOperator) -> int:
+    given, number = settings.n_components, counted(settings.n_components)
+    if given is None:
+        return len(values)
+    if number is not None:
+        return min(number, len(values))
+    k = resolve_partial(given, values, operator.trace, operator.size, operator.size)
+    if k is None:
+        raise ValueError(
+            f"n_components = {given!r} needs more of the spectrum than a sketch of {len(values)} columns shows. Use a "
+            f"wider sketch, or KernelPCA."
+        )
+    return k
 
 
 class ApproximateKernelPCA(KernelModel):

@@ -1,26 +1,288 @@
 """Kernel PCA, exact to rounding or to a tolerance, without the n x n matrix beyond some thousand rows.
 
-The choice of a solver of KernelPCA: all applicable fits, compared by cost.
+First the fit by block Krylov iteration on the implicit HKH: a few sweeps over pairs of rows, nothing of size n x n,
+from kernel PCA of the Nyström features of a few hundred landmarks, which costs a few hundredths of a sweep. Then the
+choice of a solver, all applicable fits compared by cost; then the estimator.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
 from bigpca.errors import check_choice
-from bigpca.estimators.kernel.krylov import KernelKrylovFit
-from bigpca.estimators.kernel.landmarks import FeaturesFit
-from bigpca.estimators.kernel.matrix_fit import DenseFit
+from bigpca.estimators.kernel.landmarks import FeaturesFit, features_pass, fit_landmarks
+from bigpca.estimators.kernel.maps import Expansion, KernelScores, kernel_identity
+from bigpca.estimators.kernel.matrix_fit import DenseFit, iterate_indefinite, iterates
 from bigpca.estimators.kernel.model import KernelModel, resolved_kernel
-from bigpca.estimators.kernel.spectrum import KernelFit, KernelSettings, check_kernel_components, check_references
-from bigpca.estimators.linear.choosing import check_iteration
-from bigpca.estimators.linear.spectrum import check_enough_rows
-from bigpca.estimators.shared.fit import RandomState, choose
+from bigpca.estimators.kernel.spectrum import (
+    KernelFit,
+    KernelSettings,
+    KernelSpectrum,
+    axis_coefficients,
+    check_kernel_components,
+    check_references,
+    closing_passes,
+    expansion_bytes,
+    held_bytes,
+    rounding_of,
+    row_shift,
+    row_shift_pass,
+    training_expansion,
+    warn_alike,
+)
+from bigpca.estimators.linear.krylov import (
+    RULE_COLUMNS,
+    Iteration,
+    certify_iteration,
+    iterate,
+    kept_components,
+    too_fine,
+)
+from bigpca.estimators.linear.spectrum import check_enough_rows, counted
+from bigpca.estimators.shared.certificates import certificate_bytes
+from bigpca.estimators.shared.fit import RandomState, check_iteration, choose, first_that_fits
 from bigpca.estimators.shared.inputs import Input, Opened
 from bigpca.kernels.base import Kernel
+from bigpca.landmarks import LandmarkRequest, landmark_passes, select_landmarks
+from bigpca.operators.base import PROBES
+from bigpca.operators.kernel import ALIKE, KernelOperator, product_pass
+from bigpca.passes.accumulators.kept_rows import RowSample
+from bigpca.passes.engine.jobs import PassPlan, PassState
+from bigpca.passes.engine.run import Run
+from bigpca.passes.fold import fold_to, row_pass
 from bigpca.passes.reading.preprocessing import Preprocess
+from bigpca.passes.reading.row_maps import MapStep
 from bigpca.passes.rows import Rows
-from bigpca.planning import Resources
+from bigpca.passes.sweeps import SweepPlan
+from bigpca.planning import PassCost, Resources, SolveCost, Times
 from bigpca.settings import setting
-from bigpca.solvers.components import NComponents
+from bigpca.solvers.components import NComponents, partial_will_do, starting_components
+from bigpca.solvers.eigh import fix_signs
+
+Vector = NDArray[np.float64]
+Matrix = NDArray[np.float64]
+LANDMARKS_A_COLUMN = 16  # for each column of the first block
+LANDMARK_SHARE = 20  # at most one row in 20 is a landmark
+MAX_LANDMARKS = 2048
+
+
+def start_landmarks(n: int, block: int) -> int:
+    """Return the number of landmarks of the start; 0 if there are too few rows."""
+    wanted = min(LANDMARKS_A_COLUMN * block, MAX_LANDMARKS, n // LANDMARK_SHARE)
+    return wanted if wanted >= 2 * block else 0
+
+
+@dataclass(frozen=True)
+class Start:
+    """The leading axes of a Nyström approximation, from which an iteration starts: three reads.
+
+    Attributes
+    ----------
+    request : LandmarkRequest
+    settings : KernelSettings
+        With the required number of axes.
+    """
+
+    request: LandmarkRequest
+    settings: KernelSettings
+
+    def passes(self) -> tuple[PassCost, ...]:
+        """Declare the draw of the landmarks, the moments of their features, and the read of the scores."""
+        rows, kernel, m = self.request.rows, self.settings.kernel, self.request.count
+        return (*landmark_passes("diagonal", self.request), features_pass(rows, (kernel,), m), self._scores)
+
+    @property
+    def _scores(self) -> PassPlan:
+        rows, m = self.request.rows, self.request.count
+        template = RowSample(self._wanted, rows.n_rows, 8.0 * self._wanted)
+        work = 2.0 * rows.n_rows * rows.n_columns * self._wanted
+        cost = row_pass(rows, "start", [template], cut_bytes=template.state_bytes, work=work)
+        evaluations, kernel = float(rows.n_rows) * m, self.settings.kernel
+        return replace(
+            cost, peak_bytes=cost.peak_bytes + 16 * 1024 * m + 8 * 3 * m**2, evaluations=evaluations,
+            flops=evaluations * kernel.flops_per_entry(rows.n_columns),
+        )  # fmt: skip
+
+    @property
+    def _wanted(self) -> int:
+        return counted(self.settings.n_components) or 0
+
+    def axes(self, run: Run, shift: Vector) -> tuple[Matrix, Vector] | None:
+        """Return the axes (n, l) and their eigenvalues (l,); None if there are no axes."""
+        rows = self.request.rows
+        # "diagonal" draws in one read; randomly pivoted Cholesky would take one for each of its rounds.
+        landmarks = select_landmarks("diagonal", replace(self.request, run=run, shift=shift))
+        # Scores (B - mean) V are eigenvectors of H B B'H times sqrt(lambda), so near those of HKH.
+        found = fit_landmarks(run, rows, self.settings, landmarks, shift)
+        if not isinstance(found.expansion, Expansion) or not len(found.eigenvalues):
+            return None
+        width = found.expansion.coefficients.shape[1]
+        scored = rows.mapped(MapStep(KernelScores(found.expansion), width))
+        # The third read: the scores of all rows.
+        template = RowSample(width, rows.n_rows, 8.0 * width)
+        scores = fold_to(
+            run, self._scores, scored, {"rows": template}, _take_rows, shift=np.zeros(width)
+        )  # one pass over X
+        run.add_evaluations(rows.n_rows * len(landmarks.rows))
+        return scores, found.eigenvalues
+
+
+def _take_rows(state: PassState) -> Matrix:
+    return np.concatenate(state.part("rows", RowSample).rows()).astype(np.float64)
+
+
+TYPICAL_SWEEPS = 3
+
+
+def size_iteration(rows: Rows, settings: KernelSettings) -> Iterator[Iteration]:
+    """Return the choices of block and basis, the largest first.
+
+    Raises
+    ------
+    ValueError
+        For a share or a rule that requires more of the spectrum than an iteration computes.
+    """
+    n = rows.n_rows
+    k = starting_components(settings.n_components, n, n)
+    if not settings.kernel.positive_semidefinite and not isinstance(settings.n_components, int | np.integer):
+        raise ValueError(
+            f"n_components = {settings.n_components!r} chooses by the whole spectrum where {settings.kernel} is not "
+            f"positive semi-definite: the trace of HKH has negative parts, which no leading eigenvalues show. Give a "
+            f'number, or use solver="dense".'
+        )
+    return Iteration.sizes(settings, k, n)
+
+
+@dataclass(frozen=True)
+class KernelKrylovFit(KernelFit):
+    """An iteration of about three sweeps.
+
+    Attributes
+    ----------
+    iteration : Iteration
+    """
+
+    solver: ClassVar[str] = "krylov"
+    exact: ClassVar[bool] = False
+
+    iteration: Iteration
+
+    @classmethod
+    def planned(cls, rows: Rows, settings: KernelSettings, resources: Resources) -> KernelFit:
+        """Return the fit with the largest basis that fits.
+
+        The whole spectrum of few rows is computed from the whole matrix.
+        """
+        if not partial_will_do(settings.n_components, rows.n_rows, rows.n_rows) and rows.n_rows <= RULE_COLUMNS:
+            return DenseFit.planned(rows, settings, resources)
+        return first_that_fits(cls(rows, resources, settings, sizes) for sizes in size_iteration(rows, settings))
+
+    @classmethod
+    def offered(cls, rows: Rows, settings: KernelSettings) -> bool:
+        """For many rows."""
+        return iterates(rows, settings)
+
+    @property
+    def account(self) -> str:
+        return (
+            f"block Krylov on the implicit kernel matrix, {self.iteration.block} columns at a time, until the "
+            f"eigenvalues are known to {self.settings.tol:g}"
+        )
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        sweep = self.sweep
+        return (
+            f"a sweep makes {sweep.evaluations:.3g} kernel evaluations and reads X {sweep.reads:.3g} times; "
+            f"{TYPICAL_SWEEPS} are typical, at most {self.iteration.max_passes} (max_passes)",
+            self.iteration.note,
+        )
+
+    @cached_property
+    def sweep(self) -> SweepPlan:
+        """One multiplication."""
+        rows, iteration, most = self.rows, self.iteration, self.iteration.max_passes
+        width = iteration.block + PROBES + 1
+        return product_pass(
+            rows, self.settings.kernel, iteration.block, Times(min(TYPICAL_SWEEPS, most), most),
+            driver_bytes=iteration.basis_bytes + 16 * rows.n_rows * width, most=iteration.most_block,
+            refinable=not self.settings.kernel.taken_on_trust,
+        )  # fmt: skip
+
+    @cached_property
+    def start(self) -> Start | None:
+        """The start, if there are enough rows for one."""
+        m = start_landmarks(self.rows.n_rows, self.iteration.block)
+        if not m or not self.settings.kernel.positive_semidefinite:
+            return None
+        random = max(2, self.iteration.block // 20)
+        request = LandmarkRequest(self.rows, self.settings.kernel, m, self.settings.seed, threads=self.settings.threads)
+        return Start(request, replace(self.settings, n_components=self.iteration.block - random))
+
+    def passes(self) -> tuple[PassCost, ...]:
+        rows = self.rows
+        start = () if self.start is None else self.start.passes()
+        closing = closing_passes(rows, self.settings.kernel)
+        return (row_shift_pass(rows), *start, self.sweep, *closing)
+
+    def solve_cost(self) -> SolveCost:
+        held = held_bytes(self.rows, self.settings.kernel)
+        k, n = self.iteration.components, self.rows.n_rows
+        output = expansion_bytes(self.rows, self.settings.kernel, k) + certificate_bytes(k, n)
+        between = self.iteration.flops(self.sweep.times.typical)
+        return SolveCost(between=between, held_bytes=held, output_bytes=output)
+
+    def identity(self) -> dict[str, object]:
+        """Return also everything that determines the blocks of later passes."""
+        settings, iteration = self.settings, self.iteration
+        return {
+            "computes": "kernel krylov", "input": self.rows.describe(), "kernel": kernel_identity(settings.kernel),
+            "n_components": repr(settings.n_components), "tol": settings.tol, "seed": settings.seed,
+            "columns": [iteration.block, iteration.columns], "probes": PROBES,
+        }  # fmt: skip
+
+    def run(self, run: Run) -> KernelSpectrum:
+        """Iterate until the requested eigenvalues are known to ``tol``, or ``max_passes`` is reached."""
+        rows, settings, kernel, iteration = self.rows, self.settings, self.settings.kernel, self.iteration
+        shift = row_shift(run, rows)
+        operator = KernelOperator(rows, kernel, run, self.sweep, shift=shift, seed=settings.seed)
+        start = None if self.start is None else self._started(run, operator, shift)
+        negative_mass = None
+        if kernel.positive_semidefinite:
+            result = iterate(operator, start, settings, iteration)
+            k = kept_components(operator, result, settings)
+            certificate = certify_iteration(operator, result, k, settings, run)
+            values = result.values[:k]
+        else:
+            result, values, certificate, negative_mass = iterate_indefinite(operator, settings, iteration, run)
+            k = len(values)
+        V = np.ascontiguousarray(fix_signs(np.ascontiguousarray(result.vectors[:k])).T)
+        rounding = rounding_of(values, operator.row_means, operator.tile_rounding)
+        if certificate.converged:  # else a warning has said why
+            warn_alike(values, rounding)
+        coefficients = axis_coefficients(V, values, rounding)
+        expansion = training_expansion(run, rows, settings, shift, operator.row_means, coefficients)
+        certificate = replace(certificate, n_passes=run.reads)
+        return KernelSpectrum(
+            rows.n_rows, 0, values, operator.trace, expansion, run.evaluations, certificate, negative_mass
+        )
+
+    def _started(self, run: Run, operator: KernelOperator, shift: Vector) -> Matrix | None:
+        """Return the axes of the start; its eigenvalues determine the precision of the tiles."""
+        found = None if self.start is None else self.start.axes(run, shift)
+        if found is None:
+            return None
+        axes, eigenvalues = found
+        if operator.refinable and too_fine(eigenvalues, self.iteration.components, self.settings.tol / ALIKE):
+            operator.refine()
+        return axes
+
 
 FITS: dict[str, type[KernelFit]] = {  # a new solver: one row; the first of equal prices is chosen
     "features": FeaturesFit,

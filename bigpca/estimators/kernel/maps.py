@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from scipy.linalg import solve
 from scipy.sparse import csr_array
 
-from bigpca.arrays import Array, DType, content_digest
+from bigpca.arrays import Array, DType
 from bigpca.estimators.shared.files import STREAM_BYTES, TILE_ROWS, References, streamed_rows
 from bigpca.estimators.shared.inputs import bad_places, reject_non_finite, settle_non_finite
 from bigpca.kernels.base import FIXED_BYTES, Kernel
@@ -21,6 +21,7 @@ from bigpca.passes.accumulators.landmark_moments import landmark_block, prepare_
 from bigpca.passes.reading.blocks import Values
 from bigpca.passes.reading.layout import working_dtype
 from bigpca.passes.reading.row_maps import RowMap
+from bigpca.storage.files import content_digest
 
 # Exact kernel PCA expands over all training rows, Nyström's features over the landmarks; the centring is in A and b.
 # The same sums give the distance of a row's image to the subspace.

@@ -10,7 +10,7 @@ import dask.array as da
 from sklearn.base import clone
 from sklearn.utils.metaestimators import available_if
 
-from bigpca.errors import check_choice
+from bigpca.errors import check_choice, positive_integer
 from bigpca.estimators.kernel.landmarks import Choice, MomentsGrowth, NystromFit, landmark_features
 from bigpca.estimators.kernel.model import KernelModel, requested_kernel
 from bigpca.estimators.kernel.spectrum import KernelSpectrum, check_kernel_components
@@ -24,7 +24,6 @@ from bigpca.passes.engine.driver import solving
 from bigpca.passes.engine.progress import ProgressArgument
 from bigpca.passes.reading.preprocessing import Preprocess
 from bigpca.passes.rows import reject_weights
-from bigpca.sketches.base import positive_integer
 from bigpca.solvers.components import NComponents
 
 EXTENSIONS = ("features", "tutorial")

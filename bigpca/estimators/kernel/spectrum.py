@@ -39,7 +39,7 @@ from bigpca.passes.reading.layout import working_dtype
 from bigpca.passes.rows import Rows
 from bigpca.planning import PassCost, Resources
 from bigpca.solvers.components import NComponents, check_n_components
-from bigpca.storage.chunks import kind_of
+from bigpca.storage.files import kind_of
 
 Vector = NDArray[np.float64]
 Matrix = NDArray[np.float64]

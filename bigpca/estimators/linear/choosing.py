@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from numbers import Real
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,7 +28,6 @@ from bigpca.passes.reading.row_maps import Affine, MapStep, NumberedMap
 from bigpca.passes.rows import Rows, check_dense
 from bigpca.planning import PassCost, Resources, SolveCost, Times
 from bigpca.seeds import signs
-from bigpca.sketches.base import positive_integer
 from bigpca.solvers.components import NComponents, ParallelAnalysis, by_name, noise_edge, unknown_edge
 from bigpca.solvers.scaling import scale_identity
 
@@ -249,26 +247,6 @@ def check_solver(solver: str) -> None:
         ours = SKLEARN_SOLVERS.get(solver)
         hint = closest(solver, FITS) if ours is None else f" scikit-learn's {solver!r} is {ours!r} here."
         raise ValueError(f"solver = {solver!r} is unknown. Use one of {known}.{hint}")
-
-
-def check_iteration(tol: float, max_passes: int | None, *, unlimited: bool = False) -> None:
-    """Reject a tolerance or a number of reads that is not valid for an iteration; None where that may be unlimited.
-
-    Raises
-    ------
-    TypeError, ValueError
-    """
-    given: object = tol
-    if isinstance(given, bool) or not isinstance(given, Real):
-        raise TypeError(f"tol = {tol!r} is a {type(tol).__name__}; a number in (0, 1) was expected, such as 1e-3.")
-    if not 0 < tol < 1:
-        raise ValueError(f"tol = {tol} is outside (0, 1), where it is a relative error. Give a number such as 1e-3.")
-    if max_passes is None and unlimited:
-        return
-    if positive_integer("max_passes", max_passes) < 2:
-        raise ValueError(
-            "max_passes = 1, but an iteration reads X at least twice. Give 2 or more, or use ApproximatePCA."
-        )
 
 
 def plan_fit(rows: Rows, resources: Resources, settings: Settings, solver: str) -> Fit[Spectrum]:

@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.sparse import csr_array
 
 from bigpca import csr
-from bigpca.arrays import Array, DType, content_digest
+from bigpca.arrays import Array, DType
 from bigpca.data.grids import Grid
 from bigpca.data.sparse import with_values
 from bigpca.errors import ApproximationWarning, MemoryBudgetError, format_bytes
@@ -32,6 +32,7 @@ from bigpca.passes.rows import Rows
 from bigpca.planning import BlockForm
 from bigpca.sketches import Sketch
 from bigpca.solvers.scaling import CosLatitude, LearnedScale, Patterson
+from bigpca.storage.files import content_digest
 
 Vector = NDArray[np.float64]
 Matrix = NDArray[np.float64]

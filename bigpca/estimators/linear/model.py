@@ -24,6 +24,7 @@ from bigpca.data.grids import Grid
 from bigpca.data.provenance import Provenance
 from bigpca.data.sources import open_in_memory
 from bigpca.data.views import View, carried
+from bigpca.errors import positive_integer
 from bigpca.estimators.linear.maps import (
     LogLikelihood,
     Projection,
@@ -58,7 +59,6 @@ from bigpca.passes.engine.driver import solving
 from bigpca.passes.engine.progress import ProgressArgument
 from bigpca.passes.rows import Rows
 from bigpca.planning import Resources
-from bigpca.sketches.base import positive_integer
 from bigpca.solvers.components import NComponents
 from bigpca.solvers.scaling import Whitening
 

@@ -21,8 +21,8 @@ from scipy.stats import beta, chi2, f, norm
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
-from bigpca.arrays import Array, DType, content_digest
-from bigpca.errors import closest, counted
+from bigpca.arrays import Array, DType
+from bigpca.errors import closest, counted, positive_integer
 from bigpca.estimators.linear.maps import Center, Projection, Scale, limits_of, orthonormality_error, strip_rows
 from bigpca.estimators.linear.spectrum import Spectrum
 from bigpca.estimators.shared.inputs import Input, Lazy, settle_non_finite
@@ -34,8 +34,8 @@ from bigpca.passes.reading.layout import working_dtype
 from bigpca.passes.reading.row_maps import MapStep, RowMap
 from bigpca.passes.summaries import read_ends
 from bigpca.settings import setting
-from bigpca.sketches.base import positive_integer
 from bigpca.solvers.components import rounding_level
+from bigpca.storage.files import content_digest
 
 Vector = NDArray[np.float64]
 STATISTICS = ("t2", "spe", "mahalanobis")

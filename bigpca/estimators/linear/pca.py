@@ -11,7 +11,7 @@ import numpy as np
 from sklearn.utils import Tags
 
 from bigpca.arrays import packed_size
-from bigpca.estimators.linear.choosing import SolverChoice, check_iteration, check_solver, plan_fit, reject_undecided
+from bigpca.estimators.linear.choosing import SolverChoice, check_solver, plan_fit, reject_undecided
 from bigpca.estimators.linear.maps import Center, Scale, Standardization
 from bigpca.estimators.linear.model import Added, LinearModel
 from bigpca.estimators.linear.spectrum import (
@@ -24,7 +24,7 @@ from bigpca.estimators.linear.spectrum import (
     no_state,
     solve_moments,
 )
-from bigpca.estimators.shared.fit import Fit, RandomState, execute
+from bigpca.estimators.shared.fit import Fit, RandomState, check_iteration, execute
 from bigpca.estimators.shared.inputs import Input, Opened
 from bigpca.passes.accumulators.moments import Moments
 from bigpca.passes.engine.driver import solving

@@ -14,7 +14,7 @@ from typing import Any, Protocol, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from bigpca.arrays import Array, DType, content_digest
+from bigpca.arrays import Array, DType
 from bigpca.blas import numerical_environment
 from bigpca.data.grids import grid_to_stored, names_stored
 from bigpca.data.provenance import Provenance
@@ -27,8 +27,7 @@ from bigpca.sketches import Sketch, sketch_from
 from bigpca.solvers.components import decode_components, encode_components
 from bigpca.solvers.scaling import CosLatitude, Patterson, Whitening
 from bigpca.storage import MODEL_FORMAT, Annotations, write_group
-from bigpca.storage.chunks import kind_of
-from bigpca.storage.urls import public
+from bigpca.storage.files import content_digest, kind_of, public
 
 Record: TypeAlias = L2 | Power | CosLatitude | Patterson | Whitening
 RECORDS: dict[str, type[Record]] = {one.__name__: one for one in (L2, Power, CosLatitude, Patterson, Whitening)}

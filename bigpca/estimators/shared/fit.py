@@ -15,13 +15,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import inf
+from numbers import Real
 from typing import ClassVar, Generic, Self, TypeAlias, TypeVar
 
 import numpy as np
 
 from bigpca.blas import Caller
 from bigpca.data.provenance import Provenance
-from bigpca.errors import CheckpointError, MemoryBudgetError, format_bytes
+from bigpca.errors import CheckpointError, MemoryBudgetError, format_bytes, positive_integer
 from bigpca.estimators.shared.outputs import Path
 from bigpca.passes.engine.checkpoint import Checkpoint, stored_seed
 from bigpca.passes.engine.events import PlanEvent
@@ -375,3 +376,23 @@ def draw_fit_seed(estimator: object, checkpoint: str | os.PathLike[str] | None =
     drawn = draw_seed(given)
     held = stored_seed(checkpoint) if checkpoint is not None and draws_seed(given) else None
     return drawn if held is None else held
+
+
+def check_iteration(tol: float, max_passes: int | None, *, unlimited: bool = False) -> None:
+    """Reject a tolerance or a number of reads that is not valid for an iteration; None where that may be unlimited.
+
+    Raises
+    ------
+    TypeError, ValueError
+    """
+    given: object = tol
+    if isinstance(given, bool) or not isinstance(given, Real):
+        raise TypeError(f"tol = {tol!r} is a {type(tol).__name__}; a number in (0, 1) was expected, such as 1e-3.")
+    if not 0 < tol < 1:
+        raise ValueError(f"tol = {tol} is outside (0, 1), where it is a relative error. Give a number such as 1e-3.")
+    if max_passes is None and unlimited:
+        return
+    if positive_integer("max_passes", max_passes) < 2:
+        raise ValueError(
+            "max_passes = 1, but an iteration reads X at least twice. Give 2 or more, or use ApproximatePCA."
+        )

@@ -43,11 +43,10 @@ from bigpca.data.sources import open_in_memory, open_samples
 from bigpca.data.sparse import as_csr, is_csr, is_sparse
 from bigpca.data.views import View, carried, view_of, viewed, with_index
 from bigpca.data.weights import open_weights
-from bigpca.errors import NonFiniteError, check_choice, counted, warn_caller, warn_rounded
+from bigpca.errors import NonFiniteError, check_choice, counted, positive_integer, warn_caller, warn_rounded
 from bigpca.passes.reading.blocks import Values
 from bigpca.passes.reading.preprocessing import RowPreprocessor
 from bigpca.settings import setting
-from bigpca.sketches.base import positive_integer
 from bigpca.solvers.scaling import Whitening
 
 log = logging.getLogger("bigpca")

@@ -29,7 +29,7 @@ from bigpca.passes.engine.run import Run
 from bigpca.passes.project import Made, project_in_memory, project_in_order, project_lazily, project_to
 from bigpca.passes.reading.row_maps import RowMap
 from bigpca.passes.rows import Rows
-from bigpca.storage.chunks import path_of
+from bigpca.storage.files import path_of
 from bigpca.storage.forms import form_of
 
 Method = TypeVar("Method")

@@ -778,7 +778,9 @@ class Estimator(
         from bigpca.data.alignment import in_row_order  # imports all formats of labels, which other fits do not need
 
         drop = getattr(self, "missing_labels", "raise") == "drop"
-        found = batch_labels(X, in_row_order(y, X, absent=None if drop else "raise"))
+        found = in_row_order(y, X, absent=None if drop else "raise")
+        if found is None or np.isnan(X.shape[0]):
+            found = batch_labels(X, found)
         return found.in_advance() if isinstance(found, BatchLabels) and not self._labels_beside_rows else found
 
     def _planned_fit(self, opened: Opened, y: Input) -> Reading:

@@ -13,7 +13,7 @@ from sklearn.base import ClassifierMixin
 from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted
 
-from bigpca.arrays import Array, DType, content_digest
+from bigpca.arrays import Array, DType
 from bigpca.estimators.shared.inputs import Input, Lazy, settle_non_finite
 from bigpca.estimators.shared.outputs import Destination, Path
 from bigpca.estimators.shared.transformer import Estimator
@@ -27,6 +27,7 @@ from bigpca.passes.reading.row_maps import RowMap
 from bigpca.settings import setting
 from bigpca.solvers.components import NComponents, rounding_level
 from bigpca.solvers.eigh import top_eigenpairs
+from bigpca.storage.files import content_digest
 
 Vector = NDArray[np.float64]
 Matrix = NDArray[np.float64]

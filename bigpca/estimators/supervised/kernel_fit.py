@@ -12,6 +12,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from bigpca.errors import positive_integer
 from bigpca.estimators.kernel.landmarks import (
     Choice,
     Grown,
@@ -50,7 +51,6 @@ from bigpca.passes.fold import row_pass
 from bigpca.passes.rows import Rows
 from bigpca.passes.sweeps import SweepPlan
 from bigpca.planning import ONCE, PassCost, Resources, SolveCost
-from bigpca.sketches.base import positive_integer
 from bigpca.solvers.roweis import Axes
 
 Matrix = NDArray[np.float64]

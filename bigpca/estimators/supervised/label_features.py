@@ -8,7 +8,7 @@ from typing import Protocol, Self, overload
 import numpy as np
 from numpy.typing import NDArray
 
-from bigpca.arrays import Array, content_digest
+from bigpca.arrays import Array
 from bigpca.blas import one_blas_thread
 from bigpca.data.batches import ColumnRows, LabelColumn
 from bigpca.estimators.shared.inputs import Input
@@ -16,6 +16,7 @@ from bigpca.kernels.distance import RBF
 from bigpca.seeds import normals, uniforms
 from bigpca.solvers.features import landmark_transform, residual_rounding, truncation_for
 from bigpca.solvers.pivoting import weighted_pivots
+from bigpca.storage.files import content_digest
 
 Matrix = NDArray[np.float64]
 MAX_LANDMARKS = 256  # distinct labels up to which the RBF label kernel is exact

@@ -27,8 +27,8 @@ from bigpca.data.labels import (
     open_labels,
 )
 from bigpca.data.weights import degrees_of_freedom
-from bigpca.errors import check_choice, warn_approximation
-from bigpca.estimators.linear.choosing import check_iteration
+from bigpca.errors import check_choice, positive_integer, warn_approximation
+from bigpca.estimators.shared.fit import check_iteration
 from bigpca.estimators.shared.inputs import Input
 from bigpca.estimators.supervised.label_features import (
     ColumnLabels,
@@ -42,7 +42,6 @@ from bigpca.estimators.supervised.label_features import (
 )
 from bigpca.estimators.supervised.statistics import KeptStatistics, LabelStatistics, Supervision, label_templates
 from bigpca.passes.accumulators.base import Accumulator, Codes
-from bigpca.sketches.base import positive_integer
 from bigpca.solvers.roweis import Axes, Conditioning, RoweisFamily, completed, supervised_axes
 
 LABEL_KERNELS = ("linear", "rbf")

@@ -24,9 +24,9 @@ from sklearn.base import BaseEstimator, clone
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
-from bigpca.arrays import Array, DType, content_digest, unpack
+from bigpca.arrays import Array, DType, unpack
 from bigpca.data.views import columns_of
-from bigpca.errors import warn_approximation
+from bigpca.errors import positive_integer, warn_approximation
 from bigpca.estimators.linear.pca import PCA
 from bigpca.estimators.linear.sketch_transformer import SketchTransformer
 from bigpca.estimators.shared.files import StoredModel, Values, pack_values, unpack_values
@@ -60,9 +60,9 @@ from bigpca.passes.rows import Rows
 from bigpca.planning import PassCost, Resources, SolveCost
 from bigpca.seeds import integers
 from bigpca.settings import setting
-from bigpca.sketches.base import positive_integer
 from bigpca.solvers.components import NComponents, resolve_components
 from bigpca.solvers.eigh import top_eigenpairs
+from bigpca.storage.files import content_digest
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from bigpca.arrays import Array, DType, add_packed, content_digest, mirror_upper, packed_size, unpack
+from bigpca.arrays import Array, DType, add_packed, mirror_upper, packed_size, unpack
 from bigpca.passes.accumulators.base import (
     Accumulator,
     Arrays,
@@ -29,6 +29,7 @@ from bigpca.passes.accumulators.base import (
 from bigpca.passes.reading.blocks import Block, within_range
 from bigpca.planning import BlockForm, Work
 from bigpca.solvers.scaling import LearnedScale, scale_identity
+from bigpca.storage.files import content_digest
 
 WIDTH = 8192  # columns multiplied in the block's precision before the product is added in float64
 

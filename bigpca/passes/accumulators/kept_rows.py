@@ -11,12 +11,13 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
-from bigpca.arrays import Array, content_digest
+from bigpca.arrays import Array
 from bigpca.passes.accumulators.base import Accumulator, Arrays
 from bigpca.passes.reading.blocks import Block, dense_rows
 from bigpca.passes.reading.blocks import Values as Values_kept_rows
 from bigpca.passes.reading.layout import SLAB_ROWS
 from bigpca.planning import BlockForm, Work
+from bigpca.storage.files import content_digest
 
 Integers = NDArray[np.int64]
 CSR_PARTS = ("data", "indices", "indptr")

@@ -9,11 +9,12 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from bigpca.arrays import Array, DType, content_digest
+from bigpca.arrays import Array, DType
 from bigpca.kernels.base import Kernel
 from bigpca.passes.accumulators.base import Accumulator, Arrays, broadcast
 from bigpca.passes.reading.blocks import Block
 from bigpca.planning import BlockForm, Work
+from bigpca.storage.files import content_digest
 
 Vector = NDArray[np.float64]
 Matrix = NDArray[np.float64]

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 from bigpca import csr
-from bigpca.arrays import Array, DType, content_digest
+from bigpca.arrays import Array, DType
 from bigpca.kernels.base import FIXED_BYTES, Kernel
 from bigpca.kernels.custom import reject_asymmetric
 from bigpca.passes.accumulators.base import Accumulator, Arrays, broadcast
@@ -22,6 +22,7 @@ from bigpca.passes.reading.blocks import STRIP_BYTES, Block, Values
 from bigpca.passes.reading.layout import MIB
 from bigpca.passes.reading.row_maps import MapStep, NumberedMap
 from bigpca.planning import LOOPS, BlockForm, Work
+from bigpca.storage.files import content_digest
 
 # Precomputed kernels identify rows by absolute number, not by content. Landmarks, whose numbers are not consecutive,
 # are then prepared one by one.

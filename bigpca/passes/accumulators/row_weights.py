@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
-from bigpca.arrays import Array, content_digest
+from bigpca.arrays import Array
 from bigpca.kernels.base import FIXED_BYTES, Kernel
 from bigpca.passes.accumulators.base import Accumulator, Arrays, broadcast
 from bigpca.passes.accumulators.landmark_moments import (
@@ -27,6 +27,7 @@ from bigpca.passes.accumulators.landmark_moments import (
 from bigpca.passes.reading.blocks import STRIP_BYTES, Block, dense_rows
 from bigpca.planning import BlockForm, Work
 from bigpca.seeds import uniforms
+from bigpca.storage.files import content_digest
 
 Vector = NDArray[np.float64]
 Matrix = NDArray[np.float64]

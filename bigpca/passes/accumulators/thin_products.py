@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 from bigpca import csr
-from bigpca.arrays import Array, content_digest
+from bigpca.arrays import Array
 from bigpca.passes.accumulators.base import (
     Accumulator,
     Arrays,
@@ -35,6 +35,7 @@ from bigpca.passes.reading.layout import MIB, largest_slab
 from bigpca.planning import LOOPS, BlockForm, Work
 from bigpca.seeds import normals
 from bigpca.sketches.base import Sketch
+from bigpca.storage.files import content_digest
 
 Vector = NDArray[np.float64]
 

@@ -11,15 +11,13 @@ from functools import wraps
 from typing import Concatenate, Generic, ParamSpec, TypeVar, cast
 
 from bigpca.blas import Caller, blas_threads, solve_paused
-from bigpca.errors import ShortTraceback, warn_rounded
-from bigpca.machine import steady_heap, trim_heap
+from bigpca.errors import ShortTraceback, positive_integer, warn_rounded
 from bigpca.passes.engine.checkpoint import Checkpoint, Resumed, WriteFailed, check_stamps, warn_unwritten
 from bigpca.passes.engine.events import DoneEvent, PassEvent, SkipEvent
 from bigpca.passes.engine.jobs import Finish, Pass, PassState
 from bigpca.passes.engine.local import cancel_run, current_client, run_in_order, run_locally, threads_here
 from bigpca.passes.engine.run import Run
-from bigpca.settings import setting
-from bigpca.sketches.base import positive_integer
+from bigpca.settings import setting, steady_heap, trim_heap
 
 # They are set in one place, the public method, and need not be passed on to what it calls. The bits therefore depend on
 # ``solve_threads`` (or the number of cores), and not on the environment in which the process was started.

@@ -21,7 +21,6 @@ from dask.typing import Key
 from bigpca.arrays import Array, DType
 from bigpca.blas import one_blas_thread
 from bigpca.data.checks import tally_rounded
-from bigpca.machine import steady_heap
 from bigpca.passes.accumulators.base import Accumulator
 from bigpca.passes.engine.events import GroupEvent
 from bigpca.passes.reading.blocks import NUMPY, Arithmetic
@@ -29,6 +28,7 @@ from bigpca.passes.reading.layout import Layout
 from bigpca.passes.reading.readers import SHARED as SHARED
 from bigpca.passes.reading.readers import Reader
 from bigpca.planning import PassCost
+from bigpca.settings import steady_heap
 
 A = TypeVar("A", bound=Accumulator)
 

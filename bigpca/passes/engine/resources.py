@@ -23,10 +23,10 @@ from scipy.sparse import csr_array
 
 from bigpca.arrays import Array
 from bigpca.blas import add_product, numerical_environment, one_blas_thread
-from bigpca.machine import memory_limit as machine_limit
 from bigpca.passes.engine.local import current_client, local_threads
 from bigpca.passes.reading.blocks import prepare_block
 from bigpca.planning import LOOPS, Resources, Speed
+from bigpca.settings import memory_limit as machine_limit
 
 IMPORTED_BYTES = 250 << 20  # a worker after it has imported what a fold needs; a new one reports less
 

@@ -17,11 +17,12 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
-from bigpca.arrays import Array, DType, content_digest
+from bigpca.arrays import Array, DType
 from bigpca.data.sparse import row_range, stacked, with_values
 from bigpca.passes.reading.blocks import STRIP_BYTES, Block, Values, dense_strips
 from bigpca.passes.reading.layout import working_dtype
 from bigpca.planning import LOOPS, BlockForm, Work
+from bigpca.storage.files import content_digest
 
 Integers = NDArray[np.int64]
 PLACE_BYTES = 12  # beside a stored value: its column, and its row while it is mapped

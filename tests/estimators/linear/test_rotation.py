@@ -14,8 +14,8 @@ from sklearn.datasets import load_breast_cancer
 
 import bigpca as bp
 from bigpca.errors import ApproximationWarning
-from bigpca.solvers import rotation
-from bigpca.solvers.rotation import varimax
+from bigpca.estimators.linear import rotated_pca
+from bigpca.estimators.linear.rotated_pca import varimax
 
 Array = NDArray[Any]
 N, D, K = 300, 24, 4
@@ -77,7 +77,7 @@ def test_varimax_is_a_maximum_where_the_gradient_iteration_alternates(seed: int)
     A = bp.PCA(2).fit(rows).loadings_
     A = A / np.linalg.norm(A, axis=1, keepdims=True)
     R, turned = varimax(A)
-    assert turned <= rotation.TOLERANCE
+    assert turned <= rotated_pca.TOLERANCE
     angles = np.linspace(0, np.pi, 2001)
     turns = np.array([[np.cos(angles), -np.sin(angles)], [np.sin(angles), np.cos(angles)]])
 
@@ -119,7 +119,7 @@ def test_constant_features_have_no_loading_and_change_nothing() -> None:
 
 
 def test_a_rotation_that_does_not_converge_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rotation, "MAX_SWEEPS", 1)
+    monkeypatch.setattr(rotated_pca, "MAX_SWEEPS", 1)
     with pytest.warns(ApproximationWarning, match=r"varimax still turned by .* radians"):
         bp.rotate(bp.PCA(8).fit(np.random.default_rng(1).standard_normal((100, 20))))
 

@@ -14,8 +14,8 @@ from sklearn.base import clone
 
 import bigpca as bp
 from bigpca.data.sources import open_in_memory
-from bigpca.quality.comparison import frechet_distance
 from bigpca.quality.importance import example_importance
+from bigpca.quality.metrics import frechet_distance
 from tests.estimators.stores import stored, unreadable
 
 Array = NDArray[Any]

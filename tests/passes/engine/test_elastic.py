@@ -24,8 +24,8 @@ import bigpca as bp
 from bigpca.data.sources import open_source
 from bigpca.data.zarr_arrays import ZarrReader
 from bigpca.passes.accumulators.moments import Moments
-from bigpca.passes.engine.cluster import stalls as suspects_module
-from bigpca.passes.engine.cluster.stalls import RESUBMISSIONS, Suspects
+from bigpca.passes.engine.cluster import run as run_module
+from bigpca.passes.engine.cluster.run import RESUBMISSIONS, Suspects
 from bigpca.passes.engine.events import CheckpointEvent, Event, GroupEvent, RetryEvent
 from bigpca.passes.engine.run import Run
 from bigpca.passes.fold import fold_job, row_pass
@@ -123,7 +123,7 @@ def test_a_group_that_kills_its_workers_alone_is_blamed_with_rows_memory_and_rem
 def test_workers_that_leave_faster_than_groups_end_stop_the_run_without_blaming_a_group(
     store: Path, unforgiving: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(suspects_module, "MAX_SUSPICIONS", 0)
+    monkeypatch.setattr(run_module, "MAX_SUSPICIONS", 0)
     with (
         unforgiving.as_current(),
         pytest.raises(RuntimeError, match=r"1 tasks of this pass failed .*; at most 0 were expected. Workers leave"),

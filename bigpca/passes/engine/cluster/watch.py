@@ -27,7 +27,7 @@ from bigpca.passes.engine.events import RetryEvent
 from bigpca.passes.engine.resources import IMPORTED_BYTES
 from bigpca.passes.engine.run import Run
 from bigpca.planning import SAFE_SHARE
-from bigpca.storage.chunks import kind_of
+from bigpca.storage.files import kind_of
 
 LOST_SECONDS = 60  # of a scheduler that does not answer
 ANSWER_SECONDS, NAMING_SECONDS = 50, 8  # of workers: a silent one is named within a minute
