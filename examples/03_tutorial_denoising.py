@@ -1,12 +1,13 @@
 """Denoising with a few axes
 =========================
 
-What 50, 100 and 200 axes keep of a picture, an unusual one and a noisy one: figure 2 of Marukatat (2022).
+What 50, 100 and 200 axes keep of an unusual picture and of a noisy one: figure 2 of Marukatat (2022).
 
-What to see: the pictures that stand out on the last axis of Fashion-MNIST have the finest checks. 50 axes lose these
-altogether, 200 bring back a few (the tutorial's MNIST has one stray dot instead). Of pictures with noise added, which
-the model never saw, the same axes keep the picture and little of the noise: k of 784 axes keep sqrt(k / 784) of it, and
-lose what else the picture had. The best k is a compromise between the two: blur and noise.
+What to see: the pictures that stand out on the last axis of Fashion-MNIST have the finest checks. With 50 axes the
+checks disappear, and with 200 a few come back. (On the tutorial's MNIST, it is a stray dot instead.) The noisy
+pictures are new to the model. The axes keep the picture and little of the noise: k of 784 axes keep sqrt(k / 784) of
+the noise, and lose everything else that the picture had outside their span. The best k is a compromise between blur
+and noise.
 """
 # sphinx_gallery_thumbnail_path = 'pictures/03_tutorial_denoising.webp'
 

@@ -1,15 +1,16 @@
 """Sketches and dot products
 =========================
 
-How well sketches keep the dot products of a network's features: figure 6 of Marukatat (2022), with MobileNetV2.
+How well sketches preserve the dot products of a network's features: figure 6 of Marukatat (2022), with MobileNetV2.
 
-What to see: on centred rows, as algorithm 4 sketches them, every random sketch loses about 0.8 / sqrt(q) of
-``|x||y|``, however wide the rows are: straight lines, close together. Feature hashing is as good as a Gaussian matrix
-at a fiftieth of the time; its unsigned form (hash kernels) is biased, and useless on such features. MAPE, the
-tutorial's measure, divides by x'y. On raw features, which are all of one sign, it is small, but the error of every
-pair is nearly the same multiple of ``|mean|^2``: a matter of luck, so --draws averages it. On centred features x'y is
-often near 0, and MAPE (last column) is large. Averages of the cells of each map keep what neighbours share, no more.
-Features of your own network do as well: --features DUMP --maps CHANNELS HEIGHT WIDTH.
+What to see: on centred rows, which algorithm 4 sketches, every random sketch has an error of about 0.8 / sqrt(q) of
+``|x||y|``, for any width of the rows, so the lines are straight and close together. Feature hashing is as good as a
+Gaussian matrix and takes a fiftieth of the time. Its unsigned form (hash kernels) is biased, and useless on such
+features. MAPE, the tutorial's measure, divides by x'y. On raw features, which all have the same sign, MAPE is small,
+but the error of every pair is nearly the same multiple of ``|mean|^2``. That is a matter of luck, so --draws averages
+over several sketches. On centred features x'y is often close to 0, and MAPE (last column) is large. Averages over the
+cells of each map preserve only what neighbours share. To use features of your own network, pass --features DUMP --maps
+CHANNELS HEIGHT WIDTH.
 """
 # sphinx_gallery_thumbnail_path = 'pictures/03_tutorial_dot_products.webp'
 

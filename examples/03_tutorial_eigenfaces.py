@@ -1,13 +1,14 @@
 """Eigenfaces at three resolutions
 ===============================
 
-Eigenfaces at three resolutions, and full-size ones from small pictures: figure 4 and
-algorithm 3 of Marukatat (2022).
+Eigenfaces at three resolutions, and full-size eigenfaces from small pictures: figure 4 and algorithm 3 of Marukatat
+(2022).
 
-What to see: the ten eigenfaces look alike at 112 x 92, 89 x 77 and 56 x 46 pixels, because the pictures weigh alike in
-them: Sim compares the weights (the dot matrix's eigenvectors) with those at full size. A `Downsample` sketch turns that
-around: one read of the full pictures gives full-size eigenfaces, worked out from averages of 6 x 6 pixels. Where Sim
-drops, two eigenvalues are close and their axes turn within the plane they share.
+What to see: the ten eigenfaces look alike at 112 x 92, 89 x 77 and 56 x 46 pixels, because each picture contributes
+about equally. Sim compares the weights of the pictures (the eigenvectors of the dot matrix) with those at full size. A
+`Downsample` sketch works the other way round: one read of the full pictures gives full-size eigenfaces, computed from
+averages of 6 x 6 pixels. Where Sim drops, two eigenvalues are close, and their axes turn within the plane that they
+span.
 """
 # sphinx_gallery_thumbnail_path = 'pictures/03_tutorial_eigenfaces.webp'
 

@@ -3,16 +3,16 @@
 
 One-pass approximate PCA at the four shapes of table 3 of Marukatat (2022), with the pictures of its figure 7.
 
-The rows are pieces of scikit-learn's two photographs (green channel), cut at random places to as many pixels
-as the last maps of VGG16, DenseNet121, InceptionV3 and ResNet50 have numbers. --rows 25000 -q 500 gives the
+The rows are pieces of scikit-learn's two photographs (green channel), cut at random places. Each piece has as many
+pixels as the last maps of VGG16, DenseNet121, InceptionV3 and ResNet50 have numbers. --rows 25000 -q 500 gives the
 tutorial's sizes (5.3 GiB of pixels).
 
-What to see: Sim (the worst axis in brackets) and Diff compare the first 10 axes and eigenvalues with exact ones. Both
-cores take one read and one Gaussian sketch of q columns. The Nyström core's eigenvalues are never above the exact ones,
-and two to four times nearer to them than those of algorithm 4 as printed (-q 200: four to nine times), whose close
-eigenvalues change places, so that its axes are mixed; the Nyström core mixes a close pair at the widest shape only. The
-last column is how far the upper bounds, which come from the same read, are above the exact eigenvalues. The first axis
-tells the photographs apart.
+What to see: Sim (with the worst axis in brackets) and Diff compare the first 10 axes and eigenvalues with exact ones.
+Both cores take one read and one Gaussian sketch of q columns. The eigenvalues of the Nyström core are never above the
+exact ones. They are two to four times closer to them than those of algorithm 4 as printed (with -q 200, four to nine
+times). In algorithm 4, close eigenvalues change places, so its axes are mixed. The Nyström core mixes a close pair
+only at the widest shape. The last column shows how far the upper bounds, which come from the same read, are above the
+exact eigenvalues. The first axis separates the two photographs.
 """
 
 import time

@@ -1,10 +1,10 @@
 """How many components?
 ====================
 
-How many axes hold 90, 95 and 99 % of the variance of z-scored data: table 2 of Marukatat (2022).
+How many axes capture 90, 95 and 99 % of the variance of z-scored data: table 2 of Marukatat (2022).
 
-What to see: the bundled sets give the tutorial's numbers. Iris has 4 columns (the tutorial prints 50).
-Fashion-MNIST stands in for MNIST, of as many rows and pixels; MNIST took 236, 331 and 543 axes. Its 60,000
+What to see: the bundled data sets give the tutorial's numbers. Iris has 4 columns (the tutorial prints 50).
+Fashion-MNIST replaces MNIST, with the same number of rows and pixels; MNIST took 236, 331 and 543 axes. Its 60,000
 rows are read from a store on disk.
 """
 

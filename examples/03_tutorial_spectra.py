@@ -1,14 +1,14 @@
 """Spectra and scores of real data
 ===============================
 
-Eigenvalues, variance captured and scores of real data: figures 1, 3 and 7 of Marukatat (2022).
+Eigenvalues, captured variance and scores of real data: figures 1, 3 and 7 of Marukatat (2022).
 
-What to see, one row of pictures for each set: eigenvalues fall steeply; the first scores spread further than
-the second, and the last hardly at all, but for the rows that the table names: on Fashion-MNIST a checked
-dress (03_tutorial_denoising.py draws it), on the faces one of two nearly equal pictures of the same person,
-whose difference that axis is. The faces have more pixels than pictures, so the dot matrix is used; features
-of a network are approximated in one read, through a Gaussian sketch of 500 columns. PCA was not told the
-kinds that its scores show apart.
+What to see: each row of pictures shows one data set. Eigenvalues fall steeply. The first scores spread further than
+the second, and the last scores hardly spread at all, except for the rows listed in the table. On Fashion-MNIST this
+row is a checked dress, which 03_tutorial_denoising.py draws. On the faces it is one of two nearly identical pictures
+of the same person, and the axis is their difference. The faces have more pixels than pictures, so the dot matrix is
+used. Features of a network are approximated in one read, through a Gaussian sketch of 500 columns. The scores separate
+the classes, although PCA did not know them.
 """
 # sphinx_gallery_thumbnail_path = 'pictures/03_tutorial_spectra.webp'
 

@@ -1,24 +1,26 @@
 """Approximate kernel PCA, compared
 ================================
 
-Approximate kernel PCA of faces, ten eigenpairs against exact ones: figures 8 and 9 of Marukatat (2022).
+Approximate kernel PCA of faces, ten eigenpairs compared with exact ones: figures 8 and 9 of Marukatat (2022).
 
-400 ORL faces, z-scored; tanh(1e-4 x'y), ``exp(-1e-4 |x - y|^2)``, (x'y)^5, their sum, and the sum of the three with
-k(x, x) = 1 each. A sketch of the empirical kernel map (Gaussian or feature hashing, q columns) costs all n^2 kernel
-values, landmarks n q. The kernels see the scores on all 399 axes instead of 10,304 pixels, as these have the same
-distances and dot products. Sim is the absolute cosine between exact and approximate eigenvectors, Diff the relative
-error of eigenvalues. The figures of the paper average ten draws: --seeds 10 -q 25 50 100 200, a quarter of an hour.
+The data are 400 ORL faces, z-scored. The kernels are tanh(1e-4 x'y), ``exp(-1e-4 |x - y|^2)``, (x'y)^5, their sum, and
+the sum of the three, each scaled to k(x, x) = 1. A sketch of the empirical kernel map (Gaussian or feature hashing, q
+columns) costs all n^2 kernel values; landmarks cost n q. The kernels use the scores on all 399 axes instead of the
+10,304 pixels, because these have the same distances and dot products. Sim is the absolute cosine between exact and
+approximate eigenvectors, and Diff the relative error of eigenvalues. The figures of the paper average ten draws:
+--seeds 10 -q 25 50 100 200 does the same in a quarter of an hour.
 
-What to see: a Gaussian sketch of 50 columns with the "ritz" core is nearly exact; algorithm 6 as printed ("tutorial")
-takes the same two sweeps, has eigenvalues to some 7 %, and mixes neighbouring axes. "nystrom" makes do with one sweep.
-Feature hashing is as good, except for (x'y)^5: what falls into the column of one of its few heavy rows is lost.
-Landmarks' "features", with the mean of all rows, are better than eqs. 62-63 ("tutorial"), whose eigenvalues, n / q
-times the landmarks', hold for uniform ones only. For (x'y)^5 the sampling decides: uniform landmarks miss the heavy
-rows, those by diagonal or column norm are nearly exact, and pivoted Cholesky, which serves the trace rather than the
-first axes, is in between. The plain sum is that polynomial: the others are lost in its rounding, and only its sketches
-differ, as cores are signed for what is not positive semi-definite. tanh is not positive semi-definite, so features and
-pivoted Cholesky are not defined for kernels with it: a dash. Where Sim is low and Diff is small, eigenvalues are close
-and their axes have turned.
+What to see: a Gaussian sketch of 50 columns with the "ritz" core is nearly exact. Algorithm 6 as printed ("tutorial")
+takes the same two sweeps, but has errors of some 7 % in the eigenvalues, and mixes neighbouring axes. "nystrom" needs
+only one sweep. Feature hashing is as good, except for (x'y)^5, which has a few heavy rows: whatever shares a column
+with one of them is lost. The "features" of landmarks, with the mean of all rows, are better than eqs. 62-63
+("tutorial"), whose eigenvalues, n / q times those of the landmarks, are valid only for uniform landmarks. For (x'y)^5
+the sampling decides. Uniform landmarks miss the heavy rows. Landmarks by diagonal or column norm are nearly exact.
+Pivoted Cholesky, which reduces the trace rather than the error of the first axes, is in between. The plain sum is
+almost equal to this polynomial, because the other kernels are lost in its rounding. Only its sketches differ, because
+cores are signed for a kernel that is not positive semi-definite. tanh is not positive semi-definite, so features and
+pivoted Cholesky are not defined for kernels that contain it: the table has a dash. Where Sim is low and Diff is small,
+eigenvalues are close and their axes have turned.
 """
 # sphinx_gallery_thumbnail_path = 'pictures/04_kernel_approximations.webp'
 

@@ -1,14 +1,15 @@
 """Denoising with pre-images
 =========================
 
-Noise taken out of digits by kernel PCA: project the image of a noisy picture onto the axes, and
-find a picture that maps there.
+Kernel PCA removes noise from digits: project the image of a noisy picture onto the axes, and find a picture that maps
+to the projection.
 
-What to see: pre-images by the fixed-point iteration of Mika et al. (1999), `denoise`, are weighted means of the
-pictures learnt from, so that they look like digits. Their error is half that of linear PCA with its best number of
-axes, and they can use more axes than there are pixels. `inverse_transform`, a ridge regression from scores to pixels
-for any kernel, needs no iteration and is in between. It applies the same kernel to the scores, and shrinks towards 0:
-so rows are centred, and scaled to be about 1 apart, as their images are. The width matters most: try --gamma 4.
+What to see: `denoise` finds pre-images by the fixed-point iteration of Mika et al. (1999). They are weighted means of
+the training pictures, so they look like digits. Their error is half that of linear PCA with its best number of axes,
+and they can use more axes than there are pixels. `inverse_transform`, a ridge regression from scores to pixels, works
+for any kernel, needs no iteration, and is in between. It applies the same kernel to the scores, and shrinks towards 0.
+Rows are therefore centred, and scaled so that both rows and their images are about 1 apart. The width of the kernel
+matters most: try --gamma 4.
 """
 
 import numpy as np

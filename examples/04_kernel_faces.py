@@ -1,18 +1,19 @@
 """Kernel PCA of faces
 ===================
 
-PCA, dual PCA and kernel PCA of faces, in and out of sample, and faces from 2 axes and from all:
+PCA, dual PCA and kernel PCA of faces, in and out of sample, and faces reconstructed from 2 axes and from all axes:
 Ghojogh & Crowley, section 7.1.
 
-Their Frey faces are replaced by the ORL faces: 400 pictures of 40 people, shuffled, 80 % to learn from.
+The ORL faces replace the Frey faces of the paper: 400 pictures of 40 people, shuffled, 80 % for training.
 
-What to see: PCA by the covariance of the pixels, dual PCA by the dot matrix of the pictures and kernel PCA with the
-linear kernel (by its n x n kernel matrix) give the same scores, but for rounding and signs. New pictures fall among the
-old under every kernel. The cosine kernel looks like linear PCA of rows on a sphere. From all axes, the pictures that
-were learnt come back exactly; new ones with half the error that two axes leave, for what is outside the span is lost.
-Two axes make an average face of that brightness. PCA is centred, so that the mean face is added: the paper rebuilds
-faces without it. Kernel PCA has no axes in pixels; pictures from its scores are regressed (`inverse_transform`); the
-kernel sees pixels and scores alike there, so faces are scaled to be about 1 apart in both.
+What to see: PCA by the covariance of the pixels, dual PCA by the dot matrix of the pictures, and kernel PCA with the
+linear kernel (by its n x n kernel matrix) give the same scores, up to rounding and signs. Under every kernel, new
+pictures fall among the training pictures. The cosine kernel looks like linear PCA of rows on a sphere. From all axes,
+training pictures are reconstructed exactly. New pictures have half the error that they have with two axes, because the
+part outside the span is lost. Two axes give an average face of the right brightness. PCA is centred, so the mean face
+is added; the paper reconstructs faces without it. Kernel PCA has no axes in pixels, so pictures are predicted from
+scores by regression (`inverse_transform`). The same kernel is applied to pixels and scores, so faces are scaled to be
+about 1 apart in both.
 """
 # sphinx_gallery_thumbnail_path = 'pictures/04_kernel_faces.webp'
 

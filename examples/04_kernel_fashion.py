@@ -1,15 +1,16 @@
 """Landmarks for 60,000 pictures
 =============================
 
-Kernel PCA of Fashion-MNIST against linear PCA: how often the nearest picture, in so
-many scores, is of the same kind.
+Kernel PCA of Fashion-MNIST compared with linear PCA: how often is the nearest picture, by a number of scores, of the
+same class?
 
-What to see: which kernel matters more than how it is solved. The Hellinger kernel, sum sqrt(x y), of pictures scaled to
-equal length finds a neighbour of the same kind more often than linear PCA, and takes no kernel values at all: its
-features, sqrt(x), are known, so that KernelPCA is one read of them ("features"). Chi-square, by landmarks, is in
-between. A Gaussian kernel of the usual width is no better than linear PCA here. Its exact fit, which never holds the n
-x n matrix, and that by landmarks give nearly the same neighbours, the latter at a small share of the kernel values; its
-bounds hold the exact eigenvalues. The variance that 50 axes hold is no measure of such use.
+What to see: the choice of the kernel matters more than the solver. The Hellinger kernel, sum sqrt(x y), of pictures
+scaled to equal length finds a neighbour of the same class more often than linear PCA. It needs no kernel values,
+because its features, sqrt(x), are known, so KernelPCA is one read of them ("features"). Chi-square, by landmarks, is
+in between. A Gaussian kernel of the usual width is no better than linear PCA here. Its exact fit, which never stores
+the n x n matrix, and its fit by landmarks give nearly the same neighbours. Landmarks take a small share of the kernel
+values, and their bounds contain the exact eigenvalues. The variance that 50 axes capture does not measure how useful
+they are.
 """
 # sphinx_gallery_thumbnail_path = 'pictures/04_kernel_fashion.webp'
 

@@ -1,16 +1,17 @@
 """Novelty detection
 =================
 
-What a model has not seen: distance to the kernel subspace, on Fashion-MNIST.
+How to find what a model has not seen: the distance to the kernel subspace, on Fashion-MNIST.
 
-The model is fitted to clothes for the upper body; all else is novel. `novelty` is the squared distance of a row's image
-to the subspace, ``k_c(x, x) - |y|^2``, in the units of the kernel: 0 for what the axes hold.
+The model is fitted to clothes for the upper body; everything else is novel. `novelty` is the squared distance of a
+row's image to the subspace, ``k_c(x, x) - |y|^2``, in the units of the kernel. It is 0 for a row in the span of the
+axes.
 
-What to see: the area under the ROC curve is the chance that a novel picture is further away than a known one
-that was held out; 0.5 is guessing. Shoes are easy, and dresses hard: those taken for known might as well be
-long shirts. The Gaussian kernel is better than linear PCA where that is in doubt, and its landmarks as good
-as all rows. Known ones that look novel are strongly patterned or strangely cut; linear PCA's are patterned,
-as it misses as much of a picture as it has contrast.
+What to see: the area under the ROC curve is the probability that a novel picture is further away than a held-out
+picture of a known class; 0.5 is guessing. Shoes are easy and dresses are hard: the dresses that look known could just
+as well be long shirts. In such cases the Gaussian kernel is better than linear PCA, and landmarks are as good as all
+rows. Known pictures that look novel are strongly patterned or have an unusual cut. For linear PCA they are patterned,
+because it misses more of a picture with more contrast.
 """
 # sphinx_gallery_thumbnail_path = 'pictures/04_kernel_novelty.webp'
 

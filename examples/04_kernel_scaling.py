@@ -1,17 +1,19 @@
 """A map from distances
 ====================
 
-Classical multidimensional scaling: a map from nothing but distances, through a precomputed kernel.
+Classical multidimensional scaling draws a map from distances alone, through a precomputed kernel.
 
-Distances D become the kernel matrix -1/2 H D^2 H, squares entry by entry, H = I - 11'/n. It is positive semi-definite
-just where D are distances of points. KernelPCA centres what it is given, so that H changes no score; but -1/2 D^2
-alone, with its diagonal of 0, is never positive semi-definite, and `Precomputed` cannot know what becomes of it.
+Distances D become the kernel matrix -1/2 H D^2 H, with squares entry by entry and H = I - 11'/n. It is positive
+semi-definite exactly if D are distances between points. KernelPCA centres its input, so H changes no score. But -1/2
+D^2 alone, with its diagonal of 0, is never positive semi-definite, and `Precomputed` cannot know that it will be after
+centring.
 
-What to see: cities come out where they are, up to rotation and reflection, which distances do not tell. Distances over
-the globe are not those of points in any flat space: the matrix has negative eigenvalues, is declared indefinite, and
-their share says how far from flat it is; the positive ones then hold more than the trace. Straight lines through the
-earth are: three axes hold them. Of the digits, Euclidean distances give the scores of linear PCA, but for signs. Sums
-of absolute differences are far from Euclidean; their square roots are Euclidean.
+What to see: cities come out in the right places, up to rotation and reflection, which distances do not determine.
+Distances over the globe are not distances between points in a flat space. Their matrix has negative eigenvalues, so it
+is declared indefinite. The share of the negative eigenvalues says how far from flat it is, and the positive ones add
+up to more than the trace. Straight lines through the earth are distances in flat space, and three axes capture them.
+For the digits, Euclidean distances give the scores of linear PCA, up to signs. Sums of absolute differences are far
+from Euclidean, but their square roots are Euclidean.
 """
 
 import warnings

@@ -1,15 +1,16 @@
 """Words compared by spelling
 ==========================
 
-Words compared by how they are spelt: string kernels, nearest neighbours and a map.
+Words compared by their spelling: string kernels, nearest neighbours and a map.
 
-Strings go to `fit` as they are. `Spectrum(n)` counts common substrings of n letters; `Subsequence(n, decay)` common
-letters in order, gaps allowed at a price. Both grow with the length of the words, so that they are normalised.
+You pass strings to `fit` directly. `Spectrum(n)` counts common substrings of n letters. `Subsequence(n, decay)` counts
+common letters in the same order, and gaps reduce the count. Both grow with the length of the words, so they are
+normalised.
 
-What to see: substrings of 3 letters fail where a family changes a letter inside: sang has none in common with any other
-word, and all of these are equally far away. Subsequences bridge such changes (sang, sung). New words go through
-`transform` like rows; they may be longer than any word of the fit. Two axes hold a fifth of the variance, as families
-have little in common with one another: axes take up one family after the other, or endings that families share.
+What to see: substrings of 3 letters fail if the words of a family differ in a letter in the middle. "sang" shares none
+with any other word, so all words are equally far from it. Subsequences bridge such changes (sang, sung). `transform`
+takes new words like rows; they may be longer than any word of the fit. Two axes capture a fifth of the variance,
+because families have little in common: the axes represent one family after the other, or endings that families share.
 """
 
 from pathlib import Path

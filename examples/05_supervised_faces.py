@@ -1,21 +1,22 @@
 """Supervised PCA and discriminants of faces
 =========================================
 
-Supervised PCA and Roweis discriminant analysis of faces: Ghojogh & Crowley, sections 7.2 and 7.3, and the
-corners of the Roweis map.
+Supervised PCA and Roweis discriminant analysis of faces: Ghojogh & Crowley, sections 7.2 and 7.3, and the corners of
+the Roweis map.
 
-Of each of 40 people of the ORL faces, six pictures are learnt and four held out.
+Six pictures of each of the 40 people of the ORL faces are used for training, and four are held out.
 
-What to see: no axes rebuild faces as well as PCA's; supervised PCA has but 39, one less than there are people (rows are
-centred: the paper rebuilds without the mean). The scatter within people, of 10,304 pixels, has rank 200, n - c, so that
-Fisher has to be told what to add to it: here the mean of its 200 eigenvalues. Then a few axes tell new pictures apart
-better than PCA's. Fisher on the first n - c axes of PCA, as Fisherfaces were first made, has a scatter that is regular,
-but only just, and fails. All people have as many pictures, so that double supervised (1, 1) has nearly Fisher's axes.
-Supervised axes draw the pictures of each of three people together. A Gaussian kernel does so most, but pictures held
-out fall between their own and the middle.
+What to see: no axes reconstruct faces as well as PCA's. Supervised PCA has only 39 axes, one less than there are
+people. (Rows are centred; the paper reconstructs without the mean.) The scatter within people, of 10,304 pixels, has
+rank 200, n - c, so Fisher needs to know what to add to it: here the mean of its 200 eigenvalues. Then a few axes
+separate new pictures better than PCA's. The original Fisherfaces apply Fisher to the first n - c axes of PCA. Their
+scatter is barely regular, and the method fails. All people have the same number of pictures, so double supervised (1,
+1) has nearly Fisher's axes. Supervised axes draw the pictures of each of three people together. A Gaussian kernel does
+this most strongly, but held-out pictures fall between their own person and the middle.
 
-Glasses or none, nine people each: the more a model follows the labels, the better it sorts the pictures that were
-learnt, as in the paper's figure 14, and the worse those of people left out. It has learnt eighteen people, not glasses.
+The second task is glasses or none, with nine people each. The more closely a model follows the labels, the better it
+sorts the training pictures, as in the paper's figure 14, and the worse it sorts pictures of other people. It has
+learned eighteen people, not glasses.
 """
 # sphinx_gallery_thumbnail_path = 'pictures/05_supervised_faces.webp'
 

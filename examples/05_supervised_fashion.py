@@ -1,15 +1,15 @@
 """The map of Roweis discriminant analyses
 =======================================
 
-Axes that know the labels, on Fashion-MNIST: the map of all Roweis discriminant analyses from one
-read, and kernel versions.
+Axes that know the labels, on Fashion-MNIST: the map of all Roweis discriminant analyses from one read, and kernel
+versions.
 
-Errors are those of the nearest neighbour, against the number of axes kept. What to see, with all 60,000 pictures: on up
-to three axes and on nine Fisher (0, 1) errs less than PCA, on five and seven as much; the kernel version, by landmarks,
-errs least on nine. Ten kinds have nine axes. Where r1 and r2 are less than 1 there are more, and they help: fifty do
-better than all pixels, which PCA's do not. In the map (terms of equal trace) r2 matters, the scatter within kinds, and
-r1, the labels, little; but r2 = 0.9 is better than 1. As printed in the paper, the terms grow as n^2, n and 1, and the
-map would show its corners only.
+Errors are those of the nearest neighbour, for different numbers of axes. What to see, with all 60,000 pictures: with
+up to three axes and with nine, Fisher (0, 1) has a smaller error than PCA; with five and seven, the same. With nine
+axes, the kernel version by landmarks has the smallest error. Ten classes have nine axes. If r1 and r2 are less than 1,
+there are more axes, and they help: fifty of them are better than all pixels, which fifty axes of PCA are not. In the
+map (with terms of equal trace), r2, the scatter within classes, matters, and r1, the labels, matters little; but r2 =
+0.9 is better than 1. In the paper as printed, the terms grow as n^2, n and 1, and the map would show only its corners.
 """
 # sphinx_gallery_thumbnail_path = 'pictures/05_supervised_fashion.webp'
 

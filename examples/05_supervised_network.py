@@ -1,16 +1,17 @@
 """Labels on the features of a network
 ===================================
 
-Nearest-neighbour errors against the number of axes, on pixels and on a network's features of the same pictures.
+Nearest-neighbour errors for different numbers of axes, on pixels and on a network's features of the same pictures.
 
 The features are the means of the last maps of MobileNetV2 (ImageNet weights): 1,280 columns, stored in half precision.
-Features of your own network do as well: --features TRAIN TEST, rows in the order of the pictures. The models are those
-of 05_supervised_fashion.py; on more than 2,000 columns, or fewer rows than columns, without a map.
+To use features of your own network, pass --features TRAIN TEST, with rows in the order of the pictures. The models are
+those of 05_supervised_fashion.py. There is no map if there are more than 2,000 columns, or fewer rows than columns.
 
-What to see: a network that never saw such pictures makes many axes that PCA cannot order. On nine axes of PCA its
-features of clothes (60,000) err more than pixels, on nine of Fisher less: labels help more here. Faces (--data faces,
-240, of 40 people) are fewer than columns, so that the scatter within people is singular: Fisher has the mean of its
-non-zero eigenvalues added to it, and is ahead of PCA up to some twenty axes. 160 faces are held out; one is 0.6 %.
+What to see: a network that never saw such pictures produces many axes that PCA cannot rank. With nine axes of PCA, its
+features of clothes (60,000) have larger errors than pixels; with nine axes of Fisher, smaller ones. Labels help more
+here. There are fewer faces (--data faces, 240 faces of 40 people) than columns, so the scatter within people is
+singular. The example adds the mean of its non-zero eigenvalues, and Fisher is then better than PCA with up to some
+twenty axes. 160 faces are held out; one is 0.6 %.
 """
 # sphinx_gallery_thumbnail_path = 'pictures/05_supervised_network.webp'
 

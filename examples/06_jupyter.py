@@ -1,10 +1,11 @@
 # %% [markdown]
 # # PCA on a shared Dask cluster, from a notebook
 #
-# The environment says where things are, so that this notebook needs no editing:
+# This notebook takes its settings from environment variables, so you do not need to edit it:
 #
-# * `DASK_SCHEDULER_ADDRESS`: the scheduler, such as `tls://10.0.0.1:8786`. Without it two threads of this process work.
-# * `DASK_CONFIG`: the directory with the certificates of a scheduler that speaks TLS.
+# * `DASK_SCHEDULER_ADDRESS`: the scheduler, such as `tls://10.0.0.1:8786`. Without it, two threads of this process
+#   work.
+# * `DASK_CONFIG`: the directory with the certificates of a scheduler that uses TLS.
 # * `SHARED_FOLDER`: a folder that this notebook and all workers see under the same path.
 
 # %%
@@ -25,8 +26,7 @@ client.dashboard_link
 # %% [markdown]
 # ## The data
 #
-# `bp.open` reads metadata only. Put your own store in the place of `rows.zarr`; where there is
-# none, a small one is made.
+# `bp.open` reads only metadata. Replace `rows.zarr` by your own store; if there is none, the cell writes a small one.
 
 # %%
 folder = Path(os.environ.get("SHARED_FOLDER") or tempfile.mkdtemp(prefix="bigpca-jupyter-"))
@@ -41,7 +41,7 @@ X
 # %% [markdown]
 # ## The plan
 #
-# What the fit will cost, and whether it fits the memory of the cluster's workers. Nothing is read.
+# The plan says what the fit will cost, and whether it fits the memory of the cluster's workers. It reads nothing.
 
 # %%
 pca = bp.PCA(n_components=8)
@@ -50,16 +50,16 @@ pca.plan(X)
 # %% [markdown]
 # ## The fit
 #
-# Interrupt this cell whenever you like: the workers are free again within a read, and what was finished is in the
-# checkpoint. Run it again, with a new kernel or a new scheduler too: the bar begins at what is done, and the result has
-# the same bits as if it had never stopped. The bar itself is drawn anew with every update, so it is there again when
-# the browser comes back.
+# You can interrupt this cell at any time. The workers are free again within one read, and finished work is in the
+# checkpoint. Run the cell again, even with a new kernel or a new scheduler: the bar starts at the finished share, and
+# the result has the same bits as if the fit had never stopped. The bar is redrawn with every update, so you see it
+# again after the browser reconnects.
 
 # %%
 pca.fit(X, checkpoint=folder / "run.ckpt", progress=True)
 
 # %% [markdown]
-# Nothing of the fit stays in the cluster's memory; the checkpoint can go when the model is saved.
+# The fit leaves nothing in the cluster's memory. You can delete the checkpoint after you have saved the model.
 
 # %%
 pca.save(folder / "model.zarr", overwrite=True)
@@ -68,8 +68,8 @@ client.who_has()
 # %% [markdown]
 # ## The results
 #
-# Components and eigenvalues are small and are here. Scores are as long as the data: `transform` is lazy, so look at a
-# few rows, draw a sample of whole chunks, and let the workers write them all.
+# Components and eigenvalues are small, so they are in this kernel's memory. There are as many scores as rows.
+# `transform` is lazy: look at a few rows, draw a sample of whole chunks, and let the workers write all scores.
 
 # %%
 captured = pca.explained_variance_ratio_.sum()

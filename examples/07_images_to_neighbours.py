@@ -1,25 +1,27 @@
 """Images to nearest neighbours
 ============================
 
-A folder of images -> features of a network -> a store -> PCA with whitening -> neighbours, extremes and outliers.
+From a folder of images to features of a network, a store, PCA with whitening, and then neighbours, extremes and
+outliers.
 
 The images are the 400 ORL faces and the network is MobileNetV2 (ImageNet weights), both read from installed packages.
-Where either is missing, 600 synthetic images take their place, and random filters the network's, so that this example
-always runs. Any function from images (b, h, w) to features (b, d) does as well: replace ``random_filters``.
+If either is missing, the example uses 600 synthetic images, and random filters instead of the network, so you can
+always run it. To use your own network, replace ``random_filters`` by any function from images (b, h, w) to features
+(b, d).
 
 Features are written batch by batch, with the path of each image as its key. If the extraction is killed, run the
 example again with the same ``--out``: it continues after the last whole chunk, and gives the same bits.
 
-What to see: each line has a query and its five nearest neighbours; the images with the lowest and the highest scores of
-one component, which show what it means; and one of the images that are furthest from the mean. Whitening divides every
-score by its standard deviation, so that what all images share no longer dominates the distance. With the faces, 92.8 %
-of the neighbours by 48 whitened scores are of the same person, and 91.6 % by all 1,280 features. Of the synthetic
-images all features find every neighbour, and whitening, which also lifts the axes of noise, loses some: measure on your
-own data.
+What to see: each line has a query and its five nearest neighbours, the images with the lowest and the highest scores
+of one component, which show what it means, and one of the images that are furthest from the mean. Whitening divides
+every score by its standard deviation, so directions that all images share no longer dominate the distance. With the
+faces, 92.8 % of the neighbours by 48 whitened scores are of the same person, and 91.6 % by all 1,280 features. For the
+synthetic images, all features find every neighbour. Whitening loses some, because it also amplifies the axes of noise.
+Measure on your own data.
 
-The table searches among people whom the PCA has not seen: fitted to the images of 20, it maps those of the other 20,
-and recall@10 is the share of a query's nine other images among its ten nearest. Features of norm 1 and a PCA with half
-the power of whitening find more with 64 scores than all 1,280 features do.
+The table searches among people whom the PCA has not seen. The PCA is fitted to the images of 20 people and maps those
+of the other 20. Recall@10 is the share of a query's nine other images among its ten nearest. With features of norm 1
+and half the power of whitening, 64 scores find more than all 1,280 features do.
 """
 
 # sphinx_gallery_thumbnail_path = 'pictures/07_images_to_neighbours.webp'

@@ -1,19 +1,21 @@
 """Images unlike those of the training
 ====================================
 
-Features of a network -> PCA -> T2, SPE and Mahalanobis distances: which images show what the model has not seen?
+Which images show something that the model has not seen? Features of a network, PCA, and T2, SPE and Mahalanobis
+distances.
 
-A quarter of the kinds is held out, and three in ten images of each other kind. The model is fitted to what is left, and
+A quarter of the classes is held out, and three in ten images of each other class. The model is fitted to the rest, and
 judges all images that it has not seen. The images are the 400 ORL faces and the network is MobileNetV2 (ImageNet
-weights), both read from installed packages; where either is missing, the pixels of scikit-learn's digits take their
-place, so that this example always runs.
+weights), both read from installed packages. If either is missing, the example uses the pixels of scikit-learn's
+digits, so you can always run it.
 
-What to see: the area under the ROC curve is the chance that an image of a held-out kind is further away than one of a
-known kind; 0.5 is guessing. Of the faces' features, SPE has 0.846 and T2 0.442: people held out do not lie further from
-the mean, but outside the subspace. Fisher's distance to the nearest class, which knows the labels, has 0.927, and the
-five nearest neighbours, which keep every training row, 0.857. Of the digits' pixels T2 is better (0.841), and the
-neighbours are best (0.979): measure on your own data. The limit of theory for Gaussian rows calls 43 % of the known
-faces unusual, because axes of 210 rows of 1,280 features fit these rows far better than others.
+What to see: the area under the ROC curve is the probability that an image of a held-out class is further away than one
+of a known class; 0.5 is guessing. On the features of the faces, SPE has 0.846 and T2 0.442: held-out people are not
+further from the mean, but outside the subspace. Fisher's distance to the nearest class, which knows the labels, has
+0.927. The five nearest neighbours, which keep every training row, have 0.857. On the pixels of the digits, T2 is
+better (0.841), and the neighbours are best (0.979). Measure on your own data. The theoretical limit for Gaussian rows
+calls 43 % of the known faces unusual, because axes of 210 rows with 1,280 features fit these rows far better than
+others.
 """
 
 # sphinx_gallery_thumbnail_path = 'pictures/thumb_unusual_images.webp'
