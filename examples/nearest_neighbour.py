@@ -67,7 +67,7 @@ class Curve:
 def roweis(rows: Rows, k: int, r1: float = 0.0, r2: float = 0.0) -> Any:
     """A model of the family, its terms of equal trace: 1 is the mean of all eigenvalues of S_W.
 
-    Where rows are few, the mean of those that are not 0 is added to them; else axes without scatter are left out.
+    With few rows, the mean of the non-zero ones is added to them; otherwise axes without scatter are left out.
     """
     d = rows.X.shape[1]
     added = d / rows.within_rank if rows.few else "pinv"
