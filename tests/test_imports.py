@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -203,3 +204,19 @@ def test_an_upward_arrow_is_seen(importer: str, imported: str) -> None:
 )
 def test_a_downward_arrow_is_allowed(importer: str, imported: str) -> None:
     assert problem(importer, imported) is None
+
+
+ROOMS = [path.parent for path in sorted(PACKAGE.rglob("__init__.py")) if path.parent != PACKAGE]
+
+
+@pytest.mark.parametrize("room", ROOMS, ids=lambda room: str(room.relative_to(PACKAGE)))
+def test_the_map_of_a_folder_lists_each_of_its_files_and_folders_and_no_other(room: Path) -> None:
+    """A map is the list in the docstring of ``__init__.py``: "- ``file``, ``folder/``  what they are"."""
+    text = ast.get_docstring(ast.parse((room / "__init__.py").read_text())) or ""
+    lines = re.findall(r"^- ((?:``[\w/]+``(?:, )?)+)", text, re.MULTILINE)
+    files = [path.stem for path in room.glob("*.py") if not path.stem.startswith("__")]
+    folders = [f"{path.parent.name}/" for path in room.glob("*/__init__.py")]
+    assert sorted(re.findall(r"``([\w/]+)``", " ".join(lines))) == sorted(files + folders)
+    for path in re.findall(r"``((?:tests|bigpca|\w+/)[\w/]+\.py)``", text):  # other files that it names
+        places = (PACKAGE.parent, PACKAGE, room)
+        assert any((place / path).is_file() for place in places), path

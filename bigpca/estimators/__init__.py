@@ -1,9 +1,9 @@
 """The estimators, one folder for each family; a folder imports only from those before it.
 
-- ``shared``      what all estimators share: fit, plan, transform, save; inputs, model files, the surroundings of a run
-- ``linear``      PCA, ApproximatePCA, SketchTransformer
-- ``kernel``      KernelPCA, ApproximateKernelPCA, NystromKernelPCA
-- ``supervised``  SupervisedPCA, ScoredPCA, Roweis and Fisher discriminants, and their kernel forms
+- ``shared/``      what all estimators share: fit, plan, transform, save; inputs, model files, the surroundings of a run
+- ``linear/``      PCA, ApproximatePCA, SketchTransformer
+- ``kernel/``      KernelPCA, ApproximateKernelPCA, NystromKernelPCA
+- ``supervised/``  SupervisedPCA, ScoredPCA, Roweis and Fisher discriminants, and their kernel forms
 - ``merging``     the model of all rows of two models
 - ``loading``     ``bp.load``: a file to an estimator, by a static table
 

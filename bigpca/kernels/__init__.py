@@ -1,4 +1,14 @@
-"""Kernels: similarities k(x, y) of two rows, and the algebra that combines them."""
+"""Kernels: similarities k(x, y) of two rows, and the algebra that combines them.
+
+- ``base``       the interface, evaluated block by block, with diagonal, cost and limits; sums and products of kernels
+- ``dot``        functions of the dot product: linear, polynomial, tanh, cosine; and the products that kernels share
+- ``distance``   RBF and Laplacian, for one width or several at once
+- ``histogram``  sums over columns of a term of two numbers, compiled, without a temporary per pair
+- ``string``     common substrings, and common subsequences by a compiled dynamic programme
+- ``fisher``     how a row would change a model's parameters
+- ``custom``     what the caller brings: a precomputed matrix, or a Python function of two blocks of rows
+- ``algebra``    kernels derived from one kernel: scaled, inside an RBF, normalised
+"""
 
 from __future__ import annotations
 

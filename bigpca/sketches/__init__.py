@@ -1,4 +1,9 @@
-"""Sketches: random (or averaging) matrices that shorten rows and nearly preserve their dot products."""
+"""Sketches: random (or averaging) matrices that shorten rows and nearly preserve their dot products.
+
+- ``base``               the interface: a (d, q) matrix W, defined by a seed; and the cache of its parts
+- ``random_projection``  Gaussian, sparse signs, feature hashing, and the subsampled randomised Hadamard transform
+- ``downsample``         averages of neighbours, for images and feature maps
+"""
 
 from __future__ import annotations
 

@@ -1,9 +1,12 @@
 """Everything that bigpca stores on disk: models, outputs, locks; complete or absent, and checked when read.
 
-An output is written by any process in ``chunks`` of an unfinished Zarr array (``outputs``), and committed by one
-process to its form: a Zarr store, or a table in one file (``forms``). Row keys and provenance are its ``Annotations``.
-A model is one of ``groups``. ``files`` are complete or absent, and say where a path or URL keeps its bytes and which
-part of it may be shown; a ``lock`` is held by one process.
+- ``groups``         a model: one Zarr group of named arrays and JSON attributes
+- ``outputs``        the driver's side of an output: written in chunks of rows, locked, resumable, invisible until complete
+- ``chunks``         the worker's side: whole chunks in an unfinished Zarr array, written by any process, with a journal
+- ``forms``          what a complete output is: a Zarr store, or a table in one file; with row keys and provenance
+- ``lock``           one run at a time, by a file that records its holder
+- ``files``          durable writes and safe reads; where a path or URL keeps its bytes, and what of it may be shown
+- ``regular_store``  a local Zarr store that reads only regular files; apart, because it imports Zarr
 """
 
 from bigpca.storage.chunks import ChunkRecord, ChunkWriter
