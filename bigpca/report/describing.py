@@ -483,7 +483,7 @@ def made_of(model: Any, *, provenance: bool) -> tuple[tuple[str, str], ...]:
     """Return how a model was made, by name; without paths, host and command where ``provenance`` is False."""
     record = provenance_of(model)
     if record is None:
-        return (("provenance", "not recorded: the model is of an older version, or was made of one"),)
+        return (("provenance", "not recorded"),)
     names = ("source", "member", "call", "date") if provenance else ("date",)
     known = [(name, getattr(record, name, None)) for name in names]
     for name, text in (("rows added", "added_rows"), ("models merged", "merged_models")):

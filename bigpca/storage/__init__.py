@@ -1,7 +1,7 @@
 """Everything that bigpca stores on disk: models, outputs, locks; complete or absent, and checked when read.
 
 - ``groups``         a model: one Zarr group of named arrays and JSON attributes
-- ``outputs``        the driver's side of an output: written in chunks of rows, locked, resumable, invisible until complete
+- ``outputs``        the driver's side of an output: written in chunks of rows, resumable, invisible until complete
 - ``chunks``         the worker's side: whole chunks in an unfinished Zarr array, written by any process, with a journal
 - ``forms``          what a complete output is: a Zarr store, or a table in one file; with row keys and provenance
 - ``lock``           one run at a time, by a file that records its holder

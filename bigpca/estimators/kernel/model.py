@@ -44,7 +44,7 @@ from bigpca.estimators.shared.certificates import certified_attributes
 from bigpca.estimators.shared.files import StoredModel, StoredState, Values
 from bigpca.estimators.shared.fit import RandomState, execute
 from bigpca.estimators.shared.inputs import Input, Lazy, Opened, is_lazy
-from bigpca.estimators.shared.outputs import Destination, Path
+from bigpca.estimators.shared.outputs import Destination, Path, maps_rows
 from bigpca.estimators.shared.transformer import Estimator
 from bigpca.kernels import as_kernel
 from bigpca.kernels.base import Kernel, checked_switch, is_number
@@ -311,20 +311,12 @@ class KernelModel(Estimator[KernelSpectrum]):
         return self
 
     @available_if(measures_distances)  # type: ignore[untyped-decorator]
+    @maps_rows
     def novelty(self, X: Input, *, out: Path | None = None, overwrite: bool = False) -> Lazy:
         """Return the squared distance of each row's image to the fitted subspace: 0 for rows like the training rows.
 
         ``k_c(x, x) - |y|^2 >= 0``, in the units of the kernel; lazy for lazy input. Shape (n,), or (n, 1) in ``out``.
         The method does not exist for a precomputed kernel, whose rows lack k(x, x).
-
-        Parameters
-        ----------
-        X : array-like, Dask array, path and so on, of shape (n, d)
-            Rows, as for :meth:`fit`.
-        out : path of a new Zarr array, or None, default None
-            Write to this store in one read, as :meth:`transform` does.
-        overwrite : bool, default False
-            Replace an existing ``out``.
 
         Returns
         -------
@@ -336,6 +328,7 @@ class KernelModel(Estimator[KernelSpectrum]):
         return self._mapped_to_numbers(X, self._novelty_map(), "novelty", Destination(out, overwrite))
 
     @available_if(has_fixed_points)  # type: ignore[untyped-decorator]
+    @maps_rows
     def denoise(
         self, X: Input, *, max_iter: int = 100, tol: float = 1e-6, out: Path | None = None, overwrite: bool = False
     ) -> Lazy:
@@ -346,16 +339,10 @@ class KernelModel(Estimator[KernelSpectrum]):
 
         Parameters
         ----------
-        X : array-like, Dask array, path and so on, of shape (n, d)
-            Rows, as for :meth:`fit`.
         max_iter : int, default 100
             Maximum number of iterations of a row.
         tol : float, default 1e-6
             Change of a row, relative to its norm, at which the iteration stops.
-        out : path of a new Zarr array, or None, default None
-            Write to this store in one read, as :meth:`transform` does.
-        overwrite : bool, default False
-            Replace an existing ``out``.
 
         Returns
         -------
@@ -370,6 +357,7 @@ class KernelModel(Estimator[KernelSpectrum]):
         return self._mapped_to_rows(X, back, Destination(out, overwrite))
 
     @available_if(regresses)  # type: ignore[untyped-decorator]
+    @maps_rows
     def inverse_transform(self, X: Input, *, out: Path | None = None, overwrite: bool = False) -> Lazy:
         """Return rows (n, d) from scores (n, k), by kernel ridge regression of the reference rows on their scores.
 
@@ -380,10 +368,6 @@ class KernelModel(Estimator[KernelSpectrum]):
         ----------
         X : array-like, Dask array, path and so on, of shape (n, k)
             Scores.
-        out : path of a new Zarr array, or None, default None
-            Write to this store in one read, as :meth:`transform` does.
-        overwrite : bool, default False
-            Replace an existing ``out``.
 
         Returns
         -------

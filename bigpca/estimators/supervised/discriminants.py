@@ -15,7 +15,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from bigpca.arrays import Array, DType
 from bigpca.estimators.shared.inputs import Input, Lazy, settle_non_finite
-from bigpca.estimators.shared.outputs import Destination, Path
+from bigpca.estimators.shared.outputs import Destination, Path, maps_rows
 from bigpca.estimators.shared.transformer import Estimator
 from bigpca.estimators.supervised.fits import SupervisedResult
 from bigpca.estimators.supervised.model import SupervisedModel
@@ -222,21 +222,13 @@ class FisherDiscriminantAnalysis(SupervisedModel, ClassifierMixin, Estimator[Sup
         self.workers_timeout = workers_timeout
 
     @solving
+    @maps_rows
     def mahalanobis(self, X: Input, *, out: Path | None = None, overwrite: bool = False) -> Lazy:
         """Return the squared Mahalanobis distance of each row to the nearest class: large for rows of no class.
 
         ``min_c (x - mean_c)' C^-1 (x - mean_c)`` with the covariance within classes of all d features ``C = S_W / (n -
         c)``, whatever ``n_components`` and ``regularization``. Where C is singular, as with fewer rows than features,
         its eigenvalues are shrunk towards their mean by the weight of Ledoit and Wolf for Gaussian rows.
-
-        Parameters
-        ----------
-        X : array-like, Dask array, path and so on, of shape (n, d)
-            Rows, as for :meth:`fit`.
-        out : path of a new Zarr array, or None, default None
-            Write to this store in one read, as :meth:`transform` does.
-        overwrite : bool, default False
-            Replace an existing ``out``.
 
         Returns
         -------

@@ -26,6 +26,7 @@ from bigpca.estimators.linear.maps import Projection, Reconstruction
 from bigpca.estimators.shared.files import StoredModel, Values, pack_values, unpack_values
 from bigpca.estimators.shared.fit import execute
 from bigpca.estimators.shared.inputs import Input, Lazy, Opened, settle_non_finite
+from bigpca.estimators.shared.outputs import maps_rows
 from bigpca.estimators.shared.transformer import Estimator
 from bigpca.estimators.supervised.fits import LabelledFit, LabelsFit, SupervisedResult, plan_labelled
 from bigpca.estimators.supervised.label_features import label_features_from
@@ -195,13 +196,9 @@ class SupervisedModel(Estimator[SupervisedResult]):
         return self
 
     @available_if(classifies)  # type: ignore[untyped-decorator]
+    @maps_rows
     def predict(self, X: Input) -> Lazy:
         """Return the most probable class of each row of X (n, d), (n,): lazy for lazy input, as ``transform``.
-
-        Parameters
-        ----------
-        X : array-like, Dask array, path and so on, of shape (n, d)
-            Rows, as for :meth:`fit`.
 
         Returns
         -------
@@ -216,13 +213,9 @@ class SupervisedModel(Estimator[SupervisedResult]):
         return self._classified(X, "classes", one=True)
 
     @available_if(classifies)  # type: ignore[untyped-decorator]
+    @maps_rows
     def predict_proba(self, X: Input) -> Lazy:
         """Return the posterior probabilities of classes (n, c), float64; lazy for lazy input.
-
-        Parameters
-        ----------
-        X : array-like, Dask array, path and so on, of shape (n, d)
-            Rows, as for :meth:`fit`.
 
         Returns
         -------
@@ -233,13 +226,9 @@ class SupervisedModel(Estimator[SupervisedResult]):
         return self._classified(X, "probabilities")
 
     @available_if(classifies)  # type: ignore[untyped-decorator]
+    @maps_rows
     def predict_log_proba(self, X: Input) -> Lazy:
         """Return the logarithms of :meth:`predict_proba` (n, c), which do not underflow; lazy for lazy input.
-
-        Parameters
-        ----------
-        X : array-like, Dask array, path and so on, of shape (n, d)
-            Rows, as for :meth:`fit`.
 
         Returns
         -------
@@ -250,13 +239,9 @@ class SupervisedModel(Estimator[SupervisedResult]):
         return self._classified(X, "log-probabilities")
 
     @available_if(classifies)  # type: ignore[untyped-decorator]
+    @maps_rows
     def decision_function(self, X: Input) -> Lazy:
         """Return log-posteriors up to a constant of each row (n, c), or log-odds of ``classes_[1]`` (n,); lazily.
-
-        Parameters
-        ----------
-        X : array-like, Dask array, path and so on, of shape (n, d)
-            Rows, as for :meth:`fit`.
 
         Returns
         -------

@@ -32,7 +32,7 @@ from bigpca.estimators.linear.sketch_transformer import SketchTransformer
 from bigpca.estimators.shared.files import StoredModel, Values, pack_values, unpack_values
 from bigpca.estimators.shared.fit import RandomState, Reading, draw_fit_seed, execute, fit_seed, with_plan
 from bigpca.estimators.shared.inputs import Input, Lazy, Opened, open_rows
-from bigpca.estimators.shared.outputs import Destination, Path
+from bigpca.estimators.shared.outputs import Destination, Path, maps_rows
 from bigpca.estimators.shared.transformer import AnyEstimator, Estimator
 from bigpca.estimators.supervised.fits import LabelledReading
 from bigpca.estimators.supervised.problems import Labelled, LabelUse, read_labels
@@ -699,6 +699,7 @@ class ScoredPCA(Estimator[ScoredResult]):
         return self
 
     @available_if(_estimator_has("inverse_transform"))  # type: ignore[untyped-decorator]
+    @maps_rows
     def inverse_transform(self, X: Input, *, out: Path | None = None, overwrite: bool = False) -> Lazy:
         """Return rows (n, d) from scores (n, k): the estimator's in the selected features, the means elsewhere.
 
@@ -706,10 +707,6 @@ class ScoredPCA(Estimator[ScoredResult]):
         ----------
         X : array-like, Dask array, path and so on, of shape (n, k)
             Scores.
-        out : path of a new Zarr array, or None, default None
-            Write to this store in one read, as :meth:`transform` does.
-        overwrite : bool, default False
-            Replace an existing ``out``.
 
         Returns
         -------

@@ -1,0 +1,101 @@
+"""Fit and save a small model of every class, with what it returns for new rows: ``python make.py FOLDER``.
+
+``models.tar.xz`` and ``expected.npz`` in this folder are made again only where a change of the format is meant, which
+the change log then says: until then every change reads them, and finds the same numbers.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import tarfile
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+from threadpoolctl import threadpool_limits
+
+import bigpca as bp
+from bigpca.kernels import RBF, ChiSquare, Polynomial, normalized
+
+N, D, K = 48, 6, 2
+METHODS = (
+    "transform",
+    "inverse_transform",
+    "score_samples",
+    "novelty",
+    "denoise",
+    "decision_function",
+    "predict_proba",
+)
+_rng = np.random.default_rng(0)
+X = np.abs(_rng.standard_normal((N, D)) * np.arange(1, D + 1.0) ** -0.5 + 3)
+NEW = np.abs(_rng.standard_normal((9, D)) + 3)
+Y = np.argmax(X[:, :3] + _rng.standard_normal((N, 3)), axis=1)
+REAL = X[:, :2] @ _rng.standard_normal((2, 2)) + _rng.standard_normal((N, 2))
+NAMES = np.array(["low", "middle", "high"])
+SKETCH = bp.sketches.Gaussian(5, seed=1)
+LANDMARKS: dict[str, Any] = {"kernel": RBF(0.2), "n_landmarks": 20, "random_state": 0}
+
+MODELS: dict[str, Callable[[], Any]] = {  # one of each class
+    "PCA": lambda: bp.PCA(K, solver="covariance", scale=True).fit(X),
+    "ApproximatePCA": lambda: bp.ApproximatePCA(K, SKETCH).fit(X),
+    "RotatedPCA": lambda: bp.RotatedPCA(estimator=bp.PCA(K, solver="covariance")).fit(X),
+    "SketchTransformer": lambda: bp.SketchTransformer(bp.sketches.SRHT(4, seed=2)).fit(X),
+    "KernelPCA": lambda: bp.KernelPCA(K, kernel=2 * normalized(Polynomial(2)) + ChiSquare(), solver="dense").fit(X),
+    "ApproximateKernelPCA": lambda: bp.ApproximateKernelPCA(K, kernel=RBF(0.2), sketch=SKETCH, random_state=0).fit(X),
+    "NystromKernelPCA": lambda: bp.NystromKernelPCA(K, **LANDMARKS).fit(X),
+    "SupervisedPCA": lambda: bp.SupervisedPCA(K, label_kernel="rbf").fit(X, REAL),
+    "SupervisedRandomProjection": lambda: bp.SupervisedRandomProjection(5, n_features=9, random_state=0).fit(X, REAL),
+    "RoweisDiscriminantAnalysis": lambda: bp.RoweisDiscriminantAnalysis(1, r1=1.0, r2=0.5, robust=True).fit(X, Y),
+    "FisherDiscriminantAnalysis": lambda: bp.FisherDiscriminantAnalysis(K).fit(X, NAMES[Y]),
+    "KernelSupervisedPCA": lambda: bp.KernelSupervisedPCA(K, **LANDMARKS).fit(X, Y),
+    "KernelRoweisDiscriminantAnalysis": lambda: bp.KernelRoweisDiscriminantAnalysis(K, **LANDMARKS).fit(X, Y),
+    "ScoredPCA": lambda: bp.ScoredPCA(K, n_features_to_select=4, estimator=bp.PCA(K)).fit(X, Y),
+}
+
+LABELS: dict[str, Any] = {  # of the rows that are added
+    **dict.fromkeys(("SupervisedPCA", "SupervisedRandomProjection"), REAL[:9]),
+    **dict.fromkeys(("RoweisDiscriminantAnalysis", "KernelSupervisedPCA", "ScoredPCA"), Y[:9]),
+    "KernelRoweisDiscriminantAnalysis": Y[:9],
+    "FisherDiscriminantAnalysis": NAMES[Y[:9]],
+}
+
+
+def results(model: Any, labels: Any) -> dict[str, Any]:
+    """Return what each method returns for new rows, in both precisions, and after more rows with these labels."""
+    found: dict[str, Any] = {}
+    with threadpool_limits(1), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        found["transform of float32"] = model.transform(NEW.astype("f4"))
+        for method in METHODS:
+            if hasattr(model, method):
+                try:
+                    given = found["transform"] if method == "inverse_transform" else NEW
+                    found[method] = getattr(model, method)(given)
+                except (AttributeError, TypeError, ValueError):
+                    continue  # this fit has none
+        with contextlib.suppress(AttributeError, TypeError, ValueError):  # it keeps no statistics
+            found["after more rows"] = model.partial_fit(NEW, labels).transform(NEW)
+    return {name: np.asarray(values) for name, values in found.items()}
+
+
+def main(folder: Path) -> None:
+    """Write both files."""
+    expected: dict[str, Any] = {}
+    with TemporaryDirectory() as place, tarfile.open(folder / "models.tar.xz", "w:xz") as archive:
+        for name, make in MODELS.items():
+            with threadpool_limits(1), warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                make().save(Path(place, name))
+            archive.add(Path(place, name), arcname=name)
+            returned = results(bp.load(Path(place, name)), LABELS.get(name))
+            expected |= {f"{name}/{result}": values for result, values in returned.items()}
+    np.savez_compressed(folder / "expected.npz", **expected)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))
