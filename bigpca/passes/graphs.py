@@ -21,6 +21,7 @@ from dask.array.core import getter, getter_inline, getter_nofancy
 from dask.highlevelgraph import HighLevelGraph, MaterializedLayer
 from dask.task_spec import Alias, DataNode, GraphNode, Task
 from dask.typing import Key
+from dask.utils import key_split
 
 from bigpca.blas import solve_paused
 from bigpca.data.containers import is_hdf5_dataset, is_zarr_array
@@ -321,6 +322,27 @@ def paths_in(X: da.Array) -> dict[str, str]:
 def sources_of_graph(X: da.Array) -> list[Source | ZarrReader]:
     """Return all sources that the graph of an array reads, without computing anything of it."""
     return sources_in(_as_layers(X))
+
+
+def unknown_layer(X: da.Array) -> str:
+    """Return the name of the first layer that reads what is no source: netCDF behind xarray, delayed functions, tables.
+
+    Functions of NumPy and of Dask's arrays make numbers, and are known.
+    """
+    for name, layer in _as_layers(X).layers.items():
+        if isinstance(layer, MaterializedLayer) and any(map(_is_unknown, layer.mapping.values())):
+            return str(key_split(name.removeprefix("original-")))
+    return ""
+
+
+def _is_unknown(node: Any) -> bool:
+    if not isinstance(node, Task):
+        value = _behind_xarray(node.value if isinstance(node, DataNode) else node)
+        return type(value).__module__.startswith("xarray.")
+    function = getattr(node.func, "func", node.func)  # of a partial one
+    if getattr(function, "__name__", "") == "_execute_subgraph":  # a fused part of a table
+        return any(map(_is_unknown, node.args[0].values()))
+    return not node.dependencies and not function.__module__.startswith(("numpy", "dask.array", "bigpca"))
 
 
 def guarded(value: Any, missing_chunks: str) -> object:

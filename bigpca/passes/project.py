@@ -356,7 +356,7 @@ def plan_writing(
         peak_bytes=peak,
         output_bytes=rows.n_rows * row,
         resources=resources,
-        notes=(f"{rows.unstamped}, and the run cannot be resumed",) if rows.unstamped else (),
+        notes=rows.unnoticed,
     )
 
 

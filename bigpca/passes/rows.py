@@ -25,7 +25,7 @@ from bigpca.passes.accumulators.base import Accumulator
 from bigpca.passes.accumulators.observed_columns import ColumnSearch
 from bigpca.passes.engine.cluster.get import get_watched
 from bigpca.passes.engine.jobs import WORKERS_TIMEOUT, Inputs, digest
-from bigpca.passes.graphs import GraphSource, paths_in, sources_of_graph
+from bigpca.passes.graphs import GraphSource, paths_in, sources_of_graph, unknown_layer
 from bigpca.passes.reading.layout import Layout, plan_layout, working_dtype
 from bigpca.passes.reading.readers import (
     FILL,
@@ -444,6 +444,14 @@ class Rows:
         label = self.inspected.unstamped
         return f"changes of {label} go unnoticed: its store has no ETags and no times of change" if label else ""
 
+    @property
+    def unnoticed(self) -> tuple[str, ...]:
+        """The line of a plan about changes that go unnoticed."""
+        if self.unstamped:
+            return (f"{self.unstamped}, and the run cannot be resumed",)
+        layer = self.inspected.unknown
+        return (f"changes of the files behind {layer} go unnoticed while they are read",) if layer else ()
+
     def check_unchanged(self, before: str) -> None:
         """Compare the files with their digest before a run.
 
@@ -532,6 +540,11 @@ class Inspected:
         """The first source that does not say when its objects change; empty if all do."""
         sources = sources_of_graph(self.X) if self.source is None else [self.source]
         return next((source.label for source in sources if not source.stamped), "")
+
+    @cached_property
+    def unknown(self) -> str:
+        """The layer of a graph that reads what is no source; empty if there is none."""
+        return unknown_layer(self.X) if self.source is None else ""
 
     def describe(self) -> object:
         """JSON-able description for fingerprints."""

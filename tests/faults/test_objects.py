@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import shutil
-from collections.abc import Callable
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import dask
 import dask.array as da
+import dask.dataframe as dd
 import fsspec
 import icechunk
 import numpy as np
 import obstore.store
+import pandas as pd
 import pytest
 import xarray as xr
 import zarr
@@ -25,6 +31,8 @@ from bigpca.data import zarr_arrays
 from bigpca.data.growth import rows_stamp
 from bigpca.data.zarr_arrays import ZarrReader
 from bigpca.passes.engine.events import CheckpointEvent, Event, GroupEvent, PassEvent
+from bigpca.passes.reading import layout
+from tests.cli.running import run, run_json, words
 from tests.passes.kit import normal
 
 N, D, CHUNK = 32, 6, 8
@@ -33,10 +41,11 @@ OLD, NEW = normal(N, D).astype(np.float32), normal(N, D, seed=1).astype(np.float
 
 
 class Store(NamedTuple):
-    """Replaces all rows, and opens them as a user would."""
+    """Replaces all rows, opens them as a user would, and to be changed where that is possible."""
 
     write: Callable[[np.ndarray], object]
     opened: Callable[[], Any]
+    edited: Callable[[], AbstractContextManager[Any]]
 
 
 def fill(store: Any, rows: np.ndarray) -> None:
@@ -52,26 +61,36 @@ def in_xarray(url: str) -> Store:
         dataset = xr.Dataset({"f": (("t", "c"), rows)})
         dataset.to_zarr(url, mode="w", encoding={"f": {"chunks": (CHUNK, D), "compressors": None}}, consolidated=False)
 
-    return Store(write, lambda: xr.open_zarr(url, consolidated=False)["f"])
+    opened, edited = lambda: xr.open_zarr(url, consolidated=False)["f"], lambda: zarr.open_group(url, mode="a")["f"]
+    return Store(write, opened, lambda: nullcontext(edited()))
 
 
 def at(url: str) -> Store:
-    return Store(lambda rows: fill(url, rows), lambda: url)
+    return Store(lambda rows: fill(url, rows), lambda: url, lambda: nullcontext(zarr.open_array(url, mode="a")))
 
 
 def in_zarr(store: Any) -> Store:
-    return Store(lambda rows: fill(store(), rows), lambda: zarr.open_array(store(), mode="r"))
+    def opened(mode: Any = "r") -> Any:
+        return zarr.open_array(store(), mode=mode)
+
+    return Store(lambda rows: fill(store(), rows), opened, lambda: nullcontext(opened("a")))
 
 
 def in_icechunk(storage: Any) -> Store:
-    repo = icechunk.Repository.create(storage)
+    repo = icechunk.Repository.open_or_create(storage)
 
     def write(rows: np.ndarray) -> None:
         session = repo.writable_session("main")
         fill(session.store, rows)
         session.commit("rows")
 
-    return Store(write, lambda: zarr.open_array(repo.readonly_session("main").store, mode="r"))
+    @contextmanager
+    def edited() -> Iterator[Any]:
+        session = repo.writable_session("main")
+        yield zarr.open_array(session.store, mode="a")
+        session.commit("changes")
+
+    return Store(write, lambda: zarr.open_array(repo.readonly_session("main").store, mode="r"), edited)
 
 
 def in_zip(path: Path) -> Store:
@@ -81,7 +100,7 @@ def in_zip(path: Path) -> Store:
             z = zarr.create_array(store, shape=rows.shape, chunks=(CHUNK, D), dtype="f4", compressors=None)
             z[:] = rows
 
-    return Store(write, lambda: zarr.open_array(ZipStore(path, mode="r"), mode="r"))
+    return Store(write, lambda: zarr.open_array(ZipStore(path, mode="r"), mode="r"), lambda: nullcontext(None))
 
 
 def on_s3(endpoint: str, prefix: str) -> ObjectStore[Any]:
@@ -106,7 +125,7 @@ def store(kind: str, bucket: str, tmp_path: Path) -> Store:
     made: dict[str, Callable[[], Store]] = {
         "local": lambda: at(str(tmp_path / "x.zarr")),
         "s3": lambda: at(f"s3://rows/{name}"),
-        "http": lambda: Store(lambda rows: fill(readable_by_all(name), rows), lambda: f"{bucket}/rows/{name}"),
+        "http": lambda: in_zarr(lambda: readable_by_all(name))._replace(opened=lambda: f"{bucket}/rows/{name}"),
         "fsspec": lambda: in_zarr(lambda: FsspecStore.from_url(f"s3://rows/{name}")),
         "obstore": lambda: in_zarr(lambda: on_s3(bucket, name)),
         "xarray": lambda: in_xarray(f"memory://{name}.zarr"),
@@ -165,10 +184,39 @@ def test_rows_that_change_during_a_fit_stop_it(store: Store) -> None:
         fit(store.opened(), progress=once(GroupEvent, lambda: store.write(NEW)))
 
 
-@pytest.mark.parametrize("kind", ["icechunk"])
-def test_a_fit_of_a_snapshot_does_not_see_later_commits(store: Store) -> None:
-    found = fit(store.opened(), progress=once(PassEvent, lambda: store.write(NEW)))
-    np.testing.assert_allclose(found.mean_, OLD.mean(0), atol=1e-6)
+@pytest.mark.parametrize("event", [PassEvent, GroupEvent])
+@pytest.mark.parametrize("kind", FIXED)
+def test_a_fit_of_what_is_open_does_not_see_later_rows(kind: str, store: Store, event: type[Event]) -> None:
+    by_time = pytest.raises(ValueError, match="the input changed while it was read")  # of the file
+    with by_time if kind == "zip" else nullcontext():
+        found = fit(store.opened(), progress=once(event, lambda: store.write(NEW)))
+        np.testing.assert_allclose(found.mean_, OLD.mean(0), atol=1e-6)
+
+
+@pytest.mark.parametrize("kind", ["s3", "icechunk"])
+def test_another_process_resumes_a_fit(kind: str, bucket: str, tmp_path: Path) -> None:
+    place = f"s3://rows/{tmp_path.name}" if kind == "s3" else str(tmp_path / "x")
+    store = elsewhere(kind, place)
+    store.write(OLD)
+    with pytest.raises(Interrupted):
+        fit(store.opened(), checkpoint=tmp_path / "c", progress=interrupted(CheckpointEvent))
+    call = f"from {__name__} import resume; resume({kind!r}, {place!r}, {str(tmp_path)!r})"
+    done = subprocess.run([sys.executable, "-c", call], check=False, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert int(done.stdout.split()[-1]) > 0
+    assert bp.load(tmp_path / "m.zarr").components_.tobytes() == fit(store.opened()).components_.tobytes()
+
+
+def elsewhere(kind: str, place: str) -> Store:
+    return in_icechunk(icechunk.local_filesystem_storage(place)) if kind == "icechunk" else at(place)
+
+
+def resume(kind: str, place: str, folder: str) -> None:
+    """Resume a fit, save its model and print how many groups it had, in a process of its own."""
+    layout.MIN_GROUP_BYTES, layout.MIN_GROUPS = 256, 80  # as small_groups
+    events: list[Event] = []
+    fit(elsewhere(kind, place).opened(), checkpoint=f"{folder}/c", progress=events.append).save(f"{folder}/m.zarr")
+    print(sum(event.groups_resumed for event in events if isinstance(event, PassEvent)))
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -195,16 +243,34 @@ def test_the_name_of_opened_rows_is_that_of_their_content(store: Store) -> None:
     assert bp.open(store.opened()).name != before
 
 
-@pytest.mark.parametrize("kind", ["local", "s3", "http", "memory"])
-def test_appended_rows_are_told_from_changed_ones(store: Store) -> None:
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind not in ("xarray", "zip")])
+def test_appended_rows_are_told_from_changed_ones(kind: str, store: Store) -> None:
     before = rows_stamp(bp.open(store.opened()), N - 3)
     assert before is not None
-    url = store.opened()
-    z = zarr.open_array(readable_by_all(url.rpartition("/")[2]) if url.startswith("http") else url, mode="a")
-    z.append(NEW)
-    assert rows_stamp(bp.open(store.opened()), N - 3) == before
-    z[CHUNK] += 1
-    assert rows_stamp(bp.open(store.opened()), N - 3) != before
+    with store.edited() as z:
+        z.append(NEW)
+    grown = rows_stamp(bp.open(store.opened()), N - 3)
+    assert (grown == before) is (kind not in FIXED)  # any commit makes another snapshot
+    with store.edited() as z:
+        z[CHUNK] += 1
+    assert rows_stamp(bp.open(store.opened()), N - 3) not in (before, grown)
+
+
+@pytest.mark.parametrize("kind", ["local", "s3", "http", "memory"])
+def test_an_update_at_a_url_reads_what_was_appended_and_rejects_what_was_changed(store: Store, tmp_path: Path) -> None:
+    url, old, new = store.opened(), tmp_path / "m.zarr", tmp_path / "n.zarr"
+    assert run("fit", url, "-k", 2, "--model", old, "--quiet").exit_code == 0
+    with store.edited() as z:
+        z.append(NEW)
+    assert run_json("fit", url, "--update", old, "--model", new)["appended"] == N
+    expected = bp.PCA(2).fit(np.concatenate([OLD, NEW]))
+    np.testing.assert_allclose(bp.load(new).explained_variance_, expected.explained_variance_, rtol=1e-5)
+    with store.edited() as z:
+        z[CHUNK] += 1
+    for model in (old, new):
+        said = run("fit", url, "--update", model, "--model", tmp_path / "o.zarr")
+        assert (said.exit_code, "earlier rows changed" in words(said.output)) == (3, True), said.output
+    assert not (tmp_path / "o.zarr").exists()
 
 
 @pytest.mark.parametrize("kind", ["s3", "obstore"])
@@ -268,6 +334,38 @@ class TestStoresThatDoNotSay:
                 model.transform(bp.open(rows), out=out, progress=interrupted(GroupEvent))
             model.transform(bp.open(rows), out=out, progress=chunks.append)
         assert [event.groups_resumed for event in chunks if isinstance(event, PassEvent)] == [0]
+
+
+class TestGraphsOfFiles:
+    """What a graph reads by functions that are not bigpca's has no stamps."""
+
+    @staticmethod
+    def graphs(folder: Path) -> dict[str, Any]:
+        xr.Dataset({"t": (("n", "c"), OLD)}).to_netcdf(folder / "x.nc", engine="scipy")
+        table = pd.DataFrame(OLD, columns=list("abcdef"))
+        table.to_parquet(folder / "x.parquet")
+        read = dask.delayed(lambda path: np.asarray(pd.read_parquet(path)))
+        return {
+            "open_dataset-t": xr.open_dataset(folder / "x.nc", engine="scipy", chunks={"n": CHUNK})["t"],
+            "read_parquet": dd.read_parquet(folder / "x.parquet"),
+            "lambda": da.from_delayed(read(folder / "x.parquet"), OLD.shape, OLD.dtype),
+            "": da.concatenate([da.from_array(OLD, chunks=CHUNK) * 2, da.random.default_rng(0).random(OLD.shape)]),
+            "frame": dd.from_pandas(table + 1, npartitions=2) * 2,
+        }
+
+    @pytest.mark.parametrize("kind", ["open_dataset-t", "read_parquet", "lambda", "", "frame"])
+    def test_plan_and_log_say_that_changes_go_unnoticed(
+        self, kind: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        X = self.graphs(tmp_path)[kind]
+        said, known = "changes of the files behind ", kind in ("", "frame")
+        notes = [note for note in bp.PCA(2).plan(X).notes if said in note]
+        assert len(notes) == (not known)
+        assert all(f"{kind} go unnoticed while" in note for note in notes)
+        with caplog.at_level(logging.INFO, "bigpca"):
+            logged: list[bool] = []
+            fit(X, progress=lambda event: logged.append(said in caplog.text))
+        assert logged[0] is not known
 
 
 def on_s3_with_keys(name: str, address: str) -> FsspecStore:

@@ -114,11 +114,6 @@ class Reading(ABC):
         return ("missing values: one more read finds the means of the columns, which take their place",)
 
     @property
-    def _unstamped(self) -> tuple[str, ...]:
-        """The line of the plan about changes that go unnoticed."""
-        return (f"{self.rows.unstamped}, and the run cannot be resumed",) if self.rows.unstamped else ()
-
-    @property
     def _compiling(self) -> tuple[str, ...]:
         """The line of the plan about what its time leaves out."""
         if not self.rows.sparse:
@@ -155,7 +150,9 @@ class Reading(ABC):
     def plan(self) -> Plan:
         """The cost."""
         plan = plan_of(self)
-        return replace(plan, notes=(*self._weighting, *self._filling, *self._unstamped, *plan.notes, *self._compiling))
+        return replace(
+            plan, notes=(*self._weighting, *self._filling, *self.rows.unnoticed, *plan.notes, *self._compiling)
+        )
 
     def check_readable(self) -> None:
         """Reject batches that cannot be read as often as the fit requires.
@@ -295,6 +292,8 @@ def running(
         )
     if rows.unstamped:
         log.warning("%s, so the model may mix old and new rows", rows.unstamped)
+    elif rows.unnoticed:
+        log.info(*rows.unnoticed)
     with resolve_progress(progress) as report:
         report(PlanEvent(plan.solver, plan.reason, int(plan.passes + 0.999), plan.bytes_read, plan.peak_bytes))
         held = None if checkpoint is None else Checkpoint(checkpoint, fit.identity(), seed, Caller())
