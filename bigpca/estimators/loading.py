@@ -33,9 +33,54 @@ from bigpca.seeds import check_seed
 from bigpca.storage import MODEL_FORMAT, read_group
 
 MAX_REASON = 1000  # characters
-COUNTS = {"n_features", "n_samples", "n_omitted", "omitted", "unlabelled", "rank", "evaluations"}
-REALS = {"total_variance", "total", "missed", "mean_square"}
-OTHERS = {"whole": bool, "solver": str, "facts": dict, "texts": dict, "parameters": dict}
+COUNTS = {
+    "n_features", "n_samples", "n_omitted", "omitted", "unlabelled", "rank", "evaluations", "facts.rank",
+    "facts.n_unlabelled",
+}  # fmt: skip
+REALS = {  # from, to
+    "total_variance": (0, math.inf), "total": (-math.inf, math.inf), "missed": (0, math.inf),
+    "mean_square": (-math.inf, math.inf), "facts.trace_error": (-math.inf, math.inf), "certificate.n_passes": (0, 1e9),
+    "certificate.confidence": (0, 1), "weight_sums.0": (0, math.inf), "weight_sums.1": (0, math.inf),
+}  # fmt: skip
+OTHERS = {
+    "whole": bool, "solver": str, "facts": dict, "texts": dict, "parameters": dict, "certificate.converged": bool,
+}  # fmt: skip
+# Sizes of arrays by letters, each one number within a model: n rows, d columns, k components, p references, m features
+# of these, c classes, q features of labels. "=n" is a value that is the number itself.
+_CERTIFIED = {
+    "eigenvalue_bounds": "k 2", "residuals": "k", "captured_variance_bounds": "2", "subspace_residuals": "s",
+    "subspace_deficits": "s", "subspace_lowest": "s",
+}  # fmt: skip
+_LINEAR = _CERTIFIED | {
+    "components": "k d", "explained_variance": "k", "mean": "d", "scale": "d", "weight_sums": "2", "n_samples": "=n",
+    "moments_count": "=n", "moments_weights": "2", "product_count": "=n",
+}  # fmt: skip
+_KERNEL = _CERTIFIED | {
+    "eigenvalues": "k", "coefficients": "p k", "fact_landmark_transform": "p m", "fact_landmark_indices": "p",
+    "fact_classes": "c", "state_moments_counts": "c", "state_counted": "3", "state_moments_means": "c m",
+    "state_moments0_mean": "m", "n_samples": "=n", "state_moments0_count": "=n", "state_diagonals": "1",
+    "state_residuals": "1",
+}  # fmt: skip
+_LABELLED = {
+    "components": "k d", "eigenvalues": "k", "n_features": "=d", "moments_counts": "c", "moments_means": "c d",
+    "cross_weight": "q", "cross_product": "q d", "cross_shift": "d", "labels_phases": "q",
+}  # fmt: skip
+SIZES = {
+    **dict.fromkeys(("PCA", "ApproximatePCA"), _LINEAR),
+    **dict.fromkeys(
+        ("KernelPCA", "NystromKernelPCA", "ApproximateKernelPCA", "KernelRoweisDiscriminantAnalysis",
+         "KernelSupervisedPCA"), _KERNEL
+    ),
+    **dict.fromkeys(
+        ("FisherDiscriminantAnalysis", "RoweisDiscriminantAnalysis", "SupervisedPCA", "SupervisedRandomProjection"),
+        _LABELLED
+    ),
+    "RotatedPCA": {"rotation": "k k", "inner_components": "k d", "n_features": "=d"},
+    "ScoredPCA": {
+        "scores": "d", "n_features": "=d", "kept_moments_counts": "c", "kept_moments_means": "c d", "kept_counted": "3",
+        "selected": "s", "inner_components": "k s",
+    },
+}  # fmt: skip
 Places = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 
 CLASSES: dict[str, type[AnyEstimator]] = {
@@ -111,6 +156,10 @@ def restored(stored: StoredModel) -> AnyEstimator:
     KeyError, TypeError, ValueError
         If a value is missing or invalid.
     """
+    for name, array in stored.arrays.items():
+        of_rows = name.startswith("grid_") or name.endswith("references")
+        if not of_rows and (array.dtype == np.float16 or array.dtype.kind not in "biuf"):
+            raise ValueError(f"it has {name} with {array.dtype} values that are not finite numbers of float64")
     _check_values(stored.attributes)
     model = _of_parameters(stored.kind, stored.attributes["parameters"])
     inner = stored.attributes.get("inner")
@@ -124,6 +173,7 @@ def restored(stored: StoredModel) -> AnyEstimator:
         own = {name: array for name, array in stored.arrays.items() if not name.startswith("grid_")}
         stored = replace(stored, arrays=own)
     model._restore(stored)
+    _check_sizes(stored)
     d, view = model.n_features_in_, None
     if grid is not None:
         if grid.n_columns != d:
@@ -149,17 +199,40 @@ def restored(stored: StoredModel) -> AnyEstimator:
 
 def _check_values(attributes: Values) -> None:
     """Check the kinds of the stored numbers, which classes convert: ``int`` would take 1.7, "12" and true."""
+    for name in {"facts", "certificate", "weight_sums"} & attributes.keys():
+        held = attributes[name]
+        inside = held.items() if isinstance(held, dict) else enumerate(held or ())
+        attributes = attributes | {f"{name}.{own}": one for own, one in inside if one is not None}
     for name in COUNTS & attributes.keys():
         least, value = int(name == "n_features"), attributes[name]
         if isinstance(value, bool) or not isinstance(value, int) or not least <= value < 2**63:
             raise ValueError(f"it has {name} = {brief(repr(value))}; an integer of at least {least} was expected")
-    for name in REALS & attributes.keys():
+    for name in REALS.keys() & attributes.keys():
         value = attributes[name]
         if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
             raise ValueError(f"it has {name} = {brief(repr(value))}; a finite number was expected")
+        low, high = REALS[name]
+        if not low <= value <= high:
+            raise ValueError(f"it has {name} = {value:g}; a number from {low:g} to {high:g} was expected")
     for name, kind in OTHERS.items():
         if not isinstance(attributes.get(name, kind()), kind):
             raise ValueError(f"it has {name} = {brief(repr(attributes[name]))}; a {kind.__name__} was expected")
+
+
+def _check_sizes(stored: StoredModel) -> None:
+    """Compare the sizes of the arrays with each other and with the stored counts."""
+    known: dict[str, tuple[int, str]] = {}
+    for name, letters in SIZES.get(stored.kind, {}).items():
+        value = stored.arrays.get(name, stored.attributes.get(name))
+        if value is None:
+            continue
+        shape, own = (np.asarray(value).item(),) if letters[0] == "=" else np.shape(value), letters.lstrip("=").split()
+        if len(shape) != len(own):
+            raise ValueError(f"it has {name} of shape {shape}; ({', '.join(own)}) was expected")
+        for letter, size in zip(own, shape, strict=True):
+            expected, where = (int(letter), "all") if letter.isdigit() else known.setdefault(letter, (size, name))
+            if size != expected:
+                raise ValueError(f"it has {name} with {letter} = {size}, but {where} with {expected}")
 
 
 def _of_parameters(kind: str, parameters: Values) -> AnyEstimator:

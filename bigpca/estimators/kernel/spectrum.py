@@ -444,9 +444,11 @@ def _unpack_expansion(stored: StoredModel, kernel: Kernel) -> Expansion | Featur
         p = references.shape[0]
         if expansion.coefficients.shape[:1] != (p,):
             raise ValueError(f"it has {p} reference rows, but coefficients of shape {expansion.coefficients.shape}")
-        if kernel.needs_rows and expansion.shift.shape != (references.shape[1],):
+        d = attributes["n_features"]
+        if kernel.needs_rows and {expansion.shift.shape, (d,)} != {(references.shape[1],)}:
             raise ValueError(
-                f"it has rows of {references.shape[1]} columns, but a shift of shape {expansion.shift.shape}"
+                f"it has rows of {references.shape[1]} columns, but a shift of shape {expansion.shift.shape} and "
+                f"n_features = {d}"
             )
         transform = arrays.get("fact_landmark_transform")
         if transform is not None and (transform.ndim != 2 or len(transform) != p):

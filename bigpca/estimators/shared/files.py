@@ -179,9 +179,11 @@ def pack_values(values: Array) -> list[Any]:
 def unpack_values(packed: list[Any]) -> Array:
     """Return what :func:`pack_values` packed."""
     kind, values = packed
+    if len(set(values)) < len(values):
+        raise ValueError("it has equal values among those of classes, which differ")
     if kind == "S":
         return np.char.encode(np.array(values), "latin1")
-    return np.array(values, _DTYPES.get(kind))  # uint64 and int64 together would become float64
+    return np.array(values, _DTYPES[kind])  # uint64 and int64 together would become float64
 
 
 def _encode_all(model: Any) -> Values:

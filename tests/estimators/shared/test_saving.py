@@ -197,6 +197,7 @@ def test_what_is_no_model_is_rejected(tmp_path: Path) -> None:
         bp.load(tmp_path / "rows.zarr")
 
 
+DETERMINE_NOTHING = {"subspace_upper", "state_moments0_scatter"}  # arrays whose size no other has, or that may be flat
 FORGED = {
     "n_features": (-1, 0, 1.5, "6", True, None, 2**70), "n_samples": (-1, 1.5, "6", True, None, []),
     "n_omitted": (-1, 0.5, "0", True, None), "omitted": (-1, 0.5, "0", None), "unlabelled": (-1, 0.5, "0", None),
@@ -204,16 +205,19 @@ FORGED = {
     "total_variance": ("2", True, None, float("nan")),
     "total": ("2", True, None, float("inf")), "missed": ("0", True, None), "whole": (1, "true", None),
     "solver": (1, None, []), "facts": ([], None, "x"), "feature_names": (["a"], [1, 2, 3, 4, 5, 6], "abcdef"),
+    "certificate": ({"confidence": 2, "n_passes": 1, "converged": None}, {"confidence": 0.9, "n_passes": -1.0},
+                    {"confidence": 0.9, "n_passes": 1.0, "converged": "yes"}), "weight_sums": ([3.0, float("nan")],),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize(
     "model",
-    [PCA(2), bp.KernelPCA(2), bp.NystromKernelPCA(2), bp.SupervisedPCA(1), bp.ScoredPCA(1),
-     bp.FisherDiscriminantAnalysis(1), bp.KernelSupervisedPCA(1), bp.SketchTransformer(bp.sketches.Gaussian(2))],
+    [PCA(2), bp.ApproximatePCA(2), bp.KernelPCA(2, kernel="rbf"), bp.NystromKernelPCA(2, kernel="rbf", n_landmarks=9),
+     bp.SupervisedPCA(1), bp.ScoredPCA(1), bp.FisherDiscriminantAnalysis(1), bp.KernelSupervisedPCA(1, kernel="rbf"),
+     bp.SketchTransformer(bp.sketches.Gaussian(2))],
     ids=lambda model: type(model).__name__,
 )  # fmt: skip
-def test_forged_counts_and_types_are_rejected_when_a_model_is_read(model: Any) -> None:
+def test_forged_counts_types_and_sizes_are_rejected_when_a_model_is_read(model: Any) -> None:
     rows = np.random.default_rng(0).normal(size=(40, 5))
     model.fit(rows, np.arange(40) % 2)
     stored = StoredModel.of(model)
@@ -221,3 +225,16 @@ def test_forged_counts_and_types_are_rejected_when_a_model_is_read(model: Any) -
         for value in FORGED[name]:
             with pytest.raises((TypeError, ValueError), match=f"it has .*{name}"):
                 restored(replace(stored, attributes=stored.attributes | {name: value}))
+    counts = {"n_features", "n_samples"} if "moments_count" in stored.arrays else {"n_features"}
+    for name in counts & stored.attributes.keys() if stored.arrays else ():  # a sketch has its sizes alone
+        with pytest.raises((TypeError, ValueError)):
+            restored(replace(stored, attributes=stored.attributes | {name: stored.attributes[name] + 1}))
+    for name, array in stored.arrays.items():
+        if array.ndim and name not in DETERMINE_NOTHING:
+            for axis in range(array.ndim):
+                with pytest.raises((TypeError, ValueError, KeyError)):
+                    restored(replace(stored, arrays=stored.arrays | {name: np.delete(array, 0, axis)}))
+            with pytest.raises((TypeError, ValueError, KeyError)):
+                restored(replace(stored, arrays=stored.arrays | {name: array[None]}))
+            with pytest.raises((TypeError, ValueError), match=f"it has .*{name}"):
+                restored(replace(stored, arrays=stored.arrays | {name: array.astype("U8")}))
