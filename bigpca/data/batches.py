@@ -382,6 +382,7 @@ class BatchStream:
         self._digests: dict[int, tuple[int, int]] | None = None
         self._label_digests: dict[int, int] = {}
         self._digested_rows = 1
+        self._ends: dict[int, tuple[int, int]] = {}  # of chunks up to where reads ended within them
         self._column: LabelColumn | None = None
         self._restart()
 
@@ -449,6 +450,7 @@ class BatchStream:
                 )
             if done:
                 self._compare(start, out[0])
+                self._note_end(start + done)
             if start == 0 and self.position == done:
                 self._head = out[:done].copy()
             return out[:done]
@@ -477,17 +479,38 @@ class BatchStream:
         if self._digests is None:
             if self.position and not self.once:
                 self._restart()
-            self._digests, self._label_digests, self._digested_rows = {}, {}, chunk
+            self._digests, self._label_digests, self._digested_rows, self._ends = {}, {}, chunk, {}
 
     def digests(self, start: int, stop: int) -> list[tuple[int, int]]:
-        """Return (rows, CRC-32) of each chunk that begins in rows ``start:stop``; reads on to them if necessary."""
+        """Return (rows, CRC-32) of each chunk of rows ``start:stop``, up to ``stop``; reads on to them if necessary."""
         with self._alone():
             if self._digests is None:
                 raise ValueError("rows were read before they were to be digested")
-            self._skip_to(max(stop, self.position), short=True)
-            chunks = range(start // self._digested_rows, -(-stop // self._digested_rows))
+            whole, within = divmod(stop, self._digested_rows)
+            known = stop in self._ends or not within or self.once
+            self._skip_to(max(stop, self.position) if known else stop, short=True)
+            self._note_end(stop)
             found, labels = self._digests, self._label_digests
-            return [(found[i][0], found[i][1] | labels.get(i, 0) << 32) for i in chunks if i in found]
+            chunks = range(start // self._digested_rows, whole + (within > 0))
+            each = {i: (found[i][0], found[i][1] | labels.get(i, 0) << 32) for i in chunks if i in found}
+            if stop in self._ends:
+                each[whole] = self._ends[stop]
+            return list(each.values())
+
+    def _note_end(self, end: int) -> None:
+        """Keep the digest of a chunk up to where a read ends within it: reads ahead go on with it meanwhile."""
+        chunk, within = divmod(end, self._digested_rows)
+        if self._digests is None or not within or end in self._ends:
+            return
+        if end == self.position:
+            crc, labels = self._digests.get(chunk, (0, 0))[1], self._label_digests.get(chunk, 0)
+        elif self._head is not None and end < len(self._head):
+            crc = zlib.crc32(self._head[end - within : end].data)
+            column = None if self._column is None else self._column[np.arange(end - within, end)]
+            labels = 0 if column is None else zlib.crc32(column.data)
+        else:
+            return
+        self._ends[end] = within, crc | labels << 32
 
     def labels(self) -> NDArray[Any]:
         """Return the labels of all batches, of shape (n,) or (n, m); one iteration.

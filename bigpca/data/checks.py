@@ -351,7 +351,7 @@ def check_decoded(attributes: Mapping[str, Any], label: str, remedy: str) -> Non
         name: given[name] for name, same in PACKED.items() if name in given and given[name] != [same]
     }
     found |= {name: given[name] for name in FILLS if name in given and not _all_nan(given[name])}
-    if str(attributes.get("_Unsigned", "false")).lower() == "true":
+    if "true" in str(attributes.get("_Unsigned", "")).lower():  # text of HDF5 may come as bytes
         found["_Unsigned"] = ["true"]
     if found:
         shown = ", ".join(f"{name} = {', '.join(map(str, values[:3]))}" for name, values in found.items())

@@ -171,6 +171,8 @@ def check_columns(X: Any, label: str = "X") -> None:
         schema = zip(X.column_names, X.schema.types, strict=True)
     elif hasattr(X, "columns") and hasattr(X, "dtypes"):
         schema = zip(X.columns, X.dtypes, strict=True)
+    elif str(getattr(X, "dtype", "")).startswith("Struct"):  # a Series of polars
+        schema = X.struct.schema.items()
     else:
         return
     wrong = []

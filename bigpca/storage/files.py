@@ -178,7 +178,10 @@ def _remove(path: Path) -> None:
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path, ignore_errors=True)
     else:
-        path.unlink(missing_ok=True)
+        try:
+            path.unlink(missing_ok=True)
+        except IsADirectoryError:  # again, by a thread of Zarr that went on after an interrupt
+            shutil.rmtree(path, ignore_errors=True)
 
 
 @contextmanager

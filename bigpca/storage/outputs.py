@@ -128,9 +128,10 @@ def open_partial(target: Path, layout: Layout, resume: bool, *, copied: bool = F
     if exists(store):
         remove(store)
     _check_disk(target, layout, 0, copied)
+    held: dict[str, Any] = {}
     with temporary_sibling(store) as sibling:
-        zarr.create_array(
-            str(sibling),
+        zarr.create_array(  # in memory: Zarr's thread would go on with a folder after an interrupt
+            zarr.storage.MemoryStore(held),
             shape=layout.stored_shape,
             dtype=layout.dtype,
             chunks=(layout.chunk_rows, *layout.shape[1:]),
@@ -139,6 +140,7 @@ def open_partial(target: Path, layout: Layout, resume: bool, *, copied: bool = F
             fill_value=fill_value(layout.dtype),
             attributes={"bigpca": {"kind": "partial array", "format": list(FORMAT), "identity": layout.identity}},
         )
+        atomic_write_bytes(sibling / "zarr.json", held["zarr.json"].to_bytes())
         (sibling / journal).mkdir()
         (sibling / "c").mkdir()
         publish(sibling, store, replace=False)

@@ -167,15 +167,17 @@ def test_encoded_netcdf_variables_are_rejected_with_the_line_that_decodes_them(t
         file["t"].attrs["scale_factor"] = np.array([0.01])
         file["plain/t"] = X
         file["plain/t"].attrs["missing_value"] = np.float32("nan")
-        file["unsigned"] = np.zeros((5, 3), "i1")
-        file["unsigned"].attrs["_Unsigned"] = "true"
+        for name, text in (("unsigned", "true"), ("by netCDF", np.bytes_("true"))):
+            file[name] = np.zeros((5, 3), "i1")
+            file[name].attrs["_Unsigned"] = text
     with pytest.raises(
         ValueError,
         match=r"data.nc:t has scale_factor = 0.01, .* Pass xarray.open_dataset\('.*data.nc', chunks={}\)\['t'\]",
     ):
         bp.open(path, member="t")
-    with pytest.raises(ValueError, match="_Unsigned = true"):
-        bp.open(path, member="unsigned")
+    for name in ("unsigned", "by netCDF"):
+        with pytest.raises(ValueError, match="_Unsigned = true"):
+            bp.open(path, member=name)
     np.testing.assert_array_equal(bp.open(path, member="plain/t"), X)
     with h5py.File(path) as file:
         with pytest.raises(ValueError, match=r"scale_factor = 0\.01"):

@@ -290,6 +290,10 @@ REJECTED: dict[str, Door] = {
         )
         for (library, make), words in zip(TABLES.items(), types, strict=True)
     },
+    "polars Series of structs with dates": Door(
+        lambda p, X: _polars(X, [datetime.date(2020, 1, 1)] * 60).to_struct("rows"),
+        r"columns of [\w ]+ do not hold numbers: 'when' .Date",
+    ),
     "pandas frame with categories of numbers": Door(
         lambda p, X: _frame(X).astype({"f2": "category"}), "columns of [\\w ]+ do not hold numbers: 'f2' .category"
     ),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import signal
 import subprocess
 import sys
@@ -205,6 +206,25 @@ def test_a_fit_that_was_interrupted_skips_what_it_has_and_gives_the_same_bits(sh
     assert skipped + sum(event.rows for event in events if isinstance(event, GroupEvent)) == 240
     again = bp.PCA(2).fit(bp.from_batches(iter(batched(X, 50)), shape), checkpoint=tmp_path / "c")
     assert bits(again) == bits(whole)
+
+
+def test_a_fit_of_several_reads_is_resumed_where_its_groups_are_no_whole_chunks(tmp_path: Path) -> None:
+    rows = bp.from_batches(batched(X, 9), X.shape)
+
+    def fit(stop: float, place: str) -> bp.PCA:
+        written = iter(range(1, 1000))
+
+        def interrupt(event: Event) -> None:
+            if isinstance(event, CheckpointEvent) and next(written) >= stop:
+                raise KeyboardInterrupt
+
+        with dask.config.set(scheduler="threads", num_workers=2):
+            return bp.PCA(2, solver="krylov").fit(rows, checkpoint=tmp_path / place, progress=interrupt)
+
+    whole = bits(fit(math.inf, "whole"))
+    with pytest.raises(KeyboardInterrupt):
+        fit(3, "c")
+    assert bits(fit(math.inf, "c")) == whole
 
 
 KILLED = """

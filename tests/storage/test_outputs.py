@@ -16,7 +16,7 @@ import zarr
 
 from bigpca.errors import OutputExistsError, OutputLockedError, OutputWriteError
 from bigpca.storage import ChunkRecord, Output, chunks, forms
-from bigpca.storage.files import publish
+from bigpca.storage.files import publish, remove
 from bigpca.storage.forms import form_of
 from tests.storage.writing import DIMENSION, EXPECTED, N, begin, fill, read, rows_of, write
 
@@ -254,6 +254,17 @@ def test_overwriting_takes_away_nothing_but_zarr_stores(path):
     (path / "thesis.tex").touch()
     with pytest.raises(OutputExistsError, match="overwriting replaces only Zarr stores"):
         begin(path, overwrite=True)
+
+
+def test_an_interrupt_leaves_no_thread_of_zarr_that_goes_on_with_the_partial_output(path, monkeypatch):
+    monkeypatch.setattr("zarr.storage.LocalStore.set", lambda *_: pytest.fail("a thread of Zarr writes the metadata"))
+    begin(path).abort()
+    folder = path.with_name("made again meanwhile")
+    folder.mkdir()
+    monkeypatch.setattr("pathlib.Path.is_dir", lambda _: False)
+    remove(folder)
+    monkeypatch.undo()
+    assert not folder.exists()
 
 
 def test_a_foreign_folder_in_the_place_of_the_partial_output_is_not_removed(path):
