@@ -261,6 +261,10 @@ class Kernel(ABC):
         """Whether positive semi-definiteness is only the caller's claim; fits then look for evidence against it."""
         return False
 
+    def stored_eps(self, dtype: np.dtype[Any]) -> float:
+        """Return the relative rounding of entries that rows of this dtype hold: of a stored kernel matrix, else 0."""
+        return 0.0 if self.needs_rows or dtype.kind != "f" else float(np.finfo(dtype).eps)
+
     @abstractmethod
     def prepare(self, rows: Array, shift: Vector | None = None, first_row: int = 0) -> Any:
         """Return all that :meth:`block` needs from these rows; reject rows outside the kernel's domain.

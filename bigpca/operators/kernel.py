@@ -74,7 +74,7 @@ class KernelOperator(Operator):
     entry_rounding : float
         A bound of what the rounding of K's entries changes in HKH, in the norm.
     tile_rounding : float
-        That of the tiles alone, where the entries of a K that is taken on trust count as given.
+        That of the tiles, and of a stored K: where entries that the caller's function computes count as exact.
     magnification : float
         Of the rounding of tiles, relative to ``|K|_F``, by centring, which may leave little of it (the entries of a
         wide Gaussian kernel are nearly 1): four times ``|K|_F / |HKH|_F``. The factor of four is for rows that are
@@ -215,7 +215,7 @@ class KernelOperator(Operator):
             self.trace = max(self.trace, float(np.ldexp(least, exponent)))
             norm = max(min(norm, float(np.ldexp(self.trace, -exponent))), least)
         self.entry_rounding = float(np.ldexp(10 * eps * whole**0.5, exponent))
-        self.tile_rounding = self.entry_rounding * state.precision / eps
+        self.tile_rounding = self.entry_rounding * max(state.precision, self.kernel.stored_eps(self.rows.dtype)) / eps
         # Centring magnifies the relative rounding of K by |K|_F / |HKH|_F: values that hardly differ lose digits.
         self.magnification = ALIKE * (max(1.0, whole**0.5 / norm) if norm > 0 else 1.0)
 

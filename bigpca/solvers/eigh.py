@@ -30,6 +30,7 @@ Matrix = NDArray[np.float64]
 MIN_SIZE = 1024  # below, a dense solver takes less than half a second
 MIN_RATIO = 20  # of d to k
 ORTHONORMALITY = 1e-12  # of Lanczos vectors, below which their residuals prove them
+ROUNDED = 10.0  # eps of the products that rounding may change in an eigenvalue
 CHOLESKY_STRIP = 256  # rows that are updated at a time before the factorisation
 _SEEDED: dict[str, Any] = (
     {"rng": 0} if "rng" in inspect.signature(eigsh).parameters else {}

@@ -94,29 +94,30 @@ class RitzPairs:
         resolved = nu[nu >= self.floor / self.tol]
         return 0 if trace - float(resolved.sum()) <= self.k * self.floor else self.k - len(resolved)
 
-    def upper_values(self, norm: float, first: int = 0) -> Vector:
+    def upper_values(self, norm: float, first: int = 0, *, outer: bool = False) -> Vector:
         """Bound the k largest eigenvalues of A from above, if ``|A - A_hat|_2 <= norm``: the
         majorant ``A_hat + norm (I - BB')``.
 
         The remainder is zero on B, so an error norm counts only as far as eigenvectors lie outside of B. Without the
         pairs before ``first``, the largest bounds ``|A - A_hat|_2`` of the Nyström approximation by these pairs alone:
-        it exceeds this one by what the others hold.
+        it exceeds this one by what the others hold. ``outer``: norm is one of ``(I - BB') A (I - BB')`` itself, and the
+        majorant has it in place of T + norm: closer once the pairs are exact, whatever their neighbours are.
         """
         values, coupling = self.values[first:], self.coupling[first:]
         c, p, mu = len(values), len(self.outside), norm / self.unit
         M = np.zeros((c + p, c + p))
-        np.fill_diagonal(M, np.concatenate([values / self.unit, self.outside + mu]))
+        np.fill_diagonal(M, np.concatenate([values / self.unit, np.full(p, mu) if outer else self.outside + mu]))
         M[:c, c:] = coupling
         M[c:, :c] = coupling.T
         elsewhere = self.k if c + p < self.size else 0
         bounds = np.concatenate([np.linalg.eigvalsh(M), np.full(elsewhere, mu)])
         return self.unit * np.sort(bounds)[::-1][: self.k]
 
-    def error_for(self, norm: float) -> float:
-        """Return the largest relative error of the k values, if ``|A - A_hat|_2`` is this norm: E(norm)."""
+    def error_for(self, norm: float, *, outer: bool = False) -> float:
+        """Return the largest relative error of the k values, if ``|A - A_hat|_2`` (or ``outer``) has this norm."""
         if not np.isfinite(norm):
             return np.inf
-        excess = self.upper_values(norm) - self.nystrom_values[: self.k]
+        excess = self.upper_values(norm, outer=outer) - self.nystrom_values[: self.k]
         return max(0.0, float(np.max(excess / self.scales)))
 
 
@@ -471,7 +472,7 @@ def krylov_flops(N: int, block: int, k: int, products: int) -> float:
     return N * (splits + residuals + orthogonal + finish) + 100.0 * c**3
 
 
-Remainder = Callable[[Matrix, Matrix], tuple[Matrix, Matrix]]  # of Q and A Q: (I - BB') Q and (A - A_hat) Q
+Remainder = Callable[[Matrix, Matrix], tuple[Matrix, Matrix, Matrix]]  # of Q and A Q: (I - BB') Q and (A - A_hat) Q
 OUTSIDE = 1e-4  # of the square of a column: with less of it outside the basis, it carries no information on E
 
 
@@ -505,6 +506,8 @@ class ProbeChain:
     steps : int; m, since the chain began.
     columns : ndarray of shape (N, r); Q, to be multiplied next.
     norm_bound, likely, spread : float; c_m, rho and sigma. Infinite before the first step.
+    grows : bool; whether the basis lost no vector since the chain began.
+    outer : float; rho + sigma of ``(I - BB') A (I - BB')`` in place of E, on the same span.
     """
 
     def __init__(self, probes: Matrix, products: Matrix, failure: float) -> None:
@@ -517,13 +520,13 @@ class ProbeChain:
         self.columns, self._R = self._first
         self._product = product  # A Q of the first columns
         self._log = self._dropped = 0.0
-        self._grows = True
+        self.grows = True
         self.steps = 0
-        self.norm_bound = self.likely = self.spread = np.inf
+        self.norm_bound = self.likely = self.spread = self.outer = np.inf
 
     def shrink(self, dropped: float, norm_bound: float) -> None:
         """Take note that the basis lost vectors: the largest Ritz value of those, and a bound of ``|E|_2`` since."""
-        self._grows, self._dropped, self.norm_bound = False, dropped, norm_bound
+        self.grows, self._dropped, self.norm_bound = False, dropped, norm_bound
 
     def advance(self, product: Matrix | None, remainder: Remainder) -> None:
         """Advance by the product ``A Q`` of the present columns; None if it is the known product of the probes."""
@@ -533,11 +536,13 @@ class ProbeChain:
             product = self._product
         if product is None:
             return
-        outside, missed = remainder(self.columns, product)  # E Q is E (I - BB') Q too
-        self._estimate(outside, missed)
+        outside, missed, hidden = remainder(self.columns, product)  # E Q is E (I - BB') Q too
+        rho, self.spread = _leading_pair(outside, missed)
+        self.likely = max(rho, self._dropped)
+        self.outer = max(sum(_leading_pair(outside, missed + hidden)), self._dropped)
         self.steps += 1
         self.columns, S = qr(missed, mode="economic")
-        if self._grows:
+        if self.grows:
             self._lengthen(S)
             bound = float(np.exp((self._log - np.log(self._root)) / self.steps))
             self.norm_bound = min(self.norm_bound, bound)
@@ -546,17 +551,6 @@ class ProbeChain:
             whole = remainder(Q, self._product)[1] @ R  # type: ignore[arg-type]
             self.norm_bound = min(self.norm_bound, float(np.linalg.norm(whole, 2)) / self._root)
 
-    def _estimate(self, outside: Matrix, missed: Matrix) -> None:
-        """Set rho and sigma by the Gram matrix outside the basis, without directions that have too little there."""
-        g, U = np.linalg.eigh(outside.T @ outside)
-        kept = g >= min(OUTSIDE, g[-1])
-        X = U[:, kept] / np.sqrt(np.maximum(g[kept], np.finfo(np.float64).tiny))
-        inside = X.T @ (outside.T @ missed) @ X
-        values, V = np.linalg.eigh((inside + inside.T) / 2)
-        y = X @ V[:, -1]
-        self.likely = max(float(values[-1]), self._dropped)
-        self.spread = float(np.linalg.norm(missed @ y - values[-1] * (outside @ y)))
-
     def _lengthen(self, S: Matrix) -> None:
         """Multiply R by S; its scale goes into a logarithm, of 0 too."""
         self._R = S @ self._R
@@ -564,6 +558,18 @@ class ProbeChain:
         with np.errstate(divide="ignore"):
             self._log += float(np.log(norm))
         self._R /= norm or 1.0
+
+
+def _leading_pair(outside: Matrix, product: Matrix) -> tuple[float, float]:
+    """Return the largest eigenvalue rho on the span of the columns ``outside`` that a symmetric matrix maps to
+    ``product``, and its residual sigma: by their Gram matrix, without directions that have too little there."""
+    g, U = np.linalg.eigh(outside.T @ outside)
+    kept = g >= min(OUTSIDE, g[-1])
+    X = U[:, kept] / np.sqrt(np.maximum(g[kept], np.finfo(np.float64).tiny))
+    inside = X.T @ (outside.T @ product) @ X
+    values, V = np.linalg.eigh((inside + inside.T) / 2)
+    y = X @ V[:, -1]
+    return float(values[-1]), float(np.linalg.norm(product @ y - values[-1] * (outside @ y)))
 
 
 NOISE = 4.0  # times precision: parts of a residual below this share of theta_1 are rounding, not directions
@@ -594,6 +600,8 @@ def block_krylov(A: Multiplied, known: Known, k: Wanted, options: KrylovOptions)
         E(mu) = max_i (upper_i(mu) - nu_i) / max(nu_i, F / tol)         F = 10 precision lambda_1
         error = min(E(min(c, trace(A) - trace(A_hat))),   for m >= 2:  max(1.5 E(rho), E(rho + sigma) / 2))
 
+    (after a restart also at most ``E'(rho' + sigma')``, those of the part of A outside of B in place of E, if that is
+    below the k-th value)
     and the iteration stops when ``error <= tol`` or B spans the whole space. The first term is certified, but
     pessimistic for small m: on a flat tail ``c ~ (N / r)^(1 / 2m) |E|_2``. The second is an estimate: it is too small
     only if the probes are nearly orthogonal to the leading eigenvector of E. Its safety factors were chosen on 3,375
@@ -714,7 +722,7 @@ class _Run:
         return bool(np.max(self._highest - last) > pairs.floor)
 
     def _follow_probes(self, pairs: RitzPairs) -> None:
-        def remainder(Q: Matrix, product: Matrix) -> tuple[Matrix, Matrix]:
+        def remainder(Q: Matrix, product: Matrix) -> tuple[Matrix, Matrix, Matrix]:
             return self.basis.remainder(pairs.weights, pairs.coefficients, Q, product)
 
         self.probes.advance(self._product, remainder)
@@ -727,7 +735,12 @@ class _Run:
         if chain.steps < MIN_STEPS or certified <= self.options.tol:
             return certified
         likely = SAFETY * pairs.error_for(chain.likely)
-        return min(certified, max(likely, SPREAD * pairs.error_for(chain.likely + chain.spread)))
+        error = min(certified, max(likely, SPREAD * pairs.error_for(chain.likely + chain.spread)))
+        if chain.grows or chain.outer >= pairs.values[pairs.k - 1]:
+            return error
+        # After a restart c_m no longer falls, and on a flat spectrum T + rho exceeds lambda_k for ever: E is as large
+        # as the values that a block of the basis just misses. What all directions outside of the basis hold does fall.
+        return min(error, pairs.error_for(chain.outer, outer=True))
 
     def why_stop(self, pairs: RitzPairs) -> str:
         """Return the reason to stop, or an empty string."""

@@ -186,9 +186,11 @@ class KrylovBasis:
         each_strip(combine, self.N)
         return result
 
-    def remainder(self, weights: Vector, coefficients: Matrix, Q: Matrix, product: Matrix) -> tuple[Matrix, Matrix]:
-        """Return ``(I - BB') Q`` and ``(A - A_hat) Q`` for the product ``A Q``, with ``A_hat =
-        sum_i A u_i weights_i (A u_i)'``.
+    def remainder(
+        self, weights: Vector, coefficients: Matrix, Q: Matrix, product: Matrix
+    ) -> tuple[Matrix, Matrix, Matrix]:
+        """Return ``(I - BB') Q``, ``(A - A_hat) Q`` and ``(I - BB') A_hat (I - BB') Q`` for the product ``A Q``, with
+        ``A_hat = sum_i A u_i weights_i (A u_i)'``.
 
         The second is orthogonal to the basis, on which A_hat is exact: ``(I - BB') A Q - R'C' weights C (H B + R) Q``.
         Rounding leaves a share of theta_1 along the basis, which is taken out once more.
@@ -196,12 +198,14 @@ class KrylovBasis:
         r, C = Q.shape[1], coefficients[:, self.settled :]
         rows = np.vstack([Q.T, np.ldexp(product.T, -self.exponent)])
         inside, outside = self.inner(rows)
-        images = inside[:r] @ self.projection @ coefficients.T + outside[:r] @ C.T
+        images, lifted = inside[:r] @ self.projection @ coefficients.T, np.ldexp(weights, self.exponent)
+        beyond = outside[:r] @ C.T
         seen = np.zeros((2 * r, C.shape[1]))
-        seen[r:] = (images * np.ldexp(weights, self.exponent)) @ C
+        seen[r:] = ((images + beyond) * lifted) @ C
         self.rows(inside, seen, rows)
         self._subtract_overlap(rows[r:], self.count)
-        return rows[:r].T, np.ldexp(rows[r:], self.exponent, out=rows[r:]).T
+        hidden = self.rows(np.zeros((r, self.count)), (beyond * lifted) @ C)
+        return rows[:r].T, np.ldexp(rows[r:], self.exponent, out=rows[r:]).T, np.ldexp(hidden, self.exponent).T
 
     def begin_again(self, coefficients: Matrix) -> None:
         """Drop all vectors; the images ``A u`` of those with these coefficients (r, c) are the next directions."""

@@ -11,13 +11,14 @@ from typing import Any
 
 import dask
 import dask.array as da
+import numpy as np
 import pytest
 import zarr
 
 import bigpca as bp
 from bigpca.data.sources import open_source
 from bigpca.data.zarr_arrays import ZarrReader, ZarrRows
-from bigpca.passes.engine.events import Event, PassEvent
+from bigpca.passes.engine.events import Event, PassEvent, PlanEvent
 from tests.passes.kit import bits, moments_of, normal, write_store
 
 N, D = 2000, 24
@@ -33,6 +34,8 @@ def store(tmp_path: Path) -> Path:
 MODELS: dict[str, Callable[[], Any]] = {
     "krylov": lambda: bp.PCA(3, solver="krylov", tol=1e-2),
     "nystrom": lambda: bp.NystromKernelPCA(3, kernel="rbf", gamma=0.05, n_landmarks=30),
+    "scored": lambda: bp.ScoredPCA(3, n_features_to_select=5),
+    "scored, preprocessed": lambda: bp.ScoredPCA(3, n_features_to_select=5, preprocess=bp.L2()),
 }
 
 
@@ -40,9 +43,10 @@ MODELS: dict[str, Callable[[], Any]] = {
 @pytest.mark.parametrize("name", MODELS)
 def test_a_chunk_that_is_rewritten_between_two_reads_stops_the_fit(name: str, make: Any, store: Path) -> None:
     passes: list[Event] = []
+    begins = PlanEvent if "scored" in name else PassEvent  # the second run of the fit, before it looks at the files
 
     def rewrite(event: Event) -> None:
-        if isinstance(event, PassEvent):
+        if isinstance(event, begins):
             passes.append(event)
             if len(passes) == 2:
                 zarr.open_array(store)[25:50] = 7.0
@@ -51,7 +55,7 @@ def test_a_chunk_that_is_rewritten_between_two_reads_stops_the_fit(name: str, ma
         dask.config.set(scheduler="sync"),
         pytest.raises(ValueError, match=r"the input changed while it was read: .*Start again"),
     ):
-        MODELS[name]().fit(make(bp.open(store)), progress=rewrite)
+        MODELS[name]().fit(make(bp.open(store)), np.arange(N) % 3, progress=rewrite)
     assert len(passes) >= 2
 
 

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigpca.arrays import norm_of
+from bigpca.blas import solving_alone
 from bigpca.errors import check_choice
 from bigpca.estimators.kernel.maps import kernel_identity
 from bigpca.estimators.kernel.matrix_fit import frobenius_bounds, warn_fewer, warn_indefinite
@@ -46,7 +47,7 @@ from bigpca.planning import PassCost, SolveCost, Times
 from bigpca.sketches import Gaussian, Sketch
 from bigpca.solvers.certificates import orthonormal_axes
 from bigpca.solvers.components import NComponents, needs_full_spectrum, resolve_partial
-from bigpca.solvers.eigh import fix_signs, top_eigenpairs
+from bigpca.solvers.eigh import fix_signs
 from bigpca.solvers.indefinite import SignedPairs, negative_mass, orthonormal_product, signed_nystrom, signed_ritz
 from bigpca.solvers.nystrom import nystrom, nystrom_bytes
 
@@ -183,11 +184,13 @@ def _tutorial(
 
 
 def _singular(Z: Matrix, settings: KernelSettings) -> tuple[Vector, Matrix]:
-    """Return the singular values of Z (n, q) and its right singular vectors as rows, by Z'Z with squares in range."""
-    exponent = int(np.frexp(np.abs(Z).max(initial=0.0))[1])
-    unit = np.ldexp(Z, -exponent)
-    squares, U = top_eigenpairs(unit.T @ unit, threads=settings.threads)
-    return np.ldexp(np.sqrt(squares), exponent), U
+    """Return the singular values of Z (n, q) and its right singular vectors as rows.
+
+    NOTE: algorithm 6 takes them from Z'Z, whose rounding hides values below 1e-8 of the first: ``sqrt(eps)``.
+    """
+    with solving_alone(settings.threads):
+        _, values, U = np.linalg.svd(np.linalg.qr(Z, mode="r"))
+    return values, U
 
 
 def _tutorial_pairs(

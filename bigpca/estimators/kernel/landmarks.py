@@ -29,7 +29,9 @@ from bigpca.estimators.kernel.spectrum import (
     KernelReading,
     KernelSettings,
     KernelSpectrum,
+    axis_coefficients,
     expansion_bytes,
+    rounding_of,
     row_shift,
     row_shift_pass,
     warn_alike,
@@ -149,6 +151,7 @@ def features_of(
         reject_contradicted(
             kernel, None if least is None else f"the matrix of {len(K_mm)} landmarks has the eigenvalue {least:.3g}"
         )
+    precision = max(precision, kernel.stored_eps(landmarks.rows.dtype))
     T = landmark_transform(K_mm, truncation_for(precision), equilibrated=True, threads=threads)
     if not T.size:
         raise ValueError(
@@ -337,11 +340,13 @@ def tutorial_spectrum(run: Run, n: int, features: LandmarkFeatures, settings: Ke
     centred = double_centre(K.copy())
     given = settings.n_components
     values, vectors = top_eigenpairs(centred, threads=settings.threads)
-    # Eigenvalues of up to m eps lambda_1 are rounding: their axes have coefficients of 0.
-    rank = max(1, int(np.count_nonzero(values > m * np.finfo(np.float64).eps * values[0])))
+    # What rounding leaves of eigenvalues is 0, and so are the coefficients of their axes.
+    entries = 10 * features.kernel.stored_eps(features.landmarks.dtype) * float(norm_of(K))
+    rounding = rounding_of(values, means, entries)
+    warn_alike(values, rounding)
+    rank = max(1, int(np.count_nonzero(values > rounding)))
     k = rank if given is None else min(resolve_components(given, values, float(values.sum()), m, m), m)
-    V, used = fix_signs(vectors[:k]).T, values[:k] > m * np.finfo(np.float64).eps * values[0]
-    coefficients = (V - V.mean(axis=0)) * (used / np.sqrt(np.where(used, values[:k], 1.0)))
+    coefficients = axis_coefficients(fix_signs(vectors[:k]).T, values[:k], rounding)
     # The columns of A = H V / sqrt(lambda_q) sum to 0, so centring k(x, L) leaves (k(x, L) - means') A.
     expansion = Expansion(
         features.kernel, features.shift, features.references, coefficients, means @ coefficients,

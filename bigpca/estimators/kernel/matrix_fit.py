@@ -261,7 +261,7 @@ class DenseFit(KernelFit):
         shift = row_shift(run, rows)
         template = DotPanels(rows.n_rows, rows.n_columns, self.sweep.sweep.panel_rows)
         stored, tiles = (float(np.finfo(dtype).eps) for dtype in (working_dtype(rows.dtype), self.sweep.dtype))
-        finish = partial(_solve, settings=settings, stored=stored, tiles=tiles)
+        finish = partial(_solve, settings=settings, stored=stored, tiles=max(tiles, kernel.stored_eps(rows.dtype)))
         found = fold_kernel(run, self.sweep, rows, kernel, template, finish, shift=shift)  # one sweep over all pairs
         negative_mass = None
         if not kernel.positive_semidefinite:
@@ -290,7 +290,7 @@ def iterates(rows: Rows, settings: KernelSettings) -> bool:
 def _solve(state: PassState, *, settings: KernelSettings, stored: float, tiles: float) -> DenseSpectrum:
     """Centre and eigen-decompose the kernel matrix; memory: two n x n matrices beside the state.
 
-    ``stored`` is the eps of the rows, which may be a kernel matrix in float32, and ``tiles`` that of K's entries.
+    ``stored`` is the eps of the rows, in which a kernel of the caller may compute, and ``tiles`` that of K's entries.
     """
     K = state.part("kernel", DotPanels).matrix()
     n = len(K)

@@ -31,7 +31,7 @@ from bigpca.passes.fold import Folded, fold, fold_to, row_pass
 from bigpca.passes.rows import Rows
 from bigpca.planning import BlockForm, PassCost, Resources, SolveCost
 from bigpca.solvers.components import NComponents, resolve_components
-from bigpca.solvers.eigh import fix_signs, numerical_rank, top_eigenpairs
+from bigpca.solvers.eigh import ROUNDED, fix_signs, numerical_rank, top_eigenpairs
 from bigpca.solvers.scaling import LearnedScale
 
 Vector = NDArray[np.float64]
@@ -171,12 +171,12 @@ class PCAFit(Fit[Spectrum]):
         return False
 
 
-def solve_moments(moments: Moments, settings: Settings, *, omitted: int = 0, precision: float = 0.0) -> Spectrum:
+def solve_moments(moments: Moments, settings: Settings, *, omitted: int = 0) -> Spectrum:
     """Eigen-decompose the covariance of a :class:`Moments` state (tutorial, algorithm 1).
 
     ``center=False`` uses moments about zero, ``scatter + n mean mean'``, without cancellation; ``scale``
     divides by the standard deviations (correlation matrix). Memory beside the packed state: the d x d matrix and
-    LAPACK's work space. ``precision`` is that of products coarser than float64.
+    LAPACK's work space.
 
     Raises
     ------
@@ -188,9 +188,9 @@ def solve_moments(moments: Moments, settings: Settings, *, omitted: int = 0, pre
     centred = moments.centring_error if settings.center or settings.scale else None
     keep = moments.state_bytes <= settings.keep_state_bytes
     S = moments.scatter
-    scale = None
+    scale, spread = None, np.diagonal(S).copy()
     if settings.scale:
-        scale = column_scale(np.diagonal(S).copy(), moments.mean, n, settings.scale, weight)
+        scale = column_scale(spread, moments.mean, n, settings.scale, weight)
     if not settings.center:
         add_outer_upper(S, weight, moments.mean)
     if scale is not None:
@@ -205,11 +205,15 @@ def solve_moments(moments: Moments, settings: Settings, *, omitted: int = 0, pre
         )
     columns = np.diagonal(S).copy()
     values, vectors = top_eigenpairs(S, settings.wanted(n, d), threads=settings.threads)
-    k = resolve_components(settings.n_components, values, total, n, d, weight, columns, precision)
+    k = resolve_components(settings.n_components, values, total, n, d, weight, columns, moments.precision)
     components = fix_signs(np.ascontiguousarray(vectors[:k]))
-    values = np.where(
-        np.arange(len(values)) < numerical_rank(values, d), values, 0.0
-    )  # the others are rounding of the solver
+    rank = numerical_rank(values, d)  # the others are rounding of the solver
+    if moments.precision > np.finfo(np.float64).eps:
+        # Or of the products: an entry is known to eps of its two columns, so u'S u to sqrt(d) eps of their part in u.
+        spread /= (weight - 1) * (1.0 if scale is None else scale**2)
+        known = values > ROUNDED * np.sqrt(d) * moments.precision * (vectors**2 @ spread)
+        rank = min(rank, int(np.flatnonzero(known)[-1]) + 1 if known.any() else 0)
+    values = np.where(np.arange(len(values)) < rank, values, 0.0)
     mean, scale = settings.standardization.in_units_of_rows(moments.mean if settings.center else np.zeros(d), scale)
     state = moments if keep else None
     return Spectrum(
@@ -443,10 +447,10 @@ class CovarianceFit(PCAFit):
         return fold(run, self.moments, self.rows, self.template)  # one pass over X
 
     def run(self, run: Run) -> Spectrum:
-        solve: Callable[[PassState], Spectrum] = partial(_solve, settings=self.settings, precision=self.precision)
+        solve: Callable[[PassState], Spectrum] = partial(_solve, settings=self.settings)
         return fold_to(run, self.moments, self.rows, {"moments": self.template}, solve)  # one pass over X
 
 
-def _solve(state: PassState, *, settings: Settings, precision: float) -> Spectrum:
+def _solve(state: PassState, *, settings: Settings) -> Spectrum:
     """Solve in the task that holds the state."""
-    return solve_moments(state.part("moments", Moments), settings, omitted=state.omitted, precision=precision)
+    return solve_moments(state.part("moments", Moments), settings, omitted=state.omitted)

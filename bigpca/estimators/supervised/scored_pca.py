@@ -623,7 +623,7 @@ class ScoredPCA(Estimator[ScoredResult]):
         planned = cast("ScoredFit", self._planned_fit(opened, y))
         planned.plan.check()
         scoring, X, found = planned.scoring, mapped_lazily(planned.rows), None
-        began = time.perf_counter()
+        began, before = time.perf_counter(), planned.rows.files_digest()
         # Scores, cross-validation and fit are separate runs, each with its own checkpoint.
         kept, made = execute(
             self, scoring, scoring.read, f"{self._called}.fit(X)", progress=progress, checkpoint=places["scores"]
@@ -638,6 +638,7 @@ class ScoredPCA(Estimator[ScoredResult]):
             q = max(found, key=lambda count: (found[count], -count))
         selected, inner = np.sort(order[:q]), self._inner()
         inner.fit(columns_of(X, selected), y, checkpoint=places["fit"], progress=progress)
+        planned.rows.check_unchanged(before)
         self._finish(opened, planned.plan, ScoredResult(kept, spread, scores, selected, inner, found))
         part = inner.provenance_
         reads = (made.reads or 0) + (found is not None) + (part.reads if part and part.reads else 0)
@@ -676,14 +677,16 @@ class ScoredPCA(Estimator[ScoredResult]):
         y = self._labels_of_fit(opened, y)
         rows, resources = self._rows(opened)
         labelled = self._read_labels(y, rows.n_rows, self._supervision)
-        scoring = Scoring(rows, resources, "scores", labelled, False)
+        X, before = mapped_lazily(rows), rows.files_digest()
+        scoring = Scoring(self._rows_of_all_parts(rows, X), resources, "scores", labelled, False)
         new, made = execute(self, scoring, scoring.read, f"{self._called}.partial_fit(X, y)", progress=progress)
         merged = merge_labelled(self._statistics, self._supervision, new.statistics, new.supervision)
         kept = KeptStatistics(*merged)
         spread, own = self._spread, scoring.spread
         if spread is not None and own is not None:
             spread = spread.merge(own)
-        inner.partial_fit(columns_of(mapped_lazily(rows), self.selected_), y, progress=progress)
+        inner.partial_fit(columns_of(X, self.selected_), y, progress=progress)
+        rows.check_unchanged(before)
         scores = feature_scores(kept.statistics, spread)
         best = ranked(scores)[: len(self.selected_)]
         # The selection is fixed, because the estimator has read no other columns; a change of ranks is reported.
@@ -785,14 +788,18 @@ class ScoredPCA(Estimator[ScoredResult]):
         d, estimator = opened.n_features, self._inner()
         q, (rows, resources) = self._count(d), self._rows(opened.array)
         labelled = self._scorable(y, rows.n_rows)  # unknown row chunks are counted once for all reads
-        scoring = Scoring(rows, resources, "scores", labelled, False)
         X = mapped_lazily(rows)
+        scoring = Scoring(self._rows_of_all_parts(rows, X), resources, "scores", labelled, False)
         some = estimator._open(some_columns(X, q), minimum=2)
         inner = estimator._fit(replace(some, seed=fit_seed(estimator)), y)
         folding = None
         if q is None:
             folding = self._folding(X, np.arange(min(d, MAX_CANDIDATES)), scoring.labelled, opened.seed)
         return ScoredFit(rows, inner.resources, scoring, folding, inner)
+
+    def _rows_of_all_parts(self, rows: Rows, X: da.Array) -> Rows:
+        """Return the rows to score: of a preprocessed graph those that the other parts read, whose digests are kept."""
+        return Rows.of(X, **self._policies) if rows.steps and rows.source is None else rows
 
     def _take(self, found: ScoredResult, solver: str) -> None:
         self._statistics, self._supervision, self._spread = found.kept.statistics, found.kept.supervision, found.spread

@@ -84,6 +84,8 @@ class Moments(Accumulator):
     lost : ndarray of shape (d,), or None
         Bound of the error of the diagonal of the scatter by the groups that were centred when they closed; None if no
         row was sparse.
+    precision : float
+        eps of the coarsest product of dense rows in the scatter; 0 before the first. Sparse rows have float64's.
     """
 
     tag: ClassVar[str] = "Moments"
@@ -95,6 +97,7 @@ class Moments(Accumulator):
     packed: NDArray[np.float64] = field(default_factory=lambda: np.zeros(0))
     weight_sums: WeightSums = None
     lost: NDArray[np.float64] | None = None
+    precision: float = 0.0
     _gram: SparseGram | None = field(default=None, repr=False)
     _sums: NDArray[np.float64] | None = field(default=None, repr=False)
     _shift: NDArray[np.float64] | None = field(default=None, repr=False)
@@ -144,6 +147,7 @@ class Moments(Accumulator):
         """
         if self._product is None or self._product.dtype != values.dtype:
             self._flush()
+            self.precision = max(self.precision, float(np.finfo(values.dtype).eps))
             self._product = product_scratch(self.n_features, values.dtype)
         if self._product_rows + len(values) > SLAB_ROWS:
             self._flush()
@@ -211,8 +215,8 @@ class Moments(Accumulator):
         packed = self.packed + other.packed
         add_outer_packed(packed, self.weight * (other.weight / weight), difference)
         sums = add_weights(self.count, self.weight_sums, other.count, other.weight_sums)
-        lost = add_known(self.lost, other.lost)
-        return Moments(self.n_features, self.count + other.count, mean, packed, sums, lost)
+        lost, precision = add_known(self.lost, other.lost), max(self.precision, other.precision)
+        return Moments(self.n_features, self.count + other.count, mean, packed, sums, lost, precision)
 
     @property
     def state_bytes(self) -> int:
@@ -227,11 +231,13 @@ class Moments(Accumulator):
     def to_arrays(self) -> Arrays:
         weights = {} if self.weight_sums is None else {"weights": np.array(self.weight_sums)}
         lost = {} if self.lost is None else {"lost": self.lost}
-        return {"count": np.array(self.count), "mean": self.mean, "scatter": self.packed, **weights, **lost}
+        coarse = {"precision": np.array(self.precision)} if self.precision > np.finfo(np.float64).eps else {}
+        return {"count": np.array(self.count), "mean": self.mean, "scatter": self.packed, **weights, **lost, **coarse}
 
     def with_arrays(self, arrays: Mapping[str, Array]) -> Moments:
         sums, lost = stored_weights(arrays, "weights"), arrays.get("lost")
-        return Moments(self.n_features, int(arrays["count"]), arrays["mean"], arrays["scatter"], sums, lost)
+        precision = float(arrays.get("precision", 0.0))
+        return Moments(self.n_features, int(arrays["count"]), arrays["mean"], arrays["scatter"], sums, lost, precision)
 
 
 @dataclass
