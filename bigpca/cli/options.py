@@ -63,6 +63,20 @@ def parse_n_components(text: str) -> Any:
         ) from None
 
 
+def parse_max_passes(text: str) -> int | None:
+    """Parse a maximum number of reads: an integer from 2 on, or "none".
+
+    >>> parse_max_passes("60"), parse_max_passes("none")
+    (60, None)
+    """
+    if text != "none" and not (text.isdecimal() and int(text) >= 2):
+        raise typer.BadParameter(
+            f"{text!r} is not a number of reads. Write an integer of at least 2, or none for no limit.",
+            param_hint="'--max-passes'",
+        )
+    return None if text == "none" else int(text)
+
+
 def parse_sketch(text: str, seed: int) -> Sketch:
     """Parse a sketch: its kind and number of columns, or for images their sizes before and after.
 
@@ -580,7 +594,10 @@ class Estimator:
     tol: Annotated[
         float | None, _iteration(metavar="NUMBER", help="krylov: relative error of the eigenvalues at which it stops.")
     ] = None
-    max_passes: Annotated[int | None, _iteration(metavar="INT", min=2, help="krylov: maximum number of reads.")] = None
+    max_passes: Annotated[
+        str | None,
+        _iteration(metavar="INT|none", help="krylov: none, to go on until tol, or the maximum number of reads."),
+    ] = None
     sketch: Annotated[
         str | None,
         _sketch(
@@ -618,6 +635,8 @@ class Estimator:
         parse_n_components(self.n_components)
         if self.memory_limit is not None:
             parse_size(self.memory_limit)
+        if self.max_passes is not None:
+            parse_max_passes(self.max_passes)
         self._check_core()
         for first, second in (("scale", "scale_by"), ("whiten", "whitening")):
             if getattr(self, first) and getattr(self, second) is not None:
@@ -654,7 +673,11 @@ class Estimator:
         }
         if self.memory_limit is not None:
             arguments["memory_limit"] = parse_size(self.memory_limit)
-        for name, parse in (("scale", parse_scale), ("whiten", parse_whitening), ("preprocess", parse_preprocess)):
+        parsers = {
+            "scale": parse_scale, "whiten": parse_whitening, "preprocess": parse_preprocess,
+            "max_passes": parse_max_passes,
+        }  # fmt: skip
+        for name, parse in parsers.items():
             if isinstance(arguments.get(name), str):
                 arguments[name] = parse(arguments[name])
         if self.select is not None and self.select >= 1:

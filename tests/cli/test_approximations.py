@@ -83,6 +83,8 @@ def test_plan_takes_the_same_options_and_agrees_with_the_library(store: Path) ->
     assert (sketched["solver"], sketched["passes"]) == (expected.solver, expected.passes) == ("sketch (ritz)", 2)
     iterated = run_json("plan", store, "-k", 2, "--solver", "krylov", "--max-passes", 4)["plan"]
     assert iterated["notes"] == list(bp.PCA(2, solver="krylov", max_passes=4).plan(data).notes)
+    unlimited = run_json("plan", store, "-k", 2, "--solver", "krylov", "--max-passes", "none")["plan"]
+    assert unlimited["notes"] == list(bp.PCA(2, solver="krylov", max_passes=None).plan(data).notes)
 
 
 @pytest.mark.parametrize(
@@ -105,6 +107,7 @@ def test_plan_takes_the_same_options_and_agrees_with_the_library(store: Path) ->
         (("--sketch", "downsample:4x3:5x3"), "downsample:4x3:5x3 is not a valid sketch: to = (5, 3) does not shrink"),
         (("--core", "magic"), "magic"),
         (("--max-passes", 1), "--max-passes"),
+        (("--max-passes", "all"), "none for no limit"),
         (("--seed", -1), "--seed"),
         (("-k", "scree"), "or a rule: mle, elbow, marchenko-pastur, gavish-donoho"),
     ],

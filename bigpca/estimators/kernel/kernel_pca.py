@@ -440,7 +440,7 @@ class KernelPCA(KernelModel):
         self.workers_timeout = workers_timeout
 
     def _fit(self, opened: Opened, y: Input) -> KernelFit:
-        check_iteration(self.tol, self.max_passes, unlimited=True)
+        check_iteration(self.tol, self.max_passes)
         check_choice("solver", self.solver, ("auto", *FITS))
         rows, resources = self._rows(opened.array)
         self._check_components(rows.n_rows, rows.n_columns)

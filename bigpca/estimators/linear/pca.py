@@ -197,7 +197,7 @@ class PCA(LinearModel[Moments]):
         return tags
 
     def _settings(self, standardization: Standardization, seed: int = 0) -> Settings:
-        check_iteration(self.tol, self.max_passes, unlimited=True)
+        check_iteration(self.tol, self.max_passes)
         return Settings(
             self.n_components, standardization, setting(self, "solve_threads"), setting(self, "keep_state_bytes"),
             tol=self.tol, max_passes=self.max_passes, seed=seed,

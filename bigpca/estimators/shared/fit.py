@@ -377,8 +377,8 @@ def draw_fit_seed(estimator: object, checkpoint: str | os.PathLike[str] | None =
     return drawn if held is None else held
 
 
-def check_iteration(tol: float, max_passes: int | None, *, unlimited: bool = False) -> None:
-    """Reject a tolerance or a number of reads that is not valid for an iteration; None where that may be unlimited.
+def check_iteration(tol: float, max_passes: int | None) -> None:
+    """Reject a tolerance or a number of reads that is not valid for an iteration; None sets no limit.
 
     Raises
     ------
@@ -389,9 +389,7 @@ def check_iteration(tol: float, max_passes: int | None, *, unlimited: bool = Fal
         raise TypeError(f"tol = {tol!r} is a {type(tol).__name__}; a number in (0, 1) was expected, such as 1e-3.")
     if not 0 < tol < 1:
         raise ValueError(f"tol = {tol} is outside (0, 1), where it is a relative error. Give a number such as 1e-3.")
-    if max_passes is None and unlimited:
-        return
-    if positive_integer("max_passes", max_passes) < 2:
+    if max_passes is not None and positive_integer("max_passes", max_passes) < 2:
         raise ValueError(
             "max_passes = 1, but an iteration reads X at least twice. Give 2 or more, or use ApproximatePCA."
         )

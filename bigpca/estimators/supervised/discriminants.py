@@ -70,8 +70,9 @@ class RoweisDiscriminantAnalysis(SupervisedModel, ClassifierMixin, Estimator[Sup
         S_W in a few more reads, which requires a number of components and neither ``robust`` nor "pinv".
     tol : float, default 0.001
         Relative change of the eigenvalues between reads at which "krylov" stops.
-    max_passes : int, default 20
-        Maximum number of reads by "krylov".
+    max_passes : int or None, default 20
+        Maximum number of reads by "krylov"; None for as many as ``tol`` takes, with a basis that holds their products
+        if it fits the memory.
     missing_labels : {"raise", "drop"}, default "raise"
     preprocess, nan_policy, missing_chunks, memory_limit, solve_threads, workers_timeout
         As in :class:`bigpca.PCA`; defaults None, "raise", "raise", None, None and 60.0.
@@ -106,7 +107,7 @@ class RoweisDiscriminantAnalysis(SupervisedModel, ClassifierMixin, Estimator[Sup
         normalize: bool = False,
         solver: str = "auto",
         tol: float = 1e-3,
-        max_passes: int = 20,
+        max_passes: int | None = 20,
         missing_labels: str = "raise",
         preprocess: Preprocess = None,
         nan_policy: str = "raise",
@@ -197,7 +198,7 @@ class FisherDiscriminantAnalysis(SupervisedModel, ClassifierMixin, Estimator[Sup
         regularization: float | str | None = None,
         solver: str = "auto",
         tol: float = 1e-3,
-        max_passes: int = 20,
+        max_passes: int | None = 20,
         missing_labels: str = "raise",
         preprocess: Preprocess = None,
         nan_policy: str = "raise",

@@ -6,7 +6,7 @@ solver of a problem with labels: exact, or an iteration if that is far cheaper o
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import ClassVar
 
@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigpca.errors import warn_approximation
-from bigpca.estimators.shared.fit import Fit, Reading, choose
+from bigpca.estimators.shared.fit import Fit, Reading, choose, first_that_fits
 from bigpca.estimators.supervised.problems import (
     Labelled,
     Problem,
@@ -178,12 +178,15 @@ class KrylovRoweisFit(LabelledFit):
     problem : RoweisProblem
     k : int
         Number of requested axes.
+    most : int
+        Reads at most: ``max_passes``, or where that is None those that span the space, if their products fit in memory.
     """
 
     exact: ClassVar[bool] = False
 
     problem: RoweisProblem
     k: int
+    most: int
 
     @classmethod
     def planned(
@@ -198,7 +201,13 @@ class KrylovRoweisFit(LabelledFit):
         """
         classes = labelled.supervision.classes
         k = problem.wanted(1 if classes is None else len(classes))
-        return cls(rows, resources, name, labelled, False, problem, k)
+        fit = cls(rows, resources, name, labelled, False, problem, k, problem.max_passes or 0)
+        if problem.max_passes is not None:
+            return fit
+        # Without a limit: the reads whose blocks span the whole space, or the most of whose products fit in memory.
+        whole = 2 * (-(-rows.n_columns // fit.width) + 2)
+        granted = [whole, *(whole >> i for i in range(1, whole.bit_length()) if whole >> i >= TYPICAL_READS)]
+        return first_that_fits(replace(fit, most=most) for most in granted)
 
     @property
     def price(self) -> float:
@@ -212,7 +221,7 @@ class KrylovRoweisFit(LabelledFit):
     def account(self) -> str:
         return (
             f"{self.width} columns at a time until the eigenvalues change by less than {self.problem.tol:g}: "
-            f"{TYPICAL_READS} reads are typical, at most {self.problem.max_passes} (max_passes)"
+            f"{TYPICAL_READS} reads are typical, at most {self.most} (max_passes)"
         )
 
     @property
@@ -230,7 +239,7 @@ class KrylovRoweisFit(LabelledFit):
     @cached_property
     def product(self) -> PassPlan:
         """One multiplication."""
-        n, d, width, most = self.rows.n_rows, self.rows.n_columns, self.width, self.problem.max_passes - 1
+        n, d, width, most = self.rows.n_rows, self.rows.n_columns, self.width, self.most - 1
         means, codes = np.broadcast_to(0.0, (self.labelled.n_classes, d)), self.labelled.codes[:0]
         block = WithinProduct(d, width, codes, WithinFactor(means, np.broadcast_to(0.0, (d, width))))
         # Basis and products, both copied as they grow, and the rotated basis: as large as the reads granted make them.
@@ -251,7 +260,7 @@ class KrylovRoweisFit(LabelledFit):
         states = {name: template.describe() for name, template in self.templates.items()}
         problem = self.problem
         settings = [
-            self.k, problem.r1, problem.r2, self.added, problem.normalize, float(problem.tol), problem.max_passes, 0,
+            self.k, problem.r1, problem.r2, self.added, problem.normalize, float(problem.tol), self.most, 0,
         ]  # fmt: skip
         return {"computes": "labelled krylov", "input": self.rows.describe(), "states": states, "settings": settings}
 
@@ -265,7 +274,7 @@ class KrylovRoweisFit(LabelledFit):
         Q = first_block(statistics, self.k, problem.r2)
         basis, products = np.zeros((len(Q), 0)), np.zeros((len(Q), 0))
         values, converged, reads = np.zeros(0), False, 1
-        while reads < problem.max_passes and Q.shape[1]:
+        while reads < self.most and Q.shape[1]:
             reads += 1
             template = WithinProduct(len(Q), Q.shape[1], codes, WithinFactor(statistics.moments.means, Q))
             Y = fold(run, self.product, self.rows, template).state.product  # one pass over X

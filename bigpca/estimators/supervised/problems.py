@@ -551,7 +551,7 @@ class RoweisProblem(Problem):
     normalize: bool
     solver: str = "covariance"
     tol: float = 1e-3
-    max_passes: int = 20
+    max_passes: int | None = 20
     featured: bool = False
 
     @property

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from sklearn.base import clone
 
 import bigpca as bp
 from bigpca import FisherDiscriminantAnalysis, RoweisDiscriminantAnalysis
@@ -80,6 +81,9 @@ def test_reads_are_counted_planned_and_ended(tmp_path: Path, monkeypatch: pytest
     with pytest.warns(bp.ApproximationWarning, match=r"changed by more than tol = 1e-06 in the last of 3 reads"):
         few = RoweisDiscriminantAnalysis(3, r1=0.2, r2=0.3, solver="krylov", tol=1e-6, max_passes=3).fit(lazy, y)
     assert (few.n_passes_, few.converged_) == (3, False)
+    all_granted = clone(few).set_params(max_passes=None).fit(lazy, y)
+    assert all_granted.converged_ is True
+    assert 3 < all_granted.n_passes_ <= all_granted.plan_.most_passes <= 2 * rows.shape[1]
 
 
 def test_auto_takes_it_where_the_matrix_does_not_fit() -> None:
