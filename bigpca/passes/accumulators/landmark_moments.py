@@ -187,7 +187,7 @@ class LandmarkMap(NumberedMap):
 
     def bytes_for(self, d: int, rows: int, itemsize: int) -> tuple[int, int]:
         """The memory of one tile and of the prepared landmarks."""
-        return self.working_bytes(d, 8), 0
+        return self.working_bytes(d, rows), 0
 
     def __getstate__(self) -> dict[str, object]:
         return {**vars(self), "_prepared": {}}
@@ -220,23 +220,19 @@ class LandmarkMap(NumberedMap):
         """Rows mapped at a time: about 4 MiB of kernel values in float32."""
         return max(256, min(TILE_ROWS, TILE_BYTES_LANDMARK_MOMENTS // (4 * max(1, len(self.landmarks)))))
 
-    def working_bytes(self, d: int, itemsize: int) -> int:
-        """Return the memory of one tile (kernel values, features, prepared rows) and of the prepared landmarks."""
-        kernel, m = self.kernels[0], len(self.landmarks)
-        entries = self.tile_rows * m * (kernel.entry_bytes(itemsize) + 2 * itemsize)
-        return (
-            FIXED_BYTES
-            + entries
-            + (self.tile_rows + m) * (kernel.prepared_bytes(d, itemsize) + d * itemsize)
-            + m * m * itemsize
-        )
+    def working_bytes(self, d: int, rows: int) -> int:
+        """Return the memory of one tile of a block of so many rows (kernel values, features, prepared rows) and of the
+        prepared landmarks, in float64."""
+        kernel, m, tile = self.kernels[0], len(self.landmarks), min(self.tile_rows, rows)
+        entries = tile * m * (kernel.entry_bytes(8) + 16)
+        return FIXED_BYTES + entries + (tile + m) * (kernel.prepared_bytes(d, 8) + 8 * d) + 8 * m * m
 
     def cost(self, rows: BlockForm) -> Work:
         """Return the memory of one tile of rows and of the landmarks, in float64, and the operations per row."""
         kernel, m, d = self.kernels[0], len(self.landmarks), rows.columns
         work = entries_work(kernel, rows, m) + Work(0, sum(2.0 * T.size for T in self.transforms))
         if not (rows.sparse and kernel.accepts_csr):
-            return Work(self.working_bytes(d, 8) + (STRIP_BYTES if rows.sparse else 0)) + work
+            return Work(self.working_bytes(d, rows.rows) + (STRIP_BYTES if rows.sparse else 0)) + work
         entries = self.tile_rows * m * (kernel.entry_bytes(8) + 16 + 8)
         own = 3 * self.tile_rows * math.ceil(12 * rows.values + 16) + csr.product_bytes(rows, m)
         landmarks = m * (kernel.prepared_bytes(d, 8) + 16 * d) + 8 * m * m
