@@ -87,7 +87,7 @@ CASES: dict[str, tuple[str, Callable[[], Any]]] = {  # name -> (rows, estimator)
     "roweis of many reads": (
         "wide", lambda: bp.RoweisDiscriminantAnalysis(3, r1=0.4, r2=0.99, solver="krylov", tol=1e-12, **LIMIT),
     ),
-    "sixty reads": ("flat", lambda: bp.PCA(8, solver="krylov", max_passes=60, tol=1e-9, **LIMIT)),
+    "sixty reads": ("flat", lambda: bp.PCA(40, solver="krylov", max_passes=60, tol=1e-9, **LIMIT)),
     "uniform of wide rows": (
         "wide",
         lambda: bp.NystromKernelPCA(5, kernel="rbf", gamma=1e-4, n_landmarks=200, sampling="uniform", **LIMIT),
