@@ -563,6 +563,7 @@ class ProbeChain:
 def _leading_pair(outside: Matrix, product: Matrix) -> tuple[float, float]:
     """Return the largest eigenvalue rho on the span of the columns ``outside`` that a symmetric matrix maps to
     ``product``, and its residual sigma: by their Gram matrix, without directions that have too little there."""
+    # Orthonormal columns ``outside X`` of the span, on which the matrix is ``inside`` (Rayleigh-Ritz).
     g, U = np.linalg.eigh(outside.T @ outside)
     kept = g >= min(OUTSIDE, g[-1])
     X = U[:, kept] / np.sqrt(np.maximum(g[kept], np.finfo(np.float64).tiny))
