@@ -264,7 +264,7 @@ class KernelKrylovFit(KernelFit):
             k = len(values)
         V = np.ascontiguousarray(fix_signs(np.ascontiguousarray(result.vectors[:k])).T)
         rounding = rounding_of(values, operator.row_means, operator.tile_rounding)
-        warn_alike(values, rounding)
+        warn_alike(values, rounding)  # where it did not converge, too: this says why, and what would help
         coefficients = axis_coefficients(V, values, rounding)
         expansion = training_expansion(run, rows, settings, shift, operator.row_means, coefficients)
         certificate = replace(certificate, n_passes=run.reads)
