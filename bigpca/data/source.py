@@ -238,10 +238,10 @@ class Source(ABC):
         return hashlib.sha256(text.encode()).hexdigest()[:32]
 
     def __dask_tokenize__(self) -> object:
-        return "bigpca.RowSource", self.token()
+        return f"bigpca.{type(self).__name__}", self.token()
 
     def __repr__(self) -> str:
-        return f"<RowSource {self.format} {self.label} shape={self.shape} dtype={self.dtype}>"
+        return f"<{type(self).__name__} {self.format} {self.label} shape={self.shape} dtype={self.dtype}>"
 
 
 def file_stamp(path: str) -> Stamp:

@@ -7,6 +7,7 @@ import threading
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
+from typing import TypedDict, Unpack
 
 import dask.array as da
 import numpy as np
@@ -15,6 +16,7 @@ from numpy.typing import NDArray
 from bigpca.arrays import DType
 from bigpca.data.batches import BatchRows, batches_of, reject_batches
 from bigpca.data.checks import NATIVE_BYTES, coalesce
+from bigpca.data.grids import Labels
 from bigpca.data.source import Source, stored_row_bytes
 from bigpca.data.sources import source_of
 from bigpca.data.sparse import is_csr
@@ -44,13 +46,24 @@ from bigpca.storage.files import content_digest, kind_of
 COUNTED_BYTES = 64 << 20  # of a sparse chunk, if it stored its zeros, beyond which its values are counted
 
 
+class Policies(TypedDict, total=False):
+    """How rows are read; see :class:`Rows`."""
+
+    missing_chunks: str
+    nan_policy: str
+    workers_timeout: float
+    in_process: bool
+
+
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Rows:
     """X as the engine sees it: where rows come from, a view, a chain of row maps, weights, and policies.
 
     A view defines which numbers of a stored sample form a row, and so what a row number means. Maps are applied in
     order, inside the task that reads, to the finite rows. Weights are aligned with the rows of the view by absolute row
-    number. :meth:`of` makes the rows of an array; other rows of the same array are made by :func:`dataclasses.replace`.
+    number. :func:`bigpca.estimators.shared.inputs.open_rows` makes the rows of what a user gives, and :meth:`opened`
+    those of a Dask array, without reading; :meth:`begun` makes them ready to be read. Other rows of the same array are
+    made by :func:`dataclasses.replace`.
 
     Attributes
     ----------
@@ -93,6 +106,14 @@ class Rows:
         Of the values as they are stored, or viewed: what is outside is rejected as it is read.
     search : ColumnSearch or None
         The reads that found which columns have values, which X carries.
+    names : ndarray of shape (d,), or None
+        Feature names.
+    sample : tuple of int
+        Shape of one stored sample as a user gave it; that of a row if X is a view.
+    lazy : bool
+        Whether the user gave something that the engine reads, so that results are lazy; False for arrays in memory.
+    seed : int
+        Seed of all random draws of a fit.
     """
 
     X: da.Array
@@ -100,40 +121,65 @@ class Rows:
     samples: da.Array
     inspected: Inspected
     stored: Source | None
-    batches: BatchRows | None
-    in_order: bool
-    once: bool
-    open_ended: bool
     sparse: bool
-    counted: bool
-    in_process: bool
-    missing_chunks: str
-    nan_policy: str
-    workers_timeout: float
     view: View | None
     search: ColumnSearch | None
+    names: NDArray[np.object_] | None = None
+    sample: tuple[int, ...] = ()
+    lazy: bool = True
+    seed: int = 0
+    batches: BatchRows | None = None
+    in_order: bool = False
+    once: bool = False
+    open_ended: bool = False
+    counted: bool = False
+    in_process: bool = False
+    missing_chunks: str = "raise"
+    nan_policy: str = "raise"
+    workers_timeout: float = WORKERS_TIMEOUT
     steps: tuple[MapStep, ...] = ()
     weights: NDArray[np.float64] | None = None
     fill: ColumnFill | None = None
     limits: Limits | None = None
 
     @classmethod
-    def of(
-        cls, X: da.Array, *, missing_chunks: str = "raise", nan_policy: str = "raise",
-        workers_timeout: float = WORKERS_TIMEOUT, in_process: bool = False,
+    def opened(
+        cls, X: da.Array, *, names: NDArray[np.object_] | None = None, sample: tuple[int, ...] = (), lazy: bool = True
+    ) -> Rows:
+        """Return the rows of X (n, d), with the view that X carries. Nothing is read, and n may be unknown."""
+        samples, view = view_of(X)
+        stored = source_of(samples)
+        return cls(
+            X=X, given=X, samples=samples, view=view, stored=stored, sparse=is_csr(samples._meta),
+            inspected=Inspected(samples, stored, "raise", WORKERS_TIMEOUT), search=carried(X).search,
+            names=names, sample=sample, lazy=lazy,
+        )  # fmt: skip
+
+    def shown(self, X: da.Array) -> Rows:
+        """Return the same rows in another array, such as that of another view."""
+        made = Rows.opened(X, names=self.names, sample=self.sample, lazy=self.lazy)
+        return replace(made, seed=self.seed, weights=self.weights)
+
+    @classmethod
+    def of(cls, X: da.Array, **policies: Unpack[Policies]) -> Rows:
+        """Return the rows of X (n, d), ready to be read: :meth:`opened` and :meth:`begun`."""
+        return cls.opened(X).begun(**policies)
+
+    def begun(
+        self, *, missing_chunks: str = "raise", nan_policy: str = "raise", workers_timeout: float = WORKERS_TIMEOUT,
+        in_process: bool = False,
     ) -> Rows:  # fmt: skip
-        """Return the rows of X (n, d), of which the view that X carries is applied as they are read.
+        """Return the rows as a run reads them, by these policies.
 
         Unknown row chunks are counted first, in one more read; the rows of batches are counted as they are read.
         ``in_process`` is implied by arrays in memory.
         """
-        given, counted, (samples, view) = X, False, view_of(X)
+        X, samples, stored, counted = self.X, self.samples, self.stored, False
         if np.isnan(samples.shape[0]):
             known = batches_of(samples)
             counted = known is None
             samples = count_rows(samples, workers_timeout) if known is None else known
-            X = samples if view is None else viewed(samples, view)
-        stored = source_of(samples)
+            X, stored = samples if self.view is None else viewed(samples, self.view), source_of(samples)
         if stored is None:
             reject_batches(samples, f"the Dask array {samples.name}")
         elif missing_chunks == "fill":
@@ -141,17 +187,15 @@ class Rows:
         batches = stored if isinstance(stored, BatchRows) else None
         if batches is not None:
             batches.stream.begin_fit()
-        return cls(
-            X=X, given=given, samples=samples, stored=stored, batches=batches, view=view, counted=counted,
+        return replace(
+            self, X=X, samples=samples, stored=stored, counted=counted, batches=batches,
             inspected=Inspected(samples, stored, missing_chunks, workers_timeout),
             in_order=batches is not None,
             once=batches is not None and batches.stream.once,
             open_ended=batches is not None and batches.open_ended,
-            sparse=is_csr(samples._meta),
             in_process=in_process or batches is not None or (stored is not None and stored.in_memory),
             missing_chunks=missing_chunks, nan_policy=nan_policy, workers_timeout=workers_timeout,
-            search=carried(X).search,
-        )  # fmt: skip
+        )._weights_checked()  # fmt: skip
 
     def filled(self) -> Rows:
         """Return the same rows with missing values filled by :attr:`fill`, which a read finds.
@@ -168,7 +212,7 @@ class Rows:
     def weighted(self, weights: object) -> Rows:
         """Return the same rows with weights (n,), by absolute row number: w equals w repetitions, and 0 absence.
 
-        ``weights`` are as for :func:`bigpca.data.weights.open_weights`.
+        ``weights`` are as for :func:`bigpca.data.weights.open_weights`; the same rows are returned for None.
 
         Raises
         ------
@@ -176,16 +220,31 @@ class Rows:
             If there is not one weight per row, a weight is not a number, negative or not finite, or their sum is
             beyond 1e150.
         """
+        if weights is None:
+            return self
         given = open_weights(weights, self.given)
         weight_sum(given)
+        return replace(self, weights=given)._weights_checked()
+
+    def _weights_checked(self) -> Rows:
+        """Return these rows once there is one weight per row, or no weights, or the number of rows is unknown yet."""
+        if self.weights is None or np.isnan(self.X.shape[0]):
+            return self
+        count = len(self.weights)
         if self.open_ended:
             raise ValueError(
-                f"there are {len(given)} weights, but batches of an unknown number of rows. Give it: "
+                f"there are {count} weights, but batches of an unknown number of rows. Give it: "
                 "from_batches(batches, shape=(n, d))."
             )
-        if len(given) != self.n_rows:
-            raise ValueError(f"there are {len(given)} weights, but X has {self.n_rows} rows. Give one weight per row.")
-        return replace(self, weights=given)
+        if count != self.n_rows:
+            raise ValueError(f"there are {count} weights, but X has {self.n_rows} rows. Give one weight per row.")
+        return self
+
+    @property
+    def labels(self) -> Labels | None:
+        """The dimensions and coordinates of a DataArray."""
+        found: Labels | None = carried(self.given).labels
+        return found
 
     @property
     def source(self) -> Source | None:

@@ -378,9 +378,8 @@ def reconstruction_error(
     mean = np.zeros(d) if getattr(model, "mean_", None) is None else np.asarray(model.mean_, np.float64)
     scale = getattr(model, "scale_", None)
     policies = {name: getattr(model, name) for name in ("nan_policy", "missing_chunks") if hasattr(model, name)}
-    opened = as_fitted(model, open_rows(X, type(model).__name__))
     maps = preprocessors(getattr(model, "preprocess", None))
-    rows = Rows.of(opened.array, **policies)
+    rows = as_fitted(model, open_rows(X, type(model).__name__)).begun(**policies)
     rows = rows.mapped(*(MapStep(one, rows.n_columns) for one in maps))
     subspace = Subspace(mean, None if scale is None else np.asarray(scale, np.float64), axes)
     found = read_once(rows, Residuals(d, k, subspace), "residuals", memory_limit=memory_limit, progress=progress)

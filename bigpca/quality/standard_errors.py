@@ -193,7 +193,7 @@ def standard_errors(
             f"scale = {model.scale!r} is learned from the rows, and varies between samples too; a model without scale, "
             "or with a given one, was expected. Fit with scale=False, or with the divisors: scale=model.scale_."
         )
-    rows, _ = model._rows(model._open_like(X), sample_weight)
+    rows, _ = model._rows(model._open_like(X).weighted(sample_weight))
     template = Moments(model.n_components_ + 1)
     unit = 2.0 ** np.floor(np.log2(model.total_variance_)) if model.total_variance_ > 0 else 1.0
     mapped = rows.mapped(SquaredScores(model.mean_, model.components_, model.scale_, float(unit)).step)

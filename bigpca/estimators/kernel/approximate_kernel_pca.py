@@ -37,11 +37,12 @@ from bigpca.estimators.linear.sketch import CORES, Sketched, solve_nystrom
 from bigpca.estimators.linear.spectrum import Settings, check_enough_rows, counted
 from bigpca.estimators.shared.certificates import Certificate, certificate_bytes, certify
 from bigpca.estimators.shared.fit import RandomState
-from bigpca.estimators.shared.inputs import Input, Opened
+from bigpca.estimators.shared.inputs import Input
 from bigpca.operators.base import PROBES
 from bigpca.operators.kernel import KernelOperator, product_pass
 from bigpca.passes.engine.run import Run
 from bigpca.passes.reading.preprocessing import Preprocess
+from bigpca.passes.rows import Rows
 from bigpca.passes.sweeps import SweepPlan
 from bigpca.planning import PassCost, SolveCost, Times
 from bigpca.sketches import Gaussian, Sketch
@@ -344,20 +345,20 @@ class ApproximateKernelPCA(KernelModel):
         self.solve_threads = solve_threads
         self.workers_timeout = workers_timeout
 
-    def _fit(self, opened: Opened, y: Input) -> KernelSketchFit:
+    def _fit(self, rows: Rows, y: Input) -> KernelSketchFit:
         check_choice("core", self.core, CORES)
-        rows, resources = self._rows(opened.array)
+        rows, resources = self._rows(rows, weighted=False)
         check_enough_rows(rows.n_rows)
         if rows.nan_policy == "omit":
             raise ValueError(
                 'nan_policy="omit" leaves out rows as they are read, but a sweep compares all pairs of rows and must '
                 "know them in advance. Remove such rows first, or use NystromKernelPCA."
             )
-        settings, n = self._settings(rows.n_columns, opened.seed), rows.n_rows
+        settings, n = self._settings(rows.n_columns, rows.seed), rows.n_rows
         check_kernel_components(self.n_components, n, rows.n_columns)
         self._check_regression(n)
         check_references(rows, settings.kernel)
-        return KernelSketchFit(rows, resources, settings, self._sketch(n, opened.seed), self.core)
+        return KernelSketchFit(rows, resources, settings, self._sketch(n, rows.seed), self.core)
 
     def _sketch(self, n: int, seed: int) -> Sketch:
         """Return the given sketch, or the default one.

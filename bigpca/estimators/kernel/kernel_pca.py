@@ -47,7 +47,7 @@ from bigpca.estimators.linear.krylov import (
 from bigpca.estimators.linear.spectrum import check_enough_rows, counted
 from bigpca.estimators.shared.certificates import certificate_bytes
 from bigpca.estimators.shared.fit import RandomState, check_iteration, choose, first_that_fits
-from bigpca.estimators.shared.inputs import Input, Opened
+from bigpca.estimators.shared.inputs import Input
 from bigpca.kernels.base import Kernel
 from bigpca.landmarks import LandmarkRequest, landmark_passes, select_landmarks
 from bigpca.operators.base import PROBES
@@ -439,12 +439,12 @@ class KernelPCA(KernelModel):
         self.solve_threads = solve_threads
         self.workers_timeout = workers_timeout
 
-    def _fit(self, opened: Opened, y: Input) -> KernelFit:
+    def _fit(self, rows: Rows, y: Input) -> KernelFit:
         check_iteration(self.tol, self.max_passes)
         check_choice("solver", self.solver, ("auto", *FITS))
-        rows, resources = self._rows(opened.array)
+        rows, resources = self._rows(rows, weighted=False)
         self._check_components(rows.n_rows, rows.n_columns)
-        settings = self._settings(rows.n_columns, opened.seed)
+        settings = self._settings(rows.n_columns, rows.seed)
         fit = plan_kernel_fit(rows, resources, settings, self.solver, pairs_only=self.fit_inverse_transform)
         self._check_regression(rows.n_rows)
         return fit

@@ -43,7 +43,7 @@ from bigpca.estimators.kernel.spectrum import (
 from bigpca.estimators.shared.certificates import certified_attributes
 from bigpca.estimators.shared.files import StoredModel, StoredState, Values
 from bigpca.estimators.shared.fit import RandomState, execute
-from bigpca.estimators.shared.inputs import Input, Lazy, Opened, is_lazy
+from bigpca.estimators.shared.inputs import Input, Lazy, is_lazy
 from bigpca.estimators.shared.outputs import Destination, Path, maps_rows
 from bigpca.estimators.shared.transformer import Estimator
 from bigpca.kernels import as_kernel
@@ -54,6 +54,7 @@ from bigpca.passes.engine.driver import solving
 from bigpca.passes.engine.progress import ProgressArgument
 from bigpca.passes.reading.preprocessing import RowPreprocessor
 from bigpca.passes.reading.row_maps import RowMap
+from bigpca.passes.rows import Rows
 from bigpca.settings import setting
 from bigpca.solvers.components import NComponents
 
@@ -298,7 +299,7 @@ class KernelModel(Estimator[KernelSpectrum]):
                 "does not keep. Fit again with other parameters."
             )
         opened = self._open_like(X)
-        growth = self._growth(opened, self._labels_of_fit(opened, y), latest)
+        growth = self._growth(opened, self._labels_of_fit(opened.X, y), latest)
         if sample_weight is not None:
             growth = growth.weighted(sample_weight)
         grown, made = execute(
@@ -408,12 +409,12 @@ class KernelModel(Estimator[KernelSpectrum]):
         """Whether the axes are orthonormal; a hook for models whose axes may not be."""
         return True
 
-    def _open_like(self, X: Input) -> da.Array:
+    def _open_like(self, X: Input) -> Rows:
         if as_kernel(self.kernel).accepts_strings:
-            return self._open(X).array  # without the comparison of lengths: strings may be longer than in the fit
+            return self._open(X)  # without the comparison of lengths: strings may be longer than in the fit
         return super()._open_like(X)
 
-    def _open(self, X: Input, *, minimum: int = 1) -> Opened:
+    def _open(self, X: Input, *, minimum: int = 1) -> Rows:
         lazy = is_lazy(X) and not is_path_list(X, (str,))  # a list of strings is data, not paths
         if lazy or not as_kernel(self.kernel).accepts_strings:
             return super()._open(X, minimum=minimum)

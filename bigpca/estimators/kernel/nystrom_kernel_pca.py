@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Self
 
-import dask.array as da
 from sklearn.base import clone
 from sklearn.utils.metaestimators import available_if
 
@@ -16,14 +15,14 @@ from bigpca.estimators.kernel.model import KernelModel, requested_kernel
 from bigpca.estimators.kernel.spectrum import KernelSpectrum, check_kernel_components
 from bigpca.estimators.linear.spectrum import check_enough_rows
 from bigpca.estimators.shared.fit import RandomState, draw_fit_seed, execute
-from bigpca.estimators.shared.inputs import Input, Opened
+from bigpca.estimators.shared.inputs import Input
 from bigpca.kernels.base import Kernel
 from bigpca.landmarks import SAMPLINGS
 from bigpca.landmarks.base import landmark_values
 from bigpca.passes.engine.driver import solving
 from bigpca.passes.engine.progress import ProgressArgument
 from bigpca.passes.reading.preprocessing import Preprocess
-from bigpca.passes.rows import reject_weights
+from bigpca.passes.rows import Rows, reject_weights
 from bigpca.solvers.components import NComponents
 
 EXTENSIONS = ("features", "tutorial")
@@ -189,15 +188,15 @@ class NystromKernelPCA(KernelModel):
             'extension="features".'
         )
 
-    def _growth(self, X: da.Array, y: Input, latest: KernelSpectrum) -> MomentsGrowth:
-        rows, resources = self._rows(X)
+    def _growth(self, rows: Rows, y: Input, latest: KernelSpectrum) -> MomentsGrowth:
+        rows, resources = self._rows(rows)
         return MomentsGrowth(rows, resources, self._settings(rows.n_columns), landmark_features(latest))
 
     def _with_width(self, kernel: Kernel) -> dict[str, Input]:
         width: Input = kernel
         return {"gamma": width.gamma} if isinstance(self.kernel, str) else {"kernel": kernel}
 
-    def _fit(self, opened: Opened, y: Input) -> NystromFit:
+    def _fit(self, rows: Rows, y: Input) -> NystromFit:
         rounds = positive_integer("rounds", self.rounds)
         check_choice("extension", self.extension, EXTENSIONS)
         if isinstance(self.sampling, str) and self.sampling not in SAMPLINGS:
@@ -205,11 +204,11 @@ class NystromKernelPCA(KernelModel):
                 f"sampling = {self.sampling!r} is unknown. Use one of {', '.join(map(repr, SAMPLINGS))}, row numbers, "
                 f"or rows."
             )
-        rows, resources = self._rows(opened.array, opened.weights)
+        rows, resources = self._rows(rows)
         if self.extension == "tutorial":
             reject_weights(rows, ['extension="tutorial"'], "its centring counts every row once")
         check_enough_rows(rows.n_present, sums=rows.weight_sums)
-        settings = self._settings(rows.n_columns, opened.seed)
+        settings = self._settings(rows.n_columns, rows.seed)
         if not settings.kernel.positive_semidefinite and self.extension == "features":
             raise ValueError(
                 f"{settings.kernel} is not positive semi-definite, so it has no features. Use KernelPCA, whose "

@@ -7,11 +7,9 @@ from dataclasses import replace
 from functools import partial
 from math import inf
 
-import dask.array as da
 import numpy as np
 
 from bigpca.data.grids import Grid
-from bigpca.data.views import carried
 from bigpca.errors import check_choice
 from bigpca.estimators.linear.choosing import cheapest, null_fit, reject_undecided, undecided
 from bigpca.estimators.linear.maps import Center, Scale
@@ -27,10 +25,11 @@ from bigpca.estimators.linear.spectrum import (
     limit_of_states,
 )
 from bigpca.estimators.shared.fit import Fit, execute
-from bigpca.estimators.shared.inputs import Input, Opened
+from bigpca.estimators.shared.inputs import Input
 from bigpca.passes.accumulators.thin_products import FusedProduct
 from bigpca.passes.engine.progress import ProgressArgument
 from bigpca.passes.reading.preprocessing import Preprocess
+from bigpca.passes.rows import Rows
 from bigpca.settings import setting
 from bigpca.sketches import Gaussian, Sketch
 from bigpca.solvers.components import NComponents, ParallelAnalysis, check_n_components
@@ -161,8 +160,8 @@ class ApproximatePCA(LinearModel[FusedProduct]):
         )  # fmt: skip
         return SketchSettings(fit, sketch, self.core)
 
-    def _fit(self, opened: Opened, y: Input) -> Fit[Spectrum]:
-        fit = self._planned(opened.array, opened.weights, minimum=2)
+    def _fit(self, rows: Rows, y: Input) -> Fit[Spectrum]:
+        fit = self._planned(rows, minimum=2)
         rule, settings = undecided(self.n_components, variances=False), fit.settings
         if rule is None:
             return fit
@@ -172,20 +171,18 @@ class ApproximatePCA(LinearModel[FusedProduct]):
 
         return null_fit(rule, fit.rows, settings.fit, decided, partial(cheapest, resources=fit.resources))
 
-    def _planned(self, X: da.Array, weights: Input, *, minimum: int) -> SketchFit:
-        n, d = X.shape
+    def _planned(self, rows: Rows, *, minimum: int) -> SketchFit:
+        n, d = rows.X.shape
         check_n_components(self.n_components, None if np.isnan(n) or minimum < 2 else n, d)
-        labels = carried(X).labels
+        labels = rows.labels
         settings = self._settings(d, None if labels is None else labels.grid)
-        rows, _, resources = self._rows_to_fit(X, weights)
+        rows, _, resources = self._rows_to_fit(rows)
         check_enough_rows(rows.n_present, minimum=minimum)
         return SketchFit(rows, resources, settings)
 
-    def _read_state(
-        self, X: da.Array, *, old: FusedProduct | None, progress: ProgressArgument, weights: Input = None
-    ) -> Added[FusedProduct]:
+    def _read_state(self, rows: Rows, *, old: FusedProduct | None, progress: ProgressArgument) -> Added[FusedProduct]:
         reject_undecided(self.n_components, variances=False)
-        fit = self._planned(X, weights, minimum=1)
+        fit = self._planned(rows, minimum=1)
         if fit.settings.template(fit.rows.n_columns).state_bytes > setting(self, "keep_state_bytes"):
             raise ValueError(self._missing_state("partial_fit"))
         found, made = execute(self, fit, fit.read, f"{self._called}.partial_fit(X)", progress=progress)

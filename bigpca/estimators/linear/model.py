@@ -13,7 +13,6 @@ from dataclasses import dataclass, replace
 from numbers import Integral
 from typing import ClassVar, Generic, Self, TypeVar, cast
 
-import dask.array as da
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils.metaestimators import available_if
@@ -23,7 +22,7 @@ from bigpca.arrays import Array, packed_diagonal
 from bigpca.data.grids import Grid
 from bigpca.data.provenance import Provenance
 from bigpca.data.sources import open_in_memory
-from bigpca.data.views import View, carried
+from bigpca.data.views import View
 from bigpca.errors import positive_integer
 from bigpca.estimators.linear.maps import (
     LogLikelihood,
@@ -180,10 +179,8 @@ class LinearModel(RowStatistics, Generic[State]):
     _maps_linearly = _has_axes = _certified = True
 
     @abstractmethod
-    def _read_state(
-        self, X: da.Array, *, old: State | None, progress: ProgressArgument, weights: Input = None
-    ) -> Added[State]:
-        """Return the sufficient statistics of the rows of X, to be added to ``old``, in one read of X.
+    def _read_state(self, rows: Rows, *, old: State | None, progress: ProgressArgument) -> Added[State]:
+        """Return the sufficient statistics of opened rows, to be added to ``old``, in one read of them.
 
         Raises before that read if the statistics exceed ``keep_state_bytes`` or the plan does not fit.
         """
@@ -250,7 +247,7 @@ class LinearModel(RowStatistics, Generic[State]):
         if "_state" not in vars(self):
             opened = self._without_empty_columns(self._open(X).weighted(sample_weight), progress=progress)
             opened = replace(opened, seed=fit_seed(self))
-            first = self._read_state(opened.array, old=None, progress=progress, weights=sample_weight)
+            first = self._read_state(opened, old=None, progress=progress)
             self._remember(opened)
             self._absorb(first.state, first.omitted)
             self._provenance = first.made
@@ -269,8 +266,7 @@ class LinearModel(RowStatistics, Generic[State]):
         # Small batches in memory wait as rows: one product of many rows is faster than many of few.
         rows = None if progress is not None or sample_weight is not None else self._small_batch(X)
         if rows is None:
-            opened_like = self._open_like(X)
-            new = self._read_state(opened_like, old=old, progress=progress, weights=sample_weight)
+            new = self._read_state(self._open_like(X).weighted(sample_weight), old=old, progress=progress)
             state, omitted, made = old.merge(new.state), new.omitted + self.n_omitted_, new.made
         else:
             made = Provenance.now((), "", len(rows), "", seconds=0.0, reads=1.0)
@@ -512,7 +508,8 @@ class LinearModel(RowStatistics, Generic[State]):
         """Return the statistics including the rows that were kept apart."""
         for dtype in sorted({batch.dtype for batch in apart}, key=str):
             rows = np.concatenate([batch for batch in apart if batch.dtype == dtype])
-            state = state.merge(self._read_state(open_in_memory(rows), old=state, progress=None).state)
+            held = Rows.opened(open_in_memory(rows), lazy=False)
+            state = state.merge(self._read_state(held, old=state, progress=None).state)
         return state
 
     def _absorb(self, state: State, omitted: int, apart: tuple[Array, ...] = ()) -> None:
@@ -547,11 +544,10 @@ class LinearModel(RowStatistics, Generic[State]):
         rank, whitening = min(self.n_samples_, self.n_features_in_), self._whitening
         return None if whitening is None else whitening.divisors(self.explained_variance_, rank)
 
-    def _rows_to_fit(self, X: da.Array, weights: Input = None) -> tuple[Rows, Standardization, Resources]:
+    def _rows_to_fit(self, rows: Rows) -> tuple[Rows, Standardization, Resources]:
         """Return the rows that a fit reads, about a given centre and divided by a given scale."""
-        rows, resources = self._rows(X, weights)
-        rows = rows.filled() if self.nan_policy == "mean" else rows
-        labels = carried(X).labels
+        rows, resources = self._rows(rows)
+        rows, labels = rows.filled() if self.nan_policy == "mean" else rows, rows.labels
         standardization = self._standardization(rows.n_columns, None if labels is None else labels.grid)
         return standardization.applied(rows), standardization, resources
 

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
-import dask.array as da
 import numpy as np
 from sklearn.utils import Tags
 
@@ -25,11 +24,12 @@ from bigpca.estimators.linear.spectrum import (
     solve_moments,
 )
 from bigpca.estimators.shared.fit import Fit, RandomState, check_iteration, execute
-from bigpca.estimators.shared.inputs import Input, Opened
+from bigpca.estimators.shared.inputs import Input
 from bigpca.passes.accumulators.moments import Moments
 from bigpca.passes.engine.driver import solving
 from bigpca.passes.engine.progress import ProgressArgument
 from bigpca.passes.reading.preprocessing import Preprocess
+from bigpca.passes.rows import Rows
 from bigpca.settings import setting
 from bigpca.solvers.components import NComponents, check_n_components
 from bigpca.solvers.scaling import Whitening
@@ -203,24 +203,22 @@ class PCA(LinearModel[Moments]):
             tol=self.tol, max_passes=self.max_passes, seed=seed,
         )  # fmt: skip
 
-    def _fit(self, opened: Opened, y: Input) -> Fit[Spectrum]:
-        n, d = opened.array.shape
+    def _fit(self, rows: Rows, y: Input) -> Fit[Spectrum]:
+        n, d = rows.X.shape
         check_n_components(self.n_components, None if np.isnan(n) else n, d)
-        rows, standardization, resources = self._rows_to_fit(opened.array, opened.weights)
-        fit = plan_fit(rows, resources, self._settings(standardization, opened.seed), self.solver)
+        rows, standardization, resources = self._rows_to_fit(rows)
+        fit = plan_fit(rows, resources, self._settings(standardization, rows.seed), self.solver)
         check_n_components(self.n_components, fit.rows.n_present, d)  # again: rows are counted, or have weight 0
         return fit
 
-    def _read_state(
-        self, X: da.Array, *, old: Moments | None, progress: ProgressArgument, weights: Input = None
-    ) -> Added[Moments]:
+    def _read_state(self, rows: Rows, *, old: Moments | None, progress: ProgressArgument) -> Added[Moments]:
         check_solver(self.solver)
-        d = int(X.shape[1])
+        d = rows.viewed_columns
         check_n_components(self.n_components, None, d)
         reject_undecided(self.n_components, variances=True)
         if Moments(d).state_bytes > setting(self, "keep_state_bytes"):
             raise ValueError(no_state("partial_fit", "covariance", d, setting(self, "keep_state_bytes")))
-        rows, standardization, resources = self._rows_to_fit(X, weights)
+        rows, standardization, resources = self._rows_to_fit(rows)
         check_enough_rows(rows.n_rows, minimum=1)
         fit = CovarianceFit(rows, resources, self._settings(standardization), 0 if old is None else old.count)
         found, made = execute(self, fit, fit.read, f"{self._called}.partial_fit(X)", progress=progress)

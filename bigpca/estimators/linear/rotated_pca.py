@@ -21,9 +21,10 @@ from bigpca.estimators.linear.pca import PCA
 from bigpca.estimators.linear.spectrum import Spectrum
 from bigpca.estimators.shared.files import StoredModel, Values
 from bigpca.estimators.shared.fit import Fit, fit_seed
-from bigpca.estimators.shared.inputs import Input, Opened, check_filling
+from bigpca.estimators.shared.inputs import Input, check_filling
 from bigpca.estimators.shared.transformer import Estimator
 from bigpca.passes.reading.preprocessing import Preprocess
+from bigpca.passes.rows import Rows
 from bigpca.solvers.components import NComponents
 
 Vector = NDArray[np.float64]
@@ -225,20 +226,20 @@ class RotatedPCA(Estimator[Spectrum]):
         inner: PCA | ApproximatePCA = clone(given).set_params(**policies)
         return inner
 
-    def _fit(self, opened: Opened, y: Input) -> Fit[Spectrum]:
+    def _fit(self, rows: Rows, y: Input) -> Fit[Spectrum]:
         inner = self._inner()
         has_covariance(inner)
-        return inner._fit(replace(opened, seed=fit_seed(inner)), y)
+        return inner._fit(replace(rows, seed=fit_seed(inner)), y)
 
     def _take(self, found: Spectrum, solver: str) -> None:
         inner = self._inner()
         inner._take(found, solver)
         self._hold(inner, _rotation(inner, self.method, self.power))
 
-    def _remember(self, opened: Opened) -> None:
-        super()._remember(opened)
+    def _remember(self, rows: Rows) -> None:
+        super()._remember(rows)
         grid = self._analysed.grid  # of which the scale of the PCA may name coordinates
-        self.estimator_._analysed = self.estimator_._rows_analysed(opened.n_features, None, grid)
+        self.estimator_._analysed = self.estimator_._rows_analysed(rows.viewed_columns, None, grid)
 
     @one_blas_thread()  # so that a loaded model has the bits of the one that was saved
     def _hold(self, inner: PCA | ApproximatePCA, T: Matrix) -> None:

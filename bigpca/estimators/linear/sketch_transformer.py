@@ -9,10 +9,11 @@ from bigpca.arrays import Array
 from bigpca.estimators.linear.maps import Sketching
 from bigpca.estimators.shared.files import StoredModel, Values
 from bigpca.estimators.shared.fit import Fit
-from bigpca.estimators.shared.inputs import Input, Opened, reject_non_finite
+from bigpca.estimators.shared.inputs import Input, reject_non_finite
 from bigpca.estimators.shared.transformer import Estimator
 from bigpca.passes.engine.run import Run
 from bigpca.passes.reading.preprocessing import Preprocess
+from bigpca.passes.rows import Rows
 from bigpca.planning import PassCost, SolveCost
 from bigpca.sketches import Gaussian, Sketch
 
@@ -120,10 +121,10 @@ class SketchTransformer(Estimator[Sketch]):
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "sketch_")
 
-    def _fit(self, opened: Opened, y: Input) -> SketchingFit:
-        sketch = self._sketch_for(opened.n_features)
-        rows, resources = self._rows(opened.array)
-        return SketchingFit(rows, resources, sketch, checked=opened.in_memory and rows.nan_policy == "raise")
+    def _fit(self, rows: Rows, y: Input) -> SketchingFit:
+        sketch = self._sketch_for(rows.viewed_columns)
+        rows, resources = self._rows(rows, weighted=False)
+        return SketchingFit(rows, resources, sketch, checked=not rows.lazy and rows.nan_policy == "raise")
 
     def _take(self, found: Sketch, solver: str) -> None:
         self.sketch_ = found

@@ -37,15 +37,15 @@ from bigpca.data.containers import (
     reject_sparse_forms,
     unmasked,
 )
-from bigpca.data.grids import Grid, Labels, feature_names, note_rounded_columns
+from bigpca.data.grids import Grid, feature_names, is_held, note_rounded_columns
 from bigpca.data.patterns import RowPattern
 from bigpca.data.sources import open_in_memory, open_samples
 from bigpca.data.sparse import as_csr, is_csr, is_sparse
-from bigpca.data.views import View, carried, view_of, viewed, with_index
-from bigpca.data.weights import open_weights
+from bigpca.data.views import View, carried, viewed, with_index
 from bigpca.errors import NonFiniteError, check_choice, counted, positive_integer, warn_caller, warn_rounded
 from bigpca.passes.reading.blocks import Values
 from bigpca.passes.reading.preprocessing import RowPreprocessor
+from bigpca.passes.rows import Rows
 from bigpca.settings import setting
 from bigpca.solvers.scaling import Whitening
 
@@ -61,54 +61,6 @@ def is_lazy(X: Input) -> bool:
     """Whether the engine reads X (Dask, Zarr, xarray, HDF5, paths, memory maps); False for an array in memory."""
     known = (is_labelled, is_dask_frame, is_zarr_array, is_zarr_group, is_hdf5_dataset, is_path_list, is_stored_sparse)
     return isinstance(X, LAZY) or any(is_one(X) for is_one in known)
-
-
-@dataclass(frozen=True)
-class Opened:
-    """X after the checks at the entrance; nothing has been read.
-
-    Attributes
-    ----------
-    array : dask.array.Array of shape (n, d)
-    names : ndarray of shape (d,), or None
-        Feature names.
-    sample : tuple of int
-        Shape of one stored sample; that of a row if X is a view.
-    in_memory : bool
-        Whether X is an array in memory, which the engine does not read.
-    seed : int
-        Seed of all random draws of a fit.
-    weights : ndarray of shape (n,), or None
-        Weights of the rows.
-    """
-
-    array: da.Array
-    names: Names
-    sample: tuple[int, ...]
-    in_memory: bool = False
-    seed: int = 0
-    weights: NDArray[np.float64] | None = None
-
-    @property
-    def labels(self) -> Labels | None:
-        """The dimensions and coordinates of a DataArray."""
-        found: Labels | None = carried(self.array).labels
-        return found
-
-    @property
-    def n_features(self) -> int:
-        """Number of columns d."""
-        return int(self.array.shape[1])
-
-    @property
-    def view(self) -> View | None:
-        """The view that a model of these rows keeps; None if rows are whole samples."""
-        view = carried(self.array).view
-        return None if view is None or not view.kept else view
-
-    def weighted(self, weights: Input) -> Opened:
-        """Return the rows with their weights, if there are any."""
-        return self if weights is None else replace(self, weights=open_weights(weights, self.array))
 
 
 @dataclass(frozen=True)
@@ -141,7 +93,7 @@ class AnalysedRows:
         return own == others
 
 
-def open_rows(X: Input, estimator: str, *, minimum: int = 1) -> Opened:
+def open_rows(X: Input, estimator: str, *, minimum: int = 1) -> Rows:
     """Check the dtype and shape of X and open it, without reading.
 
     Arrays in memory go through scikit-learn's validation, which handles data frames and feature names; the pass handles
@@ -163,7 +115,7 @@ def open_rows(X: Input, estimator: str, *, minimum: int = 1) -> Opened:
     """
     if not is_lazy(X):
         values, names, sample = in_memory(X, estimator, minimum=minimum)
-        return Opened(with_index(open_in_memory(values), X), names, sample, in_memory=True)
+        return Rows.opened(with_index(open_in_memory(values), X), names=names, sample=sample, lazy=False)
     opened, sample = open_samples(X)
     n, d = opened.shape
     if d == 0:
@@ -174,10 +126,11 @@ def open_rows(X: Input, estimator: str, *, minimum: int = 1) -> Opened:
             f"is required{': a variance needs two rows' if minimum > 1 else ''}. Give more rows."
         )
     given = feature_names(X)
-    return Opened(opened, feature_names(opened) if given is None else given, sample)  # a file may have names too
+    names = feature_names(opened) if given is None else given  # a file may have names too
+    return Rows.opened(opened, names=names, sample=sample, lazy=not is_held(X))
 
 
-def open_scores(X: Input, estimator: str, k: int) -> da.Array:
+def open_scores(X: Input, estimator: str, k: int) -> Rows:
     """Open scores of k components.
 
     Raises
@@ -185,10 +138,10 @@ def open_scores(X: Input, estimator: str, k: int) -> da.Array:
     ValueError
         For another number of columns.
     """
-    opened = open_rows(X, estimator).array
-    if opened.shape[1] != k:
-        raise ValueError(f"scores have {opened.shape[1]} columns; {k} (n_components_) were expected.")
-    return opened
+    rows = open_rows(X, estimator)
+    if rows.viewed_columns != k:
+        raise ValueError(f"scores have {rows.viewed_columns} columns; {k} (n_components_) were expected.")
+    return rows
 
 
 def in_memory(X: Input, estimator: str, *, minimum: int = 1) -> tuple[Values, Names, tuple[int, ...]]:
@@ -271,7 +224,7 @@ def check_features(estimator: BaseEstimator, n_features: int, names: Names) -> N
         )
 
 
-def as_fitted(estimator: BaseEstimator, opened: Opened) -> Opened:
+def as_fitted(estimator: BaseEstimator, rows: Rows) -> Rows:
     """Return new rows as those of the fit: samples are cut by the view that the model keeps, where they need it.
 
     Raises
@@ -280,59 +233,59 @@ def as_fitted(estimator: BaseEstimator, opened: Opened) -> Opened:
         For another number of features or other names, and where it is not clear whether the view applies.
     """
     view: View | None = getattr(estimator, "_analysed", AnalysedRows()).view
-    if view is not None and carried(opened.array).view is not None:
-        opened = _decoded(view.missing, opened, type(estimator).__name__)
+    if view is not None and rows.view is not None:
+        rows = _decoded(view.missing, rows, type(estimator).__name__)
     elif view is not None:
         known: Names = getattr(estimator, "feature_names_in_", None)
-        again = _view_again(view, opened, known, type(estimator).__name__)
+        again = _view_again(view, rows, known, type(estimator).__name__)
         if again is None and view.missing is not None and view.reduce is None:
-            again = View.of(RowPattern(missing=view.missing), (opened.n_features,))
-            known = opened.names  # of rows whose columns are compared with those of the fit
+            again = View.of(RowPattern(missing=view.missing), (rows.viewed_columns,))
+            known = rows.names  # of rows whose columns are compared with those of the fit
         if again is not None:
-            names = None if opened.names is None else known
-            opened = replace(opened, array=viewed(opened.array, again, names), names=names, sample=(again.width,))
-    check_features(estimator, opened.n_features, opened.names)
-    return opened
+            names = None if rows.names is None else known
+            rows = replace(rows.shown(viewed(rows.X, again, names)), names=names, sample=(again.width,))
+    check_features(estimator, rows.viewed_columns, rows.names)
+    return rows
 
 
-def _decoded(missing: float | None, opened: Opened, name: str) -> Opened:
+def _decoded(missing: float | None, rows: Rows, name: str) -> Rows:
     """Return rows of a view, in whose samples the code of missing values is that of the fit, if it had one."""
-    stored, own = view_of(opened.array)
+    stored, own = rows.samples, rows.view
     if missing is None or own is None or own.missing == missing:
-        return opened
+        return rows
     if own.missing is not None:
         raise ValueError(
             f"missing_value = {own.missing:g} in X, but {name} was fitted with missing_value = {missing:g}. Give X the "
             "code of the fit, or NaN where values are missing."
         )
-    return replace(opened, array=viewed(stored, replace(own, missing=missing), carried(opened.array).names))
+    return rows.shown(viewed(stored, replace(own, missing=missing), carried(rows.X).names))
 
 
-def _view_again(view: View, opened: Opened, known: Names, name: str) -> View | None:
+def _view_again(view: View, rows: Rows, known: Names, name: str) -> View | None:
     """Return the view of new samples, or None if they are not samples that the pattern of the fit describes.
 
     Chosen columns are found by their names, if both have names. Maps are cut again if they have the dimensions of the
     pattern, and their columns are those of the fit. Rows (n, d) are cut only if d is that of the samples of the fit
     and not that of its rows.
     """
-    pattern, shape, stored = view.pattern, opened.sample, math.prod(view.sample)
+    pattern, shape, stored = view.pattern, rows.sample, math.prod(view.sample)
     if view.absent and math.prod(shape) == stored:
         return view
     if pattern is None or pattern == RowPattern(missing=pattern.missing):
         return None
-    if known is not None and opened.names is not None and view.rows_per_sample == 1 and view.reduce is None:
-        place = {column: i for i, column in enumerate(opened.names)}
-        if list(known) == list(opened.names) or not set(known) <= set(place):
+    if known is not None and rows.names is not None and view.rows_per_sample == 1 and view.reduce is None:
+        place = {column: i for i, column in enumerate(rows.names)}
+        if list(known) == list(rows.names) or not set(known) <= set(place):
             return None
-        twice = [one for one, count in Counter(opened.names).items() if count > 1 and one in set(known)]
+        twice = [one for one, count in Counter(rows.names).items() if count > 1 and one in set(known)]
         if twice:
             raise ValueError(
-                f"{twice[0]!r} is the name of {Counter(opened.names)[twice[0]]} columns of X, of which {name} was "
+                f"{twice[0]!r} is the name of {Counter(rows.names)[twice[0]]} columns of X, of which {name} was "
                 "fitted on one. Make the names unique, such as adata.var_names_make_unique()."
             )
         chosen = np.array([place[column] for column in known], np.int64)
         return View((len(place),), columns=chosen, pattern=pattern, missing=view.missing)
-    given, remedy = f"X has shape {(opened.array.shape[0], *shape)}", "bp.open(X, pattern=...) says what its rows are."
+    given, remedy = f"X has shape {(rows.X.shape[0], *shape)}", "bp.open(X, pattern=...) says what its rows are."
     if len(shape) > 1 and pattern.text is not None:
         again = View.of(pattern, shape) if len(shape) + 1 == pattern.dimensions else None
         if again is None or again.column_sizes != view.column_sizes:

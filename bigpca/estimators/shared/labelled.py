@@ -18,10 +18,10 @@ from sklearn.base import BaseEstimator
 from bigpca.data.containers import is_labelled
 from bigpca.data.grids import COMPONENT, FEATURE, Coordinate, Grid, Labels
 from bigpca.data.sources import open as open_array
-from bigpca.data.views import View, carried, carrying, viewed
+from bigpca.data.views import View, carrying, viewed
 from bigpca.errors import NonFiniteError, brief, warn_caller
 from bigpca.estimators.shared.fit import Reading, running
-from bigpca.estimators.shared.inputs import Exported, Input, Lazy, Opened
+from bigpca.estimators.shared.inputs import Exported, Input, Lazy
 from bigpca.passes.engine.progress import ProgressArgument
 from bigpca.passes.rows import Rows
 from bigpca.passes.summaries import search_columns, search_passes
@@ -147,16 +147,15 @@ class EmptyColumns(Reading):
         return {"computes": self.solver, "input": self.rows.describe()}
 
 
-def may_have_empty_columns(opened: Opened) -> bool:
+def may_have_empty_columns(rows: Rows) -> bool:
     """Whether columns of a DataArray may have no values, and are left out then: floats that are no view yet."""
-    X = opened.array
-    return carried(X).view is None and X.dtype.kind == "f" and X.shape[0] > 0
+    return rows.labels is not None and rows.view is None and rows.dtype.kind == "f" and rows.n_rows > 0
 
 
-def without_empty_columns(
-    opened: Opened, rows: Rows, resources: Resources, progress: ProgressArgument = None
-) -> Opened:
+def without_empty_columns(opened: Rows, rows: Rows, resources: Resources, progress: ProgressArgument = None) -> Rows:
     """Find the columns of a DataArray that are NaN in every row, and return the rows without them.
+
+    ``rows`` are those that are ``opened``, ready to be read.
 
     Raises
     ------
@@ -186,7 +185,7 @@ def without_empty_columns(
         opened = _cut(opened, replace(labels, grid=replace(labels.grid, kept=kept)))
     if made.found is not None:
         made = replace(made, found=made.found.columns(kept))
-    return replace(opened, array=carrying(opened.array, search=made))
+    return opened.shown(carrying(opened.X, search=made))
 
 
 def kept_view(grid: Grid) -> View | None:
@@ -194,7 +193,7 @@ def kept_view(grid: Grid) -> View | None:
     return None if grid.kept is None else View((grid.width,), columns=grid.kept, absent=True)
 
 
-def like_fitted(opened: Opened, grid: Grid, owner: str) -> Opened:
+def like_fitted(rows: Rows, grid: Grid, owner: str) -> Rows:
     """Return new labelled rows on the grid of a fit, without the columns that it left out.
 
     Raises
@@ -207,9 +206,9 @@ def like_fitted(opened: Opened, grid: Grid, owner: str) -> Opened:
     UserWarning
         If the rows have fewer coordinates than the fit, along which they are taken by position.
     """
-    labels = opened.labels
+    labels = rows.labels
     if labels is None:
-        return opened
+        return rows
     grid.check_same(labels.grid, owner)
     unknown = [dim for dim in grid.dims if dim in grid.coords and dim not in labels.grid.coords]
     if unknown:
@@ -218,19 +217,19 @@ def like_fitted(opened: Opened, grid: Grid, owner: str) -> Opened:
             f"by position",
             UserWarning,
         )
-    opened = replace(opened, names=grid.like(labels.grid).names())
-    if carried(opened.array).view is not None:
-        return opened
-    return _cut(opened, replace(labels, grid=replace(labels.grid, kept=grid.kept)))
+    rows = replace(rows, names=grid.like(labels.grid).names())
+    if rows.view is not None:
+        return rows
+    return _cut(rows, replace(labels, grid=replace(labels.grid, kept=grid.kept)))
 
 
-def _cut(opened: Opened, labels: Labels) -> Opened:
+def _cut(rows: Rows, labels: Labels) -> Rows:
     view = kept_view(labels.grid)
     if view is None or view.columns is None:
-        return opened
-    names = None if opened.names is None else opened.names[view.columns]
-    array = carrying(viewed(opened.array, view, names), labels=labels)
-    return replace(opened, array=array, names=names, sample=(view.width,))
+        return rows
+    names = None if rows.names is None else rows.names[view.columns]
+    array = carrying(viewed(rows.X, view, names), labels=labels)
+    return replace(rows.shown(array), names=names, sample=(view.width,))
 
 
 BY_COMPONENT = (

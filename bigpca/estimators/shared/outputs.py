@@ -22,8 +22,7 @@ from sklearn.base import BaseEstimator
 
 from bigpca.data.batches import has_batches
 from bigpca.data.containers import is_dask_frame
-from bigpca.data.grids import is_held
-from bigpca.estimators.shared.inputs import Input, Lazy, is_lazy
+from bigpca.estimators.shared.inputs import Input, Lazy
 from bigpca.passes.engine.progress import ProgressArgument, resolve_progress
 from bigpca.passes.engine.run import Run
 from bigpca.passes.project import Made, project_in_memory, project_in_order, project_lazily, project_to
@@ -161,18 +160,16 @@ def check_float(dtype: Input) -> str:
     raise ValueError(f"dtype = {dtype!r}; float16, float32 or float64 was expected, in which scores are stored.")
 
 
-def map_rows(
-    X: Input, opened: da.Array, f: RowMap, columns: int, *, missing_chunks: str, memory_limit: int | str | None
-) -> Lazy:
-    """Return ``f`` of the rows of X, which ``opened`` holds as a Dask array: lazy if X is lazy, else computed.
+def map_rows(rows: Rows, f: RowMap, columns: int, *, missing_chunks: str, memory_limit: int | str | None) -> Lazy:
+    """Return ``f`` of opened rows: lazy if what a user gave is lazy, else computed.
 
     Rows of batches, which are read once and in order, are mapped at once.
     """
-    if not is_lazy(X) or is_held(X):
-        return project_in_memory(Rows.of(opened), f, columns)
-    if has_batches(opened):
-        return project_in_order(Rows.of(opened), f, columns, memory_limit)
-    return project_lazily(opened, f, columns, missing_chunks=missing_chunks)
+    if not rows.lazy:
+        return project_in_memory(rows.begun(), f, columns)
+    if has_batches(rows.X):
+        return project_in_order(rows.begun(), f, columns, memory_limit)
+    return project_lazily(rows.X, f, columns, missing_chunks=missing_chunks)
 
 
 def write_rows(

@@ -28,12 +28,12 @@ from sklearn.utils.validation import check_is_fitted
 from bigpca.arrays import Array
 from bigpca.data.batches import BatchLabels, batch_labels, has_batches, reject_batches
 from bigpca.data.containers import is_labelled
-from bigpca.data.grids import Grid, as_fitted_grid
+from bigpca.data.grids import Grid, as_fitted_grid, is_held
 from bigpca.data.patterns import RowPattern
 from bigpca.data.provenance import Provenance
 from bigpca.data.sources import open as open_array
-from bigpca.data.views import View, carried, carrying
-from bigpca.data.weights import degrees_of_freedom, warn_of_shares, weight_sum
+from bigpca.data.views import View, carrying
+from bigpca.data.weights import degrees_of_freedom, warn_of_shares
 from bigpca.errors import ShortTraceback, closest
 from bigpca.estimators.shared.certificates import Certificate, bounds_subspaces
 from bigpca.estimators.shared.files import StoredModel, Values, save_model
@@ -43,7 +43,6 @@ from bigpca.estimators.shared.inputs import (
     Exported,
     Input,
     Lazy,
-    Opened,
     as_fitted,
     check_policies,
     is_lazy,
@@ -268,7 +267,7 @@ class Estimator(
         return object.__new__(cls)
 
     @abstractmethod
-    def _fit(self, opened: Opened, y: Input) -> Reading:
+    def _fit(self, rows: Rows, y: Input) -> Reading:
         """Check the parameters and plan the fit, without reading X: a ``Fit``, unless the class overrides ``fit``."""
 
     @abstractmethod
@@ -320,8 +319,8 @@ class Estimator(
         MemoryBudgetError
             If no solver fits in memory (``solver="auto"``); the plan of a named solver has ``fits = False`` instead.
         """
-        opened = replace(self._open_weighted(X, sample_weight, read=False), seed=fit_seed(self))
-        planned = self._planned_fit(opened, y)
+        rows = replace(self._open_weighted(X, sample_weight, read=False), seed=fit_seed(self))
+        planned = self._planned_fit(rows, y)
         planned.check_readable()
         return replace(planned.plan, speed=machine_speed())
 
@@ -369,13 +368,13 @@ class Estimator(
         CheckpointError, OutputLockedError
             If the checkpoint belongs to another computation, or is in use.
         """
-        opened = self._open_weighted(X, sample_weight, progress=progress)
-        opened = replace(opened, seed=draw_fit_seed(self, checkpoint))
+        rows = self._open_weighted(X, sample_weight, progress=progress)
+        rows = replace(rows, seed=draw_fit_seed(self, checkpoint))
         note_flattened(X)
-        planned = cast("Fit[Found]", self._planned_fit(opened, y))
-        seed = opened.seed if hasattr(self, "random_state") else None
-        weighted = "" if opened.weights is None else ", sample_weight=w"
-        with nullcontext() if opened.labels is None else naming_places(opened.labels):
+        planned = cast("Fit[Found]", self._planned_fit(rows, y))
+        seed = rows.seed if hasattr(self, "random_state") else None
+        weighted = "" if rows.weights is None else ", sample_weight=w"
+        with nullcontext() if rows.labels is None else naming_places(rows.labels):
             found, made = execute(
                 self,
                 planned,
@@ -385,7 +384,7 @@ class Estimator(
                 checkpoint=checkpoint,
                 seed=seed,
             )
-        self._finish(opened, planned.plan, found)
+        self._finish(rows, planned.plan, found)
         self._provenance = made
         return self
 
@@ -441,9 +440,9 @@ class Estimator(
         to = Destination(out, overwrite, progress, keys, names)
         with ShortTraceback():
             f = self._row_map() if dtype is None else Stored(self._row_map(), check_float(dtype))
-            opened = self._open_like(X)
-            scores = self._mapped(X, opened, f, self._n_features_out, to)
-        labels = carried(opened).labels if is_labelled(X) else None
+            rows = self._open_like(X)
+            scores = self._mapped(rows, f, self._n_features_out, to)
+        labels = rows.labels if is_labelled(X) else None
         return scores if labels is None else labelled_rows(scores, labels, self._output_name)
 
     def fit_transform(self, X: Input, y: Input = None, **options: Input) -> Lazy:
@@ -464,7 +463,7 @@ class Estimator(
         """
         if is_lazy(X):
             reject_container(self, self._output_name, X)
-            if has_batches(opened := self._open(X).array):
+            if has_batches(opened := self._open(X).X):
                 raise TypeError(
                     "fit_transform maps the rows in a further read, which an iterator does not have, and in which "
                     "batches may come in another order. Call fit(X) and then transform(X) with what from_batches "
@@ -739,34 +738,30 @@ class Estimator(
         view = self._analysed.view
         return None if view is None else view.pattern
 
-    def _open(self, X: Input, *, minimum: int = 1) -> Opened:
+    def _open(self, X: Input, *, minimum: int = 1) -> Rows:
         """Open X; a hook for estimators that accept more than numbers."""
         return open_rows(X, type(self).__name__, minimum=minimum)
 
-    def _open_weighted(
-        self, X: Input, weights: Input, *, read: bool = True, progress: ProgressArgument = None
-    ) -> Opened:
+    def _open_weighted(self, X: Input, weights: Input, *, read: bool = True, progress: ProgressArgument = None) -> Rows:
         """Open X with the weights of its rows, for a fit; the options are those of :meth:`_without_empty_columns`."""
-        opened = self._open(X, minimum=self._min_rows).weighted(weights)
-        if opened.weights is not None:
-            sums = weight_sum(opened.weights), float(opened.weights @ opened.weights)
-            degrees_of_freedom(int(np.count_nonzero(opened.weights)), sums)
-        return self._without_empty_columns(opened, read=read, progress=progress)
+        rows = self._open(X, minimum=self._min_rows).weighted(weights)
+        if rows.weights is not None:
+            degrees_of_freedom(rows.n_present, rows.weight_sums)
+        return self._without_empty_columns(rows, read=read, progress=progress)
 
-    def _without_empty_columns(self, opened: Opened, *, read: bool = True, progress: ProgressArgument = None) -> Opened:
+    def _without_empty_columns(self, rows: Rows, *, read: bool = True, progress: ProgressArgument = None) -> Rows:
         """Return the rows of a DataArray without the columns that have no values, others unchanged.
 
         Unless ``read`` is True or the rows are in memory, those columns remain, and only the reads that will find them
         are declared.
         """
-        if opened.labels is None or not may_have_empty_columns(opened):
-            return opened
-        rows = Rows.of(opened.array, **self._policies)
-        rows = rows if opened.weights is None else rows.weighted(opened.weights)
-        if not read and not rows.in_memory:
-            return replace(opened, array=carrying(opened.array, search=ColumnSearch(search_passes(rows))))
-        resources = find_resources(setting(self, "memory_limit"), in_process=rows.in_process)
-        return without_empty_columns(opened, rows, resources, progress)
+        if not may_have_empty_columns(rows):
+            return rows
+        begun = rows.begun(**self._policies)
+        if not read and not begun.in_memory:
+            return rows.shown(carrying(rows.X, search=ColumnSearch(search_passes(begun))))
+        resources = find_resources(setting(self, "memory_limit"), in_process=begun.in_process)
+        return without_empty_columns(rows, begun, resources, progress)
 
     def _labels_of_fit(self, X: da.Array, y: Input) -> Input:
         """Return the labels of a fit in the order of the rows: y, or those that come with batches.
@@ -783,16 +778,16 @@ class Estimator(
             found = batch_labels(X, found)
         return found.in_advance() if isinstance(found, BatchLabels) and not self._labels_beside_rows else found
 
-    def _planned_fit(self, opened: Opened, y: Input) -> Reading:
+    def _planned_fit(self, rows: Rows, y: Input) -> Reading:
         """Plan the fit, and reject weights that it does not read.
 
         Raises
         ------
         TypeError
         """
-        planned = self._fit(opened, self._labels_of_fit(opened.array, y))
-        if opened.weights is not None and planned.rows.weights is None:
-            reject_weights(planned.rows.weighted(opened.weights), [type(self).__name__], self._unweighted)
+        planned = self._fit(rows, self._labels_of_fit(rows.X, y))
+        if planned.rows.weights is None:
+            reject_weights(rows, [type(self).__name__], self._unweighted)
         return planned
 
     @property
@@ -800,11 +795,12 @@ class Estimator(
         check_policies(self)
         return {name: setting(self, name) for name in ("nan_policy", "missing_chunks", "workers_timeout")}
 
-    def _rows(self, opened: da.Array, weights: Input = None) -> tuple[Rows, Resources]:
-        """Return the rows that a fit reads, with their weights and preprocessed, and the resources that it may use."""
-        rows = Rows.of(opened, **self._policies)
-        if weights is not None:
-            rows = rows.weighted(weights)
+    def _rows(self, rows: Rows, *, weighted: bool = True) -> tuple[Rows, Resources]:
+        """Return the rows that a fit reads, preprocessed, and the resources that it may use.
+
+        Those of a fit that cannot use weights have none.
+        """
+        rows = (rows if weighted else replace(rows, weights=None)).begun(**self._policies)
         d = rows.n_columns
         rows = rows.mapped(*(MapStep(one, d, FLOPS_PER_VALUE * d) for one in self._preprocessors()))
         return rows, find_resources(setting(self, "memory_limit"), in_process=rows.in_process)
@@ -813,12 +809,12 @@ class Estimator(
         """Return what is applied to each row first; a hook for estimators whose rows are not always vectors."""
         return () if self.preprocess is None else preprocessors(self.preprocess)
 
-    def _remember(self, opened: Opened) -> None:
+    def _remember(self, rows: Rows) -> None:
         """Set the number and names of features, and what was made of the rows."""
-        self.n_features_in_ = opened.n_features
-        self._set_known(feature_names_in_=opened.names)
-        labels = opened.labels
-        self._analysed = self._rows_analysed(opened.n_features, opened.view, None if labels is None else labels.grid)
+        self.n_features_in_ = rows.viewed_columns
+        self._set_known(feature_names_in_=rows.names)
+        labels, view = rows.labels, rows.view if rows.view is not None and rows.view.kept else None
+        self._analysed = self._rows_analysed(rows.viewed_columns, view, None if labels is None else labels.grid)
 
     def _rows_analysed(self, d: int, view: View | None, grid: Grid | None) -> AnalysedRows:
         """Return what a fit to rows of d columns makes of them; a hook for models that do more."""
@@ -829,14 +825,14 @@ class Estimator(
         before = self.provenance_
         self._set_known(_provenance=before and before.with_rows(added))
 
-    def _finish(self, opened: Opened, plan: Plan, found: Found) -> None:
+    def _finish(self, rows: Rows, plan: Plan, found: Found) -> None:
         """Set the fitted attributes after a fit that succeeded."""
         self._take(found, plan.solver)  # first: if it fails, nothing has changed
         self._check_shares()
         self._set_known(_unsolved=None, _provenance=None)  # those of the previous fit
-        self._remember(opened)
+        self._remember(rows)
         if hasattr(self, "random_state"):
-            self.seed_ = opened.seed
+            self.seed_ = rows.seed
         self.plan_ = plan
 
     def _check_shares(self) -> None:
@@ -853,15 +849,15 @@ class Estimator(
             else:
                 setattr(self, name, value)
 
-    def _open_like(self, X: Input) -> da.Array:
+    def _open_like(self, X: Input) -> Rows:
         """Open new rows as those of the fit, and compare the number and names, or the grid, of their features."""
         grid = self._analysed.grid
         if grid is None:
-            return as_fitted(self, self._open(X)).array
-        name = type(self).__name__
+            return as_fitted(self, self._open(X))
+        name, lazy = type(self).__name__, is_lazy(X) and not is_held(X)
         if is_labelled(X):
             X = open_array(as_fitted_grid(X, grid, name), sample_dims=grid.samples)
-        return as_fitted(self, like_fitted(self._open(X), grid, name)).array
+        return replace(as_fitted(self, like_fitted(self._open(X), grid, name)), lazy=lazy)
 
     def _mapped_to_numbers(
         self, X: Input, f: RowMap, what: str, to: Destination | None = None, *, dim: str | None = None,
@@ -872,39 +868,39 @@ class Estimator(
         Where ``values`` name the columns of f, they are (n, k), along ``dim`` for a DataArray X, whose samples label
         rows.
         """
-        opened, to = self._open_like(X), to or Destination()
-        found = self._mapped(X, opened, f, 1 if dim is None else len(values), to)
-        labels = carried(opened).labels if is_labelled(X) else None
+        rows, to = self._open_like(X), to or Destination()
+        found = self._mapped(rows, f, 1 if dim is None else len(values), to)
+        labels = rows.labels if is_labelled(X) else None
         if labels is not None:
             return labelled_rows(found, labels, what, dim, values)
         return found[:, 0] if dim is None and to.out is None else found
 
     def _mapped_to_rows(self, X: Input, f: RowMap, to: Destination) -> Lazy:
         """Return ``f`` of the rows of X as rows (n, d), on the grid of the fit if X is a DataArray."""
-        opened = self._open_like(X)
-        return self._on_fitted_grid(X, opened, self._mapped(X, opened, f, self.n_features_in_, to), to.what)
+        rows = self._open_like(X)
+        return self._on_fitted_grid(X, rows, self._mapped(rows, f, self.n_features_in_, to), to.what)
 
     def _mapped_back(self, X: Input, back: RowMap, to: Destination) -> Lazy:
         """Return ``back`` of scores X (n, k): rows (n, d), on the grid of the fit if X is a DataArray."""
-        opened = open_scores(by_component(X, self._n_features_out), type(self).__name__, self._n_features_out)
-        return self._on_fitted_grid(X, opened, self._mapped_as_given(X, opened, back, self.n_features_in_, to))
+        rows = open_scores(by_component(X, self._n_features_out), type(self).__name__, self._n_features_out)
+        return self._on_fitted_grid(X, rows, self._mapped_as_given(rows, back, self.n_features_in_, to))
 
-    def _mapped(self, X: Input, opened: da.Array, f: RowMap, columns: int, to: Destination) -> Lazy:
-        """Return ``f`` of the rows of X, preprocessed, which ``opened`` holds as a Dask array."""
-        return self._mapped_as_given(X, opened, chained(self._fitted_preprocessors(), f), columns, to)
+    def _mapped(self, rows: Rows, f: RowMap, columns: int, to: Destination) -> Lazy:
+        """Return ``f`` of opened rows, preprocessed."""
+        return self._mapped_as_given(rows, chained(self._fitted_preprocessors(), f), columns, to)
 
-    def _mapped_as_given(self, X: Input, opened: da.Array, f: RowMap, columns: int, to: Destination) -> Lazy:
-        """Return ``f`` of X, which is not preprocessed, such as scores."""
+    def _mapped_as_given(self, rows: Rows, f: RowMap, columns: int, to: Destination) -> Lazy:
+        """Return ``f`` of opened rows that are not preprocessed, such as scores."""
         if to.out is None:
             limit = setting(self, "memory_limit")
-            return map_rows(X, opened, f, columns, missing_chunks=self.missing_chunks, memory_limit=limit)
-        rows, what = Rows.of(opened, **self._policies), to.what or self._output_name
+            return map_rows(rows, f, columns, missing_chunks=self.missing_chunks, memory_limit=limit)
+        rows, what = rows.begun(**self._policies), to.what or self._output_name
         made = Made(f"{what} of X by {self._called}", self._digest(), to.keys)
         return write_rows(rows, f, columns, to, name=what, made=made, memory_limit=setting(self, "memory_limit"))
 
-    def _on_fitted_grid(self, X: Input, opened: da.Array, rows: Lazy, what: str = "") -> Lazy:
-        labels, grid = carried(opened).labels if is_labelled(X) else None, grid_of(self)
-        return rows if labels is None else rows_on_grid(rows, labels, grid, what or grid.name)
+    def _on_fitted_grid(self, X: Input, rows: Rows, mapped: Lazy, what: str = "") -> Lazy:
+        labels, grid = rows.labels if is_labelled(X) else None, grid_of(self)
+        return mapped if labels is None else rows_on_grid(mapped, labels, grid, what or grid.name)
 
     def _whole_map(self) -> RowMap:
         """Return the map of rows as they are given: the preprocessing, then that of :meth:`_row_map`."""

@@ -5,15 +5,13 @@ And the criterion that supervised PCA maximises, as a number: the dependence of 
 
 from __future__ import annotations
 
-import dask.array as da
-
 from bigpca.errors import check_choice
 from bigpca.estimators.kernel.landmarks import landmark_features
 from bigpca.estimators.kernel.model import KernelModel
 from bigpca.estimators.kernel.spectrum import KernelSpectrum, check_references
 from bigpca.estimators.shared.files import StoredModel
 from bigpca.estimators.shared.fit import RandomState, running
-from bigpca.estimators.shared.inputs import Input, Opened
+from bigpca.estimators.shared.inputs import Input
 from bigpca.estimators.supervised.fits import LabelsFit
 from bigpca.estimators.supervised.kernel_fit import DualFit, FeatureLabelFit, LabelledGrowth, kept_by, stored_statistics
 from bigpca.estimators.supervised.problems import (
@@ -135,11 +133,11 @@ class KernelSupervisedPCA(KernelModel):
     def _problem(self, seed: int = 0) -> SupervisedProblem:
         return SupervisedProblem(self.n_components, setting(self, "solve_threads"), self.label_kernel, self.label_gamma)
 
-    def _fit(self, opened: Opened, y: Input) -> FeatureLabelFit | DualFit:
+    def _fit(self, rows: Rows, y: Input) -> FeatureLabelFit | DualFit:
         check_choice("form", self.form, FORMS)
         if self.form == "direct":
-            return plan_features(self, opened, y, self._problem())
-        problem, (rows, resources) = self._problem(), self._rows(opened.array)
+            return plan_features(self, rows, y, self._problem())
+        problem, (rows, resources) = self._problem(), self._rows(rows, weighted=False)
         problem.check(rows.n_columns)
         labelled = read_labels(y, rows.n_rows, problem, missing=self.missing_labels, owner=type(self).__name__)
         if rows.nan_policy == "omit" or labelled.supervision.unlabelled:
@@ -147,13 +145,13 @@ class KernelSupervisedPCA(KernelModel):
                 'form="dual" compares all pairs of rows and must know them in advance: it cannot omit rows with '
                 'missing values or missing labels. Remove such rows first, or use form="direct".'
             )
-        settings = self._settings(rows.n_columns, opened.seed)
+        settings = self._settings(rows.n_columns, rows.seed)
         self._check_regression(rows.n_rows)
         check_references(rows, settings.kernel)
         return DualFit(rows, resources, settings, labelled)
 
-    def _growth(self, X: da.Array, y: Input, latest: KernelSpectrum) -> LabelledGrowth:
-        rows, resources = self._rows(X)
+    def _growth(self, rows: Rows, y: Input, latest: KernelSpectrum) -> LabelledGrowth:
+        rows, resources = self._rows(rows)
         return labelled_growth(self, rows, resources, y, latest)
 
     def _stored_state(self, stored: StoredModel) -> KeptStatistics | None:
@@ -267,14 +265,14 @@ class KernelRoweisDiscriminantAnalysis(KernelModel):
             featured=True,
         )  # fmt: skip
 
-    def _fit(self, opened: Opened, y: Input) -> FeatureLabelFit:
-        return self._planned(opened, y, self._problem())
+    def _fit(self, rows: Rows, y: Input) -> FeatureLabelFit:
+        return self._planned(rows, y, self._problem())
 
-    def _planned(self, opened: Opened, y: Input, problem: RoweisProblem) -> FeatureLabelFit:
-        return plan_features(self, opened, y, problem)
+    def _planned(self, rows: Rows, y: Input, problem: RoweisProblem) -> FeatureLabelFit:
+        return plan_features(self, rows, y, problem)
 
-    def _growth(self, X: da.Array, y: Input, latest: KernelSpectrum) -> LabelledGrowth:
-        rows, resources = self._rows(X)
+    def _growth(self, rows: Rows, y: Input, latest: KernelSpectrum) -> LabelledGrowth:
+        rows, resources = self._rows(rows)
         return labelled_growth(self, rows, resources, y, latest)
 
     def _stored_state(self, stored: StoredModel) -> KeptStatistics | None:
@@ -282,15 +280,15 @@ class KernelRoweisDiscriminantAnalysis(KernelModel):
 
 
 def plan_features(
-    model: KernelSupervisedPCA | KernelRoweisDiscriminantAnalysis, opened: Opened, y: Input, problem: Problem
+    model: KernelSupervisedPCA | KernelRoweisDiscriminantAnalysis, rows: Rows, y: Input, problem: Problem
 ) -> FeatureLabelFit:
     """Plan a fit on the features of landmarks."""
-    rows, resources = model._rows(opened.array, opened.weights)
+    rows, resources = model._rows(rows)
     problem.check(rows.n_rows)
     owner, missing = type(model).__name__, model.missing_labels
     labelled = read_labels(y, rows.n_rows, problem, missing=missing, owner=owner, weights=rows.weights)
     return FeatureLabelFit.of(
-        rows, resources, model._settings(rows.n_columns, opened.seed), labelled, problem,
+        rows, resources, model._settings(rows.n_columns, rows.seed), labelled, problem,
         n_landmarks=model.n_landmarks, sampling=model.sampling, rounds=model.rounds,
     )  # fmt: skip
 
@@ -357,7 +355,7 @@ def hsic(
     if isinstance(kernel, str) and kernel == "linear" and n_landmarks is None:
         plain = SupervisedPCA(label_kernel=label_kernel, label_gamma=label_gamma, missing_labels=missing_labels)
         opened = plain._open(X, minimum=2)
-        linear = plain._fit(opened, plain._labels_of_fit(opened.array, y))
+        linear = plain._fit(opened, plain._labels_of_fit(opened.X, y))
         if not isinstance(linear, LabelsFit):
             raise TypeError(f"a {type(linear).__name__} reads no statistics of labels in one pass")
         linear.plan.check()
@@ -371,7 +369,7 @@ def hsic(
         missing_labels=missing_labels,
     )  # fmt: skip
     opened = model._open(X, minimum=2)
-    fit = model._fit(opened, model._labels_of_fit(opened.array, y))
+    fit = model._fit(opened, model._labels_of_fit(opened.X, y))
     fit.plan.check()
     with running(fit, progress=progress, workers_timeout=60.0) as run:
         if isinstance(fit, FeatureLabelFit):

@@ -25,7 +25,7 @@ from bigpca.errors import NonFiniteError, counted
 from bigpca.estimators.linear.maps import Projection, Reconstruction
 from bigpca.estimators.shared.files import StoredModel, Values, pack_values, unpack_values
 from bigpca.estimators.shared.fit import execute
-from bigpca.estimators.shared.inputs import Input, Lazy, Opened, settle_non_finite
+from bigpca.estimators.shared.inputs import Input, Lazy, settle_non_finite
 from bigpca.estimators.shared.outputs import maps_rows
 from bigpca.estimators.shared.transformer import Estimator
 from bigpca.estimators.supervised.fits import LabelledFit, LabelsFit, SupervisedResult, plan_labelled
@@ -41,6 +41,7 @@ from bigpca.estimators.supervised.statistics import (
 from bigpca.passes.engine.driver import solving
 from bigpca.passes.engine.progress import ProgressArgument
 from bigpca.passes.reading.row_maps import RowMap
+from bigpca.passes.rows import Rows
 from bigpca.solvers.components import NComponents
 from bigpca.solvers.roweis import Axes, Discriminants
 
@@ -183,8 +184,8 @@ class SupervisedModel(Estimator[SupervisedResult]):
         if problem.whole:
             old.check_whole()
         opened = self._open_like(X)
-        rows, resources = self._rows(opened, sample_weight)
-        y, missing = self._labels_of_fit(opened, y), self.missing_labels
+        rows, resources = self._rows(opened.weighted(sample_weight))
+        y, missing = self._labels_of_fit(opened.X, y), self.missing_labels
         labelled = read_labels(y, rows.n_rows, problem, missing=missing, owner=name, like=before, weights=rows.weights)
         fit = LabelsFit(rows, resources, name, labelled, old.moments.whole, problem)
         new, made = execute(self, fit, fit.read, f"{self._called}.partial_fit(X, y)", progress=progress)
@@ -268,7 +269,7 @@ class SupervisedModel(Estimator[SupervisedResult]):
         float in [0, 1]
         """
         predicted = np.asarray(self.predict(X)).ravel()
-        opened = self._open_like(X)
+        opened = self._open_like(X).X
         labels = open_classes(self._labels_of_fit(opened, y), len(predicted), missing=self.missing_labels)
         _, known, given = merge_classes(self.classes_, labels.classes)
         used = labels.used
@@ -310,11 +311,11 @@ class SupervisedModel(Estimator[SupervisedResult]):
         self._take(SupervisedResult(kept.statistics, kept.supervision, axes), type(self).__name__)
         self._check_shares()
 
-    def _fit(self, opened: Opened, y: Input) -> LabelledFit:
-        return self._planned(opened, y, self._problem(opened.seed))
+    def _fit(self, rows: Rows, y: Input) -> LabelledFit:
+        return self._planned(rows, y, self._problem(rows.seed))
 
-    def _planned(self, opened: Opened, y: Input, problem: Problem) -> LabelledFit:
-        rows, resources = self._rows(opened.array, opened.weights)
+    def _planned(self, rows: Rows, y: Input, problem: Problem) -> LabelledFit:
+        rows, resources = self._rows(rows)
         problem.check(rows.n_columns)
         name = type(self).__name__
         missing = self.missing_labels

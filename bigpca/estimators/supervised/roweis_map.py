@@ -16,7 +16,7 @@ from bigpca.estimators.kernel.maps import Expansion, KernelScores
 from bigpca.estimators.kernel.spectrum import KernelSpectrum
 from bigpca.estimators.linear.maps import Projection
 from bigpca.estimators.shared.fit import execute, fit_seed
-from bigpca.estimators.shared.inputs import Input, Opened
+from bigpca.estimators.shared.inputs import Input
 from bigpca.estimators.supervised.discriminants import RoweisDiscriminantAnalysis
 from bigpca.estimators.supervised.fits import SupervisedResult
 from bigpca.estimators.supervised.kernel_fit import FeatureRead
@@ -81,15 +81,15 @@ class RoweisMap:
         first = self.models[0][0]
         flat = [model for line in self.models for model in line]
         opened = first._open_like(X)
-        rows = Rows.of(opened, **first._policies)
-        labels = open_classes(first._labels_of_fit(opened, y), rows.n_rows, missing=first.missing_labels)
+        rows = opened.begun(**first._policies)
+        labels = open_classes(first._labels_of_fit(opened.X, y), rows.n_rows, missing=first.missing_labels)
         truth = labels.with_classes(first.classes_).codes
         stacked = chained(first._preprocessors(), _joint_map(flat))
         ends = np.cumsum([model.n_components_ for model in flat])
         if rows.in_memory:
             scores = project_in_memory(rows, stacked, int(ends[-1]))
         else:
-            scores = np.asarray(project_lazily(opened, stacked, int(ends[-1]), missing_chunks=first.missing_chunks))
+            scores = np.asarray(project_lazily(opened.X, stacked, int(ends[-1]), missing_chunks=first.missing_chunks))
         seen = np.flatnonzero(self.statistics.moments.counts)  # a class whose rows were all omitted has no mean
         means = self.statistics.moments.means[seen] - self.statistics.mean
         found = []
@@ -222,7 +222,7 @@ def roweis_map(
         )
     problem = replace(template._problem().at(0.5, 0.5), solver="covariance")  # the whole scatter determines all points
     opened = replace(template._open(X, minimum=2), seed=fit_seed(template))
-    fit = template._planned(opened, template._labels_of_fit(opened.array, y), problem)
+    fit = template._planned(opened, template._labels_of_fit(opened.X, y), problem)
     grid_values(grid, spacing, fit.rows.n_rows)  # rejected before the read, as is a scatter that must be singular
     if not problem.featured and 1.0 in grid_values(grid, spacing, 2):
         problem.at(0.5, 1.0).check_labels(fit.labelled, fit.rows.n_columns)
@@ -247,7 +247,7 @@ def _result(read: KeptStatistics | FeatureRead, axes: Axes) -> SupervisedResult 
 
 
 def _solve_map(
-    template: RoweisModel, problem: RoweisProblem, opened: Opened, plan: Plan, read: KeptStatistics | FeatureRead,
+    template: RoweisModel, problem: RoweisProblem, opened: Rows, plan: Plan, read: KeptStatistics | FeatureRead,
     values: NDArray[np.float64],
 ) -> RoweisMap:  # fmt: skip
     statistics = read.statistics

@@ -31,7 +31,7 @@ from bigpca.estimators.linear.pca import PCA
 from bigpca.estimators.linear.sketch_transformer import SketchTransformer
 from bigpca.estimators.shared.files import StoredModel, Values, pack_values, unpack_values
 from bigpca.estimators.shared.fit import RandomState, Reading, draw_fit_seed, execute, fit_seed, with_plan
-from bigpca.estimators.shared.inputs import Input, Lazy, Opened, open_rows
+from bigpca.estimators.shared.inputs import Input, Lazy, open_rows
 from bigpca.estimators.shared.outputs import Destination, Path, maps_rows
 from bigpca.estimators.shared.transformer import AnyEstimator, Estimator
 from bigpca.estimators.supervised.fits import LabelledReading
@@ -619,7 +619,7 @@ class ScoredPCA(Estimator[ScoredResult]):
         """
         places = {name: None if checkpoint is None else Place(checkpoint) / name for name in ("scores", "folds", "fit")}
         opened = replace(self._open_weighted(X, sample_weight), seed=draw_fit_seed(self, places["folds"]))
-        y = self._labels_of_fit(opened.array, y)
+        y = self._labels_of_fit(opened.X, y)
         planned = cast("ScoredFit", self._planned_fit(opened, y))
         planned.plan.check()
         scoring, X, found = planned.scoring, mapped_lazily(planned.rows), None
@@ -673,9 +673,9 @@ class ScoredPCA(Estimator[ScoredResult]):
             return self.fit(X, y, progress=progress)
         # Added to a copy: a read that fails leaves the model as it was.
         inner = copy(self.estimator_)
-        opened = self._open_like(X)
-        y = self._labels_of_fit(opened, y)
-        rows, resources = self._rows(opened)
+        rows = self._open_like(X)
+        y = self._labels_of_fit(rows.X, y)
+        rows, resources = self._rows(rows)
         labelled = self._read_labels(y, rows.n_rows, self._supervision)
         X, before = mapped_lazily(rows), rows.files_digest()
         scoring = Scoring(self._rows_of_all_parts(rows, X), resources, "scores", labelled, False)
@@ -719,8 +719,8 @@ class ScoredPCA(Estimator[ScoredResult]):
         check_is_fitted(self)
         back = self.estimator_.inverse_transform(X)
         placed = Placed(self.selected_, self.mean_)
-        opened = open_rows(back, type(self).__name__).array
-        return self._mapped_as_given(X, opened, placed, self.n_features_in_, Destination(out, overwrite))
+        rows = open_rows(back, type(self).__name__)
+        return self._mapped_as_given(rows, placed, self.n_features_in_, Destination(out, overwrite))
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "estimator_")
@@ -784,9 +784,9 @@ class ScoredPCA(Estimator[ScoredResult]):
             f'n_features_to_select = {given!r}; an integer from 1 to {d}, a share in (0, 1) or "cv" was expected.'
         )
 
-    def _fit(self, opened: Opened, y: Input) -> ScoredFit:
-        d, estimator = opened.n_features, self._inner()
-        q, (rows, resources) = self._count(d), self._rows(opened.array)
+    def _fit(self, rows: Rows, y: Input) -> ScoredFit:
+        d, estimator = rows.viewed_columns, self._inner()
+        q, (rows, resources) = self._count(d), self._rows(rows, weighted=False)
         labelled = self._scorable(y, rows.n_rows)  # unknown row chunks are counted once for all reads
         X = mapped_lazily(rows)
         scoring = Scoring(self._rows_of_all_parts(rows, X), resources, "scores", labelled, False)
@@ -794,7 +794,7 @@ class ScoredPCA(Estimator[ScoredResult]):
         inner = estimator._fit(replace(some, seed=fit_seed(estimator)), y)
         folding = None
         if q is None:
-            folding = self._folding(X, np.arange(min(d, MAX_CANDIDATES)), scoring.labelled, opened.seed)
+            folding = self._folding(X, np.arange(min(d, MAX_CANDIDATES)), scoring.labelled, rows.seed)
         return ScoredFit(rows, inner.resources, scoring, folding, inner)
 
     def _rows_of_all_parts(self, rows: Rows, X: da.Array) -> Rows:
