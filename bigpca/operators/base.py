@@ -59,8 +59,11 @@ class Operator(ABC):
     """
 
     omitted: int = 0
+    # Kept apart from the solver's own products, so that max_passes limits all reads of a fit together.
     other_reads: int = 0
+    # An indefinite A is made semi-definite by sigma I: Krylov spaces stay the same, and bounds of lambda + sigma hold.
     sigma: float = 0.0
+    # Bounds of what a basis misses are differences from the trace, so the error of the trace widens all of them.
     trace: float = 0.0
     trace_error: float = 0.0
     probes: Probes
