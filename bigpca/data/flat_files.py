@@ -11,7 +11,6 @@ import struct
 import threading
 import zipfile
 import zlib
-from bisect import bisect_right
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
@@ -24,7 +23,7 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from bigpca.data.checks import check_dtype, check_shape, natural_key, readable_chunks, regular_chunks, row_width
-from bigpca.data.source import SPARSE_PARTS, Source, Stamp, choose_member, file_stamp
+from bigpca.data.source import SPARSE_PARTS, Source, Stamp, choose_member, file_stamp, parts_of
 from bigpca.data.sparse import SparseGroup
 from bigpca.data.zarr_format import BFLOAT16, widened
 from bigpca.errors import CorruptedChunkError, brief, printable
@@ -517,13 +516,7 @@ class NpyShards(Source):
     def _parts(self, start: int, stop: int) -> list[tuple[FlatFile, int, int]]:
         """Return the shards of those rows, with the row range within each."""
         listing = self._listing()
-        parts = []
-        for i in range(bisect_right(listing.ends, start), len(listing.files)):
-            first = listing.ends[i] - listing.files[i].array_shape[0]
-            if first >= stop:
-                break
-            parts.append((listing.files[i], max(start - first, 0), min(stop, listing.ends[i]) - first))
-        return parts
+        return [(listing.files[i], lo, hi) for i, lo, hi in parts_of(listing.ends, start, stop)]
 
     def read_block(self, start: int, stop: int, columns: tuple[int, int]) -> NDArray[Any]:
         """Read a block, opening each shard once."""

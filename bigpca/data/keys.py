@@ -327,8 +327,10 @@ def stored_keys(source: Any) -> NDArray[np.str_] | None:
     (['a', 'b', 'c'], ['a', 'c'], None)
     """
     if hasattr(source, "dask") and hasattr(source, "chunks"):  # not a DataArray
+        from bigpca.data.sources import source_of  # imports dask.array, which paths do not need
+
         base, places, samples = origin_of_rows(source)
-        found = None if samples else keys_of_source(_source_of(base))
+        found = None if samples else keys_of_source(source_of(base))
         return found if found is None or places is None else found[places]
     return keys_of_source(source)
 
@@ -364,12 +366,6 @@ def origin_of_rows(X: da.Array) -> tuple[da.Array, NDArray[np.int64] | None, boo
             places = (np.arange(base.shape[0]) if places is None else places) // found.view.rows_per_sample
             samples = True
         X = found.before
-
-
-def _source_of(X: da.Array) -> Any:
-    from bigpca.data.sources import source_of  # imports dask.array, which paths do not need
-
-    return source_of(X)
 
 
 def path_of_source(source: Any) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import glob
 import os
-from bisect import bisect_right
 from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import accumulate
@@ -14,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigpca.data.checks import check_dtype, is_decode_error, natural_key
-from bigpca.data.source import Source, Stamp, file_stamp
+from bigpca.data.source import Source, Stamp, file_stamp, parts_of
 from bigpca.errors import MAX_MESSAGE, CorruptedChunkError, brief, shorten
 from bigpca.storage.forms import KEY_COLUMN, TABLE_MARK
 
@@ -60,21 +59,15 @@ class ParquetRows(Source):
 
     def read_block(self, start: int, stop: int, columns: tuple[int, int]) -> NDArray[Any]:
         """Read a block, decoding each row group that it overlaps once."""
-        block = np.empty((stop - start, columns[1] - columns[0]), self.dtype)
-        for group, lo, hi, first in self._parts(start, stop):
-            values = self._read_group(group)
-            block[first + lo - start : first + hi - start] = values[lo:hi, slice(*columns)]
+        block, done = np.empty((stop - start, columns[1] - columns[0]), self.dtype), 0
+        for group, lo, hi in self._parts(start, stop):
+            block[done : done + hi - lo] = self._read_group(group)[lo:hi, slice(*columns)]
+            done += hi - lo
         return block
 
-    def _parts(self, start: int, stop: int) -> list[tuple[_Group, int, int, int]]:
-        groups, parts = self._groups(), []
-        ends = _group_ends(groups)
-        for i in range(bisect_right(ends, start), len(groups)):
-            first = ends[i] - groups[i].rows
-            if first >= stop:
-                break
-            parts.append((groups[i], max(start - first, 0), min(stop, ends[i]) - first, first))
-        return parts
+    def _parts(self, start: int, stop: int) -> list[tuple[_Group, int, int]]:
+        groups = self._groups()
+        return [(groups[i], lo, hi) for i, lo, hi in parts_of(_group_ends(groups), start, stop)]
 
     def _read_group(self, group: _Group) -> NDArray[Any]:
         import pyarrow.parquet as pq

@@ -12,7 +12,8 @@ import json
 import operator
 import zlib
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from bisect import bisect_right
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from types import EllipsisType
 from typing import Any, Self, SupportsIndex
@@ -248,6 +249,21 @@ def file_stamp(path: str) -> Stamp:
     """Return (path, size, mtime in ns) of one file."""
     found = check_regular(path)
     return path, found.st_size, found.st_mtime_ns
+
+
+def parts_of(ends: Sequence[int], start: int, stop: int) -> Iterator[tuple[int, int, int]]:
+    """Yield (part, first row, end) of the parts that hold rows ``start:stop``, with the rows numbered in each part.
+
+    ``ends`` are the numbers of the rows after each part.
+
+    >>> list(parts_of([3, 7], 2, 5))
+    [(0, 2, 3), (1, 0, 2)]
+    """
+    for i in range(bisect_right(ends, start), len(ends)):
+        first = ends[i - 1] if i else 0
+        if first >= stop:
+            return
+        yield i, max(start - first, 0), min(stop, ends[i]) - first
 
 
 def stored_row_bytes(n: int, stored_values: float, itemsize: int) -> float:

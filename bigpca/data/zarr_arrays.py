@@ -332,12 +332,8 @@ async def _listing(store: Any, prefix: str) -> dict[str, Found]:
 
 def _of_facts(facts: Mapping[str, Any]) -> Found:
     """Return the size of an object, and its ETag, version and time of change, as far as its store has them."""
-    changes = [f"{key} {facts[key]}" for key in sorted(facts) if _is_change(key) and facts[key] is not None]
-    return int(facts["size"] or 0), " ".join(changes) or None
-
-
-def _is_change(name: str) -> bool:
-    return re.sub("[-_]", "", name.lower()) in CHANGES
+    named = [key for key in sorted(facts) if re.sub("[-_]", "", key.lower()) in CHANGES and facts[key] is not None]
+    return int(facts["size"] or 0), " ".join(f"{key} {facts[key]}" for key in named) or None
 
 
 def _bare(store: Any) -> Any:
