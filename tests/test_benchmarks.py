@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import runpy
 import sys
+from contextlib import redirect_stdout
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +31,20 @@ def _siblings_importable(monkeypatch: pytest.MonkeyPatch) -> None:
 def run(name: str, *arguments: object, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "argv", [name, *map(str, arguments)])
     runpy.run_path(str(FOLDER / name), run_name="__main__")
+
+
+@pytest.fixture
+def _contenders_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Run contenders in this process where no memory is judged: each of its own imports for seconds."""
+    contenders = importlib.import_module("contenders")
+
+    def run_here(contender: str, store: object, k: int, *options: str, script: str = contenders.__file__ or "") -> Any:
+        name, *settings = contender.split()
+        with redirect_stdout(StringIO()) as said:
+            run(Path(script).name, name, store, k, *settings, *options, monkeypatch=monkeypatch)
+        return json.loads(said.getvalue().splitlines()[-1])
+
+    monkeypatch.setattr(contenders, "run_apart", run_here)
 
 
 def last_line(capsys: pytest.CaptureFixture[str]) -> Any:
@@ -148,6 +165,7 @@ def test_tall_prints_a_ratio_for_each_contender(
     assert "bigpca less the eigenproblem" in said
 
 
+@pytest.mark.usefixtures("_contenders_here")
 def test_features_compares_with_a_reference_and_counts_reads(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -259,6 +277,7 @@ def test_sketches_err_as_they_state(monkeypatch: pytest.MonkeyPatch, capsys: pyt
     assert all(row[name]["error"] < 2 * row[name]["stated"] for name in row if "stated" in row[name])
 
 
+@pytest.mark.usefixtures("_contenders_here")
 def test_supervised_compares_with_pca_of_the_same_rows_and_counts_reads(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -68,14 +68,14 @@ def test_folds_run_while_a_solve_pauses_and_it_continues_with_its_number() -> No
             folded.set()
 
     with blas_threads(2):
-        thread = threading.Thread(target=fold)
+        thread = threading.Thread(target=fold, daemon=True)
         with solve_paused(), blas_threads(1):
             assert set(current_threads()) <= {1}
         thread.start()
         assert not folded.wait(0.1)
         with solve_paused():
             assert folded.wait(10)
-        thread.join()
+        thread.join(60)
         with one_blas_thread():  # of its own, such as a chunk function's
             assert set(current_threads()) <= {1}
         assert set(current_threads()) <= {2}
@@ -88,7 +88,7 @@ def test_a_solve_whose_pause_fails_is_over_and_waits_for_no_fold() -> None:
         with one_blas_thread():
             leave.wait(20)
 
-    thread = threading.Thread(target=fold)
+    thread = threading.Thread(target=fold, daemon=True)
 
     def fail() -> None:
         thread.start()
@@ -97,7 +97,7 @@ def test_a_solve_whose_pause_fails_is_over_and_waits_for_no_fold() -> None:
     with pytest.raises(KeyError), blas_threads(2), solve_paused():
         fail()
     leave.set()
-    thread.join()
+    thread.join(60)
 
 
 def test_a_solve_that_computes_lazy_folds_waits_for_them_and_keeps_its_number() -> None:
@@ -126,12 +126,12 @@ def test_a_solve_waits_until_no_fold_runs() -> None:
         with blas_threads(1):
             solved.set()
 
-    thread = threading.Thread(target=solve)
+    thread = threading.Thread(target=solve, daemon=True)
     with one_blas_thread():
         thread.start()
         assert not solved.wait(0.1)
     assert solved.wait(10)
-    thread.join()
+    thread.join(60)
 
 
 def test_an_interrupt_at_any_line_leaves_nothing_to_wait_for_although_its_traceback_is_kept() -> None:
@@ -193,7 +193,7 @@ def test_folds_and_solves_go_on_while_threads_begin_and_end_and_the_collector_le
         for i in range(3):
             threading.Thread(target=work, args=(counts, i), daemon=True).start()
         threading.Thread(target=begin_and_end, daemon=True).start()
-        time.sleep(3)
+        time.sleep(2)
         print(any(gc.isenabled() for _ in range(10**6)), min(counts) > 0, flush=True)
         os._exit(0)
     """

@@ -231,12 +231,12 @@ def test_a_child_that_ended_since_it_was_listed_listens_nowhere(
     listed = psutil.Process(child.pid)
     child.kill()
     if how == "ended":
-        child.wait()
+        child.wait(60)
     monkeypatch.setattr(psutil.Process, "children", lambda process, recursive: [listed])
     main = runpy.run_path(str(CLUSTER / "verify.py"))["main"]
     with socket.create_server(("127.0.0.1", 0)):
         assert main("listens", "127.0.0.1", str(os.getpid())) == 0
-    child.wait()
+    child.wait(60)
     assert "sockets listen" in capfd.readouterr().out
 
 

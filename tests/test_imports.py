@@ -92,6 +92,7 @@ def imports(tree: ast.AST) -> Iterator[str]:
             )
 
 
+@cache
 def is_module(name: str) -> bool:
     if name.partition(".")[0] != "bigpca":
         return name in HARMLESS_DASK or name == "dask.array"

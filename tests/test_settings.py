@@ -78,7 +78,7 @@ def test_a_block_ends_with_an_error_and_holds_in_one_thread_or_task() -> None:
         raise ZeroDivisionError
     assert limit() is None
     with bp.config(memory_limit="1 GiB"), ThreadPoolExecutor(1) as pool:
-        assert pool.submit(limit).result() is None
+        assert pool.submit(limit).result(60) is None
     assert asyncio.run(both()) == ["1 GiB", "2 GiB"]
     with pytest.raises(TypeError, match="unexpected keyword argument 'memory'"):
         bp.config(memory="1 GiB")

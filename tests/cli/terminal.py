@@ -64,7 +64,7 @@ def shown(
             interrupt = None
     os.close(leader)
     text = stream.decode()
-    return Shown(screen(text), text, child.wait())
+    return Shown(screen(text), text, child.wait(300))
 
 
 def screen(text: str) -> list[str]:

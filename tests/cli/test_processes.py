@@ -66,7 +66,7 @@ def test_local_workers_listen_on_loopback_only_and_give_the_same_bits(tall: Path
             addresses |= {link.laddr.ip for link in sockets if link.status == psutil.CONN_LISTEN}
         except psutil.Error:
             pass
-        time.sleep(0.1)
+        time.sleep(0.3)
     out, errors = child.communicate(timeout=600)
     assert child.returncode == 0, errors
     assert addresses == {"127.0.0.1"}

@@ -39,7 +39,7 @@ def test_a_scheduler_that_dies_with_a_task_that_folds_the_checkpoint_is_named_an
             future = submit(run, what, function, *arguments)
             if function.__name__ == step:
                 scheduler.kill()
-                scheduler.wait()
+                scheduler.wait(60)
             return future
 
         monkeypatch.setattr(ClusterRun, "submit", kill)
@@ -65,7 +65,7 @@ def test_a_plan_and_a_fit_on_a_scheduler_that_has_just_gone_say_what_is_known(tm
             client.as_current(),
         ):
             scheduler.kill()
-            scheduler.wait()
+            scheduler.wait(60)
             wait_until(lambda: client.status != "running")
             model = bp.PCA(2)
             assert model.plan(bp.open(tmp_path / "x.zarr")).resources.threads == 1

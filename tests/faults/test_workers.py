@@ -124,7 +124,7 @@ def test_a_last_worker_that_dies_with_a_finished_state_is_an_error_after_the_tim
 
         def kill_first(run: ClusterRun, future: Any) -> None:
             worker.kill()
-            worker.wait()
+            worker.wait(60)
             accept(run, future)
 
         monkeypatch.setattr(ClusterRun, "accept", kill_first)

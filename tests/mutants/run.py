@@ -18,7 +18,6 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-import coverage
 import pytest
 from mutations import Mutant, mutants_of
 
@@ -27,7 +26,7 @@ FOLDERS = ("solvers", "passes", "estimators", "storage")
 STAGES = (40, 400, 100_000)  # tests that a child collects at once
 LIBRARIES = (
     "dask.array", "dask.dataframe", "distributed", "numba", "pandas", "scipy.linalg", "xarray", "zarr",
-    "sklearn.decomposition", "sklearn.utils.estimator_checks",
+    "sklearn.decomposition", "sklearn.utils.estimator_checks", "moto.server", "hypothesis", "pyarrow.parquet", "h5py",
 )  # fmt: skip
 IGNORED = ("-W", "ignore::pytest.PytestAssertRewriteWarning")  # of what is imported before the fork
 Seconds = dict[str, float]
@@ -39,6 +38,8 @@ def recorded(prefixes: list[Path]) -> tuple[Lines, Seconds]:
     lines: Lines = {}
     seconds: Seconds = {}
     for prefix in prefixes:
+        import coverage
+
         seconds |= {test: cpu for test, (_, cpu) in json.loads(prefix.with_suffix(".json").read_text()).items()}
         data = coverage.CoverageData(str(prefix.with_suffix(".coverage")))
         data.read()

@@ -258,7 +258,7 @@ def pristine(tmp_path_factory):
     return save(tmp_path_factory.mktemp("pristine") / "m")
 
 
-@settings(max_examples=250, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data(), how=st.sampled_from(["flip", "cut", "empty", "insert", "delete", "swap"]))
 def test_no_damage_anywhere_is_believed(pristine, data, how):
     files = sorted(path for path in pristine.rglob("*") if path.is_file())

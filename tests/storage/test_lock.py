@@ -46,7 +46,7 @@ def test_a_live_process_is_named_and_a_killed_one_is_taken_over(path):
         for part in (f"pid {child.pid} on {record['host']}", record["since"], f"delete {path}", "Wait for that run"):
             assert part in message
         child.kill()
-        child.wait()
+        child.wait(60)
     with RunLock(path, "it"):
         assert json.loads(path.read_text())["pid"] == os.getpid()
     assert not path.exists()
@@ -58,7 +58,7 @@ def test_a_killed_child_that_nobody_waited_for_is_dead_too(path):
     child.kill()
     os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)  # a zombie until wait()
     RunLock(path, "it").acquire()
-    child.communicate()
+    child.communicate(timeout=60)
 
 
 def test_the_same_process_cannot_take_it_twice(path):
@@ -108,7 +108,7 @@ def test_of_many_contenders_for_a_dead_lock_exactly_one_wins(path):
     RunLock(path, "it").acquire()
     for _ in range(10):
         alter(path, started="gone")
-        barrier, won, lost = threading.Barrier(8), [], []
+        barrier, won, lost = threading.Barrier(8, timeout=60), [], []
 
         def contend(barrier=barrier, won=won, lost=lost):
             contender = RunLock(path, "it")
@@ -120,11 +120,11 @@ def test_of_many_contenders_for_a_dead_lock_exactly_one_wins(path):
             else:
                 won.append(contender)
 
-        threads = [threading.Thread(target=contend) for _ in range(8)]
+        threads = [threading.Thread(target=contend, daemon=True) for _ in range(8)]
         for thread in threads:
             thread.start()
         for thread in threads:
-            thread.join()
+            thread.join(60)
         assert (len(won), len(lost)) == (1, 7)
 
 

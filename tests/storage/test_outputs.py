@@ -167,7 +167,7 @@ def test_several_processes_write_at_once(path):
             subprocess.Popen([sys.executable, "-c", WORKER, pickle.dumps((output.writer, share)).hex()])
             for share in shares
         ]
-        assert [child.wait() for child in children] == [0, 0]
+        assert [child.wait(300) for child in children] == [0, 0]
         assert output.pending() == []
         output.finish()
     assert np.array_equal(read(path), (np.arange(1500) % 251).reshape(500, 3))

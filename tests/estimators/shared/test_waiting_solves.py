@@ -120,7 +120,7 @@ def test_rows_go_on_being_added_to_a_copy_a_loaded_model_and_one_that_waits(name
 
 @growing
 def test_threads_that_ask_at_once_share_one_solve(name: str, solves: list[str]) -> None:
-    model, gate = grown(name), threading.Barrier(4)
+    model, gate = grown(name), threading.Barrier(4, timeout=60)
     solves.clear()
 
     def ask() -> Any:
@@ -128,7 +128,7 @@ def test_threads_that_ask_at_once_share_one_solve(name: str, solves: list[str]) 
         return model.transform(X)
 
     with ThreadPoolExecutor(4) as pool:
-        found = [task.result() for task in [pool.submit(ask) for _ in range(4)]]
+        found = [task.result(60) for task in [pool.submit(ask) for _ in range(4)]]
     assert solves == [name]
     assert all(np.array_equal(one, found[0]) for one in found)
 

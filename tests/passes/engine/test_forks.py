@@ -5,6 +5,7 @@ for its parent's threads.
 from __future__ import annotations
 
 import os
+import signal
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -31,6 +32,8 @@ def in_a_fork(work: Callable[[], Any]) -> str:
     reading, writing = os.pipe()
     child = os.fork()
     if child == 0:
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)
+        signal.alarm(100)  # a child that waits for ever ends
         try:
             said = str(work())
         except BaseException as error:
@@ -63,12 +66,12 @@ def test_a_fork_during_a_fold_of_another_thread_does_not_wait_for_it() -> None:
             leave.wait(50)
 
     expected = str(fitted())
-    thread = threading.Thread(target=fold)
+    thread = threading.Thread(target=fold, daemon=True)
     thread.start()
     folding.wait(10)
     said = in_a_fork(fitted)
     leave.set()
-    thread.join()
+    thread.join(60)
     assert said == expected
 
 

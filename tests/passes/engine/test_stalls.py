@@ -46,12 +46,12 @@ def when(condition: Callable[[], object], act: Callable[[], object]) -> Iterator
             time.sleep(0.01)
         act()
 
-    thread = threading.Thread(target=run)
+    thread = threading.Thread(target=run, daemon=True)
     thread.start()
     try:
         yield
     finally:
-        thread.join()
+        thread.join(60)
 
 
 def test_a_stopped_worker_is_named_and_its_groups_are_read_elsewhere(

@@ -223,7 +223,7 @@ def test_a_waiting_solve_goes_before_folds_that_begin_later() -> None:
         with one_blas_thread():
             order.append("fold")
 
-    threads = [threading.Thread(target=work) for work in (fold, solve, later_fold)]
+    threads = [threading.Thread(target=work, daemon=True) for work in (fold, solve, later_fold)]
     for thread in threads:
         thread.start()
         folding.wait(20)
