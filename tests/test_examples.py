@@ -12,6 +12,7 @@ import os
 import runpy
 import subprocess
 import sys
+import tempfile
 from contextlib import redirect_stdout
 from io import StringIO
 from pathlib import Path
@@ -27,6 +28,7 @@ TUTORIAL = sorted(FOLDER.glob("03_tutorial_*.py"))
 KERNEL = sorted(FOLDER.glob("04_kernel_*.py"))
 SUPERVISED = sorted(FOLDER.glob("05_supervised_*.py"))
 EXAMPLES = sorted(set(FOLDER.glob("[0-9][0-9]_*.py")) - set(TUTORIAL) - set(KERNEL) - set(SUPERVISED))
+ALONE = ("01_quickstart", "06_jupyter")  # run in a process of their own, which imports for seconds
 NOWHERE = ("--faces", "nowhere", "--fashion", "nowhere")
 PNG = b"\x89PNG\r\n\x1a\n"
 
@@ -60,8 +62,13 @@ def load(path: Path) -> ModuleType:
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
-def test_example_runs(path: Path, tmp_path: Path) -> None:
-    said = run_alone(path, tmp_path)
+def test_example_runs(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    if path.stem in ALONE:
+        said = run_alone(path, tmp_path)
+    else:
+        monkeypatch.chdir(tmp_path)
+        monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+        said = run(path)
     assert said.strip()
     if said.startswith("skipped: "):
         pytest.skip(said.removeprefix("skipped: ").strip())
