@@ -11,6 +11,9 @@ import numpy as np
 
 import bigpca as bp
 
+# %%
+# Sample data: four shards, as a network would write them. Skip this step if you have your own.
+
 
 def write_shards(folder: Path) -> np.ndarray:
     """Write four .npy shards of 5,000 rows and 256 columns; returns the class of each row."""
@@ -24,6 +27,11 @@ def write_shards(folder: Path) -> np.ndarray:
         features = centres[kind[rows]] + rng.standard_normal((5_000, 256)) @ mixing
         np.save(folder / f"features_{shard}.npy", features.astype("float32"))
     return kind
+
+
+# %%
+# The six lines: ingest, plan, fit, transform, save, and the picture. With `n_components=0.95`, PCA keeps the fewest
+# components that capture 95 % of the variance.
 
 
 def main() -> None:
@@ -42,6 +50,10 @@ def main() -> None:
     draw(folder / "quickstart.png", pca, scores, kind)
 
 
+# %%
+# The picture has the scree plot on the left, and the rows by their first two scores on the right.
+
+
 def draw(picture: Path, pca: bp.PCA, scores: object, kind: np.ndarray) -> None:
     """Draw the shares of the variance and the leading scores, if Matplotlib is installed."""
     try:
@@ -56,5 +68,7 @@ def draw(picture: Path, pca: bp.PCA, scores: object, kind: np.ndarray) -> None:
     print(f"the picture: {picture}")
 
 
+# %%
+# Run it. The plan is printed before any row is read.
 if __name__ == "__main__":
     main()

@@ -14,6 +14,10 @@ import numpy as np
 import bigpca as bp
 from bigpca.passes.engine.progress import CheckpointEvent, Event, PassEvent
 
+# %%
+# A fit reports its progress as events. This callable raises KeyboardInterrupt once a few segments are in the
+# checkpoint, as if you had pressed Ctrl-C.
+
 
 class StopAfter:
     """Acts as Ctrl-C would: interrupts the run when a number of segments are safe."""
@@ -28,9 +32,17 @@ class StopAfter:
                 raise KeyboardInterrupt
 
 
+# %%
+# The second run reports how many groups of rows it takes from the checkpoint.
+
+
 def say_what_is_resumed(event: Event) -> None:
     if isinstance(event, PassEvent):
         print(f"{event.groups_resumed} of {event.groups_total} groups come from the checkpoint")
+
+
+# %%
+# Fit three times: without interruption, with one, and again with the same checkpoint. Then compare the bits.
 
 
 def main() -> None:
@@ -48,5 +60,7 @@ def main() -> None:
     print("same bits:", np.array_equal(resumed.components_, undisturbed.components_))
 
 
+# %%
+# Run it.
 if __name__ == "__main__":
     main()

@@ -21,6 +21,10 @@ PRINTED = {"diabetes": (7, 8, 8), "breast cancer": (7, 10, 17), "iris": (2, 2, 3
 SHARES = (0.90, 0.95, 0.99)
 
 
+# %%
+# For each data set and each share of the variance, the fit keeps the fewest components that capture the share.
+
+
 def main(arguments: list[str] | None = None) -> None:
     parser = options(__doc__)
     parser.add_argument("--rows", type=int, default=60_000, help="of Fashion-MNIST")
@@ -43,5 +47,7 @@ def main(arguments: list[str] | None = None) -> None:
     print(f"\nstores: {folder}")
 
 
+# %%
+# Run it, with at most 2,000 rows of Fashion-MNIST when this page is built.
 if __name__ == "__main__":
     main()

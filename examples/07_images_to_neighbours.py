@@ -49,6 +49,10 @@ WHITENINGS = {
 }
 
 
+# %%
+# Images. The synthetic ones are gratings of twelve directions and widths, written as files like real images.
+
+
 def write_synthetic_images(folder: Path, n: int = 600, kinds: int = 12) -> None:
     """Gratings of ``kinds`` directions and widths, each shifted at random and with noise, as PGM files."""
     rng = np.random.default_rng(0)
@@ -71,6 +75,10 @@ def read_images(folder: Path, keys: Any) -> np.ndarray:
     return np.stack([np.frombuffer(one[-width * height :], np.uint8).reshape(height, width) for one in contents])
 
 
+# %%
+# A network. Replace this function by your own.
+
+
 def random_filters(images: np.ndarray) -> np.ndarray:
     """One layer of 96 random 7 x 7 filters, rectified, and the mean over the image: features of shape (b, 96)."""
     filters = np.random.default_rng(0).standard_normal((96, 49)).astype("float32")
@@ -78,6 +86,10 @@ def random_filters(images: np.ndarray) -> np.ndarray:
     patches = np.lib.stride_tricks.sliding_window_view(images.astype("float32") / 255, (7, 7), axis=(1, 2))[:, ::2, ::2]
     maps = np.maximum(patches.reshape(-1, 49) @ filters.T, 0)
     return maps.reshape(len(images), -1, 96).mean(axis=1)
+
+
+# %%
+# Extraction. `FeatureWriter` writes whole chunks, and knows after a kill how many rows are done.
 
 
 def extract(network: Callable[[np.ndarray], Any], folder: Path, keys: list[str], out: Path) -> None:
@@ -88,6 +100,10 @@ def extract(network: Callable[[np.ndarray], Any], folder: Path, keys: list[str],
         for start in range(writer.n_rows, len(keys), BATCH):
             batch = keys[start : start + BATCH]
             writer.write(network(read_images(folder, batch)), keys=batch)
+
+
+# %%
+# Search, and how good it is: recall among kinds that the PCA has not seen.
 
 
 def nearest(rows: np.ndarray, count: int = NEIGHBOURS) -> np.ndarray:
@@ -120,6 +136,10 @@ def recall_of_new_kinds(X: np.ndarray, kind: np.ndarray, k: int) -> dict[str, np
             pca = bp.PCA(min(k, *fitted.shape), preprocess=bp.L2(), whiten=whiten).fit(fitted)
             found[name].append(recall(pca.transform(X[new]), kind[new]))
     return {name: np.array(values) for name, values in found.items()}
+
+
+# %%
+# The whole way: extract, fit, transform, search, and list extremes and outliers.
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -175,6 +195,10 @@ def main(arguments: list[str] | None = None) -> None:
     })  # fmt: skip
 
 
+# %%
+# The picture.
+
+
 def draw(picture: Path, folder: Path, grids: dict[str, Any]) -> None:
     """Draw grids of images, named by their keys, if Matplotlib is installed."""
     try:
@@ -194,5 +218,7 @@ def draw(picture: Path, folder: Path, grids: dict[str, Any]) -> None:
     print(f"\nthe picture: {picture}")
 
 
+# %%
+# Run it.
 if __name__ == "__main__":
     main()

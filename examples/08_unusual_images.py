@@ -35,6 +35,10 @@ CONFIDENCE = 0.95
 NEIGHBOURS = 5
 
 
+# %%
+# Features of a network if there is one, and pixels of digits otherwise.
+
+
 def read_features(faces: np.ndarray | None, folder: Path) -> tuple[np.ndarray, np.ndarray, str]:
     """Return features (n, d), what each image shows, and where the features come from."""
     if faces is not None and importlib.util.find_spec("torch") is not None:
@@ -45,6 +49,10 @@ def read_features(faces: np.ndarray | None, folder: Path) -> tuple[np.ndarray, n
     return digits.data.astype("float32"), digits.target, "pixels, of digits"
 
 
+# %%
+# Some kinds are held out completely, and some images of every other kind.
+
+
 def split(kind: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return which images are learnt (seven in ten of each known kind), and which show a kind that is held out."""
     kinds = np.unique(kind)
@@ -53,6 +61,10 @@ def split(kind: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     for one in kinds:
         turn[kind == one] = np.arange(np.count_nonzero(kind == one))
     return ~novel & (turn % 10 < 7), novel
+
+
+# %%
+# Fit to the known images, and judge all others by five distances.
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -92,5 +104,7 @@ def main(arguments: list[str] | None = None) -> None:
     print("the most unusual:", ", ".join(first.keys))
 
 
+# %%
+# Run it.
 if __name__ == "__main__":
     main()
