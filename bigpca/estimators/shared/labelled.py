@@ -149,7 +149,7 @@ class EmptyColumns(Reading):
 
 def may_have_empty_columns(rows: Rows) -> bool:
     """Whether columns of a DataArray may have no values, and are left out then: floats that are no view yet."""
-    return rows.labels is not None and rows.view is None and rows.dtype.kind == "f" and rows.n_rows > 0
+    return rows.view is None and rows.dtype.kind == "f" and rows.n_rows > 0
 
 
 def without_empty_columns(opened: Rows, rows: Rows, resources: Resources, progress: ProgressArgument = None) -> Rows:

@@ -755,7 +755,7 @@ class Estimator(
         Unless ``read`` is True or the rows are in memory, those columns remain, and only the reads that will find them
         are declared.
         """
-        if not may_have_empty_columns(rows):
+        if rows.labels is None or not may_have_empty_columns(rows):
             return rows
         begun = rows.begun(**self._policies)
         if not read and not begun.in_memory:
