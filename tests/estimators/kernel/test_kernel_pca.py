@@ -350,8 +350,10 @@ def test_strings_are_rows_of_any_length(kernel: kernels.Kernel) -> None:
     oracle = Oracle(3, kernel="precomputed", eigen_solver="dense").fit(kernel(codes))
     np.testing.assert_allclose(model.eigenvalues_, oracle.eigenvalues_, rtol=1e-10)
     expected = oracle.transform(kernel(new, codes))
-    for given in (LONGER, LONGER[:, None], LONGER.astype(object), new):
-        assert_same_up_to_sign(model.transform(given), expected, 1e-9)
+    for given in (LONGER, LONGER[:, None], LONGER.astype(object), LONGER.tolist(), new):
+        found = model.transform(given)
+        assert isinstance(found, np.ndarray)
+        assert_same_up_to_sign(found, expected, 1e-9)
     assert_same_up_to_sign(model.transform(LONGER.astype("S")), expected, 1e-6)  # of bytes, in float32
     lazy = model.transform(da.from_array(new, chunks=(2, new.shape[1])))
     assert_same_up_to_sign(lazy.compute(), expected, 1e-9)
