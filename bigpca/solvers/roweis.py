@@ -73,7 +73,9 @@ class RoweisFamily:
 
     NOTE: the paper's axes have ``U'R2 U = I``, whose length shrinks like n^-1/2 where r2 > 0. Here it is ``U'R2 U = s
     I`` with ``s = r2 (n - c) + 1 - r2``: ``R2 / s`` is a weighted mean of the covariance within classes ``S_W / (n -
-    c)`` and of I, so that axes have unit deviation within classes where r2 = 1, and unit length where r2 = 0.
+    c)`` and of I, so that axes have unit deviation within classes where r2 = 1, and unit length where r2 = 0. With
+    ``normalize``, ``s = (a (n - c))^r2``, a the scale of S_W: the same at both ends, and lengths that follow a unit of
+    the rows as its power -r2 between them.
     Directions and eigenvalues are the paper's.
 
     Parameters
@@ -136,7 +138,7 @@ class RoweisFamily:
         self._between, self._psi = between @ self.rotation.T, psi @ self.rotation.T
         traces = (float((psi**2).sum()), trace_within + trace_between, trace_within)
         own = tuple(d / trace if normalize and trace > 0 else 1.0 for trace in traces)
-        self._scales, self._added = own if scales is None else scales, added
+        self._scales, self._added, self._normalize = own if scales is None else scales, added, normalize
 
     @property
     def size(self) -> int:
@@ -144,8 +146,10 @@ class RoweisFamily:
         return len(self.values)
 
     def unit(self, r2: float) -> float:
-        """Return s, by which ``R2 / s`` is a weighted mean of the covariance within classes and I."""
-        return r2 * self._scales[2] * self.divisor + 1.0 - r2
+        """Return s, by which ``R2 / s`` is a weighted mean of the covariance within classes and I; of normalized terms,
+        which have no unit, one between the two ends that has none of its own."""
+        within = self._scales[2] * self.divisor
+        return float(within**r2) if self._normalize else r2 * within + 1.0 - r2
 
     def inverses(self, rows: Matrix, count: float, conditioning: Conditioning = PLAIN) -> Matrix:
         """Return ``C^-1 rows`` (c, d) with ``C = S_W / count``, conditioned as R2 is where r2 = 1."""

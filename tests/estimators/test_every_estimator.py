@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import pickle
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from itertools import permutations
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -479,8 +479,12 @@ OWN = {
 }  # fmt: skip
 LINEAR: dict[str, Any] = {"kernel": "linear"}
 SMALL = slice(0, 48)
-# Left out: what has a unit of its own (the power and epsilon of "PCA of values", 0 < r2 < 1, where S_W is added to I).
-UNITS: dict[str, tuple[Callable[[int], Any], Any, dict[str, int]]] = {
+# The exceptions, by name, which the table leaves out: what adds a number without a unit, or with a unit of its own.
+# - the power and epsilon of "PCA of values"; gamma and coef0 that are fixed
+# - 0 < r2 < 1 without normalize: ``r2 S_W + (1 - r2) I``, as the paper prints it; with normalize it is in the table
+# - regularization of R2, and alpha of inverse_transform of kernel PCA: absolute multiples of I, as in scikit-learn
+# - sampling="column-norm" where K_ij^2 leaves float64: rejected with a message, as for indefinite kernels
+UNITS: dict[str, tuple[Callable[[int], Any], Any, Mapping[str, float]]] = {
     **{
         name: (lambda j, make=case.make: make(), case.y, OWN.get(name, {}))
         for name, case in CASES.items()
@@ -494,6 +498,14 @@ UNITS: dict[str, tuple[Callable[[int], Any], Any, dict[str, int]]] = {
         for name, case in CASES.items() if "Kernel" in name
     },
     "RoweisDiscriminantAnalysis": (lambda j: bp.RoweisDiscriminantAnalysis(2, r1=0.5, r2=1.0), CLASSES, RATIO),
+    "RoweisDiscriminantAnalysis normalized": (
+        lambda j: bp.RoweisDiscriminantAnalysis(2, r1=0.3, r2=0.5, normalize=True), CLASSES,
+        {"components_": -0.5, "transform": 0.5, "eigenvalues_": 0},
+    ),
+    "RoweisDiscriminantAnalysis normalized, krylov": (
+        lambda j: bp.RoweisDiscriminantAnalysis(2, r1=0.3, r2=0.5, normalize=True, solver="krylov", tol=0.1), CLASSES,
+        {"components_": -0.5, "transform": 0.5, "eigenvalues_": 0},
+    ),
     "ApproximatePCA tutorial": (lambda j: bp.ApproximatePCA(2, bp.sketches.Gaussian(5), core="tutorial"), None, {}),
     **{
         f"KernelPCA linear {s}": (lambda j, s=s: bp.KernelPCA(2, solver=s, **LINEAR), None, {})
@@ -553,5 +565,5 @@ def test_numbers_have_the_power_of_the_unit_of_the_rows_that_the_table_states(na
                         np.testing.assert_allclose(found[what] + logarithm, number, rtol=1e-5, err_msg=what)
                         continue
                     close = (1e-12 if dtype == "f8" else 1e-5) * np.abs(number).max()
-                    same = np.ldexp(found[what], -j * powers[what])
+                    same = np.ldexp(found[what], -round(j * powers[what]))  # every j is even
                     np.testing.assert_allclose(same, number, rtol=0, atol=close, err_msg=f"{what} of {dtype} 2^{j}")

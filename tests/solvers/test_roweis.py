@@ -87,7 +87,7 @@ def test_rank_counts_the_eigenvalues_of_r1_above_rounding(r1: float, r2: float, 
 @pytest.mark.parametrize(("r1", "r2"), GRID)
 def test_normalized_terms_have_the_trace_of_the_identity(r1: float, r2: float) -> None:
     B, T, W = (roweis_matrices(X, Y, *point)[which] for point, which in (((1, 0), 0), ((0, 0), 0), ((0, 1), 1)))
-    unit = unit_of(Y, r2, D / np.trace(W))
+    unit = unit_of(Y, 1.0, D / np.trace(W)) ** r2
     B, T, W = (S * D / np.trace(S) for S in (B, T, W))
     values, axes = generalised(r1 * B + (1 - r1) * T, r2 * W + (1 - r2) * np.eye(D), 3, unit)
     found = family(normalize=True).solve(r1, r2, 3)

@@ -43,8 +43,9 @@ class RoweisDiscriminantAnalysis(SupervisedModel, ClassifierMixin, Estimator[Sup
 
     NOTE: s = 1 in the paper, whose scores shrink like n^-1/2 if r2 > 0. Here ``s = r2 (n - c) + 1 - r2``, so that
     ``R2 / s`` is a weighted mean of the covariance within classes ``S_W / (n - c)`` and of I: scores have variance 1
-    within classes for r2 = 1, and components have length 1 for r2 = 0. With ``normalize``, n - c is multiplied by the
-    scale of S_W. Directions and eigenvalues are those of the paper.
+    within classes for r2 = 1, and components have length 1 for r2 = 0. With ``normalize``,
+    ``s = (a (n - c))^r2``, a the scale of S_W, so that components do not depend on units but by their power -r2.
+    Directions and eigenvalues are those of the paper.
 
     If r2 = 1, it classifies, too: ``predict``, ``predict_proba``, ``predict_log_proba``, ``decision_function`` and
     ``score``, as in :class:`bigpca.estimators.supervised.model.SupervisedModel`.

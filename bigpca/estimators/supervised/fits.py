@@ -340,7 +340,7 @@ def family_in(
     return RoweisFamily(
         (S + S.T) / 2, statistics.between, statistics.psi, freedom=max(0, statistics.count - statistics.n_classes),
         divisor=statistics.freedom if problem.r2 > 0 else None, threads=problem.threads, scales=scales, added=added,
-        basis=basis, precision=statistics.precision,
+        basis=basis, precision=statistics.precision, normalize=problem.normalize,
     )  # fmt: skip
 
 

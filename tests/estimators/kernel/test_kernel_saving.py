@@ -8,9 +8,11 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import dask.array as da
 import numpy as np
 import pytest
 import zarr
+from threadpoolctl import threadpool_limits
 
 import bigpca as bp
 from bigpca import KernelPCA, ModelFormatError, kernels
@@ -45,6 +47,21 @@ OPTIONAL = (
     "n_passes_", "converged_",
 )  # fmt: skip
 WORDS = np.array(["banana", "ananas", "nab", "a", "bandana", "cabana"])
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("dtype", ["f4", "f8"])
+@pytest.mark.parametrize("kernel", ["rbf", "linear", "laplacian"])
+def test_preimages_are_the_same_bits_after_loading(kernel: str, dtype: str, threads: int, tmp_path: Path) -> None:
+    rows = np.tile(X, (8, 40)).astype(dtype)  # wide enough for BLAS to use its threads
+    rows += np.random.default_rng(0).standard_normal(rows.shape).astype(dtype)
+    with threadpool_limits(threads, "blas"):
+        model = KernelPCA(5, kernel=kernel, fit_inverse_transform=True).fit(rows)
+        model.save(tmp_path / "model")
+        loaded, scores = bp.load(tmp_path / "model"), model.transform(rows)
+        for given in (scores, scores[:1], da.from_array(scores, chunks=(100, 5))):
+            back = [np.asarray(one.inverse_transform(given)) for one in (model, loaded, model)]
+            assert back[0].tobytes() == back[1].tobytes() == back[2].tobytes()
 
 
 @pytest.mark.parametrize("name", MODELS)
