@@ -212,7 +212,7 @@ class BatchLabels:
         return classes
 
     @property
-    def at_hand(self) -> bool:
+    def in_memory(self) -> bool:
         """Whether the batches are in memory, so that labels in advance cost nothing."""
         return isinstance(self.stream.batches, list | tuple)
 

@@ -318,7 +318,7 @@ class CovarianceOperator(Operator):
             self._shift = first_shift(self.run, self.rows, layout)
         return self._shift
 
-    def know(
+    def set_statistics(
         self, count: int, omitted: int, mean: Vector, scale: Vector | None, trace: float, weight_sums: WeightSums
     ) -> None:
         """Set the statistics that an earlier read of the same rows computed, so that the next read need not."""

@@ -18,7 +18,7 @@ from bigpca.arrays import DType
 from bigpca.blas import one_blas_thread, solve_paused
 from bigpca.data.checks import note_rounded
 from bigpca.data.sparse import row_range
-from bigpca.passes.accumulators.base import Accumulator, cost_of, feed
+from bigpca.passes.accumulators.base import Accumulator, cost_of, update_all
 from bigpca.passes.engine.driver import run_pass
 from bigpca.passes.engine.jobs import MAPS, SHARED, Finish, GroupTask, Inputs, Pass, PassPlan, PassState
 from bigpca.passes.engine.local import check_cancelled
@@ -270,7 +270,7 @@ class FoldGroup:
                         shift = block.origin if shift is None else shift
                         omitted -= block.count
                         if block.count:
-                            strip_shift = feed(parts.values(), block, strip_shift)
+                            strip_shift = update_all(parts.values(), block, strip_shift)
                         del block
                     del slab
                 del rows

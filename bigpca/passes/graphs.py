@@ -215,16 +215,13 @@ class GraphSource:
 
 def _with_own_rows(nodes: dict[Key, GraphNode]) -> dict[Key, GraphNode]:
     """Return the nodes with slices of sparse rows and of sources in memory, so that a task is not sent all rows."""
-    values = {k: node.value for k, node in nodes.items() if isinstance(node, DataNode) and _is_held(node.value)}
+    stored = {k: node.value for k, node in nodes.items() if isinstance(node, DataNode)}
+    values = {k: v for k, v in stored.items() if is_csr(v) or (isinstance(v, Source) and v.in_memory)}
     taken: dict[Key, GraphNode] = {}
     for key, node in nodes.items():
         if type(node) is Task and node.func in SLICES and node.dependencies and node.dependencies <= values.keys():
             taken[key] = DataNode(key, node({k: values[k] for k in node.dependencies}))
     return {**nodes, **taken}
-
-
-def _is_held(value: object) -> bool:
-    return is_csr(value) or (isinstance(value, Source) and value.in_memory)
 
 
 def _needed(keys: list[Key], nodes: Mapping[Key, GraphNode]) -> set[Key]:

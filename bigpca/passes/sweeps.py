@@ -113,15 +113,11 @@ def kernel_layout(rows: Rows, kernel: Kernel, dtype: DType | None = None) -> Ker
     segments = tuple(range(a, b) for a, b in itertools.pairwise(ends))
     cut = tuple(itertools.pairwise(edges))
     layout = Layout(n, rows.n_columns, base.row_bytes, tile, cut, groups, segments)
-    return KernelLayout(layout, base.reads, tile, _begun(rows, edges[:-1]))
-
-
-def _begun(rows: Rows, starts: list[int]) -> tuple[int, ...]:
-    """Return the rows from which tasks read: the start of a chunk, which is decoded whole; arrays in memory are cut."""
-    if rows.in_memory:
-        return tuple(starts)
-    chunks = np.concatenate([[0], np.cumsum(rows.row_chunks)])
-    return tuple(chunks[np.searchsorted(chunks, starts, side="right") - 1].tolist())
+    starts = np.asarray(edges[:-1])
+    if not rows.in_memory:  # arrays in memory are cut; else a task reads from the start of a chunk, decoded whole
+        chunks = np.concatenate([[0], np.cumsum(rows.row_chunks)])
+        starts = chunks[np.searchsorted(chunks, starts, side="right") - 1]
+    return KernelLayout(layout, base.reads, tile, tuple(starts.tolist()))
 
 
 def kernel_dtype(rows: Rows) -> DType:

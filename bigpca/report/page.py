@@ -25,7 +25,7 @@ def render(report: Report) -> str:
     """Return the report as HTML."""
     body = [
         f"<header><h1>{text(report.title)}</h1><p class='summary'>{text(report.summary)}</p></header>",
-        _section("Checks", "checks", _lights(report.lights)),
+        _section("Checks", "checks", f"<ul class='lights'>{''.join(map(_light, report.lights))}</ul>"),
         "".join(f"<p class='note'>{text(note)}</p>" for note in report.notes),
         _section("Figures", "figures", f"<div class='grid'>{''.join(map(_figure, report.figures))}</div>"),
         _section("Extremes", "extremes", _ends(report)) if report.extremes else "",
@@ -66,10 +66,6 @@ def number(value: object, name: str = "") -> str:
 
 def _section(title: str, name: str, content: str) -> str:
     return f"<section id='{name}'><h2>{text(title)}</h2>{content}</section>"
-
-
-def _lights(lights: Iterable[Light]) -> str:
-    return f"<ul class='lights'>{''.join(map(_light, lights))}</ul>"
 
 
 def _light(light: Light) -> str:

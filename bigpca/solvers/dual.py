@@ -106,14 +106,9 @@ def _exponent(pieces: Sequence[Array | csr_array]) -> int:
 
 
 def _strip(pieces: Sequence[Array | csr_array], columns: Strip, exponent: int) -> Array:
-    rows = np.concatenate([_dense(p[:, columns]) for p in pieces])
+    rows = np.concatenate([p[:, columns].toarray() if isinstance(p, csr_array) else p[:, columns] for p in pieces])
     strip: Array = np.ldexp(rows, -exponent, out=rows)
     return strip
-
-
-def _dense(columns: Array | csr_array) -> Array:
-    found: Array = columns.toarray() if isinstance(columns, csr_array) else columns
-    return found
 
 
 def _scaled(rows: Array, mean: Vector, squares: Vector, center: bool, scale: bool) -> Array:

@@ -543,21 +543,18 @@ class ProbeChain:
         self.steps += 1
         self.columns, S = qr(missed, mode="economic")
         if self.grows:
-            self._lengthen(S)
+            # R is multiplied by S; its scale goes into a logarithm, of 0 too.
+            self._R = S @ self._R
+            norm = float(np.linalg.norm(self._R, 2))
+            with np.errstate(divide="ignore"):
+                self._log += float(np.log(norm))
+            self._R /= norm or 1.0
             bound = float(np.exp((self._log - np.log(self._root)) / self.steps))
             self.norm_bound = min(self.norm_bound, bound)
         else:
             Q, R = self._first
             whole = remainder(Q, self._product)[1] @ R  # type: ignore[arg-type]
             self.norm_bound = min(self.norm_bound, float(np.linalg.norm(whole, 2)) / self._root)
-
-    def _lengthen(self, S: Matrix) -> None:
-        """Multiply R by S; its scale goes into a logarithm, of 0 too."""
-        self._R = S @ self._R
-        norm = float(np.linalg.norm(self._R, 2))
-        with np.errstate(divide="ignore"):
-            self._log += float(np.log(norm))
-        self._R /= norm or 1.0
 
 
 def _leading_pair(outside: Matrix, product: Matrix) -> tuple[float, float]:
@@ -774,7 +771,7 @@ class _Run:
         # The products were rounded too coarsely for these residuals: begin again, in float64, from the Ritz vectors.
         if self._coarse(pairs):
             with solving_alone(o.threads):
-                self.basis.begin_again(pairs.coefficients[: pairs.block] / pairs.unit)
+                self.basis.restart_from_images(pairs.coefficients[: pairs.block] / pairs.unit)
             self.A.refine()
             self.probes.begin()
             self._multiply_block(pairs.block, NOISE * self.A.precision)

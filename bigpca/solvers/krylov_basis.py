@@ -207,7 +207,7 @@ class KrylovBasis:
         hidden = self.rows(np.zeros((r, self.count)), (beyond * lifted) @ C)
         return rows[:r].T, np.ldexp(rows[r:], self.exponent, out=rows[r:]).T, np.ldexp(hidden, self.exponent).T
 
-    def begin_again(self, coefficients: Matrix) -> None:
+    def restart_from_images(self, coefficients: Matrix) -> None:
         """Drop all vectors; the images ``A u`` of those with these coefficients (r, c) are the next directions."""
         images = self.rows(coefficients @ self.projection, coefficients[:, self.settled :])
         self.directions = np.ldexp(images, self.exponent, out=images)
@@ -265,17 +265,13 @@ def orthonormal_columns(parts: Sequence[Matrix], seed: int) -> Matrix:
     return basis.fill(len(rows), RANDOM_RANK)
 
 
-def _is_identity(gram: Matrix) -> bool:
-    return float(np.max(np.abs(gram - np.eye(len(gram))), initial=0.0)) <= ORTHONORMAL
-
-
 def _orthonormaliser(gram: Matrix, smallest: float) -> Matrix | None:
     """Return C (r, m) that makes rows with this Gram matrix orthonormal, or None when they are so to rounding.
 
     From its eigenpairs (Stathopoulos & Wu 2002); singular values below ``smallest``, and what the rounding of the Gram
     matrix hides, are dropped. The leading directions come first.
     """
-    if _is_identity(gram):
+    if np.max(np.abs(gram - np.eye(len(gram))), initial=0.0) <= ORTHONORMAL:
         return None
     g, V = top_eigenpairs(gram)
     kept = g > max(smallest**2, len(g) * EPS * g[0])

@@ -176,7 +176,9 @@ def nystrom(
         mixing = (V.T * (values / safe)) @ V
         # 5. Vectors U = F V / s; those whose s is rounding are left to completion by orthonormal rows.
         used = squares[:k] > N * np.finfo(np.float64).eps * squares[0]
-        vectors = _vectors(F, V[:k] * (used / np.sqrt(safe[:k]))[:, None], k)
+        columns, coefficients = np.zeros((N, k), order="F"), V[:k] * (used / np.sqrt(safe[:k]))[:, None]
+        np.matmul(F, coefficients.T, out=columns[:, : len(coefficients)])
+        vectors = orthonormal_rows(columns.T)
     everything = np.zeros(q)
     everything[: len(values)] = np.ldexp(values, exponent)
     return NystromApproximation(everything, vectors, float(np.ldexp(nu, exponent)), F, np.ldexp(mixing, exponent))
@@ -270,13 +272,6 @@ def _inverse_root(S: Matrix, smallest: float) -> Matrix:
     r = max(1, int(np.count_nonzero(s > smallest * s[0])))
     E: Matrix = (V[:r] / np.sqrt(s[:r])[:, None]).T if s[0] > 0 else np.zeros((len(S), 1))
     return E
-
-
-def _vectors(F: Matrix, coefficients: Matrix, k: int) -> Matrix:
-    """Return k orthonormal rows, the first of them ``coefficients F'``, the others any."""
-    columns = np.zeros((len(F), k), order="F")
-    np.matmul(F, coefficients.T, out=columns[:, : len(coefficients)])
-    return orthonormal_rows(columns.T)
 
 
 def orthonormal_rows(rows: Matrix) -> Matrix:

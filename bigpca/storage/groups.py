@@ -110,7 +110,10 @@ def write_group(
     body = {
         "kind": kind,
         "format": list(format_version),
-        "arrays": {name: _declaration(array) for name, array in ready.items()},
+        "arrays": {
+            name: {"shape": list(array.shape), "dtype": array.dtype.name, "sha256": content_digest(array)}
+            for name, array in ready.items()
+        },
     }
     values = to_json(dict(attributes), "attributes")
     digest = _attributes_digest(body, values)
@@ -185,10 +188,6 @@ def _storable(name: str, array: NDArray[Any]) -> NDArray[Any]:
             "stored. Convert it first."
         )
     return np.asarray(array, dtype=array.dtype.newbyteorder("<"), order="C")
-
-
-def _declaration(array: NDArray[Any]) -> dict[str, Any]:
-    return {"shape": list(array.shape), "dtype": array.dtype.name, "sha256": content_digest(array)}
 
 
 def _attributes_digest(body: Mapping[str, Any], values: Any) -> str:

@@ -113,7 +113,9 @@ class RunLock:
             free = (created or alone) if holder is None else _is_dead(holder)
             if not free:
                 raise OutputLockedError(self._message(holder))
-            record = json.dumps(asdict(_this_process(self.run_id))).encode()
+            now, pid = datetime.now(UTC).isoformat(timespec="seconds"), os.getpid()
+            ours = Holder(socket.gethostname(), _namespace(), pid, _start_mark(pid), self.run_id, now)
+            record = json.dumps(asdict(ours)).encode()
             self._held = True  # so that release() finds what an interrupt leaves
             os.ftruncate(descriptor, 0)
             written = 0
@@ -165,11 +167,6 @@ class RunLock:
 
 
 _OURS: WeakValueDictionary[str, RunLock] = WeakValueDictionary()  # of this process
-
-
-def _this_process(run_id: str) -> Holder:
-    now = datetime.now(UTC).isoformat(timespec="seconds")
-    return Holder(socket.gethostname(), _namespace(), os.getpid(), _start_mark(os.getpid()), run_id, now)
 
 
 def _namespace() -> str:

@@ -183,7 +183,7 @@ def test_what_is_known_from_an_earlier_pass_is_not_computed_again() -> None:
     X = offset_data(N, D, mean=5.0, dtype="f8")
     A, mean, deviations = matrix(X, True, True)
     op = operator(bp.open(X), scale=True)
-    op.know(N, 0, mean, deviations, 123.0, None)
+    op.set_statistics(N, 0, mean, deviations, 123.0, None)
     assert_products(op.multiply(Q), A, Q, 1e-12)
     assert op.trace == 123.0
     assert op.run.reads == 1

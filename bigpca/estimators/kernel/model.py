@@ -326,7 +326,9 @@ class KernelModel(Estimator[KernelSpectrum]):
             of its samples.
         """
         check_is_fitted(self)
-        return self._mapped_to_numbers(X, self._novelty_map(), "novelty", Destination(out, overwrite))
+        return self._mapped_to_numbers(
+            X, Novelty(self._expansion(), self.nan_policy), "novelty", Destination(out, overwrite)
+        )
 
     @available_if(has_fixed_points)  # type: ignore[untyped-decorator]
     @maps_rows
@@ -437,9 +439,6 @@ class KernelModel(Estimator[KernelSpectrum]):
 
     def _row_map(self) -> RowMap:
         return KernelScores(self._expansion(), self.nan_policy)
-
-    def _novelty_map(self) -> RowMap:
-        return Novelty(self._expansion(), self.nan_policy)
 
     def _expansion(self) -> Expansion | FeatureProjection:
         return self._found.expansion

@@ -16,7 +16,6 @@ from bigpca.estimators.kernel.spectrum import KernelSpectrum, check_kernel_compo
 from bigpca.estimators.linear.spectrum import check_enough_rows
 from bigpca.estimators.shared.fit import RandomState, draw_fit_seed, execute
 from bigpca.estimators.shared.inputs import Input
-from bigpca.kernels.base import Kernel
 from bigpca.landmarks import SAMPLINGS
 from bigpca.landmarks.base import landmark_values
 from bigpca.passes.engine.driver import solving
@@ -171,9 +170,9 @@ class NystromKernelPCA(KernelModel):
         fit = replace(planned, kernels=tuple(kernel.with_gamma(gamma) for gamma in gammas))
         found, made = execute(self, fit, fit.run_widths, f"{self._called}.fit_widths(X, gammas)", progress=progress)
         models = []
-        for own, spectrum in zip(fit.kernels, found, strict=True):
+        for own, gamma, spectrum in zip(fit.kernels, gammas, found, strict=True):
             model = clone(self)
-            model.set_params(**self._with_width(own))
+            model.set_params(**({"gamma": float(gamma)} if isinstance(self.kernel, str) else {"kernel": own}))
             model._finish(opened, fit.plan, spectrum)
             model._provenance = made
             models.append(model)
@@ -191,10 +190,6 @@ class NystromKernelPCA(KernelModel):
     def _growth(self, rows: Rows, y: Input, latest: KernelSpectrum) -> MomentsGrowth:
         rows, resources = self._rows(rows)
         return MomentsGrowth(rows, resources, self._settings(rows.n_columns), landmark_features(latest))
-
-    def _with_width(self, kernel: Kernel) -> dict[str, Input]:
-        width: Input = kernel
-        return {"gamma": width.gamma} if isinstance(self.kernel, str) else {"kernel": kernel}
 
     def _fit(self, rows: Rows, y: Input) -> NystromFit:
         rounds = positive_integer("rounds", self.rounds)

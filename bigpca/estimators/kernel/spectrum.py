@@ -384,7 +384,8 @@ def pack_kernel_spectrum(found: KernelSpectrum) -> tuple[dict[str, Array], Value
         attributes["mean_square"] = float(expansion.mean_square)
         references = expansion.references
         # Rows that the model would have to hold are copied up to 256 MiB; a larger store is named with its fingerprint.
-        if references.rows is None and references.source is not None and _bytes(references) > HELD_BYTES:
+        held = references.shape[0] * references.shape[1] * references.dtype.itemsize
+        if references.rows is None and references.source is not None and held > HELD_BYTES:
             source = references.source
             attributes["references"] = {"path": source.path, "member": source.member, "shape": list(source.shape)}
             attributes["references"]["fingerprint"] = references.fingerprint()
@@ -467,10 +468,6 @@ def stored_moments(stored: StoredModel) -> LandmarkMoments | None:
         return None
     rank = stored.arrays["fact_landmark_transform"].shape[1]
     return LandmarkMoments(int(stored.attributes["n_features"]), None, (Moments(rank),)).with_arrays(own)
-
-
-def _bytes(references: References) -> int:
-    return references.shape[0] * references.shape[1] * references.dtype.itemsize
 
 
 def _plain(value: object) -> object:

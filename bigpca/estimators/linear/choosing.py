@@ -282,7 +282,7 @@ def cheapest(rows: Rows, settings: Settings, *, resources: Resources) -> PCAFit:
 
 def _planned(rows: Rows, resources: Resources, settings: Settings, solver: str) -> PCAFit:
     named = FITS.get(solver)
-    if named is not None and not named.stands_back(rows, settings):
+    if named is not None and not named.prefers_exact(rows, settings):
         return named.planned(rows, settings, resources)
     offered = [fit for fit in FITS.values() if fit is not named and fit.offered(rows, settings)]
     return choose([fit.planned(rows, settings, resources) for fit in offered])

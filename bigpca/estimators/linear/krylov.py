@@ -316,7 +316,7 @@ class KrylovFit(PCAFit):
         return partial_will_do(settings.n_components, rows.n_present, rows.n_columns)
 
     @classmethod
-    def stands_back(cls, rows: Rows, settings: Settings) -> bool:
+    def prefers_exact(cls, rows: Rows, settings: Settings) -> bool:
         """For few rows or columns, whose basis would span the whole space: the exact fits are cheaper."""
         return not cls.offered(rows, settings) and min(rows.n_present, rows.n_columns) <= RULE_COLUMNS
 

@@ -401,7 +401,8 @@ class LinearModel(RowStatistics, Generic[State]):
         """
         check_is_fitted(self)
         self._check_centred("a correlation")
-        variances = self._column_variances("feature_correlations")
+        divisors = self._standardization(self.n_features_in_).divisors
+        variances = column_variances(self._whole_state("feature_correlations")) * divisors**2  # of columns as given
         return correlations(self.loadings_, variances if self.scale_ is None else variances / self.scale_**2)
 
     @solving
@@ -470,11 +471,6 @@ class LinearModel(RowStatistics, Generic[State]):
         if self._state is None:
             raise ValueError(self._missing_state(what))
         return self._with_apart(self._state, self._apart)
-
-    def _column_variances(self, what: str) -> Vector:
-        """Return the variances (d,) of the columns as they are given; raises as :meth:`_whole_state`."""
-        divisors = self._standardization(self.n_features_in_).divisors
-        return column_variances(self._whole_state(what)) * divisors**2
 
     def _column_shares(self) -> Vector | None:
         """Return the share of each column (d,) in ``total_variance_``; None if the statistics of rows are not kept."""

@@ -277,7 +277,8 @@ class SketchFit(Fit[Spectrum]):
 
     def solve_cost(self) -> SolveCost:
         settings, n, d = self.settings, self.rows.n_present, self.rows.n_columns
-        template, k, scaled = settings.template(d), _most(settings, n, d), settings.fit.scales
+        template, scaled = settings.template(d), settings.fit.scales
+        k = _bounded(settings.fit, n, d, settings.sketch.width(d))
         kept = settings.core != "ritz" and not settings.scaled_first
         kept = kept and template.state_bytes <= settings.fit.keep_state_bytes
         w = template.n_columns
@@ -322,7 +323,7 @@ class SketchFit(Fit[Spectrum]):
             rows, run, self.ritz, center=fit.center, scale=fit.scale, seed=settings.sketch.seed
         )
         # The first read found mean, scale and trace; the second multiplies the centred rows by the orthonormal basis.
-        operator.know(found.count, found.omitted, found.mean, found.scale, found.trace, found.weight_sums)
+        operator.set_statistics(found.count, found.omitted, found.mean, found.scale, found.trace, found.weight_sums)
         product = operator.begin(basis).AB  # pass 2 over X
         again = replace(
             found, W=basis, Y=product, probes=operator.probes, precision=operator.precision, orthonormal=True
@@ -412,7 +413,3 @@ def _take_basis(state: PassState, *, settings: SketchSettings) -> tuple[Sketched
     found = unpack(state.part("product", FusedProduct), settings, omitted=state.omitted, scale=None)
     basis = np.linalg.qr(found.Y)[0]
     return replace(found, W=np.zeros((0, 0)), Y=np.zeros((0, 0)), probes=None), basis
-
-
-def _most(settings: SketchSettings, n: int, d: int) -> int:
-    return _bounded(settings.fit, n, d, settings.sketch.width(d))

@@ -166,7 +166,7 @@ class PCAFit(Fit[Spectrum]):
         return True
 
     @classmethod
-    def stands_back(cls, rows: Rows, settings: Settings) -> bool:
+    def prefers_exact(cls, rows: Rows, settings: Settings) -> bool:
         """Whether an exact fit replaces this one even if it was requested by name."""
         return False
 

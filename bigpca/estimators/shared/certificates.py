@@ -206,7 +206,10 @@ def certify(
         norm_bound = probe_norm_bound(probes.products, approximation.multiply(probes.vectors), FAILURE)
     norm = frobenius_bound(values, trace, norm_bound)
     rounding = slack = product_slack(norm, precision=precision, shift=approximation.shift) + trace_error
-    bounds = _value_bounds(padded, P, trace, slack, norm_bound)
+    if norm_bound is None:  # from the trace alone, else by the norm of what the values leave
+        bounds = trace_bounds(padded, P, trace, slack)
+    else:
+        bounds = probe_bounds(padded, P, trace, slack, norm_bound=norm_bound, failure=FAILURE)
     missed = max(0.0, trace - float(values.sum())) + slack
     largest = missed if norm_bound is None else min(missed, norm_bound)
     majorant: Vector | None = None
@@ -230,13 +233,6 @@ def certify(
     subspaces = subspace_bounds(seen, beyond, largest, rounding)
     limits = np.column_stack([bounds.lower, bounds.upper])[:k]
     return Certificate(limits, residuals, share, bounds.confidence, subspaces=subspaces)
-
-
-def _value_bounds(values: Vector, k: int, trace: float, slack: float, norm_bound: float | None) -> Bounds:
-    """Bound the first k eigenvalues, by the norm of what the values leave, or by the trace alone."""
-    if norm_bound is None:
-        return trace_bounds(values, k, trace, slack)
-    return probe_bounds(values, k, trace, slack, norm_bound=norm_bound, failure=FAILURE)
 
 
 def _most_captured(seen: SeenAxes, norm_bound: float, multiplied: bool) -> float:

@@ -333,14 +333,9 @@ def execute(
         seed=seed,
     ) as run:
         found = read(run)
-    return found, made_by(call, planned, run)
-
-
-def made_by(call: str, fit: Reading, run: Run) -> Provenance:
-    """Return the provenance of a model that a finished run made."""
-    rows = fit.rows
+    rows = planned.rows
     made = Provenance.now(rows.paths, rows.member, rows.rows_read, call, seconds=run.seconds, reads=run.reads)
-    return with_plan(made, fit.plan)
+    return found, with_plan(made, planned.plan)
 
 
 def with_plan(made: Provenance, plan: Plan) -> Provenance:

@@ -441,7 +441,7 @@ def labels_beside(
     elif classes is None:
         # Labels that are, or may be, classes without names are read in advance, as all classes must be known before
         # the rows are read. So are those of batches in memory, which costs nothing.
-        width = 0 if added or use.needs_classes or y.at_hand else y.width
+        width = 0 if added or use.needs_classes or y.in_memory else y.width
     if classes is None and not width:
         return None
     rows = y.beside(n, classes, width, missing, weights)

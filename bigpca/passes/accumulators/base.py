@@ -171,13 +171,13 @@ def broadcast(value: T | None) -> T:
 
 
 def cost_of(state: Accumulator, rows: BlockForm) -> Work:
-    """Return what :func:`feed` takes to update a state: sparse rows are made dense for those that require it."""
+    """Return what :func:`update_all` takes to update a state: sparse rows are made dense for those that require it."""
     if rows.sparse and "csr" not in state.accepts:
         return Work(STRIP_BYTES) + rows.strip_work + state.cost(rows.strips(STRIP_BYTES))
     return state.cost(rows)
 
 
-def feed(states: Iterable[Accumulator], block: Block, strip_shift: Vector | None) -> Vector | None:
+def update_all(states: Iterable[Accumulator], block: Block, strip_shift: Vector | None) -> Vector | None:
     """Update states with a block; states that require dense rows, with dense strips of a sparse block.
 
     Returns

@@ -309,25 +309,19 @@ class BestRows(Accumulator):
         self.weight_sum += float(weights.sum())
         self.diagonal_sum += float(diagonal.sum())
         # E / w with E exponential by (seed, row): the smallest keys are a draw by weight without replacement,
-        # which does not depend on how rows are cut (Efraimidis & Spirakis 2006).
-        keys = self._race(weights, block.rows)
-        near = np.flatnonzero((keys <= self._worst()) & (weights > 0))
+        # which does not depend on how rows are cut (Efraimidis & Spirakis 2006). They are log(E / w) with
+        # E = -log(1 - u): logarithms, because E / w overflows for tiny weights.
+        first = int(block.rows[0])
+        drawn = uniforms(self.seed, self.stream, first, int(block.rows[-1]) + 1, 1)[block.rows - first, 0]
+        with np.errstate(divide="ignore"):  # a uniform of 0 gives the key -inf, a weight of 0 the key inf
+            keys: Vector = np.log(-np.log1p(-drawn)) - np.log(weights)
+        worst = self.keys[-1] if len(self.keys) == self.wanted else np.inf
+        near = np.flatnonzero((keys <= worst) & (weights > 0))
         if len(near) > self.wanted:
             # Ties by row number, so that equal keys have one order.
             near = near[np.lexsort((block.rows[near], keys[near]))[: self.wanted]]
         if len(near):
             self._insert(dense_rows(block.values[near]), block.rows[near], keys[near], weights[near])
-
-    def _race(self, weights: Vector, rows: Integers) -> Vector:
-        first = int(rows[0])
-        drawn = uniforms(self.seed, self.stream, first, int(rows[-1]) + 1, 1)[rows - first, 0]
-        # log(E / w) with E = -log(1 - u): logarithms, because E / w overflows for tiny weights
-        with np.errstate(divide="ignore"):  # a uniform of 0 gives the key -inf, a weight of 0 the key inf
-            keys: Vector = np.log(-np.log1p(-drawn)) - np.log(weights)
-        return keys
-
-    def _worst(self) -> float:
-        return float(self.keys[-1]) if len(self.keys) == self.wanted else np.inf
 
     def _insert(self, rows: Array, indices: Integers, keys: Vector, weights: Vector) -> None:
         """Merge rows into the best ones, in place; ties go to the lower row number."""

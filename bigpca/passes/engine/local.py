@@ -373,7 +373,7 @@ def run_in_order(job: Pass[R], options: Run, resumed: Resumed) -> R:
         If there are more rows than the layout has.
     """
     merge = OrderedMerge(job, options, resumed)
-    layout, has_row = job.layout, job.has_row or _always
+    layout, has_row = job.layout, job.has_row or (lambda row: True)
     first = layout.segments[merge.covered][0] if merge.covered < len(layout.segments) else len(layout.groups)
     threads, fit = local_threads(), Caller()
     running: deque[tuple[int, HandedRows, Future[PassState]]] = deque()
@@ -426,7 +426,3 @@ def check_end(n: int, has_row: Callable[[int], bool], *, open_ended: bool) -> No
     if has_row(n):
         said = "the most without a shape" if open_ended else "which shape says"
         raise ValueError(f"the batches have more rows than the {n:,}, {said}. Correct the number in shape.")
-
-
-def _always(row: int) -> bool:
-    return True

@@ -20,7 +20,7 @@ from scipy.sparse import csr_array
 
 import bigpca
 from bigpca import kernels
-from bigpca.passes.accumulators.base import Accumulator, feed
+from bigpca.passes.accumulators.base import Accumulator, update_all
 from bigpca.passes.accumulators.class_moments import ClassMoments, WithinFactor, WithinProduct
 from bigpca.passes.accumulators.dot_matrix import ColumnProducts, DotPanels, DotProduct, DotSum
 from bigpca.passes.accumulators.kept_rows import Furthest, RowSample, RowsAt
@@ -184,7 +184,7 @@ def sparse_state(template: Accumulator, X: Array, start: int, stop: int, cuts: l
             block = Block.of_csr(csr_array(X[a:b]), np.arange(a, b), centre=centre)
             with pytest.MonkeyPatch.context() as patched:
                 patched.setattr(blocks, "STRIP_BYTES", 2 * D * X.itemsize)
-                strip_shift = feed([state], block, strip_shift)
+                strip_shift = update_all([state], block, strip_shift)
     state.close()
     return state
 

@@ -523,11 +523,6 @@ class ClusterRun:
             self.folding = None
             self.fold_ready()
 
-    def _forget_rivals(self, index: int) -> None:
-        for key in [key for key, other in self.segment_of.items() if other == index]:
-            del self.segment_of[key]
-            self.futures.pop(key).release()
-
     def _take_shared(self, count: int) -> list[Future | None]:
         workers = self._awake() or self.watch.workers
         return [None] * count if self.copies is None else self.copies.take(count, workers)
@@ -640,7 +635,9 @@ class ClusterRun:
             self._suspect(index, error)
             return
         self.longest = max(self.longest or 0.0, time.monotonic() - self.submitted[future.key])
-        self._forget_rivals(index)
+        for rival in [key for key, other in self.segment_of.items() if other == index]:
+            del self.segment_of[rival]
+            self.futures.pop(rival).release()
         self.ready[index] = value
         for group in self.job.layout.segments[index]:
             self.suspects.survived.pop(group, None)
@@ -758,10 +755,6 @@ def _finish(run: ClusterRun, watch: Watch) -> object:
         raise killed(error, f"finished the pass ({error.task})", run.job, run.options) from error
 
 
-def _sees(path: str) -> bool:
-    return Path(path).exists()
-
-
 def planned_bytes(job: AnyPass, options: Run, threads: int) -> int:
     """Return the planned bytes of a process with ``threads`` threads, above the idle process; 0 without a plan."""
     return threads * options.peak_bytes + 3 * job.state_bytes if options.peak_bytes else 0
@@ -775,6 +768,6 @@ def _workers_see(client: Client, directory: Path) -> bool:
     except OSError as error:
         raise WriteFailed(f"{type(error).__name__}: {error}") from error
     try:
-        return all(ask(client, client.run, _sees, str(nonce)).values())
+        return all(ask(client, client.run, nonce.exists).values())
     finally:
         nonce.unlink(missing_ok=True)

@@ -98,7 +98,11 @@ class Watch:
                 "lost %d worker(s) (%s); their unfinished groups are read again", len(gone), ", ".join(sorted(gone))
             )
             self.options.emit(RetryEvent("worker lost", self.lost))
-        self._check_seen()
+        if not self.workers and time.monotonic() - self.seen > self.options.workers_timeout:
+            raise TimeoutError(
+                f"no worker on {self.client.scheduler.address} for {self.options.workers_timeout:g} s "
+                f"(workers_timeout). Start workers and run again.{resume_hint(self.options)}"
+            )
 
     def look_at_new(self, *, wait: bool = False) -> None:
         """Check workers that joined during the run, in the background: one that has just died answers late.
@@ -135,13 +139,6 @@ class Watch:
                 lost = error
             time.sleep(0.1)
         raise self.scheduler_lost() from lost  # a client that reconnects has cancelled its futures
-
-    def _check_seen(self) -> None:
-        if not self.workers and time.monotonic() - self.seen > self.options.workers_timeout:
-            raise TimeoutError(
-                f"no worker on {self.client.scheduler.address} for {self.options.workers_timeout:g} s "
-                f"(workers_timeout). Start workers and run again.{resume_hint(self.options)}"
-            )
 
     def scheduler_lost(self) -> ConnectionError:
         """Return the error to raise."""
