@@ -46,40 +46,17 @@ OTHERS = {
     "whole": bool, "solver": str, "facts": dict, "texts": dict, "parameters": dict, "certificate.converged": bool,
 }  # fmt: skip
 # Sizes of arrays by letters, each one number within a model: n rows, d columns, k components, p references, m features
-# of these, c classes, q features of labels. "=n" is a value that is the number itself.
-_CERTIFIED = {
-    "eigenvalue_bounds": "k 2", "residuals": "k", "captured_variance_bounds": "2", "subspace_residuals": "s",
-    "subspace_deficits": "s", "subspace_lowest": "s",
-}  # fmt: skip
-_LINEAR = _CERTIFIED | {
-    "components": "k d", "explained_variance": "k", "mean": "d", "scale": "d", "weight_sums": "2", "n_samples": "=n",
-    "moments_count": "=n", "moments_weights": "2", "product_count": "=n",
-}  # fmt: skip
-_KERNEL = _CERTIFIED | {
-    "eigenvalues": "k", "coefficients": "p k", "fact_landmark_transform": "p m", "fact_landmark_indices": "p",
-    "fact_classes": "c", "state_moments_counts": "c", "state_counted": "3", "state_moments_means": "c m",
-    "state_moments0_mean": "m", "n_samples": "=n", "state_moments0_count": "=n", "state_diagonals": "1",
-    "state_residuals": "1",
-}  # fmt: skip
-_LABELLED = {
-    "components": "k d", "eigenvalues": "k", "n_features": "=d", "moments_counts": "c", "moments_means": "c d",
-    "cross_weight": "q", "cross_product": "q d", "cross_shift": "d", "labels_phases": "q",
-}  # fmt: skip
+# of these, c classes, q features of labels, s selected columns. "=n" is a value that is the number itself.
 SIZES = {
-    **dict.fromkeys(("PCA", "ApproximatePCA"), _LINEAR),
-    **dict.fromkeys(
-        ("KernelPCA", "NystromKernelPCA", "ApproximateKernelPCA", "KernelRoweisDiscriminantAnalysis",
-         "KernelSupervisedPCA"), _KERNEL
-    ),
-    **dict.fromkeys(
-        ("FisherDiscriminantAnalysis", "RoweisDiscriminantAnalysis", "SupervisedPCA", "SupervisedRandomProjection"),
-        _LABELLED
-    ),
-    "RotatedPCA": {"rotation": "k k", "inner_components": "k d", "n_features": "=d"},
-    "ScoredPCA": {
-        "scores": "d", "n_features": "=d", "kept_moments_counts": "c", "kept_moments_means": "c d", "kept_counted": "3",
-        "selected": "s", "inner_components": "k s",
-    },
+    "components": "k d", "explained_variance": "k", "eigenvalues": "k", "mean": "d", "scale": "d", "residuals": "k",
+    "eigenvalue_bounds": "k 2", "captured_variance_bounds": "2", "subspace_residuals": "b", "subspace_deficits": "b",
+    "subspace_lowest": "b", "weight_sums": "2", "n_samples": "=n", "moments_count": "=n", "product_count": "=n",
+    "moments_counts": "c", "moments_means": "c d", "cross_weight": "q", "cross_product": "q d", "cross_shift": "d",
+    "labels_phases": "q", "coefficients": "p k", "offsets": "k", "mean_weights": "p", "centre": "p",
+    "fact_landmark_transform": "p m", "fact_landmark_indices": "p", "fact_classes": "c", "state_moments_counts": "c",
+    "state_moments_means": "c m", "state_counted": "3", "state_moments0_mean": "m", "state_moments0_count": "=n",
+    "rotation": "k k", "inner_components": "k s", "selected": "s", "scores": "d", "kept_moments_counts": "c",
+    "kept_moments_means": "c d", "kept_counted": "3", "state_diagonals": "1", "state_residuals": "1",
 }  # fmt: skip
 Places = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 
@@ -172,8 +149,8 @@ def restored(stored: StoredModel) -> AnyEstimator:
         model._analysed = AnalysedRows(grid=grid)  # its scale may name coordinates
         own = {name: array for name, array in stored.arrays.items() if not name.startswith("grid_")}
         stored = replace(stored, arrays=own)
-    model._restore(stored)
     _check_sizes(stored)
+    model._restore(stored)
     d, view = model.n_features_in_, None
     if grid is not None:
         if grid.n_columns != d:
@@ -222,7 +199,7 @@ def _check_values(attributes: Values) -> None:
 def _check_sizes(stored: StoredModel) -> None:
     """Compare the sizes of the arrays with each other and with the stored counts."""
     known: dict[str, tuple[int, str]] = {}
-    for name, letters in SIZES.get(stored.kind, {}).items():
+    for name, letters in SIZES.items():
         value = stored.arrays.get(name, stored.attributes.get(name))
         if value is None:
             continue

@@ -262,6 +262,15 @@ def publish(source: Path, target: Path, *, replace: bool) -> None:
         fsync_path(target.parent)
 
 
+PUBLISHED = "published"  # beside the chunks of a table: which file it becomes
+
+
+def file_mark(path: Path) -> str:
+    """Return what tells a file from all others, and stays when it is renamed."""
+    found = path.stat()
+    return f"{found.st_ino} {found.st_size} {found.st_mtime_ns}"
+
+
 def repair(target: Path) -> None:
     """Complete a :func:`publish` that a crash interrupted: restore the old target, or remove it if replaced.
 

@@ -18,8 +18,10 @@ from bigpca.errors import OutputExistsError, brief
 from bigpca.storage.chunks import ChunkWriter, reject_existing
 from bigpca.storage.files import (
     MUTEX_SECONDS,
+    PUBLISHED,
     atomic_write_bytes,
     check_size,
+    file_mark,
     flock,
     fsync_path,
     fsync_tree,
@@ -152,15 +154,6 @@ class StoreForm(Form):
 
 
 STORE = StoreForm()
-
-
-PUBLISHED = "published"  # beside the chunks of a table: which file it becomes
-
-
-def file_mark(path: Path) -> str:
-    """Return what tells a file from all others, and stays when it is renamed."""
-    found = path.stat()
-    return f"{found.st_ino} {found.st_size} {found.st_mtime_ns}"
 
 
 @dataclass(frozen=True)

@@ -21,8 +21,10 @@ from numpy.typing import DTypeLike
 from bigpca.errors import MemoryBudgetError, OutputExistsError
 from bigpca.storage.chunks import ChunkRecord, ChunkWriter, fill_value, is_storable, reject_existing
 from bigpca.storage.files import (
+    PUBLISHED,
     atomic_write_bytes,
     exists,
+    file_mark,
     free_bytes,
     publish,
     read_document,
@@ -31,17 +33,7 @@ from bigpca.storage.files import (
     temporary_sibling,
     writing,
 )
-from bigpca.storage.forms import (
-    NOTHING,
-    PUBLISHED,
-    SCORES,
-    STORE,
-    STORES,
-    Annotations,
-    Form,
-    check_extension,
-    file_mark,
-)
+from bigpca.storage.forms import NOTHING, SCORES, STORE, STORES, Annotations, Form, check_extension
 from bigpca.storage.lock import RunLock
 
 FORMAT = (1, 0)

@@ -428,7 +428,6 @@ def unpack_kernel_spectrum(stored: StoredModel, kernel: Kernel, state: StoredSta
 def _unpack_expansion(stored: StoredModel, kernel: Kernel) -> Expansion | FeatureProjection:
     """Return the map to scores; raises as :func:`unpack_kernel_spectrum`."""
     arrays, attributes = stored.arrays, stored.attributes
-    k = len(arrays["eigenvalues"])
     expansion: Expansion | FeatureProjection
     if attributes["transform_dtype"] not in PRECISIONS:
         raise ValueError(f"it has scores in {attributes['transform_dtype']!r}, not in one of {', '.join(PRECISIONS)}")
@@ -451,13 +450,6 @@ def _unpack_expansion(stored: StoredModel, kernel: Kernel) -> Expansion | Featur
                 f"it has rows of {references.shape[1]} columns, but a shift of shape {expansion.shift.shape} and "
                 f"n_features = {d}"
             )
-        transform = arrays.get("fact_landmark_transform")
-        if transform is not None and (transform.ndim != 2 or len(transform) != p):
-            raise ValueError(f"it has {p} landmarks, but a transform of shape {transform.shape}")
-        if expansion.mean_weights.shape != (p,) or expansion.offsets.shape != (k,) or expansion.centre.shape != (p,):
-            raise ValueError(f"it has {p} reference rows, but weights of shape {expansion.mean_weights.shape}")
-    if expansion.coefficients.shape[1] != k:
-        raise ValueError(f"it has {k} eigenvalues, but coefficients of shape {expansion.coefficients.shape}")
     return expansion
 
 

@@ -354,14 +354,7 @@ def _check_components(arrays: dict[str, Array], required: set[str]) -> tuple[int
 
 
 def _check_shapes(arrays: dict[str, Array], k: int, d: int, form: StateForm) -> None:
-    shapes = {
-        "explained_variance": (k,),
-        "mean": (d,),
-        "scale": (d,),
-        "eigenvalue_bounds": (k, 2),
-        "residuals": (k,),
-        "captured_variance_bounds": (2,),
-    } | {f"{form.prefix}_{name}": shape for name, shape in form.shapes.items()}
+    shapes = {f"{form.prefix}_{name}": shape for name, shape in form.shapes.items()}
     for name, shape in shapes.items():
         if name in arrays and arrays[name].shape != shape:
             raise ValueError(
