@@ -14,9 +14,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import dask.array as da
+import numpy as np
 import pytest
 from distributed import Client
 
+import bigpca as bp
 from bigpca.passes.engine.cluster import watch
 from bigpca.passes.engine.run import Run
 from bigpca.passes.rows import Rows
@@ -74,6 +77,23 @@ def test_a_stopped_worker_is_named_and_its_groups_are_read_elsewhere(
     assert bits(found) == expected
     assert any(f"worker {stopped[0]} has been silent for " in one for one in told)
     assert any("These rows are read by other workers too." in one for one in told)
+
+
+def test_a_worker_that_stopped_before_rows_are_counted_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert watch.ANSWER_SECONDS + max(watch.NAMING_SECONDS, watch.LOOK_SECONDS) < 60  # within a minute
+    assert min(watch.ANSWER_SECONDS, watch.LOST_SECONDS) > 45  # for which a scheduler may pause
+    X, told = da.from_array(normal(N, D), chunks=(100, D)), list[str]()
+    with start_cluster(2) as cluster, Client(cluster) as client:
+        before = bp.PCA(2).fit(X[X[:, 0] > 0])  # the workers are known from now on, and not asked again
+        who, process = sorted(client.run(os.getpid).items())[0]
+        monkeypatch.setattr(watch, "ANSWER_SECONDS", 5)
+        monkeypatch.setattr(watch, "LOOK_SECONDS", 0.2)
+        monkeypatch.setattr(warnings, "warn", lambda text, *_, **options: told.append(str(text)))
+        os.kill(process, signal.SIGSTOP)
+        with when(lambda: any(who in one for one in told), lambda: os.kill(process, signal.SIGCONT)):
+            found = bp.PCA(2).fit(X[X[:, 0] > 0] * 1)
+    assert any(one.startswith(f"worker {who} has been silent for ") for one in told)
+    np.testing.assert_allclose(found.explained_variance_, before.explained_variance_)
 
 
 def test_a_worker_whose_read_never_ends_is_named_and_its_groups_are_read_elsewhere(tmp_path: Path) -> None:

@@ -78,4 +78,5 @@ def _gather(watch: Watch, graph: Any, keys: Any, options: dict[str, Any]) -> Any
             break
         except TimeoutError:
             watch.check()
+            watch.warn_of_silent()
     return awaited(watch.client, partial(watch.client.gather, futures), watch.check, GATHER_SECONDS)

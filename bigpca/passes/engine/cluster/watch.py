@@ -31,6 +31,7 @@ from bigpca.storage.files import kind_of
 
 LOST_SECONDS = 60  # of a scheduler that does not answer
 ANSWER_SECONDS, NAMING_SECONDS = 50, 8  # of workers: a silent one is named within a minute
+LOOK_SECONDS = 5  # between questions about silent workers
 _pool = ThreadPoolExecutor(1, thread_name_prefix="bigpca-join")
 logger = logging.getLogger("bigpca")
 
@@ -54,6 +55,8 @@ class Watch:
         self.seen = self.checked = time.monotonic()
         self.workers: dict[str, int] = {}
         self.lost = 0
+        self.looked = self.seen
+        self.silent: set[str] = set()
 
     @property
     def threads(self) -> int:
@@ -103,6 +106,21 @@ class Watch:
                 f"no worker on {self.client.scheduler.address} for {self.options.workers_timeout:g} s "
                 f"(workers_timeout). Start workers and run again.{resume_hint(self.options)}"
             )
+
+    def warn_of_silent(self) -> None:
+        """Warn once of each worker from which the scheduler has not heard for nearly a minute."""
+        if time.monotonic() - self.looked < LOOK_SECONDS:
+            return
+        for who, seconds in ask(self.client, self.client.run_on_scheduler, by_value(silences)).items():
+            if seconds > ANSWER_SECONDS and who not in self.silent:
+                self.silent.add(who)
+                warnings.warn(
+                    f"worker {who} has been silent for {seconds:.3g} s. It may be stopped or swapping, and the "
+                    "computation waits for it. Continue it, or remove it from the cluster.",
+                    UserWarning,
+                    stacklevel=2,
+                )
+        self.looked = time.monotonic()
 
     def look_at_new(self, *, wait: bool = False) -> None:
         """Check workers that joined during the run, in the background: one that has just died answers late.
