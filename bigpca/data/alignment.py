@@ -36,7 +36,7 @@ from bigpca.data.label_files import column_names, read_label_file, split_column
 from bigpca.data.labels import ARGUMENTS, label_values, with_gaps
 from bigpca.data.sources import open as open_array
 from bigpca.data.sources import source_of
-from bigpca.data.views import Carried, carried, records_in, sources_in, view_of
+from bigpca.data.views import Carried, carried, records_in, sources_in, view_of, was_persisted
 from bigpca.errors import counted
 
 PICTURE_SUFFIXES = (".png", ".jpg", ".jpeg", ".gif", ".webp", ".bmp", ".tif", ".tiff", ".pgm", ".ppm")
@@ -333,7 +333,8 @@ def keys_of_rows(X: Any) -> Keys:
             stores = [path_of_source(one) for one in sources_in(X) if keys_of_source(one) is not None]
             tables = [_keys_carried(one) for one in records_in(X)]
             stores += ["a table or DataArray" for one in tables if one and one.names is not None and not one.loose]
-            return Keys(lost=stores[0] if stores else "")
+            lost = f"{stores[0]}, whose rows have keys" if stores else ""
+            return Keys(lost=lost or ("rows that were persisted, which keep no keys" if was_persisted(X) else ""))
         return replace(found, places=places, samples=samples)
     if is_cells(X):
         return Keys(np.asarray(X.obs_names).astype(np.str_))

@@ -64,7 +64,7 @@ class Keys:
     loose : bool
         Whether they are the unnamed integers of an index, by which nothing is joined.
     lost : str
-        The store with keys from which rows without names were computed.
+        From what rows without names were computed, where that has keys, or may have had some.
     file : str
         The table in which labels and their keys are columns.
     """
@@ -116,7 +116,7 @@ def label_places(
     if own is None and rows.lost:
         raise ValueError(
             f"the {word}s have keys, such as {keys_listed(given[:2])}, but the rows of X have lost theirs: X was "
-            f"computed from {rows.lost}, whose rows have keys. Slices, lists of rows, masks, rechunk, astype and "
+            f"computed from {rows.lost}. Slices, lists of rows, masks, rechunk, astype and "
             f"scores of transform keep them: pass such, or write X with keys: bigpca.ingest(X, path, keys=...). "
             f"{BY_POSITION}"
         )

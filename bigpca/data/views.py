@@ -392,6 +392,16 @@ def taken_from(X: da.Array) -> tuple[da.Array, NDArray[np.int64] | None]:
     return da.Array(X.dask, base, chunks, meta=X._meta), np.concatenate(places)
 
 
+def was_persisted(X: da.Array) -> bool:
+    """Whether Dask replaced what a store or a map of rows is read from by its blocks, and so its records."""
+    layers = getattr(X.dask, "layers", {})
+    return any(
+        (name.startswith("bigpca-open-") and f"original-{name}" not in layers)
+        or (name.startswith("bigpca-map-") and name.count("-") == 2 and f"{name}-carried" not in layers)
+        for name in layers
+    )
+
+
 def _called(node: Any) -> str:
     """Return the name of Dask's own function that a node calls; "" for others."""
     function = getattr(node, "func", None)

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import qr
 
+from bigpca.arrays import norm_of
 from bigpca.blas import solving_alone
 from bigpca.solvers.certificates import FAILURE, probe_quantile
 from bigpca.solvers.eigh import top_eigenpairs
@@ -567,7 +568,7 @@ def _leading_pair(outside: Matrix, product: Matrix) -> tuple[float, float]:
     inside = X.T @ (outside.T @ product) @ X
     values, V = np.linalg.eigh((inside + inside.T) / 2)
     y = X @ V[:, -1]
-    return float(values[-1]), float(np.linalg.norm(product @ y - values[-1] * (outside @ y)))
+    return float(values[-1]), float(norm_of(product @ y - values[-1] * (outside @ y)))
 
 
 NOISE = 4.0  # times precision: parts of a residual below this share of theta_1 are rounding, not directions

@@ -187,7 +187,7 @@ CLASSES = np.array([0, 1, 2, 1, 2, 0, 1, 1, 2, 2, 0, 1])
 CHOSEN = np.array([7, 0, 3, 10, 2, 9])
 MASK, FROM_6 = np.arange(12) % 3 > 0, np.roll(np.arange(12), 6)
 LOST, NONE = (
-    "the rows of X have lost theirs: X was computed from .*rows.zarr",
+    "the rows of X have lost theirs: X was computed from (.*rows.zarr|rows that were persisted)",
     "the rows of X have none to join them by",
 )
 SHORT = "there are 1?[0-9] (label|weight)s|y has 11 labels, but X has 12 samples"
@@ -219,6 +219,8 @@ FORMS: dict[str, tuple[Callable[[Path], Any], Any, int]] = {
     "slices joined": (lambda p: halves(bp.open(p / "rows.zarr"), bp.open(p / "rows.zarr")), FROM_6, 0),
     "slices of two stores": (lambda p: halves(bp.open(p / "rows.zarr"), bp.open(p / "scores.parquet")), FROM_6, 1),
     "arithmetic": (lambda p: bp.open(p / "rows.zarr") * 2, slice(None), 1),
+    "persisted": (lambda p: bp.open(p / "rows.zarr").persist()[2:], slice(2, None), 1),
+    "persisted scores": (lambda p: bp.PCA(3).fit(ROWS).transform(bp.open(p / "rows.zarr")).persist(), slice(None), 1),
     "NumPy": (lambda p: str(p / "rows.npy"), slice(None), 2),
 }
 # Labels, and what becomes of them beside rows with keys, rows that lost theirs, and rows of which none are known.

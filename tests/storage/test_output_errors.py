@@ -172,7 +172,7 @@ def test_no_output_at_a_url_or_of_another_form_becomes_a_local_folder(tmp_path, 
 
 
 OUTPUTS: dict[str, tuple[Callable[[str], object], str, str]] = {  # writes, foreign extensions, what is written
-    "scores": (lambda out: PLANE.transform(np.eye(4), out=out), ".nc .PKL .xlsx .json .arrow .h5ad .zip .png .csv",
+    "scores": (lambda out: PLANE.transform(np.eye(4), out=out), ".nc .PKL .xlsx .json .arrow .h5ad .zip .png .avro",
                ".zarr, .npy or .parquet"),
     "statistics": (lambda out: PLANE.statistics(np.eye(4), ["spe"], out=out), ".html .npz", ".zarr, .npy or .parquet"),
     "store": (lambda out: bp.ingest(np.eye(4), out), ".npy .parquet .h5", ".zarr"),
