@@ -83,14 +83,23 @@ def unforgiving() -> Iterator[Client]:
 
 @pytest.mark.cluster
 def test_groups_that_were_only_in_flight_when_a_worker_died_are_tried_alone_and_change_no_bit(
-    store: Path, expected: Any, unforgiving: Client, tmp_path: Path
+    store: Path, expected: Any, unforgiving: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     events: list[Event] = []
+    made: list[Suspects] = []
+    begin = Suspects.__init__
+
+    def note(suspects: Suspects, *arguments: Any) -> None:
+        begin(suspects, *arguments)
+        made.append(suspects)
+
+    monkeypatch.setattr(Suspects, "__init__", note)
     with unforgiving.as_current():
         found = moments_of(deadly(store, tmp_path / "log", 1010, 1), progress=events.append, workers_timeout=600)
     assert bits(found) == expected
     reasons = [e.reason for e in events if isinstance(e, RetryEvent)]
     assert reasons.count("workers died") >= 1
+    assert [suspects.survived for suspects in made] == [{}]  # no state of a group stays on a worker
     assert len(reads_in(tmp_path / "log")) <= 80 + 16  # the segments in flight, and the groups that were tried alone
 
 
