@@ -150,10 +150,10 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("scratch", type=Path, help="a copy of the repository that nothing else uses")
     parser.add_argument("results", type=Path, help="JSON lines, one per mutant; those that it holds are not run again")
     parser.add_argument("--data", type=Path, nargs="*", default=[], help="what contexts.py wrote, without endings")
-    parser.add_argument("--draw", type=Path, help="the mutants drawn; made where it does not exist")
     parser.add_argument(
-        "--later", type=Path, help="mutants with the files of tests to run, in place of --data and --draw"
-    )
+        "--draw", type=Path, required=True,
+        help="the mutants drawn; made from --data where it does not exist. Without --data, the tests that it names run",
+    )  # fmt: skip
     parser.add_argument("--kept", type=Path, help="tests to keep, a line each: those that are to go are run after them")
     parser.add_argument("--limit", type=float, default=60.0, help="CPU seconds per mutant")
     return parser.parse_args()
@@ -161,15 +161,19 @@ def arguments() -> argparse.Namespace:
 
 def planned(given: argparse.Namespace, lines: Lines, seconds: Seconds) -> dict[int, tuple[Mutant, list[list[str]]]]:
     """Return every mutant with its tests: those that are kept, and then the others."""
-    if given.later:
-        rows = map(json.loads, given.later.read_text().splitlines())
-        return {row["mutant"]: (Mutant(**row["fault"]), [[file] for file in row["tests"]]) for row in rows}
     if not given.draw.exists():
-        rows = [vars(mutant) for mutant in drawn(given.scratch, lines)]
+        rows = [
+            {"mutant": number, "redrawn": False, "tests": [], "fault": vars(mutant)}
+            for number, mutant in enumerate(drawn(given.scratch, lines))
+        ]
         given.draw.write_text("\n".join(json.dumps(row) for row in rows) + "\n")
     kept = set(given.kept.read_text().splitlines()) if given.kept else set(seconds)
     found = {}
-    for number, mutant in enumerate(Mutant(**json.loads(row)) for row in given.draw.read_text().splitlines()):
+    for row in map(json.loads, given.draw.read_text().splitlines()):
+        number, mutant = row["mutant"], Mutant(**row["fault"])
+        if not given.data:
+            found[number] = mutant, [[test] for test in row["tests"]]
+            continue
         known_by_name = (test for test in set(tests_of(mutant, lines)) if " at 0x" not in test)  # not by an address
         tests = sorted(known_by_name, key=lambda test: seconds.get(test, 1e9))
         found[number] = mutant, [[t for t in tests if t in kept], [t for t in tests if t not in kept]]
@@ -197,7 +201,7 @@ def main() -> None:
             if not failed:
                 failed, cpu, complete = judged(mutant, Path.cwd(), group, seconds, given.limit)
                 total += cpu
-                kept = bool(failed) and (bool(given.later) or turn == 0 or failed[:6] == "import")
+                kept = bool(failed) and (not given.data or turn == 0 or failed[:6] == "import")
         row = {"mutant": number, "killed by": failed, "kept": kept, "seconds": round(total, 1),
                "tests": sum(map(len, groups)), "complete": complete}  # fmt: skip
         with results.open("a") as file:

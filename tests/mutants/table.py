@@ -1,6 +1,7 @@
-"""Write what ``run.py`` found as a Markdown table: ``table.py FOLDER SOURCE LATER_SOURCE > table.md``.
+"""Write what ``run.py`` found as a Markdown table: ``table.py SOURCE > table.md``.
 
-``FOLDER`` holds the files described in README.md; the sources are copies of the repository at the two commits there.
+``SOURCE`` is a copy of the repository at the commit of ``drawn.jsonl``. Results of an earlier draw, which move.py left
+as they were, say so.
 """
 
 from __future__ import annotations
@@ -8,32 +9,40 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
+from typing import Any
 
 from mutations import Mutant
 
-REASONS: dict[str, dict[str, str]] = json.loads(Path(__file__).with_name("reasons.json").read_text(encoding="utf-8"))
+HERE = Path(__file__).parent
+REASONS: dict[str, dict[str, str]] = json.loads((HERE / "reasons.json").read_text(encoding="utf-8"))
 
 
-def outcome(number: str, row: dict[str, object]) -> str:
+def rows_of(name: str) -> dict[int, dict[str, Any]]:
+    return {row["mutant"]: row for row in map(json.loads, (HERE / name).read_text().splitlines())}
+
+
+def outcome(number: int, row: dict[str, Any], redrawn: bool) -> str:
     if row["killed by"]:
-        return f"{'killed by' if row['kept'] else 'LOST: killed only by'} {row['killed by']}"
-    (kind,) = (kind for kind, reasons in REASONS.items() if number in reasons)
-    return f"{kind}: {REASONS[kind][number]}"
+        said = f"{'killed by' if row['kept'] else 'LOST: killed only by'} {row['killed by']}"
+    else:
+        kinds = (kind for kind, reasons in REASONS.items() if str(number) in reasons)
+        said = next((f"{kind}: {REASONS[kind][str(number)]}" for kind in kinds), "SURVIVED the tests that were run")
+    if row.get("earlier"):
+        return f"another fault, not run; the one before it: {said}" if redrawn else f"not run again; before: {said}"
+    return said
 
 
-def main(folder: Path, source: Path, later_source: Path) -> None:
-    mutants = [(Mutant(**json.loads(line)), source, "") for line in (folder / "drawn.jsonl").read_text().splitlines()]
-    for row in map(json.loads, (folder / "later.jsonl").read_text().splitlines()):
-        before = mutants[row["mutant"]][0]
-        where = f" ({'in place of' if row['redrawn'] else 'then'} {before.file.removeprefix('bigpca/')}:{before.line})"
-        mutants[row["mutant"]] = Mutant(**row["fault"]), later_source, where
-    rows = {row["mutant"]: row for row in map(json.loads, (folder / "results.jsonl").read_text().splitlines())}
+def main(source: Path) -> None:
+    results = rows_of("results.jsonl")
     print("| mutant | fault | outcome |\n|---|---|---|")
-    for number, (mutant, at, where) in enumerate(mutants):
-        shown = mutant.shown(at).replace("|", "\\|")
-        said = outcome(str(number), rows[number]).replace("|", "\\|")
-        print(f"| {number} {mutant.file.removeprefix('bigpca/')}:{mutant.line}{where} | `{shown}` | {said} |")
+    for number, row in sorted(rows_of("drawn.jsonl").items()):
+        mutant = Mutant(**row["fault"])
+        shown, said = (
+            text.replace("|", "\\|")
+            for text in (mutant.shown(source), outcome(number, results[number], row["redrawn"]))
+        )
+        print(f"| {number} {mutant.file.removeprefix('bigpca/')}:{mutant.line} | `{shown}` | {said} |")
 
 
 if __name__ == "__main__":
-    main(*map(Path, sys.argv[1:]))
+    main(Path(sys.argv[1]))
