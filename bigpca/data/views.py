@@ -405,7 +405,8 @@ def was_persisted(X: da.Array) -> bool:
 def _called(node: Any) -> str:
     """Return the name of Dask's own function that a node calls; "" for others."""
     function = getattr(node, "func", None)
-    return getattr(function, "__name__", "") if getattr(function, "__module__", "").startswith("dask.") else ""
+    own = str(getattr(function, "__module__", "")).startswith("dask.")  # of methods of C it is None
+    return getattr(function, "__name__", "") if own else ""
 
 
 def _known_chunks(X: da.Array, name: str) -> Any:
