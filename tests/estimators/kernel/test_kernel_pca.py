@@ -143,6 +143,7 @@ def test_an_iteration_is_within_its_tolerance_and_its_bounds_hold(
     assert least - slack <= captured <= most + slack
 
 
+@pytest.mark.filterwarnings("ignore:the values of the kernel hardly differ")  # said, too
 def test_a_kernel_that_float64_cannot_tell_from_a_constant_is_said_and_its_bounds_hold(
     float32_products: None,
 ) -> None:
