@@ -203,13 +203,18 @@ def _check_sizes(stored: StoredModel) -> None:
         value = stored.arrays.get(name, stored.attributes.get(name))
         if value is None:
             continue
-        shape, own = (np.asarray(value).item(),) if letters[0] == "=" else np.shape(value), letters.lstrip("=").split()
+        count = letters[0] == "="
+        shape, own = (np.asarray(value).item(),) if count else np.shape(value), letters.lstrip("=").split()
         if len(shape) != len(own):
             raise ValueError(f"it has {name} of shape {shape}; ({', '.join(own)}) was expected")
         for letter, size in zip(own, shape, strict=True):
-            expected, where = (int(letter), "all") if letter.isdigit() else known.setdefault(letter, (size, name))
-            if size != expected:
-                raise ValueError(f"it has {name} with {letter} = {size}, but {where} with {expected}")
+            known.setdefault(letter, (int(letter), "") if letter.isdigit() else (size, name))
+        expected = tuple(known[letter][0] for letter in own)
+        if shape == expected:
+            continue
+        found, wanted = (f"= {shape[0]}", expected[0]) if count else (f"of shape {shape}", expected)
+        by = [known[letter][1] for letter in own if known[letter][1] not in ("", name)]
+        raise ValueError(f"it has {name} {found}; {wanted} was expected" + (f", as {by[0]} has it" if by else ""))
 
 
 def _of_parameters(kind: str, parameters: Values) -> AnyEstimator:

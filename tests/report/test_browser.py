@@ -62,13 +62,15 @@ def reports(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     (folder / "labels.csv").write_text("\n".join(lines))
     pca = bp.PCA(7, solver="krylov", tol=0.3).fit(rows)
     kernel = bp.NystromKernelPCA(1, kernel="rbf", gamma=0.001, n_landmarks=30).fit(rows)
-    labels = str(folder / "labels.csv")
+    labels, keys = str(folder / "labels.csv"), [f"{number}.png" for number in range(len(rows))]
     names = [f"<img src=x onerror=alert(1)> {i}" for i in range(48)]
     return {
         "pictures": write_report(
-            pca, folder / "a.html", scores=pca.transform(rows), labels=labels, image_shape=(4, 4, 3)
+            pca, folder / "a.html", scores=pca.transform(rows), labels=labels, keys=keys, image_shape=(4, 4, 3)
         ),
-        "names": write_report(pca, folder / "b.html", scores=pca.transform(rows), labels=labels, feature_names=names),
+        "names": write_report(
+            pca, folder / "b.html", scores=pca.transform(rows), labels=labels, keys=keys, feature_names=names
+        ),
         "kernel": write_report(kernel, folder / "c.html", scores=kernel.transform(rows), labels=rows[:, 0]),
     }
 

@@ -189,9 +189,10 @@ def _singular(Z: Matrix, settings: KernelSettings) -> tuple[Vector, Matrix]:
 
     NOTE: algorithm 6 takes them from Z'Z, whose rounding hides values below 1e-8 of the first: ``sqrt(eps)``.
     """
+    exponent = int(np.frexp(np.abs(Z).max(initial=0.0))[1])  # LAPACK scales small matrices by no power of two
     with solving_alone(settings.threads):
-        _, values, U = np.linalg.svd(np.linalg.qr(Z, mode="r"))
-    return values, U
+        _, values, U = np.linalg.svd(np.linalg.qr(np.ldexp(Z, -exponent), mode="r"))
+    return np.ldexp(values, exponent), U
 
 
 def _tutorial_pairs(

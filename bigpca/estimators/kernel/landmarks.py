@@ -151,9 +151,9 @@ def features_of(
         reject_contradicted(
             kernel, None if least is None else f"the matrix of {len(K_mm)} landmarks has the eigenvalue {least:.3g}"
         )
-    # Directions that rounding leaves in K_mm are dropped: of a stored matrix, rounding in its own precision.
-    precision = max(precision, kernel.stored_eps(landmarks.rows.dtype))
-    T = landmark_transform(K_mm, truncation_for(precision), equilibrated=True, threads=threads)
+    # Directions that rounding leaves in K_mm are dropped: of a stored matrix, half an eps of its own precision.
+    truncation = max(truncation_for(precision), 10 * kernel.stored_eps(landmarks.rows.dtype))
+    T = landmark_transform(K_mm, truncation, equilibrated=True, threads=threads)
     if not T.size:
         raise ValueError(
             f"k(x, x) = 0 for all {len(landmarks.rows)} landmarks under {kernel}, so they span nothing. Choose other "

@@ -344,7 +344,12 @@ class DualFit(KernelFit):
         values, vectors = values[order], vectors[:, order]
         # What rounding leaves of an eigenvalue: that of the solver, and that of the entries of K in their precision.
         longest = float(np.linalg.eigvalsh(delta.T @ delta)[-1])
-        noise = max(len(G) * float(np.finfo(np.float64).eps) * values[0], operator.tile_rounding * longest)
+        entries = operator.tile_rounding
+        if not settings.kernel.needs_rows:
+            # Labels do not depend on how a stored matrix was rounded: of c label features, such errors add up to those
+            # of about 2 sqrt(c) entries, each eps |K|_F / 2n, and not to |E|_F.
+            entries *= 2 * len(G) ** 0.5 / rows.n_rows
+        noise = max(len(G) * float(np.finfo(np.float64).eps) * values[0], entries * longest)
         rank = int(np.count_nonzero(values > noise))
         axes = cut_axes(Axes(values[:rank], vectors[:, :rank].T, rank), settings.n_components, "Delta'H K H Delta")
         warn_alike(np.array([operator.norm]), operator.tile_rounding, "Frobenius norm")

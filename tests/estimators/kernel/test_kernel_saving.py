@@ -184,10 +184,19 @@ def test_a_kernel_made_of_a_function_is_not_saved(kernel: Any, tmp_path: Path) -
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"offsets": np.zeros(4)}, "it has offsets with k = 4, but eigenvalues with 2"),
-        ({"mean_weights": np.zeros(7)}, "it has mean_weights with p = 7, but coefficients with 90"),
-        ({"coefficients": np.zeros((90, 3))}, "it has coefficients with k = 3, but eigenvalues with 2"),
-        ({"coefficients": np.zeros((80, 2))}, "it has mean_weights with p = 90, but coefficients with 80"),
+        ({"offsets": np.zeros(4)}, r"it has offsets of shape \(4,\); \(2,\) was expected, as eigenvalues has it"),
+        (
+            {"mean_weights": np.zeros(7)},
+            r"it has mean_weights of shape \(7,\); \(90,\) was expected, as coeff",
+        ),
+        (
+            {"coefficients": np.zeros((90, 3))},
+            r"it has coefficients of shape \(90, 3\); \(90, 2\) was expected, as eigenvalues has it",
+        ),
+        (
+            {"coefficients": np.zeros((80, 2))},
+            r"it has mean_weights of shape \(90,\); \(80,\) was expected, as coeff",
+        ),
         ({"references": np.full((90, 5), np.nan)}, "references with values that are not finite"),
         ({"shift": None}, "does not hold what a KernelPCA of format"),
     ],

@@ -175,7 +175,7 @@ def test_a_newer_format_is_rejected_with_both_versions(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"mean": np.zeros(5)}, "mean with d = 5, but components with 6"),
+        ({"mean": np.zeros(5)}, r"mean of shape \(5,\); \(6,\) was expected, as components has it"),
         ({"components": np.zeros(6)}, r"components of shape \(6,\); \(k, d\) was expected"),
         ({"components": 2 * np.eye(3, 6)}, "components that are not orthonormal"),
         ({"mean": np.full(6, np.nan)}, "mean with values that are not finite"),
