@@ -1,10 +1,8 @@
 """What the site takes from the repository, made fit for it: docstrings, and links of the files that pages include.
 
-Norms in docstrings keep their bars, methods that scikit-learn generates for its own router are left out, and estimators
-show the parameters of their constructor.
+Norms in docstrings keep their bars, and methods that scikit-learn generates for its own router are left out.
 """
 
-import inspect
 import re
 from pathlib import Path
 from typing import Any
@@ -38,22 +36,8 @@ def escape_names(app: Sphinx, what: str, name: str, value: Any, options: Any, li
             lines[number] = "".join(parts)
 
 
-def show_parameters(
-    app: Sphinx, what: str, name: str, value: Any, options: Any, signature: str | None, returned: str | None
-) -> tuple[str, str | None] | None:
-    """Show the parameters of a class whose ``__new__`` takes anything: autodoc prefers ``__new__`` to ``__init__``."""
-    if not isinstance(value, type) or signature is None or "*args" not in signature:
-        return None
-    if value.__init__ is object.__init__:  # an abstract base
-        return "", returned
-    own = inspect.signature(value.__init__)
-    shown = [one.replace(annotation=inspect.Parameter.empty) for one in list(own.parameters.values())[1:]]
-    return str(inspect.Signature(shown)), returned
-
-
 def setup(app: Sphinx) -> dict[str, bool]:
     app.connect("include-read", point_to_pages)
     app.connect("autodoc-skip-member", skip_request_methods)
-    app.connect("autodoc-process-signature", show_parameters)
     app.connect("autodoc-process-docstring", escape_names, priority=900)
     return {"parallel_read_safe": True}

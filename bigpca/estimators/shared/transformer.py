@@ -13,8 +13,10 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import nullcontext
 from copy import copy
 from dataclasses import dataclass, field, replace
+from inspect import Signature, signature
 from numbers import Integral
 from pathlib import Path as FilePath
+from types import MethodType
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeAlias, TypeVar, cast
 
 import dask.array as da
@@ -260,6 +262,12 @@ class Estimator(
     _certified: ClassVar[bool] = False  # whether a fit may be approximate, with bounds of its error
     _has_axes: ClassVar[bool] = False  # whether scores are along axes in the space of the features
     _analysed: AnalysedRows = AnalysedRows()
+    __signature__: ClassVar[Signature] = Signature()  # an abstract class has no constructor
+
+    def __init_subclass__(cls, **options: Input) -> None:
+        super().__init_subclass__(**options)
+        if "__init__" in vars(cls):  # tools would show what __new__ takes
+            cls.__signature__ = signature(MethodType(cls.__init__, cls))
 
     def __new__(cls, *args: Input, **parameters: Input) -> Self:
         if parameters and not parameters.keys() <= set(cls.__init__.__code__.co_varnames):
