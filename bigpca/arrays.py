@@ -10,6 +10,9 @@ from numpy.typing import NDArray
 
 Array: TypeAlias = NDArray[Any]  # of whatever dtype: rows as they are stored, blocks in the precision of a pass
 DType: TypeAlias = np.dtype[Any]
+Vector: TypeAlias = NDArray[np.float64]
+Matrix: TypeAlias = NDArray[np.float64]
+Integers: TypeAlias = NDArray[np.int64]
 LEAST_NORM = 1e-140  # whose square is far from the ends of float64, with that of each part that counts
 
 
@@ -31,9 +34,6 @@ def norm_of(values: Array, axis: int | None = None) -> Any:
 # that every operation runs at memory speed and none needs a second d x d array.
 STRIP = 256  # rows of a triangle that are processed at a time
 OUTER = 8  # rows of an outer product that are computed at a time
-
-Vector = NDArray[np.float64]
-Matrix = NDArray[np.float64]
 
 
 def packed_size(d: int) -> int:

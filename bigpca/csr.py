@@ -24,10 +24,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
-from bigpca.arrays import Array
+from bigpca.arrays import Array, Integers, Vector
 from bigpca.planning import LOOPS, BlockForm, Work
 
-Vector = NDArray[np.float64]
 RUN = 256  # terms, or rows, that are summed in order
 # Operations of which one of a sparse product counts as one, and a term of a product with a sparse matrix: fits and
 # precisions are chosen by these, so they are fixed. Times are estimated from :data:`bigpca.planning.LOOPS`.
@@ -140,7 +139,7 @@ def product_bytes(rows: BlockForm, columns: int) -> int:
     return 2 * max(64, TILE_BYTES // max(1, width)) * width + 16 * rows.columns
 
 
-def _parts(rows: csr_array) -> tuple[NDArray[np.int64], NDArray[np.int32], Array]:
+def _parts(rows: csr_array) -> tuple[Integers, NDArray[np.int32], Array]:
     indices = np.ascontiguousarray(rows.indices, np.int32)  # one type for the compiler, whatever a store uses
     return np.asarray(rows.indptr, np.int64), indices, np.ascontiguousarray(rows.data)
 
@@ -353,7 +352,7 @@ def add_gram(rows: csr_array, weights: Vector | None, out: NDArray[np.float64], 
         start = stop
 
 
-def _less(rows: csr_array, values: Vector, columns: NDArray[np.int64]) -> csr_array:
+def _less(rows: csr_array, values: Vector, columns: Integers) -> csr_array:
     """Return rows minus the values in some columns, in float64, where a difference of float32 keeps all its digits."""
     b, index = rows.shape[0], rows.indices.dtype
     ends = np.arange(b + 1, dtype=rows.indptr.dtype) * len(columns)
@@ -361,7 +360,7 @@ def _less(rows: csr_array, values: Vector, columns: NDArray[np.int64]) -> csr_ar
     return csr_array(rows.astype(np.float64) - shift)
 
 
-def note_constants(rows: csr_array, values: Vector, counts: NDArray[np.int64]) -> None:
+def note_constants(rows: csr_array, values: Vector, counts: Integers) -> None:
     """Follow which columns are constant, in place.
 
     Parameters

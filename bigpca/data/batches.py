@@ -14,14 +14,13 @@ import dask.array as da
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
+from bigpca.arrays import Array, Integers
 from bigpca.data.checks import check_dtype, check_shape, row_width
 from bigpca.data.containers import reject_foreign, table_rows, unmasked
 from bigpca.data.source import IN_ORDER, Source, Stamp
 from bigpca.data.sources import open_source, source_of
 from bigpca.data.views import view_of
 from bigpca.errors import brief, counted
-
-Integers = NDArray[np.int64]
 
 
 class LabelColumn:
@@ -45,11 +44,11 @@ class LabelColumn:
     """
 
     def __init__(
-        self, classes: NDArray[Any] | None, width: int, chunk: int, missing: str, present: NDArray[np.bool_] | None
+        self, classes: Array | None, width: int, chunk: int, missing: str, present: NDArray[np.bool_] | None
     ) -> None:
         self.classes, self.chunk, self.missing, self.present = classes, chunk, missing, present
         self.rows = 0
-        self._values: NDArray[Any] = np.zeros(0, np.int32) if classes is not None else np.zeros((0, width))
+        self._values: Array = np.zeros(0, np.int32) if classes is not None else np.zeros((0, width))
         self._origin: NDArray[np.float64] | None = None
         self._lock = Lock()
 
@@ -87,14 +86,14 @@ class LabelColumn:
             self._values[row:stop] = found
             self.rows = max(self.rows, stop)
 
-    def __getitem__(self, rows: Integers) -> NDArray[Any]:
+    def __getitem__(self, rows: Integers) -> Array:
         """Return the labels of rows that were read: codes (b,), -1 where missing, or targets (b, t), then NaN."""
         with self._lock:
-            found: NDArray[Any] = self._values[rows]
+            found: Array = self._values[rows]
         return found
 
     @property
-    def empty(self) -> NDArray[Any]:
+    def empty(self) -> Array:
         """Labels of no rows."""
         return self._values[:0].copy()
 
@@ -117,12 +116,12 @@ class LabelColumn:
                 break
         return np.zeros(self._values.shape[1:]) if self._origin is None else self._origin
 
-    def labels(self) -> NDArray[Any]:
+    def labels(self) -> Array:
         """Return the labels of all rows that need one, after the read."""
         values = self._values[: self.rows]
         return values if self.present is None else values[self.present[: self.rows]]
 
-    def _targets(self, values: NDArray[Any]) -> NDArray[np.float64]:
+    def _targets(self, values: Array) -> NDArray[np.float64]:
         from bigpca.data.labels import target_columns
 
         found, width = target_columns(values), self._values.shape[1]
@@ -130,7 +129,7 @@ class LabelColumn:
             raise ValueError(f"they have {found.shape[1]} columns; {width} were expected, as in the first rows.")
         return found
 
-    def _codes(self, values: NDArray[Any], gaps: NDArray[np.bool_]) -> NDArray[np.int32]:
+    def _codes(self, values: Array, gaps: NDArray[np.bool_]) -> NDArray[np.int32]:
         from bigpca.data.labels import ClassLabels
 
         codes = np.full(len(gaps), -1, np.int32)
@@ -169,10 +168,10 @@ class ColumnRows:
         return self.column.nbytes
 
     @overload
-    def __getitem__(self, rows: slice[Any, int, None]) -> ColumnRows | NDArray[Any]: ...
+    def __getitem__(self, rows: slice[Any, int, None]) -> ColumnRows | Array: ...
     @overload
-    def __getitem__(self, rows: Integers) -> NDArray[Any]: ...
-    def __getitem__(self, rows: slice[Any, int, None] | Integers) -> ColumnRows | NDArray[Any]:
+    def __getitem__(self, rows: Integers) -> Array: ...
+    def __getitem__(self, rows: slice[Any, int, None] | Integers) -> ColumnRows | Array:
         """Return the same for a slice of rows (an array if it is empty), or the labels of rows that were read."""
         if not isinstance(rows, slice):
             found = self.column[(self.first + rows) // self.repeats]
@@ -206,9 +205,9 @@ class BatchLabels:
     repeats: int
 
     @property
-    def classes(self) -> NDArray[Any] | None:
+    def classes(self) -> Array | None:
         """The classes that were named, sorted."""
-        classes: NDArray[Any] | None = self.stream.classes
+        classes: Array | None = self.stream.classes
         return classes
 
     @property
@@ -233,7 +232,7 @@ class BatchLabels:
         self.stream.keep_labels(column)
         return ColumnRows(column, 0, n, self.repeats)
 
-    def in_advance(self) -> NDArray[Any]:
+    def in_advance(self) -> Array:
         """Return all labels: one iteration of the batches.
 
         Raises
@@ -241,14 +240,11 @@ class BatchLabels:
         ValueError
             For an iterator, which could not be iterated again for its rows.
         """
-        labels: NDArray[Any] = self.stream.labels()
+        labels: Array = self.stream.labels()
         return np.repeat(labels, self.repeats, axis=0)
 
 
-Rows = NDArray[Any]
-
-
-def split_batch(batch: Any, label: str) -> tuple[Rows, Any]:
+def split_batch(batch: Any, label: str) -> tuple[Array, Any]:
     """Return the rows of a batch as a NumPy array of at least one dimension, and its labels or None.
 
     A list or tuple of one or two arrays is (rows,) or (rows, labels), as a DataLoader yields it.
@@ -288,7 +284,7 @@ def same_columns(batch: Any, names: list[Any] | None, label: str) -> list[Any] |
     return found
 
 
-def batch_values(rows: Any, label: str) -> Rows:
+def batch_values(rows: Any, label: str) -> Array:
     """Return an array or tensor as a NumPy array of a dtype that PCA can use; bfloat16 becomes float32, exactly."""
     if not hasattr(rows, "detach"):
         reject_foreign(rows, label)
@@ -305,7 +301,7 @@ def batch_values(rows: Any, label: str) -> Rows:
     return array.astype(check_dtype(array.dtype), copy=False)
 
 
-def host_array(array: Any) -> Rows:
+def host_array(array: Any) -> Array:
     """Return an array or a tensor as a NumPy array in the host's memory, without importing the tensor's library."""
     if not hasattr(array, "detach"):
         return np.asarray(array)
@@ -316,7 +312,7 @@ def host_array(array: Any) -> Rows:
         return np.asarray(tensor.float())
 
 
-def fitting(rows: Rows, dtype: np.dtype[Any], first: int) -> Rows:
+def fitting(rows: Array, dtype: np.dtype[Any], first: int) -> Array:
     """Return rows in a dtype.
 
     Raises
@@ -367,7 +363,7 @@ class BatchStream:
 
     def __init__(
         self, batches: Iterable[Any], row_shape: tuple[int, ...] | None, dtype: np.dtype[Any] | None, count: int | None,
-        classes: NDArray[Any] | None = None,
+        classes: Array | None = None,
     ) -> None:  # fmt: skip
         self.batches, self.count, self.classes = batches, count, classes
         self.once = isinstance(batches, Iterator)
@@ -377,7 +373,7 @@ class BatchStream:
         self._names: list[Any] | None = None
         self._given_shape: tuple[int, ...] | None = None  # of a row, as the batches have it
         self._lock = RLock()
-        self._head: Rows | None = None
+        self._head: Array | None = None
         self._first_rows: dict[int, int] = {}
         self._digests: dict[int, tuple[int, int]] | None = None
         self._label_digests: dict[int, int] = {}
@@ -425,7 +421,7 @@ class BatchStream:
         self._require_first()
         return self._labels
 
-    def read(self, start: int, stop: int) -> Rows:
+    def read(self, start: int, stop: int) -> Array:
         """Return rows ``start:stop`` as a new (stop - start, d) array; fewer at the end if their number is not known.
 
         Raises
@@ -512,7 +508,7 @@ class BatchStream:
             return
         self._ends[end] = within, crc | labels << 32
 
-    def labels(self) -> NDArray[Any]:
+    def labels(self) -> Array:
         """Return the labels of all batches, of shape (n,) or (n, m); one iteration.
 
         Raises
@@ -556,14 +552,14 @@ class BatchStream:
         self._torn = True  # while the fields below are not those of one row
         self._iterator: Iterator[Any] | None = None
         self._failure: Exception | None = None
-        self._batch: Rows = np.zeros((0, 0))
+        self._batch: Array = np.zeros((0, 0))
         self._labels: Any = None
         self._first = self._number = self.position = 0  # row and number of the batch, and the next row
         self._ended = False
         self._head = None
         self._torn = False
 
-    def _copy_head(self, start: int, out: Rows) -> int:
+    def _copy_head(self, start: int, out: Array) -> int:
         """Copy rows that are kept, if the next rows continue them; return how many."""
         head = self._head
         if head is None or start >= len(head) or self.position != len(head):
@@ -592,7 +588,7 @@ class BatchStream:
     def _left(self) -> int:
         return self._first + len(self._batch) - self.position
 
-    def _take(self, out: Rows) -> int:
+    def _take(self, out: Array) -> int:
         """Copy rows of the current batch to the start of ``out``; return how many."""
         count, offset = min(self._left, len(out)), self.position - self._first
         out[:count] = fitting(self._batch[offset : offset + count], out.dtype, self.position)
@@ -604,7 +600,7 @@ class BatchStream:
         self._torn = False
         return count
 
-    def _digest(self, rows: Rows) -> None:
+    def _digest(self, rows: Array) -> None:
         digests, size, done = self._digests, self._digested_rows, 0
         if digests is None:
             return
@@ -618,7 +614,7 @@ class BatchStream:
                 self._label_digests[chunk] = zlib.crc32(labels.data, self._label_digests.get(chunk, 0) if within else 0)
             done += len(part)
 
-    def _compare(self, start: int, row: Rows) -> None:
+    def _compare(self, start: int, row: Array) -> None:
         crc = zlib.crc32(row.data)
         if self._first_rows.setdefault(start, crc) != crc:
             raise ValueError(
@@ -659,7 +655,7 @@ class BatchStream:
                 )
             self.count = rows
 
-    def _checked(self, batch: Any) -> tuple[Rows, Any]:
+    def _checked(self, batch: Any) -> tuple[Array, Any]:
         """Return the rows (b, d) and the labels of a batch, after comparing them with those of the first."""
         label = f"batch {self._number} (from row {self.position:,})"
         rows, labels = split_batch(batch, label)
@@ -727,7 +723,7 @@ class BatchRows(Source):
         """Dtype in native byte order."""
         return self.stream.dtype
 
-    def read_block(self, start: int, stop: int, columns: tuple[int, int]) -> NDArray[Any]:
+    def read_block(self, start: int, stop: int, columns: tuple[int, int]) -> Array:
         """Read on to a block; fewer rows at the end if their number is not known."""
         rows = self.stream.read(start, stop)
         return rows if columns == (0, rows.shape[1]) else rows[:, slice(*columns)]

@@ -16,8 +16,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from numpy.typing import DTypeLike, NDArray
+from numpy.typing import DTypeLike
 
+from bigpca.arrays import Array
 from bigpca.errors import brief
 from bigpca.storage.files import content_digest
 
@@ -188,7 +189,7 @@ def natural_key(name: str) -> tuple[tuple[int, int, str], ...]:
     return tuple((1, int(part), part) if part.isdecimal() else (0, 0, part) for part in parts)
 
 
-def owned(rows: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
+def owned(rows: Array, dtype: np.dtype[Any]) -> Array:
     """Return rows that the caller may overwrite: own memory, C order, native byte order; copied only if necessary."""
     rows = np.ascontiguousarray(rows, dtype=dtype)
     base = rows.base
@@ -228,21 +229,21 @@ def tally_rounded() -> Iterator[Tally]:
         _TALLY.reset(token)
 
 
-def note_rounded(values: NDArray[Any]) -> None:
+def note_rounded(values: Array) -> None:
     """Add the integers that conversion to float64 will round to the tally of this task, if there is one."""
     tally = _TALLY.get()
     if tally is not None:
         tally.count += rounded_integers(values)
 
 
-def note_first(name: str, *values: NDArray[Any]) -> None:
+def note_first(name: str, *values: Array) -> None:
     """Note a digest of the first rows of a Dask array, which must be the same at every read of a fit."""
     tally = _TALLY.get()
     if tally is not None:
         tally.first[name] = content_digest(*values)
 
 
-def rounded_integers(values: NDArray[Any]) -> int:
+def rounded_integers(values: Array) -> int:
     """Count the integers that float64 cannot represent; most arrays are settled by their smallest and largest value.
 
     Examples
@@ -296,7 +297,7 @@ class Limits:
         fill = _DEFAULT_FILLS.get("f" if dtype.kind == "f" else f"{dtype.kind}{dtype.itemsize}") if unfilled else None
         return None if fill is ends[0] is ends[1] is None else cls(fill, *ends)
 
-    def values(self, rows: NDArray[Any], label: str, first: int) -> NDArray[Any]:
+    def values(self, rows: Array, label: str, first: int) -> Array:
         """Return rows, which are overwritten, with NaN in place of the default fill.
 
         Raises

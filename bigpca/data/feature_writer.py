@@ -11,8 +11,9 @@ from types import TracebackType
 from typing import Any, Self
 
 import numpy as np
-from numpy.typing import DTypeLike, NDArray
+from numpy.typing import DTypeLike
 
+from bigpca.arrays import Array
 from bigpca.data.batches import fitting, same_columns, split_batch
 from bigpca.data.checks import NATIVE_BYTES, check_dtype, check_shape, row_width
 from bigpca.data.keys import row_keys
@@ -91,7 +92,7 @@ class FeatureWriter:
         self._output: Output | None = None
         # Rows so far, and the buffer of the chunk that they end in: changed by one assignment once a batch is appended.
         # What an interrupt leaves beyond those rows, in the buffer, the keys and the files, is written over.
-        self._state: tuple[int, NDArray[Any]] = (0, np.zeros((0, 0)))
+        self._state: tuple[int, Array] = (0, np.zeros((0, 0)))
         self._keys: list[str] = []
         self._known: set[str] = set()
         self._names: list[Any] | None = None  # of columns
@@ -245,7 +246,7 @@ class FeatureWriter:
             self._keys = [key for index in range(chunks) for key in self._stored_keys(index)]
             self._known = set(self._keys)
 
-    def _create(self, rows: NDArray[Any]) -> Output:
+    def _create(self, rows: Array) -> Output:
         dtype = rows.dtype if self._dtype is None else self._dtype
         row_bytes = max(1, row_width(rows.shape) * dtype.itemsize)
         return self._open(rows.shape[1:], dtype, self._chunk_rows or max(1, NATIVE_BYTES // row_bytes))
@@ -259,7 +260,7 @@ class FeatureWriter:
         self._output = output
         return output
 
-    def _append(self, rows: NDArray[Any], output: Output) -> None:
+    def _append(self, rows: Array, output: Output) -> None:
         """Add rows to the buffer; write it, and what follows, as far as chunks are full."""
         (n, buffer), done = self._state, 0
         size = len(buffer)
@@ -275,7 +276,7 @@ class FeatureWriter:
             done += len(taken)
         self._state = n + len(rows), buffer
 
-    def _write_chunk(self, first: int, rows: NDArray[Any], output: Output) -> None:
+    def _write_chunk(self, first: int, rows: Array, output: Output) -> None:
         """Write the keys of a chunk's rows, then the chunk."""
         index = first // len(self._state[1])
         if self._keys:

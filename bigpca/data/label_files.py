@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
-from numpy.typing import NDArray
 
+from bigpca.arrays import Array
 from bigpca.data.checks import MemberError, is_decode_error
 from bigpca.data.containers import is_zarr_group
 from bigpca.data.files import PARQUET_SUFFIXES
@@ -32,7 +32,7 @@ REAL = re.compile(r"[+-]?((0|[1-9][0-9]*)(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?
 INFINITE = re.compile(r"[+-]?inf(inity)?", re.IGNORECASE)
 
 
-def read_label_file(source: str, word: str = "label") -> NDArray[Any]:
+def read_label_file(source: str, word: str = "label") -> Array:
     """Read the labels at a path in their stored form; gaps are None or NaN.
 
     Parameters
@@ -138,7 +138,7 @@ def _choose(path: str, name: str | None, names: Sequence[str], what: str, word: 
     return name
 
 
-def _npy(path: str) -> NDArray[Any]:
+def _npy(path: str) -> Array:
     with open_regular(path) as file:
         try:
             _check_npy_size(file, path)
@@ -165,7 +165,7 @@ def _check_npy_size(file: BinaryIO, path: str) -> None:
     file.seek(0)
 
 
-def _csv_column(path: str, name: str | None, word: str) -> NDArray[Any]:
+def _csv_column(path: str, name: str | None, word: str) -> Array:
     try:
         with io.TextIOWrapper(open_regular(path), "utf-8-sig", newline="") as file:
             return parse_column(_csv_texts(csv.reader(file, strict=True), path, name, word))
@@ -202,7 +202,7 @@ def _ragged(path: str, line: int, fields: int, expected: int) -> ValueError:
     )
 
 
-def parse_column(texts: Sequence[str]) -> NDArray[Any]:
+def parse_column(texts: Sequence[str]) -> Array:
     """Convert the texts of one CSV column to integers, real numbers or strings, the first that fits all; "" is a gap.
 
     In a column of numbers "nan" is a gap too. Numbers have no leading zeros, so "007" remains a string.
@@ -228,7 +228,7 @@ def parse_column(texts: Sequence[str]) -> NDArray[Any]:
     return np.array([known.get(text) for text in texts], dtype=object)
 
 
-def _parquet_column(path: str, name: str | None, word: str) -> NDArray[Any]:
+def _parquet_column(path: str, name: str | None, word: str) -> Array:
     try:
         import pyarrow as pa
         import pyarrow.parquet as pq
@@ -266,7 +266,7 @@ def _has_gaps(column: Any) -> bool:
     return bool(column.null_count) or not number
 
 
-def read_zarr(node: zarr.Array[Any] | zarr.Group, name: str | None = None, word: str = "label") -> NDArray[Any]:
+def read_zarr(node: zarr.Array[Any] | zarr.Group, name: str | None = None, word: str = "label") -> Array:
     """Read a Zarr array, or one of a group, which need not be named if it is the only one, by :func:`read_whole`."""
     path = public(str(node.store_path))
     if is_zarr_group(node):

@@ -10,8 +10,8 @@ from itertools import accumulate
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from bigpca.arrays import Array
 from bigpca.data.checks import check_dtype, is_decode_error, natural_key
 from bigpca.data.source import Source, Stamp, file_stamp, parts_of
 from bigpca.errors import MAX_MESSAGE, CorruptedChunkError, brief, shorten
@@ -57,7 +57,7 @@ class ParquetRows(Source):
         """Return the rows of each row group."""
         return tuple(group.rows for group in self._groups() if group.rows) or (0,)
 
-    def read_block(self, start: int, stop: int, columns: tuple[int, int]) -> NDArray[Any]:
+    def read_block(self, start: int, stop: int, columns: tuple[int, int]) -> Array:
         """Read a block, decoding each row group that it overlaps once."""
         block, done = np.empty((stop - start, columns[1] - columns[0]), self.dtype), 0
         for group, lo, hi in self._parts(start, stop):
@@ -69,7 +69,7 @@ class ParquetRows(Source):
         groups = self._groups()
         return [(groups[i], lo, hi) for i, lo, hi in parts_of(_group_ends(groups), start, stop)]
 
-    def _read_group(self, group: _Group) -> NDArray[Any]:
+    def _read_group(self, group: _Group) -> Array:
         import pyarrow.parquet as pq
 
         where = f"{group.path}: row group {group.number}, column {brief(repr(self.member))}"
@@ -121,7 +121,7 @@ class ParquetTable(ParquetRows):
         stamp = file_stamp(parquet_paths(self.path)[0])
         return list(_number_names(stamp))
 
-    def _read_group(self, group: _Group) -> NDArray[Any]:
+    def _read_group(self, group: _Group) -> Array:
         import pyarrow.parquet as pq
 
         try:

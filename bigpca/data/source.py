@@ -19,9 +19,9 @@ from types import EllipsisType
 from typing import Any, Self, SupportsIndex
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.sparse import csr_array, csr_matrix
 
+from bigpca.arrays import Array
 from bigpca.data.checks import Limits, MemberError, check_dtype, owned, readable_chunks, row_width
 from bigpca.errors import MAX_MESSAGE, brief, shorten
 from bigpca.storage.files import check_regular
@@ -167,7 +167,7 @@ class Source(ABC):
             return d * self.dtype.itemsize
         return stored_row_bytes(n, self.stored_values, self.dtype.itemsize)
 
-    def read(self, start: int, stop: int, columns: tuple[int, int] | None = None) -> NDArray[Any] | csr_array:
+    def read(self, start: int, stop: int, columns: tuple[int, int] | None = None) -> Array | csr_array:
         """Read rows ``start:stop`` into new memory.
 
         Parameters
@@ -202,7 +202,7 @@ class Source(ABC):
         block = self.read_block(start, stop, columns)
         return block if self.limits is None else self.limits.values(owned(block, self.dtype), self.label, start)
 
-    def __getitem__(self, index: Any) -> NDArray[Any]:
+    def __getitem__(self, index: Any) -> Array:
         """Read a 2-d selection, as Dask's getter requests it: of sparse rows, a ``csr_matrix``.
 
         Raises
@@ -216,7 +216,7 @@ class Source(ABC):
         rows, columns = plan.bounds
         block = self._values(*rows, columns)
         if self.sparse:
-            selected: NDArray[Any] = csr_matrix(plan.finish(csr_matrix(block)))  # a matrix keeps both dimensions
+            selected: Array = csr_matrix(plan.finish(csr_matrix(block)))  # a matrix keeps both dimensions
             return selected
         return owned(plan.finish(block), self.dtype)
 
@@ -275,20 +275,20 @@ def stored_row_bytes(n: int, stored_values: float, itemsize: int) -> float:
 class MemoryRows(Source):
     """Rows of a NumPy array; pickled with its values."""
 
-    array: NDArray[Any]
+    array: Array
     format: str = field(default="numpy", kw_only=True)
 
     @property
     def dtype(self) -> np.dtype[Any]:
         return check_dtype(self.array.dtype)
 
-    def read_block(self, start: int, stop: int, columns: tuple[int, int]) -> NDArray[Any]:
+    def read_block(self, start: int, stop: int, columns: tuple[int, int]) -> Array:
         """Copy a block."""
         block = np.empty((stop - start, columns[1] - columns[0]), self.dtype)
         block[...] = self.view(start, stop)[:, slice(*columns)]
         return block
 
-    def view(self, start: int, stop: int) -> NDArray[Any]:
+    def view(self, start: int, stop: int) -> Array:
         """Return rows as they lie in memory, (stop - start, d), for whoever does not change them."""
         rows = self.array[start:stop]
         return rows if rows.ndim == 2 else rows.reshape(stop - start, row_width(self.array_shape))
@@ -307,7 +307,7 @@ class MemoryRows(Source):
         return {"crc32": crc}
 
 
-AxisIndex = slice | SupportsIndex | list[int] | NDArray[Any]
+AxisIndex = slice | SupportsIndex | list[int] | Array
 Index = AxisIndex | EllipsisType | tuple[AxisIndex | EllipsisType, ...]
 
 
@@ -326,7 +326,7 @@ class IndexPlan:
     bounds: tuple[tuple[int, int], ...]
     rest: tuple[Any, ...]
 
-    def finish(self, block: NDArray[Any]) -> NDArray[Any]:
+    def finish(self, block: Array) -> Array:
         """Apply the selection to the ranges that were read; lists act on each axis separately."""
         for axis in reversed(range(len(self.rest))):
             taken = self.rest[axis]
@@ -379,7 +379,7 @@ def _axis(index: Any, size: int) -> tuple[tuple[int, int], Any]:
     return (position, position + 1), 0
 
 
-def _positions(index: NDArray[Any], size: int) -> tuple[tuple[int, int], Any]:
+def _positions(index: Array, size: int) -> tuple[tuple[int, int], Any]:
     if index.dtype == bool:
         if index.shape != (size,):
             raise IndexError(f"a mask of shape {index.shape} was given for an axis of size {size}.")

@@ -10,8 +10,8 @@ from typing import Any
 
 import dask.array as da
 import numpy as np
-from numpy.typing import NDArray
 
+from bigpca.arrays import Array
 from bigpca.data.checks import (
     MATLAB,
     Limits,
@@ -423,7 +423,7 @@ def _csr_chunks(X: da.Array, label: str) -> da.Array:
     return X.map_blocks(sparse_rows, label, dtype, dtype=dtype, meta=csr_meta(dtype))
 
 
-def _flat_block(block: NDArray[Any], width: int) -> NDArray[Any]:
+def _flat_block(block: Array, width: int) -> Array:
     return block.reshape(len(block), width)
 
 
@@ -463,12 +463,12 @@ def _direct(value: Any, shape: tuple[int, ...]) -> Source | None:
     return value if whole else None
 
 
-def _array_behind(X: da.Array, blocks: dict[Any, Any]) -> NDArray[Any] | None:
+def _array_behind(X: da.Array, blocks: dict[Any, Any]) -> Array | None:
     """Return the array of which all blocks are views in their places, as created by ``da.from_array(ndarray)``."""
     if not blocks or not all(type(block) is np.ndarray for block in blocks.values()):
         return None
     if len(blocks) == 1:
-        block: NDArray[Any] = next(iter(blocks.values()))
+        block: Array = next(iter(blocks.values()))
         return block if block.shape == X.shape else None
     base: Any = next(iter(blocks.values())).base
     if type(base) is not np.ndarray or base.shape != X.shape or base.dtype != X.dtype:
@@ -481,7 +481,7 @@ def _array_behind(X: da.Array, blocks: dict[Any, Any]) -> NDArray[Any] | None:
             place.strides,
         ):
             return None
-    array: NDArray[Any] = base
+    array: Array = base
     return array
 
 
@@ -505,6 +505,6 @@ def dense_chunk_rows(X: da.Array, dtype: np.dtype[Any]) -> int:
     return min(largest, most) if is_csr(X._meta) else largest
 
 
-def _dense_block(block: Any, dtype: np.dtype[Any]) -> NDArray[Any]:
-    dense: NDArray[Any] = block.toarray() if is_csr(block) else block  # chunks without rows may be dense
+def _dense_block(block: Any, dtype: np.dtype[Any]) -> Array:
+    dense: Array = block.toarray() if is_csr(block) else block  # chunks without rows may be dense
     return dense.astype(dtype, copy=False)

@@ -7,13 +7,13 @@ import zlib
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import scipy.sparse as sp
-from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
+from bigpca.arrays import Array, Integers
 from bigpca.data.checks import NATIVE_BYTES, check_decoded, check_dtype, regular_chunks
 from bigpca.data.source import INDEX_BYTES, SPARSE_PARTS, Source, Stamp
 from bigpca.errors import CorruptedChunkError, brief
@@ -65,14 +65,12 @@ def row_range(rows: Any, start: int, stop: int) -> Any:
     return part
 
 
-def with_values(rows: csr_array, values: NDArray[Any]) -> csr_array:
+def with_values(rows: csr_array, values: Array) -> csr_array:
     """Return CSR with other stored values in the same places."""
     return csr_array((values, rows.indices, rows.indptr), rows.shape)
 
 
-def csr_block(
-    data: NDArray[Any], indices: NDArray[Any], indptr: NDArray[Any], width: int, label: str, first_row: int = 0
-) -> csr_array:
+def csr_block(data: Array, indices: Array, indptr: Array, width: int, label: str, first_row: int = 0) -> csr_array:
     """Return rows from the three vectors of CSR in canonical form: sorted, duplicates summed, int32 where it suffices.
 
     Parameters
@@ -122,9 +120,7 @@ def _check_sums(block: csr_array, label: str, first_row: int) -> None:
         )
 
 
-def check_csr(
-    indices: NDArray[Any], indptr: NDArray[Any], stored: int, width: int, label: str, first_row: int = 0
-) -> None:
+def check_csr(indices: Array, indptr: Array, stored: int, width: int, label: str, first_row: int = 0) -> None:
     """Reject vectors of CSR that contradict each other, which SciPy would read beyond their ends.
 
     Raises
@@ -247,14 +243,14 @@ class SparseRows(Source):
         return {"crc32": crc, "stored_values": self.stored_values}
 
 
-def fewest_rows(indptr: NDArray[Any], piece: int, most: int) -> int:
+def fewest_rows(indptr: Array, piece: int, most: int) -> int:
     """Return the fewest rows that hold a piece of so many values, where rows are densest; at most ``most``."""
     starts = np.arange(int(indptr[0]), int(indptr[-1]) - piece + 1, piece)
     counts = np.searchsorted(indptr, starts + piece) - np.searchsorted(indptr, starts, side="right") + 1
     return max(1, int(counts.min(initial=most)))
 
 
-def densest_rows(ends: NDArray[Any], chunks: NDArray[Any]) -> float:
+def densest_rows(ends: Array, chunks: Array) -> float:
     """Return the stored values of a mean row of the densest chunk, from where the values of chunks end."""
     return float((np.diff(ends) / np.maximum(chunks, 1)).max(initial=0.0))
 
@@ -288,7 +284,6 @@ def _crc(rows: csr_array, crc: int) -> int:
     return crc
 
 
-Places: TypeAlias = NDArray[np.int64]
 T = TypeVar("T", bound=np.generic)
 WINDOW_ROWS = 2**18  # of indptr that are decoded at a time: 2 MiB
 WINDOWS_HELD = 8  # in a process: AnnData writes indptr as one chunk, which each read would decode again
@@ -346,7 +341,7 @@ class CsrRows(Source):
         rows = csr_block(data, values_of(self.indices, lo, hi), offsets - lo, d, self.label, start)
         return rows if columns == (0, d) else rows[:, slice(*columns)]
 
-    def ends(self, start: int, stop: int) -> Places:
+    def ends(self, start: int, stop: int) -> Integers:
         """Return ``indptr[start : stop + 1]``, checked: where these rows begin, and where the last of them ends."""
         if start >= stop:
             return np.zeros(1, np.int64)
@@ -358,7 +353,7 @@ class CsrRows(Source):
             end = int(window[hi])
         return np.append(np.concatenate(parts) if len(parts) > 1 else parts[0], end)
 
-    def _window(self, first: int) -> Places:
+    def _window(self, first: int) -> Integers:
         """Return ``indptr`` of up to ``WINDOW_ROWS`` rows from ``first`` on, and where their last row ends."""
         last = min(first + WINDOW_ROWS, self.array_shape[0])
         local = kind_of(self.label) == "disk"  # elsewhere stamps take as long as these numbers, which are read again
@@ -392,11 +387,11 @@ class CsrRows(Source):
         return {"stored_values": self.stored_values, **parts}
 
 
-def values_of(part: Source, start: int, stop: int) -> NDArray[Any]:
+def values_of(part: Source, start: int, stop: int) -> Array:
     """Read a range of an array of one dimension."""
     if start == stop:
         return np.empty(0, part.dtype)
-    values: NDArray[Any] = part.read_block(start, stop, (0, 1))
+    values: Array = part.read_block(start, stop, (0, 1))
     return values.reshape(-1)
 
 
@@ -411,7 +406,7 @@ class _Window:
     rows: CsrRows = field(compare=False)
 
 
-def _checked_window(window: _Window) -> Places:
+def _checked_window(window: _Window) -> Integers:
     """Read a part of ``indptr``.
 
     Raises

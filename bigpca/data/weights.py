@@ -6,14 +6,14 @@ from numbers import Number
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from bigpca.arrays import Vector
 from bigpca.errors import brief, warn_approximation
 
 MAX_TOTAL = 1e150
 
 
-def open_weights(weights: Any, X: Any = None) -> NDArray[np.float64]:
+def open_weights(weights: Any, X: Any = None) -> Vector:
     """Read one weight for each row, in memory or stored.
 
     Parameters
@@ -65,7 +65,7 @@ def _is_number(given: Any) -> bool:
     return True
 
 
-def reliability(weights: Any) -> NDArray[np.float64]:
+def reliability(weights: Any) -> Vector:
     """Scale weights that measure reliability, not counts, so that their sum is the effective number of rows.
 
     ``w * sum(w) / sum(w^2)``: the sum is then Kish's effective number of rows, ``sum(w)^2 / sum(w^2)``, and a fit that
@@ -103,11 +103,11 @@ def reliability(weights: Any) -> NDArray[np.float64]:
     if largest == 0:
         degrees_of_freedom(0, (0.0, 0.0))
     given = given / largest  # so that squares neither overflow nor underflow
-    scaled: NDArray[np.float64] = given * (given.sum() / (given @ given))
+    scaled: Vector = given * (given.sum() / (given @ given))
     return scaled
 
 
-def weight_sum(weights: NDArray[np.float64]) -> float:
+def weight_sum(weights: Vector) -> float:
     """Return the sum of weights; reject one whose square could overflow.
 
     Raises

@@ -22,8 +22,8 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
+from bigpca.arrays import Array
 from bigpca.data.checks import MemberError, check_dtype, is_decode_error, regular_chunks
 from bigpca.data.containers import is_zarr_array
 from bigpca.data.source import SPARSE_PARTS, Index, Source, Stamp, choose_member, plan_index
@@ -258,7 +258,7 @@ class ChunkFiles:
         """Whether a stored object of the array can be that large."""
         return self.sizes is None or size <= self.sizes.max_stored
 
-    def decode(self, cell: Cell) -> NDArray[Any]:
+    def decode(self, cell: Cell) -> Array:
         """Decode one cell, cut to the array's shape."""
         bounds = [(i * size, (i + 1) * size) for i, size in zip(cell, self.cell_shape, strict=True)]
         for _, reason in self.too_large(bounds):
@@ -538,12 +538,12 @@ class ZarrReader:
                 is_half(metadata),
             )
 
-    def __getitem__(self, index: Index) -> NDArray[Any]:
+    def __getitem__(self, index: Index) -> Array:
         """Read integers, slices of any step and one list of positions per axis, as Dask requests; see :meth:`read`."""
         plan = plan_index(index, self.shape)
         return np.asarray(plan.finish(self.read(plan.bounds)), order="C")
 
-    def read(self, bounds: tuple[tuple[int, int], ...]) -> NDArray[Any]:
+    def read(self, bounds: tuple[tuple[int, int], ...]) -> Array:
         """Read a half-open range of each axis into new memory.
 
         Raises
@@ -563,7 +563,7 @@ class ZarrReader:
         block = np.asarray(widened(block) if files.halves else block, dtype=self.dtype, order="C")
         return block if block.flags.writeable else block.copy()
 
-    def _direct(self, files: ChunkFiles, bounds: tuple[tuple[int, int], ...]) -> NDArray[Any] | None:
+    def _direct(self, files: ChunkFiles, bounds: tuple[tuple[int, int], ...]) -> Array | None:
         """Decode whole rows directly into the result, if the layout allows it and every file is as expected."""
         whole_rows = all((lo, hi) == (0, size) for (lo, hi), size in zip(bounds[1:], self.shape[1:], strict=True))
         return files.direct.read(files.key, *bounds[0]) if whole_rows and files.direct is not None else None
@@ -679,7 +679,7 @@ class ZarrRows(Source):
         """Return the rows of each chunk (or shard)."""
         return regular_chunks(self.array_shape[0], self._unit[0])
 
-    def read_block(self, start: int, stop: int, columns: tuple[int, int]) -> NDArray[Any]:
+    def read_block(self, start: int, stop: int, columns: tuple[int, int]) -> Array:
         """Read a block; for feature maps, whole rows are decoded and then cut."""
         if len(self.array_shape) == 2:
             return self.reader.read(((start, stop), columns))
@@ -824,7 +824,7 @@ def open_node(path: str) -> zarr.Array[Any] | zarr.Group:
     return zarr.open(RegularStore(path) if kind_of(path) == "disk" else path, mode="r")
 
 
-def read_whole(array: zarr.Array[Any], word: str) -> NDArray[Any]:
+def read_whole(array: zarr.Array[Any], word: str) -> Array:
     """Read a Zarr array of numbers or strings beside rows, after checking that no chunk is missing.
 
     Parameters

@@ -13,12 +13,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from bigpca.arrays import Integers, Matrix, Vector
 from bigpca.passes.reading.preprocessing import RowPreprocessor
 from bigpca.passes.reading.row_maps import RowMap
 from bigpca.storage.forms import reject_file, write_file
-
-Matrix = NDArray[np.float64]
-Vector = NDArray[np.float64]
 
 
 class Affine(NamedTuple):
@@ -66,7 +64,7 @@ class LinearMap:
             )
         return Affine(self.matrix, -self.matrix @ self.centre)
 
-    def placed(self, columns: NDArray[np.int64], d: int) -> LinearMap:
+    def placed(self, columns: Integers, d: int) -> LinearMap:
         """Return the map of rows of d columns, of which this one uses some."""
         matrix, centre = np.zeros((len(self.matrix), d)), np.zeros(d)
         matrix[:, columns], centre[columns] = self.matrix, self.centre

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from sklearn.decomposition import PCA
 from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import Normalizer, StandardScaler
 
-from bigpca.export.linear import LinearMap, Vector
+from bigpca.arrays import Matrix, Vector
+from bigpca.export.linear import LinearMap
 
 KEPT = (
     "explained_variance_", "explained_variance_ratio_", "singular_values_", "noise_variance_", "n_samples_",
@@ -55,7 +55,7 @@ def joined(steps: list[Any]) -> Any:
 
 
 def projection_steps(
-    centre: Vector, scale: Vector | None, components: NDArray[np.float64], deviations: Vector | None,
+    centre: Vector, scale: Vector | None, components: Matrix, deviations: Vector | None,
     facts: dict[str, Any], *, l2: bool = False,
 ) -> list[Any]:  # fmt: skip
     """Return the steps of ``(x - centre) / scale @ components'``, divided by ``deviations``, and by their norm."""

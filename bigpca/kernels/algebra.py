@@ -11,18 +11,8 @@ from typing import Any, Self
 
 import numpy as np
 
-from bigpca.arrays import Array
-from bigpca.kernels.base import (
-    Block,
-    Kernel,
-    Product,
-    Sum,
-    Vector,
-    checked_gamma,
-    reject_overflow,
-    strips,
-    widened,
-)
+from bigpca.arrays import Array, Vector
+from bigpca.kernels.base import Block, Kernel, Product, Sum, checked_gamma, reject_overflow, strips, widened
 from bigpca.kernels.distance import RBF
 from bigpca.kernels.dot import Linear
 

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from bigpca import csr
-from bigpca.arrays import Array
+from bigpca.arrays import Array, Vector
 from bigpca.planning import BlockForm
 
 Block = NDArray[np.floating]
@@ -28,7 +28,7 @@ STRIP = 1 << 17  # entries of a strip
 MAX_FACTOR32 = 1e6  # float32 kernel values may be multiplied by 1 / MAX_FACTOR32 to MAX_FACTOR32
 
 
-def checked_rows(X: ArrayLike, name: str) -> NDArray[Any]:
+def checked_rows(X: ArrayLike, name: str) -> Array:
     """Return X as a matrix of finite float32 or float64; bool and integers of up to 16 bits become float32.
 
     Raises
@@ -229,7 +229,6 @@ def json_value(name: str, value: Any) -> Any:
     return value
 
 
-Vector = NDArray[np.float64]
 WIDEST = 20_000  # columns up to which a feature map is worthwhile
 
 

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bigpca.arrays import Array
-from bigpca.kernels.base import Block, Kernel, Vector, checked_switch, strips
+from bigpca.arrays import Array, Integers, Vector
+from bigpca.kernels.base import Block, Kernel, checked_switch, strips
 
 SYMMETRY = 1e-6  # largest accepted |K[i, j] - K[j, i]|, relative to the largest entry of the block
 
@@ -114,7 +114,7 @@ class Precomputed(Kernel):
 
 
 def reject_asymmetric(
-    entries: NDArray[np.floating], mirrored: NDArray[np.floating], rows: NDArray[np.int64], columns: NDArray[np.int64]
+    entries: NDArray[np.floating], mirrored: NDArray[np.floating], rows: Integers, columns: Integers
 ) -> None:
     """Reject ``K[rows, columns]`` (a, b) that differs from ``K[columns, rows]'``, which is ``mirrored``.
 

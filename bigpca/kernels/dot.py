@@ -16,11 +16,10 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 from bigpca import csr
-from bigpca.arrays import Array, mirror_upper
+from bigpca.arrays import Array, Vector, mirror_upper
 from bigpca.blas import add_product
 from bigpca.kernels.base import WIDEST, Block, Kernel, checked_coef0, checked_gamma, raise_to, strips
 
-Vector = NDArray[np.float64]
 TILE = 256  # rows converted to float64 at a time
 RUN = 64  # squares summed one by one: a sum of partial sums is more accurate
 DEPTH = 1024  # columns converted at a time
@@ -36,7 +35,7 @@ class PreparedRows:
     squares : ndarray of shape (a,), float64: |x|^2.
     """
 
-    columns: NDArray[Any]
+    columns: Array
     squares: Vector
 
     @property
@@ -55,7 +54,7 @@ class PreparedRows:
         """Largest |x|^2, from which the error of products is bounded."""
         return float(self.squares.max(initial=0.0))
 
-    def taken(self, which: NDArray[Any]) -> NDArray[np.float64]:
+    def taken(self, which: Array) -> NDArray[np.float64]:
         """Return some of the rows as columns (d, count)."""
         return self.columns[:, which].astype(np.float64)
 
@@ -91,7 +90,7 @@ class PreparedSparse:
         dtype: np.dtype[Any] = self.rows.dtype
         return dtype
 
-    def taken(self, which: NDArray[Any]) -> NDArray[np.float64]:
+    def taken(self, which: Array) -> NDArray[np.float64]:
         """Return some of the rows, shifted, as columns (d, count)."""
         dense: NDArray[np.float64] = self.rows[which].toarray().T - self.shift[:, None]
         return dense
@@ -119,7 +118,7 @@ def prepare_sparse(rows: csr_array, shift: Vector | None = None) -> PreparedSpar
     return PreparedSparse(rows, about, squares, max(own.max(initial=0.0), squares.max(initial=0.0)))
 
 
-def prepare_rows(rows: NDArray[Any] | csr_array, shift: Vector | None = None) -> Prepared:
+def prepare_rows(rows: Array | csr_array, shift: Vector | None = None) -> Prepared:
     """Prepare the rows, minus ``shift`` (d,) in their precision (each difference is rounded once)."""
     if isinstance(rows, csr_array):
         return prepare_sparse(rows, shift)

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bigpca.arrays import Array
-from bigpca.kernels.base import FeatureKernel, Vector
+from bigpca.arrays import Array, Vector
+from bigpca.kernels.base import FeatureKernel
 
 Table = tuple[tuple[float, ...], ...]
 

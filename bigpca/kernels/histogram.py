@@ -17,8 +17,8 @@ import numpy as np
 from numpy.polynomial import chebyshev
 from numpy.typing import NDArray
 
-from bigpca.arrays import Array
-from bigpca.kernels.base import FeatureKernel, Kernel, Vector
+from bigpca.arrays import Array, Vector
+from bigpca.kernels.base import FeatureKernel, Kernel
 
 # Compiled on first use in each process (about 1 s per term and precision) and kept only in memory: a disk cache would
 # fail on a read-only or shared installation. The compiled code releases the GIL, so threads run in parallel.

@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 
-from bigpca.arrays import Array
-from bigpca.kernels.base import Kernel, Vector
+from bigpca.arrays import Array, Integers, Vector
+from bigpca.kernels.base import Kernel
 
 LARGEST_CODE = 0x10FFFF  # of Unicode; exact in float32
 
@@ -58,7 +58,7 @@ def string_codes(X: ArrayLike, width: int | None = None) -> NDArray[np.integer[A
         )
     unit = np.uint8 if strings.dtype.kind == "S" else np.int32
     native = np.ascontiguousarray(strings, dtype=strings.dtype.newbyteorder("="))
-    codes: NDArray[Any] = native.view(unit).reshape(len(native), native.dtype.itemsize // np.dtype(unit).itemsize)
+    codes: Array = native.view(unit).reshape(len(native), native.dtype.itemsize // np.dtype(unit).itemsize)
     # NumPy pads to the longest string that the dtype allows: columns without a character go.
     codes = codes[:, : int(np.flatnonzero(codes.any(axis=0)).max(initial=-1)) + 1]
     check_codes(codes, 0)
@@ -97,9 +97,9 @@ def check_codes(rows: Array, first_row: int) -> None:
         )
 
 
-def lengths_of(rows: Array) -> NDArray[np.int64]:
+def lengths_of(rows: Array) -> Integers:
     """Return the number of characters of each row."""
-    lengths: NDArray[np.int64] = np.count_nonzero(rows, axis=1).astype(np.int64)
+    lengths: Integers = np.count_nonzero(rows, axis=1).astype(np.int64)
     return lengths
 
 
@@ -118,7 +118,7 @@ def checked_length(length: Any) -> int:
     return int(length)
 
 
-def _from_objects(values: list[Any]) -> NDArray[Any]:
+def _from_objects(values: list[Any]) -> Array:
     kind = bytes if values and isinstance(values[0], bytes) else str
     for row, value in enumerate(values):
         if not isinstance(value, kind):
@@ -317,7 +317,7 @@ class Spectrum(Kernel):
         counts = np.bincount(owners * width + words, minlength=len(rows) * width)
         return counts.reshape(len(rows), width).astype(rows.dtype)
 
-    def _windows(self, rows: Array, first_row: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    def _windows(self, rows: Array, first_row: int) -> tuple[Integers, Integers]:
         """Return the row of each substring, and the codes of the substrings (substrings, length), in row order."""
         check_codes(rows, first_row)
         codes = rows.astype(np.int64)

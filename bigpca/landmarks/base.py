@@ -10,10 +10,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from bigpca import csr
-from bigpca.arrays import Array, DType
+from bigpca.arrays import Array, DType, Integers, Vector
 from bigpca.data.checks import row_width
 from bigpca.data.containers import reject_foreign, table_rows, unmasked
 from bigpca.data.sparse import as_csr, is_sparse
@@ -32,7 +31,6 @@ from bigpca.passes.rows import Rows
 from bigpca.passes.sweeps import SweepPlan
 from bigpca.planning import LOOPS, ONCE, Times, Work
 
-Vector = NDArray[np.float64]
 STREAM = "landmarks"
 
 
@@ -92,7 +90,7 @@ class Landmarks:
     """
 
     rows: Array
-    indices: NDArray[np.int64] | None
+    indices: Integers | None
     trace: float | None = None
 
 

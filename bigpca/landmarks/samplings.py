@@ -8,11 +8,10 @@ from dataclasses import dataclass, replace
 
 import dask
 import numpy as np
-from numpy.typing import NDArray
 from sklearn.exceptions import ConvergenceWarning
 from threadpoolctl import threadpool_limits
 
-from bigpca.arrays import Array
+from bigpca.arrays import Array, Integers, Matrix, Vector
 from bigpca.blas import one_blas_thread
 from bigpca.data.sources import dense_chunk_rows, whole_rows
 from bigpca.kernels.base import Kernel
@@ -43,8 +42,6 @@ from bigpca.solvers.eigh import top_eigenpairs
 from bigpca.solvers.features import landmark_transform, residual_rounding, truncation_for
 from bigpca.solvers.pivoting import accept_pivots
 
-Matrix = NDArray[np.float64]
-Integers = NDArray[np.int64]
 OVERSAMPLING = 2  # candidates drawn for each landmark that a round needs
 FLOAT64 = float(np.finfo(np.float64).eps)
 
@@ -175,7 +172,6 @@ def _features(request: LandmarkRequest, chosen: Chosen, drawn: BestRows, rows: A
     return product
 
 
-Vector = NDArray[np.float64]
 SAMPLE = 16  # rows in memory per landmark
 MIN_SCORING = 256  # rows that may all be kept, if there are few landmarks
 MIN_RIDGE = 1e-10  # relative to the mean of the weighted diagonal
@@ -201,7 +197,7 @@ class Scorer:
 class Sample:
     """Rows in memory, in random order, and the kernel to compare them with."""
 
-    rows: NDArray[np.float64]
+    rows: Matrix
     indices: Integers
     kernel: Kernel
     shift: Vector | None

@@ -5,10 +5,8 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 
-import numpy as np
-from numpy.typing import NDArray
+from bigpca.arrays import Matrix
 
-Matrix = NDArray[np.float64]
 PROBES = 10
 
 

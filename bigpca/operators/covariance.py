@@ -10,9 +10,9 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
-from numpy.typing import NDArray
 
 from bigpca import csr
+from bigpca.arrays import Matrix, Vector
 from bigpca.data.weights import degrees_of_freedom
 from bigpca.operators.base import PROBES, Operator, Probes, Products
 from bigpca.passes.accumulators.base import WeightSums, column_scale
@@ -103,8 +103,6 @@ def _product_state(d: int, width: int) -> FusedProduct:
     return FusedProduct.of(d, DenseFactor(np.broadcast_to(np.float32(0), (d, width))), by_driver=True)
 
 
-Vector = NDArray[np.float64]
-Matrix = NDArray[np.float64]
 SUMS_ROUNDING = 4.0  # eps of a difference of two compensated sums, and of the sums of groups
 MAX_LENGTH_RATIO = (
     10.0  # of the standard deviations of probes along two columns, above which the first read is repeated

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
-from numpy.typing import NDArray
 
+from bigpca.arrays import Matrix, Vector
 from bigpca.data.weights import degrees_of_freedom
 from bigpca.operators.base import PROBES, Operator, Probes, Products
 from bigpca.passes.accumulators.dot_matrix import DotProduct
@@ -18,9 +18,6 @@ from bigpca.passes.reading.blocks import product_dtype
 from bigpca.passes.rows import Rows
 from bigpca.planning import Times
 from bigpca.solvers.scaling import LearnedScale
-
-Vector = NDArray[np.float64]
-Matrix = NDArray[np.float64]
 
 
 def dot_pass(rows: Rows, columns: int, times: Times, *, most: int = 0, driver_bytes: int = 0) -> PassPlan:

@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
-from numpy.typing import NDArray
 
-from bigpca.arrays import norm_of
+from bigpca.arrays import Matrix, Vector, norm_of
 from bigpca.kernels.base import Kernel
 from bigpca.operators.base import PROBES, Operator, Probes, Products
 from bigpca.passes.accumulators.kernel_product import KernelProduct, reject_contradicted, reject_overflow
@@ -22,8 +21,6 @@ from bigpca.solvers.certificates import SLACK
 from bigpca.solvers.indefinite import contradiction
 
 ALIKE = 4.0  # rounding errors of rows that are alike do not cancel; see KernelOperator.magnification
-Vector = NDArray[np.float64]
-Matrix = NDArray[np.float64]
 
 
 def product_pass(

@@ -11,10 +11,9 @@ from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
-from bigpca.arrays import DType
+from bigpca.arrays import DType, Integers, Vector
 from bigpca.blas import one_blas_thread, solve_paused
 from bigpca.data.checks import note_rounded
 from bigpca.data.sparse import row_range
@@ -43,8 +42,6 @@ from bigpca.seeds import uniforms
 
 A = TypeVar("A", bound=Accumulator)
 R = TypeVar("R")
-Vector = NDArray[np.float64]
-Integers = NDArray[np.int64]
 SHIFT = "bigpca-shift"  # the key of the shift among the broadcast values
 
 

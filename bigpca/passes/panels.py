@@ -10,9 +10,8 @@ from dataclasses import dataclass, replace
 from typing import Generic, TypeAlias, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
-from bigpca.arrays import Array, DType
+from bigpca.arrays import Array, DType, Vector
 from bigpca.blas import one_blas_thread
 from bigpca.data.checks import note_rounded
 from bigpca.passes.accumulators.dot_matrix import ColumnProducts, DotPanels, DotProduct, DotSum
@@ -37,7 +36,6 @@ from bigpca.passes.rows import Rows, check_any_order, check_dense, check_states
 from bigpca.planning import ONCE, BlockForm, Times, peak_bytes
 
 R = TypeVar("R")
-Vector = NDArray[np.float64]
 CORRECTED = 10.0  # times that the cost of a corrected pass counts when its precision is chosen
 
 
@@ -53,7 +51,7 @@ class PanelGroup:
     dtype: DType
     template: DotPanels
     stamp: str
-    weights: NDArray[np.float64] | None = None
+    weights: Vector | None = None
 
     def run(self, run_id: str, inputs: Inputs) -> PassState:
         """Fill one panel of the dot matrix."""
@@ -199,7 +197,7 @@ class ColumnGroup:
     dtype: DType
     template: ColumnState
     stamp: str
-    weights: NDArray[np.float64] | None = None
+    weights: Vector | None = None
 
     def run(self, run_id: str, inputs: Inputs) -> PassState:
         """Fold the group; memory: two column blocks of all rows, one product and one state."""

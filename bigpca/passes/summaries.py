@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from bigpca.arrays import Array
+from bigpca.arrays import Array, Integers
 from bigpca.errors import warn_approximation
 from bigpca.passes.accumulators.base import Accumulator
 from bigpca.passes.accumulators.kept_rows import Furthest, RowsAt
@@ -121,9 +121,6 @@ def _filled(found: ObservedColumns) -> str:
         f"{1 - share:.3g} of that of complete rows, and eigenvalues far above the variance of a column are about "
         f"{(1 - share) ** 2:.3g} of theirs."
     )
-
-
-Integers = NDArray[np.int64]
 
 
 @dataclass(frozen=True)

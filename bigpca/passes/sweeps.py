@@ -13,9 +13,8 @@ from dataclasses import dataclass, replace
 from typing import TypeAlias, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
-from bigpca.arrays import Array, DType
+from bigpca.arrays import Array, DType, Vector
 from bigpca.blas import one_blas_thread
 from bigpca.data.checks import note_rounded
 from bigpca.kernels.base import FIXED_BYTES, Kernel
@@ -35,7 +34,6 @@ from bigpca.planning import ONCE, Times, peak_bytes
 
 SweepState: TypeAlias = KernelProduct | DotPanels
 R = TypeVar("R")
-Vector = NDArray[np.float64]
 TILE_ROWS = 1024  # rows of a tile, which is 4 MiB in float32 and fits in the cache
 MIN_TILE = 128
 TILES_ACROSS = 16  # at least, if there are enough rows: tiles on the diagonal are computed in full

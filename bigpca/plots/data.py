@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from bigpca.arrays import Array, Integers, Vector
 from bigpca.data.alignment import in_row_order
 from bigpca.data.containers import is_dask_frame, is_path_list
 from bigpca.data.labels import label_values
@@ -20,8 +21,6 @@ from bigpca.data.sources import open as open_array
 from bigpca.errors import format_bytes
 from bigpca.plots.style import COLOURS
 from bigpca.seeds import uniforms
-
-Vector = NDArray[np.float64]
 
 
 def name_of(model: Any) -> str:
@@ -229,7 +228,7 @@ class DrawnScores:
     """
 
     scores: NDArray[np.float64]
-    rows: NDArray[np.int64]
+    rows: Integers
     n: int
     omitted: int
 
@@ -240,7 +239,7 @@ class DrawnScores:
         return text + (f", {self.omitted:,} without scores" if self.omitted else "")
 
 
-def drawn_rows(n: int, seed: int = 0, most: int = MAX_ROWS) -> NDArray[np.int64]:
+def drawn_rows(n: int, seed: int = 0, most: int = MAX_ROWS) -> Integers:
     """Return which rows of n are drawn: all, or one at a random place in each of ``most`` equal strata.
 
     >>> drawn_rows(3).tolist(), drawn_rows(10, seed=1, most=5).tolist()
@@ -250,7 +249,7 @@ def drawn_rows(n: int, seed: int = 0, most: int = MAX_ROWS) -> NDArray[np.int64]
         return np.arange(n)
     edges = np.array([i * n // most for i in range(most + 1)])
     places = uniforms(seed, "drawn rows", 0, most, 1)[:, 0]
-    chosen: NDArray[np.int64] = edges[:-1] + (places * np.diff(edges)).astype(np.int64)
+    chosen: Integers = edges[:-1] + (places * np.diff(edges)).astype(np.int64)
     return chosen
 
 
@@ -309,7 +308,7 @@ def _are_scores(model: Any, shape: tuple[int, ...]) -> bool:
     return len(shape) == 2 and shape[1] == k != d
 
 
-def _shown(scores: NDArray[Any], rows: NDArray[np.int64], n: int) -> DrawnScores:
+def _shown(scores: Array, rows: Integers, n: int) -> DrawnScores:
     known = np.isfinite(scores).all(axis=1)
     return DrawnScores(scores[known].astype(np.float64), rows[known], n, int(len(rows) - known.sum()))
 
@@ -354,7 +353,7 @@ class Values:
     values: NDArray[np.float64]
 
 
-def kinds_of(labels: Any, n: int, rows: NDArray[np.int64], X: Any = None) -> Kinds | Values:
+def kinds_of(labels: Any, n: int, rows: Integers, X: Any = None) -> Kinds | Values:
     """Return the kinds of some rows; integers, booleans and text are classes, real numbers are values.
 
     Parameters

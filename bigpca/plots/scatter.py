@@ -5,13 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from bigpca.arrays import Matrix, Vector
 from bigpca.plots.data import (
     DrawnScores,
     Kinds,
     Values,
-    Vector,
     chosen,
     drawn_scores,
     kinds_of,
@@ -180,7 +179,7 @@ def _drawn(model: Any, X: Any, seed: int) -> tuple[DrawnScores, Vector | None]:
     return drawn_scores(model, X, seed=seed), None
 
 
-def _points(ax: Axes, xy: NDArray[np.float64], kinds: Kinds | Values | None) -> None:
+def _points(ax: Axes, xy: Matrix, kinds: Kinds | Values | None) -> None:
     size, raster = float(np.clip(20_000 / max(1, len(xy)), 3.0, 24.0)), len(xy) > MANY_POINTS
     style: dict[str, Any] = {"s": size, "linewidths": 0, "alpha": 0.75, "rasterized": raster}
     if kinds is None:
@@ -220,7 +219,7 @@ def _name_kinds(ax: Axes, kinds: Kinds | Values, unlabelled: bool) -> None:
         legend(ax, handles, [*names, *(["no label"] if unlabelled else [])])
 
 
-def _histogram(ax: Axes, values: NDArray[np.float64], kinds: Kinds | Values | None) -> None:
+def _histogram(ax: Axes, values: Vector, kinds: Kinds | Values | None) -> None:
     """Draw the scores of the only component, of each class as a line of its own."""
     edges: Any = np.histogram_bin_edges(values, bins=int(np.clip(np.sqrt(len(values)), 5, 60)))
     if not isinstance(kinds, Kinds):
@@ -236,7 +235,7 @@ def _histogram(ax: Axes, values: NDArray[np.float64], kinds: Kinds | Values | No
     legend(ax, [Line2D([], [], color=[*COLOURS[: len(kinds.names)], QUIET][i]) for i in range(len(names))], names)
 
 
-def _name_arrows(ax: Axes, tips: NDArray[np.float64], names: list[str]) -> int:
+def _name_arrows(ax: Axes, tips: Matrix, names: list[str]) -> int:
     """Name arrows beyond their tips, where a name covers no other name and no arrow; return how many found room."""
     from matplotlib.patheffects import withStroke
 

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from bigpca.plots.data import Vector, eigenvalues, fitted, is_array, name_of, shares, whole_of
+from bigpca.arrays import Vector
+from bigpca.plots.data import eigenvalues, fitted, is_array, name_of, shares, whole_of
 from bigpca.plots.style import (
     ACCENT,
     COLOURS,
@@ -79,7 +79,7 @@ def scree(model: Any, *, ax: Axes | None = None, levels: Sequence[float] = LEVEL
     return tidy(ax, f"{name_of(model)}, {title}" if name_of(model) else title)
 
 
-def reaching(ratio: NDArray[np.float64], level: float) -> int | None:
+def reaching(ratio: Vector, level: float) -> int | None:
     """Return the smallest number of components that capture a share of the variance, or None if all do not.
 
     >>> reaching(np.array([0.6, 0.3, 0.05]), 0.9), reaching(np.array([0.6, 0.3, 0.05]), 0.99)

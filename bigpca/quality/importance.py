@@ -6,10 +6,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
+from bigpca.arrays import Integers, Vector
 from bigpca.data.sources import open as open_array
 from bigpca.data.views import carried
 from bigpca.errors import positive_integer
@@ -22,8 +23,6 @@ from bigpca.passes.summaries import Ends, read_ends
 from bigpca.quality.measurement import ReplacementMoments, read_once
 from bigpca.settings import setting
 from bigpca.solvers.scaling import Whitening
-
-Vector = NDArray[np.float64]
 
 
 def example_importance(model: Any, X: Any) -> Any:
@@ -86,7 +85,7 @@ def example_importance(model: Any, X: Any) -> Any:
     return scores / lengths.astype(scores.dtype)
 
 
-def rank_examples(importance: Any, component: int | None = 0, top: int = 10) -> NDArray[np.int64]:
+def rank_examples(importance: Any, component: int | None = 0, top: int = 10) -> Integers:
     """Return the row numbers of the examples with the largest weights, in decreasing order.
 
     Parameters
@@ -129,7 +128,7 @@ def rank_examples(importance: Any, component: int | None = 0, top: int = 10) -> 
     return np.argsort(-np.asarray(weights), kind="stable")[:top].astype(np.int64)
 
 
-def pixel_groups(image_shape: tuple[int, ...], cell: int | tuple[int, int]) -> NDArray[np.int64]:
+def pixel_groups(image_shape: tuple[int, ...], cell: int | tuple[int, int]) -> Integers:
     """Return, for each pixel of flattened images, the top-left pixel of its cell: the tutorial's pixel grouping.
 
     Parameters
@@ -192,8 +191,8 @@ class ReplacementBound:
     """
 
     n_rows: int
-    features: NDArray[np.int64]
-    replacements: NDArray[np.int64]
+    features: Integers
+    replacements: Integers
     frobenius: Vector
     spectral: Vector
     correlations: Vector
@@ -289,7 +288,7 @@ def feature_replacement_bound(
     return ReplacementBound(own.count, features, chosen[features], frobenius, spectral, correlations, apart_norm)
 
 
-def _check_replacements(replacements: ArrayLike, d: int) -> NDArray[np.int64]:
+def _check_replacements(replacements: ArrayLike, d: int) -> Integers:
     chosen = np.asarray(replacements)
     if chosen.dtype.kind not in "iu":
         raise TypeError(f"replacements are {chosen.dtype}, but features are numbered by integers. Convert them.")

@@ -8,9 +8,8 @@ from functools import cached_property
 from typing import Any, ClassVar, Generic, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
-from bigpca.arrays import Array
+from bigpca.arrays import Array, Integers, Matrix, Vector
 from bigpca.estimators.shared.fit import Reading, running
 from bigpca.passes.accumulators.base import Accumulator, Arrays, broadcast
 from bigpca.passes.accumulators.kept_rows import RowsAt
@@ -108,7 +107,7 @@ def read_once(
         return measurement.read(run)
 
 
-def read_rows(rows: Rows, wanted: NDArray[np.int64], name: str) -> NDArray[Any]:
+def read_rows(rows: Rows, wanted: Integers, name: str) -> Array:
     """Return the rows of X at ascending row numbers, reading only these and rows stored with them.
 
     Formats that can be read from any row yield only the runs of wanted rows. In chunked formats and Dask arrays, each
@@ -133,20 +132,19 @@ def read_rows(rows: Rows, wanted: NDArray[np.int64], name: str) -> NDArray[Any]:
     return kept[np.argsort(found.indices)]
 
 
-def _runs(wanted: NDArray[np.int64]) -> tuple[tuple[int, int], ...]:
+def _runs(wanted: Integers) -> tuple[tuple[int, int], ...]:
     """Return (start, stop) of each run of consecutive numbers."""
     breaks = np.flatnonzero(np.diff(wanted) > 1) + 1
     return tuple((int(run[0]), int(run[-1]) + 1) for run in np.split(wanted, breaks))
 
 
-def _spans(wanted: NDArray[np.int64], row_chunks: tuple[int, ...]) -> tuple[tuple[int, int], ...]:
+def _spans(wanted: Integers, row_chunks: tuple[int, ...]) -> tuple[tuple[int, int], ...]:
     """Return (start, stop) from the first to the last wanted row of each chunk that holds one."""
     chunk = np.searchsorted(np.cumsum(row_chunks), wanted, side="right")
     breaks = np.flatnonzero(np.diff(chunk)) + 1
     return tuple((int(held[0]), int(held[-1]) + 1) for held in np.split(wanted, breaks))
 
 
-Vector = NDArray[np.float64]
 STRIP_BYTES = 4 * MIB  # of float64 rows processed at a time, so that no second slab is needed
 
 
@@ -168,7 +166,7 @@ class Subspace:
 
     mean: Vector
     scale: Vector | None
-    axes: NDArray[np.float64]
+    axes: Matrix
 
     def digest(self) -> str:
         """Identify the subspace by its values."""
@@ -254,7 +252,7 @@ class ReplacementMoments(Accumulator):
 
     tag: ClassVar[str] = "ReplacementMoments"
 
-    replacements: NDArray[np.int64]
+    replacements: Integers
     own: ColumnMoments = field(default_factory=lambda: ColumnMoments(0))
     difference: ColumnMoments = field(default_factory=lambda: ColumnMoments(0))
 

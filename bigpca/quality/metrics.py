@@ -9,11 +9,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy.linalg import qr, svdvals
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
+from bigpca.arrays import Array, Integers, Matrix, Vector
 from bigpca.data.sources import open as open_array
 from bigpca.estimators.linear.pca import PCA
 from bigpca.estimators.linear.rotated_pca import RotatedPCA
@@ -27,9 +28,6 @@ from bigpca.passes.rows import Rows
 from bigpca.quality.measurement import Residuals, Subspace, read_once, read_rows, strip_rows
 from bigpca.seeds import check_seed, uniforms
 from bigpca.solvers.eigh import top_eigenpairs
-
-Vector = NDArray[np.float64]
-Matrix = NDArray[np.float64]
 
 
 def similarity(V: ArrayLike, V2: ArrayLike) -> Vector:
@@ -197,7 +195,7 @@ class DotProductError:
         ``|x_i| |x_j|``.
     """
 
-    pairs: NDArray[np.int64]
+    pairs: Integers
     exact: Vector
     approximate: Vector
     norms: Vector
@@ -283,7 +281,7 @@ def dot_product_error(X: Any, Z: Any, n_pairs: int = 1000, seed: int = 0) -> Dot
     return DotProductError(np.column_stack([pool[first], pool[second]]), exact, approximate, norms)
 
 
-def _draw_pairs(n: int, row_bytes: int, n_pairs: int, seed: int) -> tuple[NDArray[np.int64], ...]:
+def _draw_pairs(n: int, row_bytes: int, n_pairs: int, seed: int) -> tuple[Integers, ...]:
     """Return ascending row numbers, and pairs of distinct places among them."""
     held = max(2, min(n, 2 * n_pairs, POOL_BYTES // row_bytes))
     edges = np.arange(held + 1) * n // held  # one row from each of ``held`` equal parts of the file
@@ -294,7 +292,7 @@ def _draw_pairs(n: int, row_bytes: int, n_pairs: int, seed: int) -> tuple[NDArra
     return pool, first, second
 
 
-def _products(rows: NDArray[Any], first: NDArray[np.int64], second: NDArray[np.int64]) -> tuple[Vector, Vector]:
+def _products(rows: Array, first: Integers, second: Integers) -> tuple[Vector, Vector]:
     """Return x'y and |x| |y| of pairs of rows, in float64, a few pairs at a time."""
     step = strip_rows(rows.shape[1])
     products, norms = np.empty(len(first)), np.empty(len(first))

@@ -6,10 +6,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
-from bigpca.arrays import Array, DType, unpack
+from bigpca.arrays import Array, DType, Matrix, Vector, unpack
 from bigpca.data.weights import degrees_of_freedom
 from bigpca.passes.accumulators.moments import Moments
 from bigpca.passes.engine.progress import ProgressArgument
@@ -18,8 +17,6 @@ from bigpca.quality.measurement import read_once
 from bigpca.solvers.scaling import Patterson
 from bigpca.storage.files import content_digest
 
-Vector = NDArray[np.float64]
-Matrix = NDArray[np.float64]
 TILE_ROWS = 4096
 COMPARABLE = 0.1  # columns per row, from which eigenvalues of noise are biased by more than 1.7
 SAME_TOTAL = 1e-3  # relative, far above rounding of float16 rows, for the rows of the fit

@@ -22,8 +22,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from bigpca.arrays import Array, Integers, Matrix, Vector
 from bigpca.data.alignment import aligned, keys_of_rows
 from bigpca.data.keys import Keys
 from bigpca.data.labels import label_values
@@ -36,7 +36,6 @@ from bigpca.plots import bounds, components, scree, spectrum
 from bigpca.plots import standard_errors as errors_of
 from bigpca.plots.data import (
     DrawnScores,
-    Vector,
     Weights,
     chosen,
     column_shares,
@@ -189,9 +188,9 @@ class Companions:
         How labels and rows were joined, in words.
     """
 
-    labels: NDArray[Any] | None = None
-    keys: NDArray[Any] | None = None
-    pictures: NDArray[Any] | None = None
+    labels: Array | None = None
+    keys: Array | None = None
+    pictures: Array | None = None
     folder: Path = Path()
     source: str = ""
 
@@ -253,7 +252,7 @@ def companions(labels: Any = None, *, keys: Any = None, pictures: Any = None, sc
     return Companions(labels, keys, pictures, folder, source)
 
 
-def _texts(values: Any, name: str, n: int) -> NDArray[Any]:
+def _texts(values: Any, name: str, n: int) -> Array:
     """Return n values as an array of objects, None where there is none."""
     given, gaps = label_values(values)
     if len(given) != n or given.ndim != 1:
@@ -350,7 +349,7 @@ def read_scores(scores: Any, k: int, *, seed: int = 0) -> ScoresRead:
 def describe_ends(ends: Ends, names: list[str], known: Companions) -> tuple[Extremes, ...]:
     """Return the rows at both ends of each component, with their names, labels and pictures."""
 
-    def described(rows: NDArray[np.int64], scores: NDArray[np.float64]) -> tuple[Extreme, ...]:
+    def described(rows: Integers, scores: Matrix) -> tuple[Extreme, ...]:
         return tuple(
             Extreme(int(row), float(score), known.name(row), known.label(row), known.picture(row))
             for row, score in zip(rows, scores, strict=True)

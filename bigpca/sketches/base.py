@@ -10,9 +10,10 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, ClassVar
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy.sparse import csr_array
 
+from bigpca.arrays import Array, Matrix, Vector
 from bigpca.errors import positive_integer
 from bigpca.planning import BlockForm, Work
 from bigpca.seeds import check_seed
@@ -85,8 +86,6 @@ class Cache:
 CACHE = Cache(CACHE_BYTES)
 
 
-Vector = NDArray[np.float64]
-Matrix = NDArray[np.float64]
 TILE_BYTES = 8 << 20  # of rearranged rows, or of redrawn W, at a time
 STRIP_BYTES = 4 << 20  # of sparse rows that are made dense at a time
 FIXED_BYTES = 1 << 20  # temporaries of building the parts: one block of random numbers and its copies
@@ -139,7 +138,7 @@ class Sketch(ABC):
         """Return the bytes of all parts, and the peak bytes of building one."""
 
     @abstractmethod
-    def _apply(self, rows: NDArray[Any], parts: Iterable[Any], out: NDArray[Any]) -> None:
+    def _apply(self, rows: Array, parts: Iterable[Any], out: Array) -> None:
         """Write ``rows @ W`` to ``out``. The parts come in order, and can be iterated over only once."""
 
     @abstractmethod
@@ -164,13 +163,13 @@ class Sketch(ABC):
         """
         return self._width(positive_integer("d", d))
 
-    def _apply_csr(self, rows: csr_array, parts: Iterable[Any], out: NDArray[Any]) -> None:
+    def _apply_csr(self, rows: csr_array, parts: Iterable[Any], out: Array) -> None:
         """Write ``rows @ W`` to ``out`` for sparse rows: dense strips of them, unless a sketch has a better way."""
         kept, step = list(parts), max(1, STRIP_BYTES // (rows.shape[1] * rows.dtype.itemsize))
         for start, stop in spans(rows.shape[0], step):
             self._apply(rows[start:stop].toarray(), kept, out[start:stop])
 
-    def apply(self, rows: NDArray[Any] | csr_array) -> NDArray[Any]:
+    def apply(self, rows: Array | csr_array) -> Array:
         """Compute ``rows @ W`` in the precision of the rows. Safe to call from several threads.
 
         Parameters

@@ -9,11 +9,11 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from bigpca.arrays import Array, Matrix, Vector
 from bigpca.errors import positive_integer
 from bigpca.planning import BlockForm, Work
-from bigpca.sketches.base import CACHE, TILE_BYTES, Matrix, Sketch, Vector, spans
+from bigpca.sketches.base import CACHE, TILE_BYTES, Sketch, spans
 
 
 @dataclass(frozen=True)
@@ -85,14 +85,14 @@ class Downsample(Sketch):
         rows *= self._scale()
         return rows
 
-    def _parts(self, d: int, dtype: np.dtype[Any]) -> Iterator[NDArray[Any]]:
+    def _parts(self, d: int, dtype: np.dtype[Any]) -> Iterator[Array]:
         return (_averaging(n, m, dtype) for _, n, m, _ in self._steps())
 
     def _part_bytes(self, d: int, itemsize: int) -> tuple[int, int]:
         total = sum(n * m for _, n, m, _ in self._steps()) * itemsize + 1024
         return total, 48 * max(self.shape) + (0 if CACHE.fits(total) else total)
 
-    def _apply(self, rows: NDArray[Any], parts: Iterable[NDArray[Any]], out: NDArray[Any]) -> None:
+    def _apply(self, rows: Array, parts: Iterable[Array], out: Array) -> None:
         matrices = list(parts)
         for start, stop in spans(len(rows), self._tile(rows.itemsize)):
             image = rows[start:stop]
@@ -121,7 +121,7 @@ class Downsample(Sketch):
         return bias, np.zeros_like(bias)
 
 
-def _averaging(n: int, m: int, dtype: np.dtype[Any]) -> NDArray[Any]:
+def _averaging(n: int, m: int, dtype: np.dtype[Any]) -> Array:
     """Return the (n, m) matrix that averages n cells to m <= n; each cell contributes to one mean or two."""
     cells = np.arange(n)  # cell i covers i m ... (i + 1) m, mean k covers k n ... (k + 1) n, in exact integers
     first, last = cells * m // n, ((cells + 1) * m - 1) // n

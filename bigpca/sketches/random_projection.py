@@ -17,10 +17,11 @@ from scipy.linalg import hadamard
 from scipy.sparse import csc_array, csr_array
 
 from bigpca import csr
+from bigpca.arrays import Array, Integers, Matrix, Vector
 from bigpca.errors import positive_integer
 from bigpca.planning import LOOPS, BlockForm, Work
 from bigpca.seeds import integers, normals, signs, uniforms
-from bigpca.sketches.base import CACHE, TILE_BYTES, Matrix, RandomSketch, Vector, pair_products, spans
+from bigpca.sketches.base import CACHE, TILE_BYTES, RandomSketch, pair_products, spans
 
 STREAM = "gaussian sketch"
 
@@ -54,14 +55,14 @@ class Gaussian(RandomSketch):
         rows /= np.sqrt(self.q)
         return rows
 
-    def _parts(self, d: int, dtype: np.dtype[Any]) -> Iterator[NDArray[Any]]:
+    def _parts(self, d: int, dtype: np.dtype[Any]) -> Iterator[Array]:
         return (self._normals(start, stop).astype(dtype, copy=False) for start, stop in spans(d, self._tile))
 
     def _part_bytes(self, d: int, itemsize: int) -> tuple[int, int]:
         tile = min(self._tile, d) * self.q
         return d * self.q * itemsize + 256 * (-(-d // self._tile)), tile * (itemsize + (4 if itemsize == 8 else 0))
 
-    def _apply(self, rows: NDArray[Any], parts: Iterable[NDArray[Any]], out: NDArray[Any]) -> None:
+    def _apply(self, rows: Array, parts: Iterable[Array], out: Array) -> None:
         start, product = 0, np.empty_like(out)
         out[...] = 0
         for tile in parts:
@@ -72,7 +73,7 @@ class Gaussian(RandomSketch):
         # W's entries are cached unscaled: float32 numbers, exact in both precisions.
         np.multiply(out, out.dtype.type(1 / np.sqrt(self.q)), out=out)
 
-    def _apply_csr(self, rows: csr_array, parts: Iterable[NDArray[Any]], out: NDArray[Any]) -> None:
+    def _apply_csr(self, rows: csr_array, parts: Iterable[Array], out: Array) -> None:
         start = 0
         out[...] = 0
         for tile in parts:
@@ -127,7 +128,7 @@ class SparseSketch(RandomSketch):
         """Entries of W per column of X."""
 
     @abstractmethod
-    def _entries_of(self, start: int, stop: int) -> tuple[NDArray[np.int64], NDArray[np.int8]]:
+    def _entries_of(self, start: int, stop: int) -> tuple[Integers, NDArray[np.int8]]:
         """Return positions in [0, q) and signs, (stop - start, entries) each, for columns ``start:stop`` of X."""
 
     def _rows(self, d: int, start: int, stop: int) -> Matrix:
@@ -150,7 +151,7 @@ class SparseSketch(RandomSketch):
         building = min(d, TILE_COLUMNS) * self.entries * 32  # positions, signs, their copies, and random numbers
         return d * (self.entries * (itemsize + 4) + 4) + 4096 * tiles, building
 
-    def _apply(self, rows: NDArray[Any], parts: Iterable[csc_array], out: NDArray[Any]) -> None:
+    def _apply(self, rows: Array, parts: Iterable[csc_array], out: Array) -> None:
         start = 0
         out[...] = 0
         for part in parts:
@@ -162,7 +163,7 @@ class SparseSketch(RandomSketch):
         # Entries are cached as +-1, exact in both precisions.
         np.multiply(out, out.dtype.type(1 / np.sqrt(self.entries)), out=out)
 
-    def _apply_csr(self, rows: csr_array, parts: Iterable[csc_array], out: NDArray[Any]) -> None:
+    def _apply_csr(self, rows: csr_array, parts: Iterable[csc_array], out: Array) -> None:
         start = 0
         out[...] = 0
         for part in parts:
@@ -230,7 +231,7 @@ class SparseSign(SparseSketch):
                 f"Use nnz <= {self.q}."
             )
 
-    def _entries_of(self, start: int, stop: int) -> tuple[NDArray[np.int64], NDArray[np.int8]]:
+    def _entries_of(self, start: int, stop: int) -> tuple[Integers, NDArray[np.int8]]:
         """Draw a uniform subset per row by Floyd's algorithm: a number drawn twice is replaced by the newest one."""
         places = np.empty((stop - start, self.nnz), np.int64)
         for i in range(self.nnz):
@@ -294,7 +295,7 @@ class FeatureHash(SparseSketch):
             raise TypeError(f"signed = {self.signed!r} is a {type(self.signed).__name__}, not True or False.")
         object.__setattr__(self, "signed", bool(self.signed))
 
-    def _entries_of(self, start: int, stop: int) -> tuple[NDArray[np.int64], NDArray[np.int8]]:
+    def _entries_of(self, start: int, stop: int) -> tuple[Integers, NDArray[np.int8]]:
         places = integers(self.seed, f"{STREAM_FEATURE_HASH}, places", start, stop, self.n_hashes, self.q)
         if not self.signed:
             return places, np.ones(places.shape, np.int8)
@@ -351,10 +352,10 @@ class SRHT(RandomSketch):
         s = min(d2, max(1 << round(np.log2(self.q) / 2), 1 << (needed - 1).bit_length()))
         return s, d2 // s
 
-    def _signs(self, start: int, stop: int, dtype: np.dtype[Any]) -> NDArray[Any]:
+    def _signs(self, start: int, stop: int, dtype: np.dtype[Any]) -> Array:
         return signs(self.seed, f"{STREAM_SRHT}, signs", start, stop, 1, dtype)[:, 0]
 
-    def _columns(self, d: int) -> NDArray[np.int64]:
+    def _columns(self, d: int) -> Integers:
         """Draw q of the d2 columns, in ascending order: those of the q smallest of d2 random numbers."""
         s, t = self._factors(d)
         numbers = uniforms(self.seed, f"{STREAM_SRHT}, columns", 0, s * t, 1)[:, 0]
@@ -365,7 +366,7 @@ class SRHT(RandomSketch):
         rows *= (self._signs(start, stop, np.dtype(np.float64)) / np.sqrt(self.q))[:, None]
         return rows
 
-    def _parts(self, d: int, dtype: np.dtype[Any]) -> Iterator[tuple[NDArray[Any], NDArray[Any]]]:
+    def _parts(self, d: int, dtype: np.dtype[Any]) -> Iterator[tuple[Array, Array]]:
         """Yield the signs D with H_s, then for each row i of the (s, t) matrix the selected columns of H_t."""
         s, t = self._factors(d)
         left, right = np.divmod(self._columns(d), t)
@@ -381,13 +382,13 @@ class SRHT(RandomSketch):
         building = max(24 * s * t, 2 * s * s * itemsize)
         return total, building + (0 if CACHE.fits(total) else total)
 
-    def _apply(self, rows: NDArray[Any], parts: Iterable[Any], out: NDArray[Any]) -> None:
+    def _apply(self, rows: Array, parts: Iterable[Any], out: Array) -> None:
         first, *others = parts
         for start, stop in spans(len(rows), self._tile(rows.shape[1], rows.itemsize)):
             self._apply_tile(rows[start:stop], first, others, out[start:stop])
         np.multiply(out, out.dtype.type(1 / np.sqrt(self.q)), out=out)
 
-    def _apply_tile(self, rows: NDArray[Any], first: Any, others: list[Any], out: NDArray[Any]) -> None:
+    def _apply_tile(self, rows: Array, first: Any, others: list[Any], out: Array) -> None:
         signs_of, H_s = first
         d, t = rows.shape[1], self._factors(rows.shape[1])[1]
         blocks = H_s.shape[1]
@@ -419,7 +420,7 @@ class SRHT(RandomSketch):
         return np.zeros_like(dots), share * (norms + dots**2 - 2 * squares)
 
 
-def _hadamard_entries(rows: NDArray[np.int64], columns: NDArray[np.int64], dtype: np.dtype[Any]) -> NDArray[Any]:
+def _hadamard_entries(rows: Integers, columns: Integers, dtype: np.dtype[Any]) -> Array:
     """Return entries (-1)^popcount(i & j) of Sylvester's Hadamard matrix of any size."""
     entries = np.empty((len(rows), len(columns)), dtype)
     for start, stop in spans(len(rows), max(1, STRIP // len(columns))):

@@ -12,11 +12,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import gammaincinv
 
-Vector = NDArray[np.float64]
-Matrix = NDArray[np.float64]
+from bigpca.arrays import Matrix, Vector
 
 FAILURE = 1e-3  # probability that a bound from probes is wrong
 SLACK = 10.0  # of precision * trace; see rounding_slack

@@ -12,13 +12,12 @@ from numbers import Integral, Real
 from typing import Any, ClassVar, Self
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import gammaln
 
+from bigpca.arrays import Vector
 from bigpca.errors import check_choice, closest
 from bigpca.seeds import check_seed
 
-Vector = NDArray[np.float64]
 MULTIPLIED = 4.0  # eps of lambda_1 that a covariance may be off by; measured: up to 1.1, of 300 rows
 TIE = 1e-9  # of lambda_1: heights that differ by less are equal, whatever their rounding in the units of the data
 

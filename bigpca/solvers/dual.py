@@ -6,16 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
-from bigpca.arrays import Array
+from bigpca.arrays import Array, Matrix, Vector
 from bigpca.blas import blas_threads, solving_alone, symmetric_rank_update
 from bigpca.solvers.eigh import numerical_rank, top_eigenpairs
 from bigpca.solvers.strips import PARTS, STRIP, Strip, each_strip, sum_strips
 
-Vector = NDArray[np.float64]
-Matrix = NDArray[np.float64]
 ALONE = 2048  # rows up to which one BLAS thread solves the eigenproblem in half a second
 SUM_BYTES = 64 << 20  # of the sums of dot matrices that threads make beside each other
 

@@ -10,12 +10,11 @@ import inspect
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.linalg import LinAlgError, eigh
 from scipy.linalg.lapack import dpotrf
 from scipy.sparse.linalg import ArpackError, ArpackNoConvergence, eigsh
 
-from bigpca.arrays import mirror_upper
+from bigpca.arrays import Matrix, Vector, mirror_upper
 from bigpca.blas import blas_threads
 from bigpca.seeds import normals
 
@@ -24,8 +23,6 @@ from bigpca.seeds import normals
 # time for k of up to d / 20; but a Krylov space may miss an eigenvector. That is found out by one Cholesky
 # factorisation, d^3 / 3 flops at full speed: of ``(lambda_k + margin) I - (S - V diag(lambda) V')``, which
 # exists if and only if no other eigenvalue is larger.
-Vector = NDArray[np.float64]
-Matrix = NDArray[np.float64]
 
 MIN_SIZE = 1024  # below, a dense solver takes less than half a second
 MIN_RATIO = 20  # of d to k

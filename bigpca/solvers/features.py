@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
+from bigpca.arrays import Matrix
 from bigpca.solvers.eigh import top_eigenpairs
-
-Vector = NDArray[np.float64]
-Matrix = NDArray[np.float64]
 
 
 def truncation_for(precision: float) -> float:

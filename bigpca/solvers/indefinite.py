@@ -5,14 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.linalg import LinAlgError, cholesky, eigvalsh, qr
 
-from bigpca.arrays import norm_of
+from bigpca.arrays import Matrix, Vector, norm_of
 from bigpca.blas import blas_threads
 
-Vector = NDArray[np.float64]
-Matrix = NDArray[np.float64]
 KEPT = 2 / 3  # directions of W'AW that are kept, the largest by modulus
 UNCANCELLED = 3.0  # times the most negative eigenvalue of W'AW: larger ones are kept, too
 ROUNDING = 4.0  # of precision |Y|_F: smaller eigenvalues of W'AW are rounding

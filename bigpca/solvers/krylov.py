@@ -12,10 +12,9 @@ from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.linalg import qr
 
-from bigpca.arrays import norm_of
+from bigpca.arrays import Matrix, Vector, norm_of
 from bigpca.blas import solving_alone
 from bigpca.solvers.certificates import FAILURE, probe_quantile
 from bigpca.solvers.eigh import top_eigenpairs
@@ -23,8 +22,6 @@ from bigpca.solvers.krylov_basis import EPS, KrylovBasis
 from bigpca.solvers.nystrom import SHIFT, orthonormal_rows
 from bigpca.solvers.strips import PARTS, STRIP
 
-Vector = NDArray[np.float64]
-Matrix = NDArray[np.float64]
 Wanted = int | Callable[[Vector], int]
 
 FLOOR = 10.0  # of the precision, relative to theta_1: an eigenvalue below it is rounding

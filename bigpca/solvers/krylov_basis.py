@@ -5,13 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
+from bigpca.arrays import Matrix, Vector
 from bigpca.solvers.eigh import top_eigenpairs
 from bigpca.solvers.strips import Strip, each_strip, sum_strips
-
-Vector = NDArray[np.float64]
-Matrix = NDArray[np.float64]
 
 EPS = float(np.finfo(np.float64).eps)
 SETTLED = 0.01  # of the rounding of a product: a shorter remainder is zero

@@ -5,14 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.linalg import LinAlgError, cholesky, qr, solve_triangular
 
+from bigpca.arrays import Matrix, Vector
 from bigpca.blas import blas_threads
 from bigpca.solvers.eigh import top_eigenpairs
-
-Vector = NDArray[np.float64]
-Matrix = NDArray[np.float64]
 
 SHIFT = 4.0  # of precision |Y|_F: what keeps the rounded A + nu I positive semi-definite
 STRIP = 2048  # rows worked on at a time

@@ -5,11 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
-from numpy.typing import NDArray
 
-Vector = NDArray[np.float64]
-Matrix = NDArray[np.float64]
-Integers = NDArray[np.int64]
+from bigpca.arrays import Integers, Matrix, Vector
 
 
 def accept_pivots(

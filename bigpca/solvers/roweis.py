@@ -8,13 +8,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from bigpca.arrays import Matrix, Vector
 from bigpca.blas import blas_threads
 from bigpca.solvers.eigh import ROUNDED, complete_orthonormal, fix_signs, top_eigenpairs
 
-Vector = NDArray[np.float64]
-Matrix = NDArray[np.float64]
 STRENGTHENED = 1e-8  # of R2's largest eigenvalue, where the mean of those replaced is 0
 FLOAT64 = float(np.finfo(np.float64).eps)
 CENTRED = 1e3 * FLOAT64  # relative error of a row less the mean of its class

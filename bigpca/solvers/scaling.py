@@ -8,11 +8,10 @@ from numbers import Integral, Real
 from typing import TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
+from bigpca.arrays import Vector
 from bigpca.solvers.components import rounding_level
 
-Vector = NDArray[np.float64]
 ROUNDING = 1e-12  # of allele frequencies
 
 

@@ -12,13 +12,10 @@ from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from typing import TypeAlias, TypeVar
 
-import numpy as np
-from numpy.typing import NDArray
-
+from bigpca.arrays import Matrix
 from bigpca.blas import threads_of_solve
 
 T = TypeVar("T")
-Matrix = NDArray[np.float64]
 Strip: TypeAlias = "slice[int, int, int]"
 
 STRIP = 1024  # most entries of long rows that are worked on at a time

@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from bigpca.arrays import Array
 from bigpca.errors import CorruptedChunkError, OutputExistsError, OutputWriteError
 from bigpca.storage.files import free_bytes, read_document, read_regular
 
@@ -85,7 +85,7 @@ class ChunkWriter:
         """Return the Zarr key of one chunk."""
         return "/".join(("c", str(index), *("0" for _ in self.shape[1:])))
 
-    def write(self, index: int, rows: NDArray[Any]) -> int:
+    def write(self, index: int, rows: Array) -> int:
         """Write one whole chunk and its record; memory: one chunk and its compressed bytes.
 
         Parameters
@@ -148,7 +148,7 @@ class ChunkWriter:
             )
             raise OutputWriteError(error.errno, message) from error
 
-    def _block(self, index: int, rows: NDArray[Any]) -> NDArray[Any]:
+    def _block(self, index: int, rows: Array) -> Array:
         """Check and cast the rows, and pad the last chunk with the fill value to the full size that Zarr stores."""
         if not 0 <= index < self.n_chunks:
             raise ValueError(f"chunk {index} was given, but the output has chunks 0 to {self.n_chunks - 1}.")
@@ -223,7 +223,7 @@ def fill_value(dtype: np.dtype[Any]) -> float | int:
     return float("nan") if dtype.kind == "f" else 0
 
 
-def _cast(index: int, rows: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
+def _cast(index: int, rows: Array, dtype: np.dtype[Any]) -> Array:
     if rows.dtype == dtype:
         return np.ascontiguousarray(rows)
     if rows.dtype.kind not in "fiub" or not np.can_cast(rows.dtype, dtype, "same_kind"):

@@ -30,7 +30,6 @@ from typing import Any, BinaryIO, Literal
 from urllib.parse import parse_qsl, unquote
 
 import numpy as np
-from numpy.typing import NDArray
 
 from bigpca.arrays import Array
 from bigpca.errors import CorruptedChunkError, OutputExistsError, OutputWriteError, brief
@@ -464,7 +463,7 @@ def check_place(info: zipfile.ZipInfo, held: int) -> None:
         raise zipfile.BadZipFile(f"{info.filename} would start at byte {info.header_offset:,} of {held:,}")
 
 
-def read_arrays(path: str | os.PathLike[str], limit: int) -> dict[str, NDArray[Any]]:
+def read_arrays(path: str | os.PathLike[str], limit: int) -> dict[str, Array]:
     """Read all arrays of a ``.npz`` file that :func:`numpy.savez` wrote, of at most ``limit`` bytes; never unpickles.
 
     Raises

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from bigpca.arrays import Array
 from bigpca.errors import ModelFormatError, brief
 from bigpca.storage.chunks import is_storable, reject_existing
 from bigpca.storage.files import (
@@ -55,14 +55,14 @@ class Group:
 
     kind: str
     format: tuple[int, int]
-    arrays: dict[str, NDArray[Any]]
+    arrays: dict[str, Array]
     attributes: dict[str, Any]
     shapes: dict[str, tuple[int, ...]] = field(default_factory=dict)
 
 
 def write_group(
     path: str | os.PathLike[str],
-    arrays: Mapping[str, NDArray[Any]],
+    arrays: Mapping[str, Array],
     attributes: Mapping[str, Any],
     *,
     kind: str,
@@ -178,7 +178,7 @@ def read_group(
     return Group(body["kind"], (major, minor), arrays, values, shapes)
 
 
-def _storable(name: str, array: NDArray[Any]) -> NDArray[Any]:
+def _storable(name: str, array: Array) -> Array:
     if not name.isidentifier():
         raise ValueError(f"array name {name!r} is not a Python identifier. Rename it.")
     array = np.asarray(array)
@@ -194,7 +194,7 @@ def _attributes_digest(body: Mapping[str, Any], values: Any) -> str:
     return hashlib.sha256(canonical_json([body["kind"], body["format"], body["arrays"], values])).hexdigest()
 
 
-def _write_array(path: Path, array: NDArray[Any]) -> None:
+def _write_array(path: Path, array: Array) -> None:
     import zarr  # heavy, as above
     from zarr.codecs import ZstdCodec
 
@@ -261,7 +261,7 @@ def _read_header(target: Path, newest: tuple[int, int]) -> tuple[dict[str, Any],
     return own, values
 
 
-def _read_array(target: Path, name: str, declared: Any) -> NDArray[Any]:
+def _read_array(target: Path, name: str, declared: Any) -> Array:
     """Read one array, comparing the declaration, the array's own metadata, the files and the content."""
     import zarr  # heavy, as above
 

@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from bigpca.arrays import Vector
 from bigpca.kernels.algebra import normalized, rbf_of, scaled
-from bigpca.kernels.base import Kernel, Vector
+from bigpca.kernels.base import Kernel
 from bigpca.kernels.custom import FromFunction
 from bigpca.kernels.distance import RBF, Laplacian
 from bigpca.kernels.dot import Cosine, Linear, Polynomial, Tanh

@@ -10,7 +10,7 @@ from itertools import combinations
 
 import numpy as np
 
-from bigpca.kernels.base import Vector
+from bigpca.arrays import Vector
 from bigpca.kernels.custom import Precomputed
 from bigpca.kernels.fisher import Fisher, GaussianMixtureScore
 from bigpca.kernels.histogram import (

@@ -9,9 +9,8 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
-from numpy.typing import NDArray
 
-from bigpca.arrays import norm_of
+from bigpca.arrays import Matrix, Vector, norm_of
 from bigpca.blas import solving_alone
 from bigpca.errors import check_choice
 from bigpca.estimators.kernel.maps import kernel_identity
@@ -51,9 +50,6 @@ from bigpca.solvers.components import NComponents, needs_full_spectrum, resolve_
 from bigpca.solvers.eigh import fix_signs
 from bigpca.solvers.indefinite import SignedPairs, negative_mass, orthonormal_product, signed_nystrom, signed_ritz
 from bigpca.solvers.nystrom import nystrom, nystrom_bytes
-
-Vector = NDArray[np.float64]
-Matrix = NDArray[np.float64]
 
 
 @dataclass(frozen=True)

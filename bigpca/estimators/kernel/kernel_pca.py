@@ -13,8 +13,8 @@ from functools import cached_property
 from typing import ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
+from bigpca.arrays import Matrix, Vector
 from bigpca.errors import check_choice
 from bigpca.estimators.kernel.landmarks import FeaturesFit, features_pass, fit_landmarks
 from bigpca.estimators.kernel.maps import Expansion, KernelScores, kernel_identity
@@ -65,8 +65,6 @@ from bigpca.settings import setting
 from bigpca.solvers.components import NComponents, partial_will_do, starting_components
 from bigpca.solvers.eigh import fix_signs
 
-Vector = NDArray[np.float64]
-Matrix = NDArray[np.float64]
 LANDMARKS_A_COLUMN = 16  # for each column of the first block
 LANDMARK_SHARE = 20  # at most one row in 20 is a landmark
 MAX_LANDMARKS = 2048

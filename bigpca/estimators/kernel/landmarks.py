@@ -13,9 +13,8 @@ from functools import cached_property, partial
 from typing import ClassVar, Self
 
 import numpy as np
-from numpy.typing import NDArray
 
-from bigpca.arrays import Array, DType, norm_of, packed_size, unpack
+from bigpca.arrays import Array, DType, Integers, Matrix, Vector, norm_of, packed_size, unpack
 from bigpca.estimators.kernel.maps import (
     SCORED_ROWS,
     Expansion,
@@ -72,8 +71,6 @@ from bigpca.solvers.indefinite import SIGNIFICANT, negative_eigenvalue
 
 # The features span the images of the landmarks, so ``K >= B B'``: the residual ``k(x, x) - |B(x)|^2``, summed over all
 # rows, bounds the error of every eigenvalue.
-Vector = NDArray[np.float64]
-Matrix = NDArray[np.float64]
 ALIKE = (
     128.0  # eps in three sums of a matrix product whose terms are all equal: up to 35 in each, measured for n to 8192
 )
@@ -98,7 +95,7 @@ class LandmarkFeatures:
     landmarks: Array
     transform: Matrix
     shift: Vector
-    indices: NDArray[np.int64] | None = None
+    indices: Integers | None = None
 
     @property
     def references(self) -> References:
@@ -106,7 +103,7 @@ class LandmarkFeatures:
         return References(self.landmarks, None, self.indices)
 
     @property
-    def numbers(self) -> NDArray[np.int64]:
+    def numbers(self) -> Integers:
         """Row numbers of the landmarks, or their positions if they are not rows of X."""
         return np.arange(len(self.landmarks)) if self.indices is None else self.indices
 
@@ -416,7 +413,7 @@ class LandmarksFit(KernelFit):
         chosen = landmark_passes(self.choice.sampling, self.choice.request(rows, self.settings))
         return (row_shift_pass(rows), *chosen)
 
-    def choose(self, run: Run) -> tuple[Landmarks, NDArray[np.float64]]:
+    def choose(self, run: Run) -> tuple[Landmarks, Vector]:
         """Choose the landmarks, and return them with the shift."""
         shift = row_shift(run, self.rows)
         request = replace(self.choice.request(self.rows, self.settings), run=run, shift=shift)

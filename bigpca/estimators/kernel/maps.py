@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from scipy.linalg import solve
 from scipy.sparse import csr_array
 
-from bigpca.arrays import Array, DType
+from bigpca.arrays import Array, DType, Matrix, Vector
 from bigpca.estimators.shared.files import STREAM_BYTES, TILE_ROWS, References, streamed_rows
 from bigpca.estimators.shared.inputs import bad_places, reject_non_finite, settle_non_finite
 from bigpca.kernels.base import FIXED_BYTES, Kernel
@@ -28,8 +28,6 @@ from bigpca.storage.files import content_digest
 #
 # The precision of scores is chosen once, at the end of a fit, by scoring a sample of rows in float32 and in float64. It
 # is part of the model, so scores do not depend on which rows are mapped together.
-Vector = NDArray[np.float64]
-Matrix = NDArray[np.float64]
 FLOAT32, FLOAT64 = np.dtype(np.float32), np.dtype(np.float64)
 SCORED_ROWS = 256  # that are scored in both precisions, or a 16th of the references, but 32
 SCORED_SHARE, MIN_SCORED = 16, 32

@@ -10,9 +10,8 @@ from functools import cached_property, partial
 from typing import ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
-from bigpca.arrays import norm_of
+from bigpca.arrays import Matrix, Vector, norm_of
 from bigpca.errors import warn_approximation
 from bigpca.estimators.kernel.maps import kernel_identity
 from bigpca.estimators.kernel.spectrum import (
@@ -47,9 +46,6 @@ from bigpca.solvers.components import partial_will_do, resolve_components
 from bigpca.solvers.eigh import eigh_bytes, fix_signs, top_eigenpairs
 from bigpca.solvers.indefinite import negative_eigenvalue, negative_mass
 from bigpca.solvers.krylov import KrylovResult
-
-Vector = NDArray[np.float64]
-Matrix = NDArray[np.float64]
 
 
 @dataclass(eq=False)

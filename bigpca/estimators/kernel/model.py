@@ -13,12 +13,11 @@ from typing import ClassVar, Self
 
 import dask.array as da
 import numpy as np
-from numpy.typing import NDArray
 from sklearn.utils import Tags
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
-from bigpca.arrays import Array
+from bigpca.arrays import Array, Integers, Matrix, Vector
 from bigpca.blas import one_blas_thread
 from bigpca.data.containers import is_path_list, reject_foreign
 from bigpca.data.weights import degrees_of_freedom
@@ -188,7 +187,7 @@ MAX_REGRESSED = 10_000  # reference rows of a regression, which solves a dense s
 PAIRWISE = ("precomputed", "Precomputed")  # kernels whose rows cross-validation splits in both directions
 
 
-def _shares(found: KernelSpectrum) -> NDArray[np.float64]:
+def _shares(found: KernelSpectrum) -> Vector:
     """Return the eigenvalues as shares of the trace."""
     return found.eigenvalues / found.total if found.total > 0 else np.zeros(len(found.eigenvalues))
 
@@ -243,13 +242,13 @@ class KernelModel(Estimator[KernelSpectrum]):
     _certified: ClassVar[bool] = True
     _unweighted: ClassVar[str] = "a kernel matrix of all rows is centred with every row counted once"
     kernel_: Kernel
-    eigenvectors_: NDArray[np.float64]
+    eigenvectors_: Matrix
     negative_mass_: float
     trace_error_: float
     rank_: int
     landmarks_: Array
-    landmark_transform_: NDArray[np.float64]
-    landmark_indices_: NDArray[np.int64]
+    landmark_transform_: Matrix
+    landmark_indices_: Integers
     classes_: Array
     n_unlabelled_: int
     missed_label_trace_: float

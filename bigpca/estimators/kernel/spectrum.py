@@ -10,9 +10,8 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
-from bigpca.arrays import Array, norm_of
+from bigpca.arrays import Array, Integers, Matrix, Vector, norm_of
 from bigpca.data.sources import open as open_array
 from bigpca.data.sources import source_of
 from bigpca.errors import MemoryBudgetError, brief, format_bytes, warn_approximation
@@ -41,8 +40,6 @@ from bigpca.planning import PassCost, Resources
 from bigpca.solvers.components import NComponents, check_n_components
 from bigpca.storage.files import kind_of
 
-Vector = NDArray[np.float64]
-Matrix = NDArray[np.float64]
 LOST = 1e-3  # of the largest eigenvalue: a rounding error that is worth a word
 HELD_BYTES = 256 << 20  # maximum size of training rows that a model holds because it cannot read them again
 
@@ -129,7 +126,7 @@ class KernelSpectrum:
     trace_error: float | None = None
     rank: int | None = None
     landmark_transform: Matrix | None = None
-    landmark_indices: NDArray[np.int64] | None = None
+    landmark_indices: Integers | None = None
     classes: Array | None = None
     n_unlabelled: int | None = None
     missed_label_trace: float | None = None

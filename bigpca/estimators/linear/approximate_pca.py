@@ -9,21 +9,14 @@ from math import inf
 
 import numpy as np
 
+from bigpca.arrays import Vector
 from bigpca.data.grids import Grid
 from bigpca.errors import check_choice
 from bigpca.estimators.linear.choosing import cheapest, null_fit, reject_undecided, undecided
 from bigpca.estimators.linear.maps import Center, Scale
 from bigpca.estimators.linear.model import Added, LinearModel
 from bigpca.estimators.linear.sketch import CORES, SketchFit, SketchSettings, solve_product, warn_if_wide
-from bigpca.estimators.linear.spectrum import (
-    Settings,
-    Spectrum,
-    StateForm,
-    Vector,
-    check_enough_rows,
-    counted,
-    limit_of_states,
-)
+from bigpca.estimators.linear.spectrum import Settings, Spectrum, StateForm, check_enough_rows, counted, limit_of_states
 from bigpca.estimators.shared.fit import Fit, execute
 from bigpca.estimators.shared.inputs import Input
 from bigpca.passes.accumulators.thin_products import FusedProduct

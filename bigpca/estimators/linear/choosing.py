@@ -10,9 +10,8 @@ from dataclasses import dataclass, replace
 from functools import cached_property, partial
 
 import numpy as np
-from numpy.typing import NDArray
 
-from bigpca.arrays import Array, DType
+from bigpca.arrays import Array, DType, Integers
 from bigpca.errors import closest
 from bigpca.estimators.linear.dot_fit import DotFit
 from bigpca.estimators.linear.krylov import KrylovFit
@@ -31,7 +30,6 @@ from bigpca.seeds import signs
 from bigpca.solvers.components import NComponents, ParallelAnalysis, by_name, noise_edge, unknown_edge
 from bigpca.solvers.scaling import scale_identity
 
-Vector = NDArray[np.float64]
 FLIPPED = "flipped"
 
 
@@ -51,7 +49,7 @@ class SignFlip(NumberedMap):
     seed: int
     flip: int
 
-    def apply_at(self, rows: Array, numbers: NDArray[np.int64], where: str) -> Array:
+    def apply_at(self, rows: Array, numbers: Integers, where: str) -> Array:
         """Return the rows with these numbers, which ascend."""
         mapped = self.affine.apply(rows, where)
         if len(numbers):

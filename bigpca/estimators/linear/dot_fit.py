@@ -12,9 +12,8 @@ from typing import ClassVar
 
 import numpy as np
 import scipy.linalg
-from numpy.typing import NDArray
 
-from bigpca.arrays import DType
+from bigpca.arrays import DType, Matrix, Vector
 from bigpca.estimators.linear.spectrum import PCAFit, Settings, Spectrum, check_enough_rows, counted, linear_bytes
 from bigpca.passes.accumulators.base import column_scale
 from bigpca.passes.accumulators.dot_matrix import ColumnProducts, DotPanels, DotSum, double_centre
@@ -39,9 +38,6 @@ from bigpca.planning import PassCost, Resources, SolveCost
 from bigpca.solvers.components import resolve_components
 from bigpca.solvers.eigh import complete_orthonormal, fix_signs, numerical_rank, top_eigenpairs
 from bigpca.solvers.scaling import scale_identity
-
-Vector = NDArray[np.float64]
-Matrix = NDArray[np.float64]
 
 
 @dataclass(frozen=True)

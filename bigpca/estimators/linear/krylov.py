@@ -14,8 +14,8 @@ from functools import cached_property, partial
 from typing import ClassVar, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
+from bigpca.arrays import Matrix, Vector
 from bigpca.blas import solving_alone
 from bigpca.errors import warn_approximation
 from bigpca.estimators.linear.dot_fit import DotSpectrum, components_pass, dot_spectrum, reject_omission, unweighted
@@ -48,8 +48,6 @@ from bigpca.solvers.krylov import (
 from bigpca.solvers.krylov_basis import orthonormal_columns
 from bigpca.solvers.scaling import scale_identity
 
-Vector = NDArray[np.float64]
-Matrix = NDArray[np.float64]
 BLOCKS = 4  # in the basis before it is restarted, where USUAL_PASSES reads or fewer are granted
 USUAL_PASSES = 10
 MAX_PASSES = 10_000  # where max_passes is None and no basis can hold the whole space

@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.sparse import csr_array
 
 from bigpca import csr
-from bigpca.arrays import Array, DType
+from bigpca.arrays import Array, DType, Integers, Matrix, Vector
 from bigpca.data.grids import Grid
 from bigpca.data.sparse import with_values
 from bigpca.errors import ApproximationWarning, MemoryBudgetError, format_bytes
@@ -34,8 +34,6 @@ from bigpca.sketches import Sketch
 from bigpca.solvers.scaling import CosLatitude, LearnedScale, Patterson
 from bigpca.storage.files import content_digest
 
-Vector = NDArray[np.float64]
-Matrix = NDArray[np.float64]
 SOUND = 1e-6  # smallest eigenvalue of a normal matrix that is inverted
 TILE_BYTES = 2**22  # of rows in float64 at a time
 
@@ -563,7 +561,7 @@ def dual_axes(axes: Matrix) -> Matrix:
     return np.asarray(np.linalg.pinv(axes @ axes.T, hermitian=True) @ axes)
 
 
-def component_numbers(given: Input, k: int) -> NDArray[np.int64]:
+def component_numbers(given: Input, k: int) -> Integers:
     """Return the numbers of components, of which there are k.
 
     Raises

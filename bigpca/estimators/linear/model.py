@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
-from bigpca.arrays import Array, packed_diagonal
+from bigpca.arrays import Array, Integers, Matrix, Vector, packed_diagonal
 from bigpca.data.grids import Grid
 from bigpca.data.provenance import Provenance
 from bigpca.data.sources import open_in_memory
@@ -61,9 +61,6 @@ from bigpca.planning import Resources
 from bigpca.solvers.components import NComponents
 from bigpca.solvers.scaling import Whitening
 
-Vector = NDArray[np.float64]
-Matrix = NDArray[np.float64]
-
 
 @dataclass(frozen=True)
 class TopFeatures:
@@ -79,7 +76,7 @@ class TopFeatures:
         None if the rows of the fit had no names.
     """
 
-    features: NDArray[np.int64]
+    features: Integers
     weights: Vector
     names: NDArray[np.object_] | None = None
 

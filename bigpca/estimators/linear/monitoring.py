@@ -21,7 +21,7 @@ from scipy.stats import beta, chi2, f, norm
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
-from bigpca.arrays import Array, DType
+from bigpca.arrays import Array, DType, Integers, Vector
 from bigpca.errors import closest, counted, positive_integer
 from bigpca.estimators.linear.maps import Center, Projection, Scale, limits_of, orthonormality_error, strip_rows
 from bigpca.estimators.linear.spectrum import Spectrum
@@ -37,7 +37,6 @@ from bigpca.settings import setting
 from bigpca.solvers.components import rounding_level
 from bigpca.storage.files import content_digest
 
-Vector = NDArray[np.float64]
 STATISTICS = ("t2", "spe", "mahalanobis")
 CONTRIBUTIONS = ("t2", "spe")
 
@@ -56,7 +55,7 @@ class Outliers:
         Their keys; None if the source of the rows stores no keys.
     """
 
-    rows: NDArray[np.int64]
+    rows: Integers
     values: Vector
     keys: NDArray[np.str_] | None = None
 

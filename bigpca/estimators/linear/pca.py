@@ -9,7 +9,7 @@ from functools import partial
 import numpy as np
 from sklearn.utils import Tags
 
-from bigpca.arrays import packed_size
+from bigpca.arrays import Vector, packed_size
 from bigpca.estimators.linear.choosing import SolverChoice, check_solver, plan_fit, reject_undecided
 from bigpca.estimators.linear.maps import Center, Scale, Standardization
 from bigpca.estimators.linear.model import Added, LinearModel
@@ -18,7 +18,6 @@ from bigpca.estimators.linear.spectrum import (
     Settings,
     Spectrum,
     StateForm,
-    Vector,
     check_enough_rows,
     no_state,
     solve_moments,

@@ -7,11 +7,10 @@ from dataclasses import replace
 from itertools import combinations
 
 import numpy as np
-from numpy.typing import NDArray
 from sklearn.base import clone
 from sklearn.utils.validation import check_is_fitted
 
-from bigpca.arrays import Array
+from bigpca.arrays import Array, Matrix, Vector
 from bigpca.blas import one_blas_thread
 from bigpca.errors import warn_approximation
 from bigpca.estimators.linear.approximate_pca import ApproximatePCA
@@ -27,8 +26,6 @@ from bigpca.passes.reading.preprocessing import Preprocess
 from bigpca.passes.rows import Rows
 from bigpca.solvers.components import NComponents
 
-Vector = NDArray[np.float64]
-Matrix = NDArray[np.float64]
 MAX_SWEEPS = 500
 ROUNDING = 1e-15  # radians
 TOLERANCE = 1e-10  # radians by which a sweep turns its planes at most, at the end

@@ -13,9 +13,8 @@ from dataclasses import dataclass, replace
 from functools import cached_property, partial
 
 import numpy as np
-from numpy.typing import NDArray
 
-from bigpca.arrays import norm_of
+from bigpca.arrays import Matrix, Vector, norm_of
 from bigpca.estimators.linear.spectrum import Settings, Spectrum, check_enough_rows, counted, linear_bytes
 from bigpca.estimators.shared.certificates import Certificate, certificate_bytes, certify, warn_if_doubtful
 from bigpca.estimators.shared.fit import Fit
@@ -41,9 +40,6 @@ from bigpca.solvers.components import resolve_partial
 from bigpca.solvers.eigh import fix_signs, top_eigenpairs
 from bigpca.solvers.nystrom import nystrom, nystrom_bytes
 from bigpca.solvers.scaling import scale_identity
-
-Vector = NDArray[np.float64]
-Matrix = NDArray[np.float64]
 
 
 @dataclass(frozen=True)

@@ -13,9 +13,8 @@ from numbers import Integral
 from typing import ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
-from bigpca.arrays import STRIP, Array, add_outer_upper, packed_size
+from bigpca.arrays import STRIP, Array, Matrix, Vector, add_outer_upper, packed_size
 from bigpca.data.weights import degrees_of_freedom
 from bigpca.errors import format_bytes
 from bigpca.estimators.linear.maps import Standardization, orthonormality_error
@@ -33,9 +32,6 @@ from bigpca.planning import BlockForm, PassCost, Resources, SolveCost
 from bigpca.solvers.components import NComponents, resolve_components
 from bigpca.solvers.eigh import ROUNDED, fix_signs, numerical_rank, top_eigenpairs
 from bigpca.solvers.scaling import LearnedScale
-
-Vector = NDArray[np.float64]
-Matrix = NDArray[np.float64]
 
 
 @dataclass(frozen=True)

@@ -9,9 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass, fields, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
-from bigpca.arrays import Array
+from bigpca.arrays import Array, Matrix, Vector
 from bigpca.errors import warn_approximation
 from bigpca.estimators.shared.files import Values
 from bigpca.operators.base import Probes
@@ -36,8 +35,6 @@ from bigpca.solvers.krylov import BasisApproximation
 from bigpca.solvers.krylov_basis import ORTHONORMAL
 from bigpca.solvers.nystrom import NystromApproximation
 
-Vector = NDArray[np.float64]
-Matrix = NDArray[np.float64]
 ARRAYS = ("eigenvalue_bounds", "residuals", "captured_variance_bounds")
 SUBSPACE_ARRAYS = tuple(field.name for field in fields(SubspaceBounds))
 CERTIFICATE_FIELDS = {

@@ -12,9 +12,8 @@ from dataclasses import dataclass, fields, replace
 from typing import Any, Protocol, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
-from bigpca.arrays import Array, DType
+from bigpca.arrays import Array, DType, Integers
 from bigpca.blas import numerical_environment
 from bigpca.data.grids import grid_to_stored, names_stored
 from bigpca.data.provenance import Provenance
@@ -278,7 +277,7 @@ class References:
 
     rows: Array | None
     source: Source | None = None
-    indices: NDArray[np.int64] | None = None
+    indices: Integers | None = None
     stamp: str = ""
 
     @classmethod

@@ -12,9 +12,9 @@ from dataclasses import dataclass, replace
 from importlib.metadata import version
 
 import numpy as np
-from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 
+from bigpca.arrays import Matrix
 from bigpca.data.containers import is_labelled
 from bigpca.data.grids import COMPONENT, FEATURE, Coordinate, Grid, Labels
 from bigpca.data.sources import open as open_array
@@ -256,7 +256,7 @@ def dataset_of(model: BaseEstimator, call: str | None) -> Exported:
             f"before the fit."
         )
 
-    def fields(values: NDArray[np.float64]) -> NDArray[np.float64]:
+    def fields(values: Matrix) -> Matrix:
         return np.asarray(grid.spread(values).reshape(len(values), *grid.sizes))
 
     k = len(model.components_)

@@ -8,12 +8,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 from sklearn.base import ClassifierMixin
 from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted
 
-from bigpca.arrays import Array, DType
+from bigpca.arrays import Array, DType, Matrix, Vector
 from bigpca.estimators.shared.inputs import Input, Lazy, settle_non_finite
 from bigpca.estimators.shared.outputs import Destination, Path, maps_rows
 from bigpca.estimators.shared.transformer import Estimator
@@ -28,9 +27,6 @@ from bigpca.settings import setting
 from bigpca.solvers.components import NComponents, rounding_level
 from bigpca.solvers.eigh import top_eigenpairs
 from bigpca.storage.files import content_digest
-
-Vector = NDArray[np.float64]
-Matrix = NDArray[np.float64]
 
 
 # SupervisedModel comes before ClassifierMixin, because its ``score`` accepts missing labels.

@@ -11,8 +11,8 @@ from functools import cached_property
 from typing import ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
+from bigpca.arrays import Matrix
 from bigpca.errors import warn_approximation
 from bigpca.estimators.shared.fit import Fit, Reading, choose, first_that_fits
 from bigpca.estimators.supervised.problems import (
@@ -158,7 +158,6 @@ class LabelsFit(LabelledFit):
         return SupervisedResult(read.statistics, read.supervision, self.problem.solve(read.statistics))
 
 
-Matrix = NDArray[np.float64]
 EXTRA = 10  # random columns in addition to the requested axes, for the leading axes of S_W
 TYPICAL_READS = 6
 CHEAPER = 20.0  # "auto" iterates if the exact fit takes more than this many times the operations

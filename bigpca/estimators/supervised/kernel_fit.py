@@ -10,8 +10,8 @@ from functools import cached_property, partial
 from typing import ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
+from bigpca.arrays import Matrix
 from bigpca.errors import positive_integer
 from bigpca.estimators.kernel.landmarks import (
     Choice,
@@ -53,7 +53,6 @@ from bigpca.passes.sweeps import SweepPlan
 from bigpca.planning import ONCE, PassCost, Resources, SolveCost
 from bigpca.solvers.roweis import Axes
 
-Matrix = NDArray[np.float64]
 EXACT_ROWS = 2000  # up to which all rows are landmarks
 
 

@@ -6,9 +6,8 @@ from dataclasses import dataclass, replace
 from typing import Protocol, Self, overload
 
 import numpy as np
-from numpy.typing import NDArray
 
-from bigpca.arrays import Array
+from bigpca.arrays import Array, Integers, Matrix, Vector
 from bigpca.blas import one_blas_thread
 from bigpca.data.batches import ColumnRows, LabelColumn
 from bigpca.estimators.shared.inputs import Input
@@ -18,7 +17,6 @@ from bigpca.solvers.features import landmark_transform, residual_rounding, trunc
 from bigpca.solvers.pivoting import weighted_pivots
 from bigpca.storage.files import content_digest
 
-Matrix = NDArray[np.float64]
 MAX_LANDMARKS = 256  # distinct labels up to which the RBF label kernel is exact
 MAX_CANDIDATES = 4096  # distinct labels among which landmarks are drawn, and on which what they miss is measured
 FLOAT64 = float(np.finfo(np.float64).eps)
@@ -52,7 +50,7 @@ class LinearLabels:
     offset : ndarray of shape (t,)
     """
 
-    offset: NDArray[np.float64]
+    offset: Vector
 
     @classmethod
     def of(cls, values: Matrix) -> LinearLabels:
@@ -78,7 +76,7 @@ class LinearLabels:
         return {"offset": self.offset}
 
 
-def candidates(values: Matrix) -> tuple[Matrix, NDArray[np.float64]]:
+def candidates(values: Matrix) -> tuple[Matrix, Vector]:
     """Return distinct labels (b, t) and the rows that each represents: all, or an even sample in sorted order."""
     distinct, counts = np.unique(values, axis=0, return_counts=True)
     if len(distinct) > MAX_CANDIDATES:
@@ -167,7 +165,7 @@ class FourierLabels:
     """
 
     frequencies: Matrix
-    phases: NDArray[np.float64]
+    phases: Vector
 
     @property
     def columns(self) -> int:
@@ -254,8 +252,8 @@ class DeltaRows:
     @overload
     def __getitem__(self, rows: slice) -> Self: ...
     @overload
-    def __getitem__(self, rows: NDArray[np.int64]) -> Matrix: ...
-    def __getitem__(self, rows: slice | NDArray[np.int64]) -> Self | Matrix:
+    def __getitem__(self, rows: Integers) -> Matrix: ...
+    def __getitem__(self, rows: slice | Integers) -> Self | Matrix:
         """Return the maker of a slice of rows, or rows of Delta."""
         if isinstance(rows, slice):
             return replace(self, values=self.values[rows])

@@ -12,12 +12,11 @@ from dataclasses import dataclass
 from typing import Self
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import log_softmax, softmax
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
-from bigpca.arrays import Array, DType
+from bigpca.arrays import Array, DType, Integers, Matrix, Vector
 from bigpca.blas import one_blas_thread
 from bigpca.data.labels import merge_classes
 from bigpca.data.weights import open_weights
@@ -44,8 +43,6 @@ from bigpca.passes.reading.row_maps import RowMap
 from bigpca.passes.rows import Rows
 from bigpca.solvers.components import NComponents
 from bigpca.solvers.roweis import Axes, Discriminants
-
-Matrix = NDArray[np.float64]
 
 
 def classifies(model: SupervisedModel) -> bool:
@@ -118,15 +115,15 @@ class SupervisedModel(Estimator[SupervisedResult]):
     solve_threads: int | None
     missing_labels: str
     classes_: Array
-    class_counts_: NDArray[np.int64] | NDArray[np.float64]
-    class_means_: NDArray[np.float64]
+    class_counts_: Integers | Vector
+    class_means_: Matrix
     n_passes_: int
     converged_: bool
     missed_label_trace_: float
     discriminants_: Discriminants
-    coef_: NDArray[np.float64]
-    intercept_: NDArray[np.float64]
-    explained_variance_ratio_: NDArray[np.float64]
+    coef_: Matrix
+    intercept_: Vector
+    explained_variance_ratio_: Vector
     _statistics: LabelStatistics
     _supervision: Supervision
     _output_name = "scores"
@@ -347,7 +344,7 @@ class SupervisedModel(Estimator[SupervisedResult]):
             self._take_classifier(axes.inverses, statistics)
 
     @one_blas_thread()  # so that a loaded model has the bits of the one that was saved
-    def _take_classifier(self, inverses: NDArray[np.float64], statistics: LabelStatistics) -> None:
+    def _take_classifier(self, inverses: Matrix, statistics: LabelStatistics) -> None:
         """Set the attributes of the classifier, if R2 is the scatter within classes alone."""
         deviations, counts = statistics.deviations, statistics.moments.counts
         self.discriminants_ = functions = Discriminants.of(inverses, deviations, statistics.mean, counts)

@@ -15,7 +15,7 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from bigpca.arrays import packed_size
+from bigpca.arrays import Matrix, Vector, packed_size
 from bigpca.data.batches import BatchLabels, LabelColumn
 from bigpca.data.labels import (
     ClassLabels,
@@ -223,7 +223,7 @@ def is_share(n_components: Input) -> bool:
     return isinstance(n_components, float) and 0 < n_components < 1
 
 
-def share_count(values: NDArray[np.float64], share: float) -> int:
+def share_count(values: Vector, share: float) -> int:
     """Return the number of leading eigenvalues that hold that share of their sum; at least 1."""
     shares = np.cumsum(values) / max(values.sum(), np.finfo(np.float64).tiny)
     return min(int(np.searchsorted(shares, share)) + 1, len(shares))
@@ -280,7 +280,7 @@ class LabelsBeside:
             If all labels are missing or of one class, and for a class of one row if the scatter within classes counts.
         """
         values, features = self.column.labels(), before.features
-        gaps = values < 0 if before.classes is not None else np.isnan(values).any(axis=1)
+        gaps = values < 0 if before.classes is not None else np.any(np.isnan(values), axis=1)
         check_missing(gaps, self.column.missing)
         if before.classes is not None and not self.added:
             labels = ClassLabels(values, before.classes, 0)
@@ -370,7 +370,7 @@ class Labelled:
         m = self.features.shape[1]
         return 8 * (numbers + m * d + m + d) + sum(array.nbytes for array in maker.to_arrays().values())
 
-    def delta(self) -> NDArray[np.float64]:
+    def delta(self) -> Matrix:
         """Return Delta (n, m); one-hot for classes, zeros for rows without a label."""
         if self.features is not None:
             return self.features.whole()
@@ -382,7 +382,7 @@ class Labelled:
 
 def read_labels(
     y: Input, n: int, use: LabelUse, *, missing: str, owner: str, like: Supervision | None = None,
-    weights: NDArray[np.float64] | None = None,
+    weights: Vector | None = None,
 ) -> Labelled:  # fmt: skip
     """Read the labels of n rows; of a batch, ``like`` those of the rows before. Rows of weight 0 have none.
 
@@ -431,7 +431,7 @@ def read_labels(
 
 
 def labels_beside(
-    y: BatchLabels, n: int, use: LabelUse, missing: str, like: Supervision | None, weights: NDArray[np.float64] | None
+    y: BatchLabels, n: int, use: LabelUse, missing: str, like: Supervision | None, weights: Vector | None
 ) -> Labelled | None:
     """Return the labels of batches as they are known before the read; None if they must be read in advance."""
     classes, features, width, added = y.classes, None if like is None else like.features, 0, like is not None
@@ -485,7 +485,7 @@ def reject_singletons(labels: ClassLabels) -> None:
         )
 
 
-def missed_trace(features: LabelFeatures, values: NDArray[np.float64]) -> float:
+def missed_trace(features: LabelFeatures, values: Matrix) -> float:
     """Return the share of an RBF label kernel's trace that its features miss; warn if it is large. 0 for others."""
     if not isinstance(features, LandmarkLabels):
         return 0.0

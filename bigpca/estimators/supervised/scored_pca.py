@@ -24,7 +24,7 @@ from sklearn.base import BaseEstimator, clone
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
-from bigpca.arrays import Array, DType, unpack
+from bigpca.arrays import Array, DType, Integers, Matrix, Vector, unpack
 from bigpca.data.views import columns_of
 from bigpca.errors import positive_integer, warn_approximation
 from bigpca.estimators.linear.pca import PCA
@@ -75,7 +75,7 @@ class Selected(LinearRowMap):
     inner : RowMap
     """
 
-    columns: NDArray[np.int64]
+    columns: Integers
     inner: RowMap
 
     def linear(self, d: int) -> LinearMap:
@@ -132,7 +132,7 @@ class Placed(RowMap):
     mean : ndarray of shape (d,)
     """
 
-    columns: NDArray[np.int64]
+    columns: Integers
     mean: NDArray[np.float64]
 
     def output_dtype(self, dtype: DType) -> DType:
@@ -153,10 +153,6 @@ class Placed(RowMap):
     def describe(self) -> dict[str, object]:
         """What identifies the map."""
         return {"map": "placed", "columns": self.columns.tolist(), "mean": content_digest(self.mean)}
-
-
-Vector = NDArray[np.float64]
-Matrix = NDArray[np.float64]
 
 
 def one_hot(codes: NDArray[np.int32], n_classes: int) -> Matrix:
@@ -235,7 +231,7 @@ def feature_scores(statistics: LabelStatistics, spread: LabelSpread | None) -> V
     return np.where(constant, 0.0, np.minimum(explained / np.where(constant, 1.0, within), 1.0))
 
 
-def ranked(scores: Vector) -> NDArray[np.int64]:
+def ranked(scores: Vector) -> Integers:
     """Return the features (d,) from the highest score to the lowest; of equal scores the first feature first."""
     return np.lexsort((np.arange(len(scores)), -scores))
 
@@ -248,7 +244,7 @@ def some_columns(X: da.Array, q: int | None) -> da.Array:
     return columns_of(X, np.arange(q or min(X.shape[1], MAX_CANDIDATES)))
 
 
-def explained_shares(folds: list[ClassMoments], ranked: NDArray[np.int64], n_components: Input) -> dict[int, float]:
+def explained_shares(folds: list[ClassMoments], ranked: Integers, n_components: Input) -> dict[int, float]:
     """Return the mean explained share of the folds left out by number of features: q, q / 2, q / 4, and so on.
 
     Parameters
@@ -269,9 +265,7 @@ def explained_shares(folds: list[ClassMoments], ranked: NDArray[np.int64], n_com
     }
 
 
-def explained_share(
-    folds: list[ClassMoments], left_out: int, columns: NDArray[np.int64], q: int, n_components: Input
-) -> float:
+def explained_share(folds: list[ClassMoments], left_out: int, columns: Integers, q: int, n_components: Input) -> float:
     """Return the share of the labels' variance in one fold that components and regression of the others explain."""
     train = None
     for f, own in enumerate(folds):
@@ -316,7 +310,7 @@ class Folding(Reading):
 
     @classmethod
     def of(
-        cls, rows: Rows, resources: Resources, labelled: Labelled, candidates: NDArray[np.int64], folds: int,
+        cls, rows: Rows, resources: Resources, labelled: Labelled, candidates: Integers, folds: int,
         seed: int,
     ) -> Folding:  # fmt: skip
         """Return the read of rows of the candidate columns, beside which it puts the labels.
@@ -425,7 +419,7 @@ class ScoredResult:
     kept: KeptStatistics
     spread: LabelSpread | None
     scores: NDArray[np.float64]
-    selected: NDArray[np.int64]
+    selected: Integers
     estimator: BaseEstimator
     cv_scores: dict[int, float] | None
 
@@ -807,14 +801,14 @@ class ScoredPCA(Estimator[ScoredResult]):
         self.mean_ = found.kept.statistics.mean
         self._set_known(cv_scores_=found.cv_scores)
 
-    def _folding(self, opened: da.Array, candidates: NDArray[np.int64], labelled: Labelled, seed: int) -> Folding:
+    def _folding(self, opened: da.Array, candidates: Integers, labelled: Labelled, seed: int) -> Folding:
         """Return the read of the candidate columns, with the labels beside them, for the scatter of each fold."""
         rows = Rows.of(columns_of(opened, np.sort(candidates)), **self._policies)
         resources = find_resources(setting(self, "memory_limit"), in_process=rows.in_process)
         return Folding.of(rows, resources, labelled, candidates, int(self.folds), seed)
 
     def _cross_validate(
-        self, opened: da.Array, order: NDArray[np.int64], labelled: Labelled, seed: int,
+        self, opened: da.Array, order: Integers, labelled: Labelled, seed: int,
         checkpoint: Place | None, progress: ProgressArgument,
     ) -> dict[int, float]:  # fmt: skip
         """Return the explained share in the folds left out, by number of features: one read of the candidates."""

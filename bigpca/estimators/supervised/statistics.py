@@ -10,9 +10,8 @@ from dataclasses import dataclass, replace
 from typing import Self
 
 import numpy as np
-from numpy.typing import NDArray
 
-from bigpca.arrays import Array, packed_diagonal, packed_size, unpack
+from bigpca.arrays import Array, Integers, Matrix, Vector, packed_diagonal, packed_size, unpack
 from bigpca.data.labels import merge_classes
 from bigpca.data.weights import degrees_of_freedom
 from bigpca.estimators.supervised.label_features import LabelFeatures, LandmarkLabels, LinearLabels, label_features_from
@@ -25,8 +24,6 @@ from bigpca.passes.fold import fold_to
 from bigpca.passes.rows import Rows
 from bigpca.solvers.roweis import CENTRED
 
-Vector = NDArray[np.float64]
-Matrix = NDArray[np.float64]
 FLOAT64 = float(np.finfo(np.float64).eps)
 
 
@@ -172,7 +169,7 @@ class LabelStatistics:
         product = cross.product - np.multiply.outer(more, self.weight * (self.mean - cross.shift))
         return replace(self, cross=replace(cross, product=product, weight=cross.weight - self.weight * more))
 
-    def with_classes(self, positions: NDArray[np.int64], n_classes: int) -> LabelStatistics:
+    def with_classes(self, positions: Integers, n_classes: int) -> LabelStatistics:
         """Return the statistics with the classes moved to ``positions`` of ``n_classes``."""
         return replace(self, moments=self.moments.with_classes(positions, n_classes))
 

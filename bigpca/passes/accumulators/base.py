@@ -17,14 +17,13 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 from bigpca import csr
-from bigpca.arrays import Array, DType
+from bigpca.arrays import Array, DType, Integers, Vector
 from bigpca.errors import counted, warn_approximation
 from bigpca.passes.reading.blocks import STRIP_BYTES, Arithmetic, Block, Values, cached_rows, scaled_rows
 from bigpca.planning import BlockForm, Work
 from bigpca.solvers.scaling import LearnedScale, Patterson
 
 Arrays = dict[str, Array]
-Vector = NDArray[np.float64]
 T = TypeVar("T")
 
 
@@ -211,8 +210,8 @@ class CodeRows(Protocol):
     @overload
     def __getitem__(self, rows: slice[int | None, int, None]) -> Codes: ...
     @overload
-    def __getitem__(self, rows: NDArray[np.int64]) -> NDArray[np.int32]: ...
-    def __getitem__(self, rows: slice[int | None, int, None] | NDArray[np.int64]) -> Codes | NDArray[np.int32]:
+    def __getitem__(self, rows: Integers) -> NDArray[np.int32]: ...
+    def __getitem__(self, rows: slice[int | None, int, None] | Integers) -> Codes | NDArray[np.int32]:
         """Return the codes of a slice of rows (an array if it is empty), or an array of those with given numbers."""
 
     def digest(self) -> str:
@@ -424,7 +423,7 @@ def column_scale(
 
 def _scale_of(
     squares: NDArray[np.float64], mean: NDArray[np.float64], count: int, scale: LearnedScale, weight: float | None
-) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+) -> tuple[NDArray[np.float64], Integers]:
     """Return the scale, and the columns that vary although they are treated as constant."""
     if isinstance(scale, Patterson):
         return scale.of(mean), np.zeros(0, np.int64)

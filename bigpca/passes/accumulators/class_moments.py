@@ -11,7 +11,17 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
-from bigpca.arrays import Array, DType, add_packed, add_product_packed, packed_size, unpack_upper
+from bigpca.arrays import (
+    Array,
+    DType,
+    Integers,
+    Matrix,
+    Vector,
+    add_packed,
+    add_product_packed,
+    packed_size,
+    unpack_upper,
+)
 from bigpca.passes.accumulators.base import (
     Accumulator,
     Arrays,
@@ -29,8 +39,6 @@ from bigpca.passes.reading.blocks import Arithmetic, Block, within_range
 from bigpca.passes.reading.layout import MIB
 from bigpca.planning import BlockForm, Work
 
-Vector = NDArray[np.float64]
-Matrix = NDArray[np.float64]
 TILE_BYTES = 16 * MIB
 
 
@@ -209,7 +217,7 @@ class ClassMoments(Accumulator):
         merged._correct(difference[both] * np.sqrt(self.counts[both] * share[both])[:, None], 1.0)
         return merged
 
-    def with_classes(self, positions: NDArray[np.int64], n_classes: int) -> ClassMoments:
+    def with_classes(self, positions: Integers, n_classes: int) -> ClassMoments:
         """Return the state with class j at ``positions[j]`` of ``n_classes``; the other classes are empty."""
         counts, means = np.zeros(n_classes), np.zeros((n_classes, self.n_features))
         counts[positions], means[positions] = self.counts, self.means

@@ -7,9 +7,8 @@ from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
-from bigpca.arrays import Array, DType, add_packed, mirror_upper, packed_size, unpack
+from bigpca.arrays import Array, DType, Matrix, Vector, add_packed, mirror_upper, packed_size, unpack
 from bigpca.passes.accumulators.base import (
     Accumulator,
     Arrays,
@@ -53,7 +52,7 @@ class DotPanels(Accumulator):
     n_samples: int
     n_features: int
     panel_rows: int
-    panels: tuple[tuple[int, NDArray[np.float64]], ...] = ()
+    panels: tuple[tuple[int, Matrix], ...] = ()
 
     def fresh(self, start: int, stop: int) -> DotPanels:
         panel = np.zeros((stop - start, self.n_samples - start))
@@ -85,7 +84,7 @@ class DotPanels(Accumulator):
     def merge(self, other: DotPanels) -> DotPanels:
         return DotPanels(self.n_samples, self.n_features, self.panel_rows, self.panels + other.panels)
 
-    def matrix(self) -> NDArray[np.float64]:
+    def matrix(self) -> Matrix:
         """Return G (n, n), both triangles."""
         G = np.zeros((self.n_samples, self.n_samples))
         for first, panel in self.panels:
@@ -130,7 +129,7 @@ class DotSum(Accumulator):
     n_samples: int
     center: bool = True
     scale: LearnedScale = False
-    packed: NDArray[np.float64] = field(default_factory=lambda: np.zeros(0))
+    packed: Vector = field(default_factory=lambda: np.zeros(0))
     means: Pieces = ()
     squares: Pieces = ()
     _product: Array | None = field(default=None, repr=False)
@@ -153,11 +152,11 @@ class DotSum(Accumulator):
         means, squares = self.means + other.means, self.squares + other.squares
         return DotSum(self.n_samples, self.center, self.scale, self.packed + other.packed, means, squares)
 
-    def matrix(self) -> NDArray[np.float64]:
+    def matrix(self) -> Matrix:
         """Return G (n, n), both triangles."""
         return unpack(self.packed, self.n_samples)
 
-    def columns(self, which: str) -> NDArray[np.float64]:
+    def columns(self, which: str) -> Matrix:
         """Return the means or the squares of all columns, in order."""
         return joined(getattr(self, which))
 
@@ -179,7 +178,7 @@ class DotSum(Accumulator):
         return {"center": self.center, "scale": scale_identity(self.scale)}
 
 
-def double_centre(G: NDArray[np.float64], weights: NDArray[np.float64] | None = None) -> NDArray[np.float64]:
+def double_centre(G: Matrix, weights: Vector | None = None) -> Matrix:
     """Return ``H G H`` in place, ``H = I - 11'/n``, which removes the part of the mean that the shift left.
 
     With weights w of the rows, ``G = R Y Y'R`` with ``R = diag(r)``, ``r = sqrt(w)``, and ``H = I - r r'/sum(w)``.
@@ -213,7 +212,7 @@ class ColumnProducts(Accumulator):
     accepts: ClassVar[frozenset[str]] = frozenset({"dense", "weights"})
 
     n_columns: int
-    V: NDArray[np.float64]
+    V: Matrix
     center: bool = True
     scale: LearnedScale = False
     pieces: Pieces = ()
@@ -242,7 +241,7 @@ class ColumnProducts(Accumulator):
     def bare(self) -> ColumnProducts:
         return ColumnProducts(self.n_columns, self.V[:0], self.center, self.scale)
 
-    def product(self) -> NDArray[np.float64]:
+    def product(self) -> Matrix:
         """Return ``V' X`` (k, d)."""
         return joined(self.pieces, axis=1)
 
@@ -293,7 +292,7 @@ class DotProduct(Accumulator):
     dtype: DType
     center: bool = True
     scale: LearnedScale = False
-    product: NDArray[np.float64] = field(default_factory=lambda: np.zeros((0, 0)))
+    product: Matrix = field(default_factory=lambda: np.zeros((0, 0)))
     total: float = 0.0
     means: Pieces = ()
     squares: Pieces = ()
@@ -317,7 +316,7 @@ class DotProduct(Accumulator):
             means=self.means + other.means, squares=self.squares + other.squares,
         )  # fmt: skip
 
-    def columns(self, which: str) -> NDArray[np.float64]:
+    def columns(self, which: str) -> Matrix:
         """Return the means or the squares of all columns, in order."""
         return joined(getattr(self, which))
 

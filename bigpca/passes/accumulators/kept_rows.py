@@ -8,18 +8,15 @@ from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
-from bigpca.arrays import Array
+from bigpca.arrays import Array, Integers, Matrix
 from bigpca.passes.accumulators.base import Accumulator, Arrays
-from bigpca.passes.reading.blocks import Block, dense_rows
-from bigpca.passes.reading.blocks import Values as Values_kept_rows
+from bigpca.passes.reading.blocks import Block, Values, dense_rows
 from bigpca.passes.reading.layout import SLAB_ROWS
 from bigpca.planning import BlockForm, Work
 from bigpca.storage.files import content_digest
 
-Integers = NDArray[np.int64]
 CSR_PARTS = ("data", "indices", "indptr")
 
 
@@ -105,7 +102,7 @@ class RowSample(Accumulator):
     n_features: int
     wanted: int
     row_bytes: float
-    pieces: tuple[tuple[int, Values_kept_rows], ...] = ()
+    pieces: tuple[tuple[int, Values], ...] = ()
 
     def fresh(self, start: int, stop: int) -> RowSample:
         return replace(self, pieces=())
@@ -116,7 +113,7 @@ class RowSample(Accumulator):
     def merge(self, other: RowSample) -> RowSample:
         return replace(self, pieces=self.pieces + other.pieces)
 
-    def rows(self) -> list[Values_kept_rows]:
+    def rows(self) -> list[Values]:
         """The pieces in order of rows."""
         return [rows for _, rows in sorted(self.pieces, key=lambda piece: piece[0])]
 
@@ -140,7 +137,7 @@ class RowSample(Accumulator):
         numbers = sorted({int(name.split("-")[1]) for name in arrays})
         return replace(self, pieces=tuple((first, self._piece(arrays, f"rows-{first}")) for first in numbers))
 
-    def _piece(self, arrays: Mapping[str, Array], name: str) -> Values_kept_rows:
+    def _piece(self, arrays: Mapping[str, Array], name: str) -> Values:
         if name in arrays:
             return arrays[name]
         data, indices, indptr = (arrays[f"{name}-{part}"] for part in CSR_PARTS)
@@ -148,9 +145,6 @@ class RowSample(Accumulator):
 
     def identity(self) -> dict[str, object]:
         return {"wanted": self.wanted}
-
-
-Values = NDArray[np.float64]
 
 
 @dataclass
@@ -174,7 +168,7 @@ class Furthest(Accumulator):
     n_columns: int
     wanted: int
     rows: Integers = field(default_factory=lambda: np.zeros((2, 0, 0), np.int64))
-    values: Values = field(default_factory=lambda: np.zeros((2, 0, 0)))
+    values: Matrix = field(default_factory=lambda: np.zeros((2, 0, 0)))
 
     def fresh(self, start: int, stop: int) -> Furthest:
         empty = (2, self.n_columns, 0)
@@ -195,7 +189,7 @@ class Furthest(Accumulator):
             rows[place], lowest[place] = numbers[near], ends[place][near]
         self.rows, self.values = self._joined(rows, lowest)
 
-    def _joined(self, rows: Integers, values: Values) -> tuple[Integers, Values]:
+    def _joined(self, rows: Integers, values: Matrix) -> tuple[Integers, Matrix]:
         rows, values = np.concatenate([self.rows, rows], axis=2), np.concatenate([self.values, values], axis=2)
         order = np.lexsort((rows, values), axis=2)[:, :, : self.wanted]
         return np.take_along_axis(rows, order, axis=2), np.take_along_axis(values, order, axis=2)

@@ -7,17 +7,14 @@ from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
-from bigpca.arrays import Array, DType
+from bigpca.arrays import Array, DType, Matrix, Vector
 from bigpca.kernels.base import Kernel
 from bigpca.passes.accumulators.base import Accumulator, Arrays, broadcast
 from bigpca.passes.reading.blocks import Block
 from bigpca.planning import BlockForm, Work
 from bigpca.storage.files import content_digest
 
-Vector = NDArray[np.float64]
-Matrix = NDArray[np.float64]
 COUNTED = 0.15  # share of the error of entries that counts as precision; see entry_precision
 
 

@@ -8,11 +8,10 @@ from dataclasses import dataclass, field, replace
 from typing import ClassVar, cast
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 from bigpca import csr
-from bigpca.arrays import Array, DType
+from bigpca.arrays import Array, DType, Integers, Matrix, Vector
 from bigpca.kernels.base import FIXED_BYTES, Kernel
 from bigpca.kernels.custom import reject_asymmetric
 from bigpca.passes.accumulators.base import Accumulator, Arrays, broadcast
@@ -26,9 +25,6 @@ from bigpca.storage.files import content_digest
 
 # Precomputed kernels identify rows by absolute number, not by content. Landmarks, whose numbers are not consecutive,
 # are then prepared one by one.
-Vector = NDArray[np.float64]
-Matrix = NDArray[np.float64]
-Integers = NDArray[np.int64]
 TILE_BYTES = 16 * MIB
 TILE_ROWS = 4096
 
@@ -163,7 +159,7 @@ class LandmarkMap(NumberedMap):
     landmarks: Array
     transforms: tuple[Matrix, ...]
     shift: Vector
-    indices: NDArray[np.int64] | None = None
+    indices: Integers | None = None
     _prepared: dict[DType, object] = field(default_factory=dict, repr=False, compare=False)
 
     @property
@@ -173,7 +169,7 @@ class LandmarkMap(NumberedMap):
         flops = int(m * self.kernels[0].flops_per_entry(self.landmarks.shape[1])) + 2 * T.size
         return MapStep(self, T.shape[1], flops, self.tile_rows)
 
-    def apply_at(self, rows: Array, numbers: NDArray[np.int64], where: str) -> Array:
+    def apply_at(self, rows: Array, numbers: Integers, where: str) -> Array:
         """Return the features (b, r) of the first kernel."""
         A = self.kernels[0].prepare(rows, self.shift, int(numbers[0]))
         K = next(iter(self.blocks(A, self.prepare(rows.dtype))))
@@ -203,7 +199,7 @@ class LandmarkMap(NumberedMap):
         return prepare_landmarks(self.kernels[0], landmarks, self.numbers, self.shift)
 
     @property
-    def numbers(self) -> NDArray[np.int64]:
+    def numbers(self) -> Integers:
         """The row numbers of the landmarks; 0 to m - 1 for landmarks that are not rows."""
         return np.arange(len(self.landmarks)) if self.indices is None else self.indices
 
@@ -301,7 +297,7 @@ class LandmarkMoments(Accumulator):
             weights = None if block.weights is None else block.weights[tile]
             self._add(block.values[tile], features, block.rows[tile], weights)
 
-    def _add(self, rows: Values, features: LandmarkMap, numbers: NDArray[np.int64], weights: Vector | None) -> None:
+    def _add(self, rows: Values, features: LandmarkMap, numbers: Integers, weights: Vector | None) -> None:
         A = features.kernels[0].prepare(rows, features.shift, int(numbers[0]))
         landmarks = features.prepare(rows.dtype)
         # One kernel or several (widths that are compared), in one read.

@@ -7,11 +7,19 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 from bigpca import csr
-from bigpca.arrays import Array, add_outer_packed, add_packed, packed_diagonal, packed_size, unpack_upper
+from bigpca.arrays import (
+    Array,
+    Matrix,
+    Vector,
+    add_outer_packed,
+    add_packed,
+    packed_diagonal,
+    packed_size,
+    unpack_upper,
+)
 from bigpca.passes.accumulators.base import (
     Accumulator,
     Arrays,
@@ -42,9 +50,9 @@ class SparseGram:
     sums : ndarray of shape (d,)
     """
 
-    about: NDArray[np.float64]
-    product: NDArray[np.float64]
-    sums: NDArray[np.float64]
+    about: Vector
+    product: Matrix
+    sums: Vector
 
     @classmethod
     def of(cls, first: csr_array) -> SparseGram:
@@ -52,7 +60,7 @@ class SparseGram:
         d = int(first.shape[1])
         return cls(csr.usual_values(first), np.zeros((d, d)), np.zeros(d))
 
-    def add(self, rows: csr_array, weights: NDArray[np.float64] | None) -> None:
+    def add(self, rows: csr_array, weights: Vector | None) -> None:
         """Add the rows of a block."""
         csr.add_gram(rows, weights, self.product, self.sums, self.about)
 
@@ -93,19 +101,19 @@ class Moments(Accumulator):
 
     n_features: int
     count: int = 0
-    mean: NDArray[np.float64] = field(default_factory=lambda: np.zeros(0))
-    packed: NDArray[np.float64] = field(default_factory=lambda: np.zeros(0))
+    mean: Vector = field(default_factory=lambda: np.zeros(0))
+    packed: Vector = field(default_factory=lambda: np.zeros(0))
     weight_sums: WeightSums = None
-    lost: NDArray[np.float64] | None = None
+    lost: Vector | None = None
     precision: float = 0.0
     _gram: SparseGram | None = field(default=None, repr=False)
-    _sums: NDArray[np.float64] | None = field(default=None, repr=False)
-    _shift: NDArray[np.float64] | None = field(default=None, repr=False)
+    _sums: Vector | None = field(default=None, repr=False)
+    _shift: Vector | None = field(default=None, repr=False)
     _product: Array | None = field(default=None, repr=False)
     _product_rows: int = field(default=0, repr=False)
 
     @property
-    def scatter(self) -> NDArray[np.float64]:
+    def scatter(self) -> Matrix:
         """The scatter's upper triangle as a new (d, d) matrix."""
         return unpack_upper(self.packed, self.n_features)
 
@@ -258,11 +266,11 @@ class ColumnMoments(Accumulator):
 
     n_features: int
     count: int = 0
-    mean: NDArray[np.float64] = field(default_factory=lambda: np.zeros(0))
-    squares: NDArray[np.float64] = field(default_factory=lambda: np.zeros(0))
+    mean: Vector = field(default_factory=lambda: np.zeros(0))
+    squares: Vector = field(default_factory=lambda: np.zeros(0))
     weight_sums: WeightSums = None
-    _sums: NDArray[np.float64] | None = field(default=None, repr=False)
-    _shift: NDArray[np.float64] | None = field(default=None, repr=False)
+    _sums: Vector | None = field(default=None, repr=False)
+    _shift: Vector | None = field(default=None, repr=False)
 
     def fresh(self, start: int, stop: int) -> ColumnMoments:
         return ColumnMoments(self.n_features, 0, np.zeros(self.n_features), np.zeros(self.n_features))

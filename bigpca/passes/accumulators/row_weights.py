@@ -11,10 +11,9 @@ from dataclasses import dataclass, field, replace
 from typing import ClassVar, Self
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
-from bigpca.arrays import Array
+from bigpca.arrays import Array, Integers, Matrix, Vector
 from bigpca.kernels.base import FIXED_BYTES, Kernel
 from bigpca.passes.accumulators.base import Accumulator, Arrays, broadcast
 from bigpca.passes.accumulators.landmark_moments import (
@@ -28,9 +27,6 @@ from bigpca.passes.reading.blocks import STRIP_BYTES, Block, dense_rows
 from bigpca.planning import BlockForm, Work
 from bigpca.seeds import uniforms
 from bigpca.storage.files import content_digest
-
-Vector = NDArray[np.float64]
-Matrix = NDArray[np.float64]
 
 
 class RowWeight(ABC):
@@ -176,7 +172,7 @@ class Residual(RowWeight):
 
     kernel: Kernel
     landmarks: Array
-    indices: NDArray[np.int64]
+    indices: Integers
     T: Matrix
     rounding: float
     shift: Vector | None = None
@@ -237,7 +233,6 @@ def _described(kernel: Kernel, shift: Vector | None) -> dict[str, object]:
 # Row i gets the key ``E_i / w_i``, where the standard exponential E_i depends on the seed and i alone; the m smallest
 # keys win. This is sampling without replacement, each row with probability proportional to its weight among the
 # remaining rows (Efraimidis & Spirakis 2006), and the winners of two sets of rows include those of their union.
-Integers = NDArray[np.int64]
 
 
 @dataclass

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 from bigpca import csr
-from bigpca.arrays import Array
+from bigpca.arrays import Array, Integers, Matrix, Vector
 from bigpca.passes.accumulators.base import (
     Accumulator,
     Arrays,
@@ -36,8 +36,6 @@ from bigpca.planning import LOOPS, BlockForm, Work
 from bigpca.seeds import normals
 from bigpca.sketches.base import Sketch
 from bigpca.storage.files import content_digest
-
-Vector = NDArray[np.float64]
 
 
 class Factor(Protocol):
@@ -153,7 +151,6 @@ def probe_vectors(seed: int, d: int, probes: int) -> NDArray[np.float32]:
     return vectors
 
 
-Matrix = NDArray[np.float64]
 FLUSH_ROWS = 8192  # rows summed in the blocks' precision before the sum is added in float64
 
 
@@ -218,7 +215,7 @@ class FusedProduct(Accumulator):
     _open_rows: int = field(default=0, repr=False)
     _centre: Vector | None = field(default=None, repr=False)
     _projected: Vector | None = field(default=None, repr=False)
-    _counts: NDArray[np.int64] | None = field(default=None, repr=False)
+    _counts: Integers | None = field(default=None, repr=False)
 
     @classmethod
     def of(cls, n_features: int, factor: Factor, *, squared: bool = True, by_driver: bool = False) -> FusedProduct:
@@ -467,8 +464,8 @@ class LeftRows(Protocol):
     @overload
     def __getitem__(self, rows: slice[int, int, None]) -> Self: ...
     @overload
-    def __getitem__(self, rows: NDArray[np.int64]) -> NDArray[np.float64]: ...
-    def __getitem__(self, rows: slice[int, int, None] | NDArray[np.int64]) -> Self | NDArray[np.float64]:
+    def __getitem__(self, rows: Integers) -> NDArray[np.float64]: ...
+    def __getitem__(self, rows: slice[int, int, None] | Integers) -> Self | NDArray[np.float64]:
         """Return the same object for a slice of rows, or an array (b, k) of the rows with given numbers."""
 
     def digest(self) -> str:

@@ -11,13 +11,12 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 from bigpca import blas, csr
-from bigpca.arrays import Array, DType
+from bigpca.arrays import Array, DType, Integers, Vector
 from bigpca.errors import NonFiniteError, counted
 from bigpca.passes.reading.layout import MIB, working_dtype
 
 # A pass declares one record, which all its tasks use, so another array library is one more record.
 Values: TypeAlias = Array | csr_array
-Vector = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -152,7 +151,7 @@ class Block:
     """
 
     values: Values
-    rows: NDArray[np.int64]
+    rows: Integers
     shift: NDArray[np.float64]
     sums: NDArray[np.float64]
     largest: float | None = None
@@ -162,7 +161,7 @@ class Block:
 
     @classmethod
     def about(
-        cls, values: Array, rows: NDArray[np.int64], shift: Array | None,
+        cls, values: Array, rows: Integers, shift: Array | None,
         arithmetic: Arithmetic = NUMPY,
     ) -> Block:  # fmt: skip
         """Return a block of finite rows; subtracts the shift in place, or their own mean if it is None."""
@@ -173,7 +172,7 @@ class Block:
 
     @classmethod
     def of_csr(
-        cls, values: csr_array, rows: NDArray[np.int64], centre: NDArray[np.float64] | None = None,
+        cls, values: csr_array, rows: Integers, centre: NDArray[np.float64] | None = None,
         arithmetic: Arithmetic = NUMPY,
     ) -> Block:  # fmt: skip
         """Return a block of finite sparse rows about zero, because a shift would make them dense."""
@@ -290,7 +289,7 @@ def prepare_block(
     where: str,
     find_largest: bool = False,
     arithmetic: Arithmetic = NUMPY,
-    numbers: NDArray[np.int64] | None = None,
+    numbers: Integers | None = None,
     keep_nan: bool = False,
     dtype: DType | None = None,
 ) -> Block:
@@ -349,7 +348,7 @@ def prepare_block(
 
 def complete_rows(
     values: Array, row_start: int, *, owned: bool, nan_policy: str, where: str,
-    numbers: NDArray[np.int64] | None = None, dtype: DType | None = None,
+    numbers: Integers | None = None, dtype: DType | None = None,
 ) -> Block:  # fmt: skip
     """Return the rows about zero; rows with bad values are omitted or rejected as by :func:`prepare_block`."""
     zero = np.zeros(values.shape[1], values.dtype if dtype is None else dtype)
@@ -360,7 +359,7 @@ def complete_rows(
 
 def sparse_block(
     values: csr_array, row_start: int, nan_policy: str, where: str, arithmetic: Arithmetic,
-    numbers: NDArray[np.int64] | None = None, centre: NDArray[np.float64] | None = None, keep_nan: bool = False,
+    numbers: Integers | None = None, centre: NDArray[np.float64] | None = None, keep_nan: bool = False,
 ) -> Block:  # fmt: skip
     """Return a block of sparse rows about zero; bad values are handled as by :func:`prepare_block`."""
     rows = np.arange(row_start, row_start + values.shape[0]) if numbers is None else numbers
@@ -376,7 +375,7 @@ def sparse_block(
     return Block.of_csr(values, rows, centre, arithmetic)
 
 
-def _non_finite(bad: NDArray[np.bool_], numbers: NDArray[np.int64], where: str, nan_policy: str) -> NonFiniteError:
+def _non_finite(bad: NDArray[np.bool_], numbers: Integers, where: str, nan_policy: str) -> NonFiniteError:
     rows = np.flatnonzero(bad.any(axis=1))
     shown = ", ".join(str(numbers[r]) for r in rows[:5]) + (", ..." if len(rows) > 5 else "")
     column = int(np.flatnonzero(bad[rows[0]])[0])

@@ -10,10 +10,9 @@ from numbers import Real
 from typing import TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
-from bigpca.arrays import Array
+from bigpca.arrays import Array, Integers
 from bigpca.data.sparse import with_values
 from bigpca.errors import check_choice
 from bigpca.passes.reading.blocks import Values
@@ -45,7 +44,7 @@ class RowPreprocessor(NumberedMap):
     """A function of single rows that learns nothing and keeps their width: the argument of ``preprocess``."""
 
     @abstractmethod
-    def apply_at(self, rows: Values, numbers: NDArray[np.int64], where: str) -> Values:
+    def apply_at(self, rows: Values, numbers: Integers, where: str) -> Values:
         """Return new rows (b, d), in their working dtype; ``numbers`` (b,) and ``where`` name them in messages.
 
         Rows with NaN or infinities keep them in the same places.
@@ -114,7 +113,7 @@ class L2(RowPreprocessor):
     def __post_init__(self) -> None:
         check_choice("zero_rows", self.zero_rows, ("raise", "keep"))
 
-    def apply_at(self, rows: Values, numbers: NDArray[np.int64], where: str) -> Values:
+    def apply_at(self, rows: Values, numbers: Integers, where: str) -> Values:
         """Return rows of norm 1; division by the largest entry first keeps squares in range."""
         if isinstance(rows, csr_array):
             return self._sparse(rows, numbers, where)
@@ -134,7 +133,7 @@ class L2(RowPreprocessor):
         """Yes: zeros stay zeros."""
         return True
 
-    def _sparse(self, rows: csr_array, numbers: NDArray[np.int64], where: str) -> csr_array:
+    def _sparse(self, rows: csr_array, numbers: Integers, where: str) -> csr_array:
         values = rows.data.astype(working_dtype(rows.dtype))
         line = np.repeat(np.arange(rows.shape[0]), np.diff(rows.indptr))
         with np.errstate(invalid="ignore"):
@@ -189,7 +188,7 @@ class Power(RowPreprocessor):
         if not 0 < float(given) <= 1:
             raise ValueError(f"exponent = {given} is outside (0, 1]. Use 0.5 for the square root.")
 
-    def apply_at(self, rows: Values, numbers: NDArray[np.int64], where: str) -> Values:
+    def apply_at(self, rows: Values, numbers: Integers, where: str) -> Values:
         """Return the powers; of sparse rows, those of the stored values."""
         return with_values(rows, self._powers(rows.data)) if isinstance(rows, csr_array) else self._powers(rows)
 
@@ -240,7 +239,7 @@ def preprocessors(preprocess: Preprocess) -> tuple[RowPreprocessor, ...]:
     return tuple(found)
 
 
-def _zero_rows(numbers: NDArray[np.int64], where: str) -> str:
+def _zero_rows(numbers: Integers, where: str) -> str:
     shown = ", ".join(map(str, numbers[:SHOWN_ROWS])) + (", ..." if len(numbers) > SHOWN_ROWS else "")
     return (
         f"L2() cannot normalise {len(numbers)} of the rows in {where}, which are zeros: {shown}. Rows with a direction "

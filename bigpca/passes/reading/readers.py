@@ -22,7 +22,7 @@ from dask.typing import Key
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
-from bigpca.arrays import Array, DType
+from bigpca.arrays import Array, DType, Integers, Vector
 from bigpca.data.checks import note_first
 from bigpca.data.containers import check_chunk_shape, dense_rows
 from bigpca.data.source import Source
@@ -32,7 +32,6 @@ from bigpca.errors import CorruptedChunkError
 from bigpca.passes.reading.blocks import Values, cached_rows
 from bigpca.passes.reading.layout import working_dtype
 
-Vector = NDArray[np.float64]
 ROUNDING = 1e-6  # by which values may exceed their limits
 
 
@@ -218,7 +217,7 @@ class GraphReader:
         Values of nodes that Dask computed or holds (shared small nodes, persisted chunks), set by the task.
     """
 
-    offsets: NDArray[np.int64]
+    offsets: Integers
     keys: list[list[Key]]
     blob: bytes
     n_columns: int
@@ -310,7 +309,7 @@ class ViewReader:
 
     base: Reader
     view: View
-    ends: NDArray[np.int64]
+    ends: Integers
 
     @property
     def owned(self) -> bool:

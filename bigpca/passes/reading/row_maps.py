@@ -14,17 +14,15 @@ from dataclasses import dataclass, replace
 from typing import Protocol, runtime_checkable
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
-from bigpca.arrays import Array, DType
+from bigpca.arrays import Array, DType, Integers, Vector
 from bigpca.data.sparse import row_range, stacked, with_values
 from bigpca.passes.reading.blocks import STRIP_BYTES, Block, Values, dense_strips
 from bigpca.passes.reading.layout import working_dtype
 from bigpca.planning import LOOPS, BlockForm, Work
 from bigpca.storage.files import content_digest
 
-Integers = NDArray[np.int64]
 PLACE_BYTES = 12  # beside a stored value: its column, and its row while it is mapped
 
 
@@ -196,8 +194,8 @@ class Affine(RowMap):
     inverse_scale : ndarray of shape (d,) or None
     """
 
-    shift: NDArray[np.float64]
-    inverse_scale: NDArray[np.float64] | None = None
+    shift: Vector
+    inverse_scale: Vector | None = None
 
     def apply(self, rows: Values, where: str) -> Values:
         """Return the centred and scaled rows; of sparse rows, which nothing is subtracted from, the scaled ones."""
