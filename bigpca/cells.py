@@ -159,7 +159,7 @@ def _check_arguments(adata: Any, parameters: dict[str, Any]) -> None:
         )
     for name in parameters:
         if name in _ELSEWHERE:
-            raise TypeError(f"bigpca.pca has no parameter {name!r}. {_ELSEWHERE[name]}")
+            raise TypeError(f"bigpca.cells.pca has no parameter {name!r}. {_ELSEWHERE[name]}")
 
 
 def _chosen(adata: Any, layer: str | None, obsm: str | None, mask_var: Any) -> tuple[str, Any, Mask]:

@@ -16,6 +16,19 @@ from numbers import Integral
 from types import TracebackType
 from typing import Any
 
+__all__ = [
+    "ApproximationWarning",
+    "CheckpointError",
+    "CorruptedChunkError",
+    "EvaluationBudgetError",
+    "MemoryBudgetError",
+    "MissingChunksError",
+    "ModelFormatError",
+    "NonFiniteError",
+    "OutputExistsError",
+    "OutputLockedError",
+    "OutputWriteError",
+]
 PACKAGE = os.path.dirname(__file__) + os.sep
 MAX_MESSAGE = 2000
 MAX_NAME = 200

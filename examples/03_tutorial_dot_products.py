@@ -32,7 +32,7 @@ from tutorial_data import (
 )
 
 import bigpca as bp
-from bigpca.quality.metrics import dot_product_error
+from bigpca.quality import dot_product_error
 from bigpca.sketches import SRHT, Downsample, FeatureHash, Gaussian, Sketch, SparseSign
 
 RANDOM = {

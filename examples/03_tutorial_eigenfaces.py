@@ -18,8 +18,7 @@ import numpy as np
 from tutorial_data import FACE, FACES_MISSING, options, output_folder, read_faces
 
 import bigpca as bp
-from bigpca.quality.importance import example_importance
-from bigpca.quality.metrics import eigenvalue_difference, principal_angles, similarity
+from bigpca.quality import eigenvalue_difference, example_importance, principal_angles, similarity
 
 K = 10
 RESOLUTIONS = ((112, 92), (89, 77), (56, 46))

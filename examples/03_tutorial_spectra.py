@@ -75,7 +75,7 @@ def main(arguments: list[str] | None = None) -> None:
     for name, (source, kinds, model) in found.items():
         X = bp.ingest(source, folder / f"{name}.zarr", overwrite=True)
         with warnings.catch_warnings(record=True) as doubts:  # a one-pass answer that is not to be trusted says so
-            warnings.simplefilter("always", bp.ApproximationWarning)
+            warnings.simplefilter("always", bp.errors.ApproximationWarning)
             model.fit(X)
         scores = np.asarray(model.transform(X))
         last = np.abs(scores[:, -1]) / np.sqrt(model.explained_variance_[-1])

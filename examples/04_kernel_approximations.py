@@ -33,7 +33,7 @@ from tutorial_data import FACES_MISSING, options, output_folder, read_faces, z_s
 
 import bigpca as bp
 from bigpca.kernels import RBF, Kernel, Polynomial, Tanh, normalized
-from bigpca.quality.metrics import eigenvalue_difference, similarity
+from bigpca.quality import eigenvalue_difference, similarity
 from bigpca.sketches import FeatureHash, Gaussian
 
 K = 10
@@ -69,7 +69,7 @@ def methods(kernel: Kernel, q: int, seed: int) -> Iterator[tuple[tuple[str, str]
 def compare(X: np.ndarray, exact: bp.KernelPCA, model: Any) -> tuple[float, float]:
     """Mean Sim and Diff: scores of the training rows are eigenvectors, times the root of the eigenvalue."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", bp.ApproximationWarning)
+        warnings.simplefilter("ignore", bp.errors.ApproximationWarning)
         model.fit(X)
     # An indefinite kernel may leave fewer than K positive eigenvalues: the others count as 0, with a Diff of 1.
     k = len(model.eigenvalues_)
@@ -81,7 +81,7 @@ def compare(X: np.ndarray, exact: bp.KernelPCA, model: Any) -> tuple[float, floa
 def measure(kernel: Kernel, X: np.ndarray, widths: list[int], seeds: int) -> tuple[bp.KernelPCA, Curves]:
     """Return the exact fit, and for every method: q -> (Sim, Diff), averaged over the seeds."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", bp.ApproximationWarning)  # the table says the negative mass
+        warnings.simplefilter("ignore", bp.errors.ApproximationWarning)  # the table says the negative mass
         exact = bp.KernelPCA(K, kernel=kernel).fit(X)
     curves: Curves = {}
     for q in widths:

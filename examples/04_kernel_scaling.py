@@ -65,7 +65,7 @@ def scaled(distances: np.ndarray, k: int, *, indefinite: bool) -> tuple[np.ndarr
     K -= K.mean(axis=1)[:, None]
     model = bp.KernelPCA(k, kernel=Precomputed(indefinite=indefinite), solver="dense")
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", bp.ApproximationWarning)  # the table says the negative share
+        warnings.simplefilter("ignore", bp.errors.ApproximationWarning)  # the table says the negative share
         return model.fit_transform((K + K.T) / 2), model
 
 

@@ -20,9 +20,10 @@ from nearest_neighbour import Rows, choose, compare, draw_curves
 from tutorial_data import FASHION_MISSING, options, output_folder, read_fashion
 
 import bigpca as bp
+from bigpca.estimators.supervised.roweis_map import RoweisMap
 
 
-def draw_map(axes: Any, found: bp.RoweisMap, errors: np.ndarray) -> None:
+def draw_map(axes: Any, found: RoweisMap, errors: np.ndarray) -> None:
     """Errors over the square of (r1, r2)."""
     edges = np.arange(len(found.r1) + 1) - 0.5
     shown = axes.pcolormesh(edges, edges, 100 * errors, cmap="viridis")

@@ -43,9 +43,9 @@ FOUND = 10  # rows in which recall is measured
 SPLITS = 5
 WHITENINGS = {
     "no whitening": False,
-    "power 0.25": bp.Whitening(0.25),
+    "power 0.25": bp.rules.Whitening(0.25),
     "power 0.5": True,
-    "epsilon 0.1": bp.Whitening(0.5, epsilon=0.1),
+    "epsilon 0.1": bp.rules.Whitening(0.5, epsilon=0.1),
 }
 
 
@@ -133,7 +133,7 @@ def recall_of_new_kinds(X: np.ndarray, kind: np.ndarray, k: int) -> dict[str, np
         fitted, new = X[np.isin(kind, half)], ~np.isin(kind, half)
         found["all features"].append(recall(X[new], kind[new]))
         for name, whiten in WHITENINGS.items():
-            pca = bp.PCA(min(k, *fitted.shape), preprocess=bp.L2(), whiten=whiten).fit(fitted)
+            pca = bp.PCA(min(k, *fitted.shape), preprocess=bp.rows.L2(), whiten=whiten).fit(fitted)
             found[name].append(recall(pca.transform(X[new]), kind[new]))
     return {name: np.array(values) for name, values in found.items()}
 
@@ -157,7 +157,7 @@ def main(arguments: list[str] | None = None) -> None:
     keys = [f"{file.parent.name}/{file.name}" for file in files]
     kind = np.array([int(file.parent.name[1:]) for file in files])
     store = out / f"features_of_{'mobilenet' if faces else 'random_filters'}.zarr"  # never those of another network
-    if not store.exists() or list(bp.stored_keys(store)) != keys:  # or of other images
+    if not store.exists() or list(bp.data.stored_keys(store)) != keys:  # or of other images
         extract(network, folder, keys, store)
 
     X = bp.open(store)
@@ -169,12 +169,12 @@ def main(arguments: list[str] | None = None) -> None:
         share = (kind[nearest(vectors)] == kind[:, None]).mean()
         print(f"{name:16} {share:6.1%} of {NEIGHBOURS} neighbours are of the same kind")
 
-    ends = bp.extremes(pca, out / "scores.zarr", n=AT_AN_END)
+    ends = bp.quality.extremes(pca, out / "scores.zarr", n=AT_AN_END)
     print("\nimages with the lowest and the highest scores:")
     for number in range(3):
         low, high = ", ".join(ends.lowest_keys[number]), ", ".join(ends.highest_keys[number][::-1])
         print(f"component {number + 1}: {low}  ...  {high}")
-    outliers, typical = pca.rank_outliers(X, LINES), np.median(np.asarray(pca.mahalanobis(X)))
+    outliers, typical = pca.top_outliers(X, LINES), np.median(np.asarray(pca.mahalanobis(X)))
     print(f"outliers, by their Mahalanobis distance squared (the median of all images is {typical:,.0f}):")
     print(", ".join(f"{key} {value:,.0f}" for key, value in zip(outliers.keys, outliers.values, strict=True)))
 

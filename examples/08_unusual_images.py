@@ -100,7 +100,7 @@ def main(arguments: list[str] | None = None) -> None:
     far = distances["spe"] > limit
     print(f"\nbeyond the SPE of {CONFIDENCE:.0%} of the known images: {far[new].mean():.0%} of the held-out kinds")
     print(f"the theory of Gaussian rows calls {(distances['spe'][~new] > theory).mean():.0%} of the known ones unusual")
-    first = pca.rank_outliers(judged, 5, of="spe")
+    first = pca.top_outliers(judged, 5, of="spe")
     print("the most unusual:", ", ".join(first.keys))
 
 

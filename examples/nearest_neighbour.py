@@ -11,6 +11,7 @@ import numpy as np
 from tutorial_data import same_kind
 
 import bigpca as bp
+from bigpca.estimators.supervised.roweis_map import RoweisMap
 
 AXES = (1, 2, 3, 5, 7, 9, 20, 50, 100)
 WIDTH = 0.7  # of Gaussian kernels: gamma times the mean squared distance of two rows
@@ -93,7 +94,7 @@ def models(rows: Rows, landmarks: int) -> dict[str, Any]:
     }
 
 
-def choose(rows: Rows, grid: int) -> tuple[Any, bp.RoweisMap, np.ndarray]:
+def choose(rows: Rows, grid: int) -> tuple[Any, RoweisMap, np.ndarray]:
     """Return the model of the map that errs least, to be fitted to all rows, the map and its errors.
 
     It is chosen on the last sixth of the rows, 5,000 at most, which the map did not see; those of ``new`` have no say.

@@ -244,7 +244,7 @@ def walks() -> Iterator[tuple[str, Walk]]:
             "covariance fit": lambda: bp.PCA(8, solver="covariance").fit(bp.open(path)),
             "krylov fit": lambda: bp.PCA(8, solver="krylov").fit(bp.open(path)),
             "Nystrom fit": lambda: bp.NystromKernelPCA(8, kernel=RBF(), n_landmarks=50).fit(rows),
-            "Fisher fit by key": lambda: bp.FisherDiscriminantAnalysis(2).fit(keyed, bp.by_key(labels, keyed)),
+            "Fisher fit by key": lambda: bp.FisherDiscriminantAnalysis(2).fit(keyed, bp.data.by_key(labels, keyed)),
             "transform in memory": lambda: pca.transform(rows),
             "transform to a store": lambda: pca.transform(bp.open(path), out=next(outputs)),
         }

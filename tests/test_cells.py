@@ -1,4 +1,4 @@
-"""``bp.pca`` of AnnData: the results of NumPy in float64, under scanpy's names, wherever the matrix is held."""
+"""``bp.cells.pca`` of AnnData: the results of NumPy in float64, under scanpy's names, wherever the matrix is held."""
 
 from __future__ import annotations
 
@@ -88,9 +88,9 @@ def test_results_are_those_of_numpy_wherever_the_cells_are(
     chosen: Any = {} if mask_var == "default" else {"mask_var": ~HIGHLY if mask_var == "array" else mask_var}
     if place == "view":
         with pytest.warns(UserWarning, match="of view, initializing view as actual"):
-            model = bp.pca(cells, K, **chosen)
+            model = bp.cells.pca(cells, K, **chosen)
     else:
-        model = bp.pca(cells, K, **chosen)
+        model = bp.cells.pca(cells, K, **chosen)
     check(cells, X, mask)
     assert list(model.feature_names_in_) == [name for name, used in zip(GENES, mask, strict=True) if used]
     params = cells.uns["pca"]["params"]
@@ -100,26 +100,26 @@ def test_results_are_those_of_numpy_wherever_the_cells_are(
 
 def test_without_highly_variable_genes_all_are_used() -> None:
     cells = cells_of(highly=None)
-    bp.pca(cells, K)
+    bp.cells.pca(cells, K)
     check(cells, X, np.ones(D, bool))
     assert cells.uns["pca"]["params"]["mask_var"] is None
 
 
 def test_layers_and_embeddings_are_matrices_too_and_results_have_the_names_of_scanpy(tmp_path: Path) -> None:
     cells = cells_of()
-    bp.pca(cells, K, layer="counts", key_added="counted")
+    bp.cells.pca(cells, K, layer="counts", key_added="counted")
     check(cells, COUNTS, HIGHLY, ("counted",) * 3)
     assert cells.uns["counted"]["params"]["layer"] == "counts"
     assert "X_pca" not in cells.obsm
-    bp.pca(cells, K, mask_var=cells.var["strict"])  # a Series, which files of AnnData do not hold
+    bp.cells.pca(cells, K, mask_var=cells.var["strict"])  # a Series, which files of AnnData do not hold
     assert np.array_equal(ad.read_h5ad(written(cells, tmp_path)).uns["pca"]["params"]["mask_var"], cells.var["strict"])
-    bp.pca(cells, 2, obsm="first")
+    bp.cells.pca(cells, 2, obsm="first")
     scores, components, *_ = expected(X[:, :7], 2)
     np.testing.assert_allclose(cells.obsm["X_pca"], scores, atol=1e-5)
     np.testing.assert_allclose(cells.uns["pca"]["components"], components.T, atol=1e-9)
     assert "PCs" not in cells.varm
     assert cells.uns["pca"]["params"]["obsm"] == "first"
-    bp.pca(cells, K)  # again, of X: in place of the former results
+    bp.cells.pca(cells, K)  # again, of X: in place of the former results
     check(cells, X, HIGHLY)
     assert "components" not in cells.uns["pca"]
     back = ad.read_h5ad(written(cells, tmp_path))
@@ -128,7 +128,7 @@ def test_layers_and_embeddings_are_matrices_too_and_results_have_the_names_of_sc
 
 def test_a_copy_has_the_results_and_the_original_has_none() -> None:
     cells = cells_of()
-    copied = bp.pca(cells, K, copy=True)
+    copied = bp.cells.pca(cells, K, copy=True)
     check(copied, X, HIGHLY)
     assert not cells.obsm.keys() - {"first"}
     assert not cells.uns
@@ -139,7 +139,7 @@ def test_a_copy_has_the_results_and_the_original_has_none() -> None:
 )
 def test_the_default_number_of_components_is_that_of_scanpy(n: int, d: int, k: int) -> None:
     cells = ad.AnnData(RNG.normal(size=(n, 60)).astype(np.float32))
-    bp.pca(cells, mask_var=[j < d for j in range(60)])
+    bp.cells.pca(cells, mask_var=[j < d for j in range(60)])
     assert cells.obsm["X_pca"].shape == (n, k)
 
 
@@ -156,20 +156,20 @@ def test_a_stopped_run_is_resumed_to_the_same_bits(tmp_path: Path, monkeypatch: 
 
     with dask.config.set(scheduler="sync"):
         with pytest.raises(KeyboardInterrupt):
-            bp.pca(cells, K, checkpoint=tmp_path / "c", progress=stop)
+            bp.cells.pca(cells, K, checkpoint=tmp_path / "c", progress=stop)
         assert "X_pca" not in cells.obsm
         events.clear()
-        bp.pca(cells, K, checkpoint=tmp_path / "c", progress=events.append)
+        bp.cells.pca(cells, K, checkpoint=tmp_path / "c", progress=events.append)
         assert max(one.groups_resumed for one in events if isinstance(one, PassEvent)) > 0
         found = np.asarray(cells.obsm["X_pca"])
-        bp.pca(cells, K)
+        bp.cells.pca(cells, K)
         assert np.array_equal(found, np.asarray(cells.obsm["X_pca"]))
 
 
 def test_parameters_of_a_fit_pass_through(tmp_path: Path) -> None:
     cells, weights = cells_of(), np.arange(N) % 3
     seen: list[Any] = []
-    model = bp.pca(
+    model = bp.cells.pca(
         cells, 0.5, mask_var=None, scale=True, solver="covariance", dtype="float64", sample_weight=weights,
         checkpoint=tmp_path / "run.ckpt", progress=seen.append,
     )  # fmt: skip
@@ -186,7 +186,7 @@ def test_parameters_of_a_fit_pass_through(tmp_path: Path) -> None:
 
 def test_without_centring_the_scores_are_those_of_a_singular_value_decomposition() -> None:
     cells = cells_of()
-    bp.pca(cells, K, zero_center=False)
+    bp.cells.pca(cells, K, zero_center=False)
     scores, components, variance, _ = expected(X[:, HIGHLY], K, center=False)
     np.testing.assert_allclose(cells.obsm["X_pca"], scores, atol=1e-5)
     np.testing.assert_allclose(cells.varm["PCs"][HIGHLY], components.T, atol=1e-9)
@@ -195,7 +195,7 @@ def test_without_centring_the_scores_are_those_of_a_singular_value_decomposition
 
 def test_a_fitted_model_finds_its_genes_in_other_cells_by_name(tmp_path: Path) -> None:
     cells = cells_of()
-    bp.pca(cells, K).save(tmp_path / "model")
+    bp.cells.pca(cells, K).save(tmp_path / "model")
     model = bp.load(tmp_path / "model")
     order = RNG.permutation(D)
     np.testing.assert_allclose(model.transform(bp.open(cells[:, order].copy())), cells.obsm["X_pca"], atol=1e-5)
@@ -210,7 +210,7 @@ def test_a_fitted_model_finds_its_genes_in_other_cells_by_name(tmp_path: Path) -
     with pytest.raises(TypeError, match=r"X is anndata.AnnData.* bigpca\.open\(adata\)"):
         model.transform(cells)
     with pytest.raises(ValueError, match=r"must be in the same order"):
-        bp.pca(cells, K, mask_var=None).transform(bp.open(cells[:, order].copy()))
+        bp.cells.pca(cells, K, mask_var=None).transform(bp.open(cells[:, order].copy()))
 
 
 def test_an_opened_matrix_keeps_the_names_of_its_columns_and_can_be_planned() -> None:
@@ -230,19 +230,19 @@ def test_cells_in_memory_are_computed_in_this_process(tmp_path: Path) -> None:
         for form in FORMS.values():
             cells = cells_of()
             cells.X = form(cells.X)
-            bp.pca(cells, K)
+            bp.cells.pca(cells, K)
         with pytest.raises(AssertionError, match="was asked"):
-            bp.pca(PLACES["Zarr"](cells, tmp_path), K)
+            bp.cells.pca(PLACES["Zarr"](cells, tmp_path), K)
 
 
 def test_rows_with_nan_are_named_and_nothing_is_added() -> None:
     cells = cells_of()
     cells.X[17, 4] = np.nan
-    with pytest.raises(bp.NonFiniteError, match=r"row 17.* column 2"):
-        bp.pca(cells, K)
+    with pytest.raises(bp.errors.NonFiniteError, match=r"row 17.* column 2"):
+        bp.cells.pca(cells, K)
     assert "X_pca" not in cells.obsm
     assert not cells.uns
-    bp.pca(cells, K, nan_policy="omit")
+    bp.cells.pca(cells, K, nan_policy="omit")
     assert np.isnan(cells.obsm["X_pca"][17]).all()
 
 
@@ -289,7 +289,7 @@ REJECTED: dict[str, tuple[Any, type[Exception], str]] = {
         TypeError,
         r"in compressed columns \(csc\).*tocsr\(\)",
     ),
-    "memory": (lambda p: masked(memory_limit="1 KiB"), bp.MemoryBudgetError, "memory_limit"),
+    "memory": (lambda p: masked(memory_limit="1 KiB"), bp.errors.MemoryBudgetError, "memory_limit"),
 }  # fmt: skip
 
 
@@ -298,14 +298,14 @@ def test_bad_arguments_are_rejected_in_words_and_nothing_is_added(case: str, tmp
     make, kind, words = REJECTED[case]
     cells, arguments = make(tmp_path)
     with pytest.raises(kind, match=words):
-        bp.pca(cells, **arguments)
+        bp.cells.pca(cells, **arguments)
     assert case == "array" or ("X_pca" not in cells.obsm and "pca" not in cells.uns)
 
 
 def test_neighbours_are_those_that_scanpy_finds_after_its_own_pca() -> None:
     sc = pytest.importorskip("scanpy")
     ours, theirs = cells_of(X.astype(np.float64)), cells_of(X.astype(np.float64))
-    bp.pca(ours, 10, dtype="float64")
+    bp.cells.pca(ours, 10, dtype="float64")
     sc.pp.pca(theirs, n_comps=10, dtype="float64")
     signs = np.sign((ours.varm["PCs"] * theirs.varm["PCs"]).sum(axis=0))
     for kind, key in (("obsm", "X_pca"), ("varm", "PCs")):

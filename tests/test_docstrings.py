@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-import bigpca as bp
 from bigpca.estimators.shared.transformer import Estimator
+from bigpca.estimators.supervised.roweis_map import RoweisMap
 
 REFERENCE = Path(__file__).parents[1] / "docs" / "api.md"
 HEADING = re.compile(r"^(\w[\w ]*)\n-{3,}$", re.MULTILINE)
@@ -33,7 +33,7 @@ def public_callables() -> Iterator[tuple[str, Any]]:
     for one in reference():
         if inspect.isfunction(one) or (inspect.isclass(one) and not issubclass(one, Exception)):
             yield one.__qualname__, one
-        if inspect.isclass(one) and issubclass(one, (Estimator, bp.RoweisMap)):
+        if inspect.isclass(one) and issubclass(one, (Estimator, RoweisMap)):
             for name in filter(lambda name: not name.startswith("_"), dir(one)):
                 found = inspect.getattr_static(one, name)
                 method = inspect.unwrap(getattr(found, "fn", found))

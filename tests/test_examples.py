@@ -113,9 +113,9 @@ def test_an_extraction_that_is_interrupted_goes_on_where_it_stopped(
     example.extract(example.random_filters, folder, keys, tmp_path / "whole.zarr")
     one, other = (tmp_path / name for name in ("interrupted.zarr", "whole.zarr"))
     np.testing.assert_array_equal(bp.open(one), bp.open(other))
-    assert bp.stored_keys(one).tolist() == bp.stored_keys(other).tolist() == keys
+    assert bp.data.stored_keys(one).tolist() == bp.data.stored_keys(other).tolist() == keys
     example.extract(example.random_filters, folder, keys[:40], one)  # a store of other images is replaced
-    assert bp.stored_keys(one).tolist() == keys[:40]
+    assert bp.data.stored_keys(one).tolist() == keys[:40]
 
 
 # The tutorial's examples

@@ -14,13 +14,16 @@ PACKAGE = Path(__file__).resolve().parent.parent / "bigpca"
 
 # Bottom to top. Longest prefix wins; a tuple is one tier of parts that must not import each other.
 TIERS: list[tuple[str, ...]] = [
+    ("names",),
     ("errors", "arrays", "seeds", "blas", "settings"),
     ("planning",),
     ("csr",),
     ("kernels", "sketches", "solvers"),
+    ("rules",),  # names of solvers
     ("storage",),
     ("data",),
     ("passes.reading",),
+    ("rows",),  # names of passes.reading
     ("passes.accumulators",),
     ("passes.engine",),
     ("passes.engine.cluster",),
@@ -43,6 +46,7 @@ TIERS: list[tuple[str, ...]] = [
     ("cli",),
 ]
 PURE = (
+    "names",
     "errors",
     "arrays",
     "seeds",

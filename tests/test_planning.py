@@ -49,13 +49,13 @@ def test_a_plan_fits_up_to_the_last_byte_of_the_room_and_no_further() -> None:
     PLAN.check()
     over = replace(PLAN, resources=replace(RESOURCES, baseline_bytes=150 * MIB + 1))
     assert not over.fits
-    with pytest.raises(bp.MemoryBudgetError):
+    with pytest.raises(bp.errors.MemoryBudgetError):
         over.check()
 
 
 def test_the_error_states_need_room_and_ways_out() -> None:
     over = replace(PLAN, peak_bytes=300 * MIB)
-    with pytest.raises(bp.MemoryBudgetError) as rejected:
+    with pytest.raises(bp.errors.MemoryBudgetError) as rejected:
         over.check()
     assert str(rejected.value) == (
         "covariance needs 630.0 MiB per process (2 threads x 300.0 MiB + 3 states of 10.0 MiB), "

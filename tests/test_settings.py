@@ -52,7 +52,7 @@ def test_fits_use_the_block_and_so_do_additions_and_solves() -> None:
         assert bp.PCA(2, keep_state_bytes=1000).fit(X)._state is not None
         with pytest.raises(ValueError, match="keep_state_bytes = 10 B"):
             model.partial_fit(X)
-        with pytest.raises(bp.MemoryBudgetError, match="memory_limit"), bp.config(memory_limit="1 KiB"):
+        with pytest.raises(bp.errors.MemoryBudgetError, match="memory_limit"), bp.config(memory_limit="1 KiB"):
             model.fit(X)
     assert bp.PCA(2).fit(X)._state is not None
     with bp.config(solve_threads=0), pytest.raises(ValueError, match="solve_threads = 0 is below 1"):

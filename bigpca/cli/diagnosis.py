@@ -91,7 +91,7 @@ def self_test() -> dict[str, Any]:
     with tempfile.TemporaryDirectory(prefix="bigpca-doctor-") as folder:
         store = str(Path(folder) / "rows.zarr")
         bigpca.ingest(rows, store, chunk_rows=300)
-        intact = bool(bigpca.verify(store).ok)
+        intact = bool(bigpca.data.verify(store).ok)
         fitted = bigpca.PCA(n_components=8).fit(bigpca.open(store))
     expected = np.linalg.eigvalsh(np.cov(rows.T))[::-1][:8]
     error = float(np.abs(fitted.explained_variance_ - expected).max() / expected[0])

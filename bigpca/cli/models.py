@@ -81,7 +81,7 @@ def report(
         reject_shared_paths([(labels or "").partition("::")[0]], report=out)
         fitted, errors = _load(model, references), None
         if rows is not None:
-            from bigpca import standard_errors
+            from bigpca.quality import standard_errors
 
             errors = standard_errors(fitted, open_sources([rows], reading))
         described = describe(
@@ -138,7 +138,7 @@ def plot(
             output.say(f"reads {rows} once, {format_bytes(given.nbytes)}; with --scores nothing is transformed")
         colours: Any = labels
         if labels is not None and by_position:
-            from bigpca import by_key
+            from bigpca.data import by_key
 
             colours = by_key(labels, given, keys=False)
         figure = plain_figure(6.4, 4.8 if kind is Kind.COMPONENTS else 4.2)
@@ -188,7 +188,7 @@ def _draw_maps(model: Any, ax: Any, given: Any, components: tuple[int, ...], sha
     if shape is None:
         raise typer.BadParameter("maps needs --map-shape HxW, the places of one sample, such as 14x14.")
     scores = bigpca.open(given) if isinstance(given, str) else model.transform(given)
-    bigpca.plots.maps(bigpca.as_maps(scores, parse_image_shape(shape)[:2]), components, ax=ax)
+    bigpca.plots.maps(bigpca.data.as_maps(scores, parse_image_shape(shape)[:2]), components, ax=ax)
 
 
 def _require_scores(kind: Kind, given: Any) -> None:
@@ -242,7 +242,7 @@ def extremes(
             data = open_sources(source, reading)
             output.show({"data": described(source, data)})
             with TerminalProgress() as bar:
-                ends = bigpca.extremes(fitted, data, n, progress=shown(PassCounter(), bar, output, None))
+                ends = bigpca.quality.extremes(fitted, data, n, progress=shown(PassCounter(), bar, output, None))
         names, found = fitted.get_feature_names_out().tolist(), []
         for i, name in enumerate(names):
             low, high = _end(ends.lowest, ends.lowest_keys, i), _end(ends.highest, ends.highest_keys, i)
@@ -271,7 +271,7 @@ def compare(
         import bigpca
 
         a, b = (bigpca.load(str(path)) for path in (first, second))
-        found = bigpca.compare(a, b)
+        found = bigpca.quality.compare(a, b)
         degrees = np.degrees(found.angles)
         listed = ", ".join(f"{angle:.3g}" for angle in degrees[:SHOWN_ANGLES])
         more = f" and {len(degrees) - SHOWN_ANGLES} smaller ones" if len(degrees) > SHOWN_ANGLES else ""
@@ -286,7 +286,7 @@ def compare(
         )
         distance = None
         try:
-            distance = bigpca.frechet_distance(a, b)
+            distance = bigpca.quality.frechet_distance(a, b)
             output.show({"Fréchet": f"{distance:.6g} between the rows as two Gaussians, squared"})
         except (TypeError, ValueError) as error:
             output.show({"Fréchet": f"unknown: {error}"})

@@ -162,7 +162,7 @@ def parse_preprocess(text: str) -> Any:
         try:
             if name not in ("l2", "power"):
                 raise ValueError(f"{step!r} is not a step; l2, l2:keep and power:0.5 are known")
-            made.append(bp.Power(_exponent(step, value)) if name == "power" else bp.L2(value or "raise"))
+            made.append(bp.rows.Power(_exponent(step, value)) if name == "power" else bp.rows.L2(value or "raise"))
         except ValueError as error:
             raise typer.BadParameter(f"{error}.", param_hint="'--preprocess'") from None
     return made
@@ -189,7 +189,7 @@ def parse_scale(text: str) -> Any:
 
     name, _, ploidy = text.partition(":")
     try:
-        return bp.Patterson(int(ploidy or 2)) if name == "patterson" else np.load(text, allow_pickle=False)
+        return bp.rules.Patterson(int(ploidy or 2)) if name == "patterson" else np.load(text, allow_pickle=False)
     except (ValueError, OSError) as error:
         raise typer.BadParameter(
             f"{text!r} is not a scale: {error}. Write patterson, patterson:4, or the path of a .npy file.",
@@ -209,7 +209,7 @@ def parse_whitening(text: str) -> Any:
     try:
         if parts is None:
             raise ValueError
-        return bp.Whitening(float(parts[1]), float(parts[2] or 0), l2=parts[3] is not None)
+        return bp.rules.Whitening(float(parts[1]), float(parts[2] or 0), l2=parts[3] is not None)
     except ValueError:
         raise typer.BadParameter(
             f"{text!r} is not a whitening. Write a power such as 0.5, with an epsilon 0.5:0.001, or also l2: 0.5:0:l2.",

@@ -380,7 +380,7 @@ def verify(
         import bigpca
 
         output.doing(f"reading every chunk of {path} ...")
-        report = bigpca.verify(path, member=member)
+        report = bigpca.data.verify(path, member=member)
         output.say(str(report))
         output.finish({"command": "verify", "ok": report.ok, **plain(report)})
         if not report.ok:

@@ -21,7 +21,7 @@ In reading order:
 - ``keys``, ``provenance``   beside the numbers of a store: a key for each row; how a model or scores were made
 - ``growth``       which rows of a store a model has seen, for stores that grow
 - ``feature_writer``   ``bp.FeatureWriter``: batches to one Zarr array, resumable
-- ``ingest``, ``verify``    commands on whole stores; ``ingest`` alone may import ``passes``
+- ``ingest``, ``verification``    commands on whole stores; ``ingest`` alone may import ``passes``
 
 ``bp.open`` gets a ``Source`` from ``files`` and creates one Dask task per chunk; a fit gets that record back from
 ``source_of`` and reads it directly, without the graph.
@@ -30,3 +30,26 @@ Add a format: one file with a frozen subclass of ``Source``, its extension in ``
 ``tests/data/savers.py``. Data that cannot be read faithfully are rejected here, by their metadata, before any task
 runs.
 """
+
+from typing import TYPE_CHECKING
+
+from bigpca.names import lazily
+
+if TYPE_CHECKING:
+    from bigpca.data.alignment import as_maps as as_maps
+    from bigpca.data.alignment import by_key as by_key
+    from bigpca.data.alignment import repeat_labels as repeat_labels
+    from bigpca.data.keys import stored_keys as stored_keys
+    from bigpca.data.provenance import provenance_of as provenance_of
+    from bigpca.data.verification import verify as verify
+    from bigpca.data.weights import reliability as reliability
+
+HOMES = {
+    "bigpca.data.alignment": "as_maps by_key repeat_labels",
+    "bigpca.data.keys": "stored_keys",
+    "bigpca.data.provenance": "provenance_of",
+    "bigpca.data.verification": "verify",
+    "bigpca.data.weights": "reliability",
+}
+
+__getattr__, __dir__, __all__ = lazily(__name__, HOMES)

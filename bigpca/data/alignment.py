@@ -163,9 +163,9 @@ def by_key(values: Any, X: Any, keys: Any = None, *, absent: Any = ABSENT) -> ND
     values : pandas or Dask Series or frame, path such as "weights.csv::weight", or array-like, of shape (m,) or (m, c)
         What a fit takes as ``sample_weight`` or ``y``, in any order; entries of other rows may be among them.
     X : path, array of :func:`bigpca.open`, pandas or Dask DataFrame, AnnData, or xarray.DataArray
-        Rows with keys: those in their store, as :func:`bigpca.stored_keys` returns, an index, the names of cells, or a
-        coordinate of the samples. Of rows that a pattern makes of samples, each has the value of its sample. X is not
-        read, except for the index of a Dask DataFrame.
+        Rows with keys: those in their store, as :func:`bigpca.data.stored_keys` returns, an index, the names of cells,
+        or a coordinate of the samples. Of rows that a pattern makes of samples, each has the value of its sample. X is
+        not read, except for the index of a Dask DataFrame.
     keys : array-like of shape (m,), path such as "weights.csv::name", or False, default None
         Keys of the values, strings or integers; None for the index of a Series, the keys in a store of values, or the
         column of a table that holds those of the rows. False says that values are in the order of the rows, whatever
@@ -430,7 +430,7 @@ def repeat_labels(y: Any, X: da.Array) -> NDArray[Any]:
     ----------
     y : array-like or path of n labels
         As for the ``fit`` of supervised models: one for each sample, by key where samples and labels have keys, as in
-        :func:`bigpca.by_key`, else in their order.
+        :func:`bigpca.data.by_key`, else in their order.
     X : dask.array.Array
         Opened with a pattern, by :func:`bigpca.open`.
 

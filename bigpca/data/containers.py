@@ -33,7 +33,7 @@ _NUMBERS = re.compile(
 # "library.Type" (any class of the type's MRO) -> what to pass instead.
 _REMEDIES = {
     "anndata.AnnData": 'Pass bigpca.open(adata), which is its X, or bigpca.open(adata, member="obsm/X_pca"); or call '
-    "bigpca.pca(adata).",
+    "bigpca.cells.pca(adata).",
     "mudata.MuData": 'Pass one matrix of one modality, such as mdata["rna"].X if it is dense.',
     "h5py.Group": 'Pass one of its datasets, such as file["features"], or the path of the file with member=.',
     "xarray.Dataset": 'Pass one of its variables, such as ds["features"], or stack them with ds.to_dataarray().',

@@ -73,7 +73,7 @@ class FeatureWriter:
     >>> with FeatureWriter(out) as writer:
     ...     writer.write(np.ones((3, 2, 2, 2), np.float16), keys=["a", "b", "c"])
     ...     writer.write(np.zeros((1, 2, 2, 2), np.float16), keys=["d"])
-    >>> bp.open(out).shape, bp.stored_keys(out).tolist()
+    >>> bp.open(out).shape, bp.data.stored_keys(out).tolist()
     ((4, 8), ['a', 'b', 'c', 'd'])
     """
 

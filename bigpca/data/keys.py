@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 # The first rule that fits decides:
 #
-# 1. The caller says how: ``bigpca.by_key(y, X, keys)`` joins, ``keys=False`` takes labels by position.
+# 1. The caller says how: ``bigpca.data.by_key(y, X, keys)`` joins, ``keys=False`` takes labels by position.
 # 2. Both sides have keys, equal one by one: by position. Repeated keys are allowed.
 # 3. Both have keys, all distinct: joined. Rows without a label are an error; so are repeated keys in another order.
 # 4. DataArrays whose coordinates differ are rejected (:meth:`bigpca.data.grids.Labels.by_sample`).
@@ -45,8 +45,8 @@ _REMEDIES = {
     "value": ", or pass absent=0 for weights, absent=None for labels",
 }
 BY_POSITION = (
-    "If they are in the order of the rows, say so: bigpca.by_key(values, X, keys=False), or keys=False in a report, or "
-    "--by-position on the command line."
+    "If they are in the order of the rows, say so: bigpca.data.by_key(values, X, keys=False), or keys=False in a "
+    "report, or --by-position on the command line."
 )
 
 
@@ -133,7 +133,7 @@ def label_places(
         if not np.array_equal(own, given) and np.array_equal(np.sort(own), np.sort(given)):
             raise ValueError(
                 f"the rows and their {word}s have the same index, but in another order: {keys_listed(own)} and "
-                f"{keys_listed(given)}. Give them one order: bigpca.by_key(values, X) joins them. {BY_POSITION}"
+                f"{keys_listed(given)}. Give them one order: bigpca.data.by_key(values, X) joins them. {BY_POSITION}"
             )
         return None
     if np.array_equal(own, given):

@@ -119,7 +119,7 @@ def weight_sum(weights: Vector) -> float:
     if total > MAX_TOTAL:
         raise ValueError(
             f"the weights add up to {total:g}, over the {MAX_TOTAL:g} whose square float64 still holds. Divide "
-            "them by a constant, or pass sample_weight=bp.reliability(w)."
+            "them by a constant, or pass sample_weight=bp.data.reliability(w)."
         )
     return total
 
@@ -149,7 +149,7 @@ def degrees_of_freedom(count: int, sums: tuple[float, float] | None, subtracted:
         raise ValueError("all weights are zero, so that no row is used. Give the rows that count positive weights.")
     if total * (1 + count * np.finfo(np.float64).eps) < subtracted + 1:
         effective, within = total**2 / squares, "" if subtracted == 1 else f" within {subtracted} classes"
-        remedy = "For weights that are not counts, pass sample_weight=bp.reliability(w)"
+        remedy = "For weights that are not counts, pass sample_weight=bp.data.reliability(w)"
         if effective < subtracted + 1:
             remedy = f"These {count} rows are worth {effective:.3g} of equal weights. Give more rows of weight"
         raise ValueError(
@@ -172,5 +172,5 @@ def warn_of_shares(total: float, effective: float, subtracted: int) -> None:
         warn_approximation(
             f"the weights add up to {total:.6g}, but are worth {effective:.6g} rows of equal weights: if these are not "
             f"counts, variances are {factor:.3g} times too large, as they are divided by the sum minus {subtracted}. "
-            "Pass sample_weight=bp.reliability(w)."
+            "Pass sample_weight=bp.data.reliability(w)."
         )

@@ -184,7 +184,7 @@ def maps(scores: Any, components: tuple[int, ...] = (1, 2, 3), *, n: int = 12, a
     Parameters
     ----------
     scores : array of shape (m, h, w, k), in memory or lazy
-        From :func:`bigpca.as_maps`. The first n maps are read.
+        From :func:`bigpca.data.as_maps`. The first n maps are read.
     components : (int, int, int) or (int,), default (1, 2, 3)
         Which, counted from 1.
     n : int, default 12
@@ -205,7 +205,7 @@ def maps(scores: Any, components: tuple[int, ...] = (1, 2, 3), *, n: int = 12, a
     """
     given = getattr(scores, "shape", ())
     if len(given) != 4:
-        raise ValueError(f"maps have shape {given}; (m, h, w, k) was expected. Pass bp.as_maps(scores, (h, w)).")
+        raise ValueError(f"maps have shape {given}; (m, h, w, k) was expected. Pass bp.data.as_maps(scores, (h, w)).")
     total, height, width, k = map(int, given)
     if len(components) not in (1, 3) or not all(1 <= one <= k for one in components):
         raise ValueError(f"components = {components}; one or three of 1 to {k} were expected.")
@@ -232,7 +232,7 @@ def extremes(ends: Any, images: Any, *, n: int = 6, ax: Axes | None = None) -> A
     Parameters
     ----------
     ends : Ends
-        From :func:`bigpca.extremes`.
+        From :func:`bigpca.quality.extremes`.
     images : array of shape (m, height, width) or (m, height, width, 3), in memory or lazy, or callable
         Of all rows, of which those that are drawn are read; or a function from the numbers of rows (b,) to their
         images. Values are integers up to 255, or from the smallest to the largest that are drawn.
@@ -315,7 +315,8 @@ def roweis_map(found: Any, errors: Any = None, *, ax: Axes | None = None) -> Axe
 
     Parameters
     ----------
-    found : bigpca.RoweisMap
+    found : RoweisMap
+        From :func:`bigpca.roweis_map`.
     errors : array-like of shape (a, b), optional
         Shares of held-out rows classified wrongly, from ``found.errors(X, y)``; the smallest is framed. Without them,
         the share of the variance along component 1 that lies between the classes of the training rows is drawn, which

@@ -48,9 +48,9 @@ def scores(
         features, are scores. Lazy rows take one read; its size is announced in the log where it is over 256 MiB.
     labels : array-like of shape (n,), or path, optional
         Of all rows. A Series with an index of keys, or a file with a column of keys, is joined by key to rows or scores
-        that have keys; other labels are in the order of the rows, as ``bigpca.by_key(labels, X, keys=False)`` says that
-        they are. Integers, booleans and text are classes: of more than ten, the largest nine are named, and the rest
-        are "others". Real numbers are values on a colour bar. Rows without a label are crosses.
+        that have keys; other labels are in the order of the rows, as ``bigpca.data.by_key(labels, X, keys=False)``
+        says that they are. Integers, booleans and text are classes: of more than ten, the largest nine are named, and
+        the rest are "others". Real numbers are values on a colour bar. Rows without a label are crosses.
     components : (int, int), default (1, 2)
         Counted from 1; the first along the abscissa. A model of one component is drawn as a histogram.
     ax : matplotlib Axes, optional

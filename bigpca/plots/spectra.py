@@ -249,7 +249,7 @@ def standard_errors(model: Any, errors: Any, *, ax: Axes | None = None) -> Axes:
     ----------
     model : fitted PCA or ApproximatePCA
     errors : StandardErrors
-        From :func:`bigpca.standard_errors`, of this model.
+        From :func:`bigpca.quality.standard_errors`, of this model.
     ax : matplotlib Axes, optional
         By default those of a new figure.
 
@@ -269,20 +269,20 @@ def standard_errors(model: Any, errors: Any, *, ax: Axes | None = None) -> Axes:
     if not hasattr(errors, "explained_variance_") or not hasattr(errors, "n_rows"):
         raise TypeError(
             f"standard errors were expected, but a {type(errors).__name__} was given. Compute them from the rows of "
-            "the fit: bigpca.standard_errors(model, X)."
+            "the fit: bigpca.quality.standard_errors(model, X)."
         )
     values, found = eigenvalues(model), np.asarray(errors.explained_variance_, dtype=np.float64)
     if len(found) != len(values):
         raise ValueError(
             f"the standard errors are of {counted(len(found), 'component')}, but the model has {len(values)}. Compute "
-            "them for this model: bigpca.standard_errors(model, X)."
+            "them for this model: bigpca.quality.standard_errors(model, X)."
         )
     fitted = (model.sum_weights_, model.n_features_in_)
     if not np.allclose((errors.n_rows, errors.n_features), fitted):
         raise ValueError(
             f"the standard errors are of {errors.n_rows:,.6g} rows of {errors.n_features:,} columns, but the model was "
             f"fitted to {fitted[0]:,.6g} rows of {fitted[1]:,}. Compute them for this model: "
-            "bigpca.standard_errors(model, X)."
+            "bigpca.quality.standard_errors(model, X)."
         )
     ax = axes_of(ax)
     order, positive = np.arange(1, len(values) + 1), values > 0

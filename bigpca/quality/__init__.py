@@ -4,7 +4,7 @@
   wholes.
 - ``importance``  What components are made of: weights of examples, rows at both ends, and features that neighbours can
   replace.
-- ``standard_errors``  How much eigenvalues and axes would vary between samples of rows: standard errors from
+- ``influence``  How much eigenvalues and axes would vary between samples of rows: standard errors from
   influence functions.
 - ``memory``  Measured memory: the peak of a run above the memory of its processes at the start.
 - ``measurement``  One planned read of X for a measurement, of all rows or of chosen ones, and the states that it
@@ -16,3 +16,37 @@ returned as a frozen record. Nothing below imports this package.
 Add a measurement: a state in ``measurement`` with a row of ``CASES`` in the shared accumulator tests, and a function
 that calls ``read_once``.
 """
+
+from typing import TYPE_CHECKING
+
+from bigpca.names import lazily
+
+if TYPE_CHECKING:
+    from bigpca.estimators.supervised.kernel_supervised import hsic as hsic
+    from bigpca.quality.importance import example_importance as example_importance
+    from bigpca.quality.importance import extremes as extremes
+    from bigpca.quality.importance import feature_replacement_bound as feature_replacement_bound
+    from bigpca.quality.importance import pixel_groups as pixel_groups
+    from bigpca.quality.importance import top_examples as top_examples
+    from bigpca.quality.influence import standard_errors as standard_errors
+    from bigpca.quality.memory import MemoryMeter as MemoryMeter
+    from bigpca.quality.metrics import compare as compare
+    from bigpca.quality.metrics import dot_product_error as dot_product_error
+    from bigpca.quality.metrics import eigenvalue_difference as eigenvalue_difference
+    from bigpca.quality.metrics import frechet_distance as frechet_distance
+    from bigpca.quality.metrics import principal_angles as principal_angles
+    from bigpca.quality.metrics import reconstruction_error as reconstruction_error
+    from bigpca.quality.metrics import similarity as similarity
+
+HOMES = {
+    "bigpca.estimators.supervised.kernel_supervised": "hsic",
+    "bigpca.quality.importance": "example_importance extremes feature_replacement_bound pixel_groups top_examples",
+    "bigpca.quality.influence": "standard_errors",
+    "bigpca.quality.memory": "MemoryMeter",
+    "bigpca.quality.metrics": (
+        "compare dot_product_error eigenvalue_difference frechet_distance principal_angles reconstruction_error "
+        "similarity"
+    ),
+}
+
+__getattr__, __dir__, __all__ = lazily(__name__, HOMES)

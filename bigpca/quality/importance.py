@@ -21,8 +21,8 @@ from bigpca.passes.reading.row_maps import MapStep
 from bigpca.passes.rows import Rows
 from bigpca.passes.summaries import Ends, read_ends
 from bigpca.quality.measurement import ReplacementMoments, read_once
+from bigpca.rules import Whitening
 from bigpca.settings import setting
-from bigpca.solvers.scaling import Whitening
 
 
 def example_importance(model: Any, X: Any) -> Any:
@@ -42,7 +42,7 @@ def example_importance(model: Any, X: Any) -> Any:
     -------
     ndarray or Dask array of shape (n, k)
         Lazy for lazy input, with the same row chunks: one read of X when it is computed. For the rows of the fit its
-        columns are orthonormal; signs are those of ``components_``. See :func:`rank_examples`.
+        columns are orthonormal; signs are those of ``components_``. See :func:`top_examples`.
 
     Raises
     ------
@@ -85,47 +85,47 @@ def example_importance(model: Any, X: Any) -> Any:
     return scores / lengths.astype(scores.dtype)
 
 
-def rank_examples(importance: Any, component: int | None = 0, top: int = 10) -> Integers:
+def top_examples(importance: Any, component: int | None = 0, n: int = 10) -> Integers:
     """Return the row numbers of the examples with the largest weights, in decreasing order.
 
     Parameters
     ----------
-    importance : ndarray or Dask array of shape (n, k)
+    importance : ndarray or Dask array of shape (t, k)
         From :func:`example_importance`. A Dask array is computed block by block, in one read of its source.
     component : int or None, default 0
         Rank by ``|v_ti|`` of this component i; None for the leverage ``sum_i v_ti^2`` over all k.
-    top : int, default 10
-        How many; at most n are returned.
+    n : int, default 10
+        How many; at most t are returned.
 
     Returns
     -------
-    ndarray of shape (min(n, top),), int64
+    ndarray of shape (min(n, t),), int64
 
     Raises
     ------
     ValueError
-        If there is no such component, ``top`` is not positive, or the number of rows is unknown.
+        If there is no such component, ``n`` is not positive, or the number of rows is unknown.
 
     Examples
     --------
-    >>> rank_examples(np.array([[0.1, 0.9], [-0.8, 0.0], [0.5, 0.4]]), component=0, top=2).tolist()
+    >>> top_examples(np.array([[0.1, 0.9], [-0.8, 0.0], [0.5, 0.4]]), component=0, n=2).tolist()
     [1, 2]
     """
-    n, k = importance.shape
+    rows, k = importance.shape
     if component is not None and not 0 <= component < k:
         raise ValueError(f"component = {component}, but there are {k}. Give 0 to {k - 1}, or None for all.")
-    if top < 1:
-        raise ValueError(f"top = {top} rows cannot be ranked. Give at least 1, for example 10.")
-    if np.isnan(n):
+    if n < 1:
+        raise ValueError(f"n = {n} rows cannot be ranked. Give at least 1, for example 10.")
+    if np.isnan(rows):
         raise ValueError(
             "importance has an unknown number of rows, so they cannot be numbered. Call compute_chunk_sizes() on it "
             "first."
         )
     weights = (importance**2).sum(axis=1) if component is None else abs(importance[:, component])
     weights = np.where(np.isnan(weights), -1.0, weights)  # rank rows without scores last; a Dask array stays lazy
-    if hasattr(weights, "argtopk") and top < n:
-        return np.asarray(weights.argtopk(top).compute(), np.int64)
-    return np.argsort(-np.asarray(weights), kind="stable")[:top].astype(np.int64)
+    if hasattr(weights, "argtopk") and n < rows:
+        return np.asarray(weights.argtopk(n).compute(), np.int64)
+    return np.argsort(-np.asarray(weights), kind="stable")[:n].astype(np.int64)
 
 
 def pixel_groups(image_shape: tuple[int, ...], cell: int | tuple[int, int]) -> Integers:

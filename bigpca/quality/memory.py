@@ -49,9 +49,9 @@ class MemoryMeter:
 
     Parameters
     ----------
-    client : Client, optional
+    client : Client or None, default None
         A client that joined a running cluster, whose workers are then counted too, by their own reports.
-    interval : float
+    interval : float, default 0.05
         Seconds between two samples; a joined cluster is sampled once a second.
 
     Attributes

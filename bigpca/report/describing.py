@@ -789,8 +789,8 @@ def write_report(
     feature_names : array-like of shape (d,), optional
         By default those of the fit.
     standard_errors : StandardErrors, optional
-        From :func:`bigpca.standard_errors`, of this model: the report then shows how much eigenvalues and axes would
-        vary between samples of rows, beside the bounds of the computation.
+        From :func:`bigpca.quality.standard_errors`, of this model: the report then shows how much eigenvalues and axes
+        would vary between samples of rows, beside the bounds of the computation.
     provenance : bool, default True
         False leaves out paths and commands.
     overwrite : bool, default False

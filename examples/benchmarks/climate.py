@@ -75,7 +75,7 @@ def of_xeofs(field: xr.DataArray, k: int) -> tuple[xr.DataArray, np.ndarray, xr.
 
 def of_bigpca(field: xr.DataArray, k: int) -> tuple[xr.DataArray, np.ndarray, xr.DataArray]:
     """Return the same."""
-    model = bp.PCA(k, scale=bp.CosLatitude("latitude")).fit(field)
+    model = bp.PCA(k, scale=bp.rules.CosLatitude("latitude")).fit(field)
     return model.to_xarray()["components"], model.explained_variance_, model.transform(field).compute()
 
 

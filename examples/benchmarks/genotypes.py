@@ -51,7 +51,11 @@ def exact(calls: np.ndarray, k: int) -> np.ndarray:
 def bigpca_of(path: Path, k: int, code: int | None) -> np.ndarray:
     """Eigenvalues of calls in a Zarr array."""
     policy = "raise" if code is None else "mean"
-    return bp.PCA(k, scale=bp.Patterson(), nan_policy=policy).fit(bp.open(path, missing_value=code)).explained_variance_
+    return (
+        bp.PCA(k, scale=bp.rules.Patterson(), nan_policy=policy)
+        .fit(bp.open(path, missing_value=code))
+        .explained_variance_
+    )
 
 
 def allel_of(calls: np.ndarray, k: int, dtype: str) -> np.ndarray:

@@ -112,7 +112,7 @@ def solve(case, given, max_passes):
     most = max_passes + int(case.by_columns)  # the dot operator's components take one
     sizes = replace(next(size_iteration(rows, settings)), max_passes=most)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", bp.ApproximationWarning)
+        warnings.simplefilter("ignore", bp.errors.ApproximationWarning)
         fit = (KrylovDotFit if case.by_columns else KrylovFit)(rows, find_resources(None), settings, sizes)
         found = fit.run(Run(progress=count))
     return found, len(products)

@@ -22,7 +22,7 @@ from dump import known_axes, write_known
 from reading import open_counted
 
 import bigpca as bp
-from bigpca.quality.metrics import eigenvalue_difference, similarity
+from bigpca.quality import eigenvalue_difference, similarity
 
 CASES = ((1.0, 2_000), (2.0, 25_088), (0.5, 2_000))  # powers and columns
 CORES = ("nystrom", "tutorial", "ritz")
@@ -37,7 +37,7 @@ def fit(store: Path, power: float, k: int, q: int, core: str, seed: int) -> tupl
     X, reads = open_counted(store)
     model = bp.ApproximatePCA(k, bp.sketches.Gaussian(q, seed=seed), core=core)
     with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always", bp.ApproximationWarning)
+        warnings.simplefilter("always", bp.errors.ApproximationWarning)
         began = time.perf_counter()
         model.fit(X)
         seconds = time.perf_counter() - began
@@ -49,7 +49,7 @@ def fit(store: Path, power: float, k: int, q: int, core: str, seed: int) -> tupl
         "mean_error": error.mean(), "max_error": error.max(), "first_width": width[0], "median_width": np.median(width),
         **reads.summary(), "seconds": seconds,
     }  # fmt: skip
-    said = [str(one.message) for one in caught if issubclass(one.category, bp.ApproximationWarning)]
+    said = [str(one.message) for one in caught if issubclass(one.category, bp.errors.ApproximationWarning)]
     return {name: float(value) for name, value in row.items()}, said[0] if said else ""
 
 

@@ -86,7 +86,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=2)
     given = parser.parse_args()
     case = CASES[given.solver]
-    warnings.simplefilter("ignore", bp.ApproximationWarning)  # the data are of rank 96
+    warnings.simplefilter("ignore", bp.errors.ApproximationWarning)  # the data are of rank 96
     X = open_sleeping(case, given.terabytes, given.seconds)
     with Client(given.scheduler):
         idle, called = psutil.Process().memory_info().rss, time.time()

@@ -188,7 +188,11 @@ def test_a_saved_approximation_transforms(store: Path) -> None:
 
 @pytest.mark.parametrize(
     ("text", "rule"),
-    [("elbow", bp.Elbow()), ("marchenko-pastur", bp.MarchenkoPastur()), ("gavish-donoho", bp.GavishDonoho())],
+    [
+        ("elbow", bp.rules.Elbow()),
+        ("marchenko-pastur", bp.rules.MarchenkoPastur()),
+        ("gavish-donoho", bp.rules.GavishDonoho()),
+    ],
 )
 def test_rules_for_the_number_of_components_have_names(store: Path, text: str, rule: Any) -> None:
     assert run("fit", store, "-k", text).exit_code == 0

@@ -61,9 +61,9 @@ def test_options_reach_the_estimator(store: Path) -> None:
 
 
 VALUES: list[tuple[tuple[str, ...], dict[str, Any]]] = [
-    (("--preprocess", "l2"), {"preprocess": [bp.L2()]}),
-    (("--preprocess", "power:0.3, l2:keep"), {"preprocess": [bp.Power(0.3), bp.L2(zero_rows="keep")]}),
-    (("--whitening", "0.25:0.01:l2"), {"whiten": bp.Whitening(0.25, 0.01, l2=True)}),
+    (("--preprocess", "l2"), {"preprocess": [bp.rows.L2()]}),
+    (("--preprocess", "power:0.3, l2:keep"), {"preprocess": [bp.rows.Power(0.3), bp.rows.L2(zero_rows="keep")]}),
+    (("--whitening", "0.25:0.01:l2"), {"whiten": bp.rules.Whitening(0.25, 0.01, l2=True)}),
     (("--scale-by", "scale.npy", "--sketch", "gaussian:10"), {"scale": list(range(1, COLUMNS + 1))}),
 ]
 
@@ -132,7 +132,7 @@ def test_scores_with_keys_become_a_table_and_info_shows_how_they_were_made(store
     Path("labels.csv").write_text("\n".join(["name", *keys]))
     for scores in ("s.parquet", "s.zarr"):
         run("transform", store, "--scores", scores, "--keys", "labels.csv::name")
-        assert np.array_equal(np.array(bp.stored_keys(scores)), keys)
+        assert np.array_equal(np.array(bp.data.stored_keys(scores)), keys)
     assert pq.read_table("s.parquet").column_names == ["key", "pca0", "pca1"]
     run("transform", store, "--scores", "s.parquet", "--overwrite")
     assert pq.read_table("s.parquet").column_names == ["pca0", "pca1"]
@@ -156,7 +156,7 @@ def test_ingest_copies_and_converts(store: Path) -> None:
 def test_info_distinguishes_a_model_from_data(store: Path) -> None:
     run("fit", store, "-k", 3)
     assert run_json("info", "model.zarr")["n_components"] == 3
-    bp.rotate(bp.load("model.zarr")).save("rotated.zarr")
+    bp.RotatedPCA.of(bp.load("model.zarr")).save("rotated.zarr")
     rotated = run_json("info", "rotated.zarr")
     assert (rotated["estimator"], rotated["parameters"]["method"]) == ("RotatedPCA", "varimax")
     assert (rotated["n_components"], rotated["n_features_in"]) == (3, COLUMNS)

@@ -35,7 +35,7 @@ def rows() -> np.ndarray:
 @pytest.mark.parametrize("name", MODELS)
 def test_info_shows_the_kernel_the_evaluations_and_the_eigenvalues(name: str, rows: np.ndarray, tmp_path: Path) -> None:
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", bp.ApproximationWarning)
+        warnings.simplefilter("ignore", bp.errors.ApproximationWarning)
         model = MODELS[name].fit(rows)
     model.save(tmp_path / "m.zarr")
     said, record = run("info", tmp_path / "m.zarr").stdout, run_json("info", tmp_path / "m.zarr")

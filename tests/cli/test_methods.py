@@ -129,7 +129,7 @@ def test_coded_genotypes_are_fitted_with_their_code(folder: Path) -> None:
     assert said.exit_code == 0, said.output
     assert "of the entries are missing and were replaced by the means of their columns" in words(said.stderr)
     model = bp.load("m.zarr")
-    assert model.get_params() == bp.PCA(2, nan_policy="mean", scale=bp.Patterson()).get_params()
+    assert model.get_params() == bp.PCA(2, nan_policy="mean", scale=bp.rules.Patterson()).get_params()
     assert line_of(run("info", "m.zarr").stdout, "pattern") == "-1 is missing"
     assert run("transform", "calls.npy", "--model", "m.zarr", "--scores", "s.zarr").exit_code == 0
     np.testing.assert_array_equal(bp.open("s.zarr").compute(), model.transform(calls))
@@ -173,7 +173,7 @@ def test_a_linear_model_is_exported_as_its_matrix_and_as_a_file_of_onnx(folder: 
 
 def test_rows_at_the_ends_of_components_are_listed_by_key(folder: Path) -> None:
     assert run("fit", "keyed.zarr", "-k", 2, "--model", "m.zarr", "--scores", "s.zarr").exit_code == 0
-    expected = bp.extremes(bp.load("m.zarr"), "keyed.zarr", 3)
+    expected = bp.quality.extremes(bp.load("m.zarr"), "keyed.zarr", 3)
     for source in ("keyed.zarr", "s.zarr"):
         first, second = run_json("extremes", "m.zarr", source, "-n", 3)["components"]
         assert (first["component"], second["component"]) == ("pca0", "pca1")
@@ -189,10 +189,10 @@ def test_two_models_are_compared(folder: Path) -> None:
     assert run("fit", "keyed.zarr", "-k", 3, "--scale", "--model", "scaled.zarr").exit_code == 0
     bp.PCA(3).fit(rows_of(folder) ** 2).save("n.zarr")
     a, b = bp.load("m.zarr"), bp.load("n.zarr")
-    found, expected = run_json("compare", "m.zarr", "n.zarr"), bp.compare(a, b)
+    found, expected = run_json("compare", "m.zarr", "n.zarr"), bp.quality.compare(a, b)
     np.testing.assert_allclose(found["angles"], expected.angles)
     assert (found["a_in_b"], found["b_in_a"]) == (expected.a_in_b, expected.b_in_a)
-    assert found["frechet_distance"] == pytest.approx(bp.frechet_distance(a, b), rel=1e-9)
+    assert found["frechet_distance"] == pytest.approx(bp.quality.frechet_distance(a, b), rel=1e-9)
     said = words(run("compare", "m.zarr", "n.zarr").stdout)
     assert f"{expected.a_in_b:.4%} of that along the components of m.zarr is in the span of n.zarr" in said
     failed = run("compare", "m.zarr", "scaled.zarr")

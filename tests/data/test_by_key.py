@@ -85,7 +85,7 @@ VALUES: dict[str, Callable[[Path], tuple[Any, ...]]] = {
 )
 def test_values_are_in_the_order_of_the_rows(rows: str, values: str, tmp_path: Path) -> None:
     given, *keys = VALUES[values](tmp_path)
-    found = bp.by_key(given, CONTAINERS[rows](tmp_path), *keys)
+    found = bp.data.by_key(given, CONTAINERS[rows](tmp_path), *keys)
     np.testing.assert_array_equal(found, WEIGHTS)
     assert found.dtype == np.float64
 
@@ -93,7 +93,7 @@ def test_values_are_in_the_order_of_the_rows(rows: str, values: str, tmp_path: P
 def test_a_fit_with_weights_and_labels_by_key_is_that_of_those_in_order(tmp_path: Path) -> None:
     rows = bp.open(stored(tmp_path))
     found = bp.FisherDiscriminantAnalysis(1).fit(
-        rows, bp.by_key(TABLE.set_index("name")["class"], rows), sample_weight=bp.by_key(SERIES, rows)
+        rows, bp.data.by_key(TABLE.set_index("name")["class"], rows), sample_weight=bp.data.by_key(SERIES, rows)
     )
     expected = bp.FisherDiscriminantAnalysis(1).fit(ROWS, list("abc") * 4, sample_weight=WEIGHTS)
     np.testing.assert_allclose(found.components_, expected.components_, rtol=1e-12)
@@ -101,14 +101,14 @@ def test_a_fit_with_weights_and_labels_by_key_is_that_of_those_in_order(tmp_path
 
 def test_samples_of_several_rows_give_each_their_value(tmp_path: Path) -> None:
     rows = bp.open(stored(tmp_path), pattern="n (t d) -> (n t) d", t=2)
-    np.testing.assert_array_equal(bp.by_key(SERIES, rows), np.repeat(WEIGHTS, 2))
+    np.testing.assert_array_equal(bp.data.by_key(SERIES, rows), np.repeat(WEIGHTS, 2))
 
 
 @pytest.mark.parametrize("unit", ["D", "s", "ns"])
 def test_dates_are_keys_in_any_unit(unit: str) -> None:
     rows = xr.DataArray(ROWS, dims=("time", "x"), coords={"time": DATES.astype(f"M8[{unit}]")})
     weights = pd.Series(WEIGHTS[ORDER], index=pd.DatetimeIndex(DATES[ORDER]))
-    np.testing.assert_array_equal(bp.by_key(weights, rows), WEIGHTS)
+    np.testing.assert_array_equal(bp.data.by_key(weights, rows), WEIGHTS)
 
 
 def test_rows_that_are_absent_get_what_is_asked_for_and_others_are_named(
@@ -116,18 +116,18 @@ def test_rows_that_are_absent_get_what_is_asked_for_and_others_are_named(
 ) -> None:
     rows, short = stored(tmp_path), SERIES.rename(index={"r3.jpg": "r3.jpeg"})
     with pytest.raises(ValueError, match=r"1 of 12 rows have no value: 'r3.jpg'\. .* absent=0 for weights"):
-        bp.by_key(short, rows)
+        bp.data.by_key(short, rows)
     assert not caplog.messages
-    found = bp.by_key(short, rows, absent=0)
+    found = bp.data.by_key(short, rows, absent=0)
     np.testing.assert_array_equal(found, np.where(NAMES == "r3.jpg", 0, WEIGHTS))
     assert caplog.messages == [
         "values: 11, joined by the key; 1 rows have none, such as 'r3.jpg'; 1 belong to no row: 'r3.jpeg'."
     ]
-    assert bp.by_key(["a", "b"], rows, NAMES[:2], absent=None).tolist() == ["a", "b"] + [None] * 10
-    assert np.isnan(bp.by_key([2.5], rows, NAMES[:1], absent=np.nan)[1:]).all()
+    assert bp.data.by_key(["a", "b"], rows, NAMES[:2], absent=None).tolist() == ["a", "b"] + [None] * 10
+    assert np.isnan(bp.data.by_key([2.5], rows, NAMES[:1], absent=np.nan)[1:]).all()
     caplog.clear()
     with caplog.at_level(logging.INFO, "bigpca"):
-        bp.by_key(pd.concat([SERIES, pd.Series({"else": 1.0})]), rows)
+        bp.data.by_key(pd.concat([SERIES, pd.Series({"else": 1.0})]), rows)
     assert caplog.messages == ["values: 12, joined by the key; 1 belong to no row: 'else'."]
 
 
@@ -154,7 +154,7 @@ def test_what_cannot_be_joined_is_named(fault: str, tmp_path: Path) -> None:
     make, match = FAULTS[fault]
     values, rows, *rest = make(tmp_path)
     with pytest.raises((ValueError, OSError), match=match):
-        bp.by_key(values, rows, *rest[:1], **({"absent": rest[1]} if len(rest) > 1 else {}))
+        bp.data.by_key(values, rows, *rest[:1], **({"absent": rest[1]} if len(rest) > 1 else {}))
 
 
 WORDS: dict[str, tuple[Callable[[Path], Any], str]] = {
@@ -235,7 +235,7 @@ GIVEN: dict[str, tuple[Callable[[pd.Series, Path], Any], tuple[str, str, str]]] 
     "unnamed integers": (lambda y, p: y.reset_index(drop=True)[::-1], ("as given",) * 3),
     "table": (lambda y, p: saved(p / "y.csv", y), ("by key", LOST, NONE)),
     "table without keys": (lambda y, p: saved(p / "y.csv", y, index=False), ("as given",) * 3),
-    "said to be in order": (lambda y, p: bp.by_key(saved(p / "y.csv", y), None, keys=False), ("as given",) * 3),
+    "said to be in order": (lambda y, p: bp.data.by_key(saved(p / "y.csv", y), None, keys=False), ("as given",) * 3),
 }  # fmt: skip
 
 
@@ -253,7 +253,7 @@ def test_labels_meet_rows_by_the_same_rules_at_every_door(form: str, given: str,
     doors: dict[str, Callable[[Any], Any]] = {
         "fit": lambda y: bp.SupervisedPCA(1).fit(X, y).components_,
         "weights": lambda y: bp.PCA(1).fit(X, sample_weight=y).mean_,
-        "dependence": lambda y: bp.hsic(X, y),
+        "dependence": lambda y: bp.quality.hsic(X, y),
         "plot": lambda y: kinds_of(y, n, np.arange(n), X).codes,
         "report": lambda y: companions(y, scores=X, n=n).labels.astype(int),
     }
@@ -273,7 +273,7 @@ def test_labels_meet_rows_by_the_same_rules_at_every_door(form: str, given: str,
 
 
 def repeated_by_samples(y: Any, X: Any, n: int) -> Any:
-    found = bp.repeat_labels(y, bp.open(X, pattern="n (t d) -> (n d) t", t=1))  # each number of a sample is a row
+    found = bp.data.repeat_labels(y, bp.open(X, pattern="n (t d) -> (n d) t", t=1))  # each number of a sample is a row
     assert len(found) > n
     return found[:: len(found) // n]
 

@@ -96,7 +96,7 @@ def test_layers_and_embeddings_are_opened_by_name_and_backed_cells_by_themselves
 def test_scores_keep_the_names_of_their_cells(path: Path, tmp_path: Path) -> None:
     model = bp.PCA(2).fit(path)
     model.transform(bp.open(path, member="layers/counts"), out=tmp_path / "scores.zarr")
-    assert list(bp.stored_keys(tmp_path / "scores.zarr")) == list(bp.stored_keys(path)) == CELLS
+    assert list(bp.data.stored_keys(tmp_path / "scores.zarr")) == list(bp.data.stored_keys(path)) == CELLS
     assert list(cell_names(f"{path}/obsm/X_pca")) == CELLS  # type: ignore[arg-type]
     assert cell_names(f"{path}/varm/PCs") is None
 
@@ -110,12 +110,12 @@ def test_matrices_of_10x_genomics_have_the_names_of_their_features_and_barcodes(
     np.testing.assert_array_equal(rows.compute().toarray(), X.toarray()[:, [7, 3]])
     model.transform(path, out=tmp_path / "scores.zarr")
     for source in (path, bp.open(path), f"{path}/matrix", tmp_path / "scores.zarr"):
-        assert list(bp.stored_keys(source)) == CELLS
+        assert list(bp.data.stored_keys(source)) == CELLS
     with h5py.File(path, "a") as file:  # as Cell Ranger 2
         file.move("matrix", "GRCh38")
         file.move("GRCh38/features/name", "GRCh38/gene_names")
     older = bp.open(path)
-    assert list(bp.stored_keys(older)) == CELLS
+    assert list(bp.data.stored_keys(older)) == CELLS
     assert list(bp.PCA(2).fit(older).feature_names_in_) == GENES
     with h5py.File(path, "a") as file:
         del file["GRCh38/gene_names"]
@@ -131,7 +131,7 @@ def test_cells_at_a_url_are_opened_with_their_names(path: Path) -> None:
         model = bp.PCA(3, solver="covariance").fit(bp.open(url))
         assert_model(model)
         assert list(model.feature_names_in_) == GENES
-        assert list(bp.stored_keys(f"{url}/layers/counts")) == list(bp.stored_keys(bp.open(url))) == CELLS
+        assert list(bp.data.stored_keys(f"{url}/layers/counts")) == list(bp.data.stored_keys(bp.open(url))) == CELLS
 
 
 def test_other_genes_are_rejected_and_names_that_do_not_fit_are_named(path: Path, tmp_path: Path) -> None:
@@ -142,7 +142,7 @@ def test_other_genes_are_rejected_and_names_that_do_not_fit_are_named(path: Path
         model.transform(other)
     with pytest.raises(ValueError, match=r"column 0 is 'gene 1', but 'gene 0' was expected, as in .* adata\[:, other"):
         bp.open([path, other])
-    assert bp.stored_keys(other) is None
+    assert bp.data.stored_keys(other) is None
     with pytest.raises(ValueError, match=r"X has 23 columns, but var has 24 names; equally many were expected"):
         gene_names(str(path), "X", 23)
 
@@ -177,7 +177,7 @@ def test_a_changed_chunk_of_any_of_the_three_vectors_rejects_the_checkpoint(
             fit(part, interrupt_after(10))
         chunk = tmp_path / "x.zarr" / part / "c" / "1"
         chunk.write_bytes(chunk.read_bytes())
-        with pytest.raises(bp.CheckpointError, match="the input changed since the checkpoint"):
+        with pytest.raises(bp.errors.CheckpointError, match="the input changed since the checkpoint"):
             fit(part)
 
 

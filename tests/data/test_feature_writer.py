@@ -83,8 +83,8 @@ def test_a_writer_that_is_killed_anywhere_is_continued_after_its_whole_chunks(na
     assert stored.shape == X.shape
     assert np.array_equal(stored[:], X)
     assert np.array_equal(bp.open(out).compute(), X.reshape(50, 6))
-    assert bp.stored_keys(out).tolist() == KEYS
-    assert bp.verify(out).ok
+    assert bp.data.stored_keys(out).tolist() == KEYS
+    assert bp.data.verify(out).ok
     assert {path.name for path in tmp_path.iterdir()} <= {"features.zarr", "features.zarr.lock"}
 
 
@@ -98,9 +98,9 @@ def test_the_store_does_not_depend_on_the_batches(sizes: list[int], tmp_path: Pa
     found = zarr.open_array(tmp_path / "x.zarr", mode="r")
     assert np.array_equal(found[:], X)
     assert found.chunks == (CHUNK, 2, 3)
-    assert bp.stored_keys(tmp_path / "x.zarr") is None
-    assert bp.provenance_of(tmp_path / "x.zarr").rows == 50
-    assert bp.verify(tmp_path / "x.zarr").ok
+    assert bp.data.stored_keys(tmp_path / "x.zarr") is None
+    assert bp.data.provenance_of(tmp_path / "x.zarr").rows == 50
+    assert bp.data.verify(tmp_path / "x.zarr").ok
 
 
 @pytest.mark.parametrize(("dtype", "stored"), [(None, "float32"), ("f2", "float16"), ("f8", "float64")])
@@ -229,7 +229,7 @@ def test_a_write_that_fails_is_not_closed_and_a_key_file_that_fails_is_named(
     with pytest.raises(RuntimeError, match=r"is closed\. .*; one of the same path goes on after the whole chunks\."):
         writer.close()
     assert extract(out) == 0
-    assert bp.stored_keys(out).tolist() == KEYS
+    assert bp.data.stored_keys(out).tolist() == KEYS
 
 
 def test_a_second_close_goes_on_after_an_interrupt_in_the_first(
@@ -246,7 +246,7 @@ def test_a_second_close_goes_on_after_an_interrupt_in_the_first(
         with pytest.raises(KeyboardInterrupt):
             writer.close()
     writer.close()
-    assert bp.verify(tmp_path / "x.zarr").ok
-    assert bp.stored_keys(tmp_path / "x.zarr").tolist() == KEYS
+    assert bp.data.verify(tmp_path / "x.zarr").ok
+    assert bp.data.stored_keys(tmp_path / "x.zarr").tolist() == KEYS
     assert {path.name for path in tmp_path.iterdir()} == {"x.zarr"}
     assert not list((tmp_path / "x.zarr").glob(".bigpca-*"))

@@ -92,7 +92,7 @@ def test_keys_come_back_from_every_output_and_follow_a_store_that_has_them(tmp_p
         assert np.array_equal(np.array(stored_keys(tmp_path / name)), keys), name
     assert zarr.open_array(tmp_path / "rows.zarr" / "keys", mode="r")[...].tolist() == NAMES, "by Zarr alone"
     assert np.array_equal(np.array(stored_keys(rows)), NAMES)
-    assert bp.verify(tmp_path / "rows.zarr").ok
+    assert bp.data.verify(tmp_path / "rows.zarr").ok
 
 
 def test_a_store_without_keys_has_none(tmp_path: Path) -> None:

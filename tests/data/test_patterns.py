@@ -244,28 +244,28 @@ def test_pooled_maps_are_divided_among_tasks_by_their_stored_bytes() -> None:
 @pytest.mark.parametrize("chunks", [(24, 2), (40, 2), (7, 1), None])
 def test_scores_of_pixels_become_maps_lazily(chunks: tuple[int, int] | None) -> None:
     scores = np.arange(120 * 2.0).reshape(120, 2)
-    maps = bp.as_maps(scores if chunks is None else da.from_array(scores, chunks=chunks), (4, 3))
+    maps = bp.data.as_maps(scores if chunks is None else da.from_array(scores, chunks=chunks), (4, 3))
     assert isinstance(maps, np.ndarray if chunks is None else da.Array)
     assert maps.shape == (10, 4, 3, 2)
     np.testing.assert_array_equal(np.asarray(maps), scores.reshape(10, 4, 3, 2))
     with pytest.raises(ValueError, match=r"120 rows are not maps of shape \(7, 3\), of which each has 21 places"):
-        bp.as_maps(scores, (7, 3))
+        bp.data.as_maps(scores, (7, 3))
     with pytest.raises(ValueError, match=r"\(n, k\) was expected. Give a statistic of the rows as a column, spe"):
-        bp.as_maps(maps, (4, 3))
+        bp.data.as_maps(maps, (4, 3))
     with pytest.raises(TypeError, match=r"shape = 12 is a int; the height and width, \(h, w\), were expected"):
-        bp.as_maps(scores, 12)  # type: ignore[arg-type]
+        bp.data.as_maps(scores, 12)  # type: ignore[arg-type]
 
 
 def test_labels_of_samples_are_repeated_for_their_rows() -> None:
     X = bp.open(MAPS, pattern=PIXELS)
     labels = [None if i == 3 else f"class {i % 2}" for i in range(N)]
-    np.testing.assert_array_equal(bp.repeat_labels(labels, X), np.repeat(np.array(labels, object), H * W))
+    np.testing.assert_array_equal(bp.data.repeat_labels(labels, X), np.repeat(np.array(labels, object), H * W))
     numbers = np.arange(2.0 * N).reshape(N, 2)
-    np.testing.assert_array_equal(bp.repeat_labels(numbers, X), np.repeat(numbers, H * W, axis=0))
+    np.testing.assert_array_equal(bp.data.repeat_labels(numbers, X), np.repeat(numbers, H * W, axis=0))
     with pytest.raises(ValueError, match="36 labels, but X has 37 samples"):
-        bp.repeat_labels(labels[1:], X)
+        bp.data.repeat_labels(labels[1:], X)
     with pytest.raises(ValueError, match="opened without a pattern"):
-        bp.repeat_labels(labels, bp.open(MAPS))
+        bp.data.repeat_labels(labels, bp.open(MAPS))
 
 
 def test_records_of_an_array_add_up_outlive_pickling_and_end_with_it() -> None:

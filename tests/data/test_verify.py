@@ -11,7 +11,7 @@ import pytest
 import zarr
 from zarr.codecs import BloscCodec, Crc32cCodec, GzipCodec, ZstdCodec
 
-from bigpca.data.verify import VerifyReport, verify
+from bigpca.data.verification import VerifyReport, verify
 
 X = np.random.default_rng(2).normal(size=(20, 6)).astype("f4")
 

@@ -16,7 +16,7 @@ from numcodecs import GZip
 from zarr.codecs import BloscCodec, BytesCodec, Crc32cCodec, GzipCodec, ZstdCodec
 
 import bigpca.data.sources as sources
-from bigpca.data.verify import verify
+from bigpca.data.verification import verify
 from bigpca.data.zarr_arrays import ZarrReader, wrap_zarr
 from bigpca.errors import CorruptedChunkError, MissingChunksError
 

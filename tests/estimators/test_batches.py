@@ -19,7 +19,7 @@ from pandas import DataFrame
 
 import bigpca as bp
 from bigpca.data import batches, checks
-from bigpca.data.verify import verify
+from bigpca.data.verification import verify
 from bigpca.passes import project
 from bigpca.passes.engine.events import CheckpointEvent, Event, GroupEvent, SkipEvent
 from bigpca.passes.reading import layout
@@ -112,7 +112,7 @@ def test_labels_come_with_the_rows_in_one_read(name: str, tmp_path: Path) -> Non
     with pytest.raises(Interrupted):
         make().fit(bp.from_batches(cut, X.shape, classes=range(3)), checkpoint=tmp_path / "c")
     if name == "SupervisedPCA":
-        with pytest.raises(bp.CheckpointError, match="the input changed"):
+        with pytest.raises(bp.errors.CheckpointError, match="the input changed"):
             make().fit(bp.from_batches(_pairs(CODES[::-1], 7), X.shape, classes=range(3)), checkpoint=tmp_path / "c")
     again = bp.from_batches(_pairs(CODES, 7), X.shape, classes=range(3))
     assert bits(make().fit(again, checkpoint=tmp_path / "c")) == bits(expected)
@@ -275,7 +275,7 @@ def test_a_loader_that_shuffles_is_fitted_once_but_not_resumed_and_not_read_twic
         np.testing.assert_allclose(found.explained_variance_, expected.explained_variance_, rtol=1e-5)
     with pytest.raises(Interrupted):
         bp.PCA(2).fit(bp.from_batches(breaking(X, 150), X.shape), checkpoint=tmp_path / "c")
-    with pytest.raises(bp.CheckpointError, match=r"the input changed .* the first with rows 0:"):
+    with pytest.raises(bp.errors.CheckpointError, match=r"the input changed .* the first with rows 0:"):
         bp.PCA(2).fit(rows, checkpoint=tmp_path / "c")
     with pytest.raises(ValueError, match=r"row \d+ is not the one that an earlier iteration .* shuffled"):
         bp.PCA(2, solver="krylov").fit(rows)
@@ -294,7 +294,7 @@ BAD: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     "other dtype": (
         lambda: iter([X[:50], X[50:].astype("f8")]), TypeError, "batch 1 .* is float64, but the first .* float32"
     ),
-    "NaN": (lambda: _spoilt(X), bp.NonFiniteError, "row 137"),
+    "NaN": (lambda: _spoilt(X), bp.errors.NonFiniteError, "row 137"),
     "text": (lambda: iter([np.array([["a"]])]), TypeError, "dtype <U1 cannot be used"),
     "one dimension": (lambda: iter([X[:, 0]]), ValueError, r"batch 0 .* has shape \(240,\); rows of features"),
     "three arrays": (lambda: iter([(X, X, X)]), TypeError, r"has 3 arrays. Give the rows, or the rows and"),
@@ -510,7 +510,7 @@ MAPS: dict[str, Callable[[Any, Any], Any]] = {
 
 @pytest.mark.parametrize("name", MAPS)
 def test_batches_are_mapped_in_their_order(name: str) -> None:
-    model = bp.PCA(2, preprocess=bp.L2()).fit(X)
+    model = bp.PCA(2, preprocess=bp.rows.L2()).fit(X)
     expected = MAPS[name](model, X)
     for size in (1, 17, 240):
         for shape in (None, X.shape):
@@ -520,7 +520,7 @@ def test_batches_are_mapped_in_their_order(name: str) -> None:
 
 def test_mapped_batches_that_do_not_fit_in_memory_are_rejected_before_a_read() -> None:
     model = bp.PCA(2).fit(X).set_params(memory_limit="100MiB")
-    with pytest.raises(bp.MemoryBudgetError, match=r"1,000,000 rows of batches, 8 bytes each, need .* out=path"):
+    with pytest.raises(bp.errors.MemoryBudgetError, match=r"1,000,000 rows of batches, 8 bytes each, need .* out=path"):
         model.transform(bp.from_batches(iter([X]), (10**6, 6)))
 
 
@@ -540,7 +540,7 @@ def test_scores_of_batches_are_written_in_their_order(
     found = model.transform(shuffled, out=out, keys=keys)
     assert found.shape == (240, 2)
     np.testing.assert_array_equal(found.compute(), model.transform(X[::-1]))
-    assert keys is None or bp.stored_keys(out).tolist() == list(map(str, keys))
+    assert keys is None or bp.data.stored_keys(out).tolist() == list(map(str, keys))
     assert verify(out).ok if form == "zarr" else True
 
 

@@ -57,10 +57,10 @@ CASES: dict[str, Case] = {
         lambda: bp.PCA(
             2,
             solver="covariance",
-            preprocess=[bp.Power(0.7), bp.L2()],
+            preprocess=[bp.rows.Power(0.7), bp.rows.L2()],
             center=np.full(D, 0.3),
-            scale=bp.CosLatitude(np.arange(D)),
-            whiten=bp.Whitening(0.3, epsilon=0.01, l2=True),
+            scale=bp.rules.CosLatitude(np.arange(D)),
+            whiten=bp.rules.Whitening(0.3, epsilon=0.01, l2=True),
         )
     ),
     "ApproximatePCA nystrom": Case(lambda: bp.ApproximatePCA(2, bp.sketches.Gaussian(5), scale=True)),
@@ -165,14 +165,14 @@ def test_computed_lazy_and_written_scores_agree(name: str, store: Path, tmp_path
     assert_same_scores(lazy, expected, 1e-5)
     written = model.transform(rows, out=tmp_path / "scores.zarr")
     assert np.asarray(written).tobytes() == lazy.compute().tobytes()
-    with pytest.raises(bp.OutputExistsError):
+    with pytest.raises(bp.errors.OutputExistsError):
         model.transform(rows, out=tmp_path / "scores.zarr")
     assert_same_scores(fitted(name, in_memory).transform(NEW), model.transform(NEW), 1e-5)
 
 
 @every
 def test_preprocessed_rows_are_rows_that_a_plain_estimator_is_given(name: str, tmp_path: Path) -> None:
-    case, steps = CASES[name], [bp.Power(0.5), bp.L2()]
+    case, steps = CASES[name], [bp.rows.Power(0.5), bp.rows.L2()]
     rows, new = (steps[1].apply(steps[0].apply(one, ""), "") for one in (X, NEW))
     model = case.make().set_params(preprocess=steps).fit(da.from_array(X, chunks=(CHUNK, D)), case.y)
     plain = case.make().set_params(preprocess=None).fit(da.from_array(rows, chunks=(CHUNK, D)), case.y)
@@ -213,7 +213,7 @@ def test_a_fit_of_rows_with_holes_is_that_of_rows_with_the_means_of_their_column
     assert model.provenance_.reads == plain.provenance_.reads + 1
     model.save(tmp_path / "model")
     assert bp.load(tmp_path / "model").transform(HOLED).tobytes() == model.transform(HOLED).tobytes()
-    with pytest.raises(bp.NonFiniteError):
+    with pytest.raises(bp.errors.NonFiniteError):
         model.fit(np.where(np.isnan(HOLED), np.inf, HOLED))
 
 
@@ -280,10 +280,10 @@ def test_a_stopped_fit_resumes_to_the_same_bits(name: str, store: Path, tmp_path
         again = fitted(name, bp.open(store), checkpoint=tmp_path / "c", progress=events.append)
         assert max(event.groups_resumed for event in events if isinstance(event, PassEvent)) > 0
         assert bits(again) == bits(fitted(name, bp.open(store)))
-        with pytest.raises(bp.CheckpointError):
+        with pytest.raises(bp.errors.CheckpointError):
             fitted(name, stored(tmp_path, X, (CHUNK, D)), checkpoint=tmp_path / "c")
         if (y := CASES[name].y) is not None:
-            with pytest.raises(bp.CheckpointError):
+            with pytest.raises(bp.errors.CheckpointError):
                 CASES[name].make().fit(bp.open(store), y[::-1].copy(), checkpoint=tmp_path / "c")
 
 
@@ -318,7 +318,7 @@ def test_sparse_rows_are_rows_like_others(name: str, tmp_path: Path) -> None:
     assert np.asarray(written).tobytes() == found[0][1]
     with pytest.raises(TypeError, match="CSR of SciPy was expected"):
         fitted(name, rows.tocsc())
-    case, steps = CASES[name], [bp.Power(0.5), bp.L2("keep")]  # which leave zeros as they are
+    case, steps = CASES[name], [bp.rows.Power(0.5), bp.rows.L2("keep")]  # which leave zeros as they are
     scores = [
         np.asarray(case.make().set_params(preprocess=steps).fit(one, case.y).transform(one))
         for one in (lazy, rows, rows.toarray())
@@ -359,7 +359,7 @@ REJECTED: dict[str, tuple[dict[str, Any], type[Exception], str]] = {
     "no component": ({"n_components": 0}, ValueError, "n_components = 0"),
     "no number": ({"n_components": True}, (TypeError, ValueError), "n_components = True"),
     "policy": ({"nan_policy": "drop"}, ValueError, "nan_policy = 'drop'"),
-    "memory": ({"memory_limit": "1 KiB"}, bp.MemoryBudgetError, "memory_limit = 1"),
+    "memory": ({"memory_limit": "1 KiB"}, bp.errors.MemoryBudgetError, "memory_limit = 1"),
 }
 
 
@@ -409,7 +409,7 @@ def test_samples_of_a_labelled_field_with_land_are_rows_and_scores_have_their_la
         xr.testing.assert_identical(again.to_xarray(), found)
     with pytest.raises(ValueError, match="the coordinate 'lat' of X is"):
         again.transform(field.isel(lat=[1, 0, 2, 3]))
-    with pytest.raises(bp.NonFiniteError, match="2 columns hold NaN in some rows and values in others"):
+    with pytest.raises(bp.errors.NonFiniteError, match="2 columns hold NaN in some rows and values in others"):
         np.asarray(model.transform(field.fillna(1.0)))
 
 
@@ -540,7 +540,7 @@ def numbers_of(model: Any, rows: Array) -> dict[str, Array]:
         kept = getattr(model, "_state", None) is not None and isinstance(model, bp.PCA)
         limits = ("empirical", "moments", *(("jackson-mudholkar", "box") if kept else ()))
         found["spe_limit"] = [model.spe_limit(0.9, rows, limit=limit) for limit in limits]
-        found["mahalanobis"], outliers = model.mahalanobis(rows), model.rank_outliers(rows, 3)
+        found["mahalanobis"], outliers = model.mahalanobis(rows), model.top_outliers(rows, 3)
         found["outliers"], found["get_precision"] = [*outliers.rows, *outliers.values], model.get_precision()
         found["score_samples"] = model.score_samples(rows)
     arrays = {name: np.asarray(value) for name, value in found.items() if not callable(value)}

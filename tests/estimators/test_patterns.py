@@ -13,7 +13,7 @@ import zarr
 from numpy.typing import NDArray
 
 import bigpca as bp
-from bigpca.quality.metrics import reconstruction_error
+from bigpca.quality import reconstruction_error
 from tests.estimators.test_every_estimator import CASES, NEW, N, X
 
 Array = NDArray[Any]
@@ -148,8 +148,8 @@ def test_partial_fit_and_merge_keep_the_pattern() -> None:
 def test_batches_of_maps_are_fitted_by_pixels_and_stored_maps_cut_again() -> None:
     maps = maps_of(X)
     X_batches = bp.open(bp.from_batches(iter(np.array_split(maps, 7))), pattern=PIXELS)  # of unknown length
-    model = bp.PCA(2, preprocess=bp.L2()).fit(X_batches)
-    whole = bp.PCA(2, preprocess=bp.L2()).fit(X)
+    model = bp.PCA(2, preprocess=bp.rows.L2()).fit(X_batches)
+    whole = bp.PCA(2, preprocess=bp.rows.L2()).fit(X)
     assert model.n_samples_ == N
     np.testing.assert_allclose(model.transform(maps), whole.transform(X), rtol=0, atol=1e-6)
 
@@ -166,4 +166,4 @@ def test_keys_of_samples_stay_with_their_pooled_rows(tmp_path: Path) -> None:
     pattern: dict[str, Any] = {"pattern": "n (c p) -> n c", "reduce": "mean", "p": 4}
     X = bp.open(tmp_path / "maps.zarr", **pattern)
     bp.PCA(2).fit(X).transform(X, out=tmp_path / "scores.zarr")
-    assert bp.stored_keys(tmp_path / "scores.zarr").tolist() == keys  # type: ignore[union-attr]
+    assert bp.data.stored_keys(tmp_path / "scores.zarr").tolist() == keys  # type: ignore[union-attr]

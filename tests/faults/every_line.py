@@ -55,7 +55,7 @@ ERRORS: dict[str, Callable[[], BaseException]] = {
 }  # fmt: skip
 CALLS = ("read", "pread", "write", "pwrite", "fsync", "replace", "rename", "open", "mkdir", "unlink", "listdir")
 HELD: dict[Path | str, Any] = {}  # what a user keeps between two attempts in one folder, and what all attempts use
-OWN = (bp.OutputExistsError, bp.CheckpointError)  # of a rerun that says why it does not answer
+OWN = (bp.errors.OutputExistsError, bp.errors.CheckpointError)  # of a rerun that says why it does not answer
 SECONDS = 60
 
 
@@ -129,7 +129,7 @@ def is_lost(error: Exception) -> bool:
 
 
 def content(path: Path) -> object:
-    keys = bp.stored_keys(path)
+    keys = bp.data.stored_keys(path)
     return zarr.open_array(path, mode="r")[:].tobytes(), None if keys is None else keys.tolist()
 
 
@@ -141,7 +141,7 @@ def writer(folder: Path) -> object:
         if held is None:
             try:
                 held = bp.FeatureWriter(out, chunk_rows=8)
-            except bp.OutputExistsError:
+            except bp.errors.OutputExistsError:
                 break
         HELD[folder] = held
         try:
@@ -179,9 +179,9 @@ def table(folder: Path) -> object:
 
 def _scores(out: Path) -> object:
     model = bp.load(inputs() / "m.zarr")
-    with suppress(bp.OutputExistsError):
+    with suppress(bp.errors.OutputExistsError):
         model.transform(bp.open(inputs() / "x.zarr"), out=out, keys=KEYS)
-    return np.asarray(bp.open(out)).tobytes(), bp.stored_keys(out).tolist()
+    return np.asarray(bp.open(out)).tobytes(), bp.data.stored_keys(out).tolist()
 
 
 def update(folder: Path) -> object:
@@ -204,7 +204,7 @@ def fitted(*arguments: object) -> None:
 
 def report(folder: Path) -> object:
     out = folder / "r.html"
-    with suppress(bp.OutputExistsError):
+    with suppress(bp.errors.OutputExistsError):
         write_file(out, b"<html>" * 1000, overwrite=False)
     return out.read_bytes()
 
@@ -333,7 +333,7 @@ def survives(work: Callable[[Path], object], attack: Attack, folder: Path, expec
     try:
         try:
             again = work(folder)
-        except bp.OutputLockedError:  # by what the traceback keeps, until it is replaced by that of this error
+        except bp.errors.OutputLockedError:  # by what the traceback keeps, until it is replaced by that of this error
             error = None
             gc.collect()
             again = work(folder)

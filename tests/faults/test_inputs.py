@@ -35,7 +35,7 @@ MODELS: dict[str, Callable[[], Any]] = {
     "krylov": lambda: bp.PCA(3, solver="krylov", tol=1e-2),
     "nystrom": lambda: bp.NystromKernelPCA(3, kernel="rbf", gamma=0.05, n_landmarks=30),
     "scored": lambda: bp.ScoredPCA(3, n_features_to_select=5),
-    "scored, preprocessed": lambda: bp.ScoredPCA(3, n_features_to_select=5, preprocess=bp.L2()),
+    "scored, preprocessed": lambda: bp.ScoredPCA(3, n_features_to_select=5, preprocess=bp.rows.L2()),
 }
 
 
@@ -88,7 +88,7 @@ def unsteady(store: Path, failures: int, error: type[Exception]) -> da.Array:
     return open_source(UnsteadyRows.of(ZarrReader(store), str(folder), failures, error))
 
 
-@pytest.mark.parametrize("error", [OSError, bp.CorruptedChunkError])
+@pytest.mark.parametrize("error", [OSError, bp.errors.CorruptedChunkError])
 def test_a_read_that_fails_twice_is_tried_again_to_the_same_bits(error: type[Exception], store: Path) -> None:
     with dask.config.set(scheduler="sync"):
         expected = bits(moments_of(bp.open(store)))
@@ -96,7 +96,7 @@ def test_a_read_that_fails_twice_is_tried_again_to_the_same_bits(error: type[Exc
     assert len(os.listdir(store.with_name(f"failures-2-{error.__name__}"))) == 2 * 2  # two reads of two failures
 
 
-@pytest.mark.parametrize("error", [OSError, bp.CorruptedChunkError])
+@pytest.mark.parametrize("error", [OSError, bp.errors.CorruptedChunkError])
 def test_a_read_that_fails_three_times_is_an_error(error: type[Exception], store: Path) -> None:
     with dask.config.set(scheduler="sync"), pytest.raises(error, match="the store did not answer"):
         moments_of(unsteady(store, 3, error))

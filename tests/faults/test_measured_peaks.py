@@ -37,7 +37,7 @@ CASES: dict[str, tuple[str, Callable[[], Any]]] = {  # name -> (rows, estimator)
     "covariance": ("tall", lambda: bp.PCA(8, solver="covariance", **LIMIT)),
     "scale": ("tall", lambda: bp.PCA(8, solver="covariance", scale=True, **LIMIT)),
     "dot": ("wide", lambda: bp.PCA(8, solver="dot", **LIMIT)),
-    "signflip": ("tall", lambda: bp.PCA(bp.ParallelAnalysis("signflip", 2), solver="krylov", **LIMIT)),
+    "signflip": ("tall", lambda: bp.PCA(bp.rules.ParallelAnalysis("signflip", 2), solver="krylov", **LIMIT)),
     "krylov": ("wide", lambda: bp.PCA(8, solver="krylov", scale=True, tol=1e-2, **LIMIT)),
     "nystrom sketch": ("wide", lambda: bp.ApproximatePCA(8, bp.sketches.Gaussian(100), **LIMIT)),
     "tutorial": ("wide", lambda: bp.ApproximatePCA(8, bp.sketches.Gaussian(100), core="tutorial", **LIMIT)),
@@ -68,13 +68,13 @@ CASES: dict[str, tuple[str, Callable[[], Any]]] = {  # name -> (rows, estimator)
     "kernel roweis": (
         "thin", lambda: bp.KernelRoweisDiscriminantAnalysis(2, r1=0.0, gamma=0.01, n_landmarks=200, **LIMIT),
     ),
-    "sparse krylov": ("sparse", lambda: bp.PCA(8, solver="krylov", preprocess=bp.L2("keep"), **LIMIT)),
+    "sparse krylov": ("sparse", lambda: bp.PCA(8, solver="krylov", preprocess=bp.rows.L2("keep"), **LIMIT)),
     "sparse sketch": (
-        "sparse", lambda: bp.ApproximatePCA(8, bp.sketches.Gaussian(100), preprocess=bp.L2("keep"), **LIMIT),
+        "sparse", lambda: bp.ApproximatePCA(8, bp.sketches.Gaussian(100), preprocess=bp.rows.L2("keep"), **LIMIT),
     ),
     "sparse landmarks": (
         "sparse",
-        lambda: bp.NystromKernelPCA(5, kernel="linear", n_landmarks=300, preprocess=bp.L2("keep"), **LIMIT),
+        lambda: bp.NystromKernelPCA(5, kernel="linear", n_landmarks=300, preprocess=bp.rows.L2("keep"), **LIMIT),
     ),
     "sparse fisher": ("sparse", lambda: bp.FisherDiscriminantAnalysis(2, regularization=0.1, **LIMIT)),
     "sparse scored": ("sparse", lambda: bp.ScoredPCA(2, n_features_to_select=50, memory_limit="8 GiB")),

@@ -174,7 +174,7 @@ def test_a_checkpoint_is_resumed_with_the_same_rows_only(store: Store, tmp_path:
     assert fit(store.opened(), checkpoint=finished).components_.tobytes() == found.components_.tobytes()
     store.write(NEW)
     for checkpoint in (finished, unfinished):
-        with pytest.raises(bp.CheckpointError, match="the input changed since the checkpoint"):
+        with pytest.raises(bp.errors.CheckpointError, match="the input changed since the checkpoint"):
             fit(store.opened(), checkpoint=checkpoint)
 
 
@@ -323,7 +323,7 @@ class TestStoresThatDoNotSay:
 
     def test_a_checkpoint_is_rejected(self, rows: Any, tmp_path: Path) -> None:
         with pytest.raises(
-            bp.CheckpointError, match=r"go unnoticed: its store has no ETags .* Fit without checkpoint="
+            bp.errors.CheckpointError, match=r"go unnoticed: its store has no ETags .* Fit without checkpoint="
         ):
             fit(bp.open(rows), checkpoint=tmp_path / "fit")
 

@@ -96,7 +96,7 @@ def test_rows_with_missing_values_are_left_out(sampling: str) -> None:
     X = rows(dtype="f8")
     bad = X.copy()
     bad[::3, 4] = np.nan
-    with pytest.raises(bp.NonFiniteError):
+    with pytest.raises(bp.errors.NonFiniteError):
         choose(sampling, request(bad, KERNEL, M))
     if sampling == "column-norm":  # a sweep compares all pairs of rows
         return

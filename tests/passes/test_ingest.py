@@ -37,7 +37,7 @@ def test_chunks_of_zeros_are_written_so_that_a_lost_one_is_seen(dtype: str, tmp_
     bp.ingest(X, tmp_path / "z.zarr", chunk_rows=10)
     assert len(list((tmp_path / "z.zarr" / "c").glob("*/0"))) == 10
     os.remove(tmp_path / "z.zarr" / "c" / "3" / "0")
-    with pytest.raises(bp.MissingChunksError, match="c/3/0"):
+    with pytest.raises(bp.errors.MissingChunksError, match="c/3/0"):
         bp.open(tmp_path / "z.zarr").compute(scheduler="sync")
 
 
@@ -62,7 +62,9 @@ def test_nan_in_the_source_is_copied_as_it_is(tmp_path: Path) -> None:
 
 def test_a_disk_without_room_is_rejected_before_any_read(tmp_path: Path, small_disk: Path) -> None:
     write_store(tmp_path / "big.zarr", normal(300_000, 4), (100_000, 4))
-    with pytest.raises(bp.MemoryBudgetError, match=r"out\.zarr needs [\d,]+ bytes of disk .* but [\d,]+ are free"):
+    with pytest.raises(
+        bp.errors.MemoryBudgetError, match=r"out\.zarr needs [\d,]+ bytes of disk .* but [\d,]+ are free"
+    ):
         bp.ingest(tmp_path / "big.zarr", small_disk / "out.zarr")
 
 

@@ -131,13 +131,13 @@ def test_a_store_of_whole_rows_has_no_column_layout(tmp_path: Path) -> None:
 def test_nan_in_a_panel_or_a_column_block_is_reported(tmp_path: Path) -> None:
     A = normal(N, D)
     A[33, 44] = np.nan
-    with pytest.raises(bp.NonFiniteError, match=r"the first is in row 33, column 44"):
+    with pytest.raises(bp.errors.NonFiniteError, match=r"the first is in row 33, column 44"):
         dot_of(bp.open(write_store(tmp_path / "x.zarr", A, (10, D))), 3, centre=False)
     rows = Rows.of(bp.open(write_store(tmp_path / "y.zarr", A, (60, 50))))
     layout = column_layout(rows)
     if layout is None:
         raise ValueError("the store is chunked in columns")
     with pytest.raises(
-        bp.NonFiniteError, match=r"1 NaN or infinite value in 1 row of columns 0:50 of .*: row 33; .*column 44"
+        bp.errors.NonFiniteError, match=r"1 NaN or infinite value in 1 row of columns 0:50 of .*: row 33; .*column 44"
     ):
         fold_columns(Run(), column_pass(rows, "dot", DotSum(N), layout), rows, DotSum(N))

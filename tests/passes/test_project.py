@@ -88,9 +88,9 @@ def test_a_lazy_result_of_column_chunks_is_whole_rows(store: Path) -> None:
 def test_a_missing_chunk_of_the_input_raises_lazily_too(general: bool, store: Path, tmp_path: Path) -> None:
     os.remove(store / "c" / "7" / "0")
     X = da.from_zarr(str(store)) * (2 if general else 1)
-    with pytest.raises(bp.MissingChunksError, match="c/7/0"):
+    with pytest.raises(bp.errors.MissingChunksError, match="c/7/0"):
         project_lazily(X, Multiply(), K).compute(scheduler="sync")
-    with pytest.raises(bp.MissingChunksError, match="c/7/0"):
+    with pytest.raises(bp.errors.MissingChunksError, match="c/7/0"):
         written(X, tmp_path / "out.zarr")
     assert not (tmp_path / "out.zarr").exists()
     project_lazily(X, Multiply(), K, missing_chunks="fill").compute(scheduler="sync")
@@ -199,7 +199,7 @@ def test_an_existing_output_is_rejected_before_any_read_and_replaced_where_that_
     out, X = tmp_path / "out.zarr", logged(store, tmp_path / "log")
     written(X, out)
     before = reads_in(tmp_path / "log")
-    with pytest.raises(bp.OutputExistsError):
+    with pytest.raises(bp.errors.OutputExistsError):
         written(X, out)
     assert reads_in(tmp_path / "log") == before
     found = written(X, out, Multiply(3.0), overwrite=True)
@@ -211,7 +211,7 @@ def test_two_writers_of_one_output_are_rejected(store: Path, tmp_path: Path) -> 
 
     def second(event: Event) -> None:
         if isinstance(event, GroupEvent):
-            with pytest.raises(bp.OutputLockedError, match=r"the output .*out\.zarr"):
+            with pytest.raises(bp.errors.OutputLockedError, match=r"the output .*out\.zarr"):
                 written(X, out)
             raise KeyboardInterrupt
 
@@ -230,7 +230,7 @@ def test_output_chunks_are_whole_input_chunks_of_about_16_mib(tmp_path: Path) ->
 def test_an_output_whose_blocks_do_not_fit_the_memory_limit_is_rejected_before_any_read(tmp_path: Path) -> None:
     X = da.ones((200_000, 500), chunks=(100_000, 500), dtype="f4")  # 190 MiB a chunk
     rows = Rows.of(X.map_blocks(_must_not_run, dtype="f4"))
-    with pytest.raises(bp.MemoryBudgetError, match=r"scores needs .* per process"):
+    with pytest.raises(bp.errors.MemoryBudgetError, match=r"scores needs .* per process"):
         project_to(rows, Multiply(), K, tmp_path / "out.zarr", name="scores", run=Run(), memory_limit="600 MiB")
     assert not list(tmp_path.iterdir())
 
@@ -242,6 +242,6 @@ def _must_not_run(block: np.ndarray) -> np.ndarray:
 def test_an_output_never_replaces_the_input_that_it_is_made_of(store: Path) -> None:
     rows = Rows.of(bp.open(store))
     for out in (store, store.parent):
-        with pytest.raises(bp.OutputExistsError, match="is, or holds, the input"):
+        with pytest.raises(bp.errors.OutputExistsError, match="is, or holds, the input"):
             project_to(rows, Multiply(), K, out, name="scores", run=Run(), overwrite=True)
     assert bp.open(store).shape == rows.X.shape

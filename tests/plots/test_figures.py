@@ -73,8 +73,8 @@ FIGURES: dict[str, Callable[[dict[str, Any]], Any]] = {
     "scree of one": lambda m: bp.plots.scree(m["one"]),
     "bounds": lambda m: bp.plots.bounds(m["krylov"]),
     "bounds of a kernel": lambda m: bp.plots.bounds(m["kernel"]),
-    "standard errors": lambda m: bp.plots.standard_errors(m["pca"], bp.standard_errors(m["pca"], X)),
-    "standard errors of ties": lambda m: bp.plots.standard_errors(TIED, bp.standard_errors(TIED, X[:60, 3:])),
+    "standard errors": lambda m: bp.plots.standard_errors(m["pca"], bp.quality.standard_errors(m["pca"], X)),
+    "standard errors of ties": lambda m: bp.plots.standard_errors(TIED, bp.quality.standard_errors(TIED, X[:60, 3:])),
     "spectra": lambda m: bp.plots.spectrum([m["pca"], m["kernel"], m["roweis"]]),
     "spectrum": lambda m: bp.plots.spectrum(m["kernel roweis"]),
     "scores": lambda m: bp.plots.scores(m["pca"], X, components=(3, 1)),
@@ -87,8 +87,10 @@ FIGURES: dict[str, Callable[[dict[str, Any]], Any]] = {
     "component": lambda m: bp.plots.components(m["one"], (2, 2, 3)),
     "maps": lambda m: bp.plots.maps(da.from_array(MAPS, chunks=2), n=5),
     "maps of one component": lambda m: bp.plots.maps(MAPS[:1], (2,)),
-    "extremes": lambda m: bp.plots.extremes(bp.extremes(m["pca"], X, 4), da.from_array(X.reshape(-1, 4, 3), chunks=50)),
-    "extremes of one": lambda m: bp.plots.extremes(bp.extremes(m["one"], X, 1), X.reshape(-1, 2, 2, 3)),
+    "extremes": lambda m: bp.plots.extremes(
+        bp.quality.extremes(m["pca"], X, 4), da.from_array(X.reshape(-1, 4, 3), chunks=50)
+    ),
+    "extremes of one": lambda m: bp.plots.extremes(bp.quality.extremes(m["one"], X, 1), X.reshape(-1, 2, 2, 3)),
     "weights": lambda m: bp.plots.components(m["selected"], feature_names=NAMES[:12]),
 }
 
@@ -204,7 +206,10 @@ def test_of_more_than_ten_classes_the_nine_largest_are_named_and_the_rest_are_ot
 
 
 def test_images_at_the_ends_of_components_are_drawn_from_lowest_to_highest(models: dict[str, Any]) -> None:
-    ends, images = bp.extremes(models["pca"], X, 3), np.arange(400)[:, None, None] % 251 * np.ones((1, 4, 3), "u1")
+    ends, images = (
+        bp.quality.extremes(models["pca"], X, 3),
+        np.arange(400)[:, None, None] % 251 * np.ones((1, 4, 3), "u1"),
+    )
     read: list[int] = []
 
     def some(rows: np.ndarray) -> np.ndarray:
@@ -237,7 +242,7 @@ def test_maps_are_coloured_by_three_components_on_one_scale() -> None:
 @pytest.mark.parametrize(
     ("given", "components", "message"),
     [
-        (X, (1, 2, 3), "Pass bp.as_maps"),
+        (X, (1, 2, 3), "Pass bp.data.as_maps"),
         (MAPS, (1, 2), "one or three of 1 to 4"),
         (MAPS, (0,), "one or three of 1 to 4"),
     ],
@@ -383,12 +388,12 @@ ERRORS: dict[str, tuple[Callable[[dict[str, Any]], Any], type[Exception], str]] 
         r"from 1 to 4.*The first component is 1",
     ),
     "too few images": (
-        lambda m: bp.plots.extremes(bp.extremes(m["pca"], X, 3), X[:5].reshape(-1, 4, 3)),
+        lambda m: bp.plots.extremes(bp.quality.extremes(m["pca"], X, 3), X[:5].reshape(-1, 4, 3)),
         ValueError,
         "there are 5 images, but row .* is at an end",
     ),
     "no images": (
-        lambda m: bp.plots.extremes(bp.extremes(m["pca"], X, 3), X),
+        lambda m: bp.plots.extremes(bp.quality.extremes(m["pca"], X, 3), X),
         ValueError,
         r"images of \d+ rows have shape .*height, width",
     ),
@@ -402,7 +407,7 @@ ERRORS: dict[str, tuple[Callable[[dict[str, Any]], Any], type[Exception], str]] 
     ),
     "no standard errors": (lambda m: bp.plots.standard_errors(TIED, True), TypeError, "a bool was given"),
     "standard errors of other rows": (
-        lambda m: bp.plots.standard_errors(TIED, bp.standard_errors(bp.PCA(6).fit(X[:50]), X[:50])),
+        lambda m: bp.plots.standard_errors(TIED, bp.quality.standard_errors(bp.PCA(6).fit(X[:50]), X[:50])),
         ValueError,
         "are of 50 rows",
     ),

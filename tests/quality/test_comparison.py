@@ -14,7 +14,7 @@ from scipy.linalg import sqrtm
 
 import bigpca as bp
 from bigpca.data.views import named as with_names
-from bigpca.quality.metrics import principal_angles
+from bigpca.quality import compare, extremes, frechet_distance, principal_angles
 from tests.builders import orthonormal_rows
 
 Array = NDArray[Any]
@@ -70,7 +70,7 @@ def test_extremes_are_the_rows_at_both_ends_with_their_keys(given: str, tmp_path
     keys = [f"{i}.jpg" for i in range(len(rows))]
     stored = bp.ingest(scores if given == "scores" else rows, tmp_path / "x.zarr", keys=keys)
     for X_ in (stored, da.from_array(scores if given == "scores" else rows, (97, -1))):
-        ends = bp.extremes(model, X_, n=4)
+        ends = extremes(model, X_, n=4)
         for found, values, named, sign in (
             (ends.lowest, ends.lowest_scores, ends.lowest_keys, 1),
             (ends.highest, ends.highest_scores, ends.highest_keys, -1),
@@ -81,7 +81,7 @@ def test_extremes_are_the_rows_at_both_ends_with_their_keys(given: str, tmp_path
                 assert named.tolist() == [[keys[i] for i in of_one] for of_one in found]
             else:
                 assert named is None
-    alone = bp.extremes(None, scores, n=4)
+    alone = extremes(None, scores, n=4)
     np.testing.assert_array_equal(alone.lowest_scores, np.sort(scores.T, axis=1)[:, :4])
 
 
@@ -89,11 +89,11 @@ def test_extremes_leave_out_rows_without_scores() -> None:
     holed = X.copy()
     holed[[0, 4], 1] = np.nan
     lenient = bp.PCA(K, nan_policy="omit").fit(X)
-    assert not np.isin([0, 4], bp.extremes(lenient, holed, n=N).lowest).any()
-    assert bp.extremes(lenient, holed, n=N).lowest.shape == (K, N - 2)
-    assert not np.isin([0, 4], bp.extremes(PLAIN, lenient.transform(holed), n=N).lowest).any()
-    with pytest.raises(bp.NonFiniteError):
-        bp.extremes(PLAIN, holed)
+    assert not np.isin([0, 4], extremes(lenient, holed, n=N).lowest).any()
+    assert extremes(lenient, holed, n=N).lowest.shape == (K, N - 2)
+    assert not np.isin([0, 4], extremes(PLAIN, lenient.transform(holed), n=N).lowest).any()
+    with pytest.raises(bp.errors.NonFiniteError):
+        extremes(PLAIN, holed)
 
 
 def test_comparison_gives_angles_and_the_variance_that_each_captures_of_the_other() -> None:
@@ -101,14 +101,14 @@ def test_comparison_gives_angles_and_the_variance_that_each_captures_of_the_othe
     spread = np.array([9.0, 5, 3, 1, 0.5, 0.2, 0.1, 0.05])
     rows = (np.random.default_rng(3).standard_normal((400, D)) * spread) @ axes
     few, many, other = bp.PCA(2).fit(rows), bp.PCA(4).fit(rows), bp.PCA(3, whiten=True).fit(rows @ axes)
-    found = bp.compare(few, many)
+    found = compare(few, many)
     np.testing.assert_allclose(found.angles, 0, rtol=0, atol=1e-7)
     assert found.a_in_b == pytest.approx(1, abs=1e-12)
     assert found.b_in_a == pytest.approx(few.explained_variance_.sum() / many.explained_variance_.sum(), rel=1e-9)
     held = np.linalg.norm(few.components_ @ other.components_.T, axis=1) ** 2 @ few.explained_variance_
-    assert bp.compare(few, other).a_in_b == pytest.approx(held / few.explained_variance_.sum(), rel=1e-9)
-    np.testing.assert_array_equal(bp.compare(few, other).angles, principal_angles(few, other))
-    assert bp.compare(bp.rotate(few, "promax"), other).a_in_b == bp.compare(few, other).a_in_b
+    assert compare(few, other).a_in_b == pytest.approx(held / few.explained_variance_.sum(), rel=1e-9)
+    np.testing.assert_array_equal(compare(few, other).angles, principal_angles(few, other))
+    assert compare(bp.RotatedPCA.of(few, "promax"), other).a_in_b == compare(few, other).a_in_b
 
 
 @pytest.mark.parametrize("rank", [D, 3], ids=["full rank", "singular"])
@@ -123,12 +123,12 @@ def test_the_frechet_distance_is_that_of_two_gaussians(rank: int) -> None:
     half = (root[1] * np.sqrt(np.maximum(root[0], 0))) @ root[1].T
     cross = np.sqrt(np.maximum(np.linalg.eigvalsh(half @ E @ half), 0)).sum()
     expected = ((one.mean(0) - two.mean(0)) ** 2).sum() + np.trace(C + E) - 2 * cross
-    assert bp.frechet_distance(a, b) == pytest.approx(expected, rel=1e-6)
-    assert bp.frechet_distance(b, a) == pytest.approx(bp.frechet_distance(a, b), rel=1e-12)
-    assert bp.frechet_distance(a, a) <= 1e-12 * np.trace(C)
+    assert frechet_distance(a, b) == pytest.approx(expected, rel=1e-6)
+    assert frechet_distance(b, a) == pytest.approx(frechet_distance(a, b), rel=1e-12)
+    assert frechet_distance(a, a) <= 1e-12 * np.trace(C)
     if rank == D:
         usual = np.trace(C + E - 2 * sqrtm(C @ E).real) + ((one.mean(0) - two.mean(0)) ** 2).sum()
-        assert bp.frechet_distance(a, b) == pytest.approx(usual, rel=1e-8)
+        assert frechet_distance(a, b) == pytest.approx(usual, rel=1e-8)
 
 
 DOT = bp.PCA(2, solver="dot").fit(X)
@@ -141,25 +141,25 @@ MISTAKES: dict[str, tuple[Callable[[], Any], str]] = {
     "not about the mean": (
         lambda: bp.PCA(2, center=False).fit(X).feature_correlations(), "a correlation is known for rows about their"
     ),
-    "no ends": (lambda: bp.extremes(PLAIN, X, n=0), "n = 0 is below 1, but an integer of at least 1"),
+    "no ends": (lambda: extremes(PLAIN, X, n=0), "n = 0 is below 1, but an integer of at least 1"),
     "statistics in place of scores": (
-        lambda: bp.extremes(PLAIN, with_names(da.zeros((9, 3)), np.array(["t2", "spe", "mahalanobis"], object))),
+        lambda: extremes(PLAIN, with_names(da.zeros((9, 3)), np.array(["t2", "spe", "mahalanobis"], object))),
         r"columns of X are statistics \(t2, spe, mahalanobis\), not scores of the 3 components",
     ),
-    "the model after the rows": (lambda: bp.extremes(X, PLAIN), r"model is a ndarray; .*: extremes\(model, X\)"),
-    "rows in place of a model": (lambda: bp.compare(PLAIN, X), "b is a ndarray, which has no components_"),
-    "no axes": (lambda: bp.compare(PLAIN, bp.KernelPCA(2).fit(X)), "b is a KernelPCA, which has no components_"),
-    "one scaled": (lambda: bp.compare(PLAIN, bp.PCA(2, scale=True).fit(X)), "one model has scaled features, and"),
+    "the model after the rows": (lambda: extremes(X, PLAIN), r"model is a ndarray; .*: extremes\(model, X\)"),
+    "rows in place of a model": (lambda: compare(PLAIN, X), "b is a ndarray, which has no components_"),
+    "no axes": (lambda: compare(PLAIN, bp.KernelPCA(2).fit(X)), "b is a KernelPCA, which has no components_"),
+    "one scaled": (lambda: compare(PLAIN, bp.PCA(2, scale=True).fit(X)), "one model has scaled features, and"),
     "one preprocessed": (
-        lambda: bp.compare(PLAIN, bp.PCA(2, preprocess=bp.L2()).fit(X)), r"preprocess=None and L2\(.*not of one space"
+        lambda: compare(PLAIN, bp.PCA(2, preprocess=bp.rows.L2()).fit(X)), r"preprocess=None and L2\(.*not of one space"
     ),
-    "other features": (lambda: bp.compare(PLAIN, bp.PCA(2).fit(X[:, :5])), "rows of length 8 and V2 of 5"),
-    "no state": (lambda: bp.frechet_distance(PLAIN, DOT), "frechet_distance needs the moments of all rows"),
+    "other features": (lambda: compare(PLAIN, bp.PCA(2).fit(X[:, :5])), "rows of length 8 and V2 of 5"),
+    "no state": (lambda: frechet_distance(PLAIN, DOT), "frechet_distance needs the moments of all rows"),
     "a sketch": (
-        lambda: bp.frechet_distance(bp.ApproximatePCA(2, bp.sketches.Gaussian(4)).fit(X), PLAIN),
+        lambda: frechet_distance(bp.ApproximatePCA(2, bp.sketches.Gaussian(4)).fit(X), PLAIN),
         "a is of class ApproximatePCA; a fitted PCA was expected",
     ),
-    "other widths": (lambda: bp.frechet_distance(PLAIN, bp.PCA(2).fit(X[:, :5])), "the models have 8 and 5 features"),
+    "other widths": (lambda: frechet_distance(PLAIN, bp.PCA(2).fit(X[:, :5])), "the models have 8 and 5 features"),
 }  # fmt: skip
 
 

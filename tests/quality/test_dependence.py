@@ -39,11 +39,11 @@ def test_hsic_is_its_definition_and_landmarks_bound_it_from_below(kernel: str, l
     y, options, L = LABELS[labels]
     gamma = {"gamma": 0.2} if kernel == "rbf" else {}
     expected = criterion(np.asarray(KERNELS[kernel](X), np.float64), L)
-    assert bp.hsic(X, y, kernel=kernel, **gamma, **options) == pytest.approx(expected, rel=1e-8)
-    assert bp.hsic(da.from_array(X, chunks=(40, 5)), y, kernel=kernel, **gamma, **options) == pytest.approx(
+    assert bp.quality.hsic(X, y, kernel=kernel, **gamma, **options) == pytest.approx(expected, rel=1e-8)
+    assert bp.quality.hsic(da.from_array(X, chunks=(40, 5)), y, kernel=kernel, **gamma, **options) == pytest.approx(
         expected, rel=1e-8
     )
-    some = bp.hsic(X, y, kernel=kernel, n_landmarks=60, **gamma, **options)
+    some = bp.quality.hsic(X, y, kernel=kernel, n_landmarks=60, **gamma, **options)
     assert 0.9 * expected < some <= expected * (1 + 1e-8)
 
 
@@ -51,12 +51,12 @@ def test_hsic_of_rows_that_do_not_depend_on_their_labels_is_0() -> None:
     rows = np.repeat(np.random.default_rng(0).standard_normal((N // 3, 2)), 3, axis=0)
     y = np.tile([0, 1, 2], N // 3)
     for kernel in ("linear", "rbf"):
-        assert bp.hsic(rows, y, kernel=kernel) == pytest.approx(0, abs=1e-25 if kernel == "linear" else 1e-15)
+        assert bp.quality.hsic(rows, y, kernel=kernel) == pytest.approx(0, abs=1e-25 if kernel == "linear" else 1e-15)
 
 
 def test_rows_without_a_label_are_left_out() -> None:
     y = np.where(np.arange(N) % 10 == 0, None, Y.astype(object))
     used = np.arange(N) % 10 != 0
-    assert bp.hsic(X, y, missing_labels="drop") == pytest.approx(bp.hsic(X[used], Y[used]), rel=1e-10)
+    assert bp.quality.hsic(X, y, missing_labels="drop") == pytest.approx(bp.quality.hsic(X[used], Y[used]), rel=1e-10)
     with pytest.raises(ValueError, match="missing"):
-        bp.hsic(X, y)
+        bp.quality.hsic(X, y)

@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 
 import bigpca as bp
 from bigpca.passes.rows import Rows
+from bigpca.quality import dot_product_error, reconstruction_error
 from bigpca.quality import metrics as dot_products_module
 from bigpca.quality.measurement import read_rows
-from bigpca.quality.metrics import dot_product_error, reconstruction_error
 from tests.builders import data_with_spectrum, orthonormal_rows, power_law
 from tests.passes.kit import logged, reads_in, write_store
 
@@ -197,7 +197,7 @@ def test_pairs_are_sampled_on_a_cluster_too(tmp_path: Path) -> None:
         (lambda: dot_product_error(X, X, True), ValueError, "n_pairs = True; an integer"),
         (lambda: dot_product_error(X, X, seed=-1), ValueError, "seed = -1 is negative"),
         (lambda: dot_product_error(X, X, seed=0.5), TypeError, "seed = 0.5 is a float"),
-        (lambda: dot_product_error(X, np.full_like(X, np.nan)), bp.NonFiniteError, "NaN or infinite value"),
+        (lambda: dot_product_error(X, np.full_like(X, np.nan)), bp.errors.NonFiniteError, "NaN or infinite value"),
     ],
 )
 def test_pairs_that_cannot_be_compared_are_rejected(call: Any, error: type[Exception], message: str) -> None:

@@ -16,11 +16,11 @@ from sklearn.decomposition import PCA as InMemoryPCA
 from sklearn.exceptions import NotFittedError
 
 import bigpca as bp
-from bigpca.quality.importance import (
+from bigpca.quality import (
     example_importance,
     feature_replacement_bound,
     pixel_groups,
-    rank_examples,
+    top_examples,
 )
 from tests.builders import data_with_spectrum, power_law, rank_deficient
 from tests.passes.kit import logged, reads_in, write_store
@@ -70,7 +70,7 @@ def test_an_example_that_is_an_outlier_ranks_first() -> None:
     A = np.random.default_rng(0).standard_normal((50, 6))
     A[17] *= 40
     V = example_importance(bp.PCA(3).fit(A), A)
-    assert rank_examples(V, 0, 1).tolist() == [17]
+    assert top_examples(V, 0, 1).tolist() == [17]
     assert abs(V[17, 0]) > 0.9
 
 
@@ -83,7 +83,7 @@ def test_ranks_are_those_of_a_plain_sort_lazy_or_not(component: int | None, chun
     weights = (V**2).sum(1) if component is None else np.abs(V[:, component])
     order = np.argsort(np.where(np.isnan(weights), np.inf, -weights), kind="stable")[:top]
     for given in (V, da.from_array(V, chunks=(chunk, 2))):
-        found = rank_examples(given, component, top)
+        found = top_examples(given, component, top)
         assert found.dtype == np.int64
         np.testing.assert_array_equal(found, order)
 
@@ -91,7 +91,7 @@ def test_ranks_are_those_of_a_plain_sort_lazy_or_not(component: int | None, chun
 def test_rows_of_unknown_number_have_no_ranks() -> None:
     A = da.from_array(np.ones((6, 2)), chunks=3)
     with pytest.raises(ValueError, match="importance has an unknown number of rows"):
-        rank_examples(A[A[:, 0] > 0])
+        top_examples(A[A[:, 0] > 0])
 
 
 def test_a_component_without_variance_an_unfitted_model_and_bad_ranks_are_rejected() -> None:
@@ -101,9 +101,9 @@ def test_a_component_without_variance_an_unfitted_model_and_bad_ranks_are_reject
     with pytest.raises(NotFittedError):
         example_importance(bp.PCA(2), A)
     with pytest.raises(ValueError, match=r"component = 3, but there are 3. Give 0 to 2, or None"):
-        rank_examples(np.zeros((5, 3)), 3)
-    with pytest.raises(ValueError, match=r"top = 0 rows cannot be ranked. Give at least 1"):
-        rank_examples(np.zeros((5, 3)), 0, 0)
+        top_examples(np.zeros((5, 3)), 3)
+    with pytest.raises(ValueError, match=r"n = 0 rows cannot be ranked. Give at least 1"):
+        top_examples(np.zeros((5, 3)), 0, 0)
 
 
 def correlated(n: int, d: int, correlation: float, seed: int = 0) -> NDArray[np.float64]:
@@ -271,9 +271,9 @@ def test_grouped_images_are_their_top_left_pixels_repeated() -> None:
         (lambda: feature_replacement_bound(X, np.arange(8) - 1), ValueError, "feature 0 is replaced by feature -1"),
         (lambda: feature_replacement_bound(X, np.zeros(8)), TypeError,
             "replacements are float64, but features are numbered by integers"),
-        (lambda: feature_replacement_bound(X, np.arange(8), memory_limit=1), bp.MemoryBudgetError,
+        (lambda: feature_replacement_bound(X, np.arange(8), memory_limit=1), bp.errors.MemoryBudgetError,
             "replacements needs"),
-        (lambda: feature_replacement_bound(np.full((3, 8), np.nan), np.arange(8)), bp.NonFiniteError,
+        (lambda: feature_replacement_bound(np.full((3, 8), np.nan), np.arange(8)), bp.errors.NonFiniteError,
             "24 NaN or infinite"),
     ],
 )  # fmt: skip

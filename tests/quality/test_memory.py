@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bigpca.quality.memory import MemoryMeter
+from bigpca.quality import MemoryMeter
 
 MIB = 2**20
 
@@ -24,7 +24,7 @@ def hold(ready: object, release: object) -> None:
 
 PEAK_OF_A_PROCESS = """
 import numpy as np
-from bigpca.quality.memory import MemoryMeter
+from bigpca.quality import MemoryMeter
 
 with MemoryMeter(interval=0.005) as meter:
     block = np.ones(100 * 2**20, np.uint8)

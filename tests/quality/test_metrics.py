@@ -17,9 +17,9 @@ from sklearn.decomposition import PCA as InMemoryPCA
 from sklearn.exceptions import NotFittedError
 
 import bigpca as bp
-from bigpca.quality import metrics
-from bigpca.quality.metrics import (
+from bigpca.quality import (
     eigenvalue_difference,
+    metrics,
     principal_angles,
     reconstruction_error,
     similarity,
@@ -225,7 +225,7 @@ def test_all_components_leave_rounding_and_no_variance_leaves_nothing() -> None:
 def test_rows_with_missing_values_are_rejected_or_left_out_as_the_model_does() -> None:
     holed = X.copy()
     holed[[3, 90], 5] = np.nan
-    with pytest.raises(bp.NonFiniteError, match=r"rows 3, 90"):
+    with pytest.raises(bp.errors.NonFiniteError, match=r"rows 3, 90"):
         reconstruction_error(bp.PCA(2).fit(X), holed)
     model = bp.PCA(2, nan_policy="omit").fit(holed)
     found = reconstruction_error(model, holed)
@@ -243,7 +243,7 @@ def test_an_unfitted_model_other_features_and_too_little_memory_are_rejected(tmp
         reconstruction_error(model, X[:, :5])
     write_store(tmp_path / "x.zarr", X, (50, 12))
     source = logged(tmp_path / "x.zarr", tmp_path / "log")
-    with pytest.raises(bp.MemoryBudgetError, match=r"residuals needs .* per process"):
+    with pytest.raises(bp.errors.MemoryBudgetError, match=r"residuals needs .* per process"):
         reconstruction_error(model, source, memory_limit="1 MiB")
     assert not reads_in(tmp_path / "log")
     reconstruction_error(model, source)

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from sklearn.exceptions import NotFittedError
 
 import bigpca as bp
-from bigpca import standard_errors
+from bigpca.quality import standard_errors
 
 N, D = 1500, 6
 DEVIATIONS = np.array([4.0, 3.0, 2.2, 1.6, 1.1, 0.7])

@@ -124,7 +124,7 @@ def test_a_report_is_one_file_that_loads_nothing_and_in_which_no_text_acts(model
 )
 def test_standard_errors_are_told_apart_from_the_errors_of_the_computation(model: Any, computed: str) -> None:
     rows = X[:100]
-    errors = bp.standard_errors(model.fit(rows), rows)
+    errors = bp.quality.standard_errors(model.fit(rows), rows)
     report = describe(model, standard_errors=errors)
     (figure,) = (one for one in report.figures if one.name == "standard-errors")
     assert f"about the data, not about the computation, whose error is {computed}." in figure.caption
@@ -226,7 +226,7 @@ def test_the_edge_of_noise_counts_weights_as_repeated_rows() -> None:
     assert weighted == repeated
 
 
-@pytest.mark.filterwarnings("ignore::bigpca.ApproximationWarning")
+@pytest.mark.filterwarnings("ignore::bigpca.errors.ApproximationWarning")
 @pytest.mark.parametrize(("model", "rows", "name", "verdict", "text"), CHECKS.values(), ids=CHECKS)
 def test_a_check_passes_or_not_with_the_number_that_decides(
     model: Any, rows: np.ndarray, name: str, verdict: Verdict | None, text: str
@@ -467,9 +467,12 @@ def test_what_was_recorded_is_shown_beside_the_plan_and_paths_can_be_left_out() 
     ("parameters", "texts"),
     [
         ({}, ()),
-        ({"preprocess": bp.L2(), "scale": True}, ("mapped by L2(zero_rows='raise').", "by their standard deviations.")),
         (
-            {"preprocess": [bp.Power(), bp.L2()], "center": np.ones(5), "whiten": bp.Whitening(0.25)},
+            {"preprocess": bp.rows.L2(), "scale": True},
+            ("mapped by L2(zero_rows='raise').", "by their standard deviations."),
+        ),
+        (
+            {"preprocess": [bp.rows.Power(), bp.rows.L2()], "center": np.ones(5), "whiten": bp.rules.Whitening(0.25)},
             ("Power(exponent=0.5) and then L2(zero_rows='raise').", "about given numbers", "by Whitening(power=0.25"),
         ),
         ({"scale": np.full(5, 2.0), "whiten": True}, ("divided by given numbers.", "The scores were whitened.")),
@@ -506,9 +509,9 @@ def test_a_report_is_written_where_nothing_is_lost(
     monkeypatch.chdir(tmp_path)
     assert pca.report(scores=pca.transform(X)) == Path("report.html")
     before = Path("report.html").read_bytes()
-    with pytest.raises(bp.OutputExistsError, match="overwrite=True"):
+    with pytest.raises(bp.errors.OutputExistsError, match="overwrite=True"):
         pca.report()
-    with pytest.raises(bp.OutputExistsError, match="is no file"):
+    with pytest.raises(bp.errors.OutputExistsError, match="is no file"):
         write_report(pca, tmp_path, overwrite=True)
     with pytest.raises(ValueError, match="4 components"):
         pca.report(scores=X, overwrite=True)

@@ -127,7 +127,7 @@ def test_nothing_is_unpickled_to_read_models_checkpoints_and_stores(
         passes: list[Any] = []
         bp.PCA(2, solver="covariance").fit(rows, checkpoint=tmp_path / "c", progress=passes.append)
         assert any(getattr(event, "groups_resumed", 0) for event in passes)
-    assert bp.verify(written / "scores.zarr").ok
+    assert bp.data.verify(written / "scores.zarr").ok
 
 
 @pytest.mark.parametrize("name", CLASSES)

@@ -87,7 +87,7 @@ CASES: dict[str, Callable[[Path], Any]] = {
     ),
     "a member's metadata": lambda d: read(pipe(members(d / "x") / "b/zarr.json").parents[1]),
     "metadata, later": opened_before(store, "zarr.json"),
-    "verify": lambda d: bp.verify(pipe(members(d / "x") / "b/zarr.json").parents[1]),
+    "verify": lambda d: bp.data.verify(pipe(members(d / "x") / "b/zarr.json").parents[1]),
     "labels": lambda d: read_label_file(str(pipe(d / "y.npy"))),
     "labels as text": lambda d: read_label_file(str(pipe(d / "y.csv"))),
     "labels in parquet": lambda d: read_label_file(str(pipe(d / "y.parquet"))),
@@ -108,7 +108,7 @@ def test_a_named_pipe_is_an_error_and_not_a_wait(case: str, tmp_path: Path) -> N
 
 def test_verify_counts_a_pipe_among_broken_chunks(tmp_path: Path) -> None:
     pipe(store(tmp_path / "x") / "c/1/0")
-    assert bp.verify(tmp_path / "x").truncated == ("c/1/0",)
+    assert bp.data.verify(tmp_path / "x").truncated == ("c/1/0",)
 
 
 @pytest.mark.parametrize("name", ["run.json", "pass-01/pass.json", "pass-01/segment-000.npz"])
@@ -123,7 +123,7 @@ def test_a_pipe_in_a_checkpoint_is_an_error_or_read_anew(name: str, tmp_path: Pa
         assert np.array_equal(again.components_, expected)
         return
     for seed in (0, None):  # None is looked up in the checkpoint
-        with pytest.raises((ValueError, bp.CheckpointError), match="is a named pipe"):
+        with pytest.raises((ValueError, bp.errors.CheckpointError), match="is a named pipe"):
             bp.PCA(2, random_state=seed).fit(dump, checkpoint=kept)
 
 

@@ -60,13 +60,13 @@ def test_a_chunk_file_larger_than_its_chunk_can_be_is_not_read(name: str, tmp_pa
             CorruptedChunkError, match=r"its file has 8,589,934,592 bytes.*at most .* so it was not read"
         ):
             rows.compute()
-        report = bp.verify(path)
+        report = bp.data.verify(path)
     assert len(report.corrupted) == 1
     labels = tmp_path / "labels.zarr"
     bp.ingest(X, labels, chunk_rows=10)
     grow(labels / "c" / "1" / "0")
     with little_memory():
-        assert bp.verify(labels).corrupted == ("c/1/0",)  # of a manifest too
+        assert bp.data.verify(labels).corrupted == ("c/1/0",)  # of a manifest too
         with pytest.raises(CorruptedChunkError):
             read_label_file(str(labels))
 
@@ -148,7 +148,7 @@ def test_a_checkpoint_whose_record_is_of_gigabytes_is_an_error(tmp_path: Path) -
     bp.PCA(2).fit(bp.ingest(X, tmp_path / "x.zarr"), checkpoint=tmp_path / "c")
     (record,) = (tmp_path / "c").glob("*/run.json")
     grow(record)
-    with little_memory(), pytest.raises(bp.CheckpointError, match=r"run\.json has 8,589,934,592 bytes"):
+    with little_memory(), pytest.raises(bp.errors.CheckpointError, match=r"run\.json has 8,589,934,592 bytes"):
         bp.PCA(2).fit(bp.open(tmp_path / "x.zarr"), checkpoint=tmp_path / "c")
 
 

@@ -86,7 +86,7 @@ def test_no_repr_plan_model_or_checkpoint_holds_the_credentials_of_a_url(url: st
         model.transform(rows, out=tmp_path / "scores.zarr")
     model.save(tmp_path / "model.zarr")
     kernel.save(tmp_path / "kernel.zarr")
-    assert_no_secret(model, model.plan(rows), model.plan(rows)._repr_html_(), model._repr_html_(), bp.verify(url))
+    assert_no_secret(model, model.plan(rows), model.plan(rows)._repr_html_(), model._repr_html_(), bp.data.verify(url))
     assert_no_secret(*(path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()))
 
 
@@ -95,7 +95,7 @@ def test_no_error_names_the_credentials_of_a_url(url: str, tmp_path: Path) -> No
         "absent": lambda: bp.open(URL.format("absent")),
         "member": lambda: bp.open(url, member="y"),
         "labels": lambda: open_labels(URL.format("absent"), 60),
-        "verify": lambda: bp.verify(URL.format("absent")),
+        "verify": lambda: bp.data.verify(URL.format("absent")),
         "protocol": lambda: bp.open(URL.format("x").replace("memory", "nothing")),
         "missing chunk": lambda: _without_chunk(url, bp.open(url)).compute(),
     }
@@ -105,7 +105,7 @@ def test_no_error_names_the_credentials_of_a_url(url: str, tmp_path: Path) -> No
         assert_no_secret(f"{name}: {caught.value!r} {caught.value}")
         assert caught.value.__cause__ is None or caught.value.__suppress_context__, name
     Checkpoint(tmp_path / "c", {"input": row_source(np.zeros((2, 2))).describe()}).release()
-    with pytest.raises(bp.CheckpointError) as rejected, dask.config.set(scheduler="sync"):
+    with pytest.raises(bp.errors.CheckpointError) as rejected, dask.config.set(scheduler="sync"):
         bp.PCA(2).fit(bp.ingest(X, tmp_path / "rows.zarr"), checkpoint=tmp_path / "c")
     assert_no_secret(rejected.value)
 
@@ -271,6 +271,6 @@ def test_a_model_of_impossible_parameters_is_named(place: str, value: Any, tmp_p
         format_version=group.format,
         overwrite=True,
     )
-    with pytest.raises(bp.ModelFormatError, match=r"m\.zarr does not hold what") as caught:
+    with pytest.raises(bp.errors.ModelFormatError, match=r"m\.zarr does not hold what") as caught:
         bp.load(tmp_path / "m.zarr")
     assert "\x1b" not in str(caught.value)

@@ -237,7 +237,7 @@ def test_a_chunk_that_decodes_to_more_than_its_shape_is_not_decoded(name: str, t
         (path / "c" / "1" / "0").write_bytes(bomb + b"crc!")
         with little_memory(), pytest.raises(CorruptedChunkError, match=r"bytes or more, and was not"):
             bp.open(path)[10:].compute()
-        assert bp.verify(path).corrupted
+        assert bp.data.verify(path).corrupted
     (tmp_path / "v2").mkdir()
     path = store(tmp_path / "v2", zarr_format=2, compressors=None)
     edit(path, lambda content: content.update(compressor=compressor))

@@ -47,10 +47,10 @@ def test_the_edge_of_unequal_variances_is_where_the_density_of_eigenvalues_ends(
 def test_planted_components_are_counted_and_noise_has_none_but_the_first(scale: bool) -> None:
     model = bp.PCA("parallel-analysis", solver="covariance", scale=scale).fit(NOISE + SIGNAL)
     assert model.n_components_ == 3
-    assert bp.PCA(bp.ParallelAnalysis(), scale=scale).fit(NOISE).n_components_ == 1  # the least that is kept
+    assert bp.PCA(bp.rules.ParallelAnalysis(), scale=scale).fit(NOISE).n_components_ == 1  # the least that is kept
 
 
-def largest_of_flips(X: NDArray[np.float64], rule: bp.ParallelAnalysis, weights: NDArray[np.float64]) -> float:
+def largest_of_flips(X: NDArray[np.float64], rule: bp.rules.ParallelAnalysis, weights: NDArray[np.float64]) -> float:
     """The edge in plain NumPy, from centred (and scaled) rows."""
     found = []
     for flip in range(rule.n_flips):
@@ -74,7 +74,7 @@ def largest_of_flips(X: NDArray[np.float64], rule: bp.ParallelAnalysis, weights:
 )
 @pytest.mark.parametrize("null", ["deterministic", "signflip"])
 def test_every_solver_keeps_what_is_above_the_edge_of_numpy(
-    model: Callable[[bp.ParallelAnalysis], Any], options: str, null: str
+    model: Callable[[bp.rules.ParallelAnalysis], Any], options: str, null: str
 ) -> None:
     n, d, rng = 300, 80, np.random.default_rng(1)
     noise = rng.standard_normal((n, d)) * np.linspace(0.5, 2, d)
@@ -89,7 +89,7 @@ def test_every_solver_keeps_what_is_above_the_edge_of_numpy(
     Y = X - mean
     if options == "scaled":
         Y /= Y.std(axis=0)
-    rule = bp.ParallelAnalysis(null, n_flips=3, quantile=0.5, seed=4)
+    rule = bp.rules.ParallelAnalysis(null, n_flips=3, quantile=0.5, seed=4)
     covariance = (Y.T * weights) @ Y / (weights.sum() - 1)
     edge = largest_of_flips(Y, rule, weights)
     if null == "deterministic":
@@ -108,13 +108,13 @@ def test_flipped_signs_keep_the_sizes_of_rows_which_pass_the_deterministic_edge(
     """The failure that the documentation names: outliers are no signal, but no permuted column has them."""
     sizes = np.where(np.arange(N) % 100 == 0, 12.0, 1.0)
     X = (NOISE * sizes[:, None])[:, :60]
-    assert bp.PCA(bp.ParallelAnalysis()).fit(X).n_components_ > 3
-    assert bp.PCA(bp.ParallelAnalysis("signflip")).fit(X).n_components_ == 1
+    assert bp.PCA(bp.rules.ParallelAnalysis()).fit(X).n_components_ > 3
+    assert bp.PCA(bp.rules.ParallelAnalysis("signflip")).fit(X).n_components_ == 1
 
 
 def test_a_killed_analysis_resumes_to_the_same_bits_and_chunks_do_not_change_signs(tmp_path: Path) -> None:
     X = (NOISE + SIGNAL)[:400, :50]
-    rule = bp.ParallelAnalysis("signflip", n_flips=4, quantile=0.3)
+    rule = bp.rules.ParallelAnalysis("signflip", n_flips=4, quantile=0.3)
     whole = bp.PCA(rule, solver="covariance").fit(X)
     reads = 0
 
@@ -136,7 +136,7 @@ def test_a_killed_analysis_resumes_to_the_same_bits_and_chunks_do_not_change_sig
 
 def test_what_has_no_further_read_rejects_it_and_it_is_saved() -> None:
     X = NOISE[:100, :20]
-    flips = bp.ParallelAnalysis("signflip", 5, 0.5, 3)
+    flips = bp.rules.ParallelAnalysis("signflip", 5, 0.5, 3)
     for model, needed in (
         (bp.PCA(flips), "the rows again, with flipped signs"),
         (bp.ApproximatePCA(flips), "the rows again, with flipped signs"),
@@ -149,10 +149,10 @@ def test_what_has_no_further_read_rejects_it_and_it_is_saved() -> None:
     sparse = scipy.sparse.csr_array(np.eye(30))
     with pytest.raises(TypeError, match="flipping the signs of entries requires dense rows"):
         bp.PCA(flips, center=False).plan(sparse)
-    for given in (bp.ParallelAnalysis(), flips):
+    for given in (bp.rules.ParallelAnalysis(), flips):
         assert decode_components(encode_components(given)) == given
-    assert decode_components({"parallel_analysis": "deterministic"}) == bp.ParallelAnalysis()
-    assert bp.PCA(bp.ParallelAnalysis()).plan(X).solver == "covariance"
+    assert decode_components({"parallel_analysis": "deterministic"}) == bp.rules.ParallelAnalysis()
+    assert bp.PCA(bp.rules.ParallelAnalysis()).plan(X).solver == "covariance"
 
 
 @pytest.mark.parametrize(
@@ -166,4 +166,4 @@ def test_what_has_no_further_read_rejects_it_and_it_is_saved() -> None:
 )
 def test_impossible_parameters_are_rejected(given: dict[str, Any], said: str) -> None:
     with pytest.raises(ValueError, match=said):
-        bp.ParallelAnalysis(**given)
+        bp.rules.ParallelAnalysis(**given)

@@ -505,9 +505,9 @@ def _vector(name: str, given: Input, d: int, grid: Grid | None) -> Vector:
             f"column, was expected. Pass np.asarray({name}).ravel(), in the order of the columns."
         )
     if vector.ndim != 1:
-        rule = ", a vector" if name == "center" else ", bp.Patterson(), bp.CosLatitude(latitude), or a vector"
+        rules = "" if name == "center" else " bp.rules.Patterson(), bp.rules.CosLatitude(latitude), or"
         raise TypeError(
-            f"{name} = {given!r} is a {type(given).__name__}; True, False{rule} of {d} numbers was expected."
+            f"{name} = {given!r} is a {type(given).__name__}; True, False,{rules} a vector of {d} numbers was expected."
         )
     if len(vector) != d:
         raise ValueError(f"{name} has {len(vector)} numbers, but X has {d} columns. Give one number for each column.")

@@ -214,14 +214,14 @@ class RowStatistics(Estimator[Spectrum]):
 
     @available_if(has_covariance)  # type: ignore[untyped-decorator]
     @maps_rows
-    def rank_outliers(
-        self, X: Input, top: int = 10, *, of: str = "mahalanobis", progress: ProgressArgument = None
+    def top_outliers(
+        self, X: Input, n: int = 10, *, of: str = "mahalanobis", progress: ProgressArgument = None
     ) -> Outliers:
         """Return the rows with the largest statistic, in one read and bounded memory.
 
         Parameters
         ----------
-        top : int, default 10
+        n : int, default 10
             How many; at most all rows are returned. With ``nan_policy="omit"``, rows with NaN are not among them.
         of : {"mahalanobis", "t2", "spe"}, default "mahalanobis"
             The statistic.
@@ -236,15 +236,15 @@ class RowStatistics(Estimator[Spectrum]):
         >>> from bigpca import PCA
         >>> X = np.random.default_rng(0).standard_normal((500, 3)) * [5, 3, 1]
         >>> X[7] = [0, 0, 20]
-        >>> PCA(2).fit(X).rank_outliers(X, top=1).rows.tolist()
+        >>> PCA(2).fit(X).top_outliers(X, n=1).rows.tolist()
         [7]
         """
         check_is_fitted(self)
-        top = positive_integer("top", top)
+        n = positive_integer("n", n)
         f = self._statistics_map(check_statistics(check_choice("of", of, STATISTICS)))
         rows, _ = self._rows(self._open_like(X))
         step = MapStep(f, 1, 4 * self.n_features_in_ * self.n_components_)
-        ends = read_ends(rows.mapped(step), top, memory_limit=setting(self, "memory_limit"), progress=progress).ends
+        ends = read_ends(rows.mapped(step), n, memory_limit=setting(self, "memory_limit"), progress=progress).ends
         keys = keys_of(rows)
         return Outliers(ends.highest[0], ends.highest_scores[0], None if keys is None else keys[ends.highest[0]])
 

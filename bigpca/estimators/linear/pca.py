@@ -47,7 +47,7 @@ class PCA(LinearModel[Moments]):
     ----------
     n_components : int, float in (0, 1), "mle", RelativeThreshold or None, default None
         A number, a share of the variance, Minka's choice, all with lambda_i >= eps lambda_1, or min(n, d). Further
-        rules: :class:`bigpca.ParallelAnalysis`, MarchenkoPastur, GavishDonoho, Elbow.
+        rules: :class:`bigpca.rules.ParallelAnalysis`, MarchenkoPastur, GavishDonoho, Elbow.
     solver : {"auto", "covariance", "dot", "krylov"}, default "auto"
         "covariance": one read, a d x d matrix (Marukatat 2022, algorithm 1). "dot": an n x n matrix, for wide data
         (algorithm 2, dual PCA). "krylov": neither matrix, but two to four reads for eigenvalues to ``tol``. "auto"
@@ -65,13 +65,14 @@ class PCA(LinearModel[Moments]):
     center : bool or array-like of shape (d,), default True
         Subtract the mean, or a given centre; False decomposes moments about zero (latent semantic analysis), see
         ``explained_variance_``. A centre of zeros is False, and ``center=mean_`` is True, to rounding.
-    scale : bool, array-like of shape (d,), :class:`bigpca.Patterson` or :class:`bigpca.CosLatitude`, default False
+    scale : bool, array-like of shape (d,), or rule, default False
         Divide each feature by its standard deviation (about its mean with divisor n, as StandardScaler, whatever
-        ``center`` is), in the same pass: correlation PCA; or by given positive numbers; or by a rule.
-    whiten : bool or :class:`bigpca.Whitening`, default False
+        ``center`` is), in the same pass: correlation PCA; or by given positive numbers; or by a rule,
+        :class:`bigpca.rules.Patterson` or :class:`bigpca.rules.CosLatitude`.
+    whiten : bool or :class:`bigpca.rules.Whitening`, default False
         Divide scores by their standard deviations, or by the rule's powers of the variances; along axes of variance 0
         they are 0.
-    preprocess : :class:`bigpca.L2`, :class:`bigpca.Power`, list of those in order, or None, default None
+    preprocess : :class:`bigpca.rows.L2`, :class:`bigpca.rows.Power`, list of those in order, or None, default None
         Applied to each row first, in ``fit`` and in all methods that take rows, in the same read. Attributes such as
         ``mean_``, and the result of ``inverse_transform``, are of the preprocessed rows.
     nan_policy : {"raise", "omit", "mean"}, default "raise"

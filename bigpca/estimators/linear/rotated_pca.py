@@ -5,6 +5,7 @@ from __future__ import annotations
 from copy import copy
 from dataclasses import replace
 from itertools import combinations
+from typing import Self
 
 import numpy as np
 from sklearn.base import clone
@@ -131,7 +132,7 @@ class RotatedPCA(Estimator[Spectrum]):
         Of promax: the loadings are drawn to that power of the varimax loadings.
     estimator : PCA, ApproximatePCA or None, default None
         None for ``PCA(n_components)``.
-    preprocess : a preprocessor such as ``bp.L2()``, a list of them, or None, default None
+    preprocess : a preprocessor such as ``bp.rows.L2()``, a list of them, or None, default None
         As in :class:`bigpca.PCA`.
     nan_policy : {"raise", "omit", "mean"}, default "raise"
         As in :class:`bigpca.PCA`.
@@ -200,6 +201,52 @@ class RotatedPCA(Estimator[Spectrum]):
         self.missing_chunks = missing_chunks
         self.memory_limit = memory_limit
         self.workers_timeout = workers_timeout
+
+    @classmethod
+    def of(cls, model: PCA | ApproximatePCA, method: str = "varimax", *, power: float = 4) -> Self:
+        """Rotate the loadings of a fitted PCA; nothing is read.
+
+        Parameters
+        ----------
+        model : fitted PCA or ApproximatePCA
+            Is not changed.
+        method : {"varimax", "promax"}, default "varimax"
+            An orthogonal rotation, or an oblique one.
+        power : float, default 4
+            Of promax.
+
+        Returns
+        -------
+        RotatedPCA
+            Fitted, with ``loadings_``, ``phi_``, ``transform``, ``inverse_transform`` and ``save``.
+
+        Raises
+        ------
+        TypeError, AttributeError
+            For a model of another class, and for components that are not orthonormal.
+        ValueError
+            For one component, and components of variance 0.
+
+        Examples
+        --------
+        >>> rng = np.random.default_rng(0)
+        >>> X = rng.standard_normal((500, 2))[:, [0, 0, 1, 1]] + 0.1 * rng.standard_normal((500, 4))
+        >>> rotated = RotatedPCA.of(PCA(2).fit(X), "promax")
+        >>> (rotated.loadings_ > 0.5).sum(axis=0).tolist()
+        [2, 2]
+        """
+        if not isinstance(model, PCA | ApproximatePCA):
+            raise TypeError(f"a {type(model).__name__} cannot be rotated. Give a fitted PCA or ApproximatePCA.")
+        check_is_fitted(model)
+        has_covariance(model)
+        policies = {name: getattr(model, name) for name in POLICIES}
+        rotated = cls(method=method, power=power, estimator=clone(model), **policies)
+        rotated._inner()
+        rotated._hold(copy(model), _rotation(model, method, power))
+        model._fitted_preprocessors()  # raises if they were changed after the fit
+        rotated._analysed = rotated._rows_analysed(model.n_features_in_, model._analysed.view, model._analysed.grid)
+        rotated._set_known(feature_names_in_=vars(model).get("feature_names_in_"), _provenance=model.provenance_)
+        return rotated
 
     @property
     def solve_threads(self) -> int | None:
@@ -308,49 +355,3 @@ def _rotation(model: PCA | ApproximatePCA, method: str, power: float) -> Matrix:
             f"Keep fewer components, or take the rotation as approximate."
         )
     return T
-
-
-def rotate(model: PCA | ApproximatePCA, method: str = "varimax", *, power: float = 4) -> RotatedPCA:
-    """Rotate the loadings of a fitted PCA to simple structure; nothing is read.
-
-    Parameters
-    ----------
-    model : fitted PCA or ApproximatePCA
-        Is not changed.
-    method : {"varimax", "promax"}, default "varimax"
-        An orthogonal rotation, or an oblique one.
-    power : float, default 4
-        Of promax.
-
-    Returns
-    -------
-    RotatedPCA
-        A fitted model with ``loadings_``, ``phi_``, ``transform``, ``inverse_transform`` and ``save``.
-
-    Raises
-    ------
-    TypeError, AttributeError
-        For a model of another class, and for components that are not orthonormal.
-    ValueError
-        For one component, and components of variance 0.
-
-    Examples
-    --------
-    >>> rng = np.random.default_rng(0)
-    >>> X = rng.standard_normal((500, 2))[:, [0, 0, 1, 1]] + 0.1 * rng.standard_normal((500, 4))
-    >>> rotated = rotate(PCA(2).fit(X), "promax")
-    >>> (rotated.loadings_ > 0.5).sum(axis=0).tolist()
-    [2, 2]
-    """
-    if not isinstance(model, PCA | ApproximatePCA):
-        raise TypeError(f"a {type(model).__name__} cannot be rotated. Give a fitted PCA or ApproximatePCA.")
-    check_is_fitted(model)
-    has_covariance(model)
-    policies = {name: getattr(model, name) for name in POLICIES}
-    rotated = RotatedPCA(method=method, power=power, estimator=clone(model), **policies)
-    rotated._inner()
-    rotated._hold(copy(model), _rotation(model, method, power))
-    model._fitted_preprocessors()  # raises if they were changed after the fit
-    rotated._analysed = rotated._rows_analysed(model.n_features_in_, model._analysed.view, model._analysed.grid)
-    rotated._set_known(feature_names_in_=vars(model).get("feature_names_in_"), _provenance=model.provenance_)
-    return rotated

@@ -20,8 +20,8 @@ from bigpca.data.provenance import Provenance
 from bigpca.data.source import Source
 from bigpca.errors import ModelFormatError, brief
 from bigpca.passes.engine.jobs import digest
-from bigpca.passes.reading.preprocessing import L2, Power
 from bigpca.passes.reading.readers import DirectReader
+from bigpca.rows import L2, Power
 from bigpca.sketches import Sketch, sketch_from
 from bigpca.solvers.components import decode_components, encode_components
 from bigpca.solvers.scaling import CosLatitude, Patterson, Whitening

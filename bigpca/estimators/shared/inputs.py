@@ -367,8 +367,8 @@ def check_policies(estimator: BaseEstimator) -> None:
     whiten = getattr(estimator, "whiten", False)
     if not isinstance(whiten, bool | np.bool_ | Whitening):
         raise TypeError(
-            f"whiten = {whiten!r} is a {type(whiten).__name__}; True, False or a rule such as bp.Whitening(power=0.25) "
-            f"was expected."
+            f"whiten = {whiten!r} is a {type(whiten).__name__}; True, False or a rule such as "
+            f"bp.rules.Whitening(power=0.25) was expected."
         )
     threads, kept = setting(estimator, "solve_threads"), setting(estimator, "keep_state_bytes")
     if threads is not None:

@@ -348,11 +348,11 @@ class Estimator(
             samples (``bigpca.open(X, sample_dims=...)`` takes others), and columns that are NaN in all of them are
             left out: fitted attributes are those of the other columns.
         y : labels of the rows, for supervised models; ignored by the others, default None
-            Joined by key where both have keys, else in the order of the rows: see :func:`bigpca.by_key`.
+            Joined by key where both have keys, else in the order of the rows: see :func:`bigpca.data.by_key`.
         sample_weight : array-like of shape (n,), Dask or Zarr array, or path such as "weights.csv::w", default None
             How often each row counts: an integer equals that many repetitions, 0 equals absence, and the sum takes the
-            place of n. Joined as labels are. For weights that are not counts, see :func:`bigpca.reliability`. Not for
-            every estimator and solver; the others reject it.
+            place of n. Joined as labels are. For weights that are not counts, see :func:`bigpca.data.reliability`.
+            Not for every estimator and solver; the others reject it.
         checkpoint : path of a directory, default None
             A rerun of a killed fit resumes from here and gives the same bits.
         progress : True for a bar, or a callable that receives events, default None

@@ -77,7 +77,7 @@ class RowPreprocessor(NumberedMap):
         ValueError
             If it has no such form.
         """
-        raise ValueError(f"preprocess = {self!r} has no form in ONNX; bp.L2() or bp.Power() was expected.")
+        raise ValueError(f"preprocess = {self!r} has no form in ONNX; bp.rows.L2() or bp.rows.Power() was expected.")
 
 
 Preprocess: TypeAlias = RowPreprocessor | Sequence[RowPreprocessor] | None
@@ -233,8 +233,8 @@ def preprocessors(preprocess: Preprocess) -> tuple[RowPreprocessor, ...]:
     found = (given,) if isinstance(given, RowPreprocessor) else given
     if not isinstance(found, list | tuple) or not all(isinstance(one, RowPreprocessor) for one in found):
         raise TypeError(
-            f"preprocess = {preprocess!r} is not known; None, a record such as bp.L2() or bp.Power(0.5), or a list of "
-            f"those was expected."
+            f"preprocess = {preprocess!r} is not known; None, a record such as bp.rows.L2() or bp.rows.Power(0.5), or "
+            f"a list of those was expected."
         )
     return tuple(found)
 

@@ -13,7 +13,8 @@ import pytest
 from numpy.typing import NDArray
 
 import bigpca as bp
-from bigpca import ApproximateKernelPCA, ApproximationWarning, KernelPCA
+from bigpca import ApproximateKernelPCA, KernelPCA
+from bigpca.errors import ApproximationWarning
 from bigpca.estimators.kernel.maps import scored_evaluations
 from bigpca.kernels import (
     RBF,
@@ -70,7 +71,7 @@ X = np.abs(offset_data(N, D, mean=2.0, dtype="f8"))
 NEW = np.abs(offset_data(50, D, mean=2.0, seed=1, dtype="f8"))
 SIGNED = offset_data(N, D, mean=0.0, dtype="f8")  # Tanh has negative eigenvalues there
 EPS32 = float(np.finfo(np.float32).eps)
-doubtful = pytest.mark.filterwarnings("ignore::bigpca.ApproximationWarning")
+doubtful = pytest.mark.filterwarnings("ignore::bigpca.errors.ApproximationWarning")
 
 
 def approximate(
@@ -307,7 +308,11 @@ REJECTED: list[tuple[dict[str, Any], type[Exception], str]] = [
         ValueError,
         "n_components = 0.5 chooses by the whole spectrum",
     ),
-    ({"max_kernel_evaluations": 1e4}, bp.EvaluationBudgetError, r"kernel evaluations, over max_kernel_evaluations"),
+    (
+        {"max_kernel_evaluations": 1e4},
+        bp.errors.EvaluationBudgetError,
+        r"kernel evaluations, over max_kernel_evaluations",
+    ),
 ]
 
 
@@ -332,10 +337,10 @@ def test_a_plan_counts_sweeps_and_memory_and_rejects_unread_with_the_way_out() -
     model = approximate(10, sketch=Gaussian(2000), memory_limit="1 GiB")
     assert not model.plan(rows).fits
     with pytest.raises(
-        bp.MemoryBudgetError, match=r"kernel sketch \(nystrom\) needs .* left of memory_limit = 1.0 GiB"
+        bp.errors.MemoryBudgetError, match=r"kernel sketch \(nystrom\) needs .* left of memory_limit = 1.0 GiB"
     ):
         model.fit(rows)
-    with pytest.raises(bp.EvaluationBudgetError, match="Use NystromKernelPCA"):
+    with pytest.raises(bp.errors.EvaluationBudgetError, match="Use NystromKernelPCA"):
         approximate(10, sketch=Gaussian(50), memory_limit="64 GiB").fit(unreadable(1_000_000, 20, 10_000))
 
 
@@ -461,7 +466,7 @@ def test_a_handful_of_rows_will_do(core: str, n: int) -> None:
 def test_bad_values_are_rejected(core: str) -> None:
     bad = X.copy()
     bad[37, 4] = np.nan
-    with pytest.raises(bp.NonFiniteError, match="row 37"):
+    with pytest.raises(bp.errors.NonFiniteError, match="row 37"):
         approximate(core=core).fit(bad)
     with pytest.raises(ValueError, match="ChiSquare needs numbers of at least 0"):
         approximate(kernel=ChiSquare(), core=core).fit(-X)

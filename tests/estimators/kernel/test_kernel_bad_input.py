@@ -61,12 +61,12 @@ REJECTED: dict[str, tuple[dict[str, Any], Any, type[Exception], str]] = {
         {"kernel": "linear", "solver": "features", "fit_inverse_transform": True}, X, ValueError,
         'regresses on reference rows, which solver="features" does not keep',
     ),
-    "nan": ({"kernel": "rbf"}, with_value(33, 2, np.nan), bp.NonFiniteError, "the first is in row 33, column 2"),
+    "nan": ({"kernel": "rbf"}, with_value(33, 2, np.nan), bp.errors.NonFiniteError, "the first is in row 33, column 2"),
     "nan, krylov": (
-        {"kernel": "rbf", "solver": "krylov"}, with_value(33, 2, np.inf), bp.NonFiniteError,
+        {"kernel": "rbf", "solver": "krylov"}, with_value(33, 2, np.inf), bp.errors.NonFiniteError,
         "the first is in row 33, column 2",
     ),
-    "nan, features": ({"kernel": "poly"}, with_value(33, 2, np.nan), bp.NonFiniteError, "row 33"),
+    "nan, features": ({"kernel": "poly"}, with_value(33, 2, np.nan), bp.errors.NonFiniteError, "row 33"),
     "omit": (
         {"kernel": "rbf", "nan_policy": "omit"}, X, ValueError,
         r'nan_policy="omit" leaves out rows .* compares all pairs of rows .* or use NystromKernelPCA',
@@ -164,7 +164,7 @@ def test_rows_with_missing_values_are_left_out_of_exact_features_and_have_no_sco
     scores = model.transform(bad)
     assert np.isnan(scores[33]).all()
     assert np.isfinite(np.delete(scores, 33, axis=0)).all()
-    with pytest.raises(bp.NonFiniteError, match="row 33, column 2"):
+    with pytest.raises(bp.errors.NonFiniteError, match="row 33, column 2"):
         KernelPCA(2, kernel="rbf").fit(X).transform(bad)
 
 

@@ -37,7 +37,7 @@ SAMPLINGS = ("rpcholesky", "uniform", "diagonal", "column-norm", "leverage")
 CORES = ("nystrom", "tutorial", "ritz")
 SKETCHES = (Gaussian, partial(SparseSign, nnz=1), FeatureHash, SRHT)
 pytestmark = [
-    pytest.mark.filterwarnings("ignore::bigpca.ApproximationWarning"),
+    pytest.mark.filterwarnings("ignore::bigpca.errors.ApproximationWarning"),
     pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning"),
     pytest.mark.usefixtures("float32_products"),
 ]

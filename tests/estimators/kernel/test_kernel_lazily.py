@@ -12,7 +12,8 @@ import pytest
 from distributed import Client, LocalCluster
 
 import bigpca as bp
-from bigpca import KernelPCA, MemoryBudgetError, kernels
+from bigpca import KernelPCA, kernels
+from bigpca.errors import MemoryBudgetError
 from bigpca.estimators.kernel import maps, spectrum
 from bigpca.estimators.shared import files
 from tests.builders import data_with_spectrum, power_law
@@ -99,7 +100,7 @@ def test_missing_chunks_are_an_error_or_fill_values_again_when_training_rows_are
     lazy = stored(tmp_path, X, (40, D))
     (path,) = tmp_path.glob("store-*")
     os.remove(path / "c" / "3" / "0")
-    with pytest.raises(bp.MissingChunksError):
+    with pytest.raises(bp.errors.MissingChunksError):
         KernelPCA(2, kernel="rbf").fit(lazy)
     filled = X.copy()
     filled[120:160] = 0

@@ -13,7 +13,8 @@ from sklearn.decomposition import KernelPCA as Oracle
 from sklearn.metrics.pairwise import laplacian_kernel
 
 import bigpca as bp
-from bigpca import ApproximationWarning, KernelPCA, kernels
+from bigpca import KernelPCA, kernels
+from bigpca.errors import ApproximationWarning
 from tests.builders import data_with_spectrum, power_law
 
 N, D, K = 150, 6, 5
@@ -281,7 +282,7 @@ def test_denoising_moves_rows_towards_the_circle_they_were_drawn_from() -> None:
     np.testing.assert_allclose((near @ noisy[:400]) / near.sum(axis=1, keepdims=True), stays, atol=1e-8)  # Mika, eq. 10
 
 
-@pytest.mark.parametrize("rule", [0.5, 0.7, bp.RelativeThreshold(0.05)], ids=str)
+@pytest.mark.parametrize("rule", [0.5, 0.7, bp.rules.RelativeThreshold(0.05)], ids=str)
 def test_shares_and_rules_count_as_on_the_whole_spectrum(rule: Any) -> None:
     values = np.maximum(spectrum(kernels.RBF(1 / D)(X)), 0)
     expected = int((values >= 0.05 * values[0]).sum())

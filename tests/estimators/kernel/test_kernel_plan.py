@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bigpca import KernelPCA, MemoryBudgetError, kernels
-from bigpca.errors import EvaluationBudgetError
+from bigpca import KernelPCA, kernels
+from bigpca.errors import EvaluationBudgetError, MemoryBudgetError
 from tests.builders import data_with_spectrum, power_law
 from tests.estimators.stores import stored, unreadable
 from tests.operators.counting import Reads

@@ -15,7 +15,8 @@ import zarr
 from threadpoolctl import threadpool_limits
 
 import bigpca as bp
-from bigpca import KernelPCA, ModelFormatError, kernels
+from bigpca import KernelPCA, kernels
+from bigpca.errors import ModelFormatError
 from bigpca.estimators.kernel import spectrum
 from bigpca.estimators.shared.files import StoredModel
 from bigpca.storage import read_group, write_group
@@ -34,7 +35,7 @@ MODELS: dict[str, dict[str, Any]] = {
         kernels.Polynomial(1.0, 1.0, 2))},
     "and back": {"kernel": "rbf", "fit_inverse_transform": True, "alpha": 0.1},
     "share": {"n_components": 0.8, "kernel": "laplacian", "memory_limit": "2 GiB", "solve_threads": 1},
-    "rule": {"n_components": bp.RelativeThreshold(0.2), "kernel": "rbf", "max_kernel_evaluations": 1e9},
+    "rule": {"n_components": bp.rules.RelativeThreshold(0.2), "kernel": "rbf", "max_kernel_evaluations": 1e9},
     "indefinite": {"kernel": kernels.Tanh(0.5, -1.0)},
 }  # fmt: skip
 SAID = (

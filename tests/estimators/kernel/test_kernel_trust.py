@@ -12,7 +12,8 @@ import pytest
 from numpy.typing import NDArray
 
 import bigpca as bp
-from bigpca import ApproximationWarning, kernels
+from bigpca import kernels
+from bigpca.errors import ApproximationWarning
 
 N = 200
 RNG = np.random.default_rng(0)

@@ -269,7 +269,7 @@ REJECTED: list[tuple[dict[str, Any], type[Exception], str]] = [
     ({"rounds": 0}, ValueError, "rounds = 0"),
     ({"random_state": -1}, ValueError, "random_state = -1"),
     ({"kernel": "rbf", "gamma": -1.0}, ValueError, "gamma = -1.0"),
-    ({"max_kernel_evaluations": 1e3}, bp.EvaluationBudgetError, "kernel evaluations"),
+    ({"max_kernel_evaluations": 1e3}, bp.errors.EvaluationBudgetError, "kernel evaluations"),
 ]
 
 
@@ -283,7 +283,9 @@ def test_what_cannot_be_is_rejected_unread(changes: dict[str, Any], error: type[
 def test_landmarks_beyond_the_memory_are_rejected_unread_with_numbers() -> None:
     model = nystrom(kernel="rbf", n_landmarks=40_000, memory_limit="2 GiB")
     assert not model.plan(unreadable(100_000, 10, chunk=1000)).fits
-    with pytest.raises(bp.MemoryBudgetError, match=r"landmarks \(rpcholesky\) needs .* left of memory_limit = 2.0 GiB"):
+    with pytest.raises(
+        bp.errors.MemoryBudgetError, match=r"landmarks \(rpcholesky\) needs .* left of memory_limit = 2.0 GiB"
+    ):
         model.fit(unreadable(100_000, 10, chunk=1000))
 
 
@@ -505,7 +507,7 @@ def test_rows_with_missing_values_are_left_out_or_named(sampling: str) -> None:
     assert_same(model, nystrom(sampling=model.landmarks_, n_landmarks=None).fit(good))
     assert np.isnan(model.transform(bad)[::9]).all()
     assert np.isfinite(np.delete(model.transform(bad), range(0, N, 9), axis=0)).all()
-    with pytest.raises(bp.NonFiniteError):
+    with pytest.raises(bp.errors.NonFiniteError):
         nystrom(sampling=sampling).fit(bad)
 
 

@@ -63,7 +63,7 @@ def test_sparse_rows_have_the_model_and_the_scores_of_dense_ones(kernel: str, sa
     assert own.kernel_evaluations_ == dense.kernel_evaluations_
 
 
-@pytest.mark.parametrize("preprocess", [None, bp.Power(0.5)])
+@pytest.mark.parametrize("preprocess", [None, bp.rows.Power(0.5)])
 def test_centres_of_sparse_rows_are_those_of_dense_chunks_of_bounded_size(
     preprocess: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -84,7 +84,7 @@ def test_given_landmarks_may_be_sparse_and_rows_with_nan_have_no_scores() -> Non
     bad = rows.copy()
     bad.data[5] = np.nan
     row = int(np.searchsorted(bad.indptr, 5, side="right")) - 1
-    with pytest.raises(bp.NonFiniteError, match=f"the first in its row {row}, column {bad.indices[5]}"):
+    with pytest.raises(bp.errors.NonFiniteError, match=f"the first in its row {row}, column {bad.indices[5]}"):
         own.transform(bad)
     scores = own.set_params(nan_policy="omit").transform(bad)
     assert np.isnan(scores[row]).all()

@@ -12,7 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bigpca import ApproximatePCA, ApproximationWarning, merge
+from bigpca import ApproximatePCA, merge
+from bigpca.errors import ApproximationWarning
 from bigpca.sketches import SRHT, FeatureHash, Gaussian, Sketch, SparseSign
 from tests.builders import data_with_spectrum, power_law
 from tests.estimators.linear.test_approximate_pca import VARIANTS, D, N, Q, X, approximate

@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 from scipy.linalg import hadamard
 
 import bigpca as bp
-from bigpca import PCA, ApproximatePCA, ApproximationWarning
+from bigpca import PCA, ApproximatePCA
+from bigpca.errors import ApproximationWarning
 from bigpca.passes.reading import blocks, layout
 from bigpca.sketches import SRHT, Downsample, FeatureHash, Gaussian, Sketch, SparseSign
 from tests.builders import data_with_spectrum, power_law
@@ -211,7 +212,7 @@ def test_omitted_rows_leave_the_fit_of_the_others(core: str) -> None:
     np.testing.assert_allclose(
         model.explained_variance_, approximate(core=core).fit(good).explained_variance_, rtol=1e-9
     )
-    with pytest.raises(bp.NonFiniteError, match="NaN or infinite value"):
+    with pytest.raises(bp.errors.NonFiniteError, match="NaN or infinite value"):
         approximate(core=core).fit(bad)
     with pytest.raises(ValueError, match=r"Found array with 1 sample after 299 rows with NaN"):
         approximate(core=core, nan_policy="omit").fit(np.where(np.arange(N)[:, None] == 5, X, np.nan))
@@ -265,7 +266,9 @@ def test_what_cannot_be_is_rejected_unread(changes: dict[str, Any], error: type[
 
 
 def test_a_state_beyond_the_memory_is_rejected_unread_with_numbers() -> None:
-    with pytest.raises(bp.MemoryBudgetError, match=r"sketch \(nystrom\) needs .* left of memory_limit = 1.0 GiB"):
+    with pytest.raises(
+        bp.errors.MemoryBudgetError, match=r"sketch \(nystrom\) needs .* left of memory_limit = 1.0 GiB"
+    ):
         approximate(10, Gaussian(1000), memory_limit="1 GiB").fit(unreadable(10_000, 200_000, chunk=100))
 
 

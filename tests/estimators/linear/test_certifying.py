@@ -10,8 +10,9 @@ import pytest
 from numpy.typing import NDArray
 
 import bigpca as bp
-from bigpca import PCA, ApproximateKernelPCA, ApproximatePCA, KernelPCA, ModelFormatError, NystromKernelPCA
+from bigpca import PCA, ApproximateKernelPCA, ApproximatePCA, KernelPCA, NystromKernelPCA
 from bigpca.cli.stores import describe_file, facts
+from bigpca.errors import ModelFormatError
 from bigpca.estimators.shared.certificates import certify
 from bigpca.estimators.shared.files import StoredModel, save_model
 from bigpca.kernels import RBF, Polynomial, Tanh
@@ -21,7 +22,7 @@ from tests.builders import data_with_spectrum, gap, orthonormal_rows, power_law
 from tests.estimators.stores import stored
 
 Array = NDArray[Any]
-doubtful = pytest.mark.filterwarnings("ignore::bigpca.ApproximationWarning")
+doubtful = pytest.mark.filterwarnings("ignore::bigpca.errors.ApproximationWarning")
 
 
 @pytest.mark.parametrize("length", [1 - 4e-15, 1 + 4e-15])

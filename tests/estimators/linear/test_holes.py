@@ -99,7 +99,7 @@ def test_a_fit_that_is_stopped_in_either_read_resumes_to_the_same_bits(
     assert begun == ["means of what is there", "moments"][: 1 if stop_after == 2 else 2]
     again = make().fit(rows, checkpoint=tmp_path / "c")
     assert again.components_.tobytes() == make().fit(rows).components_.tobytes()
-    with pytest.raises(bp.CheckpointError):
+    with pytest.raises(bp.errors.CheckpointError):
         bp.PCA(K).fit(rows, checkpoint=tmp_path / "c")
 
 
@@ -193,9 +193,9 @@ def rejected_by(method: str) -> Any:
          "1 of 9 columns have no value in any row, and so no mean to fill in: 4. Leave them out by"),
         (lambda: bp.PCA(K, nan_policy="mean").fit(X * np.nan), ValueError, "9 of 9 columns have no .* 4, ..."),
         (lambda: bp.PCA(K, nan_policy="mean").fit(np.where(HOLES, np.inf, X)), NonFiniteError, "were expected"),
-        (lambda: bp.PCA(K, nan_policy="mean", preprocess=bp.L2()).fit(unreadable(N, D)), ValueError,
+        (lambda: bp.PCA(K, nan_policy="mean", preprocess=bp.rows.L2()).fit(unreadable(N, D)), ValueError,
          "a function of complete rows"),
-        (lambda: bp.PCA(K, preprocess=bp.L2()).fit(X).set_params(nan_policy="mean").transform(HOLED), ValueError,
+        (lambda: bp.PCA(K, preprocess=bp.rows.L2()).fit(X).set_params(nan_policy="mean").transform(HOLED), ValueError,
          "a function of complete rows"),
         (lambda: bp.PCA(K, nan_policy="mean").fit(X).set_params(nan_policy="raise").partial_fit(X), ValueError,
          "preprocess, nan_policy, center or scale was changed after the fit"),
@@ -205,8 +205,8 @@ def rejected_by(method: str) -> Any:
          'takes up to 2 reads, the first for the means .* ApproximatePCA .with nan_policy="omit".'),
         *((rejected_by(method), NonFiniteError, 'nan_policy="omit" gives such rows NaN')
           for method in ("spe", "hotelling_t2", "mahalanobis", "score_samples", "contributions")),
-        (rejected_by("rank_outliers"), NonFiniteError, "whatever else reads rows takes complete ones"),
-        (lambda: bp.standard_errors(bp.PCA(K).fit(X).set_params(nan_policy="mean"), HOLED), NonFiniteError,
+        (rejected_by("top_outliers"), NonFiniteError, "whatever else reads rows takes complete ones"),
+        (lambda: bp.quality.standard_errors(bp.PCA(K).fit(X).set_params(nan_policy="mean"), HOLED), NonFiniteError,
          'Set nan_policy="omit" to leave those rows out'),
         (lambda: bp.PCA(K).fit(X).set_params(nan_policy="mean").remove_components(HOLED, 0), NonFiniteError, "NaN"),
     ],

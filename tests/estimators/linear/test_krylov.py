@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 from sklearn.base import clone
 
 import bigpca as bp
-from bigpca import PCA, ApproximatePCA, ApproximationWarning, MemoryBudgetError
+from bigpca import PCA, ApproximatePCA
+from bigpca.errors import ApproximationWarning, MemoryBudgetError
 from bigpca.estimators.linear import krylov as iteration
 from bigpca.estimators.linear import krylov as krylov_fit
 from bigpca.operators.base import Products
@@ -127,7 +128,14 @@ def test_a_class_that_the_sample_lacks_is_found() -> None:
     assert abs(pca.components_[0, d - 1]) > 0.999
 
 
-RULES = [0.5, 0.9, bp.RelativeThreshold(0.05), bp.MarchenkoPastur(), bp.Elbow(), bp.GavishDonoho(1e-3)]
+RULES = [
+    0.5,
+    0.9,
+    bp.rules.RelativeThreshold(0.05),
+    bp.rules.MarchenkoPastur(),
+    bp.rules.Elbow(),
+    bp.rules.GavishDonoho(1e-3),
+]
 
 
 @pytest.mark.parametrize("rule", RULES, ids=str)
@@ -136,7 +144,7 @@ def test_rules_choose_as_many_components_as_with_the_whole_spectrum(rule: Any) -
     assert krylov(rule, tol=1e-4).fit(X).n_components_ == PCA(rule, solver="covariance").fit(X).n_components_
 
 
-@pytest.mark.parametrize("n_components", [None, "mle", bp.GavishDonoho()], ids=str)
+@pytest.mark.parametrize("n_components", [None, "mle", bp.rules.GavishDonoho()], ids=str)
 def test_what_needs_the_whole_spectrum_is_rejected_unread_or_solved_exactly_where_a_basis_would_hold_it(
     n_components: Any,
 ) -> None:
@@ -286,7 +294,7 @@ def test_constant_columns_have_no_part_in_the_components(scale: bool) -> None:
 @pytest.mark.parametrize("model", [ApproximatePCA(1), krylov(1)], ids=["sketch", "krylov"])
 def test_equal_rows_whose_mean_is_rounded_have_no_variance(model: PCA | ApproximatePCA) -> None:
     rows = np.full((400, 3), 1e6 + 1e-9)
-    model = clone(model).set_params(preprocess=[bp.L2()])
+    model = clone(model).set_params(preprocess=[bp.rows.L2()])
     with pytest.warns(ApproximationWarning, match="0 of 1") if isinstance(model, ApproximatePCA) else nullcontext():
         fitted = model.fit(rows)
     assert fitted.eigenvalue_bounds_[0, 0] == 0
@@ -296,7 +304,7 @@ def test_equal_rows_whose_mean_is_rounded_have_no_variance(model: PCA | Approxim
 @pytest.mark.parametrize("offset", [1e1, 1e4])
 def test_rows_of_length_1_with_small_deviations_are_scaled(offset: float) -> None:
     X = np.random.default_rng(1).standard_normal((11, 4)).astype("f4") + np.float32(offset)
-    options = {"center": X.mean(axis=0), "scale": True, "preprocess": [bp.L2()]}
+    options = {"center": X.mean(axis=0), "scale": True, "preprocess": [bp.rows.L2()]}
     exactly = PCA(1, solver="covariance", **options).fit(X)
     np.testing.assert_allclose(krylov(1, **options).fit(X).explained_variance_, exactly.explained_variance_, rtol=TOL)
 
@@ -316,7 +324,7 @@ def test_rules_count_the_rows_that_are_left(seed: int) -> None:
     X = np.random.default_rng(seed).permutation(data_with_spectrum(600, power_law(70), mean=2.0)[0])
     X[150:] = np.nan
     found, expected = (
-        PCA(bp.MarchenkoPastur(), solver=solver, nan_policy="omit").fit(X) for solver in ("krylov", "covariance")
+        PCA(bp.rules.MarchenkoPastur(), solver=solver, nan_policy="omit").fit(X) for solver in ("krylov", "covariance")
     )
     assert found.n_components_ == expected.n_components_
 
@@ -480,7 +488,7 @@ def test_rows_that_become_nan_in_a_later_pass_stop_it_and_the_checkpoint_survive
             if len(products) == 2:
                 flag.touch()
 
-    with pytest.raises(bp.NonFiniteError, match="NaN or infinite value"):
+    with pytest.raises(bp.errors.NonFiniteError, match="NaN or infinite value"):
         krylov().fit(lazy, checkpoint=tmp_path / "c", progress=spoil_second)
     flag.unlink()
     seen: list[Event] = []

@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 import bigpca as bp
-from bigpca import PCA, ModelFormatError
+from bigpca import PCA
+from bigpca.errors import ModelFormatError
 from bigpca.estimators.linear.maps import low_rank_plus_diagonal, orthonormality_error
 from bigpca.estimators.linear.model import LinearModel
 from bigpca.estimators.shared.certificates import CERTIFICATE_FIELDS, Certificate
@@ -131,7 +132,7 @@ def test_oblique_axes_have_no_covariance_model(oblique: PCA) -> None:
 
 def test_a_dense_covariance_over_16_gib_is_rejected_before_it_is_allocated() -> None:
     wrong = np.ones(2)  # which no product with one component accepts
-    with pytest.raises(bp.MemoryBudgetError, match=r"a dense 46341 x 46341 matrix takes 16\.0 GiB, more than"):
+    with pytest.raises(bp.errors.MemoryBudgetError, match=r"a dense 46341 x 46341 matrix takes 16\.0 GiB, more than"):
         low_rank_plus_diagonal(np.ones((1, 46_341)), wrong, 1.0)
     with pytest.raises(ValueError, match="matmul"):
         low_rank_plus_diagonal(np.ones((1, 46_340)), wrong, 1.0)

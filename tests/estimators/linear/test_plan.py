@@ -18,7 +18,8 @@ import scipy.sparse as sp
 from distributed import Client, LocalCluster
 
 import bigpca as bp
-from bigpca import PCA, ApproximatePCA, MemoryBudgetError, select_solver
+from bigpca import PCA, ApproximatePCA, select_solver
+from bigpca.errors import MemoryBudgetError
 from bigpca.estimators.shared.fit import FLOPS_PER_SECOND, Fit, choose, seconds
 from bigpca.passes.engine.progress import PassEvent, PlanEvent
 from bigpca.planning import Plan, Resources, Speed
@@ -259,7 +260,7 @@ def test_scores_larger_than_the_free_disk_are_rejected_before_any_read(
     pca = PCA(3).fit(np.random.default_rng(0).standard_normal((20, 4)))
     monkeypatch.setattr("shutil.disk_usage", lambda path: SimpleNamespace(total=10**9, used=10**9, free=2**20))
     with pytest.raises(
-        bp.MemoryBudgetError, match=r"scores.zarr needs 4,848,000 bytes of disk .* but 1,048,576 are free"
+        bp.errors.MemoryBudgetError, match=r"scores.zarr needs 4,848,000 bytes of disk .* but 1,048,576 are free"
     ):
         pca.transform(unreadable(200_000, 4, chunk=10_000), out=tmp_path / "scores.zarr")
     assert not list(tmp_path.glob("scores.zarr"))

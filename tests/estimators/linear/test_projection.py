@@ -76,7 +76,7 @@ def test_rows_are_centred_strip_by_strip_and_the_first_bad_one_is_named(dtype: s
     if rows.dtype.kind == "f":
         rows[777, 5] = np.inf
         with pytest.raises(
-            bp.NonFiniteError, match=r"1 NaN or infinite value in 1 row of rows: the first in its row 777"
+            bp.errors.NonFiniteError, match=r"1 NaN or infinite value in 1 row of rows: the first in its row 777"
         ):
             PLAIN.apply(rows, "rows")
 
@@ -101,7 +101,7 @@ def test_a_sketch_that_does_not_fit_is_rejected_before_any_read(tmp_path: Path) 
     small, large = (bp.SketchTransformer(Gaussian(q), memory_limit="400 TiB").fit(X) for q in (2, 1000))
     assert planned(small._row_map(), 60_000, 1) < 100 << 20 < 240 << 20 < planned(large._row_map(), 60_000, 1)
     large.set_params(memory_limit="20 MiB")
-    with pytest.raises(bp.MemoryBudgetError, match=r"sketches needs .* per process"):
+    with pytest.raises(bp.errors.MemoryBudgetError, match=r"sketches needs .* per process"):
         large.transform(X, out=tmp_path / "out.zarr")
     assert not list(tmp_path.iterdir())
 

@@ -39,7 +39,7 @@ def test_loadings_equal_those_of_factor_analyzer(method: str, data: str) -> None
     theirs: Any = pytest.importorskip("factor_analyzer.rotator", reason="factor_analyzer is not installed")
     rows, scale = (X, False) if data == "blocks" else (load_breast_cancer().data, True)
     model = bp.PCA(K, scale=scale).fit(rows)
-    found = bp.rotate(model, method)
+    found = bp.RotatedPCA.of(model, method)
     other = theirs.Rotator(method=method, tol=1e-12, max_iter=5000)
     expected = other.fit_transform(model.loadings_.copy())
     order = np.argsort(-(expected**2).sum(axis=0))
@@ -57,7 +57,7 @@ def test_scores_are_of_unit_variance_correlated_by_phi_and_reconstruct_as_the_pc
     method: str, scale: bool
 ) -> None:
     pca = bp.PCA(K, scale=scale).fit(X)
-    found = bp.rotate(pca, method)
+    found = bp.RotatedPCA.of(pca, method)
     scores = found.transform(X)
     np.testing.assert_allclose(np.cov(scores.T), found.phi_, rtol=0, atol=1e-10)
     np.testing.assert_allclose(np.diag(found.phi_), 1, rtol=1e-10)
@@ -92,7 +92,7 @@ def test_a_fit_is_a_rotated_fit_saved_and_mapped_like_any_other(method: str, tmp
     lazy = da.from_array(X.astype("f4"), (50, D))
     fitted = bp.RotatedPCA(K, method=method).fit(lazy)
     assert fitted.plan(lazy).passes == 1
-    rotated = bp.rotate(bp.PCA(K).fit(lazy), method)
+    rotated = bp.RotatedPCA.of(bp.PCA(K).fit(lazy), method)
     np.testing.assert_array_equal(fitted.loadings_, rotated.loadings_)
     rotated.save(tmp_path / "model.zarr")
     again = bp.load(tmp_path / "model.zarr")
@@ -105,7 +105,10 @@ def test_a_fit_is_a_rotated_fit_saved_and_mapped_like_any_other(method: str, tmp
 def test_rows_are_preprocessed_before_they_are_rotated_and_not_after() -> None:
     unit = X / np.linalg.norm(X, axis=1, keepdims=True)
     plain = bp.RotatedPCA(K).fit(unit)
-    for model in (bp.RotatedPCA(K, preprocess=bp.L2()).fit(X), bp.rotate(bp.PCA(K, preprocess=bp.L2()).fit(X))):
+    for model in (
+        bp.RotatedPCA(K, preprocess=bp.rows.L2()).fit(X),
+        bp.RotatedPCA.of(bp.PCA(K, preprocess=bp.rows.L2()).fit(X)),
+    ):
         scores = model.transform(X)
         np.testing.assert_allclose(scores, plain.transform(unit), rtol=0, atol=1e-6)
         np.testing.assert_allclose(model.inverse_transform(scores), plain.inverse_transform(scores), rtol=1e-6)
@@ -113,26 +116,26 @@ def test_rows_are_preprocessed_before_they_are_rotated_and_not_after() -> None:
 
 def test_constant_features_have_no_loading_and_change_nothing() -> None:
     wider = np.hstack([X, np.ones((N, 3))])
-    found = bp.rotate(bp.PCA(K).fit(wider)).loadings_
-    np.testing.assert_allclose(found[:D], bp.rotate(PLAIN).loadings_, rtol=0, atol=1e-8)
+    found = bp.RotatedPCA.of(bp.PCA(K).fit(wider)).loadings_
+    np.testing.assert_allclose(found[:D], bp.RotatedPCA.of(PLAIN).loadings_, rtol=0, atol=1e-8)
     np.testing.assert_allclose(found[D:], 0, rtol=0, atol=1e-12)
 
 
 def test_a_rotation_that_does_not_converge_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rotated_pca, "MAX_SWEEPS", 1)
     with pytest.warns(ApproximationWarning, match=r"varimax still turned by .* radians"):
-        bp.rotate(bp.PCA(8).fit(np.random.default_rng(1).standard_normal((100, 20))))
+        bp.RotatedPCA.of(bp.PCA(8).fit(np.random.default_rng(1).standard_normal((100, 20))))
 
 
 MISTAKES: dict[str, tuple[Callable[[], Any], str]] = {
-    "one component": (lambda: bp.rotate(bp.PCA(1).fit(X)), "1 component cannot be rotated, because a rotation mixes"),
+    "one component": (lambda: bp.RotatedPCA.of(bp.PCA(1).fit(X)), "1 component cannot be rotated, because a rotation"),
     "a fit of one": (lambda: bp.RotatedPCA(1).fit(X), "1 component cannot be rotated, because a rotation mixes"),
     "no variance": (
-        lambda: bp.rotate(bp.PCA(3).fit(X[:, :1] * np.arange(1, 5))), "2 of 3 components have variance 0"
+        lambda: bp.RotatedPCA.of(bp.PCA(3).fit(X[:, :1] * np.arange(1, 5))), "2 of 3 components have variance 0"
     ),
-    "another method": (lambda: bp.rotate(PLAIN, "oblimin"), "method = 'oblimin'; one of 'varimax', 'promax'"),
-    "a power of one": (lambda: bp.rotate(PLAIN, "promax", power=1), "power = 1 does not sharpen the loadings"),
-    "another model": (lambda: bp.rotate(bp.KernelPCA(2).fit(X)), "a KernelPCA cannot be rotated. Give a fitted PCA"),
+    "another method": (lambda: bp.RotatedPCA.of(PLAIN, "oblimin"), "method = 'oblimin'; one of 'varimax', 'promax'"),
+    "a power of one": (lambda: bp.RotatedPCA.of(PLAIN, "promax", power=1), "power = 1 does not sharpen the loadings"),
+    "another model": (lambda: bp.RotatedPCA.of(bp.KernelPCA(2).fit(X)), "a KernelPCA cannot be rotated. Give a fitted"),
     "another estimator": (lambda: bp.RotatedPCA(estimator=bp.KernelPCA(2)).fit(X), "is a KernelPCA; a PCA or"),
     "oblique axes": (
         lambda: bp.RotatedPCA(estimator=bp.ApproximatePCA(2, bp.sketches.Gaussian(5), core="tutorial")).fit(X),

@@ -69,12 +69,12 @@ def test_statistics_and_contributions_are_their_formulas(name: str) -> None:
 
 
 def test_rows_are_judged_as_they_are_preprocessed(tmp_path: Path) -> None:
-    unit, given = X / np.linalg.norm(X, axis=1, keepdims=True), bp.PCA(K, preprocess=bp.L2()).fit(X)
+    unit, given = X / np.linalg.norm(X, axis=1, keepdims=True), bp.PCA(K, preprocess=bp.rows.L2()).fit(X)
     plain = bp.PCA(K).fit(unit)
     np.testing.assert_allclose(given.statistics(X), plain.statistics(unit), rtol=1e-7)
     np.testing.assert_allclose(given.contributions(X), plain.contributions(unit), rtol=0, atol=1e-9)
-    found = given.rank_outliers(bp.ingest(X, tmp_path / "x.zarr", keys=[f"{i}.jpg" for i in range(N)]), 5)
-    np.testing.assert_array_equal(found.rows, plain.rank_outliers(unit, 5).rows)
+    found = given.top_outliers(bp.ingest(X, tmp_path / "x.zarr", keys=[f"{i}.jpg" for i in range(N)]), 5)
+    np.testing.assert_array_equal(found.rows, plain.top_outliers(unit, 5).rows)
     assert found.keys.tolist() == [f"{i}.jpg" for i in found.rows]
     assert given.spe_limit(limit="box") == pytest.approx(plain.spe_limit(limit="box"), rel=1e-7)
 
@@ -112,11 +112,11 @@ def test_lazy_rows_give_lazy_statistics_and_files_hold_them_under_their_names(tm
     table = pq.read_table(tmp_path / "s.parquet")
     assert table.column_names == ["key", "spe", "t2"]
     np.testing.assert_array_equal(table["t2"], found[:, 0].compute())
-    assert bp.provenance_of(tmp_path / "s.parquet").call.startswith("statistics of X by PCA")
+    assert bp.data.provenance_of(tmp_path / "s.parquet").call.startswith("statistics of X by PCA")
     written = model.spe(lazy, out=tmp_path / "spe.zarr")
     assert written.shape == (N, 1)
     assert model.contributions(lazy, out=tmp_path / "c.zarr").shape == (N, D)
-    with pytest.raises(bp.OutputExistsError):
+    with pytest.raises(bp.errors.OutputExistsError):
         model.spe(lazy, out=tmp_path / "spe.zarr")
 
 
@@ -135,7 +135,7 @@ def test_a_missing_value_of_sparse_rows_is_named_within_the_strip_that_is_made_d
     holed[[3, 9], [0, 5]] = np.nan
     monkeypatch.setattr(blocks, "STRIP_BYTES", 2 * D * 8)
     for judge in (FITTED["plain"].spe, FITTED["plain"].contributions):
-        with pytest.raises(bp.NonFiniteError, match=r"1 NaN .* in 1 row of rows 2:4 of .* its row 1, column 0"):
+        with pytest.raises(bp.errors.NonFiniteError, match=r"1 NaN .* in 1 row of rows 2:4 of .* its row 1, column 0"):
             judge(csr_array(holed))
 
 
@@ -146,15 +146,17 @@ def test_rows_with_missing_values_raise_or_have_no_statistic() -> None:
     for name in ("plain", "all axes"):
         strict, lenient = FITTED[name], bp.PCA(K if name == "plain" else D, nan_policy="omit").fit(X)
         for statistic in ("statistics", "contributions"):
-            with pytest.raises(bp.NonFiniteError, match=rf"in 2 rows of .*omit\" gives such rows NaN {statistic}"):
+            with pytest.raises(
+                bp.errors.NonFiniteError, match=rf"in 2 rows of .*omit\" gives such rows NaN {statistic}"
+            ):
                 getattr(strict, statistic)(holed)
             found = getattr(lenient, statistic)(holed)
             assert np.isnan(found[~known]).all()
             np.testing.assert_allclose(found[known], getattr(strict, statistic)(NEW[known]), rtol=1e-9)
-        with pytest.raises(bp.NonFiniteError):
-            strict.rank_outliers(holed, 3)
+        with pytest.raises(bp.errors.NonFiniteError):
+            strict.top_outliers(holed, 3)
         expected = np.flatnonzero(known)[np.argsort(-strict.hotelling_t2(NEW[known]))[:3]]
-        np.testing.assert_array_equal(lenient.rank_outliers(holed, 3, of="t2").rows, expected)
+        np.testing.assert_array_equal(lenient.top_outliers(holed, 3, of="t2").rows, expected)
         assert lenient.t2_limit(0.9, holed) == pytest.approx(strict.t2_limit(0.9, NEW[known]), rel=1e-12)
 
 
@@ -167,11 +169,11 @@ def test_outliers_are_the_largest_whatever_the_chunks_and_have_their_keys(of: st
     keys = [f"image {i}" for i in range(len(rows))]
     stored = bp.ingest(rows, tmp_path / "x.zarr", keys=keys)
     for given in (rows, da.from_array(rows, (9, D)), stored):
-        found = model.rank_outliers(given, 7, of=of)
+        found = model.top_outliers(given, 7, of=of)
         np.testing.assert_allclose(found.values, values[expected], rtol=1e-12)
         np.testing.assert_array_equal(found.rows, expected)
         assert found.keys is None if given is not stored else found.keys.tolist() == [keys[i] for i in expected]
-    assert len(model.rank_outliers(rows[:3], 10, of=of).rows) == 3
+    assert len(model.top_outliers(rows[:3], 10, of=of).rows) == 3
 
 
 # Limits
@@ -256,9 +258,9 @@ MISTAKES: dict[str, tuple[Callable[[], Any], str]] = {
     "no statistic": (lambda: FITTED["plain"].statistics(X, []), "one or more different names"),
     "one twice": (lambda: FITTED["plain"].statistics(X, ["t2", "t2"]), "one or more different names"),
     "another contribution": (lambda: FITTED["plain"].contributions(X, "q"), "of = 'q'; one of 't2', 'spe'"),
-    "an order by nothing": (lambda: FITTED["plain"].rank_outliers(X, of="q"), "of = 'q'; one of"),
-    "no outliers": (lambda: FITTED["plain"].rank_outliers(X, 0), "top = 0 is below 1"),
-    "one and a half": (lambda: FITTED["plain"].rank_outliers(X, 1.5), "top = 1.5 is a float, but an integer"),
+    "an order by nothing": (lambda: FITTED["plain"].top_outliers(X, of="q"), "of = 'q'; one of"),
+    "no outliers": (lambda: FITTED["plain"].top_outliers(X, 0), "n = 0 is below 1"),
+    "one and a half": (lambda: FITTED["plain"].top_outliers(X, 1.5), "n = 1.5 is a float, but an integer"),
     "keys without a path": (lambda: FITTED["plain"].statistics(X, keys=["a"]), "which requires out"),
     "no density": (lambda: FEW.mahalanobis(X), "the model has no density: 3 components of 12 features"),
     "a percentage": (lambda: FITTED["plain"].t2_limit(95, X), "confidence = 95 is no share between 0 and 1"),
@@ -304,4 +306,4 @@ def test_what_cannot_be_judged_is_rejected_in_words(call: Callable[[], Any], mes
 
 def test_oblique_axes_have_no_statistics() -> None:
     model = bp.ApproximatePCA(2, bp.sketches.Gaussian(6), core="tutorial")
-    assert not any(hasattr(model, name) for name in ("spe", "statistics", "t2_limit", "rank_outliers"))
+    assert not any(hasattr(model, name) for name in ("spe", "statistics", "t2_limit", "top_outliers"))

@@ -17,7 +17,8 @@ from sklearn.pipeline import make_pipeline
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import bigpca as bp
-from bigpca import PCA, ModelFormatError, NonFiniteError, SketchTransformer
+from bigpca import PCA, SketchTransformer
+from bigpca.errors import ModelFormatError, NonFiniteError
 from bigpca.estimators.shared.files import StoredModel, save_model
 from bigpca.sketches import SRHT, Downsample, FeatureHash, Gaussian, Sketch, SparseSign
 from tests.estimators.stores import stored, unreadable
@@ -77,7 +78,7 @@ def test_fit_and_lazy_transform_read_nothing() -> None:
 def test_out_is_written_once_and_not_over_another(tmp_path: Path) -> None:
     transformer, out = SketchTransformer(Gaussian(3)).fit(X), tmp_path / "sketches.zarr"
     transformer.transform(stored(tmp_path, X, (20, 24)), out=out)
-    with pytest.raises(bp.OutputExistsError, match="overwrite"):
+    with pytest.raises(bp.errors.OutputExistsError, match="overwrite"):
         transformer.transform(X, out=out)
     transformer.transform(2 * X, out=out, overwrite=True)
     np.testing.assert_allclose(zarr.open_array(out, mode="r")[...], transformer.transform(2 * X), rtol=1e-12)

@@ -14,8 +14,7 @@ from sklearn.base import clone
 
 import bigpca as bp
 from bigpca.data.sources import open_in_memory
-from bigpca.quality.importance import example_importance
-from bigpca.quality.metrics import frechet_distance
+from bigpca.quality import example_importance, frechet_distance
 from tests.estimators.stores import stored, unreadable
 
 Array = NDArray[Any]
@@ -38,9 +37,9 @@ CASES: dict[str, tuple[Any, Any, Array, Array, Array]] = {
     "given scale, no centre": (False, list(SCALE), X, np.zeros(D), SCALE),
     "both given": (list(CENTRE), SCALE, X, CENTRE, SCALE),
     "deviations about a given centre": (CENTRE, True, X, CENTRE, X.std(axis=0)),
-    "latitudes": (True, bp.CosLatitude(LATITUDES), X, X.mean(axis=0), np.cos(np.deg2rad(LATITUDES)) ** -0.5),
-    "alleles": (True, bp.Patterson(), ALLELES, 2 * SHARES, PATTERSON),
-    "alleles of tetraploids": (True, bp.Patterson(ploidy=4), 2 * ALLELES, 4 * SHARES, PATTERSON),
+    "latitudes": (True, bp.rules.CosLatitude(LATITUDES), X, X.mean(axis=0), np.cos(np.deg2rad(LATITUDES)) ** -0.5),
+    "alleles": (True, bp.rules.Patterson(), ALLELES, 2 * SHARES, PATTERSON),
+    "alleles of tetraploids": (True, bp.rules.Patterson(ploidy=4), 2 * ALLELES, 4 * SHARES, PATTERSON),
 }
 GAUSSIAN = bp.sketches.Gaussian(D)  # as wide as the rows: exact
 MODELS: dict[str, Any] = {
@@ -126,7 +125,7 @@ def test_added_rows_and_merged_models_are_standardized_alike(name: str, case: st
     other = clone(model).set_params(center=CENTRE + 1, scale=False).fit(rows[50:])
     with pytest.raises(ValueError, match="Fit both with the same parameters"):
         bp.merge(parts[0], other)
-    for changed in ({"center": CENTRE + 1, "scale": False}, {"preprocess": bp.L2()}):
+    for changed in ({"center": CENTRE + 1, "scale": False}, {"preprocess": bp.rows.L2()}):
         with pytest.raises(ValueError, match="changed after the fit"):
             clone(model).fit(rows[:50]).set_params(**changed).partial_fit(rows[50:])
 
@@ -158,13 +157,13 @@ def test_frechet_distances_do_not_depend_on_centre_and_scale(case: str) -> None:
     plain = [bp.PCA(K, solver="covariance").fit(part) for part in (rows, rows[:60] + 1.0)]
     np.testing.assert_allclose(frechet_distance(model, other), frechet_distance(*plain), rtol=1e-9)
     with pytest.raises(ValueError, match="so that their rows are not of one space"):
-        frechet_distance(plain[0], bp.PCA(K, preprocess=bp.L2()).fit(X))
+        frechet_distance(plain[0], bp.PCA(K, preprocess=bp.rows.L2()).fit(X))
 
 
 @pytest.mark.parametrize("case", CASES)
 def test_all_components_give_the_rows_back(case: str) -> None:
     center, scale, rows, *_ = CASES[case]
-    model = bp.PCA(center=center, scale=scale, whiten=bp.Whitening(0.3, epsilon=0.1)).fit(rows)
+    model = bp.PCA(center=center, scale=scale, whiten=bp.rules.Whitening(0.3, epsilon=0.1)).fit(rows)
     np.testing.assert_allclose(model.inverse_transform(model.transform(rows)), rows, atol=1e-6)
 
 
@@ -173,11 +172,11 @@ def test_all_components_give_the_rows_back(case: str) -> None:
     [
         ({"center": CENTRE[:4]}, ValueError, "center has 4 numbers, but X has 9 columns"),
         ({"center": np.where(np.arange(D) == 2, np.nan, 0.0)}, ValueError, "center is nan in column 2"),
-        ({"center": CENTRE, "scale": bp.Patterson()}, ValueError, "learned from the mean, but center is a vector"),
+        ({"center": CENTRE, "scale": bp.rules.Patterson()}, ValueError, "from the mean, but center is a vector"),
         ({"scale": np.arange(D)}, ValueError, "scale is 0.0 in column 0"),
-        ({"scale": bp.CosLatitude([0, 1])}, ValueError, "scale has 2 numbers, but X has 9 columns"),
+        ({"scale": bp.rules.CosLatitude([0, 1])}, ValueError, "scale has 2 numbers, but X has 9 columns"),
         ({"scale": CENTRE[:, None]}, TypeError, "a vector of 9 numbers"),
-        ({"whiten": 0.5}, TypeError, r"whiten = 0.5 is a float; True, False or a rule such as bp.Whitening"),
+        ({"whiten": 0.5}, TypeError, r"whiten = 0.5 is a float; True, False or a rule such as bp.rules.Whitening"),
         ({"preprocess": "l2"}, TypeError, "preprocess = 'l2' is not known"),
     ],
 )  # fmt: skip
@@ -191,14 +190,14 @@ def test_invalid_parameters_are_rejected_unread(
 @pytest.mark.parametrize(
     ("make", "error", "message"),
     [
-        (lambda: bp.CosLatitude([0, 91]), ValueError, "from 0 to 91"),
-        (lambda: bp.CosLatitude([[0.0]]), ValueError, r"latitudes of shape \(1, 1\)"),
-        (lambda: bp.Patterson(0), ValueError, "ploidy = 0"),
-        (lambda: bp.Patterson(2.0), TypeError, "ploidy = 2.0 is a float"),
-        (lambda: bp.Whitening(power=-1), ValueError, "power = -1"),
-        (lambda: bp.Whitening(epsilon="0"), TypeError, "epsilon = '0' is a str"),
-        (lambda: bp.Whitening(l2=1), TypeError, "l2 = 1 is a int"),
-        (lambda: bp.PCA(2, scale=bp.Patterson()).fit(X - 9), ValueError, "row 0, column 0 of .* holds -8"),
+        (lambda: bp.rules.CosLatitude([0, 91]), ValueError, "from 0 to 91"),
+        (lambda: bp.rules.CosLatitude([[0.0]]), ValueError, r"latitudes of shape \(1, 1\)"),
+        (lambda: bp.rules.Patterson(0), ValueError, "ploidy = 0"),
+        (lambda: bp.rules.Patterson(2.0), TypeError, "ploidy = 2.0 is a float"),
+        (lambda: bp.rules.Whitening(power=-1), ValueError, "power = -1"),
+        (lambda: bp.rules.Whitening(epsilon="0"), TypeError, "epsilon = '0' is a str"),
+        (lambda: bp.rules.Whitening(l2=1), TypeError, "l2 = 1 is a int"),
+        (lambda: bp.PCA(2, scale=bp.rules.Patterson()).fit(X - 9), ValueError, "row 0, column 0 of .* holds -8"),
     ],
 )
 def test_invalid_rules_are_rejected(make: Any, error: type[Exception], message: str) -> None:
@@ -208,17 +207,17 @@ def test_invalid_rules_are_rejected(make: Any, error: type[Exception], message: 
 
 RULES = [
     True,
-    bp.Whitening(),
-    bp.Whitening(0.25),
-    bp.Whitening(0.5, 0.1),
-    bp.Whitening(0.0, 0.3),
-    bp.Whitening(1, l2=True),
+    bp.rules.Whitening(),
+    bp.rules.Whitening(0.25),
+    bp.rules.Whitening(0.5, 0.1),
+    bp.rules.Whitening(0.0, 0.3),
+    bp.rules.Whitening(1, l2=True),
 ]
 
 
 @pytest.mark.parametrize("whiten", RULES, ids=repr)
 def test_whitening_divides_scores_by_powers_of_the_variances(whiten: Any) -> None:
-    rule = bp.Whitening() if whiten is True else whiten
+    rule = bp.rules.Whitening() if whiten is True else whiten
     plain, model = bp.PCA(K).fit(X), bp.PCA(K, whiten=whiten).fit(X)
     lambdas = plain.explained_variance_
     scores = plain.transform(X) / (lambdas + rule.epsilon * lambdas[0]) ** rule.power
@@ -238,7 +237,7 @@ def test_whitening_divides_scores_by_powers_of_the_variances(whiten: Any) -> Non
 
 def test_scores_along_axes_of_rounding_are_zero_whatever_the_rule() -> None:
     flat = np.hstack([X[:, :3], X[:, :3]])
-    for rule in (True, bp.Whitening(0.3, 1e-3), bp.Whitening(1.0, l2=True)):
+    for rule in (True, bp.rules.Whitening(0.3, 1e-3), bp.rules.Whitening(1.0, l2=True)):
         scores = bp.PCA(6, whiten=rule).fit(flat).transform(flat)
         assert not scores[:, 3:].any()
         assert scores[:, :3].all()
@@ -272,15 +271,15 @@ def test_only_components_can_be_removed(wrong: Any) -> None:
 def test_rows_with_missing_values_remain_so() -> None:
     rows = X.copy()
     rows[3, 1] = np.nan
-    model = bp.PCA(K, nan_policy="omit", center=CENTRE, preprocess=bp.Power()).fit(rows)
+    model = bp.PCA(K, nan_policy="omit", center=CENTRE, preprocess=bp.rows.Power()).fit(rows)
     assert model.n_omitted_ == 1
     assert np.isnan(model.remove_components(rows, 0)[3]).all()
-    with pytest.raises(bp.NonFiniteError, match=r"1 NaN or infinite value in 1 row .* its row 3, column 1"):
+    with pytest.raises(bp.errors.NonFiniteError, match=r"1 NaN or infinite value in 1 row .* its row 3, column 1"):
         model.set_params(nan_policy="raise").transform(rows)
 
 
 def test_a_fit_of_given_values_takes_one_read_and_the_planned_memory() -> None:
-    model = bp.PCA(K, solver="covariance", center=CENTRE, scale=SCALE, preprocess=bp.Power())
+    model = bp.PCA(K, solver="covariance", center=CENTRE, scale=SCALE, preprocess=bp.rows.Power())
     plan = model.plan(open_in_memory(X))
     assert plan.passes == model.fit(open_in_memory(X)).provenance_.reads == 1
     plain = bp.PCA(K, solver="covariance").plan(open_in_memory(X))
@@ -304,6 +303,6 @@ def test_a_given_centre_overwrites_no_rows_of_the_user(solver: str, dtype: str) 
 def test_a_column_that_varies_too_little_beside_its_mean_to_be_scaled_is_named(model: Any) -> None:
     n, rng = 40_000, np.random.default_rng(0)
     X = np.column_stack([np.full(n, 2.0**31 + 0.3), 2.0**31 + 1e-3 * rng.normal(size=n), rng.normal(size=n)])
-    with pytest.warns(bp.ApproximationWarning, match=r"column 1 varies by less .* not scaled \(1 such column\)"):
+    with pytest.warns(bp.errors.ApproximationWarning, match=r"column 1 varies by less .* not scaled \(1 such column\)"):
         assert clone(model).set_params(scale=True).fit(X).scale_[:2].tolist() == [1, 1]
     assert clone(model).set_params(scale=True).fit(X - [0, 2.0**31, 0]).scale_[1] == pytest.approx(1e-3, rel=0.1)

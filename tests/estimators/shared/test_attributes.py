@@ -16,7 +16,8 @@ from sklearn.decomposition import PCA as InMemoryPCA
 from sklearn.decomposition import TruncatedSVD
 
 import bigpca as bp
-from bigpca import PCA, ApproximatePCA, RelativeThreshold
+from bigpca import PCA, ApproximatePCA
+from bigpca.rules import RelativeThreshold
 from bigpca.sketches import Gaussian
 from tests.builders import data_with_spectrum, power_law
 from tests.estimators.stores import stored, unreadable
@@ -209,7 +210,7 @@ def test_transform_out_writes_the_scores(lazy: bool, tmp_path: Path) -> None:
     written = pca.transform(given, out=tmp_path / "scores.zarr")
     assert isinstance(written, da.Array)
     np.testing.assert_allclose(written.compute(), pca.transform(X), atol=1e-12)
-    with pytest.raises(bp.OutputExistsError, match="overwrite"):
+    with pytest.raises(bp.errors.OutputExistsError, match="overwrite"):
         pca.transform(given, out=tmp_path / "scores.zarr")
     again = PCA(2).fit(X).transform(given, out=tmp_path / "scores.zarr", overwrite=True)
     assert again.shape == (N, 2)
@@ -219,5 +220,5 @@ def test_transform_out_writes_the_scores(lazy: bool, tmp_path: Path) -> None:
 
 def test_more_features_than_a_dense_covariance_holds_are_rejected() -> None:
     pca = PCA(1, solver="dot").fit(np.eye(3, 60_000))
-    with pytest.raises(bp.MemoryBudgetError, match=r"60000 x 60000 matrix takes 26.8 GiB.*Use components_"):
+    with pytest.raises(bp.errors.MemoryBudgetError, match=r"60000 x 60000 matrix takes 26.8 GiB.*Use components_"):
         pca.get_covariance()

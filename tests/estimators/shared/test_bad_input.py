@@ -13,7 +13,8 @@ import pytest
 from numpy.typing import NDArray
 
 import bigpca as bp
-from bigpca import PCA, RelativeThreshold
+from bigpca import PCA
+from bigpca.rules import RelativeThreshold
 from tests.builders import data_with_spectrum, rank_deficient
 from tests.estimators.stores import exact, stored, unreadable
 
@@ -181,7 +182,7 @@ def test_non_finite_values_are_named_by_row_and_column(solver: str, value: float
     bad = X.copy()
     bad[33, 4] = bad[48, 0] = value
     with pytest.raises(
-        bp.NonFiniteError, match=r"NaN or infinite values? in [12] rows? of .*row 33, column 4.*\"omit\""
+        bp.errors.NonFiniteError, match=r"NaN or infinite values? in [12] rows? of .*row 33, column 4.*\"omit\""
     ):
         PCA(2, solver=solver).fit(as_given(bad, lazy))
 
@@ -216,7 +217,9 @@ def test_the_dot_matrix_cannot_omit_rows() -> None:
 def test_transform_rejects_non_finite_rows(lazy: bool) -> None:
     bad = X.copy()
     bad[33, 4] = np.nan
-    with pytest.raises(bp.NonFiniteError, match=r"1 NaN or infinite value in 1 row of .* column 4. Finite values"):
+    with pytest.raises(
+        bp.errors.NonFiniteError, match=r"1 NaN or infinite value in 1 row of .* column 4. Finite values"
+    ):
         np.asarray(PCA(2).fit(X).transform(as_given(bad, lazy)))
 
 
@@ -298,13 +301,13 @@ def test_missing_truncated_and_flipped_chunks_stop_the_fit(solver: str, tmp_path
     assert len(chunks) == 5
     content = chunks[2].read_bytes()
     chunks[2].write_bytes(content[: len(content) // 2])
-    with pytest.raises(bp.CorruptedChunkError, match="c/2/0"):
+    with pytest.raises(bp.errors.CorruptedChunkError, match="c/2/0"):
         PCA(2, solver=solver).fit(lazy)
     chunks[2].write_bytes(b"")
-    with pytest.raises(bp.CorruptedChunkError, match="c/2/0"):
+    with pytest.raises(bp.errors.CorruptedChunkError, match="c/2/0"):
         PCA(2, solver=solver).fit(lazy)
     chunks[2].unlink()
-    with pytest.raises(bp.MissingChunksError, match="c/2/0"):
+    with pytest.raises(bp.errors.MissingChunksError, match="c/2/0"):
         PCA(2, solver=solver).fit(lazy)
     filled = np.where((np.arange(50) // 10 == 2)[:, None], 0, X)
     pca = PCA(2, solver=solver, missing_chunks="fill").fit(lazy)
@@ -312,7 +315,7 @@ def test_missing_truncated_and_flipped_chunks_stop_the_fit(solver: str, tmp_path
     np.testing.assert_allclose(
         pca.transform(lazy, out=tmp_path / "s.zarr").compute(), pca.transform(filled), atol=1e-12
     )
-    with pytest.raises(bp.MissingChunksError, match="c/2/0"):
+    with pytest.raises(bp.errors.MissingChunksError, match="c/2/0"):
         PCA(2).fit(X).transform(lazy).compute()
 
 
@@ -332,7 +335,7 @@ def test_a_flipped_bit_in_a_checksummed_store_stops_the_fit(solver: str, tmp_pat
     content = bytearray(chunk.read_bytes())
     content[len(content) // 2] ^= 4
     chunk.write_bytes(content)
-    with pytest.raises(bp.CorruptedChunkError, match=r"rows\.zarr"):
+    with pytest.raises(bp.errors.CorruptedChunkError, match=r"rows\.zarr"):
         PCA(2, solver=solver).fit(lazy)
 
 

@@ -41,7 +41,7 @@ def test_a_fit_that_fails_changes_no_attribute(name: str) -> None:
     model.fit(X, y)
     before = dict(vars(model))
     bad = np.where(np.arange(3) == 1, np.nan, RNG.standard_normal((60, 3)))
-    with pytest.raises(bp.NonFiniteError):
+    with pytest.raises(bp.errors.NonFiniteError):
         model.fit(bad, y)
     assert vars(model).keys() == before.keys()
     assert all(value is before[attribute] for attribute, value in vars(model).items())

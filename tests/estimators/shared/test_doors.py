@@ -21,8 +21,7 @@ from bigpca.data.grids import is_held
 from bigpca.data.labels import open_labels
 from bigpca.data.sources import source_of
 from bigpca.estimators.shared.inputs import is_lazy
-from bigpca.quality.importance import feature_replacement_bound
-from bigpca.quality.metrics import dot_product_error
+from bigpca.quality import dot_product_error, feature_replacement_bound
 from tests.estimators.doors import DENSE_ONLY, REJECTED, RIGHT, lazy
 
 RNG = np.random.default_rng(0)
@@ -107,7 +106,7 @@ def test_masked_entries_are_missing_values(dtype: str, lazily: bool, tmp_path: P
     if lazily:
         given = da.ma.masked_array(lazy(data), lazy(mask))
     with pytest.raises(
-        bp.NonFiniteError, match=r"NaN or infinite values? in .* row 3, column 2.* masked entries count as NaN"
+        bp.errors.NonFiniteError, match=r"NaN or infinite values? in .* row 3, column 2.* masked entries count as NaN"
     ):
         bp.PCA(2).fit(given)
     pca = bp.PCA(2, nan_policy="omit").fit(given)
@@ -314,7 +313,7 @@ def test_integers_that_float64_holds_pass_in_silence() -> None:
 
 def test_targets_that_float64_does_not_hold_are_warned_of() -> None:
     targets = np.arange(60) + 2**60
-    with pytest.warns(bp.ApproximationWarning, match="integers beyond 2.53 .* were rounded"):
+    with pytest.warns(bp.errors.ApproximationWarning, match="integers beyond 2.53 .* were rounded"):
         open_labels(targets, 60, kind="targets")
 
 

@@ -40,9 +40,9 @@ LINEAR: dict[str, Callable[[], Any]] = {
     "scaled columns": lambda: bp.ScoredPCA(estimator=bp.PCA(2, scale=True, whiten=True)).fit(X, X[:, 0]),
 }
 CURVED: dict[str, Callable[[], Any]] = {
-    "of unit length": lambda: bp.PCA(2, preprocess=bp.L2()).fit(X),
-    "roots of unit length": lambda: bp.PCA(2, preprocess=[bp.Power(0.3), bp.L2("keep")]).fit(X),
-    "scores of unit length": lambda: bp.PCA(2, whiten=bp.Whitening(l2=True)).fit(X),
+    "of unit length": lambda: bp.PCA(2, preprocess=bp.rows.L2()).fit(X),
+    "roots of unit length": lambda: bp.PCA(2, preprocess=[bp.rows.Power(0.3), bp.rows.L2("keep")]).fit(X),
+    "scores of unit length": lambda: bp.PCA(2, whiten=bp.rules.Whitening(l2=True)).fit(X),
     **{name: made for name, made in LINEAR.items() if name == "PCA of values"},
 }
 LINEAR = {name: made for name, made in LINEAR.items() if name not in CURVED}

@@ -280,14 +280,14 @@ def test_rows_of_weight_0_hide_no_column_from_rows_that_are_added() -> None:
 
 def test_batches_and_merged_models_agree_on_the_grid_and_its_land() -> None:
     def model() -> Any:
-        return bp.PCA(2, scale=bp.CosLatitude("lat"), solver="covariance")
+        return bp.PCA(2, scale=bp.rules.CosLatitude("lat"), solver="covariance")
 
     whole = model().fit(ONE)
     grown = model().partial_fit(ONE[:7]).partial_fit(ONE[7:8].chunk())
     with pytest.warns(UserWarning, match="X does not have valid feature names"):
         grown.partial_fit(VALUES[8:, 0].reshape(T - 8, -1))
     merged = bp.merge(model().fit(ONE[:9]), model().fit(ONE[9:]))
-    given = bp.PCA(2, scale=bp.CosLatitude(np.repeat(ONE.lat.values, LON)), solver="covariance").fit(ONE)
+    given = bp.PCA(2, scale=bp.rules.CosLatitude(np.repeat(ONE.lat.values, LON)), solver="covariance").fit(ONE)
     for one in (grown, merged, given):
         np.testing.assert_allclose(one.explained_variance_, whole.explained_variance_, rtol=1e-9)
         np.testing.assert_allclose(one.to_xarray().components, whole.to_xarray().components, atol=1e-9)
@@ -346,10 +346,10 @@ BAD: dict[str, tuple[Callable[[], Any], str]] = {
     "a scale on the grid": (lambda: bp.PCA(2, scale=ONE.std("time")).fit(ONE), r"DataArray of shape \(5, 4\); a"),
     "a feature dimension mean": (lambda: bp.PCA(1).fit(ONE.rename(lat="mean")).to_xarray(), "which is a variable of"),
     "a pattern too": (lambda: bp.open(ONE, sample_dims="time", columns=[0]), r"a missing value were given"),
-    "no such latitude": (lambda: bp.PCA(2, scale=bp.CosLatitude("latitude")).fit(ONE),
+    "no such latitude": (lambda: bp.PCA(2, scale=bp.rules.CosLatitude("latitude")).fit(ONE),
         r"coordinate 'latitude', but the features of X have 'lat'"),
-    "no grid": (lambda: bp.PCA(2, scale=bp.CosLatitude("lat")).fit(FLAT), r"but X is not a DataArray"),
-    "latitudes in words": (lambda: bp.PCA(2, scale=bp.CosLatitude("basin")).fit(ONE), r"holds object, not numbers"),
+    "no grid": (lambda: bp.PCA(2, scale=bp.rules.CosLatitude("lat")).fit(FLAT), r"but X is not a DataArray"),
+    "latitudes in words": (lambda: bp.PCA(2, scale=bp.rules.CosLatitude("basin")).fit(ONE), "holds object, not"),
     "other components": (lambda: MODEL.inverse_transform(MODEL.transform(ONE)[:, ::-1]), r"of the components \[2, 1\]"),
     "a feature dimension component": (lambda: bp.PCA(1).fit(MODEL.transform(ONE)).to_xarray(), "Rename it before the"),
     "a dimension component": (lambda: bp.PCA(2).fit_transform(ONE.rename(time="component")), r"Rename it"),
@@ -389,7 +389,7 @@ def test_patterns_and_scores_with_weights_are_those_of_xeofs_on_sea_surface_temp
     field = xr.open_dataset(path)["sst"].astype("f8")
     field = field.assign_coords(latitude=field.latitude.astype("f8"))  # xeofs weights in the precision of latitudes
     theirs = xeofs.EOF(n_modes=5, use_coslat=True, solver="full").fit(field, dim="time")
-    ours = bp.PCA(5, scale=bp.CosLatitude("latitude")).fit(field)
+    ours = bp.PCA(5, scale=bp.rules.CosLatitude("latitude")).fit(field)
     np.testing.assert_allclose(ours.explained_variance_, theirs.explained_variance(), rtol=1e-6)
     np.testing.assert_allclose(ours.explained_variance_ratio_, theirs.explained_variance_ratio(), rtol=1e-6)
     patterns = theirs.components().rename(mode="component").transpose("component", ...)

@@ -45,7 +45,7 @@ def test_any_split_into_batches_equals_one_fit(cuts: list[int], variant: dict[st
     assert_same_model(pca, PCA(3, solver="covariance", **variant).fit(X))
 
 
-@pytest.mark.parametrize("n_components", [3, D, 0.9, None, "mle", bp.RelativeThreshold(0.2)], ids=str)
+@pytest.mark.parametrize("n_components", [3, D, 0.9, None, "mle", bp.rules.RelativeThreshold(0.2)], ids=str)
 def test_single_rows_are_enough_for_every_n_components(n_components: Any) -> None:
     pca = PCA(n_components)
     for row in X:
@@ -153,10 +153,10 @@ def test_a_dot_fit_cannot_go_on_and_says_so() -> None:
 def test_a_failed_batch_leaves_the_model_as_it_was() -> None:
     bad = np.where(np.arange(D) == 2, np.inf, X[:4])
     pca = PCA(2)
-    with pytest.raises(bp.NonFiniteError, match="4 NaN or infinite values in 4 rows"):
+    with pytest.raises(bp.errors.NonFiniteError, match="4 NaN or infinite values in 4 rows"):
         pca.partial_fit(bad)
     pca.partial_fit(X[:30])
-    with pytest.raises(bp.NonFiniteError, match="4 NaN or infinite values in 4 rows"):
+    with pytest.raises(bp.errors.NonFiniteError, match="4 NaN or infinite values in 4 rows"):
         pca.partial_fit(bad)
     assert_same_model(pca.partial_fit(X[30:]), PCA(2).fit(X))
 
@@ -173,5 +173,5 @@ def test_what_partial_fit_cannot_do_is_rejected_before_any_read() -> None:
         PCA(9).partial_fit(unreadable(N, D))
     with pytest.raises(ValueError, match="solver = 'full' is unknown"):
         PCA(2, solver="full").partial_fit(unreadable(N, D))
-    with pytest.raises(bp.MemoryBudgetError, match=r"covariance needs .* per process"):
+    with pytest.raises(bp.errors.MemoryBudgetError, match=r"covariance needs .* per process"):
         PCA(2, memory_limit="1 MiB").partial_fit(unreadable(N, D))

@@ -11,12 +11,12 @@ import pytest
 
 import bigpca as bp
 from bigpca.estimators.shared.files import decode_record
-from bigpca.quality.metrics import reconstruction_error
+from bigpca.quality import reconstruction_error
 
 N, D = 90, 6
 X = np.random.default_rng(0).standard_normal((N, D)) + 1.0
 Y = np.arange(N) % 3
-ROOTS = bp.Power(0.5).apply(X, "")
+ROOTS = bp.rows.Power(0.5).apply(X, "")
 LAZY = da.from_array(X, chunks=(20, D))
 
 
@@ -26,37 +26,37 @@ def test_rows_of_zeros_are_rejected_by_absolute_number() -> None:
     lazy = da.from_array(rows, chunks=(20, D))
     for given in (rows, lazy):
         with pytest.raises(ValueError, match=r"of the rows in .*, which are zeros: (47|80|47, 80)\. .*zero_rows"):
-            bp.PCA(2, preprocess=bp.L2()).fit(given)
-    model = bp.PCA(2, preprocess=bp.L2(zero_rows="keep")).fit(lazy)
+            bp.PCA(2, preprocess=bp.rows.L2()).fit(given)
+    model = bp.PCA(2, preprocess=bp.rows.L2(zero_rows="keep")).fit(lazy)
     np.testing.assert_allclose(model.transform(rows)[47], -model.mean_ @ model.components_.T, atol=1e-12)
     with pytest.raises(ValueError, match=r"2 of the rows in .*, which are zeros: 47, 80"):
-        bp.PCA(2, preprocess=bp.L2()).fit(X).transform(rows)
+        bp.PCA(2, preprocess=bp.rows.L2()).fit(X).transform(rows)
 
 
 @pytest.mark.parametrize("loaded", [False, True])
 def test_a_preprocessing_that_was_not_fitted_is_rejected(loaded: bool, tmp_path: Path) -> None:
-    model = bp.PCA(2, preprocess=bp.L2()).fit(X)
+    model = bp.PCA(2, preprocess=bp.rows.L2()).fit(X)
     if loaded:
         model.save(tmp_path / "model.zarr")
         model = bp.load(tmp_path / "model.zarr")
     scores = model.transform(X)
     model.set_params(preprocess=None)
     uses = (lambda: model.transform(X), lambda: model.spe(X), lambda: model.save(tmp_path / "other.zarr"))
-    for use in (*uses, model.linear_map, lambda: bp.rotate(model)):
+    for use in (*uses, model.linear_map, lambda: bp.RotatedPCA.of(model)):
         with pytest.raises(ValueError, match=r"preprocess = None was set after a fit with \[L2\("):
             use()
-    np.testing.assert_array_equal(model.set_params(preprocess=bp.L2()).transform(X), scores)
+    np.testing.assert_array_equal(model.set_params(preprocess=bp.rows.L2()).transform(X), scores)
 
 
 def test_added_rows_of_zeros_are_rejected_at_once_and_change_nothing() -> None:
     rows = X[:4].copy()
     rows[2] = 0
-    model = bp.PCA(2, preprocess=bp.L2()).partial_fit(X)
+    model = bp.PCA(2, preprocess=bp.rows.L2()).partial_fit(X)
     for added in (rows, da.from_array(rows)):
         with pytest.raises(ValueError, match=r"1 of the rows in .*, which are zeros: 2\."):
             model.partial_fit(added)
     assert model.partial_fit(X[:4]).n_samples_ == N + 4
-    np.testing.assert_allclose(model.mean_, bp.PCA(2, preprocess=bp.L2()).fit(np.vstack([X, X[:4]])).mean_)
+    np.testing.assert_allclose(model.mean_, bp.PCA(2, preprocess=bp.rows.L2()).fit(np.vstack([X, X[:4]])).mean_)
 
 
 @pytest.mark.parametrize(
@@ -79,7 +79,7 @@ def test_kernels_of_other_things_than_vectors_reject_it(kernel: Any) -> None:
     given = np.eye(5) if kernel == "precomputed" else ["abca", "bcab", "aabb", "cacb"]
     model = bp.KernelPCA(2, kernel=kernel)
     model.fit(given)
-    for call in (model.set_params(preprocess=bp.L2()).fit, model.plan, model.transform):
+    for call in (model.set_params(preprocess=bp.rows.L2()).fit, model.plan, model.transform):
         with pytest.raises(ValueError, match=r"preprocess = L2\(.*\) requires rows that are vectors"):
             call(given)
 
@@ -91,34 +91,36 @@ def test_landmarks_are_preprocessed_like_rows(sampling: Any) -> None:
         return model.fit(rows)
 
     own = ROOTS[:12] if isinstance(sampling, np.ndarray) and sampling.ndim == 2 else sampling
-    found = fitted(LAZY, sampling, preprocess=bp.Power()).transform(X)
+    found = fitted(LAZY, sampling, preprocess=bp.rows.Power()).transform(X)
     expected = fitted(da.from_array(ROOTS, chunks=(20, D)), own).transform(ROOTS)
     np.testing.assert_allclose(np.abs(found), np.abs(expected), atol=1e-6)
 
 
 def test_readers_beside_fits_preprocess_once() -> None:
-    model, plain = bp.PCA(2, preprocess=bp.Power()).fit(X), bp.PCA(2).fit(ROOTS)
+    model, plain = bp.PCA(2, preprocess=bp.rows.Power()).fit(X), bp.PCA(2).fit(ROOTS)
     found, expected = reconstruction_error(model, X), reconstruction_error(plain, ROOTS)
     np.testing.assert_allclose(found.relative, expected.relative, rtol=1e-9)
-    found = bp.roweis_map(X, Y, 3, model=bp.RoweisDiscriminantAnalysis(1, preprocess=bp.Power()))
+    found = bp.roweis_map(X, Y, 3, model=bp.RoweisDiscriminantAnalysis(1, preprocess=bp.rows.Power()))
     expected = bp.roweis_map(ROOTS, Y, 3, model=bp.RoweisDiscriminantAnalysis(1))
     np.testing.assert_array_equal(found.errors(X, Y), expected.errors(ROOTS, Y))
 
 
 def test_an_inner_estimator_preprocesses_its_columns() -> None:
-    inner = bp.PCA(2, preprocess=bp.L2())
-    model = bp.ScoredPCA(n_features_to_select=3, estimator=inner, preprocess=bp.Power()).fit(X, Y)
+    inner = bp.PCA(2, preprocess=bp.rows.L2())
+    model = bp.ScoredPCA(n_features_to_select=3, estimator=inner, preprocess=bp.rows.Power()).fit(X, Y)
     columns = ROOTS[:, model.selected_]
     np.testing.assert_allclose(
-        np.abs(model.transform(X)), np.abs(bp.PCA(2, preprocess=bp.L2()).fit(columns).transform(columns)), atol=1e-9
+        np.abs(model.transform(X)),
+        np.abs(bp.PCA(2, preprocess=bp.rows.L2()).fit(columns).transform(columns)),
+        atol=1e-9,
     )
     with pytest.raises(ValueError, match="Fit both with the same parameters"):
         bp.merge(inner.fit(X), bp.PCA(2).fit(X))
 
 
 def test_a_checkpoint_of_other_preprocessing_is_rejected(tmp_path: Any) -> None:
-    bp.PCA(2, preprocess=bp.Power(0.5)).fit(LAZY, checkpoint=tmp_path / "c")
-    with pytest.raises(bp.CheckpointError):
-        bp.PCA(2, preprocess=bp.Power(0.25)).fit(LAZY, checkpoint=tmp_path / "c")
-    with pytest.raises(bp.CheckpointError):
-        bp.PCA(2, preprocess=bp.Power(0.5), center=np.ones(D)).fit(LAZY, checkpoint=tmp_path / "c")
+    bp.PCA(2, preprocess=bp.rows.Power(0.5)).fit(LAZY, checkpoint=tmp_path / "c")
+    with pytest.raises(bp.errors.CheckpointError):
+        bp.PCA(2, preprocess=bp.rows.Power(0.25)).fit(LAZY, checkpoint=tmp_path / "c")
+    with pytest.raises(bp.errors.CheckpointError):
+        bp.PCA(2, preprocess=bp.rows.Power(0.5), center=np.ones(D)).fit(LAZY, checkpoint=tmp_path / "c")

@@ -197,5 +197,5 @@ def test_a_damaged_record_is_rejected_with_the_model(content: str | None, messag
         os.mkfifo(document)
     else:
         document.write_text(content)
-    with pytest.raises(bp.ModelFormatError, match=message):
+    with pytest.raises(bp.errors.ModelFormatError, match=message):
         bp.load(tmp_path / "model.zarr")

@@ -85,7 +85,7 @@ def test_a_rerun_takes_the_seed_of_the_checkpoint_and_reads_nothing_again(
     groups = [event for event in events if isinstance(event, GroupEvent)]
     assert not groups
     if name == "NystromKernelPCA":
-        with pytest.raises(bp.CheckpointError, match="seed"):
+        with pytest.raises(bp.errors.CheckpointError, match="seed"):
             SEEDED[name](first.seed_ + 1).fit(rows, labels(name), checkpoint=place)
 
 
@@ -96,7 +96,7 @@ def test_a_damaged_record_of_a_checkpoint_gives_no_seed(tmp_path: Path) -> None:
     content = json.loads(record.read_text())
     for seed in ("many", -1, True, None):
         record.write_text(json.dumps(content | {"seed": seed}))
-        with pytest.raises(bp.CheckpointError, match="belongs to another computation"):
+        with pytest.raises(bp.errors.CheckpointError, match="belongs to another computation"):
             SEEDED["NystromKernelPCA"](None).fit(rows, checkpoint=place)
     record.write_text(json.dumps(content))
     assert SEEDED["NystromKernelPCA"](None).fit(rows, checkpoint=place).seed_ == first.seed_

@@ -14,9 +14,11 @@ import pytest
 from sklearn.exceptions import NotFittedError
 
 import bigpca as bp
-from bigpca import PCA, ApproximatePCA, ModelFormatError, RelativeThreshold, sketches
+from bigpca import PCA, ApproximatePCA, sketches
+from bigpca.errors import ModelFormatError
 from bigpca.estimators.loading import restored
 from bigpca.estimators.shared.files import StoredModel
+from bigpca.rules import RelativeThreshold
 from bigpca.storage import MODEL_FORMAT
 from tests.builders import data_with_spectrum, power_law
 from tests.estimators.stores import save_changed
@@ -120,7 +122,7 @@ def test_feature_names_come_back(tmp_path: Path) -> None:
 def test_an_existing_model_is_replaced_only_when_asked(tmp_path: Path) -> None:
     path = tmp_path / "model.zarr"
     PCA(2).fit(X).save(path)
-    with pytest.raises(bp.OutputExistsError, match="overwrite"):
+    with pytest.raises(bp.errors.OutputExistsError, match="overwrite"):
         PCA(3).fit(X).save(path)
     assert bp.load(path).n_components_ == 2
     PCA(3).fit(X).save(path, overwrite=True)

@@ -64,7 +64,7 @@ def test_a_table_holds_the_scores_with_their_names_and_keys(name: str, keys: Any
 def test_a_table_is_replaced_only_when_asked_and_never_the_input(name: str, rows: Any, tmp_path: Path) -> None:
     path = tmp_path / name
     path.write_bytes(b"mine")
-    with pytest.raises(bp.OutputExistsError, match="exists already"):
+    with pytest.raises(bp.errors.OutputExistsError, match="exists already"):
         MODEL.transform(unreadable(N, 8), out=path)
     assert path.read_bytes() == b"mine"
     assert np.array_equal(MODEL.transform(rows, out=path, overwrite=True).compute(), MODEL.transform(X))
@@ -73,14 +73,14 @@ def test_a_table_is_replaced_only_when_asked_and_never_the_input(name: str, rows
     np.save(shards / "0.npy", X)
     for out in ("0.npy", "../rows.zarr"):
         source = rows if out.endswith("zarr") else shards
-        with pytest.raises(bp.OutputExistsError, match="the input that is being read"):
+        with pytest.raises(bp.errors.OutputExistsError, match="the input that is being read"):
             MODEL.transform(source, out=shards / out, overwrite=True)
     assert np.array_equal(np.load(shards / "0.npy"), X)
 
 
 def test_a_store_never_replaces_a_file(tmp_path: Path) -> None:
     (tmp_path / "scores.zarr").write_bytes(b"mine")
-    with pytest.raises(bp.OutputExistsError, match="replaces only Zarr stores"):
+    with pytest.raises(bp.errors.OutputExistsError, match="replaces only Zarr stores"):
         MODEL.transform(unreadable(N, 8), out=tmp_path / "scores.zarr", overwrite=True)
 
 

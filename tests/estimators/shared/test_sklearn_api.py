@@ -136,8 +136,12 @@ def test_grid_search_finds_the_number_of_components_by_likelihood() -> None:
 def test_grid_search_compares_preprocessing_and_whitening() -> None:
     labels = np.arange(60) % 2
     rows = np.where(labels == 1, 30.0, 0.3)[:, None] * (X + np.where(labels == 1, 3.0, -3.0)[:, None])
-    steps = [None, bp.Power(), bp.L2(), [bp.Power(), bp.L2()]]
-    grid = {"pca__preprocess": steps, "pca__whiten": [False, bp.Whitening(0.25)], "pca__center": [True, np.ones(5)]}
+    steps = [None, bp.rows.Power(), bp.rows.L2(), [bp.rows.Power(), bp.rows.L2()]]
+    grid = {
+        "pca__preprocess": steps,
+        "pca__whiten": [False, bp.rules.Whitening(0.25)],
+        "pca__center": [True, np.ones(5)],
+    }
     search = GridSearchCV(make_pipeline(PCA(2), NearestCentroid()), grid, cv=3, error_score="raise").fit(rows, labels)
     assert len(search.cv_results_["params"]) == 16
     best = search.best_estimator_.named_steps["pca"]
@@ -148,7 +152,7 @@ def test_grid_search_compares_preprocessing_and_whitening() -> None:
 def test_a_failed_fit_changes_nothing() -> None:
     pca = PCA(2).fit(X)
     before = pca.transform(X)
-    with pytest.raises(bp.NonFiniteError, match="60 NaN or infinite values"):
+    with pytest.raises(bp.errors.NonFiniteError, match="60 NaN or infinite values"):
         pca.fit(np.where(np.arange(3) == 1, np.nan, X[:, :3]))
     assert np.array_equal(pca.transform(X), before)
     assert pca.n_features_in_ == 5

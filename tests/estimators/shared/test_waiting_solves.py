@@ -185,6 +185,6 @@ def test_small_batches_are_multiplied_together_and_merged_saved_and_counted_as_o
     np.testing.assert_allclose(both.components_, twice.components_, atol=1e-10)
     waiting.save(tmp_path / "model")
     assert bp.load(tmp_path / "model").partial_fit(data[20:]).n_samples_ == 240
-    with pytest.raises(bp.NonFiniteError, match="1 NaN or infinite value in 1 row"):
+    with pytest.raises(bp.errors.NonFiniteError, match="1 NaN or infinite value in 1 row"):
         waiting.partial_fit(np.where(np.arange(12).reshape(2, 6) == 3, np.nan, 1.0))
     assert waiting.n_samples_ == 140

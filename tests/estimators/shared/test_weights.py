@@ -33,7 +33,7 @@ FITS: dict[str, tuple[Callable[[], Any], Any]] = {
     "covariance, scaled, about zero": (lambda: bp.PCA(4, solver="covariance", scale=True, center=False), None),
     "dot": (lambda: bp.PCA(4, solver="dot"), None),
     "dot, scaled, about zero": (lambda: bp.PCA(4, solver="dot", scale=True, center=False), None),
-    "dot, preprocessed": (lambda: bp.PCA(4, solver="dot", preprocess=bp.L2()), None),
+    "dot, preprocessed": (lambda: bp.PCA(4, solver="dot", preprocess=bp.rows.L2()), None),
     "krylov": (lambda: bp.PCA(2, solver="krylov", scale=True, tol=1e-9), None),
     "krylov about zero": (lambda: bp.PCA(2, solver="krylov", center=False, tol=1e-9), None),
     "share": (lambda: bp.PCA(0.8), None),
@@ -145,7 +145,7 @@ def test_reliability_weights_give_their_unbiased_covariance_in_any_unit() -> Non
     weights = RNG.random(N)
     covariance = np.cov(X.T, aweights=weights)
     for unit in (1.0, 1e-200, 1e200):
-        model = bp.PCA(solver="covariance").fit(X, sample_weight=bp.reliability(weights * unit))
+        model = bp.PCA(solver="covariance").fit(X, sample_weight=bp.data.reliability(weights * unit))
         np.testing.assert_allclose(model.get_covariance(), covariance, rtol=1e-10, atol=1e-12)
         assert model.sum_weights_ == pytest.approx(model.n_effective_)
         assert model.n_effective_ == pytest.approx(weights.sum() ** 2 / (weights @ weights))
@@ -161,7 +161,7 @@ def test_weights_that_are_shares_are_rejected_or_named_by_a_warning(name: str) -
     least = rf"at least {c + 1} are required: .* minus {c}\. .* pass sample_weight=bp\.reliability"
     with pytest.raises(ValueError, match=least):
         make().fit(da.from_array(X).map_blocks(_never, dtype="f8"), y, sample_weight=(c + 0.9) * SHARES)
-    for weights, warned in ((c + 1) * SHARES, True), (40 * SHARES, False), (bp.reliability(SHARES), False):
+    for weights, warned in ((c + 1) * SHARES, True), (40 * SHARES, False), (bp.data.reliability(SHARES), False):
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             make().fit(X, y, sample_weight=weights)
@@ -221,7 +221,7 @@ def test_weights_that_are_none_are_rejected_before_the_read(case: str) -> None:
             call(rows, sample_weight=weights)
     if "zero" in case:
         with pytest.raises(ValueError, match="all weights are zero"):
-            bp.reliability(weights)
+            bp.data.reliability(weights)
 
 
 def _never(block: Any) -> Any:
@@ -264,7 +264,7 @@ def test_a_bad_value_is_named_by_its_absolute_row_among_weighted_rows() -> None:
 def test_a_checkpoint_belongs_to_its_weights_and_the_plan_describes_them(tmp_path: Path) -> None:
     lazy = da.from_array(X, chunks=(31, D))
     bp.PCA(2).fit(lazy, sample_weight=WEIGHTS, checkpoint=tmp_path / "cp")
-    with pytest.raises(bp.CheckpointError):
+    with pytest.raises(bp.errors.CheckpointError):
         bp.PCA(2).fit(lazy, sample_weight=WEIGHTS + 1, checkpoint=tmp_path / "cp")
     model = bp.PCA(2).fit(lazy, sample_weight=WEIGHTS, checkpoint=tmp_path / "cp")
     assert model.provenance_.call.endswith(".fit(X, sample_weight=w)")
@@ -275,11 +275,11 @@ def test_a_checkpoint_belongs_to_its_weights_and_the_plan_describes_them(tmp_pat
 @pytest.mark.parametrize(
     ("rule", "counts"),
     [
-        (bp.MarchenkoPastur(), True),
-        (bp.ParallelAnalysis(), True),
-        (bp.GavishDonoho(), True),
-        (bp.Elbow(), False),
-        (bp.RelativeThreshold(0.1), False),
+        (bp.rules.MarchenkoPastur(), True),
+        (bp.rules.ParallelAnalysis(), True),
+        (bp.rules.GavishDonoho(), True),
+        (bp.rules.Elbow(), False),
+        (bp.rules.RelativeThreshold(0.1), False),
     ],
     ids=lambda value: type(value).__name__,
 )

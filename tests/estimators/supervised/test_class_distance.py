@@ -73,7 +73,7 @@ def test_a_singular_covariance_is_shrunk_as_ledoit_and_wolf_do_on_average() -> N
 def test_rows_with_missing_values_raise_or_have_no_distance() -> None:
     holed = NEW.copy()
     holed[4, 2] = np.nan
-    with pytest.raises(bp.NonFiniteError, match="gives such rows NaN distances"):
+    with pytest.raises(bp.errors.NonFiniteError, match="gives such rows NaN distances"):
         bp.FisherDiscriminantAnalysis().fit(X, Y).mahalanobis(holed)
     found = bp.FisherDiscriminantAnalysis(nan_policy="omit").fit(X, Y).mahalanobis(holed)
     np.testing.assert_array_equal(np.flatnonzero(np.isnan(found)), [4])

@@ -153,7 +153,7 @@ def test_a_class_of_one_row_that_came_later_counts_as_in_scikit_learn() -> None:
     labels = Y.copy()
     labels[0] = 9
     model = FisherDiscriminantAnalysis().fit(X[1:], labels[1:])
-    with pytest.warns(bp.ApproximationWarning, match="1 of 6 classes have one row each"):
+    with pytest.warns(bp.errors.ApproximationWarning, match="1 of 6 classes have one row each"):
         model.partial_fit(X[:1], labels[:1]).predict(X)
     np.testing.assert_allclose(model.predict_proba(X), oracle(X, labels).predict_proba(X), rtol=1e-6, atol=1e-9)
 
@@ -181,10 +181,11 @@ def test_rows_with_missing_values_have_no_class() -> None:
     assert np.isnan(found[7]).all()
     np.testing.assert_array_equal(np.delete(found, 7, axis=0), np.delete(model.predict_proba(X), 7, axis=0))
     with pytest.raises(
-        bp.NonFiniteError, match=r"1 row of .* hold NaN or infinite values, the first is its row 7.*predict_proba"
+        bp.errors.NonFiniteError,
+        match=r"1 row of .* hold NaN or infinite values, the first is its row 7.*predict_",
     ):
         model.predict(bad)
-    with pytest.raises(bp.NonFiniteError, match="1 NaN or infinite value in"):
+    with pytest.raises(bp.errors.NonFiniteError, match="1 NaN or infinite value in"):
         FisherDiscriminantAnalysis().fit(X, Y).predict_proba(bad)
 
 
@@ -236,5 +237,5 @@ def test_a_damaged_classifier_is_rejected(tmp_path: Path) -> None:
     model = StoredModel.of(FisherDiscriminantAnalysis().fit(X, Y))
     arrays = dict(model.arrays) | {"inverses": model.arrays["inverses"][1:]}
     save_model(tmp_path / "model", StoredModel(model.kind, arrays, model.attributes), overwrite=False)
-    with pytest.raises(bp.ModelFormatError, match=r"inverses of shape \(5, 9\) for 5 classes"):
+    with pytest.raises(bp.errors.ModelFormatError, match=r"inverses of shape \(5, 9\) for 5 classes"):
         bp.load(tmp_path / "model")

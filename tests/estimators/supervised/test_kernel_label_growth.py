@@ -139,7 +139,7 @@ def test_statistics_of_other_shapes_than_the_labels_are_rejected(labels: str, tm
     for own in names:
         arrays = dict(model.arrays) | {own: model.arrays[own][:-1]}
         save_model(tmp_path / own, StoredModel(model.kind, arrays, model.attributes), overwrite=False)
-        with pytest.raises(bp.ModelFormatError, match="does not hold what a KernelSupervisedPCA"):
+        with pytest.raises(bp.errors.ModelFormatError, match="does not hold what a KernelSupervisedPCA"):
             bp.load(tmp_path / own)
 
 
@@ -159,9 +159,9 @@ def test_the_dual_form_keeps_no_statistics_and_says_so() -> None:
 def test_a_batch_that_does_not_fit_is_rejected_before_the_read(model: Any) -> None:
     fitted = clone(model).set_params(sampling=X[:M]).fit(X, Y)
     lazy, labels = unreadable(10**6, D, chunk=10**5), np.arange(10**6) % C
-    with pytest.raises(bp.MemoryBudgetError):
+    with pytest.raises(bp.errors.MemoryBudgetError):
         fitted.set_params(memory_limit="1 MiB").partial_fit(lazy, labels)
-    with pytest.raises(bp.EvaluationBudgetError, match="max_kernel_evaluations"):
+    with pytest.raises(bp.errors.EvaluationBudgetError, match="max_kernel_evaluations"):
         fitted.set_params(memory_limit=None, max_kernel_evaluations=1e6).partial_fit(lazy, labels)
 
 
@@ -170,7 +170,7 @@ def test_a_stored_model_with_arrays_of_other_shapes_is_rejected(name: str, tmp_p
     model = StoredModel.of(clone(MODELS["supervised PCA"]).set_params(sampling=X[:M]).fit(X, Y))
     arrays = dict(model.arrays) | {name: model.arrays[name][:-1]}
     save_model(tmp_path / "model.zarr", StoredModel(model.kind, arrays, model.attributes), overwrite=False)
-    with pytest.raises(bp.ModelFormatError, match="does not hold what a KernelSupervisedPCA"):
+    with pytest.raises(bp.errors.ModelFormatError, match="does not hold what a KernelSupervisedPCA"):
         bp.load(tmp_path / "model.zarr")
 
 
@@ -186,7 +186,7 @@ def test_a_failed_batch_changes_nothing() -> None:
     model = clone(MODELS["Roweis"]).set_params(sampling=X[:M]).fit(X, NAMES[Y])
     before = model.eigenvalues_.copy()
     for rows, labels, error in (
-        (np.full_like(X, np.inf), NAMES[Y], bp.NonFiniteError), (X, Y, TypeError), (X, NAMES[Y][:5], ValueError),
+        (np.full_like(X, np.inf), NAMES[Y], bp.errors.NonFiniteError), (X, Y, TypeError), (X, NAMES[Y][:5], ValueError),
         (X[:, :3], NAMES[Y], ValueError), (X, None, ValueError),
     ):  # fmt: skip
         with pytest.raises(error):

@@ -14,16 +14,14 @@ from sklearn.pipeline import make_pipeline
 
 import bigpca as bp
 from bigpca import (
-    ApproximationWarning,
-    EvaluationBudgetError,
     FisherDiscriminantAnalysis,
     KernelPCA,
     KernelRoweisDiscriminantAnalysis,
     KernelSupervisedPCA,
-    MemoryBudgetError,
     RoweisDiscriminantAnalysis,
     kernels,
 )
+from bigpca.errors import ApproximationWarning, EvaluationBudgetError, MemoryBudgetError
 from bigpca.passes.reading import layout
 from tests.estimators.labelled import labelled_rows, one_hot, outside, unit_of
 from tests.estimators.stores import stored, unreadable

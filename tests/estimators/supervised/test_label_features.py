@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from bigpca import KernelSupervisedPCA, MemoryBudgetError, SupervisedPCA, SupervisedRandomProjection
+from bigpca import KernelSupervisedPCA, SupervisedPCA, SupervisedRandomProjection
+from bigpca.errors import MemoryBudgetError
 from bigpca.estimators.supervised.label_features import DeltaRows, FourierLabels, LandmarkLabels, LinearLabels
 from bigpca.passes.accumulators.thin_products import LeftProduct
 from bigpca.passes.reading.blocks import Block

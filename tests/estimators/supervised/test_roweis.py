@@ -12,12 +12,12 @@ from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 
 from bigpca import (
     PCA,
-    ApproximationWarning,
     FisherDiscriminantAnalysis,
     KernelRoweisDiscriminantAnalysis,
     RoweisDiscriminantAnalysis,
     SupervisedPCA,
 )
+from bigpca.errors import ApproximationWarning
 from tests.estimators.labelled import (
     assert_same_axes,
     centred,

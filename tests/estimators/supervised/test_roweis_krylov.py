@@ -78,7 +78,7 @@ def test_reads_are_counted_planned_and_ended(tmp_path: Path, monkeypatch: pytest
     model = RoweisDiscriminantAnalysis(3, r1=0.2, r2=0.3, solver="krylov").fit(lazy, y)
     assert (reads.per_chunk(rows.shape, (50, 800)) == model.n_passes_).all()
     assert "at most 20 (max_passes)" in str(model.plan_.reason)
-    with pytest.warns(bp.ApproximationWarning, match=r"changed by more than tol = 1e-06 in the last of 3 reads"):
+    with pytest.warns(bp.errors.ApproximationWarning, match=r"changed by more than tol = 1e-06 in the last of 3 reads"):
         few = RoweisDiscriminantAnalysis(3, r1=0.2, r2=0.3, solver="krylov", tol=1e-6, max_passes=3).fit(lazy, y)
     assert (few.n_passes_, few.converged_) == (3, False)
     all_granted = clone(few).set_params(max_passes=None).fit(lazy, y)
@@ -94,7 +94,7 @@ def test_auto_takes_it_where_the_matrix_does_not_fit() -> None:
     assert plan.fits
     assert plan.solver.endswith("(krylov)")
     assert not model.set_params(solver="covariance").plan(X, y).fits
-    with pytest.raises(bp.MemoryBudgetError):
+    with pytest.raises(bp.errors.MemoryBudgetError):
         RoweisDiscriminantAnalysis(0.9, memory_limit="4 GiB").fit(X, y)  # a share needs the whole spectrum
 
 

@@ -17,11 +17,11 @@ from bigpca import (
     PCA,
     FisherDiscriminantAnalysis,
     KernelRoweisDiscriminantAnalysis,
-    MemoryBudgetError,
     RoweisDiscriminantAnalysis,
     SupervisedPCA,
     roweis_map,
 )
+from bigpca.errors import MemoryBudgetError
 from bigpca.estimators.supervised.roweis_map import RoweisMap, grid_values
 from tests.estimators.labelled import labelled_rows
 from tests.estimators.stores import stored, unreadable

@@ -161,7 +161,7 @@ REJECTED: list[tuple[dict[str, Any], Any, type[Exception], str]] = [
     ({}, np.arange(N), ValueError, "240 rows have 240 classes, one row each.*Give classes of several rows"),
     ({}, np.full(N, 0.5), ValueError, "all 240 labels are equal"),
     ({"estimator": bp.PCA(5), "n_features_to_select": 4}, Y, ValueError, "n_components = 5 is out of range"),
-    ({"memory_limit": "1 KiB"}, Y, bp.MemoryBudgetError, "memory_limit"),
+    ({"memory_limit": "1 KiB"}, Y, bp.errors.MemoryBudgetError, "memory_limit"),
 ]
 
 
@@ -203,7 +203,7 @@ def test_a_model_whose_statistics_have_other_shapes_is_rejected(kind: str, tmp_p
     for own in names:
         arrays = dict(model.arrays) | {own: model.arrays[own][:-1]}
         save_model(tmp_path / own, StoredModel(model.kind, arrays, model.attributes), overwrite=False)
-        with pytest.raises(bp.ModelFormatError, match="does not hold what a ScoredPCA"):
+        with pytest.raises(bp.errors.ModelFormatError, match="does not hold what a ScoredPCA"):
             bp.load(tmp_path / own)
 
 
@@ -243,7 +243,9 @@ def test_rows_that_change_which_features_score_best_are_added_with_a_warning() -
     first, then = alone([2, 5]), alone([7, 8])
     y = np.linspace(-3, 3, N)
     model = ScoredPCA(1, n_features_to_select=2).fit(first[::12], y[::12])
-    with pytest.warns(bp.ApproximationWarning, match="2 were not among those of the first fit .such as feature [78]"):
+    with pytest.warns(
+        bp.errors.ApproximationWarning, match="2 were not among those of the first fit .such as feature [78]"
+    ):
         model.partial_fit(np.vstack([then] * 4), np.tile(y, 4))
     np.testing.assert_array_equal(model.selected_, [2, 5])
 
@@ -263,7 +265,7 @@ def test_a_failed_batch_changes_nothing() -> None:
     before = (model.scores_.copy(), model.transform(X))
     bad = X.copy()
     bad[3, 1] = np.nan
-    for rows, y, error in ((bad, Y, bp.NonFiniteError), (X, Y[:5], ValueError), (X, None, ValueError)):
+    for rows, y, error in ((bad, Y, bp.errors.NonFiniteError), (X, Y[:5], ValueError), (X, None, ValueError)):
         with pytest.raises(error):
             model.partial_fit(rows, y)
     np.testing.assert_array_equal(model.scores_, before[0])

@@ -178,7 +178,7 @@ def test_one_row_is_rejected(kind: type) -> None:
 def test_missing_values_are_found_with_their_row(kind: type) -> None:
     bad = X.copy()
     bad[33, 2] = np.nan
-    with pytest.raises(bp.NonFiniteError, match="row 33, column 2"):
+    with pytest.raises(bp.errors.NonFiniteError, match="row 33, column 2"):
         kind().fit(bad, Y)
 
 

@@ -15,13 +15,8 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 import bigpca as bp
-from bigpca import (
-    FisherDiscriminantAnalysis,
-    ModelFormatError,
-    RoweisDiscriminantAnalysis,
-    SupervisedPCA,
-    SupervisedRandomProjection,
-)
+from bigpca import FisherDiscriminantAnalysis, RoweisDiscriminantAnalysis, SupervisedPCA, SupervisedRandomProjection
+from bigpca.errors import ModelFormatError
 from bigpca.estimators.shared.files import StoredModel, save_model
 from tests.estimators.labelled import labelled_rows
 from tests.estimators.stores import stored, unreadable
@@ -188,7 +183,7 @@ def test_a_failed_batch_changes_nothing() -> None:
     bad = X.copy()
     bad[0, 0] = np.inf
     for rows, labels, error in (
-        (bad, NAMES[Y], bp.NonFiniteError), (X, Y, TypeError), (X, NAMES[Y][:5], ValueError),
+        (bad, NAMES[Y], bp.errors.NonFiniteError), (X, Y, TypeError), (X, NAMES[Y][:5], ValueError),
         (X[:, :3], NAMES[Y], ValueError),
         (X, None, ValueError),
     ):  # fmt: skip

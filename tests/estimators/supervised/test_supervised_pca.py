@@ -15,7 +15,8 @@ from sklearn.metrics.pairwise import rbf_kernel
 from sklearn.pipeline import make_pipeline
 
 import bigpca as bp
-from bigpca import ApproximationWarning, MemoryBudgetError, SupervisedPCA, SupervisedRandomProjection
+from bigpca import SupervisedPCA, SupervisedRandomProjection
+from bigpca.errors import ApproximationWarning, MemoryBudgetError
 from bigpca.estimators.supervised import label_features
 from bigpca.estimators.supervised.label_features import FourierLabels, LandmarkLabels
 from tests.estimators.labelled import assert_same_axes, centred, labelled_rows, one_hot, outside
@@ -108,7 +109,7 @@ def test_the_trace_that_landmarks_of_labels_miss_is_measured_reported_and_less_t
     exact = float((centred(ROWS) * (K_y @ centred(ROWS))).sum()) / 1999**2
     for more in ({}, {"kernel": "rbf", "gamma": 1e-12, "n_landmarks": 50}):
         with pytest.warns(ApproximationWarning, match="features of the RBF label kernel miss"):
-            found = bp.hsic(ROWS, MANY, **options, **more)
+            found = bp.quality.hsic(ROWS, MANY, **options, **more)
         assert more or exact * (1 - 5 * missed) < found <= exact
     model.save(tmp_path / "model")
     loaded = bp.load(tmp_path / "model")

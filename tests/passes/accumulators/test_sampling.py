@@ -77,7 +77,7 @@ def test_rows_with_missing_values_leave_the_sample() -> None:
     rows, omitted = sample(bp.open(X), 90, nan_policy="omit")
     assert np.array_equal(rows, X[chosen[1::2]])
     assert omitted == 45
-    with pytest.raises(bp.NonFiniteError, match="NaN or infinite value"):
+    with pytest.raises(bp.errors.NonFiniteError, match="NaN or infinite value"):
         sample(bp.open(X), 90)
 
 

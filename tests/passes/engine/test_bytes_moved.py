@@ -88,7 +88,7 @@ def count_steals(dask_scheduler: Scheduler) -> int:
 
 
 @pytest.mark.cluster
-@pytest.mark.filterwarnings("ignore::bigpca.ApproximationWarning")
+@pytest.mark.filterwarnings("ignore::bigpca.errors.ApproximationWarning")
 @pytest.mark.parametrize("kind", CASES)
 def test_each_group_costs_two_moved_states_at_most_and_no_rows(
     kind: str, tmp_path: Path, client: Client, monkeypatch: pytest.MonkeyPatch

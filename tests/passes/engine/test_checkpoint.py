@@ -87,7 +87,7 @@ def test_a_changed_chunk_is_rejected_on_resume_with_its_rows(store: Path, tmp_pa
     half_done(store, tmp_path / "c")
     chunk = store / "c" / "5" / "0"
     os.utime(chunk, ns=(0, 0))
-    with pytest.raises(bp.CheckpointError, match=r"the input changed since the checkpoint .*/c was written: "
+    with pytest.raises(bp.errors.CheckpointError, match=r"the input changed since the checkpoint .*/c was written: "
         r"1 of \d+ finished "
                        r"groups, the first with rows 125:150\. .* delete the checkpoint to start again"):  # fmt: skip
         moments_of(bp.open(store), checkpoint=tmp_path / "c")
@@ -106,7 +106,7 @@ def test_a_changed_chunk_under_a_general_array_is_rejected_on_resume(store: Path
     with pytest.raises(KeyboardInterrupt):
         moments_of(X(), checkpoint=tmp_path / "c", progress=interrupt_after(5))
     os.utime(store / "c" / "70" / "0", ns=(0, 0))
-    with pytest.raises(bp.CheckpointError, match=r"another computation \(input\.source\.name"):
+    with pytest.raises(bp.errors.CheckpointError, match=r"another computation \(input\.source\.name"):
         moments_of(X(), checkpoint=tmp_path / "c")
 
 
@@ -125,7 +125,7 @@ def test_changed_values_of_an_array_in_memory_are_rejected_on_resume(tmp_path: P
     moments_of(bp.open(A), checkpoint=tmp_path / "c")
     A[7, 3] += 1
     with pytest.raises(
-        bp.CheckpointError, match=r"belongs to another computation \(input.source.crc32: \d+ there, \d+ here\)"
+        bp.errors.CheckpointError, match=r"belongs to another computation \(input.source.crc32: \d+ there, \d+ here\)"
     ):
         moments_of(bp.open(A), checkpoint=tmp_path / "c")
 
@@ -141,7 +141,7 @@ def test_other_parameters_are_rejected_and_named(
     policy: str, value: str, difference: str, store: Path, tmp_path: Path
 ) -> None:
     moments_of(bp.open(store), checkpoint=tmp_path / "c")
-    with pytest.raises(bp.CheckpointError, match="belongs to another computation") as caught:
+    with pytest.raises(bp.errors.CheckpointError, match="belongs to another computation") as caught:
         moments_of(bp.open(store), checkpoint=tmp_path / "c", **{policy: value})  # type: ignore[arg-type]
     assert difference in str(caught.value)
     assert "Resume with the same input and parameters, pass another checkpoint path" in str(caught.value)
@@ -150,7 +150,7 @@ def test_other_parameters_are_rejected_and_named(
 def test_another_input_is_rejected_and_named(store: Path, tmp_path: Path) -> None:
     moments_of(bp.open(store), checkpoint=tmp_path / "c")
     write_store(tmp_path / "y.zarr", normal(N + 25, D), (25, D))
-    with pytest.raises(bp.CheckpointError, match=r"input\.shape: \[2000, 16\] there, \[2025, 16\] here"):
+    with pytest.raises(bp.errors.CheckpointError, match=r"input\.shape: \[2000, 16\] there, \[2025, 16\] here"):
         moments_of(bp.open(tmp_path / "y.zarr"), checkpoint=tmp_path / "c")
 
 
@@ -204,7 +204,7 @@ def test_every_flipped_bit_of_a_state_is_found_or_harmless(store: Path, tmp_path
         prefix.write_bytes(flipped)
         try:
             found = files.read("prefix", index)
-        except bp.CheckpointError:
+        except bp.errors.CheckpointError:
             continue
         part: Any = found.parts["state"]
         assert bits(part) == bits(good.parts["state"])  # type: ignore[arg-type]
@@ -256,7 +256,7 @@ def test_other_library_versions_warn_that_the_last_bits_may_differ(store: Path, 
 
 def test_two_runs_on_one_checkpoint_are_rejected(tmp_path: Path) -> None:
     held = Checkpoint(tmp_path / "c", {"run": 1})
-    with pytest.raises(bp.OutputLockedError, match="the checkpoint"):
+    with pytest.raises(bp.errors.OutputLockedError, match="the checkpoint"):
         Checkpoint(tmp_path / "c", {"run": 1})
     held.release()
     Checkpoint(tmp_path / "c", {"run": 1}).release()
@@ -266,7 +266,7 @@ def test_two_runs_on_one_checkpoint_are_rejected(tmp_path: Path) -> None:
 def test_a_file_in_the_place_of_the_directory_is_rejected(below: str, tmp_path: Path) -> None:
     (tmp_path / "c").write_text("")
     with pytest.raises(
-        bp.CheckpointError, match=r"is a file, or lies under one; a new or existing directory was expected"
+        bp.errors.CheckpointError, match=r"is a file, or lies under one; a new or existing directory was expected"
     ):
         Checkpoint(tmp_path / "c" / below, {"run": 1})
 
@@ -275,7 +275,8 @@ def test_foreign_files_are_rejected_and_left_alone(tmp_path: Path) -> None:
     (tmp_path / "c").mkdir()
     (tmp_path / "c" / "thesis.tex").write_text("dear")
     with pytest.raises(
-        bp.CheckpointError, match=r"holds files that are not a checkpoint's \(thesis.tex\)\. Pass the path of a new"
+        bp.errors.CheckpointError,
+        match=r"holds files that are not a checkpoint's \(thesis.tex\)\. Pass the path of",
     ):
         Checkpoint(tmp_path / "c", {"run": 1})
     assert (tmp_path / "c" / "thesis.tex").read_text() == "dear"
@@ -311,7 +312,7 @@ def test_the_checkpoint_of_an_older_iteration_is_rejected_and_left_alone(
     age(record)
     before = {path: path.read_bytes() for path in (tmp_path / "c").glob("*/**/*") if path.is_file()}
     assert any(path.suffix == ".npz" for path in before)
-    with pytest.raises(bp.CheckpointError, match="belongs to another computation " + difference):
+    with pytest.raises(bp.errors.CheckpointError, match="belongs to another computation " + difference):
         model.fit(bp.open(store), checkpoint=tmp_path / "c")
     assert {path: path.read_bytes() for path in (tmp_path / "c").glob("*/**/*") if path.is_file()} == before
 

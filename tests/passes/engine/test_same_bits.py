@@ -116,7 +116,7 @@ def test_a_state_too_large_for_the_client_to_write_is_rejected_where_workers_can
     monkeypatch.setattr(cluster_module, "CLIENT_BYTES", 0)
     monkeypatch.setattr(cluster_module, "_workers_see", lambda client, directory: False)
     with pytest.raises(
-        bp.CheckpointError, match=r"workers cannot see the checkpoint .* Put the checkpoint on storage that"
+        bp.errors.CheckpointError, match=r"workers cannot see the checkpoint .* Put the checkpoint on storage that"
     ):
         moments_of(bp.open(store), checkpoint=tmp_path / "c")
 

@@ -144,7 +144,7 @@ def test_every_worker_folds_its_share_of_a_pass_whose_groups_share_something() -
         wait(client.map(int, range(3)))
         before = executed(client)
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", bp.ApproximationWarning)
+            warnings.simplefilter("ignore", bp.errors.ApproximationWarning)
             model.fit(X)
         after = executed(client)
         for _ in range(300):  # futures that are released go a moment later

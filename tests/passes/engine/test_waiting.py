@@ -116,7 +116,7 @@ def test_a_failing_group_takes_the_others_away_and_its_error_comes_through(tmp_p
     A = normal(N, D)
     A[300, 2] = np.nan
     write_store(tmp_path / "n.zarr", A, (25, D))
-    with pytest.raises(bp.NonFiniteError, match=r"row 300; the first is in row 300, column 2"):
+    with pytest.raises(bp.errors.NonFiniteError, match=r"row 300; the first is in row 300, column 2"):
         moments_of(logged(tmp_path / "n.zarr", tmp_path / "log", delay=0.02))
     wait_for_none(lambda: tasks_of_runs(client))
     assert len(reads_in(tmp_path / "log")) < 60

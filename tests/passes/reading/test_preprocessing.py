@@ -14,10 +14,10 @@ from bigpca.passes.reading.row_maps import Affine, chained
 RNG = np.random.default_rng(0)
 X = RNG.standard_normal((7, 5))
 EXPECTED: dict[RowPreprocessor, Any] = {
-    bp.L2(): lambda x: x / np.linalg.norm(x, axis=1, keepdims=True),
-    bp.L2(zero_rows="keep"): lambda x: x / np.linalg.norm(x, axis=1, keepdims=True),
-    bp.Power(): lambda x: np.sign(x) * np.sqrt(np.abs(x)),
-    bp.Power(0.3): lambda x: np.sign(x) * np.abs(x) ** 0.3,
+    bp.rows.L2(): lambda x: x / np.linalg.norm(x, axis=1, keepdims=True),
+    bp.rows.L2(zero_rows="keep"): lambda x: x / np.linalg.norm(x, axis=1, keepdims=True),
+    bp.rows.Power(): lambda x: np.sign(x) * np.sqrt(np.abs(x)),
+    bp.rows.Power(0.3): lambda x: np.sign(x) * np.abs(x) ** 0.3,
 }
 
 
@@ -30,13 +30,13 @@ def test_rows_are_those_of_the_formula_and_the_input_is_unchanged(f: RowPreproce
     assert found.dtype == f.output_dtype(rows.dtype) == ("f8" if dtype == "f8" else "f4")
     np.testing.assert_allclose(found, EXPECTED[f](rows.astype("f8")), rtol=4 * np.finfo(found.dtype).eps)
     assert np.array_equal(rows, before)
-    assert eval(repr(f), {"L2": bp.L2, "Power": bp.Power}) == f
+    assert eval(repr(f), {"L2": bp.rows.L2, "Power": bp.rows.Power}) == f
 
 
 @pytest.mark.parametrize("size", [1e-300, 1e-30, 1e200, 1e308])
 def test_norms_of_any_size_are_norms(size: float) -> None:
     dtype = np.float64 if size != 1e-30 else np.float32
-    found = bp.L2().apply((size * np.array([[0.75, 1.0], [0.0, 0.25]])).astype(dtype), "X")
+    found = bp.rows.L2().apply((size * np.array([[0.75, 1.0], [0.0, 0.25]])).astype(dtype), "X")
     np.testing.assert_allclose(found, [[0.6, 0.8], [0.0, 1.0]], rtol=1e-6)
 
 
@@ -55,30 +55,30 @@ def test_rows_of_zeros_are_rejected_by_number_or_kept() -> None:
     rows = X.copy()
     rows[[1, 5]] = 0
     with pytest.raises(ValueError, match=r"2 of the rows in the store, which are zeros: 101, 105\. .*L2\(zero_rows="):
-        bp.L2().apply_at(rows, np.arange(100, 107), "the store")
-    assert not bp.L2(zero_rows="keep").apply(rows, "X")[[1, 5]].any()
+        bp.rows.L2().apply_at(rows, np.arange(100, 107), "the store")
+    assert not bp.rows.L2(zero_rows="keep").apply(rows, "X")[[1, 5]].any()
 
 
 def test_a_chain_is_one_map_after_the_other() -> None:
     last = Affine(np.ones(5), np.full(5, 2.0))
-    whole = chained((bp.Power(), bp.L2()), last)
-    expected = last.apply(bp.L2().apply(bp.Power().apply(X, ""), ""), "")
+    whole = chained((bp.rows.Power(), bp.rows.L2()), last)
+    expected = last.apply(bp.rows.L2().apply(bp.rows.Power().apply(X, ""), ""), "")
     np.testing.assert_array_equal(whole.apply(X, ""), expected)
     assert whole.output_dtype(np.dtype("f2")) == np.float32
-    assert whole.describe() != chained((bp.L2(), bp.Power()), last).describe()
+    assert whole.describe() != chained((bp.rows.L2(), bp.rows.Power()), last).describe()
     assert chained((), last) is last
 
 
 @pytest.mark.parametrize(
     ("make", "error", "message"),
     [
-        (lambda: bp.L2(zero_rows="drop"), ValueError, "zero_rows = 'drop' is unknown"),
-        (lambda: bp.Power(0), ValueError, "exponent = 0 is outside"),
-        (lambda: bp.Power(2), ValueError, "exponent = 2 is outside"),
-        (lambda: bp.Power("0.5"), TypeError, "exponent = '0.5' is a str"),
+        (lambda: bp.rows.L2(zero_rows="drop"), ValueError, "zero_rows = 'drop' is unknown"),
+        (lambda: bp.rows.Power(0), ValueError, "exponent = 0 is outside"),
+        (lambda: bp.rows.Power(2), ValueError, "exponent = 2 is outside"),
+        (lambda: bp.rows.Power("0.5"), TypeError, "exponent = '0.5' is a str"),
         (lambda: preprocessors("l2"), TypeError, "preprocess = 'l2' is not known"),
-        (lambda: preprocessors([bp.L2(), 1]), TypeError, "is not known; None, a record such as"),
-        (lambda: preprocessors(bp.L2), TypeError, "is not known"),
+        (lambda: preprocessors([bp.rows.L2(), 1]), TypeError, "is not known; None, a record such as"),
+        (lambda: preprocessors(bp.rows.L2), TypeError, "is not known"),
     ],
 )
 def test_what_is_no_preprocessing_is_rejected(make: Any, error: type[Exception], message: str) -> None:

@@ -14,7 +14,7 @@ from bigpca.passes.accumulators.moments import Moments
 from bigpca.passes.engine.progress import ProgressArgument
 from bigpca.passes.reading.row_maps import MapStep, RowMap
 from bigpca.quality.measurement import read_once
-from bigpca.solvers.scaling import Patterson
+from bigpca.rules import Patterson
 from bigpca.storage.files import content_digest
 
 TILE_ROWS = 4096
@@ -138,12 +138,12 @@ def standard_errors(
     Parameters
     ----------
     model : fitted PCA or ApproximatePCA
-        With orthonormal components, and without a learned scale (True, :class:`bigpca.Patterson`).
+        With orthonormal components, and without a learned scale (True, :class:`bigpca.rules.Patterson`).
     X : Dask array, path, Zarr array, xarray.DataArray, or anything array-like of shape (n, d)
         The rows of the fit.
     sample_weight : as for ``fit``, default None
-        The weights of the fit. Frequencies are numbers of independent rows; those of :func:`bigpca.reliability` add up
-        to the effective number.
+        The weights of the fit. Frequencies are numbers of independent rows; those of :func:`bigpca.data.reliability`
+        add up to the effective number.
     memory_limit : int, str or None, default None
         Per process; None for the limit of the live workers, or the machine's free memory.
     progress : True for a bar, or a callable that receives events, default None

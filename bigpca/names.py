@@ -1,0 +1,43 @@
+"""Public names that are imported on first use, so that a program loads only what it uses."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from importlib import import_module
+from typing import Any
+
+
+def lazily(
+    package: str, homes: Mapping[str, str], modules: Sequence[str] = ()
+) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:
+    """Return ``__getattr__``, ``__dir__`` and ``__all__`` of a package whose public names are defined elsewhere.
+
+    Parameters
+    ----------
+    package : str
+        Its name.
+    homes : mapping of str to str
+        For each module that defines some of them, their names, separated by spaces.
+    modules : sequence of str
+        Modules of the package that are public as such.
+
+    Examples
+    --------
+    >>> get, names, _ = lazily("bigpca.rows", {"bigpca.passes.reading.preprocessing": "L2 Power"})
+    >>> names(), get("L2").__name__
+    (['L2', 'Power'], 'L2')
+    """
+    home = {name: module for module, names in homes.items() for name in names.split()}
+    public = sorted({*home, *modules})
+
+    def get(name: str) -> Any:
+        if name in modules:
+            return import_module(f"{package}.{name}")
+        if name not in home:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}", name=name)
+        value = getattr(import_module(home[name]), name)
+        setattr(sys.modules[package], name, value)  # found without this function from now on
+        return value
+
+    return get, lambda: public, public

@@ -1,0 +1,15 @@
+"""What is done to each row as it is read, by ``preprocess=``."""
+
+from typing import TYPE_CHECKING
+
+from bigpca.names import lazily
+
+if TYPE_CHECKING:
+    from bigpca.passes.reading.preprocessing import L2 as L2
+    from bigpca.passes.reading.preprocessing import Power as Power
+
+HOMES = {
+    "bigpca.passes.reading.preprocessing": "L2 Power",
+}
+
+__getattr__, __dir__, __all__ = lazily(__name__, HOMES)

@@ -1,0 +1,22 @@
+"""Rules that are given to a constructor: how many components, how columns and scores are scaled."""
+
+from typing import TYPE_CHECKING
+
+from bigpca.names import lazily
+
+if TYPE_CHECKING:
+    from bigpca.solvers.components import Elbow as Elbow
+    from bigpca.solvers.components import GavishDonoho as GavishDonoho
+    from bigpca.solvers.components import MarchenkoPastur as MarchenkoPastur
+    from bigpca.solvers.components import ParallelAnalysis as ParallelAnalysis
+    from bigpca.solvers.components import RelativeThreshold as RelativeThreshold
+    from bigpca.solvers.scaling import CosLatitude as CosLatitude
+    from bigpca.solvers.scaling import Patterson as Patterson
+    from bigpca.solvers.scaling import Whitening as Whitening
+
+HOMES = {
+    "bigpca.solvers.components": "Elbow GavishDonoho MarchenkoPastur ParallelAnalysis RelativeThreshold",
+    "bigpca.solvers.scaling": "CosLatitude Patterson Whitening",
+}
+
+__getattr__, __dir__, __all__ = lazily(__name__, HOMES)
