@@ -31,3 +31,7 @@ __all__ = [
     "spectrum",
     "standard_errors",
 ]
+
+
+def __dir__() -> list[str]:
+    return __all__
