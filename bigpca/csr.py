@@ -28,7 +28,7 @@ from bigpca.arrays import Array, Integers, Vector
 from bigpca.planning import LOOPS, BlockForm, Work
 
 RUN = 256  # terms, or rows, that are summed in order
-# Operations of which one of a sparse product counts as one, and a term of a product with a sparse matrix: fits and
+# An operation of a sparse product counts as one operation, and a term of a product with a sparse matrix: fits and
 # precisions are chosen by these, so they are fixed. Times are estimated from :data:`bigpca.planning.LOOPS`.
 SLOWER, SCATTERED = 15.0, 100.0
 SPILLED = 0.25  # the share by which tiles of twice TILE_BYTES take longer
@@ -93,7 +93,7 @@ def row_squares(rows: csr_array) -> Vector:
 def product_flops(rows: BlockForm, columns: float) -> float:
     """Return the cost of a row times a matrix with ``columns`` columns, in operations at the speed of a dense product.
 
-    2 for each value and column; of sparse rows, only for stored ones, each of which counts as fifteen.
+    2 for each value and column; of sparse rows, only for stored values, and each counts as fifteen.
     """
     return 2.0 * (SLOWER if rows.sparse else 1.0) * rows.values * columns
 

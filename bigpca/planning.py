@@ -108,9 +108,9 @@ class Work:
     flops : float
         At the speed of a dense product. Fits and precisions are chosen by them, so they depend on no machine.
     looped : float
-        The part of ``flops`` that is no dense product, of which ``loops`` has the time.
+        The part of ``flops`` that is not a dense product; ``loops`` has its time.
     loops : float
-        Seconds of what is no dense product, on the core where the constants were measured; see :attr:`Speed.loops`.
+        Seconds of what is not a dense product, on the core where the constants were measured; see :attr:`Speed.loops`.
         For estimates of time alone: no fit is chosen by them.
     """
 
@@ -141,7 +141,7 @@ class Speed:
     read : float
         Bytes of stored rows, decoded and prepared for a product.
     loops : float
-        Speed at what is no dense product, such as sparse products, relative to the core where its constants were
+        Speed at what is not a dense product, such as sparse products, relative to the core where its constants were
         measured.
     """
 
@@ -173,7 +173,7 @@ class PassCost:
     reads : float
         Share of X that one execution decodes.
     most_reads : float
-        The same in float64, where the fit may go over to it; 0 where that is no more.
+        The same in float64, where the fit may go over to it; 0 where that takes no more.
     times : Times
     bytes_read : int
         Of one execution.
@@ -185,7 +185,7 @@ class PassCost:
     peak_bytes : int
         Peak memory of one worker thread above the idle process; in this process, its share of that of all threads.
     finish_bytes : int
-        What the finish takes where the merged state lies, beyond the three states that are counted for merges.
+        What the finish takes where the merged state is, beyond the three states that are counted for merges.
     driver_bytes : int
         What the fitting process holds beside this pass.
     collected : bool
@@ -195,7 +195,7 @@ class PassCost:
     products : float or None
         Those of ``flops`` that are dense products, for estimates of time alone; None if all are.
     loops : float
-        Seconds of what is no dense product, as of :class:`Work`.
+        Seconds of what is not a dense product, as of :class:`Work`.
     single : bool
         Whether blocks are multiplied in float32.
     """
@@ -382,7 +382,7 @@ def plan_of(fit: Priced) -> Plan:
 def _peak_of(one: PassCost, resources: Resources) -> int:
     if not resources.local:  # workers may have other numbers of threads
         return max(one.peak_bytes, one.finish_bytes // resources.threads)
-    busy = min(resources.threads, max(1, one.tasks // 2))  # threads, of which few groups leave some idle
+    busy = min(resources.threads, max(1, one.tasks // 2))  # threads; few groups leave some idle
     return -(-max(busy * one.peak_bytes + one.driver_bytes, one.finish_bytes) // resources.threads)
 
 
@@ -425,7 +425,7 @@ class Plan:
     loops : float
         Seconds of the rest of the passes at the speed 1 of :attr:`bigpca.planning.Speed.loops`.
     between_flops : float
-        Those of the fitting process between the passes, which are no part of ``flops``: no fit is chosen by them.
+        Those of the fitting process between the passes, which are not part of ``flops``: no fit is chosen by them.
     merged_bytes : float
         Bytes of the states that tasks fill and merge.
     rows_known : bool

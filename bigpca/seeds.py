@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-BLOCK = 16_384  # numbers in one block: 0.2 ms, of which starting the generator is a tenth
+BLOCK = 16_384  # numbers in one block: 0.2 ms, a tenth of it to start the generator
 LARGEST_BOUND = 2**63
 Draw = Callable[[np.random.Philox, NDArray[Any]], None]
 

@@ -175,7 +175,7 @@ def parse_numbers(text: str, counts: tuple[int, ...]) -> tuple[int, ...]:
     numbers = text.split(",")
     if len(numbers) not in counts or not re.fullmatch(r"\d+(,\d+)*", text):
         raise typer.BadParameter(
-            f"{text!r} is no choice of components. Write {' or '.join(map(str, counts))} numbers from 1, such as "
+            f"{text!r} does not choose components. Write {' or '.join(map(str, counts))} numbers from 1, such as "
             f"{','.join(map(str, range(1, counts[-1] + 1)))}."
         )
     return tuple(map(int, numbers))

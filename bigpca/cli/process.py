@@ -67,7 +67,7 @@ def _stream(descriptor: int, instead_of: Any) -> io.TextIOWrapper:
 
 
 def lost_output() -> OSError | None:
-    """Return the error because of which output to stdout was dropped, if any was."""
+    """Return the error that made stdout drop its output, if any did."""
     return getattr(getattr(getattr(sys.stdout, "buffer", None), "raw", None), "error", None)
 
 

@@ -216,7 +216,7 @@ def reject_shared_paths(sources: list[str], **paths: Path | None) -> None:
     Raises
     ------
     OutputExistsError
-        If an output is the source or a folder around it, or if two outputs are one or lie in each other.
+        If an output is the source or a folder around it, or if two outputs are the same or one is inside the other.
     """
     taken = [("source", Path(os.path.realpath(source))) for source in sources]
     for name, path in paths.items():

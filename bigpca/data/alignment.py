@@ -54,7 +54,7 @@ class LabelTable:
     labels, keys : ndarray of shape (m,), object, or None
         Classes or values; names of the rows. None in the gaps.
     key : str
-        Name of the column of keys; "key" of keys that lie beside an array.
+        Name of the column of keys; "key" for keys beside an array.
     searched : tuple of str
         Other columns.
     read : callable
@@ -70,7 +70,7 @@ class LabelTable:
 
     @property
     def pictures(self) -> NDArray[Any] | None:
-        """Paths of images, of shape (m,), object: the first column of which all have suffixes of such; or None."""
+        """Paths of images, of shape (m,), object: the first column whose values all end as image files do; or None."""
         return next((values for values in map(self.read, self.searched) if _holds_pictures(values)), None)
 
 
@@ -213,7 +213,7 @@ class Aligned:
     how : str
         How labels and rows met, in words; "" for labels without keys that are not in a file.
     doubtful : bool
-        Whether the rows have keys of which the labels have none, or both have some that the other lacks.
+        Whether the rows have keys and the labels have none, or each has some that the other lacks.
     table : LabelTable or None
         The columns of a file.
     """
@@ -311,7 +311,7 @@ def _keys_of_labels(values: Any, table: LabelTable | None, keys: Any, word: str)
 
 
 def _without_keys(X: Any, own: NDArray[Any] | None, table: LabelTable | None) -> str:
-    """Return the message about rows or values of which nothing says which belong together."""
+    """Return the message for rows and values where nothing says which belong together."""
     if own is None:
         return (
             f"the rows of X ({type(X).__name__}) have no keys. Store them: bigpca.ingest(X, path, keys=...); or pass "
@@ -348,7 +348,7 @@ def keys_of_rows(X: Any) -> Keys:
 
 
 def _keys_carried(known: Carried) -> Keys | None:
-    """Return the keys of a frame or DataArray of which an array was made; None for others."""
+    """Return the keys of the frame or DataArray that an array was made from; None for others."""
     if known.index is not None:
         return _keys_of_index(known.index)
     return None if known.labels is None else Keys(_names_of_samples(known.labels))
@@ -408,7 +408,7 @@ def as_maps(scores: Any, shape: tuple[int, ...]) -> Any:
     n, k = int(X.shape[0]), int(X.shape[1])
     if min(shape, default=0) < 1 or n % places:
         raise ValueError(
-            f"{n} rows are not maps of shape {shape}, of which each has {places} places. Give the shape of the places "
+            f"{n} rows are not maps of shape {shape}, which have {places} places each. Give the shape of the places "
             f"that one sample has in the pattern."
         )
     if isinstance(X, np.ndarray):

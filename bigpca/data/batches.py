@@ -106,7 +106,7 @@ class LabelColumn:
     def origin(self) -> NDArray[np.float64]:
         """Medians (t,) of the targets in the first chunk that has any; requires that a known one was read.
 
-        They do not depend on where batches end, and lie within ``sqrt(2 n / chunk)`` standard deviations of the mean.
+        They do not depend on where batches end, and are within ``sqrt(2 n / chunk)`` standard deviations of the mean.
         """
         for start in range(0, self.rows if self._origin is None else 0, self.chunk):
             values = self[np.arange(start, min(start + self.chunk, self.rows))]
@@ -267,7 +267,7 @@ def _parts(batch: Any) -> Sequence[Any]:
 
 
 def same_columns(batch: Any, names: list[Any] | None, label: str) -> list[Any] | None:
-    """Return the names of the columns of the batches so far, of which this one may be a table.
+    """Return the names of the columns of the batches so far; this batch may be a table.
 
     Raises
     ------
@@ -293,8 +293,8 @@ def batch_values(rows: Any, label: str) -> Array:
         array = unmasked(rows) if isinstance(rows, np.ma.MaskedArray) else host_array(rows)
     except ValueError:
         raise TypeError(
-            f"{label} is a {type(rows).__name__} that is no array of numbers. Give an array (b, d), or a pair of such "
-            "rows and their labels."
+            f"{label} is a {type(rows).__name__} that is not an array of numbers. Give an array (b, d), or a pair of "
+            "such rows and their labels."
         ) from None
     if array.dtype.type.__module__ == "ml_dtypes" and array.dtype.itemsize <= 2:
         array = array.astype(np.float32)
@@ -430,7 +430,7 @@ class BatchStream:
             If batches are ragged or end early, for rows of an iterator that were read before, and if a later iteration
             gives other rows.
         TypeError
-            For batches of other dtypes, or that are no arrays of numbers.
+            For batches of other dtypes, or that are not arrays of numbers.
         """
         with self._alone():
             out = np.empty((stop - start, row_width((0, *self.row_shape))), self.dtype)
@@ -570,7 +570,7 @@ class BatchStream:
         return len(kept)
 
     def _skip_to(self, row: int, *, short: bool = False) -> None:
-        """Read on to a row, or iterate again if it lies behind; ``short`` if there may be fewer rows."""
+        """Read on to a row, or iterate again if it is behind; ``short`` if there may be fewer rows."""
         if row < self.position:
             if self.once:
                 raise ValueError(

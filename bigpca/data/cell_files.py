@@ -1,4 +1,4 @@
-"""Cells in files of AnnData and 10x Genomics: the names of cells and genes, which lie beside the matrix."""
+"""Cells in files of AnnData and 10x Genomics: the names of cells and genes, which are beside the matrix."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def _index(path: str, frame: str) -> Names | None:
 
 
 def _of_tenx(path: str, name: str, columns: tuple[str, ...]) -> Names | None:
-    """Return names in an HDF5 file of 10x Genomics, which lie in the group of the matrix; None in other files."""
+    """Return names in an HDF5 file of 10x Genomics, which are in the group of the matrix; None in other files."""
     group = TENX if name == "X" else name
     if not os.path.isfile(path):  # the path may name the group
         path, group = os.path.split(path)

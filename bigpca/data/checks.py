@@ -24,7 +24,7 @@ from bigpca.storage.files import content_digest
 
 LARGE_CHUNK_BYTES = 64 * 2**20
 MAX_CELLS = 10**7  # chunks of one array; the bookkeeping of more would fill the memory
-MAX_ROW_CHUNKS = 10**6  # chunks of rows, each of which a plan and a layout list
+MAX_ROW_CHUNKS = 10**6  # chunks of rows: a plan and a layout list each of them
 NATIVE_BYTES = 16 * 2**20  # row chunk of formats that can be read from any row
 
 _REMEDIES = {
@@ -96,7 +96,7 @@ def row_width(shape: tuple[int, ...]) -> int:
 
 
 def check_chunk(shape: Sequence[int], chunk: Sequence[int], itemsize: int, label: str) -> None:
-    """Reject a large chunk that lies mostly outside its array: it is decoded whole, which no plan accounts for.
+    """Reject a large chunk that is mostly outside its array: it is decoded whole, which no plan accounts for.
 
     Raises
     ------

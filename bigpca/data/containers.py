@@ -380,7 +380,7 @@ def cell_matrix(adata: Any, member: str | None = None) -> tuple[Any, Names | Non
     MemberError
         If it has no matrix of that name; lists those that it has.
     ValueError
-        For a view of AnnData that is backed by a file, of which anndata would read the selection into memory.
+        For a view of AnnData that is backed by a file: anndata would read the selection into memory.
     """
     if adata.isbacked and adata.is_view:
         raise ValueError(

@@ -257,7 +257,7 @@ def _check_spans(
             expected = f"{end:,} to {'the next tensor' if nbytes is None else f'{end + nbytes:,}'}"
             raise CorruptedChunkError(
                 f"{path}: tensor {brief(repr(name))} of shape {brief(shapes[name])} and dtype {brief(dtypes[name])} "
-                f"lies at bytes {start:,} to {stop:,}; {expected} were expected, after the previous tensor. The header "
+                f"is at bytes {start:,} to {stop:,}; {expected} were expected, after the previous tensor. The header "
                 "is damaged or forged: copy the file again."
             )
         end = stop

@@ -352,7 +352,7 @@ def grid_to_stored(grid: Grid) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]
         coords.append({"name": name, "dims": list(one.dims), "attrs": _plain(one.attrs), **found})
     if lost:
         warn_caller(
-            f"the file leaves out the coordinates {', '.join(lost)}, which are no numbers, strings or dates: what a "
+            f"the file leaves out the coordinates {', '.join(lost)}, which are not numbers, strings or dates: what a "
             f"loaded model returns is without them",
             UserWarning,
         )

@@ -31,7 +31,7 @@ def rows_stamp(X: da.Array, n: int) -> str | None:
     if isinstance(source, CsrRows):
         ends = source.ends(0, n)
         found += [zlib.crc32(ends.data), *(_stamp(part, int(ends[-1]), 1) for part in (source.data, source.indices))]
-    elif source.sparse:  # in a form of which a part is not read by itself
+    elif source.sparse:  # in a form that is only read as a whole
         return None
     else:
         found += _stamp(source, n, source.shape[1])
@@ -51,7 +51,7 @@ def appended_rows(X: da.Array, seen: Provenance | None) -> da.Array:
     Raises
     ------
     ValueError
-        If the model has no record of its rows; if these changed, are gone, or lie elsewhere; and if none were appended.
+        If the model has no record of its rows; if these changed, are gone, or are elsewhere; and if none were appended.
     """
     n = int(X.shape[0])
     if seen is None or seen.stamp is None:
@@ -64,7 +64,7 @@ def appended_rows(X: da.Array, seen: Provenance | None) -> da.Array:
         place = source.path if source is not None else "the source"
         raise ValueError(
             f"the model was made of {seen.rows:,} rows of {seen.source}, but {place} has {n:,} rows that do not begin "
-            "with these: earlier rows changed, were removed, or lie elsewhere. A model of old and new rows would be "
+            "with these: earlier rows changed, were removed, or are elsewhere. A model of old and new rows would be "
             "wrong: fit again without --update."
         )
     if n == seen.rows:

@@ -302,7 +302,7 @@ def hdf5_names(path: str, *places: str) -> NDArray[np.object_] | None:
     Raises
     ------
     MissingChunksError, CorruptedChunkError, ValueError
-        If they were not written, are damaged, or lie in another file.
+        If they were not written, are damaged, or are in another file.
     """
     with _opened(path) as file:
         for name in places:

@@ -60,7 +60,7 @@ class Keys:
     places : ndarray of shape (n,), int, or None
         Which name each row has; None for m rows in the order of the names.
     samples : bool
-        Whether the names are those of samples, of which each has several rows.
+        Whether the names are those of samples that have several rows each.
     loose : bool
         Whether they are the unnamed integers of an index, by which nothing is joined.
     lost : str
@@ -369,7 +369,7 @@ def origin_of_rows(X: da.Array) -> tuple[da.Array, NDArray[np.int64] | None, boo
 
 
 def path_of_source(source: Any) -> str:
-    """Return the path beside which keys may lie; "" for none."""
+    """Return the path beside which keys may be stored; "" for none."""
     if isinstance(source, str | os.PathLike):
         return os.fspath(source)
     if is_zarr_array(source):
@@ -382,7 +382,7 @@ def path_of_source(source: Any) -> str:
 
 
 def _place_of_keys(path: str) -> str | None:
-    """Return where the label reader finds the keys of what lies at a path; None where there cannot be any."""
+    """Return where the label reader finds the keys of what is at a path; None where there cannot be any."""
     if kind_of(path) != "disk":
         return f"{path.rstrip('/')}/{KEYS}"
     path = os.path.abspath(os.path.expanduser(path)) if path else ""

@@ -65,12 +65,12 @@ class Chosen:
         return cls(tuple(chosen.tolist()), length)
 
     def on(self, size: int, what: str, names: NDArray[np.object_] | None = None) -> Taken:
-        """Return the positions on an axis of ``size``, of which ``names`` are the names, if it has any.
+        """Return the positions on an axis of ``size``; ``names`` are the axis's names, if it has any.
 
         Raises
         ------
         ValueError
-            For positions outside, chosen twice, masks of another length, and names that there are not.
+            For positions outside, chosen twice, masks of another length, and names that do not exist.
         """
         if self.length not in (None, size):
             raise ValueError(
@@ -213,7 +213,7 @@ class RowPattern:
         Raises
         ------
         TypeError, ValueError
-            For texts that are no patterns, axes that they do not have, and pooling without a rule or the reverse.
+            For texts that are not patterns, axes that they do not have, and pooling without a rule or the reverse.
         """
         if reduce is not None:
             check_choice("reduce", reduce, RULES)
@@ -392,8 +392,8 @@ def missing_code(given: Any, dtype: np.dtype[Any] | None = None) -> float | None
         raise TypeError(f"missing_value = {given!r} is a {type(given).__name__}, not a number such as -1.")
     if not math.isfinite(given):
         raise ValueError(
-            f"missing_value = {given} is no code of missing values, which is a finite number. NaN is missing without a "
-            f"code."
+            f"missing_value = {given} cannot be a code of missing values, which is a finite number. NaN is missing "
+            f"without a code."
         )
     code = int(given) if isinstance(given, Integral) else float(given)
     if dtype is None or dtype.kind == "f":

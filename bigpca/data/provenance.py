@@ -36,7 +36,7 @@ class Provenance:
         Array or column inside the source.
     rows : int
     call : str or None
-        The command line, or the Python call: class, parameters that are no defaults, and method.
+        The command line, or the Python call: class, parameters that are not defaults, and method.
     seconds : float or None
         Wall time, of the last run where runs were resumed.
     reads : float or None
@@ -256,7 +256,7 @@ def _of_table(path: str | os.PathLike[str]) -> Any:
         raise ValueError(f"it has {len(text):,} bytes")
     values = json.loads(text)
     if values is not None and not isinstance(values, dict):
-        raise ValueError("it is no JSON object")
+        raise ValueError("it is not a JSON object")
     return values
 
 

@@ -1,6 +1,6 @@
 """What every format is: a range of stored rows read into new memory; and which array, and which part, a read wants.
 
-``Source`` is the (n, d) view of one stored array; its subclasses are the formats, one of which, an array in memory, is
+``Source`` is the (n, d) view of one stored array; its subclasses are the formats; one, an array in memory, is
 here. ``plan_index`` turns an index of Dask into the rectangle that a source reads, ``choose_member`` a name into one of
 the arrays of a file or store.
 """
@@ -84,7 +84,7 @@ class Source(ABC):
     def row_chunks(self) -> tuple[int, ...]:
         """Return consecutive row counts that can each be read without decoding anything twice.
 
-        By default of about 16 MiB, for formats of which any range can be read.
+        By default of about 16 MiB, for formats that can read any range.
         """
         return readable_chunks(self.array_shape[0], self.shape[1] * self.dtype.itemsize)
 
@@ -289,7 +289,7 @@ class MemoryRows(Source):
         return block
 
     def view(self, start: int, stop: int) -> Array:
-        """Return rows as they lie in memory, (stop - start, d), for whoever does not change them."""
+        """Return rows as they are in memory, (stop - start, d), for whoever does not change them."""
         rows = self.array[start:stop]
         return rows if rows.ndim == 2 else rows.reshape(stop - start, row_width(self.array_shape))
 
@@ -387,7 +387,7 @@ def _positions(index: Array, size: int) -> tuple[tuple[int, int], Any]:
     if index.size == 0:
         return (0, 0), slice(None)
     if index.ndim != 1 or index.min() < -size or index.max() >= size:
-        raise IndexError(f"a list of positions must have one dimension and lie within an axis of size {size}.")
+        raise IndexError(f"a list of positions must have one dimension and be within an axis of size {size}.")
     index = np.where(index < 0, index + size, index)
     lo, hi = int(index.min()), int(index.max()) + 1
     return (lo, hi), index - lo

@@ -464,7 +464,7 @@ def _direct(value: Any, shape: tuple[int, ...]) -> Source | None:
 
 
 def _array_behind(X: da.Array, blocks: dict[Any, Any]) -> Array | None:
-    """Return the array of which all blocks are views in their places, as created by ``da.from_array(ndarray)``."""
+    """Return the array whose blocks are all views in their places, as created by ``da.from_array(ndarray)``."""
     if not blocks or not all(type(block) is np.ndarray for block in blocks.values()):
         return None
     if len(blocks) == 1:

@@ -582,7 +582,7 @@ class SparseGroup:
 
     def _reject_format(self) -> None:
         form = self.form or "csc"
-        why = "in compressed columns (csc), of which no row can be read without reading all" if form == "csc" else ""
+        why = "in compressed columns (csc), where no row can be read without reading all" if form == "csc" else ""
         convert = BY_SCIPY.format(self.path) if self.path.endswith(".npz") else _by_anndata(self.path, self.name)
         raise TypeError(
             f"{self.label} is a sparse matrix of shape {brief(self.shape)} {why or f'in the format {brief(form)}'}; "

@@ -129,7 +129,7 @@ class View:
 
     @property
     def column_sizes(self) -> tuple[int, ...]:
-        """Sizes of the axes that make the columns, of which some positions and columns may be left out."""
+        """Sizes of the axes that make the columns; some positions and columns may be left out."""
         return tuple(self.sample[axis] for axis in self.column_axes)
 
     @property
@@ -305,7 +305,7 @@ class Carried:
 
 
 class CarriedLayer(MaterializedLayer):  # type: ignore[misc]  # Dask has no types
-    """A layer of a graph with a record and no keys, of which nothing is left when Dask optimizes the graph."""
+    """A layer of a graph with a record and no keys, which vanishes when Dask optimizes the graph."""
 
     # NOTE: a key that no task needs would stay: HighLevelGraph.cull keeps the layers that it visits after the last one
     # that is needed.
@@ -334,7 +334,7 @@ def _found(X: da.Array, name: str) -> Carried | None:
 
 
 def taken_from(X: da.Array) -> tuple[da.Array, NDArray[np.int64] | None]:
-    """Return the array of which X has rows, and the places of the rows of X in it.
+    """Return the array that X has rows of, and the places of the rows of X in it.
 
     It is the one array that carries what names rows, or that reads a source directly, to which slices, lists of rows,
     masks, new chunks and dtypes lead. X and None where X is such an array itself, and where other steps lie between.

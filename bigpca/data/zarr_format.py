@@ -1,7 +1,7 @@
 """Checks of untrusted Zarr metadata: dtype and codecs must be on a list before any chunk is decoded.
 
 The decoded size of a stored chunk, determined before it is decoded. Whole rows of a plain local Zarr array, decoded
-directly into the result. bfloat16, which is no dtype of NumPy: read as the integers of its bits, and widened to
+directly into the result. bfloat16, which NumPy does not have: read as the integers of its bits, and widened to
 float32, exactly.
 """
 

@@ -65,7 +65,7 @@ class LinearMap:
         return Affine(self.matrix, -self.matrix @ self.centre)
 
     def placed(self, columns: Integers, d: int) -> LinearMap:
-        """Return the map of rows of d columns, of which this one uses some."""
+        """Return the map of rows of d columns if this map uses only some of them."""
         matrix, centre = np.zeros((len(self.matrix), d)), np.zeros(d)
         matrix[:, columns], centre[columns] = self.matrix, self.centre
         return LinearMap(matrix, centre, self.unit)

@@ -261,7 +261,7 @@ class Kernel(ABC):
         return False
 
     def stored_eps(self, dtype: np.dtype[Any]) -> float:
-        """Return the eps of which ten are the rounding of a matrix stored in this dtype; 0 where rows are stored.
+        """Return a tenth of the rounding of a matrix stored in this dtype, as an eps; 0 where rows are stored.
 
         Products err by some eps of each entry. Storing rounds once, by half an eps: it moves an eigenvalue by at most
         ``eps |K|_F / 2``.
@@ -440,7 +440,7 @@ class Kernel(ABC):
 
 @dataclass(frozen=True)
 class Combined(Kernel):
-    """Base of kernels made from several kernels, each of which prepares the rows for itself."""
+    """Base of kernels made from several kernels; each prepares the rows for itself."""
 
     kernels: tuple[Kernel, ...]
 

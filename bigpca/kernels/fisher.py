@@ -196,7 +196,7 @@ class Fisher(FeatureKernel):
                 "was expected. Use GaussianMixtureScore.of(mixture) for a Gaussian mixture."
             )
         if self.D is not None and (isinstance(self.D, bool) or not isinstance(self.D, int) or self.D < 1):
-            raise ValueError(f"D = {self.D!r} is no number of score columns. Give an integer of at least 1, or None.")
+            raise ValueError(f"D = {self.D!r} is not a count of score columns. Give an integer of at least 1, or None.")
         if self.D is None and not hasattr(self.score, "width"):
             raise TypeError(
                 "the number of score columns is unknown: the score has no width(d), and D = None. Give D, or add a "

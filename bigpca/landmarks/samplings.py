@@ -289,7 +289,7 @@ def score_by_halves(sample: Sample, m: int, n: int, seed: int) -> tuple[Scorer, 
 
 
 def _scorer(sample: Sample, positions: Integers, weights: Vector, rank: int, share: float) -> Scorer:
-    """Return the scorer of rows kept with ``weights``, each of which represents ``share`` rows."""
+    """Return the scorer of rows kept with ``weights``; each represents ``share`` rows."""
     weights = weights * np.sqrt(share)
     K_ss = square_block(sample.kernel, sample.rows[positions], sample.indices[positions], sample.shift)
     weighted = K_ss * weights * weights[:, None]
@@ -378,7 +378,7 @@ def kmeans(request: LandmarkRequest) -> Landmarks:
 def kmeans_passes(request: LandmarkRequest) -> tuple[PassCost]:
     """Declare the reads of :func:`kmeans`, which dask-ml executes.
 
-    It holds the distances of all rows of a chunk to all candidates, of which k-means|| draws 2 m in each round.
+    It holds the distances of all rows of a chunk to all candidates; k-means|| draws 2 m in each round.
     scikit-learn converts a tenth of float32 distances at a time to float64.
     """
     check_any_order(request.rows, 'sampling="kmeans"')

@@ -42,7 +42,7 @@ def dot_pass(rows: Rows, columns: int, times: Times, *, most: int = 0, driver_by
 
 
 class DotOperator(Operator):
-    """``A = Xc Xc' / (n - 1)`` (n, n), accessed only by reads of column blocks, each of which holds all rows.
+    """``A = Xc Xc' / (n - 1)`` (n, n), accessed only by reads of column blocks, which hold all rows.
 
     Every block is centred and scaled exactly before it is multiplied, so one read is enough whether columns are scaled
     or not. A has the same non-zero eigenvalues as the covariance; its eigenvectors are the weights of the examples

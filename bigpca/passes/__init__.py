@@ -6,7 +6,7 @@ The verbs, which estimators call:
   the checks of what reads require of rows: any order, dense values, states that use their weights
 - ``fold``      all rows into accumulators, group by group, merged in a fixed tree: one read
 - ``panels``    pairs of row panels, or blocks of columns, of stores that are chunked in rows or in columns
-- ``sweeps``    every pair of tiles of a kernel matrix, none of which is kept
+- ``sweeps``    every pair of tiles of a kernel matrix; none is kept
 - ``project``   rows mapped to rows: lazily, in memory, or into a new Zarr array or table
 - ``summaries``  what there is in each column: which have no values, means that fill missing ones, the rows at its ends
 - ``graphs``    Dask arrays without a direct source: their graphs are cut lazily, one group at a time

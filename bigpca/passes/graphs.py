@@ -322,9 +322,10 @@ def sources_of_graph(X: da.Array) -> list[Source | ZarrReader]:
 
 
 def unknown_layer(X: da.Array) -> str:
-    """Return the name of the first layer that reads what is no source: netCDF behind xarray, delayed functions, tables.
+    """Return the name of the first layer that reads something other than a source.
 
-    Functions of NumPy and of Dask's arrays make numbers, and are known.
+    Such as netCDF behind xarray, delayed functions and tables. Functions of NumPy and of Dask's arrays make numbers,
+    and are known.
     """
     for name, layer in _as_layers(X).layers.items():
         if isinstance(layer, MaterializedLayer) and any(map(_is_unknown, layer.mapping.values())):

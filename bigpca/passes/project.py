@@ -305,7 +305,7 @@ def keys_of(rows: Rows, given: object = None) -> Array | None:
 
     if given is not None and rows.open_ended:
         raise ValueError(
-            "keys were given for batches of an unknown number of rows, of which each has one. Give it: "
+            "keys were given, one for each row, but the batches have an unknown number of rows. Give it: "
             "from_batches(batches, shape=(n, d))."
         )
     if given is not None:

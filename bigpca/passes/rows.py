@@ -72,7 +72,7 @@ class Rows:
     given : dask.array.Array
         The same as it was given: it has the keys of its rows, also where these were counted.
     samples : dask.array.Array
-        The stored samples of which the view makes rows; X if there is no view.
+        The stored samples that the view makes rows of; X if there is no view.
     inspected : Inspected
         What is found out about the samples when it is first needed.
     stored : Source or None
@@ -101,7 +101,7 @@ class Rows:
     steps : tuple of MapStep
     weights : ndarray of shape (n,), float64, or None
     fill : ColumnFill or None
-        What takes the place of missing values, before the maps; None if nothing does.
+        What replaces missing values, before the maps; None if nothing does.
     limits : Limits or None
         Of the values as they are stored, or viewed: what is outside is rejected as it is read.
     search : ColumnSearch or None
@@ -602,7 +602,7 @@ class Inspected:
 
     @cached_property
     def unknown(self) -> str:
-        """The layer of a graph that reads what is no source; empty if there is none."""
+        """The layer of a graph that reads something other than a source; empty if there is none."""
         return unknown_layer(self.X) if self.source is None else ""
 
     def describe(self) -> object:

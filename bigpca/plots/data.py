@@ -40,7 +40,7 @@ def fitted(model: Any) -> Any:
     ------
     sklearn.exceptions.NotFittedError
     TypeError
-        For what is no estimator.
+        If it is not an estimator.
     """
     from sklearn.utils.validation import check_is_fitted
 
@@ -59,7 +59,7 @@ def shares(model: Any) -> Vector:
     Raises
     ------
     ValueError
-        For a model whose eigenvalues are no shares of the variance.
+        For a model whose eigenvalues are not shares of the variance.
     """
     if is_array(model):
         return _vector(model, "shares of the variance")
@@ -196,7 +196,7 @@ def _why_no_shares(model: Any) -> str:
         return ": the columns of a sketch are random combinations of the features, not components"
     if not hasattr(fitted(model), "eigenvalues_"):
         return ""
-    return ": its eigenvalues weigh the labels or the classes, and are no parts of the variance"
+    return ": its eigenvalues weigh the labels or the classes, and are not parts of the variance"
 
 
 def _instead(model: Any) -> str:
@@ -261,7 +261,7 @@ def drawn_scores(model: Any, X: Any = None, *, seed: int = 0) -> DrawnScores:
     model : fitted model, or scores of shape (n, k)
     X : rows (n, d) or scores (n, k), in memory, lazy or stored
         With as many columns as the model has components, and another number than it has features, these are scores;
-        otherwise rows, of which the drawn ones are transformed. That reads lazy rows once, which a line of the log
+        otherwise rows; only the drawn ones are transformed. That reads lazy rows once, which a line of the log
         announces with its bytes.
 
     Raises

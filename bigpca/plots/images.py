@@ -111,7 +111,7 @@ def _lay_out(tiles: NDArray[np.float64], image_shape: tuple[int, ...], columns: 
 
 
 COLUMNS = 4  # pictures in a line; of more than 16, twice as many
-TOP_FEATURES = 4  # of each component, where components are no pictures
+TOP_FEATURES = 4  # of each component, where components are not pictures
 RANGE = (2.0, 98.0)  # percentiles of scores that are the ends of a colour
 MAX_CELLS = 10  # columns in which weights are written as numbers
 
@@ -147,7 +147,7 @@ def components(
     Raises
     ------
     ValueError
-        For models whose components are no weights of features (kernels, sketches), and an image shape of another size.
+        For models whose components are not weights of features (kernels, sketches), and an image shape of another size.
     ImportError
         If matplotlib is not installed.
     """
@@ -234,7 +234,7 @@ def extremes(ends: Any, images: Any, *, n: int = 6, ax: Axes | None = None) -> A
     ends : Ends
         From :func:`bigpca.quality.extremes`.
     images : array of shape (m, height, width) or (m, height, width, 3), in memory or lazy, or callable
-        Of all rows, of which those that are drawn are read; or a function from the numbers of rows (b,) to their
+        Of all rows; only those that are drawn are read. Or a function from the numbers of rows (b,) to their
         images. Values are integers up to 255, or from the smallest to the largest that are drawn.
     n : int, default 6
         Number of components, at most.
@@ -319,7 +319,7 @@ def roweis_map(found: Any, errors: Any = None, *, ax: Axes | None = None) -> Axe
         From :func:`bigpca.roweis_map`.
     errors : array-like of shape (a, b), optional
         Shares of held-out rows classified wrongly, from ``found.errors(X, y)``; the smallest is framed. Without them,
-        the share of the variance along component 1 that lies between the classes of the training rows is drawn, which
+        the share of the variance along component 1 that is between the classes of the training rows is drawn, which
         needs no read; the largest is framed.
     ax : matplotlib Axes, optional
         By default those of a new figure.
@@ -368,7 +368,7 @@ def roweis_map(found: Any, errors: Any = None, *, ax: Axes | None = None) -> Axe
 
 
 def separation(found: Any) -> NDArray[np.float64]:
-    """Return the share of the variance along component 1 that lies between the classes, for each model (a, b)."""
+    """Return the share of the variance along component 1 that is between the classes, for each model (a, b)."""
     statistics = found.statistics
     within = statistics.within
 

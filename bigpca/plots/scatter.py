@@ -38,7 +38,7 @@ def scores(
     """Draw rows by their scores on two components, coloured by labels.
 
     At most 20,000 rows are drawn: one at a random place in each of as many equal strata, by ``seed`` and row number, so
-    that neither chunks nor workers have a say.
+    that it does not depend on chunks or workers.
 
     Parameters
     ----------

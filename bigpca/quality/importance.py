@@ -165,7 +165,7 @@ def pixel_groups(image_shape: tuple[int, ...], cell: int | tuple[int, int]) -> I
         )
     if len(sizes) != 2 or min(sizes) < 1:
         raise ValueError(
-            f"cell = {cell} is no size of a cell. Give a positive integer, or (rows, columns), for example 2."
+            f"cell = {cell} is not the size of a cell. Give a positive integer, or (rows, columns), for example 2."
         )
     pixels = np.arange(int(np.prod(image_shape)), dtype=np.int64).reshape(image_shape)
     height, width = (np.arange(n) // size * size for n, size in zip(image_shape, sizes, strict=False))

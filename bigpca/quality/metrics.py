@@ -409,7 +409,7 @@ class Comparison:
     angles : ndarray of shape (min(k_a, k_b),)
         Principal angles between their spans, in radians, the largest first.
     a_in_b, b_in_a : float
-        The share of the variance along the components of one model that lies in the span of the other: ``sum_i lambda_i
+        The share of the variance along the components of one model that is in the span of the other: ``sum_i lambda_i
         |P v_i|^2 / sum_i lambda_i``; 1 if that span contains all components.
     """
 

@@ -58,7 +58,7 @@ from bigpca.solvers.certificates import Bounds, trustworthy
 from bigpca.storage.files import public, read_regular
 from bigpca.storage.forms import reject_file, write_file
 
-NARROW = 0.1  # width of bounds, relative to the lower end, that is no matter for most uses
+NARROW = 0.1  # width of bounds, relative to the lower end, that does not matter for most uses
 DOMINATING = 0.5  # of the variance
 MAX_OMITTED = 0.1  # of the rows
 NO_WEIGHT = 1e-7  # relative to the largest weight of a component
@@ -106,7 +106,7 @@ def _flat(model: Any) -> Light:
     n = float(getattr(model, "sum_weights_", getattr(model, "n_samples_", 0)))
     total = getattr(model, "total_variance_", None)
     if not hasattr(model, "explained_variance_") or total is None or not total > 0 or n < 2:
-        return Light(name, Verdict.NONE, "the eigenvalues are no parts of the variance")
+        return Light(name, Verdict.NONE, "the eigenvalues are not parts of the variance")
     d = n if hasattr(model, "kernel_") else int(model.n_features_in_)
     largest = float(np.asarray(model.explained_variance_)[0]) * min(n - 1, d) / float(total)
     edge = (1 + np.sqrt(min(n, d) / max(n, d))) ** 2
@@ -130,7 +130,7 @@ def _dominated(weights: Weights | None, held: Vector | None) -> tuple[Light, ...
 def _unused(weights: Weights | None) -> Light:
     name = "constant columns"
     if weights is None:
-        return Light(name, Verdict.NONE, "components are no weights of features")
+        return Light(name, Verdict.NONE, "components are not weights of features")
     sizes = np.abs(weights.components)
     without = np.flatnonzero((sizes <= NO_WEIGHT * sizes.max(initial=0.0)).all(axis=0))
     d = sizes.shape[1]
@@ -273,7 +273,7 @@ def thumbnail(folder: Path, path: str) -> str:
     ValueError
         For a path that leads elsewhere, and for pictures of more than 64 million pixels.
     OSError
-        If the file cannot be read or is no picture.
+        If the file cannot be read or is not a picture.
     """
     real = (folder / path).resolve()
     if not real.is_relative_to(folder.resolve()):
@@ -474,7 +474,7 @@ def _share(model: Any) -> str:
     if hasattr(model, "captured_variance_bounds_"):
         low, high = model.captured_variance_bounds_
         certain = "" if model.bounds_confidence_ == 1 else f", with probability {model.bounds_confidence_:.6g}"
-        return f"{text} (certified to lie between {percent(low)} and {percent(high)}{certain})."
+        return f"{text} (certified to be between {percent(low)} and {percent(high)}{certain})."
     return f"{text}."
 
 

@@ -19,7 +19,7 @@ from bigpca.arrays import Matrix, Vector
 FAILURE = 1e-3  # probability that a bound from probes is wrong
 SLACK = 10.0  # of precision * trace; see rounding_slack
 SUMMED = 256.0  # of precision * norm; see product_slack
-NEGLIGIBLE = 1e-3  # of the first eigenvalue: uncertainties below this share of it are no reason to distrust
+NEGLIGIBLE = 1e-3  # of the first eigenvalue: uncertainties below this share of it are not a reason to distrust
 TRUSTED_WIDTH = 2.0
 
 
@@ -76,7 +76,7 @@ def product_slack(norm: float, *, precision: float, shift: float = 0.0) -> float
 
     Notes
     -----
-    The trace is no measure of it: it is |A|_F where one column is giant, and ``sqrt(N)`` times that on a flat spectrum.
+    The trace does not measure it: it is |A|_F where one column is giant, and ``sqrt(N)`` times that on a flat spectrum.
     """
     return SUMMED * precision * norm + shift
 
@@ -214,7 +214,7 @@ def captured_variance_bounds(
     ----------
     values, k, trace, slack : as for :func:`trace_bounds`.
     norm_bound : float; :func:`probe_norm_bound`, whose probability of failure the result inherits. None for certainty.
-    seen : float; of the axes in hand. None for the leading eigenvectors of A_hat, of which it is ``sum(values[:k])``.
+    seen : float; of the axes in hand. None for the leading eigenvectors of A_hat, where it is ``sum(values[:k])``.
 
     Examples
     --------
@@ -434,7 +434,7 @@ def subspace_bounds(seen: SeenAxes, upper: Vector, norm_bound: float, slack: flo
 
 
 def orthonormal_axes(axes: Matrix) -> Matrix:
-    """Return rows (k, N), of which the first j span what the first j axes (k, N) span; 0 for one
+    """Return rows (k, N) whose first j span what the first j axes (k, N) span; 0 for one
     that adds nothing to those.
 
     >>> orthonormal_axes(np.array([[1.0, 0.0, 0.0], [2.0, 0.0, 0.0], [1.0, 1.0, 0.0]])).round(9).tolist()

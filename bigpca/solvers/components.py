@@ -276,7 +276,7 @@ class MarchenkoPastur(ComponentRule):
         return most if len(values) >= most else None
 
 
-SMALLEST = 1e-15  # relative to lambda_1: smaller eigenvalues are no signal for Minka's rule
+SMALLEST = 1e-15  # relative to lambda_1: smaller eigenvalues are not a signal for Minka's rule
 
 
 def minka_rank(spectrum: Vector, n_samples: int) -> int:
@@ -813,7 +813,7 @@ def decode_components(value: Any) -> Any:
     if not isinstance(value, dict):
         return value
     if len(value) != 1 or not set(value) <= set(RULES):
-        raise ValueError(f"n_components = {value} is no rule; one of {', '.join(RULES)} was expected.")
+        raise ValueError(f"n_components = {value} is not a rule; one of {', '.join(RULES)} was expected.")
     ((name, parameter),) = value.items()
     rule: Any = RULES[name]
     if not _parameters(rule):

@@ -187,7 +187,7 @@ class BasisApproximation:
 
     With the Ritz pairs (theta_i, u_i) of the basis and their residuals r_i, orthogonal to it, the factor F of A_hat is
     ``f_i = (theta_i + nu)^1/2 u_i + (theta_i + nu)^-1/2 r_i``, so that small matrices and the residuals' Gram matrix
-    take the place of any array as large as the basis.
+    replace any array as large as the basis.
 
     Attributes
     ----------
@@ -701,7 +701,7 @@ class _Run:
             self._follow_probes(pairs)
             self.error = self._estimate(pairs) if pairs.complete else np.inf
         # On a flat spectrum the values grow while the estimate stays the same, and it falls long after they are known.
-        # Both are compared with the best so far, of which rounding and probes that turn make records ever more rarely.
+        # Both are compared with the best so far: rounding and probes that turn set new records ever more rarely.
         moved = self.error < (1 - FLOOR * self.A.precision) * self._best or self._gained(pairs)
         self._best, self._tries = min(self._best, self.error), 0 if moved or not pairs.complete else self._tries + 1
         return pairs

@@ -12,7 +12,7 @@ from bigpca.solvers.strips import Strip, each_strip, sum_strips
 
 EPS = float(np.finfo(np.float64).eps)
 SETTLED = 0.01  # of the rounding of a product: a shorter remainder is zero
-SMALL = 1e-3  # overlap of unit vectors, of which one subtraction leaves rounding
+SMALL = 1e-3  # overlap of unit vectors, where one subtraction leaves rounding
 ORTHONORMAL = 1e-14  # largest entry of a Gram matrix minus I that needs no correction
 RELIABLE = 1e-3  # directions of given products below this share are dropped: they would only magnify rounding
 INDEPENDENT = 0.1  # what a new direction must keep of its length when it is made orthogonal once more
@@ -254,7 +254,7 @@ def orthonormal_columns(parts: Sequence[Matrix], seed: int) -> Matrix:
     """Return orthonormal columns (N, l) that span those of all parts (N, l_i), in a third of the
     time of Householder's QR.
 
-    Random columns take the place of directions that the rounding of their Gram matrix hides, about 1e-7 of the longest.
+    Random columns replace directions that the rounding of their Gram matrix hides, about 1e-7 of the longest.
     """
     rows = np.vstack([part.T for part in parts])
     basis = KrylovBasis(len(rows), rows.shape[1], seed)

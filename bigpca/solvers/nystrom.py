@@ -124,7 +124,7 @@ def nystrom(
     k : eigenvectors wanted, 1 <= k <= min(q, N).
     precision : relative rounding of the products: 1.2e-7 for float32, 2.2e-16 for float64.
     threads : BLAS threads; None leaves the process's setting.
-    overwrite : let the factor take the place of Y (where Y is float64 and writeable).
+    overwrite : let the factor replace Y (where Y is float64 and writeable).
 
     Returns
     -------

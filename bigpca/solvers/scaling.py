@@ -58,7 +58,7 @@ class Patterson:
         share = mean / self.ploidy
         if not ((share >= -ROUNDING) & (share <= 1 + ROUNDING)).all():
             raise ValueError(
-                f"columns have means from {mean.min():g} to {mean.max():g}, but those of allele counts lie between "
+                f"columns have means from {mean.min():g} to {mean.max():g}, but those of allele counts are between "
                 f"0 and {self.ploidy} under Patterson(ploidy={self.ploidy}). Code missing calls as NaN, or "
                 f"set ploidy."
             )

@@ -190,7 +190,7 @@ class ChunkWriter:
         line = json.dumps([record.index, record.crc32, record.size, record.modified_ns, record.durable])
         descriptor = os.open(Path(self.journal, _process_log()), os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
         try:
-            while os.write(descriptor, f"\n{line}\n".encode()) <= len(line) + 1:  # a part of it is no record
+            while os.write(descriptor, f"\n{line}\n".encode()) <= len(line) + 1:  # a part of it is not a record
                 pass
         finally:
             os.close(descriptor)

@@ -494,7 +494,7 @@ def read_npy_header(file: Any) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
     Raises
     ------
     ValueError
-        For another version and a damaged header, of which NumPy's parser raises errors of many kinds.
+        For another version and a damaged header, for which NumPy's parser raises errors of many kinds.
     """
     version = np.lib.format.read_magic(file)
     if version not in ((1, 0), (2, 0), (3, 0)):

@@ -311,7 +311,7 @@ def reject_file(path: str | os.PathLike[str], overwrite: bool, *accepted: str) -
             "overwrite=True (--overwrite on the command line)."
         )
     if there and not os.path.isfile(path):
-        raise OutputExistsError(f"{os.fspath(path)} is no file, and only files are replaced. Choose another path.")
+        raise OutputExistsError(f"{os.fspath(path)} is not a file, and only files are replaced. Choose another path.")
 
 
 def write_file(path: str | os.PathLike[str], data: bytes, *, overwrite: bool) -> Path:

@@ -248,7 +248,7 @@ def test_scores_of_pixels_become_maps_lazily(chunks: tuple[int, int] | None) -> 
     assert isinstance(maps, np.ndarray if chunks is None else da.Array)
     assert maps.shape == (10, 4, 3, 2)
     np.testing.assert_array_equal(np.asarray(maps), scores.reshape(10, 4, 3, 2))
-    with pytest.raises(ValueError, match=r"120 rows are not maps of shape \(7, 3\), of which each has 21 places"):
+    with pytest.raises(ValueError, match=r"120 rows are not maps of shape \(7, 3\), which have 21 places each"):
         bp.data.as_maps(scores, (7, 3))
     with pytest.raises(ValueError, match=r"\(n, k\) was expected. Give a statistic of the rows as a column, spe"):
         bp.data.as_maps(maps, (4, 3))

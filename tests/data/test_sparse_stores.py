@@ -198,7 +198,7 @@ BAD: dict[str, tuple[Edit, str]] = {
     "negative size": (lambda x: x["stated"].update(shape=[-1, D]), r"its shape is \(-1, 13\)"),
     "transposed": (lambda x: x["stated"].update(shape=[D, N]), "indptr must have 14 numbers, but it has 62"),
     "columns": (lambda x: x["stated"].update({"encoding-type": "csc_matrix"}),
-        r"in compressed columns \(csc\), of which no row .* Write it again by row: .*adata.X.tocsr\(\)"),
+        r"in compressed columns \(csc\), where no row .* Write it again by row: .*adata.X.tocsr\(\)"),
     "unmarked columns": (lambda x: x.update(stated={"shape": [D, N]}), r"in compressed columns \(csc\)"),
     "unmarked square": (lambda x: x.update(stated={"shape": [N, N]}), "nothing says whether it is compressed by row"),
     "another format": (lambda x: x["stated"].update({"encoding-type": "bsr_matrix"}), "in the format bsr; compressed"),

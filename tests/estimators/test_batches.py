@@ -335,7 +335,7 @@ MISUSE: dict[str, tuple[Callable[[], Any], str]] = {
         lambda: bp.PCA(1).fit([X[:120], X[120:]]), r"a list of 2 arrays, .* shape \(120, 6\)\. .* bp\.from_batches\(X\)"
     ),
     "rows in a tuple in a tuple": (
-        lambda: bp.PCA(1).fit(bp.from_batches([((X,), CODES)])), "batch 0 is a tuple that is no array of numbers"
+        lambda: bp.PCA(1).fit(bp.from_batches([((X,), CODES)])), "batch 0 is a tuple that is not an array of numbers"
     ),
     "one size": (lambda: bp.from_batches([X], (240,)), r"shape = \(240,\); positive integers"),
     "integers too large": (
@@ -407,7 +407,7 @@ MISUSE: dict[str, tuple[Callable[[], Any], str]] = {
     ),
     "keys of an unknown number": (
         lambda: bp.PCA(2).fit(X).transform(bp.from_batches(iter([X])), out="x.zarr", keys=range(240)),
-        "keys were given for batches of an unknown number",
+        "keys were given, one for each row, but the batches",
     ),
     "more rows to map": (
         lambda: bp.PCA(2).fit(X).transform(bp.from_batches(iter([X]), (230, 6))),

@@ -115,7 +115,7 @@ def test_scores_that_are_no_function_or_of_unknown_width_are_rejected():
         Fisher(np.sin)
     for D in (0, 2.0, True):
         with pytest.raises(
-            ValueError, match=r"D = .* is no number of score columns. Give an integer of at least 1, or None"
+            ValueError, match=r"D = .* is not a count of score columns. Give an integer of at least 1, or None"
         ):
             Fisher(np.sin, D)
 

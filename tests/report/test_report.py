@@ -511,7 +511,7 @@ def test_a_report_is_written_where_nothing_is_lost(
     before = Path("report.html").read_bytes()
     with pytest.raises(bp.errors.OutputExistsError, match="overwrite=True"):
         pca.report()
-    with pytest.raises(bp.errors.OutputExistsError, match="is no file"):
+    with pytest.raises(bp.errors.OutputExistsError, match="is not a file"):
         write_report(pca, tmp_path, overwrite=True)
     with pytest.raises(ValueError, match="4 components"):
         pca.report(scores=X, overwrite=True)

@@ -115,12 +115,12 @@ def tensor(start: int, stop: int, shape: tuple[int, ...] = (4, 2), dtype: str = 
 @pytest.mark.parametrize(
     ("tensors", "held", "message"),
     [
-        ({"x": tensor(0, 24)}, 24, "lies at bytes 0 to 24; 0 to 32 were expected"),
-        ({"x": tensor(0, 40)}, 40, "lies at bytes 0 to 40; 0 to 32 were expected"),
-        ({"x": tensor(8, 40)}, 40, "lies at bytes 8 to 40; 0 to 32 were expected"),
-        ({"x": tensor(0, 32), "y": tensor(0, 32)}, 32, "lies at bytes 0 to 32; 32 to 64 were expected"),
-        ({"x": tensor(0, 32), "y": tensor(16, 48)}, 48, "lies at bytes 16 to 48; 32 to 64 were expected"),
-        ({"x": tensor(0, 32), "y": tensor(36, 68)}, 68, "lies at bytes 36 to 68; 32 to 64 were expected"),
+        ({"x": tensor(0, 24)}, 24, "is at bytes 0 to 24; 0 to 32 were expected"),
+        ({"x": tensor(0, 40)}, 40, "is at bytes 0 to 40; 0 to 32 were expected"),
+        ({"x": tensor(8, 40)}, 40, "is at bytes 8 to 40; 0 to 32 were expected"),
+        ({"x": tensor(0, 32), "y": tensor(0, 32)}, 32, "is at bytes 0 to 32; 32 to 64 were expected"),
+        ({"x": tensor(0, 32), "y": tensor(16, 48)}, 48, "is at bytes 16 to 48; 32 to 64 were expected"),
+        ({"x": tensor(0, 32), "y": tensor(36, 68)}, 68, "is at bytes 36 to 68; 32 to 64 were expected"),
         ({"x": tensor(0, 32), "y": tensor(16, 40, (3,), "F9")}, 40, "16 to 40; 32 to the next tensor were expected"),
         ({"x": tensor(0, 32)}, 31, "holds 31 bytes of tensors, but its header states 32"),
         ({"x": tensor(0, 32)}, 33, "holds 33 bytes of tensors, but its header states 32"),

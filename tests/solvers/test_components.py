@@ -264,7 +264,7 @@ def test_the_stored_form_of_a_threshold_is_that_of_earlier_models():
 
 @pytest.mark.parametrize("stored", [{"kaiser": None}, {}, {"elbow": None, "relative_threshold": 0.1}])
 def test_an_unknown_stored_rule_is_rejected(stored):
-    with pytest.raises(ValueError, match=r"is no rule; one of relative_threshold, elbow, .* was expected"):
+    with pytest.raises(ValueError, match=r"is not a rule; one of relative_threshold, elbow, .* was expected"):
         decode_components(stored)
 
 

@@ -363,7 +363,7 @@ class ApproximateKernelPCA(KernelModel):
         Raises
         ------
         TypeError
-            For what is no sketch.
+            If it is not a sketch.
         ValueError
             For a sketch narrower than the components wanted.
         """

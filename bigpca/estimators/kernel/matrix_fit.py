@@ -142,7 +142,7 @@ def iterate_indefinite(
 
 
 def frobenius_bounds(operator: KernelOperator, lower: Vector) -> Certificate:
-    """Bound the leading eigenvalues of an indefinite HKH, of which lower bounds (k,) are known.
+    """Bound the leading eigenvalues of an indefinite HKH, whose lower bounds (k,) are known.
 
     ``lambda_i^2 <= |HKH|_F^2 - sum_(j != i) lower_j^2``, over the positive lower bounds. Only the first eigenvalue is
     known to be at least 0 (``HKH 1 = 0``). Shares of a trace with negative parts are not defined.

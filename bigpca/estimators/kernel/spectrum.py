@@ -183,7 +183,7 @@ def check_kernel_components(n_components: NComponents, n: int, d: int, m: int | 
     counted = isinstance(n_components, int | np.integer) and not isinstance(n_components, bool | np.bool_)
     if counted and not 1 <= int(n_components) <= most:  # type: ignore[arg-type]
         raise ValueError(
-            f"n_components = {n_components} is out of range: {whose} (of {d} columns, which are no limit) has 1 to "
+            f"n_components = {n_components} is out of range: {whose} (of {d} columns, which do not limit it) has 1 to "
             f"{most} components. Use at most {most}."
         )
     check_n_components(n_components, most, most)

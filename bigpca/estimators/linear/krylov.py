@@ -217,7 +217,7 @@ def _wanted(n_components: NComponents, operator: Operator, most: int, ritz: Vect
     if most < wanted < min(n, d):
         share = float(ritz[:most].sum()) / operator.trace
         raise ValueError(
-            f"n_components = {n_components!r} asks for more than {most} components, of which an iteration keeps no "
+            f"n_components = {n_components!r} asks for more than {most} components, and an iteration keeps no "
             f"more in its basis; {min(most, len(ritz))} hold {share:.3f} of the variance. Ask for fewer, or use "
             f'solver="covariance" or "dot" where they fit.'
         )

@@ -562,7 +562,7 @@ def dual_axes(axes: Matrix) -> Matrix:
 
 
 def component_numbers(given: Input, k: int) -> Integers:
-    """Return the numbers of components, of which there are k.
+    """Return the numbers of components; there are k.
 
     Raises
     ------

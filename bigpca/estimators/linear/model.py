@@ -426,7 +426,7 @@ class LinearModel(RowStatistics, Generic[State]):
         Raises
         ------
         ValueError
-            For numbers that are no components, or given twice.
+            For numbers of components that do not exist, or that are given twice.
 
         Notes
         -----

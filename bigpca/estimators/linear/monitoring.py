@@ -452,7 +452,7 @@ def check_confidence(confidence: object) -> float:
     """
     share = float(confidence) if isinstance(confidence, Real) else np.nan
     if not 0 < share < 1:
-        raise ValueError(f"confidence = {confidence!r} is no share between 0 and 1. Give for example 0.95.")
+        raise ValueError(f"confidence = {confidence!r} is not a share between 0 and 1. Give for example 0.95.")
     return share
 
 

@@ -77,7 +77,7 @@ class PCA(LinearModel[Moments]):
         ``mean_``, and the result of ``inverse_transform``, are of the preprocessed rows.
     nan_policy : {"raise", "omit", "mean"}, default "raise"
         Rows with NaN or infinities raise an error, or are omitted from the fit ("covariance" only) and have NaN scores.
-        "mean": in the fit, the mean of a column takes the place of its NaN, which one more read finds; ``transform``
+        "mean": in the fit, the mean of a column replaces its NaN, and one more read finds the means; ``transform``
         projects what is there of a row by least squares. Infinities, and columns of NaN alone, raise an error.
     missing_chunks : {"raise", "fill"}, default "raise"
         Chunks of Zarr and HDF5 that do not exist raise an error, or hold the fill value.
@@ -110,7 +110,7 @@ class PCA(LinearModel[Moments]):
     total_variance_ : float
     n_components_, n_features_in_, n_samples_, n_omitted_ : int
     sum_weights_, n_effective_ : float
-        Sum of the weights of the rows, which takes the place of n in all of the above, and Kish's effective number of
+        Sum of the weights of the rows, which replaces n in all of the above, and Kish's effective number of
         rows, ``sum(w)^2 / sum(w^2)``; both are ``n_samples_``, the number of rows of positive weight, without weights.
     solver_ : str
     seed_ : int

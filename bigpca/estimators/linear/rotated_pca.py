@@ -282,7 +282,7 @@ class RotatedPCA(Estimator[Spectrum]):
 
     def _remember(self, rows: Rows) -> None:
         super()._remember(rows)
-        grid = self._analysed.grid  # of which the scale of the PCA may name coordinates
+        grid = self._analysed.grid  # the scale of the PCA may name coordinates of it
         self.estimator_._analysed = self.estimator_._rows_analysed(rows.viewed_columns, None, grid)
 
     @one_blas_thread()  # so that a loaded model has the bits of the one that was saved

@@ -280,7 +280,7 @@ def _view_again(view: View, rows: Rows, known: Names, name: str) -> View | None:
         twice = [one for one, count in Counter(rows.names).items() if count > 1 and one in set(known)]
         if twice:
             raise ValueError(
-                f"{twice[0]!r} is the name of {Counter(rows.names)[twice[0]]} columns of X, of which {name} was "
+                f"{twice[0]!r} is the name of {Counter(rows.names)[twice[0]]} columns of X, and {name} was "
                 "fitted on one. Make the names unique, such as adata.var_names_make_unique()."
             )
         chosen = np.array([place[column] for column in known], np.int64)

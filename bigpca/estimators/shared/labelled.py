@@ -148,7 +148,7 @@ class EmptyColumns(Reading):
 
 
 def may_have_empty_columns(rows: Rows) -> bool:
-    """Whether columns of a DataArray may have no values, and are left out then: floats that are no view yet."""
+    """Whether columns of a DataArray may have no values, and are left out then: floats that are not a view yet."""
     return rows.view is None and rows.dtype.kind == "f" and rows.n_rows > 0
 
 

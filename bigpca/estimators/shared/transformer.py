@@ -343,15 +343,15 @@ class Estimator(
         ----------
         X : Dask array or DataFrame, path, list of paths, Zarr array, h5py.Dataset, xarray.DataArray, or array-like
             ``bigpca.open(X, pattern=...)`` makes rows of pixels, tokens or pooled maps. Otherwise dimensions after the
-            first are flattened, of which the log warns. Masked entries become NaN. Feature names are the columns of a
-            frame or the coordinates of a DataArray's features. The first dimension of a DataArray is that of the
+            first are flattened, with a warning in the log. Masked entries become NaN. Feature names are the columns of
+            a frame or the coordinates of a DataArray's features. The first dimension of a DataArray is that of the
             samples (``bigpca.open(X, sample_dims=...)`` takes others), and columns that are NaN in all of them are
             left out: fitted attributes are those of the other columns.
         y : labels of the rows, for supervised models; ignored by the others, default None
             Joined by key where both have keys, else in the order of the rows: see :func:`bigpca.data.by_key`.
         sample_weight : array-like of shape (n,), Dask or Zarr array, or path such as "weights.csv::w", default None
-            How often each row counts: an integer equals that many repetitions, 0 equals absence, and the sum takes the
-            place of n. Joined as labels are. For weights that are not counts, see :func:`bigpca.data.reliability`.
+            How often each row counts: an integer equals that many repetitions, 0 equals absence, and the sum
+            replaces n. Joined as labels are. For weights that are not counts, see :func:`bigpca.data.reliability`.
             Not for every estimator and solver; the others reject it.
         checkpoint : path of a directory, default None
             A rerun of a killed fit resumes from here and gives the same bits.
@@ -549,8 +549,8 @@ class Estimator(
     def containment_bound(self, n_axes: int, n_true: int) -> float:
         """Bound the angle between the leading axes and a larger true principal subspace.
 
-        Where eigenvalues lie close together, as in a cluster cut by ``n_axes``, the leading axes are not determined,
-        and ``subspace_error_bounds_`` is 1; it may still be certain that they lie within the span of the whole cluster.
+        Where eigenvalues are close together, as in a cluster cut by ``n_axes``, the leading axes are not determined,
+        and ``subspace_error_bounds_`` is 1; it may still be certain that they are within the span of the whole cluster.
 
         Parameters
         ----------
@@ -614,7 +614,7 @@ class Estimator(
         Raises
         ------
         ValueError
-            If the model is no linear map of preprocessed rows.
+            If the model is not a linear map of preprocessed rows.
         """
         from bigpca.export.sklearn import KEPT, joined  # imports more of scikit-learn than a fit
 
@@ -648,7 +648,7 @@ class Estimator(
         OutputExistsError
             If the path exists and ``overwrite`` is False.
         ValueError
-            If the model is no linear map of preprocessed rows.
+            If the model is not a linear map of preprocessed rows.
         """
         check_is_fitted(self)
         linear = self._linear_rows().linear(self.n_features_in_)
@@ -696,7 +696,7 @@ class Estimator(
         check_is_fitted(self)
         if self._fitted_preprocessors():
             raise ValueError(
-                f"preprocess = {self.preprocess!r} is not linear, so that the model is no linear map of X. Preprocess "
+                f"preprocess = {self.preprocess!r} is not linear, so the model is not a linear map of X. Preprocess "
                 f"X before a fit without it, or use to_sklearn or to_onnx."
             )
         return self._linear_rows().linear(self.n_features_in_)

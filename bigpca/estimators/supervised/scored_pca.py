@@ -124,7 +124,7 @@ class Selected(LinearRowMap):
 
 @dataclass(frozen=True)
 class Placed(RowMap):
-    """Rows of the selected columns (q,) as rows of all columns, of which the others are set to their means.
+    """Rows of the selected columns (q,) as rows of all columns; the others are set to their means.
 
     Attributes
     ----------
@@ -767,7 +767,7 @@ class ScoredPCA(Estimator[ScoredResult]):
             fit_seed(self)  # raises if random_state is not one
             if positive_integer("folds", self.folds) < 2:
                 raise ValueError(
-                    f"folds = {self.folds} leaves no rows to fit to. Use 2 or more, of which each is left out in turn."
+                    f"folds = {self.folds} leaves no rows to fit to. Use 2 or more; each is left out in turn."
                 )
             return None
         if not isinstance(given, bool) and isinstance(given, Integral) and 1 <= int(given) <= d:

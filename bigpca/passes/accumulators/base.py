@@ -268,7 +268,7 @@ def centring_error(lost: Vector, scatter: Vector) -> float:
 
 
 def add_known(a: Vector | None, b: Vector | None) -> Vector | None:
-    """Return the sum of two vectors, of which None is zero."""
+    """Return the sum of two vectors, where None is zero."""
     return b if a is None else a if b is None else a + b
 
 

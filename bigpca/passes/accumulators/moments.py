@@ -75,7 +75,7 @@ class Moments(Accumulator):
 
     Groups whose first block has few stored values (:func:`bigpca.csr.prefers_strips`) are summed in float64 about
     zero, and centred when they close: the one exception, bounded by :attr:`centring_error`. Columns that nearly all
-    rows store, of which the mean may be far larger than the deviations, are shifted there too, at no cost. The blocks
+    rows store, whose mean may be far larger than the deviations, are shifted there too, at no cost. The blocks
     of other groups are made dense strip by strip, and their sums are about a shift like those of dense rows.
 
     Attributes

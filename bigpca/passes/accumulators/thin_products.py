@@ -291,7 +291,7 @@ class FusedProduct(Accumulator):
         if self.constants is not None and self._counts is not None:
             zero = (self._counts == 0) | (self.constants == 0)
             self.constants = np.where(zero, 0.0, np.where(self._counts == self.count, self.constants, np.nan))
-            self.lost = lost_squares(self.squares, 0)  # compensated sums, of which each term is exact
+            self.lost = lost_squares(self.squares, 0)  # compensated sums of exact terms
         self._centre = self._projected = self._counts = None
         if self.by_driver:
             self.factor = None

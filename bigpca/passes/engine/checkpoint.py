@@ -181,7 +181,7 @@ class Checkpoint:
             self._open()
         except (FileExistsError, NotADirectoryError) as error:
             raise CheckpointError(
-                f"the checkpoint {self.path} is a file, or lies under one; a new or existing directory was expected."
+                f"the checkpoint {self.path} is a file, or is under one; a new or existing directory was expected."
             ) from error
         except CorruptedChunkError as error:
             self.release()

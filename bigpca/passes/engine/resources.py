@@ -138,7 +138,7 @@ def _cache_file() -> Path:
 
 def measure() -> Speed:
     """Measure products in both precisions; reading: a chunk is decoded, copied, shifted and searched for NaN; and
-    SciPy's sparse product, by which all that is no dense product is estimated, because it needs no compiler.
+    SciPy's sparse product, the yardstick of everything but dense products, because it needs no compiler.
     """
     from numcodecs import Zstd  # installed with Zarr; only needed here
 

@@ -37,7 +37,7 @@ ROUNDING = 1e-6  # by which values may exceed their limits
 
 @dataclass(frozen=True)
 class Limits:
-    """The range in which all values must lie; missing ones are in no range.
+    """The range that all values must be in; missing ones are in no range.
 
     Attributes
     ----------
@@ -95,7 +95,7 @@ class Limits:
 
 @dataclass
 class ColumnFill:
-    """What takes the place of missing values: the mean of each column, once the read that finds it is done.
+    """What replaces missing values: the mean of each column, once the read that finds it is done.
 
     Attributes
     ----------
@@ -114,12 +114,12 @@ class ColumnFill:
             Before the read that finds them.
         """
         if self.means is None:
-            raise RuntimeError("rows were read before the means that take the place of missing values were known")
+            raise RuntimeError("rows were read before the means that replace missing values were known")
         return self.means
 
 
 def filled_dtype(dtype: DType) -> DType:
-    """Return the dtype of filled rows: their working dtype, because the means of float16 values are no such values."""
+    """Return the dtype of filled rows: their working dtype, as means of float16 values are not float16."""
     return working_dtype(dtype)
 
 
@@ -141,7 +141,7 @@ def fill(rows: Values, means: Vector, *, owned: bool) -> Values:
 ATTEMPTS = 3
 SHARED = "bigpca-shared"  # the key of a task's broadcast values among its inputs
 FIRST_BYTES = 1 << 20  # of the first rows, whose digest every read of a fit compares
-FILL = "bigpca-fill"  # the key of the means that take the place of missing values among the broadcast values
+FILL = "bigpca-fill"  # the key of the means that replace missing values among the broadcast values
 
 
 class Reader(Protocol):
@@ -366,7 +366,7 @@ class ValueReader:
         if not self.fills:
             return rows
         if self.means is None:
-            raise RuntimeError("rows were read without the broadcast means that take the place of missing values")
+            raise RuntimeError("rows were read without the broadcast means that replace missing values")
         return fill(rows, self.means, owned=self.base.owned)
 
     def where(self, start: int, stop: int) -> str:

@@ -336,7 +336,7 @@ class Copy(RowMap):
                 row, column = np.argwhere(~inside)[0]
                 raise ValueError(
                     f"{where}: {rows[row, column]} (row {row} of these, column {column}) does not fit dtype {dtype}, "
-                    f"whose values lie in {low:g} to {high:g}. Choose another dtype, or repair the data."
+                    f"whose values are in {low:g} to {high:g}. Choose another dtype, or repair the data."
                 )
         return rows.astype(dtype, copy=False)
 

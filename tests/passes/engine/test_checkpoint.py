@@ -266,7 +266,7 @@ def test_two_runs_on_one_checkpoint_are_rejected(tmp_path: Path) -> None:
 def test_a_file_in_the_place_of_the_directory_is_rejected(below: str, tmp_path: Path) -> None:
     (tmp_path / "c").write_text("")
     with pytest.raises(
-        bp.errors.CheckpointError, match=r"is a file, or lies under one; a new or existing directory was expected"
+        bp.errors.CheckpointError, match=r"is a file, or is under one; a new or existing directory was expected"
     ):
         Checkpoint(tmp_path / "c" / below, {"run": 1})
 
