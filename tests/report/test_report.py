@@ -496,7 +496,7 @@ def test_a_methods_paragraph_has_sizes_solver_bounds_and_citations() -> None:
         "300 rows of 12 features",
         "2 components",
         "solver krylov (relative tolerance 0.01)",
-        "certified to lie",
+        "certified to be between",
     ):
         assert text in paragraph
     assert [text[:8] for text in citations_of(model)] == ["Hotellin", "Musco, C"]
