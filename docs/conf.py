@@ -25,6 +25,7 @@ extensions = [
     "mathml",
     "reference",
     "gallery",
+    "chart",
 ]
 templates_path = ["templates"]
 exclude_patterns = [
