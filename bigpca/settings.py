@@ -1,11 +1,12 @@
-"""What a run may use: settings that hold within a ``with`` block, and the memory limit and heap of this process."""
+"""What a run may use: settings of blocks, of the process and of its environment, and its memory limit and heap."""
 
 from __future__ import annotations
 
 import ctypes
+import os
 import resource
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
 from functools import lru_cache
 from pathlib import Path
@@ -14,31 +15,55 @@ from typing import Any
 
 import psutil
 
-_SETTINGS: ContextVar[Mapping[str, object]] = ContextVar("bigpca-settings", default=MappingProxyType({}))
+DEFAULTS: Mapping[str, object] = MappingProxyType(
+    {
+        "memory_limit": None,
+        "solve_threads": None,
+        "workers_timeout": 60.0,
+        "keep_state_bytes": 256 << 20,
+        "max_kernel_evaluations": 2e11,
+    }
+)
+# A thread or task without a block of its own, such as those of joblib, has the settings of the last block that is open
+# in any other: dicts by id, which are added and removed in one step.
+_own_block: ContextVar[Mapping[str, object] | None] = ContextVar("bigpca-settings", default=None)
+_open_blocks: dict[int, Mapping[str, object]] = {}
+_of_process: Mapping[str, object] = {}
 
 
-@contextmanager
-def config(
-    *,
-    memory_limit: int | str | None = None,
-    solve_threads: int | None = None,
-    workers_timeout: float | None = None,
-    keep_state_bytes: int | None = None,
-) -> Iterator[None]:
-    """Set parameters of runs for all estimators that do not set them themselves.
+class config(AbstractContextManager[None]):  # read as a verb: with bp.config(...)
+    """Set what runs may use: in a ``with`` block, or for the whole process by :meth:`keep`.
 
-    A parameter that has its default value has the value of the innermost ``with`` block that sets it; a parameter with
-    another value keeps it. ``get_params``, ``clone`` and model files are as without the block. What counts is the block
-    in which a method such as ``fit`` or ``transform`` is called, in its thread or asynchronous task.
+    These settings belong to the run, not to the model: estimators have no such parameters, except for
+    ``memory_limit``, where another value than None wins over all settings. What counts is the block in which a method
+    such as ``fit`` or ``transform`` is called. A thread or asynchronous task that opened a block has the settings of
+    that block. All others have those of the last block that is open in the process. An estimator that is pickled takes
+    the settings with it, and so do its clones: ``GridSearchCV`` and joblib use them in their threads and processes.
+
+    Without blocks, the values of :meth:`keep` are used, and then the environment variables ``BIGPCA_MEMORY_LIMIT``,
+    ``BIGPCA_SOLVE_THREADS``, ``BIGPCA_WORKERS_TIMEOUT``, ``BIGPCA_KEEP_STATE_BYTES`` and
+    ``BIGPCA_MAX_KERNEL_EVALUATIONS``, which are read at each call.
 
     Parameters
     ----------
-    memory_limit, solve_threads, workers_timeout, keep_state_bytes
-        As in :class:`bigpca.PCA`; the default None leaves a setting as it is.
+    memory_limit : int, str or None, default None
+        As in :class:`bigpca.PCA`. Here and below, None leaves a setting as it is.
+    solve_threads : int or None, default None
+        BLAS threads of the computations between passes, whatever OPENBLAS_NUM_THREADS and the like are; unless it is
+        set, one per core that the process may use. The last bits depend on it, so ``provenance_`` records it. Passes
+        and scores use one thread for each block of rows, and many blocks at a time.
+    workers_timeout : float or None, default None
+        Seconds without any worker after which a run on a cluster fails; 60 unless it is set.
+    keep_state_bytes : int or None, default None
+        Maximum size of the sufficient statistics that a model keeps, for ``partial_fit`` and ``merge``; 256 MiB unless
+        it is set.
+    max_kernel_evaluations : float or None, default None
+        A plan that requires more is rejected before any read; 2e11 unless it is set. ``np.inf`` for no limit.
 
-    Returns
-    -------
-    context manager
+    Raises
+    ------
+    ValueError
+        For values that are not numbers of threads, seconds, bytes or evaluations.
 
     Examples
     --------
@@ -48,15 +73,74 @@ def config(
     >>> plan.resources.limit_bytes == 2 << 30
     True
     """
-    given = {
-        "memory_limit": memory_limit, "solve_threads": solve_threads, "workers_timeout": workers_timeout,
-        "keep_state_bytes": keep_state_bytes,
-    }  # fmt: skip
-    outer = _SETTINGS.get()
-    own = {**outer, **{name: one for name, one in given.items() if one is not None}}
+
+    def __init__(
+        self,
+        *,
+        memory_limit: int | str | None = None,
+        solve_threads: int | None = None,
+        workers_timeout: float | None = None,
+        keep_state_bytes: int | None = None,
+        max_kernel_evaluations: float | None = None,
+    ) -> None:
+        given = {
+            "memory_limit": memory_limit, "solve_threads": solve_threads, "workers_timeout": workers_timeout,
+            "keep_state_bytes": keep_state_bytes, "max_kernel_evaluations": max_kernel_evaluations,
+        }  # fmt: skip
+        self._given = {name: _checked(name, one) for name, one in given.items() if one is not None}
+        self._block: AbstractContextManager[None] = nullcontext()
+
+    def __enter__(self) -> None:
+        self._block = block({**open_block(), **self._given})
+        self._block.__enter__()
+
+    def __exit__(self, *error: Any) -> None:
+        self._block.__exit__(*error)
+
+    def keep(self) -> None:
+        """Use the settings in the whole process, outside of blocks, in place of those that were kept before.
+
+        Examples
+        --------
+        >>> import bigpca as bp
+        >>> bp.config(memory_limit="2 GiB").keep()
+        >>> bp.config().keep()  # the defaults again
+        """
+        global _of_process
+        _of_process = self._given
+
+
+def _checked(name: str, value: Any) -> object:
+    """Return the value of a setting, or raise; that of an environment variable is a text."""
+    if name == "memory_limit":  # whose text is read where processes are found
+        return value
+    try:
+        number = float("nan" if isinstance(value, bool) else value)
+    except (TypeError, ValueError):
+        number = float("nan")
+    if name == "solve_threads" and number >= 1 and number.is_integer():
+        return int(number)
+    if name != "solve_threads" and number >= (name == "max_kernel_evaluations"):
+        return number
+    raise ValueError(f"{name} = {value!r}; {_EXPECTED[name]} was expected.")
+
+
+_EXPECTED = {
+    "solve_threads": "an integer of at least 1",
+    "workers_timeout": "a number of seconds of at least 0",
+    "keep_state_bytes": "a number of bytes of at least 0",
+    "max_kernel_evaluations": "a number of at least 1",
+}
+
+
+@contextmanager
+def block(own: Mapping[str, object]) -> Iterator[None]:
+    """Use these settings, and no others of blocks."""
+    outer = _own_block.get()
     try:
         try:
-            _SETTINGS.set(own)
+            _open_blocks[id(own)] = own
+            _own_block.set(own)
             yield
         finally:
             _end(own, outer)
@@ -64,17 +148,35 @@ def config(
         _end(own, outer)
 
 
-def _end(own: Mapping[str, object], outer: Mapping[str, object]) -> None:
+def _end(own: Mapping[str, object], outer: Mapping[str, object] | None) -> None:
     """Restore the outer settings, unless that is done: a block may have begun since."""
-    if _SETTINGS.get() is own:
-        _SETTINGS.set(outer)
+    _open_blocks.pop(id(own), None)
+    if _own_block.get() is own:
+        _own_block.set(outer)
+
+
+def open_block() -> Mapping[str, object]:
+    """Return the settings of the innermost block of this thread or task; without one, of the last in the process."""
+    own = _own_block.get()
+    return next(reversed(list(_open_blocks.values())), {}) if own is None else own
+
+
+def in_force(estimator: object = None) -> dict[str, object]:
+    """Return the settings of blocks and of the process, and before them those that an unpickled estimator brought."""
+    return {**getattr(estimator, "_brought", {}), **_of_process, **open_block()}
+
+
+def brought_by(estimator: object) -> AbstractContextManager[None]:
+    """Use the settings that an estimator brought from the process in which it was pickled."""
+    return block(in_force(estimator)) if getattr(estimator, "_brought", None) else nullcontext()
 
 
 def setting(estimator: object, name: str) -> Any:
-    """Return a parameter of an estimator, or the value of the ``with`` block if it has its default; None without it."""
-    value = getattr(estimator, name, None)
-    default = (type(estimator).__init__.__kwdefaults__ or {}).get(name)
-    return _SETTINGS.get().get(name, value) if value == default else value
+    """Return a setting: of the estimator (or None), of blocks, the process or its environment, or the default."""
+    own = getattr(estimator, name, None) if name == "memory_limit" else None
+    found = in_force(estimator) if own is None else {name: own}
+    text = os.environ.get(f"BIGPCA_{name.upper()}")
+    return found[name] if name in found else _checked(name, text) if text else DEFAULTS[name]
 
 
 # Hard and soft limits of a container, v1 and v2: those that ``distributed.system.memory_limit`` looks at.

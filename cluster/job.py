@@ -90,14 +90,15 @@ def run_job(client: Client, job: Job, out: Path, checkpoint: Path | None = None,
     keep_apart(job, out)
     wait_for_worker(client, wait)
     model_path, scores_path = out / "model.zarr", out / "scores.zarr"
-    with client.as_current(), TerminalProgress() as bar:
+    settings = bp.config(solve_threads=job.solve_threads, workers_timeout=wait)
+    with client.as_current(), settings, TerminalProgress() as bar:
         show = bar if bar.shown else LogProgress(interval=30)
         X = bp.open(job.source)
         if model_path.exists():
             model = bp.load(model_path)
         else:
             # For another estimator, change this line and the fields of `Job`.
-            model = bp.PCA(job.components, solver=job.solver, solve_threads=job.solve_threads, workers_timeout=wait)
+            model = bp.PCA(job.components, solver=job.solver)
             print(model.plan(X), flush=True)
             model.fit(X, checkpoint=checkpoint or out / "checkpoint", progress=show)
             model.save(model_path)

@@ -61,7 +61,8 @@ def same(out: str) -> None:
     job = json.loads(Path(out, "job.json").read_text())
     with dask.config.set(scheduler="threads"), tempfile.TemporaryDirectory() as work:
         X = bp.open(job["source"])
-        model = bp.PCA(job["components"], solver=job["solver"], solve_threads=job["solve_threads"]).fit(X)
+        with bp.config(solve_threads=job["solve_threads"]):
+            model = bp.PCA(job["components"], solver=job["solver"]).fit(X)
         model.save(Path(work, "model.zarr"))
         model.transform(X, out=Path(work, "scores.zarr"))
         expected = _digests(Path(work))

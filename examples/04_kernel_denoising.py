@@ -47,7 +47,7 @@ def main(arguments: list[str] | None = None) -> None:
         model = bp.PCA(k).fit(learnt)
         take("linear PCA", k, model.inverse_transform(model.transform(noisy)), clean, best)
     for k in KERNEL:
-        kernel = bp.KernelPCA(k, kernel=RBF(given.gamma), fit_inverse_transform=True, alpha=0.1).fit(X)
+        kernel = bp.KernelPCA(k, kernel=RBF(given.gamma), fit_inverse_transform=0.1).fit(X)
         take("kernel PCA, fixed point", k, mean + scale * kernel.denoise(noisy_X), clean, best)
         regressed = kernel.inverse_transform(kernel.transform(noisy_X))
         take("kernel PCA, ridge regression", k, mean + scale * regressed, clean, best)

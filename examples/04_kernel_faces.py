@@ -84,7 +84,7 @@ def compare_rebuilt_faces(known: np.ndarray, new: np.ndarray) -> dict[str, np.nd
     """Faces rebuilt from 2 axes, from all axes and from those of a kernel, and a table of their errors."""
     whole = bp.PCA(len(known) - 1, solver="dot").fit(known)
     mean, size = whole.mean_, np.sqrt(whole.total_variance_)
-    kernel = bp.KernelPCA(len(known) - 1, kernel=RBF(0.5), fit_inverse_transform=True, alpha=1e-3)
+    kernel = bp.KernelPCA(len(known) - 1, kernel=RBF(0.5), fit_inverse_transform=1e-3)
     kernel.fit((known - mean) / size)
     strips = {"known": known, "held out": new}
     print(f"\n{'faces from':32}     known  held out   (grey levels of 255, off by)")

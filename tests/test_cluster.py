@@ -73,7 +73,7 @@ def test_the_job_leaves_model_scores_and_a_note_and_run_again_does_nothing_twice
     assert str(out / "model.zarr") in said
     assert str(out / "scores.zarr") in said
     written = (out / "model.zarr" / "zarr.json").stat().st_mtime_ns
-    expected = bp.PCA(3, solve_threads=1).fit(bp.open(store))
+    expected = bp.PCA(3).fit(bp.open(store))
     assert np.array_equal(bp.load(out / "model.zarr").components_, expected.components_)
     assert zarr.open_array(str(out / "scores.zarr"), mode="r").shape == (400, 3)
     assert json.loads((out / "job.json").read_text())["components"] == 3

@@ -1,16 +1,21 @@
-"""``bp.config`` gives values to parameters that have their defaults, in its block and its thread alone."""
+"""Settings of runs: ``bp.config`` in blocks and for the process, the environment, and what pickles take along."""
 
 from __future__ import annotations
 
 import asyncio
 import inspect
+import pickle
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from types import FrameType
 from typing import Any
 
 import numpy as np
 import pytest
+from joblib import parallel_backend
 from sklearn.base import clone
+from sklearn.model_selection import GridSearchCV
+from sklearn.pipeline import make_pipeline
 
 import bigpca as bp
 from bigpca import settings
@@ -20,28 +25,119 @@ from bigpca.settings import setting
 from tests.interrupts import Interrupt, lines_of
 
 X = np.random.default_rng(0).standard_normal((40, 5))
-GIVEN: dict[str, tuple[Any, Any]] = {  # of the block, and of a parameter
-    "memory_limit": ("3 GiB", "2 GiB"),
-    "solve_threads": (3, 2),
-    "workers_timeout": (5.0, 7.0),
-    "keep_state_bytes": (10, 1000),
-}
+SETTINGS: dict[str, Any] = {
+    "memory_limit": "3 GiB", "solve_threads": 3, "workers_timeout": 5.0, "keep_state_bytes": 10.0,
+    "max_kernel_evaluations": 1e9,
+}  # fmt: skip
 
 
-@pytest.mark.parametrize("name", GIVEN)
+def in_force() -> dict[str, Any]:
+    return {name: setting(None, name) for name in SETTINGS}
+
+
+def test_constructors_have_the_parameters_of_the_model_and_few_of_them() -> None:
+    counts = {name: len(kind._get_param_names()) for name, kind in CLASSES.items()}
+    assert counts["PCA"] <= 11
+    assert max(counts.values()) <= 19, counts
+    for name, kind in CLASSES.items():
+        assert SETTINGS.keys() & kind._get_param_names() == {"memory_limit"}, name
+        assert "missing_chunks" not in kind._get_param_names(), name
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [
+        *((name, r"with bigpca\.config\(.*\.keep\(\)") for name in SETTINGS if name != "memory_limit"),
+        ("missing_chunks", r"bigpca\.open\(X, missing_chunks=\"fill\"\)"),
+    ],
+)
 @pytest.mark.parametrize("kind", CLASSES.values(), ids=CLASSES)
-def test_a_parameter_that_is_given_wins_over_the_block(kind: Any, name: str) -> None:
-    if name not in kind._get_param_names():
-        return
-    block, own = GIVEN[name]
-    plain, given = kind(), kind(**{name: own})
+def test_a_setting_that_is_given_to_a_constructor_is_said_to_belong_elsewhere(kind: Any, name: str, hint: str) -> None:
+    with pytest.raises(TypeError, match=f"has no parameter '{name}'.*{hint}"):
+        kind(**{name: 1})
+
+
+@pytest.mark.parametrize("kind", CLASSES.values(), ids=CLASSES)
+def test_a_memory_limit_that_is_given_wins_over_all_settings(kind: Any) -> None:
+    plain, given = kind(), kind(memory_limit="2 GiB")
     before = plain.get_params()
-    with bp.config(**{name: block}):
-        assert (setting(plain, name), setting(given, name)) == (block, own)
+    with bp.config(memory_limit="3 GiB"):
+        assert (setting(plain, "memory_limit"), setting(given, "memory_limit")) == ("3 GiB", "2 GiB")
         assert plain.get_params() == clone(plain).get_params() == before
-        with bp.config(memory_limit="1 GiB"), bp.config():
-            assert setting(plain, name) == ("1 GiB" if name == "memory_limit" else block)
-    assert setting(plain, name) == before[name]
+
+
+def test_blocks_come_before_the_process_and_this_before_its_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert in_force() == settings.DEFAULTS
+    for name, text in (("MEMORY_LIMIT", "9 GiB"), ("SOLVE_THREADS", "9"), ("MAX_KERNEL_EVALUATIONS", "1e9")):
+        monkeypatch.setenv(f"BIGPCA_{name}", text)
+    environment = settings.DEFAULTS | {"memory_limit": "9 GiB", "solve_threads": 9, "max_kernel_evaluations": 1e9}
+    assert in_force() == environment
+    try:
+        bp.config(memory_limit="5 GiB", workers_timeout=3).keep()
+        kept = environment | {"memory_limit": "5 GiB", "workers_timeout": 3.0}
+        assert in_force() == kept
+        with bp.config(**SETTINGS):
+            assert in_force() == SETTINGS
+            with bp.config(memory_limit="1 GiB"), bp.config():
+                assert in_force() == SETTINGS | {"memory_limit": "1 GiB"}
+            assert in_force() == SETTINGS
+        assert in_force() == kept
+    finally:
+        bp.config().keep()
+    assert in_force() == environment
+    monkeypatch.setenv("BIGPCA_SOLVE_THREADS", "many")
+    with pytest.raises(ValueError, match="solve_threads = 'many'; an integer"):
+        bp.PCA(2).fit(X)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "error", "message"),
+    [
+        ("solve_threads", 0, ValueError, "solve_threads = 0; an integer of at least 1 was expected"),
+        ("solve_threads", True, ValueError, "solve_threads = True; an integer"),
+        ("workers_timeout", -1, ValueError, r"workers_timeout = -1; a number of seconds of at least 0"),
+        ("keep_state_bytes", "x", ValueError, "keep_state_bytes = 'x'; a number of bytes"),
+        ("max_kernel_evaluations", np.nan, ValueError, "max_kernel_evaluations = nan; a number of at least 1"),
+        ("max_kernel_evaluations", True, ValueError, "max_kernel_evaluations = True; a number"),
+        ("memory", 1, TypeError, "unexpected keyword argument 'memory'"),
+    ],
+)
+def test_what_is_no_setting_is_rejected_at_once(name: str, value: Any, error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        bp.config(**{name: value})
+
+
+class Noted(bp.PCA):
+    """Notes the settings of its fit, where a search fits it."""
+
+    def fit(self, X: Any, y: Any = None, **options: Any) -> Any:
+        super().fit(X, y, **options)
+        limit, threads = self.plan_.resources.limit_bytes, self.provenance_.solve_threads
+        with settings.brought_by(clone(self)):
+            self.noted_ = {**in_force(), "memory_limit": f"{limit >> 30} GiB", "solve_threads": threads}
+        return self
+
+    def score(self, X: Any, y: Any = None) -> float:
+        return float(self.noted_ == SETTINGS)
+
+
+@pytest.mark.parametrize("backend", ["threading", "loky"])
+@pytest.mark.parametrize("how", ["block", "process"])
+def test_a_search_has_the_settings_in_its_threads_and_processes(backend: str, how: str) -> None:
+    """More folds than are dispatched at once: joblib clones and pickles the others in threads of its own."""
+    given = bp.config(**SETTINGS)
+    search = GridSearchCV(make_pipeline(Noted(1)), {"noted__n_components": [1, 2]}, cv=4, n_jobs=2, refit=False)
+    try:
+        with parallel_backend(backend), given if how == "block" else nullcontext(given.keep()):
+            search.fit(X)
+    finally:
+        bp.config().keep()
+    assert search.cv_results_["mean_test_score"].tolist() == [1.0, 1.0]
+    with given:
+        copied = pickle.loads(pickle.dumps(bp.PCA(1)))
+    assert setting(copied, "solve_threads") == setting(clone(copied), "solve_threads") == 3
+    with bp.config(solve_threads=1):
+        assert setting(copied, "solve_threads") == 1
 
 
 def test_fits_use_the_block_and_so_do_additions_and_solves() -> None:
@@ -49,22 +145,42 @@ def test_fits_use_the_block_and_so_do_additions_and_solves() -> None:
         model = bp.PCA(2)
         assert model.plan(X).resources.limit_bytes == 3 << 30
         assert model.fit(X)._state is None
-        assert bp.PCA(2, keep_state_bytes=1000).fit(X)._state is not None
+        with bp.config(keep_state_bytes=1000):
+            assert bp.PCA(2).fit(X)._state is not None
         with pytest.raises(ValueError, match="keep_state_bytes = 10 B"):
             model.partial_fit(X)
         with pytest.raises(bp.errors.MemoryBudgetError, match="memory_limit"), bp.config(memory_limit="1 KiB"):
             model.fit(X)
     assert bp.PCA(2).fit(X)._state is not None
-    with bp.config(solve_threads=0), pytest.raises(ValueError, match="solve_threads = 0 is below 1"):
-        bp.PCA(2).fit(X)
     with bp.config(solve_threads=1):
         waiting = bp.PCA(2).partial_fit(X[:20]).partial_fit(X[20:])
-        assert waiting._unsolved.threads == 1
+        assert waiting._unsolved.threads == waiting.provenance_.solve_threads == 1
+        assert bp.merge(waiting, waiting).provenance_.solve_threads == 1
 
 
-def test_a_block_ends_with_an_error_and_holds_in_one_thread_or_task() -> None:
+@pytest.mark.parametrize(
+    "model",
+    [
+        bp.KernelPCA(1, kernel="rbf"), bp.NystromKernelPCA(1, kernel="rbf", n_landmarks=9),
+        bp.ApproximateKernelPCA(1, kernel="rbf", sketch=bp.sketches.Gaussian(3)),
+        bp.KernelRoweisDiscriminantAnalysis(1, n_landmarks=9),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_every_kernel_model_keeps_to_the_budget_of_evaluations(model: Any) -> None:
+    y = np.arange(len(X)) % 2
+    with pytest.raises(bp.errors.EvaluationBudgetError, match="over max_kernel"), bp.config(max_kernel_evaluations=9):
+        model.fit(X, y)
+    model.fit(X, y)
+
+
+def test_a_block_ends_with_an_error_and_holds_in_its_thread_or_task_and_in_those_without_one() -> None:
     def limit() -> Any:
         return setting(bp.PCA(), "memory_limit")
+
+    def nested() -> Any:
+        with bp.config(solve_threads=1):
+            return limit(), setting(None, "solve_threads")
 
     async def task(own: str) -> Any:
         with bp.config(memory_limit=own):
@@ -78,10 +194,11 @@ def test_a_block_ends_with_an_error_and_holds_in_one_thread_or_task() -> None:
         raise ZeroDivisionError
     assert limit() is None
     with bp.config(memory_limit="1 GiB"), ThreadPoolExecutor(1) as pool:
-        assert pool.submit(limit).result(60) is None
+        assert pool.submit(limit).result(60) == "1 GiB"
+        assert pool.submit(nested).result(60) == ("1 GiB", 1)
+        assert setting(None, "solve_threads") is None
     assert asyncio.run(both()) == ["1 GiB", "2 GiB"]
-    with pytest.raises(TypeError, match="unexpected keyword argument 'memory'"):
-        bp.config(memory="1 GiB")
+    assert in_force() == settings.DEFAULTS
 
 
 def test_an_interrupt_at_any_line_ends_the_block_and_a_fit() -> None:
@@ -92,7 +209,7 @@ def test_an_interrupt_at_any_line_ends_the_block_and_a_fit() -> None:
             return setting(bp.PCA(), "memory_limit"), with_solve_threads(abs).solve_threads
 
     def within(frame: FrameType) -> bool:
-        return frame.f_code in {inspect.unwrap(one).__code__ for one in (bp.config, solving_with, settings._end)}
+        return frame.f_code in {inspect.unwrap(one).__code__ for one in (settings.block, solving_with, settings._end)}
 
     lines = lines_of(work, within)
     assert len(lines) > 10

@@ -66,7 +66,6 @@ def transform(
         reject_shared_paths([*source, str(model)], scores=scores)
         reject_existing(scores, "scores store", overwrite, table=True)
         fitted = _load(model, [*source, *(references or ())], names)
-        fitted.workers_timeout = cluster.workers_timeout
         with running(cluster) as client:
             data = open_sources(source, reading)
             output.show({"data": described(source, data)})
@@ -148,7 +147,6 @@ def update(
         reject_shared_paths(source, model=out)
         reject_existing(out, "model", overwrite)
         model: Any = bigpca.load(str(old))
-        model.workers_timeout = cluster.workers_timeout
         if not hasattr(model, "partial_fit"):
             raise ValueError(f"{old} is a {type(model).__name__} that takes no more rows. Fit again without --update.")
         check_columns(supervision)
@@ -230,9 +228,9 @@ def plan(
     """Show what a fit would cost (solver, reads, time, memory) without reading the data."""
     estimator.check(supervision.labels is not None)
     with reporting(shows.as_json, shows.debug, quiet=shows.quiet) as output:
-        model = estimator.build(reading.missing_chunks, cluster.workers_timeout)
+        model = estimator.build()
         check_columns(supervision)
-        with running(cluster):
+        with running(cluster), estimator.settings():
             data = _opened(output, source, reading)
             planned = _planned(output, model, source, data, estimator, supervision).plan
         _show_plan(output, planned, shows)
@@ -260,11 +258,11 @@ def fit(
         from bigpca.quality.memory import MemoryMeter
 
         scores_command = transform_command(source, outputs.model, outputs.scores, reading)
-        model = estimator.build(reading.missing_chunks, cluster.workers_timeout)
+        model = estimator.build()
         check_columns(supervision)
         data = _opened(output, source, reading)  # a wrong path is told before what is wrong with outputs
         _reject_existing_outputs(source, outputs, scores_command)
-        with running(cluster) as client:
+        with running(cluster) as client, estimator.settings():
             found = _planned(output, model, source, data, estimator, supervision)
             planned = found.plan
             _show_plan(output, planned, shows, outputs)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, fields, is_dataclass
 from enum import StrEnum
 from functools import partial, wraps
@@ -422,31 +423,30 @@ def estimator_of(method: str, **variants: Any) -> str:
     raise typer.BadParameter(f"--method {method} has no form with {given}; it takes {', '.join(possible)}.{instead}")
 
 
-# The parameters of each constructor with their defaults, so that no estimator is imported to explain an option; a test
-# compares them with the signatures. ``...`` is a default that is not a plain value.
+# The parameters of each constructor and the settings of its runs, with their defaults, so that no estimator is imported
+# to explain an option; a test compares them with the signatures.
+RUN_SETTINGS = ("solve_threads", "max_kernel_evaluations")
 _EVERY = {
-    "n_components": None, "preprocess": None, "nan_policy": "raise", "missing_chunks": "raise", "memory_limit": None,
-    "workers_timeout": 60.0,
+    "n_components": None, "preprocess": None, "nan_policy": "raise", "memory_limit": None, "solve_threads": None,
 }  # fmt: skip
-_SOLVED = {**_EVERY, "solve_threads": None}
-_ITERATED = {**_SOLVED, "solver": "auto", "tol": 1e-3, "max_passes": 10}
-_LINEAR = {"center": True, "scale": False, "whiten": False, "keep_state_bytes": ...}
+_ITERATED = {**_EVERY, "solver": "auto", "tol": 1e-3, "max_passes": 10}
+_LINEAR = {"center": True, "scale": False, "whiten": False}
 _KERNEL = {
     "kernel": "linear", "gamma": None, "degree": 3, "coef0": 1, "random_state": 0, "max_kernel_evaluations": 2e11,
-    "fit_inverse_transform": False, "alpha": 1.0,
+    "fit_inverse_transform": False,
 }  # fmt: skip
 _LANDMARKS = {"n_landmarks": None, "sampling": "rpcholesky", "rounds": 3}
-_LABELLED = {**_SOLVED, "missing_labels": "raise"}
+_LABELLED = {**_EVERY, "missing_labels": "raise"}
 _LABEL_KERNEL = {"label_kernel": "linear", "label_gamma": None}
-_FISHER = {"robust": False, "robust_share": 0.98, "regularization": None}
+_FISHER = {"robust": False, "regularization": None}
 _ROWEIS = {**_FISHER, "r1": 0.5, "r2": 0.5, "normalize": False}
 _LABELLED_ITERATED = {"solver": "auto", "tol": 1e-3, "max_passes": 20}
 DEFAULTS: dict[str, dict[str, Any]] = {
     "PCA": {**_ITERATED, **_LINEAR, "random_state": 0},
-    "ApproximatePCA": {**_SOLVED, **_LINEAR, "sketch": None, "core": "nystrom"},
+    "ApproximatePCA": {**_EVERY, **_LINEAR, "sketch": None, "core": "nystrom"},
     "KernelPCA": {**_ITERATED, **_KERNEL},
-    "NystromKernelPCA": {**_SOLVED, **_KERNEL, **_LANDMARKS, "extension": "features"},
-    "ApproximateKernelPCA": {**_SOLVED, **_KERNEL, "sketch": None, "core": "nystrom"},
+    "NystromKernelPCA": {**_EVERY, **_KERNEL, **_LANDMARKS, "extension": "features"},
+    "ApproximateKernelPCA": {**_EVERY, **_KERNEL, "sketch": None, "core": "nystrom"},
     "FisherDiscriminantAnalysis": {**_LABELLED, **_LABELLED_ITERATED, **_FISHER},
     "RoweisDiscriminantAnalysis": {**_LABELLED, **_LABELLED_ITERATED, **_ROWEIS},
     "KernelRoweisDiscriminantAnalysis": {**_LABELLED, **_ROWEIS, **_KERNEL, **_LANDMARKS, "kernel": "rbf"},
@@ -472,7 +472,7 @@ def default_of(option: str) -> str | None:
     methods: dict[str, list[str]] = {}
     for (method, *_), name in ESTIMATORS.items():
         value = DEFAULTS[name].get(parameter)
-        if not (value is None or value is False or value is ...):
+        if not (value is None or value is False):
             shown = f"{value:g}".replace("e+", "e") if isinstance(value, float) else str(value)
             methods.setdefault(shown, []).append(method)
     first, *others = methods.items() or [("", [])]
@@ -662,7 +662,7 @@ class Estimator:
         if self.method != PCA and not labelled:
             raise typer.BadParameter(f"--method {self.method} requires labels. Add --labels FILE::COLUMN.")
 
-    def build(self, missing_chunks: MissingChunks, workers_timeout: float) -> Any:
+    def build(self) -> Any:
         """Create the estimator, which itself raises for values out of range."""
         import bigpca
 
@@ -684,14 +684,17 @@ class Estimator:
             arguments["n_features_to_select"] = int(self.select)
         if self.sketch is not None:
             arguments["sketch"] = parse_sketch(self.sketch, self.seed or 0)
-        arguments |= {
-            "n_components": parse_n_components(self.n_components),
-            "missing_chunks": str(missing_chunks),
-            "workers_timeout": workers_timeout,
-        }
+        arguments["n_components"] = parse_n_components(self.n_components)
         self._check_solver()
         self._check_kernel()
-        return getattr(bigpca, self.name)(**{name: value for name, value in arguments.items() if name in known})
+        own = {name: value for name, value in arguments.items() if name in known and name not in RUN_SETTINGS}
+        return getattr(bigpca, self.name)(**own)
+
+    def settings(self) -> AbstractContextManager[None]:
+        """Return the block in which the estimator is planned and fitted."""
+        from bigpca.settings import config
+
+        return config(solve_threads=self.solve_threads, max_kernel_evaluations=self.max_kernel_evaluations)
 
     def _check_solver(self) -> None:
         from bigpca.estimators.kernel.kernel_pca import FITS as KERNEL_FITS

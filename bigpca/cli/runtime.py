@@ -13,7 +13,7 @@ import os
 import signal
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,6 +24,7 @@ from bigpca.cli.options import Cluster, MissingLabels, Reading, Supervision, par
 from bigpca.cli.output import Output
 from bigpca.errors import MemoryBudgetError, OutputExistsError, OutputWriteError, closest, format_bytes
 from bigpca.passes.engine.progress import Event, LogProgress, PassEvent, PlanEvent, Progress, TerminalProgress
+from bigpca.settings import config
 from bigpca.storage.files import kind_of
 
 if TYPE_CHECKING:
@@ -47,14 +48,13 @@ def running(options: Cluster) -> Iterator[Client | None]:
         raise typer.BadParameter(
             "--scheduler joins a cluster and --workers, --threads, --memory start one. Give one or the other."
         )
+    found: AbstractContextManager[Client | None] = nullcontext()
     if options.scheduler is not None:
-        with _joined(options.scheduler, options.workers_timeout) as client:
-            yield client
+        found = _joined(options.scheduler)
     elif options.starts_workers:
-        with _started(options) as client:
-            yield client
-    else:
-        yield None
+        found = _started(options)
+    with config(workers_timeout=options.workers_timeout), found as client:
+        yield client
 
 
 @contextmanager
@@ -80,7 +80,7 @@ def _started(options: Cluster) -> Iterator[Client]:
 
 
 @contextmanager
-def _joined(address: str, timeout: float) -> Iterator[Client]:
+def _joined(address: str) -> Iterator[Client]:
     import asyncio
 
     from distributed import Client
@@ -100,7 +100,7 @@ def _joined(address: str, timeout: float) -> Iterator[Client]:
             "certificates are required: set DASK_CONFIG to the directory that configures them."
         ) from error
     with client:
-        Watch(client, Run(workers_timeout=timeout), lambda workers: []).wait_for_workers()
+        Watch(client, Run(), lambda workers: []).wait_for_workers()
         yield client
 
 

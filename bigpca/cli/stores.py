@@ -344,7 +344,7 @@ def ingest(
                 progress = shown(PassCounter(), bar, output, str(store))
                 bigpca.ingest(
                     data, str(store), overwrite=overwrite, dtype=dtype, chunk_rows=chunk_rows, keys=keys,
-                    progress=progress, workers_timeout=cluster.workers_timeout,
+                    progress=progress,
                 )  # fmt: skip
         seconds = time.monotonic() - start
         record = _describe_source(str(store), None)

@@ -7,7 +7,7 @@ import os
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import product
 from typing import Any
@@ -88,10 +88,6 @@ class Hdf5Rows(Source):
             if NETCDF in file.attrs and node.id.get_create_plist().get_fill_time() != _NEVER_FILLED:
                 found[NETCDF] = True
             return found
-
-    def filled(self) -> Hdf5Rows:
-        """Return the same rows, with the fill value in place of missing chunks."""
-        return replace(self, missing_chunks="fill")
 
     def row_chunks(self) -> tuple[int, ...]:
         """Return the rows of each chunk; about 16 MiB if the dataset is contiguous."""

@@ -11,7 +11,6 @@ import numpy as np
 from bigpca.data.checks import check_dtype
 from bigpca.data.sources import open as open_array
 from bigpca.errors import format_bytes
-from bigpca.passes.engine.jobs import WORKERS_TIMEOUT
 from bigpca.passes.engine.progress import ProgressArgument, resolve_progress
 from bigpca.passes.engine.run import Run
 from bigpca.passes.project import Made, project_to
@@ -31,7 +30,6 @@ def ingest(
     keys: Any = None,
     overwrite: bool = False,
     progress: ProgressArgument = None,
-    workers_timeout: float = WORKERS_TIMEOUT,
 ) -> da.Array:
     """Copy any source that :func:`bigpca.open` accepts into one Zarr array of whole-row chunks, and return it opened.
 
@@ -52,7 +50,6 @@ def ingest(
         that a Zarr source on disk has.
     overwrite : replace an existing output once the new one is complete, default False
     progress : True for a bar, or a callable that receives events, default None
-    workers_timeout : on a cluster, seconds without any worker after which it fails, default 60
 
     Returns
     -------
@@ -75,7 +72,7 @@ def ingest(
     ((12, 2), 'float16', [2.0, 2.0])
     """
     X = open_array(source, member=member, missing_chunks=missing_chunks)
-    rows = Rows.of(X, missing_chunks=missing_chunks, workers_timeout=workers_timeout)
+    rows = Rows.of(X)
     if rows.n_rows == 0 or rows.n_columns == 0:
         raise ValueError(f"the source has shape {X.shape}: at least one row and one column were expected.")
     _reject_sparse(rows)
@@ -88,7 +85,7 @@ def ingest(
     native, fitting = max(rows.row_chunks, default=1) or 1, max(1, min(rows.n_rows, SLAB_BYTES // row_bytes))
     size = chunk_rows or (fitting // native * native if native <= fitting else fitting)
     with resolve_progress(progress) as report:
-        run = Run(None, report, workers_timeout, scheduler="local" if rows.in_process else None)
+        run = Run(None, report, scheduler="local" if rows.in_process else None)
         return project_to(
             rows, f, rows.n_columns, out, name="ingest", run=run, made=Made("bigpca.ingest", keys=keys),
             overwrite=overwrite, chunk_rows=size,

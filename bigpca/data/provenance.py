@@ -57,6 +57,9 @@ class Provenance:
         How many of the rows ``partial_fit`` added after the call.
     merged_models : int or None
         How many models were merged.
+    solve_threads : int or None
+        BLAS threads of the computations between passes, on which the last bits depend; None where each worker used
+        one for each of its cores.
     stamp : str or None
         What identifies the rows in their store, see :func:`bigpca.data.growth.rows_stamp`; of ``bigpca fit`` only.
     """
@@ -77,6 +80,7 @@ class Provenance:
     planned_bytes: int | None = None
     added_rows: int | None = None
     merged_models: int | None = None
+    solve_threads: int | None = None
     stamp: str | None = None
 
     @classmethod
@@ -148,6 +152,7 @@ class Provenance:
             "peak memory": self.peak_bytes is not None
             and f"{format_bytes(self.peak_bytes)} above idle"
             + _planned(self.planned_bytes and format_bytes(self.planned_bytes)),
+            "solved with": self.solve_threads and f"{self.solve_threads} BLAS thread{'s'[: self.solve_threads != 1]}",
             "date": self.date,
             "model digest": self.model,
             "versions": ", ".join(f"{name} {number}" for name, number in self.versions.items()),
@@ -206,7 +211,9 @@ _KINDS: dict[str, Callable[[Any], bool]] = {
         ("seconds", "reads", "planned_reads", "planned_max_reads", "planned_seconds"), _optional(_is_amount)
     ),
     "rows": _is_count,
-    **dict.fromkeys(("peak_bytes", "planned_bytes", "added_rows", "merged_models"), _optional(_is_count)),
+    **dict.fromkeys(
+        ("peak_bytes", "planned_bytes", "added_rows", "merged_models", "solve_threads"), _optional(_is_count)
+    ),
     "date": _is_text,
     "versions": _is_versions,
 }

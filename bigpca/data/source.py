@@ -16,7 +16,7 @@ from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from types import EllipsisType
-from typing import Any, Self, SupportsIndex
+from typing import Any, SupportsIndex
 
 import numpy as np
 from scipy.sparse import csr_array, csr_matrix
@@ -129,10 +129,6 @@ class Source(ABC):
     def column_names(self) -> list[str] | None:
         """Names of the columns of a table."""
         return None
-
-    def filled(self) -> Self:
-        """Return the same rows, with the fill value in place of missing chunks, where the format may miss any."""
-        return self
 
     @property
     def label(self) -> str:

@@ -195,7 +195,7 @@ def open(
         variables, as those of a table in Parquet have theirs.
     missing_chunks : {"raise", "fill"}, default "raise"
         What to do about a chunk that is missing from a Zarr store or an HDF5 file: raise an error, or use the fill
-        value.
+        value. It is part of what identifies the rows in checkpoints.
     sample_dims : str or sequence of str, optional
         Dimensions of an xarray.DataArray whose positions are the rows, such as ``"time"`` or ``("time", "member")``, in
         C order; by default its first. The other dimensions, in their order, make the columns. A model that is fitted to
@@ -310,10 +310,15 @@ def open_samples(
         return _open_shards([os.fspath(path) for path in source], member, missing_chunks, fill)
     if is_labelled(source):
         arranged, labels = label(source, sample_dims)
-        X, shape = open_samples(sample_rows(arranged, len(labels.sizes)))
+        X, shape = open_samples(sample_rows(arranged, len(labels.sizes)), missing_chunks=missing_chunks)
         return carrying(X, labels=labels), shape
     given, source = source, lazy_table(source)
     if isinstance(source, da.Array):
+        if missing_chunks == "fill":
+            raise ValueError(
+                f'missing_chunks = "fill" is for stores, but the Dask array {source.name} reads one already. Open the '
+                'store itself: bp.open(path, missing_chunks="fill"), and compute with the array that this returns.'
+            )
         X = with_index(_flatten(source), given)
         found = source_of(source) if source.ndim == 2 and carried(source).view is None else None
         return X, tuple(map(int, source.shape[1:])) if found is None else found.array_shape[1:]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import zlib
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, TypeVar
 
@@ -376,10 +376,6 @@ class CsrRows(Source):
     def stamped(self) -> bool:
         """Whether the store says when its objects change."""
         return self.data.stamped
-
-    def filled(self) -> CsrRows:
-        """Return the same rows, with the fill value in place of missing chunks of the three arrays."""
-        return replace(self, data=self.data.filled(), indices=self.indices.filled(), indptr=self.indptr.filled())
 
     def details(self) -> dict[str, Any]:
         """Return what the three arrays say of themselves, and the number of stored values."""

@@ -16,8 +16,7 @@ import re
 import threading
 import zlib
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
-from copy import copy
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self, TypeVar
 
@@ -685,12 +684,6 @@ class ZarrRows(Source):
             return self.reader.read(((start, stop), columns))
         rows = self.reader.read(((start, stop), *((0, size) for size in self.array_shape[1:])))
         return rows.reshape(stop - start, self.shape[1])[:, slice(*columns)]
-
-    def filled(self) -> Self:
-        """Return the same rows, with the fill value in place of missing chunks."""
-        reader = copy(self.reader)
-        reader.missing_chunks = "fill"
-        return replace(self, reader=reader)
 
     def stamps(self, start: int, stop: int) -> list[Stamp]:
         """Return a stamp for each chunk (or shard) of those rows."""

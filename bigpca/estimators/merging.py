@@ -17,6 +17,7 @@ from bigpca.estimators.linear.pca import PCA
 from bigpca.estimators.shared.inputs import Input
 from bigpca.estimators.supervised.model import SupervisedModel
 from bigpca.passes.engine.driver import solving_with
+from bigpca.passes.engine.local import threads_here
 from bigpca.settings import setting
 from bigpca.solvers.components import NComponents
 
@@ -66,14 +67,15 @@ def merge(a: Model, b: Model) -> Model:
     both._analysed = both._rows_analysed(a.n_features_in_, view, grid)
     if hasattr(a, "feature_names_in_"):
         both.feature_names_in_ = a.feature_names_in_
-    with solving_with(setting(a, "solve_threads")):
+    threads = threads_here(setting(a, "solve_threads"))
+    with solving_with(threads):
         if isinstance(a, SupervisedModel):
             both._take_merged(a, b)
         else:
             states = [model._whole_state("merge") for model in (a, b)]
             both._absorb(states[0].merge(states[1]), a.n_omitted_ + b.n_omitted_)
     of_a, of_b = a.provenance_, b.provenance_
-    both._set_known(_provenance=of_a and of_b and of_a.merged(of_b))
+    both._set_known(_provenance=of_a and of_b and replace(of_a.merged(of_b), solve_threads=threads))
     return both
 
 

@@ -30,7 +30,7 @@ from bigpca.data.sparse import is_csr
 from bigpca.data.zarr_arrays import ZarrReader, wrap_zarr
 from bigpca.errors import MemoryBudgetError
 from bigpca.passes.engine.cluster.get import get_watched
-from bigpca.passes.engine.jobs import WORKERS_TIMEOUT, Inputs
+from bigpca.passes.engine.jobs import Inputs
 from bigpca.passes.reading.readers import GraphReader
 
 SAMPLED_CHUNKS = 30  # of so many chunks, a tenth may be read to count stored values
@@ -52,16 +52,10 @@ class GraphSource:
     Parameters
     ----------
     X : dask.array.Array of shape (n, d)
-    missing_chunks : {"raise", "fill"}
-        Policy for the Zarr arrays in its graph.
-    workers_timeout : float
-        Seconds without any worker after which computing the shared nodes fails.
     """
 
-    def __init__(self, X: da.Array, missing_chunks: str = "raise", workers_timeout: float = WORKERS_TIMEOUT) -> None:
+    def __init__(self, X: da.Array) -> None:
         self.X = X
-        self.workers_timeout = workers_timeout
-        self.missing_chunks = missing_chunks
         self.offsets = np.concatenate([[0], np.cumsum(X.chunks[0])]).astype(np.int64)
         self.graph = _as_layers(X)
         self.shared: dict[Key, object] = {}
@@ -115,7 +109,7 @@ class GraphSource:
 
     def sources(self) -> list[Source | ZarrReader]:
         """All sources in the graph, for fingerprints."""
-        return sources_in(self.graph, self.missing_chunks)
+        return sources_in(self.graph)
 
     def _nodes(self, keys: list[Key]) -> tuple[dict[Key, GraphNode], Inputs]:
         raw = dict(self.graph.cull(keys))
@@ -134,18 +128,13 @@ class GraphSource:
 
     def _wrapped(self, key: Key, node: GraphNode) -> GraphNode:
         if isinstance(node, DataNode):
-            value = self._wrap(node.value)
+            value = guarded(node.value)
             return node if value is node.value else DataNode(key, value)
         if type(node) is Task and any(
             isinstance(a, Source) or is_zarr_array(a) or is_hdf5_dataset(a) for a in node.args
         ):
-            return Task(
-                key, node.func, *map(self._wrap, node.args), **{k: self._wrap(v) for k, v in node.kwargs.items()}
-            )
+            return Task(key, node.func, *map(guarded, node.args), **{k: guarded(v) for k, v in node.kwargs.items()})
         return node
-
-    def _wrap(self, value: object) -> object:
-        return guarded(value, self.missing_chunks)
 
     def _compute_shared(self) -> None:
         """Compute nodes that every group would repeat, such as the column means of ``X - X.mean(0)``."""
@@ -172,9 +161,7 @@ class GraphSource:
     def _compute(self, keys: list[Key]) -> None:
         if keys:
             every, held = self._nodes(keys)
-            self.shared |= dict(
-                zip(keys, get_watched({**every, **held}, keys, self.paths, self.workers_timeout), strict=True)
-            )
+            self.shared |= dict(zip(keys, get_watched({**every, **held}, keys, self.paths), strict=True))
 
     def _check_shared_bytes(self, size: int) -> None:
         if size > SHARED_BYTES:
@@ -290,13 +277,13 @@ def _as_layers(X: da.Array) -> HighLevelGraph:
     return HighLevelGraph.from_collections(X.name, dict(graph), dependencies=[])
 
 
-def sources_in(graph: HighLevelGraph, missing_chunks: str = "raise") -> list[Source | ZarrReader]:
-    """Return all sources in a graph, with the policy for missing chunks."""
+def sources_in(graph: HighLevelGraph) -> list[Source | ZarrReader]:
+    """Return all sources in a graph."""
     found = []
     for layer in graph.layers.values():
         if isinstance(layer, MaterializedLayer):
             for node in layer.mapping.values():
-                value = guarded(_behind_xarray(node.value if isinstance(node, DataNode) else node), missing_chunks)
+                value = guarded(_behind_xarray(node.value if isinstance(node, DataNode) else node))
                 if isinstance(value, Source | ZarrReader):
                     found.append(value)
     return found
@@ -343,10 +330,10 @@ def _is_unknown(node: Any) -> bool:
     return not node.dependencies and not function.__module__.startswith(("numpy", "dask.array", "bigpca"))
 
 
-def guarded(value: Any, missing_chunks: str) -> object:
-    """Return a Zarr array or source with the policy for missing chunks; any other value unchanged."""
+def guarded(value: Any) -> object:
+    """Return a Zarr array or an open dataset as what rejects missing chunks; any other value unchanged."""
     if is_zarr_array(value):
-        return wrap_zarr(value, missing_chunks)
+        return wrap_zarr(value)
     if is_hdf5_dataset(value):  # an open handle cannot be pickled
         if value.ndim != 2:
             raise TypeError(
@@ -354,11 +341,11 @@ def guarded(value: Any, missing_chunks: str) -> object:
                 "Workers can reopen only datasets of two dimensions. Pass the dataset itself, or bp.open(path, "
                 f"member={value.name!r})."
             )
-        return row_source(value, missing_chunks=missing_chunks)
-    return value.filled() if isinstance(value, Source) and missing_chunks == "fill" else value
+        return row_source(value)
+    return value
 
 
-def wrap_sources(X: da.Array, missing_chunks: str) -> da.Array:
+def wrap_sources(X: da.Array) -> da.Array:
     """Return X with every Zarr array in its graph wrapped, so that lazy results detect missing chunks too."""
     graph = _as_layers(X)
     layers: dict[str, object] = {}
@@ -367,7 +354,7 @@ def wrap_sources(X: da.Array, missing_chunks: str) -> da.Array:
             mapping: dict[Hashable, object] = {}
             for key, node in layer.mapping.items():
                 value = node.value if isinstance(node, DataNode) else node
-                wrapped = guarded(value, missing_chunks)
+                wrapped = guarded(value)
                 mapping[key] = node if wrapped is value else wrapped
             layers[name] = MaterializedLayer(mapping)
         else:

@@ -44,16 +44,14 @@ from bigpca.storage.files import kind_of, path_of
 from bigpca.storage.forms import STORE, Form
 
 
-def project_lazily(
-    X: da.Array, f: RowMap, width: int, *, missing_chunks: str = "raise", chunk_rows: int | None = None
-) -> da.Array:
+def project_lazily(X: da.Array, f: RowMap, width: int, *, chunk_rows: int | None = None) -> da.Array:
     """Return ``f`` of the rows of X as a Dask array (n, width), sparse if f keeps them so; nothing is computed.
 
     Its row chunks are those of X, or of ``chunk_rows`` rows.
     """
     reject_batches(X, "the map of rows")
     given = X
-    X = wrap_sources(X if chunk_rows is None else X.rechunk({0: chunk_rows}), missing_chunks)
+    X = wrap_sources(X if chunk_rows is None else X.rechunk({0: chunk_rows}))
     if len(X.chunks[1]) > 1:
         X = X.rechunk({1: -1})
     name = f"bigpca-map-{tokenize(X.name, f.describe(), width)}"  # equal for the same map of the same rows
@@ -80,7 +78,7 @@ def mapped_lazily(rows: Rows) -> da.Array:
     if not rows.steps:
         return rows.X
     whole = Chain(rows.maps[:-1], rows.maps[-1])
-    return project_lazily(rows.X, whole, rows.n_columns, missing_chunks=rows.missing_chunks)
+    return project_lazily(rows.X, whole, rows.n_columns)
 
 
 def _apply_block(block: object, f: RowMap, n_columns: int, dtype: str, sparse: bool) -> Array:

@@ -26,7 +26,7 @@ from bigpca.data.zarr_arrays import ZarrReader
 from bigpca.passes.accumulators.base import Accumulator
 from bigpca.passes.accumulators.observed_columns import ColumnSearch
 from bigpca.passes.engine.cluster.get import get_watched
-from bigpca.passes.engine.jobs import WORKERS_TIMEOUT, Inputs, digest
+from bigpca.passes.engine.jobs import Inputs, digest
 from bigpca.passes.graphs import GraphSource, paths_in, sources_of_graph, unknown_layer
 from bigpca.passes.reading.layout import Layout, plan_layout, working_dtype
 from bigpca.passes.reading.readers import (
@@ -49,9 +49,7 @@ COUNTED_BYTES = 64 << 20  # of a sparse chunk, if it stored its zeros, beyond wh
 class Policies(TypedDict, total=False):
     """How rows are read; see :class:`Rows`."""
 
-    missing_chunks: str
     nan_policy: str
-    workers_timeout: float
     in_process: bool
 
 
@@ -91,12 +89,9 @@ class Rows:
         Whether the rows were counted, in a read of X.
     in_process : bool
         Whether X is computed from an array of this process, which is never sent to workers, or from batches.
-    missing_chunks : {"raise", "fill"}
     nan_policy : {"raise", "omit", "mean"}
         Of rows with NaN or infinities. With "mean", NaN are filled in the rows that :meth:`filled` returns, and
         rejected in others.
-    workers_timeout : float
-        Seconds without any worker after which a computation before the first pass fails.
     view : View or None
     steps : tuple of MapStep
     weights : ndarray of shape (n,), float64, or None
@@ -134,9 +129,7 @@ class Rows:
     open_ended: bool = False
     counted: bool = False
     in_process: bool = False
-    missing_chunks: str = "raise"
     nan_policy: str = "raise"
-    workers_timeout: float = WORKERS_TIMEOUT
     steps: tuple[MapStep, ...] = ()
     weights: NDArray[np.float64] | None = None
     fill: ColumnFill | None = None
@@ -151,7 +144,7 @@ class Rows:
         stored = source_of(samples)
         return cls(
             X=X, given=X, samples=samples, view=view, stored=stored, sparse=is_csr(samples._meta),
-            inspected=Inspected(samples, stored, "raise", WORKERS_TIMEOUT), search=carried(X).search,
+            inspected=Inspected(samples, stored), search=carried(X).search,
             names=names, sample=sample, lazy=lazy,
         )  # fmt: skip
 
@@ -165,10 +158,7 @@ class Rows:
         """Return the rows of X (n, d), ready to be read: :meth:`opened` and :meth:`begun`."""
         return cls.opened(X).begun(**policies)
 
-    def begun(
-        self, *, missing_chunks: str = "raise", nan_policy: str = "raise", workers_timeout: float = WORKERS_TIMEOUT,
-        in_process: bool = False,
-    ) -> Rows:  # fmt: skip
+    def begun(self, *, nan_policy: str = "raise", in_process: bool = False) -> Rows:
         """Return the rows as a run reads them, by these policies.
 
         Unknown row chunks are counted first, in one more read; the rows of batches are counted as they are read.
@@ -178,23 +168,21 @@ class Rows:
         if np.isnan(samples.shape[0]):
             known = batches_of(samples)
             counted = known is None
-            samples = count_rows(samples, workers_timeout) if known is None else known
+            samples = count_rows(samples) if known is None else known
             X, stored = samples if self.view is None else viewed(samples, self.view), source_of(samples)
         if stored is None:
             reject_batches(samples, f"the Dask array {samples.name}")
-        elif missing_chunks == "fill":
-            stored = stored.filled()
         batches = stored if isinstance(stored, BatchRows) else None
         if batches is not None:
             batches.stream.begin_fit()
         return replace(
             self, X=X, samples=samples, stored=stored, counted=counted, batches=batches,
-            inspected=Inspected(samples, stored, missing_chunks, workers_timeout),
+            inspected=Inspected(samples, stored),
             in_order=batches is not None,
             once=batches is not None and batches.stream.once,
             open_ended=batches is not None and batches.open_ended,
             in_process=in_process or batches is not None or (stored is not None and stored.in_memory),
-            missing_chunks=missing_chunks, nan_policy=nan_policy, workers_timeout=workers_timeout,
+            nan_policy=nan_policy,
         )._weights_checked()  # fmt: skip
 
     def filled(self) -> Rows:
@@ -483,7 +471,6 @@ class Rows:
             "shape": [self.n_rows, self.viewed_columns],
             "dtype": self.dtype.str,
             "row_chunks": digest(self.row_chunks),
-            "missing_chunks": self.missing_chunks,
             "nan_policy": self.nan_policy,
             **self.identity,
         }
@@ -534,13 +521,10 @@ class Inspected:
     X : dask.array.Array of shape (n, d), with known chunks
     source : Source or None
         From which X is read directly; None for graphs.
-    missing_chunks : {"raise", "fill"}
-    workers_timeout : float
     """
 
-    def __init__(self, X: da.Array, source: Source | None, missing_chunks: str, workers_timeout: float) -> None:
+    def __init__(self, X: da.Array, source: Source | None) -> None:
         self.X, self.source = X, source
-        self.missing_chunks, self.workers_timeout = missing_chunks, workers_timeout
         self._graph: GraphSource | None = None
         self._lock = threading.Lock()
         self._digest: str | None = None
@@ -550,7 +534,7 @@ class Inspected:
         """The graph to cut; its shared nodes are computed on first use."""
         with self._lock:  # the first groups are cut in several threads
             if self._graph is None:
-                self._graph = GraphSource(self.X, self.missing_chunks, self.workers_timeout)
+                self._graph = GraphSource(self.X)
         return self._graph
 
     @property
@@ -609,11 +593,14 @@ class Inspected:
         """JSON-able description for fingerprints."""
         if self.source is not None:
             return self.source.describe()
-        sources = [s.describe() if isinstance(s, Source) else [s.label, s.digest, list(s.shape)] for s in self.sources]
+        sources = [
+            s.describe() if isinstance(s, Source) else [s.label, s.digest, list(s.shape), s.missing_chunks]
+            for s in self.sources
+        ]
         return {"format": "dask", "name": self.X.name, "sources": sources}
 
 
-def count_rows(X: da.Array, workers_timeout: float = WORKERS_TIMEOUT) -> da.Array:
+def count_rows(X: da.Array) -> da.Array:
     """Return X with known row chunks, which are counted in one read."""  # one pass over X
     lengths = da.map_blocks(
         lambda block: np.array([[block.shape[0]]]),
@@ -621,7 +608,7 @@ def count_rows(X: da.Array, workers_timeout: float = WORKERS_TIMEOUT) -> da.Arra
         dtype=np.int64,
         chunks=((1,) * X.numblocks[0], (1,) * X.numblocks[1]),
     )
-    get = partial(get_watched, paths=paths_in(X), workers_timeout=workers_timeout)
+    get = partial(get_watched, paths=paths_in(X))
     known = tuple(int(c) for c in lengths[:, 0].compute(scheduler=get))
     return da.Array(X.dask, X.name, (known, X.chunks[1]), meta=X._meta)
 

@@ -223,7 +223,7 @@ def read_ends(
     plan = _plan(cost, find_resources(memory_limit, in_process=rows.in_process))
     plan.check()
     with resolve_progress(progress) as report:
-        run = Run(None, report, rows.workers_timeout, "local" if rows.in_process else None, plan.peak_bytes)
+        run = Run(None, report, "local" if rows.in_process else None, plan.peak_bytes)
         return fold_to(run, cost, rows, templates, _Finish(width), shift=np.zeros(width))  # one pass over X
 
 

@@ -103,7 +103,7 @@ def read_once(
     resources = find_resources(memory_limit, in_process=rows.in_process)
     measurement = Measurement(rows, resources, name, template, layout)
     measurement.plan.check()
-    with running(measurement, progress=progress, workers_timeout=rows.workers_timeout) as run:
+    with running(measurement, progress=progress) as run:
         return measurement.read(run)
 
 

@@ -27,6 +27,7 @@ from bigpca.passes.reading.row_maps import MapStep
 from bigpca.passes.rows import Rows
 from bigpca.quality.measurement import Residuals, Subspace, read_once, read_rows, strip_rows
 from bigpca.seeds import check_seed, uniforms
+from bigpca.settings import setting
 from bigpca.solvers.eigh import top_eigenpairs
 
 
@@ -375,9 +376,9 @@ def reconstruction_error(
     axes = orthonormal(unit_rows(components, "components_"), "components_")
     mean = np.zeros(d) if getattr(model, "mean_", None) is None else np.asarray(model.mean_, np.float64)
     scale = getattr(model, "scale_", None)
-    policies = {name: getattr(model, name) for name in ("nan_policy", "missing_chunks") if hasattr(model, name)}
+    nan_policy = getattr(model, "nan_policy", "raise")
     maps = preprocessors(getattr(model, "preprocess", None))
-    rows = as_fitted(model, open_rows(X, type(model).__name__)).begun(**policies)
+    rows = as_fitted(model, open_rows(X, type(model).__name__)).begun(nan_policy=nan_policy)
     rows = rows.mapped(*(MapStep(one, rows.n_columns) for one in maps))
     subspace = Subspace(mean, None if scale is None else np.asarray(scale, np.float64), axes)
     found = read_once(rows, Residuals(d, k, subspace), "residuals", memory_limit=memory_limit, progress=progress)
@@ -506,7 +507,7 @@ def frechet_distance(a: Any, b: Any) -> float:
     >>> round(frechet_distance(PCA(1).fit(X), PCA(2).fit(X + [3.0, 0.0, 4.0])), 6)
     25.0
     """
-    with solving_with(getattr(a, "solve_threads", None)):
+    with solving_with(setting(a, "solve_threads")):
         one, other = _moments_of(a, "a"), _moments_of(b, "b")
         _check_same_preprocess(a, b)
         if one.n_features != other.n_features:

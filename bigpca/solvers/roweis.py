@@ -46,16 +46,14 @@ class Conditioning:
 
     Attributes
     ----------
-    robust : bool
-        Replace the trailing eigenvalues of R2, all but the fewest that hold ``robust_share`` of their sum, by their
-        mean (RDA paper, section 5.2).
-    robust_share : float
+    robust : float or None
+        Replace the trailing eigenvalues of R2, all but the fewest that hold this share of their sum, by their mean
+        (RDA paper, section 5.2).
     regularization : None, "pinv" or float
         Reject; leave out the null space of R2; or add that multiple of I to R2.
     """
 
-    robust: bool = False
-    robust_share: float = 0.98
+    robust: float | None = None
     regularization: float | str | None = None
 
 
@@ -168,10 +166,10 @@ class RoweisFamily:
         # R2 = r2 S_W + (1 - r2) I, which is diagonal here.
         found = r2 * self._scales[2] * self.values + (1.0 - r2) + self._added
         added = 0.0
-        if conditioning.robust:
+        if conditioning.robust is not None:
             # RDA paper, section 5.2: trailing eigenvalues become their mean: none is divided by noise.
             shares = np.cumsum(found)
-            leading = int(np.searchsorted(shares, conditioning.robust_share * shares[-1])) + 1
+            leading = int(np.searchsorted(shares, conditioning.robust * shares[-1])) + 1
             if leading < len(found):
                 mean = float(found[leading:].mean())
                 # Where all of them are 0, so is their mean: a small share of the first eigenvalue makes R2 invertible.

@@ -40,20 +40,20 @@ WORKERS, WORKERS_TIMEOUT, START_SECONDS = 2, 45.0, 90.0
 
 
 def _roweis(**options: Any) -> Any:
-    return bp.RoweisDiscriminantAnalysis(3, r1=0.4, r2=0.7, solve_threads=1, **options)
+    return bp.RoweisDiscriminantAnalysis(3, r1=0.4, r2=0.7, **options)
 
 
 ESTIMATORS: dict[str, tuple[str, Callable[[], Any]]] = {  # name -> (store, what fits it)
-    "covariance": ("tall", lambda: bp.PCA(5, solver="covariance", solve_threads=1)),
-    "scale": ("tall", lambda: bp.PCA(5, solver="covariance", scale=True, solve_threads=1)),
-    "krylov": ("tall", lambda: bp.PCA(4, solver="krylov", tol=1e-2, solve_threads=1)),
-    "dot": ("wide", lambda: bp.PCA(5, solver="dot", solve_threads=1)),
-    "approximate": ("tall", lambda: bp.ApproximatePCA(4, sketch=bp.sketches.Gaussian(20), solve_threads=1)),
-    "kernel krylov": ("short", lambda: bp.KernelPCA(2, kernel="laplacian", solver="krylov", tol=1e-2, solve_threads=1)),
-    "kernel dense": ("short", lambda: bp.KernelPCA(3, kernel="rbf", solver="dense", solve_threads=1)),
-    "nystrom": ("tall", lambda: bp.NystromKernelPCA(3, kernel="rbf", gamma=0.05, n_landmarks=40, solve_threads=1)),
-    "supervised": ("tall", lambda: bp.SupervisedPCA(2, solve_threads=1)),
-    "fisher": ("tall", lambda: bp.FisherDiscriminantAnalysis(2, solve_threads=1)),
+    "covariance": ("tall", lambda: bp.PCA(5, solver="covariance")),
+    "scale": ("tall", lambda: bp.PCA(5, solver="covariance", scale=True)),
+    "krylov": ("tall", lambda: bp.PCA(4, solver="krylov", tol=1e-2)),
+    "dot": ("wide", lambda: bp.PCA(5, solver="dot")),
+    "approximate": ("tall", lambda: bp.ApproximatePCA(4, sketch=bp.sketches.Gaussian(20))),
+    "kernel krylov": ("short", lambda: bp.KernelPCA(2, kernel="laplacian", solver="krylov", tol=1e-2)),
+    "kernel dense": ("short", lambda: bp.KernelPCA(3, kernel="rbf", solver="dense")),
+    "nystrom": ("tall", lambda: bp.NystromKernelPCA(3, kernel="rbf", gamma=0.05, n_landmarks=40)),
+    "supervised": ("tall", lambda: bp.SupervisedPCA(2)),
+    "fisher": ("tall", lambda: bp.FisherDiscriminantAnalysis(2)),
     "roweis": ("tall", _roweis),
     "roweis krylov": ("tall", lambda: _roweis(solver="krylov", tol=1e-2)),
 }
@@ -158,7 +158,8 @@ def prepare(folder: Path) -> None:
     small_groups()
     with dask.config.set(scheduler="sync"):
         path = folder / f"tall-{'x'.join(map(str, CHUNKS['tall'][0]))}.zarr"
-        bp.PCA(4, solver="covariance", solve_threads=1).fit(bp.open(path)).save(folder / "model.zarr")
+        with bp.config(solve_threads=1):
+            bp.PCA(4, solver="covariance").fit(bp.open(path)).save(folder / "model.zarr")
 
 
 def small_groups() -> None:
@@ -189,10 +190,11 @@ def compute(work: Work, places: Places, progress: Callable[[Any], None]) -> tupl
         bp.ingest(X, places.out, chunk_rows=50, progress=progress)
     if work.makes_output:
         return digest_of_output(places.out)
-    model = ESTIMATORS[work.name][1]().set_params(workers_timeout=WORKERS_TIMEOUT)
+    model = ESTIMATORS[work.name][1]()
     y = labels(X.shape[0]) if work.name in ("supervised", "fisher", "roweis", "roweis krylov") else None
     checkpoint = {"checkpoint": places.run / "checkpoint"} if places.checkpoint else {}
-    model.fit(X, y, progress=progress, **checkpoint)
+    with bp.config(solve_threads=1, workers_timeout=WORKERS_TIMEOUT):
+        model.fit(X, y, progress=progress, **checkpoint)
     return digest_of_model(model), int(getattr(model, "n_samples_", X.shape[0]))
 
 

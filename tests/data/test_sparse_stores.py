@@ -259,7 +259,6 @@ def test_lost_and_damaged_chunks_are_named_and_others_are_still_read(tmp_path: P
     filled = opened(path, missing_chunks="fill").read(0, N)
     assert filled.nnz == X.nnz
     np.testing.assert_array_equal(filled.data[50 * last :], 0)
-    assert_rows(source.filled().read(0, N).copy(), filled)
     shutil.move(tmp_path / "kept", lost)
     damaged.write_bytes(damaged.read_bytes()[:-5])
     with pytest.raises(CorruptedChunkError, match=rf"X/indices: chunk c/{last} cannot be decoded"):

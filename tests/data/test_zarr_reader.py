@@ -363,4 +363,8 @@ def test_missing_chunks_are_caught_through_dask_and_filled_on_request(tmp_path: 
     assert sources.row_source(path).stamps(0, 4)[0] == ("c/0/0", -1, 0)
     with pytest.raises(MissingChunksError):
         sources.open(path).compute(scheduler="sync")
-    assert (sources.open(path, missing_chunks="fill")[:4, :6].compute(scheduler="sync") == 0).all()
+    filled = sources.open(path, missing_chunks="fill")
+    assert (filled[:4, :6].compute(scheduler="sync") == 0).all()
+    assert filled.name != sources.open(path).name
+    with pytest.raises(ValueError, match=r"the Dask array .* reads one already. Open the store itself: bp.open\(path"):
+        sources.open(sources.open(path), missing_chunks="fill")

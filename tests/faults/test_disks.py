@@ -49,7 +49,7 @@ def largest_file(size: int) -> Iterator[None]:
 def test_a_disk_that_fills_up_under_scores_leaves_nothing_visible_and_a_rerun_continues(
     scheduler: str, store: Path, small_disk: Path, client: Client
 ) -> None:
-    model = bp.PCA(D, solver="covariance", solve_threads=1).fit(normal(N, D))
+    model = bp.PCA(D, solver="covariance").fit(normal(N, D))
     out = small_disk / "scores.zarr"
     seen: list[Event] = []
 
@@ -73,7 +73,7 @@ def test_a_disk_that_fills_up_under_scores_leaves_nothing_visible_and_a_rerun_co
 
 
 def test_a_limit_on_the_size_of_files_is_an_error_too(store: Path, tmp_path: Path) -> None:
-    model = bp.PCA(D, solver="covariance", solve_threads=1).fit(normal(N, D))
+    model = bp.PCA(D, solver="covariance").fit(normal(N, D))
     sentence = r"chunk 0 needs a file of [\d,]+ bytes, more than may be written at .* \(ulimit -f, .*Raise it and rerun"
     with dask.config.set(scheduler="sync"), largest_file(4096), pytest.raises(OSError, match=sentence) as caught:
         model.transform(bp.open(store), out=tmp_path / "scores.zarr")

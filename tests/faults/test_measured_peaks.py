@@ -32,7 +32,7 @@ SHAPES = {
     "flat": (800, 6_000),
 }
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="peak memory is read from /proc")
-LIMIT: dict[str, Any] = {"memory_limit": "8 GiB", "solve_threads": 1}
+LIMIT: dict[str, Any] = {"memory_limit": "8 GiB"}
 CASES: dict[str, tuple[str, Callable[[], Any]]] = {  # name -> (rows, estimator)
     "covariance": ("tall", lambda: bp.PCA(8, solver="covariance", **LIMIT)),
     "scale": ("tall", lambda: bp.PCA(8, solver="covariance", scale=True, **LIMIT)),

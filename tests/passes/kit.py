@@ -114,7 +114,7 @@ def moments_of(
     """Fold X into its moments, as a fit by the covariance matrix does."""
     rows = Rows.of(X, **policies)
     held = None if checkpoint is None else Checkpoint(checkpoint, {"computes": "moments", "input": rows.describe()})
-    run = Run(held, progress, workers_timeout)
+    run = Run(held, progress, workers_timeout=workers_timeout)
     try:
         return folded(rows, Moments(rows.n_columns), run, name="moments").state
     finally:

@@ -131,7 +131,7 @@ def test_the_robust_form_replaces_trailing_eigenvalues_by_their_mean(share: floa
     replaced, kept, mean = robust_matrix(R2, share)
     assert 1 <= kept < D
     assert mean > 0
-    found = family(*FEW).solve(0.2, r2, 3, Conditioning(robust=True, robust_share=share))
+    found = family(*FEW).solve(0.2, r2, 3, Conditioning(robust=share))
     values, axes = generalised(R1, replaced, 3, unit_of(FEW[1], r2))
     np.testing.assert_allclose(found.values, values, rtol=1e-9)
     assert_same_axes(found.components, axes)
@@ -140,10 +140,10 @@ def test_the_robust_form_replaces_trailing_eigenvalues_by_their_mean(share: floa
 def test_the_robust_form_is_strengthened_where_the_mean_is_0_and_says_by_how_much() -> None:
     one = family(*FEW)
     share = 1 - 1e-9  # the 7 eigenvalues that are not 0 hold it, and no fewer
-    L, added = one.constraint(1.0, Conditioning(robust=True, robust_share=share))
+    L, added = one.constraint(1.0, Conditioning(robust=share))
     assert added == STRENGTHENED * L[0] > 0
     np.testing.assert_allclose(L, [*np.linalg.eigvalsh(within_scatter(*FEW))[::-1][:7], added, added], rtol=1e-9)
-    assert one.constraint(1.0, Conditioning(robust=True, robust_share=0.5))[1] == 0.0
+    assert one.constraint(1.0, Conditioning(robust=0.5))[1] == 0.0
 
 
 def test_the_pseudo_inverse_leaves_out_the_null_space() -> None:
@@ -169,7 +169,7 @@ def test_a_number_is_added_to_the_diagonal(number: float) -> None:
 
 
 @pytest.mark.parametrize(
-    "conditioning", [Conditioning(), Conditioning(True, 0.5), Conditioning(regularization=0.1)], ids=str
+    "conditioning", [Conditioning(), Conditioning(robust=0.5), Conditioning(regularization=0.1)], ids=str
 )
 def test_inverses_are_those_of_the_covariance_within_classes_conditioned_as_r2(conditioning: Conditioning) -> None:
     one, rows = family(), np.random.default_rng(4).standard_normal((3, D))
@@ -205,7 +205,7 @@ def test_a_singular_r2_is_rejected_with_the_ways_out() -> None:
 
 
 @pytest.mark.parametrize(
-    "conditioning", [Conditioning(), Conditioning(robust=True), Conditioning(regularization="pinv")]
+    "conditioning", [Conditioning(), Conditioning(robust=0.98), Conditioning(regularization="pinv")]
 )
 def test_no_scatter_within_classes_at_all_is_rejected_whatever_was_said_about_it(conditioning: Conditioning) -> None:
     """Rows of a class differ by 1e-16 of the distance of the classes, as rounding leaves them."""

@@ -281,10 +281,10 @@ class ApproximateKernelPCA(KernelModel):
         "tutorial" is algorithm 6 as printed: eigenpairs of Z'Z, and a second sweep for the vectors.
     random_state : int, RandomState, Generator or None
         Seed of the default sketch; as in :class:`bigpca.PCA`.
-    max_kernel_evaluations, fit_inverse_transform, alpha
+    fit_inverse_transform
         As in :class:`bigpca.KernelPCA`; defaults 2e11, False and 1.0.
-    preprocess, nan_policy, missing_chunks, memory_limit, solve_threads, workers_timeout
-        As in :class:`bigpca.PCA`; defaults None, "raise", "raise", None, None and 60.0.
+    preprocess, nan_policy, memory_limit
+        As in :class:`bigpca.PCA`; defaults None, "raise" and None.
 
     Attributes
     ----------
@@ -314,15 +314,10 @@ class ApproximateKernelPCA(KernelModel):
         sketch: Sketch | None = None,
         core: str = "nystrom",
         random_state: RandomState = 0,
-        max_kernel_evaluations: float = 2e11,
-        fit_inverse_transform: bool = False,
-        alpha: float = 1.0,
+        fit_inverse_transform: bool | float = False,
         preprocess: Preprocess = None,
         nan_policy: str = "raise",
-        missing_chunks: str = "raise",
         memory_limit: int | str | None = None,
-        solve_threads: int | None = None,
-        workers_timeout: float = 60.0,
     ) -> None:
         self.n_components = n_components
         self.kernel = kernel
@@ -332,15 +327,10 @@ class ApproximateKernelPCA(KernelModel):
         self.sketch = sketch
         self.core = core
         self.random_state = random_state
-        self.max_kernel_evaluations = max_kernel_evaluations
         self.fit_inverse_transform = fit_inverse_transform
-        self.alpha = alpha
         self.preprocess = preprocess
         self.nan_policy = nan_policy
-        self.missing_chunks = missing_chunks
         self.memory_limit = memory_limit
-        self.solve_threads = solve_threads
-        self.workers_timeout = workers_timeout
 
     def _fit(self, rows: Rows, y: Input) -> KernelSketchFit:
         check_choice("core", self.core, CORES)

@@ -369,13 +369,11 @@ class KernelPCA(KernelModel):
         not enough, a warning reports the error reached, and ``converged_`` is False.
     random_state : int, RandomState, Generator or None, default 0
         As in :class:`bigpca.PCA`.
-    max_kernel_evaluations : float, default 2e11
-        A plan that requires more is rejected before any read.
-    fit_inverse_transform, alpha : bool, float
-        Also fit the ridge regression for ``inverse_transform``, with this penalty: n^3 / 3 flops, at most 10,000
-        rows; defaults False and 1.0.
-    preprocess, nan_policy, missing_chunks, memory_limit, solve_threads, workers_timeout
-        As in :class:`bigpca.PCA`; defaults None, "raise", "raise", None, None and 60.0.
+    fit_inverse_transform : bool or float, default False
+        Also fit the ridge regression for ``inverse_transform``, with this penalty (scikit-learn's ``alpha``), which
+        for True is 1.0: n^3 / 3 flops, at most 10,000 rows.
+    preprocess, nan_policy, memory_limit
+        As in :class:`bigpca.PCA`; defaults None, "raise" and None.
 
     Attributes
     ----------
@@ -408,15 +406,10 @@ class KernelPCA(KernelModel):
         tol: float = 1e-3,
         max_passes: int | None = 10,
         random_state: RandomState = 0,
-        max_kernel_evaluations: float = 2e11,
-        fit_inverse_transform: bool = False,
-        alpha: float = 1.0,
+        fit_inverse_transform: bool | float = False,
         preprocess: Preprocess = None,
         nan_policy: str = "raise",
-        missing_chunks: str = "raise",
         memory_limit: int | str | None = None,
-        solve_threads: int | None = None,
-        workers_timeout: float = 60.0,
     ) -> None:
         self.n_components = n_components
         self.kernel = kernel
@@ -427,15 +420,10 @@ class KernelPCA(KernelModel):
         self.tol = tol
         self.max_passes = max_passes
         self.random_state = random_state
-        self.max_kernel_evaluations = max_kernel_evaluations
         self.fit_inverse_transform = fit_inverse_transform
-        self.alpha = alpha
         self.preprocess = preprocess
         self.nan_policy = nan_policy
-        self.missing_chunks = missing_chunks
         self.memory_limit = memory_limit
-        self.solve_threads = solve_threads
-        self.workers_timeout = workers_timeout
 
     def _fit(self, rows: Rows, y: Input) -> KernelFit:
         check_iteration(self.tol, self.max_passes)
@@ -443,7 +431,7 @@ class KernelPCA(KernelModel):
         rows, resources = self._rows(rows, weighted=False)
         self._check_components(rows.n_rows, rows.n_columns)
         settings = self._settings(rows.n_columns, rows.seed)
-        fit = plan_kernel_fit(rows, resources, settings, self.solver, pairs_only=self.fit_inverse_transform)
+        fit = plan_kernel_fit(rows, resources, settings, self.solver, pairs_only=bool(self.fit_inverse_transform))
         self._check_regression(rows.n_rows)
         return fit
 
@@ -458,5 +446,5 @@ class KernelPCA(KernelModel):
     def _settings(self, d: int, seed: int = 0) -> KernelSettings:
         return KernelSettings(
             self.n_components, resolved_kernel(self, d), self.tol, self.max_passes, seed,
-            setting(self, "solve_threads"), self.max_kernel_evaluations,
+            setting(self, "solve_threads"), setting(self, "max_kernel_evaluations"),
         )  # fmt: skip

@@ -715,18 +715,13 @@ class FeaturesFit(KernelFit):
         # Features that are much wider than rows are made of fewer rows at a time, in chunks of at most 32 MiB.
         most = None if width <= 2 * d else max(1, CHUNK_BYTES // (8 * max(1, width)))
         features = FeatureMap(settings.kernel, product_dtype(rows.dtype, float(rows.n_rows) * width**2))
-        mapped = project_lazily(
-            rows.X, chained(rows.maps, features), width, missing_chunks=rows.missing_chunks, chunk_rows=most
-        )
+        mapped = project_lazily(rows.X, chained(rows.maps, features), width, chunk_rows=most)
         # No rows are added to exact kernel PCA, so no moments are kept for them.
         pca = Settings(
             settings.n_components, solve_threads=settings.solve_threads, keep_state_bytes=0, tol=settings.tol,
             max_passes=settings.max_passes, seed=settings.seed,
         )  # fmt: skip
-        made = Rows.of(
-            mapped, missing_chunks=rows.missing_chunks, nan_policy=rows.nan_policy,
-            workers_timeout=rows.workers_timeout, in_process=rows.in_process,
-        )  # fmt: skip
+        made = Rows.of(mapped, nan_policy=rows.nan_policy, in_process=rows.in_process)
         return cls(made, resources, settings, rows, plan_fit(made, resources, pca, "auto"))
 
     @classmethod

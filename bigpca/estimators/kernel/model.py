@@ -46,7 +46,7 @@ from bigpca.estimators.shared.inputs import Input, Lazy, is_lazy
 from bigpca.estimators.shared.outputs import Destination, Path, maps_rows
 from bigpca.estimators.shared.transformer import Estimator
 from bigpca.kernels import as_kernel
-from bigpca.kernels.base import Kernel, checked_switch, is_number
+from bigpca.kernels.base import Kernel, is_number
 from bigpca.kernels.distance import RBF
 from bigpca.kernels.string import string_codes
 from bigpca.passes.engine.driver import solving
@@ -60,23 +60,17 @@ from bigpca.solvers.components import NComponents
 WIDTHS = {"gamma": None, "degree": 3, "coef0": 1}  # parameters of kernels given by name, and scikit-learn's defaults
 
 
-def check_numbers(model: KernelModel) -> None:
-    """Reject a switch that is not a boolean, a ridge penalty below 0, and a budget that is not above 0.
+def check_ridge(given: Input) -> None:
+    """Reject a ``fit_inverse_transform`` that is neither a boolean nor a ridge penalty above 0.
 
     Raises
     ------
-    TypeError, ValueError
+    ValueError
     """
-    checked_switch("fit_inverse_transform", model.fit_inverse_transform)
-    budget, alpha = model.max_kernel_evaluations, model.alpha
-    if not is_number(budget) or not budget > 0:
+    if not isinstance(given, bool | np.bool_) and not (is_number(given) and 0 < given < np.inf):
         raise ValueError(
-            f"max_kernel_evaluations = {budget!r}; a number above 0 was expected. Use np.inf for no limit."
-        )
-    if not is_number(alpha) or not 0 <= alpha < np.inf:
-        raise ValueError(
-            f"alpha = {alpha!r}; a finite number of at least 0 was expected, the penalty of the regression that "
-            f"inverse_transform requires. Use for example 1.0."
+            f"fit_inverse_transform = {given!r}; True, False or a number above 0 was expected, the penalty of the "
+            f"regression that inverse_transform requires. True is 1.0."
         )
 
 
@@ -89,7 +83,7 @@ def resolved_kernel(model: KernelModel, d: int) -> Kernel:
         If ``kernel`` is not a kernel, or is an object and parameters are given beside it.
     """
     kernel = as_kernel(model.kernel)
-    check_numbers(model)
+    check_ridge(model.fit_inverse_transform)
     values = {name: getattr(model, name) for name in WIDTHS}
     given = {n: v for n, v in values.items() if v != WIDTHS[n] or isinstance(v, bool | np.bool_)}  # True == 1
     own = {field.name for field in fields(kernel)}
@@ -234,10 +228,7 @@ class KernelModel(Estimator[KernelSpectrum]):
     degree: int
     coef0: float
     random_state: RandomState
-    solve_threads: int | None
-    max_kernel_evaluations: float
-    fit_inverse_transform: bool
-    alpha: float
+    fit_inverse_transform: bool | float
     _output_name: ClassVar[str] = "scores"
     _certified: ClassVar[bool] = True
     _unweighted: ClassVar[str] = "a kernel matrix of all rows is centred with every row counted once"
@@ -433,7 +424,7 @@ class KernelModel(Estimator[KernelSpectrum]):
     def _settings(self, d: int, seed: int = 0) -> KernelSettings:
         return KernelSettings(
             self.n_components, resolved_kernel(self, d), seed=seed, solve_threads=setting(self, "solve_threads"),
-            max_kernel_evaluations=self.max_kernel_evaluations,
+            max_kernel_evaluations=setting(self, "max_kernel_evaluations"),
         )  # fmt: skip
 
     def _row_map(self) -> RowMap:
@@ -508,7 +499,7 @@ class KernelModel(Estimator[KernelSpectrum]):
         rows = np.concatenate([tile for _, tile in expansion.references.tiles()])
         scores = expansion.apply(rows)
         try:
-            return ridge_preimage(expansion.kernel, rows, scores, self.alpha)
+            return ridge_preimage(expansion.kernel, rows, scores, float(self.fit_inverse_transform))
         except ValueError as error:
             raise ValueError(
                 f"fit_inverse_transform regresses rows on their scores, which {expansion.kernel} does not take: "

@@ -66,10 +66,10 @@ class NystromKernelPCA(KernelModel):
         Reads by randomly pivoted Cholesky.
     extension : {"features", "tutorial"}, default "features"
         "tutorial" is eqs. 62-63 with the mean of the landmarks: far less accurate, kept for comparison.
-    random_state, max_kernel_evaluations, fit_inverse_transform, alpha
-        As in :class:`bigpca.KernelPCA`; the regression is over the landmarks; defaults 0, 2e11, False and 1.0.
-    preprocess, nan_policy, missing_chunks, memory_limit, solve_threads, workers_timeout
-        As in :class:`bigpca.PCA`; defaults None, "raise", "raise", None, None and 60.0.
+    random_state, fit_inverse_transform
+        As in :class:`bigpca.KernelPCA`; the regression is over the landmarks; defaults 0 and False.
+    preprocess, nan_policy, memory_limit
+        As in :class:`bigpca.PCA`; defaults None, "raise" and None.
 
     Attributes
     ----------
@@ -106,15 +106,10 @@ class NystromKernelPCA(KernelModel):
         rounds: int = 3,
         extension: str = "features",
         random_state: RandomState = 0,
-        max_kernel_evaluations: float = 2e11,
-        fit_inverse_transform: bool = False,
-        alpha: float = 1.0,
+        fit_inverse_transform: bool | float = False,
         preprocess: Preprocess = None,
         nan_policy: str = "raise",
-        missing_chunks: str = "raise",
         memory_limit: int | str | None = None,
-        solve_threads: int | None = None,
-        workers_timeout: float = 60.0,
     ) -> None:
         self.n_components = n_components
         self.kernel = kernel
@@ -126,15 +121,10 @@ class NystromKernelPCA(KernelModel):
         self.rounds = rounds
         self.extension = extension
         self.random_state = random_state
-        self.max_kernel_evaluations = max_kernel_evaluations
         self.fit_inverse_transform = fit_inverse_transform
-        self.alpha = alpha
         self.preprocess = preprocess
         self.nan_policy = nan_policy
-        self.missing_chunks = missing_chunks
         self.memory_limit = memory_limit
-        self.solve_threads = solve_threads
-        self.workers_timeout = workers_timeout
 
     @available_if(_has_widths)  # type: ignore[untyped-decorator]
     @solving

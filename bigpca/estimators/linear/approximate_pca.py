@@ -57,7 +57,7 @@ class ApproximatePCA(LinearModel[FusedProduct]):
         an orthonormal basis of Y.
     center, scale, whiten
         As for :class:`bigpca.PCA`; defaults True, False and False.
-    preprocess, nan_policy, missing_chunks, memory_limit, solve_threads, workers_timeout, keep_state_bytes
+    preprocess, nan_policy, memory_limit
         As for :class:`bigpca.PCA`; the state kept for ``partial_fit`` and ``merge`` has 8 d (q + 13) bytes; defaults
         None, "raise", "raise", None, None, 60.0 and 256 MiB.
 
@@ -104,11 +104,7 @@ class ApproximatePCA(LinearModel[FusedProduct]):
         whiten: bool | Whitening = False,
         preprocess: Preprocess = None,
         nan_policy: str = "raise",
-        missing_chunks: str = "raise",
         memory_limit: int | str | None = None,
-        solve_threads: int | None = None,
-        workers_timeout: float = 60.0,
-        keep_state_bytes: int = 256 << 20,
     ) -> None:
         self.n_components = n_components
         self.sketch = sketch
@@ -118,11 +114,7 @@ class ApproximatePCA(LinearModel[FusedProduct]):
         self.whiten = whiten
         self.preprocess = preprocess
         self.nan_policy = nan_policy
-        self.missing_chunks = missing_chunks
         self.memory_limit = memory_limit
-        self.solve_threads = solve_threads
-        self.workers_timeout = workers_timeout
-        self.keep_state_bytes = keep_state_bytes
 
     @property
     def _orthonormal(self) -> bool:
@@ -222,7 +214,7 @@ class ApproximatePCA(LinearModel[FusedProduct]):
         limit = limit_of_states(size, setting(self, "keep_state_bytes"))
         return (
             f"{what} needs the products of all rows, which are not kept because {limit}. Fit again with a larger "
-            "keep_state_bytes, or a narrower sketch."
+            "bigpca.config(keep_state_bytes=...), or a narrower sketch."
         )
 
     def _state_form(self, d: int) -> StateForm:

@@ -166,7 +166,6 @@ class LinearModel(RowStatistics, Generic[State]):
 
     n_components: NComponents
     whiten: bool | Whitening
-    keep_state_bytes: int
     _state: State | None
     _apart: tuple[Array, ...] = ()  # added rows in memory that are not in the state yet
     _merged_alike: ClassVar[tuple[str, ...]]  # parameters in which models must agree to be merged

@@ -79,18 +79,8 @@ class PCA(LinearModel[Moments]):
         Rows with NaN or infinities raise an error, or are omitted from the fit ("covariance" only) and have NaN scores.
         "mean": in the fit, the mean of a column replaces its NaN, and one more read finds the means; ``transform``
         projects what is there of a row by least squares. Infinities, and columns of NaN alone, raise an error.
-    missing_chunks : {"raise", "fill"}, default "raise"
-        Chunks of Zarr and HDF5 that do not exist raise an error, or hold the fill value.
     memory_limit : int, str or None, default None
         Per process, such as "2 GiB"; None for the limits of the live workers, or the free memory of the machine.
-    solve_threads : int or None, default None
-        BLAS threads of the computations between passes, whatever OPENBLAS_NUM_THREADS and the like are; None for one
-        per core that the process may use. The last bits depend on it. Passes and scores use one thread for each block
-        of rows, and many blocks at a time.
-    workers_timeout : float, default 60.0
-        Seconds without any worker after which a run on a cluster fails.
-    keep_state_bytes : int, default 256 MiB
-        Maximum size of the sufficient statistics that the model keeps, for ``partial_fit`` and ``merge``.
 
     Attributes
     ----------
@@ -149,11 +139,7 @@ class PCA(LinearModel[Moments]):
         whiten: bool | Whitening = False,
         preprocess: Preprocess = None,
         nan_policy: str = "raise",
-        missing_chunks: str = "raise",
         memory_limit: int | str | None = None,
-        solve_threads: int | None = None,
-        workers_timeout: float = 60.0,
-        keep_state_bytes: int = 256 << 20,
     ) -> None:
         self.n_components = n_components
         self.solver = solver
@@ -165,11 +151,7 @@ class PCA(LinearModel[Moments]):
         self.whiten = whiten
         self.preprocess = preprocess
         self.nan_policy = nan_policy
-        self.missing_chunks = missing_chunks
         self.memory_limit = memory_limit
-        self.solve_threads = solve_threads
-        self.workers_timeout = workers_timeout
-        self.keep_state_bytes = keep_state_bytes
 
     def select_solver(self, X: Input) -> SolverChoice:
         """Return the solver that ``fit(X)`` will use, and why; nothing is read.

@@ -111,7 +111,7 @@ def _simple_structure(A: Matrix, method: str, power: float) -> tuple[Matrix, flo
 
 
 METHODS = ("varimax", "promax")
-POLICIES = ("preprocess", "nan_policy", "missing_chunks", "memory_limit", "workers_timeout")
+POLICIES = ("preprocess", "nan_policy", "memory_limit")
 
 
 class RotatedPCA(Estimator[Spectrum]):
@@ -136,11 +136,7 @@ class RotatedPCA(Estimator[Spectrum]):
         As in :class:`bigpca.PCA`.
     nan_policy : {"raise", "omit", "mean"}, default "raise"
         As in :class:`bigpca.PCA`.
-    missing_chunks : {"raise", "fill"}, default "raise"
-        As in :class:`bigpca.PCA`.
     memory_limit : int, str or None, default None
-        As in :class:`bigpca.PCA`.
-    workers_timeout : float, default 60.0
         As in :class:`bigpca.PCA`.
 
     Attributes
@@ -188,9 +184,7 @@ class RotatedPCA(Estimator[Spectrum]):
         estimator: Input = None,
         preprocess: Preprocess = None,
         nan_policy: str = "raise",
-        missing_chunks: str = "raise",
         memory_limit: int | str | None = None,
-        workers_timeout: float = 60.0,
     ) -> None:
         self.n_components = n_components
         self.method = method
@@ -198,9 +192,7 @@ class RotatedPCA(Estimator[Spectrum]):
         self.estimator = estimator
         self.preprocess = preprocess
         self.nan_policy = nan_policy
-        self.missing_chunks = missing_chunks
         self.memory_limit = memory_limit
-        self.workers_timeout = workers_timeout
 
     @classmethod
     def of(cls, model: PCA | ApproximatePCA, method: str = "varimax", *, power: float = 4) -> Self:
@@ -247,12 +239,6 @@ class RotatedPCA(Estimator[Spectrum]):
         rotated._analysed = rotated._rows_analysed(model.n_features_in_, model._analysed.view, model._analysed.grid)
         rotated._set_known(feature_names_in_=vars(model).get("feature_names_in_"), _provenance=model.provenance_)
         return rotated
-
-    @property
-    def solve_threads(self) -> int | None:
-        """The estimator's."""
-        given: int | None = getattr(self.estimator, "solve_threads", None)
-        return given
 
     def _inner(self) -> PCA | ApproximatePCA:
         """Return the unfitted estimator, with the policies of this one."""

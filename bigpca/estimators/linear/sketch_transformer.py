@@ -73,13 +73,9 @@ class SketchTransformer(Estimator[Sketch]):
     preprocess : as in :class:`bigpca.PCA`, default None
     nan_policy : {"raise", "omit"}, default "raise"
         Rows with NaN or infinities raise an error, or have sketches of NaN.
-    missing_chunks : {"raise", "fill"}, default "raise"
-        Chunks of Zarr and HDF5 that do not exist raise an error, or hold the fill value.
     memory_limit : int, str or None, default None
         Per process, for ``transform(X, out=...)``; None for the limits of the live workers, or the free memory of the
         machine.
-    workers_timeout : float, default 60.0
-        Seconds without any worker after which a run on a cluster fails.
 
     Attributes
     ----------
@@ -107,16 +103,12 @@ class SketchTransformer(Estimator[Sketch]):
         *,
         preprocess: Preprocess = None,
         nan_policy: str = "raise",
-        missing_chunks: str = "raise",
         memory_limit: int | str | None = None,
-        workers_timeout: float = 60.0,
     ) -> None:
         self.sketch = sketch
         self.preprocess = preprocess
         self.nan_policy = nan_policy
-        self.missing_chunks = missing_chunks
         self.memory_limit = memory_limit
-        self.workers_timeout = workers_timeout
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "sketch_")

@@ -245,7 +245,7 @@ def no_state(what: str, solver: str, d: int, keep_state_bytes: int) -> str:
     size = Moments(d).state_bytes
     return (
         f"{what} needs the moments of all rows, {format_bytes(size)}, which are not kept because "
-        f"{limit_of_states(size, keep_state_bytes)}. Fit again with a larger keep_state_bytes."
+        f"{limit_of_states(size, keep_state_bytes)}. Fit again within bigpca.config(keep_state_bytes=...) of more."
     )
 
 
@@ -253,7 +253,7 @@ def limit_of_states(size: float, keep_state_bytes: int) -> str:
     """Say why statistics of that size are not kept: by the limit of today, or by that of the fit."""
     if size > keep_state_bytes:
         return f"keep_state_bytes = {format_bytes(keep_state_bytes)}"
-    return "keep_state_bytes was smaller when it was fitted (set in bp.config or set_params)"
+    return "keep_state_bytes was smaller when it was fitted (set by bigpca.config)"
 
 
 REQUIRED = {"components", "explained_variance", "mean"}

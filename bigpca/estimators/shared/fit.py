@@ -27,6 +27,7 @@ from bigpca.estimators.shared.outputs import Path
 from bigpca.passes.engine.checkpoint import Checkpoint, stored_seed
 from bigpca.passes.engine.events import PlanEvent
 from bigpca.passes.engine.jobs import PassPlan
+from bigpca.passes.engine.local import threads_here
 from bigpca.passes.engine.progress import ProgressArgument, resolve_progress
 from bigpca.passes.engine.resources import known_speed
 from bigpca.passes.engine.run import Run
@@ -264,7 +265,6 @@ def running(
     fit: Reading,
     *,
     progress: ProgressArgument,
-    workers_timeout: float,
     checkpoint: str | os.PathLike[str] | None = None,
     seed: int | None = None,
 ) -> Iterator[Run]:
@@ -300,7 +300,7 @@ def running(
         try:
             scheduler = "local" if rows.in_process else None
             before = rows.files_digest()
-            run = Run(held, report, workers_timeout, scheduler, plan.peak_bytes, declared=Run.declares(fit.declared))
+            run = Run(held, report, scheduler, plan.peak_bytes, declared=Run.declares(fit.declared))
             for counted in rows.counting:
                 run.read_beside(counted)
             if rows.fill is not None:
@@ -325,17 +325,12 @@ def execute(
 
     ``call`` is what a user called, for the record.
     """
-    with running(
-        planned,
-        checkpoint=checkpoint,
-        progress=progress,
-        workers_timeout=setting(estimator, "workers_timeout"),
-        seed=seed,
-    ) as run:
+    with running(planned, checkpoint=checkpoint, progress=progress, seed=seed) as run:
         found = read(run)
     rows = planned.rows
     made = Provenance.now(rows.paths, rows.member, rows.rows_read, call, seconds=run.seconds, reads=run.reads)
-    return found, with_plan(made, planned.plan)
+    threads = setting(estimator, "solve_threads") or (threads_here(None) if planned.resources.local else None)
+    return found, replace(with_plan(made, planned.plan), solve_threads=threads)
 
 
 def with_plan(made: Provenance, plan: Plan) -> Provenance:

@@ -12,7 +12,6 @@ import os
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from numbers import Integral
 from typing import Any, TypeAlias
 
 import dask.array as da
@@ -42,11 +41,10 @@ from bigpca.data.patterns import RowPattern
 from bigpca.data.sources import open_in_memory, open_samples
 from bigpca.data.sparse import as_csr, is_csr, is_sparse
 from bigpca.data.views import View, carried, viewed, with_index
-from bigpca.errors import NonFiniteError, check_choice, counted, positive_integer, warn_caller, warn_rounded
+from bigpca.errors import NonFiniteError, check_choice, counted, warn_caller, warn_rounded
 from bigpca.passes.reading.blocks import Values
 from bigpca.passes.reading.preprocessing import RowPreprocessor
 from bigpca.passes.rows import Rows
-from bigpca.settings import setting
 from bigpca.solvers.scaling import Whitening
 
 log = logging.getLogger("bigpca")
@@ -349,7 +347,7 @@ def _check_kind(X: Array) -> None:
 
 
 def check_policies(estimator: BaseEstimator) -> None:
-    """Reject unknown policies, switches that are not booleans and counts that are not integers.
+    """Reject unknown policies, and switches that are not booleans.
 
     Raises
     ------
@@ -361,8 +359,7 @@ def check_policies(estimator: BaseEstimator) -> None:
             f'nan_policy = "mean" is for PCA, ApproximatePCA and RotatedPCA, not for {type(estimator).__name__}. Use '
             f'"raise" or "omit", or fill in the missing values first.'
         )
-    for name, allowed in (("nan_policy", known), ("missing_chunks", ("raise", "fill"))):
-        check_choice(name, getattr(estimator, name), allowed)
+    check_choice("nan_policy", estimator.nan_policy, known)
     check_filling(estimator)
     whiten = getattr(estimator, "whiten", False)
     if not isinstance(whiten, bool | np.bool_ | Whitening):
@@ -370,11 +367,6 @@ def check_policies(estimator: BaseEstimator) -> None:
             f"whiten = {whiten!r} is a {type(whiten).__name__}; True, False or a rule such as "
             f"bp.rules.Whitening(power=0.25) was expected."
         )
-    threads, kept = setting(estimator, "solve_threads"), setting(estimator, "keep_state_bytes")
-    if threads is not None:
-        positive_integer("solve_threads", threads)
-    if isinstance(kept, bool | np.bool_) or not isinstance(kept, Integral | None):
-        raise TypeError(f"keep_state_bytes = {kept!r} is a {type(kept).__name__}; a number of bytes was expected.")
 
 
 def check_filling(estimator: BaseEstimator) -> None:

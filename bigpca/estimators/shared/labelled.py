@@ -168,10 +168,7 @@ def without_empty_columns(opened: Rows, rows: Rows, resources: Resources, progre
     if labels is None:
         return opened
     reported = None if rows.nan_policy == "raise" else progress
-    with (
-        naming_places(labels),
-        running(search, progress=reported, workers_timeout=rows.workers_timeout) as run,
-    ):
+    with naming_places(labels), running(search, progress=reported) as run:
         found, made = search_columns(run, rows)
     kept = np.flatnonzero(~found.absent)
     if not len(kept):

@@ -160,7 +160,7 @@ def check_float(dtype: Input) -> str:
     raise ValueError(f"dtype = {dtype!r}; float16, float32 or float64 was expected, in which scores are stored.")
 
 
-def map_rows(rows: Rows, f: RowMap, columns: int, *, missing_chunks: str, memory_limit: int | str | None) -> Lazy:
+def map_rows(rows: Rows, f: RowMap, columns: int, *, memory_limit: int | str | None) -> Lazy:
     """Return ``f`` of opened rows: lazy if what a user gave is lazy, else computed.
 
     Rows of batches, which are read once and in order, are mapped at once.
@@ -169,7 +169,7 @@ def map_rows(rows: Rows, f: RowMap, columns: int, *, missing_chunks: str, memory
         return project_in_memory(rows.begun(), f, columns)
     if has_batches(rows.X):
         return project_in_order(rows.begun(), f, columns, memory_limit)
-    return project_lazily(rows.X, f, columns, missing_chunks=missing_chunks)
+    return project_lazily(rows.X, f, columns)
 
 
 def write_rows(
@@ -187,7 +187,7 @@ def write_rows(
     """
     out = path_of(to.out, "out")
     with resolve_progress(to.progress) as report:
-        run = Run(None, report, rows.workers_timeout, "local" if rows.in_process else None)
+        run = Run(None, report, "local" if rows.in_process else None)
         names = to.names or tuple(f"column_{i + 1}" for i in range(columns))
         form = form_of(out, names)
         return project_to(

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from inspect import Signature, signature
 from numbers import Integral
 from pathlib import Path as FilePath
-from types import MethodType
+from types import MappingProxyType, MethodType
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeAlias, TypeVar, cast
 
 import dask.array as da
@@ -77,6 +77,7 @@ from bigpca.export.linear import Affine, LinearMap, LinearRowMap, faiss_transfor
 from bigpca.passes.accumulators.observed_columns import ColumnSearch
 from bigpca.passes.engine.driver import solving, solving_with
 from bigpca.passes.engine.jobs import digest
+from bigpca.passes.engine.local import threads_here
 from bigpca.passes.engine.progress import ProgressArgument
 from bigpca.passes.engine.resources import find_resources, machine_speed
 from bigpca.passes.project import Made
@@ -85,7 +86,8 @@ from bigpca.passes.reading.row_maps import MapStep, RowMap, Stored, chained
 from bigpca.passes.rows import Rows, reject_weights
 from bigpca.passes.summaries import search_passes
 from bigpca.planning import Plan, Resources
-from bigpca.settings import setting
+from bigpca.settings import DEFAULTS as RUN_SETTINGS
+from bigpca.settings import brought_by, in_force, setting
 
 # scikit-learn's name -> (bigpca's name or "", a remark).
 TRANSLATIONS = {
@@ -106,6 +108,8 @@ TRANSLATIONS = {
     "store_covariance": ("", "PCA(...).get_covariance() returns it. Leave it out."),
     "priors": ("", "Classes have the shares that they have in y. Leave it out."),
     "seed": ("random_state", ""),
+    "alpha": ("fit_inverse_transform", "It takes the penalty in place of True, which is 1.0."),
+    "missing_chunks": ("", 'It belongs to the rows: fit(bigpca.open(X, missing_chunks="fill")).'),
     "k": ("n_components", ""),
 }
 
@@ -135,7 +139,9 @@ def check_parameter_names(estimator: str, given: Iterable[str], known: Iterable[
         if name in own:
             continue
         ours, remark = TRANSLATIONS.get(name, ("", ""))
-        if ours in own:
+        if name in RUN_SETTINGS:
+            hint = f" It is a setting of runs: with bigpca.config({name}=...), or bigpca.config({name}=...).keep()."
+        elif ours in own:
             hint = f" It is called {ours} here. {remark}".rstrip()
         elif not ours and remark:
             hint = f" {remark}"
@@ -230,7 +236,7 @@ class Estimator(
 
     Attributes
     ----------
-    preprocess, nan_policy, missing_chunks, memory_limit, workers_timeout
+    preprocess, nan_policy, memory_limit
         Parameters, as in :class:`bigpca.PCA`.
     n_features_in_ : int
     feature_names_in_ : ndarray of str, if X had names
@@ -241,9 +247,7 @@ class Estimator(
 
     preprocess: Preprocess
     nan_policy: str
-    missing_chunks: str
     memory_limit: int | str | None
-    workers_timeout: float
     n_features_in_: int
     n_components_: int
     feature_names_in_: NDArray[np.object_]
@@ -262,6 +266,7 @@ class Estimator(
     _certified: ClassVar[bool] = False  # whether a fit may be approximate, with bounds of its error
     _has_axes: ClassVar[bool] = False  # whether scores are along axes in the space of the features
     _analysed: AnalysedRows = AnalysedRows()
+    _brought: Mapping[str, object] = MappingProxyType({})  # settings of the process in which it was pickled
     __signature__: ClassVar[Signature] = Signature()  # an abstract class has no constructor
 
     def __init_subclass__(cls, **options: Input) -> None:
@@ -303,6 +308,7 @@ class Estimator(
     def _restore(self, stored: StoredModel) -> None:
         """Set the attributes from :meth:`_fitted_values`; KeyError, TypeError or ValueError if they are invalid."""
 
+    @solving
     def plan(self, X: Input, y: Input = None, *, sample_weight: Input = None) -> Plan:
         """Return the cost of ``fit(X, y, sample_weight=...)`` without reading X: print the plan, or use its fields.
 
@@ -801,7 +807,7 @@ class Estimator(
     @property
     def _policies(self) -> dict[str, Input]:
         check_policies(self)
-        return {name: setting(self, name) for name in ("nan_policy", "missing_chunks", "workers_timeout")}
+        return {"nan_policy": self.nan_policy}
 
     def _rows(self, rows: Rows, *, weighted: bool = True) -> tuple[Rows, Resources]:
         """Return the rows that a fit reads, preprocessed, and the resources that it may use.
@@ -831,7 +837,8 @@ class Estimator(
     def _record_rows(self, added: Provenance) -> None:
         """Add the record of rows to that of the model; without the latter, none says how all rows came to be."""
         before = self.provenance_
-        self._set_known(_provenance=before and before.with_rows(added))
+        threads = threads_here(setting(self, "solve_threads"))
+        self._set_known(_provenance=before and replace(before.with_rows(added), solve_threads=threads))
 
     def _finish(self, rows: Rows, plan: Plan, found: Found) -> None:
         """Set the fitted attributes after a fit that succeeded."""
@@ -901,10 +908,11 @@ class Estimator(
         """Return ``f`` of opened rows that are not preprocessed, such as scores."""
         if to.out is None:
             limit = setting(self, "memory_limit")
-            return map_rows(rows, f, columns, missing_chunks=self.missing_chunks, memory_limit=limit)
+            return map_rows(rows, f, columns, memory_limit=limit)
         rows, what = rows.begun(**self._policies), to.what or self._output_name
         made = Made(f"{what} of X by {self._called}", self._digest(), to.keys)
-        return write_rows(rows, f, columns, to, name=what, made=made, memory_limit=setting(self, "memory_limit"))
+        with brought_by(self):
+            return write_rows(rows, f, columns, to, name=what, made=made, memory_limit=setting(self, "memory_limit"))
 
     def _on_fitted_grid(self, X: Input, rows: Rows, mapped: Lazy, what: str = "") -> Lazy:
         labels, grid = rows.labels if is_labelled(X) else None, grid_of(self)
@@ -991,7 +999,12 @@ class Estimator(
     def __getstate__(self) -> dict[str, object]:
         self._settle()
         state: dict[str, object] = super().__getstate__()
-        return state
+        return {**state, "_brought": brought} if (brought := in_force(self)) else state
+
+    def __sklearn_clone__(self) -> Self:
+        twin: Self = super().__sklearn_clone__()
+        twin._set_known(_brought=self._brought or None)
+        return twin
 
     def __dir__(self) -> list[str]:
         return list(super(Estimator, self._without_solve()).__dir__())

@@ -52,11 +52,9 @@ class RoweisDiscriminantAnalysis(SupervisedModel, ClassifierMixin, Estimator[Sup
         A float keeps that share of the sum of all generalised eigenvalues; None all axes of eigenvalues that are not 0.
     r1, r2 : float in [0, 1], default 0.5
         Real labels require ``r2 = 0``; with r2 > 0, labels that are all whole numbers are classes.
-    robust : bool, default False
+    robust : bool or float in (0, 1), default False
         For singular or ill-conditioned R2: its trailing eigenvalues are replaced by their mean (RDA paper, section
-        5.2).
-    robust_share : float in (0, 1), default 0.98
-        Share of the sum of R2's eigenvalues that the leading ones, which are kept, hold.
+        5.2). The leading ones, which are kept, hold this share of the sum of all; True is 0.98.
     regularization : None, "pinv" or float > 0, default None
         For a singular R2: raise, omit its null space, or add that multiple of I.
     normalize : bool
@@ -71,8 +69,8 @@ class RoweisDiscriminantAnalysis(SupervisedModel, ClassifierMixin, Estimator[Sup
         Maximum number of reads by "krylov"; None for as many as ``tol`` takes, with a basis that holds their products
         if it fits the memory.
     missing_labels : {"raise", "drop"}, default "raise"
-    preprocess, nan_policy, missing_chunks, memory_limit, solve_threads, workers_timeout
-        As in :class:`bigpca.PCA`; defaults None, "raise", "raise", None, None and 60.0.
+    preprocess, nan_policy, memory_limit
+        As in :class:`bigpca.PCA`; defaults None, "raise" and None.
 
     Attributes
     ----------
@@ -98,8 +96,7 @@ class RoweisDiscriminantAnalysis(SupervisedModel, ClassifierMixin, Estimator[Sup
         *,
         r1: float = 0.5,
         r2: float = 0.5,
-        robust: bool = False,
-        robust_share: float = 0.98,
+        robust: bool | float = False,
         regularization: float | str | None = None,
         normalize: bool = False,
         solver: str = "auto",
@@ -108,16 +105,12 @@ class RoweisDiscriminantAnalysis(SupervisedModel, ClassifierMixin, Estimator[Sup
         missing_labels: str = "raise",
         preprocess: Preprocess = None,
         nan_policy: str = "raise",
-        missing_chunks: str = "raise",
         memory_limit: int | str | None = None,
-        solve_threads: int | None = None,
-        workers_timeout: float = 60.0,
     ) -> None:
         self.n_components = n_components
         self.r1 = r1
         self.r2 = r2
         self.robust = robust
-        self.robust_share = robust_share
         self.regularization = regularization
         self.normalize = normalize
         self.solver = solver
@@ -126,10 +119,7 @@ class RoweisDiscriminantAnalysis(SupervisedModel, ClassifierMixin, Estimator[Sup
         self.missing_labels = missing_labels
         self.preprocess = preprocess
         self.nan_policy = nan_policy
-        self.missing_chunks = missing_chunks
         self.memory_limit = memory_limit
-        self.solve_threads = solve_threads
-        self.workers_timeout = workers_timeout
 
     @property
     def supervision_level_(self) -> float:
@@ -150,7 +140,7 @@ class RoweisDiscriminantAnalysis(SupervisedModel, ClassifierMixin, Estimator[Sup
     def _problem(self, seed: int = 0) -> RoweisProblem:
         return RoweisProblem(
             self.n_components, setting(self, "solve_threads"), check_factor("r1", self.r1), check_factor("r2", self.r2),
-            check_conditioning(self.robust, self.robust_share, self.regularization), bool(self.normalize), self.solver,
+            check_conditioning(self.robust, self.regularization), bool(self.normalize), self.solver,
             self.tol, self.max_passes,
         )  # fmt: skip
 
@@ -167,10 +157,10 @@ class FisherDiscriminantAnalysis(SupervisedModel, ClassifierMixin, Estimator[Sup
     ----------
     n_components : int or None, default None
         None for c - 1.
-    robust, robust_share, regularization, solver, tol, max_passes, missing_labels
-        As in :class:`RoweisDiscriminantAnalysis`; defaults False, 0.98, None, "auto", 0.001, 20 and "raise".
-    preprocess, nan_policy, missing_chunks, memory_limit, solve_threads, workers_timeout
-        As in :class:`bigpca.PCA`; defaults None, "raise", "raise", None, None and 60.0.
+    robust, regularization, solver, tol, max_passes, missing_labels
+        As in :class:`RoweisDiscriminantAnalysis`; defaults False, None, "auto", 0.001, 20 and "raise".
+    preprocess, nan_policy, memory_limit
+        As in :class:`bigpca.PCA`; defaults None, "raise" and None.
 
     Attributes
     ----------
@@ -190,8 +180,7 @@ class FisherDiscriminantAnalysis(SupervisedModel, ClassifierMixin, Estimator[Sup
         self,
         n_components: NComponents = None,
         *,
-        robust: bool = False,
-        robust_share: float = 0.98,
+        robust: bool | float = False,
         regularization: float | str | None = None,
         solver: str = "auto",
         tol: float = 1e-3,
@@ -199,14 +188,10 @@ class FisherDiscriminantAnalysis(SupervisedModel, ClassifierMixin, Estimator[Sup
         missing_labels: str = "raise",
         preprocess: Preprocess = None,
         nan_policy: str = "raise",
-        missing_chunks: str = "raise",
         memory_limit: int | str | None = None,
-        solve_threads: int | None = None,
-        workers_timeout: float = 60.0,
     ) -> None:
         self.n_components = n_components
         self.robust = robust
-        self.robust_share = robust_share
         self.regularization = regularization
         self.solver = solver
         self.tol = tol
@@ -214,10 +199,7 @@ class FisherDiscriminantAnalysis(SupervisedModel, ClassifierMixin, Estimator[Sup
         self.missing_labels = missing_labels
         self.preprocess = preprocess
         self.nan_policy = nan_policy
-        self.missing_chunks = missing_chunks
         self.memory_limit = memory_limit
-        self.solve_threads = solve_threads
-        self.workers_timeout = workers_timeout
 
     @solving
     @maps_rows
@@ -270,7 +252,7 @@ class FisherDiscriminantAnalysis(SupervisedModel, ClassifierMixin, Estimator[Sup
     def _problem(self, seed: int = 0) -> RoweisProblem:
         return RoweisProblem(
             self.n_components, setting(self, "solve_threads"), 0.0, 1.0,
-            check_conditioning(self.robust, self.robust_share, self.regularization), False, self.solver, self.tol,
+            check_conditioning(self.robust, self.regularization), False, self.solver, self.tol,
             self.max_passes,
         )  # fmt: skip
 

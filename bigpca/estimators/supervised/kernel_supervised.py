@@ -46,7 +46,7 @@ class KernelSupervisedPCA(KernelModel):
     n_components : int or None, default None
         None for all axes that the labels determine: c - 1 for classes.
     form : {"direct", "dual"}, default "direct"
-    kernel, gamma, degree, coef0, random_state, max_kernel_evaluations, fit_inverse_transform, alpha
+    kernel, gamma, degree, coef0, random_state, fit_inverse_transform
         As in :class:`bigpca.KernelPCA`; "rbf" by default.
     label_kernel, label_gamma, missing_labels
         As in :class:`bigpca.SupervisedPCA`; defaults "linear", None and "raise".
@@ -54,8 +54,8 @@ class KernelSupervisedPCA(KernelModel):
         None for all rows if there are at most 2,000, else 1,000.
     sampling, rounds
         As in :class:`bigpca.NystromKernelPCA`; defaults "rpcholesky" and 3.
-    preprocess, nan_policy, missing_chunks, memory_limit, solve_threads, workers_timeout
-        As in :class:`bigpca.PCA`; defaults None, "raise", "raise", None, None and 60.0.
+    preprocess, nan_policy, memory_limit
+        As in :class:`bigpca.PCA`; defaults None, "raise" and None.
 
     Attributes
     ----------
@@ -90,16 +90,11 @@ class KernelSupervisedPCA(KernelModel):
         sampling: Input = "rpcholesky",
         rounds: int = 3,
         random_state: RandomState = 0,
-        max_kernel_evaluations: float = 2e11,
-        fit_inverse_transform: bool = False,
-        alpha: float = 1.0,
+        fit_inverse_transform: bool | float = False,
         missing_labels: str = "raise",
         preprocess: Preprocess = None,
         nan_policy: str = "raise",
-        missing_chunks: str = "raise",
         memory_limit: int | str | None = None,
-        solve_threads: int | None = None,
-        workers_timeout: float = 60.0,
     ) -> None:
         self.n_components = n_components
         self.form = form
@@ -113,16 +108,11 @@ class KernelSupervisedPCA(KernelModel):
         self.sampling = sampling
         self.rounds = rounds
         self.random_state = random_state
-        self.max_kernel_evaluations = max_kernel_evaluations
         self.fit_inverse_transform = fit_inverse_transform
-        self.alpha = alpha
         self.missing_labels = missing_labels
         self.preprocess = preprocess
         self.nan_policy = nan_policy
-        self.missing_chunks = missing_chunks
         self.memory_limit = memory_limit
-        self.solve_threads = solve_threads
-        self.workers_timeout = workers_timeout
 
     @property
     def _why_fixed(self) -> str:
@@ -168,15 +158,14 @@ class KernelRoweisDiscriminantAnalysis(KernelModel):
 
     Parameters
     ----------
-    n_components, r1, r2, robust, robust_share, regularization, normalize, missing_labels
-        As in :class:`bigpca.RoweisDiscriminantAnalysis`; defaults None, 0.5, 0.5, False, 0.98, None, False and
-        "raise".
-    kernel, gamma, degree, coef0, random_state, max_kernel_evaluations, fit_inverse_transform, alpha
+    n_components, r1, r2, robust, regularization, normalize, missing_labels
+        As in :class:`bigpca.RoweisDiscriminantAnalysis`; defaults None, 0.5, 0.5, False, None, False and "raise".
+    kernel, gamma, degree, coef0, random_state, fit_inverse_transform
         As in :class:`bigpca.KernelPCA`; "rbf" by default.
     n_landmarks, sampling, rounds
         As in :class:`KernelSupervisedPCA`; defaults None, "rpcholesky" and 3.
-    preprocess, nan_policy, missing_chunks, memory_limit, solve_threads, workers_timeout
-        As in :class:`bigpca.PCA`; defaults None, "raise", "raise", None, None and 60.0.
+    preprocess, nan_policy, memory_limit
+        As in :class:`bigpca.PCA`; defaults None, "raise" and None.
 
     Attributes
     ----------
@@ -191,8 +180,7 @@ class KernelRoweisDiscriminantAnalysis(KernelModel):
         *,
         r1: float = 0.5,
         r2: float = 0.5,
-        robust: bool = False,
-        robust_share: float = 0.98,
+        robust: bool | float = False,
         regularization: float | str | None = None,
         normalize: bool = False,
         kernel: Input = "rbf",
@@ -203,22 +191,16 @@ class KernelRoweisDiscriminantAnalysis(KernelModel):
         sampling: Input = "rpcholesky",
         rounds: int = 3,
         random_state: RandomState = 0,
-        max_kernel_evaluations: float = 2e11,
-        fit_inverse_transform: bool = False,
-        alpha: float = 1.0,
+        fit_inverse_transform: bool | float = False,
         missing_labels: str = "raise",
         preprocess: Preprocess = None,
         nan_policy: str = "raise",
-        missing_chunks: str = "raise",
         memory_limit: int | str | None = None,
-        solve_threads: int | None = None,
-        workers_timeout: float = 60.0,
     ) -> None:
         self.n_components = n_components
         self.r1 = r1
         self.r2 = r2
         self.robust = robust
-        self.robust_share = robust_share
         self.regularization = regularization
         self.normalize = normalize
         self.kernel = kernel
@@ -229,16 +211,11 @@ class KernelRoweisDiscriminantAnalysis(KernelModel):
         self.sampling = sampling
         self.rounds = rounds
         self.random_state = random_state
-        self.max_kernel_evaluations = max_kernel_evaluations
         self.fit_inverse_transform = fit_inverse_transform
-        self.alpha = alpha
         self.missing_labels = missing_labels
         self.preprocess = preprocess
         self.nan_policy = nan_policy
-        self.missing_chunks = missing_chunks
         self.memory_limit = memory_limit
-        self.solve_threads = solve_threads
-        self.workers_timeout = workers_timeout
 
     @property
     def supervision_level_(self) -> float:
@@ -261,7 +238,7 @@ class KernelRoweisDiscriminantAnalysis(KernelModel):
     def _problem(self, seed: int = 0) -> RoweisProblem:
         return RoweisProblem(
             self.n_components, setting(self, "solve_threads"), check_factor("r1", self.r1), check_factor("r2", self.r2),
-            check_conditioning(self.robust, self.robust_share, self.regularization), bool(self.normalize),
+            check_conditioning(self.robust, self.regularization), bool(self.normalize),
             featured=True,
         )  # fmt: skip
 
@@ -359,7 +336,7 @@ def hsic(
         if not isinstance(linear, LabelsFit):
             raise TypeError(f"a {type(linear).__name__} reads no statistics of labels in one pass")
         linear.plan.check()
-        with running(linear, progress=progress, workers_timeout=60.0) as run:
+        with running(linear, progress=progress) as run:
             return _criterion(linear.read(run).statistics)
     # tr(K H K_y H) is |Psi|_F^2 with the features of rows and labels, and the sum over Delta * (K Delta) without.
     form = "dual" if n_landmarks is None else "direct"
@@ -371,7 +348,7 @@ def hsic(
     opened = model._open(X, minimum=2)
     fit = model._fit(opened, model._labels_of_fit(opened.X, y))
     fit.plan.check()
-    with running(fit, progress=progress, workers_timeout=60.0) as run:
+    with running(fit, progress=progress) as run:
         if isinstance(fit, FeatureLabelFit):
             return _criterion(fit.read(run).statistics)
         _, delta, product = fit.multiply(run)

@@ -112,7 +112,6 @@ class SupervisedModel(Estimator[SupervisedResult]):
     """
 
     n_components: NComponents
-    solve_threads: int | None
     missing_labels: str
     classes_: Array
     class_counts_: Integers | Vector

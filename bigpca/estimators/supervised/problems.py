@@ -652,7 +652,10 @@ def check_factor(name: str, value: Input) -> float:
     return float(value)
 
 
-def check_conditioning(robust: Input, robust_share: Input, regularization: Input) -> Conditioning:
+KEPT_SHARE = 0.98  # of the eigenvalues of R2 that robust=True leaves as they are
+
+
+def check_conditioning(robust: Input, regularization: Input) -> Conditioning:
     """Return the treatment of a singular R2.
 
     Raises
@@ -663,12 +666,14 @@ def check_conditioning(robust: Input, robust_share: Input, regularization: Input
     number = not isinstance(given, bool) and isinstance(given, Real) and 0 < float(given) < np.inf
     if given is not None and not number and not (isinstance(given, str) and given == "pinv"):
         raise ValueError(f'regularization = {regularization!r}; None, "pinv" or a positive number was expected.')
-    if not isinstance(robust_share, Real) or not 0 < float(robust_share) < 1:
+    switched = isinstance(robust, bool | np.bool_)
+    if not switched and not (isinstance(robust, Real) and 0 < float(robust) < 1):
         raise ValueError(
-            f"robust_share = {robust_share!r} is outside (0, 1), where it is a share of a sum. Give a number such as "
-            f"0.98."
+            f"robust = {robust!r}; True, False or a number in (0, 1) was expected, a share of a sum. True is "
+            f"{KEPT_SHARE}."
         )
-    return Conditioning(bool(robust), float(robust_share), float(given) if number else given)
+    share = (KEPT_SHARE if robust else None) if switched else float(robust)
+    return Conditioning(share, float(given) if number else given)
 
 
 def check_classes(statistics: LabelStatistics, r1: float, r2: float) -> None:
@@ -733,7 +738,7 @@ def family_axes(
     if added:
         warn_approximation(
             f"the leading eigenvalues of R2 hold all of their sum, so that the others' mean is 0: {added:.3g} was "
-            f"added to it. Use a smaller robust_share than {conditioning.robust_share:g} to keep fewer."
+            f"added to it. Use a smaller share than robust = {conditioning.robust:g} to keep fewer."
         )
     solve = partial(family.solve, r1, r2, conditioning=conditioning)
     found = wanted_axes(solve, family.size, r1, r2, n_components, statistics)

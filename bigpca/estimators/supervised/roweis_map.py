@@ -29,6 +29,7 @@ from bigpca.passes.project import project_in_memory, project_lazily
 from bigpca.passes.reading.row_maps import RowMap, chained
 from bigpca.passes.rows import Rows
 from bigpca.planning import Plan
+from bigpca.settings import setting
 from bigpca.solvers.roweis import Axes
 
 RoweisModel: TypeAlias = RoweisDiscriminantAnalysis | KernelRoweisDiscriminantAnalysis
@@ -89,7 +90,7 @@ class RoweisMap:
         if rows.in_memory:
             scores = project_in_memory(rows, stacked, int(ends[-1]))
         else:
-            scores = np.asarray(project_lazily(opened.X, stacked, int(ends[-1]), missing_chunks=first.missing_chunks))
+            scores = np.asarray(project_lazily(opened.X, stacked, int(ends[-1])))
         seen = np.flatnonzero(self.statistics.moments.counts)  # a class whose rows were all omitted has no mean
         means = self.statistics.moments.means[seen] - self.statistics.mean
         found = []
@@ -231,7 +232,7 @@ def roweis_map(
     )
     read = cast("KeptStatistics | FeatureRead", found)  # what both kinds of fit read
     check_classes(read.statistics, 1.0, 1.0)
-    with solving_with(template.solve_threads):
+    with solving_with(setting(template, "solve_threads")):
         values = grid_values(grid, spacing, read.statistics.count)
         solved = _solve_map(template, problem, opened, fit.plan, read, values)
     for own in (own for line in solved.models for own in line):

@@ -524,8 +524,8 @@ class ScoredPCA(Estimator[ScoredResult]):
         Of the folds; as in :class:`bigpca.PCA`.
     missing_labels : {"raise", "drop"}, default "raise"
         Rows without a label are used by the PCA, but not for the scores.
-    preprocess, nan_policy, missing_chunks, memory_limit, workers_timeout
-        As in :class:`bigpca.PCA`; defaults None, "raise", "raise", None and 60.0.
+    preprocess, nan_policy, memory_limit
+        As in :class:`bigpca.PCA`; defaults None, "raise" and None.
 
     Attributes
     ----------
@@ -564,9 +564,7 @@ class ScoredPCA(Estimator[ScoredResult]):
         missing_labels: str = "raise",
         preprocess: Preprocess = None,
         nan_policy: str = "raise",
-        missing_chunks: str = "raise",
         memory_limit: int | str | None = None,
-        workers_timeout: float = 60.0,
     ) -> None:
         self.n_components = n_components
         self.n_features_to_select = n_features_to_select
@@ -576,9 +574,7 @@ class ScoredPCA(Estimator[ScoredResult]):
         self.missing_labels = missing_labels
         self.preprocess = preprocess
         self.nan_policy = nan_policy
-        self.missing_chunks = missing_chunks
         self.memory_limit = memory_limit
-        self.workers_timeout = workers_timeout
 
     @solving
     @one_fit()
@@ -719,12 +715,6 @@ class ScoredPCA(Estimator[ScoredResult]):
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "estimator_")
 
-    @property
-    def solve_threads(self) -> int | None:
-        """The estimator's."""
-        given: int | None = getattr(self.estimator, "solve_threads", None)
-        return given
-
     def _read_labels(self, y: Input, n: int, like: Supervision | None = None) -> Labelled:
         return read_labels(y, n, LabelUse(), missing=self.missing_labels, owner=type(self).__name__, like=like)
 
@@ -747,11 +737,7 @@ class ScoredPCA(Estimator[ScoredResult]):
 
     def _inner(self) -> AnyEstimator:
         if self.estimator is None:
-            policies = {
-                name: getattr(self, name)
-                for name in ("nan_policy", "missing_chunks", "memory_limit", "workers_timeout")
-            }
-            return PCA(self.n_components, **policies)
+            return PCA(self.n_components, nan_policy=self.nan_policy, memory_limit=self.memory_limit)
         if not isinstance(self.estimator, Estimator) or isinstance(self.estimator, ScoredPCA | SketchTransformer):
             raise TypeError(
                 f"estimator = {self.estimator!r} is a {type(self.estimator).__name__}; an estimator of bigpca was "

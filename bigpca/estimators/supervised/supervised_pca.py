@@ -27,8 +27,8 @@ class SupervisedPCA(SupervisedModel):
     label_gamma : float or None, default None
         None for one over the sum of the variances of the label columns.
     missing_labels : {"raise", "drop"}, default "raise"
-    preprocess, nan_policy, missing_chunks, memory_limit, solve_threads, workers_timeout
-        As in :class:`bigpca.PCA`; defaults None, "raise", "raise", None, None and 60.0.
+    preprocess, nan_policy, memory_limit
+        As in :class:`bigpca.PCA`; defaults None, "raise" and None.
 
     Attributes
     ----------
@@ -57,10 +57,7 @@ class SupervisedPCA(SupervisedModel):
         missing_labels: str = "raise",
         preprocess: Preprocess = None,
         nan_policy: str = "raise",
-        missing_chunks: str = "raise",
         memory_limit: int | str | None = None,
-        solve_threads: int | None = None,
-        workers_timeout: float = 60.0,
     ) -> None:
         self.n_components = n_components
         self.label_kernel = label_kernel
@@ -68,10 +65,7 @@ class SupervisedPCA(SupervisedModel):
         self.missing_labels = missing_labels
         self.preprocess = preprocess
         self.nan_policy = nan_policy
-        self.missing_chunks = missing_chunks
         self.memory_limit = memory_limit
-        self.solve_threads = solve_threads
-        self.workers_timeout = workers_timeout
 
     def _problem(self, seed: int = 0) -> SupervisedProblem:
         return SupervisedProblem(self.n_components, setting(self, "solve_threads"), self.label_kernel, self.label_gamma)
@@ -94,8 +88,8 @@ class SupervisedRandomProjection(SupervisedModel):
         As in :class:`SupervisedPCA`; defaults None and "raise".
     random_state : int, RandomState, Generator or None, default 0
         Of the features; as in :class:`bigpca.PCA`.
-    preprocess, nan_policy, missing_chunks, memory_limit, solve_threads, workers_timeout
-        As in :class:`bigpca.PCA`; defaults None, "raise", "raise", None, None and 60.0.
+    preprocess, nan_policy, memory_limit
+        As in :class:`bigpca.PCA`; defaults None, "raise" and None.
 
     Attributes
     ----------
@@ -112,10 +106,7 @@ class SupervisedRandomProjection(SupervisedModel):
         missing_labels: str = "raise",
         preprocess: Preprocess = None,
         nan_policy: str = "raise",
-        missing_chunks: str = "raise",
         memory_limit: int | str | None = None,
-        solve_threads: int | None = None,
-        workers_timeout: float = 60.0,
     ) -> None:
         self.n_components = n_components
         self.n_features = n_features
@@ -124,10 +115,7 @@ class SupervisedRandomProjection(SupervisedModel):
         self.missing_labels = missing_labels
         self.preprocess = preprocess
         self.nan_policy = nan_policy
-        self.missing_chunks = missing_chunks
         self.memory_limit = memory_limit
-        self.solve_threads = solve_threads
-        self.workers_timeout = workers_timeout
 
     def _problem(self, seed: int = 0) -> ProjectionProblem:
         return ProjectionProblem(

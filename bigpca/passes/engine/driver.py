@@ -11,13 +11,13 @@ from functools import wraps
 from typing import Concatenate, Generic, ParamSpec, TypeVar, cast
 
 from bigpca.blas import Caller, blas_threads, solve_paused
-from bigpca.errors import ShortTraceback, positive_integer, warn_rounded
+from bigpca.errors import ShortTraceback, warn_rounded
 from bigpca.passes.engine.checkpoint import Checkpoint, Resumed, WriteFailed, check_stamps, warn_unwritten
 from bigpca.passes.engine.events import DoneEvent, PassEvent, SkipEvent
 from bigpca.passes.engine.jobs import Finish, Pass, PassState
 from bigpca.passes.engine.local import cancel_run, current_client, run_in_order, run_locally, threads_here
 from bigpca.passes.engine.run import Run
-from bigpca.settings import setting, steady_heap, trim_heap
+from bigpca.settings import brought_by, setting, steady_heap, trim_heap
 
 # They are set in one place, the public method, and need not be passed on to what it calls. The bits therefore depend on
 # ``solve_threads`` (or the number of cores), and not on the environment in which the process was started.
@@ -29,15 +29,7 @@ _solve_threads: ContextVar[tuple[Caller, int | None] | None] = ContextVar("bigpc
 
 @contextmanager
 def solving_with(solve_threads: int | None) -> Iterator[None]:
-    """Run the body with ``solve_threads`` BLAS threads (None: one per core here); its passes use one thread.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If ``solve_threads`` is not a number of threads.
-    """
-    if solve_threads is not None:
-        positive_integer("solve_threads", solve_threads)
+    """Run the body with ``solve_threads`` BLAS threads (None: one per core here); its passes use one thread."""
     outer = _solve_threads.set((Caller(), solve_threads))
     try:
         with blas_threads(threads_here(solve_threads)):
@@ -47,11 +39,11 @@ def solving_with(solve_threads: int | None) -> Iterator[None]:
 
 
 def solving(method: Callable[Concatenate[M, P], R]) -> Callable[Concatenate[M, P], R]:
-    """Decorate a public method to compute with its object's ``solve_threads``, and to raise short tracebacks."""
+    """Decorate a public method to compute by the settings that its object brings, and to raise short tracebacks."""
 
     @wraps(method)
     def run(self: M, *arguments: P.args, **options: P.kwargs) -> R:
-        with solving_with(setting(self, "solve_threads")), ShortTraceback():
+        with brought_by(self), solving_with(setting(self, "solve_threads")), ShortTraceback():
             return method(self, *arguments, **options)
 
     return cast("Callable[Concatenate[M, P], R]", run)

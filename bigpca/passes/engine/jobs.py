@@ -113,7 +113,6 @@ def digest(value: object) -> str:
 R = TypeVar("R")
 Inputs: TypeAlias = Mapping[Key, Any]  # by key: values of Dask nodes or their futures, broadcast values
 Finish = Callable[[PassState], R]
-WORKERS_TIMEOUT = 60.0  # seconds
 STALLED_SECONDS = 60.0
 MAPS = "bigpca-maps"  # the key of the row maps among the broadcast values
 

@@ -8,12 +8,14 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from bigpca.errors import UndeclaredPassError
 from bigpca.passes.engine.checkpoint import Checkpoint
 from bigpca.passes.engine.events import Event, Progress
-from bigpca.passes.engine.jobs import STALLED_SECONDS, WORKERS_TIMEOUT, PassPlan
+from bigpca.passes.engine.jobs import STALLED_SECONDS, PassPlan
 from bigpca.planning import PassCost
+from bigpca.settings import setting
 
 ROUNDING = 1e-9
 
@@ -48,11 +50,11 @@ class Run:
     ----------
     checkpoint : Checkpoint or None
     progress : callable taking events
-    workers_timeout : float
-        Seconds without any worker after which a run on a cluster fails.
     scheduler : "local" to stay in this process whatever client there is (NumPy input), or None.
     peak_bytes : int
         Planned peak of one worker thread, for errors; 0 without a plan.
+    workers_timeout : float
+        Seconds without any worker after which a run on a cluster fails; that of :class:`bigpca.config`.
     stalled_seconds : float
         Seconds without an answer after which a worker is reported and its segments are submitted to others too.
     rounding_warned : bool
@@ -75,9 +77,9 @@ class Run:
 
     checkpoint: Checkpoint | None = None
     progress: Progress = no_progress
-    workers_timeout: float = WORKERS_TIMEOUT
     scheduler: str | None = None
     peak_bytes: int = 0
+    workers_timeout: float = field(default_factory=partial(setting, None, "workers_timeout"))
     stalled_seconds: float = STALLED_SECONDS
     rounding_warned: bool = False
     first: dict[str, str] = field(default_factory=_first_of_fit)

@@ -160,19 +160,17 @@ class Case:
         k, seed = self.k, self.seed
         sketch = SKETCHES[seed % 4](self.q, seed=seed)
         for core in CORES:
-            yield core, ApproximateKernelPCA(k, kernel=self.kernel, sketch=sketch, core=core, solve_threads=1)
+            yield core, ApproximateKernelPCA(k, kernel=self.kernel, sketch=sketch, core=core)
         passes = 2 + seed % 5
         yield (
             "krylov",
-            KernelPCA(k, kernel=self.kernel, solver="krylov", random_state=seed, solve_threads=1, max_passes=passes),
+            KernelPCA(k, kernel=self.kernel, solver="krylov", random_state=seed, max_passes=passes),
         )
         if self.kernel.positive_semidefinite:
             for sampling in self.samplings():
                 yield (
                     sampling,
-                    NystromKernelPCA(
-                        k, kernel=self.kernel, n_landmarks=self.m, sampling=sampling, random_state=seed, solve_threads=1
-                    ),
+                    NystromKernelPCA(k, kernel=self.kernel, n_landmarks=self.m, sampling=sampling, random_state=seed),
                 )
 
     def samplings(self) -> tuple[str, ...]:
@@ -305,11 +303,11 @@ def test_bounds_are_narrow_where_landmarks_columns_or_sweeps_are_many(name: str)
     values = truth(rows, kernel, choice).values[:3]
     sketch = Gaussian(100)
     for route, (widest, captured) in WIDTHS[name].items():
-        model: Any = ApproximateKernelPCA(3, kernel=kernel, sketch=sketch, core=route, solve_threads=1)
+        model: Any = ApproximateKernelPCA(3, kernel=kernel, sketch=sketch, core=route)
         if route == "rpcholesky":
-            model = NystromKernelPCA(3, kernel=kernel, n_landmarks=150, solve_threads=1)
+            model = NystromKernelPCA(3, kernel=kernel, n_landmarks=150)
         if route == "krylov":
-            model = KernelPCA(3, kernel=kernel, solver="krylov", tol=1e-6, max_passes=30, solve_threads=1)
+            model = KernelPCA(3, kernel=kernel, solver="krylov", tol=1e-6, max_passes=30)
         model.fit(rows)
         width = model.eigenvalue_bounds_[:, 1] - model.eigenvalue_bounds_[:, 0]
         assert (width <= widest * values).all(), route

@@ -56,7 +56,7 @@ def test_scikit_learns_kernels_give_its_eigenvalues_and_scores(name: str, solver
     np.testing.assert_allclose(model.eigenvalues_, oracle.eigenvalues_, rtol=1e-10)
     assert_same_up_to_sign(model.transform(X), oracle.transform(X), 1e-10)
     assert_same_up_to_sign(model.transform(NEW), oracle.transform(NEW), 1e-10)
-    with_back = KernelPCA(K, solver=solver, fit_inverse_transform=True, alpha=0.1, **NAMED[name]).fit(X)
+    with_back = KernelPCA(K, solver=solver, fit_inverse_transform=0.1, **NAMED[name]).fit(X)
     scores, expected = with_back.transform(NEW), oracle.transform(NEW)
     assert_same_up_to_sign(scores, expected, 1e-10)
     back = oracle.inverse_transform(expected)
@@ -200,7 +200,7 @@ def test_eigenvalues_that_float32_tiles_would_hide_are_found_in_float64(
     squares = ((wide[:, None] - wide) ** 2).sum(axis=2)
     given = np.expm1(-kernel.gamma * squares) if isinstance(kernel, kernels.RBF) else kernel(rows.astype("f8"))
     true = spectrum(wide @ wide.T if kernel == kernels.Linear() else given)[:8]
-    model = KernelPCA(8, kernel=kernel, solver="krylov", tol=1e-3, max_passes=8, solve_threads=1).fit(rows)
+    model = KernelPCA(8, kernel=kernel, solver="krylov", tol=1e-3, max_passes=8).fit(rows)
     assert model.converged_
     np.testing.assert_allclose(model.eigenvalues_, true, rtol=1e-3)
     lower, upper = model.eigenvalue_bounds_.T

@@ -35,8 +35,8 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def models() -> dict[str, KernelPCA]:
     return {
-        "dense": KernelPCA(3, kernel="rbf", solver="dense", solve_threads=1),
-        "krylov": KernelPCA(2, kernel="laplacian", solver="krylov", tol=1e-5, solve_threads=1),
+        "dense": KernelPCA(3, kernel="rbf", solver="dense"),
+        "krylov": KernelPCA(2, kernel="laplacian", solver="krylov", tol=1e-5),
     }
 
 

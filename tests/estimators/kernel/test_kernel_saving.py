@@ -33,9 +33,9 @@ MODELS: dict[str, dict[str, Any]] = {
     "features": {"kernel": "poly", "degree": 2, "coef0": 0.5},
     "algebra": {"kernel": 2 * kernels.RBF(0.3) * kernels.Laplacian() + kernels.normalized(
         kernels.Polynomial(1.0, 1.0, 2))},
-    "and back": {"kernel": "rbf", "fit_inverse_transform": True, "alpha": 0.1},
-    "share": {"n_components": 0.8, "kernel": "laplacian", "memory_limit": "2 GiB", "solve_threads": 1},
-    "rule": {"n_components": bp.rules.RelativeThreshold(0.2), "kernel": "rbf", "max_kernel_evaluations": 1e9},
+    "and back": {"kernel": "rbf", "fit_inverse_transform": 0.1},
+    "share": {"n_components": 0.8, "kernel": "laplacian", "memory_limit": "2 GiB"},
+    "rule": {"n_components": bp.rules.RelativeThreshold(0.2), "kernel": "rbf"},
     "indefinite": {"kernel": kernels.Tanh(0.5, -1.0)},
 }  # fmt: skip
 SAID = (

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import bigpca as bp
 from bigpca import ApproximatePCA, merge
 from bigpca.errors import ApproximationWarning
 from bigpca.sketches import SRHT, FeatureHash, Gaussian, Sketch, SparseSign
@@ -73,7 +74,7 @@ def test_products_with_another_matrix_are_not_added(other: Sketch) -> None:
 
 def test_default_sketches_of_different_widths_are_not_added() -> None:
     wide = data_with_spectrum(260, power_law(250))[0]
-    few, many = (ApproximatePCA(k, solve_threads=1).fit(wide) for k in (5, 20))
+    few, many = (ApproximatePCA(k).fit(wide) for k in (5, 20))
     with pytest.raises(ValueError, match="these are different matrices W"):
         merge(few, many)
 
@@ -94,10 +95,15 @@ def test_two_reads_leave_nothing_to_go_on_from_and_say_so() -> None:
 
 def test_a_state_is_kept_up_to_its_bytes() -> None:
     exactly = 8 * (D * (Q + 10 + 3) + Q + 10)
-    assert approximate(keep_state_bytes=exactly).fit(X).partial_fit(X).n_samples_ == 2 * N
-    model = approximate(keep_state_bytes=exactly - 1).fit(X)
+    with bp.config(keep_state_bytes=exactly):
+        assert approximate().fit(X).partial_fit(X).n_samples_ == 2 * N
+    with bp.config(keep_state_bytes=exactly - 1):
+        model = approximate().fit(X)
     for call in (lambda: model.partial_fit(X), lambda: merge(model, model)):
         with pytest.raises(ValueError, match=r"needs the products of all rows, which are not kept .* keep_state_bytes"):
             call()
-    with pytest.raises(ValueError, match="partial_fit needs the products of all rows"):
-        approximate(keep_state_bytes=exactly - 1).partial_fit(unreadable(N, D))
+    with (
+        pytest.raises(ValueError, match="partial_fit needs the products of all rows"),
+        bp.config(keep_state_bytes=exactly - 1),
+    ):
+        approximate().partial_fit(unreadable(N, D))

@@ -38,7 +38,7 @@ X = data_with_spectrum(N, power_law(D, 1.5), mean=2.0)[0]
 
 
 def approximate(k: Any = K, sketch: Sketch | None = SKETCHES["gaussian"], **options: Any) -> ApproximatePCA:
-    return ApproximatePCA(k, sketch, solve_threads=1, **options)
+    return ApproximatePCA(k, sketch, **options)
 
 
 def covariance(rows: Array, *, center: bool = True, scale: bool = False) -> tuple[Array, Array]:
@@ -290,7 +290,7 @@ def one_read(p: float, core: str) -> tuple[ApproximatePCA, float, float]:
     spectrum = power_law(d, p)
     U = hadamard(n, dtype=np.float32)[:, 1 : d + 1]  # orthogonal columns of sum 0: the axes are the unit vectors
     rows = U * np.sqrt(spectrum * (n - 1) / n).astype("f4")
-    model = ApproximatePCA(20, Gaussian(500), core=core, solve_threads=1).fit(rows)
+    model = ApproximatePCA(20, Gaussian(500), core=core).fit(rows)
     similarity = np.abs(model.components_[np.arange(20), np.arange(20)])
     errors = np.abs(model.explained_variance_ - spectrum[:20]) / spectrum[:20]
     return model, float(similarity.mean()), float(errors.max())

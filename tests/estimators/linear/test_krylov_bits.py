@@ -39,7 +39,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def model() -> PCA:
-    return PCA(3, solver="krylov", solve_threads=1)
+    return PCA(3, solver="krylov")
 
 
 def bits(model: Any) -> Bits:

@@ -227,8 +227,6 @@ def test_a_sketch_wider_than_the_rows_or_of_another_shape_is_rejected_by_fit() -
 def test_an_unknown_policy_is_rejected_before_any_read() -> None:
     with pytest.raises(ValueError, match=r"nan_policy = 'drop' is unknown. Use 'raise' or 'omit'"):
         SketchTransformer(Gaussian(2), nan_policy="drop").fit(unreadable(50, 24))
-    with pytest.raises(ValueError, match=r"missing_chunks = 'skip' is unknown. Use 'raise' or 'fill'"):
-        SketchTransformer(Gaussian(2), missing_chunks="skip").fit(unreadable(50, 24))
 
 
 def test_a_failed_fit_changes_nothing() -> None:

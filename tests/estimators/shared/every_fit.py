@@ -28,42 +28,41 @@ RNG = np.random.default_rng(0)
 X = RNG.standard_normal((N, D)) * np.arange(1, D + 1.0) ** -0.5 + 3
 Y = np.argmax(X[:, :4] + RNG.standard_normal((N, 4)), axis=1)
 REAL = X[:, :2] @ RNG.standard_normal((2, 2)) + RNG.standard_normal((N, 2))
-TWO = {"solve_threads": 2}
 SKETCH = bp.sketches.Gaussian(90)
-LANDMARKS = {"n_landmarks": 110, **TWO}
+LANDMARKS = {"n_landmarks": 110}
 
 FITS: dict[str, tuple[Callable[[], Any], Any]] = {
-    "covariance": (lambda: bp.PCA(K, solver="covariance", **TWO), None),
-    "whole spectrum": (lambda: bp.PCA(solver="covariance", whiten=True, **TWO), None),
-    "dot": (lambda: bp.PCA(K, solver="dot", **TWO), None),
-    "krylov": (lambda: bp.PCA(K, solver="krylov", scale=True, **TWO), None),
+    "covariance": (lambda: bp.PCA(K, solver="covariance"), None),
+    "whole spectrum": (lambda: bp.PCA(solver="covariance", whiten=True), None),
+    "dot": (lambda: bp.PCA(K, solver="dot"), None),
+    "krylov": (lambda: bp.PCA(K, solver="krylov", scale=True), None),
     **{
-        core: (lambda core=core: bp.ApproximatePCA(K, SKETCH, core=core, **TWO), None)
+        core: (lambda core=core: bp.ApproximatePCA(K, SKETCH, core=core), None)
         for core in ("nystrom", "tutorial", "ritz")
     },
     **{
-        f"kernel {solver}": (lambda solver=solver: bp.KernelPCA(K, kernel=RBF(), solver=solver, **TWO), None)
+        f"kernel {solver}": (lambda solver=solver: bp.KernelPCA(K, kernel=RBF(), solver=solver), None)
         for solver in ("dense", "krylov")
     },
-    "kernel features": (lambda: bp.KernelPCA(K, kernel=Polynomial(2), solver="features", **TWO), "narrow"),
-    "preimages": (lambda: bp.KernelPCA(K, kernel=RBF(), fit_inverse_transform=True, **TWO), None),
-    "approximate kernel": (lambda: bp.ApproximateKernelPCA(K, kernel=RBF(), **TWO), None),
+    "kernel features": (lambda: bp.KernelPCA(K, kernel=Polynomial(2), solver="features"), "narrow"),
+    "preimages": (lambda: bp.KernelPCA(K, kernel=RBF(), fit_inverse_transform=True), None),
+    "approximate kernel": (lambda: bp.ApproximateKernelPCA(K, kernel=RBF()), None),
     **{
         sampling: (lambda sampling=sampling: bp.NystromKernelPCA(K, kernel=RBF(), sampling=sampling, **LANDMARKS), None)
         for sampling in ("uniform", "rpcholesky", "leverage", "kmeans", "column-norm")
     },
     "tutorial landmarks": (lambda: bp.NystromKernelPCA(K, kernel=RBF(), extension="tutorial", **LANDMARKS), None),
-    "supervised": (lambda: bp.SupervisedPCA(3, **TWO), Y),
-    "supervised by numbers": (lambda: bp.SupervisedPCA(2, **TWO), REAL),
-    "supervised projection": (lambda: bp.SupervisedRandomProjection(20, **TWO), REAL),
+    "supervised": (lambda: bp.SupervisedPCA(3), Y),
+    "supervised by numbers": (lambda: bp.SupervisedPCA(2), REAL),
+    "supervised projection": (lambda: bp.SupervisedRandomProjection(20), REAL),
     "kernel supervised": (lambda: bp.KernelSupervisedPCA(3, kernel=RBF(), **LANDMARKS), Y),
-    "kernel supervised dual": (lambda: bp.KernelSupervisedPCA(3, kernel=RBF(), form="dual", **TWO), Y),
-    "roweis": (lambda: bp.RoweisDiscriminantAnalysis(3, r1=0.5, r2=0.5, **TWO), Y),
-    "roweis krylov": (lambda: bp.RoweisDiscriminantAnalysis(3, r1=1.0, r2=0.0, solver="krylov", **TWO), Y),
-    "fisher": (lambda: bp.FisherDiscriminantAnalysis(3, **TWO), Y),
+    "kernel supervised dual": (lambda: bp.KernelSupervisedPCA(3, kernel=RBF(), form="dual"), Y),
+    "roweis": (lambda: bp.RoweisDiscriminantAnalysis(3, r1=0.5, r2=0.5), Y),
+    "roweis krylov": (lambda: bp.RoweisDiscriminantAnalysis(3, r1=1.0, r2=0.0, solver="krylov"), Y),
+    "fisher": (lambda: bp.FisherDiscriminantAnalysis(3), Y),
     "kernel roweis": (lambda: bp.KernelRoweisDiscriminantAnalysis(3, kernel=RBF(), **LANDMARKS), Y),
-    "scored": (lambda: bp.ScoredPCA(3, n_features_to_select="cv", estimator=bp.PCA(3, **TWO)), Y),
-    "rotated": (lambda: bp.RotatedPCA(estimator=bp.PCA(3, **TWO)), None),
+    "scored": (lambda: bp.ScoredPCA(3, n_features_to_select="cv", estimator=bp.PCA(3)), Y),
+    "rotated": (lambda: bp.RotatedPCA(estimator=bp.PCA(3)), None),
     "sketch": (lambda: bp.SketchTransformer(SKETCH), None),
 }
 
@@ -135,11 +134,12 @@ def main(where: str, names: list[str]) -> None:
 
         cluster = LocalCluster(n_workers=1, threads_per_worker=2, dashboard_address="127.0.0.1:0")
         Client(cluster)
+    bp.config(solve_threads=2).keep()
     found = {key: digest for name in names or FITS for key, digest in results(name, where in ("threads", "cluster"))}
     if not names:
-        a, b = (bp.PCA(K, solver="covariance", **TWO).fit(part) for part in (X[:150], X[150:]))
+        a, b = (bp.PCA(K, solver="covariance").fit(part) for part in (X[:150], X[150:]))
         found |= dict(numbers(bp.merge(a, b), "merged"))
-        found |= dict(numbers(bp.roweis_map(X, Y, 3, model=bp.RoweisDiscriminantAnalysis(2, **TWO)), "map"))
+        found |= dict(numbers(bp.roweis_map(X, Y, 3, model=bp.RoweisDiscriminantAnalysis(2)), "map"))
     if where == "record":
         record = {"environment": numerical_environment(), "digests": public(found)}
         RECORD.write_text(json.dumps(record, indent=1) + "\n")

@@ -124,14 +124,16 @@ def test_models_that_do_not_match_are_not_merged() -> None:
 
 
 def test_a_dropped_state_is_said() -> None:
-    pca = PCA(2, keep_state_bytes=500).fit(X)
     message = r"needs the moments of all rows, 576 B, which are not kept because keep_state_bytes = 500 B. Fit again"
-    with pytest.raises(ValueError, match=f"partial_fit {message}"):
-        pca.partial_fit(X)
-    with pytest.raises(ValueError, match=f"merge {message}"):
-        merge(pca, PCA(2).fit(X))
-    with pytest.raises(ValueError, match=f"partial_fit {message}"):
-        PCA(2, keep_state_bytes=500).partial_fit(unreadable(N, D))
+    whole = PCA(2).fit(X)
+    with bp.config(keep_state_bytes=500):
+        pca = PCA(2).fit(X)
+        with pytest.raises(ValueError, match=f"partial_fit {message}"):
+            pca.partial_fit(X)
+        with pytest.raises(ValueError, match=f"merge {message}"):
+            merge(pca, whole)
+        with pytest.raises(ValueError, match=f"partial_fit {message}"):
+            PCA(2).partial_fit(unreadable(N, D))
 
 
 @pytest.mark.parametrize("model", [PCA(2), bp.ApproximatePCA(2)])

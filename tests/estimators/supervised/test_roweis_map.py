@@ -49,9 +49,7 @@ def test_a_whole_map_takes_one_read_and_its_errors_one_more(monkeypatch: pytest.
     np.testing.assert_array_equal(errors, whole.errors(NEW, NEW_Y))
 
 
-@pytest.mark.parametrize(
-    "options", [{}, {"normalize": True}, {"regularization": 0.1}, {"robust": True, "robust_share": 0.5}], ids=str
-)
+@pytest.mark.parametrize("options", [{}, {"normalize": True}, {"regularization": 0.1}, {"robust": 0.5}], ids=str)
 def test_every_model_of_a_map_is_the_one_fitted_alone(options: dict[str, Any]) -> None:
     template = RoweisDiscriminantAnalysis(2, **options)
     whole = roweis_map(X, Y, [0, 0.35, 1], model=template)

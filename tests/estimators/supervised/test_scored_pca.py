@@ -292,7 +292,7 @@ def test_a_fit_stopped_in_any_part_continues_to_the_same_bits(
 ) -> None:
     monkeypatch.setattr(layout, "MIN_GROUP_BYTES", 256)
     given = stored(tmp_path, X, (20, D))
-    model = ScoredPCA(n_features_to_select="cv", folds=2, estimator=bp.PCA(2, solver="covariance", solve_threads=1))
+    model = ScoredPCA(n_features_to_select="cv", folds=2, estimator=bp.PCA(2, solver="covariance"))
     written: list[str] = []
     most = 1000
 

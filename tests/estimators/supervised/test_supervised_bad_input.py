@@ -55,11 +55,11 @@ PARAMETERS: dict[str, tuple[type, dict[str, Any], Any, type[Exception], str]] = 
     "real, kernel": (KernelRoweisDiscriminantAnalysis, {}, REAL, ValueError,
         "labels are continuous numbers, and r2 = 0.5 > 0"),
     "robust share": (
-        RoweisDiscriminantAnalysis, {"robust": True, "robust_share": 1}, Y, ValueError,
-        r"robust_share = 1 is outside \(0, 1\)",
+        RoweisDiscriminantAnalysis, {"robust": 1.0}, Y, ValueError,
+        r"robust = 1\.0; True, False or a number in \(0, 1\)",
     ),
-    "robust share text": (FisherDiscriminantAnalysis, {"robust_share": "a"}, Y, ValueError,
-        r"robust_share = 'a' is outside \(0, 1\)"),
+    "robust share text": (FisherDiscriminantAnalysis, {"robust": "a"}, Y, ValueError,
+        r"robust = 'a'; True"),
     "regularization": (
         RoweisDiscriminantAnalysis, {"regularization": "ridge"}, Y, ValueError,
         "regularization = 'ridge'; None, \"pinv\" or a positive number was expected",
@@ -71,8 +71,8 @@ PARAMETERS: dict[str, tuple[type, dict[str, Any], Any, type[Exception], str]] = 
     "kernel regularization": (
         KernelRoweisDiscriminantAnalysis, {"regularization": -1}, Y, ValueError, "regularization = -1; None",
     ),
-    "kernel robust share": (KernelRoweisDiscriminantAnalysis, {"robust_share": 0}, Y, ValueError,
-        r"robust_share = 0 is outside \(0, 1\)"),
+    "kernel robust share": (KernelRoweisDiscriminantAnalysis, {"robust": 0}, Y, ValueError,
+        r"robust = 0; True"),
     "0 components": (RoweisDiscriminantAnalysis, {"n_components": 0}, Y, ValueError,
         "n_components = 0 is out of range; 1 to 5"),
     "too many components": (
@@ -119,14 +119,6 @@ PARAMETERS: dict[str, tuple[type, dict[str, Any], Any, type[Exception], str]] = 
     "policy": (SupervisedPCA, {"nan_policy": "drop"}, Y, ValueError, "nan_policy = 'drop' is unknown"),
     "missing labels": (SupervisedPCA, {"missing_labels": "ignore"}, Y, ValueError, "'ignore'"),
 }  # fmt: skip
-
-
-def test_one_name_of_a_parameter_has_one_meaning() -> None:
-    """``alpha`` is the ridge of pre-images, as in scikit-learn's kernel PCA."""
-    for kind in (RoweisDiscriminantAnalysis, FisherDiscriminantAnalysis):
-        assert (kind().robust_share, hasattr(kind(), "alpha")) == (0.98, False)
-    kernel = KernelRoweisDiscriminantAnalysis()
-    assert (kernel.robust_share, kernel.alpha) == (0.98, bp.KernelPCA().alpha)
 
 
 @pytest.mark.parametrize("name", PARAMETERS)

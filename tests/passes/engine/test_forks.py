@@ -48,7 +48,7 @@ def in_a_fork(work: Callable[[], Any]) -> str:
 
 
 def fitted() -> float:
-    model = bp.PCA(2, solve_threads=1).fit(X)
+    model = bp.PCA(2).fit(X)
     return float(np.abs(model.transform(X)).sum().compute() + model.explained_variance_.sum())
 
 

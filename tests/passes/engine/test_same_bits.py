@@ -141,7 +141,7 @@ def test_a_worker_killed_in_mid_pass_changes_no_bit_and_is_reported(
 
 def test_the_model_of_a_fit_has_the_same_bits_everywhere(store: Path, client: Client, tmp_path: Path) -> None:
     def fit(**options: Any) -> np.ndarray[Any, Any]:
-        return bp.PCA(5, solver="covariance", solve_threads=1).fit(bp.open(store), **options).components_
+        return bp.PCA(5, solver="covariance").fit(bp.open(store), **options).components_
 
     found = fit().tobytes()
     assert fit(checkpoint=tmp_path / "c").tobytes() == found
@@ -155,7 +155,7 @@ def test_the_dot_matrix_has_the_same_bits_here_and_on_a_cluster(tmp_path: Path, 
         write_store(tmp_path / name, normal(200, 900), chunks)
 
         def fit(name: str = name) -> bytes:
-            return bp.PCA(5, solver="dot", solve_threads=1).fit(bp.open(tmp_path / name)).components_.tobytes()
+            return bp.PCA(5, solver="dot").fit(bp.open(tmp_path / name)).components_.tobytes()
 
         found = fit()
         for scheduler in ("sync", "threads"):

@@ -71,8 +71,9 @@ def test_what_is_computed_before_a_pass_waits_no_longer_for_workers(store: Path,
         Client(cluster, set_as_default=False) as client,
         client.as_current(),
         pytest.raises(TimeoutError, match=r"for 0\.5 s \(workers_timeout\)"),
+        bp.config(workers_timeout=0.5),
     ):
-        bp.PCA(2, workers_timeout=0.5).fit(X)
+        bp.PCA(2).fit(X)
 
 
 @pytest.mark.cluster
@@ -199,7 +200,7 @@ def test_a_chunk_function_that_fits_a_model_itself_does_not_wait_for_its_own_fol
     rows = da.from_array(normal(400, 8), chunks=(100, 8))
 
     def local_scores(block: Any) -> Any:
-        return bp.PCA(3, solve_threads=2).fit_transform(block) if len(block) else np.zeros((0, 3))
+        return bp.PCA(3).fit_transform(block) if len(block) else np.zeros((0, 3))
 
     scores = rows.map_blocks(local_scores, chunks=(rows.chunks[0], (3,)), dtype="f8", meta=np.zeros((0, 0)))
     fitted = bp.PCA(2).fit(scores)

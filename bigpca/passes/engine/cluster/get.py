@@ -21,17 +21,13 @@ if TYPE_CHECKING:
 POLL_SECONDS = 0.5
 
 
-def get_watched(
-    graph: object, keys: object, paths: Mapping[str, str], workers_timeout: float, **options: object
-) -> Any:
+def get_watched(graph: object, keys: object, paths: Mapping[str, str], **options: object) -> Any:
     """Compute ``keys`` of a graph on the scheduler that Dask would use; on a client, under :class:`Watch`.
 
     Parameters
     ----------
     paths : mapping of str to {"reads"}
         What the graph reads: workers are checked first, as before a pass.
-    workers_timeout : float
-        As in :class:`bigpca.passes.engine.run.Run`.
 
     Raises
     ------
@@ -44,12 +40,10 @@ def get_watched(
         if client is None:
             get = chosen_scheduler() or da.Array.__dask_scheduler__
             return get(graph, keys, **options)
-        return _get_by(client, graph, keys, paths, workers_timeout, options)
+        return _get_by(client, graph, keys, paths, options)
 
 
-def _get_by(
-    client: Client, graph: Any, keys: Any, paths: Mapping[str, str], workers_timeout: float, options: dict[str, Any]
-) -> Any:
+def _get_by(client: Client, graph: Any, keys: Any, paths: Mapping[str, str], options: dict[str, Any]) -> Any:
     from bigpca.passes.engine.cluster.tasks import releasing
     from bigpca.passes.engine.cluster.watch import (
         Watch,
@@ -57,8 +51,7 @@ def _get_by(
         scheduler_loss_named,
     )
 
-    run = Run(workers_timeout=workers_timeout)
-    watch = Watch(client, run, lambda workers: join_workers(client, workers, paths, lambda threads: 0))
+    watch = Watch(client, Run(), lambda workers: join_workers(client, workers, paths, lambda threads: 0))
     with scheduler_loss_named(watch):
         watch.wait_for_workers()
         theirs = client.futures.keys() & set(flatten([keys]))  # results that the caller persisted
