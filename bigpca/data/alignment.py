@@ -50,7 +50,8 @@ class LabelTable:
 
     Attributes
     ----------
-    path : str
+    path, column : str
+        Of the labels; "" for the column of a file that has no names.
     labels, keys : ndarray of shape (m,), object, or None
         Classes or values; names of the rows. None in the gaps.
     key : str
@@ -62,6 +63,7 @@ class LabelTable:
     """
 
     path: str
+    column: str
     labels: NDArray[Any] | None
     keys: NDArray[Any] | None
     key: str
@@ -112,7 +114,7 @@ def read_table(
     if named or left or not names:
         labels = read(named) if named else read_label_file(text, word)  # which names the columns, if there are several
     own = read(key) if key else stored_keys(path) if not names else None
-    return LabelTable(path, labels, own, key or "key", tuple(searched), read)
+    return LabelTable(path, named, labels, own, key or "key", tuple(searched), read)
 
 
 def key_column(

@@ -1,6 +1,6 @@
 """Figures of fitted models, of models or plain arrays alike. Needs matplotlib (``pip install 'bigpca[plot]'``).
 
-Every function draws into ``ax`` or makes a figure of its own, and returns the Axes.
+Every function draws into ``ax`` or makes a figure of its own, and returns the Axes; ``pairs`` returns a figure.
 
 - ``spectra``  Eigenvalues, their shares of the variance, their bounds, and how they vary between samples of rows.
 - ``scatter``  Rows by their scores on two components, with classes or values as colours; and the features beside
@@ -15,21 +15,27 @@ Every function draws into ``ax`` or makes a figure of its own, and returns the A
 Models are read by their fitted attributes alone, so that nothing here imports an estimator.
 """
 
-from bigpca.plots.images import components, extremes, maps, roweis_map
-from bigpca.plots.scatter import biplot, scores
+from bigpca.plots.collections import pairs
+from bigpca.plots.images import components, extremes, maps, roweis_map, top_features
+from bigpca.plots.scatter import biplot, correlation_circle, density, outliers, scores
 from bigpca.plots.spectra import bounds, scree, spectrum, standard_errors
 
 __all__ = [
     "biplot",
     "bounds",
     "components",
+    "correlation_circle",
+    "density",
     "extremes",
     "maps",
+    "outliers",
+    "pairs",
     "roweis_map",
     "scores",
     "scree",
     "spectrum",
     "standard_errors",
+    "top_features",
 ]
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigpca.arrays import Array, Integers, Vector
-from bigpca.data.alignment import in_row_order
+from bigpca.data.alignment import aligned
 from bigpca.data.containers import is_dask_frame, is_path_list
 from bigpca.data.labels import label_values
 from bigpca.data.sources import open as open_array
@@ -92,6 +93,11 @@ def column_shares(model: Any) -> Vector | None:
     return found
 
 
+def grid_of(model: Any) -> Any:
+    """Return the grid of the features of a fit to a labelled array, or None."""
+    return None if is_array(model) else getattr(getattr(fitted(model), "_analysed", None), "grid", None)
+
+
 def whole_of(model: Any) -> str:
     """Return of what the shares of a model are: of a discriminant's, the variance between the classes."""
     between = not is_array(model) and hasattr(fitted(model), "discriminants_")
@@ -163,23 +169,34 @@ def weights(model: Any, names: Any = None) -> Weights:
     return Weights(found, np.array(texts))
 
 
-def chosen(components: tuple[int, int], k: int) -> tuple[int, int]:
-    """Return the columns of a pair of components that are counted from 1; of one component alone, it and none (-1).
+def chosen(components: Any, k: int, counts: Sequence[int] = (2,)) -> tuple[int, ...]:
+    """Return the columns of components that are counted from 1; of the pair of a model of one, its column and -1.
+
+    >>> chosen((3, 1), 4), chosen(2, 4, (1,)), chosen((1, 2), 1)
+    ((2, 0), (1,), (0, -1))
 
     Raises
     ------
     ValueError
-        For numbers that are not those of two components.
+        For another number of components than one of ``counts``, and components that the model does not have.
     """
-    first, second = components
-    if k == 1 and components == (1, 2):
+    given = tuple(np.atleast_1d(components).tolist())
+    if k == 1 and given == (1, 2) and len(counts) == 1:
         return 0, -1
-    if not (1 <= first <= k and 1 <= second <= k and first != second):
+    if (
+        len(given) not in counts
+        or len(set(given)) < len(given)
+        or not all(type(one) is int and 1 <= one <= k for one in given)
+    ):
+        possible = [count for count in counts if count <= k]
+        how_many = " or ".join(map(str, possible))
+        example = tuple(range(1, possible[0] + 1)) if possible else ()
         raise ValueError(
-            f"components = {components}; two different numbers from 1 to {k} were expected, the number of components. "
-            "The first component is 1."
+            f"components = {components!r}; {how_many or counts[0]} of 1 to {k}, each once, were expected, "
+            + (f"such as {example if len(example) > 1 else example[0]}. " if possible else "but there are fewer. ")
+            + "The first component is 1."
         )
-    return first - 1, second - 1
+    return tuple(one - 1 for one in given)
 
 
 def _vector(values: Any, what: str) -> Vector:
@@ -253,8 +270,10 @@ def drawn_rows(n: int, seed: int = 0, most: int = MAX_ROWS) -> Integers:
     return chosen
 
 
-def drawn_scores(model: Any, X: Any = None, *, seed: int = 0) -> DrawnScores:
-    """Return the scores of the rows that are drawn.
+def drawn_scores(
+    model: Any, X: Any = None, *, seed: int = 0, most: int = MAX_ROWS, statistics: bool = False
+) -> DrawnScores:
+    """Return the scores of the rows that are drawn, or their T2 and SPE.
 
     Parameters
     ----------
@@ -275,21 +294,22 @@ def drawn_scores(model: Any, X: Any = None, *, seed: int = 0) -> DrawnScores:
         if not is_array(model) and hasattr(model, "fit"):
             raise TypeError(f"no rows were given beside the {name_of(model)}; X, or its scores, were expected.")
         model, X = None, model
+    transform: Any = getattr(model, "statistics" if statistics else "transform", None)
     if _in_memory(X):
         frame = hasattr(X, "iloc")
         held: Any = X if frame else np.asarray(X)
-        if getattr(model, "pattern_", None) is not None and not _are_scores(model, held.shape):
-            held, model = np.asarray(model.transform(held)), None  # a sample may have several rows
-        rows = drawn_rows(len(held), seed)
+        are_scores = not statistics and _are_scores(model, held.shape)
+        if getattr(model, "pattern_", None) is not None and not are_scores:
+            held, are_scores = np.asarray(transform(held)), True  # a sample may have several rows
+        rows = drawn_rows(len(held), seed, most)
         taken = held.iloc[rows] if frame else held[rows]
-        scores = taken if _are_scores(model, held.shape) else model.transform(taken)
-        return _shown(np.asarray(scores), rows, len(held))
+        return _shown(np.asarray(taken if are_scores else transform(taken)), rows, len(held))
     opened = open_array(X)
-    scores = opened if _are_scores(model, opened.shape) else model.transform(X)
+    scores = opened if not statistics and _are_scores(model, opened.shape) else transform(X)
     n = scores.shape[0]
     if np.isnan(n):
         raise ValueError("the number of rows is unknown. Call X.compute_chunk_sizes() first.")
-    rows = drawn_rows(int(n), seed)
+    rows = drawn_rows(int(n), seed, most)
     if scores is not opened and opened.nbytes > SILENT_BYTES:
         log.warning(
             "the scores of %s drawn rows take one read of X, %s. Scores stored once, by transform(X, out=path), are "
@@ -334,10 +354,16 @@ class Kinds:
         At most ten; of more classes the nine with most rows, and "others (21 classes)".
     codes : ndarray of shape (m,), int
         Position in ``names`` of each drawn row; -1 without a label.
+    column : str
+        Name of the labels, or "".
+    others : bool
+        Whether the last name is that of several classes.
     """
 
     names: tuple[str, ...]
     codes: NDArray[np.intp]
+    column: str = ""
+    others: bool = False
 
 
 @dataclass(frozen=True)
@@ -348,9 +374,12 @@ class Values:
     ----------
     values : ndarray of shape (m,), float64
         NaN without a label.
+    column : str
+        Name of the labels, or "".
     """
 
     values: NDArray[np.float64]
+    column: str = ""
 
 
 def kinds_of(labels: Any, n: int, rows: Integers, X: Any = None) -> Kinds | Values:
@@ -374,7 +403,10 @@ def kinds_of(labels: Any, n: int, rows: Integers, X: Any = None) -> Kinds | Valu
     TypeError
         For labels that are neither numbers nor text.
     """
-    values, gaps = label_values(in_row_order(labels, X, absent=None))
+    found = aligned(labels, X, absent=None)
+    found.note("label")
+    values, gaps = label_values(found.values)
+    column = str(getattr(labels, "name", None) or "") if found.table is None else found.table.column
     if len(values) != n or values.ndim != 1:
         columns = "" if values.ndim == 1 else f" in {values.shape[1]} columns"
         raise ValueError(
@@ -382,15 +414,15 @@ def kinds_of(labels: Any, n: int, rows: Integers, X: Any = None) -> Kinds | Valu
             "of the rows. Of a file with several columns, name one: labels.csv::column."
         )
     if values.dtype.kind == "f":
-        return Values(np.where(gaps, np.nan, values)[rows])
+        return Values(np.where(gaps, np.nan, values)[rows], column)
     classes, codes, counts = np.unique(values[~gaps], return_inverse=True, return_counts=True)
     names = [one.decode("utf-8", "replace") if isinstance(one, bytes) else str(one) for one in classes.tolist()]
     whole = np.full(n, -1, np.intp)
-    if len(names) > MAX_KINDS:
+    if several := len(names) > MAX_KINDS:
         largest = np.sort(np.argsort(-counts, kind="stable")[: MAX_KINDS - 1])
         place = np.full(len(names), MAX_KINDS - 1, np.intp)
         place[largest] = np.arange(MAX_KINDS - 1)
         others = f"{len(names) - len(largest):,} classes"  # at least two
         names, codes = [*(names[i] for i in largest), f"others ({others})"], place[codes]
     whole[~gaps] = codes
-    return Kinds(tuple(names), whole[rows])
+    return Kinds(tuple(names), whole[rows], column, several)

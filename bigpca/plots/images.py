@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bigpca.plots.data import Weights, is_array, name_of, shares_or_none, weights
-from bigpca.plots.style import COLOURS, INK, axes_of, percent, short_names, tidy
+from bigpca.arrays import Matrix
+from bigpca.plots.data import Weights, chosen, grid_of, is_array, name_of, shares_or_none, weights
+from bigpca.plots.style import ACCENT, COLOURS, GRID, INK, axes_of, main_of, percent, percents, short_names, tidy
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -124,15 +125,18 @@ def components(
     feature_names: Any = None,
     ax: Axes | None = None,
 ) -> Axes:
-    """Draw the leading components: as pictures where features are pixels, else as weights of their main features.
+    """Draw the leading components: as pictures or maps where features are pixels, else as weights of main features.
 
-    In a picture 0 is mid-grey, and the largest magnitude of each component is black or white.
+    In a picture 0 is mid-grey, and the largest magnitude of each component is black or white. A model that was fitted
+    to a labelled array with two dimensions of features, such as latitude and longitude, has maps (EOFs): 0 is white,
+    the largest magnitudes are orange and violet, and places without values, such as land, are grey.
 
     Parameters
     ----------
     model : fitted linear model, or array-like of shape (k, d)
     image_shape : (height, width) or (height, width, 3), optional
-        Of one row. Without it, the weights of the features that are among the four largest of a component are drawn.
+        Of one row. Without it and without a grid, the weights of the features that are among the four largest of a
+        component are drawn.
     n : int, default 12
         Number of components, at most.
     feature_names : array-like of shape (d,), optional
@@ -154,25 +158,108 @@ def components(
     found = weights(model, feature_names)
     ratio = None if is_array(model) else shares_or_none(model)
     k = min(n, len(found.components))
-    names = [f"{i + 1}" + ("" if ratio is None else f" ({percent(ratio[i])})") for i in range(k)]
+    names = [str(i + 1) for i in range(k)]
+    if ratio is not None:
+        names = [f"{name} ({share})" for name, share in zip(names, percents(ratio[:k].tolist()), strict=True)]
     leading = f"{name_of(model) or 'Components'}, {'the component' if k == 1 else f'components 1 to {k}'}"
-    if image_shape is None:
+    grid = grid_of(model) if image_shape is None and feature_names is None else None
+    if grid is not None and len(grid.dims) == 2 and grid.n_columns == found.components.shape[1] and min(grid.sizes) > 1:
+        pictures, (height, width), where = _on_grid(grid, found.components[:k])
+        leading += f": {where}"
+    elif image_shape is None:
         return _heat_map(
             ax, Weights(found.components[:k], found.names), names, f"{name_of(model) or 'Components'}: weights"
         )
-    height, width = image_shape[:2]
+    else:
+        height, width = image_shape[:2]
+        pictures = [component_tiles(one[None], tuple(image_shape), columns=1) for one in found.components[:k]]
     columns = min(k, COLUMNS if k <= 16 else 2 * COLUMNS)
     lines = -(-k // columns)
     across, down = 1.08 * width, 1.08 * height + 0.16 * width  # from one picture to the next, with room for a name
     ax = axes_of(ax, max(3.2, 1.6 * columns), 0.5 + 1.6 * lines * down / across)
-    for i, name in enumerate(names):
+    for i, (name, picture) in enumerate(zip(names, pictures, strict=True)):
         left, top = (i % columns) * across, (i // columns) * down
-        picture = component_tiles(found.components[i : i + 1], tuple(image_shape), columns=1)
         ax.imshow(picture, extent=(left, left + width, top + height, top), interpolation="nearest")
         ax.text(left, top - 0.02 * width, name, ha="left", va="bottom", color=INK, fontsize=8)
     ax.set(xlim=(0, columns * across), ylim=(lines * down - 0.16 * width, -0.16 * width))
     tidy(ax, leading)
     ax.set_axis_off()
+    return ax
+
+
+def _on_grid(grid: Any, components: Matrix) -> tuple[list[Any], tuple[float, float], str]:
+    """Return components as coloured maps, the height and width of one in units of its x-axis, and its axes in words.
+
+    The first dimension goes up and the second to the right, with their coordinates ascending.
+    """
+    from matplotlib import colormaps
+
+    values = np.asarray(grid.spread(components), np.float64).reshape(-1, *grid.sizes)
+    steps, named = [], []
+    for axis, (dim, size) in enumerate(zip(grid.dims, grid.sizes, strict=True)):
+        at = grid.coords[dim].values if dim in grid.coords else np.arange(size)
+        numbers = at.dtype.kind in "iuf"
+        if numbers and at[0] > at[-1]:
+            values, at = np.flip(values, axis + 1), at[::-1]
+        steps.append(float(abs(at[-1] - at[0])) / (size - 1) if numbers else 1.0)
+        named.append(f"{dim} {at[0]:g} to {at[-1]:g}" if numbers else str(dim))
+    values = values[:, ::-1]  # rows of a picture go down
+    peaks = np.nanmax(np.abs(values), axis=(1, 2), keepdims=True)
+    shades = colormaps["PuOr"].with_extremes(bad=GRID)(
+        np.ma.masked_invalid(0.5 + 0.5 * values / np.where(peaks, peaks, 1))
+    )
+    ratio = float(np.clip(steps[0] / steps[1] if min(steps) > 0 else 1.0, 0.2, 5.0))
+    where = f"{named[0]} upwards, {named[1]} to the right"
+    where += "" if grid.kept is None else "; grey has no values"
+    return list(shades), (ratio * grid.sizes[0], float(grid.sizes[1])), where
+
+
+def top_features(
+    model: Any, component: int = 1, n: int = 10, *, feature_names: Any = None, ax: Axes | None = None
+) -> Axes:
+    """Draw the largest weights of features in a component as bars, the largest first: its loadings.
+
+    The numbers are those of ``model.top_features``, the entries of ``components_``, with their signs.
+
+    Parameters
+    ----------
+    model : fitted linear model, or array-like of shape (k, d)
+    component : int, default 1
+        Counted from 1.
+    n : int, default 10
+        Number of features, at most.
+    feature_names : array-like of shape (d,), optional
+        By default the names that the model was fitted with, or "feature 0" and so on.
+    ax : matplotlib Axes, optional
+        By default those of a new figure.
+
+    Returns
+    -------
+    matplotlib Axes
+
+    Raises
+    ------
+    ValueError
+        For models whose components are no weights of features (kernels, sketches), and a component that they lack.
+    ImportError
+        If matplotlib is not installed.
+    """
+    found = weights(model, feature_names)
+    (column,) = chosen(component, len(found.components), (1,))
+    (largest,) = largest_weights(found.components[[column]], n)
+    values = found.components[column, largest]
+    ax = axes_of(ax, 6.0, 1.2 + 0.24 * len(largest))
+    ax.barh(
+        np.arange(len(largest)), values, height=0.7, color=[ACCENT if value > 0 else COLOURS[1] for value in values]
+    )
+    ax.axvline(0, color=INK, linewidth=0.8)
+    ax.set_yticks(range(len(largest)), short_names(found.names[largest].tolist()), parse_math=False)
+    ax.invert_yaxis()
+    ratio = None if is_array(model) else shares_or_none(model)
+    ax.set_xlabel(f"weight in component {column + 1:,}" + ("" if ratio is None else f" ({percent(ratio[column])})"))
+    tidy(ax, f"{name_of(model) or 'Components'}, {main_of(len(largest), len(found.names))}")
+    ax.grid(visible=False, axis="y")
+    ax.grid(visible=True, axis="x", color=GRID, linewidth=0.8)
     return ax
 
 
@@ -207,20 +294,19 @@ def maps(scores: Any, components: tuple[int, ...] = (1, 2, 3), *, n: int = 12, a
     if len(given) != 4:
         raise ValueError(f"maps have shape {given}; (m, h, w, k) was expected. Pass bp.data.as_maps(scores, (h, w)).")
     total, height, width, k = map(int, given)
-    if len(components) not in (1, 3) or not all(1 <= one <= k for one in components):
-        raise ValueError(f"components = {components}; one or three of 1 to {k} were expected.")
+    shown = chosen(components, k, (1, 3))
     drawn = min(n, total)
-    values = np.asarray(scores[:drawn], np.float64)[..., [one - 1 for one in components]].reshape(-1, len(components))
+    values = np.asarray(scores[:drawn], np.float64)[..., shown].reshape(-1, len(shown))
     known = values[np.isfinite(values).all(axis=1)]
-    low, high = np.percentile(known, RANGE, axis=0) if len(known) else np.zeros((2, len(components)))
+    low, high = np.percentile(known, RANGE, axis=0) if len(known) else np.zeros((2, len(shown)))
     shades = np.nan_to_num((values - low) / np.where(high > low, high - low, 1.0), nan=1.0)
     columns = min(drawn, COLUMNS if drawn <= 16 else 2 * COLUMNS)
-    shape = (height, width, 3) if len(components) == 3 else (height, width)
+    shape = (height, width, 3) if len(shown) == 3 else (height, width)
     picture = image_tiles(shades.reshape(drawn, -1), shape, columns=columns, limits=(0.0, 1.0))
     ax = axes_of(ax, max(3.2, 1.6 * columns), 0.5 + 1.6 * columns * picture.shape[0] / picture.shape[1])
     ax.imshow(picture, interpolation="nearest")
-    names = ", ".join(map(str, components))
-    how = f"components {names} as red, green, blue" if len(components) == 3 else f"component {names}"
+    names = ", ".join(str(column + 1) for column in shown)
+    how = f"components {names} as red, green, blue" if len(shown) == 3 else f"component {names}"
     tidy(ax, f"{drawn:,} of {total:,} maps, {how}")
     ax.set_axis_off()
     return ax
@@ -284,14 +370,14 @@ def extremes(ends: Any, images: Any, *, n: int = 6, ax: Axes | None = None) -> A
     return ax
 
 
-def top_features(components: Any, top: int) -> np.ndarray[Any, Any]:
+def largest_weights(components: Any, top: int) -> np.ndarray[Any, Any]:
     """Return the features with the largest absolute weights of each component, (k, top), the largest first."""
     return np.argsort(-np.abs(np.asarray(components)), axis=1, kind="stable")[:, :top]
 
 
 def _heat_map(ax: Axes | None, found: Weights, names: list[str], title: str) -> Axes:
     """Draw the weights (components by features) of features that are among the largest of some component."""
-    leading = top_features(found.components, TOP_FEATURES)
+    leading = largest_weights(found.components, TOP_FEATURES)
     features = list(dict.fromkeys(leading.ravel().tolist()))[: 3 * MAX_CELLS]
     values = found.components[:, features].T
     ax = axes_of(ax, 1.8 + 0.6 * max(4, len(names)), 1.4 + 0.22 * len(features))

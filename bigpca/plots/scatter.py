@@ -2,23 +2,42 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from bigpca.arrays import Matrix, Vector
 from bigpca.plots.data import (
+    MAX_ROWS,
     DrawnScores,
     Kinds,
     Values,
     chosen,
     drawn_scores,
+    fitted,
     kinds_of,
     name_of,
     shares_or_none,
     weights,
 )
-from bigpca.plots.style import ACCENT, COLOURS, INK, MARKERS, QUIET, axes_of, legend, percent, short_names, tidy
+from bigpca.plots.style import (
+    ACCENT,
+    COLOURS,
+    GRID,
+    INK,
+    MARKERS,
+    QUIET,
+    axes_of,
+    legend,
+    log_ticks,
+    main_of,
+    percent,
+    percents,
+    short,
+    short_names,
+    tidy,
+)
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -32,6 +51,7 @@ def scores(
     *,
     labels: Any = None,
     components: tuple[int, int] = (1, 2),
+    ellipses: float | None = None,
     ax: Axes | None = None,
     seed: int = 0,
 ) -> Axes:
@@ -52,7 +72,10 @@ def scores(
         says that they are. Integers, booleans and text are classes: of more than ten, the largest nine are named, and
         the rest are "others". Real numbers are values on a colour bar. Rows without a label are crosses.
     components : (int, int), default (1, 2)
-        Counted from 1; the first along the abscissa. A model of one component is drawn as a histogram.
+        Counted from 1; the first is the x-axis. A model of one component is drawn as a histogram.
+    ellipses : float in (0, 1), optional
+        Draw around each class, or around all rows without labels, the ellipse that holds this share of Gaussian rows
+        with the mean and covariance of its drawn rows. Classes of fewer than three rows have none.
     ax : matplotlib Axes, optional
         By default those of a new figure.
     seed : int, default 0
@@ -72,21 +95,47 @@ def scores(
     drawn, ratio = _drawn(model, X, seed)
     pair = chosen(components, drawn.scores.shape[1])
     kinds = None if labels is None else kinds_of(labels, drawn.n, drawn.rows, model if X is None else X)
-    name = f"{name_of(model)}, scores" if hasattr(model, "fit") else "Scores"
-    return draw_points(axes_of(ax), drawn, kinds, ratio, pair, f"{name} of {drawn.title()}")
+    title = f"{name_of(model)}, scores of {drawn.title()}" if hasattr(model, "fit") else f"Scores of {drawn.title()}"
+    ax = draw_points(axes_of(ax), drawn, kinds, ratio, pair, title)
+    if ellipses is not None:
+        if not 0 < ellipses < 1:
+            raise ValueError(
+                f"ellipses = {ellipses!r}; a share of the rows between 0 and 1 was expected, such as 0.95."
+            )
+        if pair[1] < 0 or isinstance(kinds, Values):
+            raise ValueError(
+                "ellipses are of classes in two components. Leave out ellipses, or give classes as labels."
+            )
+        _ellipses(ax, drawn.scores[:, pair], kinds, ellipses)
+        tidy(ax, f"{title}; ellipses hold {percent(ellipses)} of Gaussian rows")
+    return ax
+
+
+def _ellipses(ax: Axes, xy: Matrix, kinds: Kinds | None, share: float) -> None:
+    groups = [(ACCENT, xy)] if kinds is None else [
+        (COLOURS[code], xy[kinds.codes == code]) for code in range(len(kinds.names) - kinds.others)
+    ]  # fmt: skip
+    angles = np.linspace(0, 2 * np.pi, 181)
+    circle = np.sqrt(-2 * np.log1p(-share)) * np.stack([np.cos(angles), np.sin(angles)])  # quantile of chi^2(2)
+    for colour, rows in groups:
+        if len(rows) >= 3:
+            variances, axes = np.linalg.eigh(np.cov(rows.T))
+            ax.plot(
+                *(rows.mean(axis=0) + (axes * np.sqrt(variances.clip(0)) @ circle).T).T, color=colour, linewidth=1.3
+            )
 
 
 def draw_points(
-    ax: Axes, drawn: DrawnScores, kinds: Kinds | Values | None, ratio: Vector | None, pair: tuple[int, int], title: str
+    ax: Axes, drawn: DrawnScores, kinds: Kinds | Values | None, ratio: Vector | None, pair: tuple[int, ...], title: str
 ) -> Axes:
     """Draw scores in a pair of columns, or as a histogram those of one column (the other is -1)."""
-    first, second = pair
-    if second < 0:
-        _histogram(ax, drawn.scores[:, 0], kinds)
-        ax.set(xlabel=axis_name(0, ratio), ylabel="rows")
+    if pair[1] < 0:
+        draw_histogram(ax, drawn.scores[:, 0], kinds)
+        ax.set(xlabel=axis_names([0], ratio)[0], ylabel="rows")
     else:
-        _points(ax, drawn.scores[:, [first, second]], kinds)
-        ax.set(xlabel=axis_name(first, ratio), ylabel=axis_name(second, ratio))
+        draw_marks(ax, drawn.scores[:, pair], kinds)
+        across, up = axis_names(pair, ratio)
+        ax.set(xlabel=across, ylabel=up)
         ax.locator_params(axis="x", nbins=5)  # numbers of five digits do not touch beside a wide legend
     return tidy(ax, title)
 
@@ -104,8 +153,9 @@ def biplot(
 ) -> Axes:
     """Draw rows by their scores, and as arrows the features with the largest weights in the two components.
 
-    Arrows have the direction of the features' weights, and one common factor of length. A name for which there is no
-    room is left out, and the title counts those that are shown.
+    Arrows have the direction of the features' weights, and one common factor of length. A name stands at its own arrow,
+    with a thin line where it is not at the tip; one for which there is no room is left out, and the title counts those
+    that are shown.
 
     Parameters
     ----------
@@ -113,7 +163,7 @@ def biplot(
     X, labels, components, ax, seed
         As in :func:`scores`; defaults None, None, (1, 2), None and 0.
     top : int, default 10
-        Number of features, by the length of their arrows.
+        Number of features: the best of each component in turn, by absolute weight.
     feature_names : array-like of shape (d,), optional
         By default the names that the model was fitted with, or "feature 0" and so on.
 
@@ -129,19 +179,33 @@ def biplot(
         If matplotlib is not installed.
     """
     found = weights(model, feature_names)
-    first, second = chosen(components, len(found.components))
-    if second < 0:
+    columns = chosen(components, len(found.components))
+    if columns[1] < 0:
         raise ValueError("a biplot needs two components, but the model has 1. Fit two, or draw its components.")
     drawn, ratio = _drawn(model, X, seed)
     kinds = None if labels is None else kinds_of(labels, drawn.n, drawn.rows, model if X is None else X)
-    ax = draw_points(axes_of(ax), drawn, kinds, ratio, (first, second), "")
-    pair = found.components[[first, second]]
-    lengths = np.hypot(*pair)
-    largest = np.argsort(-lengths, kind="stable")[:top]
-    largest = largest[lengths[largest] > 0]
-    reach = np.abs(drawn.scores[:, [first, second]]).max(initial=0.0)
-    factor = 0.9 * (reach or 1.0) / (lengths[largest].max(initial=0.0) or 1.0)
-    tips = factor * pair[:, largest].T
+    ax = draw_points(axes_of(ax), drawn, kinds, ratio, columns, "")
+    pair = found.components[[*columns]]
+    largest = best_of_each(pair, top)
+    reach = np.abs(drawn.scores[:, columns]).max(initial=0.0)
+    factor = 0.9 * (reach or 1.0) / (np.hypot(*pair[:, largest]).max(initial=0.0) or 1.0)
+    named = _arrows(ax, factor * pair[:, largest].T, found.names[largest].tolist())
+    return tidy(ax, f"{name_of(model)}, {drawn.title()} and {main_of(len(largest), len(found.names))}{named}")
+
+
+def best_of_each(components: Matrix, top: int) -> list[int]:
+    """Return features with the largest absolute weights: the best of each component, then the second best, and so on.
+
+    >>> best_of_each(np.array([[3.0, 2, 1, 0], [0, 0, -1, 0]]), 3)
+    [0, 2, 1]
+    """
+    order = np.argsort(-np.abs(components), axis=1, kind="stable")[:, : 2 * top]
+    found = [(i, one) for column in order.T.tolist() for i, one in enumerate(column)]
+    return list(dict.fromkeys(one for i, one in found if components[i, one] != 0))[:top]
+
+
+def _arrows(ax: Axes, tips: Matrix, names: list[str]) -> str:
+    """Draw arrows from the origin, and name those for whose names there is room; return how many, if not all are."""
     for tip in tips:
         ax.annotate(
             "",
@@ -151,22 +215,179 @@ def biplot(
         )
     ax.update_datalim(1.3 * tips)
     ax.autoscale_view()
-    shown = _name_arrows(ax, tips, short_names(found.names[largest].tolist()))
-    named = "" if shown == len(tips) else f", {shown} of them named"
-    features = f"{len(tips)} largest of {found.components.shape[1]:,} features"
-    return tidy(ax, f"{name_of(model)}, {drawn.title()} and the {features}{named}")
+    shown = _name_arrows(ax, tips, short_names(names))
+    return "" if shown == len(tips) else f", {shown} of them named"
 
 
-def axis_name(column: int, ratio: Vector | None) -> str:
-    """Return the name of a component's axis, counted from 1, with its share of the variance.
+def correlation_circle(
+    model: Any,
+    *,
+    components: tuple[int, int] = (1, 2),
+    top: int = 20,
+    feature_names: Any = None,
+    ax: Axes | None = None,
+) -> Axes:
+    """Draw the correlations of features with the scores of two components, as arrows in the unit circle.
 
-    >>> axis_name(0, np.array([0.183])), axis_name(1, None)
-    ('component 1 (18.3 %)', 'component 2')
+    An arrow that reaches the circle is a feature whose variance the two components explain completely; features whose
+    arrows have one direction vary together. Reads nothing: the correlations are ``model.feature_correlations()``.
+
+    Parameters
+    ----------
+    model : fitted PCA, or another model that keeps the statistics of its rows
+    components, ax
+        As in :func:`scores`; defaults (1, 2) and None.
+    top : int, default 20
+        Number of features: the best of each component in turn, by absolute correlation.
+    feature_names : array-like of shape (d,), optional
+        By default the names that the model was fitted with, or "feature 0" and so on.
+
+    Returns
+    -------
+    matplotlib Axes
+
+    Raises
+    ------
+    ValueError
+        For a model of one component, or one that does not keep the statistics of its rows.
+    ImportError
+        If matplotlib is not installed.
     """
-    return f"component {column + 1:,}" + ("" if ratio is None else f" ({percent(ratio[column])})")
+    names = weights(model, feature_names).names
+    inner = fitted(model)
+    if inner is not model or not hasattr(model, "feature_correlations"):
+        raise ValueError(f"a {name_of(model)} has no correlations of features with scores. Fit a PCA.")
+    found = model.feature_correlations().T
+    columns = chosen(components, len(found))
+    if columns[1] < 0:
+        raise ValueError("a circle needs two components, but the model has 1. Fit two, or draw top_features.")
+    pair = found[[*columns]]
+    largest = best_of_each(pair, top)
+    ax = axes_of(ax, 5.4, 5.4)
+    angles = np.linspace(0, 2 * np.pi, 181)
+    ax.plot(np.cos(angles), np.sin(angles), color=QUIET, linewidth=1.0)
+    for line in (ax.axhline, ax.axvline):
+        line(0, color=GRID, linewidth=0.8)
+    ax.set_aspect("equal", adjustable="datalim")
+    across, up = axis_names(columns, shares_or_none(model))
+    ax.set(xlabel=f"correlation with {across}", ylabel=f"correlation with {up}")
+    named = _arrows(ax, pair[:, largest].T, names[largest].tolist())
+    return tidy(ax, f"{name_of(model)}, correlations of {main_of(len(largest), len(names))}{named}")
 
 
-def _drawn(model: Any, X: Any, seed: int) -> tuple[DrawnScores, Vector | None]:
+def outliers(
+    model: Any,
+    X: Any,
+    *,
+    labels: Any = None,
+    limits: float | tuple[float, float] = 0.95,
+    ax: Axes | None = None,
+    seed: int = 0,
+) -> Axes:
+    """Draw rows by their T2, the distance within the subspace of the components, and SPE, the distance to it.
+
+    Rows right of the limit of T2 are far out along the components; rows above that of SPE have a part that the
+    components do not describe.
+
+    Parameters
+    ----------
+    model : fitted PCA or ApproximatePCA
+    X, labels, ax, seed
+        As in :func:`scores`; X are rows, not scores. Defaults None, None and 0.
+    limits : float in (0, 1) or (float, float), default 0.95
+        A share: the limits of T2 and SPE below which it lies, if rows are Gaussian, from the model alone. Or the two
+        limits, such as ``model.t2_limit(0.95, typical)`` and ``model.spe_limit(0.95, typical)`` find from typical rows
+        of any distribution. The default may be far from that share for rows that are not Gaussian.
+
+    Returns
+    -------
+    matplotlib Axes
+
+    Raises
+    ------
+    ValueError
+        For models without these statistics, or whose limits need a state that was not kept, and where components leave
+        nothing out.
+    ImportError
+        If matplotlib is not installed.
+    """
+    if not hasattr(fitted(model), "spe_limit") or model.n_components_ == model.n_features_in_:
+        without = "components of all its variance" if hasattr(model, "spe_limit") else "no T2 and SPE of rows"
+        raise ValueError(f"a {name_of(model)} with {without} was given. Fit a PCA of fewer components than features.")
+    t2, spe = (
+        limits
+        if isinstance(limits, tuple)
+        else (model.t2_limit(limits, limit="theory"), model.spe_limit(limits, limit="box"))
+    )
+    drawn = drawn_scores(model, X, seed=seed, statistics=True)
+    kinds = None if labels is None else kinds_of(labels, drawn.n, drawn.rows, X)
+    ax = axes_of(ax)
+    draw_marks(ax, drawn.scores, kinds)
+    beyond = int(((drawn.scores > (t2, spe)).any(axis=1)).sum())
+    for line, limit in ((ax.axvline, t2), (ax.axhline, spe)):
+        line(limit, color=INK, linewidth=1.0, linestyle="--")
+    ax.set(xlabel="T2: distance within the components, squared", ylabel="SPE: distance to the components, squared")
+    ax.set(xlim=(0, None), ylim=(0, None))
+    ax.locator_params(axis="x", nbins=5)
+    what = "given limits" if isinstance(limits, tuple) else f"limits of {percent(limits)} of Gaussian rows"
+    return tidy(ax, f"{name_of(model)}, {drawn.title()}: {beyond:,} beyond the {what}")
+
+
+MAX_BINNED = 200_000  # rows of a density
+BINS = 60
+
+
+def density(
+    model: Any, X: Any = None, *, components: tuple[int, int] = (1, 2), ax: Axes | None = None, seed: int = 0
+) -> Axes:
+    """Draw how many rows have which scores on two components, in hexagons: for more rows than points can show.
+
+    Up to 200,000 rows are counted, chosen as in :func:`scores`.
+
+    Parameters
+    ----------
+    model, X, components, ax, seed
+        As in :func:`scores`; defaults None, (1, 2), None and 0.
+
+    Returns
+    -------
+    matplotlib Axes
+
+    Raises
+    ------
+    ValueError
+        For components that do not fit, and models of one component.
+    ImportError
+        If matplotlib is not installed.
+    """
+    drawn, ratio = _drawn(model, X, seed, MAX_BINNED)
+    columns = chosen(components, drawn.scores.shape[1])
+    if columns[1] < 0:
+        raise ValueError("a density needs two components, but the model has 1. Draw its scores: a histogram.")
+    ax = axes_of(ax)
+    x, y = drawn.scores[:, columns].T
+    counts = ax.hexbin(x, y, gridsize=BINS, bins="log", mincnt=1, cmap="cividis", linewidths=0.1)
+    log_ticks(ax.figure.colorbar(counts, ax=ax, label="rows (log scale)").ax)
+    across, up = axis_names(columns, ratio)
+    ax.set(xlabel=across, ylabel=up)
+    ax.locator_params(axis="x", nbins=5)
+    name = f"{name_of(model)}, density" if hasattr(model, "fit") else "Density"
+    return tidy(ax, f"{name} of {drawn.title()}")
+
+
+def axis_names(columns: Sequence[int], ratio: Vector | None) -> list[str]:
+    """Return names of components, counted from 1, with their shares of the variance in equal digits.
+
+    >>> axis_names([0, 1], np.array([0.7296, 0.18])), axis_names([1], None)
+    (['component 1 (73.0 %)', 'component 2 (18.0 %)'], ['component 2'])
+    """
+    names = [f"component {column + 1:,}" for column in columns]
+    if ratio is None:
+        return names
+    return [f"{name} ({share})" for name, share in zip(names, percents(ratio[[*columns]].tolist()), strict=True)]
+
+
+def _drawn(model: Any, X: Any, seed: int, most: int = MAX_ROWS) -> tuple[DrawnScores, Vector | None]:
     """Return the scores to draw, and the shares of the variance where they are known."""
     if hasattr(model, "fit"):
         ratio = shares_or_none(model)
@@ -175,11 +396,12 @@ def _drawn(model: Any, X: Any, seed: int) -> tuple[DrawnScores, Vector | None]:
                 f"a {name_of(model)} has no components: the columns of its sketch are random combinations of the "
                 "features, all alike. Fit a PCA, or another model of components."
             )
-        return drawn_scores(model, X, seed=seed), ratio
-    return drawn_scores(model, X, seed=seed), None
+        return drawn_scores(model, X, seed=seed, most=most), ratio
+    return drawn_scores(model, X, seed=seed, most=most), None
 
 
-def _points(ax: Axes, xy: Matrix, kinds: Kinds | Values | None) -> None:
+def draw_marks(ax: Axes, xy: Matrix, kinds: Kinds | Values | None) -> None:
+    """Draw points, with colours and shapes for classes, or a colour bar for values."""
     size, raster = float(np.clip(20_000 / max(1, len(xy)), 3.0, 24.0)), len(xy) > MANY_POINTS
     style: dict[str, Any] = {"s": size, "linewidths": 0, "alpha": 0.75, "rasterized": raster}
     if kinds is None:
@@ -189,7 +411,7 @@ def _points(ax: Axes, xy: Matrix, kinds: Kinds | Values | None) -> None:
         known = np.isfinite(kinds.values)
         x, y = xy[known].T
         coloured = ax.scatter(x, y, c=kinds.values[known], cmap="cividis", label="rows", **style)
-        ax.figure.colorbar(coloured, ax=ax, label="label")
+        ax.figure.colorbar(coloured, ax=ax).set_label(short(kinds.column or "label"), parse_math=False)
         unlabelled = ~known
     else:
         counts = np.bincount(kinds.codes[kinds.codes >= 0], minlength=len(kinds.names))
@@ -216,10 +438,10 @@ def _name_kinds(ax: Axes, kinds: Kinds | Values, unlabelled: bool) -> None:
     if unlabelled:
         handles.append(Line2D([], [], linestyle="", marker="x", color=QUIET, markersize=6))
     if handles:
-        legend(ax, handles, [*names, *(["no label"] if unlabelled else [])])
+        legend(ax, handles, [*names, *(["no label"] if unlabelled else [])], short(kinds.column))
 
 
-def _histogram(ax: Axes, values: Vector, kinds: Kinds | Values | None) -> None:
+def draw_histogram(ax: Axes, values: Vector, kinds: Kinds | Values | None) -> None:
     """Draw the scores of the only component, of each class as a line of its own."""
     edges: Any = np.histogram_bin_edges(values, bins=int(np.clip(np.sqrt(len(values)), 5, 60)))
     if not isinstance(kinds, Kinds):
@@ -232,34 +454,54 @@ def _histogram(ax: Axes, values: Vector, kinds: Kinds | Values | None) -> None:
     from matplotlib.lines import Line2D
 
     names = [*kinds.names, *(["no label"] if (kinds.codes < 0).any() else [])]
-    legend(ax, [Line2D([], [], color=[*COLOURS[: len(kinds.names)], QUIET][i]) for i in range(len(names))], names)
+    legend(
+        ax,
+        [Line2D([], [], color=[*COLOURS[: len(kinds.names)], QUIET][i]) for i in range(len(names))],
+        names,
+        kinds.column,
+    )
+
+
+SHORT = 5  # points between the tip of an arrow and its name; names further away have a line
 
 
 def _name_arrows(ax: Axes, tips: Matrix, names: list[str]) -> int:
-    """Name arrows beyond their tips, where a name covers no other name and no arrow; return how many found room."""
+    """Name arrows where a name covers nothing and is nearest to its own arrow; return how many found room."""
     from matplotlib.patheffects import withStroke
 
     figure: Any = ax.figure
     figure.draw_without_rendering()  # the layout decides which places are free
     start, ends = ax.transData.transform((0.0, 0.0)), ax.transData.transform(tips)
-    along = np.linspace(0.0, 1.0, 100)[:, None, None]
-    arrows = (start + along * (ends - start)).reshape(-1, 2)
+    along = np.linspace(0.0, 1.0, 100)[:, None]
+    arrows = start + along[:, None] * (ends - start)  # (100, m, 2)
+    apart = np.linalg.norm(ends[:, None] - ends, axis=2) > SHORT * 2  # arrows that end at one place share its names
     taken: list[Any] = []
-    for tip, end, name in zip(tips, ends, names, strict=True):
+    lines: list[Any] = []
+    for i, (tip, end, name) in enumerate(zip(tips, ends, names, strict=True)):
         outward = np.arctan2(*(end - start)[::-1])
         text = ax.annotate(
             name, tip, (0, 0), textcoords="offset points", fontsize=9, color=INK, parse_math=False, va="center"
         )
         text.set(in_layout=False, path_effects=[withStroke(linewidth=2.5, foreground="white")])
-        for distance, turn in ((d, t) for d in (5, 12, 20, 30, 42) for t in (0, 0.5, -0.5, 1.0, -1.0, 1.6, -1.6)):
+        for distance, turn in ((d, t) for d in (SHORT, 12, 20, 30, 42) for t in (0, 0.5, -0.5, 1.0, -1.0, 1.6, -1.6)):
             towards = np.array([np.cos(outward + turn), np.sin(outward + turn)])
             text.xyann = tuple(distance * towards)
             text.set_horizontalalignment("center" if abs(towards[0]) < 0.5 else "left" if towards[0] > 0 else "right")
             box = text.get_window_extent().padded(1)
-            inside = ax.bbox.contains(box.x0, box.y0) and ax.bbox.contains(box.x1, box.y1)
-            struck = box.count_contains(arrows) > 0
-            if inside and not struck and not any(box.overlaps(other) for other in taken):
+            corners = np.array([[box.x0, box.y0], [box.x1, box.y1]])
+            inside = all(ax.bbox.contains(*corner) for corner in corners)
+            gaps = np.hypot(*np.maximum(np.maximum(corners[0] - arrows, arrows - corners[1]), 0).T).min(axis=1)
+            line = end + along * (np.clip(end, *corners) - end)  # from the tip to the nearest point of the name
+            free = not any(box.overlaps(other) or other.count_contains(line) for other in taken)
+            clear = 0 < gaps[i] < 0.8 * gaps[apart[i]].min(initial=np.inf) and gaps.min() > 0
+            if inside and clear and free and not any(box.count_contains(other) for other in lines):
                 taken.append(box)
+                if distance > SHORT:
+                    lines.append(line)
+                    ax.annotate(
+                        "", tip, text.xyann, textcoords="offset points",
+                        arrowprops={"arrowstyle": "-", "color": QUIET, "linewidth": 0.6, "shrinkA": 0, "shrinkB": 0},
+                    ).set_in_layout(False)  # fmt: skip
                 break
         else:
             text.remove()

@@ -32,7 +32,7 @@ LEVELS = (0.90, 0.95, 0.99)  # of the variance
 MAX_BARS = 60  # components with a bar or a marker each; more are drawn as a line
 
 
-def scree(model: Any, *, ax: Axes | None = None, levels: Sequence[float] = LEVELS) -> Axes:
+def scree(model: Any, *, ax: Axes | None = None, levels: Sequence[float] = LEVELS, log: bool = False) -> Axes:
     """Draw the share of the variance of each component, the share captured so far, and where that reaches levels.
 
     Parameters
@@ -43,6 +43,8 @@ def scree(model: Any, *, ax: Axes | None = None, levels: Sequence[float] = LEVEL
         By default those of a new figure.
     levels : sequence of float in (0, 1], default (0.9, 0.95, 0.99)
         Shares to mark; those that all components together do not reach are named in the legend.
+    log : bool, default False
+        Draw shares on a log scale, on which small ones differ; those of 0 are left out.
 
     Returns
     -------
@@ -59,7 +61,7 @@ def scree(model: Any, *, ax: Axes | None = None, levels: Sequence[float] = LEVEL
     ax = axes_of(ax)
     order, so_far = np.arange(1, len(ratio) + 1), np.cumsum(ratio)
     if len(ratio) <= MAX_BARS:
-        handles: list[Any] = [ax.bar(order, 100 * ratio, width=0.7, color=ACCENT)]
+        handles: list[Any] = [ax.bar(order, 100 * ratio, width=0.7, color=ACCENT, log=log)]
     else:
         handles = [ax.fill_between(order, 100 * ratio, color=ACCENT, linewidth=0)]
     handles += ax.plot(order, 100 * so_far, color=INK, linewidth=1.4, marker="." if len(ratio) == 1 else "")
@@ -70,9 +72,15 @@ def scree(model: Any, *, ax: Axes | None = None, levels: Sequence[float] = LEVEL
             handles += ax.plot([], [], marker="", linestyle="")
             names.append(f"{percent(level)}: not reached")
         else:
-            handles += ax.plot([count], [100 * so_far[count - 1]], marker, color=COLOURS[6], markersize=6, zorder=3)
+            handles += ax.plot([count], [100 * so_far[count - 1]], marker, color=COLOURS[1], markersize=6, zorder=3)
             names.append(f"{percent(level)}: {counted(count, 'component')}")
-    ax.set(xlabel="component", ylabel=f"share of {whole_of(model)}, %", xlim=(0.3, len(ratio) + 0.7), ylim=(0, None))
+    ax.set(xlabel="component", ylabel=f"share of {whole_of(model)}, %", xlim=(0.3, len(ratio) + 0.7))
+    if log:
+        ax.set_yscale("log")
+        ax.set_ylim(50 * ratio[ratio > 0].min(initial=1.0), 150)
+        log_ticks(ax)
+    else:
+        ax.set_ylim(0)
     whole_numbers(ax)
     legend(ax, handles, names)
     title = f"{counted(len(ratio), 'component')}: {percent(float(so_far[-1]))} of {whole_of(model)}"

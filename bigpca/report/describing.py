@@ -48,8 +48,8 @@ from bigpca.plots.data import (
     weights,
     whole_of,
 )
-from bigpca.plots.images import top_features
-from bigpca.plots.scatter import axis_name, draw_points
+from bigpca.plots.images import largest_weights
+from bigpca.plots.scatter import axis_names, draw_points
 from bigpca.plots.spectra import LEVELS, reaching
 from bigpca.plots.style import counted, percent, require_matplotlib, short
 from bigpca.report.page import drawn, render
@@ -574,7 +574,7 @@ def describe(
     if read is not None:
         known = companions(labels, keys=keys, pictures=pictures, scores=scores, n=read.drawn.n)
     subject = Subject(model, own, image_shape, read, known, standard_errors)
-    names = [axis_name(i, shares_or_none(model)) for i in range(k)]
+    names = axis_names(range(min(k, MAX_COMPONENTS)), shares_or_none(model))
     extremes = () if read is None else describe_ends(read.ends, names, known)
     return Report(
         title=method_name(model),
@@ -699,7 +699,7 @@ def _components_table(model: Any, errors: Any = None) -> Table:
 
 def _features_table(own: Weights) -> Table:
     shown = own.components[:MAX_FEATURE_COMPONENTS]
-    top = top_features(shown, TOP_FEATURES)
+    top = largest_weights(shown, TOP_FEATURES)
     rows = [
         (number, rank + 1, str(own.names[feature]), float(component[feature]))
         for number, (component, features) in enumerate(zip(shown, top, strict=True), 1)
