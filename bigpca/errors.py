@@ -11,7 +11,7 @@ import os
 import re
 import sys
 import warnings
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from numbers import Integral
 from types import TracebackType
 from typing import Any
@@ -210,6 +210,31 @@ def check_choice(name: str, value: object, known: Iterable[str]) -> None:
     use = " or ".join(shown) if len(shown) < 3 else f"one of {', '.join(shown)}"
     hint = closest(value, words) if isinstance(value, str) else ""
     raise ValueError(f"{name} = {value!r} is unknown. Use {use}.{hint}")
+
+
+def component_columns(given: Any, names: Sequence[str]) -> list[int]:
+    """Return the columns of components that are given by number, counted from 0, or by name; one, or a sequence.
+
+    Raises
+    ------
+    ValueError
+        For other numbers and names, and repeated ones.
+
+    Examples
+    --------
+    >>> component_columns("pca1", ["pca0", "pca1"]), component_columns([1, "pca0"], ["pca0", "pca1"])
+    ([1], [1, 0])
+    """
+    each = [given] if isinstance(given, str) or not isinstance(given, Iterable) else list(given)
+    known = {name: column for column, name in enumerate(names)}
+    found = [known.get(one, -1) if isinstance(one, str) else one for one in each]
+    integers = all(isinstance(one, Integral) and not isinstance(one, bool) for one in found)
+    if not integers or len(set(found)) < len(found) or not all(0 <= one < len(names) for one in found):
+        raise ValueError(
+            f"components = {given!r}, but there are {len(names)}. Give numbers from 0 to {len(names) - 1}, or names "
+            f"such as {names[0]!r}, each once."
+        )
+    return [int(one) for one in found]
 
 
 def positive_integer(name: str, value: Any) -> int:

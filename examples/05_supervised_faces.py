@@ -184,7 +184,7 @@ def draw_embeddings(embedded: dict[str, Split]) -> Any:
         if "kernel" in name:  # at the end of each line
             axes.legend(loc="center left", bbox_to_anchor=(1.0, 0.5), frameon=False, fontsize=9)
         if "glasses" in name and "PCA, 2" not in name:
-            axes.set(xlabel="score on the supervised axis", ylabel="on component 1 of PCA")
+            axes.set(xlabel="score on the supervised axis", ylabel="on pca0 of PCA")
     return figure
 
 

@@ -13,7 +13,7 @@ from bigpca.cli import options as o
 from bigpca.cli.options import grouped
 from bigpca.cli.output import reporting, table, wrapped
 from bigpca.cli.runtime import PassCounter, described, open_sources, recorded, reject_shared_paths, running, shown
-from bigpca.errors import format_bytes
+from bigpca.errors import component_columns, format_bytes
 from bigpca.passes.engine.progress import TerminalProgress
 
 Model = Annotated[Path, typer.Argument(help="The model saved by a fit.")]
@@ -110,7 +110,8 @@ def plot(
     labels: Labels = None,
     by_position: ByPosition = False,
     components: Annotated[
-        str | None, typer.Option(help="Which, counted from 1: two (1,2), or for maps one or three (1,2,3).")
+        str | None,
+        typer.Option(help="Which, from 0 or by name: two (0,1 or pca0,pca1); for maps one or three (0,1,2)."),
     ] = None,
     image_shape: ImageShape = None,
     map_shape: Annotated[
@@ -144,9 +145,9 @@ def plot(
         figure = plain_figure(6.4, 4.8 if kind is Kind.COMPONENTS else 4.2)
         fitted, ax, shape = _load(model, references), figure.subplots(), image_shape
         if kind is Kind.MAPS:
-            _draw_maps(fitted, ax, given, parse_numbers(components or "1,2,3", (1, 3)), map_shape)
+            _draw_maps(fitted, ax, given, parse_components(components or "0,1,2", (1, 3)), map_shape)
         else:
-            _draw(kind, fitted, ax, given, colours, parse_numbers(components or "1,2", (2,)), shape)
+            _draw(kind, fitted, ax, given, colours, parse_components(components or "0,1", (2,)), shape)
         write_file(out, picture_bytes(figure, out.suffix), overwrite=overwrite)
         output.say(f"{kind} of {model}: {out}")
         output.finish({"command": "plot", "kind": str(kind), "model": model, "out": out})
@@ -166,29 +167,30 @@ def parse_image_shape(text: str) -> tuple[int, ...]:
     return (height, width) if channels in ([], [1]) else (height, width, *channels)
 
 
-def parse_numbers(text: str, counts: tuple[int, ...]) -> tuple[int, ...]:
-    """Parse the numbers of components.
+def parse_components(text: str, counts: tuple[int, ...]) -> tuple[int | str, ...]:
+    """Parse the numbers or names of components.
 
-    >>> parse_numbers("1,3", (2,))
-    (1, 3)
+    >>> parse_components("0,pca2", (2,))
+    (0, 'pca2')
     """
-    numbers = text.split(",")
-    if len(numbers) not in counts or not re.fullmatch(r"\d+(,\d+)*", text):
+    given = text.split(",")
+    if len(given) not in counts or not all(given):
         raise typer.BadParameter(
-            f"{text!r} does not choose components. Write {' or '.join(map(str, counts))} numbers from 1, such as "
-            f"{','.join(map(str, range(1, counts[-1] + 1)))}."
+            f"{text!r} does not choose components. Write {' or '.join(map(str, counts))} numbers from 0, or names: "
+            f"{','.join(map(str, range(counts[-1])))}."
         )
-    return tuple(map(int, numbers))
+    return tuple(int(one) if one.isdecimal() else one for one in given)
 
 
-def _draw_maps(model: Any, ax: Any, given: Any, components: tuple[int, ...], shape: str | None) -> None:
+def _draw_maps(model: Any, ax: Any, given: Any, components: tuple[int | str, ...], shape: str | None) -> None:
     import bigpca
 
     _require_scores(Kind.MAPS, given)
     if shape is None:
         raise typer.BadParameter("maps needs --map-shape HxW, the places of one sample, such as 14x14.")
     scores = bigpca.open(given) if isinstance(given, str) else model.transform(given)
-    bigpca.plots.maps(bigpca.data.as_maps(scores, parse_image_shape(shape)[:2]), components, ax=ax)
+    columns = tuple(component_columns(components, model.get_feature_names_out().tolist()))
+    bigpca.plots.maps(bigpca.data.as_maps(scores, parse_image_shape(shape)[:2]), columns, ax=ax)
 
 
 def _require_scores(kind: Kind, given: Any) -> None:
@@ -196,7 +198,9 @@ def _require_scores(kind: Kind, given: Any) -> None:
         raise typer.BadParameter(f"{kind} needs --scores STORE, or --rows SOURCE to compute them.")
 
 
-def _draw(kind: Kind, model: Any, ax: Any, given: Any, labels: Any, pair: tuple[int, ...], shape: str | None) -> None:
+def _draw(
+    kind: Kind, model: Any, ax: Any, given: Any, labels: Any, pair: tuple[int | str, ...], shape: str | None
+) -> None:
     from bigpca import plots
 
     if kind in SCORED:

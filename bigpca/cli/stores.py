@@ -248,7 +248,7 @@ def components_table(record: Mapping[str, Any]) -> list[str]:
     >>> answer = {"explained_variance": [4.0], "explained_variance_ratio": [0.8], "n_components": 1}
     >>> print("\\n".join(components_table(answer | {"certificate": certificate})))
     component  eigenvalue          %  so far
-            1  4 (3.9 to 4.2)  80.00   80.00
+            0  4 (3.9 to 4.2)  80.00   80.00
     """
     values = record.get("eigenvalues", record.get("explained_variance", []))[:SHOWN]
     bounds = (record.get("certificate") or {}).get("eigenvalue_bounds") or [None] * len(values)
@@ -256,7 +256,7 @@ def components_table(record: Mapping[str, Any]) -> list[str]:
     rows = [["component", "eigenvalue"] + (["%", "so far"] if len(shares) else [])]
     for index, (value, bound) in enumerate(zip(values, bounds, strict=False)):
         text = f"{value:.6g}" if bound is None else f"{value:.6g} ({bound[0]:.6g} to {bound[1]:.6g})"
-        rows.append([f"{index + 1}", text])
+        rows.append([f"{index}", text])
         if len(shares):
             rows[-1] += [f"{100 * shares[index]:.2f}", f"{100 * sum(shares[: index + 1]):.2f}"]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]

@@ -26,7 +26,7 @@ from bigpca.data.views import carried
 from bigpca.errors import brief, closest, warn_caller
 
 FEATURE = "feature"  # dimension of columns without labels
-COMPONENT = "component"  # dimension of scores and patterns; components are numbered from 1, as modes are
+COMPONENT = "component"  # dimension of scores and patterns; components are numbered from 0
 
 
 @dataclass(frozen=True, eq=False)

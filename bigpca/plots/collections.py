@@ -26,7 +26,7 @@ MOST_PAIRED = 8  # components of a grid
 
 
 def pairs(
-    model: Any, X: Any = None, *, labels: Any = None, components: Sequence[int] = (1, 2, 3, 4), seed: int = 0
+    model: Any, X: Any = None, *, labels: Any = None, components: Sequence[int | str] = (0, 1, 2, 3), seed: int = 0
 ) -> Figure:
     """Draw rows by their scores on every pair of some components, and the distribution of each on the diagonal.
 
@@ -34,8 +34,8 @@ def pairs(
     ----------
     model, X, labels, seed
         As in :func:`bigpca.plots.scores`; defaults None, None and 0.
-    components : sequence of 2 to 8 int, default (1, 2, 3, 4)
-        Counted from 1. By default those that a model of fewer has.
+    components : sequence of 2 to 8 int or str, default (0, 1, 2, 3)
+        By number from 0 or by name. By default those that a model of fewer has.
 
     Returns
     -------
@@ -54,10 +54,11 @@ def pairs(
 
     drawn = read_scores(model, X, seed=seed)
     k = drawn.scores.shape[1]
-    given = components[: max(2, k)] if tuple(components) == (1, 2, 3, 4) else components
-    columns = chosen(given, k, range(2, MOST_PAIRED + 1))
+    given = components[: max(2, k)] if tuple(components) == (0, 1, 2, 3) else components
+    own = component_names(model, k)
+    columns = chosen(given, own, range(2, MOST_PAIRED + 1))
     kinds = None if labels is None else kinds_of(labels, drawn.n, drawn.rows, model if X is None else X)
-    names = axis_names(columns, shares_or_none(model) if hasattr(model, "fit") else None)
+    names = axis_names(columns, own, shares_or_none(model) if hasattr(model, "fit") else None)
     size = len(columns)
     figure: Figure = plt.figure(figsize=(1.2 + 2.1 * size, 0.6 + 2.0 * size), layout="constrained")
     panels = figure.subplots(size, size, sharex="col")
@@ -117,7 +118,7 @@ def picture_of_portraits(portraits: Sequence[Portrait], *, title: str = "") -> F
         last = max(2, portrait.scores.shape[1])
         spectrum(portrait.explained_variance, ax=line[0])
         captured(portrait.explained_variance_ratio, ax=line[1])
-        for ax, pair in zip(line[2:], ((1, 2), (1, last)), strict=True):
+        for ax, pair in zip(line[2:], ((0, 1), (0, last - 1)), strict=True):
             draw_scores(portrait.scores, labels=portrait.labels, components=pair, ax=ax)
         for ax, name in zip(line, (portrait.name, "variance captured", "scores", "scores"), strict=True):
             tidy(ax, name)

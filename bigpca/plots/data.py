@@ -19,7 +19,7 @@ from bigpca.data.alignment import aligned
 from bigpca.data.containers import is_dask_frame, is_path_list
 from bigpca.data.labels import label_values
 from bigpca.data.sources import open as open_array
-from bigpca.errors import format_bytes
+from bigpca.errors import component_columns, format_bytes
 from bigpca.plots.style import COLOURS
 from bigpca.seeds import uniforms
 
@@ -169,10 +169,17 @@ def weights(model: Any, names: Any = None) -> Weights:
     return Weights(found, np.array(texts))
 
 
-def chosen(components: Any, k: int, counts: Sequence[int] = (2,)) -> tuple[int, ...]:
-    """Return the columns of components that are counted from 1; of the pair of a model of one, its column and -1.
+def component_names(model: Any, k: int) -> list[str]:
+    """Return the names of the k components of a model, or of the columns of an array."""
+    if hasattr(model, "get_feature_names_out"):
+        return [str(name) for name in model.get_feature_names_out()]
+    return [f"component {i}" for i in range(k)]
 
-    >>> chosen((3, 1), 4), chosen(2, 4, (1,)), chosen((1, 2), 1)
+
+def chosen(components: Any, names: Sequence[str], counts: Sequence[int] = (2,)) -> tuple[int, ...]:
+    """Return the columns of components, given by number from 0 or by name; of the pair of a model of one, 0 and -1.
+
+    >>> chosen((2, "pca0"), ["pca0", "pca1", "pca2"]), chosen(1, ["pca0", "pca1"], (1,)), chosen((0, 1), ["pca0"])
     ((2, 0), (1,), (0, -1))
 
     Raises
@@ -180,23 +187,15 @@ def chosen(components: Any, k: int, counts: Sequence[int] = (2,)) -> tuple[int, 
     ValueError
         For another number of components than one of ``counts``, and components that the model does not have.
     """
-    given = tuple(np.atleast_1d(components).tolist())
-    if k == 1 and given == (1, 2) and len(counts) == 1:
+    if len(names) == 1 and len(counts) == 1 and components == (0, 1):
         return 0, -1
-    if (
-        len(given) not in counts
-        or len(set(given)) < len(given)
-        or not all(type(one) is int and 1 <= one <= k for one in given)
-    ):
-        possible = [count for count in counts if count <= k]
-        how_many = " or ".join(map(str, possible))
-        example = tuple(range(1, possible[0] + 1)) if possible else ()
+    found = tuple(component_columns(components, names))
+    if len(found) not in counts:
+        how_many = " or ".join(str(count) for count in counts if count <= len(names)) or str(counts[0])
         raise ValueError(
-            f"components = {components!r}; {how_many or counts[0]} of 1 to {k}, each once, were expected, "
-            + (f"such as {example if len(example) > 1 else example[0]}. " if possible else "but there are fewer. ")
-            + "The first component is 1."
+            f"components = {components!r}; {how_many} of {len(names)} were expected, such as {names[: counts[0]]}."
         )
-    return tuple(one - 1 for one in given)
+    return found
 
 
 def _vector(values: Any, what: str) -> Vector:

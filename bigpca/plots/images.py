@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigpca.arrays import Matrix
-from bigpca.plots.data import Weights, chosen, grid_of, is_array, name_of, shares_or_none, weights
+from bigpca.plots.data import Weights, chosen, component_names, grid_of, is_array, name_of, shares_or_none, weights
 from bigpca.plots.style import ACCENT, COLOURS, GRID, INK, axes_of, main_of, percent, percents, short_names, tidy
 
 if TYPE_CHECKING:
@@ -158,10 +158,10 @@ def components(
     found = weights(model, feature_names)
     ratio = None if is_array(model) else shares_or_none(model)
     k = min(n, len(found.components))
-    names = [str(i + 1) for i in range(k)]
+    names = known = component_names(model, len(found.components))[:k]
     if ratio is not None:
         names = [f"{name} ({share})" for name, share in zip(names, percents(ratio[:k].tolist()), strict=True)]
-    leading = f"{name_of(model) or 'Components'}, {'the component' if k == 1 else f'components 1 to {k}'}"
+    leading = f"{name_of(model) or 'Components'}, {known[0] if k == 1 else f'{known[0]} to {known[-1]}'}"
     grid = grid_of(model) if image_shape is None and feature_names is None else None
     if grid is not None and len(grid.dims) == 2 and grid.n_columns == found.components.shape[1] and min(grid.sizes) > 1:
         pictures, (height, width), where = _on_grid(grid, found.components[:k])
@@ -215,7 +215,7 @@ def _on_grid(grid: Any, components: Matrix) -> tuple[list[Any], tuple[float, flo
 
 
 def top_features(
-    model: Any, component: int = 1, n: int = 10, *, feature_names: Any = None, ax: Axes | None = None
+    model: Any, component: int | str = 0, n: int = 10, *, feature_names: Any = None, ax: Axes | None = None
 ) -> Axes:
     """Draw the largest weights of features in a component as bars, the largest first: its loadings.
 
@@ -224,8 +224,8 @@ def top_features(
     Parameters
     ----------
     model : fitted linear model, or array-like of shape (k, d)
-    component : int, default 1
-        Counted from 1.
+    component : int or str, default 0
+        By number from 0 or by name.
     n : int, default 10
         Number of features, at most.
     feature_names : array-like of shape (d,), optional
@@ -245,7 +245,8 @@ def top_features(
         If matplotlib is not installed.
     """
     found = weights(model, feature_names)
-    (column,) = chosen(component, len(found.components), (1,))
+    names = component_names(model, len(found.components))
+    (column,) = chosen(component, names, (1,))
     (largest,) = largest_weights(found.components[[column]], n)
     values = found.components[column, largest]
     ax = axes_of(ax, 6.0, 1.2 + 0.24 * len(largest))
@@ -256,14 +257,14 @@ def top_features(
     ax.set_yticks(range(len(largest)), short_names(found.names[largest].tolist()), parse_math=False)
     ax.invert_yaxis()
     ratio = None if is_array(model) else shares_or_none(model)
-    ax.set_xlabel(f"weight in component {column + 1:,}" + ("" if ratio is None else f" ({percent(ratio[column])})"))
+    ax.set_xlabel(f"weight in {names[column]}" + ("" if ratio is None else f" ({percent(ratio[column])})"))
     tidy(ax, f"{name_of(model) or 'Components'}, {main_of(len(largest), len(found.names))}")
     ax.grid(visible=False, axis="y")
     ax.grid(visible=True, axis="x", color=GRID, linewidth=0.8)
     return ax
 
 
-def maps(scores: Any, components: tuple[int, ...] = (1, 2, 3), *, n: int = 12, ax: Axes | None = None) -> Axes:
+def maps(scores: Any, components: tuple[int, ...] = (0, 1, 2), *, n: int = 12, ax: Axes | None = None) -> Axes:
     """Draw maps of scores as pictures, with three components as red, green and blue, or one as grey.
 
     Each component is scaled by its 2nd and 98th percentile over all drawn maps, so that equal colours are equal scores.
@@ -272,8 +273,8 @@ def maps(scores: Any, components: tuple[int, ...] = (1, 2, 3), *, n: int = 12, a
     ----------
     scores : array of shape (m, h, w, k), in memory or lazy
         From :func:`bigpca.data.as_maps`. The first n maps are read.
-    components : (int, int, int) or (int,), default (1, 2, 3)
-        Which, counted from 1.
+    components : (int, int, int) or (int,), default (0, 1, 2)
+        Which, counted from 0.
     n : int, default 12
         Number of maps, at most.
     ax : matplotlib Axes, optional
@@ -294,7 +295,7 @@ def maps(scores: Any, components: tuple[int, ...] = (1, 2, 3), *, n: int = 12, a
     if len(given) != 4:
         raise ValueError(f"maps have shape {given}; (m, h, w, k) was expected. Pass bp.data.as_maps(scores, (h, w)).")
     total, height, width, k = map(int, given)
-    shown = chosen(components, k, (1, 3))
+    shown = chosen(components, component_names(scores, k), (1, 3))
     drawn = min(n, total)
     values = np.asarray(scores[:drawn], np.float64)[..., shown].reshape(-1, len(shown))
     known = values[np.isfinite(values).all(axis=1)]
@@ -305,7 +306,7 @@ def maps(scores: Any, components: tuple[int, ...] = (1, 2, 3), *, n: int = 12, a
     picture = image_tiles(shades.reshape(drawn, -1), shape, columns=columns, limits=(0.0, 1.0))
     ax = axes_of(ax, max(3.2, 1.6 * columns), 0.5 + 1.6 * columns * picture.shape[0] / picture.shape[1])
     ax.imshow(picture, interpolation="nearest")
-    names = ", ".join(str(column + 1) for column in shown)
+    names = ", ".join(str(column) for column in shown)
     how = f"components {names} as red, green, blue" if len(shown) == 3 else f"component {names}"
     tidy(ax, f"{drawn:,} of {total:,} maps, {how}")
     ax.set_axis_off()
@@ -362,7 +363,7 @@ def extremes(ends: Any, images: Any, *, n: int = 6, ax: Axes | None = None) -> A
             left = j * across if j < at_an_end else half + (j - at_an_end) * across
             picture = image_tiles(found[place : place + 1].reshape(1, -1), found.shape[1:], columns=1, limits=limits)
             ax.imshow(picture, extent=(left, left + width, i * down + height, i * down), interpolation="nearest")
-        for left, name in ((0.0, f"component {i + 1}: lowest"), (half, "highest")):
+        for left, name in ((0.0, f"component {i}: lowest"), (half, "highest")):
             ax.text(left, i * down - 0.03 * width, name, ha="left", va="bottom", color=INK, fontsize=8)
     ax.set(xlim=(0, half + at_an_end * across), ylim=(count * down - 0.22 * width, -0.22 * width))
     tidy(ax, "Rows at both ends of each component")

@@ -14,6 +14,7 @@ from bigpca.plots.data import (
     Kinds,
     Values,
     chosen,
+    component_names,
     drawn_scores,
     fitted,
     kinds_of,
@@ -50,7 +51,7 @@ def scores(
     X: Any = None,
     *,
     labels: Any = None,
-    components: tuple[int, int] = (1, 2),
+    components: tuple[int | str, int | str] = (0, 1),
     ellipses: float | None = None,
     ax: Axes | None = None,
     seed: int = 0,
@@ -71,8 +72,8 @@ def scores(
         that have keys; other labels are in the order of the rows, as ``bigpca.data.by_key(labels, X, keys=False)``
         says that they are. Integers, booleans and text are classes: of more than ten, the largest nine are named, and
         the rest are "others". Real numbers are values on a colour bar. Rows without a label are crosses.
-    components : (int, int), default (1, 2)
-        Counted from 1; the first is the x-axis. A model of one component is drawn as a histogram.
+    components : two of int from 0 or str, default (0, 1)
+        By number or by name, such as "pca0"; the first is the x-axis. A model of one component is drawn as a histogram.
     ellipses : float in (0, 1), optional
         Draw around each class, or around all rows without labels, the ellipse that holds this share of Gaussian rows
         with the mean and covariance of its drawn rows. Classes of fewer than three rows have none.
@@ -93,10 +94,11 @@ def scores(
         If matplotlib is not installed.
     """
     drawn, ratio = _drawn(model, X, seed)
-    pair = chosen(components, drawn.scores.shape[1])
+    names = component_names(model, drawn.scores.shape[1])
+    pair = chosen(components, names)
     kinds = None if labels is None else kinds_of(labels, drawn.n, drawn.rows, model if X is None else X)
     title = f"{name_of(model)}, scores of {drawn.title()}" if hasattr(model, "fit") else f"Scores of {drawn.title()}"
-    ax = draw_points(axes_of(ax), drawn, kinds, ratio, pair, title)
+    ax = draw_points(axes_of(ax), drawn, kinds, axis_names(pair, names, ratio), pair, title)
     if ellipses is not None:
         if not 0 < ellipses < 1:
             raise ValueError(
@@ -126,16 +128,15 @@ def _ellipses(ax: Axes, xy: Matrix, kinds: Kinds | None, share: float) -> None:
 
 
 def draw_points(
-    ax: Axes, drawn: DrawnScores, kinds: Kinds | Values | None, ratio: Vector | None, pair: tuple[int, ...], title: str
+    ax: Axes, drawn: DrawnScores, kinds: Kinds | Values | None, names: list[str], pair: tuple[int, ...], title: str
 ) -> Axes:
     """Draw scores in a pair of columns, or as a histogram those of one column (the other is -1)."""
     if pair[1] < 0:
         draw_histogram(ax, drawn.scores[:, 0], kinds)
-        ax.set(xlabel=axis_names([0], ratio)[0], ylabel="rows")
+        ax.set(xlabel=names[0], ylabel="rows")
     else:
         draw_marks(ax, drawn.scores[:, pair], kinds)
-        across, up = axis_names(pair, ratio)
-        ax.set(xlabel=across, ylabel=up)
+        ax.set(xlabel=names[0], ylabel=names[1])
         ax.locator_params(axis="x", nbins=5)  # numbers of five digits do not touch beside a wide legend
     return tidy(ax, title)
 
@@ -145,7 +146,7 @@ def biplot(
     X: Any = None,
     *,
     labels: Any = None,
-    components: tuple[int, int] = (1, 2),
+    components: tuple[int | str, int | str] = (0, 1),
     top: int = 10,
     feature_names: Any = None,
     ax: Axes | None = None,
@@ -161,7 +162,7 @@ def biplot(
     ----------
     model : fitted linear model
     X, labels, components, ax, seed
-        As in :func:`scores`; defaults None, None, (1, 2), None and 0.
+        As in :func:`scores`; defaults None, None, (0, 1), None and 0.
     top : int, default 10
         Number of features: the best of each component in turn, by absolute weight.
     feature_names : array-like of shape (d,), optional
@@ -179,12 +180,13 @@ def biplot(
         If matplotlib is not installed.
     """
     found = weights(model, feature_names)
-    columns = chosen(components, len(found.components))
+    names = component_names(model, len(found.components))
+    columns = chosen(components, names)
     if columns[1] < 0:
         raise ValueError("a biplot needs two components, but the model has 1. Fit two, or draw its components.")
     drawn, ratio = _drawn(model, X, seed)
     kinds = None if labels is None else kinds_of(labels, drawn.n, drawn.rows, model if X is None else X)
-    ax = draw_points(axes_of(ax), drawn, kinds, ratio, columns, "")
+    ax = draw_points(axes_of(ax), drawn, kinds, axis_names(columns, names, ratio), columns, "")
     pair = found.components[[*columns]]
     largest = best_of_each(pair, top)
     reach = np.abs(drawn.scores[:, columns]).max(initial=0.0)
@@ -222,7 +224,7 @@ def _arrows(ax: Axes, tips: Matrix, names: list[str]) -> str:
 def correlation_circle(
     model: Any,
     *,
-    components: tuple[int, int] = (1, 2),
+    components: tuple[int | str, int | str] = (0, 1),
     top: int = 20,
     feature_names: Any = None,
     ax: Axes | None = None,
@@ -236,7 +238,7 @@ def correlation_circle(
     ----------
     model : fitted PCA, or another model that keeps the statistics of its rows
     components, ax
-        As in :func:`scores`; defaults (1, 2) and None.
+        As in :func:`scores`; defaults (0, 1) and None.
     top : int, default 20
         Number of features: the best of each component in turn, by absolute correlation.
     feature_names : array-like of shape (d,), optional
@@ -258,7 +260,8 @@ def correlation_circle(
     if inner is not model or not hasattr(model, "feature_correlations"):
         raise ValueError(f"a {name_of(model)} has no correlations of features with scores. Fit a PCA.")
     found = model.feature_correlations().T
-    columns = chosen(components, len(found))
+    own = component_names(model, len(found))
+    columns = chosen(components, own)
     if columns[1] < 0:
         raise ValueError("a circle needs two components, but the model has 1. Fit two, or draw top_features.")
     pair = found[[*columns]]
@@ -269,7 +272,7 @@ def correlation_circle(
     for line in (ax.axhline, ax.axvline):
         line(0, color=GRID, linewidth=0.8)
     ax.set_aspect("equal", adjustable="datalim")
-    across, up = axis_names(columns, shares_or_none(model))
+    across, up = axis_names(columns, own, shares_or_none(model))
     ax.set(xlabel=f"correlation with {across}", ylabel=f"correlation with {up}")
     named = _arrows(ax, pair[:, largest].T, names[largest].tolist())
     return tidy(ax, f"{name_of(model)}, correlations of {main_of(len(largest), len(names))}{named}")
@@ -338,7 +341,12 @@ BINS = 60
 
 
 def density(
-    model: Any, X: Any = None, *, components: tuple[int, int] = (1, 2), ax: Axes | None = None, seed: int = 0
+    model: Any,
+    X: Any = None,
+    *,
+    components: tuple[int | str, int | str] = (0, 1),
+    ax: Axes | None = None,
+    seed: int = 0,
 ) -> Axes:
     """Draw how many rows have which scores on two components, in hexagons: for more rows than points can show.
 
@@ -347,7 +355,7 @@ def density(
     Parameters
     ----------
     model, X, components, ax, seed
-        As in :func:`scores`; defaults None, (1, 2), None and 0.
+        As in :func:`scores`; defaults None, (0, 1), None and 0.
 
     Returns
     -------
@@ -361,30 +369,32 @@ def density(
         If matplotlib is not installed.
     """
     drawn, ratio = _drawn(model, X, seed, MAX_BINNED)
-    columns = chosen(components, drawn.scores.shape[1])
+    names = component_names(model, drawn.scores.shape[1])
+    columns = chosen(components, names)
     if columns[1] < 0:
         raise ValueError("a density needs two components, but the model has 1. Draw its scores: a histogram.")
     ax = axes_of(ax)
     x, y = drawn.scores[:, columns].T
     counts = ax.hexbin(x, y, gridsize=BINS, bins="log", mincnt=1, cmap="cividis", linewidths=0.1)
     log_ticks(ax.figure.colorbar(counts, ax=ax, label="rows (log scale)").ax)
-    across, up = axis_names(columns, ratio)
+    across, up = axis_names(columns, names, ratio)
     ax.set(xlabel=across, ylabel=up)
     ax.locator_params(axis="x", nbins=5)
     name = f"{name_of(model)}, density" if hasattr(model, "fit") else "Density"
     return tidy(ax, f"{name} of {drawn.title()}")
 
 
-def axis_names(columns: Sequence[int], ratio: Vector | None) -> list[str]:
-    """Return names of components, counted from 1, with their shares of the variance in equal digits.
+def axis_names(columns: Sequence[int], names: Sequence[str], ratio: Vector | None) -> list[str]:
+    """Return the names of components with their shares of the variance in equal digits; a column of -1 is left out.
 
-    >>> axis_names([0, 1], np.array([0.7296, 0.18])), axis_names([1], None)
-    (['component 1 (73.0 %)', 'component 2 (18.0 %)'], ['component 2'])
+    >>> axis_names([0, 1], ["pca0", "pca1"], np.array([0.7296, 0.18])), axis_names([0, -1], ["kpca0"], None)
+    (['pca0 (73.0 %)', 'pca1 (18.0 %)'], ['kpca0'])
     """
-    names = [f"component {column + 1:,}" for column in columns]
+    shown = [column for column in columns if column >= 0]
     if ratio is None:
-        return names
-    return [f"{name} ({share})" for name, share in zip(names, percents(ratio[[*columns]].tolist()), strict=True)]
+        return [names[column] for column in shown]
+    shares = percents(ratio[shown].tolist())
+    return [f"{names[column]} ({share})" for column, share in zip(shown, shares, strict=True)]
 
 
 def _drawn(model: Any, X: Any, seed: int, most: int = MAX_ROWS) -> tuple[DrawnScores, Vector | None]:

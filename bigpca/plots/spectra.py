@@ -59,7 +59,7 @@ def scree(model: Any, *, ax: Axes | None = None, levels: Sequence[float] = LEVEL
     """
     ratio = shares(model)
     ax = axes_of(ax)
-    order, so_far = np.arange(1, len(ratio) + 1), np.cumsum(ratio)
+    order, so_far = np.arange(len(ratio)), np.cumsum(ratio)
     if len(ratio) <= MAX_BARS:
         handles: list[Any] = [ax.bar(order, 100 * ratio, width=0.7, color=ACCENT, log=log)]
     else:
@@ -72,9 +72,9 @@ def scree(model: Any, *, ax: Axes | None = None, levels: Sequence[float] = LEVEL
             handles += ax.plot([], [], marker="", linestyle="")
             names.append(f"{percent(level)}: not reached")
         else:
-            handles += ax.plot([count], [100 * so_far[count - 1]], marker, color=COLOURS[1], markersize=6, zorder=3)
+            handles += ax.plot([count - 1], [100 * so_far[count - 1]], marker, color=COLOURS[1], markersize=6, zorder=3)
             names.append(f"{percent(level)}: {counted(count, 'component')}")
-    ax.set(xlabel="component", ylabel=f"share of {whole_of(model)}, %", xlim=(0.3, len(ratio) + 0.7))
+    ax.set(xlabel="component", ylabel=f"share of {whole_of(model)}, %", xlim=(-0.7, len(ratio) - 0.3))
     if log:
         ax.set_yscale("log")
         ax.set_ylim(50 * ratio[ratio > 0].min(initial=1.0), 150)
@@ -139,7 +139,7 @@ def spectrum(models: Any, *, ax: Axes | None = None) -> Axes:
     ax = axes_of(ax)
     handles = []
     for index, (name, found) in enumerate(values.items()):
-        order, positive = np.arange(1, len(found) + 1), found > 0
+        order, positive = np.arange(len(found)), found > 0
         dots = MARKERS[index % len(MARKERS)] if len(found) <= MAX_BARS else ""
         colour = ACCENT if len(values) == 1 else COLOURS[index % len(COLOURS)]
         style = ("-", "--", ":", "-.")[index // len(COLOURS) % 4]
@@ -192,7 +192,7 @@ def bounds(model: Any, *, ax: Axes | None = None) -> Axes:
     inner = fitted(model)
     values, (low, high) = eigenvalues(model), np.asarray(inner.eigenvalue_bounds_, dtype=np.float64).T
     ax = axes_of(ax)
-    order, positive = np.arange(1, len(values) + 1), values > 0
+    order, positive = np.arange(len(values)), values > 0
     if not positive.any():
         raise ValueError(
             f"none of the {len(values)} eigenvalues is positive, and a log scale shows positive numbers only. "
@@ -293,7 +293,7 @@ def standard_errors(model: Any, errors: Any, *, ax: Axes | None = None) -> Axes:
             "bigpca.quality.standard_errors(model, X)."
         )
     ax = axes_of(ax)
-    order, positive = np.arange(1, len(values) + 1), values > 0
+    order, positive = np.arange(len(values)), values > 0
     known, unknown = positive & np.isfinite(found), positive & ~np.isfinite(found)
     reach = WIDTH * found[known]
     floor = 0.8 * min([*(values[known] - reach)[values[known] > reach], *values[positive]], default=0.1)
@@ -308,6 +308,6 @@ def standard_errors(model: Any, errors: Any, *, ax: Axes | None = None) -> Axes:
     ax.set_yscale("log")
     ax.set_ylim(bottom=floor)
     log_ticks(ax)
-    ax.set(xlabel="component", ylabel="eigenvalue (log scale)", xlim=(0.3, len(values) + 0.7))
+    ax.set(xlabel="component", ylabel="eigenvalue (log scale)", xlim=(-0.7, len(values) - 0.3))
     whole_numbers(ax)
     return tidy(ax, f"{name_of(model)}, variation between samples of {errors.n_rows:,.6g} rows")

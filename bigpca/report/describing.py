@@ -39,6 +39,7 @@ from bigpca.plots.data import (
     Weights,
     chosen,
     column_shares,
+    component_names,
     drawn_rows,
     eigenvalues,
     fitted,
@@ -574,7 +575,7 @@ def describe(
     if read is not None:
         known = companions(labels, keys=keys, pictures=pictures, scores=scores, n=read.drawn.n)
     subject = Subject(model, own, image_shape, read, known, standard_errors)
-    names = axis_names(range(min(k, MAX_COMPONENTS)), shares_or_none(model))
+    names = axis_names(range(min(k, MAX_COMPONENTS)), component_names(model, k), shares_or_none(model))
     extremes = () if read is None else describe_ends(read.ends, names, known)
     return Report(
         title=method_name(model),
@@ -582,7 +583,7 @@ def describe(
         lights=lights_of(model, own),
         figures=_figures(subject),
         components=_components_table(model, standard_errors),
-        features=None if own is None or image_shape is not None else _features_table(own),
+        features=None if own is None or image_shape is not None else _features_table(own, component_names(model, k)),
         extremes=extremes,
         plan=plan_table(model),
         made=made_of(model, provenance=provenance),
@@ -647,9 +648,11 @@ def _scatter(subject: Subject, points: DrawnScores) -> Figure:
     if known.source:
         caption += f" {known.source[0].upper()}{known.source[1:]}."
 
-    pair = chosen((1, 2), points.scores.shape[1])
+    names = component_names(subject.model, points.scores.shape[1])
+    pair = chosen((0, 1), names)
     ratio, title = shares_or_none(subject.model), f"{name_of(subject.model)}, scores of {points.title()}"
-    return drawn("scores", caption, lambda ax: draw_points(ax, points, kinds, ratio, pair, title))
+    names = axis_names(pair, names, ratio)
+    return drawn("scores", caption, lambda ax: draw_points(ax, points, kinds, names, pair, title))
 
 
 def _sampled(inner: Any) -> str:
@@ -681,7 +684,7 @@ def _components_table(model: Any, errors: Any = None) -> Table:
     values, ratio = eigenvalues(model), shares_or_none(model)
     limits = getattr(fitted(model), "eigenvalue_bounds_", None)
     header = ["component", "eigenvalue"]
-    columns: list[Any] = [range(1, len(values) + 1), values.tolist()]
+    columns: list[Any] = [component_names(model, len(values)), values.tolist()]
     if limits is not None:
         header += ["lower bound", "upper bound"]
         columns += np.asarray(limits, dtype=np.float64).T.tolist()
@@ -697,12 +700,12 @@ def _components_table(model: Any, errors: Any = None) -> Table:
     return Table("Components", tuple(header), tuple(zip(*columns, strict=True)))
 
 
-def _features_table(own: Weights) -> Table:
+def _features_table(own: Weights, names: list[str]) -> Table:
     shown = own.components[:MAX_FEATURE_COMPONENTS]
     top = largest_weights(shown, TOP_FEATURES)
     rows = [
-        (number, rank + 1, str(own.names[feature]), float(component[feature]))
-        for number, (component, features) in enumerate(zip(shown, top, strict=True), 1)
+        (name, rank + 1, str(own.names[feature]), float(component[feature]))
+        for name, component, features in zip(names, shown, top, strict=False)
         for rank, feature in enumerate(features)
     ]
     return Table("Main features", ("component", "rank", "feature", "weight"), tuple(rows))

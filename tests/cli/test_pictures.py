@@ -41,7 +41,7 @@ def test_report_writes_a_page_and_prints_its_checks(model: Path) -> None:
 DRAWN = {
     "scree": (),
     "spectrum": (),
-    "scores": ("--scores", "s.zarr", "--labels", "labels.csv::value", "--components", "3,1"),
+    "scores": ("--scores", "s.zarr", "--labels", "labels.csv::value", "--components", "2,pca0"),
     "biplot": ("--rows", "rows.zarr"),
     "components": ("--image-shape", "4x3"),
     "maps": ("--scores", "s.zarr", "--map-shape", "10x6"),
@@ -62,7 +62,11 @@ def test_plot_draws_a_file(kind: str, model: Path) -> None:
 FAULTS = {
     "no scores": (("plot", "scores", "m.zarr"), 2, "needs --scores STORE, or --rows SOURCE"),
     "suffix": (("plot", "scree", "m.zarr", "--out", "f.txt"), 2, "one of .png, .svg, .pdf"),
-    "pair": (("plot", "scores", "m.zarr", "--scores", "s.zarr", "--components", "1"), 2, "Write 2 numbers from 1"),
+    "pair": (
+        ("plot", "scores", "m.zarr", "--scores", "s.zarr", "--components", "1"),
+        2,
+        "Write 2 numbers from 0",
+    ),
     "three": (("plot", "maps", "m.zarr", "--scores", "s.zarr", "--components", "1,2"), 2, "Write 1 or 3 numbers"),
     "no map shape": (("plot", "maps", "m.zarr", "--scores", "s.zarr"), 2, "needs --map-shape HxW"),
     "map shape": (("plot", "maps", "m.zarr", "--scores", "s.zarr", "--map-shape", "7x7"), 3, "are not maps of shape"),

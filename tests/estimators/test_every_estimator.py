@@ -372,13 +372,21 @@ def test_what_cannot_be_is_rejected_unread(name: str, wrong: str) -> None:
         model.fit(unreadable(N, D), CASES[name].y)
 
 
+PREFIXES = {
+    "PCA": "pca", "ApproximatePCA": "pca", "RotatedPCA": "rotated", "SketchTransformer": "sketch",
+    "ScoredPCA": "scored", "KernelPCA": "kpca", "NystromKernelPCA": "kpca", "ApproximateKernelPCA": "kpca", "SupervisedPCA": "spca",
+    "KernelSupervisedPCA": "kspca", "SupervisedRandomProjection": "srp", "FisherDiscriminantAnalysis": "fisher",
+    "RoweisDiscriminantAnalysis": "roweis", "KernelRoweisDiscriminantAnalysis": "kroweis",
+}  # fmt: skip
+
+
 @every
 def test_names_go_in_and_come_out(name: str) -> None:
     frame = pd.DataFrame(X, columns=list("abcdef"), index=range(100, 100 + N))
     model = fitted(name, frame)
     assert list(model.feature_names_in_) == list("abcdef")
     scores = model.set_output(transform="pandas").transform(frame)
-    prefix = type(model).__name__.lower()
+    prefix = PREFIXES[type(model).__name__]
     assert (
         list(scores.columns) == list(model.get_feature_names_out()) == [f"{prefix}{i}" for i in range(scores.shape[1])]
     )

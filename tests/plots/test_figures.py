@@ -87,17 +87,17 @@ FIGURES: dict[str, Callable[[dict[str, Any]], Any]] = {
     "standard errors of ties": lambda m: bp.plots.standard_errors(TIED, bp.quality.standard_errors(TIED, X[:60, 3:])),
     "spectra": lambda m: bp.plots.spectrum([m["pca"], m["kernel"], m["roweis"]]),
     "spectrum": lambda m: bp.plots.spectrum(m["kernel roweis"]),
-    "scores": lambda m: bp.plots.scores(m["pca"], X, components=(3, 1)),
+    "scores": lambda m: bp.plots.scores(m["pca"], X, components=(2, "pca0")),
     "scores of many classes": lambda m: bp.plots.scores(m["pca"], X, labels=CLASSES),
     "scores of thousands": lambda m: bp.plots.scores(1000 * X, labels=CLASSES, ax=_narrow()),
     "scores of values": lambda m: bp.plots.scores(m["pca"], X, labels=X[:, 0]),
     "scores of one": lambda m: bp.plots.scores(m["one"], X, labels=THREE),
     "ellipses": lambda m: bp.plots.scores(m["pca"], X, labels=pd.Series(THREE, name="$kind_"), ellipses=0.95),
-    "density": lambda m: bp.plots.density(m["pca"], X, components=(2, 1)),
+    "density": lambda m: bp.plots.density(m["pca"], X, components=(1, 0)),
     "outliers": lambda m: bp.plots.outliers(m["pca"], X, labels=THREE),
-    "correlation circle": lambda m: bp.plots.correlation_circle(m["pca"], components=(1, 3)),
+    "correlation circle": lambda m: bp.plots.correlation_circle(m["pca"], components=(0, "pca2")),
     "scree on a log scale": lambda m: bp.plots.scree(m["pca"], log=True),
-    "main features": lambda m: bp.plots.top_features(m["selected"], 2, feature_names=NAMES[:12]),
+    "main features": lambda m: bp.plots.top_features(m["selected"], 1, feature_names=NAMES[:12]),
     "pairs": lambda m: bp.plots.pairs(m["pca"], X, labels=THREE).axes[0],
     "pairs of values": lambda m: bp.plots.pairs(X[:, :2], labels=X[:, 2]).axes[2],
     "maps of components": lambda m: bp.plots.components(m["grid"]),
@@ -164,15 +164,15 @@ def test_figures_go_into_axes_that_are_given_and_make_none_of_their_own(models: 
 @pytest.mark.parametrize(
     ("model", "given", "pair", "columns", "named"),
     [
-        ("pca", "rows", (1, 2), (0, 1), True),
-        ("pca", "scores", (4, 2), (3, 1), True),
-        ("pca", "lazy", (1, 3), (0, 2), True),
-        ("pca", "no model", (2, 1), (1, 0), False),
-        ("kernel roweis", "rows", (1, 2), (0, 1), False),
+        ("pca", "rows", (0, 1), (0, 1), True),
+        ("pca", "scores", ("pca3", 1), (3, 1), True),
+        ("pca", "lazy", (0, 2), (0, 2), True),
+        ("pca", "no model", (1, 0), (1, 0), False),
+        ("kernel roweis", "rows", (0, "kroweis1"), (0, 1), False),
     ],
 )
 def test_rows_are_drawn_at_their_scores_and_axes_name_components_with_their_shares(
-    models: dict[str, Any], model: str, given: str, pair: tuple[int, int], columns: tuple[int, int], named: bool
+    models: dict[str, Any], model: str, given: str, pair: Any, columns: tuple[int, int], named: bool
 ) -> None:
     fitted = models[model]
     scores = fitted.transform(X)
@@ -187,7 +187,8 @@ def test_rows_are_drawn_at_their_scores_and_axes_name_components_with_their_shar
     np.testing.assert_allclose(points.get_offsets(), scores[:, columns], rtol=1e-10, atol=1e-12)
     for label, column in zip((ax.get_xlabel(), ax.get_ylabel()), columns, strict=True):
         share = f" ({100 * fitted.explained_variance_ratio_[column]:.1f} %)" if named else ""
-        assert label == f"component {column + 1}{share}"
+        name = "component " if given == "no model" else {"pca": "pca"}.get(model, "kroweis")
+        assert label == f"{name}{column}{share}"
 
 
 @pytest.mark.parametrize("lazy", [False, True])
@@ -246,7 +247,7 @@ def test_images_at_the_ends_of_components_are_drawn_from_lowest_to_highest(model
 
 def test_maps_are_coloured_by_three_components_on_one_scale() -> None:
     maps = np.where(np.arange(16 * 25 * 4).reshape(MAPS.shape) == 4 * 25 + 3, np.nan, MAPS)
-    ax = bp.plots.maps(maps, (4, 1, 2), n=2)
+    ax = bp.plots.maps(maps, (3, 0, 1), n=2)
     picture = np.asarray(ax.images[0].get_array())
     assert picture.shape == (5, 5 + 2 + 5, 3)
     values = maps[:2][..., [3, 0, 1]].reshape(-1, 3)
@@ -255,15 +256,15 @@ def test_maps_are_coloured_by_three_components_on_one_scale() -> None:
     truth[0, 0, 0] = 1  # no score: white
     np.testing.assert_allclose(picture[:, 7:], truth, rtol=0, atol=1e-12)
     title = ax.get_title(loc="left").replace("\n", " ")
-    assert title == "2 of 16 maps, components 4, 1, 2 as red, green, blue"
+    assert title == "2 of 16 maps, components 3, 0, 1 as red, green, blue"
 
 
 @pytest.mark.parametrize(
     ("given", "components", "message"),
     [
         (X, (1, 2, 3), "Pass bp.data.as_maps"),
-        (MAPS, (1, 2), "1 or 3 of 1 to 4, each once"),
-        (MAPS, (0,), "1 or 3 of 1 to 4, each once"),
+        (MAPS, (1, 2), "1 or 3 of 4 were expected"),
+        (MAPS, (4,), "but there are 4. Give numbers from 0 to 3"),
     ],
 )
 def test_maps_reject_scores_that_are_no_maps_and_components_that_there_are_not(
@@ -334,14 +335,14 @@ def test_the_scree_marks_the_first_component_that_reaches_each_level() -> None:
         f"95 %: {k} components",
         "99 %: not reached",
     ]
-    np.testing.assert_allclose(ax.lines[2].get_xydata(), [[k, 100 * held[k - 1]]])
+    np.testing.assert_allclose(ax.lines[2].get_xydata(), [[k - 1, 100 * held[k - 1]]])
     np.testing.assert_allclose(captured(ratio).lines[0].get_ydata(), 100 * np.append(0, held))
 
 
 def test_a_spectrum_leaves_out_what_has_no_logarithm() -> None:
     ax = bp.plots.spectrum(np.array([4.0, 2.0, 0.0, 1.0, -1e-20]))
     (line,) = ax.lines
-    np.testing.assert_array_equal(line.get_xydata(), [[1, 4], [2, 2], [4, 1]])
+    np.testing.assert_array_equal(line.get_xydata(), [[0, 4], [1, 2], [3, 1]])
     assert ax.get_yscale() == "log"
 
 
@@ -461,22 +462,22 @@ ERRORS: dict[str, tuple[Callable[[dict[str, Any]], Any], type[Exception], str]] 
     "shape": (lambda m: bp.plots.components(m["pca"], (5, 3)), ValueError, "image_shape"),
     "exact": (lambda m: bp.plots.bounds(m["pca"]), ValueError, "a PCA has no eigenvalue_bounds_.*spectrum"),
     "pair": (
-        lambda m: bp.plots.scores(m["pca"], X, components=(0, 1)),
+        lambda m: bp.plots.scores(m["pca"], X, components=(0, "pca4")),
         ValueError,
-        r"2 of 1 to 4, each once.*The first component is 1",
+        r"but there are 4. Give numbers from 0 to 3, or names such as 'pca0', each once",
     ),
     **{
         f"components = {given}": (
             lambda m, given=given: bp.plots.scores(m["pca"], X, components=given),
             ValueError,
-            rf"components = {re.escape(repr(given))}; 2 of 1 to 4, each once, were expected, such as \(1, 2\)",
+            rf"components = {re.escape(repr(given))}(; 2 of 4 were expected, such as|, but there are 4. Give numbers)",
         )
-        for given in (1, (1,), (1, 2, 3), (2, 2), (1.5, 2))
+        for given in (1, (1,), (1, 2, 3), (2, 2), (1.5, 2), ("pca1", 1))
     },
     "several main features": (
         lambda m: bp.plots.top_features(m["pca"], (1, 2)),
         ValueError,
-        "1 of 1 to 4, each once, were expected, such as 1",
+        "1 of 4 were expected, such as",
     ),
     "outliers without a rest": (lambda m: bp.plots.outliers(bp.PCA().fit(X), X), ValueError, "fewer components than"),
     "outliers of a kernel": (lambda m: bp.plots.outliers(m["kernel"], X), ValueError, "no T2 and SPE of rows"),

@@ -133,10 +133,10 @@ def test_the_frechet_distance_is_that_of_two_gaussians(rank: int) -> None:
 
 DOT = bp.PCA(2, solver="dot").fit(X)
 MISTAKES: dict[str, tuple[Callable[[], Any], str]] = {
-    "no such component": (lambda: PLAIN.top_features(3), "component = 3, but there are 3: 0 to 2"),
+    "no such component": (lambda: PLAIN.top_features(3), r"components = \[3\], but there are 3. Give numbers"),
     "no features": (lambda: PLAIN.top_features(0, n=0), "n = 0 is below 1, but an integer"),
     "a part of a feature": (lambda: PLAIN.top_features(0, n=1.5), "n = 1.5 is a float, but an integer"),
-    "a named component": (lambda: PLAIN.top_features("pca0"), "component = 'pca0', but there are 3: 0 to 2"),
+    "another name": (lambda: PLAIN.top_features("kpca0"), r"components = \['kpca0'\], but there are 3. Give numbers"),
     "no column variances": (lambda: DOT.feature_correlations(), "feature_correlations needs the moments of all rows"),
     "not about the mean": (
         lambda: bp.PCA(2, center=False).fit(X).feature_correlations(), "a correlation is known for rows about their"

@@ -303,6 +303,8 @@ class ApproximateKernelPCA(KernelModel):
     (300, 2)
     """
 
+    _prefix = "kpca"
+
     def __init__(
         self,
         n_components: NComponents = None,

@@ -394,6 +394,8 @@ class KernelPCA(KernelModel):
     ((200, 2), True)
     """
 
+    _prefix = "kpca"
+
     def __init__(
         self,
         n_components: NComponents = None,

@@ -93,6 +93,8 @@ class NystromKernelPCA(KernelModel):
     ((500, 2), True)
     """
 
+    _prefix = "kpca"
+
     def __init__(
         self,
         n_components: NComponents = None,

@@ -91,6 +91,7 @@ class ApproximatePCA(LinearModel[FusedProduct]):
     True
     """
 
+    _prefix = "pca"
     _merged_alike = ("preprocess", "center", "scale", "core", "sketch")
 
     def __init__(

@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.sparse import csr_array
 
 from bigpca import csr
-from bigpca.arrays import Array, DType, Integers, Matrix, Vector
+from bigpca.arrays import Array, DType, Matrix, Vector
 from bigpca.data.grids import Grid
 from bigpca.data.sparse import with_values
 from bigpca.errors import ApproximationWarning, MemoryBudgetError, format_bytes
@@ -559,29 +559,6 @@ def orthonormality_error(components: Matrix) -> float:
 def dual_axes(axes: Matrix) -> Matrix:
     """Return ``(C C')^+ C`` for axes C (k, d): it turns the scores ``X C'`` into least-squares coefficients."""
     return np.asarray(np.linalg.pinv(axes @ axes.T, hermitian=True) @ axes)
-
-
-def component_numbers(given: Input, k: int) -> Integers:
-    """Return the numbers of components; there are k.
-
-    Raises
-    ------
-    ValueError
-        For other numbers than 0 to k - 1, and repeated ones.
-
-    Examples
-    --------
-    >>> component_numbers(2, 3).tolist(), component_numbers([0, 2], 3).tolist()
-    ([2], [0, 2])
-    """
-    numbers = np.atleast_1d(np.asarray(given))
-    valid = numbers.ndim == 1 and numbers.dtype.kind in "iu" and ((numbers >= 0) & (numbers < k)).all()
-    if not valid or len(np.unique(numbers)) < len(numbers):
-        raise ValueError(
-            f"components = {given!r}; distinct integers from 0 to {k - 1} were expected, because the model has "
-            f"{k} components."
-        )
-    return numbers.astype(np.int64)
 
 
 def low_rank_plus_diagonal(components: Matrix, weights: Vector, diagonal: float) -> Matrix:

@@ -10,7 +10,6 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from numbers import Integral
 from typing import ClassVar, Generic, Self, TypeVar, cast
 
 import numpy as np
@@ -23,14 +22,13 @@ from bigpca.data.grids import Grid
 from bigpca.data.provenance import Provenance
 from bigpca.data.sources import open_in_memory
 from bigpca.data.views import View
-from bigpca.errors import positive_integer
+from bigpca.errors import component_columns, positive_integer
 from bigpca.estimators.linear.maps import (
     LogLikelihood,
     Projection,
     Reconstruction,
     Removal,
     Standardization,
-    component_numbers,
     dual_axes,
     limits_of,
     low_rank_plus_diagonal,
@@ -343,13 +341,13 @@ class LinearModel(RowStatistics, Generic[State]):
         weights = 1 / np.maximum(self.explained_variance_, noise) - 1 / noise
         return low_rank_plus_diagonal(self.components_, weights, 1 / noise)
 
-    def top_features(self, component: int, n: int = 10) -> TopFeatures:
+    def top_features(self, component: int | str, n: int = 10) -> TopFeatures:
         """Return the features with the largest weights in a component.
 
         Parameters
         ----------
-        component : int, 0 to k - 1
-            The row of ``components_``.
+        component : int from 0, or str
+            The row of ``components_``, or its name, such as "pca0".
         n : int, default 10
             How many; at most d are returned.
 
@@ -371,11 +369,9 @@ class LinearModel(RowStatistics, Generic[State]):
         [2, 1]
         """
         check_is_fitted(self)
-        k, given = self.n_components_, cast("object", component)
-        if isinstance(given, bool) or not isinstance(given, Integral) or not 0 <= int(given) < k:
-            raise ValueError(f"component = {component!r}, but there are {k}: 0 to {k - 1} were expected.")
+        (column,) = component_columns([component], self._component_names)
         return TopFeatures.of(
-            self.components_[int(component)], positive_integer("n", n), getattr(self, "feature_names_in_", None)
+            self.components_[column], positive_integer("n", n), getattr(self, "feature_names_in_", None)
         )
 
     @available_if(has_covariance)  # type: ignore[untyped-decorator]
@@ -414,8 +410,8 @@ class LinearModel(RowStatistics, Generic[State]):
 
         Parameters
         ----------
-        components : int or sequence of int
-            Numbers of the components, from 0.
+        components : int or str, or a sequence of these
+            Numbers of the components, from 0, or names, such as "pca0".
 
         Returns
         -------
@@ -433,7 +429,7 @@ class LinearModel(RowStatistics, Generic[State]):
         also subtract the mean.
         """
         check_is_fitted(self)
-        axes = self.components_[component_numbers(components, self.n_components_)]
+        axes = self.components_[component_columns(components, self._component_names)]
         duals = axes if self._orthonormal else dual_axes(axes)
         removal = Removal(replace(self._plain_projection(), components=duals), axes)
         return self._mapped_to_rows(X, removal, Destination(out, overwrite))

@@ -124,6 +124,7 @@ class PCA(LinearModel[Moments]):
     [0.9924]
     """
 
+    _prefix = "pca"
     _merged_alike = ("preprocess", "center", "scale")
 
     def __init__(

@@ -171,6 +171,7 @@ class RotatedPCA(Estimator[Spectrum]):
     [2, 2]
     """
 
+    _prefix = "rotated"
     _output_name = "scores"
     _nan_policies = ("raise", "omit", "mean")
     _maps_linearly = _has_axes = True

@@ -92,6 +92,7 @@ class SketchTransformer(Estimator[Sketch]):
     (3, 2)
     """
 
+    _prefix = "sketch"
     _output_name = "sketches"
     _min_rows = 1
     _unweighted = "a sketch depends on the columns alone"

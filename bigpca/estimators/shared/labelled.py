@@ -56,7 +56,7 @@ def labelled_rows(rows: Lazy, labels: Labels, name: str, dim: str | None = COMPO
     dim : str or None, default "component"
         The dimension of the columns; None for the first column alone, without one.
     values : array-like of shape (k,), default None
-        Its coordinate; None for numbers from 1.
+        Its coordinate; None for numbers from 0.
     """
     import xarray as xr  # installed where there are DataArrays
 
@@ -65,7 +65,7 @@ def labelled_rows(rows: Lazy, labels: Labels, name: str, dim: str | None = COMPO
         return xr.DataArray(rows[:, 0].reshape(labels.sizes), dims=dims, coords=coords, name=name)
     if dim in (*dims, *map(str, labels.coords.variables)):
         raise ValueError(f"X has a dimension or coordinate {dim!r}, which is that of {name}. Rename it.")
-    coords[dim] = np.arange(1, rows.shape[1] + 1) if values is None else np.asarray(values)
+    coords[dim] = np.arange(rows.shape[1]) if values is None else np.asarray(values)
     return xr.DataArray(rows.reshape(*labels.sizes, rows.shape[1]), dims=(*dims, dim), coords=coords, name=name)
 
 
@@ -75,14 +75,14 @@ def by_component(X: Input, k: int) -> Input:
     Raises
     ------
     ValueError
-        If the components are not 1 to k, in order.
+        If the components are not 0 to k - 1, in order.
     """
     if not is_labelled(X) or COMPONENT not in X.dims:
         return X
-    if COMPONENT in X.coords and not np.array_equal(X.coords[COMPONENT].values, np.arange(1, k + 1)):
+    if COMPONENT in X.coords and not np.array_equal(X.coords[COMPONENT].values, np.arange(k)):
         raise ValueError(
-            f"the scores are of the components {brief(X.coords[COMPONENT].values.tolist())}; 1 to {k}, in order, were "
-            f"expected. Pass all scores, with 0 for components to leave out."
+            f"the scores are of the components {brief(X.coords[COMPONENT].values.tolist())}; 0 to {k - 1}, in order, "
+            f"were expected. Pass all scores, with 0 for components to leave out."
         )
     if X.dims == (COMPONENT,):
         raise ValueError(
@@ -274,5 +274,5 @@ def dataset_of(model: BaseEstimator, call: str | None) -> Exported:
         "sample_dims": ", ".join(grid.samples),
         **({} if grid.name is None else {"variable": str(grid.name)}),
     }
-    coords = {**grid_coords(grid), COMPONENT: np.arange(1, k + 1)}
+    coords = {**grid_coords(grid), COMPONENT: np.arange(k)}
     return xr.Dataset(found, coords=coords, attrs={**grid.attrs, **own})

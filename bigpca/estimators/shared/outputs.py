@@ -188,7 +188,7 @@ def write_rows(
     out = path_of(to.out, "out")
     with resolve_progress(to.progress) as report:
         run = Run(None, report, "local" if rows.in_process else None)
-        names = to.names or tuple(f"column_{i + 1}" for i in range(columns))
+        names = to.names or tuple(f"column_{i}" for i in range(columns))
         form = form_of(out, names)
         return project_to(
             rows, f, columns, out, name=name, run=run, made=made, form=form, overwrite=to.overwrite,

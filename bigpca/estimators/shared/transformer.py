@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeAlias, TypeV
 import dask.array as da
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
+from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils import Tags
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
@@ -221,7 +221,6 @@ FLOPS_PER_VALUE = 4  # of preprocessing
 
 @lazy_dask_frames
 class Estimator(
-    ClassNamePrefixFeaturesOutMixin,  # type: ignore[misc]
     TransformerMixin,  # type: ignore[misc]
     BaseEstimator,  # type: ignore[misc]
     ABC,
@@ -256,6 +255,7 @@ class Estimator(
     solver_: str
     _unsolved: Unsolved[Found] | None
     _certificate: Certificate | None
+    _prefix: ClassVar[str]  # of the names of components
     _output_name: ClassVar[str]  # of the output of transform, in the names of tasks and in messages
     _min_rows: ClassVar[int] = 2  # that a fit requires
     _unweighted: ClassVar[str] = ""  # why a fit cannot use weights, where it cannot
@@ -434,7 +434,7 @@ class Estimator(
         ndarray or dask.array.Array of shape (n, k)
             Scores, in float32 if it represents every number of the dtype of X, else float64. Lazy if X is lazy, and
             with ``out``. For a DataArray, a DataArray with the coordinates of its samples and a dimension
-            ``component``, numbered from 1. For a Dask DataFrame after ``set_output(transform="pandas")``, a Dask
+            ``component``, numbered from 0. For a Dask DataFrame after ``set_output(transform="pandas")``, a Dask
             DataFrame with its index.
 
         Raises
@@ -530,6 +530,27 @@ class Estimator(
         check_is_fitted(self)
         self._fitted_preprocessors()
         save_model(path, StoredModel.of(self), overwrite=overwrite)
+
+    def get_feature_names_out(self, input_features: Input = None) -> NDArray[np.object_]:
+        """Return the names of the columns of ``transform``: "pca0", "pca1" and so on, also in figures and reports.
+
+        Where components are chosen by number, counted from 0, they can be chosen by name, too.
+
+        Parameters
+        ----------
+        input_features : default None
+            Ignored, as the names do not depend on it.
+
+        Returns
+        -------
+        ndarray of shape (k,), object
+        """
+        check_is_fitted(self)
+        return np.array(self._component_names, dtype=object)
+
+    @property
+    def _component_names(self) -> list[str]:
+        return [f"{self._prefix}{i}" for i in range(self._n_features_out)]
 
     def report(self, out: Path = "report.html", **options: Input) -> FilePath:
         """Write a report on the model to an HTML file and return its path; see :func:`bigpca.report.write_report`.
@@ -712,7 +733,7 @@ class Estimator(
     def to_xarray(self) -> Exported:
         """Return the model as a Dataset: patterns on the grid of the features, which a fit to a DataArray keeps.
 
-        Other fits have one dimension ``feature``. Components are numbered from 1, as the modes of xeofs. No read.
+        Other fits have one dimension ``feature``. Components are numbered from 0 (the modes of xeofs from 1). No read.
 
         Returns
         -------

@@ -90,6 +90,8 @@ class RoweisDiscriminantAnalysis(SupervisedModel, ClassifierMixin, Estimator[Sup
     np.int64(1)
     """
 
+    _prefix = "roweis"
+
     def __init__(
         self,
         n_components: NComponents = None,
@@ -175,6 +177,8 @@ class FisherDiscriminantAnalysis(SupervisedModel, ClassifierMixin, Estimator[Sup
     >>> fisher.predict([[1.0, 0], [3, 1]]).tolist(), fisher.predict_proba([[2.4, 1]]).round(3).tolist()
     (['a', 'b'], [[0.231, 0.769]])
     """
+
+    _prefix = "fisher"
 
     def __init__(
         self,

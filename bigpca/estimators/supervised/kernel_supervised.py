@@ -73,6 +73,7 @@ class KernelSupervisedPCA(KernelModel):
     True
     """
 
+    _prefix = "kspca"
     _labelled = _labels_beside_rows = True
 
     def __init__(
@@ -172,6 +173,7 @@ class KernelRoweisDiscriminantAnalysis(KernelModel):
     See :class:`bigpca.estimators.kernel.model.KernelModel`; components are not orthonormal if r2 > 0.
     """
 
+    _prefix = "kroweis"
     _labelled = _labels_beside_rows = True
 
     def __init__(

@@ -545,6 +545,7 @@ class ScoredPCA(Estimator[ScoredResult]):
     [1, 4]
     """
 
+    _prefix = "scored"
     _output_name = "scores"
 
     cv_scores_: dict[int, float]

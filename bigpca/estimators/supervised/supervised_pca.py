@@ -48,6 +48,8 @@ class SupervisedPCA(SupervisedModel):
     [[1.0, 0.0, 0.0]]
     """
 
+    _prefix = "spca"
+
     def __init__(
         self,
         n_components: NComponents = None,
@@ -95,6 +97,8 @@ class SupervisedRandomProjection(SupervisedModel):
     ----------
     See :class:`bigpca.estimators.supervised.model.SupervisedModel`.
     """
+
+    _prefix = "srp"
 
     def __init__(
         self,

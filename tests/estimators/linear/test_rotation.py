@@ -99,7 +99,7 @@ def test_a_fit_is_a_rotated_fit_saved_and_mapped_like_any_other(method: str, tmp
     np.testing.assert_array_equal(again.transform(lazy), rotated.transform(lazy))
     np.testing.assert_array_equal(again.loadings_, rotated.loadings_)
     np.testing.assert_array_equal(rotated.transform(lazy, out=tmp_path / "scores.zarr"), rotated.transform(lazy))
-    assert again.get_feature_names_out().tolist() == [f"rotatedpca{i}" for i in range(K)]
+    assert again.get_feature_names_out().tolist() == [f"rotated{i}" for i in range(K)]
 
 
 def test_rows_are_preprocessed_before_they_are_rotated_and_not_after() -> None:

@@ -127,8 +127,8 @@ def test_an_overflow_is_not_mistaken_for_missing_values(dtype: str, remedy: str)
 def test_names_number_the_sketches_and_names_of_features_are_checked() -> None:
     frame = pd.DataFrame(X[:, :3], columns=list("abc"))
     transformer = SketchTransformer(Gaussian(2)).set_output(transform="pandas").fit(frame)
-    assert list(transformer.get_feature_names_out()) == ["sketchtransformer0", "sketchtransformer1"]
-    assert list(transformer.transform(frame).columns) == ["sketchtransformer0", "sketchtransformer1"]
+    assert list(transformer.get_feature_names_out()) == ["sketch0", "sketch1"]
+    assert list(transformer.transform(frame).columns) == ["sketch0", "sketch1"]
     with pytest.raises(ValueError, match="feature names should match"):
         transformer.transform(frame[list("bac")])
     assert not hasattr(transformer.fit(X), "feature_names_in_")
