@@ -68,4 +68,12 @@ HOMES = {
 }
 MODULES = ("cells", "data", "errors", "kernels", "plots", "quality", "rows", "rules", "sketches")
 
-__getattr__, __dir__, __all__ = lazily(__name__, HOMES, MODULES)
+ELSEWHERE = {  # names of scikit-learn, xeofs and others
+    "IncrementalPCA": "PCA(...).partial_fit(X)",
+    "TruncatedSVD": "PCA(..., center=False)",
+    "LDA": "FisherDiscriminantAnalysis",
+    "LinearDiscriminantAnalysis": "FisherDiscriminantAnalysis",
+    "Nystroem": "NystromKernelPCA",
+    "EOF": "PCA(...).to_xarray()",
+}
+__getattr__, __dir__, __all__ = lazily(__name__, HOMES, MODULES, ELSEWHERE)

@@ -5,11 +5,15 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
+from types import MappingProxyType
 from typing import Any
 
 
 def lazily(
-    package: str, homes: Mapping[str, str], modules: Sequence[str] = ()
+    package: str,
+    homes: Mapping[str, str],
+    modules: Sequence[str] = (),
+    elsewhere: Mapping[str, str] = MappingProxyType({}),
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:
     """Return ``__getattr__``, ``__dir__`` and ``__all__`` of a package whose public names are defined elsewhere.
 
@@ -21,6 +25,8 @@ def lazily(
         For each module that defines some of them, their names, separated by spaces.
     modules : sequence of str
         Modules of the package that are public as such.
+    elsewhere : mapping of str to str
+        For names of other libraries, what to use here.
 
     Examples
     --------
@@ -35,7 +41,11 @@ def lazily(
         if name in modules:
             return import_module(f"{package}.{name}")
         if name not in home:
-            raise AttributeError(f"module {package!r} has no attribute {name!r}", name=name)
+            from difflib import get_close_matches
+
+            near = get_close_matches(name, public, 1)
+            hint = f" Use {elsewhere[name]}." if name in elsewhere else f" Did you mean {near[0]}?" if near else ""
+            raise AttributeError(f"module {package!r} has no attribute {name!r}.{hint}", name=name)
         value = getattr(import_module(home[name]), name)
         setattr(sys.modules[package], name, value)  # found without this function from now on
         return value

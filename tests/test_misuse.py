@@ -29,6 +29,15 @@ MISTAKES: dict[str, tuple[Callable[[], Any], str]] = {
     "a column of text": (lambda: bp.PCA(1).fit(TABLE), "columns of X do not hold numbers: 'species' (such as 'cat')"),
     "a kernel's other name": (lambda: bp.KernelPCA(1, kernel="gaussian").fit(X), "Did you mean rbf?"),
     "a solver's other name": (lambda: bp.PCA(1, solver="full").fit(X), "scikit-learn's 'full' is 'covariance' here"),
+    "a parameter of the constructor": (
+        lambda: bp.PCA(1).fit(X, solver="krylov"), "is a parameter of the constructor: PCA(solver='krylov').fit(...)"
+    ),
+    "a misspelt name": (lambda: bp.mergee, "module 'bigpca' has no attribute 'mergee'. Did you mean merge?"),
+    "scikit-learn's class": (lambda: bp.IncrementalPCA, "no attribute 'IncrementalPCA'. Use PCA(...).partial_fit(X)."),
+    "LDA": (lambda: bp.LDA, "no attribute 'LDA'. Use FisherDiscriminantAnalysis."),
+    "dask-ml's solver": (lambda: bp.PCA(1, svd_solver="tsqr"), '"tsqr" is "dot" or "covariance"'),
+    "whitening by a root": (lambda: bp.rules.Whitening(-0.5), "power = 0.5 gives them variance 1"),
+    "scikit-learn's attribute": (lambda: bp.PCA(1).fit(X).n_samples_seen_, "'n_samples_seen_'. Use n_samples_."),
     "a misspelt rule": (lambda: bp.PCA("elbo").fit(X), "Did you mean elbow?"),
     "a misspelt column": (
         lambda: bp.FisherDiscriminantAnalysis().fit(X, "labels.csv::specie"), "Did you mean species?"
@@ -96,7 +105,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_mistake_is_named_with_its_remedy(name: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(folder)
     call, message = MISTAKES[name]
-    with pytest.raises((ValueError, TypeError, FileNotFoundError)) as caught:
+    with pytest.raises((ValueError, TypeError, FileNotFoundError, AttributeError)) as caught:
         call()
     assert message in str(caught.value)
     assert len(frames_of(caught.value)) <= MAX_FRAMES

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bigpca.plots.data import chosen, kinds_of, name_of, shares_or_none
+from bigpca.plots.data import chosen, component_names, kinds_of, name_of, shares_or_none
 from bigpca.plots.data import drawn_scores as read_scores
 from bigpca.plots.images import components as draw_components
 from bigpca.plots.scatter import axis_names, draw_histogram, draw_marks

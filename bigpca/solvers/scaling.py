@@ -164,7 +164,10 @@ class Whitening:
             if isinstance(given, bool) or not isinstance(given, Real):
                 raise TypeError(f"{name} = {given!r} is a {type(given).__name__}; a number was expected, such as 0.5.")
             if not 0 <= float(given) < np.inf:
-                raise ValueError(f"{name} = {given}; a finite number of at least 0 was expected.")
+                raise ValueError(
+                    f"{name} = {given}; a finite number of at least 0 was expected. Scores are divided by "
+                    f"(variance + epsilon)**power: power = 0.5 gives them variance 1."
+                )
         if not isinstance(self.l2, bool | np.bool_):
             raise TypeError(f"l2 = {self.l2!r} is a {type(self.l2).__name__}; True or False was expected.")
 

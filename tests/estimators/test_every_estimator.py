@@ -374,9 +374,10 @@ def test_what_cannot_be_is_rejected_unread(name: str, wrong: str) -> None:
 
 PREFIXES = {
     "PCA": "pca", "ApproximatePCA": "pca", "RotatedPCA": "rotated", "SketchTransformer": "sketch",
-    "ScoredPCA": "scored", "KernelPCA": "kpca", "NystromKernelPCA": "kpca", "ApproximateKernelPCA": "kpca", "SupervisedPCA": "spca",
-    "KernelSupervisedPCA": "kspca", "SupervisedRandomProjection": "srp", "FisherDiscriminantAnalysis": "fisher",
-    "RoweisDiscriminantAnalysis": "roweis", "KernelRoweisDiscriminantAnalysis": "kroweis",
+    "ScoredPCA": "scored", "KernelPCA": "kpca", "NystromKernelPCA": "kpca", "ApproximateKernelPCA": "kpca",
+    "SupervisedPCA": "spca", "KernelSupervisedPCA": "kspca", "SupervisedRandomProjection": "srp",
+    "FisherDiscriminantAnalysis": "fisher", "RoweisDiscriminantAnalysis": "roweis",
+    "KernelRoweisDiscriminantAnalysis": "kroweis",
 }  # fmt: skip
 
 

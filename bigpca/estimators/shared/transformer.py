@@ -91,7 +91,11 @@ from bigpca.settings import brought_by, in_force, setting
 
 # scikit-learn's name -> (bigpca's name or "", a remark).
 TRANSLATIONS = {
-    "svd_solver": ("solver", '"full" and "covariance_eigh" are "covariance", "randomized" and "arpack" are "krylov".'),
+    "svd_solver": (
+        "solver",
+        '"full" and "covariance_eigh" are "covariance", "randomized" and "arpack" are "krylov", and dask-ml\'s "tsqr" is '
+        '"dot" or "covariance".',
+    ),
     "eigen_solver": ("solver", '"dense", "krylov" or "auto".'),
     "iterated_power": ("max_passes", "solver='krylov' iterates until tol or max_passes."),
     "max_iter": ("max_passes", "An iteration stops at tol, or after max_passes reads of X."),
@@ -111,6 +115,17 @@ TRANSLATIONS = {
     "alpha": ("fit_inverse_transform", "It takes the penalty in place of True, which is 1.0."),
     "missing_chunks": ("", 'It belongs to the rows: fit(bigpca.open(X, missing_chunks="fill")).'),
     "k": ("n_components", ""),
+}
+
+
+ATTRIBUTES = {  # of scikit-learn's estimators
+    "n_samples_seen_": "n_samples_",
+    "var_": "get_covariance().diagonal()",
+    "covariance_": "get_covariance()",
+    "means_": "class_means_",
+    "scalings_": "components_",
+    "lambdas_": "eigenvalues_",
+    "alphas_": "eigenvectors_",
 }
 
 
@@ -1009,6 +1024,9 @@ class Estimator(
         def __getattr__(self, name: str) -> object:
             if is_answer(name):
                 self._settle()
+            ours = ATTRIBUTES.get(name)
+            if ours is not None and name not in vars(self):
+                raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}. Use {ours}.")
             return object.__getattribute__(self, name)  # set by now, or AttributeError
 
     def __copy__(self) -> Self:

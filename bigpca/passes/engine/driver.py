@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from functools import wraps
+from inspect import Parameter, signature
 from typing import Concatenate, Generic, ParamSpec, TypeVar, cast
 
 from bigpca.blas import Caller, blas_threads, solve_paused
@@ -39,10 +40,22 @@ def solving_with(solve_threads: int | None) -> Iterator[None]:
 
 
 def solving(method: Callable[Concatenate[M, P], R]) -> Callable[Concatenate[M, P], R]:
-    """Decorate a public method to compute by the settings that its object brings, and to raise short tracebacks."""
+    """Decorate a public method to compute by the settings that its object brings, and to raise short tracebacks.
+
+    Parameters of the constructor that are passed to the method are reported as such.
+    """
+    known = signature(method).parameters
+    any_name = any(one.kind is Parameter.VAR_KEYWORD for one in known.values())
 
     @wraps(method)
     def run(self: M, *arguments: P.args, **options: P.kwargs) -> R:
+        for name in () if any_name else options.keys() - known:
+            own = type(self).__name__
+            if name in signature(type(self)).parameters:
+                raise TypeError(
+                    f"{method.__name__} has no argument {name!r}, which is a parameter of the constructor: "
+                    f"{own}({name}={options[name]!r}).{method.__name__}(...)."
+                )
         with brought_by(self), solving_with(setting(self, "solve_threads")), ShortTraceback():
             return method(self, *arguments, **options)
 

@@ -79,7 +79,7 @@ def test_samples_along_named_dimensions_are_rows_whatever_the_order_of_dimension
     assert scores.dims == (*SAMPLES, "component")
     assert isinstance(scores.data, da.Array) == ("Dask" in form or form == "not read")
     np.testing.assert_allclose(np.asarray(scores).reshape(-1, 3), REFERENCE.transform(FLAT), atol=1e-10)
-    assert scores.component.values.tolist() == [1, 2, 3]
+    assert scores.component.values.tolist() == [0, 1, 2]
     for name in ("time", "member", "season"):
         xr.testing.assert_identical(scores.coords[name].variable, FIELD.coords[name].variable)
     assert not {"lat", "area", "both", "depth"} & set(scores.coords)
@@ -350,7 +350,7 @@ BAD: dict[str, tuple[Callable[[], Any], str]] = {
         r"coordinate 'latitude', but the features of X have 'lat'"),
     "no grid": (lambda: bp.PCA(2, scale=bp.rules.CosLatitude("lat")).fit(FLAT), r"but X is not a DataArray"),
     "latitudes in words": (lambda: bp.PCA(2, scale=bp.rules.CosLatitude("basin")).fit(ONE), "holds object, not"),
-    "other components": (lambda: MODEL.inverse_transform(MODEL.transform(ONE)[:, ::-1]), r"of the components \[2, 1\]"),
+    "other components": (lambda: MODEL.inverse_transform(MODEL.transform(ONE)[:, ::-1]), r"of the components \[1, 0\]"),
     "a feature dimension component": (lambda: bp.PCA(1).fit(MODEL.transform(ONE)).to_xarray(), "Rename it before the"),
     "a dimension component": (lambda: bp.PCA(2).fit_transform(ONE.rename(time="component")), r"Rename it"),
 }  # fmt: skip
@@ -392,8 +392,11 @@ def test_patterns_and_scores_with_weights_are_those_of_xeofs_on_sea_surface_temp
     ours = bp.PCA(5, scale=bp.rules.CosLatitude("latitude")).fit(field)
     np.testing.assert_allclose(ours.explained_variance_, theirs.explained_variance(), rtol=1e-6)
     np.testing.assert_allclose(ours.explained_variance_ratio_, theirs.explained_variance_ratio(), rtol=1e-6)
-    patterns = theirs.components().rename(mode="component").transpose("component", ...)
-    scores = theirs.scores(normalized=False).rename(mode="component").transpose("time", ...)
+    patterns, scores = (
+        one.assign_coords(mode=one.mode - 1).rename(mode="component")
+        for one in (theirs.components(), theirs.scores(normalized=False))
+    )
+    patterns, scores = patterns.transpose("component", ...), scores.transpose("time", ...)
     signs = np.sign((ours.to_xarray().components * patterns).sum(["latitude", "longitude"]))
     xr.testing.assert_allclose(ours.to_xarray().components * signs, patterns, atol=1e-6)
     xr.testing.assert_allclose(ours.transform(field) * signs, scores, atol=1e-6 * float(np.abs(scores).max()))

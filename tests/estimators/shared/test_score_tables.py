@@ -115,5 +115,5 @@ def test_what_is_no_transform_has_numbered_columns(rows: Any, tmp_path: Path) ->
     scores = MODEL.transform(X)
     MODEL.inverse_transform(scores, out=tmp_path / "back.parquet")
     back = pd.read_parquet(tmp_path / "back.parquet")
-    assert list(back) == [f"column_{i + 1}" for i in range(8)]
+    assert list(back) == [f"column_{i}" for i in range(8)]
     assert np.array_equal(back.to_numpy(), MODEL.inverse_transform(scores))
