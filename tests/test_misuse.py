@@ -35,7 +35,7 @@ MISTAKES: dict[str, tuple[Callable[[], Any], str]] = {
     "a misspelt name": (lambda: bp.mergee, "module 'bigpca' has no attribute 'mergee'. Did you mean merge?"),
     "scikit-learn's class": (lambda: bp.IncrementalPCA, "no attribute 'IncrementalPCA'. Use PCA(...).partial_fit(X)."),
     "LDA": (lambda: bp.LDA, "no attribute 'LDA'. Use FisherDiscriminantAnalysis."),
-    "dask-ml's solver": (lambda: bp.PCA(1, svd_solver="tsqr"), '"tsqr" is "dot" or "covariance"'),
+    "dask-ml's solver": (lambda: bp.PCA(1, svd_solver="tsqr"), '"tsqr" of dask-ml is "dot" or "covariance"'),
     "whitening by a root": (lambda: bp.rules.Whitening(-0.5), "power = 0.5 gives them variance 1"),
     "scikit-learn's attribute": (lambda: bp.PCA(1).fit(X).n_samples_seen_, "'n_samples_seen_'. Use n_samples_."),
     "a misspelt rule": (lambda: bp.PCA("elbo").fit(X), "Did you mean elbow?"),

@@ -93,8 +93,8 @@ from bigpca.settings import brought_by, in_force, setting
 TRANSLATIONS = {
     "svd_solver": (
         "solver",
-        '"full" and "covariance_eigh" are "covariance", "randomized" and "arpack" are "krylov", and dask-ml\'s "tsqr" is '
-        '"dot" or "covariance".',
+        '"full" and "covariance_eigh" are "covariance", "randomized" and "arpack" are "krylov", '
+        'and "tsqr" of dask-ml is "dot" or "covariance".',
     ),
     "eigen_solver": ("solver", '"dense", "krylov" or "auto".'),
     "iterated_power": ("max_passes", "solver='krylov' iterates until tol or max_passes."),
