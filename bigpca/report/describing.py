@@ -15,7 +15,8 @@ import platform
 import shlex
 from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import dataclass, is_dataclass
+from dataclasses import dataclass, is_dataclass, replace
+from datetime import datetime
 from functools import lru_cache
 from importlib.metadata import version
 from pathlib import Path
@@ -28,6 +29,7 @@ from bigpca.data.alignment import aligned, keys_of_rows
 from bigpca.data.keys import Keys
 from bigpca.data.labels import label_values
 from bigpca.data.sources import open as open_array
+from bigpca.data.sources import source_of
 from bigpca.errors import brief, format_bytes
 from bigpca.passes.rows import Rows
 from bigpca.passes.summaries import Ends, read_ends
@@ -54,7 +56,7 @@ from bigpca.plots.scatter import axis_names, draw_points
 from bigpca.plots.spectra import LEVELS, reaching
 from bigpca.plots.style import counted, percent, require_matplotlib, short
 from bigpca.report.page import drawn, render
-from bigpca.report.records import Extreme, Extremes, Figure, Light, Report, Table, Verdict
+from bigpca.report.records import Extreme, Extremes, Figure, Light, Mark, Report, Table, Verdict
 from bigpca.solvers.certificates import Bounds, trustworthy
 from bigpca.storage.files import public, read_regular
 from bigpca.storage.forms import reject_file, write_file
@@ -70,6 +72,41 @@ def lights_of(model: Any, weights: Weights | None) -> tuple[Light, ...]:
     inner = fitted(model)
     of_columns = (*_dominated(weights, column_shares(model)), _unused(weights))
     return (_converged(inner), _bounds(inner), _flat(inner), *of_columns, _omitted(inner))
+
+
+def classified(model: Any, X: Any, y: Any) -> tuple[Light, Table]:
+    """Return the accuracy of a classifier on rows that were not fitted, and how often which class was predicted.
+
+    Raises
+    ------
+    TypeError
+        For a model that does not predict classes.
+    ValueError
+        For labels that are not among the classes of the fit.
+    """
+    if not hasattr(model, "predict") or not hasattr(model, "classes_"):
+        raise TypeError(f"a {name_of(model)} does not predict classes. Leave out held_out, or fit Fisher's analysis.")
+    found = aligned(y, X, absent=None)
+    truth, gaps = label_values(found.values)
+    predicted, classes = np.asarray(model.predict(X))[~gaps], np.asarray(model.classes_)
+    truth = truth[~gaps]
+    known = np.isin(truth, classes)
+    if not known.any():
+        raise ValueError(
+            f"none of the {len(truth):,} labels of held-out rows is a class of the fit, such as {brief(classes[0])}. "
+            "Give labels of the same kind."
+        )
+    counts = np.zeros((len(classes), len(classes)), int)
+    np.add.at(counts, (np.searchsorted(classes, truth[known]), np.searchsorted(classes, predicted[known])), 1)
+    correct, frequent, n = int(np.trace(counts)), int(counts.sum(axis=1).max()), len(truth)
+    text = f"{percent(correct / n)} of {n:,} held-out rows have the predicted class"
+    text += f"; the most frequent class alone is {percent(frequent / n)}"
+    text += f"; {n - len(truth[known]):,} rows of other classes count as wrong" if not known.all() else ""
+    names = tuple(map(str, classes.tolist()))
+    rows = tuple((name, *line.tolist(), int(line.sum())) for name, line in zip(names, counts, strict=True))
+    header = ("class", *(f"predicted {name}" for name in names), "held-out rows")
+    verdict = Verdict.PASS if correct > frequent else Verdict.WARNING
+    return Light("accuracy", verdict, text), Table("Classes of held-out rows", header, rows)
 
 
 def _converged(model: Any) -> Light:
@@ -185,8 +222,8 @@ class Companions:
     pictures : ndarray of shape (n,), str, or None
         Paths of image files, relative to ``folder``.
     folder : Path
-    source : str
-        How labels and rows were joined, in words.
+    source, column : str
+        How labels and rows were joined, in words; the name of the labels, or "".
     """
 
     labels: Array | None = None
@@ -194,6 +231,7 @@ class Companions:
     pictures: Array | None = None
     folder: Path = Path()
     source: str = ""
+    column: str = ""
 
     def name(self, row: int) -> str:
         """Return the key of a row, or its number."""
@@ -242,7 +280,9 @@ def companions(labels: Any = None, *, keys: Any = None, pictures: Any = None, sc
     found = aligned(labels, rows, False if keys is False else None, absent=None, pictures=True)
     names, folder = None if rows.loose else rows.of_rows, Path.cwd()
     source = "" if labels is None else f"labels: {found.how or 'in the order of the rows, as they were given'}"
+    column = str(getattr(labels, "name", None) or "")
     if found.table is not None:
+        column = found.table.column
         folder = Path(found.table.path).resolve().parent
         names = found.table.keys if names is None else names
         pictures = found.taken(found.table.pictures) if pictures is None else pictures
@@ -250,7 +290,7 @@ def companions(labels: Any = None, *, keys: Any = None, pictures: Any = None, sc
         None if one is None else _texts(one, name, n)
         for one, name in ((found.values, "labels"), (names, "keys"), (pictures, "pictures"))
     )
-    return Companions(labels, keys, pictures, folder, source)
+    return Companions(labels, keys, pictures, folder, source, column)
 
 
 def _texts(values: Any, name: str, n: int) -> Array:
@@ -305,6 +345,7 @@ def _thumbnail(real: Path, name: str, size: int, changed: int) -> str:
 
 
 MAX_COMPONENTS = 6  # whose extremes are shown
+MAX_MARKS, MAX_MARK_PICTURES = 1000, 100
 ROWS_AT_AN_END = 5
 
 
@@ -483,15 +524,32 @@ def made_of(model: Any, *, provenance: bool) -> tuple[tuple[str, str], ...]:
     """Return how a model was made, by name; without paths, host and command where ``provenance`` is False."""
     record = provenance_of(model)
     if record is None:
-        return (("provenance", "not recorded"),)
+        return ()
     names = ("source", "member", "call", "date") if provenance else ("date",)
-    known = [(name, getattr(record, name, None)) for name in names]
+    known = [(name, getattr(record, name, None)) for name in names[:-1]]
+    known.append(("date", local_date(record.date)))
     for name, text in (("rows added", "added_rows"), ("models merged", "merged_models")):
         count = getattr(record, text, None)
         known.append((name, count and f"{count:,}"))
     versions = getattr(record, "versions", None) or {}
     known.append(("versions", ", ".join(f"{name} {value}" for name, value in versions.items())))
     return tuple((name, str(value)) for name, value in known if value)
+
+
+def local_date(date: str) -> str:
+    """Return a time in ISO 8601 in the time zone of this machine.
+
+    >>> local_date("2026-11-22T12:00:00+00:00")[:8]
+    '2026-11-'
+    """
+    return datetime.fromisoformat(date).astimezone().strftime("%Y-%m-%d %H:%M %Z").strip()
+
+
+def data_name(model: Any) -> str:
+    """Return the name of the file that a model was fitted to, and how many more there were; "" for rows in memory."""
+    source = getattr(provenance_of(model), "source", None) or ""
+    first, *more = [part.rstrip("/").rpartition("/")[2] for part in source.split(", ")]
+    return first + (f" and {len(more):,} more" if more else "")
 
 
 def provenance_of(model: Any) -> Any:
@@ -515,7 +573,7 @@ def plan_table(model: Any) -> Table:
     if planned[0] is not None and record.planned_max_reads is not None:
         planned[0] += f", at most {counted_reads(record.planned_max_reads)}"
     rows = zip(("reads of the data", "time", "memory above idle"), planned, measured, strict=True)
-    return Table("Plan and measurement", ("", "planned", "measured"), tuple(rows))
+    return Table("Plan and measurement", ("", "planned", "measured"), tuple(row for row in rows if any(row[1:])))
 
 
 TOP_FEATURES = 5
@@ -556,6 +614,7 @@ def describe(
     image_shape: tuple[int, ...] | None = None,
     feature_names: Any = None,
     standard_errors: Any = None,
+    held_out: tuple[Any, Any] | None = None,
     provenance: bool = True,
     path: str = "model.zarr",
 ) -> Report:
@@ -577,10 +636,13 @@ def describe(
     subject = Subject(model, own, image_shape, read, known, standard_errors)
     names = axis_names(range(min(k, MAX_COMPONENTS)), component_names(model, k), shares_or_none(model))
     extremes = () if read is None else describe_ends(read.ends, names, known)
+    light, classes = (None, None) if held_out is None else classified(model, *held_out)
+    data = data_name(model) if provenance else ""
     return Report(
-        title=method_name(model),
+        title=method_name(model) + (f" of {data}" if data else ""),
         summary=_summary(model, k),
-        lights=lights_of(model, own),
+        lights=lights_of(model, own) + (() if light is None else (light,)),
+        classes=classes,
         figures=_figures(subject),
         components=_components_table(model, standard_errors),
         features=None if own is None or image_shape is not None else _features_table(own, component_names(model, k)),
@@ -590,7 +652,7 @@ def describe(
         methods=methods_of(model),
         citations=citations_of(model),
         next_steps=_next_steps(path, scores, labels) if provenance else _next_steps("model.zarr"),
-        notes=_notes(subject, extremes),
+        notes=(*_notes(subject, extremes), *_on_accuracy(model, held_out)),
     )
 
 
@@ -643,7 +705,9 @@ def _figures(subject: Subject) -> tuple[Figure, ...]:
 
 def _scatter(subject: Subject, points: DrawnScores) -> Figure:
     known = subject.known
-    kinds = None if known.labels is None else kinds_of(known.labels, points.n, points.rows)
+    kinds = None if known.labels is None else replace(
+        kinds_of(known.labels, points.n, points.rows), column=known.column
+    )  # fmt: skip
     caption = f"Scores of {points.title()}."
     if known.source:
         caption += f" {known.source[0].upper()}{known.source[1:]}."
@@ -652,7 +716,22 @@ def _scatter(subject: Subject, points: DrawnScores) -> Figure:
     pair = chosen((0, 1), names)
     ratio, title = shares_or_none(subject.model), f"{name_of(subject.model)}, scores of {points.title()}"
     names = axis_names(pair, names, ratio)
-    return drawn("scores", caption, lambda ax: draw_points(ax, points, kinds, names, pair, title))
+    marks = () if pair[1] < 0 else _marks(points, pair, known)
+    if marks:
+        caption += " Point at a row for its name" + (" and picture." if known.pictures is not None else ".")
+    return drawn("scores", caption, lambda ax: draw_points(ax, points, kinds, names, pair, title), marks=marks)
+
+
+def _marks(points: DrawnScores, pair: tuple[int, ...], known: Companions) -> tuple[Mark, ...]:
+    """Return what is known of up to 1,000 drawn rows, with pictures of up to 100: more would make a large file."""
+    places = np.unique(np.linspace(0, len(points.rows) - 1, min(len(points.rows), MAX_MARKS)).astype(int))
+    every = -(-len(places) // MAX_MARK_PICTURES)
+    marks = []
+    for i, place in enumerate(places):
+        row, (x, y) = int(points.rows[place]), points.scores[place, pair].tolist()
+        words = [known.name(row), known.label(row), f"{x:.4g}, {y:.4g}"]
+        marks.append(Mark(x, y, "\n".join(filter(None, words)), known.picture(row) if i % every == 0 else ""))
+    return tuple(sorted(marks, key=lambda mark: bool(mark.picture)))  # those with pictures above the others
 
 
 def _sampled(inner: Any) -> str:
@@ -752,6 +831,20 @@ def _notes(subject: Subject, extremes: tuple[Extremes, ...]) -> tuple[str, ...]:
     return tuple(notes)
 
 
+def _on_accuracy(model: Any, held_out: tuple[Any, Any] | None) -> tuple[str, ...]:
+    if held_out is None:
+        if not hasattr(model, "classes_") or not hasattr(model, "predict"):
+            return ()
+        return (
+            "The accuracy is not known, because no held-out rows were given. Give held_out=(X, y), or --held-out ROWS "
+            "and --held-out-labels FILE, of rows that were not fitted.",
+        )
+    own, given = getattr(provenance_of(model), "source", None), source_of(open_array(held_out[0]))
+    if not own or given is None or not given.path or os.path.basename(given.path) not in own:
+        return ()
+    return ("The held-out rows are of the source of the fit. If any of them were fitted, the accuracy is too high.",)
+
+
 PAGES = (".html", ".htm")
 
 
@@ -766,6 +859,7 @@ def write_report(
     image_shape: tuple[int, ...] | None = None,
     feature_names: Any = None,
     standard_errors: Any = None,
+    held_out: tuple[Any, Any] | None = None,
     provenance: bool = True,
     overwrite: bool = False,
 ) -> Path:
@@ -794,6 +888,10 @@ def write_report(
     standard_errors : StandardErrors, optional
         From :func:`bigpca.quality.standard_errors`, of this model: the report then shows how much eigenvalues and axes
         would vary between samples of rows, beside the bounds of the computation.
+    held_out : (rows, labels), optional
+        Rows that were not fitted, with their classes: the report then has the accuracy of a model that predicts
+        classes, and which it confuses, measured on them in one read. Without them neither is shown; rows of the fit
+        would give an accuracy that is too high.
     provenance : bool, default True
         False leaves out paths and commands.
     overwrite : bool, default False
@@ -818,6 +916,7 @@ def write_report(
     reject_file(out, overwrite, *PAGES)
     report = describe(
         model, scores=scores, labels=labels, keys=keys, pictures=pictures, image_shape=image_shape,
-        feature_names=feature_names, standard_errors=standard_errors, provenance=provenance,
+        feature_names=feature_names, standard_errors=standard_errors, held_out=held_out,
+        provenance=provenance,
     )  # fmt: skip
     return write_file(out, render(report).encode(), overwrite=overwrite)

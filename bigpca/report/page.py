@@ -7,14 +7,14 @@ import csv
 import io
 import re
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from html import escape
 from importlib.resources import files
 from typing import Any
 
 from bigpca.errors import printable
 from bigpca.plots.style import ACCENT, GRID, INK, plain_figure
-from bigpca.report.records import Extreme, Extremes, Figure, Light, Report, Table, Verdict
+from bigpca.report.records import Extreme, Extremes, Figure, Light, Mark, Report, Table, Verdict
 
 MAX_SHOWN = 60  # rows of a table on the page; its file has all
 SYMBOLS = {Verdict.PASS: "✓", Verdict.WARNING: "!", Verdict.FAIL: "✗", Verdict.NONE: "?"}
@@ -30,9 +30,9 @@ def render(report: Report) -> str:
         _section("Figures", "figures", f"<div class='grid'>{''.join(map(_figure, report.figures))}</div>"),
         _section("Extremes", "extremes", _ends(report)) if report.extremes else "",
         _table(report.components),
-        "" if report.features is None else _table(report.features),
-        _table(report.plan),
-        _section("How it was made", "made", _pairs(report.made)),
+        *(_table(one) for one in (report.features, report.classes) if one is not None),
+        _table(report.plan) if report.plan.rows else "",
+        _section("How it was made", "made", _pairs(report.made)) if report.made else "",
         _section("Methods, for a paper", "methods", _methods(report)),
         _section("How to go on", "next", _steps(report.next_steps)),
     ]
@@ -55,10 +55,10 @@ def number(value: object, name: str = "") -> str:
     """Return a cell of the column of a table with this name.
 
     >>> number(2.123456789), number(None), number("<b>"), number(1200), number(12.3456, "% so far")
-    ('2.12346', 'not recorded', '&lt;b&gt;', '1,200', '12.35')
+    ('2.12346', '-', '&lt;b&gt;', '1,200', '12.35')
     """
     if value is None:
-        return "not recorded"
+        return "-"
     if isinstance(value, float):
         return f"{value:.2f}" if name.startswith("%") else f"{value:.6g}"
     return f"{value:,}" if isinstance(value, int) else text(value)
@@ -181,11 +181,27 @@ _NAMED = re.compile(r'(\bid="|href="#|url\(#)')
 _SIZE = re.compile(r'\s(?:width|height)="[\d.]+pt"')
 
 
-def drawn(name: str, caption: str, draw: Callable[[Any], Any], *, height: float = HEIGHT) -> Figure:
+def drawn(
+    name: str, caption: str, draw: Callable[[Any], Any], *, height: float = HEIGHT, marks: Sequence[Mark] = ()
+) -> Figure:
     """Return the figure that ``draw`` makes in the axes that it is called with."""
     figure = plain_figure(WIDTH, height)
-    draw(figure.subplots())
-    return Figure(name, caption, svg_of(figure, name))
+    ax = figure.subplots()
+    draw(ax)
+    svg = svg_of(figure, name)  # which also places the axes
+    if not marks:
+        return Figure(name, caption, svg)
+    at = figure.transFigure.inverted().transform(ax.transData.transform([(mark.x, mark.y) for mark in marks]))
+    shown = "".join(_mark(72 * WIDTH * x, 72 * height * (1 - y), mark) for (x, y), mark in zip(at, marks, strict=True))
+    return Figure(name, caption, svg.removesuffix("</svg>") + shown + "</svg>")
+
+
+def _mark(x: float, y: float, mark: Mark) -> str:
+    """Return an invisible point with its text, which browsers show beside a pointer, and its picture for the style."""
+    left, top = min(x + 6, 72 * WIDTH - 74), max(y - 78, 2)
+    place = f"x='{left:.1f}' y='{top:.1f}' width='72' height='72'"
+    picture = f"<image href='{mark.picture}' {place}/>" if mark.picture else ""
+    return f"<g class='mark'><circle cx='{x:.1f}' cy='{y:.1f}' r='4'/>{picture}<title>{text(mark.words)}</title></g>"
 
 
 def svg_of(figure: Any, name: str) -> str:

@@ -34,6 +34,26 @@ class Light:
 
 
 @dataclass(frozen=True)
+class Mark:
+    """What is shown while a pointer is over a point of a figure.
+
+    Attributes
+    ----------
+    x, y : float
+        Where the point is, in the units of the axes.
+    words : str
+        Lines of text.
+    picture : str
+        A data URI, or "".
+    """
+
+    x: float
+    y: float
+    words: str
+    picture: str = ""
+
+
+@dataclass(frozen=True)
 class Figure:
     """A figure as SVG.
 
@@ -115,8 +135,8 @@ class Report:
         The kind of the model, and what it is in a line.
     lights : tuple of Light
     figures : tuple of Figure
-    components, features : Table or None
-        Eigenvalues with their bounds; the features with the largest weights.
+    components, features, classes : Table or None
+        Eigenvalues with their bounds; the features with the largest weights; predicted classes of held-out rows.
     extremes : tuple of Extremes
     plan : Table
         Planned against measured.
@@ -135,6 +155,7 @@ class Report:
     figures: tuple[Figure, ...]
     components: Table
     features: Table | None
+    classes: Table | None
     extremes: tuple[Extremes, ...]
     plan: Table
     made: tuple[tuple[str, str], ...]

@@ -462,7 +462,10 @@ def test_what_was_recorded_is_shown_beside_the_plan_and_paths_can_be_left_out() 
     assert "2026-11-22" in private
     old = bp.PCA(2).fit(X)
     old._provenance = None
-    assert "not recorded" in dict(made_of(old, provenance=True))["provenance"]
+    assert made_of(old, provenance=True) == plan_table(old).rows == ()
+    assert not [text for text in ("not recorded", "How it was made", "Plan and") if text in render(describe(old))]
+    assert describe(recorded).title == "Recorded of rows.zarr"
+    assert describe(recorded, provenance=False).title == "Recorded"
 
 
 @pytest.mark.parametrize(
@@ -548,6 +551,50 @@ def test_shares_of_a_discriminant_are_of_the_variance_between_the_classes() -> N
     assert f"% {of}" in report.components.header
     assert "Of the variance between the classes, " in report.figures[0].caption
     assert f"100 % {of}" in model._repr_mimebundle_()["text/html"]
+
+
+def test_accuracy_and_confusions_are_of_held_out_rows_and_unknown_without_them(tmp_path: Path) -> None:
+    rows, names = X + 2 * np.eye(3, 12)[CLASSES], np.array(["a", "b", "c"])[CLASSES]
+    model = bp.FisherDiscriminantAnalysis().fit(rows[:200], names[:200])
+    held, truth = rows[200:], np.where(np.arange(100) % 10 == 0, None, names[200:])
+    report = describe(model, held_out=(held, truth))
+    light, table, given = report.lights[-1], report.classes, np.arange(100) % 10 > 0
+    assert table is not None
+    predicted = model.predict(held)[given]
+    expected = [[((names[200:][given] == a) & (predicted == b)).sum() for b in "abc"] for a in "abc"]
+    assert [line[1:4] for line in table.rows] == [tuple(line) for line in expected]
+    assert sum(line[4] for line in table.rows) == 90
+    assert light.text.startswith(f"{np.trace(expected) / 0.9:.3g} % of 90 held-out rows")
+    assert "predicted a" in render(report)
+    assert light.verdict == Verdict.PASS
+    assert describe(model, held_out=(held, np.roll(truth, 1))).lights[-1].verdict == Verdict.WARNING
+    assert not any("accuracy" in note for note in report.notes)
+    unknown = describe(model, scores=model.transform(rows[:200]), labels=names[:200])
+    assert unknown.classes is None
+    assert all(light.name != "accuracy" for light in unknown.lights)
+    assert any("The accuracy is not known" in note for note in unknown.notes)
+    for one, y, message in (
+        (model, CLASSES[200:] + 7, "none of the 100 labels"),
+        (bp.PCA(2).fit(X), names, "does not"),
+    ):
+        with pytest.raises((ValueError, TypeError), match=message):
+            describe(one, held_out=(held, y))
+    np.save(tmp_path / "rows.npy", rows)
+    stored = bp.FisherDiscriminantAnalysis().fit(tmp_path / "rows.npy", names)
+    notes = describe(stored, held_out=(tmp_path / "rows.npy", names)).notes
+    assert any("of the source of the fit" in note for note in notes)
+
+
+def test_points_have_the_names_labels_and_scores_of_their_rows_where_they_are_drawn(pca: bp.PCA) -> None:
+    keys, scores = [f"<key {i}>" for i in range(len(X))], pca.transform(X)
+    (figure,) = (one for one in describe(pca, scores=scores, labels=CLASSES, keys=keys).figures if one.name == "scores")
+    marks = re.findall(r"<circle cx='(.*?)' cy='(.*?)' r='4'/><title>(.*?)</title>", figure.svg, re.DOTALL)
+    assert [mark[2] for mark in marks[:2]] == [
+        f"&lt;key {i}&gt;\n{CLASSES[i]}\n{scores[i, 0]:.4g}, {scores[i, 1]:.4g}" for i in range(2)
+    ]
+    at = np.array([mark[:2] for mark in marks], float)
+    drawn = np.array(re.findall(r'<use[^>]* x="([\d.]+)" y="([\d.]+)" style="fill: #5a87e1', figure.svg), float)
+    np.testing.assert_allclose(at[CLASSES == 0], drawn[:-1], rtol=0, atol=0.06)  # the last is in the legend
 
 
 def test_a_sketch_has_no_components_to_report_on() -> None:

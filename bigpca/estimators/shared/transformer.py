@@ -575,7 +575,7 @@ class Estimator(
         out : path, default "report.html"
         **options
             ``scores``, ``labels``, ``keys``, ``pictures``, ``image_shape``, ``feature_names``, ``standard_errors``,
-            ``provenance`` and ``overwrite``, as there.
+            ``held_out``, ``provenance`` and ``overwrite``, as there.
 
         Returns
         -------
