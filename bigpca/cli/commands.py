@@ -80,8 +80,10 @@ class _Command(TyperCommand):
     """A command; the defaults of estimators' parameters are read from their constructors when help is shown."""
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
-        for parameter in self.params:
+        for parameter in self.get_params(ctx):
             option: Any = parameter
+            if getattr(option, "is_flag", False):
+                option.display_type_rich = lambda ctx: None  # flags take no value
             if parameter.name in _ESTIMATOR and option.default is None and (default := default_of(parameter.name)):
                 option.help = f"{option.help} (default: {default})"
         super().format_help(ctx, formatter)

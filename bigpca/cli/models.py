@@ -56,6 +56,12 @@ def report(
     rows: Annotated[
         str | None, typer.Option(help="The rows of the fit, read once for standard errors of the sample.")
     ] = None,
+    held_out: Annotated[
+        str | None, typer.Option(metavar="SOURCE", help="Rows that were not fitted, on which accuracy is measured.")
+    ] = None,
+    held_out_labels: Annotated[
+        str | None, typer.Option(metavar="FILE[::COLUMN]", help="The classes of the held-out rows.")
+    ] = None,
     out: Annotated[Path, typer.Option(help="The HTML file to write.")] = Path("report.html"),
     provenance: Annotated[bool, typer.Option(help="Show paths and the command of the fit.")] = True,
     references: o.References = None,
@@ -75,6 +81,8 @@ def report(
         from bigpca.report.page import render
         from bigpca.storage.forms import reject_file, write_file
 
+        if (held_out is None) != (held_out_labels is None):
+            raise typer.BadParameter("--held-out and --held-out-labels belong together. Give both or neither.")
         require_matplotlib()
         shape = None if image_shape is None else parse_image_shape(image_shape)
         reject_file(out, overwrite, *PAGES)
@@ -84,9 +92,10 @@ def report(
             from bigpca.quality import standard_errors
 
             errors = standard_errors(fitted, open_sources([rows], reading))
+        apart = None if held_out is None else (open_sources([held_out], reading), held_out_labels)
         described = describe(
             fitted, scores=_path(scores), labels=labels, keys=False if by_position else None, image_shape=shape,
-            standard_errors=errors, provenance=provenance, path=str(model),
+            standard_errors=errors, held_out=apart, provenance=provenance, path=str(model),
         )  # fmt: skip
         page = render(described).encode()
         write_file(out, page, overwrite=overwrite)

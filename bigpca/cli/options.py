@@ -104,6 +104,20 @@ def parse_sketch(text: str, seed: int) -> Sketch:
     )
 
 
+def parse_regularization(text: str) -> float | str:
+    """Parse what is added to the scatter within classes: a number, or "pinv" for the pseudo-inverse.
+
+    >>> parse_regularization("0.1"), parse_regularization("pinv")
+    (0.1, 'pinv')
+    """
+    try:
+        return text if text == "pinv" else float(text)
+    except ValueError:
+        raise typer.BadParameter(
+            f"{text!r} is neither pinv nor a number, such as 0.1.", param_hint="'--regularization'"
+        ) from None
+
+
 def parse_positions(text: str) -> slice | list[int] | list[str]:
     """Parse positions along an axis, or names of columns.
 
@@ -566,6 +580,10 @@ class Estimator:
     robust: Annotated[
         bool, label_option("--robust", help="fisher, roweis: raise small eigenvalues within classes.")
     ] = False
+    regularization: Annotated[
+        str | None,
+        label_option(metavar="NUMBER|pinv", help="fisher, roweis: added to the scatter within classes."),
+    ] = None
     features: Annotated[
         int | None,
         label_option(metavar="INT", min=1, help="random-projection: number of random features of the labels."),
@@ -575,7 +593,11 @@ class Estimator:
     ] = None
     kernel: Annotated[
         str | None,
-        _kernel(metavar="NAME", help="rbf, poly, sigmoid, cosine, laplacian, linear, ChiSquare, Hellinger, ..."),
+        _kernel(
+            metavar="NAME",
+            help="linear, cosine, rbf and laplacian (gamma), poly (gamma, degree, coef0), sigmoid (gamma, coef0); of "
+            "histograms ChiSquare, Hellinger, HistogramIntersection, JensenShannon, ...",
+        ),
     ] = None
     gamma: Annotated[
         float | None, _kernel(metavar="NUMBER", help="Of rbf, poly, sigmoid, laplacian; 1 / columns if not given.")
@@ -675,7 +697,7 @@ class Estimator:
             arguments["memory_limit"] = parse_size(self.memory_limit)
         parsers = {
             "scale": parse_scale, "whiten": parse_whitening, "preprocess": parse_preprocess,
-            "max_passes": parse_max_passes,
+            "max_passes": parse_max_passes, "regularization": parse_regularization,
         }  # fmt: skip
         for name, parse in parsers.items():
             if isinstance(arguments.get(name), str):

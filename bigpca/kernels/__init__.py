@@ -179,14 +179,22 @@ def _named(name: str) -> Kernel:
     kinds = _NAMES | _KINDS
     if name not in kinds:
         hint = f" Did you mean {_OTHERS[name.lower()]}?" if name.lower() in _OTHERS else closest(name, kinds)
-        raise ValueError(f"kernel = {name!r} is not known.{hint} Give a Kernel, or one of {', '.join(kinds)}.")
-    needed = [item.name for item in fields(kinds[name]) if item.default is MISSING and item.default_factory is MISSING]
+        ready = [name for name in _NAMES if name != "polynomial"]
+        ready += [name for name, kind in _KINDS.items() if kind not in _NAMES.values() and not _needed(kind)]
+        parameters = {name: [item.name for item in fields(kinds[name])] for name in ready}
+        listed = ", ".join(name + (f" ({', '.join(own)})" if own else "") for name, own in parameters.items())
+        raise ValueError(f"kernel = {name!r} is not known.{hint} Give a Kernel, or one of {listed}.")
+    needed = _needed(kinds[name])
     if needed:
         raise ValueError(
             f"kernel = {name!r} requires values for {', '.join(needed)}. Use "
             f"bigpca.kernels.{kinds[name].__name__}(...)."
         )
     return kinds[name]()
+
+
+def _needed(kind: type[Kernel]) -> list[str]:
+    return [item.name for item in fields(kind) if item.default is MISSING and item.default_factory is MISSING]
 
 
 def _value(value: Any) -> Any:

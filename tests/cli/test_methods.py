@@ -171,6 +171,21 @@ def test_a_linear_model_is_exported_as_its_matrix_and_as_a_file_of_onnx(folder: 
     assert "KernelPCA, which has no linear map" in words(run("export", "k.zarr", "--out", "k.npz").stderr)
 
 
+def test_a_regularized_discriminant_is_reported_with_its_accuracy_on_held_out_rows(folder: Path) -> None:
+    options = ("keyed.zarr", "--method", "fisher", "--labels", "labels.csv::species", "--key", "filename")
+    assert run("fit", *options, "--regularization", 0.5, "--model", "m.zarr").exit_code == 0
+    model = bp.load("m.zarr")
+    assert model.regularization == 0.5
+    np.save("new.npy", rows_of(folder) + np.random.default_rng(1).standard_normal((N, D)))
+    record = run_json("report", "m.zarr", "--held-out", "new.npy", "--held-out-labels", "y.npy")
+    accuracy = {light["name"]: light["text"] for light in record["lights"]}["accuracy"]
+    assert accuracy.startswith(f"{100 * model.score('new.npy', CLASSES):.3g} % of {N} held-out rows")
+    alone, vague = run("report", "m.zarr", "--held-out", "new.npy"), run("fit", *options, "--regularization", "much")
+    assert (alone.exit_code, "belong together" in words(alone.stderr)) == (2, True)
+    assert (vague.exit_code, "neither pinv nor a number" in words(vague.stderr)) == (2, True)
+    assert "<bool>" not in run("fit", "--help").output
+
+
 def test_rows_at_the_ends_of_components_are_listed_by_key(folder: Path) -> None:
     assert run("fit", "keyed.zarr", "-k", 2, "--model", "m.zarr", "--scores", "s.zarr").exit_code == 0
     expected = bp.quality.extremes(bp.load("m.zarr"), "keyed.zarr", 3)

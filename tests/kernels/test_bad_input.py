@@ -57,7 +57,8 @@ def test_a_gamma_that_is_not_above_0_is_rejected(kind: Any, gamma: float) -> Non
         (lambda: RBF()(np.array([[1.0, 2.0], [0.0, np.nan]])), r"X\[1, 1\] = nan is not finite"),
         (
             lambda: as_kernel("gaussian"),
-            r"kernel = 'gaussian' is not known. Did you mean rbf\? Give a Kernel, or one of linear, ",
+            r"kernel = 'gaussian' is not known. Did you mean rbf\? Give a Kernel, or one of linear \(coef0\), "
+            r"poly \(gamma, coef0, degree\), rbf \(gamma\), .*, JensenShannon\.$",
         ),
         (lambda: as_kernel("Normalized"), r"kernel = 'Normalized' requires values for inner"),
     ],
