@@ -253,8 +253,10 @@ def _compare(other: Plan, best: Plan) -> str:
     if not other.fits:
         return f"{other.solver} does not fit ({format_bytes(other.process_bytes)} per process)"
     ratio = seconds(other) / max(seconds(best), 1e-9)
-    text = f"{other.solver} costs {ratio:,.{0 if ratio >= 100 else 1 if ratio >= 1 else 2}f} times as much"
-    return text if ratio >= 1 else f"{text}, but is not exact, as this fit of few seconds is"
+    text = f"{other.solver} costs {ratio:,.{0 if ratio >= 100 else 1}f} times as much"
+    if ratio >= 1:
+        return text
+    return f"{text}, but is not exact (preferred where an exact fit takes over {EXACT_SECONDS:g} s and twice as long)"
 
 
 Read = TypeVar("Read")

@@ -4,6 +4,7 @@ out.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
@@ -187,6 +188,11 @@ def test_auto_takes_the_smaller_matrix_and_says_why() -> None:
     assert (tall.solver, wide.solver) == ("covariance", "dot")
     assert "dot costs" in tall.reason
     assert "times as much" in tall.reason
+    cheaper = PCA(2).plan(unreadable(20_000, 2000, chunk=2000))
+    assert cheaper.solver == "covariance"
+    assert re.search(
+        r"krylov costs 0\.\d times as much, but is not exact \(preferred where .* over 30 s", cheaper.reason
+    )
     assert "covariance costs" in wide.reason
     assert str(tall) == f"covariance: {tall.reason}"
 
