@@ -15,7 +15,7 @@ from bigpca.cli.diagnosis import demo, doctor
 from bigpca.cli.fitting import fit, plan, transform
 from bigpca.cli.models import compare, export, extremes, plot, report
 from bigpca.cli.options import Estimator, default_of
-from bigpca.cli.output import MEANINGS, ExitCode, Output
+from bigpca.cli.output import MEANINGS, ExitCode, Output, paragraph, wrapped
 from bigpca.cli.stores import info, ingest, verify
 
 _EXIT_CODES = "Exit codes:\n\n" + "\n\n".join(f"{int(code)}  {meaning}" for code, meaning in MEANINGS.items())
@@ -70,10 +70,15 @@ class _Commands(TyperGroup):
         try:
             return super().invoke(ctx)
         except _UsageError as error:
-            if ctx.meta["bigpca.json"]:
-                message: Any = error
-                Output(as_json=True, debug=False).say_error(error, message.format_message(), ExitCode.USAGE)
-            raise
+            wrong: Any = error
+            output = Output(ctx.meta["bigpca.json"], debug=False)
+            if wrong.ctx is not None:
+                typer.echo(wrong.ctx.get_usage(), err=True)
+            typer.echo(
+                "\n".join(wrapped(f"bigpca: {paragraph(wrong.format_message())}", min(80, output.width))), err=True
+            )
+            output.say_error(error, wrong.format_message(), ExitCode.USAGE)
+            raise typer.Exit(int(ExitCode.USAGE)) from None
 
 
 class _Command(TyperCommand):

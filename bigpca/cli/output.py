@@ -193,7 +193,8 @@ class Output:
         self.doing("")
         code = exit_code_for(error)
         text = "interrupted." if code is ExitCode.INTERRUPTED else paragraph(describe(error))
-        typer.echo(f"bigpca: {text}", err=True)
+        lines = wrapped(f"bigpca: {text}", min(80, self.width)) if sys.stderr.isatty() else [f"bigpca: {text}"]
+        typer.echo("\n".join(lines), err=True)
         if self.resume and code in RESUMABLE and not isinstance(error, MemoryBudgetError):  # raised before the run
             typer.echo(printable(public(self.resume)), err=True)
         self.say_error(error, text, code)

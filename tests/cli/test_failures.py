@@ -89,7 +89,12 @@ def test_wrong_usage_is_a_json_object_too(arguments: list[str], message: str) ->
     record = run_json(*arguments)
     assert (record["exit_code"], record["error"]["exit_code"]) == (2, 2)
     assert message in record["error"]["message"]
-    assert run(*arguments).stdout == ""
+    shown = run(*arguments)
+    assert shown.stdout == ""
+    usage, *lines = shown.stderr.splitlines()
+    assert usage.startswith("Usage: bigpca")
+    assert lines[0].startswith("bigpca: ")  # as all other errors begin
+    assert max(map(len, lines)) <= 80
 
 
 @pytest.mark.parametrize("command", ["plan", "fit", "info", "ingest"])
