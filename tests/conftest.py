@@ -6,7 +6,6 @@ import faulthandler
 import logging
 import multiprocessing
 import sys
-import urllib.request
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,11 +14,13 @@ import dask
 import pytest
 from distributed import Client
 from distributed.utils import get_mp_context
-from moto.server import ThreadedMotoServer
+from obstore.store import MemoryStore
+from snailmail import ObjectStore, StoreBehavior
 from threadpoolctl import threadpool_limits
 
 from bigpca.passes.engine import driver
 from bigpca.passes.reading import blocks, layout
+from bigpca.storage.places import Place
 from tests.operators.counting import Reads
 from tests.passes.conftest import start_cluster
 
@@ -101,27 +102,50 @@ def two_workers() -> Iterator[Client]:
 
 
 @pytest.fixture(scope="session")
-def bucket() -> Iterator[str]:
-    """The address of an S3 server in this process, with an empty bucket "rows"; its credentials are in the environment.
+def object_server() -> Iterator[ObjectStore]:
+    """An S3 server in this process with an empty bucket "rows", which logs requests and can be told to misbehave.
 
-    Environment variables of AWS stay set to the end of the session, since clients are kept.
+    Its credentials are in the environment, where they stay to the end of the session, since clients are kept.
     """
     logging.getLogger("werkzeug").setLevel(logging.ERROR)
-    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
-    server.start()
-    address = f"http://127.0.0.1:{server.get_host_and_port()[1]}"
-    own = {
-        "ACCESS_KEY_ID": "key",
-        "SECRET_ACCESS_KEY": "secret",
-        "DEFAULT_REGION": "us-east-1",
-        "ENDPOINT_URL": address,
-    }
-    with pytest.MonkeyPatch.context() as patch:
+    with ObjectStore(bucket="rows") as server, pytest.MonkeyPatch.context() as patch:
+        own = {
+            "ACCESS_KEY_ID": "key",
+            "SECRET_ACCESS_KEY": "secret",
+            "DEFAULT_REGION": "us-east-1",
+            "ENDPOINT_URL": server.endpoint_url,
+            "ALLOW_HTTP": "true",
+        }
         for name, value in own.items():
             patch.setenv(f"AWS_{name}", value)
-        urllib.request.urlopen(urllib.request.Request(f"{address}/rows", method="PUT")).close()
-        yield address
-    server.stop()
+        yield server
+
+
+@pytest.fixture
+def bucket(object_server: ObjectStore) -> str:
+    """The address of the S3 server."""
+    return object_server.endpoint_url
+
+
+PLACES = (
+    "memory",
+    "enforces",
+    "rejects",
+    "ignores",
+)  # in the memory of this process, and what S3 does about conditions
+
+
+@pytest.fixture
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
+    """An empty object prefix, of the kind that ``indirect`` names; where conditions do not hold, for this run alone."""
+    kind = getattr(request, "param", "enforces")
+    if kind == "memory":
+        yield Place(MemoryStore()).at("out.zarr")
+        return
+    server = request.getfixturevalue("object_server")
+    server.set_behavior(StoreBehavior(conditional_writes=kind.removesuffix("s")))
+    yield Place(f"s3://rows/{kind}/{tmp_path.name}/out.zarr", exclusive=kind in ("rejects", "ignores"))
+    server.set_behavior(StoreBehavior())
 
 
 @pytest.fixture

@@ -12,10 +12,9 @@ import itertools
 import math
 import os
 import pickle
-import re
 import threading
 import zlib
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self, TypeVar
@@ -48,6 +47,7 @@ from bigpca.errors import CorruptedChunkError, MissingChunksError, brief, check_
 from bigpca.storage.chunks import MARKERS
 from bigpca.storage.files import (
     address_of,
+    change_of,
     disk_path,
     is_there,
     kind_of,
@@ -71,7 +71,6 @@ FEW = 1000  # files of a local store that are looked up one by one instead of li
 MANY = 2**20  # keys of an array; of more, those that a listing has
 ABSENT = (-1, 0)
 MEMORY = ("MemoryStore", "ManagedMemoryStore")
-CHANGES = {"etag", "version", "versionid", "generation", "md5hash", "lastmodified", "updated", "mtime", "created"}
 
 
 class Missing(NamedTuple):
@@ -292,11 +291,11 @@ async def _of_object(store: Any, key: str) -> Found:
             found = await store.get(key, default_buffer_prototype())
             return ABSENT if found is None else (len(found), zlib.crc32(found.to_bytes()))
         if name == "FsspecStore":
-            return _of_facts(await store.fs._info(f"{store.path}/{key}"))
+            return change_of(await store.fs._info(f"{store.path}/{key}"))
         if name == "ObjectStore":
             import obstore
 
-            return _of_facts(await obstore.head_async(store.store, key))
+            return change_of(await obstore.head_async(store.store, key))
         return await store.getsize(key), None
     except FileNotFoundError:
         return ABSENT
@@ -318,21 +317,15 @@ async def _listing(store: Any, prefix: str) -> dict[str, Found]:
             root = f"{store.path}/{prefix}".rstrip("/")
             getattr(store.fs, "sync_fs", store.fs).invalidate_cache()  # of listings
             listed = await store.fs._find(root, detail=True)
-            found = {path.strip("/")[len(root.strip("/")) + 1 :]: _of_facts(facts) for path, facts in listed.items()}
+            found = {path.strip("/")[len(root.strip("/")) + 1 :]: change_of(facts) for path, facts in listed.items()}
         if name == "ObjectStore":
             import obstore
 
             async for batch in obstore.list(store.store, prefix=prefix or None):
-                found |= {facts["path"][len(start) :]: _of_facts(facts) for facts in batch}
+                found |= {facts["path"][len(start) :]: change_of(facts) for facts in batch}
     except Exception:  # of any client: who may read objects need not be allowed to list them
         return {}
     return found
-
-
-def _of_facts(facts: Mapping[str, Any]) -> Found:
-    """Return the size of an object, and its ETag, version and time of change, as far as its store has them."""
-    named = [key for key in sorted(facts) if re.sub("[-_]", "", key.lower()) in CHANGES and facts[key] is not None]
-    return int(facts["size"] or 0), " ".join(f"{key} {facts[key]}" for key in named) or None
 
 
 def _bare(store: Any) -> Any:

@@ -6,6 +6,7 @@
 - ``forms``          what a complete output is: a Zarr store, or a table in one file; with row keys and provenance
 - ``lock``           one run at a time, by a file that records its holder
 - ``files``          durable writes and safe reads; where a path or URL keeps its bytes, and what of it may be shown
+- ``places``         an object prefix: list, get, put, delete, describe; apart, because only URLs need it
 - ``regular_store``  a local Zarr store that reads only regular files; apart, because it imports Zarr
 """
 

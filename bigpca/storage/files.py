@@ -698,6 +698,15 @@ def address_of(store: Any) -> str:
     return str(store) if "://" in str(store) else f"{name}://"
 
 
+CHANGES = {"etag", "version", "versionid", "generation", "md5hash", "lastmodified", "updated", "mtime", "created"}
+
+
+def change_of(facts: Mapping[str, Any]) -> tuple[int, str | None]:
+    """Return the size of an object, and its ETag, version and time of change, as far as its store has them."""
+    named = [key for key in sorted(facts) if re.sub("[-_]", "", key.lower()) in CHANGES and facts[key] is not None]
+    return int(facts["size"] or 0), " ".join(f"{key} {facts[key]}" for key in named) or None
+
+
 def disk_path(store: Any) -> str | None:
     """Return the directory of a store on a disk, also behind fsspec (``da.from_zarr`` of a path), else None."""
     from zarr.storage import LocalStore

@@ -1,0 +1,550 @@
+"""Places: an object prefix with five verbs (list, get, put, delete, describe), over obstore.
+
+Imported for URLs and stores of objects only: local folders keep to :mod:`bigpca.storage.files`. Every request is
+repeated with growing pauses while the store is busy or cannot be reached. A write is conditional wherever the store
+enforces conditions, so that of two runs only one creates an object, and the other learns what it holds.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import re
+import sys
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
+from datetime import timedelta
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
+
+from bigpca.errors import CorruptedChunkError, OutputWriteError, brief
+from bigpca.storage.files import change_of, public, without_credentials
+
+if TYPE_CHECKING:
+    from obstore.store import ObjectStore
+
+T = TypeVar("T")
+Conditions = Literal["enforced", "rejected", "ignored"]
+SCHEMES = ("s3", "s3a", "gs", "az", "azure", "abfs", "abfss", "adl")  # that are written to
+PATIENCE = 600.0  # seconds of one request without an answer, of a store that has answered before
+FIRST_PATIENCE = 20.0  # of one that has not: its name may be wrong
+FIRST_PAUSE, LONGEST_PAUSE = 0.1, 20.0
+LISTED = 1000  # objects per request of a listing
+LARGEST_PUT = 4 * 2**30  # bytes of one object in one request
+MARK = "bigpca"  # the attribute of an object that says which run wrote it
+SECRET = re.compile("secret|token|sas|password|account_key|access_key|credential|service_account_key|shared_key")
+CLIENT_OPTIONS = ("allow_http", "allow_invalid_certificates", "connect_timeout", "proxy_url", "timeout", "user_agent")
+NO_SECRET = ("access_key_id", "client_id", "credential_provider_type")
+_STATUS = re.compile(r"status code: (\d{3})")
+_EXPIRED = re.compile("Expired|InvalidToken|InvalidAccessKeyId|SignatureDoesNotMatch|credential", re.IGNORECASE)
+
+
+class Entry(NamedTuple):
+    """One object of a listing.
+
+    Attributes
+    ----------
+    key : str
+        Relative to the place.
+    size : int
+    change : str or None
+        ETag, version and time of change, as far as the store has them; changes with the object.
+    etag : str
+        Compared for equality only: what it is made of differs between stores.
+    """
+
+    key: str
+    size: int
+    change: str | None
+    etag: str
+
+
+class Content(NamedTuple):
+    """One object that was got: its bytes, its ETag, and the mark of the run that put it."""
+
+    data: bytes
+    etag: str
+    mark: str
+
+
+class OccupiedError(FileExistsError):
+    """An object exists with other bytes than those that were to be put there, or was changed meanwhile.
+
+    Attributes
+    ----------
+    found : Content
+    """
+
+    def __init__(self, message: str, found: Content) -> None:
+        super().__init__(message)
+        self.found = found
+
+
+class Place:
+    """An object prefix: a URL of S3, Google Cloud Storage or Azure, or a store that is open.
+
+    Requests take the credentials of the environment of the process that makes them. Sent to workers are the URL and
+    the options alone; a store carries its credentials, which is accepted within this process and over TLS.
+
+    Parameters
+    ----------
+    given : str, obstore store, zarr.storage.ObjectStore or Place
+        ``s3://``, ``gs://`` or ``az://``.
+    exclusive : bool, default False
+        Whether you make sure that nobody else writes there: required of stores that do not enforce conditional writes.
+    **options
+        Settings of the store that are not secret, such as ``endpoint="https://minio:9000"`` and ``region="eu-west-1"``.
+
+    Raises
+    ------
+    ImportError
+        If obstore is not installed.
+    ValueError
+        For other URLs, and for secrets among the options.
+    """
+
+    def __init__(self, given: Any, *, exclusive: bool = False, **options: Any) -> None:
+        if find_spec("obstore") is None:
+            raise ImportError(
+                f"{public(str(given))} is an object store, which needs obstore. Run: pip install 'bigpca[cloud]'."
+            )
+        self._held: ObjectStore | None = None
+        self.exclusive, self.options, self.root, self.prefix = exclusive, options, "", ""
+        secret = [name for name in options if _is_secret(name)]
+        if secret:
+            raise ValueError(
+                f"the option {secret[0]} is a secret, which would be sent to workers and be shown in messages. Set "
+                "it in the environment of each process that reads or writes, or pass a store of obstore."
+            )
+        if isinstance(given, Place):
+            self._held, self.root, self.prefix = given._held, given.root, given.prefix
+            self.exclusive, self.options = exclusive or given.exclusive, given.options | options
+        elif isinstance(given, str):
+            self._set_url(given)
+        else:
+            self._held = getattr(given, "store", given)  # zarr's ObjectStore holds one
+
+    def _set_url(self, url: str) -> None:
+        scheme, _, path = url.partition("://")
+        if public(url) != url:
+            raise ValueError(
+                f"{public(url)} was given with credentials or a query, which every message and task would carry. Leave "
+                "them out, and set the credentials in the environment, or pass a store of obstore."
+            )
+        if scheme.lower() not in SCHEMES or not path.strip("/"):
+            raise ValueError(
+                f"{public(url)}: objects are written to s3://, gs:// and az:// URLs and to stores of obstore. Other "
+                "URLs can be read, but not written: choose one of those, or a local path."
+            )
+        # The last part is the prefix in the store of the folder around it, so that objects beside it can be reached.
+        folder, slash, name = path.rstrip("/").rpartition("/")
+        self.root, self.prefix = (f"{scheme}://{folder}", name) if slash else (f"{scheme}://{name}", "")
+
+    @property
+    def store(self) -> ObjectStore:
+        """The store of obstore in this process; keys there begin with :attr:`prefix`."""
+        return self._held if self._held is not None else _opened(self.root, self.options)
+
+    @property
+    def url(self) -> str:
+        """The URL as it was given, or that of the store; secrets included."""
+        if self._held is None:
+            return f"{self.root}/{self.prefix}".rstrip("/")
+        name, named = type(self._held).__name__, re.search(r'(?:bucket|container_name)="([^"]*)"', repr(self._held))
+        schemes = {"S3Store": "s3", "GCSStore": "gs", "AzureStore": "az", "MemoryStore": "memory-store"}
+        parts = (named[1] if named else f"{id(self._held):x}", getattr(self._held, "prefix", None) or "", self.prefix)
+        return f"{schemes.get(name, name)}://{'/'.join(part for part in map(str, parts) if part)}"
+
+    def describe(self, key: str = "") -> str:
+        """Return the URL of the place, or of an object there, without secrets."""
+        return public(f"{self.url}/{key}".rstrip("/"))
+
+    def __repr__(self) -> str:
+        return f"<Place {self.describe()}>"
+
+    __str__ = describe
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Place) and self._identity == other._identity
+
+    def __hash__(self) -> int:
+        return hash(self._identity)
+
+    @property
+    def _identity(self) -> tuple[object, ...]:
+        return self.root, self.prefix, repr(sorted(self.options.items())), self.exclusive, id(self._held or None)
+
+    def __dask_tokenize__(self) -> object:
+        return "bigpca.Place", self.describe(), sorted(self.options.items())
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Reject a store whose pickle would carry a secret over a network that others can read.
+
+        Raises
+        ------
+        TypeError
+        """
+        self.check_sendable()
+        return vars(self)
+
+    def check_sendable(self) -> None:
+        """Raise TypeError if this place cannot be sent to the workers of the present client."""
+        held = self._held
+        if held is None:
+            return
+        if type(held).__name__ == "MemoryStore":
+            raise TypeError(
+                f"{self.describe()} is in the memory of this process, where workers cannot reach it. Pass the URL of a "
+                'store, or run without workers (dask.config.set(scheduler="threads")).'
+            )
+        address = _scheduler_address()
+        if address is not None and not address.startswith(("tls://", "wss://", "inproc://")) and _has_secret(held):
+            raise TypeError(
+                f"the store of {self.describe()} carries its credentials, which would be sent to workers through "
+                f"{address} without encryption. Pass the URL, and set the credentials in the environment of the "
+                "workers; or use a cluster with TLS."
+            )
+
+    def beside(self, suffix: str) -> Place:
+        """Return the place beside this one whose name is longer by a suffix."""
+        other = Place(self)
+        other.prefix = self.prefix + suffix
+        return other
+
+    def at(self, key: str) -> Place:
+        """Return the place of the objects below a key."""
+        other = Place(self)
+        other.prefix = self.key(key)
+        return other
+
+    def key(self, key: str) -> str:
+        """Return the key in the store of an object of this place."""
+        return f"{self.prefix}/{key}".strip("/")
+
+    def list(self, below: str = "") -> Iterator[Entry]:
+        """Iterate over the objects below a key, in the order of their keys; one request per 1,000."""
+        import obstore
+
+        start = self.key("") + "/" if self.prefix else ""
+        stream = obstore.list(self.store, prefix=self.key(below) or None, chunk_size=LISTED)
+        # Each batch is a request, and can be repeated alone.
+        while batch := self._request("list", below, lambda: next(stream, None)):
+            for facts in batch:
+                size, change = change_of(facts)
+                yield Entry(facts["path"][len(start) :], size, change, facts["e_tag"] or change or "")
+
+    def exists(self, key: str) -> bool:
+        """Whether an object has this key; one request."""
+        import obstore
+
+        try:
+            self._request("look up", key, lambda: obstore.head(self.store, self.key(key)))
+        except FileNotFoundError:
+            return False
+        return True
+
+    def get(self, key: str, ranges: Sequence[tuple[int, int]]) -> Sequence[bytes]:
+        """Return half-open ranges of the bytes of an object; ranges that are close are got by one request.
+
+        Raises
+        ------
+        FileNotFoundError
+        CorruptedChunkError
+            If the object ends before one of them.
+        """
+        import obstore
+
+        starts, ends = [start for start, _ in ranges], [stop for _, stop in ranges]
+        found = self._request(
+            "get", key, lambda: obstore.get_ranges(self.store, self.key(key), starts=starts, ends=ends)
+        )
+        parts = [bytes(part) for part in found]
+        if short := [(a, b) for part, (a, b) in zip(parts, ranges, strict=True) if len(part) != b - a]:
+            raise CorruptedChunkError(
+                f"{self.describe(key)} ends before byte {short[0][1]:,}, up to which it was to be read. Restore it "
+                "from a copy."
+            )
+        return parts
+
+    def read(self, key: str) -> Content:
+        """Return a whole object.
+
+        Raises
+        ------
+        FileNotFoundError
+        """
+        import obstore
+
+        def got() -> Content:
+            found = obstore.get(self.store, self.key(key))
+            facts, data = found.meta, bytes(found.bytes())
+            if len(data) != facts["size"]:
+                raise _CutError(f"{len(data):,} of {facts['size']:,} bytes came")
+            mark = dict(found.attributes).get(MARK, "")
+            return Content(data, facts["e_tag"] or change_of(facts)[1] or "", str(mark))
+
+        return self._request("get", key, got)
+
+    def put(self, key: str, data: bytes, *, if_absent: bool = False, if_etag: str | None = None, mark: str = "") -> str:
+        """Put an object whole, and return its ETag.
+
+        Parameters
+        ----------
+        if_absent : bool
+            Only if no object has this key. One with equal bytes is what an earlier try of this request has put.
+        if_etag : str or None
+            Only if the object still has this ETag.
+        mark : str
+            Stored with the object: which run it is of.
+
+        Raises
+        ------
+        OccupiedError
+            If a condition does not hold; has what was found.
+        FileNotFoundError
+            If the bucket does not exist, or with ``if_etag`` the object.
+        """
+        import obstore
+
+        conditional = (if_absent or if_etag is not None) and self.conditions() == "enforced"
+        mode: Any = "overwrite"
+        if conditional:
+            mode = "create" if if_absent else {"e_tag": if_etag}
+        attributes: Any = {MARK: mark} if mark else None
+
+        def put() -> str:
+            made = obstore.put(self.store, self.key(key), data, mode=mode, use_multipart=False, attributes=attributes)
+            return made["e_tag"] or ""
+
+        deadline = time.monotonic() + PATIENCE
+        while True:
+            try:
+                return self._request("put", key, put)
+            except _UnmetError:
+                try:
+                    found = self.read(key)
+                except FileNotFoundError:
+                    # Deleted since, or two writers at once (409): ask again.
+                    if if_etag is not None or time.monotonic() > deadline:
+                        raise
+                    time.sleep(FIRST_PAUSE)
+                    continue
+                if found.data == data:
+                    return found.etag
+                raise OccupiedError(f"{self.describe(key)} exists with other bytes", found) from None
+
+    def upload(self, key: str, file: Path) -> None:
+        """Put a file of any size, in parts if one request cannot hold it; the last of several writers wins."""
+        import obstore
+
+        self._request("put", key, lambda: obstore.put(self.store, self.key(key), file, chunk_size=64 * 2**20))
+
+    def delete(self, keys: Iterable[str]) -> None:
+        """Delete objects, as far as they exist; one request per 1,000 where the store can."""
+        import obstore
+
+        names = [self.key(key) for key in keys]
+        for first in range(0, len(names), LISTED):
+            some = names[first : first + LISTED]
+            try:
+                self._request("delete", some[0], lambda some=some: obstore.delete(self.store, some))  # type: ignore[misc]
+            except FileNotFoundError:  # stores in memory say so, and stop there
+                for name in some:
+                    self._delete_one(name)
+
+    def _delete_one(self, name: str) -> None:
+        import obstore
+
+        with suppress(FileNotFoundError):
+            self._request("delete", name, lambda: obstore.delete(self.store, name))
+
+    def conditions(self) -> Conditions:
+        """Return what the store does about conditional writes, found by creating one key twice; once per process.
+
+        Returns
+        -------
+        {"enforced", "rejected", "ignored"}
+        """
+        known = (self.root, repr(sorted(self.options.items())), id(self._held or None))
+        if known not in _CONDITIONS:
+            _CONDITIONS[known] = self._probe()
+        return _CONDITIONS[known]
+
+    def _probe(self) -> Conditions:
+        import obstore
+
+        key = f".bigpca/probe-{uuid.uuid4().hex}"
+
+        def create() -> None:
+            obstore.put(self.store, self.key(key), b"", mode="create", use_multipart=False)
+
+        try:
+            self._request("put", key, create)
+        except _UnsupportedError:
+            return "rejected"
+        except _UnmetError:  # the answer to the first try was lost
+            self.delete([key])
+            return "enforced"
+        try:
+            self._request("put", key, create)
+        except _UnmetError:
+            return "enforced"
+        finally:
+            self.delete([key])
+        return "ignored"
+
+    def check_exclusive(self) -> None:
+        """Raise OutputWriteError if two runs could write here at once and nobody has said that there is only one."""
+        if not self.exclusive and (found := self.conditions()) != "enforced":
+            raise OutputWriteError(
+                f"the store of {self.describe()} {'rejects' if found == 'rejected' else 'ignores'} conditional writes, "
+                "so nothing keeps two runs from writing one output at once. If only this run writes there, say so: "
+                f"bigpca.Place({self.describe()!r}, exclusive=True), or --exclusive on the command line."
+            )
+
+    def _request(self, verb: str, key: str, call: Callable[[], T]) -> T:
+        """Make one request, repeated while the store is busy or out of reach."""
+        began, pause = time.monotonic(), FIRST_PAUSE
+        known = (self.root, id(self._held or None))
+        while True:
+            try:
+                with without_credentials(self.url):
+                    found = _translated(call)
+                _ANSWERED.add(known)
+                return found
+            except FileNotFoundError as error:
+                _ANSWERED.add(known)
+                if "NoSuchBucket" in str(error) or verb in ("put", "list"):
+                    raise FileNotFoundError(
+                        f"{self.describe(key)}: its bucket does not exist, or not for these credentials. Create it, or "
+                        "check the name."
+                    ) from error
+                raise FileNotFoundError(f"{self.describe(key)} does not exist.") from error
+            except _BusyError as error:
+                waited = time.monotonic() - began
+                if waited > (PATIENCE if known in _ANSWERED else FIRST_PATIENCE):
+                    raise OutputWriteError(
+                        f"{self.describe(key)}: the store could not {verb} it for {waited:.0f} s "
+                        f"({brief(error, 300)}). Check the address and the network, and run it again: it resumes."
+                    ) from error
+                time.sleep(pause * (0.5 + random.random() / 2))  # so that many workers do not ask at once
+                pause = min(2 * pause, LONGEST_PAUSE)
+            except PermissionError as error:
+                raise PermissionError(
+                    f"{self.describe(key)}: the store does not let these credentials {verb} it, or they have expired "
+                    f"({brief(error, 300)}). Renew them in the environment of each process, and run it again: it "
+                    "resumes."
+                ) from error
+
+
+class _BusyError(OSError):
+    """The store is busy or cannot be reached: worth another try."""
+
+
+class _CutError(_BusyError):
+    """Fewer bytes came than the object has."""
+
+
+class _UnmetError(OSError):
+    """The condition of a write does not hold."""
+
+
+class _UnsupportedError(OSError):
+    """The store does not know this kind of request."""
+
+
+def _translated(call: Callable[[], T]) -> T:
+    """Return what a request of obstore returns, and tell errors apart: by their class, and by the status in them."""
+    from obstore import exceptions
+
+    try:
+        return call()
+    except (exceptions.AlreadyExistsError, exceptions.PreconditionError) as error:
+        raise _UnmetError(public(str(error))) from error
+    except (exceptions.PermissionDeniedError, exceptions.UnauthenticatedError) as error:
+        raise PermissionError(_reason(error)) from error
+    except (exceptions.NotSupportedError, NotImplementedError) as error:
+        raise _UnsupportedError(public(str(error))) from error
+    except exceptions.GenericError as error:
+        status = _STATUS.search(str(error))
+        code = int(status[1]) if status else 0
+        if code == 501:
+            raise _UnsupportedError(_reason(error)) from error
+        if code in (408, 409, 429) or code >= 500 or (not code and "source: Builder" not in str(error)):
+            raise _BusyError(_reason(error)) from error
+        if _EXPIRED.search(str(error)):
+            raise PermissionError(_reason(error)) from error
+        raise OutputWriteError(_reason(error)) from error
+
+
+def _reason(error: BaseException) -> str:
+    """Return the part of an error of obstore that a person can use."""
+    text = public(str(error))
+    code, said = re.search(r"<Code>(\w+)</Code>", text), re.search(r"<Message>([^<]*)</Message>", text)
+    if code:
+        return f"{code[1]}: {said[1]}" if said else code[1]
+    return text.partition("\n")[0].partition(" Debug source:")[0]
+
+
+_CONDITIONS: dict[object, Conditions] = {}
+_ANSWERED: set[object] = set()
+_STORES: dict[tuple[int, str, str], ObjectStore] = {}  # by process: clients do not survive a fork
+_LOCK = threading.Lock()
+
+
+def _opened(root: str, options: dict[str, Any]) -> ObjectStore:
+    """Return this process's store of a URL, which keeps its connections."""
+    key = os.getpid(), root, repr(sorted(options.items()))
+    with _LOCK:
+        if key not in _STORES:
+            from obstore.store import from_url
+
+            retries: Any = {"max_retries": 2, "retry_timeout": timedelta(seconds=30)}  # the rest is :class:`Place`'s
+            client: Any = {name: options[name] for name in CLIENT_OPTIONS if name in options}
+            own = {name: value for name, value in options.items() if name not in client} | _found_credentials(root)
+            with without_credentials(root):
+                _STORES[key] = from_url(root, retry_config=retries, client_options=client or None, **own)
+    return _STORES[key]
+
+
+def _found_credentials(root: str) -> dict[str, Any]:
+    """Return the provider of the credentials in shared profiles of AWS, which obstore does not read itself."""
+    profiles = os.environ.get("AWS_PROFILE") or any(
+        os.path.exists(os.path.expanduser(f"~/.aws/{name}")) for name in ("credentials", "config")
+    )
+    if not root.startswith("s3") or not profiles or os.environ.get("AWS_ACCESS_KEY_ID") or find_spec("boto3") is None:
+        return {}
+    import boto3  # type: ignore[import-untyped,unused-ignore]
+    from obstore.auth.boto3 import Boto3CredentialProvider
+
+    session = boto3.Session()
+    if session.get_credentials() is None:
+        return {}
+    region = {} if session.region_name is None else {"region": session.region_name}
+    return {"credential_provider": Boto3CredentialProvider(session), **region}
+
+
+def _is_secret(name: str) -> bool:
+    return SECRET.search(name.lower()) is not None and not name.lower().endswith(NO_SECRET)
+
+
+def _has_secret(store: Any) -> bool:
+    try:
+        held = getattr(store, "credential_provider", None) is not None
+        return held or any(_is_secret(str(name)) for name in getattr(store, "config", {}))
+    except BaseException as error:  # pyo3's PanicException, of a store with options of its client, is not an Exception
+        if isinstance(error, KeyboardInterrupt | SystemExit):
+            raise
+        return True
+
+
+def _scheduler_address() -> str | None:
+    """Return the address of the scheduler of this process's client; imports nothing."""
+    client = sys.modules.get("distributed.client")
+    found = client._get_global_client() if client is not None else None
+    address = getattr(getattr(found, "scheduler", None), "address", None)
+    return None if address is None else str(address)

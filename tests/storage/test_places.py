@@ -1,0 +1,210 @@
+"""Places: five verbs over object stores, whose answers may be late, lost, doubled or wrong."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import obstore
+import pytest
+from distributed import Client
+from obstore.exceptions import GenericError
+from obstore.store import MemoryStore, S3Store
+from snailmail import ObjectStore
+from zarr.storage import ObjectStore as ZarrStore
+
+from bigpca.errors import CorruptedChunkError, OutputWriteError
+from bigpca.storage import places
+from bigpca.storage.places import OccupiedError, Place
+from tests.conftest import PLACES
+
+everywhere = pytest.mark.parametrize("place", PLACES, indirect=True)
+enforced = pytest.mark.parametrize("place", ["memory", "enforces"], indirect=True)
+
+
+@everywhere
+def test_what_is_put_is_listed_got_and_deleted_the_same_everywhere(place: Place) -> None:
+    etag = place.put("c/1/0", b"0123456789", if_absent=True, mark="one")
+    place.put("zarr.json", b"{}")
+    place.beside("-other").put("zarr.json", b"[]")
+    assert [(entry.key, entry.size) for entry in place.list()] == [("c/1/0", 10), ("zarr.json", 2)]
+    assert [entry.key for entry in place.list("c")] == ["c/1/0"]
+    assert next(place.list("c")).etag == etag == place.read("c/1/0").etag
+    assert place.get("c/1/0", [(0, 2), (7, 10)]) == [b"01", b"789"]
+    assert place.read("c/1/0").data == b"0123456789"
+    place.delete(["c/1/0", "zarr.json", "absent"])
+    assert not list(place.list())
+    assert not place.exists("c/1/0")
+    with pytest.raises(FileNotFoundError, match=r"zarr.json does not exist"):
+        place.read("zarr.json")
+    place.beside("-other").delete(["zarr.json"])
+
+
+@enforced
+def test_an_object_is_created_by_one_of_two(place: Place) -> None:
+    first = place.put("claim", b"one", if_absent=True, mark="run 1")
+    assert place.put("claim", b"one", if_absent=True) == first
+    with pytest.raises(OccupiedError, match="other bytes") as caught:
+        place.put("claim", b"two", if_absent=True)
+    assert caught.value.found[:2] == (b"one", first)
+    assert caught.value.found.mark == "run 1"
+    second = place.put("claim", b"two", if_etag=first)
+    assert place.put("claim", b"two", if_etag=first) == second
+    with pytest.raises(OccupiedError):
+        place.put("claim", b"three", if_etag=first)
+
+
+@everywhere
+def test_the_store_is_asked_what_it_does_about_conditions(place: Place, request: pytest.FixtureRequest) -> None:
+    places._CONDITIONS.clear()
+    expected = {"memory": "enforced", "enforces": "enforced", "rejects": "rejected", "ignores": "ignored"}
+    kind = request.node.callspec.params["place"]
+    assert place.conditions() == expected[kind]
+    assert not list(place.list())
+    place.exclusive = False
+    if expected[kind] == "enforced":
+        place.check_exclusive()
+    else:
+        with pytest.raises(OutputWriteError, match=r"conditional writes.*exclusive=True"):
+            place.check_exclusive()
+
+
+def answers(*failures: Any) -> Callable[..., Any]:
+    """Fail the first calls: before the real one, or after it where ``("after", error)`` is given."""
+    left: Iterator[Any] = iter(failures)
+    real = obstore.put
+
+    def put(*given: Any, **options: Any) -> Any:
+        failure = next(left, None)
+        if isinstance(failure, tuple):
+            real(*given, **options)
+            raise failure[1]
+        if failure is not None:
+            raise failure
+        return real(*given, **options)
+
+    return put
+
+
+def status(code: int, said: str = "") -> GenericError:
+    return GenericError(f"Error performing PUT - Server returned non-2xx status code: {code} : <Code>{said}</Code>")
+
+
+@enforced
+@pytest.mark.parametrize(
+    "failures",
+    [
+        [status(500)], [status(503, "SlowDown"), status(503, "SlowDown")], [status(429)], [status(409)],
+        [GenericError("connection reset by peer")], [("after", status(500))], [("after", GenericError("reset"))],
+    ],
+)  # fmt: skip
+def test_a_failed_or_lost_answer_is_tried_again(
+    place: Place, failures: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place.conditions()
+    monkeypatch.setattr(places, "FIRST_PAUSE", 0.001)
+    monkeypatch.setattr(obstore, "put", answers(*failures))
+    etag = place.put("c/0", b"rows", if_absent=True)
+    assert place.read("c/0")[:2] == (b"rows", etag)
+    with pytest.raises(OccupiedError):
+        place.put("c/0", b"others", if_absent=True)
+
+
+def test_a_body_that_is_cut_is_got_again(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    place.put("c/0", b"0123456789")
+    real, left = obstore.get, [True, True]
+    monkeypatch.setattr(places, "FIRST_PAUSE", 0.001)
+
+    class Cut:
+        def __init__(self, found: Any) -> None:
+            self.meta, self.attributes, self._data = found.meta, found.attributes, bytes(found.bytes())
+
+        def bytes(self) -> bytes:
+            return self._data[: 4 if left and left.pop() else None]
+
+    monkeypatch.setattr(obstore, "get", lambda *given, **options: Cut(real(*given, **options)))
+    assert place.read("c/0").data == b"0123456789"
+    with pytest.raises(CorruptedChunkError, match="ends before byte 20"):
+        place.get("c/0", [(0, 20)])
+
+
+def test_a_store_that_does_not_answer_is_an_error_with_the_key(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    place.exists("c/0")
+    monkeypatch.setattr(places, "PATIENCE", 0.05)
+    monkeypatch.setattr(places, "FIRST_PAUSE", 0.02)
+    monkeypatch.setattr(obstore, "put", answers(*[status(503, "SlowDown")] * 100))
+    with pytest.raises(OutputWriteError, match=r"out.zarr/c/0: the store could not put it for 0 s \(SlowDown\)"):
+        place.put("c/0", b"rows")
+
+
+def test_credentials_that_expire_are_named(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(obstore, "put", answers(status(400, "ExpiredToken")))
+    with pytest.raises(PermissionError, match=r"c/0: the store does not let .* expired \(ExpiredToken\). Renew them"):
+        place.put("c/0", b"rows")
+
+
+def test_a_bucket_that_does_not_exist_is_named(object_server: ObjectStore) -> None:
+    with pytest.raises(FileNotFoundError, match=r"s3://nobody/x.zarr/c: its bucket does not exist"):
+        Place("s3://nobody/x.zarr").put("c", b"")
+
+
+def test_objects_are_listed_in_one_request_per_thousand(place: Place, object_server: ObjectStore) -> None:
+    for index in range(3):
+        place.put(f"c/{index}", b"x")
+    object_server.reset_counts()
+    assert len(list(place.list())) == 3
+    place.get("c/0", [(0, 1)])  # the server's log is a little behind
+    assert [record.op for record in object_server.requests].count("LIST") == 1
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ("memory://x", "objects are written to s3://, gs:// and az://"), ("https://host/x", "can be read, but not"),
+        ("s3://", "objects are written to"), ("s3://key:secret@rows/x", "s3://rows/x was given with credentials"),
+    ],
+)  # fmt: skip
+def test_other_urls_are_rejected(given: str, message: str) -> None:
+    with pytest.raises(ValueError, match=message) as caught:
+        Place(given)
+    assert "secret" not in str(caught.value)
+
+
+def test_no_secret_is_an_option() -> None:
+    with pytest.raises(ValueError, match="secret_access_key is a secret"):
+        Place("s3://rows/x", secret_access_key="hidden")
+    assert Place("s3://rows/x", access_key_id="name").options == {"access_key_id": "name"}
+
+
+def test_stores_are_accepted_as_they_are(object_server: ObjectStore) -> None:
+    own = S3Store("rows", prefix="given/x.zarr", endpoint=object_server.endpoint_url, allow_http=True)  # type: ignore[call-arg]
+    Place(own).put("c/0", b"rows")
+    assert [entry.key for entry in Place("s3://rows/given/x.zarr").list()] == ["c/0"]
+    assert Place(ZarrStore(own)).read("c/0").data == b"rows"
+    assert Place(own).describe("c/0") == "s3://rows/given/x.zarr/c/0"
+    assert str(Place(Place("s3://rows/a/b"))) == "s3://rows/a/b"
+
+
+def test_a_place_is_sent_as_its_url(place: Place) -> None:
+    place.put("c/0", b"rows")
+    sent = pickle.dumps(place)
+    assert b"secret" not in sent
+    assert pickle.loads(sent).read("c/0").data == b"rows"
+
+
+@pytest.mark.cluster
+def test_a_store_with_a_secret_is_not_sent_without_encryption(client: Client) -> None:
+    held = Place(S3Store("rows", access_key_id="key", secret_access_key="hidden"))
+    with pytest.raises(TypeError, match=r"carries its credentials.*tcp://.*without encryption") as caught:
+        pickle.dumps(held)
+    assert "hidden" not in str(caught.value)
+    pickle.dumps(Place(S3Store("rows", skip_signature=True)))
+    with pytest.raises(TypeError, match="in the memory of this process"):
+        pickle.dumps(Place(MemoryStore()))
+
+
+def test_the_library_is_named_where_it_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(places, "find_spec", lambda name: None)
+    with pytest.raises(ImportError, match=r"pip install 'bigpca\[cloud\]'"):
+        Place("s3://rows/x")
