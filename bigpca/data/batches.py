@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import uuid
 import zlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from threading import Lock, RLock
 from typing import Any, overload
 
@@ -256,7 +257,10 @@ def split_batch(batch: Any, label: str) -> tuple[Array, Any]:
     """
     parts = _parts(batch)
     if len(parts) > 2:
-        raise TypeError(f"{label} has {len(parts)} arrays. Give the rows, or the rows and their labels.")
+        raise TypeError(
+            f"{label} has {len(parts)} arrays. Give the rows, or the rows and their labels; blocks of rows that belong "
+            "side by side are a dict, {name: rows}."
+        )
     return batch_values(parts[0], label), host_array(parts[1]) if len(parts) == 2 else None
 
 
@@ -352,6 +356,8 @@ class BatchStream:
         Number of rows, if it is known.
     classes : ndarray or None
         The classes that the labels of pairs (rows, labels) may have, sorted, if they are known.
+    beside : bool
+        Whether the arrays of a batch are blocks of rows, which stand side by side in one row. Dicts always are.
 
     Attributes
     ----------
@@ -363,9 +369,10 @@ class BatchStream:
 
     def __init__(
         self, batches: Iterable[Any], row_shape: tuple[int, ...] | None, dtype: np.dtype[Any] | None, count: int | None,
-        classes: Array | None = None,
+        classes: Array | None = None, beside: bool = False,
     ) -> None:  # fmt: skip
-        self.batches, self.count, self.classes = batches, count, classes
+        self.batches, self.count, self.classes, self.beside = batches, count, classes, beside
+        self._blocks: dict[Any, tuple[int, ...]] = {}  # the shape of one row of each block, by name
         self.once = isinstance(batches, Iterator)
         self.position = 0
         self._declared, self._asked = count is not None, dtype
@@ -553,6 +560,7 @@ class BatchStream:
         self._iterator: Iterator[Any] | None = None
         self._failure: Exception | None = None
         self._batch: Array = np.zeros((0, 0))
+        self._given: Any = None  # the first batch, as it was given, until another is taken
         self._labels: Any = None
         self._first = self._number = self.position = 0  # row and number of the batch, and the next row
         self._ended = False
@@ -632,7 +640,8 @@ class BatchStream:
             try:
                 if self._iterator is None:
                     self._iterator = iter(self.batches)
-                batch, labels = self._checked(next(self._iterator))
+                given = next(self._iterator)
+                batch, labels = self._checked(given)
             except StopIteration:
                 self._batch, self._first = self._batch[:0], self.position
                 self._ended, self._torn = True, False
@@ -641,6 +650,7 @@ class BatchStream:
             except Exception as error:  # raised again if the read is repeated: the iterator may have ended by it
                 self._failure, self._torn = error, False
                 raise
+            self._given = given if self.position == 0 else None
             self._batch, self._labels, self._first = batch, labels, self.position
             self._number += 1
             self._torn = False
@@ -658,9 +668,12 @@ class BatchStream:
     def _checked(self, batch: Any) -> tuple[Array, Any]:
         """Return the rows (b, d) and the labels of a batch, after comparing them with those of the first."""
         label = f"batch {self._number} (from row {self.position:,})"
-        rows, labels = split_batch(batch, label)
+        if self.beside or isinstance(batch, Mapping):
+            rows, labels = self._side_by_side(batch, label), None
+        else:
+            rows, labels = split_batch(batch, label)
+            self._names = same_columns(batch, self._names, label)
         check_shape(rows.shape, label)
-        self._names = same_columns(batch, self._names, label)
         given = rows.shape[1:]
         if self._row_shape is None:
             self._row_shape = given
@@ -690,6 +703,57 @@ class BatchStream:
             counts = f"{counted(len(rows), 'row')} and {counted(len(labels), 'label')}"
             raise ValueError(f"{label} has {counts}. Give one label for each row.")
         return rows.reshape(len(rows), row_width(rows.shape)), labels
+
+    def _side_by_side(self, batch: Any, label: str) -> Array:
+        """Return the blocks of a batch as rows (b, sum of their columns), in the order of the first batch."""
+        named = batch if isinstance(batch, Mapping) else dict(enumerate(_parts(batch)))
+        values = {name: batch_values(block, f"{label}, block {name!r}") for name, block in named.items()}
+        shapes = {name: block.shape[1:] or (1,) for name, block in values.items()}
+        self._blocks = self._blocks or shapes
+        counts = {name: len(block) for name, block in values.items()}
+        if shapes != self._blocks:
+            raise ValueError(
+                f"{label} has blocks of rows of shapes {brief(shapes)}, but the first batch {brief(self._blocks)}. "
+                "Give every batch the same blocks."
+            )
+        if len(set(counts.values())) != 1:
+            raise ValueError(
+                f"{label} has blocks of {brief(counts)} rows; row i of each belongs to row i of the others. Give all "
+                "blocks of a batch the same number of rows."
+            )
+        count = next(iter(counts.values()))
+        return np.concatenate([values[name].reshape(count, -1) for name in self._blocks], axis=1)
+
+    def side_by_side(self) -> BatchStream:
+        """Return a stream of the same batches, whose arrays are blocks side by side; this one is then used no more.
+
+        Raises
+        ------
+        ValueError
+            For batches of one array, and for an iterator of which more than one batch was taken.
+        """
+        self._require_first()
+        if self._blocks:
+            return self
+        if self._labels is None:
+            raise ValueError(
+                "the batches have one array each; pairs (X, Y) of blocks of rows were expected. Give tuples, or dicts "
+                "{name: rows}; or pass X and Y as two stores."
+            )
+        if not self.once:
+            batches = self.batches
+        elif self._given is None or self._iterator is None:
+            raise ValueError("rows of the iterator were read already. Make a new one, which gives its batches once.")
+        else:
+            batches = chain([self._given], self._iterator)
+        count = self.count if self._declared else None
+        return BatchStream(batches, None, self._asked, count, beside=True)
+
+    @property
+    def blocks(self) -> dict[Any, int]:
+        """Columns of each block by name, for batches of several blocks."""
+        self._require_first()
+        return {name: row_width((0, *shape)) for name, shape in self._blocks.items()}
 
 
 OPEN_BYTES = 1 << 40  # of float32 rows, for which an unknown number of rows is laid out
@@ -757,8 +821,10 @@ def from_batches(
     batches : iterable of batches
         A batch is an array (b, d) or (b, c, h, w) of any number of rows b: NumPy, a torch tensor (on any device, with
         gradients, of any floating dtype), or whatever has ``__array__``. Or a pair (rows, labels), whose labels fits
-        that require them use if y is None. An iterable that can be iterated again (a list, a DataLoader) serves fits
-        of several reads; an iterator only those of one read.
+        that require them use if y is None; fits of two sides, such as CCA, take the second array (b, q) as rows of Y.
+        Or a dict {name: rows} of blocks with equal numbers of rows, which stand side by side in the order of the first
+        batch, such as layers of a network. An iterable that can be iterated again (a list, a DataLoader) serves fits of
+        several reads; an iterator only those of one read.
     shape : tuple of int, optional
         (n, d) or (n, c, h, w) of all rows. Without it, a fit of one read finds n in that read.
     dtype : dtype, optional
@@ -798,7 +864,7 @@ def from_batches(
         shape = _checked_shape(shape)
         row_shape, count = shape[1:], shape[0]
     elif isinstance(batches, list | tuple):
-        count = sum(len(split_batch(batch, f"batch {i}")[0]) for i, batch in enumerate(batches))
+        count = sum(_count_rows(batch, f"batch {i}") for i, batch in enumerate(batches))
         if count == 0:
             raise ValueError("the batches are empty: there are no rows. Give at least one batch.")
     known = None
@@ -806,9 +872,40 @@ def from_batches(
         from bigpca.data.labels import merge_classes  # imports file formats
 
         known = merge_classes(classes, classes)[0]
-    stream = BatchStream(batches, row_shape, None if dtype is None else check_dtype(dtype), count, known)
+    return _open_stream(BatchStream(batches, row_shape, None if dtype is None else check_dtype(dtype), count, known))
+
+
+def _open_stream(stream: BatchStream) -> da.Array:
     X = open_source(BatchRows.of(stream), uuid.uuid4().hex)
-    return X if count is not None else da.Array(X.dask, X.name, ((np.nan,), X.chunks[1]), meta=X._meta)
+    return X if stream.count is not None else da.Array(X.dask, X.name, ((np.nan,), X.chunks[1]), meta=X._meta)
+
+
+def _count_rows(batch: Any, label: str) -> int:
+    if not isinstance(batch, Mapping):
+        return len(split_batch(batch, label)[0])
+    return max((len(block) for block in batch.values()), default=0)
+
+
+def blocks_in_batches(X: da.Array) -> tuple[da.Array, dict[Any, int]] | None:
+    """Return rows in batches with the arrays of each batch side by side, and the columns of each; None for others.
+
+    Raises
+    ------
+    ValueError
+        For batches of one array, and for rows of a pattern.
+    """
+    base, view = view_of(X)
+    known = batches_of(base)
+    source = None if known is None else source_of(known)
+    if not isinstance(source, BatchRows):
+        return None
+    if view is not None:
+        raise ValueError(
+            "a pattern was given for batches of several blocks, whose rows would have other places. Reshape the blocks "
+            "in the batches."
+        )
+    stream = source.stream.side_by_side()
+    return (X if stream is source.stream else _open_stream(stream)), stream.blocks
 
 
 def _checked_shape(shape: Any) -> tuple[int, ...]:

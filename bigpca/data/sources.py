@@ -354,12 +354,15 @@ def open_in_memory(array: Any) -> da.Array:
     return open_source(held_rows(array), uuid.uuid4().hex)
 
 
-def open_source(source: Source, token: str | None = None) -> da.Array:
-    """Create the Dask array whose single ``original-`` node is the source; ``token`` names it."""
+def open_source(source: Source, token: str | None = None, rows: tuple[int, ...] | None = None) -> da.Array:
+    """Create the Dask array whose single ``original-`` node is the source; ``token`` names it.
+
+    ``rows`` are those of its chunks; None joins stored chunks up to 64 MiB.
+    """
     d = source.shape[1]
     densest = source.densest
     row_bytes = source.row_bytes if densest is None else stored_row_bytes(1, densest, source.dtype.itemsize)
-    rows = coalesce(source.row_chunks(), row_bytes, DASK_CHUNK_BYTES)
+    rows = coalesce(source.row_chunks(), row_bytes, DASK_CHUNK_BYTES) if rows is None else rows
     return da.from_array(
         source,
         chunks=(rows, (d,)),

@@ -52,10 +52,12 @@ class GraphSource:
     Parameters
     ----------
     X : dask.array.Array of shape (n, d)
+    label : str
+        What X is, for messages.
     """
 
-    def __init__(self, X: da.Array) -> None:
-        self.X = X
+    def __init__(self, X: da.Array, label: str = "") -> None:
+        self.X, self.label = X, label or f"the Dask array {X.name}"
         self.offsets = np.concatenate([[0], np.cumsum(X.chunks[0])]).astype(np.int64)
         self.graph = _as_layers(X)
         self.shared: dict[Key, object] = {}
@@ -82,10 +84,11 @@ class GraphSource:
         keys = self.row_keys(first, last)
         nodes, futures = self._nodes([k for row in keys for k in row])
         self._check_share(nodes, int(self.offsets[last] - self.offsets[first]))
-        label = f"the Dask array {self.X.name}"
         promised = int(self.X.shape[1]), np.dtype(self.X.dtype).str
         sparse = is_csr(self.X._meta)
-        reader = GraphReader(self.offsets[first : last + 1], keys, cloudpickle.dumps(nodes), *promised, label, sparse)
+        reader = GraphReader(
+            self.offsets[first : last + 1], keys, cloudpickle.dumps(nodes), *promised, self.label, sparse
+        )
         return GraphCut(reader, futures)
 
     def stored_values(self) -> tuple[int, int]:

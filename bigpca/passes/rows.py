@@ -1,4 +1,7 @@
-"""X as the engine sees it: where rows are stored, a view, maps, weights, and policies for bad rows and lost chunks."""
+"""X as the engine sees it: where rows are stored, a view, maps, weights, and policies for bad rows and lost chunks.
+
+Rows of several origins may stand side by side (:func:`side_by_side`): row i of the first, then row i of the second.
+"""
 
 from __future__ import annotations
 
@@ -12,14 +15,15 @@ from typing import TypedDict, Unpack
 import dask.array as da
 import numpy as np
 from numpy.typing import NDArray
+from scipy.sparse import csr_matrix, hstack
 
 from bigpca.arrays import DType
-from bigpca.data.batches import BatchRows, batches_of, reject_batches
+from bigpca.data.batches import BatchRows, batches_of, blocks_in_batches, reject_batches
 from bigpca.data.checks import NATIVE_BYTES, coalesce
 from bigpca.data.grids import Labels
 from bigpca.data.source import Source, stored_row_bytes
-from bigpca.data.sources import source_of
-from bigpca.data.sparse import is_csr
+from bigpca.data.sources import open_source, source_of
+from bigpca.data.sparse import csr_meta, is_csr, is_sparse
 from bigpca.data.views import View, carried, view_of, viewed
 from bigpca.data.weights import open_weights, weight_sum
 from bigpca.data.zarr_arrays import ZarrReader
@@ -28,6 +32,7 @@ from bigpca.passes.accumulators.observed_columns import ColumnSearch
 from bigpca.passes.engine.cluster.get import get_watched
 from bigpca.passes.engine.jobs import Inputs, digest
 from bigpca.passes.graphs import GraphSource, paths_in, sources_of_graph, unknown_layer
+from bigpca.passes.reading.blocks import Values
 from bigpca.passes.reading.layout import Layout, plan_layout, working_dtype
 from bigpca.passes.reading.readers import (
     FILL,
@@ -44,6 +49,9 @@ from bigpca.planning import LOOPS, BlockForm, PassCost, Work
 from bigpca.storage.files import content_digest, kind_of
 
 COUNTED_BYTES = 64 << 20  # of a sparse chunk, if it stored its zeros, beyond which its values are counted
+
+
+PIECE_BYTES = 1 << 20  # of small stored chunks that are read together, of rows beside others
 
 
 class Policies(TypedDict, total=False):
@@ -109,6 +117,10 @@ class Rows:
         Whether the user gave something that the engine reads, so that results are lazy; False for arrays in memory.
     seed : int
         Seed of all random draws of a fit.
+    sides : tuple of Rows
+        The rows of several origins that stand side by side in X; empty for rows of one origin, and for batches.
+    widths : tuple of int
+        Columns of each of several blocks that stand side by side; empty for one.
     """
 
     X: da.Array
@@ -134,6 +146,8 @@ class Rows:
     weights: NDArray[np.float64] | None = None
     fill: ColumnFill | None = None
     limits: Limits | None = None
+    sides: tuple[Rows, ...] = ()
+    widths: tuple[int, ...] = ()
 
     @classmethod
     def opened(
@@ -177,11 +191,12 @@ class Rows:
             batches.stream.begin_fit()
         return replace(
             self, X=X, samples=samples, stored=stored, counted=counted, batches=batches,
-            inspected=Inspected(samples, stored),
+            inspected=Inspected(samples, stored, " beside ".join(side.inspected.label for side in self.sides)),
             in_order=batches is not None,
             once=batches is not None and batches.stream.once,
             open_ended=batches is not None and batches.open_ended,
-            in_process=in_process or batches is not None or (stored is not None and stored.in_memory),
+            in_process=in_process or batches is not None
+            or any(one is not None and one.in_memory for one in (stored, *(side.stored for side in self.sides))),
             nan_policy=nan_policy,
         )._weights_checked()  # fmt: skip
 
@@ -345,6 +360,8 @@ class Rows:
     @property
     def row_bytes(self) -> float:
         """Stored bytes decoded for one row."""
+        if self.sides:
+            return sum(side.row_bytes for side in self.sides)
         return self._sample_bytes / self._rows_per_sample
 
     @property
@@ -467,7 +484,7 @@ class Rows:
     def describe(self) -> dict[str, object]:
         """JSON-able description for fingerprints."""
         return {
-            "source": self.inspected.describe(),
+            "source": [side.describe() for side in self.sides] if self.sides else self.inspected.describe(),
             "shape": [self.n_rows, self.viewed_columns],
             "dtype": self.dtype.str,
             "row_chunks": digest(self.row_chunks),
@@ -477,10 +494,15 @@ class Rows:
 
     def stamp(self, start: int, stop: int) -> str:
         """Digest of (key, size, change) of the files that hold those rows; of the content for arrays in memory."""
+        if self.sides:
+            return digest([side.stamp(start, stop) for side in self.sides])
         return self.inspected.stamp(*((start, stop) if self.view is None else self.view.samples(start, stop)))
 
     def files_digest(self) -> str:
         """Digest of (key, size, change) of all files as they are now; empty where there is none."""
+        if self.sides:
+            each = [side.files_digest() for side in self.sides]
+            return digest(each) if any(each) else ""
         held = self.stored is not None and self.stored.in_memory
         return "" if held or self.in_order or self.unstamped else self.inspected.stamp_of_all()
 
@@ -521,10 +543,13 @@ class Inspected:
     X : dask.array.Array of shape (n, d), with known chunks
     source : Source or None
         From which X is read directly; None for graphs.
+    label : str
+        What X is, for messages.
     """
 
-    def __init__(self, X: da.Array, source: Source | None) -> None:
+    def __init__(self, X: da.Array, source: Source | None, label: str = "") -> None:
         self.X, self.source = X, source
+        self.label = label or (f"the Dask array {X.name}" if source is None else source.label)
         self._graph: GraphSource | None = None
         self._lock = threading.Lock()
         self._digest: str | None = None
@@ -534,7 +559,7 @@ class Inspected:
         """The graph to cut; its shared nodes are computed on first use."""
         with self._lock:  # the first groups are cut in several threads
             if self._graph is None:
-                self._graph = GraphSource(self.X)
+                self._graph = GraphSource(self.X, self.label)
         return self._graph
 
     @property
@@ -598,6 +623,92 @@ class Inspected:
             for s in self.sources
         ]
         return {"format": "dask", "name": self.X.name, "sources": sources}
+
+
+def side_by_side(sides: Sequence[Rows], names: str = "XY") -> Rows:
+    """Return rows of several origins as one: row i is row i of each, in order. One read of it is one read of each.
+
+    They are cut where the chunks of any end; where one is sparse, all are read as CSR. Views, filled values and limits
+    act on each; row maps, and the policy for incomplete rows, act on the whole. Weights are those of the first.
+
+    Parameters
+    ----------
+    sides : sequence of Rows, opened
+    names : str
+        What users call each of them, one letter each.
+
+    Raises
+    ------
+    ValueError
+        For other numbers of rows, and for keys that differ, or that come in another order.
+    TypeError
+        For rows in batches beside others.
+    """
+    from bigpca.data.alignment import keys_of_rows  # imports all formats of labels, which other fits do not need
+    from bigpca.data.keys import keys_listed, label_places
+
+    arrays = [count_rows(side.X) if np.isnan(side.X.shape[0]) else side.X for side in sides]
+    for array in arrays:
+        reject_batches(array, "rows beside others")
+    n, own = int(arrays[0].shape[0]), keys_of_rows(sides[0].given)
+    for name, array, side in zip(names[1:], arrays[1:], sides[1:], strict=True):
+        if int(array.shape[0]) != n:
+            raise ValueError(
+                f"{names[0]} has {n:,} rows, and {name} {int(array.shape[0]):,}: row i of {name} belongs to row i of "
+                f"{names[0]}. Give one row of {name} for each row of {names[0]}, in the same order."
+            )
+        others = keys_of_rows(side.given)
+        first, second = own.of_rows, others.of_rows
+        if label_places(own, others, word="value") is not None and first is not None and second is not None:
+            raise ValueError(
+                f"the rows of {name} have the keys of the rows of {names[0]}, but in another order: "
+                f"{keys_listed(first[:2])} and {keys_listed(second[:2])}. Both are read in the order of their stores. "
+                f"bigpca.data.by_key({name}, {names[0]}) returns {name} in the order of {names[0]}."
+            )
+    widths, sparse = tuple(side.viewed_columns for side in sides), any(side.sparse for side in sides)
+    # Chunks are those of the side with the longest rows. Chunks of others that end within them are held, and decoded
+    # once for each group that they belong to.
+    lead = max(range(len(sides)), key=lambda i: sides[i].row_bytes)
+    arrays = [_in_pieces(side, array) for side, array in zip(sides, arrays, strict=True)]
+    rows, dtype = arrays[lead].chunks[0], np.result_type(*(array.dtype for array in arrays))
+    cut = [array.rechunk({0: rows, 1: -1}) for array in arrays]
+    blocks = [part for i, array in enumerate(cut) for part in (array, ("row", f"side {i}"))]
+    joined = da.blockwise(
+        beside, ("row", "column"), *blocks, new_axes={"column": sum(widths)}, concatenate=True, dtype=dtype,
+        meta=csr_meta(dtype) if sparse else np.empty((0, 0), dtype),
+    )  # fmt: skip
+    known = tuple(replace(side, X=array) for side, array in zip(sides, arrays, strict=True))
+    return replace(
+        Rows.opened(joined), sides=known, widths=widths, weights=sides[0].weights, seed=sides[0].seed,
+        lazy=any(side.lazy for side in sides),
+    )  # fmt: skip
+
+
+def _in_pieces(side: Rows, array: da.Array) -> da.Array:
+    """Return an array that a source is read into in its stored chunks, not in the larger ones of Dask; others as given.
+
+    Pieces of at least 1 MiB, so that what is decoded beyond the ends of a group is little beside the group.
+    """
+    if side.stored is None or side.view is not None:
+        return array
+    rows = coalesce(side.stored.row_chunks(), side.row_bytes, PIECE_BYTES)
+    return open_source(side.stored, f"{array.name.removeprefix('bigpca-open-')}-pieces", rows)
+
+
+def blocks_of_batches(rows: Rows) -> Rows | None:
+    """Return rows in batches with the arrays of each batch side by side; None for rows of other origins."""
+    found = blocks_in_batches(rows.X)
+    if found is None:
+        return None
+    return replace(rows.shown(found[0]), names=None, widths=tuple(found[1].values()))
+
+
+def beside(*parts: Values) -> Values:
+    """Return blocks of rows side by side; CSR if one is."""
+    if not any(is_sparse(part) for part in parts):
+        return np.concatenate(parts, axis=1)
+    wide = [part.astype(np.float32) if part.dtype == np.float16 else part for part in parts]  # which CSR cannot have
+    return csr_matrix(hstack([csr_matrix(part) for part in wide], format="csr"))
 
 
 def count_rows(X: da.Array) -> da.Array:

@@ -288,6 +288,42 @@ def chained(first: tuple[RowMap, ...], last: RowMap) -> RowMap:
 
 
 @dataclass(frozen=True)
+class EachSide(NumberedMap):
+    """Row maps of blocks of columns that stand side by side, each of which keeps the width of its block.
+
+    Attributes
+    ----------
+    maps : tuple of tuple of RowMap
+        Those of each block, in order.
+    widths : tuple of int
+        Columns of each block.
+    """
+
+    maps: tuple[tuple[RowMap, ...], ...]
+    widths: tuple[int, ...]
+
+    def apply_at(self, rows: Array, numbers: Integers, where: str) -> Array:
+        """Return the mapped blocks side by side."""
+        ends = np.cumsum(self.widths)
+        out = np.empty(rows.shape, self.output_dtype(rows.dtype))
+        for maps, stop, width in zip(self.maps, ends, self.widths, strict=True):
+            part = np.ascontiguousarray(rows[:, stop - width : stop])
+            out[:, stop - width : stop] = _mapped_whole(maps, part, numbers, where)
+        return out
+
+    def bytes_for(self, d: int, rows: int, itemsize: int) -> tuple[int, int]:
+        """The mapped rows, and what each map needs for a copy of its block."""
+        needed = [
+            f.bytes_for(width, rows, itemsize) for maps, width in zip(self.maps, self.widths, strict=True) for f in maps
+        ]
+        return 2 * rows * d * itemsize + sum(peak for peak, _ in needed), sum(kept for _, kept in needed)
+
+    def describe(self) -> dict[str, object]:
+        """What identifies the maps of each block."""
+        return {"map": "each side", "widths": list(self.widths), "maps": [[f.describe() for f in m] for m in self.maps]}
+
+
+@dataclass(frozen=True)
 class Beside(NumberedMap):
     """Appends columns to each row by its number, such as labels.
 
