@@ -27,6 +27,7 @@ from bigpca.data.sparse import csr_meta, is_csr, is_sparse
 from bigpca.data.views import View, carried, view_of, viewed
 from bigpca.data.weights import open_weights, weight_sum
 from bigpca.data.zarr_arrays import ZarrReader
+from bigpca.errors import brief
 from bigpca.passes.accumulators.base import Accumulator
 from bigpca.passes.accumulators.observed_columns import ColumnSearch
 from bigpca.passes.engine.cluster.get import get_watched
@@ -188,6 +189,12 @@ class Rows:
             reject_batches(samples, f"the Dask array {samples.name}")
         batches = stored if isinstance(stored, BatchRows) else None
         if batches is not None:
+            blocks = batches.stream.blocks
+            if blocks and not self.widths:
+                raise TypeError(
+                    f"the batches are dicts of several arrays, {brief(list(blocks))}, and this call takes one matrix. "
+                    f"Give batches of one of them, or use what takes several, such as bigpca.CCA."
+                )
             batches.stream.begin_fit()
         return replace(
             self, X=X, samples=samples, stored=stored, counted=counted, batches=batches,
