@@ -65,22 +65,21 @@ def pca(
     backed by a file (``read_h5ad(backed="r")``) or a Dask array (``anndata.experimental.read_lazy``); it is never
     loaded as a whole. ``bigpca.PCA(50).plan(bigpca.open(adata, columns=mask))`` returns the cost of the fit in advance.
 
-    The scores are held in memory, as AnnData keeps them: ``4 n_obs n_comps`` bytes in float32, 2 GB for ten million
-    cells and 50 components. For more, write them to a store: ``PCA(50).fit(rows).transform(rows, out="scores.zarr")``
-    with ``rows = bigpca.open(adata, columns=mask)``. A run that was stopped is resumed by the same call with the same
-    ``checkpoint``; the scores, one read, are computed again.
+    The scores are held in memory, because AnnData keeps them there: ``4 n_obs n_comps`` bytes in float32, 2 GB for ten
+    million cells and 50 components. For more, write them to a store: ``PCA(50).fit(rows).transform(rows,
+    out="scores.zarr")`` with ``rows = bigpca.open(adata, columns=mask)``. After a stop, the same call with the same
+    ``checkpoint`` resumes the fit; the scores are computed again, in one read.
 
     Parameters
     ----------
     adata : anndata.AnnData
         Cells are rows. Results are added to it at the end.
     n_comps : int, float in (0, 1), "mle", RelativeThreshold or None, default None
-        Number of components, or a rule for it; None for 50, or for one less than the smaller number of cells and of
-        chosen variables if that is at most 50.
+        Number of components, or a rule for it; None for 50, or for min(cells, chosen variables) - 1 if that is smaller.
     layer : str, optional
         The layer to use in place of X.
     obsm : str, optional
-        The entry of ``obsm`` to use in place of X.
+        The entry of ``obsm`` to use instead of X.
     mask_var : str, array-like of bool of shape (n_vars,), or None, default "highly_variable" where present
         The variables to use: a column of ``adata.var``, or a mask; None for all. None with ``obsm``.
     zero_center : bool, default True
@@ -92,7 +91,7 @@ def pca(
     key_added : str, optional
         The name of the results in ``obsm``, ``varm`` and ``uns``; None for "X_pca", "PCs" and "pca".
     copy : bool, default False
-        Add the results to a copy of ``adata``, and return that.
+        Add the results to a copy of ``adata`` and return the copy.
     sample_weight, checkpoint, progress : optional
         As in :meth:`bigpca.PCA.fit`.
     **parameters
@@ -106,8 +105,8 @@ def pca(
         With ``copy=True`` the AnnData.
 
         - ``obsm["X_pca"]``, ndarray of shape (n_obs, k): the scores.
-        - ``varm["PCs"]``, ndarray of shape (n_vars, k): the components, with zeros for variables that are not used.
-          With ``obsm``, ``uns["pca"]["components"]`` in place of it.
+        - ``varm["PCs"]``, ndarray of shape (n_vars, k): the components, with zeros for unused variables. With ``obsm``,
+          they are in ``uns["pca"]["components"]`` instead.
         - ``uns["pca"]["variance"]`` and ``["variance_ratio"]``, ndarray of shape (k,): eigenvalues of the covariance
           with divisor n - 1, and their share of the total variance; and ``["params"]``.
 
@@ -117,7 +116,7 @@ def pca(
         If ``adata`` is not AnnData; for arguments of scanpy that have no meaning here; and for matrices that cannot be
         read.
     ValueError
-        For masks that do not fit, matrices that there are not, and selections from a file.
+        For masks that do not fit, matrices that do not exist, and selections from a file.
     MemoryBudgetError
         Before any read, if the fit does not fit in memory.
 

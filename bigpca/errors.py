@@ -54,9 +54,9 @@ class NonFiniteError(ValueError):
     Attributes
     ----------
     columns : tuple of int
-        Columns of the rows that hold them, where they are known.
+        Columns with such values, if they are known.
     stored_columns : tuple of int
-        Columns of the stored samples that have some values, although others are NaN.
+        Columns of the stored samples that are NaN in some samples and have values in others.
     """
 
     columns: tuple[int, ...] = ()

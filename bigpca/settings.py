@@ -34,11 +34,12 @@ _of_process: Mapping[str, object] = {}
 class config(AbstractContextManager[None]):  # read as a verb: with bp.config(...)
     """Set what runs may use: in a ``with`` block, or for the whole process by :meth:`keep`.
 
-    These settings belong to the run, not to the model: estimators have no such parameters, except for
-    ``memory_limit``, where another value than None wins over all settings. What counts is the block in which a method
-    such as ``fit`` or ``transform`` is called. A thread or asynchronous task that opened a block has the settings of
-    that block. All others have those of the last block that is open in the process. An estimator that is pickled takes
-    the settings with it, and so do its clones: ``GridSearchCV`` and joblib use them in their threads and processes.
+    These settings belong to the run, not to the model. The only one that is also a parameter of estimators is
+    ``memory_limit``; a value other than None overrides the setting. The settings are those of the block in which a
+    method such as ``fit`` or ``transform`` is called. A thread or asynchronous task that opens a block uses the
+    settings of that block. All others use those of the last open block of the process. An estimator that is pickled
+    takes the settings with it, and so do its clones: ``GridSearchCV`` and joblib use them in their threads and
+    processes.
 
     Without blocks, the values of :meth:`keep` are used, and then the environment variables ``BIGPCA_MEMORY_LIMIT``,
     ``BIGPCA_SOLVE_THREADS``, ``BIGPCA_WORKERS_TIMEOUT``, ``BIGPCA_KEEP_STATE_BYTES`` and
@@ -47,18 +48,18 @@ class config(AbstractContextManager[None]):  # read as a verb: with bp.config(..
     Parameters
     ----------
     memory_limit : int, str or None, default None
-        As in :class:`bigpca.PCA`. Here and below, None leaves a setting as it is.
+        As in :class:`bigpca.PCA`. Here and below, None leaves a setting unchanged.
     solve_threads : int or None, default None
-        BLAS threads of the computations between passes, whatever OPENBLAS_NUM_THREADS and the like are; unless it is
-        set, one per core that the process may use. The last bits depend on it, so ``provenance_`` records it. Passes
-        and scores use one thread for each block of rows, and many blocks at a time.
+        BLAS threads of the computations between passes, whatever OPENBLAS_NUM_THREADS and similar variables are; by
+        default, one per core that the process may use. The last bits depend on it, so ``provenance_`` records it.
+        Passes and scores use one thread for each block of rows, and many blocks at a time.
     workers_timeout : float or None, default None
-        Seconds without any worker after which a run on a cluster fails; 60 unless it is set.
+        Seconds without any worker after which a run on a cluster fails; 60 by default.
     keep_state_bytes : int or None, default None
-        Maximum size of the sufficient statistics that a model keeps, for ``partial_fit`` and ``merge``; 256 MiB unless
-        it is set.
+        Maximum size of the sufficient statistics that a model keeps, for ``partial_fit`` and ``merge``; 256 MiB by
+        default.
     max_kernel_evaluations : float or None, default None
-        A plan that requires more is rejected before any read; 2e11 unless it is set. ``np.inf`` for no limit.
+        A plan that requires more is rejected before any read; 2e11 by default. ``np.inf`` for no limit.
 
     Raises
     ------
@@ -98,7 +99,7 @@ class config(AbstractContextManager[None]):  # read as a verb: with bp.config(..
         self._block.__exit__(*error)
 
     def keep(self) -> None:
-        """Use the settings in the whole process, outside of blocks, in place of those that were kept before.
+        """Use the settings in the whole process, outside blocks, and discard those kept before.
 
         Examples
         --------

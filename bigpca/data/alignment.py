@@ -158,22 +158,22 @@ log = logging.getLogger("bigpca")
 
 
 def by_key(values: Any, X: Any, keys: Any = None, *, absent: Any = ABSENT) -> NDArray[Any]:
-    """Return weights or labels in the order of the rows of X: those with the same key, wherever they are in a table.
+    """Return weights or labels in the order of the rows of X, matched by key.
 
     Parameters
     ----------
     values : pandas or Dask Series or frame, path such as "weights.csv::weight", or array-like, of shape (m,) or (m, c)
-        What a fit takes as ``sample_weight`` or ``y``, in any order; entries of other rows may be among them.
+        Anything that a fit takes as ``sample_weight`` or ``y``, in any order; it may include entries for other rows.
     X : path, array of :func:`bigpca.open`, pandas or Dask DataFrame, AnnData, or xarray.DataArray
         Rows with keys: those in their store, as :func:`bigpca.data.stored_keys` returns, an index, the names of cells,
-        or a coordinate of the samples. Of rows that a pattern makes of samples, each has the value of its sample. X is
+        or a coordinate of the samples. If a pattern cuts samples into rows, each row gets the value of its sample. X is
         not read, except for the index of a Dask DataFrame.
     keys : array-like of shape (m,), path such as "weights.csv::name", or False, default None
         Keys of the values, strings or integers; None for the index of a Series, the keys in a store of values, or the
-        column of a table that holds those of the rows. False says that values are in the order of the rows, whatever
-        keys either has.
+        key column of a table. False means that values are in the order of the rows, whatever keys they or the rows
+        have.
     absent : default "raise"
-        The value of rows whose key the values lack: 0 leaves them out as weights, None as labels with
+        The value of rows whose key is missing: 0 leaves them out as weights, None leaves them out as labels with
         ``missing_labels="drop"``. "raise" rejects such rows.
 
     Returns
@@ -183,8 +183,9 @@ def by_key(values: Any, X: Any, keys: Any = None, *, absent: Any = ABSENT) -> ND
     Raises
     ------
     ValueError
-        If a row has no value, or no row has one; if a key has two values or a value no key; and if X or the values have
-        no keys. Names the keys. Values of other rows are named in the log: in a warning, where rows lack a value too.
+        If a row has no value, or no row has one; if a key has two values, or a value has no key; and if X or the values
+        have no keys. Names the keys. Values of other rows are reported in the log, as a warning if rows also lack a
+        value.
     TypeError
         For keys that are neither strings nor integers.
 
@@ -373,14 +374,14 @@ def _texts_alignment(names: NDArray[Any]) -> NDArray[np.str_]:
 
 
 def as_maps(scores: Any, shape: tuple[int, ...]) -> Any:
-    """Return scores of all places of samples as maps, lazily if the scores are lazy.
+    """Return the scores of the places of each sample as a map, lazily if the scores are lazy.
 
     Parameters
     ----------
     scores : array of shape (n * h * w, k), or a path
         Of rows that a pattern such as ``"n c h w -> (n h w) c"`` makes.
     shape : (h, w)
-        Or any other shape of the places of one sample, in the order of the pattern.
+        Or any other shape for the places of one sample, in the order of the pattern.
 
     Returns
     -------
@@ -389,7 +390,7 @@ def as_maps(scores: Any, shape: tuple[int, ...]) -> Any:
     Raises
     ------
     ValueError
-        If the number of rows is unknown or no multiple of the places.
+        If the number of rows is unknown or not a multiple of the number of places.
 
     Examples
     --------
@@ -426,7 +427,7 @@ def as_maps(scores: Any, shape: tuple[int, ...]) -> Any:
 
 
 def repeat_labels(y: Any, X: da.Array) -> NDArray[Any]:
-    """Return the labels of samples once for each row that a pattern makes of a sample.
+    """Return the label of each sample once for every row that a pattern makes of it.
 
     Parameters
     ----------
@@ -434,7 +435,7 @@ def repeat_labels(y: Any, X: da.Array) -> NDArray[Any]:
         As for the ``fit`` of supervised models: one for each sample, by key where samples and labels have keys, as in
         :func:`bigpca.data.by_key`, else in their order.
     X : dask.array.Array
-        Opened with a pattern, by :func:`bigpca.open`.
+        Rows opened with a pattern by :func:`bigpca.open`.
 
     Returns
     -------

@@ -811,42 +811,42 @@ def from_batches(
 ) -> da.Array:
     """Return the rows of an iterable of batches as a source for fits, such as features that a network produces.
 
-    A fit iterates in the thread that called it, and holds a few slabs of rows at a time. Rows are cut again by absolute
-    row: results have the same bits wherever batches end, and, if the number of rows is known, those of the same rows in
-    memory. A checkpoint records a digest of the rows; a rerun skips rows that were folded, and is rejected if they
-    changed, as those of a loader that shuffles do.
+    A fit iterates in the calling thread, and holds a few slabs of rows at a time. Rows are cut again by absolute row:
+    results have the same bits wherever batches end. If the number of rows is known, they also equal those of the same
+    rows in memory. A checkpoint records a digest of the rows; a rerun skips rows that are already in it, and is
+    rejected if they changed, for example because a loader shuffles.
 
     Parameters
     ----------
     batches : iterable of batches
         A batch is an array (b, d) or (b, c, h, w) of any number of rows b: NumPy, a torch tensor (on any device, with
-        gradients, of any floating dtype), or whatever has ``__array__``. Or a pair (rows, labels), whose labels fits
-        that require them use if y is None; fits of two sides, such as CCA, take the second array (b, q) as rows of Y.
-        Or a dict {name: rows} of blocks with equal numbers of rows, which stand side by side in the order of the first
-        batch, such as layers of a network. An iterable that can be iterated again (a list, a DataLoader) serves fits of
-        several reads; an iterator only those of one read.
+        gradients, of any floating dtype), or whatever has ``__array__``. Or a pair (rows, labels); fits that need
+        labels use these if y is None, and fits of two sides, such as CCA, take the second array (b, q) as rows of Y. Or
+        a dict {name: rows} of blocks with the same number of rows, which are joined side by side in the order of the
+        first batch, such as layers of a network. An iterable that can be iterated again (a list, a DataLoader) works
+        for fits of several reads; an iterator works only for fits of one read.
     shape : tuple of int, optional
         (n, d) or (n, c, h, w) of all rows. Without it, a fit of one read finds n in that read.
     dtype : dtype, optional
-        Batches are converted to it; None for the dtype of the first batch, which all must then have. bfloat16 becomes
-        float32, which represents each value.
+        Batches are converted to it; None for the dtype of the first batch, and all others must then have it too.
+        bfloat16 becomes float32, which represents each value.
     classes : array-like of shape (c,), optional
-        The classes that labels of pairs may have, such as ``range(10)``; those without rows get a count of 0. A fit
-        then takes labels and rows in one read. Without it, that holds for real labels with a linear label kernel; other
+        The classes that may occur in pairs, such as ``range(10)``; those without rows get a count of 0. A fit then
+        takes labels and rows in one read. Without it, this works only for real labels with a linear label kernel; other
         labels are collected first, in one more iteration.
 
     Returns
     -------
     dask.array.Array of shape (n, d), or (nan, d) if n is not known
-        For ``plan``, ``fit``, ``partial_fit``, ``transform`` and other methods that map rows, not for operations of
-        Dask, which computes chunks in any order.
+        For ``plan``, ``fit``, ``partial_fit``, ``transform`` and other methods that map rows, but not for Dask
+        operations, which compute chunks in any order.
 
     Raises
     ------
     TypeError, ValueError
         If ``batches`` is not iterable or is empty, and for a shape or dtype that rows cannot have. The first batch is
-        taken unless both shape and dtype are given. Errors in later batches are raised by the fit, which names their
-        rows.
+        taken at once unless both shape and dtype are given. Errors in later batches are raised by the fit, which names
+        their rows.
 
     Examples
     --------

@@ -32,13 +32,13 @@ SHOWN_KEYS = 5
 class FeatureWriter:
     """Write batches of rows to a Zarr array, in whole chunks with checksums; it becomes visible when it is closed.
 
-    At most two chunks of rows are held in memory. If the process is killed, the whole chunks that were written are
-    kept: a writer of the same path continues after them, and ``n_rows`` is the row to go on with. As a context manager
-    it is closed at the end, unless an error is raised: then the whole chunks are kept in the same way. Wherever an
-    interrupt comes, a batch is appended whole or not at all; ``n_rows`` says which.
+    At most two chunks of rows are held in memory. If the process is killed, the complete chunks are kept: a new writer
+    with the same path continues after them, and ``n_rows`` is the first row to write next. As a context manager, it
+    closes at the end of the block. If an error is raised, the complete chunks are kept as after a kill. An interrupt
+    leaves a batch either complete or absent; ``n_rows`` says which.
 
-    One process writes one path, and others are rejected. Several processes write one path each; rows of a distributed
-    sampler come in another order than the samples, and some twice: keys say which row is which.
+    Only one process may write to a path; others are rejected. Each process needs its own path. A distributed sampler
+    changes the order of samples and repeats some, so use keys to identify rows.
 
     Parameters
     ----------
@@ -54,7 +54,7 @@ class FeatureWriter:
     Attributes
     ----------
     n_rows : int
-        Rows so far, including those that a killed writer of the same path wrote.
+        Rows so far, including those of an earlier writer of the same path that was killed.
     path : Path
 
     Raises
@@ -117,7 +117,7 @@ class FeatureWriter:
         return self._state[0]
 
     def write(self, batch: Any, keys: Any = None) -> None:
-        """Append a batch of rows; whole chunks are written to the disk.
+        """Append a batch of rows; chunks are written to disk once they are complete.
 
         Parameters
         ----------
@@ -130,12 +130,13 @@ class FeatureWriter:
         ------
         ValueError
             For another shape of rows than that of the first batch; values that the dtype cannot hold; keys that are
-            missing, doubled (in this batch or with an earlier one), or not one for each row. Nothing of the batch is
-            written then.
+            missing, repeated (within this batch or from an earlier one), or not one per row. None of the batch is
+            written.
         TypeError
-            For dtypes that cannot be stored, or be cast to the stored one.
+            For dtypes that cannot be stored or cast to the stored dtype.
         OSError
-            If the disk is full: the writer is closed, and a new one of the same path continues after whole chunks.
+            If the disk is full: the writer is closed, and a new one for the same path continues after the complete
+            chunks.
         RuntimeError
             If the writer is closed.
         """
@@ -168,14 +169,14 @@ class FeatureWriter:
             raise
 
     def close(self) -> None:
-        """Write the last chunk and make the array visible; a second call does nothing, or goes on after an interrupt.
+        """Write the last chunk and make the array visible. A second call does nothing, or completes an interrupted one.
 
         Raises
         ------
         ValueError
             If no rows were written.
         RuntimeError
-            If a batch failed before: whole chunks are kept, and nothing becomes visible.
+            If an earlier batch failed: complete chunks are kept, and nothing becomes visible.
         """
         if self._failed:
             self._check_open()
@@ -197,7 +198,7 @@ class FeatureWriter:
         output.finish(Annotations(keys, replace(made, reads=None).to_json()))
 
     def abort(self) -> None:
-        """Close without finishing: whole chunks are kept for the next writer of the path."""
+        """Close without finishing; complete chunks are kept for the next writer of the path."""
         try:
             if self._output is not None:
                 self._output.abort()

@@ -34,8 +34,8 @@ def ingest(
     """Copy any source that :func:`bigpca.open` accepts into one Zarr array of whole-row chunks, and return it opened.
 
     The chunks hold about 64 MiB, are compressed by zstd with a checksum, and are written even if empty; a float store's
-    fill value is NaN, so that a lost chunk is never mistaken for data. The output is invisible until complete; a
-    killed run that is started again with the same arguments writes only what is missing. One read of the source.
+    fill value is NaN, so that a lost chunk is never mistaken for data. The output is invisible until complete; if a
+    killed run is started again with the same arguments, it writes only what is missing. One read of the source.
 
     Parameters
     ----------
@@ -46,8 +46,8 @@ def ingest(
     chunk_rows : rows per chunk; None for about 64 MiB, default None
     missing_chunks : {"raise", "fill"}, default "raise"
     keys : array-like of shape (n,), or path such as ``"labels.csv::name"``, default None
-        One string or integer for each row, stored beside the rows (:func:`bigpca.data.keys.row_keys`); None for those
-        that a Zarr source on disk has.
+        One string or integer for each row, stored beside the rows (:func:`bigpca.data.keys.row_keys`); None for the
+        keys of a Zarr source on disk, if it has any.
     overwrite : replace an existing output once the new one is complete, default False
     progress : True for a bar, or a callable that receives events, default None
 

@@ -298,16 +298,15 @@ def _check_distinct(keys: NDArray[np.str_]) -> None:
 
 
 def stored_keys(source: Any) -> NDArray[np.str_] | None:
-    """Return the row keys that are stored beside the rows of a source.
+    """Return the row keys that are stored with a source.
 
     Parameters
     ----------
     source : path, URL or Dask array
         A Zarr array that ``transform(out=..., keys=...)`` or ``ingest(..., keys=...)`` wrote, scores in a Parquet or
         ``.npy`` table, a matrix of AnnData in a file, whose keys are the names of the cells, or what
-        :func:`bigpca.open` returned for one. Of such an array also slices ``X[a:b:s]`` of rows and columns, lists of
-        rows, masks, other chunks and dtypes, and lazy scores, which have the keys of their rows. Anything else has no
-        keys.
+        :func:`bigpca.open` returned for one. Slices ``X[a:b:s]`` of rows and columns of such an array, lists of rows,
+        masks, other chunks and dtypes, and lazy scores keep the keys of their rows. Anything else has no keys.
 
     Returns
     -------
@@ -316,7 +315,7 @@ def stored_keys(source: Any) -> NDArray[np.str_] | None:
     Raises
     ------
     CorruptedChunkError, MissingChunksError, ValueError
-        If there are keys, but damaged.
+        If the keys are damaged.
 
     Examples
     --------

@@ -51,7 +51,7 @@ def read_label_file(source: str, word: str = "label") -> Array:
     Raises
     ------
     FileNotFoundError
-        If nothing is at the path.
+        If the path does not exist.
     MemberError
         If the table has no such column; lists its columns.
     ValueError

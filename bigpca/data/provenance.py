@@ -237,7 +237,7 @@ def provenance_of(store: str | os.PathLike[str]) -> Provenance | None:
     Raises
     ------
     ModelFormatError
-        If there is such a record, but not one of bigpca's, or a larger one.
+        If there is a record that bigpca did not write, or that is too large.
     """
     try:
         values = _of_table(store) if str(store).lower().endswith(".parquet") else read_provenance(store)

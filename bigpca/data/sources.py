@@ -177,8 +177,8 @@ def open(
 ) -> da.Array:
     """Open stored features as a Dask array of shape (n, d), chunked in rows; no data is read.
 
-    By default each sample is a row, and all its numbers are columns. A pattern says otherwise, and nothing is copied to
-    disk: samples are cut into rows where they are read.
+    By default each sample is a row, and all its numbers are columns. A pattern changes that. Nothing is copied to disk:
+    samples are cut into rows as they are read.
 
     Parameters
     ----------
@@ -190,16 +190,16 @@ def open(
         ``sparse``, Dask arrays of either in chunks of whole rows; CSR in a Zarr or HDF5 group, as AnnData writes it, or
         in a .npz file of ``scipy.sparse.save_npz``) stay sparse.
     member : str, optional
-        Which array of a group or file, or which column; required if more than one has two dimensions. Of AnnData, in
-        memory or in a file, "X" (the default), "layers/NAME" or "obsm/NAME"; the columns have the names of the
-        variables, as those of a table in Parquet have theirs.
+        The array of a group or file, or the column; required if more than one has two dimensions. For AnnData, in
+        memory or in a file: "X" (the default), "layers/NAME" or "obsm/NAME". Columns have the names of the variables;
+        the columns of a Parquet table keep their names.
     missing_chunks : {"raise", "fill"}, default "raise"
         What to do about a chunk that is missing from a Zarr store or an HDF5 file: raise an error, or use the fill
         value. It is part of what identifies the rows in checkpoints.
     sample_dims : str or sequence of str, optional
         Dimensions of an xarray.DataArray whose positions are the rows, such as ``"time"`` or ``("time", "member")``, in
-        C order; by default its first. The other dimensions, in their order, make the columns. A model that is fitted to
-        these rows keeps the grid of the columns, see :meth:`bigpca.PCA.to_xarray`.
+        C order; by default its first. The other dimensions, in their order, make the columns. A model fitted to these
+        rows keeps the grid of the columns; see :meth:`bigpca.PCA.to_xarray`.
     pattern : str, optional
         What is a row, in the notation of einops: ``"n c h w -> (n h w) c"`` makes every pixel of a feature map a row of
         c columns. The left side names the dimensions of ``source``, samples first; the right side has the rows, samples
@@ -210,13 +210,13 @@ def open(
     columns : slice, list of int, mask or list of names, optional
         Which columns are kept, in this order.
     missing_value : int or float, optional
-        The value that is stored where there is none, such as -1 in genotypes: it becomes NaN as rows are read, integers
-        of up to 16 bits in float32 and others in float64. By default every value is a value.
+        The code of missing values, such as -1 in genotypes: it becomes NaN as rows are read, in float32 for integers of
+        up to 16 bits and in float64 for others. By default every value is a value.
     fill : {"default"}, int, float or None, default "default"
-        What netCDF says of stored numbers without an attribute for missing values. By default, the default fill of
-        netCDF-4 in variables without ``_FillValue`` is missing: NaN in floats, an error in integers, where it may be a
-        value. Numbers out of ``valid_range`` are an error. None takes every stored number as a value; a number,
-        all but this one, as None with ``missing_value`` does.
+        How to treat netCDF variables without an attribute for missing values. By default, the default fill of netCDF-4
+        in variables without ``_FillValue`` is missing: it becomes NaN in floats, and is an error in integers, where it
+        may be a value. Numbers out of ``valid_range`` are an error. None treats every stored number as a value; a
+        number treats all but this one as values, like None with ``missing_value``.
     **axes
         By the name of an axis in the pattern: its positions (a slice, a list of int or a mask), such as
         ``t=slice(1, None)`` for all tokens but the first, or its size (an integer), for axes in brackets on the left.
@@ -225,20 +225,20 @@ def open(
     -------
     dask.array.Array of shape (n, d)
         One Dask chunk is up to about 64 MiB of whole native chunks; those of sparse rows are ``csr_matrix``. A Dask
-        array is returned unchanged, flattened to two dimensions. A model that is fitted to rows of a pattern, or with a
-        missing value, keeps both, and applies them to stored samples again.
+        array is returned unchanged, except that it is flattened to two dimensions. A model that is fitted with a
+        pattern or a missing value keeps them, and applies them to stored samples again.
 
     Raises
     ------
     FileNotFoundError
-        If nothing is at the path.
+        If the path does not exist.
     TypeError
         For complex, object, string, date and structured dtypes, and for containers without rows of numbers in the
         host's memory (compressed columns, on a GPU), before any read; the message has the remedy.
     ValueError
-        If a member must be named, for one-dimensional data, and for unknown formats. For a pattern that does not fit
-        the shape, axes that it does not have, pooling without a rule, and positions or names that there are not. For
-        ``sample_dims`` that the DataArray does not have, and beside a pattern.
+        If a member must be named, if the data have one dimension, and for unknown formats. For a pattern that does not
+        fit the shape, axes that it does not have, pooling without a rule, and positions or names that do not exist. For
+        ``sample_dims`` that the DataArray does not have, or together with a pattern.
 
     Examples
     --------

@@ -92,18 +92,18 @@ def verify(path: str | os.PathLike[str], *, member: str | None = None) -> Verify
     path : str or path
         Zarr store, v2 or v3.
     member : str, optional
-        One array of a group, or a group in it, such as a sparse matrix.
+        One array of a group, or a group inside it, such as a sparse matrix.
 
     Returns
     -------
     VerifyReport
-        One read of the store; up to 4 chunks (512 MiB) in memory. With a bigpca manifest the bytes of each file are
-        compared too, which also detects swapped chunks.
+        One read of the store; up to 4 chunks (512 MiB) in memory. If the store has a bigpca manifest, the bytes of each
+        file are compared too, which also detects swapped chunks.
 
     Raises
     ------
     FileNotFoundError
-        If there is no Zarr store.
+        If the path holds no Zarr store.
     """
     started = time.perf_counter()
     location = path_of(path, "path")

@@ -68,8 +68,8 @@ def _is_number(given: Any) -> bool:
 def reliability(weights: Any) -> Vector:
     """Scale weights that measure reliability, not counts, so that their sum is the effective number of rows.
 
-    ``w * sum(w) / sum(w^2)``: the sum is then Kish's effective number of rows, ``sum(w)^2 / sum(w^2)``, and a fit that
-    divides by the sum of its weights minus 1, gives the unbiased covariance of reliability weights, ``sum_t w_t (x_t -
+    ``w * sum(w) / sum(w^2)``: the sum is then Kish's effective number of rows, ``sum(w)^2 / sum(w^2)``. A fit divides
+    by the sum of its weights minus 1, so it gives the unbiased covariance for reliability weights, ``sum_t w_t (x_t -
     mean)(x_t - mean)' / (sum w - sum w^2 / sum w)``. The result does not depend on the unit of the weights.
 
     Parameters
@@ -87,7 +87,7 @@ def reliability(weights: Any) -> Vector:
     TypeError
         If the weights are not numbers.
     ValueError
-        If they are not one column, or one is missing, negative or not finite, or all are 0.
+        If they are not a single column, if one is missing, negative or not finite, or if all are 0.
 
     Notes
     -----

@@ -85,8 +85,8 @@ def load(path: str | os.PathLike[str], *, references: Places = ()) -> Any:
     ----------
     path : path of the model's Zarr group
     references : path, URL, or sequence of those, default ()
-        Where the training rows of a kernel model may be read, if they are in a store that is neither beside nor below
-        the model: the store, or a folder that contains it. (Rows of at most 256 MiB are part of the model.)
+        Where the training rows of a kernel model may be read if their store is neither next to the model nor inside its
+        folder: the store, or a folder that contains it. (Rows of at most 256 MiB are part of the model.)
 
     Returns
     -------
@@ -96,8 +96,8 @@ def load(path: str | os.PathLike[str], *, references: Places = ()) -> Any:
     Raises
     ------
     ModelFormatError
-        If the file is truncated, altered, of a newer format, or not a bigpca model, or if it names training rows that
-        ``references`` does not allow.
+        If the file is truncated, altered, of a newer format, or not a bigpca model, or if its training rows are in a
+        place that ``references`` does not allow.
 
     Examples
     --------

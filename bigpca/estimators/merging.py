@@ -26,12 +26,12 @@ Model = TypeVar("Model", bound=LinearModel[Any] | SupervisedModel)
 
 
 def merge(a: Model, b: Model) -> Model:
-    """Return the model of all rows of two models, exact to rounding; neither is changed, nothing is read.
+    """Return the model of the rows of both models, exact to rounding. Neither model changes, and nothing is read.
 
     Parameters
     ----------
     a, b : fitted models of one linear class
-        With labels or without. Models of labels may have other classes each; those of real labels must have a linear
+        With labels or without. Models of labels may have different classes; with real labels they must have a linear
         label kernel, or random features of the same seed and ``label_gamma``.
 
     Returns

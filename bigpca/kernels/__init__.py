@@ -156,7 +156,8 @@ def as_kernel(kernel: Kernel | str | Any) -> Kernel:
     Raises
     ------
     TypeError, ValueError
-        If it is none of these, or the name is unknown or belongs to a kernel that requires parameters.
+        If it is none of these, or if the name is unknown or belongs to a kernel that requires
+        parameters.
 
     Examples
     --------

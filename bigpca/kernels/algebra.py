@@ -133,7 +133,7 @@ class RBFOf(Around):
     ----------
     inner : Kernel
     gamma : float > 0
-        In units of one over those of ``inner``.
+        In units of 1 / (the units of ``inner``).
     """
 
     gamma: float
@@ -279,8 +279,8 @@ def scaled(kernel: Kernel, f: Callable[[Array], Any]) -> Scaled:
 def rbf_of(kernel: Kernel, gamma: float) -> RBFOf | RBF:
     """Return ``exp(-gamma |phi(x) - phi(y)|^2)`` in the feature space of k, positive semi-definite if k is.
 
-    The inner kernel is evaluated in float64, at about twice the cost for float32 rows. For the linear kernel the result
-    is ``RBF(gamma)``, which subtracts before it squares.
+    The inner kernel is evaluated in float64, which about doubles the cost for float32 rows. For the linear kernel the
+    result is ``RBF(gamma)``, which subtracts before it squares.
 
     Parameters
     ----------

@@ -277,7 +277,7 @@ class Kernel(ABC):
         rows : ndarray of shape (a, d), float32 or float64, finite; or such a csr_array, if :attr:`accepts_csr`
             Not overwritten; copied if it might change later.
         shift : ndarray of shape (d,) or None
-            Close to the mean of all rows, and the same for all blocks. Translation-invariant kernels subtract it, so
+            A row close to the mean of all rows, the same for all blocks. Translation-invariant kernels subtract it, so
             that distances keep their precision; others ignore it.
         first_row : int
             Absolute number of the first row, for error messages and to identify rows in precomputed kernels.
@@ -312,7 +312,7 @@ class Kernel(ABC):
     def flops_per_entry(self, d: int) -> float:
         """Return the cost of one entry of a block, in floating-point operations at the speed of a matrix product.
 
-        Elementwise passes over the block are counted by their measured time: 80 to 600 operations.
+        Elementwise passes over the block are counted by their measured time, as 80 to 600 operations.
         """
 
     @abstractmethod

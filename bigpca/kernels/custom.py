@@ -38,9 +38,10 @@ class Precomputed(Kernel):
     Parameters
     ----------
     indefinite : bool, default False
-        Whether the matrix may have negative eigenvalues, as one of distances does: the largest by value are then kept,
-        with a warning. Otherwise a fit raises ValueError if it finds significant ones, which only a fit that computes
-        the whole spectrum always does (KernelPCA up to a few thousand rows, or landmarks that are all rows).
+        Whether the matrix may have negative eigenvalues, as a matrix of distances does. The largest eigenvalues by
+        value are then kept, with a warning. Otherwise a fit raises ValueError if it finds significant negative
+        eigenvalues. Only a fit that computes the whole spectrum is certain to find them (KernelPCA up to a few thousand
+        rows, or all rows as landmarks).
 
     Raises
     ------
@@ -142,16 +143,16 @@ DIAGONAL_TILE = 8  # rows of the blocks computed for their diagonals: the other 
 class FromFunction(Kernel):
     """``K = function(A, B)`` of two blocks of rows (a, d) and (b, d), an (a, b) array.
 
-    It takes blocks, not single rows. Its cost is assumed to be 100 flops per column, its memory four numbers per entry;
-    its diagonal costs 8 entries per row.
+    It is called with blocks, not with single rows. Its cost is assumed to be 100 flops per column, its memory four
+    numbers per entry; its diagonal costs 8 entries per row.
 
     Parameters
     ----------
     function : callable
         Must return the same entries for any division into blocks; called from several threads.
     positive_semidefinite : bool, default False
-        Whether you know it to be: sampling by residuals and the bounds require it. Fits raise ValueError if they find
-        that it is not.
+        Whether the kernel is known to be so; sampling by residuals and the bounds require it. Fits raise ValueError if
+        they find that it is not.
 
     Raises
     ------

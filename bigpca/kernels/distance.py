@@ -71,7 +71,7 @@ class DistanceKernel(Kernel):
     def blocks_at(self, A: Any, B: Any, gammas: Sequence[float]) -> Iterator[Block]:
         """Yield the block for each of several gammas; the distances are computed once.
 
-        Needs :meth:`entry_bytes` and one more number per entry, besides the blocks that the caller keeps.
+        Needs :meth:`entry_bytes` and one more number per entry, in addition to the blocks that the caller keeps.
 
         Raises
         ------

@@ -336,7 +336,7 @@ class GeneralizedHistogramIntersection(HistogramKernel):
     Raises
     ------
     ValueError
-        From :meth:`prepare`, for an absolute value that is not such an integer, or a power that overflows.
+        From :meth:`prepare`, for an absolute value that is not such an integer, or for a power that overflows.
 
     Examples
     --------

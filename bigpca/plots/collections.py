@@ -35,7 +35,7 @@ def pairs(
     model, X, labels, seed
         As in :func:`bigpca.plots.scores`; defaults None, None and 0.
     components : sequence of 2 to 8 int or str, default (0, 1, 2, 3)
-        By number from 0 or by name. By default those that a model of fewer has.
+        By number from 0 or by name. By default the first four, or all if the model has fewer.
 
     Returns
     -------
@@ -45,7 +45,7 @@ def pairs(
     Raises
     ------
     ValueError
-        For components or labels that do not fit.
+        For components that do not exist, and labels that do not fit.
     ImportError
         If matplotlib is not installed.
     """

@@ -192,8 +192,9 @@ def chosen(components: Any, names: Sequence[str], counts: Sequence[int] = (2,)) 
     found = tuple(component_columns(components, names))
     if len(found) not in counts:
         how_many = " or ".join(str(count) for count in counts if count <= len(names)) or str(counts[0])
+        such = ", ".join(map(repr, names[: counts[0]])) + "," * (counts[0] == 1)
         raise ValueError(
-            f"components = {components!r}; {how_many} of {len(names)} were expected, such as {names[: counts[0]]}."
+            f"components = {components!r}, but {how_many} of the {len(names)} are drawn, such as ({such})."
         )
     return found
 

@@ -9,7 +9,19 @@ from numpy.typing import NDArray
 
 from bigpca.arrays import Matrix
 from bigpca.plots.data import Weights, chosen, component_names, grid_of, is_array, name_of, shares_or_none, weights
-from bigpca.plots.style import ACCENT, COLOURS, GRID, INK, axes_of, main_of, percent, percents, short_names, tidy
+from bigpca.plots.style import (
+    ABSENT,
+    ACCENT,
+    COLOURS,
+    GRID,
+    INK,
+    axes_of,
+    main_of,
+    percent,
+    percents,
+    short_names,
+    tidy,
+)
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -205,7 +217,7 @@ def _on_grid(grid: Any, components: Matrix) -> tuple[list[Any], tuple[float, flo
         named.append(f"{dim} {at[0]:g} to {at[-1]:g}" if numbers else str(dim))
     values = values[:, ::-1]  # rows of a picture go down
     peaks = np.nanmax(np.abs(values), axis=(1, 2), keepdims=True)
-    shades = colormaps["PuOr"].with_extremes(bad=GRID)(
+    shades = colormaps["PuOr"].with_extremes(bad=ABSENT)(
         np.ma.masked_invalid(0.5 + 0.5 * values / np.where(peaks, peaks, 1))
     )
     ratio = float(np.clip(steps[0] / steps[1] if min(steps) > 0 else 1.0, 0.2, 5.0))
@@ -240,7 +252,8 @@ def top_features(
     Raises
     ------
     ValueError
-        For models whose components are no weights of features (kernels, sketches), and a component that they lack.
+        For models whose components are not weights of features (kernels, sketches), and for a component that does not
+        exist.
     ImportError
         If matplotlib is not installed.
     """
@@ -287,7 +300,7 @@ def maps(scores: Any, components: tuple[int, ...] = (0, 1, 2), *, n: int = 12, a
     Raises
     ------
     ValueError
-        For other shapes, and components that there are not.
+        For other shapes, and components that do not exist.
     ImportError
         If matplotlib is not installed.
     """
@@ -321,8 +334,8 @@ def extremes(ends: Any, images: Any, *, n: int = 6, ax: Axes | None = None) -> A
     ends : Ends
         From :func:`bigpca.quality.extremes`.
     images : array of shape (m, height, width) or (m, height, width, 3), in memory or lazy, or callable
-        Of all rows; only those that are drawn are read. Or a function from the numbers of rows (b,) to their
-        images. Values are integers up to 255, or from the smallest to the largest that are drawn.
+        Of all rows; only those that are drawn are read. Or a function from row numbers (b,) to their images. Values are
+        integers up to 255; otherwise grey levels run from the smallest to the largest value drawn.
     n : int, default 6
         Number of components, at most.
     ax : matplotlib Axes, optional
@@ -335,7 +348,7 @@ def extremes(ends: Any, images: Any, *, n: int = 6, ax: Axes | None = None) -> A
     Raises
     ------
     ValueError
-        For images of another shape, and rows that they do not have.
+        For images of another shape, and for rows without an image.
     ImportError
         If matplotlib is not installed.
     """
@@ -406,8 +419,8 @@ def roweis_map(found: Any, errors: Any = None, *, ax: Axes | None = None) -> Axe
         From :func:`bigpca.roweis_map`.
     errors : array-like of shape (a, b), optional
         Shares of held-out rows classified wrongly, from ``found.errors(X, y)``; the smallest is framed. Without them,
-        the share of the variance along component 1 that is between the classes of the training rows is drawn, which
-        needs no read; the largest is framed.
+        the figure shows the share of the variance along component 0 that is between the classes of the training rows,
+        which needs no read; the largest is framed.
     ax : matplotlib Axes, optional
         By default those of a new figure.
 
@@ -430,7 +443,7 @@ def roweis_map(found: Any, errors: Any = None, *, ax: Axes | None = None) -> Axe
         raise ValueError(f"errors have shape {values.shape}, but the grid has {shape}. Pass found.errors(X, y).")
     ax = axes_of(ax, 6.0, 5.0)
     image = ax.imshow(100 * values.T, origin="lower", cmap="cividis", aspect="equal", interpolation="nearest")
-    what = "variance along component 1 between classes" if errors is None else "held-out rows classified wrongly"
+    what = "variance along component 0 between classes" if errors is None else "held-out rows classified wrongly"
     ax.figure.colorbar(image, ax=ax, label=f"{what}, %")
     for axis, grid in ((ax.xaxis, found.r1), (ax.yaxis, found.r2)):
         shown = np.unique(np.linspace(0, len(grid) - 1, min(len(grid), MAX_WRITTEN)).round().astype(int))
@@ -455,7 +468,7 @@ def roweis_map(found: Any, errors: Any = None, *, ax: Axes | None = None) -> Axe
 
 
 def separation(found: Any) -> NDArray[np.float64]:
-    """Return the share of the variance along component 1 that is between the classes, for each model (a, b)."""
+    """Return the share of the variance along component 0 that is between the classes, for each model (a, b)."""
     statistics = found.statistics
     within = statistics.within
 

@@ -65,13 +65,15 @@ def scores(
     ----------
     model : fitted model, or scores of shape (n, k)
     X : array-like, Dask array, path and so on, of shape (n, d) or (n, k), default None
-        Rows, or scores that ``transform`` has returned or stored. As many columns as components, but not as many as
-        features, are scores. Lazy rows take one read; its size is announced in the log where it is over 256 MiB.
+        Rows, or scores that ``transform`` has returned or stored. An array with as many columns as components (and not
+        as many as features) is treated as scores. Lazy rows take one read, which the log announces if it exceeds 256
+        MiB.
     labels : array-like of shape (n,), or path, optional
         Of all rows. A Series with an index of keys, or a file with a column of keys, is joined by key to rows or scores
-        that have keys; other labels are in the order of the rows, as ``bigpca.data.by_key(labels, X, keys=False)``
-        says that they are. Integers, booleans and text are classes: of more than ten, the largest nine are named, and
-        the rest are "others". Real numbers are values on a colour bar. Rows without a label are crosses.
+        that have keys; other labels must be in the order of the rows; ``bigpca.data.by_key(labels, X, keys=False)``
+        declares this for labels with keys. Integers, booleans and text are classes: if there are more than ten, the
+        largest nine are named, and the rest are "others". Real numbers are values on a colour bar. Rows without a label
+        are crosses.
     components : two of int from 0 or str, default (0, 1)
         By number or by name, such as "pca0"; the first is the x-axis. A model of one component is drawn as a histogram.
     ellipses : float in (0, 1), optional
@@ -89,7 +91,7 @@ def scores(
     Raises
     ------
     ValueError
-        For components or labels that do not fit, and models without components, such as a sketch.
+        For components that do not exist, labels that do not fit, and models without components, such as a sketch.
     ImportError
         If matplotlib is not installed.
     """
@@ -154,9 +156,9 @@ def biplot(
 ) -> Axes:
     """Draw rows by their scores, and as arrows the features with the largest weights in the two components.
 
-    Arrows have the direction of the features' weights, and one common factor of length. A name stands at its own arrow,
-    with a thin line where it is not at the tip; one for which there is no room is left out, and the title counts those
-    that are shown.
+    Arrows point in the direction of the features' weights, and their lengths share one factor. Each name is placed at
+    its own arrow, with a thin line if it is not at the tip. Names without room are left out, and the title says how
+    many are shown.
 
     Parameters
     ----------
@@ -175,7 +177,7 @@ def biplot(
     Raises
     ------
     ValueError
-        For a model without components in the space of the features, or with one only.
+        For a model without components in the space of the features, or with only one.
     ImportError
         If matplotlib is not installed.
     """
@@ -289,7 +291,7 @@ def outliers(
 ) -> Axes:
     """Draw rows by their T2, the distance within the subspace of the components, and SPE, the distance to it.
 
-    Rows right of the limit of T2 are far out along the components; rows above that of SPE have a part that the
+    Rows right of the limit of T2 are far out along the components; rows above the limit of SPE have a part that the
     components do not describe.
 
     Parameters
@@ -298,9 +300,9 @@ def outliers(
     X, labels, ax, seed
         As in :func:`scores`; X are rows, not scores. Defaults None, None and 0.
     limits : float in (0, 1) or (float, float), default 0.95
-        A share: the limits of T2 and SPE below which it lies, if rows are Gaussian, from the model alone. Or the two
-        limits, such as ``model.t2_limit(0.95, typical)`` and ``model.spe_limit(0.95, typical)`` find from typical rows
-        of any distribution. The default may be far from that share for rows that are not Gaussian.
+        A share: the limits of T2 and SPE below which that share of Gaussian rows falls, from the model alone. Or the
+        two limits, such as ``model.t2_limit(0.95, typical)`` and ``model.spe_limit(0.95, typical)`` find from typical
+        rows of any distribution. For rows that are not Gaussian, the share may be quite different.
 
     Returns
     -------
@@ -309,7 +311,7 @@ def outliers(
     Raises
     ------
     ValueError
-        For models without these statistics, or whose limits need a state that was not kept, and where components leave
+        For models without these statistics, if the limits need a state that was not kept, and if the components leave
         nothing out.
     ImportError
         If matplotlib is not installed.
@@ -364,7 +366,7 @@ def density(
     Raises
     ------
     ValueError
-        For components that do not fit, and models of one component.
+        For components that do not exist, and models of one component.
     ImportError
         If matplotlib is not installed.
     """

@@ -33,7 +33,7 @@ MAX_BARS = 60  # components with a bar or a marker each; more are drawn as a lin
 
 
 def scree(model: Any, *, ax: Axes | None = None, levels: Sequence[float] = LEVELS, log: bool = False) -> Axes:
-    """Draw the share of the variance of each component, the share captured so far, and where that reaches levels.
+    """Draw the share of the variance of each component, the cumulative share, and where it reaches given levels.
 
     Parameters
     ----------
@@ -42,9 +42,9 @@ def scree(model: Any, *, ax: Axes | None = None, levels: Sequence[float] = LEVEL
     ax : matplotlib Axes, optional
         By default those of a new figure.
     levels : sequence of float in (0, 1], default (0.9, 0.95, 0.99)
-        Shares to mark; those that all components together do not reach are named in the legend.
+        Shares to mark; the legend lists those that the components do not reach.
     log : bool, default False
-        Draw shares on a log scale, on which small ones differ; those of 0 are left out.
+        Draw shares on a log scale, which shows small ones; zeros are left out.
 
     Returns
     -------
@@ -118,8 +118,8 @@ def spectrum(models: Any, *, ax: Axes | None = None) -> Axes:
     Parameters
     ----------
     models : fitted model, array-like of shape (k,), a list of models, or a mapping of name to model or array
-        Variances of a linear model, eigenvalues of the centred kernel matrix of a kernel model, those of its criterion
-        of a supervised one. Numbers that are not positive have no logarithm and are left out.
+        These are the variances of a linear model, the eigenvalues of the centred kernel matrix of a kernel model, and
+        those of the criterion of a supervised model. Numbers that are not positive have no logarithm and are left out.
     ax : matplotlib Axes, optional
         By default those of a new figure.
 
@@ -164,8 +164,8 @@ def spectrum(models: Any, *, ax: Axes | None = None) -> Axes:
 def bounds(model: Any, *, ax: Axes | None = None) -> Axes:
     """Draw the eigenvalues of an approximate model with their certified bounds, on a log scale.
 
-    The bounds are not symmetric. The title states the width of the widest, relative to its eigenvalue, and the
-    probability with which all hold.
+    The bounds are not symmetric. The title gives the width of the widest bound relative to its eigenvalue, and the
+    probability that all bounds hold.
 
     Parameters
     ----------
@@ -180,7 +180,7 @@ def bounds(model: Any, *, ax: Axes | None = None) -> Axes:
     Raises
     ------
     ValueError
-        For a model without bounds: an exact one, whose spectrum shows all, or one that certifies nothing.
+        For a model without bounds: an exact one, or one that certifies nothing.
     ImportError
         If matplotlib is not installed.
     """
@@ -249,9 +249,9 @@ WIDTH = 2.0  # standard errors on either side
 def standard_errors(model: Any, errors: Any, *, ax: Axes | None = None) -> Axes:
     """Draw eigenvalues with two standard errors on either side, on a log scale.
 
-    These bars are about the sample: how far the eigenvalues would vary if as many other rows were drawn. Those of
-    :func:`bounds` are about the computation: how far the eigenvalues of these very rows may be. Eigenvalues without a
-    standard error, which the rows do not determine, are hollow.
+    These bars are about the sample: how far the eigenvalues would vary if the same number of other rows were drawn.
+    Those of :func:`bounds` are about the computation: how far the eigenvalues of these very rows may be. Eigenvalues
+    without a standard error, which the rows do not determine, are hollow.
 
     Parameters
     ----------
@@ -268,9 +268,9 @@ def standard_errors(model: Any, errors: Any, *, ax: Axes | None = None) -> Axes:
     Raises
     ------
     TypeError
-        For anything else than standard errors.
+        For anything other than standard errors.
     ValueError
-        For those of another number of components, rows or columns.
+        For standard errors of another number of components, rows or columns.
     ImportError
         If matplotlib is not installed.
     """

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-INK, ACCENT, QUIET, GRID = "#1f2430", "#0b6e99", "#8a8f98", "#e6e8eb"
+INK, ACCENT, QUIET, ABSENT, GRID = "#1f2430", "#0b6e99", "#8a8f98", "#b4b9c1", "#e6e8eb"
 # Ten saturated colours, neither pale nor black, whose least distance (CIE 1976) under every common colour blindness is
 # as large as an exchange of one at a time makes it: 32, where Petroff (2021), arXiv:2107.02270, has 17. Grey is for
 # rows without a label.

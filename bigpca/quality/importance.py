@@ -95,7 +95,7 @@ def top_examples(importance: Any, component: int | None = 0, n: int = 10) -> Int
     component : int or None, default 0
         Rank by ``|v_ti|`` of this component i; None for the leverage ``sum_i v_ti^2`` over all k.
     n : int, default 10
-        How many; at most t are returned.
+        How many to return, at most t.
 
     Returns
     -------
@@ -104,7 +104,7 @@ def top_examples(importance: Any, component: int | None = 0, n: int = 10) -> Int
     Raises
     ------
     ValueError
-        If there is no such component, ``n`` is not positive, or the number of rows is unknown.
+        If the component does not exist, ``n`` is not positive, or the number of rows is unknown.
 
     Examples
     --------
@@ -134,7 +134,8 @@ def pixel_groups(image_shape: tuple[int, ...], cell: int | tuple[int, int]) -> I
     Parameters
     ----------
     image_shape : (height, width) or (height, width, channels)
-        Channels are grouped separately. Cells at the right and lower edges are smaller if the size does not divide.
+        Channels are grouped separately. Cells at the right and lower edges are smaller if the cell size does not divide
+        the image size.
     cell : int or (rows, columns)
         Size of a cell in pixels.
 
@@ -234,7 +235,7 @@ def feature_replacement_bound(
     ----------
     X : Dask array, path, Zarr array, xarray.DataArray or ndarray of shape (n, d)
     replacements : array-like of shape (d,), int
-        The replacement of each feature; its own number to keep it. See :func:`pixel_groups`.
+        The number of the feature that replaces each feature; its own number keeps it. See :func:`pixel_groups`.
     center : bool, default True
         Subtract the means; False bounds the eigenvalues of the uncentred X.
     memory_limit : int, str or None, default None
@@ -257,8 +258,8 @@ def feature_replacement_bound(
     Notes
     -----
     Marukatat 2022, section 4.2. NOTE: the tutorial bounds a single replacement. Grouping replaces many features at
-    once, and ``X X' - X~ X~'`` is the sum of their D_a, each of the original columns; ``bound`` is the sum of their
-    spectral norms. It always holds, but ignores that terms partly cancel: pairs of pixels of 8 x 8 digits change
+    once; ``X X' - X~ X~'`` is then the sum of their D_a, each from the original columns; ``bound`` is the sum of their
+    spectral norms. The bound always holds, but ignores that terms partly cancel: pairs of pixels of 8 x 8 digits change
     lambda_1 by a tenth, while the bound is 3 lambda_1. ``singular_value_bound`` (Weyl's inequality for singular values,
     not in the tutorial) grows only with the square root of their number.
 
@@ -308,29 +309,29 @@ def _check_replacements(replacements: ArrayLike, d: int) -> Integers:
 def extremes(model: Any, X: Any, n: int = 10, *, progress: ProgressArgument = None) -> Ends:
     """Return the rows with the lowest and highest scores of each component, in one read and bounded memory.
 
-    They show what a component means. Of equal scores the first rows are returned.
+    They show what a component means. Among equal scores, the first rows are returned.
 
     Parameters
     ----------
     model : fitted model, or None for scores of any model
     X : array-like, Dask array, path and so on
-        Rows (n, d), which are transformed as they are read, or scores (n, k): with as many columns as the model has
-        components, and another number than it has features, these are scores.
+        Rows (n, d), which are transformed as they are read, or scores (n, k): an array with as many columns as the
+        model has components (and not as many as it has features) is treated as scores.
     n : int, default 10
-        How many at each end; at most all rows are returned.
+        How many to return at each end, at most all rows.
     progress : True, "auto", a callable that receives events, or None, default None
         True shows a bar, "auto" one after two seconds.
 
     Returns
     -------
     Ends
-        Row numbers and scores, the furthest first, and keys if the source stores keys. Rows without scores (NaN), and
-        with ``nan_policy="omit"`` rows with NaN, are at no end.
+        Row numbers and scores, the furthest first, and keys if the source stores keys. Rows without scores (NaN) and,
+        with ``nan_policy="omit"``, rows with NaN are left out.
 
     Raises
     ------
     TypeError, ValueError
-        If ``n`` is not a positive integer, and for a table of statistics in place of scores.
+        If ``n`` is not a positive integer, and for a table of statistics instead of scores.
     NonFiniteError, MissingChunksError, CorruptedChunkError
         From the read; names rows and block.
 

@@ -132,8 +132,8 @@ def standard_errors(
     To first order, from the influence functions of eigenvalues and eigenvectors, with scores t about the mean:
     ``se^2(lambda_i) = (E t_i^4 - lambda_i^2) / n``, and the axis turns towards axis j by an angle whose mean square is
     ``E[t_i^2 t_j^2] / (lambda_i - lambda_j)^2 / n``. Nothing is resampled, and rows need not be Gaussian; they must be
-    independent, and their fourth moments finite. These are errors of the sample: those of the computation are the
-    ``eigenvalue_bounds_`` of a model. Costs 4 n d k flops.
+    independent and have finite fourth moments. These are sampling errors; for errors of the computation, see
+    ``eigenvalue_bounds_``. Costs 4 n d k flops.
 
     Parameters
     ----------
@@ -151,17 +151,18 @@ def standard_errors(
     Returns
     -------
     StandardErrors
-        With fewer components than axes, the angles have upper values from the variance that the components leave: none
-        is determined if it may belong to one axis as large as the component. Fit a few more components than needed.
-        Its ``notes`` say in words what is not determined, and that eigenvalues are biased where the columns are
-        comparable in number with the rows (Marchenko and Pastur); :func:`bigpca.plots.standard_errors` draws it.
+        With fewer components than axes, the angles are upper values, from the variance that the components leave out;
+        they are undetermined if that variance may belong to a single axis as large as the component. Fit a few more
+        components than needed. Its ``notes`` say what is not determined, and that eigenvalues are biased if there are
+        about as many columns as rows (Marchenko and Pastur); :func:`bigpca.plots.standard_errors` draws it.
 
     Raises
     ------
     NotFittedError
         If the model was not fitted.
     TypeError, ValueError
-        For a model without orthonormal components or with a learned scale, and for other rows than those of the fit.
+        For a model without orthonormal components or with a learned scale, and for rows other than
+        those of the fit.
     MemoryBudgetError
         Before any read, if the blocks do not fit.
     NonFiniteError, MissingChunksError, CorruptedChunkError

@@ -43,21 +43,22 @@ def process_tree_bytes() -> int:
 class MemoryMeter:
     """Samples the memory of this process and its children (and of a joined cluster's workers) during a run.
 
-    What is fitted or written meanwhile records the peak so far in its provenance.
+    Models and stores written meanwhile record the peak so far in their provenance.
 
-    Pages of memory-mapped files are not counted if the system reports them, because it can drop them at any time.
+    Pages of memory-mapped files are not counted where the system reports them separately, because it can drop them at
+    any time.
 
     Parameters
     ----------
     client : Client or None, default None
-        A client that joined a running cluster, whose workers are then counted too, by their own reports.
+        A client of a running cluster; its workers are then counted too, as they report themselves.
     interval : float, default 0.05
         Seconds between two samples; a joined cluster is sampled once a second.
 
     Attributes
     ----------
     baseline_bytes, peak_bytes : int
-        The total when the meter started, and the highest total since, over that baseline.
+        The total when the meter started, and the highest total since then above that baseline.
 
     Examples
     --------

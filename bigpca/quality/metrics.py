@@ -130,9 +130,9 @@ def principal_angles(V: ArrayLike, V2: ArrayLike) -> Vector:
 
     Notes
     -----
-    Bjorck & Golub 1973, theorem 1 and section 3; Knyazev & Argentati 2002, algorithm 3.1. NOTE: ``arctan2`` of both,
-    where they choose one: SciPy 1.17's ``subspace_angles`` chooses the cosine of small angles if there are also large
-    ones, which gives an error of 1e-8.
+    Bjorck & Golub 1973, theorem 1 and section 3; Knyazev & Argentati 2002, algorithm 3.1. NOTE: This uses ``arctan2``
+    of both, where the papers choose one: SciPy 1.17's ``subspace_angles`` chooses the cosine of small angles if there
+    are also large ones, which gives an error of 1e-8.
 
     Examples
     --------
@@ -228,9 +228,9 @@ def dot_product_error(X: Any, Z: Any, n_pairs: int = 1000, seed: int = 0) -> Dot
     """Measure how well ``z_i' z_j`` of a sketch Z approximates ``x_i' x_j``, on random pairs of distinct rows.
 
     MAPE is the tutorial's measure; it is unstable if x'y is near 0, so the median and the error relative to |x| |y| are
-    returned too. Pairs are drawn from at most 2 ``n_pairs`` sampled rows, or as many as fill 128 MiB, and only those
-    rows (with the rest of their chunks) are read: part of one read of X and of Z. The products are those of the given
-    rows, centred or not.
+    returned too. Pairs are drawn from at most 2 ``n_pairs`` sampled rows, or as many as fill 128 MiB. Only those rows
+    (with the rest of their chunks) are read: part of one read of X and of Z. The rows are used as given, centred or
+    not.
 
     Parameters
     ----------
@@ -425,18 +425,18 @@ def compare(a: Any, b: Any) -> Comparison:
     Parameters
     ----------
     a, b : fitted models with ``components_`` and ``explained_variance_``
-        Such as two :class:`bigpca.PCA`, of other rows, other solvers, or other numbers of components.
+        Such as two :class:`bigpca.PCA` of different rows, solvers, or numbers of components.
 
     Returns
     -------
     Comparison
-        Principal angles, and the variance of each that the other captures.
+        Principal angles, and the share of each model's variance that the other captures.
 
     Raises
     ------
     ValueError
-        For other numbers of features, a model of scaled features beside one of unscaled ones, other preprocessing, and
-        models without axes.
+        If the numbers of features or the preprocessing differ, if only one model has scaled features, and for models
+        without axes.
 
     Examples
     --------
@@ -492,13 +492,13 @@ def frechet_distance(a: Any, b: Any) -> float:
     TypeError
         For models of another class.
     ValueError
-        For other numbers of features, other preprocessing, and models without the moments of their rows.
+        If the numbers of features or the preprocessing differ, and for models without the moments of their rows.
 
     Notes
     -----
     Dowson & Landau (1982); Heusel et al. (2017). NOTE: the trace of the square root is the sum of the singular values
     of ``C_a^1/2 C_b^1/2``, each root by a symmetric eigenproblem. The square root of the product ``C_a C_b``, which is
-    not symmetric, loses half of the digits where covariances are nearly singular, and can be complex.
+    not symmetric, would lose half of the digits for nearly singular covariances, and could be complex.
 
     Examples
     --------

@@ -175,8 +175,8 @@ class Sketch(ABC):
         Parameters
         ----------
         rows : ndarray or csr_array of shape (b, d), float32 or float64
-            Copied, which :meth:`cost` does not count, unless C-contiguous. CSR is never made dense by the
-            Gaussian and the sparse sketches, and in strips of 4 MiB by the others.
+            Copied unless C-contiguous; :meth:`cost` does not count the copy. The Gaussian and the sparse sketches never
+            make CSR dense; the others do so in strips of 4 MiB.
 
         Returns
         -------
@@ -238,7 +238,7 @@ class Sketch(ABC):
         return total if CACHE.fits(total) else 0
 
     def cost(self, rows: BlockForm) -> Work:
-        """Return what :meth:`apply` takes for a block of rows, dense or sparse.
+        """Return the memory and work that :meth:`apply` needs for a block of rows, dense or sparse.
 
         Returns
         -------
@@ -285,7 +285,7 @@ class Sketch(ABC):
     def describe(self) -> dict[str, Any]:
         """Return name and parameters as JSON values; :func:`bigpca.sketches.sketch_from` restores the sketch.
 
-        They identify W, so they belong in the fingerprint of every computation that uses the sketch.
+        They identify W, so they are part of the fingerprint of every computation that uses the sketch.
         """
         fields = {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(self).items()}
         return {"sketch": type(self).__name__} | fields

@@ -20,10 +20,10 @@ from bigpca.sketches.base import CACHE, TILE_BYTES, Sketch, spans
 class Downsample(Sketch):
     """Area averaging of every row from ``shape`` to ``to``, times sqrt(d/q) (Marukatat 2022, algorithm 3).
 
-    Each axis is reduced separately: a cell of the small image is the mean of the area it covers, partial cells weighted
-    by their share; axes that keep their size are skipped. W is the Kronecker product of these averaging matrices.
-    Nothing is random: the variance is 0, the seed has no effect, and dot products are biased by details finer than the
-    small image. If every size divides, W'W = I exactly; constant images always keep their length.
+    Each axis is reduced separately: a cell of the small image is the mean of the area that it covers, with partial
+    cells weighted by their share. Axes that keep their size are skipped. W is the Kronecker product of these averaging
+    matrices. Nothing is random: the variance is 0, the seed has no effect, and dot products are biased by details finer
+    than the small image. If every size divides, W'W = I exactly; constant images always keep their length.
 
     NOTE: the tutorial omits the scale, so its eigenvalues are q/d of the true ones.
 

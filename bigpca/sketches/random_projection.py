@@ -203,7 +203,7 @@ class SparseSign(SparseSketch):
     ----------
     q : int >= 1
     nnz : int in [1, q], default 8
-        8 suffices for all but adversarial data (Martinsson & Tropp 2020, sec. 9.2).
+        8 is enough for all but adversarial data (Martinsson & Tropp 2020, sec. 9.2).
     seed : int >= 0, default 0
 
     Examples

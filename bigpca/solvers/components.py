@@ -45,7 +45,7 @@ class ComponentRule(ABC):
 
     @property
     def whole_spectrum_because(self) -> str | None:
-        """Why the rule needs every eigenvalue; None where leading ones and the total may do."""
+        """Why the rule needs every eigenvalue; None if the leading ones and the total may be enough."""
         return None
 
     @abstractmethod
@@ -85,7 +85,7 @@ class RelativeThreshold(ComponentRule):
             raise ValueError(f"eps is {eps}, but RelativeThreshold needs it in (0, 1]. Give for example 1e-3.")
 
     def choose(self, values: Vector, total: float, n_samples: int, n_features: int) -> int | None:
-        """Count the eigenvalues at or above the threshold; undecided while the last one given is among them."""
+        """Count the eigenvalues at or above the threshold; undecided if the last one given is among them."""
         k = int(np.count_nonzero(values >= self.eps * values[0]))
         return k if k < len(values) or len(values) == min(n_samples, n_features) else None
 
@@ -95,12 +95,13 @@ class Elbow(ComponentRule):
     """Keep the components before the elbow of the scree plot.
 
     With p = min(n, d), the elbow is the point (i, lambda_i) farthest below the chord from (1, lambda_1) to (p,
-    lambda_p), the first such on ties (to 1e-9 lambda_1): ``i* = argmin lambda_i + (lambda_1 - lambda_p) (i - 1) / (p -
-    1)``, and k = max(i* - 1, 1). The distances scale alike with either axis, so the answer depends on no units. A
-    heuristic: it looks at the shape of the whole curve, so one huge eigenvalue hides what is below it.
+    lambda_p), the first one if there are ties (to 1e-9 lambda_1): ``i* = argmin lambda_i + (lambda_1 - lambda_p) (i -
+    1) / (p - 1)``, and k = max(i* - 1, 1). Distances scale with either axis in the same way, so the answer does not
+    depend on units. A heuristic: it uses the shape of the whole curve, so one huge eigenvalue hides the structure below
+    it.
 
     A partial spectrum is decided exactly: lambda_p lies between 0 and the smaller of the last eigenvalue given and the
-    mean of those left out; where all values in that range give the same elbow, none of the left-out points can beat it.
+    mean of those left out; if all values in that range give the same elbow, the answer is certain.
 
     Notes
     -----
@@ -143,15 +144,15 @@ class GavishDonoho(ComponentRule):
 
     With m = n - 1 rows left by centring, ``beta = min(m, d) / max(m, d)`` and singular values ``y_i = sqrt(m
     lambda_i)``, keep ``y_i > t(beta) sqrt(max(m, d) s)`` for noise of variance s per entry, where ``t(beta)^2 = 2 (beta
-    + 1) + 8 beta / (beta + 1 + sqrt(beta^2 + 14 beta + 1))``. Of unknown noise, ``max(m, d) s = y_med^2 / mu_beta``,
+    + 1) + 8 beta / (beta + 1 + sqrt(beta^2 + 14 beta + 1))``. For unknown noise, ``max(m, d) s = y_med^2 / mu_beta``,
     with the median singular value and the median of the Marchenko-Pastur law. As n and d grow it minimises the squared
     error of the reconstruction, among hard thresholds.
 
     Parameters
     ----------
     noise_variance : float or None, default None
-        Variance of the noise in one entry of X (after scaling, where scaled). None takes it from the median, which
-        needs the whole spectrum; with a number, leading eigenvalues do.
+        Variance of the noise in one entry of X (after scaling, if any). None estimates it from the median, which needs
+        the whole spectrum; a number needs only the leading eigenvalues.
 
     Raises
     ------
@@ -161,8 +162,8 @@ class GavishDonoho(ComponentRule):
     Notes
     -----
     Gavish & Donoho 2014 (The optimal hard threshold for singular values is 4/sqrt(3)), their lambda(beta) for known and
-    omega(beta) for unknown noise. It assumes white noise, and a rank well below half of min(n, d)
-    where the median is used.
+    omega(beta) for unknown noise. It assumes white noise and, if the median is used, a rank well below half of min(n,
+    d).
 
     Examples
     --------
@@ -192,7 +193,7 @@ class GavishDonoho(ComponentRule):
 
     @property
     def whole_spectrum_because(self) -> str | None:
-        """The median, where the noise is unknown."""
+        """The median, if the noise is unknown."""
         return "it takes the noise from the median of all singular values" if self.noise_variance is None else None
 
     def choose(self, values: Vector, total: float, n_samples: int, n_features: int) -> int | None:
@@ -243,18 +244,18 @@ class MarchenkoPastur(ComponentRule):
     """Keep the components whose eigenvalues white noise cannot reach: those above the Marchenko-Pastur edge.
 
     With m = n - 1 rows left by centring, k is the smallest number with ``lambda_(k+1) <= s_k (1 + sqrt(d / m))^2``,
-    where the noise is taken from what k components leave of the total, ``s_k = (total - lambda_1 - ... - lambda_k) /
-    ((d - k) (1 - k / m))``. As k grows the edge falls, so this is where the iteration "count, estimate the noise, count
-    again" ends. Only the total and k + 1 eigenvalues are needed.
+    where the noise is estimated from what k components leave of the total, ``s_k = (total - lambda_1 - ... - lambda_k)
+    / ((d - k) (1 - k / m))``. As k grows the edge falls, so this is where the iteration "count, estimate the noise,
+    count again" ends. Only the total and k + 1 eigenvalues are needed.
 
-    A direction of the signal shows in the sample only if its variance exceeds ``s sqrt(d / m)``. The edge is that of
-    infinitely large samples: in finite ones pure noise passes it by a little in about one case in six.
+    A direction of the signal is visible in the sample only if its variance exceeds ``s sqrt(d / m)``. The edge holds
+    for infinitely large samples; in finite samples, pure noise slightly exceeds it in about one case in six.
 
     Notes
     -----
     The law: Marchenko & Pastur 1967; largest eigenvalue of pure noise: Johnstone 2001; the limit for signals: Baik &
-    Silverstein 2006. NOTE: the factor 1 - k / m is ours. Large sample eigenvalues take more than their share of the
-    noise with them, about s d / m each, so that the plain mean of the others is too small.
+    Silverstein 2006. NOTE: the factor 1 - k / m is ours. Large sample eigenvalues absorb more than their share of the
+    noise, about s d / m each, so the plain mean of the others is too small.
 
     Examples
     --------
@@ -344,20 +345,20 @@ NULLS = ("deterministic", "signflip")
 
 @dataclass(frozen=True)
 class ParallelAnalysis(ComponentRule):
-    """Keep the components whose eigenvalue unrelated columns of the same sizes cannot reach.
+    """Keep the components whose eigenvalues exceed those of unrelated columns of the same variances.
 
     Horn's parallel analysis compares the eigenvalues with those of rows whose columns were permuted, which destroys
     what the columns share. All components above the largest of these, the edge, are kept.
 
     - ``null="deterministic"``: as n and d grow, the edge is known without drawing anything. With m = n - 1 rows left by
       centring and the variances s_l of the columns, it is the smallest value of ``z(u) = 1 / u + (1 / m) sum_l s_l / (1
-      - s_l u)`` over ``0 < u < 1 / max s_l``. With equal variances that is the edge of :class:`MarchenkoPastur` for
-      noise that has the whole variance of each column. ``PCA(solver="covariance")`` has the variances; any other solver
-      of PCA, and ApproximatePCA, takes one more read for them.
+      - s_l u)`` over ``0 < u < 1 / max s_l``. With equal variances it equals the edge of :class:`MarchenkoPastur` for
+        noise with the whole variance of each column. ``PCA(solver="covariance")`` has these variances; other solvers of
+        PCA, and ApproximatePCA, need one more read for them.
     - ``null="signflip"``: every entry of the centred (and scaled) rows has its sign flipped with probability 1/2, which
-      keeps the size of every entry, and so those of rows and columns. The edge is a quantile of the largest eigenvalue
-      over ``n_flips`` such matrices. One read for the mean, and then a fit of one component to each of them, by the
-      cheapest solver: ``n_flips`` reads with a d x d matrix. The plan counts them.
+      preserves the size of every entry, and therefore of rows and columns. The edge is a quantile of the largest
+      eigenvalue over ``n_flips`` such matrices. It takes one read for the mean, and then a fit of one component to each
+      matrix, by the cheapest solver: ``n_flips`` reads with a d x d matrix. The plan counts them.
 
     Parameters
     ----------
@@ -366,9 +367,9 @@ class ParallelAnalysis(ComponentRule):
     n_flips : int, default 10
         Matrices of flipped signs.
     quantile : float in [0, 1], default 1.0
-        Of their largest eigenvalues; 1 is the largest of all.
+        Quantile of their largest eigenvalues; 1 is the largest of all.
     seed : int, default 0
-        Of the signs, which depend on it and on absolute row and column numbers alone.
+        Seed of the signs, which depend only on it and on absolute row and column numbers.
 
     Raises
     ------
@@ -380,10 +381,11 @@ class ParallelAnalysis(ComponentRule):
     Horn 1965 (A rationale and test for the number of factors in factor analysis); Dobriban & Owen 2019 (Deterministic
     parallel analysis), their DPA, with the edge of Silverstein & Choi 1995; Hong, Sheng & Dobriban 2020 (Selecting the
     number of components in PCA via random signflips), algorithm 1, with the upper edge for all components. Large
-    components raise the variances of columns, and so the edge: small ones may be missed beside them. The deterministic
-    edge fails on rows of unequal size (outliers, mixed scales), which permuted columns do not keep: it is too low, and
-    too many components are kept. Flipped signs keep the sizes of rows too; with either null, noise that is correlated
-    between columns is counted as components. Sparse rows, which centring makes dense, are rejected for "signflip".
+    components raise the variances of columns and therefore the edge, so small components beside them may be missed. The
+    deterministic edge fails on rows of unequal size (outliers, mixed scales), because permuted columns do not preserve
+    it: the edge is too low, and too many components are kept. Flipping signs preserves the sizes of rows too. With
+    either null, noise that is correlated between columns is counted as components. "signflip" rejects sparse rows,
+    because centring would make them dense.
 
     Examples
     --------
@@ -427,7 +429,7 @@ class ParallelAnalysis(ComponentRule):
 
     @property
     def whole_spectrum_because(self) -> str | None:
-        """The edge; None once it is known, because leading eigenvalues then decide."""
+        """The edge; None once it is known, because the leading eigenvalues are then enough."""
         return "its edge is not known" if self._edge is None else None
 
     def choose(self, values: Vector, total: float, n_samples: int, n_features: int) -> int | None:
@@ -436,7 +438,7 @@ class ParallelAnalysis(ComponentRule):
         Raises
         ------
         ValueError
-            If neither the edge nor what it is computed from is known.
+            If neither the edge nor the numbers from which it is computed are known.
         """
         edge = self._edge
         if edge is None:

@@ -19,8 +19,8 @@ ROUNDING = 1e-12  # of allele frequencies
 class Patterson:
     """Scale of genotype counts: ``sqrt(p (1 - p))`` with the allele frequency p = mean / ploidy of each column.
 
-    The values are numbers of alleles, 0 to ploidy. Columns without variation (p = 0 or 1) have scale 1. The mean is
-    that of the read in which the model is fitted.
+    The values are numbers of alleles, 0 to ploidy. Columns without variation (p = 0 or 1) get scale 1. The mean comes
+    from the read in which the model is fitted.
 
     Parameters
     ----------
@@ -99,7 +99,7 @@ class CosLatitude:
 
     @property
     def scale(self) -> Vector:
-        """The divisors of the columns, where the latitudes are given."""
+        """The divisors of the columns, if the latitudes are given."""
         return self.of(np.asarray(self.latitude, np.float64))
 
     @staticmethod
@@ -131,17 +131,17 @@ def scale_identity(scale: LearnedScale) -> object:
 class Whitening:
     """Divides score i by ``(lambda_i + epsilon lambda_1)^power``; ``whiten=True`` is ``Whitening()``.
 
-    Scores along axes whose variance is rounding are 0.
+    Scores along axes whose variance is only rounding are 0.
 
     Parameters
     ----------
     power : float of at least 0, default 0.5
-        0.5 gives scores of variance 1, 0 leaves them as they are; between them, leading axes keep more weight.
+        0.5 gives scores of variance 1, and 0 leaves them unchanged; in between, leading axes keep more weight.
     epsilon : float of at least 0, default 0
-        Added to the variances, as a share of the largest one, so that axes of little variance are not amplified.
+        Added to the variances, as a share of the largest one, to keep axes of little variance from being amplified.
     l2 : bool, default False
-        Divide the scores of each row by their norm, as for comparison by cosine; scores of zeros remain. There is no
-        ``inverse_transform``, because the norms are lost.
+        Divide the scores of each row by their norm, as for comparison by cosine; scores that are all 0 stay 0. The
+        model then has no ``inverse_transform``, because the norms are lost.
 
     Notes
     -----

@@ -32,7 +32,7 @@ from bigpca.plots.collections import (
 from bigpca.plots.data import drawn_rows, drawn_scores
 from bigpca.plots.scatter import _name_arrows
 from bigpca.plots.spectra import captured, reaching, relative_width
-from bigpca.plots.style import COLOURS, GRID, short
+from bigpca.plots.style import ABSENT, COLOURS, short
 
 NAMES = np.array(["_hidden", "$x^", "<script>alert(1)</script>", *(f"kind {i}" for i in range(27))], dtype=object)
 
@@ -263,7 +263,7 @@ def test_maps_are_coloured_by_three_components_on_one_scale() -> None:
     ("given", "components", "message"),
     [
         (X, (1, 2, 3), "Pass bp.data.as_maps"),
-        (MAPS, (1, 2), "1 or 3 of 4 were expected"),
+        (MAPS, (1, 2), "1 or 3 of the 4 are drawn, such as"),
         (MAPS, (4,), "but there are 4. Give numbers from 0 to 3"),
     ],
 )
@@ -397,7 +397,7 @@ def test_maps_of_components_have_north_up_east_right_and_grey_land(models: dict[
     field = field.reshape(3, 3, 4)[:, ::-1, ::-1]  # latitudes were ascending, longitudes descending
     for image, values in zip(ax.images, field, strict=True):
         shades = np.asarray(image.get_array())
-        np.testing.assert_allclose(shades[np.isnan(values)], [to_rgba(GRID)] * np.isnan(values).sum())
+        np.testing.assert_allclose(shades[np.isnan(values)], [to_rgba(ABSENT)] * np.isnan(values).sum())
         large = np.abs(values) > 0.1 * np.nanmax(np.abs(values))
         np.testing.assert_array_equal((shades[..., 0] > shades[..., 2])[large], values[large] < 0)  # orange, violet
     assert "lat 10 to 30 upwards, lon 0 to 9 to the right" in ax.get_title(loc="left").replace("\n", " ")
@@ -470,14 +470,14 @@ ERRORS: dict[str, tuple[Callable[[dict[str, Any]], Any], type[Exception], str]] 
         f"components = {given}": (
             lambda m, given=given: bp.plots.scores(m["pca"], X, components=given),
             ValueError,
-            rf"components = {re.escape(repr(given))}(; 2 of 4 were expected, such as|, but there are 4. Give numbers)",
+            rf"components = {re.escape(repr(given))}, but (2 of the 4 are drawn, such as|there are 4. Give numbers)",
         )
         for given in (1, (1,), (1, 2, 3), (2, 2), (1.5, 2), ("pca1", 1))
     },
     "several main features": (
         lambda m: bp.plots.top_features(m["pca"], (1, 2)),
         ValueError,
-        "1 of 4 were expected, such as",
+        "1 of the 4 are drawn, such as",
     ),
     "outliers without a rest": (lambda m: bp.plots.outliers(bp.PCA().fit(X), X), ValueError, "fewer components than"),
     "outliers of a kernel": (lambda m: bp.plots.outliers(m["kernel"], X), ValueError, "no T2 and SPE of rows"),

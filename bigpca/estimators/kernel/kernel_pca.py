@@ -341,32 +341,32 @@ def check_square(rows: Rows, kernel: Kernel) -> None:
 
 
 class KernelPCA(KernelModel):
-    """Kernel PCA: the leading axes of the rows' images under a kernel, exact or, where ``solver_`` is "krylov", to a
-    tolerance.
+    """Kernel PCA: the leading axes of the rows' images under a kernel, exact or, if ``solver_`` is "krylov", to
+    a tolerance.
 
-    (Tutorial, algorithm 5.) ``HKH v = lambda v``, ``H = I - 11'/n``; the score of x is
-    ``sum_t v_t k_c(x_t, x) / sqrt(lambda)``, with the kernel centred by the training rows. Up to 2,000 rows the matrix
-    is in memory; for more, a block Krylov iteration multiplies HKH by thin blocks in sweeps over pairs of row blocks:
-    about three, of ``n^2 / 2`` kernel evaluations each, in the memory of a few (n, 2 k) arrays. Kernels with an exact
-    finite feature map (linear, cosine, Hellinger, sums of these, polynomials of few columns) require no kernel matrix:
-    the PCA of their features is the same, in one read or a few.
+    (Tutorial, algorithm 5.) ``HKH v = lambda v``, ``H = I - 11'/n``; the score of x is ``sum_t v_t k_c(x_t, x) /
+    sqrt(lambda)``, with the kernel centred by the training rows. Up to 2,000 rows the matrix is in memory; for more, a
+    block Krylov iteration multiplies HKH by thin blocks in sweeps over pairs of row blocks: about three sweeps of ``n^2
+    / 2`` kernel evaluations each, with the memory of a few (n, 2 k) arrays. Kernels with an exact finite feature map
+    (linear, cosine, Hellinger, sums of these, polynomials of few columns) require no kernel matrix: the PCA of their
+    features gives the same result, in one read or a few.
 
     Parameters
     ----------
     n_components : int, float in (0, 1), a rule, or None, default None
         None for all components with a positive eigenvalue (few rows only).
     kernel : str, Kernel, or callable
-        One of :mod:`bigpca.kernels`, or scikit-learn's names; a function of two blocks of rows (a, d), (b, d).
-        "linear" by default here, in :class:`bigpca.ApproximateKernelPCA` and in :class:`bigpca.NystromKernelPCA`, as in
-        scikit-learn: the solver does not change the model, and no width of a Gaussian suits data of all units.
+        One of :mod:`bigpca.kernels`, a name as in scikit-learn, or a function of two blocks of rows (a, d), (b, d). The
+        default is "linear" here, in :class:`bigpca.ApproximateKernelPCA` and in :class:`bigpca.NystromKernelPCA`, as in
+        scikit-learn: the solver does not change the model, and no Gaussian width suits data in every unit.
     gamma, degree, coef0 : of a kernel given by name; ``gamma=None`` is 1 / d
         Defaults None, 3 and 1.
     solver : {"auto", "dense", "krylov", "features"}, default "auto"
     tol : float, default 0.001
         "krylov" stops when the relative error of every requested eigenvalue, estimated by probes, is at most this.
     max_passes : int or None, default 10
-        Maximum number of sweeps; None for as many as ``tol`` takes, or until rounding hides any progress. If that is
-        not enough, a warning reports the error reached, and ``converged_`` is False.
+        Maximum number of sweeps; None for as many as ``tol`` requires, or until rounding hides further progress. If
+        that is not enough, a warning reports the error reached, and ``converged_`` is False.
     random_state : int, RandomState, Generator or None, default 0
         As in :class:`bigpca.PCA`.
     fit_inverse_transform : bool or float, default False
@@ -380,8 +380,8 @@ class KernelPCA(KernelModel):
     eigenvectors_ : ndarray of shape (n, k)
         Unit vectors; not set if ``solver_`` is "features".
     negative_mass_ : float
-        For kernels that are not positive semi-definite: the absolute sum of the negative eigenvalues, or a lower bound
-        of it unless ``solver_`` is "dense".
+        For kernels that are not positive semi-definite: the sum of the absolute values of the negative eigenvalues; a
+        lower bound on it unless ``solver_`` is "dense".
 
     See :class:`bigpca.estimators.kernel.model.KernelModel` for the others.
 

@@ -254,9 +254,9 @@ class KernelModel(Estimator[KernelSpectrum]):
     ) -> Self:
         """Add rows; the result equals a fit on all rows with the same landmarks to rounding. One read of the new rows.
 
-        The first call is a fit, which chooses the landmarks; later ones keep them, and solve nothing until a fitted
-        attribute is first accessed. Labelled rows may have new classes. The method does not exist without landmarks, or
-        for ``extension="tutorial"`` and ``form="dual"``, which keep no statistics.
+        The first call is a fit and chooses the landmarks; later calls keep them, and solve only when a fitted attribute
+        is next accessed. Labelled rows may belong to new classes. Not available without landmarks, or for
+        ``extension="tutorial"`` and ``form="dual"``, which keep no statistics.
 
         Parameters
         ----------
@@ -275,7 +275,7 @@ class KernelModel(Estimator[KernelSpectrum]):
         Raises
         ------
         ValueError
-            If a fit with other parameters kept no statistics.
+            If the fit kept no statistics, because of its parameters.
         MemoryBudgetError, EvaluationBudgetError
             Before the read, if it does not fit.
         """
@@ -304,10 +304,10 @@ class KernelModel(Estimator[KernelSpectrum]):
     @available_if(measures_distances)  # type: ignore[untyped-decorator]
     @maps_rows
     def novelty(self, X: Input, *, out: Path | None = None, overwrite: bool = False) -> Lazy:
-        """Return the squared distance of each row's image to the fitted subspace: 0 for rows like the training rows.
+        """Return the squared distance of each row's image from the subspace: near 0 for rows like the training rows.
 
         ``k_c(x, x) - |y|^2 >= 0``, in the units of the kernel; lazy for lazy input. Shape (n,), or (n, 1) in ``out``.
-        The method does not exist for a precomputed kernel, whose rows lack k(x, x).
+        Not available for a precomputed kernel, because its rows lack k(x, x).
 
         Returns
         -------

@@ -46,8 +46,8 @@ class NystromKernelPCA(KernelModel):
     """Kernel PCA by landmarks: PCA of the Nyström features ``B = k(X, L) K_mm^(-1/2)``, centred by the mean of ALL
     rows.
 
-    The model is (landmarks, coefficients, mean): ``transform`` is one parallel pass and no n-sized array is kept. The
-    features' residual ``sum_i k(x_i, x_i) - |B_i|^2`` bounds every eigenvalue of HKH from above, those of ``HBB'H``
+    The model is (landmarks, coefficients, mean): ``transform`` is one parallel pass, and no array of size n is kept.
+    The features' residual ``sum_i k(x_i, x_i) - |B_i|^2`` bounds every eigenvalue of HKH from above, those of ``HBB'H``
     from below (tutorial 5.3; Williams & Seeger 2001; Hallgren 2021).
 
     Parameters
@@ -57,15 +57,15 @@ class NystromKernelPCA(KernelModel):
     kernel, gamma, degree, coef0
         As in :class:`bigpca.KernelPCA`; defaults "linear", None, 3 and 1.
     n_landmarks : int or None, default None
-        m; None for 1,000, or all rows if there are fewer. Costs n m kernel evaluations per read and memory for m^2
-        numbers.
+        Number of landmarks m; None for 1,000, or for all rows if there are fewer. Costs n m kernel evaluations per read
+        and memory for m^2 numbers.
     sampling : str, or row numbers (m,), or rows (m, d), default "rpcholesky"
-        "rpcholesky", "uniform", "diagonal", "column-norm", "leverage" or "kmeans".
-        See :func:`bigpca.landmarks.select_landmarks`. For kernels with a constant diagonal "diagonal" is "uniform".
+        "rpcholesky", "uniform", "diagonal", "column-norm", "leverage" or "kmeans". See
+        :func:`bigpca.landmarks.select_landmarks`. For kernels with a constant diagonal, "diagonal" equals "uniform".
     rounds : int, default 3
         Reads by randomly pivoted Cholesky.
     extension : {"features", "tutorial"}, default "features"
-        "tutorial" is eqs. 62-63 with the mean of the landmarks: far less accurate, kept for comparison.
+        "tutorial" is eqs. 62-63 with the mean of the landmarks: far less accurate, and kept only for comparison.
     random_state, fit_inverse_transform
         As in :class:`bigpca.KernelPCA`; the regression is over the landmarks; defaults 0 and False.
     preprocess, nan_policy, memory_limit
@@ -131,7 +131,7 @@ class NystromKernelPCA(KernelModel):
     @available_if(_has_widths)  # type: ignore[untyped-decorator]
     @solving
     def fit_widths(self, X: Input, gammas: Sequence[float], *, progress: ProgressArgument = None) -> list[Self]:
-        """Fit one model for each gamma, on shared landmarks, from one read after their choice.
+        """Fit one model for each gamma with the same landmarks, in one read after they are chosen.
 
         The landmarks are chosen by this estimator's kernel; the distances to them are computed once for all widths.
 
@@ -150,8 +150,7 @@ class NystromKernelPCA(KernelModel):
         Raises
         ------
         ValueError
-            If no gamma is given. The method does not exist for a kernel without a width, and for
-            ``extension="tutorial"``.
+            If no gamma is given. Not available for a kernel without a width, or for ``extension="tutorial"``.
         """
         opened = replace(self._open_weighted(X, None), seed=draw_fit_seed(self))
         planned = self._fit(opened, None)

@@ -41,9 +41,9 @@ def _solve_and_warn(state: FusedProduct, settings: SketchSettings, omitted: int)
 class ApproximatePCA(LinearModel[FusedProduct]):
     """Approximate principal component analysis in one read, with bounds on what it misses.
 
-    ``Z = Xc W`` and ``Xc'Z`` come from the same read, W (d, q) a sketch: memory of a few d x q blocks, whatever n and
-    d. One read is enough if the spectrum decays like i^-1 or faster; for a heavier tail the bounds are wide, and the
-    fit warns.
+    ``Z = Xc W`` and ``Xc'Z`` come from the same read, where W (d, q) is a sketch. This takes the memory of a few d x q
+    blocks, whatever n and d are. One read is enough if the spectrum decays like i^-1 or faster; for a heavier tail the
+    bounds are wide, and the fit warns.
 
     Parameters
     ----------
@@ -66,9 +66,9 @@ class ApproximatePCA(LinearModel[FusedProduct]):
     components_, explained_variance_, ... : as for :class:`bigpca.PCA`
         With "nystrom" and "ritz" the variances never exceed the true ones, except for rounding.
     eigenvalue_bounds_, residuals_, captured_variance_bounds_, subspace_error_bounds_, bounds_confidence_
-        From the same read (trace and probes), for the axes that are returned. With ``scale``, one read yields
-        bounds from the trace alone. The probability ``bounds_confidence_`` is over the sketch's seed, for data that do
-        not depend on it.
+        From the same read (trace and probes), for the axes that are returned. With ``scale``, the bounds of a single
+        read come from the trace alone. The probability ``bounds_confidence_`` refers to the seed of the sketch, for
+        data that do not depend on it.
     n_passes_ : float
 
     Notes
@@ -76,8 +76,8 @@ class ApproximatePCA(LinearModel[FusedProduct]):
     Marukatat (2022), algorithms 3 and 4. NOTE: algorithm 3 lacks the factor sqrt(d / q), and algorithm 4 as printed
     needs two reads. A Gaussian sketch as wide as the data (q = d) makes "nystrom" and "ritz" exact to rounding.
     ``scale=True`` in one read makes ``diag(scale) W`` the sketch: "nystrom" hardly sees columns whose deviation is
-    below 1e-6 of the largest one (3e-4 in float32), and is the less accurate the more deviations differ. A scale that
-    is given as a vector costs nothing.
+    below 1e-6 of the largest one (3e-4 in float32), and becomes less accurate as deviations differ more. A scale given
+    as a vector costs nothing.
 
     Examples
     --------

@@ -213,7 +213,7 @@ class LinearModel(RowStatistics, Generic[State]):
         """Add rows, any number at a time; the result equals a fit on all rows to rounding. One read of the new rows.
 
         ``PCA`` uses the covariance, whatever ``solver`` is. With fewer rows than ``n_components``, it keeps one
-        component per row. Nothing is solved until a fitted attribute is first accessed.
+        component per row. The model is solved when a fitted attribute is next accessed.
 
         Parameters
         ----------
@@ -233,8 +233,8 @@ class LinearModel(RowStatistics, Generic[State]):
         ------
         ValueError
             If the model has no sufficient statistics, because its solver keeps none or they exceed
-            ``keep_state_bytes``; or if ``preprocess``, a given ``center`` or a given ``scale`` was changed after the
-            fit. The method does not exist if the parameters exclude such statistics.
+            ``keep_state_bytes``; or if ``preprocess``, or a ``center`` or ``scale`` given as numbers, was changed after
+            the fit. Not available if the parameters exclude such statistics.
         MemoryBudgetError
             Before any read, if the plan does not fit.
         """
@@ -296,7 +296,7 @@ class LinearModel(RowStatistics, Generic[State]):
     @available_if(has_covariance)  # type: ignore[untyped-decorator]
     @maps_rows
     def score(self, X: Input, y: Input = None) -> float:
-        """Return the mean log-likelihood of the rows (with ``nan_policy="omit"``, of the others); one read.
+        """Return the mean log-likelihood of the rows, in one read; ``nan_policy="omit"`` leaves out rows with NaN.
 
         Parameters
         ----------
@@ -347,9 +347,9 @@ class LinearModel(RowStatistics, Generic[State]):
         Parameters
         ----------
         component : int from 0, or str
-            The row of ``components_``, or its name, such as "pca0".
+            Index in ``components_``, or name, such as "pca0".
         n : int, default 10
-            How many; at most d are returned.
+            How many to return, at most d.
 
         Returns
         -------
@@ -359,7 +359,7 @@ class LinearModel(RowStatistics, Generic[State]):
         Raises
         ------
         ValueError
-            If there is no such component, or ``n`` is not positive.
+            If the component does not exist, or ``n`` is not positive.
 
         Examples
         --------
@@ -378,8 +378,8 @@ class LinearModel(RowStatistics, Generic[State]):
     def feature_correlations(self) -> NDArray[np.float64]:
         """Return the correlations of features with scores: loadings divided by the standard deviations of features.
 
-        Their squares are the share of a feature's variance that each component explains. No read: the standard
-        deviations are those of the kept statistics.
+        Their squares are the share of a feature's variance that each component explains. Needs no read: the standard
+        deviations come from the kept statistics.
 
         Returns
         -------
@@ -389,7 +389,7 @@ class LinearModel(RowStatistics, Generic[State]):
         Raises
         ------
         ValueError
-            If the model does not keep the statistics of its rows, or is not about the mean.
+            If the model does not keep the statistics of its rows, or is not centred at the mean.
         """
         check_is_fitted(self)
         self._check_centred("a correlation")
@@ -404,9 +404,9 @@ class LinearModel(RowStatistics, Generic[State]):
     ) -> Lazy:
         """Return rows (n, d) without their part along some components: ``x - sum_i t_i v_i``; lazy if X is lazy.
 
-        The mean and the residual remain. With ``scale``, t and v are those of the scaled features, and the result has
-        the units of X; with ``preprocess``, rows are preprocessed first. Whitening has no effect. One read with
-        ``out``, to which the rows are written as by :meth:`transform`.
+        The mean and the residual remain. With ``scale``, t and v refer to the scaled features, and the result has the
+        units of X. With ``preprocess``, rows are preprocessed first. Whitening has no effect. With ``out``, one read:
+        the rows are written there, as :meth:`transform` does.
 
         Parameters
         ----------
@@ -421,7 +421,7 @@ class LinearModel(RowStatistics, Generic[State]):
         Raises
         ------
         ValueError
-            For numbers of components that do not exist, or that are given twice.
+            For components that do not exist or are given twice.
 
         Notes
         -----
@@ -438,7 +438,8 @@ class LinearModel(RowStatistics, Generic[State]):
     def loadings_(self) -> NDArray[np.float64]:
         """Loadings (d, k): ``components_' sqrt(explained_variance_)``, the covariance of features and unit scores.
 
-        With ``scale`` they are of the scaled features, and so correlations, but for the factor ``sqrt(1 - 1 / n)``.
+        With ``scale`` they refer to the scaled features, so they are correlations, except for the factor ``sqrt(1 - 1 /
+        n)``.
         """
         return np.asarray(self.components_.T * np.sqrt(self.explained_variance_), np.float64)
 

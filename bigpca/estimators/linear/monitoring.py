@@ -104,7 +104,7 @@ class RowStatistics(Estimator[Spectrum]):
     def hotelling_t2(self, X: Input, *, out: Path | None = None, overwrite: bool = False) -> Lazy:
         """Return Hotelling's T2 of each row: ``sum_a t_a^2 / lambda_a``, its squared distance within the subspace.
 
-        Axes whose variance is rounding (below ``min(n, d)`` eps of the largest) do not count.
+        Axes whose variance is only rounding (below ``min(n, d)`` eps of the largest) are not counted.
 
         Returns
         -------
@@ -135,8 +135,8 @@ class RowStatistics(Estimator[Spectrum]):
         """Return the squared Mahalanobis distance of each row to the mean, under probabilistic PCA.
 
         ``sum_a t_a^2 / max(lambda_a, noise) + SPE / noise``, which is ``x_s' P x_s`` with P of :meth:`get_precision`
-        and the noise variance ``noise_variance_``. It is squared, as that of scikit-learn's covariance estimators; with
-        k = d it is theirs but for their divisor n, which makes it larger by n / (n - 1).
+        and the noise variance ``noise_variance_``. It is squared, as in scikit-learn's covariance estimators. With k =
+        d it equals theirs except for their divisor n, which makes theirs larger by n / (n - 1).
 
         Returns
         -------
@@ -192,8 +192,8 @@ class RowStatistics(Estimator[Spectrum]):
         Parameters
         ----------
         of : {"t2", "spe"}, default "spe"
-            "spe": the residual ``x_s - V't``, whose squares add up to SPE and whose signs show on which side a feature
-            lies. "t2": ``x_sj sum_a v_aj t_a / lambda_a``, which add up to T2 and may be negative.
+            "spe": the residual ``x_s - V't``. Its squares add up to SPE, and its signs show on which side of the fit a
+            feature is. "t2": ``x_sj sum_a v_aj t_a / lambda_a``, which add up to T2 and may be negative.
 
         Returns
         -------
@@ -222,7 +222,7 @@ class RowStatistics(Estimator[Spectrum]):
         Parameters
         ----------
         n : int, default 10
-            How many; at most all rows are returned. With ``nan_policy="omit"``, rows with NaN are not among them.
+            How many to return, at most all rows. With ``nan_policy="omit"``, rows with NaN are left out.
         of : {"mahalanobis", "t2", "spe"}, default "mahalanobis"
             The statistic.
 
@@ -252,21 +252,21 @@ class RowStatistics(Estimator[Spectrum]):
     def t2_limit(
         self, confidence: float = 0.95, X: Input = None, *, rows: str = "new", limit: str = "empirical"
     ) -> float:
-        """Return the T2 below which a share of the rows lies.
+        """Return the T2 below which a given share of the rows falls.
 
         Parameters
         ----------
         confidence : float in (0, 1), default 0.95
             The share.
         X : array-like, Dask array, path and so on, of shape (n, d), or None, default None
-            Typical rows for ``limit="empirical"``, which are read once; best rows that were not fitted.
+            Typical rows for ``limit="empirical"``, which are read once; preferably rows that were not fitted.
         rows : {"new", "training"}, default "new"
-            For ``limit="theory"``: whether rows are new or those of the fit, whose T2 is smaller.
+            For ``limit="theory"``: whether rows are new or were fitted; fitted rows have a smaller T2.
         limit : {"empirical", "theory"}, default "empirical"
             "empirical": the quantile of the T2 of X. "theory", for Gaussian rows: ``k (n^2 - 1) / (n (n - k)) F(k, n -
-            k)`` for new rows, ``(n - 1)^2 / n Beta(k / 2, (n - k - 1) / 2)`` for those of the fit, k the axes that
-            count and n the sum of the weights, if any; exact if k = d. On features after a ReLU, "95 %" of it may cover
-            85 %.
+            k)`` for new rows, ``(n - 1)^2 / n Beta(k / 2, (n - k - 1) / 2)`` for fitted rows, where k is the number of
+            axes that count and n the number of rows or the sum of their weights; exact if k = d. On features after a
+            ReLU, a limit of "95 %" may cover only 85 %.
 
         Returns
         -------
@@ -275,7 +275,7 @@ class RowStatistics(Estimator[Spectrum]):
         Raises
         ------
         ValueError
-            If X is missing or has too few rows for the confidence, and for theory without centred rows, or of too few.
+            If X is missing or has too few rows for the confidence; with "theory", if rows are not centred or too few.
 
         Notes
         -----
@@ -292,20 +292,20 @@ class RowStatistics(Estimator[Spectrum]):
 
     @available_if(has_covariance)  # type: ignore[untyped-decorator]
     def spe_limit(self, confidence: float = 0.95, X: Input = None, *, limit: str = "empirical") -> float:
-        """Return the SPE below which a share of the rows lies.
+        """Return the SPE below which a given share of the rows falls.
 
         Parameters
         ----------
         confidence : float in (0, 1), default 0.95
             The share.
         X : array-like, Dask array, path and so on, of shape (n, d), or None, default None
-            Typical rows for "empirical" and "moments", which are read once; best rows that were not fitted.
+            Typical rows for "empirical" and "moments", which are read once; preferably rows that were not fitted.
         limit : {"empirical", "moments", "jackson-mudholkar", "box"}, default "empirical"
-            "empirical": the quantile of the SPE of X. "moments": that of ``g chi^2(h)`` with the mean and variance of
-            the SPE of X. The others are for Gaussian rows, from all eigenvalues of the covariance, which require the
-            kept state of a :class:`bigpca.PCA`: "box" is that of ``g chi^2(h)`` with the mean and variance of the
-            theory, "jackson-mudholkar" that of a power of SPE which is nearly normal. They cost one eigenproblem, no
-            read.
+            "empirical": the quantile of the SPE of X. "moments": the quantile of ``g chi^2(h)`` with the mean and
+            variance of the SPE of X. The others hold for Gaussian rows. They use all eigenvalues of the covariance,
+            which require the kept state of a :class:`bigpca.PCA`: "box" is the quantile of ``g chi^2(h)`` with the
+            theoretical mean and variance; "jackson-mudholkar" uses a power of SPE that is nearly normal. They cost one
+            eigenproblem and no read.
 
         Returns
         -------

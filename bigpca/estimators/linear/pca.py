@@ -46,25 +46,25 @@ class PCA(LinearModel[Moments]):
     Parameters
     ----------
     n_components : int, float in (0, 1), "mle", RelativeThreshold or None, default None
-        A number, a share of the variance, Minka's choice, all with lambda_i >= eps lambda_1, or min(n, d). Further
-        rules: :class:`bigpca.rules.ParallelAnalysis`, MarchenkoPastur, GavishDonoho, Elbow.
+        A number, a share of the variance, Minka's choice, all components with lambda_i >= eps lambda_1, or min(n, d)
+        for None. Further rules: :class:`bigpca.rules.ParallelAnalysis`, MarchenkoPastur, GavishDonoho, Elbow.
     solver : {"auto", "covariance", "dot", "krylov"}, default "auto"
         "covariance": one read, a d x d matrix (Marukatat 2022, algorithm 1). "dot": an n x n matrix, for wide data
-        (algorithm 2, dual PCA). "krylov": neither matrix, but two to four reads for eigenvalues to ``tol``. "auto"
-        chooses by cost among those that fit; see :meth:`select_solver`.
+        (algorithm 2, dual PCA). "krylov": neither matrix, but usually two to four reads for eigenvalues to ``tol``.
+        "auto" chooses the cheapest solver that fits; see :meth:`select_solver`.
     tol : float in (0, 1), default 0.001
         "krylov" stops when the relative error of every requested eigenvalue, estimated by probes, is at most this.
     max_passes : int or None, default 10
-        Maximum number of reads by "krylov", at least 2; None for as many as ``tol`` takes, or until rounding hides any
-        progress. If that is not enough, a warning reports the error reached, and ``converged_`` is False. Flat spectra
-        need more than 10, and memory for a basis that holds their products.
+        Maximum number of reads by "krylov", at least 2; None for as many as ``tol`` requires, or until rounding hides
+        further progress. If that is not enough, a warning reports the error reached, and ``converged_`` is False. Flat
+        spectra need more than 10, and memory for a basis of their products.
     random_state : int, RandomState, Generator or None, default 0
-        Seed of the sample, the random columns and the probes of "krylov". Unless it is an integer, each fit draws a
-        seed (for None from NumPy's global generator), and keeps it as ``seed_`` and in the checkpoint, so that a rerun
-        resumes.
+        Seed of the sample, the random columns and the probes of "krylov". If it is not an integer, each fit draws a
+        seed (for None, from NumPy's global generator) and keeps it as ``seed_`` and in the checkpoint, so a rerun can
+        resume.
     center : bool or array-like of shape (d,), default True
         Subtract the mean, or a given centre; False decomposes moments about zero (latent semantic analysis), see
-        ``explained_variance_``. A centre of zeros is False, and ``center=mean_`` is True, to rounding.
+        ``explained_variance_``. A centre of zeros equals False, and ``center=mean_`` equals True, to rounding.
     scale : bool, array-like of shape (d,), or rule, default False
         Divide each feature by its standard deviation (about its mean with divisor n, as StandardScaler, whatever
         ``center`` is), in the same pass: correlation PCA; or by given positive numbers; or by a rule,
@@ -74,11 +74,12 @@ class PCA(LinearModel[Moments]):
         they are 0.
     preprocess : :class:`bigpca.rows.L2`, :class:`bigpca.rows.Power`, list of those in order, or None, default None
         Applied to each row first, in ``fit`` and in all methods that take rows, in the same read. Attributes such as
-        ``mean_``, and the result of ``inverse_transform``, are of the preprocessed rows.
+        ``mean_``, and the result of ``inverse_transform``, describe the preprocessed rows.
     nan_policy : {"raise", "omit", "mean"}, default "raise"
         Rows with NaN or infinities raise an error, or are omitted from the fit ("covariance" only) and have NaN scores.
         "mean": in the fit, the mean of a column replaces its NaN, and one more read finds the means; ``transform``
-        projects what is there of a row by least squares. Infinities, and columns of NaN alone, raise an error.
+        projects the observed values of a row by least squares. Infinities and columns that are entirely NaN raise an
+        error.
     memory_limit : int, str or None, default None
         Per process, such as "2 GiB"; None for the limits of the live workers, or the free memory of the machine.
 
@@ -88,10 +89,10 @@ class PCA(LinearModel[Moments]):
     explained_variance_, explained_variance_ratio_, singular_values_ : ndarray of shape (k,)
         Eigenvalues of the covariance (divisor n - 1), their share of the TRUE total variance, and sqrt((n - 1)
         eigenvalue). With a given centre c they are those of ``(X - c)'(X - c) / (n - 1)``. With ``center=False`` they
-        are second moments about zero, ``X'X / (n - 1)``, not variances: the
-        singular values are those of X, as ``TruncatedSVD.singular_values_``; its ``explained_variance_`` is the
-        variance of the scores instead (divisor n, about their mean), smaller by the mean's part and not in order, and
-        its ratio is of the centred total.
+        are second moments about zero, ``X'X / (n - 1)``, not variances: the singular values are those of X, as
+        ``TruncatedSVD.singular_values_``; its ``explained_variance_`` is the variance of the scores instead (divisor n,
+        about their mean), smaller by the contribution of the mean and not in order, and its ratio refers to the centred
+        total.
     mean_ : ndarray of shape (d,)
         The centre that is subtracted: the mean, the given one, or zeros.
     scale_ : ndarray of shape (d,) or None
@@ -109,8 +110,8 @@ class PCA(LinearModel[Moments]):
     centring_error_ : float
         Of sparse rows, which are centred after their products are summed: bound of the relative error of the variance
         of any column, ``max_j c eps sum_t x_tj^2 / sum_t (x_tj - mean_j)^2`` with the number c of roundings: 4, and for
-        "covariance" the rows of a group, but x about a usual value in columns that nearly all rows store. At most 1e-6,
-        beyond which a fit raises.
+        "covariance" the rows of a group, but with x measured from a typical value in columns that nearly all rows
+        store. At most 1e-6; a fit raises an error above that.
     eigenvalue_bounds_, captured_variance_bounds_, subspace_error_bounds_, bounds_confidence_, residuals_, n_passes_,
     converged_
         Set by "krylov" only; see :class:`bigpca.estimators.linear.model.LinearModel`.

@@ -117,10 +117,10 @@ POLICIES = ("preprocess", "nan_policy", "memory_limit")
 class RotatedPCA(Estimator[Spectrum]):
     """A PCA whose loadings are rotated, so that each feature has a large loading in few components.
 
-    With loadings ``A = components' sqrt(variances)`` (d, k) and unit scores z of the PCA, ``x ~ mean + A z = mean +
-    (A T) (T^-1 z)``: the span, and so the reconstruction, are those of the PCA. Varimax takes the orthogonal T that
+    With loadings ``A = components' sqrt(variances)`` (d, k) and unit scores z of the PCA, ``x ~ mean + A z = mean + (A
+    T) (T^-1 z)``: the span, and therefore the reconstruction, is that of the PCA. Varimax takes the orthogonal T that
     maximises the variance of the squared loadings of each component; promax lets components correlate. Kaiser's
-    normalisation is on: features have the same weight, whatever share of their variance the components hold.
+    normalisation is on: features have the same weight, whatever share of their variance the components explain.
 
     Parameters
     ----------
@@ -129,7 +129,7 @@ class RotatedPCA(Estimator[Spectrum]):
     method : {"varimax", "promax"}, default "varimax"
         An orthogonal rotation, or an oblique one.
     power : float, default 4
-        Of promax: the loadings are drawn to that power of the varimax loadings.
+        For promax: the target is this power of the varimax loadings.
     estimator : PCA, ApproximatePCA or None, default None
         None for ``PCA(n_components)``.
     preprocess : a preprocessor such as ``bp.rows.L2()``, a list of them, or None, default None
@@ -142,10 +142,10 @@ class RotatedPCA(Estimator[Spectrum]):
     Attributes
     ----------
     loadings_ : ndarray of shape (d, k)
-        ``A T``: the covariance of (scaled) features and unit scores if the rotation is orthogonal; columns in
-        descending order of their sum of squares, the entry of largest magnitude positive.
+        ``A T``: the covariance of (scaled) features and unit scores if the rotation is orthogonal; columns are in
+        descending order of their sum of squares, and the entry of largest magnitude is positive.
     components_ : ndarray of shape (k, d)
-        ``loadings_'``, as of a factor analysis: not orthonormal.
+        ``loadings_'``, as in a factor analysis: not orthonormal.
     rotation_matrix_ : ndarray of shape (k, k)
         T.
     phi_ : ndarray of shape (k, k)
@@ -160,7 +160,7 @@ class RotatedPCA(Estimator[Spectrum]):
     Notes
     -----
     Kaiser (1958); Hendrickson & White (1964). The scores have variance 1, like those of a whitened PCA: rotated
-    plain scores would be correlated.
+    unscaled scores would be correlated.
 
     Examples
     --------
@@ -218,7 +218,7 @@ class RotatedPCA(Estimator[Spectrum]):
         TypeError, AttributeError
             For a model of another class, and for components that are not orthonormal.
         ValueError
-            For one component, and components of variance 0.
+            For a single component, and for components of variance 0.
 
         Examples
         --------
@@ -320,7 +320,7 @@ def _rotation(model: PCA | ApproximatePCA, method: str, power: float) -> Matrix:
     Raises
     ------
     ValueError
-        For one component, and components of variance 0.
+        For a single component, and for components of variance 0.
     """
     k = model.n_components_
     if k < 2:

@@ -68,8 +68,8 @@ class SketchTransformer(Estimator[Sketch]):
     Parameters
     ----------
     sketch : Sketch or None, default None
-        Such as ``bigpca.sketches.Gaussian(q)``; None for a Gaussian one of min(d, 100) columns, whose dot products
-        of rows have errors of about 10 % of the product of their lengths.
+        Such as ``bigpca.sketches.Gaussian(q)``; None for a Gaussian sketch of min(d, 100) columns, with errors of about
+        10 % of |x| |y| in the dot product of rows x and y.
     preprocess : as in :class:`bigpca.PCA`, default None
     nan_policy : {"raise", "omit"}, default "raise"
         Rows with NaN or infinities raise an error, or have sketches of NaN.

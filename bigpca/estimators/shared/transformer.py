@@ -327,9 +327,9 @@ class Estimator(
     def plan(self, X: Input, y: Input = None, *, sample_weight: Input = None) -> Plan:
         """Return the cost of ``fit(X, y, sample_weight=...)`` without reading X: print the plan, or use its fields.
 
-        The first plan on a machine takes about a second, to measure the speed from which times are estimated.
-        Of a lazy DataArray all columns are counted, because only a read shows which have no values: ``plan_`` after the
-        fit has the numbers of the others.
+        The first plan on a machine takes about a second, to measure the speed from which times are estimated. For a
+        lazy DataArray all columns are counted, because only a read shows which ones have no values: after the fit,
+        ``plan_`` has the numbers for the columns that remain.
 
         Parameters
         ----------
@@ -365,9 +365,9 @@ class Estimator(
         X : Dask array or DataFrame, path, list of paths, Zarr array, h5py.Dataset, xarray.DataArray, or array-like
             ``bigpca.open(X, pattern=...)`` makes rows of pixels, tokens or pooled maps. Otherwise dimensions after the
             first are flattened, with a warning in the log. Masked entries become NaN. Feature names are the columns of
-            a frame or the coordinates of a DataArray's features. The first dimension of a DataArray is that of the
-            samples (``bigpca.open(X, sample_dims=...)`` takes others), and columns that are NaN in all of them are
-            left out: fitted attributes are those of the other columns.
+            a frame or the coordinates of a DataArray's features. The first dimension of a DataArray holds the samples
+            (``bigpca.open(X, sample_dims=...)`` chooses others). Columns that are NaN in every sample are left out, and
+            fitted attributes cover the other columns.
         y : labels of the rows, for supervised models; ignored by the others, default None
             Joined by key where both have keys, else in the order of the rows: see :func:`bigpca.data.by_key`.
         sample_weight : array-like of shape (n,), Dask or Zarr array, or path such as "weights.csv::w", default None
@@ -422,18 +422,18 @@ class Estimator(
         self, X: Input, *, out: Path | None = None, overwrite: bool = False,
         progress: ProgressArgument = None, keys: Input = None, dtype: Input = None,
     ) -> Lazy:  # fmt: skip
-        """Map X (n, d) row by row: lazily and with the same row chunks if X is lazy, else at once.
+        """Map X (n, d) row by row: lazily and with the same row chunks if X is lazy, otherwise immediately.
 
-        If the model was fitted on rows of a pattern, stored samples (n, c, h, w) are cut by it again. Rows that
-        :func:`bigpca.from_batches` returned are mapped at once, in their order, while the batches are iterated.
+        If the model was fitted with a pattern, stored samples (n, c, h, w) are cut into rows by it again. Rows from
+        :func:`bigpca.from_batches` are mapped immediately, in order, as the batches are iterated.
 
         Parameters
         ----------
         out : path, default None
             Write to a new Zarr array in one read, and return the Dask array over it. The array is invisible until it is
-            complete, and a killed run resumes (that of batches begins again). ``"scores.npy"`` is a file of shape
-            (n, k), or with keys of records with the fields ``key`` and ``scores``; ``"scores.parquet"`` is a table with
-            a column ``key`` and those of :meth:`get_feature_names_out`.
+            complete, and a killed run resumes (a run over batches starts again). ``"scores.npy"`` is a file of shape
+            (n, k) or, with keys, of records with the fields ``key`` and ``scores``; ``"scores.parquet"`` is a table
+            with a column ``key`` and the columns of :meth:`get_feature_names_out`.
         overwrite : bool, default False
             Replace an existing ``out`` once the new one is complete.
         progress : True for a bar, or a callable that receives events, default None
@@ -441,13 +441,13 @@ class Estimator(
             A distinct string or integer for each row, stored beside the scores; None for the keys in the store of X, if
             it has any. :func:`bigpca.data.keys.stored_keys` returns them.
         dtype : {"float16", "float32", "float64"}, default None
-            Dtype of the scores, which are computed as without it; None for that dtype. Scores that it cannot hold are
-            rejected.
+            Dtype in which the scores are returned or stored; None for the dtype in which they are computed. Scores that
+            it cannot hold are rejected.
 
         Returns
         -------
         ndarray or dask.array.Array of shape (n, k)
-            Scores, in float32 if it represents every number of the dtype of X, else float64. Lazy if X is lazy, and
+            Scores, in float32 if it represents every number of X's dtype, otherwise in float64. Lazy if X is lazy, and
             with ``out``. For a DataArray, a DataArray with the coordinates of its samples and a dimension
             ``component``, numbered from 0. For a Dask DataFrame after ``set_output(transform="pandas")``, a Dask
             DataFrame with its index.
@@ -507,8 +507,9 @@ class Estimator(
     def inverse_transform(self, X: Input, *, out: Path | None = None, overwrite: bool = False) -> Lazy:
         """Return rows (n, d) from scores (n, k): the least-squares reconstruction of the preprocessed rows.
 
-        For axes U (d, k) that is ``mean + U (U'U)^-1 y`` (SPCA paper, eq. 4), and after a rotation ``mean + loadings_
-        y``, which is what the PCA reconstructs. Whitening is undone, and ``preprocess`` is not: it has no inverse.
+        For axes U (d, k) this is ``mean + U (U'U)^-1 y`` (SPCA paper, eq. 4); after a rotation it is ``mean + loadings_
+        y``, which equals the reconstruction by the PCA. Whitening is undone, but ``preprocess`` is not, because it has
+        no inverse.
 
         Parameters
         ----------
@@ -549,12 +550,12 @@ class Estimator(
     def get_feature_names_out(self, input_features: Input = None) -> NDArray[np.object_]:
         """Return the names of the columns of ``transform``: "pca0", "pca1" and so on, also in figures and reports.
 
-        Where components are chosen by number, counted from 0, they can be chosen by name, too.
+        Wherever components are chosen by number (counted from 0), these names are accepted too.
 
         Parameters
         ----------
         input_features : default None
-            Ignored, as the names do not depend on it.
+            Ignored; the names do not depend on it.
 
         Returns
         -------
@@ -646,8 +647,8 @@ class Estimator(
     def to_sklearn(self) -> Exported:
         """Return a fitted ``sklearn.decomposition.PCA`` with the same ``transform``, or a Pipeline.
 
-        It is a Pipeline where X is preprocessed or scaled, or where scores are divided by more than their standard
-        deviations. Of models other than PCA it has the components and the mean only. ``nan_policy`` is not kept.
+        It is a Pipeline if X is preprocessed or scaled, or if scores are divided by more than their standard
+        deviations. For models other than PCA, it has only the components and the mean. ``nan_policy`` is not kept.
 
         Returns
         -------
@@ -748,7 +749,8 @@ class Estimator(
     def to_xarray(self) -> Exported:
         """Return the model as a Dataset: patterns on the grid of the features, which a fit to a DataArray keeps.
 
-        Other fits have one dimension ``feature``. Components are numbered from 0 (the modes of xeofs from 1). No read.
+        After other fits the only feature dimension is ``feature``. Components are numbered from 0 (the modes of xeofs
+        from 1). No read.
 
         Returns
         -------
@@ -763,7 +765,7 @@ class Estimator(
         ImportError
             If xarray is not installed.
         ValueError
-            If the features have a dimension or coordinate with the name of a variable or dimension of the Dataset.
+            If a dimension or coordinate of the features has the name of a variable or dimension of the Dataset.
 
         Examples
         --------
@@ -784,7 +786,7 @@ class Estimator(
 
     @property
     def pattern_(self) -> RowPattern | None:
-        """What is a row, as :func:`bigpca.open` was told for the fit; None for whole samples, flattened."""
+        """The pattern given to :func:`bigpca.open` for the fit, which says what a row is; None for whole samples."""
         view = self._analysed.view
         return None if view is None else view.pattern
 

@@ -37,11 +37,11 @@ class RoweisDiscriminantAnalysis(SupervisedModel, ClassifierMixin, Estimator[Sup
     Fisher's discriminant analysis, (1, 1) double supervised discriminant analysis. One read, if a (d, d) matrix
     fits.
 
-    NOTE: s = 1 in the paper, whose scores shrink like n^-1/2 if r2 > 0. Here ``s = r2 (n - c) + 1 - r2``, so that
+    NOTE: the paper has s = 1, and its scores shrink like n^-1/2 if r2 > 0. Here ``s = r2 (n - c) + 1 - r2``, so that
     ``R2 / s`` is a weighted mean of the covariance within classes ``S_W / (n - c)`` and of I: scores have variance 1
-    within classes for r2 = 1, and components have length 1 for r2 = 0. With ``normalize``,
-    ``s = (a (n - c))^r2``, a the scale of S_W, so that components do not depend on units but by their power -r2.
-    Directions and eigenvalues are those of the paper.
+    within classes for r2 = 1, and components have length 1 for r2 = 0. With ``normalize``, ``s = (a (n - c))^r2`` with
+    the scale a of S_W, so units change components only by their power -r2. Directions and eigenvalues are those of the
+    paper.
 
     If r2 = 1, it classifies, too: ``predict``, ``predict_proba``, ``predict_log_proba``, ``decision_function`` and
     ``score``, as in :class:`bigpca.estimators.supervised.model.SupervisedModel`.
@@ -49,25 +49,26 @@ class RoweisDiscriminantAnalysis(SupervisedModel, ClassifierMixin, Estimator[Sup
     Parameters
     ----------
     n_components : int, float in (0, 1), or None, default None
-        A float keeps that share of the sum of all generalised eigenvalues; None all axes of eigenvalues that are not 0.
+        A float keeps that share of the sum of all generalised eigenvalues; None keeps all axes whose eigenvalues are
+        not 0.
     r1, r2 : float in [0, 1], default 0.5
-        Real labels require ``r2 = 0``; with r2 > 0, labels that are all whole numbers are classes.
+        Real labels require ``r2 = 0``; with r2 > 0, labels that are all whole numbers are treated as classes.
     robust : bool or float in (0, 1), default False
         For singular or ill-conditioned R2: its trailing eigenvalues are replaced by their mean (RDA paper, section
-        5.2). The leading ones, which are kept, hold this share of the sum of all; True is 0.98.
+        5.2). The leading ones are kept, as many as hold this share of the total; True means 0.98.
     regularization : None, "pinv" or float > 0, default None
-        For a singular R2: raise, omit its null space, or add that multiple of I.
+        For a singular R2: None raises an error, "pinv" omits its null space, and a number adds that multiple of I.
     normalize : bool
-        Scale ``Psi Psi'``, ``S_T`` and ``S_W`` to the trace of I. NOTE: as printed they grow as n^2, n and n, so
-        that for large n all points (r1, r2) except the corners nearly coincide; the printed formula is the default.
+        Scale ``Psi Psi'``, ``S_T`` and ``S_W`` to the trace of I. NOTE: as printed they grow as n^2, n and n, so for
+        large n all points (r1, r2) except the corners nearly coincide; the printed formula is the default.
     solver : {"auto", "covariance", "krylov"}, default "auto"
         The (d, d) matrices, or, if these do not fit or cost 20 times as much, Rayleigh-Ritz on a block Krylov space of
         S_W in a few more reads, which requires a number of components and neither ``robust`` nor "pinv".
     tol : float, default 0.001
         Relative change of the eigenvalues between reads at which "krylov" stops.
     max_passes : int or None, default 20
-        Maximum number of reads by "krylov"; None for as many as ``tol`` takes, with a basis that holds their products
-        if it fits the memory.
+        Maximum number of reads by "krylov"; None for as many as ``tol`` requires, with a basis of their products if it
+        fits in memory.
     missing_labels : {"raise", "drop"}, default "raise"
     preprocess, nan_policy, memory_limit
         As in :class:`bigpca.PCA`; defaults None, "raise" and None.
@@ -150,10 +151,10 @@ class RoweisDiscriminantAnalysis(SupervisedModel, ClassifierMixin, Estimator[Sup
 class FisherDiscriminantAnalysis(SupervisedModel, ClassifierMixin, Estimator[SupervisedResult]):  # type: ignore[misc]
     """Fisher's discriminant analysis: ``S_T u = lambda S_W u``, the point (0, 1) of the Roweis family.
 
-    The c - 1 axes that separate classes have ``lambda > 1``; all other eigenvalues are 1, and their axes are
-    arbitrary. Scores have mean 0, and variance 1 within classes (divisor n - c). It is also a classifier, like
+    The c - 1 axes that separate classes have ``lambda > 1``; all other eigenvalues are 1, and their axes are arbitrary.
+    Scores have mean 0, and variance 1 within classes (divisor n - c). It is also a classifier, like
     ``sklearn.discriminant_analysis.LinearDiscriminantAnalysis(solver="eigen")``: ``predict``, ``predict_proba``,
-    ``predict_log_proba``, ``decision_function`` and ``score`` by all c - 1 axes, whatever ``n_components``.
+    ``predict_log_proba``, ``decision_function`` and ``score`` use all c - 1 axes, whatever ``n_components`` is.
 
     Parameters
     ----------
@@ -208,11 +209,11 @@ class FisherDiscriminantAnalysis(SupervisedModel, ClassifierMixin, Estimator[Sup
     @solving
     @maps_rows
     def mahalanobis(self, X: Input, *, out: Path | None = None, overwrite: bool = False) -> Lazy:
-        """Return the squared Mahalanobis distance of each row to the nearest class: large for rows of no class.
+        """Return the squared Mahalanobis distance of each row to the nearest class: large for rows that fit no class.
 
-        ``min_c (x - mean_c)' C^-1 (x - mean_c)`` with the covariance within classes of all d features ``C = S_W / (n -
-        c)``, whatever ``n_components`` and ``regularization``. Where C is singular, as with fewer rows than features,
-        its eigenvalues are shrunk towards their mean by the weight of Ledoit and Wolf for Gaussian rows.
+        ``min_c (x - mean_c)' C^-1 (x - mean_c)`` with the within-class covariance of all d features, ``C = S_W / (n -
+        c)``, whatever ``n_components`` and ``regularization`` are. If C is singular, as with fewer rows than features,
+        its eigenvalues are shrunk towards their mean with the Ledoit-Wolf weight for Gaussian rows.
 
         Returns
         -------
@@ -223,7 +224,7 @@ class FisherDiscriminantAnalysis(SupervisedModel, ClassifierMixin, Estimator[Sup
         Raises
         ------
         ValueError
-            If the fit kept no (d, d) matrix (``solver="krylov"``), or rows do not differ from their class means.
+            If the fit kept no (d, d) matrix (``solver="krylov"``), or if all rows equal their class means.
 
         Notes
         -----

@@ -37,9 +37,9 @@ FORMS = ("direct", "dual")
 class KernelSupervisedPCA(KernelModel):
     """Kernel supervised PCA (SPCA paper, section 6): axes in feature space with the largest dependence on the labels.
 
-    ``form="direct"``: supervised PCA of Nyström features, in one read after the choice of landmarks; exact if all
-    rows are landmarks. ``form="dual"``: exact for any n by one sweep over pairs of rows, ``n^2 / 2`` kernel
-    evaluations; new rows are compared with all training rows.
+    ``form="direct"``: supervised PCA of Nyström features, in one read after the choice of landmarks; exact if all rows
+    are landmarks. ``form="dual"``: exact for any n by one sweep over pairs of rows, ``n^2 / 2`` kernel evaluations; new
+    rows must be compared with all training rows.
 
     Parameters
     ----------
@@ -155,7 +155,7 @@ class KernelRoweisDiscriminantAnalysis(KernelModel):
     Roweis discriminant analysis of Nyström features, in one read after the choice of landmarks: (0, 0) is kernel PCA,
     (1, 0) kernel supervised PCA, (0, 1) kernel Fisher discriminant analysis. With all rows as landmarks it is the
     representer form ``K H P H K theta = lambda (r2 N + (1 - r2) K) theta``, reduced to the range of K; with r2 = 1 the
-    scatter within classes is then singular, and rejected without ``robust`` or ``regularization``.
+    within-class scatter is then singular, and is rejected unless ``robust`` or ``regularization`` is set.
 
     Parameters
     ----------
@@ -313,8 +313,8 @@ def hsic(
         as in :class:`bigpca.SupervisedPCA`: the result is never above the exact value, and a warning is issued if
         they miss 1e-3 of the kernel's trace. Defaults "linear" and None.
     n_landmarks : int or None, default None
-        Estimate from the Nyström features of this many landmarks, which is never above the exact value; None for the
-        exact value, by one read for the linear kernel, else by one sweep of ``n^2 / 2`` kernel evaluations.
+        Estimate from the Nyström features of this many landmarks, never above the exact value. None computes the exact
+        value: in one read for the linear kernel, otherwise in one sweep of ``n^2 / 2`` kernel evaluations.
     missing_labels : {"raise", "drop"}, default "raise"
         What to do about rows without a label.
     progress : True, "auto", a callable that receives events, or None, default None

@@ -142,9 +142,9 @@ class SupervisedModel(Estimator[SupervisedResult]):
     ) -> Self:  # fmt: skip
         """Add labelled rows; the result equals a fit on all rows to rounding. One read of the new rows.
 
-        They may have new classes, even of one row; the features of real labels remain those of the first fit. The first
-        call is a fit; later ones solve nothing until a fitted attribute is first accessed. The method does not exist
-        for ``solver="krylov"``, which keeps no scatter.
+        They may add new classes, even of one row; for real labels the features of the first fit remain. The first call
+        is a fit; later calls solve only when a fitted attribute is next accessed. Not available for
+        ``solver="krylov"``, which keeps no scatter.
 
         Parameters
         ----------
@@ -166,8 +166,8 @@ class SupervisedModel(Estimator[SupervisedResult]):
         Raises
         ------
         ValueError
-            As ``fit``; for labels that are not in ``classes``; and before the read, if the model kept no scatter that
-            its parameters require.
+            As for ``fit``; for labels that are not in ``classes``; and before the read, if the model did not keep the
+            scatter that its parameters require.
         """
         if classes is not None and y is None:
             raise ValueError("classes were given without y. Those of batches are named by from_batches(classes=...).")
@@ -205,7 +205,7 @@ class SupervisedModel(Estimator[SupervisedResult]):
         Raises
         ------
         NonFiniteError
-            For rows with missing values, which have no class, whatever ``nan_policy`` is.
+            For rows with missing values, whatever ``nan_policy`` is: they have no class.
         """
         return self._classified(X, "classes", one=True)
 
@@ -238,7 +238,7 @@ class SupervisedModel(Estimator[SupervisedResult]):
     @available_if(classifies)  # type: ignore[untyped-decorator]
     @maps_rows
     def decision_function(self, X: Input) -> Lazy:
-        """Return log-posteriors up to a constant of each row (n, c), or log-odds of ``classes_[1]`` (n,); lazily.
+        """Return log-posteriors (n, c), up to a constant for each row, or log-odds of ``classes_[1]`` (n,); lazily.
 
         Returns
         -------
@@ -251,7 +251,7 @@ class SupervisedModel(Estimator[SupervisedResult]):
 
     @available_if(classifies)  # type: ignore[untyped-decorator]
     def score(self, X: Input, y: Input, sample_weight: Input = None) -> float:
-        """Return the share of rows of X whose class is predicted correctly, in one read, without the unlabelled rows.
+        """Return the share of the labelled rows of X whose class is predicted correctly, in one read.
 
         Parameters
         ----------

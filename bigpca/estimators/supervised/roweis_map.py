@@ -184,8 +184,8 @@ def roweis_map(
 ) -> RoweisMap:
     """Fit Roweis discriminant analysis at every (r1, r2) of a grid, from one read of X.
 
-    Further cost: one complete eigenproblem of order d, and one of the leading k pairs for each model. With a kernel,
-    the read is that of the features of landmarks, after their choice, and d is the number of landmarks.
+    It also costs one complete eigenproblem of order d, and one for the leading k pairs of each model. With a kernel,
+    the landmarks are chosen first, the read computes their features, and d is the number of landmarks.
 
     Parameters
     ----------
@@ -194,11 +194,10 @@ def roweis_map(
     grid : int, or sequence of float in [0, 1], default 11
         Values of r1 and of r2.
     spacing : {"even", "log"}, default "even"
-        Spacing of a number of values. For large n an even grid of the printed formula shows its corners only: use
-        "log", or a model
-        with ``normalize=True``.
+        Spacing of a number of values. For large n, an even grid of the printed formula shows only its corners: use
+        "log", or a model with ``normalize=True``.
     model : RoweisDiscriminantAnalysis or KernelRoweisDiscriminantAnalysis
-        With the parameters of all models; r1 and r2 are replaced. By default of two components.
+        Its parameters are used for all models; r1 and r2 are replaced. By default of two components.
     progress : default None
         As in ``fit``.
 

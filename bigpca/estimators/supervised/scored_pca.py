@@ -503,9 +503,9 @@ def _estimator_has(method: str) -> Callable[[ScoredPCA], bool]:
 class ScoredPCA(Estimator[ScoredResult]):
     """PCA, or another estimator, of the q features with the highest scores.
 
-    One read for the scores; then the estimator reads the chosen columns. For classes the score is the one-way F
-    statistic (for two classes it ranks as the correlation does), for real labels R^2, the squared multiple correlation.
-    NOTE: class codes are never used as numbers.
+    One read computes the scores; then the estimator reads the chosen columns. For classes the score is the one-way F
+    statistic (for two classes it gives the same ranking as the correlation), for real labels R^2, the squared multiple
+    correlation. NOTE: class codes are never used as numbers.
 
     Parameters
     ----------
@@ -513,15 +513,15 @@ class ScoredPCA(Estimator[ScoredResult]):
         Number of components of the PCA; unused with an ``estimator``.
     n_features_to_select : int, float in (0, 1), or "cv", default 0.5
         q; a share of the features; or the best of d, d/2, d/4, ... (at most 2,048 of them) by cross-validation, in one
-        further read: the share of the labels' variance that linear regression on the principal components, as many as
-        ``n_components`` says (the estimator's, where one is given), explains in the fold left out. No fewer features
-        than components are tried.
+        further read: the share of the labels' variance in the left-out fold that is explained by linear regression on
+        ``n_components`` principal components (those of the estimator, if one is given). No fewer features than
+        components are tried.
     estimator : a bigpca estimator, or None, default None
         None for ``PCA(n_components)``.
     folds : int, default 5
         Of the cross-validation.
     random_state : int, RandomState, Generator or None, default 0
-        Of the folds; as in :class:`bigpca.PCA`.
+        Seed of the folds; as in :class:`bigpca.PCA`.
     missing_labels : {"raise", "drop"}, default "raise"
         Rows without a label are used by the PCA, but not for the scores.
     preprocess, nan_policy, memory_limit
@@ -534,7 +534,7 @@ class ScoredPCA(Estimator[ScoredResult]):
     selected_ : ndarray of shape (q,), int64, ascending
     estimator_ : the fitted estimator of those columns
     cv_scores_ : dict of int to float
-        By "cv": the explained share for every q that was tried.
+        With "cv": the explained share for every q that was tried.
 
     Examples
     --------
@@ -583,7 +583,7 @@ class ScoredPCA(Estimator[ScoredResult]):
         self, X: Input, y: Input = None, *, sample_weight: Input = None, checkpoint: Path | None = None,
         progress: ProgressArgument = None,
     ) -> Self:  # fmt: skip
-        """Score the features, choose, and fit the estimator to the chosen ones.
+        """Score the features, choose the best, and fit the estimator to those.
 
         Parameters
         ----------
@@ -594,7 +594,7 @@ class ScoredPCA(Estimator[ScoredResult]):
         sample_weight : default None
             Weights of rows are not supported yet: anything but None is rejected.
         checkpoint : path of a directory, default None
-            Of one checkpoint for each part; see :meth:`bigpca.PCA.fit`.
+            Folder with one checkpoint for each part; see :meth:`bigpca.PCA.fit`.
         progress : True, "auto", a callable that receives events, or None, default None
             True shows a bar, "auto" one after two seconds.
 
@@ -606,7 +606,7 @@ class ScoredPCA(Estimator[ScoredResult]):
         Raises
         ------
         ValueError
-            For labels that are missing, all alike or all different classes, and more features than there are.
+            For labels that are missing, all equal or all different classes, and for more features than X has.
         """
         places = {name: None if checkpoint is None else Place(checkpoint) / name for name in ("scores", "folds", "fit")}
         opened = replace(self._open_weighted(X, sample_weight), seed=draw_fit_seed(self, places["folds"]))
@@ -641,10 +641,10 @@ class ScoredPCA(Estimator[ScoredResult]):
     @solving
     @one_fit()
     def partial_fit(self, X: Input, y: Input = None, *, progress: ProgressArgument = None) -> Self:
-        """Add labelled rows, in two reads of them. The scores become those of all rows; the selection does not change.
+        """Add labelled rows, in two reads of them. The scores are updated to all rows; the selection does not change.
 
-        It warns if a fit on all rows would select others; otherwise the result equals that fit to rounding. The method
-        does not exist if the estimator has none.
+        It warns if a fit on all rows would select other features; otherwise the result equals that fit to rounding. Not
+        available if the estimator has no ``partial_fit``.
 
         Parameters
         ----------
@@ -695,7 +695,7 @@ class ScoredPCA(Estimator[ScoredResult]):
     @available_if(_estimator_has("inverse_transform"))  # type: ignore[untyped-decorator]
     @maps_rows
     def inverse_transform(self, X: Input, *, out: Path | None = None, overwrite: bool = False) -> Lazy:
-        """Return rows (n, d) from scores (n, k): the estimator's in the selected features, the means elsewhere.
+        """Return rows (n, d) from scores (n, k): the estimator's in selected features, the means in the others.
 
         Parameters
         ----------

@@ -14,18 +14,18 @@ class SupervisedPCA(SupervisedModel):
     """Supervised PCA: the leading eigenvectors of ``X'H K_y H X = Psi Psi'`` with ``Psi = X'H Delta`` (SPCA paper,
     section 5).
 
-    One read whatever d and n: only Psi' (m, d) is kept of the rows. Classes have the delta kernel, with at most
-    c - 1 axes; real labels a linear kernel (as many axes as label columns) or a Gaussian one.
+    One read for any d and n: only Psi' (m, d) is kept. Classes have the delta kernel, with at most c - 1 axes; real
+    labels a linear kernel (as many axes as label columns) or a Gaussian one.
 
     Parameters
     ----------
     n_components : int, float in (0, 1), or None, default None
-        A float keeps that share of the sum of all eigenvalues; None for the rank of Psi.
+        A float keeps that share of the sum of all eigenvalues; None uses the rank of Psi.
     label_kernel : {"linear", "rbf"}, default "linear"
         Of real labels. "rbf" is exact up to 256 distinct labels; for more, 256 landmarks are drawn by randomly pivoted
         Cholesky, and ``missed_label_trace_`` is the share of the label kernel's trace that they miss.
     label_gamma : float or None, default None
-        None for one over the sum of the variances of the label columns.
+        None for 1 / (the sum of the variances of the label columns).
     missing_labels : {"raise", "drop"}, default "raise"
     preprocess, nan_policy, memory_limit
         As in :class:`bigpca.PCA`; defaults None, "raise" and None.
@@ -38,7 +38,7 @@ class SupervisedPCA(SupervisedModel):
     Raises
     ------
     ValueError
-        At fit, for more components than Psi has rank.
+        In ``fit``, if there are more components than the rank of Psi.
 
     Examples
     --------
@@ -74,16 +74,16 @@ class SupervisedPCA(SupervisedModel):
 
 
 class SupervisedRandomProjection(SupervisedModel):
-    """Supervised PCA whose label kernel, Gaussian, is replaced by random Fourier features (SPCA paper, section 5.4).
+    """Supervised PCA with random Fourier features in place of a Gaussian label kernel (SPCA paper, section 5.4).
 
     ``Psi = X'H Delta`` with m random features Delta of the labels spans the projection; its leading left singular
-    vectors are the components. NOTE: classes have the delta kernel of :class:`SupervisedPCA`, without random features:
-    a Gaussian kernel of their one-hot vectors, once centred, is a multiple of it.
+    vectors are the components. NOTE: classes use the delta kernel of :class:`SupervisedPCA`, without random features,
+    because a centred Gaussian kernel of their one-hot vectors is a multiple of it.
 
     Parameters
     ----------
     n_components : int, float in (0, 1), or None, default None
-        A float keeps that share of the sum of all eigenvalues; None for the rank of Psi: all that the features span.
+        A float keeps that share of the sum of all eigenvalues; None for the rank of Psi, all that the features span.
     n_features : int, default 100
         m.
     label_gamma, missing_labels

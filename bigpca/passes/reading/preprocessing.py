@@ -64,7 +64,7 @@ class RowPreprocessor(NumberedMap):
         return {"map": type(self).__name__, **asdict(self)}  # type: ignore[call-overload]
 
     def sklearn_step(self) -> object:
-        """Return the same function as a transformer of scikit-learn, which imports bigpca where it has no such one."""
+        """Return the same function as a transformer of scikit-learn; it imports bigpca if there is none."""
         from sklearn.preprocessing import FunctionTransformer  # only exports need it
 
         return FunctionTransformer(partial(self.apply, where="X"), feature_names_out="one-to-one")
@@ -169,9 +169,9 @@ class Power(RowPreprocessor):
 
     Notes
     -----
-    Perronnin, Sánchez & Mensink (2010), "Improving the Fisher kernel for large-scale image classification". Of rows
-    that are not negative, ``[Power(0.5), L2()]`` is the Hellinger map, known as RootSIFT (Arandjelović & Zisserman
-    2012, "Three things everyone should know to improve object retrieval").
+    Perronnin, Sánchez & Mensink (2010), "Improving the Fisher kernel for large-scale image classification". For
+    non-negative rows, ``[Power(0.5), L2()]`` is the Hellinger map, known as RootSIFT (Arandjelović & Zisserman 2012,
+    "Three things everyone should know to improve object retrieval").
 
     Examples
     --------
@@ -189,7 +189,7 @@ class Power(RowPreprocessor):
             raise ValueError(f"exponent = {given} is outside (0, 1]. Use 0.5 for the square root.")
 
     def apply_at(self, rows: Values, numbers: Integers, where: str) -> Values:
-        """Return the powers; of sparse rows, those of the stored values."""
+        """Return the powers; for sparse rows, those of the stored values."""
         return with_values(rows, self._powers(rows.data)) if isinstance(rows, csr_array) else self._powers(rows)
 
     @property
