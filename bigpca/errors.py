@@ -48,6 +48,10 @@ class MissingChunksError(ValueError):
     """Chunks of the input that the store does not hold; Zarr itself would read them as the fill value."""
 
 
+class UnansweredError(TimeoutError):
+    """A store that has not answered for ten minutes, in which it was asked again and again."""
+
+
 class NonFiniteError(ValueError):
     """NaN or infinite values in the input, found during the read that uses them.
 

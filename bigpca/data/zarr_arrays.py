@@ -14,9 +14,10 @@ import os
 import pickle
 import threading
 import zlib
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
-from functools import cached_property
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self, TypeVar
 
 import numpy as np
@@ -51,6 +52,7 @@ from bigpca.storage.files import (
     disk_path,
     is_there,
     kind_of,
+    max_encoded,
     open_regular,
     public,
     read_document,
@@ -59,6 +61,10 @@ from bigpca.storage.files import (
 
 if TYPE_CHECKING:
     import zarr
+
+    from bigpca.storage.places import Place
+    from bigpca.storage.regular_store import ObjectDocuments
+    from bigpca.storage.requests import Got, ObjectFile
 
 
 Cell = tuple[int, ...]
@@ -71,6 +77,7 @@ FEW = 1000  # files of a local store that are looked up one by one instead of li
 MANY = 2**20  # keys of an array; of more, those that a listing has
 ABSENT = (-1, 0)
 MEMORY = ("MemoryStore", "ManagedMemoryStore")
+PLACES = ("S3Store", "GCSStore", "AzureStore", "MemoryStore", "LocalStore")  # of obstore: those that list
 
 
 class Missing(NamedTuple):
@@ -79,6 +86,15 @@ class Missing(NamedTuple):
     looked: int
     lost: int
     first: tuple[str, ...]
+
+
+class _Known:
+    """The last listing of an array in this process; not sent with it."""
+
+    listed: dict[str, Found] | None = None
+
+    def __reduce__(self) -> Any:
+        return _Known, ()
 
 
 @dataclass(frozen=True)
@@ -100,6 +116,10 @@ class ChunkFiles:
         Decoded sizes of chunks; None outside local stores, where each would need a request.
     halves : bool
         Whether the array holds the bits of bfloat16 numbers.
+    place : Place or None
+        Where the objects of the array are, in an object store that lists them.
+    held : dict of str to ObjectFile, or None
+        Objects that have been got, by key: those that ``array`` reads, and no others.
     """
 
     array: zarr.Array[Any]
@@ -109,17 +129,28 @@ class ChunkFiles:
     direct: DirectRows | None = None
     sizes: DecodedSizes | None = None
     halves: bool = False
+    place: Place | None = None
+    held: Mapping[str, ObjectFile] | None = None
+    known: _Known = field(default_factory=_Known, compare=False)
 
     @classmethod
-    def of(cls, array: zarr.Array[Any], halves: bool = False) -> ChunkFiles:
+    def of(cls, array: zarr.Array[Any], halves: bool = False, place: Place | None = None) -> ChunkFiles:
         """Describe an open array, without reading it."""
         root = disk_path(array.store)
         directory = None if root is None else os.path.join(root, array.path)
+        place = place if place is not None or directory is not None else _place_of(array)
+        inside = directory if place is None else ""
         document, cell_shape = array_document(array), array.shards or array.chunks
         blosc = [short_name(name) for name, _ in codecs_of(document)][-1:] == ["blosc"]
-        direct = DirectRows.of(array, directory)
-        sizes = DecodedSizes.of(document, array.chunks, cell_shape, array.dtype.itemsize) if directory else None
-        return cls(array, cell_shape, directory, blosc and not array.shards, direct, sizes, halves)
+        direct = DirectRows.of(array, inside)
+        itemsize = array.dtype.itemsize
+        sizes = None if inside is None else DecodedSizes.of(document, array.chunks, cell_shape, itemsize)
+        return cls(array, cell_shape, directory, blosc and not array.shards, direct, sizes, halves, place)
+
+    @property
+    def cell_bytes(self) -> int:
+        """Bytes of one stored object, decoded."""
+        return math.prod(self.cell_shape) * int(self.array.dtype.itemsize)
 
     @property
     def label(self) -> str:
@@ -147,7 +178,7 @@ class ChunkFiles:
         return self.array.metadata.encode_chunk_key(cell)
 
     def missing(self, cells: Iterable[Cell]) -> Missing:
-        """Find the cells that are not in the store: a ``stat`` each in a local store (2 µs), a request elsewhere."""
+        """Find the cells that are not in the store: a ``stat`` each in a local store (2 µs), elsewhere by a listing."""
         looked, lost, first, left = 0, 0, list[str](), iter(cells)
         while batch := [self.key(cell) for cell in itertools.islice(left, BATCH)]:
             absent = [key for key, found in zip(batch, self._there(batch), strict=True) if not found]
@@ -156,6 +187,8 @@ class ChunkFiles:
         return Missing(looked, lost, tuple(first))
 
     def _there(self, keys: list[str]) -> list[bool]:
+        if self.place is not None and (listed := self.listing()):
+            return [key in listed for key in keys]
         if self.directory is None:
             return _gather(self.array.store.exists(self._full(key)) for key in keys)
         prefix = self.directory + os.sep
@@ -166,18 +199,29 @@ class ChunkFiles:
 
         NOTE: Blosc's decoder reads past the end of such a buffer and returns whatever is there.
         """
-        if not self.blosc or self.directory is None:
+        if not self.blosc or (self.directory is None and self.held is None):
             return []
-        return [cell for cell in cells if _is_cut(os.path.join(self.directory, self.key(cell)))]
+        return [cell for cell in cells if self._opened(self.key(cell), _is_cut, False)]
+
+    def _opened(self, key: str, look: Callable[[Any, int], T], absent: T) -> T:
+        """Return what is seen in one object and its size, if it exists; not used for stores that are not listed."""
+        if self.held is not None:
+            return look(self.held[key], self.held[key].size) if key in self.held else absent
+        try:
+            with open_regular(os.path.join(self.directory or "", key), buffering=0) as file:
+                return look(file, os.fstat(file.fileno()).st_size)
+        except FileNotFoundError:
+            return absent
 
     def too_large(self, bounds: Iterable[tuple[int, int]]) -> list[tuple[Cell, str]]:
         """Return cells in the half-open ranges whose stored or decoded size exceeds their shape, with the reason."""
-        if self.sizes is None or self.directory is None:
+        if self.sizes is None or (self.directory is None and self.held is None):
             return []
         ranges, found = list(bounds), []
         for cell in self.cells(ranges):
-            reason = self.sizes.too_large(os.path.join(self.directory, self.key(cell)), self._inside(cell, ranges))
-            found += [(cell, reason)] if reason else []
+            look = partial(self.sizes.too_large, bounds=self._inside(cell, ranges))
+            if reason := self._opened(self.key(cell), look, ""):
+                found.append((cell, reason))
         return found
 
     def _inside(self, cell: Cell, bounds: list[tuple[int, int]]) -> list[tuple[int, int]]:
@@ -192,6 +236,8 @@ class ChunkFiles:
         key = self.key(cell)
         if self.directory is not None:
             return _of_file(os.path.join(self.directory, key))[0]
+        if self.place is not None and (listed := self.listing()):
+            return listed.get(key, ABSENT)[0]
         from zarr.core.sync import sync
 
         try:
@@ -210,7 +256,7 @@ class ChunkFiles:
         count = math.prod(-(-hi // size) - lo // size for (lo, hi), size in zip(ranges, self.cell_shape, strict=True))
         if self.directory is not None and count <= FEW:
             return [(key, *_of_file(os.path.join(self.directory, key))) for key in map(self.key, self.cells(ranges))]
-        listed = self._listed()
+        listed = self.listing(fresh=True)
         if "" in listed:
             return [("", *listed[""])]
         if count > MANY:
@@ -224,14 +270,27 @@ class ChunkFiles:
     @cached_property
     def stamped(self) -> bool:
         """Whether the store says when its objects change."""
-        if self.directory is not None:
+        if self.directory is not None or self.place is not None:
             return True
         document = "zarr.json" if self.array.metadata.zarr_format == 3 else ".zarray"
         return _gather([_of_object(self.array.store, self._full(document))])[0][1] is not None
 
+    def listing(self, *, fresh: bool = False) -> dict[str, Found]:
+        """Return size and change of all stored objects of the array by key, as they are now or were last listed."""
+        if fresh or self.known.listed is None:
+            self.known.listed = self._listed()
+        return self.known.listed
+
     def _listed(self) -> dict[str, Found]:
         """Return size and change of all stored objects of the array by key, without its metadata."""
-        if self.directory is None:
+        found: dict[str, Found]
+        if self.place is not None:
+            chunks = "c" if self.key((0,) * self.array.ndim).startswith("c/") else ""  # without what else is there
+            try:
+                found = {entry.key: (entry.size, entry.change) for entry in self.place.list(chunks)}
+            except PermissionError:  # who may read objects need not be allowed to list them
+                found = {}
+        elif self.directory is None:
             from zarr.core.sync import sync
 
             found = sync(_listing(self.array.store, self.array.path))
@@ -241,6 +300,61 @@ class ChunkFiles:
                 paths = [os.path.join(folder, name) for name in names]
                 found |= {path[start:].replace(os.sep, "/"): _of_file(path) for path in paths}
         return {key: one for key, one in found.items() if key not in (*MARKERS, ".zattrs")}
+
+    def get(self, cells: Sequence[Cell]) -> Iterator[tuple[Cell, Got | None]]:
+        """Yield (cell, object) as they arrive from their place; None for those that do not exist."""
+        from bigpca.storage.requests import Wanted, requests
+
+        most = None if self.sizes is None else self.sizes.max_stored
+        wanted = [Wanted(self.key(cell), self.cell_bytes, most=most) for cell in cells]
+        for i, got in requests().each(self._place, wanted):
+            yield cells[i], got
+
+    def holding(self, bounds: Sequence[tuple[int, int]]) -> ChunkFiles:
+        """Get the objects that the half-open ranges touch, and return an array of these alone.
+
+        Of shards of which some chunks are needed, the index is got and the chunks, those side by side together.
+        """
+        import zarr
+        from zarr.storage import StorePath
+
+        from bigpca.storage.regular_store import HeldStore
+        from bigpca.storage.requests import ObjectFile, Wanted, joined, requests
+
+        cells = list(self.cells(bounds))
+        inside = {cell: self._inside(cell, list(bounds)) for cell in cells}
+        held: dict[str, ObjectFile] = {}
+        if self.sizes is None or not self.sizes.per_shard:
+            parts = []
+        else:
+            whole = [(0, count) for count in self.sizes.per_shard]
+            parts = [cell for cell in cells if inside[cell] != whole and self.cell_bytes > SMALL_SHARD_BYTES]
+        for cell, got in self.get([cell for cell in cells if cell not in parts]):
+            if got is not None:
+                held[self.key(cell)] = ObjectFile.holding(self._place, self.key(cell), [got])
+        if self.sizes is not None and parts:
+            size = self.sizes.index_bytes
+            index: Any = (0, size) if self.sizes.index_at_start else size
+            indices = [Wanted(self.key(cell), size, index) for cell in parts]
+            wanted: list[Wanted] = []
+            for i, got in requests().each(self._place, indices):
+                if got is not None:
+                    key, limit = indices[i].key, max_encoded(self.sizes.limit)
+                    file = held[key] = ObjectFile.holding(self._place, key, [got])
+                    spans = [(a, a + n) for a, n in self.sizes.places(file, got.size, inside[parts[i]]) if n <= limit]
+                    wanted += [Wanted(key, b - a, (a, b)) for a, b in joined(spans)]
+            for i, got in requests().each(self._place, wanted):
+                if got is not None:
+                    held[wanted[i].key].hold([got])
+        path = StorePath(HeldStore({self._full(key): file for key, file in held.items()}), self.array.path)
+        inner: Any = zarr.AsyncArray(metadata=self.array.metadata, store_path=path)
+        return replace(self, array=zarr.Array(inner), held=held)
+
+    @property
+    def _place(self) -> Place:
+        if self.place is None:
+            raise TypeError(f"{self.label} is not in an object store")
+        return self.place
 
     def content(self, key: str) -> bytes:
         """Return the stored bytes of one object, undecoded."""
@@ -337,13 +451,20 @@ def _bare(store: Any) -> Any:
     return store
 
 
-def _is_cut(path: str) -> bool:
-    try:
-        with open_regular(path, buffering=0) as file:
-            head = file.read(16)
-            return len(head) < 16 or os.fstat(file.fileno()).st_size < int.from_bytes(head[12:16], "little")
-    except FileNotFoundError:
-        return False
+def _place_of(array: zarr.Array[Any]) -> Place | None:
+    """Return the place of an array in a store of obstore that lists its objects."""
+    store = _bare(array.store)
+    if type(store).__name__ != "ObjectStore" or type(store.store).__name__ not in PLACES:
+        return None
+    from bigpca.storage.places import Place
+
+    return Place(store.store).at(array.path)
+
+
+def _is_cut(file: Any, size: int) -> bool:
+    file.seek(0)
+    head = file.read(16)
+    return len(head) < 16 or size < int.from_bytes(head[12:16], "little")
 
 
 def _gather(requests: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
@@ -514,6 +635,8 @@ class ZarrReader:
         from bigpca.storage.regular_store import RegularStore
 
         if not document:
+            if (place := place_at(self.store)) is not None:
+                return self._open_objects(place)
             with without_credentials(self.store):
                 array = zarr.open_array(store=self.store, path=self.path_in_group, mode="r")
             check_document(array_document(array), self.label)
@@ -529,6 +652,20 @@ class ZarrReader:
                 zarr.open_array(store=root, path=self.path_in_group, mode="r", zarr_format=3 if version == 3 else 2),
                 is_half(metadata),
             )
+
+    def _open_objects(self, place: Place) -> ChunkFiles:
+        import zarr
+
+        halves: list[bool] = []
+
+        def rewritten(document: dict[str, Any]) -> dict[str, Any]:
+            halves.append(is_half(document))
+            return as_integers(document)
+
+        with without_credentials(self.store), naming_damage(self.label):
+            array = zarr.open_array(documents_at(place, rewritten), path=self.path_in_group, mode="r")
+            check_document(array_document(array), self.label)
+        return ChunkFiles.of(array, any(halves), place.at(self.path_in_group))
 
     def __getitem__(self, index: Index) -> Array:
         """Read integers, slices of any step and one list of positions per axis, as Dask requests; see :meth:`read`."""
@@ -549,7 +686,9 @@ class ZarrReader:
         block = self._direct(files, bounds)
         if block is None:
             with without_credentials(self.store):
-                if self.missing_chunks == "raise":
+                if files.place is not None:
+                    files = self._held_objects(files, bounds)
+                elif self.missing_chunks == "raise":
                     self._check_present(files, bounds)
                 block = np.asarray(self._decode(files, bounds))
         block = np.asarray(widened(block) if files.halves else block, dtype=self.dtype, order="C")
@@ -558,7 +697,36 @@ class ZarrReader:
     def _direct(self, files: ChunkFiles, bounds: tuple[tuple[int, int], ...]) -> Array | None:
         """Decode whole rows directly into the result, if the layout allows it and every file is as expected."""
         whole_rows = all((lo, hi) == (0, size) for (lo, hi), size in zip(bounds[1:], self.shape[1:], strict=True))
-        return files.direct.read(files.key, *bounds[0]) if whole_rows and files.direct is not None else None
+        if not whole_rows or files.direct is None:
+            return None
+        if files.place is None:
+            return files.direct.read(files.key, *bounds[0])
+        out = files.direct.rows(*bounds[0])
+        for cell, got in files.get(list(files.cells(bounds))):  # decoded while others arrive
+            if got is None or not files.direct.decode(got.data, out, bounds[0][0], cell[0]):
+                return None
+        return out
+
+    def _held_objects(self, files: ChunkFiles, bounds: Sequence[tuple[int, int]]) -> ChunkFiles:
+        """Get the objects of the ranges.
+
+        Raises
+        ------
+        MissingChunksError
+            For one that the listing lacks (``missing_chunks="raise"``), and for one that it has, but is not there.
+        """
+        found = files.holding(bounds)
+        lost = [key for key in map(files.key, files.cells(bounds)) if key not in (found.held or {})]
+        if lost and self.missing_chunks == "raise":
+            self._check_present(files, bounds)
+        if lost and any(key in files.listing() for key in lost):
+            gone = [key for key in lost if key in files.listing(fresh=True)]
+            if gone:
+                raise MissingChunksError(
+                    f"{self.label}: chunk {gone[0]} is listed, but the store has no such object: it was deleted or "
+                    "replaced while it was read. Restore it, and run again without changing the input meanwhile."
+                )
+        return found
 
     def _check_present(self, files: ChunkFiles, bounds: Sequence[tuple[int, int]]) -> None:
         missing = files.missing(files.cells(bounds))
@@ -623,6 +791,7 @@ def wrap_zarr(array: zarr.Array[Any], missing_chunks: str = "raise") -> ZarrRead
 
 
 WHOLE_SHARD_BYTES = 64 * 2**20  # larger shards are read chunk by chunk
+SMALL_SHARD_BYTES = 2**20  # smaller ones are got whole, whatever is needed of them
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -702,6 +871,22 @@ class ZarrRows(Source):
 GROUP_DOCUMENTS = ("zarr.json", ".zgroup")
 
 
+def place_at(url: str) -> Place | None:
+    """Return the place of a URL that is read by obstore; None for other URLs, and where it is not installed."""
+    if not url.startswith(("s3://", "gs://", "az://")) or find_spec("obstore") is None:
+        return None
+    from bigpca.storage.places import Place
+
+    return Place(url)
+
+
+def documents_at(place: Place, rewritten: Callable[[dict[str, Any]], dict[str, Any]]) -> ObjectDocuments:
+    """Return the Zarr store of a place, which reads its metadata."""
+    from bigpca.storage.regular_store import ObjectDocuments
+
+    return ObjectDocuments(place.whole, rewritten=rewritten)
+
+
 def is_zarr_directory(path: str) -> bool:
     """Whether a directory is a Zarr array or group."""
     return any(os.path.isfile(os.path.join(path, name)) for name in (*DOCUMENTS, *GROUP_DOCUMENTS))
@@ -766,7 +951,8 @@ def zarr_source(path: str, member: str | None, missing_chunks: str) -> Source:
     if remote:
         try:
             with without_credentials(path):
-                node = zarr.open(path, mode="r")
+                place = place_at(path)
+                node = zarr.open(path if place is None else documents_at(place, as_integers), mode="r")
         except ValueError as error:
             if BFLOAT16 not in str(error):
                 raise

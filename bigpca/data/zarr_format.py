@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import product
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -242,7 +242,10 @@ class DirectRows:
 
     @classmethod
     def of(cls, array: zarr.Array[Any], directory: str | None) -> DirectRows | None:
-        """Return the reader of an open array under ``directory``, or None if its layout is not supported."""
+        """Return the reader of an open array, or None if its layout is not supported.
+
+        ``directory`` is empty for objects, whose bytes are given to :meth:`decode`.
+        """
         document = array_document(array)
         whole_rows = len(array.shape) >= 1 and array.chunks[1:] == array.shape[1:]
         if directory is None or array.shards or not whole_rows or not array.dtype.isnative:
@@ -260,36 +263,62 @@ class DirectRows:
 
     def read(self, key: Callable[[tuple[int, ...]], str], start: int, stop: int) -> NDArray[Any] | None:
         """Read rows ``start:stop`` into new memory, or return None if a file is missing or not as expected."""
-        out = np.empty((stop - start, *self.shape[1:]), self.dtype)
+        out = self.rows(start, stop)
         step, rest = self.chunk_shape[0], (0,) * (len(self.shape) - 1)
         for i in range(start // step, -(-stop // step)):
-            first, last = max(start, i * step), min(stop, (i + 1) * step)
             path = os.path.join(self.directory, key((i, *rest)))
             try:
-                whole = self._read_chunk(path, out[first - start : last - start], first - i * step)
+                whole = self._read_chunk(path, *self._place(out, start, i))
             except (OSError, RuntimeError, ValueError):
                 return None
             if not whole:
                 return None
         return out
 
+    def rows(self, start: int, stop: int) -> NDArray[Any]:
+        """Return new memory for rows ``start:stop``."""
+        return np.empty((stop - start, *self.shape[1:]), self.dtype)
+
+    def decode(self, data: Any, out: NDArray[Any], start: int, i: int) -> bool:
+        """Fill ``out``, rows from ``start`` on, with those of chunk i, of these bytes; False if not as expected."""
+        target, skip = self._place(out, start, i)
+        try:
+            return self._decode(data, target, skip)
+        except (RuntimeError, ValueError):
+            return False
+
+    def _place(self, out: NDArray[Any], start: int, i: int) -> tuple[NDArray[Any], int]:
+        """Return the rows of ``out`` that chunk i fills, and how many rows of the chunk are before them."""
+        step = self.chunk_shape[0]
+        first, last = max(start, i * step), min(start + len(out), (i + 1) * step)
+        return out[first - start : last - start], first - i * step
+
+    @property
+    def _nbytes(self) -> int:
+        return int(np.prod(self.chunk_shape)) * self.dtype.itemsize
+
     def _read_chunk(self, path: str, target: NDArray[Any], skip: int) -> bool:
         """Fill ``target`` with the chunk's rows from ``skip`` on; return False if the file is not as expected."""
-        nbytes = int(np.prod(self.chunk_shape)) * self.dtype.itemsize
         with open_regular(path, buffering=0) as file:
             if not self.compressed:
-                if os.fstat(file.fileno()).st_size != nbytes:
+                if os.fstat(file.fileno()).st_size != self._nbytes:
                     return False
-                file.seek(skip * (nbytes // self.chunk_shape[0]))
+                file.seek(skip * (self._nbytes // self.chunk_shape[0]))
                 return _fill(file, target)
-            if os.fstat(file.fileno()).st_size > max_encoded(nbytes):
+            if os.fstat(file.fileno()).st_size > max_encoded(self._nbytes):
                 return False
             data = file.read()
-        if frame_size(data) != nbytes:
+        return self._decode(data, target, skip)
+
+    def _decode(self, data: Any, target: NDArray[Any], skip: int) -> bool:
+        if (frame_size(bytes(memoryview(data)[:HEAD_BYTES])) if self.compressed else len(data)) != self._nbytes:
             return False
+        if not self.compressed:
+            target[...] = np.frombuffer(data, self.dtype).reshape(self.chunk_shape)[skip : skip + len(target)]
+            return True
         from numcodecs.zstd import decompress  # imported here because a fit of arrays needs no codecs
 
-        if target.nbytes == nbytes:
+        if target.nbytes == self._nbytes:
             decompress(data, target)
         else:
             chunk = np.empty(self.chunk_shape, self.dtype)
@@ -396,31 +425,30 @@ class DecodedSizes:
         count = math.prod(self.per_shard)
         return max_encoded(self.limit) * count + (16 * count if self.per_shard else 0)
 
-    def too_large(self, path: str, bounds: Sequence[tuple[int, int]]) -> str:
-        """Return why a chunk in this file is too large to be read or decoded; empty if it is not.
+    def too_large(self, file: Any, size: int, bounds: Sequence[tuple[int, int]]) -> str:
+        """Return why a chunk in an open file of ``size`` bytes is too large to be read or decoded; empty if it is not.
 
         Parameters
         ----------
         bounds : range of the chunks in a shard that will be decoded, along each axis; unused without shards
         """
-        try:
-            with open_regular(path, buffering=0) as file:
-                size = os.fstat(file.fileno()).st_size
-                if size > self.max_stored:
-                    return f"at most {self.max_stored:,} bytes can be stored for it, so it was not read"
-                if not self.compressor:
-                    return ""
-                places = self._places(file, bounds) if self.per_shard else [(0, size)]
-                decoded = max((self._over(file, *place) for place in places), default=0)
-        except FileNotFoundError:
+        if size > self.max_stored:
+            return f"at most {self.max_stored:,} bytes can be stored for it, so it was not read"
+        if not self.compressor:
             return ""
+        places = self.places(file, size, bounds) if self.per_shard else [(0, size)]
+        decoded = max((self._over(file, *place) for place in places), default=0)
         return f"it would decode to {decoded:,} bytes or more, and was not decoded" if decoded else ""
 
-    def _places(self, file: BinaryIO, bounds: Sequence[tuple[int, int]]) -> Iterator[tuple[int, int]]:
+    @property
+    def index_bytes(self) -> int:
+        """Bytes of the index of a shard."""
+        return 16 * math.prod(self.per_shard) + 4 * self.index_checksum
+
+    def places(self, file: Any, size: int, bounds: Sequence[tuple[int, int]]) -> Iterator[tuple[int, int]]:
         """Iterate over (offset, bytes) of chunks of a shard; a damaged index is left to Zarr, which reports it."""
-        count, size = int(np.prod(self.per_shard)), os.fstat(file.fileno()).st_size
-        length = 16 * count
-        start = 0 if self.index_at_start else size - length - 4 * self.index_checksum
+        length = 16 * math.prod(self.per_shard)
+        start = 0 if self.index_at_start else size - self.index_bytes
         if start < 0 or size < length:
             return
         file.seek(start)
@@ -430,11 +458,11 @@ class DecodedSizes:
             if offset != ABSENT and offset + nbytes <= size:
                 yield offset, nbytes
 
-    def _over(self, file: BinaryIO, offset: int, nbytes: int) -> int:
+    def _over(self, file: Any, offset: int, nbytes: int) -> int:
         size = self._size(file, offset + self.skip, nbytes - self.skip)
         return size if size > self.limit else 0
 
-    def _size(self, file: BinaryIO, offset: int, nbytes: int) -> int:
+    def _size(self, file: Any, offset: int, nbytes: int) -> int:
         file.seek(offset)
         if self.compressor in STREAMED:
             return streamed_size(_pieces(file, nbytes), STREAMED[self.compressor], self.limit)
@@ -451,7 +479,7 @@ class DecodedSizes:
         return 0
 
 
-def _pieces(file: BinaryIO, nbytes: int) -> Iterator[bytes]:
+def _pieces(file: Any, nbytes: int) -> Iterator[bytes]:
     while nbytes > 0 and (piece := file.read(min(nbytes, PIECE_BYTES))):
         nbytes -= len(piece)
         yield piece

@@ -406,6 +406,44 @@ class Place:
                 f"bigpca.Place({self.describe()!r}, exclusive=True), or --exclusive on the command line."
             )
 
+    @property
+    def whole(self) -> ObjectStore:
+        """A store of obstore whose keys are those of the place, for libraries that read metadata."""
+        return self._held if self._held is not None else _opened(self.url, self.options)
+
+    @property
+    def patience(self) -> float:
+        """Seconds in which a request is repeated: few for a store that has never answered."""
+        return PATIENCE if (self.root, id(self._held or None)) in _ANSWERED else FIRST_PATIENCE
+
+    def answered(self) -> None:
+        """Note that the store has answered."""
+        _ANSWERED.add((self.root, id(self._held or None)))
+
+    def translated(self, error: Exception, key: str) -> Exception:
+        """Return an error of a read in words, without secrets; a :class:`BusyError` if it may be repeated."""
+
+        def fail() -> None:
+            raise error
+
+        try:
+            with without_credentials(self.url):
+                _translated(fail)
+        except FileNotFoundError as found:
+            if "NoSuchBucket" not in str(found):
+                return FileNotFoundError(f"{self.describe(key)} does not exist.")
+            return OSError(f"{self.describe(key)}: its bucket does not exist. Check the name.")
+        except PermissionError as found:
+            return PermissionError(
+                f"{self.describe(key)}: the store does not let these credentials read it, or they have expired "
+                f"({brief(found, 300)}). Renew them in the environment of each process, and run it again."
+            )
+        except OutputWriteError as found:
+            return OSError(f"{self.describe(key)} cannot be read ({brief(found, 300)}).")
+        except Exception as found:
+            return found
+        return error
+
     def _request(self, verb: str, key: str, call: Callable[[], T]) -> T:
         """Make one request, repeated while the store is busy or out of reach."""
         began, pause = time.monotonic(), FIRST_PAUSE
@@ -424,7 +462,7 @@ class Place:
                         "check the name."
                     ) from error
                 raise FileNotFoundError(f"{self.describe(key)} does not exist.") from error
-            except _BusyError as error:
+            except BusyError as error:
                 waited = time.monotonic() - began
                 if waited > (PATIENCE if known in _ANSWERED else FIRST_PATIENCE):
                     raise OutputWriteError(
@@ -441,11 +479,11 @@ class Place:
                 ) from error
 
 
-class _BusyError(OSError):
+class BusyError(OSError):
     """The store is busy or cannot be reached: worth another try."""
 
 
-class _CutError(_BusyError):
+class _CutError(BusyError):
     """Fewer bytes came than the object has."""
 
 
@@ -475,7 +513,7 @@ def _translated(call: Callable[[], T]) -> T:
         if code == 501:
             raise _UnsupportedError(_reason(error)) from error
         if code in (408, 409, 429) or code >= 500 or (not code and "source: Builder" not in str(error)):
-            raise _BusyError(_reason(error)) from error
+            raise BusyError(_reason(error)) from error
         if _EXPIRED.search(str(error)):
             raise PermissionError(_reason(error)) from error
         raise OutputWriteError(_reason(error)) from error
@@ -504,11 +542,19 @@ def _opened(root: str, options: dict[str, Any]) -> ObjectStore:
             from obstore.store import from_url
 
             retries: Any = {"max_retries": 2, "retry_timeout": timedelta(seconds=30)}  # the rest is :class:`Place`'s
-            client: Any = {name: options[name] for name in CLIENT_OPTIONS if name in options}
+            # Who names an address without TLS, here or in the environment, means it.
+            plain = str(options.get("endpoint", _endpoint(root))).startswith("http://")
+            client: Any = {"allow_http": plain} | {name: options[name] for name in CLIENT_OPTIONS if name in options}
             own = {name: value for name, value in options.items() if name not in client} | _found_credentials(root)
             with without_credentials(root):
                 _STORES[key] = from_url(root, retry_config=retries, client_options=client or None, **own)
     return _STORES[key]
+
+
+def _endpoint(root: str) -> str:
+    """Return the address of a server of S3 in this process's environment, by the name that other clients give it."""
+    names = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT") if root.startswith("s3") else ()
+    return next((os.environ[name] for name in names if os.environ.get(name)), "")
 
 
 def _found_credentials(root: str) -> dict[str, Any]:

@@ -28,7 +28,7 @@ from bigpca.data.containers import check_chunk_shape, dense_rows
 from bigpca.data.source import Source
 from bigpca.data.sparse import row_range, sparse_rows, stacked
 from bigpca.data.views import View
-from bigpca.errors import CorruptedChunkError
+from bigpca.errors import CorruptedChunkError, UnansweredError
 from bigpca.passes.reading.blocks import Values, cached_rows
 from bigpca.passes.reading.layout import working_dtype
 
@@ -162,7 +162,7 @@ def _with_attempts(read: Callable[[], Values]) -> Values:
     for attempt in range(1, ATTEMPTS + 1):
         try:
             return read()
-        except FileNotFoundError:
+        except (FileNotFoundError, UnansweredError):  # those who wait for a store repeat its requests themselves
             raise
         except (OSError, CorruptedChunkError):  # object stores may also return short answers
             if attempt == ATTEMPTS:

@@ -1,0 +1,307 @@
+"""Many objects at a time: one event loop per process, whose requests in flight all threads share.
+
+A network answers a request after tens of milliseconds, however small it is, so that speed comes from requests that
+wait at the same time: at most 64 of them, for at most 64 MiB. ``requests()`` has the loop of this process, ``each``
+yields bytes as they arrive, and ``ObjectFile`` is an object as a file of which parts have been got.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import os
+import random
+import threading
+import time
+from bisect import bisect_right
+from collections import deque
+from collections.abc import Iterator, Sequence
+from queue import SimpleQueue
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+
+from bigpca.errors import CorruptedChunkError, UnansweredError, brief
+from bigpca.storage import places
+from bigpca.storage.files import change_of
+
+if TYPE_CHECKING:
+    from bigpca.storage.places import Place
+
+MAX_REQUESTS = 64  # in flight
+MAX_BYTES = 64 * 2**20  # in flight, or one larger object
+GAP_BYTES = 2**20  # between two ranges that one request gets
+RANGE_BYTES = 16 * 2**20  # that are got by one request, where ranges are joined
+TAIL_BYTES = 2**16  # got at least where a file is read in small pieces
+
+
+def in_flight(nbytes: int) -> int:
+    """Return how many requests for that many bytes each are in flight at a time.
+
+    >>> in_flight(2**20), in_flight(4 * 2**20), in_flight(2**30)
+    (64, 16, 1)
+    """
+    return max(1, min(MAX_REQUESTS, MAX_BYTES // max(1, nbytes)))
+
+
+class Wanted(NamedTuple):
+    """An object to get, or a part of it.
+
+    Attributes
+    ----------
+    key : str
+        In the place.
+    nbytes : int
+        Expected, at most, by which it counts among the bytes in flight.
+    part : (int, int), int or None
+        A half-open range, or that many bytes at the end; None for all.
+    most : int or None
+        Bytes of the answer beyond which it is rejected unread.
+    """
+
+    key: str
+    nbytes: int
+    part: tuple[int, int] | int | None = None
+    most: int | None = None
+
+
+class Got(NamedTuple):
+    """Bytes of an object: all that were wanted, where they start in it, its whole size, and its stamp."""
+
+    data: Any
+    start: int
+    size: int
+    change: str | None
+
+
+Arrived: TypeAlias = "SimpleQueue[tuple[int, Got | BaseException | None]]"
+
+
+class Requests:
+    """The event loop of this process, and what it has in flight."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._count = self._bytes = 0
+        self._waiting: deque[tuple[int, asyncio.Future[None]]] = deque()
+        threading.Thread(target=self._loop.run_forever, name="bigpca-requests", daemon=True).start()
+
+    def each(self, place: Place, wanted: Sequence[Wanted]) -> Iterator[tuple[int, Got | None]]:
+        """Yield (number, bytes) of what is wanted, as it arrives; None for an object that does not exist.
+
+        Raises
+        ------
+        PermissionError
+            If the credentials do not suffice, or have expired.
+        TimeoutError
+            If the store has not answered for ten minutes; names the object.
+        CorruptedChunkError
+            For an object of more bytes than ``most``.
+        """
+        arrived: Arrived = SimpleQueue()
+        running = asyncio.run_coroutine_threadsafe(self._all(place, wanted, arrived), self._loop)
+        try:
+            for _ in wanted:
+                number, got = arrived.get()
+                if isinstance(got, BaseException):
+                    raise got
+                yield number, got
+        finally:
+            running.cancel()
+
+    def all(self, place: Place, wanted: Sequence[Wanted]) -> list[Got]:
+        """Return what is wanted, in that order; raises like :meth:`each`, and FileNotFoundError."""
+        found: list[Any] = [None] * len(wanted)
+        for number, got in self.each(place, wanted):
+            if got is None:
+                raise FileNotFoundError(f"{place.describe(wanted[number].key)} does not exist.")
+            found[number] = got
+        return found
+
+    async def _all(self, place: Place, wanted: Sequence[Wanted], arrived: Arrived) -> None:
+        async def put(number: int, one: Wanted) -> None:
+            try:
+                arrived.put((number, await self._get(place, one)))
+            except FileNotFoundError:
+                arrived.put((number, None))
+            except Exception as error:
+                arrived.put((number, error))
+
+        await asyncio.gather(*(put(number, one) for number, one in enumerate(wanted)))
+
+    async def _get(self, place: Place, one: Wanted) -> Got:
+        """Get one object, again after a pause where the store is busy or the answer was cut short."""
+        began, pause = time.monotonic(), places.FIRST_PAUSE
+        await self._enter(one.nbytes)
+        try:
+            while True:
+                patience = place.patience - (time.monotonic() - began)
+                try:
+                    async with asyncio.timeout(max(0.0, patience)):
+                        got = await _answer(place, one)
+                    place.answered()
+                    return got
+                except TimeoutError as error:
+                    raise _unanswered(place, one, began, "") from error
+                except Exception as error:
+                    found = place.translated(error, one.key)
+                    if not isinstance(found, places.BusyError):
+                        raise found from error
+                    if time.monotonic() - began + pause > place.patience:
+                        raise _unanswered(place, one, began, f" ({brief(found, 300)})") from error
+                await asyncio.sleep(pause * (0.5 + random.random() / 2))  # so that many workers do not ask at once
+                pause = min(2 * pause, places.LONGEST_PAUSE)
+        finally:
+            self._leave(one.nbytes)
+
+    async def _enter(self, nbytes: int) -> None:
+        if not self._waiting and self._has_room(nbytes):
+            self._count, self._bytes = self._count + 1, self._bytes + nbytes
+            return
+        turn: asyncio.Future[None] = self._loop.create_future()
+        self._waiting.append((nbytes, turn))
+        try:
+            await turn
+        except asyncio.CancelledError:
+            if turn.done() and not turn.cancelled():  # it was this request's turn already
+                self._leave(nbytes)
+            raise
+
+    def _leave(self, nbytes: int) -> None:
+        self._count, self._bytes = self._count - 1, self._bytes - nbytes
+        while self._waiting and self._has_room(self._waiting[0][0]):
+            nbytes, turn = self._waiting.popleft()
+            if not turn.cancelled():
+                self._count, self._bytes = self._count + 1, self._bytes + nbytes
+                turn.set_result(None)
+
+    def _has_room(self, nbytes: int) -> bool:
+        return self._count == 0 or (self._count < MAX_REQUESTS and self._bytes + nbytes <= MAX_BYTES)
+
+
+async def _answer(place: Place, one: Wanted) -> Got:
+    import obstore
+
+    part: Any = one.part
+    if isinstance(part, int):
+        part = {"suffix": part}
+        if type(place.store).__name__ == "AzureStore":  # which has no such requests
+            size = (await obstore.head_async(place.store, place.key(one.key)))["size"]
+            part = max(0, size - part["suffix"]), size
+    reply = await obstore.get_async(place.store, place.key(one.key), options=None if part is None else {"range": part})
+    start, stop = reply.range
+    if one.most is not None and stop - start > one.most:
+        raise CorruptedChunkError(
+            f"{place.describe(one.key)} has {stop - start:,} bytes; at most {one.most:,} can be stored for it, so it was "
+            "not read. It is damaged or forged: restore it from a copy."
+        )
+    data = await reply.bytes_async()
+    if len(data) != stop - start:
+        raise places.BusyError(f"{len(data):,} of {stop - start:,} bytes came")
+    size, change = change_of(reply.meta)
+    return Got(data, start, size, change)
+
+
+def _unanswered(place: Place, one: Wanted, began: float, why: str) -> TimeoutError:
+    return UnansweredError(
+        f"{place.describe(one.key)}: the store did not answer for {time.monotonic() - began:.0f} s{why}. Check the "
+        "address and the network, and run it again."
+    )
+
+
+_REQUESTS: dict[int, Requests] = {}  # by process: threads and connections do not survive a fork
+_LOCK = threading.Lock()
+
+
+def requests() -> Requests:
+    """Return the loop of this process."""
+    with _LOCK:
+        if os.getpid() not in _REQUESTS:
+            _REQUESTS[os.getpid()] = Requests()
+        return _REQUESTS[os.getpid()]
+
+
+def joined(spans: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Return the ranges that cover half-open ranges of one object, by few requests that get little else.
+
+    >>> joined([(0, 10), (20, 30), (5 * 2**20, 6 * 2**20)])
+    [(0, 30), (5242880, 6291456)]
+    """
+    found: list[tuple[int, int]] = []
+    for start, stop in sorted(spans):
+        if found and start - found[-1][1] <= GAP_BYTES and stop - found[-1][0] <= RANGE_BYTES:
+            found[-1] = found[-1][0], max(stop, found[-1][1])
+        elif stop > start:
+            found.append((start, stop))
+    return found
+
+
+class ObjectFile(io.RawIOBase):
+    """An object as a file: parts that were got are read from memory, and any others got when they are read.
+
+    Parameters
+    ----------
+    place : Place
+    key : str
+    size : int
+        Bytes of the whole object.
+    """
+
+    def __init__(self, place: Place, key: str, size: int) -> None:
+        super().__init__()
+        self.place, self.name, self.size, self._at = place, key, size, 0
+        self._parts: list[tuple[int, memoryview]] = []
+
+    @classmethod
+    def holding(cls, place: Place, key: str, got: Sequence[Got]) -> ObjectFile:
+        """Return the file of an object of which these parts were got."""
+        file = cls(place, key, got[0].size)
+        file.hold(got)
+        return file
+
+    def hold(self, got: Sequence[Got]) -> None:
+        """Keep more parts."""
+        self._parts = sorted([*self._parts, *((one.start, memoryview(one.data).cast("B")) for one in got)])
+
+    def _held(self, start: int, stop: int) -> memoryview | None:
+        at = bisect_right(self._parts, start, key=lambda part: part[0]) - 1
+        first, data = self._parts[at] if at >= 0 else (0, memoryview(b""))
+        return data[start - first : stop - first] if at >= 0 and stop <= first + len(data) else None
+
+    def part(self, start: int, stop: int) -> memoryview:
+        """Return a range of the bytes."""
+        if stop <= start:
+            return memoryview(b"")
+        if (found := self._held(start, stop)) is None:
+            end = min(max(stop, start + TAIL_BYTES), self.size)
+            (got,) = requests().all(self.place, [Wanted(self.name, end - start, (start, end))])
+            self.hold([got])
+            found = memoryview(got.data).cast("B")[: stop - start]
+        return found
+
+    def read(self, count: int = -1) -> bytes:
+        """Return the next bytes."""
+        stop = self.size if count < 0 else min(self._at + count, self.size)
+        start, self._at = self._at, max(self._at, stop)
+        return bytes(self.part(start, stop))
+
+    def readinto(self, buffer: Any) -> int:
+        """Fill a buffer with the next bytes."""
+        data = self.read(len(memoryview(buffer).cast("B")))
+        memoryview(buffer).cast("B")[: len(data)] = data
+        return len(data)
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        """Go to a byte."""
+        self._at = offset + {os.SEEK_SET: 0, os.SEEK_CUR: self._at, os.SEEK_END: self.size}[whence]
+        return self._at
+
+    def tell(self) -> int:
+        """Return the number of the next byte."""
+        return self._at
+
+    def readable(self) -> bool:
+        """True."""
+        return True
+
+    def seekable(self) -> bool:
+        """True."""
+        return True
