@@ -433,6 +433,10 @@ class Plan:
         million rows.
     speed : Speed or None
         Of one core; None where nobody asked how long it takes.
+    requests : int
+        To an object store, over all passes; 0 for local files.
+    flight_bytes : int
+        The most bytes in flight from it, which the threads of a process share.
     """
 
     solver: str
@@ -458,6 +462,8 @@ class Plan:
     merged_bytes: float = 0.0
     rows_known: bool = True
     speed: Speed | None = field(default=None, compare=False)
+    requests: int = 0
+    flight_bytes: int = 0
 
     @property
     def seconds(self) -> float | None:
@@ -477,8 +483,8 @@ class Plan:
 
     @property
     def process_bytes(self) -> int:
-        """Peak of one process above idle: every thread's peak, plus three states for merging."""
-        return self.resources.threads * self.peak_bytes + 3 * self.state_bytes
+        """Peak of one process above idle: every thread's peak, three states for merging, and what is in flight."""
+        return self.resources.threads * self.peak_bytes + 3 * self.state_bytes + self.flight_bytes
 
     @property
     def fits(self) -> bool:
@@ -498,9 +504,10 @@ class Plan:
     def shortage(self) -> str:
         """Describe what does not fit, with the numbers."""
         room = self.resources
+        flight = f" + {format_bytes(self.flight_bytes)} of requests in flight" if self.flight_bytes else ""
         return (
             f"{self.solver} needs {format_bytes(self.process_bytes)} per process ({room.threads} threads x "
-            f"{format_bytes(self.peak_bytes)} + 3 states of {format_bytes(self.state_bytes)}), but "
+            f"{format_bytes(self.peak_bytes)} + 3 states of {format_bytes(self.state_bytes)}{flight}), but "
             f"{format_bytes(max(0, room.room_bytes))} are left of {room.where} = {format_bytes(room.limit_bytes)} "
             f"({SAFE_SHARE:.0%} of it, less {format_bytes(room.baseline_bytes)} that the idle process holds)"
         )
@@ -531,6 +538,8 @@ class Plan:
     def rows(self) -> list[tuple[str, str]]:
         """Return the plan as (name, text) pairs for display."""
         reads = f"{self.passes:g} read{'' if self.passes == 1 else 's'} of X, {format_bytes(self.bytes_read)}"
+        if self.requests:
+            reads += f" in about {self.requests:,} request{'s'[: self.requests != 1]}"
         if self.most_passes is not None:
             reads += f"; at most {self.most_passes:g} reads"
         blocks = f", blocks of up to {self.block_rows:,} rows" if self.block_rows else ""

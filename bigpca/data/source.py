@@ -121,6 +121,11 @@ class Source(ABC):
         return True
 
     @property
+    def requests(self) -> tuple[int, int]:
+        """Requests to an object store for one read of all rows, and the most bytes in flight; (0, 0) elsewhere."""
+        return 0, 0
+
+    @property
     def attributes(self) -> Mapping[str, Any]:
         """What the file says of its numbers, such as a scale or the range of values."""
         return {}

@@ -377,6 +377,12 @@ class CsrRows(Source):
         """Whether the store says when its objects change."""
         return self.data.stamped
 
+    @property
+    def requests(self) -> tuple[int, int]:
+        """Those of the three arrays."""
+        counts, flights = zip(self.data.requests, self.indices.requests, self.indptr.requests, strict=True)
+        return sum(counts), max(flights)
+
     def details(self) -> dict[str, Any]:
         """Return what the three arrays say of themselves, and the number of stored values."""
         parts: dict[str, Any] = {name: getattr(self, name).details() for name in SPARSE_PARTS}

@@ -75,6 +75,7 @@ BATCH = 4096  # keys held at a time
 CONCURRENCY = 64  # concurrent requests to a store that is not a local directory
 FEW = 1000  # files of a local store that are looked up one by one instead of listed
 MANY = 2**20  # keys of an array; of more, those that a listing has
+LISTED = 1000  # objects per request of a listing
 ABSENT = (-1, 0)
 MEMORY = ("MemoryStore", "ManagedMemoryStore")
 PLACES = ("S3Store", "GCSStore", "AzureStore", "MemoryStore", "LocalStore")  # of obstore: those that list
@@ -857,6 +858,18 @@ class ZarrRows(Source):
     def stamped(self) -> bool:
         """Whether the store says when its objects change."""
         return self.reader.stamped
+
+    @property
+    def requests(self) -> tuple[int, int]:
+        """One request per chunk (or shard) and per 1,000 of a listing; of larger shards an index for each read too."""
+        files, units = self.reader.files(), len(self.row_chunks())
+        if files.place is None:
+            return 0, 0
+        from bigpca.storage.requests import flight_bytes
+
+        count = math.prod(-(-n // size) for n, size in zip(self.array_shape, self.reader.cell_shape, strict=True))
+        inside = 0 if self._unit == self.reader.cell_shape else units
+        return max(count, inside) + inside + -(-count // LISTED), flight_bytes(count, files.cell_bytes)
 
     def details(self) -> dict[str, Any]:
         """Return chunks, digest of the metadata, and the policy for missing chunks."""

@@ -342,6 +342,7 @@ def plan_writing(
     copied = rows.copied_row_bytes(np.dtype(np.float64) if rows.sparse else working)  # in which CSR is multiplied
     peak = peak_bytes(read, read_rows * copied, mapping + 2 * chunk, 0)
     peak = max(peak + -(-kept // resources.threads), -(-form.commit_bytes(chunk) // resources.threads))
+    requests, in_flight = rows.requests
     return Plan(
         solver=name,
         reason="one read",
@@ -355,6 +356,8 @@ def plan_writing(
         output_bytes=rows.n_rows * row,
         resources=resources,
         notes=rows.unnoticed,
+        requests=requests,
+        flight_bytes=in_flight,
     )
 
 

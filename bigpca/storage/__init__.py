@@ -7,7 +7,8 @@
 - ``lock``           one run at a time, by a file that records its holder
 - ``files``          durable writes and safe reads; where a path or URL keeps its bytes, and what of it may be shown
 - ``places``         an object prefix: list, get, put, delete, describe; apart, because only URLs need it
-- ``regular_store``  a local Zarr store that reads only regular files; apart, because it imports Zarr
+- ``requests``       many objects at a time: what is in flight, which the threads of a process share
+- ``regular_store``  what Zarr is given to read: regular files, and objects; apart, because it imports Zarr
 """
 
 from bigpca.storage.chunks import ChunkRecord, ChunkWriter

@@ -544,7 +544,10 @@ def _opened(root: str, options: dict[str, Any]) -> ObjectStore:
             retries: Any = {"max_retries": 2, "retry_timeout": timedelta(seconds=30)}  # the rest is :class:`Place`'s
             # Who names an address without TLS, here or in the environment, means it.
             plain = str(options.get("endpoint", _endpoint(root))).startswith("http://")
-            client: Any = {"allow_http": plain} | {name: options[name] for name in CLIENT_OPTIONS if name in options}
+            # A large object may take long, but a connection without any bytes for so long is dead.
+            client: Any = {"timeout": timedelta(seconds=PATIENCE), "read_timeout": timedelta(seconds=30)}
+            client |= {"allow_http": True} if plain else {}
+            client |= {name: options[name] for name in CLIENT_OPTIONS if name in options}
             own = {name: value for name, value in options.items() if name not in client} | _found_credentials(root)
             with without_credentials(root):
                 _STORES[key] = from_url(root, retry_config=retries, client_options=client or None, **own)

@@ -42,6 +42,15 @@ def in_flight(nbytes: int) -> int:
     return max(1, min(MAX_REQUESTS, MAX_BYTES // max(1, nbytes)))
 
 
+def flight_bytes(count: int, nbytes: int) -> int:
+    """Return the most bytes in flight in a process that gets ``count`` objects of so many bytes.
+
+    >>> flight_bytes(1000, 2**16), flight_bytes(1000, 2**30)
+    (4194304, 1073741824)
+    """
+    return min(count, in_flight(nbytes)) * nbytes
+
+
 class Wanted(NamedTuple):
     """An object to get, or a part of it.
 
@@ -129,7 +138,7 @@ class Requests:
 
     async def _get(self, place: Place, one: Wanted) -> Got:
         """Get one object, again after a pause where the store is busy or the answer was cut short."""
-        began, pause = time.monotonic(), places.FIRST_PAUSE
+        began, pause, why = time.monotonic(), places.FIRST_PAUSE, ""
         await self._enter(one.nbytes)
         try:
             while True:
@@ -140,13 +149,12 @@ class Requests:
                     place.answered()
                     return got
                 except TimeoutError as error:
-                    raise _unanswered(place, one, began, "") from error
+                    raise _unanswered(place, one, began, why) from error
                 except Exception as error:
                     found = place.translated(error, one.key)
                     if not isinstance(found, places.BusyError):
                         raise found from error
-                    if time.monotonic() - began + pause > place.patience:
-                        raise _unanswered(place, one, began, f" ({brief(found, 300)})") from error
+                    why = f" ({brief(found, 300)})"
                 await asyncio.sleep(pause * (0.5 + random.random() / 2))  # so that many workers do not ask at once
                 pause = min(2 * pause, places.LONGEST_PAUSE)
         finally:
@@ -190,8 +198,8 @@ async def _answer(place: Place, one: Wanted) -> Got:
     start, stop = reply.range
     if one.most is not None and stop - start > one.most:
         raise CorruptedChunkError(
-            f"{place.describe(one.key)} has {stop - start:,} bytes; at most {one.most:,} can be stored for it, so it was "
-            "not read. It is damaged or forged: restore it from a copy."
+            f"{place.describe(one.key)} has {stop - start:,} bytes; at most {one.most:,} can be stored for it, so it "
+            "was not read. It is damaged or forged: restore it from a copy."
         )
     data = await reply.bytes_async()
     if len(data) != stop - start:

@@ -150,9 +150,12 @@ class Reading(ABC):
     @cached_property
     def plan(self) -> Plan:
         """The cost."""
-        plan = plan_of(self)
+        plan, (requests, in_flight) = plan_of(self), self.rows.requests
         return replace(
-            plan, notes=(*self._weighting, *self._filling, *self.rows.unnoticed, *plan.notes, *self._compiling)
+            plan,
+            notes=(*self._weighting, *self._filling, *self.rows.unnoticed, *plan.notes, *self._compiling),
+            requests=round(requests * plan.passes),
+            flight_bytes=in_flight,
         )
 
     def check_readable(self) -> None:

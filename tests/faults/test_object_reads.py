@@ -1,0 +1,324 @@
+"""Rows read from object stores: how many requests that takes, and what happens when a store answers late or wrongly."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+import obstore
+import obstore.store
+import pytest
+import zarr
+from moto.s3.models import s3_backends
+from snailmail import ObjectStore as Server
+from zarr.codecs import BloscCodec, ZstdCodec
+from zarr.storage import ObjectStore
+
+import bigpca as bp
+from bigpca.data.sources import row_source, source_of
+from bigpca.errors import CorruptedChunkError, MissingChunksError, UnansweredError
+from bigpca.passes.engine.events import GroupEvent
+from bigpca.storage import places, requests
+from bigpca.storage.places import Place
+from bigpca.storage.requests import Wanted, joined
+from tests.passes.kit import normal
+
+N, D, ROWS = 48, 16, 8
+OLD, NEW = normal(N, D).astype(np.float32), normal(N, D, seed=1).astype(np.float32)
+CHUNKS = N // ROWS
+
+
+@pytest.fixture(params=["memory", "s3"])
+def store(request: pytest.FixtureRequest, tmp_path: Any) -> ObjectStore[Any]:
+    """An empty store of obstore: in the memory of this process, or a prefix of the S3 server."""
+    if request.param == "memory":
+        return ObjectStore(obstore.store.MemoryStore())
+    request.getfixturevalue("object_server")
+    return ObjectStore(Place(f"s3://rows/{tmp_path.name}").whole)
+
+
+@pytest.fixture
+def url(object_server: Server, tmp_path: Any) -> str:
+    """The URL of ``OLD`` in chunks of 8 rows, on a server that has answered before."""
+    url = f"s3://rows/{tmp_path.name}.zarr"
+    write(ObjectStore(Place(url).whole), OLD)
+    bp.open(url)
+    settle(object_server)
+    object_server.reset_counts()
+    return url
+
+
+def write(store: ObjectStore[Any], rows: np.ndarray, **layout: Any) -> None:
+    made = {"chunks": (ROWS, rows.shape[1]), "compressors": None} | layout
+    z = zarr.create_array(
+        store, shape=rows.shape, dtype=rows.dtype, overwrite=True, config={"write_empty_chunks": True}, **made
+    )
+    z[:] = rows
+
+
+def settle(server: Server) -> None:
+    """Wait until the server has logged what it has answered."""
+    for _ in range(100):
+        if not server.middleware._in_flight:
+            return
+        time.sleep(0.001)
+    server.middleware._in_flight = 0  # connections that were reset are not counted down
+
+
+def asked(server: Server, key: str = "") -> Counter[str]:
+    """Count the requests for objects of a key, without those for metadata."""
+    settle(server)
+    document = (".zarray", ".zattrs", ".zgroup", "zarr.json")
+    return Counter(str(one.op) for one in server.requests if key in one.key and not one.key.endswith(document))
+
+
+LAYOUTS: dict[str, dict[str, Any]] = {
+    "raw": {},
+    "zstd": {"compressors": [ZstdCodec()]},
+    "blosc": {"compressors": [BloscCodec()]},
+    "columns": {"chunks": (ROWS, 5)},
+    "version 2": {"zarr_format": 2},
+    "shards": {"chunks": (2, D), "shards": (ROWS, D), "compressors": [ZstdCodec()]},
+    "index first": {
+        "chunks": (2, 4),
+        "compressors": None,
+        "filters": None,
+        "serializer": zarr.codecs.ShardingCodec(chunk_shape=(2, 4), index_location="start"),
+    },
+}
+LAYOUTS["index first"]["chunks"] = (ROWS, D)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_any_part_of_any_layout_is_what_zarr_reads(
+    layout: str, store: ObjectStore[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("bigpca.data.zarr_arrays.SMALL_SHARD_BYTES", 0)
+    write(store, OLD, **LAYOUTS[layout])
+    reader = source_of(bp.open(zarr.open_array(store, mode="r"))).reader
+    for rows, columns in [((0, N), (0, D)), ((3, 30), (0, D)), ((9, 10), (2, 7)), ((5, 5), (0, D))]:
+        found = reader.read((rows, columns))
+        np.testing.assert_array_equal(found, OLD[slice(*rows), slice(*columns)])
+        assert found.flags.writeable
+
+
+def test_a_fit_of_a_store_has_the_bits_of_a_local_one(store: ObjectStore[Any], tmp_path: Any) -> None:
+    for place in (store, tmp_path / "x.zarr"):
+        write(place, OLD, compressors=[ZstdCodec()])
+    local, far = (bp.PCA(3).fit(zarr.open_array(place, mode="r")) for place in (tmp_path / "x.zarr", store))
+    assert far.components_.tobytes() == local.components_.tobytes()
+    assert far.transform(NEW).tobytes() == local.transform(NEW).tobytes()
+
+
+def test_one_request_per_chunk_and_read_and_one_listing_per_1000_chunks(url: str, object_server: Server) -> None:
+    X = bp.open(url)
+    assert asked(object_server) == {"LIST": 1}  # its name
+    object_server.reset_counts()
+    planned = bp.PCA(2, solver="covariance").plan(X)
+    assert f"in about {CHUNKS + 1} requests" in str(planned)
+    assert planned.process_bytes >= planned.flight_bytes == OLD.nbytes
+    bp.PCA(2, solver="covariance").fit(X)
+    assert asked(object_server) == {"GET": CHUNKS, "LIST": 2}  # as it was before and after
+    object_server.reset_counts()
+    model = bp.PCA(2, solver="krylov", random_state=0).fit(X)
+    reads = model.n_passes_
+    assert asked(object_server, "/c/")["GET"] == pytest.approx(CHUNKS * reads, abs=1)
+    assert "HEAD" not in asked(object_server)
+
+
+def test_2500_objects_are_listed_in_3_requests(url: str, object_server: Server) -> None:
+    backend, name = s3_backends["123456789012"]["aws"], f"{url.removeprefix('s3://rows/')}-many"
+    for i in range(2500):
+        backend.put_object("rows", f"{name}/c/{i}/0", b"1234")
+    zarr.create_array(ObjectStore(Place(f"{url}-many").whole), shape=(2500, 1), chunks=(1, 1), dtype="f4")
+    object_server.reset_counts()
+    source = row_source(f"{url}-many")
+    assert len(source.stamps(0, 2500)) == 2500
+    assert asked(object_server) == {"LIST": 3}
+    assert source.requests == (2503, 4 * requests.MAX_REQUESTS)
+
+
+@pytest.mark.parametrize(("nbytes", "most"), [(512, requests.MAX_REQUESTS), (requests.MAX_BYTES // 4, 4)])
+def test_many_requests_wait_at_the_same_time_and_threads_share_them(
+    nbytes: int, most: int, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """64 in flight, or 64 MiB, of all threads together."""
+    place, loop, wanted, held = Place(url), requests.requests(), [Wanted("c/0/0", nbytes)] * 50, [0]
+    real, now = requests._answer, [0]
+
+    async def watched(*given: Any) -> Any:
+        now[0] += 1
+        held.append(now[0])
+        await asyncio.sleep(0.01)
+        found = await real(*given)
+        now[0] -= 1
+        return found
+
+    monkeypatch.setattr(requests, "_answer", watched)
+    with ThreadPoolExecutor(2) as pool:
+        assert [len(found) for found in pool.map(loop.all, [place] * 2, [wanted] * 2)] == [50, 50]
+    assert max(held) == most
+
+
+def test_an_iteration_that_ends_early_leaves_nothing_in_flight(url: str) -> None:
+    loop, place = requests.requests(), Place(url)
+    for _ in loop.each(place, [Wanted("c/0/0", requests.MAX_BYTES)] * 8):
+        break
+    assert len(loop.all(place, [Wanted("c/1/0", requests.MAX_BYTES)])) == 1
+    assert (loop._count, loop._bytes) == (0, 0)
+
+
+def test_ranges_that_are_close_are_got_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(requests, "GAP_BYTES", 10)
+    monkeypatch.setattr(requests, "RANGE_BYTES", 100)
+    assert joined([(50, 60), (0, 40), (90, 100), (100, 101), (101, 101)]) == [(0, 60), (90, 101)]
+    assert joined([(0, 60), (61, 130)]) == [(0, 60), (61, 130)]
+
+
+def test_some_chunks_of_a_shard_take_its_index_and_one_range(
+    url: str, object_server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("bigpca.data.zarr_arrays.SMALL_SHARD_BYTES", 0)
+    write(ObjectStore(Place(url).whole), OLD, **LAYOUTS["shards"])
+    source = row_source(url)
+    object_server.reset_counts()
+    source.read(2, 6)
+    assert asked(object_server, "/c/0/0") == {"GET": 2}
+    source.read(0, N)
+    assert asked(object_server, "/c/") == {"GET": 2 + CHUNKS}
+
+
+class TestWhatIsMissing:
+    def test_a_chunk_that_the_listing_lacks(self, store: ObjectStore[Any]) -> None:
+        write(store, OLD)
+        obstore.delete(store.store, "c/2/0")
+        with pytest.raises(MissingChunksError, match=r"1 of the 6 chunks needed here are not in the store: c/2/0\."):
+            bp.PCA(2).fit(zarr.open_array(store, mode="r"))
+        filled = bp.open(zarr.open_array(store, mode="r"), missing_chunks="fill").compute()
+        expected = OLD.copy()
+        expected[16:24] = 0
+        np.testing.assert_array_equal(filled, expected)
+
+    @pytest.mark.parametrize("policy", ["raise", "fill"])
+    def test_a_chunk_that_is_deleted_between_listing_and_get(
+        self, policy: str, url: str, object_server: Server, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        source = row_source(url, missing_chunks=policy)
+        gone = failing(object_server, "c/2/0", lambda *_: answer("404 Not Found", b"<Code>NoSuchKey</Code>"))
+        with gone, pytest.raises(MissingChunksError, match=r"c/2/0 is listed, but the store has no such object"):
+            source.read(0, N)
+
+    def test_rows_of_equal_size_that_replace_others_during_a_fit(self, store: ObjectStore[Any]) -> None:
+        write(store, OLD)
+        with pytest.raises(ValueError, match="the input changed while it was read"):
+            bp.PCA(2).fit(
+                zarr.open_array(store, mode="r"),
+                progress=lambda event: write(store, NEW) if isinstance(event, GroupEvent) else None,
+            )
+
+
+class failing:
+    """Answer requests for one key wrongly: all of them, or so many."""
+
+    def __init__(self, server: Server, key: str, wrongly: Callable[..., Any], times: int = 1000) -> None:
+        self.server, self.key, self.wrongly, self.left, self.count = server, key, wrongly, times, 0
+
+    def __enter__(self) -> failing:
+        self.app = self.server.middleware.app
+        self.server.middleware.app = self
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.server.middleware.app = self.app
+
+    def __call__(self, environ: dict[str, Any], start: Callable[..., Any]) -> Any:
+        if not environ["PATH_INFO"].endswith(self.key):
+            return self.app(environ, start)
+        self.count += 1
+        self.left -= 1
+        return self.wrongly(self.app, environ, start)(environ, start) if self.left >= 0 else self.app(environ, start)
+
+
+def answer(status: str, body: bytes, length: int | None = None) -> Callable[..., Any]:
+    def app(_: Any, start: Callable[..., Any]) -> Any:
+        start(status, [("Content-Length", str(len(body) if length is None else length)), ("ETag", '"1"'),
+                       ("Last-Modified", "Tue, 24 Nov 2026 12:00:00 GMT")])  # fmt: skip
+        return [body]
+
+    return app
+
+
+def reset(app: Any, environ: Any, start: Any) -> Any:
+    environ["werkzeug.socket"].shutdown(socket.SHUT_RDWR)
+    return app
+
+
+def late(app: Any, environ: Any, start: Any) -> Any:
+    threading.Event().wait(2)
+    return app
+
+
+WRONG: dict[str, Callable[..., Any]] = {
+    "500": lambda *_: answer("500 Internal Server Error", b"<Code>InternalError</Code>"),
+    "503": lambda *_: answer("503 Service Unavailable", b"<Code>SlowDown</Code><Message>Reduce your rate</Message>"),
+    "429": lambda *_: answer("429 Too Many Requests", b"<Code>TooManyRequests</Code>"),
+    "cut": lambda *_: answer("200 OK", b"1234", ROWS * D * 4),
+    "reset": reset,
+}
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(places, "PATIENCE", 1.0)
+
+
+class TestWrongAnswers:
+    @pytest.mark.parametrize("kind", WRONG)
+    def test_are_asked_for_again(self, kind: str, url: str, object_server: Server) -> None:
+        with failing(object_server, "c/2/0", WRONG[kind], times=4 if kind == "429" else 1) as failed:
+            np.testing.assert_array_equal(row_source(url).read(0, N), OLD)
+        assert failed.count > 1
+
+    @pytest.mark.usefixtures("impatient")
+    @pytest.mark.parametrize("kind", ["503", "cut", "late"])
+    def test_for_too_long_are_an_error_with_the_key(self, kind: str, url: str, object_server: Server) -> None:
+        unanswered = pytest.raises(UnansweredError, match=r"c/2/0: the store did not answer for [1-3] s")
+        with failing(object_server, "c/2/0", WRONG.get(kind, late)), unanswered as caught:
+            bp.PCA(2).fit(url)
+        assert kind != "503" or "SlowDown" in str(caught.value)
+
+    @pytest.mark.parametrize(
+        ("status", "code"), [("403 Forbidden", "AccessDenied"), ("400 Bad Request", "ExpiredToken")]
+    )
+    def test_to_credentials_that_expired_are_not_asked_for_again(
+        self, status: str, code: str, url: str, object_server: Server
+    ) -> None:
+        said = pytest.raises(PermissionError, match=rf"c/2/0: .* expired \({code}\). Renew them in the environment")
+        with (
+            failing(object_server, "c/2/0", lambda *_: answer(status, f"<Code>{code}</Code>".encode())) as failed,
+            said,
+        ):
+            row_source(url).read(0, N)
+        assert failed.count == 1
+
+    def test_of_too_many_bytes_are_not_read(self, url: str, object_server: Server) -> None:
+        said = pytest.raises(CorruptedChunkError, match=r"c/2/0 has 1,099,511,627,776 bytes; at most .* not read")
+        with failing(object_server, "c/2/0", lambda *_: answer("200 OK", b"", 2**40)), said:
+            row_source(url).read(0, N)
+
+    def test_a_cut_or_forged_chunk_is_named(self, store: ObjectStore[Any]) -> None:
+        write(store, OLD, compressors=[BloscCodec()])
+        obstore.put(store.store, "c/2/0", bytes(obstore.get(store.store, "c/2/0").bytes())[:-7])
+        with pytest.raises(CorruptedChunkError, match=r"chunk c/2/0 cannot be decoded: .* Blosc header states more"):
+            source_of(bp.open(zarr.open_array(store, mode="r"))).read(0, N)
+        write(store, OLD, compressors=[ZstdCodec()])
+        obstore.put(store.store, "c/2/0", ZstdCodec()._zstd_codec.encode(bytes(2**20)))
+        with pytest.raises(CorruptedChunkError, match=r"c/2/0 .*it would decode to 1,048,576 bytes"):
+            source_of(bp.open(zarr.open_array(store, mode="r"))).read(0, N)
