@@ -34,6 +34,9 @@ from bigpca.errors import counted, format_bytes
 from bigpca.passes.engine.events import format_seconds
 from bigpca.passes.engine.progress import TerminalProgress
 from bigpca.planning import Plan, format_estimate, format_times
+from bigpca.storage.forms import CODES
+
+CODED = ("scale_factor", "add_offset", "saturated_share")  # of codes, in the record of transform
 
 
 @grouped
@@ -52,7 +55,9 @@ def transform(
     statistics: Annotated[
         str | None, typer.Option(help="Write these statistics of each row in place of scores: t2,spe,mahalanobis.")
     ] = None,
-    dtype: Annotated[str | None, typer.Option(help="Store the scores as float16, float32 or float64.")] = None,
+    dtype: Annotated[
+        str | None, typer.Option(help="Store the scores as float16, float32 or float64, or as codes: int8, bits.")
+    ] = None,
     references: o.References = None,
     overwrite: o.Overwrite = False,
 ) -> None:
@@ -61,6 +66,7 @@ def transform(
     if names is not None and dtype is not None:
         raise typer.BadParameter("statistics are written as float64. Leave out --dtype.")
     with reporting(shows.as_json, shows.debug, quiet=shows.quiet) as output:
+        from bigpca.data.sources import source_of
         from bigpca.quality.memory import MemoryMeter
 
         reject_shared_paths([*source, str(model)], scores=scores)
@@ -80,15 +86,21 @@ def transform(
                     written = fitted.statistics(data, names, **to)
         seconds = time.monotonic() - start
         shape = " x ".join(map(counted, written.shape, ("row", "column")))
+        stored = None if dtype is None else source_of(written)
+        codes = {} if stored is None else stored.attributes
+        kind = codes.get(CODES)
         output.show(
             {
                 "scores" if names is None else "statistics": f"{scores}, {shape}",
+                **({"codes": f"{kind}, {codes['saturated_share']:.2%} saturated"} if kind == "int8" else {}),
                 "time": format_seconds(seconds),
                 "memory": f"{format_bytes(meter.peak_bytes)} at most",
             }
         )
         record: dict[str, Any] = {"command": "transform", "source": recorded(source), "model": model, "scores": scores}
         record |= {} if names is None else {"statistics": names}
+        if kind is not None:
+            record["codes"] = {"kind": kind} | {name: codes[name] for name in CODED if name in codes}
         record |= {"shape": written.shape, "seconds": seconds, "peak_bytes": meter.peak_bytes}
         output.finish(record | {"baseline_bytes": meter.baseline_bytes})
 

@@ -326,6 +326,27 @@ class Limits:
         return rows
 
 
+def check_scores(X: Any) -> None:
+    """Reject one-byte integers where scores are expected: these are codes, whose scale their store knows.
+
+    Raises
+    ------
+    TypeError
+
+    Examples
+    --------
+    >>> check_scores(np.zeros((2, 3), np.int8))  # doctest: +ELLIPSIS
+    Traceback (most recent call last):
+    TypeError: scores have dtype int8, which codes have; floats were expected. Give the path of their store, ...
+    """
+    dtype = np.dtype(X.dtype)
+    if dtype.itemsize == 1:
+        raise TypeError(
+            f"scores have dtype {dtype}, which codes have; floats were expected. Give the path of their store, which "
+            "is decoded as it is read, or multiply codes by its scale_factor."
+        )
+
+
 def check_decoded(attributes: Mapping[str, Any], label: str, remedy: str) -> None:
     """Reject values that are stored scaled, shifted, or with numbers in place of missing values.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import glob
+import json
 import os
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -15,7 +16,7 @@ from bigpca.arrays import Array
 from bigpca.data.checks import check_dtype, is_decode_error, natural_key
 from bigpca.data.source import Source, Stamp, file_stamp, parts_of
 from bigpca.errors import MAX_MESSAGE, CorruptedChunkError, brief, shorten
-from bigpca.storage.forms import KEY_COLUMN, TABLE_MARK
+from bigpca.storage.forms import KEY_COLUMN, TABLE_ATTRIBUTES, TABLE_MARK
 
 
 class _Group(NamedTuple):
@@ -43,6 +44,12 @@ class ParquetRows(Source):
     def dtype(self) -> np.dtype[Any]:
         """Dtype of the list values."""
         return np.dtype(self.stored)
+
+    @property
+    def attributes(self) -> dict[str, Any]:
+        """What the first file says of its numbers: those of codes."""
+        found = parquet_metadata(file_stamp(parquet_paths(self.path)[0])).metadata or {}
+        return dict(json.loads(found.get(TABLE_ATTRIBUTES, b"{}")))
 
     def _groups(self) -> _Groups:
         groups = _row_groups(tuple(file_stamp(path) for path in parquet_paths(self.path)))

@@ -308,6 +308,67 @@ class MemoryRows(Source):
         return {"crc32": crc}
 
 
+@dataclass(frozen=True, eq=False, repr=False)
+class DecodedRows(Source):
+    """Scores in a store of codes: each stored number times ``scale``, in float32.
+
+    Attributes
+    ----------
+    stored : Source
+    scale : float
+    """
+
+    stored: Source
+    scale: float
+
+    @classmethod
+    def of(cls, stored: Source, scale: float) -> DecodedRows:
+        """Return the scores that a source of codes holds."""
+        shape, path, member = stored.array_shape, stored.path, stored.member
+        return cls(shape, stored, scale, path=path, member=member, format=stored.format)
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        return np.dtype(np.float32)
+
+    def read_block(self, start: int, stop: int, columns: tuple[int, int]) -> Array:
+        """Read and decode a block."""
+        decoded: Array = self.stored.read_block(start, stop, columns) * np.float32(self.scale)
+        return decoded
+
+    def row_chunks(self) -> tuple[int, ...]:
+        """Those of the codes."""
+        return self.stored.row_chunks()
+
+    def stamps(self, start: int, stop: int) -> list[Stamp]:
+        """Those of the codes."""
+        return self.stored.stamps(start, stop)
+
+    @property
+    def column_chunk(self) -> int:
+        return self.stored.column_chunk
+
+    @property
+    def decoded_rows(self) -> int:
+        return self.stored.decoded_rows
+
+    @property
+    def stamped(self) -> bool:
+        return self.stored.stamped
+
+    @property
+    def attributes(self) -> Mapping[str, Any]:
+        return self.stored.attributes
+
+    @property
+    def column_names(self) -> list[str] | None:
+        return self.stored.column_names
+
+    def details(self) -> dict[str, Any]:
+        """Return those of the codes, and the scale."""
+        return self.stored.details() | {"scale": self.scale}
+
+
 AxisIndex = slice | SupportsIndex | list[int] | Array
 Index = AxisIndex | EllipsisType | tuple[AxisIndex | EllipsisType, ...]
 

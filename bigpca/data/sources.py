@@ -40,11 +40,12 @@ from bigpca.data.containers import (
 )
 from bigpca.data.grids import feature_names, label, lazy_table, sample_rows
 from bigpca.data.patterns import RowPattern, missing_code
-from bigpca.data.source import MemoryRows, Source, stored_row_bytes
+from bigpca.data.source import DecodedRows, MemoryRows, Source, stored_row_bytes
 from bigpca.data.sparse import csr_meta, held_csr, is_csr, is_sparse, sparse_rows
 from bigpca.data.views import Names, View, carried, carrying, named, viewed, with_index
 from bigpca.data.zarr_arrays import ZarrReader, ZarrRows, group_source, wrap_zarr
 from bigpca.errors import ShortTraceback, check_choice
+from bigpca.storage.forms import CODES
 
 
 def held_rows(array: Any) -> Source:
@@ -67,6 +68,8 @@ def stored_values(source: Source, fill: str | None) -> Source:
     group, name = os.path.split(source.member)
     kind = 'engine="zarr", ' if source.format == "zarr" else ""
     inside = f"group={group!r}, " if group else ""
+    if CODES in attributes:
+        return _decoded(source)
     decode = f"xarray.open_dataset({source.path!r}, {kind}{inside}chunks={{}})[{name!r}]"
     raw = "dask.array.from_zarr" if kind else "dask.array.from_array(h5py_dataset)"
     remedy = f"Pass {decode}, or {raw} to use the stored numbers"
@@ -78,6 +81,19 @@ def stored_values(source: Source, fill: str | None) -> Source:
             f"dask.array.from_array(h5py.File({source.path!r})[{source.member!r}]).T."
         )
     return source if fill is None else replace(source, limits=Limits.of(attributes, source.dtype))
+
+
+def _decoded(source: Source) -> Source:
+    """Return the scores of a store of codes."""
+    kind, scale = source.attributes[CODES], source.attributes.get("scale_factor")
+    if kind != "int8" or source.dtype != np.int8:
+        raise ValueError(
+            f"{source.label} holds the signs of scores as bits, from which scores cannot be decoded. Compare the bits "
+            "by Hamming distance, read with zarr.open_array or pyarrow; for scores, write float16 or int8."
+        )
+    if not isinstance(scale, float) or not 0 < scale < np.inf:
+        raise ValueError(f"{source.label} holds codes, but their scale_factor is {scale!r}. Write them again.")
+    return DecodedRows.of(source, scale)
 
 
 def row_source(source: Any, *, member: str | None = None, missing_chunks: str = "raise") -> Source:

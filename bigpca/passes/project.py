@@ -23,6 +23,7 @@ from bigpca.data.containers import check_chunk_shape, dense_rows
 from bigpca.data.provenance import Provenance
 from bigpca.data.source import MemoryRows, Source
 from bigpca.data.sources import open as open_array
+from bigpca.data.sources import open_source, row_source
 from bigpca.data.sparse import csr_meta, is_csr, sparse_rows
 from bigpca.data.views import carrying
 from bigpca.errors import MemoryBudgetError, OutputExistsError
@@ -189,7 +190,8 @@ class WriteGroup:
         if out is not None:
             # Batches of an unknown number of rows may end in this chunk.
             writer = self.writer if end == stop else replace(self.writer, shape=(end, *self.writer.shape[1:]))
-            writer.write(chunk, out[: end - start])
+            part = out[: end - start]
+            writer.write(chunk, part, saturated=steps[-1].f.saturated(part))
         return end - start
 
 
@@ -260,6 +262,8 @@ def project_to(
 
     Raises
     ------
+    ValueError
+        For codes in a file that cannot say so.
     OutputExistsError, OutputLockedError
     MemoryBudgetError
         Before any read, if the blocks do not fit in a process, or the output does not fit on the disk.
@@ -267,6 +271,11 @@ def project_to(
         With ``errno.ENOSPC`` if the disk fills up during the run; finished chunks are kept.
     """
     began = time.perf_counter()
+    if f.attributes and not form.holds_attributes:
+        raise ValueError(
+            f"{os.fspath(out)} would hold codes without their scale, because .npy files have no place for it. Write a "
+            "Zarr store or a .parquet table."
+        )
     if not rows.in_order:
         reject_batches(rows.X, "the output")
     _reject_own_source(rows, out)
@@ -293,8 +302,11 @@ def project_to(
         record = Provenance.now(
             rows.paths, rows.member, rows.rows_read, made.call, seconds=seconds, reads=1.0, model=made.model
         )  # fmt: skip
-        output.finish(Annotations(keys, record.to_json()))
-    return open_array(out)
+        attributes = f.attributes
+        if attributes:
+            attributes["saturated_share"] = output.saturated / max(1, output.shape[0] * width)
+        output.finish(Annotations(keys, record.to_json(), attributes))
+    return open_source(row_source(out)) if attributes else open_array(out)  # codes as they are, not decoded
 
 
 def keys_of(rows: Rows, given: object = None) -> Array | None:

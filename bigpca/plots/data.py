@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from bigpca.arrays import Array, Integers, Vector
 from bigpca.data.alignment import aligned
+from bigpca.data.checks import check_scores
 from bigpca.data.containers import is_dask_frame, is_path_list
 from bigpca.data.labels import label_values
 from bigpca.data.sources import open as open_array
@@ -301,11 +302,16 @@ def drawn_scores(
         are_scores = not statistics and _are_scores(model, held.shape)
         if getattr(model, "pattern_", None) is not None and not are_scores:
             held, are_scores = np.asarray(transform(held)), True  # a sample may have several rows
+        if are_scores and not frame:
+            check_scores(held)
         rows = drawn_rows(len(held), seed, most)
         taken = held.iloc[rows] if frame else held[rows]
         return _shown(np.asarray(taken if are_scores else transform(taken)), rows, len(held))
     opened = open_array(X)
-    scores = opened if not statistics and _are_scores(model, opened.shape) else transform(X)
+    are_scores = not statistics and _are_scores(model, opened.shape)
+    if are_scores:
+        check_scores(opened)
+    scores = opened if are_scores else transform(X)
     n = scores.shape[0]
     if np.isnan(n):
         raise ValueError("the number of rows is unknown. Call X.compute_chunk_sizes() first.")

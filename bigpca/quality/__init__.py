@@ -1,7 +1,7 @@
 """The quality of an answer, measured against data or against another answer, in planned reads.
 
-- ``metrics``  How well two answers agree: axes, eigenvalues, reconstructions, dot products; and two fitted models as
-  wholes.
+- ``metrics``  How well two answers agree: axes, eigenvalues, reconstructions, dot products; two fitted models as
+  wholes; neighbours by features, scores and codes.
 - ``importance``  What components are made of: weights of examples, rows at both ends, and features that neighbours can
   replace.
 - ``influence``  How much eigenvalues and axes would vary between samples of rows: standard errors from
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from bigpca.quality.metrics import eigenvalue_difference as eigenvalue_difference
     from bigpca.quality.metrics import frechet_distance as frechet_distance
     from bigpca.quality.metrics import principal_angles as principal_angles
+    from bigpca.quality.metrics import recall as recall
     from bigpca.quality.metrics import reconstruction_error as reconstruction_error
     from bigpca.quality.metrics import similarity as similarity
 
@@ -44,8 +45,8 @@ HOMES = {
     "bigpca.quality.influence": "standard_errors",
     "bigpca.quality.memory": "MemoryMeter",
     "bigpca.quality.metrics": (
-        "compare dot_product_error eigenvalue_difference frechet_distance principal_angles reconstruction_error "
-        "similarity"
+        "compare dot_product_error eigenvalue_difference frechet_distance principal_angles recall "
+        "reconstruction_error similarity"
     ),
 }
 

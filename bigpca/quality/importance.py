@@ -11,6 +11,7 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
 from bigpca.arrays import Integers, Vector
+from bigpca.data.checks import check_scores
 from bigpca.data.sources import open as open_array
 from bigpca.data.views import carried
 from bigpca.errors import positive_integer
@@ -359,6 +360,7 @@ def extremes(model: Any, X: Any, n: int = 10, *, progress: ProgressArgument = No
                 f"the columns of X are statistics ({', '.join(names)}), not scores of the {model._n_features_out} "
                 f"components. Give rows or scores, or None as the model: extremes(None, X)."
             )
+        check_scores(opened)
         rows = scores = Rows.of(opened, nan_policy="omit")
     else:
         rows, _ = model._rows(model._open_like(X))

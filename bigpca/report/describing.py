@@ -26,6 +26,7 @@ import numpy as np
 
 from bigpca.arrays import Array, Integers, Matrix, Vector
 from bigpca.data.alignment import aligned, keys_of_rows
+from bigpca.data.checks import check_scores
 from bigpca.data.keys import Keys
 from bigpca.data.labels import label_values
 from bigpca.data.sources import open as open_array
@@ -373,6 +374,8 @@ def read_scores(scores: Any, k: int, *, seed: int = 0) -> ScoresRead:
     ------
     ValueError
         For scores of another width than k.
+    TypeError
+        For codes.
     """
     opened = open_array(scores)
     if opened.shape[1] != k:
@@ -380,6 +383,7 @@ def read_scores(scores: Any, k: int, *, seed: int = 0) -> ScoresRead:
             f"the scores have {opened.shape[1]} columns, but the model has {k} components. Give the scores that this "
             "model wrote."
         )
+    check_scores(opened)
     n = int(opened.shape[0])
     rows = drawn_rows(n, seed)
     found = read_ends(Rows.of(opened, nan_policy="omit"), ROWS_AT_AN_END, columns=MAX_COMPONENTS, chosen=rows)

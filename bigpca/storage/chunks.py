@@ -13,7 +13,7 @@ import uuid
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -30,13 +30,17 @@ _PROCESS: dict[int, str] = {}  # pid -> name of the process's log, so that a for
 
 @dataclass(frozen=True)
 class ChunkRecord:
-    """The record of one written chunk: CRC-32, size and time stamp of its file, and whether it was fsynced."""
+    """The record of one written chunk: CRC-32, size and time stamp of its file, and whether it was fsynced.
+
+    Of codes, also how many are saturated.
+    """
 
     index: int
     crc32: int
     size: int
     modified_ns: int
     durable: bool
+    saturated: int = 0
 
 
 @dataclass(frozen=True)
@@ -85,7 +89,7 @@ class ChunkWriter:
         """Return the Zarr key of one chunk."""
         return "/".join(("c", str(index), *("0" for _ in self.shape[1:])))
 
-    def write(self, index: int, rows: Array) -> int:
+    def write(self, index: int, rows: Array, *, saturated: int = 0) -> int:
         """Write one whole chunk and its record; memory: one chunk and its compressed bytes.
 
         Parameters
@@ -94,6 +98,8 @@ class ChunkWriter:
             Which chunk.
         rows : ndarray of shape (stop - start, ...)
             All its rows. Another dtype is cast if that loses only precision, not range.
+        saturated : int
+            How many of its values are at the end of a range of codes, for its record.
 
         Returns
         -------
@@ -118,7 +124,7 @@ class ChunkWriter:
         # A new Zstd per call: the codec has no state worth sharing between threads.
         data = bytes(Zstd(level=self.level, checksum=True).encode(block))
         with self.storing(f"chunk {index}", len(data)):
-            self._log(self._write_file(index, data))
+            self._log(replace(self._write_file(index, data), saturated=saturated))
         return len(data)
 
     @contextmanager
@@ -187,7 +193,7 @@ class ChunkWriter:
     def _log(self, record: ChunkRecord) -> None:
         # The line break in front ends a line that a full disk may have cut. Opened and closed each time: closing is
         # what makes it visible to the driver on network file systems.
-        line = json.dumps([record.index, record.crc32, record.size, record.modified_ns, record.durable])
+        line = json.dumps(astuple(record))
         descriptor = os.open(Path(self.journal, _process_log()), os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
         try:
             while os.write(descriptor, f"\n{line}\n".encode()) <= len(line) + 1:  # a part of it is not a record

@@ -6,7 +6,7 @@ import json
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, ClassVar
@@ -49,10 +49,13 @@ class Annotations:
     ----------
     keys : ndarray of shape (n,), str, or None
     provenance : mapping of JSON values, or None
+    attributes : mapping of JSON values
+        What a reader must know of the numbers, such as the scale of codes.
     """
 
     keys: NDArray[np.str_] | None = None
     provenance: Mapping[str, Any] | None = None
+    attributes: Mapping[str, Any] = field(default_factory=dict)
 
     def write(self, store: Path) -> None:
         """Write both into an unfinished store."""
@@ -103,12 +106,15 @@ def read_provenance(store: str | os.PathLike[str]) -> dict[str, Any] | None:
 
 VALUES = "scores"  # the field of a .npy table that holds the k columns
 TABLE_MARK = b"bigpca"  # the provenance, in the metadata of a Parquet table
+TABLE_ATTRIBUTES = b"bigpca_attributes"  # what its numbers are
+CODES = "bigpca_codes"  # the attribute of an array of codes: "int8" or "bits"
 
 
 class Form(ABC):
     """The form of a finished output; the chunks of an unfinished one are the same for all."""
 
     is_table: ClassVar[bool] = False
+    holds_attributes: ClassVar[bool] = True  # whether a file says what its numbers are
 
     requires: ClassVar[str] = ""  # the library that writes it
 
@@ -143,6 +149,7 @@ class StoreForm(Form):
         chunks = {writer.chunk_key(index): crc32[index] for index in range(writer.n_chunks)}
         metadata["attributes"]["bigpca_manifest"] = {"algorithm": "crc32", "chunks": chunks}
         metadata["attributes"]["bigpca"]["kind"] = "array"
+        metadata["attributes"] |= annotations.attributes
         atomic_write_bytes(store / "zarr.json", json.dumps(metadata).encode())
         for name in (KEYS, PROVENANCE):  # of a run that was killed here
             remove(store / name)
@@ -208,6 +215,8 @@ def chunks_of(writer: ChunkWriter) -> Iterator[tuple[int, NDArray[Any]]]:
 class NpyForm(TableForm):
     """A ``.npy`` file of shape (n, k); with row keys of shape (n,) with the fields ``key`` and ``scores``, (k,)."""
 
+    holds_attributes: ClassVar[bool] = False
+
     def write(self, path: Path, writer: ChunkWriter, annotations: Annotations) -> None:
         """Write header and rows."""
         dtype: np.dtype[Any] = np.dtype(writer.dtype)
@@ -230,7 +239,7 @@ class NpyForm(TableForm):
 class ParquetForm(TableForm):
     """A Parquet file of one column per name, after ``key`` where rows have keys; a row group per chunk.
 
-    Provenance is in the metadata of the file under ``bigpca``.
+    Provenance is in the metadata of the file under ``bigpca``, and what its numbers are under ``bigpca_attributes``.
     """
 
     requires: ClassVar[str] = "pyarrow"
@@ -243,7 +252,10 @@ class ParquetForm(TableForm):
         fields = [pa.field(name, pa.from_numpy_dtype(np.dtype(writer.dtype)), nullable=False) for name in self.names]
         if annotations.keys is not None:
             fields.insert(0, pa.field(KEY_COLUMN, pa.string(), nullable=False))
-        schema = pa.schema(fields, {TABLE_MARK: json.dumps(annotations.provenance).encode()})
+        metadata = {TABLE_MARK: json.dumps(annotations.provenance).encode()}
+        if annotations.attributes:
+            metadata[TABLE_ATTRIBUTES] = json.dumps(dict(annotations.attributes)).encode()
+        schema = pa.schema(fields, metadata)
         with pq.ParquetWriter(path, schema, compression="zstd", use_dictionary=False, write_page_checksum=True) as file:
             for start, rows in chunks_of(writer):
                 columns = [pa.array(np.ascontiguousarray(column)) for column in rows.T]

@@ -276,6 +276,11 @@ class Output:
         finished = self._finished()
         return [index for index in range(self.n_chunks) if index not in finished]
 
+    @property
+    def saturated(self) -> int:
+        """How many values of the finished chunks are at the end of a range of codes."""
+        return sum(record.saturated for record in self._finished().values())
+
     def finish(self, annotations: Annotations = NOTHING) -> None:
         """Make the output visible: check that it is complete, give it its form, force it to the disk, rename it.
 
@@ -285,7 +290,7 @@ class Output:
         Parameters
         ----------
         annotations : Annotations
-            Row keys and provenance.
+            Row keys, provenance, and what its numbers are.
 
         Raises
         ------

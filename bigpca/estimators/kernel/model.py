@@ -516,6 +516,10 @@ class KernelModel(Estimator[KernelSpectrum]):
         )
         return tags
 
+    def _score_variances(self) -> Vector:
+        known: Vector | None = vars(self).get("explained_variance_")
+        return super()._score_variances() if known is None else known
+
     def _fitted_values(self) -> tuple[dict[str, Array], Values]:
         arrays, attributes = pack_kernel_spectrum(self._found)
         return arrays, attributes | {"solver": self.solver_, "n_features": self.n_features_in_}

@@ -524,6 +524,18 @@ class LinearModel(RowStatistics, Generic[State]):
             self.mean_, self.scale_, self.components_, self._deviations(), self.nan_policy, l2, limits_of(self.scale)
         )
 
+    def _score_variances(self) -> Vector:
+        if self._whitening is not None and self._whitening.l2:
+            raise ValueError(
+                f"whiten = {self.whiten!r} divides the scores of each row by their norm, so that their ranges are not "
+                "known from the variances of the fit. Fit without l2 (a database normalises vectors itself), or write "
+                "float16."
+            )
+        variances, divisors = self.explained_variance_, self._deviations()
+        if divisors is not None:
+            variances = variances / np.where(divisors > 0, divisors, np.inf) ** 2
+        return variances
+
     @property
     def _whitening(self) -> Whitening | None:
         return self.whiten if isinstance(self.whiten, Whitening) else Whitening() if self.whiten else None

@@ -286,6 +286,9 @@ class RotatedPCA(Estimator[Spectrum]):
         self.n_samples_, self.n_omitted_ = inner.n_samples_, inner.n_omitted_
         self.sum_weights_, self.n_effective_ = inner.sum_weights_, inner.n_effective_
 
+    def _score_variances(self) -> Vector:
+        return np.asarray(np.diagonal(self.phi_), np.float64)
+
     def _reconstruction(self) -> Reconstruction:
         return Reconstruction(self.mean_, self.scale_, self.components_, None)
 

@@ -22,7 +22,7 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import validate_data
 
 from bigpca.arrays import Array
-from bigpca.data.checks import check_dtype, row_width, tally_rounded
+from bigpca.data.checks import check_dtype, check_scores, row_width, tally_rounded
 from bigpca.data.containers import (
     check_columns,
     is_dask_frame,
@@ -135,8 +135,11 @@ def open_scores(X: Input, estimator: str, k: int) -> Rows:
     ------
     ValueError
         For another number of columns.
+    TypeError
+        For codes.
     """
     rows = open_rows(X, estimator)
+    check_scores(rows.X)
     if rows.viewed_columns != k:
         raise ValueError(f"scores have {rows.viewed_columns} columns; {k} (n_components_) were expected.")
     return rows

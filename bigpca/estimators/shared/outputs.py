@@ -145,19 +145,22 @@ class Destination:
             raise ValueError("keys are stored beside the scores, which requires out. Set out, or remove keys.")
 
 
-def check_float(dtype: Input) -> str:
-    """Return the name of a dtype of scores.
+def check_float(dtype: Input, *codes: str) -> str:
+    """Return the name of a dtype of scores, or of ``codes`` that are written in their place.
 
     Raises
     ------
     ValueError
-        For anything but float16, float32 and float64.
+        For anything but float16, float32, float64 and those.
     """
-    for name in ("float16", "float32", "float64"):
+    if isinstance(dtype, str) and dtype in codes:
+        return dtype
+    for name in ("float16", "float32", "float64", *codes[:1]):
         with suppress(TypeError):
             if np.dtype(dtype) == name:
                 return name
-    raise ValueError(f"dtype = {dtype!r}; float16, float32 or float64 was expected, in which scores are stored.")
+    *others, last = ("float16", "float32", "float64", *codes)
+    raise ValueError(f"dtype = {dtype!r}; {', '.join(others)} or {last} was expected, in which scores are stored.")
 
 
 def map_rows(rows: Rows, f: RowMap, columns: int, *, memory_limit: int | str | None) -> Lazy:

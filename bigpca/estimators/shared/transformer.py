@@ -27,7 +27,7 @@ from sklearn.utils import Tags
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
-from bigpca.arrays import Array
+from bigpca.arrays import Array, Vector
 from bigpca.data.batches import BatchLabels, batch_labels, has_batches, reject_batches
 from bigpca.data.containers import is_labelled
 from bigpca.data.grids import Grid, as_fitted_grid, is_held
@@ -36,7 +36,7 @@ from bigpca.data.provenance import Provenance
 from bigpca.data.sources import open as open_array
 from bigpca.data.views import View, carrying
 from bigpca.data.weights import degrees_of_freedom, warn_of_shares
-from bigpca.errors import ShortTraceback, closest
+from bigpca.errors import ShortTraceback, check_choice, closest
 from bigpca.estimators.shared.certificates import Certificate, bounds_subspaces
 from bigpca.estimators.shared.files import StoredModel, Values, save_model
 from bigpca.estimators.shared.fit import Fit, Reading, draw_fit_seed, execute, fit_seed
@@ -67,13 +67,22 @@ from bigpca.estimators.shared.outputs import (
     Destination,
     Path,
     check_float,
+    container_of,
     lazy_dask_frames,
     map_rows,
     maps_rows,
     reject_container,
     write_rows,
 )
-from bigpca.export.linear import Affine, LinearMap, LinearRowMap, faiss_transform, torch_layer, write_onnx
+from bigpca.export.linear import (
+    Affine,
+    LinearMap,
+    LinearRowMap,
+    faiss_index,
+    faiss_transform,
+    torch_layer,
+    write_onnx,
+)
 from bigpca.passes.accumulators.observed_columns import ColumnSearch
 from bigpca.passes.engine.driver import solving, solving_with
 from bigpca.passes.engine.jobs import digest
@@ -82,12 +91,15 @@ from bigpca.passes.engine.progress import ProgressArgument
 from bigpca.passes.engine.resources import find_resources, machine_speed
 from bigpca.passes.project import Made
 from bigpca.passes.reading.preprocessing import Preprocess, RowPreprocessor, preprocessors
-from bigpca.passes.reading.row_maps import MapStep, RowMap, Stored, chained
+from bigpca.passes.reading.row_maps import Copy, MapStep, RowMap, Stored, chained
 from bigpca.passes.rows import Rows, reject_weights
 from bigpca.passes.summaries import search_passes
 from bigpca.planning import Plan, Resources
 from bigpca.settings import DEFAULTS as RUN_SETTINGS
 from bigpca.settings import brought_by, in_force, setting
+
+if TYPE_CHECKING:
+    from bigpca.passes.reading.codes import Codes
 
 # scikit-learn's name -> (bigpca's name or "", a remark).
 TRANSLATIONS = {
@@ -440,13 +452,19 @@ class Estimator(
         keys : array-like of shape (n,), or path such as ``"labels.csv::filename"``, default None
             A distinct string or integer for each row, stored beside the scores; None for the keys in the store of X, if
             it has any. :func:`bigpca.data.keys.stored_keys` returns them.
-        dtype : {"float16", "float32", "float64"}, default None
+        dtype : {"float16", "float32", "float64", "int8", "bits"}, default None
             Dtype in which the scores are returned or stored; None for the dtype in which they are computed. Scores that
-            it cannot hold are rejected.
+            it cannot hold are rejected. "int8" and "bits" are codes for vector databases, whose ranges are known from the variances of
+            the fit: no further read. "int8" is ``round(score / scale)``, at most 127 in magnitude, with one scale for
+            all columns, 4 / 127 of the largest standard deviation: distances of codes are those of scores. ``out`` has
+            the scale as its attribute ``scale_factor`` (in Parquet, in the metadata of the file under
+            ``bigpca_attributes``), and the share of codes at the end of their range as ``saturated_share``; what reads
+            scores decodes such a store. "bits" are the signs of the scores, 8 in a byte (uint8, as
+            ``numpy.packbits``), to be compared by Hamming distance. See :func:`bigpca.quality.recall`.
 
         Returns
         -------
-        ndarray or dask.array.Array of shape (n, k)
+        ndarray or dask.array.Array of shape (n, k), or (n, ceil(k / 8)) of bits
             Scores, in float32 if it represents every number of X's dtype, otherwise in float64. Lazy if X is lazy, and
             with ``out``. For a DataArray, a DataArray with the coordinates of its samples and a dimension
             ``component``, numbered from 0. For a Dask DataFrame after ``set_output(transform="pandas")``, a Dask
@@ -460,7 +478,15 @@ class Estimator(
             Before any read, if ``out`` exists, is in use, exceeds the disk or memory, or requires a missing library.
         ValueError
             Before any read, for missing or duplicate keys, a number of keys other than n, or keys without ``out``; for
-            a DataArray on another grid than that of the fit.
+            a DataArray on another grid than that of the fit; for another dtype, codes in a .npy file, bits in a frame
+            or a DataArray, and scores that are divided by their norm as codes.
+        TypeError
+            For codes of models whose scores have no variances, such as those of labelled fits.
+
+        Warns
+        -----
+        ApproximationWarning
+            Where more than 1 % of the codes of some rows are saturated.
         """
         check_is_fitted(self)
         if out is not None or is_lazy(X):
@@ -468,11 +494,24 @@ class Estimator(
         names = () if out is None else tuple(map(str, self.get_feature_names_out()))
         to = Destination(out, overwrite, progress, keys, names)
         with ShortTraceback():
-            f = self._row_map() if dtype is None else Stored(self._row_map(), check_float(dtype))
+            f, width = self._row_map(), self._n_features_out
+            kind = "" if dtype is None else check_float(dtype, "int8", "bits")
+            if kind in ("int8", "bits"):
+                codes = self._codes(kind)
+                if kind == "bits" and (is_labelled(X) or (out is None and container_of(self)[0] != "default")):
+                    raise ValueError(
+                        'dtype = "bits" packs 8 components into a byte, which have no columns of their own in a frame '
+                        'or a DataArray. Pass an array, with set_output(transform="default"), or dtype="int8".'
+                    )
+                f, width, to = Stored(f, codes), codes.columns, replace(to, names=codes.names(names))
+            elif kind:
+                f = Stored(f, Copy(kind))
             rows = self._open_like(X)
-            scores = self._mapped(rows, f, self._n_features_out, to)
+            scores = self._mapped(rows, f, width, to)
         labels = rows.labels if is_labelled(X) else None
-        return scores if labels is None else labelled_rows(scores, labels, self._output_name)
+        if labels is None:
+            return scores
+        return labelled_rows(scores, labels, self._output_name).assign_attrs(f.attributes)
 
     def fit_transform(self, X: Input, y: Input = None, **options: Input) -> Lazy:
         """Fit to X and return its transform, which reads X once more (a lazy result: when it is computed).
@@ -715,21 +754,53 @@ class Estimator(
         return torch_layer(self._linear())
 
     @only_with("_maps_linearly")
-    def to_faiss(self) -> Exported:
+    def to_faiss(self, *, dtype: str | None = None) -> Exported:
         """Return a trained ``faiss.LinearTransform`` in float32, for a ``faiss.IndexPreTransform``.
+
+        Parameters
+        ----------
+        dtype : {"int8"}, default None
+            "int8" returns an empty ``faiss.IndexPreTransform`` of rows, with 8 bits for each component: trained, with
+            ranges of 4 standard deviations of each component from the fit. FAISS decodes what it compares, so that each
+            component may have its own range.
 
         Returns
         -------
-        faiss.LinearTransform
+        faiss.LinearTransform or faiss.IndexPreTransform
 
         Raises
         ------
         ImportError
             If faiss is not installed.
+        TypeError
+            For codes, as :meth:`transform`.
         ValueError
-            As for :meth:`linear_map`.
+            As for :meth:`linear_map`, and for another dtype.
         """
-        return faiss_transform(self._linear())
+        transform = faiss_transform(self._linear())
+        if dtype is None:
+            return transform
+        check_choice("dtype", dtype, ("int8",))
+        return faiss_index(transform, self._score_variances())
+
+    def _codes(self, kind: str) -> Codes:
+        """Return the codes of scores, with ranges from their variances."""
+        from bigpca.passes.reading.codes import Codes  # which other transforms do not need
+
+        return Codes.of(kind, self._score_variances())
+
+    def _score_variances(self) -> Vector:
+        """Return the variances (k,) of the scores; a hook for models that know them.
+
+        Raises
+        ------
+        TypeError
+            If the model does not.
+        """
+        raise TypeError(
+            f"codes need the variances of the scores, which the fit of a {type(self).__name__} does not give. Write "
+            "its scores as float16, or fit a PCA to them and transform them by it."
+        )
 
     def _linear_rows(self) -> LinearRowMap:
         """Return the row map that ``transform`` applies after preprocessing, which is linear."""

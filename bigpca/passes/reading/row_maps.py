@@ -47,6 +47,15 @@ class RowMap(ABC):
         """Return the dtype of the result for input of ``dtype``: float32 for float32 and narrower, else float64."""
         return working_dtype(dtype)
 
+    @property
+    def attributes(self) -> dict[str, object]:
+        """What a reader of stored results must know of their numbers: nothing, unless they are codes."""
+        return {}
+
+    def saturated(self, mapped: Array) -> int:
+        """Return how many of the results are at the end of a range of codes."""
+        return 0
+
     @abstractmethod
     def bytes_for(self, d: int, rows: int, itemsize: int) -> tuple[int, int]:
         """Return the peak bytes of ``apply``, including its result, and the bytes it keeps per process for all threads.
@@ -272,6 +281,15 @@ class Chain(NumberedMap):
             dtype = f.output_dtype(dtype)
         return dtype
 
+    @property
+    def attributes(self) -> dict[str, object]:
+        """Those of the last map."""
+        return self.last.attributes
+
+    def saturated(self, mapped: Array) -> int:
+        """As the last map says."""
+        return self.last.saturated(mapped)
+
     def bytes_for(self, d: int, rows: int, itemsize: int) -> tuple[int, int]:
         """What each map needs."""
         needed = [f.bytes_for(d, rows, itemsize) for f in (*self.first, self.last)]
@@ -389,30 +407,42 @@ class Copy(RowMap):
 
 @dataclass(frozen=True)
 class Stored(RowMap):
-    """A map whose results are stored in another dtype; values that it cannot hold are rejected.
+    """A map whose results are stored in another dtype, or as codes; what these cannot hold is rejected.
 
     Attributes
     ----------
     f : RowMap
-    dtype : str
+    last : RowMap
+        Takes the results of f.
     """
 
     f: RowMap
-    dtype: str
+    last: RowMap
 
-    def apply(self, rows: Array, where: str) -> Array:
-        return Copy(self.dtype).apply(self.f.apply(rows, where), where)
+    def apply(self, rows: Values, where: str) -> Values:
+        return self.last.apply(self.f.apply(rows, where), where)
+
+    @property
+    def takes_csr(self) -> bool:
+        return self.f.takes_csr and not self.f.keeps_csr
+
+    @property
+    def attributes(self) -> dict[str, object]:
+        return self.last.attributes
+
+    def saturated(self, mapped: Array) -> int:
+        return self.last.saturated(mapped)
 
     def output_dtype(self, dtype: DType) -> DType:
-        return np.dtype(self.dtype)
+        return self.last.output_dtype(self.f.output_dtype(dtype))
 
     def bytes_for(self, d: int, rows: int, itemsize: int) -> tuple[int, int]:
-        """Those of the map, with the masks of the values that fit, and the result: as much as the map's again."""
+        """Those of the map, with what the last one needs of its results: as much as the map's again."""
         peak, kept = self.f.bytes_for(d, rows, itemsize)
         return 2 * peak, kept
 
     def describe(self) -> dict[str, object]:
-        return {"map": "stored", "of": self.f.describe(), "dtype": self.dtype}
+        return {"map": "stored", "of": self.f.describe(), "last": self.last.describe()}
 
 
 def _float_range(dtype: DType) -> tuple[float, float]:
