@@ -24,7 +24,14 @@ from bigpca.cli.output import MEANINGS
 ROOT = Path(__file__).resolve().parent.parent
 TAB = re.compile(r"^:::\{tab-item\} (\w+)\n(.*?)^:::$", re.MULTILINE | re.DOTALL)
 BLOCK = re.compile(r"^```(python|sh)\n(.*?)^```", re.MULTILINE | re.DOTALL)
-OPTIONAL = {"faiss", "onnx", "onnxruntime", "torch"}  # of a few blocks, which run where it is installed
+OPTIONAL = {
+    "apsw",
+    "sqlite_vec",
+    "faiss",
+    "onnx",
+    "onnxruntime",
+    "torch",
+}  # of a few blocks, which run where it is installed
 
 README = (ROOT / "README.md").read_text()
 PAGES = [
