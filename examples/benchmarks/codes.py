@@ -19,7 +19,7 @@ import bigpca as bp
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from tutorial_data import network_features, read_fashion  # noqa: E402
+from tutorial_data import network_features, read_fashion
 
 BATCH = 200
 

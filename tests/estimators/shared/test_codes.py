@@ -131,7 +131,9 @@ REJECTED: dict[str, tuple[Any, type[Exception], str]] = {
         "the fit of a FisherDiscriminantAnalysis does not give",
     ),
     "incomplete rows": (
-        lambda p: bp.PCA(2, nan_policy="omit").fit(X).transform(np.where(X == X.max(), np.nan, X), dtype="int8"),
+        lambda p: (
+            bp.PCA(2, nan_policy="omit").fit(X).transform(np.where(np.equal(X, X.max()), np.nan, X), dtype="int8")
+        ),
         ValueError,
         "has no code",
     ),
