@@ -6,6 +6,7 @@
   and filled.
 - ``blocks``  Slabs of rows become blocks: checked, shifted, in the precision of the pass; and the arithmetic on them.
 - ``row_maps``  Row maps: pure functions from rows to rows, applied in a chain inside the task that reads them.
+- ``codes``  Scores as codes for vector databases: one byte or one bit for each.
 - ``preprocessing``  Preprocessing of single rows: records that users give to an estimator, each a row map.
 
 A group task iterates over its reads. A dense slab without maps becomes one ``Block``, checked and shifted in one
