@@ -454,12 +454,12 @@ class Estimator(
             it has any. :func:`bigpca.data.keys.stored_keys` returns them.
         dtype : {"float16", "float32", "float64", "int8", "bits"}, default None
             Dtype in which the scores are returned or stored; None for the dtype in which they are computed. Scores that
-            it cannot hold are rejected. "int8" and "bits" are codes for vector databases, whose ranges are known from the variances of
-            the fit: no further read. "int8" is ``round(score / scale)``, at most 127 in magnitude, with one scale for
-            all columns, 4 / 127 of the largest standard deviation: distances of codes are those of scores. ``out`` has
-            the scale as its attribute ``scale_factor`` (in Parquet, in the metadata of the file under
-            ``bigpca_attributes``), and the share of codes at the end of their range as ``saturated_share``; what reads
-            scores decodes such a store. "bits" are the signs of the scores, 8 in a byte (uint8, as
+            it cannot hold are rejected. "int8" and "bits" are codes for vector databases, whose range is known from the
+            variances of the fit: no further read. "int8" is ``round(score / scale)``, at most 127 in magnitude, with
+            one scale for all columns, 4 / 127 of the largest standard deviation: distances of codes are those of
+            scores. ``out`` has the scale as its attribute ``scale_factor`` (in Parquet, in the metadata of the file
+            under ``bigpca_attributes``), and the share of codes at the end of their range as ``saturated_share``. Where
+            scores are read, such a store is decoded. "bits" are the signs of the scores, 8 in a byte (uint8, as
             ``numpy.packbits``), to be compared by Hamming distance. See :func:`bigpca.quality.recall`.
 
         Returns
