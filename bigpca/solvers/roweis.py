@@ -128,7 +128,9 @@ class RoweisFamily:
         if precision > FLOAT64:
             self.values[self.values <= rounding * (self.rotation**2 @ spread)] = 0.0
         # What rounding changes in u'S_T u and u'Psi Psi'u, as sums over the squares of u.
-        self._lost_of_total = rounding * (spread + (between**2).sum(axis=0))
+        # The eigensolver, for its part, knows S_W to about sqrt(d) eps of its largest eigenvalue.
+        solved = float(np.sqrt(d)) * FLOAT64 * float(self.values[0])
+        self._lost_of_total = rounding * (spread + (between**2).sum(axis=0)) + solved
         self._lost_of_psi = (d * FLOAT64 + (ROUNDED * precision) ** 2) * (psi**2).sum(axis=0)
         self.threads, self.divisor = threads, max(1, freedom) if divisor is None else divisor
         self._between, self._psi = between @ self.rotation.T, psi @ self.rotation.T

@@ -158,7 +158,7 @@ SHARES = ~ABSENT / np.count_nonzero(~ABSENT)
 def test_weights_that_are_shares_are_rejected_or_named_by_a_warning(name: str) -> None:
     make, y = FITS[name]
     c = 3 if name.startswith(("fisher", "roweis")) else 1  # subtracted from their sum
-    least = rf"at least {c + 1} are required: .* minus {c}\. .* pass sample_weight=bp\.reliability"
+    least = rf"at least {c + 1} are required: .* minus {c}\. .* pass sample_weight=bp\.data\.reliability"
     with pytest.raises(ValueError, match=least):
         make().fit(da.from_array(X).map_blocks(_never, dtype="f8"), y, sample_weight=(c + 0.9) * SHARES)
     for weights, warned in ((c + 1) * SHARES, True), (40 * SHARES, False), (bp.data.reliability(SHARES), False):
@@ -203,10 +203,10 @@ BAD: dict[str, tuple[Any, type[Exception], str]] = {
     "two columns": (np.ones((N, 2)), ValueError, r"shape \(90, 2\); one column"),
     "text": (["1"] * (N - 1) + ["a"], TypeError, "not numbers, such as 'a' of row 89. Give one number per row"),
     "all zero": (np.zeros(N), ValueError, "all weights are zero, so that no row is used"),
-    "sum 1": (np.full(N, 1 / N), ValueError, r"add up to 1, but they count rows, .*bp\.reliability"),
+    "sum 1": (np.full(N, 1 / N), ValueError, r"add up to 1, but they count rows, .*bp\.data\.reliability"),
     "sum above 1 by rounding": (np.full(N, (1 + 1e-14) / N), ValueError, r"add up to 1, .* at least 2 are required"),
     "one row has all": (np.where(np.arange(N) == 3, 1, 0.001), ValueError, "worth 1.19 of equal .* Give more rows of"),
-    "sum of squares": (np.full(N, 1e149), ValueError, r"add up to 9e\+150, over the 1e\+150 .*bp\.reliability"),
+    "sum of squares": (np.full(N, 1e149), ValueError, r"add up to 9e\+150, over the 1e\+150 .*bp\.data\.reliability"),
     "beyond float64": (np.full(N, 1e308), ValueError, "add up to inf, over the 1e"),
     "one row": (np.where(np.arange(N) == 3, 9, 0), ValueError, "1 sample"),
 }

@@ -45,7 +45,8 @@ def test_far_from_zero_lazily_in_files_and_after_added_rows(tmp_path: Path) -> N
     assert isinstance(lazy, da.Array)
     np.testing.assert_allclose(lazy, expected, rtol=1e-7)
     written = model.mahalanobis(da.from_array(NEW + 1e4, (7, D)), out=tmp_path / "far.zarr")
-    np.testing.assert_array_equal(written[:, 0], lazy)
+    # Other numbers of rows at a time: BLAS may round their products in another order.
+    np.testing.assert_allclose(written[:, 0], lazy, rtol=1e-12)
     model.save(tmp_path / "model.zarr")
     np.testing.assert_array_equal(bp.load(tmp_path / "model.zarr").mahalanobis(NEW), model.mahalanobis(NEW))
 
