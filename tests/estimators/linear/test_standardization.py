@@ -264,7 +264,9 @@ def test_only_components_can_be_removed(wrong: Any) -> None:
     if wrong == []:
         assert np.array_equal(bp.PCA(K).fit(X).remove_components(X, np.zeros(0, int)), X)
         return
-    with pytest.raises(ValueError, match=r"but there are 3\. Give numbers from 0 to 2, or names such as 'pca0', each once"):
+    with pytest.raises(
+        ValueError, match=r"but there are 3\. Give numbers from 0 to 2, or names such as 'pca0', each once"
+    ):
         bp.PCA(K).fit(X).remove_components(X, wrong)
 
 
