@@ -6,7 +6,8 @@ In reading order:
 - ``source``       ``Source``, what every format is: a range of rows read into new memory; which member, which index
 - ``files``        which format a path holds: by extension and content
 - ``flat_files``   .npy, .npz, safetensors, memory maps, folders of shards
-- ``hdf5``, ``parquet``   one format each
+- ``hdf5``         one format
+- ``tables``       Parquet, Arrow (Hugging Face) and CSV: a file, a folder or a glob of them
 - ``zarr_arrays``, ``zarr_format``   Zarr: stored objects, reads and groups; what its metadata may say
 - ``sparse``       sparse rows: their form in tasks, in memory, and as three arrays of a file or store
 - ``batches``      ``bp.from_batches``: rows that come in batches, cut again by absolute row, and their labels

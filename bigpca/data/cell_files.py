@@ -1,4 +1,4 @@
-"""Cells in files of AnnData and 10x Genomics: the names of cells and genes, which are beside the matrix."""
+"""Cells in files of AnnData and 10x Genomics: beside the matrix, the names of cells and genes, and columns of obs."""
 
 from __future__ import annotations
 
@@ -9,12 +9,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from bigpca.arrays import Array
+from bigpca.data.checks import MemberError
 from bigpca.data.containers import is_zarr_array, is_zarr_group
-from bigpca.data.files import HDF5_SUFFIXES
-from bigpca.data.hdf5 import hdf5_index, hdf5_names
+from bigpca.data.hdf5 import HDF5_SUFFIXES, hdf5_column, hdf5_frame, hdf5_index, hdf5_names
 from bigpca.data.zarr_arrays import is_zarr_directory, open_node, read_whole
 from bigpca.data.zarr_format import naming_damage
-from bigpca.errors import brief
+from bigpca.errors import MAX_MESSAGE, brief, closest, shorten
 from bigpca.storage.files import kind_of, public, without_credentials
 
 log = logging.getLogger("bigpca")
@@ -63,6 +64,59 @@ def gene_names(path: str, member: str, width: int) -> Names | None:
             "expected. The file was not written completely: write it again."
         )
     return names
+
+
+def cell_column(path: str, name: str | None, word: str) -> Array | None:
+    """Return a column of ``obs``, one value for each cell, such as ``"type"`` or ``"obs/type"``; gaps are None.
+
+    None for a file that is not AnnData. ``word`` says what is read, for messages.
+
+    Raises
+    ------
+    MemberError
+        If there is no such column; lists those that there are.
+    """
+    columns = obs_columns(path)
+    if columns is None:
+        return None
+    short = (name or "").strip("/").removeprefix("obs/")
+    if short not in columns and "/" in (name or ""):
+        return None  # the place of an array
+    if short not in columns:
+        listed = shorten(", ".join(map(brief, columns)), MAX_MESSAGE // 4) or "none"
+        what = f"obs has no column {brief(repr(short))}" if short else f"name the column of obs that holds the {word}s"
+        raise MemberError(f"{path}: {what}, as in 'path::name'.{closest(short, columns)} It has: {listed}.")
+    parts = _stored(path, f"obs/{short}", word)
+    if parts is None:
+        raise MemberError(f"{path}: obs/{brief(short)} does not hold one value for each cell. Pass the values.")
+    if {"codes", "categories"} <= parts.keys():
+        return np.array([*parts["categories"], None], dtype=object)[parts["codes"].astype(np.int64)]  # -1: a gap
+    if {"values", "mask"} <= parts.keys():
+        values = parts["values"].astype(object)
+        values[parts["mask"].astype(bool)] = None
+        return values
+    return next(iter(parts.values()))
+
+
+def obs_columns(path: str) -> list[str] | None:
+    """Return the names of the columns of ``obs``; None in a file that is not AnnData."""
+    if os.path.isfile(path):
+        return hdf5_frame(path, "obs") if path.lower().endswith(HDF5_SUFFIXES) else None
+    root = open_node(path)
+    if not is_zarr_group(root) or root.attrs.get("encoding-type") != "anndata":
+        return None
+    found: Any = root.get("obs")
+    stated: Any = found.attrs.get("column-order", ()) if is_zarr_group(found) else ()
+    return [str(name) for name in stated]
+
+
+def _stored(path: str, name: str, word: str) -> dict[str, Array] | None:
+    if os.path.isfile(path):
+        return hdf5_column(path, name)
+    root: Any = open_node(path)
+    node = root[name]
+    arrays = {"": node} if is_zarr_array(node) else dict(node.arrays())
+    return {part: read_whole(array, word) for part, array in arrays.items()}
 
 
 def _in_file(path: str, member: str) -> tuple[str, str]:

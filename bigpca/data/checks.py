@@ -205,6 +205,54 @@ def is_decode_error(error: Exception) -> bool:
     return not isinstance(error, OSError) or isinstance(error, gzip.BadGzipFile) or error.errno is None
 
 
+def arrow_rows(column: Any, label: str) -> Array:
+    """Return the numbers of a column of lists of Arrow, (n, d), or with more dimensions for lists of lists.
+
+    Raises
+    ------
+    ValueError
+        For nulls, and for lists of another length than that of the first; names it.
+    """
+    column = column.combine_chunks() if hasattr(column, "combine_chunks") else column
+    column = getattr(column, "storage", column)
+    n, sizes = len(column), list[int]()
+    while hasattr(column, "value_lengths"):
+        values, present = column.flatten(), len(column) - column.null_count
+        lengths = np.asarray(column.drop_null().value_lengths())
+        if len(column) == present and not len(lengths):
+            return np.zeros((n, *sizes, 0), _numbers_of(column.type))
+        if present < len(column) or (lengths != lengths[0]).any():
+            counted_rows(np.empty(0), lengths, len(column), label)
+        sizes.append(int(lengths[0]))
+        column = getattr(values, "storage", values)
+    if column.null_count:
+        raise ValueError(f"{label} has nulls. Drop or fill those rows first.")
+    return np.asarray(column.to_numpy(zero_copy_only=False)).reshape(n, *sizes)
+
+
+def _numbers_of(kind: Any) -> Any:
+    """Return the dtype of the numbers in lists of a type of Arrow."""
+    while hasattr(kind, "value_type"):
+        kind = kind.value_type
+    return kind.to_pandas_dtype()
+
+
+def counted_rows(values: Array, lengths: Array | None, n: int, label: str) -> Array:
+    """Return values as n rows, if no row is missing and all are equally long."""
+    found = len(values) if lengths is None else len(lengths)
+    if found < n:
+        raise ValueError(f"{label} has {n - found:,} nulls in {n:,} rows. Drop or fill those rows first.")
+    if lengths is None:
+        return values
+    if len(lengths) and (lengths != lengths[0]).any():
+        row = int(np.flatnonzero(lengths != lengths[0])[0])
+        raise ValueError(
+            f"{label}: the list of row {row} has {lengths[row]} values; {lengths[0]} were expected, as in the first "
+            "rows. Drop or repair such rows first."
+        )
+    return values.reshape(n, -1) if n else values.reshape(0, 0)
+
+
 LARGEST_EXACT = 2**53  # beyond it, float64 cannot represent every integer
 
 

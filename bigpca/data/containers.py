@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from bigpca.data.checks import MemberError, check_dtype
+from bigpca.data.checks import MemberError, arrow_rows, check_dtype, counted_rows
 from bigpca.errors import brief, closest
 
 if TYPE_CHECKING:
@@ -56,7 +56,9 @@ _REMEDIES = {
     "torch.DataLoader": _BATCHES,
     "torch.Dataset": _BATCHES,
     "tensorflow.DatasetV2": _BATCHES,
-    "datasets.Dataset": 'Pass one of its columns as an array: X.with_format("numpy")["features"].',
+    "datasets.Column": 'Pass the Dataset, and name its column: bigpca.open(dataset, member="features").',
+    "datasets.IterableDataset": "Pass bigpca.from_batches(batch['features'] for batch in "
+    "X.with_format('numpy').iter(4096)).",
     "anndata.AnnCollection": "Pass the list of its files, bigpca.open([path, ...]), or write them as one by "
     "anndata.experimental.concat_on_disk.",
     "builtins.set": "Pass a list, which has an order.",
@@ -191,6 +193,68 @@ def check_columns(X: Any, label: str = "X") -> None:
             f"columns of {label} do not hold numbers: {shown}. Numbers were expected in every column. Leave these out, "
             "convert them (dates to days, for example), or pass one as the labels y."
         )
+
+
+_LISTS = re.compile(r"(fixed_size_|large_)?list(_view)?<|List\(|Array\(|extension<.*[Aa]rray")
+
+
+def embeddings(X: Any, label: str = "X", member: str | None = None) -> Any:
+    """Return the rows in a column of equally long lists or arrays; other containers unchanged.
+
+    A Series of pandas or polars, an array of Arrow, or a frame of either in which one column, or the named one, holds
+    lists: (n, d), or more dimensions where lists hold lists.
+
+    Raises
+    ------
+    MemberError
+        If the frame has no such column of lists.
+    ValueError
+        For several columns of lists, rows that are missing, and lists of several lengths.
+    """
+    if not hasattr(X, "columns") or isinstance(X, np.ndarray):
+        return _rows_of_lists(X, label) if _holds_lists(X) else X
+    names = list(getattr(X, "column_names", X.columns))
+    found = [] if is_dask_frame(X) else [name for name in names if _holds_lists(X[name])]
+    if member is None and not found:
+        return X
+    wanted = found if member is None else [name for name in found if name == member]
+    if len(wanted) != 1:
+        error = f"{len(found)} columns of {label} hold lists" if member is None else f"{member!r} is not one of them"
+        listed = ", ".join(brief(repr(name)) for name in found) or "none"
+        raise MemberError(
+            f"{error}: one column of equally long lists was expected, named with member=. Those are: {listed}."
+        )
+    return _rows_of_lists(X[wanted[0]], f"column {brief(repr(wanted[0]))} of {label}")
+
+
+def _holds_lists(column: Any) -> bool:
+    """Whether a Series or an array of Arrow holds lists or arrays."""
+    kind = getattr(column, "type", None)
+    kind = getattr(column, "dtype", "") if not hasattr(column, "value_lengths") and kind is None else kind
+    if getattr(column, "ndim", 1) != 1 or isinstance(column, np.ndarray | list | tuple):
+        return False
+    if str(kind) == "object" and hasattr(column, "iloc"):
+        return isinstance(next((one for one in column if one is not None), None), np.ndarray | list | tuple)
+    return bool(_LISTS.match(str(kind)))
+
+
+def _rows_of_lists(column: Any, label: str) -> NDArray[Any]:
+    if hasattr(column, "explode") and hasattr(column, "list"):
+        if hasattr(column, "to_arrow"):  # polars
+            values = column.drop_nulls()
+            if str(column.dtype).startswith("Array"):
+                return counted_rows(values.to_numpy(), None, len(column), label)
+            lengths = values.list.len().to_numpy()
+            return counted_rows(values.explode().to_numpy(), lengths, len(column), label)
+        if str(column.dtype) != "object":
+            column = column.array.__arrow_array__()
+    if hasattr(column, "type"):
+        return arrow_rows(column, label)
+    rows = [np.asarray(one) for one in column if isinstance(one, np.ndarray | list | tuple)]
+    lengths = np.array([row.size for row in rows])
+    if rows and (lengths == lengths[0]).all() and len(rows) == len(column):
+        return np.stack(rows)
+    return counted_rows(np.empty(0), lengths, len(column), label)
 
 
 def _is_number(value: object) -> bool:
@@ -331,6 +395,16 @@ def is_zarr_group(X: Any) -> TypeIs[zarr.Group]:
     """Whether this is a zarr.Group."""
     library = sys.modules.get("zarr")
     return library is not None and isinstance(X, library.Group)
+
+
+def is_zarr_store(X: Any) -> bool:
+    """Whether this is a store of Zarr, such as a ZipStore or an ObjectStore."""
+    return "zarr.Store" in type_names(X)
+
+
+def is_dataset(X: Any) -> bool:
+    """Whether this is a Dataset of Hugging Face, whose rows can be read in any order."""
+    return "datasets.Dataset" in type_names(X)
 
 
 def is_path_list(X: Any, kinds: tuple[type, ...] = (str, os.PathLike)) -> bool:

@@ -4,18 +4,25 @@ from __future__ import annotations
 
 import glob
 import os
+from typing import Any
 
 from bigpca.data.checks import MemberError, natural_key
 from bigpca.data.flat_files import npy_file, npy_shards, npz_member, safetensors_file
-from bigpca.data.hdf5 import hdf5_rows
-from bigpca.data.parquet import parquet_rows
-from bigpca.data.source import Source
-from bigpca.data.zarr_arrays import is_zarr_directory, zarr_source
+from bigpca.data.hdf5 import HDF5_SUFFIXES, hdf5_rows
+from bigpca.data.source import Source, Wanted
+from bigpca.data.tables import (
+    ARROW_SUFFIXES,
+    CSV_SUFFIXES,
+    PARQUET_SUFFIXES,
+    DatasetRows,
+    TableRows,
+    form_of_folder,
+    table_rows,
+)
+from bigpca.data.zarr_arrays import is_zarr_directory, zarr_source, zip_source
 from bigpca.errors import brief
 from bigpca.storage.files import kind_of, open_regular
 
-HDF5_SUFFIXES = (".h5", ".hdf5", ".hdf", ".he5", ".h5ad")
-PARQUET_SUFFIXES = (".parquet", ".pq")
 TORCH_SUFFIXES = (".pt", ".pth")
 SHARD_SUFFIXES = (".npz", ".safetensors", *HDF5_SUFFIXES)
 _CONVERTED = (
@@ -24,8 +31,8 @@ _CONVERTED = (
 )
 
 
-def file_source(path: str, member: str | None, missing_chunks: str) -> Source:
-    """Describe the rows at a path, a glob pattern or a URL; reads headers only.
+def file_source(path: str, member: str | None, missing_chunks: str, wanted: Wanted | None = None) -> Source:
+    """Describe the rows at a path, a glob pattern or a URL; reads headers only, and of CSV the ends of lines.
 
     Raises
     ------
@@ -36,32 +43,56 @@ def file_source(path: str, member: str | None, missing_chunks: str) -> Source:
     """
     if kind_of(path) != "disk":
         return zarr_source(path, member, missing_chunks)
-    path = os.path.abspath(os.path.expanduser(path))
+    path, wanted = os.path.abspath(os.path.expanduser(path)), wanted or Wanted()
+    found = None
     if os.path.isdir(path):
-        return _directory(path, member, missing_chunks)
-    if os.path.exists(path):
-        return _file(path, member, missing_chunks)
-    if glob.has_magic(path):
-        return _glob(path, member)
+        found = _directory(path, member, missing_chunks, wanted)
+    elif os.path.exists(path):
+        found = _file(path, member, missing_chunks, wanted)
+    elif glob.has_magic(path):
+        found = _glob(path, member, wanted)
+    if found is not None and wanted.keys is not None and not isinstance(found, TableRows):
+        raise ValueError(
+            f"keys = {wanted.keys!r} names a column of a table (CSV, Parquet or Arrow), and {path} is none. Store the "
+            "keys beside the rows: bigpca.ingest(path, out, keys=...)."
+        )
+    if found is not None:
+        return found
     raise FileNotFoundError(
-        f"{path} does not exist: a Zarr store, a .npy, .npz, .h5, .parquet or .safetensors file, a folder of .npy "
+        f"{path} does not exist: a Zarr store, a .npy, .npz, .h5, .parquet, .csv or .safetensors file, a folder of "
         "shards or a glob pattern was expected. Check the path."
     )
 
 
-def _directory(path: str, member: str | None, missing_chunks: str) -> Source:
+def dataset_source(data: Any, member: str | None) -> Source:
+    """Describe the rows of a list column of a Dataset of Hugging Face."""
+    return DatasetRows.of(data, member)
+
+
+def _directory(path: str, member: str | None, missing_chunks: str, wanted: Wanted) -> Source:
     if is_zarr_directory(path):
         return zarr_source(path, member, missing_chunks)
     names = sorted(os.listdir(path), key=natural_key)
     if any(name.endswith(".npy") for name in names):
         return _without_member(path, member, npy_shards(path))
-    parquet = [os.path.join(path, name) for name in names if name.endswith(PARQUET_SUFFIXES)]
-    if parquet:
-        return parquet_rows(path, member)
+    form = form_of_folder(path, names)
+    if form is not None:
+        return table_rows(form, path, member, wanted)
+    if "dataset_dict.json" in names:
+        splits = [name for name in names if os.path.isfile(os.path.join(path, name, "state.json"))]
+        raise ValueError(
+            f"{path} holds the splits {', '.join(map(brief, splits))} of Hugging Face. Open one of them: "
+            f"bp.open({os.path.join(path, (splits or ['train'])[0])!r})."
+        )
+    if any(name.endswith(".part") for name in names):
+        raise ValueError(
+            f"{path} holds {brief(names[0])}, text that Dask wrote. Pass dask.dataframe.read_csv({path!r} + '/*.part')."
+        )
     _reject_shards(path, names)
     shown = ", ".join(map(brief, names[:5])) + (", ..." if len(names) > 5 else "") if names else "nothing"
     raise FileNotFoundError(
-        f"{path} holds {shown}: a Zarr store, .npy shards or .parquet files were expected. Check the folder."
+        f"{path} holds {shown}: a Zarr store, .npy shards or tables (.parquet, .arrow, .csv) were expected. Check "
+        "the folder."
     )
 
 
@@ -78,19 +109,23 @@ def _reject_shards(path: str, names: list[str]) -> None:
             )
 
 
-def _glob(pattern: str, member: str | None) -> Source:
+def _glob(pattern: str, member: str | None, wanted: Wanted) -> Source:
     found = glob.glob(pattern)
-    if any(name.endswith(PARQUET_SUFFIXES) for name in found):
-        return parquet_rows(pattern, member)
+    form = form_of_folder("", found)
+    if form is not None:
+        return table_rows(form, pattern, member, wanted)
     others = [name for name in found if not name.endswith(".npy")]
     if others:
+        remedy = "Narrow the pattern."
+        if others[0].lower().endswith((".nc", ".nc4")):
+            remedy = f'Pass xarray.open_mfdataset({pattern!r})["x"], one of the variables.'
         raise ValueError(
-            f"{pattern} matches {others[0]}, but a pattern may match only .npy or .parquet files. Narrow the pattern."
+            f"{pattern} matches {others[0]}, but a pattern may match only .npy files or tables of one form. {remedy}"
         )
     return _without_member(pattern, member, npy_shards(pattern))
 
 
-def _file(path: str, member: str | None, missing_chunks: str) -> Source:
+def _file(path: str, member: str | None, missing_chunks: str, wanted: Wanted) -> Source:
     with open_regular(path) as file:
         head = file.read(8)
     suffix = os.path.splitext(path)[1].lower()
@@ -101,18 +136,25 @@ def _file(path: str, member: str | None, missing_chunks: str) -> Source:
     if head in (b"\x89HDF\r\n\x1a\n", b"MATLAB 7") or suffix in HDF5_SUFFIXES:
         return hdf5_rows(path, member, missing_chunks)
     if head.startswith(b"PAR1") or suffix in PARQUET_SUFFIXES:
-        return parquet_rows(path, member)
+        return table_rows("parquet", path, member, wanted)
+    if head.startswith(b"ARROW1") or suffix in ARROW_SUFFIXES:
+        return table_rows("arrow", path, member, wanted)
+    if suffix in CSV_SUFFIXES:
+        return table_rows("csv", path, member, wanted)
+    if suffix == ".zip":
+        return zip_source(path, member, missing_chunks)
     if suffix == ".safetensors":
         return safetensors_file(path, member)
     if head.startswith(b"CDF"):
         raise ValueError(
-            f"{path} is a netCDF-3 file, which is not read directly; netCDF-4 (HDF5) or another format was expected. "
-            f'Pass xarray.open_dataset({path!r}, chunks={{}})["x"], one of its variables.'
+            f"{path} is a netCDF-3 file, which xarray reads. Install it: pip install xarray. Without the extension "
+            f'.nc, or with fill=None, pass xarray.open_dataset({path!r}, chunks={{}})["x"], one of its variables.'
         )
     if suffix in TORCH_SUFFIXES:
         raise ValueError(f"{path} is a file of PyTorch, which can run code. {_CONVERTED.format(path)}")
     raise ValueError(
-        f"{path} is of unknown format: .npy, .npz, .h5, .parquet, .safetensors or a Zarr directory was expected. "
+        f"{path} is of unknown format: .npy, .npz, .h5, .parquet, .arrow, .csv, .safetensors or a Zarr directory was "
+        "expected. "
         "For plain bytes open a np.memmap and pass that."
     )
 

@@ -140,10 +140,37 @@ class Grid:
             )
         if found.values.dtype.kind not in "iuf":
             raise ValueError(f"{what} names the coordinate {name!r}, which holds {found.values.dtype}, not numbers.")
-        order = sorted(range(len(found.dims)), key=lambda axis: self.dims.index(found.dims[axis]))
-        values = found.values.transpose(order)
-        values = values.reshape([size if dim in found.dims else 1 for dim, size in self._axes])
+        return self._along(found.values, found.dims)
+
+    def _along(self, values: NDArray[Any], dims: tuple[str, ...]) -> NDArray[np.float64]:
+        """Return values along some of the dimensions, for each column."""
+        values = values.transpose([dims.index(dim) for dim in self.dims if dim in dims])
+        values = values.reshape([size if dim in dims else 1 for dim, size in self._axes])
         return np.asarray(self.columns(np.broadcast_to(values, self.sizes).astype(np.float64).ravel()))
+
+    def aligned(self, given: Any, what: str) -> NDArray[np.float64]:
+        """Return what a DataArray gives for each column, by the names of its dimensions; ``what`` names it.
+
+        Raises
+        ------
+        ValueError
+            For a dimension that the columns do not have, another size, and other coordinates.
+        """
+        sizes, dims = dict(self._axes), tuple(map(str, given.dims))
+        if any(sizes.get(dim) != size for dim, size in zip(dims, given.shape, strict=True)):
+            shown = " x ".join(f"{dim} = {size}" for dim, size in zip(dims, given.shape, strict=True)) or "none"
+            raise ValueError(
+                f"{what} has the dimensions {shown}, but the features of X are {_shown(self)}. Give numbers along some "
+                "of these, in any order."
+            )
+        for dim in [dim for dim in dims if dim in self.coords and dim in given.coords]:
+            own, other = self.coords[dim].values, given.coords[dim].values
+            if not _equal(own, other):
+                raise ValueError(
+                    f"the coordinate {dim!r} of {what} is {brief(other[:4].tolist())}..., but that of X is "
+                    f"{brief(own[:4].tolist())}.... Give both one grid, such as {what}.reindex({dim}=X.{dim}) does."
+                )
+        return self._along(np.asarray(given.values, np.float64), dims)
 
     def check_same(self, other: Grid, owner: str) -> None:
         """Compare with the grid of new rows.

@@ -35,6 +35,7 @@ from bigpca.data.zarr_format import SPARE_BYTES, streamed_size
 from bigpca.errors import CorruptedChunkError, MissingChunksError, brief
 from bigpca.storage.files import check_regular, max_encoded
 
+HDF5_SUFFIXES = (".h5", ".hdf5", ".hdf", ".he5", ".h5ad")
 MAX_LINKS = 32
 MAX_NAMES = 10**7  # letters of the names that are looked through: of 100,000 objects, or of groups 4,000 deep
 NAME_COST = 100  # letters that the visit of an object counts as
@@ -292,6 +293,15 @@ def hdf5_index(path: str, frame: str) -> NDArray[np.object_] | None:
     return hdf5_names(path, name) if name else None
 
 
+def hdf5_frame(path: str, frame: str) -> list[str] | None:
+    """Return the names of the columns of a data frame of AnnData, such as "obs"; None in a file of another kind."""
+    with _opened(path) as file:
+        if str(file.attrs.get("encoding-type", "")) != "anndata":
+            return None
+        group: Any = _node(file, frame, path)
+        return [str(name) for name in group.attrs.get("column-order", ())] if hasattr(group, "keys") else []
+
+
 def hdf5_names(path: str, *places: str) -> NDArray[np.object_] | None:
     """Return the strings of the first of these datasets that there is and that has one dimension; None if none is.
 
@@ -312,6 +322,27 @@ def hdf5_names(path: str, *places: str) -> NDArray[np.object_] | None:
             names: NDArray[np.object_] = np.asarray(stored.asstr()[:], dtype=np.object_)
             return names
     return None
+
+
+def hdf5_column(path: str, name: str) -> dict[str, NDArray[Any]] | None:
+    """Return the values of one dimension at a name: of a dataset, by the key "", or the parts of a column of AnnData.
+
+    None if nothing is there, or something else. Raises as :func:`hdf5_names`.
+    """
+    with _opened(path) as file:
+        node: Any = _node(file, name, path)
+        parts = list(node) if hasattr(node, "keys") else [""]
+        places = {part: f"{name}/{part}".rstrip("/") for part in parts}
+        shapes = {part: getattr(_node(file, place, path), "shape", None) for part, place in places.items()}
+    if any(shape is None or len(shape) != 1 for shape in shapes.values()):
+        return None
+    found = {part: hdf5_names(path, place) for part, place in places.items()}
+    return {
+        part: hdf5_rows(path, places[part], "raise").read(0, int(math.prod(shapes[part] or ())))[:, 0]
+        if names is None
+        else names
+        for part, names in found.items()
+    }
 
 
 def dataset_place(dataset: Any) -> tuple[str, str]:

@@ -5,6 +5,7 @@ Which label belongs to which row: the rules by which the keys of both are compar
 
 from __future__ import annotations
 
+import logging
 import os
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -17,8 +18,8 @@ from bigpca.data.cell_files import cell_names
 from bigpca.data.checks import MemberError
 from bigpca.data.containers import is_zarr_array
 from bigpca.data.labels import label_values, rows_shown, with_gaps
-from bigpca.data.parquet import parquet_metadata
 from bigpca.data.source import Source, file_stamp
+from bigpca.data.tables import TableRows, parquet_metadata
 from bigpca.data.zarr_arrays import is_array_directory
 from bigpca.errors import brief
 from bigpca.storage.files import check_regular, kind_of
@@ -27,6 +28,8 @@ from bigpca.storage.forms import KEY_COLUMN, KEYS, TABLE_MARK
 if TYPE_CHECKING:
     import dask.array as da
 
+
+log = logging.getLogger("bigpca")
 
 # The first rule that fits decides:
 #
@@ -336,6 +339,14 @@ def stored_keys(source: Any) -> NDArray[np.str_] | None:
 
 def keys_of_source(source: Any) -> NDArray[np.str_] | None:
     """Return the keys beside what a path, a source or a Zarr array reads; raises as :func:`stored_keys`."""
+    if isinstance(source, TableRows) and source.key_column:
+        try:
+            return row_keys(source.texts(source.key_column))
+        except ValueError:
+            if source.keys:
+                raise
+            log.warning("the index in %s is not distinct, so it is not used as keys of the rows.", source.path)
+            return None
     path = path_of_source(source)
     place = _place_of_keys(path)
     with suppress(FileNotFoundError, MemberError):

@@ -13,11 +13,17 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 import numpy as np
 
 from bigpca.arrays import Array
+from bigpca.data.cell_files import cell_column, obs_columns
 from bigpca.data.checks import MemberError, is_decode_error
 from bigpca.data.containers import is_zarr_group
-from bigpca.data.files import PARQUET_SUFFIXES
-from bigpca.data.parquet import parquet_metadata, parquet_paths, parquet_rows
-from bigpca.data.source import file_stamp
+from bigpca.data.source import Wanted, file_stamp
+from bigpca.data.tables import (
+    PARQUET_SUFFIXES,
+    parquet_metadata,
+    partition_values,
+    table_paths,
+    table_rows,
+)
 from bigpca.data.zarr_arrays import arrays_of, is_zarr_directory, open_node, read_whole
 from bigpca.data.zarr_format import naming_damage
 from bigpca.errors import MAX_MESSAGE, CorruptedChunkError, brief, closest, shorten
@@ -38,9 +44,9 @@ def read_label_file(source: str, word: str = "label") -> Array:
     Parameters
     ----------
     source : str
-        A ``.npy`` file, a ``.csv`` file with a header, Parquet (a file, folder or glob), or a Zarr store or URL.
-        ``"path::name"`` names the column of a table, the field of records or the array of a Zarr group; unnecessary if
-        there is only one.
+        A ``.npy`` file, a ``.csv`` file with a header, Parquet (a file, folder or glob), a Zarr store or URL, or
+        AnnData. ``"path::name"`` names the column of a table, the field of records, the array of a Zarr group, or the
+        column of ``obs``; unnecessary if there is only one.
     word : {"label", "weight", "key", "value", "name"}, default "label"
         What is read, for messages.
 
@@ -66,18 +72,23 @@ def read_label_file(source: str, word: str = "label") -> Array:
     path = os.path.abspath(os.path.expanduser(path))
     if os.path.isdir(path) and is_zarr_directory(path):
         with naming_damage(path):
-            return read_zarr(open_node(path), name, word)
-    if path.lower().endswith(PARQUET_SUFFIXES) or (os.path.isdir(path) and parquet_paths(path)):
+            node = open_node(path)
+            column = cell_column(path, name, word) if is_zarr_group(node) else None
+            return read_zarr(node, name, word) if column is None else column
+    if path.lower().endswith(PARQUET_SUFFIXES) or (os.path.isdir(path) and table_paths(path)):
         return _parquet_column(path, name, word)
     if not os.path.exists(path) or os.path.isdir(path):
         raise FileNotFoundError(
             f"{path} holds no {word}s: a .npy or .csv file, Parquet or a Zarr store was expected. Check the path."
         )
-    if path.lower().endswith(".csv"):
+    if path.lower().endswith((".csv", ".tsv")):
         return _csv_column(path, name, word)
     if not path.lower().endswith(".npy"):
+        column = cell_column(path, name, word)
+        if column is not None:
+            return column
         raise ValueError(
-            f"{path} is of unknown format for {word}s: .npy, .csv, Parquet or a Zarr directory was expected. "
+            f"{path} is of unknown format for {word}s: .npy, .csv, Parquet, a Zarr directory or AnnData was expected. "
             "Read it yourself and pass the array."
         )
     found = _npy(path)
@@ -91,20 +102,23 @@ def read_label_file(source: str, word: str = "label") -> Array:
 def column_names(path: str) -> list[str]:
     """Return the names of the columns of a table of labels: CSV, Parquet, records in ``.npy``, or a Zarr group.
 
-    Columns of lists are left out. There are none in other files, in damaged ones, and where there is no file.
+    Columns of lists are left out. There are none in other files (of AnnData, too, where the names of the cells are the
+    keys), in damaged ones, and where there is no file.
     """
     path, found = os.path.expanduser(path), list[str]()
     try:
         if os.path.isdir(path) and is_zarr_directory(path):
             node = open_node(path)
+            if obs_columns(path) is not None:
+                return []
             found = [name for name, array in arrays_of(node) if array.ndim == 1] if is_zarr_group(node) else []
-        elif path.lower().endswith(PARQUET_SUFFIXES) or (os.path.isdir(path) and parquet_paths(path)):
-            for file in parquet_paths(path)[:1]:
+        elif path.lower().endswith(PARQUET_SUFFIXES) or (os.path.isdir(path) and table_paths(path)):
+            for file in table_paths(path)[:1]:
                 schema = parquet_metadata(file_stamp(file)).schema.to_arrow_schema()
                 found = [field.name for field in schema if not field.type.num_fields]
-        elif path.lower().endswith(".csv") and os.path.exists(path):
+        elif path.lower().endswith((".csv", ".tsv")) and os.path.exists(path):
             with io.TextIOWrapper(open_regular(path), "utf-8-sig", newline="") as text:
-                found = next(csv.reader(text, strict=True), [])
+                found = next(csv.reader(text, strict=True, delimiter=_delimiter(path)), [])
         elif path.lower().endswith(".npy") and os.path.exists(path):
             check_regular(path)
             dtype = np.lib.format.open_memmap(path, mode="r").dtype
@@ -168,11 +182,15 @@ def _check_npy_size(file: BinaryIO, path: str) -> None:
 def _csv_column(path: str, name: str | None, word: str) -> Array:
     try:
         with io.TextIOWrapper(open_regular(path), "utf-8-sig", newline="") as file:
-            return parse_column(_csv_texts(csv.reader(file, strict=True), path, name, word))
+            return parse_column(_csv_texts(csv.reader(file, strict=True, delimiter=_delimiter(path)), path, name, word))
     except (csv.Error, UnicodeDecodeError) as error:
         raise CorruptedChunkError(
             f"{path} cannot be read as comma-separated UTF-8 text: {error}. Repair or write it again."
         ) from error
+
+
+def _delimiter(path: str) -> str:
+    return "\t" if path.lower().endswith(".tsv") else ","
 
 
 def _csv_texts(reader: Any, path: str, name: str | None, word: str) -> list[str]:
@@ -236,16 +254,21 @@ def _parquet_column(path: str, name: str | None, word: str) -> Array:
         raise ImportError(
             f"{path} needs pyarrow, which is not installed. Run: pip install 'bigpca[formats]'"
         ) from error
-    paths = parquet_paths(path)
+    paths = table_paths(path)
     if not paths:
         raise FileNotFoundError(f"no Parquet files were found for {path}. Check the path.")
     parts = []
     for file in paths:
         check_regular(file)
         try:
+            below = None if name is None else partition_values(path, file, name)
+            if below is not None:
+                with pq.ParquetFile(file) as opened:
+                    parts.append(np.full(opened.metadata.num_rows, below, dtype=object))
+                continue
             name = _choose(file, name, pq.read_schema(file).names, "column", word)
             if pa.types.is_nested(pq.read_schema(file).field(name).type):
-                rows = parquet_rows(path, name)
+                rows = table_rows("parquet", path, name, Wanted())
                 return rows.read_block(0, rows.shape[0], (0, rows.shape[1]))
             # The file alone: a parent folder named "a=b" must not become a column.
             with pq.ParquetFile(file) as opened:

@@ -253,8 +253,8 @@ def _of_table(path: str | os.PathLike[str]) -> Any:
     """Return the record in the metadata of a Parquet file; None where there is none."""
     if not os.path.isfile(path):
         return None
-    from bigpca.data.parquet import parquet_metadata  # only for tables
     from bigpca.data.source import file_stamp
+    from bigpca.data.tables import parquet_metadata  # only for tables
 
     text = (parquet_metadata(file_stamp(os.fspath(path))).metadata or {}).get(TABLE_MARK)
     if text is None:

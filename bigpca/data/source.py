@@ -16,7 +16,7 @@ from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from types import EllipsisType
-from typing import Any, SupportsIndex
+from typing import Any, NamedTuple, SupportsIndex
 
 import numpy as np
 from scipy.sparse import csr_array, csr_matrix
@@ -34,6 +34,21 @@ IN_ORDER = (
     "with bigpca.FeatureWriter and open the store."
 )
 _UNNAMED = {"numpy": "the array in memory", "scipy": "the sparse rows in memory", "batches": "the batches"}
+
+
+class Wanted(NamedTuple):
+    """What a caller said of the columns of a table.
+
+    Attributes
+    ----------
+    keys : str or None
+        The column that names the rows.
+    columns : tuple of str, or None
+        Those that will be chosen.
+    """
+
+    keys: str | None = None
+    columns: tuple[str, ...] | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -124,6 +139,11 @@ class Source(ABC):
     def requests(self) -> tuple[int, int]:
         """Requests to an object store for one read of all rows, and the most bytes in flight; (0, 0) elsewhere."""
         return 0, 0
+
+    @property
+    def parsed(self) -> bool:
+        """Whether each read parses text, which takes longer than reading numbers."""
+        return False
 
     @property
     def attributes(self) -> Mapping[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import uuid
+import warnings
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -24,13 +25,16 @@ from bigpca.data.checks import (
 )
 from bigpca.data.containers import (
     cell_matrix,
+    embeddings,
     is_cells,
+    is_dataset,
     is_hdf5_dataset,
     is_labelled,
     is_path_list,
     is_stored_sparse,
     is_zarr_array,
     is_zarr_group,
+    is_zarr_store,
     reject_chunks,
     reject_foreign,
     reject_sparse_forms,
@@ -40,11 +44,12 @@ from bigpca.data.containers import (
 )
 from bigpca.data.grids import feature_names, label, lazy_table, sample_rows
 from bigpca.data.patterns import RowPattern, missing_code
-from bigpca.data.source import DecodedRows, MemoryRows, Source, stored_row_bytes
+from bigpca.data.source import DecodedRows, MemoryRows, Source, Wanted, choose_member, stored_row_bytes
 from bigpca.data.sparse import csr_meta, held_csr, is_csr, is_sparse, sparse_rows
 from bigpca.data.views import Names, View, carried, carrying, named, viewed, with_index
-from bigpca.data.zarr_arrays import ZarrReader, ZarrRows, group_source, wrap_zarr
-from bigpca.errors import ShortTraceback, check_choice
+from bigpca.data.zarr_arrays import ZarrReader, ZarrRows, group_source, store_source, wrap_zarr
+from bigpca.errors import CorruptedChunkError, ShortTraceback, brief, check_choice
+from bigpca.storage.files import open_regular
 from bigpca.storage.forms import CODES
 
 
@@ -96,18 +101,33 @@ def _decoded(source: Source) -> Source:
     return DecodedRows.of(source, scale)
 
 
-def row_source(source: Any, *, member: str | None = None, missing_chunks: str = "raise") -> Source:
-    """Create the source of anything that :func:`open` accepts except Dask arrays (same parameters and errors)."""
-    found = _described(source, member, missing_chunks)
+def row_source(source: Any, *, member: str | None = None, missing_chunks: str = "raise", wanted: Any = None) -> Source:
+    """Create the source of anything that :func:`open` accepts except Dask arrays (same parameters and errors).
+
+    ``wanted`` is what a caller said of the columns of a table (:class:`bigpca.data.source.Wanted`).
+    """
+    found = _described(source, member, missing_chunks, wanted)
     check_shape(found.array_shape, found.label)
     return found
 
 
-def _described(source: Any, member: str | None, missing_chunks: str) -> Source:
+def _described(source: Any, member: str | None, missing_chunks: str, wanted: Wanted | None) -> Source:
     if isinstance(source, (str, os.PathLike)):
         from bigpca.data.files import file_source  # all formats of files, of no use to arrays
 
-        return file_source(os.fspath(source), member, missing_chunks)
+        return file_source(os.fspath(source), member, missing_chunks, wanted)
+    if wanted is not None and wanted.keys is not None:
+        raise ValueError(
+            f"keys = {wanted.keys!r} names a column of a table in files; the source is "
+            f"{type_names(source)[0].removeprefix('builtins.')}. A frame is named by its index, as X.set_index("
+            f"{wanted.keys!r}) makes it; other rows by keys beside them: bigpca.ingest(X, out, keys=...)."
+        )
+    if is_zarr_store(source):
+        return store_source(source, member, missing_chunks)
+    if is_dataset(source):
+        from bigpca.data.files import dataset_source  # all formats of files, as above
+
+        return dataset_source(source, member)
     if is_zarr_group(source):
         return group_source(source, member, lambda array: wrap_zarr(array, missing_chunks))
     if is_zarr_array(source):
@@ -127,7 +147,7 @@ def _described(source: Any, member: str | None, missing_chunks: str) -> Source:
         return held_rows(source)
     reject_sparse_forms(source, "the source")
     reject_foreign(source, "the source")
-    source = table_rows(source, "the source")
+    source = table_rows(embeddings(source, "the source", member), "the source")
     if hasattr(source, "__array__"):
         check_dtype(np.asarray(source).dtype)
         array = unmasked(source) if isinstance(source, np.ma.MaskedArray) else np.asarray(source)
@@ -187,6 +207,7 @@ def open(
     pattern: str | None = None,
     reduce: str | None = None,
     columns: Any = None,
+    keys: str | None = None,
     missing_value: float | None = None,
     fill: str | float | None = "default",
     **axes: Any,
@@ -200,22 +221,25 @@ def open(
     ----------
     source : str, path, zarr.Array, zarr.Group, dask array or DataFrame, xarray.DataArray, AnnData, h5py.Dataset, array
         or CSR
-        A path is a Zarr store (v2, v3; array or group), a .npy, .npz, .h5, .parquet or .safetensors file, a folder or
-        glob of .npy shards (read in natural order) or of Parquet files; a list of paths is read as shards in its order.
+        A path is a Zarr store (v2, v3; array or group; also in a .zip file), a .npy, .npz, .h5, .nc, .parquet, .arrow,
+        .csv, .tsv or .safetensors file, a folder or glob of .npy shards (read in natural order) or of tables (Parquet,
+        also in partitions; CSV; Arrow, as Hugging Face's ``save_to_disk`` writes); a list of paths is read as shards in
+        its order. A store of Zarr and a ``datasets.Dataset`` are opened too. Of tables, rows are the columns of
+        numbers, or a column of equally long lists. netCDF has the grid that xarray finds in it.
         Feature maps (n, c, h, w) become (n, c*h*w). Masked entries become NaN. Sparse rows (SciPy's CSR, arrays of
         ``sparse``, Dask arrays of either in chunks of whole rows; CSR in a Zarr or HDF5 group, as AnnData writes it, or
         in a .npz file of ``scipy.sparse.save_npz``) stay sparse.
     member : str, optional
-        The array of a group or file, or the column; required if more than one has two dimensions. For AnnData, in
-        memory or in a file: "X" (the default), "layers/NAME" or "obsm/NAME". Columns have the names of the variables;
-        the columns of a Parquet table keep their names.
+        The array of a group or file, or the column of lists; required if more than one has two dimensions. For AnnData,
+        in memory or in a file: "X" (the default), "layers/NAME" or "obsm/NAME". Columns have the names of the
+        variables; the columns of a table keep their names.
     missing_chunks : {"raise", "fill"}, default "raise"
         What to do about a chunk that is missing from a Zarr store or an HDF5 file: raise an error, or use the fill
         value. It is part of what identifies the rows in checkpoints.
     sample_dims : str or sequence of str, optional
-        Dimensions of an xarray.DataArray whose positions are the rows, such as ``"time"`` or ``("time", "member")``, in
-        C order; by default its first. The other dimensions, in their order, make the columns. A model fitted to these
-        rows keeps the grid of the columns; see :meth:`bigpca.PCA.to_xarray`.
+        Dimensions of an xarray.DataArray, or of netCDF at a path, whose positions are the rows, such as ``"time"`` or
+        ``("time", "member")``, in C order; by default its first. The other dimensions, in their order, make the
+        columns. A model that is fitted to these rows keeps the grid of the columns, see :meth:`bigpca.PCA.to_xarray`.
     pattern : str, optional
         What is a row, in the notation of einops: ``"n c h w -> (n h w) c"`` makes every pixel of a feature map a row of
         c columns. The left side names the dimensions of ``source``, samples first; the right side has the rows, samples
@@ -224,7 +248,11 @@ def open(
         How values are pooled over the axes that the right side leaves out, as in ``"n c h w -> n c"``. "gem" is the
         generalised mean of power 3 (Radenovic et al. 2019), in which values below 1e-6 count as 1e-6.
     columns : slice, list of int, mask or list of names, optional
-        Which columns are kept, in this order.
+        Which columns are kept, in this order. Names also say which columns of a table are features: others may hold
+        texts then.
+    keys : str, optional
+        The column of a table in files (CSV, Parquet, Arrow) that names the rows, and is not a feature. By default an
+        index that pandas wrote, if it has a name or holds texts. Labels, weights and scores are joined by it.
     missing_value : int or float, optional
         The code of missing values, such as -1 in genotypes: it becomes NaN as rows are read, in float32 for integers of
         up to 16 bits and in float64 for others. By default every value is a value.
@@ -278,6 +306,10 @@ def open(
             rows = open_samples(matrix, missing_chunks=missing_chunks)[0]
             source, member = with_index(named(rows, names), source), None
         options: dict[str, Any] = {"missing_chunks": missing_chunks, "sample_dims": sample_dims, "fill": fill}
+        options["gridded"] = described == RowPattern()
+        if keys is not None or (columns is not None and isinstance(source, str | os.PathLike | list)):
+            texts = isinstance(columns, list | tuple) and all(isinstance(one, str) for one in columns)
+            options["wanted"] = Wanted(keys, tuple(columns) if texts else None)
         X, shape = open_samples(source, member=member, **options)
     if described == RowPattern():
         return X
@@ -298,11 +330,11 @@ def open(
 def _check_sample_dims(source: Any, sample_dims: str | Sequence[str] | None, described: RowPattern) -> None:
     if sample_dims is None:
         return
-    if not is_labelled(source):
+    if not is_labelled(source) and not is_netcdf(source):
         reject_foreign(source, "the source")  # a Dataset, with a remedy of its own
         remedy = "Pass xr.DataArray(source, dims=(...)), or say what is a row by pattern=."
         if isinstance(source, str | os.PathLike):
-            remedy = "Open the file by xarray and pass one of its variables, such as xr.open_dataset(path)['sst']."
+            remedy = "Open it by xarray and pass one of its variables, such as xr.open_dataset(path)['sst']."
         raise TypeError(
             f"sample_dims = {sample_dims!r} names dimensions, which only those of an xarray.DataArray have; the source "
             f"is {type_names(source)[0].removeprefix('builtins.')}. {remedy}"
@@ -316,14 +348,29 @@ def _check_sample_dims(source: Any, sample_dims: str | Sequence[str] | None, des
 
 def open_samples(
     source: Any, *, member: str | None = None, missing_chunks: str = "raise",
-    sample_dims: str | Sequence[str] | None = None, fill: str | None = "default",
+    sample_dims: str | Sequence[str] | None = None, fill: str | None = "default", gridded: bool = True,
+    wanted: Wanted | None = None,
 ) -> tuple[da.Array, tuple[int, ...]]:  # fmt: skip
-    """Open stored samples as a Dask array (n, d), and return the shape of one sample too; raises as :func:`open`."""
+    """Open stored samples as a Dask array (n, d), and return the shape of one sample too; raises as :func:`open`.
+
+    ``gridded`` says whether a netCDF file has the dimensions that xarray reads.
+    """
     check_choice("missing_chunks", missing_chunks, ("raise", "fill"))
     if fill is not None:
         check_choice("fill", fill, ("default",))
     if is_path_list(source):
-        return _open_shards([os.fspath(path) for path in source], member, missing_chunks, fill)
+        return _open_shards([os.fspath(path) for path in source], member, missing_chunks, fill, wanted)
+    if (
+        gridded
+        and fill is not None
+        and is_netcdf(source)
+        and (field := _netcdf_field(os.fspath(source), member)) is not None
+    ):
+        arranged, labels = label(field, sample_dims)
+        found = _as_stored(source, member or field.name, missing_chunks) if arranged.dims == field.dims else None
+        if found is not None and found.array_shape == field.shape and len(labels.sizes) == 1:
+            return carrying(open_source(stored_values(found, fill)), labels=labels), found.array_shape[1:]
+        source = field
     if is_labelled(source):
         arranged, labels = label(source, sample_dims)
         X, shape = open_samples(sample_rows(arranged, len(labels.sizes)), missing_chunks=missing_chunks)
@@ -338,8 +385,52 @@ def open_samples(
         X = with_index(_flatten(source), given)
         found = source_of(source) if source.ndim == 2 and carried(source).view is None else None
         return X, tuple(map(int, source.shape[1:])) if found is None else found.array_shape[1:]
-    found = stored_values(row_source(source, member=member, missing_chunks=missing_chunks), fill)
+    found = stored_values(row_source(source, member=member, missing_chunks=missing_chunks, wanted=wanted), fill)
     return with_index(named(open_source(found), names_in_file(found)), source), found.array_shape[1:]
+
+
+def is_netcdf(source: Any) -> bool:
+    """Whether this is the path of a netCDF file, by its extension, whose variables have dimensions."""
+    named = isinstance(source, str | os.PathLike) and os.fspath(source).lower().endswith((".nc", ".nc4", ".cdf"))
+    return named and os.path.isfile(source)
+
+
+def _netcdf_field(path: str, member: str | None) -> Any | None:
+    """Return a variable of a netCDF file as a lazy DataArray: the named one, or the only one of two dimensions or more.
+
+    None where xarray is not installed or has no reader for the file, and where the file names no dimensions.
+    """
+    try:
+        import xarray as xr
+
+        folder, _, name = (member or "").strip("/").rpartition("/")
+        with warnings.catch_warnings():  # of other variables
+            warnings.simplefilter("ignore", xr.SerializationWarning)
+            data = xr.open_dataset(path, chunks={}, group=folder or None)
+    except (ImportError, ValueError):  # xarray says by a ValueError that no engine is there
+        return None
+    except (OSError, RuntimeError) as error:
+        if isinstance(error, FileNotFoundError | PermissionError):
+            raise
+        raise CorruptedChunkError(f"{path} cannot be read as netCDF ({brief(error)}). Copy it again.") from error
+    if any(str(dim).startswith("phony_dim") for dim in data.dims):  # HDF5 of another kind, which names none
+        return None
+    bounds = {one.attrs.get("bounds", one.encoding.get("bounds")) for one in data.variables.values()}
+    shapes = {str(key): one.shape for key, one in data.data_vars.items() if key not in bounds or key == name}
+    return data[choose_member(path, name or None, shapes)]
+
+
+def _as_stored(path: Any, member: str | None, missing_chunks: str) -> Source | None:
+    """Return a variable whose stored numbers are its values as the source that reads it without xarray."""
+    with open_regular(os.fspath(path)) as file:
+        if not file.read(8).startswith(b"\x89HDF"):
+            return None
+    found = row_source(path, member=member, missing_chunks=missing_chunks)
+    try:
+        stored_values(found, None)
+    except ValueError:  # encoded
+        return None
+    return found
 
 
 def row_view(source: Any, pattern: RowPattern, shape: tuple[int, ...]) -> tuple[View, Names]:
@@ -391,7 +482,7 @@ def open_source(source: Source, token: str | None = None, rows: tuple[int, ...] 
 
 
 def _open_shards(
-    paths: list[str], member: str | None, missing_chunks: str, fill: str | None
+    paths: list[str], member: str | None, missing_chunks: str, fill: str | None, wanted: Wanted | None
 ) -> tuple[da.Array, tuple[int, ...]]:
     """Open a list of paths: .npy files as one source, others as joined Dask arrays."""
     from bigpca.data.flat_files import Shard, check_names, check_shard, npy_shards  # as the other formats of files
@@ -399,7 +490,8 @@ def _open_shards(
     if member is None and all(path.endswith(".npy") for path in paths):
         source = npy_shards([os.path.abspath(path) for path in paths])
         return open_source(source), source.array_shape[1:]
-    found = [open_samples(path, member=member, missing_chunks=missing_chunks, fill=fill) for path in paths]
+    options: dict[str, Any] = {"member": member, "missing_chunks": missing_chunks, "fill": fill, "wanted": wanted}
+    found = [open_samples(path, **options) for path in paths]
     parts, shapes = [part for part, _ in found], {shape for _, shape in found}
     shards = [Shard(path, part.shape, part.dtype) for path, part in zip(paths, parts, strict=True)]
     for shard in shards:

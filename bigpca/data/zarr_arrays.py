@@ -13,6 +13,7 @@ import math
 import os
 import pickle
 import threading
+import zipfile
 import zlib
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -47,8 +48,10 @@ from bigpca.data.zarr_format import (
 from bigpca.errors import CorruptedChunkError, MissingChunksError, brief, check_choice
 from bigpca.storage.chunks import MARKERS
 from bigpca.storage.files import (
+    MAX_DOCUMENT_BYTES,
     address_of,
     change_of,
+    check_place,
     disk_path,
     is_there,
     kind_of,
@@ -980,6 +983,73 @@ def zarr_source(path: str, member: str | None, missing_chunks: str) -> Source:
     with naming_damage(path):
         group = zarr.open_group(RegularStore(path, rewritten=as_integers), mode="r")
         return group_source(group, member, lambda array: ZarrReader(path, array.path, missing_chunks))
+
+
+def store_source(store: Any, member: str | None, missing_chunks: str, folder: str = "") -> Source:
+    """Return the rows of what an open store of Zarr holds: an array, or a member of a group.
+
+    Parameters
+    ----------
+    folder : str
+        Where in the store the array or group is.
+    """
+    import zarr  # which made the store
+
+    root = disk_path(store)
+    if root is not None:
+        return zarr_source(os.path.join(root, folder), member, missing_chunks)
+    with without_credentials(address_of(store)):
+        node = zarr.open(store, path=folder, mode="r")
+    if not is_zarr_array(node):
+        return group_source(node, member, lambda array: wrap_zarr(array, missing_chunks))
+    _reject_member(str(node.store_path), member)
+    return ZarrRows.of(wrap_zarr(node, missing_chunks))
+
+
+def zip_source(path: str, member: str | None, missing_chunks: str) -> Source:
+    """Return the rows of a Zarr array or group in a ``.zip`` file, at its root or in the only folder there.
+
+    Raises
+    ------
+    FileNotFoundError
+        If it holds no Zarr store.
+    CorruptedChunkError
+        If it is damaged, or declares an entry larger than a chunk can be.
+    """
+    from zarr.storage import ZipStore
+
+    try:
+        with open_regular(path) as file, zipfile.ZipFile(file) as archive:
+            held = os.fstat(file.fileno()).st_size
+            infos = {info.filename: info for info in archive.infolist()}
+            for info in infos.values():
+                check_place(info, held)
+    except (zipfile.BadZipFile, EOFError) as error:
+        raise CorruptedChunkError(f"{path} is not a complete zip file ({brief(error)}). Copy it again.") from error
+    roots = [name for name in infos if os.path.basename(name) in (*DOCUMENTS, *GROUP_DOCUMENTS)]
+    if not roots:
+        shown = ", ".join(map(brief, list(infos)[:5])) or "nothing"
+        raise FileNotFoundError(
+            f"{path} holds {shown}; a Zarr store was expected in a .zip file. Unpack it, and open the folder."
+        )
+    large = [info for name, info in infos.items() if name in roots and info.file_size > MAX_DOCUMENT_BYTES]
+    found = None if large else store_source(
+        ZipStore(path, mode="r", read_only=True), member, missing_chunks, os.path.dirname(min(roots, key=len))
+    )  # fmt: skip
+    if isinstance(found, ZarrRows):
+        files = found.reader.files()
+        start = f"{files.array.path}/" if files.array.path else ""
+        sizes = DecodedSizes.of(
+            array_document(files.array), files.array.chunks, files.cell_shape, files.array.dtype.itemsize
+        )
+        large = [info for name, info in infos.items() if name.startswith(start) and info.file_size > sizes.max_stored
+                 and name not in roots]  # fmt: skip
+    if large or found is None:
+        raise CorruptedChunkError(
+            f"{path}: {brief(large[0].filename)} would be {large[0].file_size:,} bytes, more than it may hold: it is "
+            "damaged or forged. Copy or write it again."
+        )
+    return found
 
 
 def _reject_member(path: str, member: str | None) -> None:

@@ -17,8 +17,11 @@ import pytest
 import scipy.sparse as sp
 
 import bigpca.data.sources as sources
+from bigpca.data import tables
 from bigpca.data.flat_files import FlatFile
+from bigpca.data.keys import stored_keys
 from bigpca.data.label_files import read_label_file
+from bigpca.data.source import Wanted
 from bigpca.errors import CorruptedChunkError
 from tests.data.savers import (
     D,
@@ -65,7 +68,7 @@ def test_shards_written_again_in_the_other_memory_order_are_listed_anew(tmp_path
 
 
 def test_empty_folders_and_missing_paths_say_what_was_looked_for(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError, match=r"holds nothing: a Zarr store, .npy shards or .parquet files"):
+    with pytest.raises(FileNotFoundError, match=r"holds nothing: a Zarr store, .npy shards or tables"):
         sources.open(tmp_path)
     with pytest.raises(FileNotFoundError, match=r"nowhere does not exist: a Zarr store, a .npy"):
         sources.open(tmp_path / "nowhere")
@@ -245,7 +248,7 @@ def test_parquet_columns_that_are_not_rows_of_numbers_are_named(tmp_path: Path) 
 
     with pytest.raises(
         ValueError,
-        match=r"0 columns hold lists; .* pass dask.dataframe.read_parquet\(path\). Its columns: a \(int64\), b",
+        match=r"do not hold numbers: 'b' \(string\).* pass keys='b' if it names the rows; .* columns: a \(int64\), b",
     ):
         sources.open(write(a=[1, 2], b=["x", "y"]))
     with pytest.raises(TypeError, match=r"columns have 2 dtypes, such as a \(int64\), b \(float64\)"):
@@ -263,7 +266,7 @@ def test_parquet_columns_that_are_not_rows_of_numbers_are_named(tmp_path: Path) 
     with pytest.raises(ValueError, match="has 3 values in 2 rows: lists of one length were expected"):
         sources.open(write(a=[[1.0], [1.0, 2.0]]))
     source = sources.row_source(write(a=[[1.0], [1.0, 2.0, 3.0]]))
-    with pytest.raises(ValueError, match="the list of row 0 has 1 values; 2 were expected"):
+    with pytest.raises(ValueError, match="the list of row 1 has 3 values; 1 were expected"):
         source.read(0, 2)
     source = sources.row_source(write(a=[[1.0, None], [2.0, 3.0]]))
     with pytest.raises(ValueError, match="has nulls"):
@@ -364,3 +367,54 @@ def test_an_npz_entry_outside_its_file_is_damage(tmp_path: Path) -> None:
         CorruptedChunkError, match=r"a.npz is not a complete .npz file \(x.npy would start at byte 2,147,483,648"
     ):
         sources.open(tmp_path / "a.npz")
+
+
+CSV_ERRORS: dict[str, tuple[str, dict[str, Any], str]] = {
+    "text": ("a,b,c\n1,2,x\n3,4,y\n", {}, r"do not hold numbers: 'c' \(string\).* keys='c' if it names the rows"),
+    "a number of the row": (
+        "a,n\n" + "".join(f"{9 - i},{i}\n" for i in range(9)),
+        {},
+        r"column 'n' holds integers that .*"
+        r"\(0, 1, \.\.\.\): it numbers the rows.* pass keys='n'; if it is a feature, name it among columns=",
+    ),
+    "no such key": ("a,b\n1,2\n3,4\n", {"keys": "id"}, r"has no column 'id', which keys= names.* a \(int64\), b"),
+    "names or numbers": ("0,1,2\n4,5,7\n", {}, r"its first line, 0,1,2, may be names of columns or numbers"),
+    "names twice": ("a,b,a\n4,5,7\n", {}, r"2 of its columns have the name 'a'"),
+    "nothing": ("", {}, "is empty; a first line"),
+    "another number of fields": (
+        "a,b\n1,2\n3\n",
+        {},
+        r"cannot be read as columns of text: .*Expected 2 columns, got 1: 3",
+    ),
+    "decimal commas": ("a;b\n1,5;2,5\n", {}, r"sep=';', decimal=','"),
+}
+
+
+@pytest.mark.parametrize("case", CSV_ERRORS)
+def test_csv_that_is_not_rows_of_numbers_is_rejected_with_what_to_do(case: str, tmp_path: Path) -> None:
+    text, options, words = CSV_ERRORS[case]
+    (tmp_path / "x.csv").write_text(text)
+    with pytest.raises(ValueError, match=words):
+        sources.open(tmp_path / "x.csv", **options)
+
+
+def test_csv_is_cut_at_ends_of_lines_outside_quotes_and_bad_lines_are_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tables, "CSV_BYTES", 60)
+    lines, keys = [f'"a\n""{i}""",{i / 7},{-i}' for i in range(40)], [f'a\n"{i}"' for i in range(40)]
+    for end in ("\n", "\r\n\r\n"):
+        (tmp_path / "x.csv").write_text("\n".join(["key,a,b", *lines]) + end)
+        X = sources.open(tmp_path / "x.csv", keys="key")
+        source = sources.source_of(X)
+        assert source is not None
+        assert len(source.row_chunks()) > 10
+        np.testing.assert_array_equal(X, [[i / 7, -i] for i in range(40)])
+        np.testing.assert_array_equal(source.read(7, 31, (1, 2)), [[-i] for i in range(7, 31)])
+        assert stored_keys(X[::3]).tolist() == keys[::3]
+    for late, words in (("z,1,x", r"lines from byte \d+ on.* cannot be decoded .*'x'"), ("", "remove blank lines")):
+        (tmp_path / "x.csv").write_text("\n".join(["key,a,b", *lines, late, "y,2,3"]))
+        source = sources.row_source(tmp_path / "x.csv", wanted=Wanted("key"))
+        assert source.read(0, 30).shape == (30, 2)
+        with pytest.raises(CorruptedChunkError, match=words):
+            source.read(30, source.shape[0])

@@ -198,7 +198,9 @@ def test_paths_without_labels_say_what_was_looked_for(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match=r"no Parquet files were found for .*none_\*.parquet"):
         open_labels(tmp_path / "none_*.parquet", 2)
     (tmp_path / "y.txt").write_text("1")
-    with pytest.raises(ValueError, match=r"y.txt is of unknown format for labels: .npy, .csv, Parquet or a Zarr"):
+    with pytest.raises(
+        ValueError, match=r"y.txt is of unknown format for labels: .npy, .csv, Parquet, a Zarr directory or Ann"
+    ):
         open_labels(tmp_path / "y.txt", 2)
 
 

@@ -75,6 +75,16 @@ def _arrow_frame(X: NDArray[Any], when: Any) -> Any:
     return _arrow(X, when).to_pandas(types_mapper=pytest.importorskip("pandas").ArrowDtype)
 
 
+def _listed(folder: Path, X: NDArray[Any]) -> Any:
+    pa = pytest.importorskip("pyarrow")
+    rows = pa.FixedSizeListArray.from_arrays(pa.array(X.ravel()), X.shape[1])
+    return pa.table({"e": pa.chunked_array([rows[:9], rows[9:]]), "id": range(len(X))})
+
+
+def _arrow_type(kind: Any) -> Any:
+    return pytest.importorskip("pandas").ArrowDtype(kind)
+
+
 def _plain_frame(X: NDArray[Any], when: Any) -> Any:
     return pytest.importorskip("pandas").DataFrame({"a": X[:, 0], "when": when, "b": X[:, 1]})
 
@@ -117,6 +127,26 @@ RIGHT: dict[str, Door] = {
         lambda p, X: pytest.importorskip("polars").DataFrame(dict(zip("abcdef", X.T, strict=True)))
     ),
     "pyarrow.Table": Door(lambda p, X: pytest.importorskip("pyarrow").table(dict(zip("abcdef", X.T, strict=True)))),
+    "pandas.Series of arrays": Door(lambda p, X: pytest.importorskip("pandas").Series(list(X), index=range(7, 67))),
+    "pandas.Series of lists of Arrow": Door(lambda p, X: _listed(p, X).to_pandas(types_mapper=_arrow_type)["e"]),
+    "pandas.DataFrame with one column of lists": Door(lambda p, X: _listed(p, X).to_pandas()),
+    "polars.Series of Array": Door(lambda p, X: pytest.importorskip("polars").Series(X)),
+    "polars.DataFrame with one column of List": Door(
+        lambda p, X: pytest.importorskip("polars").DataFrame({"e": X.tolist(), "id": range(len(X))})
+    ),
+    "pyarrow.FixedSizeListArray": Door(lambda p, X: _listed(p, X)["e"].combine_chunks()),
+    "pyarrow.Table with one column of lists": Door(lambda p, X: _listed(p, X)),
+    "pyarrow.ListArray of lists": Door(lambda p, X: pytest.importorskip("pyarrow").array(X.reshape(-1, 3, 2).tolist())),
+    "path of CSV": Door(lambda p, X: _csv(p / "x.csv", X, ",", "a,b,c,d,e,f")),
+    "path of TSV without names": Door(lambda p, X: _csv(p / "x.tsv", X, "\t")),
+    "path of netCDF": Door(lambda p, X: _labelled(X).to_netcdf(p / "x.nc", engine="netcdf4") or p / "x.nc"),
+    "datasets.Dataset": Door(
+        lambda p, X: (
+            pytest.importorskip("datasets", reason="Hugging Face's datasets is not installed")
+            .Dataset.from_dict({"e": X[::-1].tolist(), "id": range(60)})
+            .select(range(59, -1, -1))
+        )
+    ),
     "SciPy CSR matrix": Door(lambda p, X: sp.csr_matrix(X)),
     "SciPy CSR array, reversed and doubled indices": Door(lambda p, X: _untidy(X)),
     "SciPy COO array": Door(lambda p, X: sp.coo_array(X)),
@@ -141,6 +171,7 @@ RIGHT: dict[str, Door] = {
     "Dask DataFrame of nullable floats": Door(lambda p, X: _dask_frame(X, dtype="Float64")),
     "zarr.Array": Door(lambda p, X: _zarr(p, X)),
     "zarr.Group": Door(lambda p, X: _group(p, X)),
+    "zarr.storage.LocalStore": Door(lambda p, X: _zarr(p, X).store),
     "h5py.Dataset": Door(lambda p, X: _hdf5(p, X)["rows"]),
     "h5py.Dataset, three dimensions": Door(lambda p, X: _hdf5(p, X.reshape(-1, 3, 2))["rows"]),
     "path": Door(lambda p, X: str(_npy(p / "x.npy", X))),
@@ -165,6 +196,13 @@ def _untidy(X: NDArray[Any]) -> Any:
     untidy.indices = np.concatenate([np.tile(columns, n), rest.astype("i8")])
     untidy.indptr = np.arange(0, 2 * n * d + 1, 2 * d)
     return untidy
+
+
+def _csv(path: Path, X: NDArray[Any], delimiter: str, names: str = "") -> Path:
+    np.savetxt(path, X, "%.17g", delimiter, header=names, comments="")
+    if not names:
+        path.write_text(path.read_text().removeprefix("\n"))
+    return path
 
 
 def _npy(path: Path, X: NDArray[Any]) -> Path:
@@ -206,6 +244,22 @@ LIES: dict[str, Any] = {"dtype": "f8", "meta": np.empty((0, 0))}
 
 REJECTED: dict[str, Door] = {
     "None": Door(lambda p, X: None, "X is NoneType.* Pass rows of features"),
+    "lists of several lengths": Door(
+        lambda p, X: pytest.importorskip("pandas").Series([row[: 6 - (i == 7)] for i, row in enumerate(X)]),
+        "the list of row 7 has 5 values; 6 were expected.* Drop or repair",
+    ),
+    "polars.Series of lists of several lengths": Door(
+        lambda p, X: pytest.importorskip("polars").Series([[1.0, 2.0], [3.0]] * 30), "the list of row 1 has 1 values; 2"
+    ),
+    "pyarrow lists of several lengths": Door(
+        lambda p, X: pytest.importorskip("pyarrow").array([[[1.0, 2.0]], [[3.0]]] * 30), "list of row 1 has 1 values; 2"
+    ),
+    "lists that are missing": Door(
+        lambda p, X: pytest.importorskip("polars").Series([[1.0, 2.0], None] * 30), "has 30 nulls in 60 rows.* Drop or"
+    ),
+    "several columns of lists": Door(
+        lambda p, X: _listed(p, X).to_pandas().assign(other=list(X)), "2 columns of .* hold lists.*'e', 'other'"
+    ),
     "number": Door(lambda p, X: 3.0, "Expected 2D array, got scalar array"),
     "one dimension": Door(lambda p, X: X[0], "Expected 2D array, got 1D array"),
     "Dask array, one dimension": Door(lambda p, X: lazy(X)[:, 0], r"has shape \(60,\); rows of features"),
@@ -367,8 +421,8 @@ REJECTED: dict[str, Door] = {
         lambda p, X: named("numba.cuda", "DeviceNDArray", __cuda_array_interface__={}),
         r"is on a GPU.* X\.copy_to_host\(\)",
     ),
-    "datasets.Dataset": Door(
-        lambda p, X: named("datasets.arrow_dataset", "Dataset"), r"X is datasets.Dataset.* X\.with_format"
+    "datasets.Column": Door(
+        lambda p, X: named("datasets.arrow_dataset", "Column"), r"X is datasets.Column.* bigpca\.open\(dataset, member="
     ),
     "set": Door(lambda p, X: {1.0, 2.0}, "X is set.* Pass a list, which has an order"),
     "unknown object": Door(

@@ -18,6 +18,7 @@ from scipy.sparse import csr_array
 
 from bigpca import csr
 from bigpca.arrays import Array, DType, Matrix, Vector
+from bigpca.data.containers import is_labelled
 from bigpca.data.grids import Grid
 from bigpca.data.sparse import with_values
 from bigpca.errors import ApproximationWarning, MemoryBudgetError, format_bytes
@@ -498,7 +499,7 @@ def _vector(name: str, given: Input, d: int, grid: Grid | None) -> Vector:
     except (TypeError, ValueError):
         vector = np.zeros(())
     if grid is not None:
-        vector = grid.columns(vector)
+        vector = grid.aligned(given, name) if is_labelled(given) else grid.columns(vector)
     if vector.ndim > 1:
         raise TypeError(
             f"{name} is a {type(given).__name__} of shape {vector.shape}; a vector of {d} numbers, one for each "

@@ -68,7 +68,8 @@ class PCA(LinearModel[Moments]):
     scale : bool, array-like of shape (d,), or rule, default False
         Divide each feature by its standard deviation (about its mean with divisor n, as StandardScaler, whatever
         ``center`` is), in the same pass: correlation PCA; or by given positive numbers; or by a rule,
-        :class:`bigpca.rules.Patterson` or :class:`bigpca.rules.CosLatitude`.
+        :class:`bigpca.rules.Patterson` or :class:`bigpca.rules.CosLatitude`. For rows of a DataArray, ``center`` and
+        ``scale`` may be DataArrays along some dimensions of the columns: they are aligned by name.
     whiten : bool or :class:`bigpca.rules.Whitening`, default False
         Divide scores by their standard deviations, or by the rule's powers of the variances; along axes of variance 0
         they are 0.

@@ -15,7 +15,8 @@ import numpy as np
 
 from bigpca.arrays import Array, DType, Integers
 from bigpca.blas import numerical_environment
-from bigpca.data.grids import grid_to_stored, names_stored
+from bigpca.data.containers import is_labelled
+from bigpca.data.grids import Grid, grid_to_stored, names_stored
 from bigpca.data.provenance import Provenance
 from bigpca.data.source import Source
 from bigpca.errors import ModelFormatError, brief
@@ -144,13 +145,13 @@ class StoredModel:
         """Return the arrays and values of a fitted :class:`bigpca.estimators.shared.transformer.Estimator`."""
         arrays, attributes = model._fitted_values()
         names = getattr(model, "feature_names_in_", None)
+        view, grid = model._analysed.view, model._analysed.grid
         common = {
-            "parameters": _encode_all(model),
+            "parameters": _encode_all(model, grid),
             "environment": numerical_environment(),
             "feature_names": None if names is None else [str(name) for name in names],
             "seed": vars(model).get("seed_"),
         }
-        view, grid = model._analysed.view, model._analysed.grid
         if view is not None and not view.absent:
             common["rows"] = view.to_json()
         if grid is not None:
@@ -185,21 +186,21 @@ def unpack_values(packed: list[Any]) -> Array:
     return np.array(values, _DTYPES[kind])  # uint64 and int64 together would become float64
 
 
-def _encode_all(model: Any) -> Values:
+def _encode_all(model: Any, grid: Grid | None) -> Values:
     parameters = model.get_params(deep=False)
     if isinstance(parameters.get("random_state"), np.random.RandomState | np.random.Generator):
         parameters["random_state"] = vars(model).get("seed_")  # drawn from the generator, which is not JSON
-    return {name: _encode(name, value) for name, value in parameters.items()}
+    return {name: _encode(name, value, grid) for name, value in parameters.items()}
 
 
-def _encode(name: str, value: Any) -> object:
-    """Return a parameter as a JSON value."""
+def _encode(name: str, value: Any, grid: Grid | None) -> object:
+    """Return a parameter as a JSON value; what is given on the grid of the columns, for each of these."""
     from bigpca.kernels.base import Kernel  # 20 modules, which only saving needs
 
     if name == "n_components":
         return encode_components(value)
     if name == "estimator" and value is not None:
-        return {"kind": type(value).__name__, "parameters": _encode_all(value)}
+        return {"kind": type(value).__name__, "parameters": _encode_all(value, grid)}
     if isinstance(value, Sketch | Kernel):
         return value.describe()
     if name == "sampling" and not isinstance(value, str):
@@ -209,6 +210,8 @@ def _encode(name: str, value: Any) -> object:
             f"kernel = {value!r} is a Python function, which no model file can hold; a kernel of bigpca.kernels was "
             f"expected. Build the kernel from those, or keep the fitted estimator in memory."
         )
+    if grid is not None and is_labelled(value):
+        value = grid.aligned(value, name)
     return value.item() if isinstance(value, np.generic) else encode_record(value)
 
 

@@ -151,12 +151,10 @@ class Reading(ABC):
     def plan(self) -> Plan:
         """The cost."""
         plan, (requests, in_flight) = plan_of(self), self.rows.requests
-        return replace(
-            plan,
-            notes=(*self._weighting, *self._filling, *self.rows.unnoticed, *plan.notes, *self._compiling),
-            requests=round(requests * plan.passes),
-            flight_bytes=in_flight,
-        )
+        lines = (*self._weighting, *self._filling, *self.rows.unnoticed, *plan.notes, *self._compiling)
+        if plan.passes > 1 and self.rows.stored is not None and self.rows.stored.parsed:
+            lines += ("each read parses text: bp.ingest(path, out) writes the numbers once, for this fit and others",)
+        return replace(plan, notes=lines, requests=round(requests * plan.passes), flight_bytes=in_flight)
 
     def check_readable(self) -> None:
         """Reject batches that cannot be read as often as the fit requires.

@@ -25,13 +25,16 @@ from bigpca.arrays import Array
 from bigpca.data.checks import check_dtype, check_scores, row_width, tally_rounded
 from bigpca.data.containers import (
     check_columns,
+    embeddings,
     is_dask_frame,
+    is_dataset,
     is_hdf5_dataset,
     is_labelled,
     is_path_list,
     is_stored_sparse,
     is_zarr_array,
     is_zarr_group,
+    is_zarr_store,
     reject_foreign,
     reject_sparse_forms,
     unmasked,
@@ -57,8 +60,9 @@ LAZY = (da.Array, str, os.PathLike, np.memmap)
 
 def is_lazy(X: Input) -> bool:
     """Whether the engine reads X (Dask, Zarr, xarray, HDF5, paths, memory maps); False for an array in memory."""
-    known = (is_labelled, is_dask_frame, is_zarr_array, is_zarr_group, is_hdf5_dataset, is_path_list, is_stored_sparse)
-    return isinstance(X, LAZY) or any(is_one(X) for is_one in known)
+    stores = (is_zarr_array, is_zarr_group, is_zarr_store, is_hdf5_dataset, is_stored_sparse)
+    known = (is_labelled, is_dask_frame, is_dataset, *stores)
+    return isinstance(X, LAZY) or is_path_list(X) or any(is_one(X) for is_one in known)
 
 
 @dataclass(frozen=True)
@@ -155,6 +159,7 @@ def in_memory(X: Input, estimator: str, *, minimum: int = 1) -> tuple[Values, Na
     else:
         reject_sparse_forms(X)
         reject_foreign(X)
+        X = embeddings(X)
         check_columns(X)
     if isinstance(X, list | tuple):
         _reject_batches_in_a_list(X)

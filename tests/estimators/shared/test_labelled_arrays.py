@@ -15,6 +15,7 @@ import scipy.sparse as sp
 from sklearn.base import clone
 
 import bigpca as bp
+from bigpca.data.sources import source_of
 from bigpca.errors import ModelFormatError
 from bigpca.estimators.shared import files
 
@@ -306,6 +307,40 @@ HOLES[3, 1, 1] = HOLES[4, 1, 2] = np.nan
 LATE = ONE.copy(deep=True)
 LATE[0, 3, 0] = np.nan
 MODEL = bp.PCA(2).fit(ONE)
+
+
+@pytest.mark.parametrize(("form", "stored"), [("NETCDF4", True), ("NETCDF3_64BIT", False), ("packed", False)])
+def test_a_netcdf_file_has_its_dimensions_and_its_land(form: str, stored: bool, tmp_path: Path) -> None:
+    pytest.importorskip("netCDF4")
+    data = ONE.drop_vars(["member", "basin"]).to_dataset(name="sst")
+    data.lat.attrs["bounds"] = "lat_bounds"
+    data["lat_bounds"] = (("lat", "b"), np.zeros((LAT, 2)))
+    packed = {"sst": {"dtype": "i4", "scale_factor": 1e-6, "_FillValue": -(2**31)}}
+    options: dict[str, Any] = {"encoding": packed} if form == "packed" else {"format": form}
+    data.to_netcdf(tmp_path / "sst.nc", **options)
+    rows = bp.open(tmp_path / "sst.nc")
+    assert (source_of(rows) is not None) == stored  # read without xarray where its numbers are values
+    pca, expected = bp.PCA(2).fit(tmp_path / "sst.nc"), bp.PCA(2).fit(data["sst"])
+    np.testing.assert_allclose(pca.components_, expected.components_, atol=1e-5)
+    assert pca.to_xarray().components.dims == ("component", "lat", "lon")
+    assert bp.open(tmp_path / "sst.nc", sample_dims=("lat", "lon")).shape == (LAT * LON, T)
+
+
+WEIGHTS = np.cos(np.deg2rad(FIELD.lat))
+
+
+@pytest.mark.parametrize(
+    "weights",
+    [WEIGHTS, WEIGHTS.expand_dims(lon=FIELD.lon), WEIGHTS.drop_vars(["lat", "month"])],
+    ids=lambda w: str(w.dims),
+)
+def test_weights_on_the_grid_are_aligned_by_name(weights: Any, tmp_path: Path) -> None:
+    pca = bp.PCA(2, scale=1 / weights, center=ONE.mean("time").T).fit(ONE)
+    np.testing.assert_allclose(pca.scale_, np.repeat(1 / WEIGHTS.values, LON)[SEA])
+    pca.save(tmp_path / "m.zarr")
+    np.testing.assert_array_equal(bp.load(tmp_path / "m.zarr").scale, pca.scale_)
+
+
 BAD: dict[str, tuple[Callable[[], Any], str]] = {
     "partly NaN": (lambda: bp.PCA(2).fit(HOLES), r"2 columns .*, the first at lat = -30.0, lon = 10"),
     "NaN in the first row only": (
@@ -333,7 +368,7 @@ BAD: dict[str, tuple[Callable[[], Any], str]] = {
     "all": (lambda: bp.open(ONE, sample_dims=ONE.dims), r"leaves none for its features"),
     "not labelled": (lambda: bp.open(FLAT, sample_dims="time"), r"the source is numpy.ndarray\. Pass xr.DataArray\("),
     "a dataset": (lambda: bp.open(ONE.to_dataset(), sample_dims="time"), r"xarray.Dataset.* Pass one of its variables"),
-    "a path": (lambda: bp.open("sst.nc", sample_dims="time"), r"source is str\. Open the file by xarray and pass one"),
+    "a path": (lambda: bp.open("sst.zarr", sample_dims="time"), r"source is str\. Open it by xarray and pass one"),
     "one sample": (lambda: MODEL.transform(ONE[3]), r"X\.expand_dims\(\['time'\]\) makes a row of one sample"),
     "no sample": (lambda: MODEL.transform(ONE[:0]), r"a minimum of 1 is required\. Give more rows"),
     "scores of one sample": (lambda: MODEL.inverse_transform(MODEL.transform(ONE)[3]), r"scores\.isel\(time=\[0\]\)"),
@@ -343,7 +378,8 @@ BAD: dict[str, tuple[Callable[[], Any], str]] = {
         r"coordinate 'time' of sample_weight"),
     "weights of cells": (lambda: bp.PCA(2).fit(ONE[:5], sample_weight=np.cos(ONE.lat)), r"has the dimensions lat, but"),
     "labels in another order": (lambda: bp.SupervisedPCA(1).fit(ONE, ALONG[::-1]), r"the coordinate 'time' of y is"),
-    "a scale on the grid": (lambda: bp.PCA(2, scale=ONE.std("time")).fit(ONE), r"DataArray of shape \(5, 4\); a"),
+    "a scale on another grid": (lambda: bp.PCA(2, scale=ONE.std("time")[::-1]).fit(ONE), r"'lat' of scale is .*rei"),
+    "a scale of times": (lambda: bp.PCA(2, scale=ONE.std("lat")).fit(ONE), r"scale has the dimensions time = "),
     "a feature dimension mean": (lambda: bp.PCA(1).fit(ONE.rename(lat="mean")).to_xarray(), "which is a variable of"),
     "a pattern too": (lambda: bp.open(ONE, sample_dims="time", columns=[0]), r"a missing value were given"),
     "no such latitude": (lambda: bp.PCA(2, scale=bp.rules.CosLatitude("latitude")).fit(ONE),

@@ -1,0 +1,757 @@
+"""Tables in files: Parquet, Arrow (Hugging Face's ``save_to_disk``) and CSV; one file, a folder or a glob of them.
+
+Rows are a column of equally long lists of numbers, or a table of number columns. A form says what the schema of a file
+is, which groups of rows it has, and how columns of a group are read; all else is the same for all forms.
+"""
+
+from __future__ import annotations
+
+import csv
+import glob
+import io
+import json
+import os
+import re
+import zlib
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from functools import lru_cache
+from itertools import accumulate, pairwise
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from bigpca.arrays import Array
+from bigpca.data.checks import MemberError, arrow_rows, check_dtype, is_decode_error, natural_key
+from bigpca.data.source import Source, Stamp, Wanted, file_stamp, parts_of
+from bigpca.errors import MAX_MESSAGE, CorruptedChunkError, brief, closest, shorten
+from bigpca.storage.files import open_regular, read_document
+from bigpca.storage.forms import KEY_COLUMN, TABLE_ATTRIBUTES, TABLE_MARK
+
+PARQUET_SUFFIXES = (".parquet", ".pq")
+ARROW_SUFFIXES = (".arrow", ".feather", ".ipc")
+CSV_SUFFIXES = (".csv", ".tsv")
+CSV_BYTES = 4 << 20  # of a block of lines: its text and its numbers are held beside the rows
+MAX_BLOCKS = 4000  # of a CSV file, whose list every task has
+UNNAMED = "__index_level_0__"  # the index of pandas in Parquet; in CSV, a first column without a name
+FEW_ROWS = 5  # of which integers may increase by chance
+
+
+class _Group(NamedTuple):
+    """Rows that are decoded together: a number of the file's, or the bytes from an offset on."""
+
+    path: str
+    number: int
+    rows: int
+    size: int = 0
+
+
+class Form(NamedTuple):
+    """How files of one kind are read; all of it from their stamps, so that a file that changes is read again."""
+
+    suffixes: tuple[str, ...]
+    schema: Callable[[Stamp], Any]
+    groups: Callable[[Stamp], Iterable[_Group]]
+    read: Callable[[_Group, list[str]], Any]
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class TableRows(Source):
+    """Rows of number columns, one for each feature; or of a list column, which is then the member.
+
+    Its path is a file, folder or glob pattern. A row group, batch or block of lines is the smallest part that is read.
+
+    Attributes
+    ----------
+    stored : str
+        Dtype.
+    keys : str
+        The column that names the rows, if the caller named one.
+    packed : bytes
+        The blocks of lines of CSV, which each process would otherwise look for again.
+    """
+
+    stored: str
+    keys: str = ""
+    packed: bytes = b""
+    format: str = field(default="parquet", kw_only=True)
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Dtype of the numbers."""
+        return np.dtype(self.stored)
+
+    @property
+    def _stamps(self) -> tuple[Stamp, ...]:
+        return tuple(file_stamp(path) for path in table_paths(self.path, self.format))
+
+    @property
+    def attributes(self) -> dict[str, Any]:
+        """What the first file says of its numbers: those of codes."""
+        found = (self._schema.metadata or {}) if self.array_shape[0] else {}
+        return dict(json.loads(found.get(TABLE_ATTRIBUTES, b"{}")))
+
+    def _groups(self) -> _Groups:
+        if self.packed:
+            return _unpacked(self.packed)
+        groups = _groups_of(self.format, self._stamps)
+        held = _group_ends(groups)[-1] if groups else 0
+        if held != self.array_shape[0]:
+            raise ValueError(
+                f"{self.path} has {held} rows now, but had {self.array_shape[0]} when opened. Open it again."
+            )
+        return groups
+
+    def row_chunks(self) -> tuple[int, ...]:
+        """Return the rows of each group."""
+        return tuple(group.rows for group in self._groups() if group.rows) or (0,)
+
+    def read_block(self, start: int, stop: int, columns: tuple[int, int]) -> Array:
+        """Read a block, decoding each group that it overlaps once."""
+        block, done = np.empty((stop - start, columns[1] - columns[0]), self.dtype), 0
+        for group, lo, hi in self._parts(start, stop):
+            block[done : done + hi - lo] = self._read_group(group, columns)[lo:hi]
+            done += hi - lo
+        return block
+
+    def _parts(self, start: int, stop: int) -> list[tuple[_Group, int, int]]:
+        groups = self._groups()
+        return [(groups[i], lo, hi) for i, lo, hi in parts_of(_group_ends(groups), start, stop)]
+
+    def _read_group(self, group: _Group, columns: tuple[int, int]) -> Array:
+        """Return the columns of a group; of lists, of whole rows."""
+        names = [self.member] if self.member else [one.name for one in _features(self._schema, self.keys)]
+        found = _decoded(self.format, group, names if self.member else names[slice(*columns)])
+        if self.member:
+            return self._of_lists(found.column(0), group)[:, slice(*columns)]
+        if self.format != "csv":
+            nulls = next((name for name in found.column_names if found[name].null_count), None)
+            if nulls is not None:
+                raise ValueError(
+                    f"{group.path}: {_place(self.format, group)}, column {brief(repr(nulls))} has nulls. Drop or fill "
+                    "those rows first."
+                )
+        block = np.empty((found.num_rows, found.num_columns), self.dtype)
+        for j, column in enumerate(found.columns):
+            block[:, j] = column.to_numpy()
+        return block
+
+    def _of_lists(self, column: Any, group: _Group) -> Array:
+        where = f"{group.path}: {_place(self.format, group)}, column {brief(repr(self.member))}"
+        if len(column) != group.rows:
+            raise CorruptedChunkError(
+                f"{where} holds {len(column):,} rows, but {group.rows:,} are stated: it is damaged. Copy it again."
+            )
+        rows, d = arrow_rows(column, where), self.shape[1]
+        if rows[0].size != d:
+            raise ValueError(
+                f"{where}: the list of row 0 has {rows[0].size} values; {d} were expected, as in the first rows. "
+                "Drop or repair such rows first."
+            )
+        return np.asarray(rows, self.dtype).reshape(group.rows, d)
+
+    def stamps(self, start: int, stop: int) -> list[Stamp]:
+        """Return a stamp for each file of those rows."""
+        return [file_stamp(path) for path in dict.fromkeys(group.path for group, *_ in self._parts(start, stop))]
+
+    def details(self) -> dict[str, Any]:
+        """Return the numbers of files and groups, and the column of keys."""
+        groups = self._groups()
+        found: dict[str, Any] = {"files": len({group.path for group in groups}), "row_groups": len(groups)}
+        return found | ({"keys": self.keys} if self.keys else {})
+
+    @property
+    def _schema(self) -> Any:
+        return FORMS[self.format].schema(file_stamp(table_paths(self.path, self.format)[0]))
+
+    @property
+    def column_names(self) -> list[str] | None:
+        """Names of the columns, which all files have; None for a list column, and for CSV without a header."""
+        if self.member or (self.packed and not csv_head(file_stamp(table_paths(self.path, "csv")[0])).named):
+            return None
+        return [one.name for one in _features(self._schema, self.keys)]
+
+    @property
+    def key_column(self) -> str:
+        """The column that names the rows: the one that the caller named, or the index that pandas wrote; or ""."""
+        return self.keys or (_index_column(self._schema) if self.array_shape[0] else "")
+
+    def texts(self, name: str) -> Array:
+        """Return another column, one value for each row."""
+        return table_column(self.path, self.format, name)
+
+    @property
+    def parsed(self) -> bool:
+        """Whether each read parses text."""
+        return self.format == "csv"
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class DatasetRows(Source):
+    """Rows of a list column of a Dataset of Hugging Face, in the order that it has: selected, shuffled or joined.
+
+    Attributes
+    ----------
+    data : datasets.Dataset
+        It is read in ranges, as Arrow; pickled, it has the paths of its files.
+    stored : str
+        Dtype.
+    """
+
+    data: Any
+    stored: str
+    format: str = field(default="datasets", kw_only=True)
+
+    @classmethod
+    def of(cls, data: Any, member: str | None) -> DatasetRows:
+        """Describe the named list column, or the only one; raises as :func:`table_rows`."""
+        data = data.with_format("arrow")
+        schema = data[:1].schema
+        lists = [one.name for one in _lists(schema)]
+        if (member not in lists) if member is not None else len(lists) != 1:
+            raise MemberError(
+                f"{len(lists)} columns of the Dataset hold lists; one was expected, named with member=. Its columns: "
+                f"{_listed(schema)}."
+            )
+        name = member or lists[0]
+        first = arrow_rows(data[:1].column(name), f"column {brief(repr(name))} of the Dataset")
+        stored = check_dtype(first.dtype).str
+        return cls((len(data), *first.shape[1:]), data.select_columns([name]), stored, member=name)
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Dtype of the numbers in the lists."""
+        return np.dtype(self.stored)
+
+    def read_block(self, start: int, stop: int, columns: tuple[int, int]) -> Array:
+        """Read a range of rows, and choose columns of it."""
+        if start == stop:
+            return np.empty((0, columns[1] - columns[0]), self.dtype)
+        rows = arrow_rows(self.data[start:stop].column(self.member), f"rows {start}:{stop} of {self.member!r}")
+        if rows.shape[1:] != self.array_shape[1:]:
+            raise ValueError(
+                f"rows {start}:{stop} of {self.member!r} are lists of {rows.shape[1:]} values; {self.array_shape[1:]} "
+                "were expected, as in the first row. Drop or repair such rows first."
+            )
+        return np.asarray(rows, self.dtype).reshape(stop - start, -1)[:, slice(*columns)]
+
+    def stamps(self, start: int, stop: int) -> list[Stamp]:
+        """Return a stamp for each file of the Dataset; of one in memory, its fingerprint."""
+        files = [file_stamp(str(one["filename"])) for one in self.data.cache_files]
+        return files or [("memory", len(self.data), str(self.data._fingerprint))]
+
+    def details(self) -> dict[str, Any]:
+        """Return the fingerprint of the Dataset, which tells what was done to it."""
+        return {"fingerprint": str(self.data._fingerprint)}
+
+
+def _place(form: str, group: _Group) -> str:
+    kinds = {"parquet": "row group", "arrow": "batch", "csv": "lines from byte"}
+    return f"{kinds[form]} {group.number}" + (" on" if form == "csv" else "")
+
+
+def _decoded(form: str, group: _Group, names: list[str]) -> Any:
+    """Return columns of a group as a table of Arrow."""
+    try:
+        return FORMS[form].read(group, names)
+    except (OSError, ValueError, KeyError, EOFError) as error:
+        if isinstance(error, CorruptedChunkError) or not is_decode_error(error):
+            raise
+        remedy = "Correct the lines." if form == "csv" else "Copy or write the file again."
+        of = f", column {brief(repr(names[0]))}" if len(names) == 1 else ""
+        raise CorruptedChunkError(
+            f"{group.path}: {_place(form, group)}{of} cannot be decoded ({brief(error)}). {remedy}"
+        ) from error
+
+
+def _index_columns(schema: Any) -> list[str]:
+    """Return the columns that are the index of pandas: those that its metadata name, and one of CSV without a name."""
+    try:
+        stated = json.loads((schema.metadata or {}).get(b"pandas", b"{}")).get("index_columns", [])
+    except (ValueError, AttributeError):
+        stated = []
+    return [name for name in schema.names if name in (UNNAMED, *(one for one in stated if isinstance(one, str)))]
+
+
+def _index_column(schema: Any) -> str:
+    """Return the index of pandas if it names rows: it has a name, or holds texts; or ""."""
+    index = _index_columns(schema)
+    named = [name for name in index if not re.fullmatch("__.*__", name)]
+    texts = [name for name in index if "string" in str(schema.field(name).type)]
+    return (named or texts)[0] if len(index) == 1 and (named or texts) else ""
+
+
+def _features(schema: Any, keys: str) -> list[Any]:
+    """Return the fields that are features of a table: those of numbers, but for keys and an index."""
+    marked = TABLE_MARK in (schema.metadata or {})
+    others = {keys, *_index_columns(schema)} | ({KEY_COLUMN} if marked else set())
+    return [field for field in schema if field.name not in others and _is_number(field.type)]
+
+
+def _is_number(kind: Any) -> bool:
+    return bool(re.fullmatch("u?int(8|16|32|64)|(half)?float|double|halffloat|bool", str(kind)))
+
+
+def _lists(schema: Any) -> list[Any]:
+    found = re.compile(r"(fixed_size_|large_)?list<|extension<.*array", re.IGNORECASE)
+    return [field for field in schema if found.match(str(field.type))]
+
+
+def _listed(schema: Any) -> str:
+    return shorten(", ".join(f"{brief(field.name)} ({brief(field.type)})" for field in schema), MAX_MESSAGE // 4)
+
+
+def table_rows(form: str, pattern: str, member: str | None, wanted: Wanted) -> TableRows:
+    """Describe the rows of tables: a list column, the named or the only one; or else the columns of numbers.
+
+    Raises
+    ------
+    ValueError, MemberError
+        If a column must be named, does not hold lists, or has lists of different lengths; for a column that holds no
+        numbers, and for a number of the row in CSV; and for files that differ in their columns.
+    TypeError
+        For columns of several dtypes, and if files disagree in them.
+    """
+    try:
+        import pyarrow.parquet  # noqa: F401
+    except ImportError as error:
+        raise ImportError(
+            f"{pattern} needs pyarrow, which is not installed. Run: pip install 'bigpca[formats]'"
+        ) from error
+    stamps = tuple(file_stamp(path) for path in table_paths(pattern, form))
+    schema = FORMS[form].schema(stamps[0])
+    if wanted.keys is not None and schema.names.count(wanted.keys) != 1:
+        raise MemberError(
+            f"{stamps[0][0]} has {schema.names.count(wanted.keys) or 'no'} column {brief(repr(wanted.keys))}, which "
+            f"keys= names.{closest(wanted.keys, schema.names)} Its columns: {_listed(schema)}."
+        )
+    if member is not None or _lists(schema):
+        return _of_list_column(form, pattern, stamps, member, wanted)
+    fields = _checked_features(stamps[0][0], schema, wanted)
+    if form == "csv":
+        _check_no_row_number(stamps[0], fields, wanted)
+    dtypes = {check_dtype(one.type.to_pandas_dtype()).str: one.name for one in fields}
+    if form == "csv":
+        dtypes = {"<f8": ""}
+    if len(dtypes) != 1:
+        listed = ", ".join(f"{brief(name)} ({np.dtype(dtype)})" for dtype, name in dtypes.items())
+        raise TypeError(
+            f"{stamps[0][0]}: its columns have {len(dtypes)} dtypes, such as {listed}; one was expected. Convert the "
+            "columns, or pass dask.dataframe.read_parquet(path)."
+        )
+    for stamp in stamps[1:]:
+        others = _features(FORMS[form].schema(stamp), wanted.keys or "")
+        if [(f.name, f.type) for f in others] != [(f.name, f.type) for f in fields]:
+            raise ValueError(
+                f"{stamp[0]} has {len(others)} columns of other names, types or order than the {len(fields)} of "
+                f"{stamps[0][0]}. Write it again with the same columns."
+            )
+    groups, packed = _groups_of(form, stamps), b""
+    if form == "csv":
+        places = {stamp[0]: i for i, stamp in enumerate(stamps)}
+        blocks = [[places[group.path], *group[1:]] for group in groups]
+        packed = zlib.compress(json.dumps([list(places), blocks]).encode())
+    n = sum(group.rows for group in groups)
+    return TableRows((n, len(fields)), next(iter(dtypes)), wanted.keys or "", packed, path=pattern, format=form)
+
+
+def _checked_features(path: str, schema: Any, wanted: Wanted) -> list[Any]:
+    """Return the features of a table, if all columns that a caller did not leave out hold numbers."""
+    fields = _features(schema, wanted.keys or "")
+    rest = {wanted.keys, KEY_COLUMN if TABLE_MARK in (schema.metadata or {}) else "", *_index_columns(schema)}
+    rest |= {field.name for field in fields}
+    texts = [one for one in schema if one.name not in rest and (wanted.columns is None or one.name in wanted.columns)]
+    if texts or not fields:
+        shown = ", ".join(f"{brief(repr(one.name))} ({brief(one.type)})" for one in texts[:5]) or "none has numbers"
+        name = repr(texts[0].name) if texts else "..."
+        raise ValueError(
+            f"{path}: columns of it do not hold numbers: {shown}. Numbers were expected in every column, or one column "
+            f"of equally long lists. Either pass keys={brief(name)} if it names the rows; or the names of the others, "
+            f"columns=[...], and labels as y='path::column'. Numbers with decimal commas are read by "
+            f"dask.dataframe.read_csv(path, sep=';', decimal=','). Its columns: {_listed(schema)}."
+        )
+    names = [field.name for field in fields]
+    if len(set(names)) < len(names):
+        twice = next(name for name in names if names.count(name) > 1)
+        raise ValueError(
+            f"{path}: {names.count(twice)} of its columns have the name {brief(repr(twice))}, but names are "
+            "unique in a table. Rename them."
+        )
+    return fields
+
+
+def _of_list_column(
+    form: str, pattern: str, stamps: tuple[Stamp, ...], member: str | None, wanted: Wanted
+) -> TableRows:
+    name, stored, d = "", "", -1
+    for stamp in stamps:
+        found = _list_column(form, stamp, member or name or None)
+        if name and found[1] != stored:
+            raise TypeError(
+                f"{stamp[0]}: {brief(repr(name))} has dtype {found[1]}; {stored} was expected, as in {stamps[0][0]}."
+            )
+        if d >= 0 and found[2] not in (-1, d):
+            raise ValueError(
+                f"{stamp[0]}: {brief(repr(name))} has lists of {found[2]}; {d} were expected, as in {stamps[0][0]}."
+            )
+        name, stored, d = found[0], found[1], max(d, found[2])
+    n = sum(group.rows for group in _groups_of(form, stamps))
+    return TableRows((n, max(d, 0)), stored, wanted.keys or "", path=pattern, member=name, format=form)
+
+
+def _list_column(form: str, stamp: Stamp, wanted: str | None) -> tuple[str, str, int]:
+    """Return name, dtype and list length (-1 if there are no rows) of the list column of one file."""
+    path, schema = stamp[0], FORMS[form].schema(stamp)
+    lists = [field.name for field in _lists(schema)]
+    if (wanted is None and len(lists) != 1) or (wanted is not None and wanted not in lists):
+        found = (
+            f"column {brief(repr(wanted))} is not a column of lists" if wanted else f"{len(lists)} columns hold lists"
+        )
+        raise ValueError(
+            f"{path}: {found}; one column of equally long lists was expected, named with member=. If each feature is "
+            f"a column, leave member out, or pass dask.dataframe.read_parquet(path). Its columns: {_listed(schema)}."
+        )
+    name = wanted or lists[0]
+    kind, length = schema.field(name).type, 1
+    while True:
+        kind = getattr(kind, "storage_type", kind)
+        if not hasattr(kind, "value_type"):
+            break
+        length, kind = length * getattr(kind, "list_size", -1) if length > 0 else -1, kind.value_type
+        length = length if length > 0 else -1
+    try:
+        stored = check_dtype(kind.to_pandas_dtype()).str
+    except (TypeError, NotImplementedError) as error:
+        shown = brief(schema.field(name).type)
+        raise TypeError(f"{path}: column {brief(repr(name))} holds {shown}: {error}") from None
+    if length < 0 and form == "parquet":
+        length = _list_length(parquet_metadata(stamp), name, path)
+    elif length < 0:
+        group = next((one for one in _groups_of(form, (stamp,)) if one.rows), None)
+        where = f"{path}: column {brief(repr(name))}"
+        length = -1 if group is None else arrow_rows(_decoded(form, group, [name]).column(0)[:1], where)[0].size
+    return name, stored, length
+
+
+def _list_length(metadata: Any, name: str, path: str) -> int:
+    """Return the values per row from the counts in the footer, without reading data."""
+    for i in range(metadata.num_row_groups):
+        group = metadata.row_group(i)
+        for j in range(group.num_columns):
+            leaf = group.column(j)
+            if leaf.path_in_schema.split(".")[0] == name and group.num_rows:
+                length, rest = divmod(leaf.num_values, group.num_rows)
+                if rest:
+                    raise ValueError(
+                        f"{path}: row group {i} of {brief(repr(name))} has {leaf.num_values} values in "
+                        f"{group.num_rows} rows: "
+                        "lists of one length were expected. Drop or repair the rows of other lengths first."
+                    )
+                return int(length)
+    return -1
+
+
+def table_paths(pattern: str, form: str = "parquet") -> list[str]:
+    """List the files of a file, folder or glob in natural order; of a folder in partitions, such as "year=2020"."""
+    if os.path.isfile(pattern):
+        return [pattern]
+    if not os.path.isdir(pattern):
+        return sorted(glob.glob(pattern), key=natural_key)
+    found = [path for end in FORMS[form].suffixes for path in glob.glob(os.path.join(glob.escape(pattern), f"*{end}"))]
+    state = os.path.join(pattern, "state.json")
+    if found and form == "arrow" and os.path.isfile(state):  # of Hugging Face, beside whose files others are cached
+        files = read_document(state).get("_data_files", [])
+        found = [os.path.join(pattern, os.path.basename(str(one["filename"]))) for one in files]
+    if not found:
+        parts = glob.glob(os.path.join(glob.escape(pattern), "*=*", ""))
+        found = [path for part in parts for path in table_paths(os.path.abspath(part), form)]
+    return sorted((path for path in found if os.path.basename(path)[0] not in "._"), key=natural_key)
+
+
+def form_of_folder(path: str, names: Iterable[str]) -> str | None:
+    """Return the form of the tables in a folder of files of these names, or in partitions of it; None without."""
+    names = [name for name in names if not name.startswith((".", "_"))]
+    for form, one in FORMS.items():
+        if any(name.lower().endswith(one.suffixes) for name in names):
+            return form
+    return next((form for form in FORMS if any("=" in name for name in names) and table_paths(path, form)), None)
+
+
+def table_column(pattern: str, form: str, name: str) -> Array:
+    """Return a column of tables, one value for each row: texts as they are written in CSV; gaps are None."""
+    parts = []
+    for path in table_paths(pattern, form):
+        stamp = file_stamp(path)
+        read = _csv_texts if form == "csv" else FORMS[form].read
+        parts += [read(group, [name]).column(0).to_pylist() for group in FORMS[form].groups(stamp)]
+    return np.array([one for part in parts for one in part], dtype=object)
+
+
+def partition_values(pattern: str, path: str, name: str) -> str | None:
+    """Return what the folders below ``pattern`` say of a file: the value of the partition ``name``."""
+    below = os.path.relpath(path, pattern).split(os.sep)[:-1] if os.path.isdir(pattern) else []
+    return next((part.partition("=")[2] for part in below if part.partition("=")[0] == name and "=" in part), None)
+
+
+@lru_cache(maxsize=64)
+def parquet_metadata(stamp: Stamp) -> Any:
+    """Return the footer of a file."""
+    import pyarrow.parquet as pq
+
+    try:
+        return pq.read_metadata(stamp[0])
+    except (OSError, ValueError) as error:
+        if not is_decode_error(error):
+            raise
+        raise CorruptedChunkError(
+            f"{stamp[0]} is not a complete Parquet file ({brief(error)}). Copy or write it again."
+        ) from error
+
+
+def _parquet_schema(stamp: Stamp) -> Any:
+    return parquet_metadata(stamp).schema.to_arrow_schema()
+
+
+def _parquet_groups(stamp: Stamp) -> list[_Group]:
+    metadata = parquet_metadata(stamp)
+    return [_Group(stamp[0], i, metadata.row_group(i).num_rows) for i in range(metadata.num_row_groups)]
+
+
+def _parquet_read(group: _Group, names: list[str]) -> Any:
+    import pyarrow.parquet as pq
+
+    known = parquet_metadata(file_stamp(group.path))
+    with pq.ParquetFile(group.path, metadata=known, page_checksum_verification=True) as file:
+        return file.read_row_group(group.number, columns=names)
+
+
+@lru_cache(maxsize=64)
+def _arrow_index(stamp: Stamp) -> tuple[Any, list[_Group]]:
+    """Return the schema and the batches of a file: by number in the file format, by offset in the stream format."""
+    import pyarrow as pa
+
+    path, groups = stamp[0], list[_Group]()
+    try:
+        with pa.memory_map(path) as file:
+            if file.read(6) == b"ARROW1":
+                reader = pa.ipc.open_file(file)
+                for i in range(reader.num_record_batches):
+                    groups.append(_Group(path, i, reader.get_batch(i).num_rows))
+                return reader.schema, groups
+            file.seek(0)
+            schema = pa.ipc.read_schema(pa.ipc.read_message(file))
+            while (offset := file.tell()) < file.size() and file.read(8)[4:] not in (b"", b"\0\0\0\0"):
+                file.seek(offset)
+                message = pa.ipc.read_message(file)
+                if message.type != "record batch":
+                    raise ValueError(f"a {message.type} was found in the stream; write it as Parquet")
+                rows = pa.ipc.read_record_batch(message, schema).num_rows
+                groups.append(_Group(path, offset, rows, file.tell() - offset))
+            return schema, groups
+    except (OSError, ValueError, EOFError) as error:
+        if not is_decode_error(error):
+            raise
+        raise CorruptedChunkError(
+            f"{path} is not a complete Arrow file ({brief(error)}). Copy or write it again."
+        ) from error
+
+
+def _arrow_read(group: _Group, names: list[str]) -> Any:
+    import pyarrow as pa
+
+    schema = _arrow_index(file_stamp(group.path))[0]
+    with pa.OSFile(group.path) as file:  # mapped pages would count as the memory of the process
+        if group.size:
+            file.seek(group.number)
+            batch = pa.ipc.read_record_batch(pa.ipc.read_message(file), schema)
+            return pa.Table.from_batches([batch]).select(names)
+        options = pa.ipc.IpcReadOptions(included_fields=[schema.get_field_index(name) for name in names])
+        batch = pa.ipc.open_file(file, options=options).get_batch(group.number)
+        return pa.Table.from_batches([batch]).select(names)
+
+
+class _Head(NamedTuple):
+    """The first line of a CSV file, and what its first block says of the columns."""
+
+    names: tuple[str, ...]
+    named: bool
+    delimiter: str
+    start: int  # of the first row
+    schema: Any
+
+
+@lru_cache(maxsize=64)
+def csv_head(stamp: Stamp) -> _Head:
+    """Return the names of the columns of a CSV file, and the types of their first block of lines.
+
+    Raises
+    ------
+    ValueError
+        For a first line that may be names or numbers, and names that are not unique.
+    CorruptedChunkError
+        For a file that is not text in UTF-8.
+    """
+    import pyarrow as pa
+
+    path = stamp[0]
+    with open_regular(path) as file:
+        line = file.readline(64 << 20)
+    try:
+        text = line.decode("utf-8-sig").rstrip("\r\n")
+        delimiter = "\t" if path.lower().endswith(".tsv") else next((one for one in ",;\t" if one in text), ",")
+        names = next(csv.reader(io.StringIO(text), delimiter=delimiter, strict=True), [])
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise CorruptedChunkError(f"{path} cannot be read as UTF-8 text of columns: {brief(error)}.") from error
+    numbers = [_as_number(name) for name in names]
+    named = None in numbers
+    values = [number for number in numbers if number is not None]
+    if not named and len(values) > 1 and all(b > a and a.is_integer() for a, b in pairwise(values)):
+        raise ValueError(
+            f"{path}: its first line, {brief(text)}, may be names of columns or numbers. Give the columns names that "
+            "are not numbers, or pass dask.dataframe.read_csv(path, header=None) if it is a row (header=0 if not)."
+        )
+    if not names:
+        raise ValueError(f"{path} is empty; a first line with the names of columns was expected.")
+    if named and len(set(names)) < len(names):
+        twice = next(name for name in names if names.count(name) > 1)
+        raise ValueError(
+            f"{path}: {names.count(twice)} of its columns have the name {brief(repr(twice))}, but names are unique in "
+            "a table. Rename them."
+        )
+    if named and names[0] == "":
+        names[0] = UNNAMED
+    names = names if named else [f"column {j}" for j in range(len(names))]
+    head = _Head(tuple(names), named, delimiter, len(line) if named else 3 * line.startswith(b"\xef\xbb\xbf"), None)
+    first = next(_csv_blocks(path, head), None)
+    schema = pa.schema([(name, pa.null()) for name in names])
+    if first is not None:
+        try:
+            schema = _csv_parsed(first, head, None, None).schema
+        except ValueError as error:
+            raise CorruptedChunkError(f"{path} cannot be read as columns of text: {brief(error)}") from error
+    fields = [pa.field(one.name, pa.float64() if pa.types.is_null(one.type) else one.type) for one in schema]
+    return head._replace(schema=pa.schema(fields))
+
+
+def _as_number(text: str) -> float | None:
+    try:
+        return float(text)
+    except ValueError:
+        return None
+
+
+def _csv_blocks(path: str, head: _Head) -> Iterator[_Group]:
+    """Yield blocks of whole lines, which a count of quotes and ends of lines finds; blank lines may end the file."""
+    size = os.stat(path).st_size
+    most, start = max(CSV_BYTES, size // MAX_BLOCKS), head.start
+    with open_regular(path, buffering=0) as file:
+        while start < size:
+            length, end = most, 0
+            while not end and length < 2 * size + most:
+                file.seek(start)
+                data = file.read(length)
+                whole = start + len(data) >= size
+                end = len(data) if whole else data.rfind(b"\n") + 1
+                while not whole and end and data.count(b'"', 0, end) % 2:  # within quotes
+                    end = data.rfind(b"\n", 0, end - 1) + 1
+                length *= 2
+            lines = data[:end].rstrip(b"\r\n") if whole else data[: end - 1]
+            if lines:
+                plain = re.sub(rb'"[^"]*"', b"", lines) if b'"' in lines else lines
+                yield _Group(path, start, plain.count(b"\n") + 1, len(lines))
+            start += end
+
+
+def _csv_parsed(group: _Group, head: _Head, names: list[str] | None, kind: Any) -> Any:
+    """Return columns of a block as a table of Arrow, all of one type; of inferred types where it is None."""
+    import pyarrow as pa
+    import pyarrow.csv as pc
+
+    with open_regular(group.path, buffering=0) as file:
+        file.seek(group.number)
+        data = file.read(group.size)
+    if b"\0" in data:
+        raise ValueError("it holds the byte 0, which no text has")
+    used = list(head.names) if names is None else names
+    types = {} if kind is None else dict.fromkeys(used, kind)
+    found = pc.read_csv(
+        pa.BufferReader(data),
+        read_options=pc.ReadOptions(use_threads=False, block_size=len(data) + 1, column_names=list(head.names)),
+        parse_options=pc.ParseOptions(delimiter=head.delimiter, newlines_in_values=b'"' in data),
+        convert_options=pc.ConvertOptions(
+            column_types=types, include_columns=used, strings_can_be_null=kind is None, quoted_strings_can_be_null=True
+        ),
+    )
+    if found.num_rows != group.rows:
+        raise ValueError(f"{group.rows:,} lines hold {found.num_rows:,} rows: remove blank lines")
+    return found
+
+
+def _csv_schema(stamp: Stamp) -> Any:
+    return csv_head(stamp).schema
+
+
+def _csv_groups(stamp: Stamp) -> Iterable[_Group]:
+    return _csv_blocks(stamp[0], csv_head(stamp))
+
+
+def _csv_read(group: _Group, names: list[str]) -> Any:
+    import pyarrow as pa
+
+    return _csv_parsed(group, csv_head(file_stamp(group.path)), names, pa.float64())
+
+
+def _csv_texts(group: _Group, names: list[str]) -> Any:
+    import pyarrow as pa
+
+    return _csv_parsed(group, csv_head(file_stamp(group.path)), names, pa.string())
+
+
+def _check_no_row_number(stamp: Stamp, fields: list[Any], wanted: Wanted) -> None:
+    """Reject a column of integers that increase from row to row, which a caller did not name: it numbers the rows."""
+    whole = [one.name for one in fields if str(one.type) == "int64" and one.name not in (wanted.columns or ())]
+    if wanted.columns is not None or not whole:
+        return
+    head = csv_head(stamp)
+    first = _csv_parsed(next(iter(_csv_blocks(stamp[0], head))), head, whole, None)
+    for name in whole if first.num_rows >= FEW_ROWS else ():
+        values = first[name].to_numpy()
+        if first[name].null_count == 0 and (values[1:] > values[:-1]).all():
+            raise ValueError(
+                f"{stamp[0]}: column {brief(repr(name))} holds integers that increase from row to row "
+                f"({values[0]}, {values[1]}, ...): it numbers the rows, and would become the first component. "
+                f"If it names the rows, pass keys={brief(repr(name))}; if it is a feature, name it in columns=[...]; "
+                "if neither, name the others there."
+            )
+
+
+FORMS = {
+    "parquet": Form(PARQUET_SUFFIXES, _parquet_schema, _parquet_groups, _parquet_read),
+    "arrow": Form(
+        ARROW_SUFFIXES, lambda stamp: _arrow_index(stamp)[0], lambda stamp: _arrow_index(stamp)[1], _arrow_read
+    ),
+    "csv": Form(CSV_SUFFIXES, _csv_schema, _csv_groups, _csv_read),
+}
+
+
+class _Groups(tuple[_Group, ...]):
+    """Groups that compare and hash by identity, as what is known of many of them is kept."""
+
+    __hash__ = object.__hash__
+    __eq__ = object.__eq__
+
+
+@lru_cache(maxsize=8)
+def _groups_of(form: str, stamps: tuple[Stamp, ...]) -> _Groups:
+    return _Groups(group for stamp in stamps for group in FORMS[form].groups(stamp))
+
+
+@lru_cache(maxsize=8)
+def _unpacked(packed: bytes) -> _Groups:
+    paths, blocks = json.loads(zlib.decompress(packed))
+    return _Groups(_Group(paths[place], *rest) for place, *rest in blocks)
+
+
+@lru_cache(maxsize=8)
+def _group_ends(groups: _Groups) -> list[int]:
+    return list(accumulate(group.rows for group in groups))
