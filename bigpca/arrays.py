@@ -100,6 +100,16 @@ def add_product_packed(packed: Vector, sign: float, rows: Matrix) -> None:
         strip += sign * (rows[:, columns].T @ rows[:, columns.start :])
 
 
+def multiply_packed(packed: Vector, V: Matrix) -> Matrix:
+    """Return the product (d, l) of the symmetric matrix of a packed upper triangle with V (d, l)."""
+    out = np.zeros(V.shape)
+    for rows, strip in packed_strips(packed, len(V)):
+        tile, beyond = strip[:, : len(strip)], strip[:, len(strip) :]
+        out[rows] += (np.triu(tile) + np.triu(tile, 1).T) @ V[rows] + beyond @ V[rows.stop :]
+        out[rows.stop :] += beyond.T @ V[rows]
+    return out
+
+
 def mirror_upper(S: NDArray[Any]) -> NDArray[Any]:
     """Copy the upper triangle of S (d, d) onto the lower one, in place and tile by tile."""
     for i in range(0, len(S), STRIP):

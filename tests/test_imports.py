@@ -37,6 +37,7 @@ TIERS: list[tuple[str, ...]] = [
     ("report",),
     ("estimators.shared",),
     ("estimators.linear",),
+    ("estimators.pairs",),
     ("estimators.kernel",),
     ("estimators.supervised",),
     ("estimators",),  # merging and loading

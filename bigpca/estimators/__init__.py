@@ -2,6 +2,7 @@
 
 - ``shared/``      what all estimators share: fit, plan, transform, save; inputs, model files, the surroundings of a run
 - ``linear/``      PCA, ApproximatePCA, SketchTransformer
+- ``pairs/``       two sides whose rows belong together: CCA, PLSSVD, Ridge
 - ``kernel/``      KernelPCA, ApproximateKernelPCA, NystromKernelPCA
 - ``supervised/``  SupervisedPCA, ScoredPCA, Roweis and Fisher discriminants, and their kernel forms
 - ``merging``     the model of all rows of two models

@@ -7,6 +7,8 @@
 - ``influence``  How much eigenvalues and axes would vary between samples of rows: standard errors from
   influence functions.
 - ``memory``  Measured memory: the peak of a run above the memory of its processes at the start.
+- ``pairs``  How alike two sets of features of the same rows are: aligned kernels and canonical correlations, with
+  errors.
 - ``measurement``  One planned read of X for a measurement, of all rows or of chosen ones, and the states that it
   fills.
 
@@ -38,6 +40,8 @@ if TYPE_CHECKING:
     from bigpca.quality.metrics import recall as recall
     from bigpca.quality.metrics import reconstruction_error as reconstruction_error
     from bigpca.quality.metrics import similarity as similarity
+    from bigpca.quality.pairs import cka as cka
+    from bigpca.quality.pairs import svcca as svcca
 
 HOMES = {
     "bigpca.estimators.supervised.kernel_supervised": "hsic",
@@ -48,6 +52,7 @@ HOMES = {
         "compare dot_product_error eigenvalue_difference frechet_distance principal_angles recall "
         "reconstruction_error similarity"
     ),
+    "bigpca.quality.pairs": "cka svcca",
 }
 
 __getattr__, __dir__, __all__ = lazily(__name__, HOMES)

@@ -3,6 +3,8 @@
 - ``base``  The contract of accumulators, small states that fold blocks, merge and are stored; and what several of
   them share.
 - ``moments``  Moments of the rows: count, mean and centred scatter, or the squares of each column only.
+- ``cross_moments``  Moments of rows side by side, with the sums of row norms that debiased statistics need; and states
+  for each fold.
 - ``class_moments``  States of labelled rows: counts, means and the within-class scatter, or its product with a thin
   matrix.
 - ``dot_matrix``  States of the dot matrix, over pairs of row panels or over column blocks, and of products with

@@ -22,6 +22,7 @@ import bigpca
 from bigpca import kernels
 from bigpca.passes.accumulators.base import Accumulator, update_all
 from bigpca.passes.accumulators.class_moments import ClassMoments, WithinFactor, WithinProduct
+from bigpca.passes.accumulators.cross_moments import CrossMoments, FoldStates
 from bigpca.passes.accumulators.dot_matrix import ColumnProducts, DotPanels, DotProduct, DotSum
 from bigpca.passes.accumulators.kept_rows import Furthest, RowSample, RowsAt
 from bigpca.passes.accumulators.kernel_product import KernelProduct
@@ -328,6 +329,34 @@ def _chosen_rows(form: str) -> list[Case]:
     ]
 
 
+SIDES = (4, 3, D - 7)
+
+
+def _cross_answer(state: Any) -> list[Array]:
+    return [np.array(state.count), full(state.moments.scatter), state.norms, state.products, state.vectors]
+
+
+def _cross_truth(X: Array) -> list[Array]:
+    Z = X.astype("f8") - X.mean(0, "f8")
+    u = np.stack([(part**2).sum(1) for part in np.split(Z, np.cumsum(SIDES)[:-1], axis=1)])
+    return [np.array(len(X)), Z.T @ Z, u.sum(1), u @ u.T, u @ Z]
+
+
+def _folds(codes: Any) -> Case:
+    def truth(X: Array) -> list[Array]:
+        drawn = (uniforms(0, "folds", 0, N, 1)[:, 0] * 3).astype(int) if codes is None else codes
+        return [one for fold in range(3) for one in _cross_truth(X[drawn == fold])]
+
+    return Case(
+        f"FoldStates {'of groups' if codes is not None else 'by number'}",
+        lambda: FoldStates(CrossMoments(SIDES), 3, codes),
+        row_state,
+        N,
+        lambda s: [one for state in s.states for one in _cross_answer(state)],
+        truth,
+    )
+
+
 def _sample(fold: Any, row_bytes: int) -> Case:
     def answer(state: Any) -> list[Array]:
         rows = [piece.toarray() if isinstance(piece, csr_array) else piece for piece in state.rows()]
@@ -397,6 +426,10 @@ def _furthest(X: Array) -> list[Array]:
 
 
 CASES = [
+    Case("CrossMoments", lambda: CrossMoments(SIDES), row_state, N, _cross_answer, _cross_truth),
+    Case("CrossMoments of CSR rows", lambda: CrossMoments(SIDES), sparse_state, N, _cross_answer, _cross_truth),
+    _folds(None),
+    _folds((np.abs(CODES) % 3).astype(np.int32)),
     Case(
         "KernelProduct",
         lambda: KernelProduct(N, K, V, squared=True),

@@ -1,0 +1,167 @@
+"""One read of rows side by side into their joint moments, with folds, and the solve of a problem from them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from typing import ClassVar, Generic, TypeVar
+
+import numpy as np
+
+from bigpca.arrays import Vector
+from bigpca.data.batches import has_batches
+from bigpca.errors import NonFiniteError
+from bigpca.estimators.shared.fit import Fit
+from bigpca.estimators.shared.inputs import Input, open_rows
+from bigpca.passes.accumulators.base import Accumulator
+from bigpca.passes.accumulators.cross_moments import FoldStates
+from bigpca.passes.accumulators.moments import Moments
+from bigpca.passes.engine.jobs import PassPlan
+from bigpca.passes.engine.run import Run
+from bigpca.passes.fold import Folded, fold, row_pass
+from bigpca.passes.rows import Rows, blocks_of_batches, side_by_side
+from bigpca.planning import PassCost, SolveCost
+from bigpca.solvers.eigh import eigh_bytes
+
+Found = TypeVar("Found")
+State = TypeVar("State", bound=Accumulator)
+
+
+def open_pair(rows: Rows, Y: Input, owner: str, names: str = "XY") -> Rows:
+    """Return opened rows of X with those of Y side by side; Y of None stands for the second arrays of batches.
+
+    Raises
+    ------
+    TypeError
+        If there is no Y.
+    ValueError
+        As :func:`bigpca.passes.rows.side_by_side`, and for batches of another number of arrays.
+    """
+    if Y is None and has_batches(rows.X):
+        joined = blocks_of_batches(rows)
+        if joined is not None and len(joined.widths) != 2:
+            raise ValueError(f"the batches have {len(joined.widths)} blocks; pairs (X, Y) were expected.")
+        if joined is not None:
+            return joined
+    if Y is None:
+        raise TypeError(f"{owner} compares rows of two sides: give {names[1]} too, of shape (n, q), as for X.")
+    given = np.asarray(Y) if isinstance(Y, list | tuple) else Y
+    column = getattr(given, "ndim", 2) == 1 and not hasattr(given, "dask")
+    opened = open_rows(np.asarray(given).reshape(-1, 1) if column else given, owner)
+    return side_by_side([rows, opened], names)
+
+
+@contextmanager
+def naming_sides(widths: Sequence[int], names: str = "XY") -> Iterator[None]:
+    """Name side and column in errors about values of rows side by side."""
+    try:
+        yield
+    except NonFiniteError as error:
+        if not error.columns:
+            raise
+        ends = np.cumsum([0, *widths])
+        side = int(np.searchsorted(ends, error.columns[0], side="right")) - 1
+        named = NonFiniteError(f"{error} Column {error.columns[0]} is column {error.columns[0] - ends[side]} of "
+                               f"{names[side] if side < len(names) else f'block {side}'}.")  # fmt: skip
+        named.columns = error.columns
+        raise named from None
+
+
+@dataclass(frozen=True)
+class PairFit(Fit[Found], Generic[Found, State]):
+    """One read of both sides, and a solve from their moments.
+
+    Attributes
+    ----------
+    template : Accumulator
+        Moments of all columns, or one state for each fold.
+    solve : callable
+        (state, omitted) -> the result.
+    before : int
+        Rows to which these are added.
+    """
+
+    solver: ClassVar[str] = "covariance"
+
+    template: State
+    solve: Callable[[State, int], Found]
+    before: int = 0
+
+    @property
+    def account(self) -> str:
+        d = self.rows.n_columns
+        folds = f", for each of {self.template.n_folds} folds" if isinstance(self.template, FoldStates) else ""
+        return (
+            f"one read of both sides, {' + '.join(map(str, self.rows.widths))} columns, and a {d} x {d} matrix{folds}"
+        )
+
+    @cached_property
+    def moments(self) -> PassPlan:
+        """The read."""
+        share = 1 + self.before / max(1, self.rows.n_rows)
+        work = share * self.rows.dense_work(self.template)
+        size = self.template.state_bytes
+        return row_pass(self.rows, "pairs", [self.template], cut_bytes=size, work=work)
+
+    def passes(self) -> tuple[PassCost, ...]:
+        return (self.moments,)
+
+    def solve_cost(self) -> SolveCost:
+        d = self.rows.n_columns
+        states = getattr(self.template, "n_folds", 1)
+        flops = 9.0 * sum(float(width) ** 3 for width in self.rows.widths) * states
+        size = self.template.state_bytes
+        return SolveCost(flops, bytes=3 * size + 6 * 8 * d * d + eigh_bytes(d), output_bytes=size + 16 * d * 64)
+
+    def identity(self) -> dict[str, object]:
+        """The moments depend on the input alone, so one checkpoint serves any number of components and penalties."""
+        return {"computes": "pairs", "input": self.rows.describe(), "state": self.template.describe()}
+
+    def read(self, run: Run) -> Folded[State]:
+        """Return the state of X and Y."""
+        with naming_sides(self.rows.widths):
+            return fold(run, self.moments, self.rows, self.template)  # one pass over X and Y
+
+    def run(self, run: Run) -> Found:
+        read = self.read(run)
+        return self.solve(read.state, read.omitted)
+
+
+def left_out(states: Sequence[State]) -> list[State]:
+    """Return for each state the merged state of all others: two sweeps of merges, and nothing subtracted."""
+    before, after = [states[0]], [states[-1]]
+    for state in states[1:-1]:
+        before.append(before[-1].merge(state))
+    for state in states[-2:0:-1]:
+        after.append(state.merge(after[-1]))
+    after = after[::-1]  # of states i + 1 and later
+    inner = [before[i - 1].merge(after[i]) for i in range(1, len(states) - 1)]
+    return [after[0], *inner, before[-1]]
+
+
+def merged(states: Sequence[State]) -> State:
+    """Return the state of all."""
+    whole = states[0]
+    for state in states[1:]:
+        whole = whole.merge(state)
+    return whole
+
+
+def jackknife(values: Vector) -> float:
+    """Return the standard error of a statistic from its values (f,) without each of f folds (Efron & Tibshirani 1993,
+    eq. 11.5).
+    """
+    f = len(values)
+    return float(np.sqrt((f - 1) / f * np.sum((values - values.mean()) ** 2)))
+
+
+def whole_moments(state: Accumulator) -> Moments:
+    """Return the moments of all rows of a state, which may be one for each fold."""
+    if isinstance(state, FoldStates):
+        return whole_moments(merged(state.states))
+    found = getattr(state, "moments", state)
+    if not isinstance(found, Moments):
+        raise TypeError(f"the state holds {type(found).__name__}, Moments were expected")
+    return found

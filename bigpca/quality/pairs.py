@@ -1,0 +1,235 @@
+"""How alike two sets of features of the same rows are: aligned kernels and canonical correlations, with errors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import numpy as np
+from scipy.stats import chi2
+
+from bigpca.arrays import Matrix, Vector, unpack
+from bigpca.errors import positive_integer
+from bigpca.estimators.pairs.fits import jackknife, left_out, merged, naming_sides, open_pair
+from bigpca.estimators.shared.inputs import open_rows
+from bigpca.passes.accumulators.base import Accumulator
+from bigpca.passes.accumulators.cross_moments import MAX_FOLDS, CrossMoments, FoldStates
+from bigpca.passes.accumulators.moments import Moments
+from bigpca.passes.engine.progress import ProgressArgument
+from bigpca.passes.rows import Rows
+from bigpca.quality.measurement import read_once
+from bigpca.solvers.eigh import numerical_rank, top_eigenpairs
+from bigpca.solvers.pairs import alignment, block_edges, block_squares, canonical, unbiased_hsic, unbiased_rounding
+
+State = TypeVar("State", bound=Accumulator)
+
+
+@dataclass(frozen=True)
+class Alignment:
+    """How alike two sides are.
+
+    Attributes
+    ----------
+    value : float
+        The statistic; ``float(alignment)`` is it, too.
+    standard_error : float or None
+        By the jackknife over folds of the rows; None without folds, or if it is not defined without one of them.
+    p_value : float or None
+        Of the hypothesis that X and Y are independent, for debiased CKA.
+    n_rows, n_omitted : int
+        Rows used, and rows with missing values.
+    """
+
+    value: float
+    standard_error: float | None
+    p_value: float | None
+    n_rows: int
+    n_omitted: int = 0
+
+    def __float__(self) -> float:
+        return self.value
+
+
+def cka(
+    X: Any, Y: Any = None, *, debiased: bool = True, n_folds: int | None = 10, sample_weight: Any = None,
+    nan_policy: str = "raise", memory_limit: int | str | None = None, progress: ProgressArgument = None,
+) -> Alignment:  # fmt: skip
+    """Return the centred kernel alignment of linear kernels of X and Y, exact at any number of rows, in one read.
+
+    ``|C_xy|_F^2 / (|C_xx|_F |C_yy|_F)`` of the covariances. It is biased: independent features of many columns and few
+    rows are alike to it. ``debiased`` replaces each term by the unbiased HSIC (Song et al. 2012, eq. 5), which is about
+    0 for independent features, and may be below 0. Both equal the computation from the n x n kernel matrices, which are
+    never formed; a mean of batches does not. Invariant to rotations, isotropic scales and offsets of each side.
+
+    Parameters
+    ----------
+    X : array-like, Dask array, path and so on, of shape (n, p)
+        Features of n rows; or :func:`bigpca.from_batches` of pairs.
+    Y : the same of shape (n, q), default None
+        Other features of the same rows, in the same order. None for batches of pairs.
+    debiased : bool, default True
+    n_folds : int from 2 to 20, or None, default 10
+        Folds of the jackknife, by row number; each takes memory for (p + q)^2 / 2 numbers. None for no standard error.
+    sample_weight : array-like of shape (n,), default None
+        How often each row counts; not with ``debiased``.
+    nan_policy : {"raise", "omit"}, default "raise"
+        Rows with missing values on either side are rejected, or left out.
+    memory_limit : int, str or None, default None
+        Per process.
+    progress : True for a bar, or a callable that receives events, default None
+
+    Returns
+    -------
+    Alignment
+        The value, its standard error, and the p-value of independence by ``n CKA`` against chi-square(1) - 1 (Shen,
+        Panda & Vogelstein 2022), if ``debiased``.
+
+    Raises
+    ------
+    ValueError
+        For sides of other numbers of rows or another order of keys, fewer than 4 rows, a constant side, and sides whose
+        unbiased HSIC with themselves is not positive.
+    TypeError
+        For weights with ``debiased``.
+
+    Notes
+    -----
+    Kornblith et al. 2019; Song et al. 2012; Murphy et al. 2024 on the bias.
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(0)
+    >>> X, Y = rng.standard_normal((64, 300)), rng.standard_normal((64, 300))
+    >>> round(cka(X, Y, debiased=False).value, 2), abs(cka(X, Y).value) < 0.1
+    (0.83, True)
+    """
+    if debiased and sample_weight is not None:
+        raise TypeError(
+            "sample_weight was given, but debiased CKA compares pairs of rows: copies of a row would count as "
+            "independent pairs. Use debiased=False, or leave the weights out."
+        )
+    rows = _pair(X, Y, "cka", nan_policy, sample_weight)
+    template = CrossMoments(rows.widths) if debiased else Moments(rows.n_columns)
+    states, omitted = _states(rows, template, n_folds, memory_limit, progress)
+    whole = merged(states)
+    value = float(_cka_of(whole, rows.widths, "XY")[0, 1])
+    p_value = float(chi2.sf(whole.count * value + 1, 1)) if debiased else None
+    error = _error(states, lambda state: float(_cka_of(state, rows.widths, "XY")[0, 1]))
+    return Alignment(value, error, p_value, whole.count, omitted)
+
+
+def svcca(
+    X: Any, Y: Any = None, *, variance: float = 0.99, n_folds: int | None = 10, sample_weight: Any = None,
+    nan_policy: str = "raise", memory_limit: int | str | None = None, progress: ProgressArgument = None,
+) -> Alignment:  # fmt: skip
+    """Return the mean canonical correlation of the leading principal components of X and Y, in one read.
+
+    The components of each side are those that hold a share ``variance`` of its variance (Raghu et al. 2017).
+
+    Parameters
+    ----------
+    X, Y, n_folds, sample_weight, nan_policy, memory_limit, progress
+        As for :func:`cka`, with the same defaults; weights are always allowed.
+    variance : float in (0, 1], default 0.99
+
+    Returns
+    -------
+    Alignment
+        The mean correlation and its standard error; ``p_value`` is None.
+
+    Raises
+    ------
+    ValueError
+        As :func:`cka`.
+
+    Examples
+    --------
+    >>> X = np.random.default_rng(0).standard_normal((200, 5))
+    >>> round(svcca(X, X @ np.diag([1, 2, 3, 4, 5]) + 7).value, 6)
+    1.0
+    """
+    if not 0 < variance <= 1:
+        raise ValueError(f"variance = {variance!r} is not in (0, 1]. Give the share to keep, such as 0.99.")
+    rows = _pair(X, Y, "svcca", nan_policy, sample_weight)
+    states, omitted = _states(rows, Moments(rows.n_columns), n_folds, memory_limit, progress)
+    whole, p = merged(states), rows.widths[0]
+    value = _svcca_of(whole, p, variance)
+    return Alignment(value, _error(states, lambda state: _svcca_of(state, p, variance)), None, whole.count, omitted)
+
+
+def _pair(X: Any, Y: Any, owner: str, nan_policy: str, weights: Any) -> Rows:
+    return open_pair(open_rows(X, owner).weighted(weights), Y, owner).begun(nan_policy=nan_policy)
+
+
+def _states(
+    rows: Rows, template: State, n_folds: int | None, memory_limit: int | str | None, progress: ProgressArgument
+) -> tuple[list[State], int]:
+    """Return the states of the folds that have rows, or one of all rows, and the number of rows that were left out."""
+    if n_folds is not None and not 2 <= positive_integer("n_folds", n_folds) <= MAX_FOLDS:
+        raise ValueError(f"n_folds = {n_folds}; 2 to {MAX_FOLDS} were expected, or None.")
+    read: Accumulator = template if n_folds is None else FoldStates(template, n_folds)
+    with naming_sides(rows.widths):
+        found: Any = read_once(rows, read, "pairs", memory_limit=memory_limit, progress=progress)
+    states = [found] if n_folds is None else [state for state in found.states if state.count]
+    n = sum(state.count for state in states)
+    if n < 4:
+        raise ValueError(f"{n} rows can be used; at least 4 were expected, of both sides. Give more rows.")
+    return states, (rows.rows_read if rows.weights is None else rows.n_present) - n
+
+
+def _error(states: Sequence[State], statistic: Callable[[State], float]) -> float | None:
+    """Return the standard error of a statistic of the states of folds."""
+    if len(states) < 2:
+        return None
+    try:
+        return jackknife(np.array([statistic(state) for state in left_out(states)]))
+    except ValueError:  # of too few rows
+        return None
+
+
+def _cka_of(state: Any, widths: Sequence[int], names: Sequence[str]) -> Matrix:
+    """Return the alignment (L, L) of every two blocks: debiased if the state has the sums for it."""
+    moments = state if isinstance(state, Moments) else state.moments
+    n, squares = moments.count, block_squares(unpack(moments.packed, moments.n_features), block_edges(widths))
+    constant = [name for name, own in zip(names, np.diagonal(squares), strict=True) if not own > 0]
+    if constant:
+        raise ValueError(f"{constant[0]} is constant in all {n} rows, so nothing is aligned with it. Leave it out.")
+    if not np.isfinite(squares).all():
+        raise ValueError("squares of the covariances overflow float64. Divide the data by a constant first.")
+    if isinstance(state, Moments):
+        return alignment(squares)
+    if n < 4:
+        raise ValueError(f"there are {n} rows; the unbiased HSIC requires at least 4.")
+    hsic = unbiased_hsic(squares, state.norms, state.products, n)
+    eps = max(moments.precision, float(np.finfo(np.float64).eps))
+    least = unbiased_rounding(squares, state.norms, state.products, n, eps)
+    bad = np.flatnonzero(~(np.diagonal(hsic) > least))
+    if len(bad):
+        raise ValueError(
+            f"the unbiased HSIC of {names[bad[0]]} with itself is {hsic[bad[0], bad[0]]:.3g}, which is not above its "
+            f"rounding, {least[bad[0]]:.1g}: {n} rows of it share nothing. Debiased CKA is not defined; give more "
+            "rows, or use debiased=False."
+        )
+    return alignment(hsic)
+
+
+def _svcca_of(moments: Moments, p: int, variance: float) -> float:
+    S = unpack(moments.packed, moments.n_features)
+    kept: list[Matrix] = []
+    for part, name in ((S[:p, :p], "X"), (S[p:, p:], "Y")):
+        values, vectors = top_eigenpairs(part.copy())
+        rank = numerical_rank(values, len(part))
+        if not rank or not values[0] > 0:
+            raise ValueError(f"{name} is constant in all {moments.count} rows. Leave it out.")
+        kept.append(vectors[: _wanted(values[:rank], variance)].T)
+    left, right = kept
+    k = left.shape[1]
+    joint = np.block([[left.T @ S[:p, :p] @ left, left.T @ S[:p, p:] @ right],
+                      [right.T @ S[p:, :p] @ left, right.T @ S[p:, p:] @ right]])  # fmt: skip
+    return float(canonical(joint, k, None).values.mean())
+
+
+def _wanted(values: Vector, variance: float) -> int:
+    shares = np.cumsum(values) / values.sum()
+    return min(len(values), int(np.searchsorted(shares, variance * (1 - 1e-12))) + 1)
