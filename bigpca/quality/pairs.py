@@ -37,7 +37,7 @@ class Alignment:
         By the jackknife over folds of the rows; None without folds, or if it is not defined without one of them.
     p_value : float or None
         Of the hypothesis that X and Y are independent, for debiased CKA.
-    n_rows, n_omitted : int
+    n_rows, n_omitted : int, default 0 omitted
         Rows used, and rows with missing values.
     """
 

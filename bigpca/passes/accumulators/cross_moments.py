@@ -104,8 +104,8 @@ class CrossMoments(Accumulator):
         G = multiply_packed(self.moments.packed, D) + np.outer(sums / max(n, 1), ds)
         e1 = 2 * ds + n * c
         ee = 4 * D.T @ G + 2 * np.outer(ds, c) + 2 * np.outer(c, ds) + n * np.outer(c, c)
-        ue = 2 * self.vectors @ D + np.outer(self.norms, c)
-        self.products += ue + ue.T + ee
+        shared = 2 * self.vectors @ D + np.outer(self.norms, c)
+        self.products += shared + shared.T + ee
         self.vectors += np.outer(self.norms, d) + 2 * G.T + np.outer(c, sums) + np.outer(e1, d)
         self.norms += e1
 
