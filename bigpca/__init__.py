@@ -31,6 +31,9 @@ if TYPE_CHECKING:
     from bigpca.estimators.loading import load as load
     from bigpca.estimators.merging import merge as merge
     from bigpca.estimators.merging import select_solver as select_solver
+    from bigpca.estimators.pairs.canonical import CCA as CCA
+    from bigpca.estimators.pairs.canonical import PLSSVD as PLSSVD
+    from bigpca.estimators.pairs.ridge import Ridge as Ridge
     from bigpca.estimators.supervised.discriminants import FisherDiscriminantAnalysis as FisherDiscriminantAnalysis
     from bigpca.estimators.supervised.discriminants import RoweisDiscriminantAnalysis as RoweisDiscriminantAnalysis
     from bigpca.estimators.supervised.kernel_supervised import (
@@ -41,6 +44,7 @@ if TYPE_CHECKING:
     from bigpca.estimators.supervised.scored_pca import ScoredPCA as ScoredPCA
     from bigpca.estimators.supervised.supervised_pca import SupervisedPCA as SupervisedPCA
     from bigpca.estimators.supervised.supervised_pca import SupervisedRandomProjection as SupervisedRandomProjection
+    from bigpca.quality.pairs import compare_layers as compare_layers
     from bigpca.settings import config as config
 
 __version__ = "0.1.0"
@@ -59,11 +63,14 @@ HOMES = {
     "bigpca.estimators.linear.sketch_transformer": "SketchTransformer",
     "bigpca.estimators.loading": "load",
     "bigpca.estimators.merging": "merge select_solver",
+    "bigpca.estimators.pairs.canonical": "CCA PLSSVD",
+    "bigpca.estimators.pairs.ridge": "Ridge",
     "bigpca.estimators.supervised.discriminants": "FisherDiscriminantAnalysis RoweisDiscriminantAnalysis",
     "bigpca.estimators.supervised.kernel_supervised": "KernelRoweisDiscriminantAnalysis KernelSupervisedPCA",
     "bigpca.estimators.supervised.roweis_map": "roweis_map",
     "bigpca.estimators.supervised.scored_pca": "ScoredPCA",
     "bigpca.estimators.supervised.supervised_pca": "SupervisedPCA SupervisedRandomProjection",
+    "bigpca.quality.pairs": "compare_layers",
     "bigpca.settings": "config",
 }
 MODULES = ("cells", "data", "errors", "kernels", "plots", "quality", "rows", "rules", "sketches")
@@ -75,5 +82,7 @@ ELSEWHERE = {  # names of scikit-learn, xeofs and others
     "LinearDiscriminantAnalysis": "FisherDiscriminantAnalysis",
     "Nystroem": "NystromKernelPCA",
     "EOF": "PCA(...).to_xarray()",
+    "MCA": "PLSSVD",
+    "RidgeCV": "Ridge(alphas=[...])",
 }
 __getattr__, __dir__, __all__ = lazily(__name__, HOMES, MODULES, ELSEWHERE)

@@ -21,6 +21,8 @@ from bigpca.estimators.linear.approximate_pca import ApproximatePCA
 from bigpca.estimators.linear.pca import PCA
 from bigpca.estimators.linear.rotated_pca import RotatedPCA
 from bigpca.estimators.linear.sketch_transformer import SketchTransformer
+from bigpca.estimators.pairs.canonical import CCA, PLSSVD
+from bigpca.estimators.pairs.ridge import Ridge
 from bigpca.estimators.shared.files import StoredModel, TrustedRows, Values, decode_parameters
 from bigpca.estimators.shared.inputs import AnalysedRows
 from bigpca.estimators.shared.labelled import kept_view
@@ -34,7 +36,7 @@ from bigpca.storage import MODEL_FORMAT, read_group
 
 MAX_REASON = 1000  # characters
 COUNTS = {
-    "n_features", "n_samples", "n_omitted", "omitted", "unlabelled", "rank", "evaluations", "facts.rank",
+    "n_features", "n_targets", "n_samples", "n_omitted", "omitted", "unlabelled", "rank", "evaluations", "facts.rank",
     "facts.n_unlabelled",
 }  # fmt: skip
 REALS = {  # from, to
@@ -67,6 +69,9 @@ CLASSES: dict[str, type[AnyEstimator]] = {
     "NystromKernelPCA": NystromKernelPCA,
     "PCA": PCA,
     "RotatedPCA": RotatedPCA,
+    "CCA": CCA,
+    "PLSSVD": PLSSVD,
+    "Ridge": Ridge,
     "FisherDiscriminantAnalysis": FisherDiscriminantAnalysis,
     "KernelRoweisDiscriminantAnalysis": KernelRoweisDiscriminantAnalysis,
     "KernelSupervisedPCA": KernelSupervisedPCA,

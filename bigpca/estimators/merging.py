@@ -14,6 +14,7 @@ from bigpca.estimators.linear.choosing import SolverChoice
 from bigpca.estimators.linear.maps import of_all_rows
 from bigpca.estimators.linear.model import LinearModel
 from bigpca.estimators.linear.pca import PCA
+from bigpca.estimators.pairs.model import PairModel
 from bigpca.estimators.shared.inputs import Input
 from bigpca.estimators.supervised.model import SupervisedModel
 from bigpca.passes.engine.driver import solving_with
@@ -22,7 +23,7 @@ from bigpca.settings import setting
 from bigpca.solvers.components import NComponents
 
 MAX_SHOWN = 60  # characters of a parameter in a message
-Model = TypeVar("Model", bound=LinearModel[Any] | SupervisedModel)
+Model = TypeVar("Model", bound=LinearModel[Any] | PairModel | SupervisedModel)
 
 
 def merge(a: Model, b: Model) -> Model:
@@ -69,7 +70,7 @@ def merge(a: Model, b: Model) -> Model:
         both.feature_names_in_ = a.feature_names_in_
     threads = threads_here(setting(a, "solve_threads"))
     with solving_with(threads):
-        if isinstance(a, SupervisedModel):
+        if isinstance(a, SupervisedModel | PairModel):
             both._take_merged(a, b)
         else:
             states = [model._whole_state("merge") for model in (a, b)]
@@ -81,7 +82,7 @@ def merge(a: Model, b: Model) -> Model:
 
 def _check_alike(a: Model, b: Model) -> None:
     """Reject models of other classes, parameters, features or patterns; raises as :func:`merge`."""
-    if type(a) is not type(b) or not isinstance(a, LinearModel | SupervisedModel):
+    if type(a) is not type(b) or not isinstance(a, LinearModel | PairModel | SupervisedModel):
         raise TypeError(
             f"a {type(a).__name__} and a {type(b).__name__} cannot be merged. Fit both by the same linear class."
         )

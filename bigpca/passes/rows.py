@@ -637,7 +637,7 @@ class Inspected:
         return {"format": "dask", "name": self.X.name, "sources": sources}
 
 
-def side_by_side(sides: Sequence[Rows], names: str = "XY") -> Rows:
+def side_by_side(sides: Sequence[Rows], names: Sequence[str] = "XY") -> Rows:
     """Return rows of several origins as one: row i is row i of each, in order. One read of it is one read of each.
 
     They are cut where the chunks of any end; where one is sparse, all are read as CSR. Views, filled values and limits
@@ -646,8 +646,8 @@ def side_by_side(sides: Sequence[Rows], names: str = "XY") -> Rows:
     Parameters
     ----------
     sides : sequence of Rows, opened
-    names : str
-        What users call each of them, one letter each.
+    names : sequence of str
+        What users call each of them.
 
     Raises
     ------

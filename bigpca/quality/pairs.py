@@ -1,23 +1,27 @@
-"""How alike two sets of features of the same rows are: aligned kernels and canonical correlations, with errors."""
+"""How alike two sets of features of the same rows are: aligned kernels and canonical correlations, with errors.
+
+All pairs of the layers of one or two networks, in one read of all.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 import numpy as np
 from scipy.stats import chi2
 
 from bigpca.arrays import Matrix, Vector, unpack
-from bigpca.errors import positive_integer
+from bigpca.data.batches import blocks_in_batches
+from bigpca.errors import check_choice, positive_integer
 from bigpca.estimators.pairs.fits import jackknife, left_out, merged, naming_sides, open_pair
 from bigpca.estimators.shared.inputs import open_rows
 from bigpca.passes.accumulators.base import Accumulator
 from bigpca.passes.accumulators.cross_moments import MAX_FOLDS, CrossMoments, FoldStates
 from bigpca.passes.accumulators.moments import Moments
 from bigpca.passes.engine.progress import ProgressArgument
-from bigpca.passes.rows import Rows
+from bigpca.passes.rows import Rows, side_by_side
 from bigpca.quality.measurement import read_once
 from bigpca.solvers.eigh import numerical_rank, top_eigenpairs
 from bigpca.solvers.pairs import alignment, block_edges, block_squares, canonical, unbiased_hsic, unbiased_rounding
@@ -156,6 +160,98 @@ def svcca(
     whole, p = merged(states), rows.widths[0]
     value = _svcca_of(whole, p, variance)
     return Alignment(value, _error(states, lambda state: _svcca_of(state, p, variance)), None, whole.count, omitted)
+
+
+@dataclass(frozen=True)
+class LayerComparison:
+    """How alike every two layers are.
+
+    Attributes
+    ----------
+    values : ndarray of shape (rows, columns)
+    rows, columns : tuple of str
+        Names of the layers.
+    metric : str
+    n_rows : int
+        Rows used.
+    """
+
+    values: Matrix
+    rows: tuple[str, ...]
+    columns: tuple[str, ...]
+    metric: str
+    n_rows: int
+
+    def __str__(self) -> str:
+        wide = max(map(len, self.rows), default=0)
+        head = " " * wide + "".join(f" {name[:9]:>9}" for name in self.columns)
+        lines = [f"{name:<{wide}}" + "".join(f" {value:9.3f}" for value in row)
+                 for name, row in zip(self.rows, self.values, strict=True)]  # fmt: skip
+        return "\n".join([head, *lines])
+
+
+def compare_layers(
+    X: Any, Y: Mapping[str, Any] | None = None, *, metric: str = "cka", debiased: bool = True,
+    nan_policy: str = "raise", memory_limit: int | str | None = None, progress: ProgressArgument = None,
+) -> LayerComparison:  # fmt: skip
+    """Return how alike every layer of X is to every layer of Y, in one read of all layers side by side.
+
+    Memory and operations are those of one matrix of all columns together, (sum of widths)^2.
+
+    Parameters
+    ----------
+    X : dict of str to array-like, Dask array or path, each of shape (n, d_i); or from_batches of dicts
+        Features of the same rows in layers of a network.
+    Y : the same for another network, default None
+        None compares the layers of X with each other.
+    metric : {"cka"}, default "cka"
+    debiased : bool, default True
+        As for :func:`bigpca.quality.cka`.
+    nan_policy : {"raise", "omit"}, default "raise"
+        Rows with missing values in any layer are rejected, or left out.
+    memory_limit : int, str or None, default None
+        Per process.
+    progress : True for a bar, or a callable that receives events, default None
+
+    Returns
+    -------
+    LayerComparison
+        A table: ``print`` shows it, ``values`` holds it.
+
+    Raises
+    ------
+    ValueError
+        As :func:`bigpca.quality.cka`, with the name of the layer.
+
+    Examples
+    --------
+    >>> A = np.random.default_rng(0).standard_normal((50, 4))
+    >>> found = compare_layers({"first": A, "second": A[:, :2]})
+    >>> found.values.shape, float(found.values[0, 0])
+    ((2, 2), 1.0)
+    """
+    check_choice("metric", metric, ("cka",))
+    if isinstance(X, Mapping):
+        layers = [
+            *((f"{name}", one) for name, one in X.items()),
+            *((f"{name}", one) for name, one in (Y or {}).items()),
+        ]
+        opened = [open_rows(one, f"layer {name!r}") for name, one in layers]
+        names, rows = [name for name, _ in layers], side_by_side(opened, [name for name, _ in layers])
+        split = len(X)
+    else:
+        found = blocks_in_batches(open_rows(X, "compare_layers").X)
+        if found is None or Y is not None:
+            raise TypeError("dicts {name: rows}, or from_batches of such dicts, were expected for X and Y.")
+        names, split = [str(name) for name in found[1]], len(found[1])
+        rows = replace(Rows.opened(found[0]), widths=tuple(found[1].values()))
+    rows = rows.begun(nan_policy=nan_policy)
+    template = CrossMoments(rows.widths) if debiased else Moments(rows.n_columns)
+    with naming_sides(rows.widths, names):
+        state: Any = read_once(rows, template, "layers", memory_limit=memory_limit, progress=progress)
+    values = _cka_of(state, rows.widths, names)
+    own, others = tuple(names[:split]), tuple(names[split:] or names)
+    return LayerComparison(values[:split, split if Y else 0 :], own, others, metric, state.count)
 
 
 def _pair(X: Any, Y: Any, owner: str, nan_policy: str, weights: Any) -> Rows:

@@ -54,7 +54,7 @@ def open_pair(rows: Rows, Y: Input, owner: str, names: str = "XY") -> Rows:
 
 
 @contextmanager
-def naming_sides(widths: Sequence[int], names: str = "XY") -> Iterator[None]:
+def naming_sides(widths: Sequence[int], names: Sequence[str] = "XY") -> Iterator[None]:
     """Name side and column in errors about values of rows side by side."""
     try:
         yield

@@ -113,6 +113,7 @@ class CrossMoments(Accumulator):
         if not other.count or not self.count:
             return self if self.count else other
         moments = self.moments.merge(other.moments)
+        # Each side's sums move from its own mean to the common one, and then add up.
         parts = []
         for state in (self, other):
             moved = replace(

@@ -1,0 +1,211 @@
+"""Canonical correlations of two sides, and the singular value decomposition of the covariance between them."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import numpy as np
+from scipy.linalg import svd
+
+from bigpca.arrays import Array, Matrix, Vector
+from bigpca.errors import warn_approximation
+from bigpca.estimators.pairs.model import JointMoments, PairModel, check_components
+from bigpca.estimators.shared.inputs import Input
+from bigpca.passes.accumulators.base import Accumulator
+from bigpca.passes.reading.preprocessing import Preprocess
+from bigpca.solvers.pairs import canonical, deflated
+
+
+class CCA(PairModel):
+    """Canonical correlation analysis: the directions of X and of Y whose scores correlate most, in one read of both.
+
+    The correlations are the singular values of ``L_x^-1 C_xy L_y^-T`` with ``L L' = C + regularization I``. Scores,
+    weights, rotations and predictions are those of scikit-learn's CCA, which iterates; these are exact.
+
+    Parameters
+    ----------
+    n_components : int, default 2
+        At most min(p, q).
+    regularization : float or tuple of two, default 0.0
+        Added to the covariances of X and of Y (of the scaled columns), for more columns than rows (Vinod 1976).
+    scale : bool, default True
+        Divide columns by their standard deviations.
+    preprocess, preprocess_y : :class:`bigpca.rows.L2`, :class:`bigpca.rows.Power`, list of those, or None, default None
+        Applied to each row of X, and of Y, first.
+    nan_policy : {"raise", "omit"}, default "raise"
+        Rows with missing values on either side are rejected, or left out.
+    memory_limit : int, str or None, default None
+        Per process.
+
+    Attributes
+    ----------
+    correlations_ : ndarray of shape (k,)
+        Canonical correlations of the fit, descending.
+    x_weights_, x_rotations_, x_loadings_ : ndarray of shape (p, k)
+    y_weights_, y_rotations_, y_loadings_ : ndarray of shape (q, k)
+        As of scikit-learn: scores are ``(x - x_mean_) / x_std_ @ x_rotations_``.
+    coef_ : ndarray of shape (q, p), intercept_ : ndarray of shape (q,)
+        Of predictions of Y.
+    ranks_ : ndarray of shape (2,)
+        Numerical ranks of the covariances of X and Y. Where one is below its number of columns and there is no
+        regularization, CCA is done on the numerical range, with a warning.
+    x_mean_, y_mean_, x_std_, y_std_, n_targets_, n_samples_, n_omitted_, sum_weights_, n_effective_
+        See :class:`bigpca.estimators.pairs.model.PairModel`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> X = np.random.default_rng(0).standard_normal((50, 3))
+    >>> CCA(1).fit(X, X[:, :1] + 5).correlations_.round(6).tolist()
+    [1.0]
+    """
+
+    _prefix = "cca"
+    _axes = "rotations"
+    _predicts = True
+    _shapes: ClassVar[dict[str, str]] = {
+        "x_weights": "p k", "y_weights": "q k", "x_rotations": "p k", "y_rotations": "q k", "x_loadings": "p k",
+        "y_loadings": "q k", "coef": "q p", "intercept": "q", "correlations": "k", "x_std": "p", "y_std": "q",
+        "ranks": "two",
+    }  # fmt: skip
+    correlations_: Vector
+    x_rotations_: Matrix
+    y_rotations_: Matrix
+
+    def __init__(
+        self, n_components: int = 2, *, regularization: float | tuple[float, float] = 0.0, scale: bool = True,
+        preprocess: Preprocess = None, preprocess_y: Preprocess = None, nan_policy: str = "raise",
+        memory_limit: int | str | None = None,
+    ) -> None:  # fmt: skip
+        self.n_components = n_components
+        self.regularization = regularization
+        self.scale = scale
+        self.preprocess = preprocess
+        self.preprocess_y = preprocess_y
+        self.nan_policy = nan_policy
+        self.memory_limit = memory_limit
+
+    def _check(self, p: int, q: int) -> None:
+        check_components(self.n_components, p, q)
+        self._added()
+
+    def _added(self) -> tuple[float, float]:
+        given: Input = self.regularization
+        pair = tuple(given) if isinstance(given, list | tuple) else (given, given)
+        numbers = [one for one in pair if isinstance(one, int | float | np.number) and not isinstance(one, bool)]
+        if len(pair) != 2 or len(numbers) != 2 or not all(0 <= one < np.inf for one in numbers):
+            raise ValueError(f"regularization = {given!r}; a number of at least 0, or two, were expected, such as 0.1.")
+        return float(numbers[0]), float(numbers[1])
+
+    def _solve(self, joint: JointMoments, state: Accumulator) -> dict[str, Array]:
+        p, moments, added = joint.p, joint.moments, self._added()
+        std = joint.deviations()
+        C = joint.scatter / joint.freedom / np.outer(std, std)
+        # Units of unscaled columns differ: ranks are those of correlations only where columns are scaled.
+        found = canonical(C, p, self.n_components, added, moments.precision)
+        for name, rank, width, more in zip("XY", found.ranks, (p, len(C) - p), added, strict=True):
+            if rank < width and not more:
+                warn_approximation(
+                    f"the covariance of {name} is singular: of {width} columns, {rank} are independent in "
+                    f"{moments.count} rows. CCA is done on their range, where correlations are too high if rows are "
+                    "few. Give a regularization, such as 0.1, or fewer columns."
+                )
+        x_weights, x_rotations = deflated(found.x)
+        y_weights, y_rotations = deflated(found.y)
+        # scikit-learn's signs: the largest weight of X is positive.
+        flip = np.sign(x_weights[np.abs(x_weights).argmax(axis=0), np.arange(x_weights.shape[1])])
+        x_weights, x_rotations, y_weights, y_rotations = (
+            one * flip for one in (x_weights, x_rotations, y_weights, y_rotations)
+        )
+        # Loadings: the regression of the columns on each score, which are uncorrelated.
+        x_loadings = _loadings(C[:p, :p], x_rotations)
+        y_loadings = _loadings(C[p:, p:], y_rotations)
+        coef = ((x_rotations @ y_loadings.T) * std[p:]).T / std[:p]
+        intercept = moments.mean[p:] - coef @ moments.mean[:p]
+        return {
+            "x_weights": x_weights, "y_weights": y_weights, "x_rotations": x_rotations, "y_rotations": y_rotations,
+            "x_loadings": x_loadings, "y_loadings": y_loadings, "coef": np.ascontiguousarray(coef),
+            "intercept": intercept, "correlations": found.values, "x_std": std[:p], "y_std": std[p:],
+            "ranks": np.array(found.ranks),
+        }  # fmt: skip
+
+
+def _loadings(C: Matrix, rotations: Matrix) -> Matrix:
+    products = C @ rotations
+    return np.asarray(products / np.einsum("ij,ij->j", rotations, products))
+
+
+class PLSSVD(PairModel):
+    """Singular value decomposition of the covariance between X and Y (maximum covariance analysis), in one read.
+
+    ``C_xy = x_weights_ @ diag(singular_values_) @ y_weights_.T + residual``. The same as scikit-learn's PLSSVD, and as
+    MCA in climatology.
+
+    Parameters
+    ----------
+    n_components : int, default 2
+        At most min(p, q).
+    scale : bool, default True
+        Divide columns by their standard deviations.
+    preprocess, preprocess_y : :class:`bigpca.rows.L2`, :class:`bigpca.rows.Power`, list of those, or None, default None
+        Applied to each row of X, and of Y, first.
+    nan_policy : {"raise", "omit"}, default "raise"
+        Rows with missing values on either side are rejected, or left out.
+    memory_limit : int, str or None, default None
+        Per process.
+
+    Attributes
+    ----------
+    x_weights_ : ndarray of shape (p, k), y_weights_ : ndarray of shape (q, k)
+        Orthonormal columns; the largest entry of each of X is positive.
+    singular_values_ : ndarray of shape (k,)
+        Covariances of the pairs of scores, divisor n - 1.
+    squared_covariance_fraction_ : ndarray of shape (k,)
+        Shares of ``|C_xy|_F^2``.
+    x_mean_, y_mean_, x_std_, y_std_, n_targets_, n_samples_, n_omitted_, sum_weights_, n_effective_
+        See :class:`bigpca.estimators.pairs.model.PairModel`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> X = np.random.default_rng(0).standard_normal((50, 3))
+    >>> PLSSVD(1).fit(X, X[:, :1] + 5).squared_covariance_fraction_.round(6).tolist()
+    [1.0]
+    """
+
+    _prefix = "plssvd"
+    _axes = "weights"
+    _shapes: ClassVar[dict[str, str]] = {
+        "x_weights": "p k", "y_weights": "q k", "singular_values": "k", "squared_covariance_fraction": "k",
+        "x_std": "p", "y_std": "q",
+    }  # fmt: skip
+    singular_values_: Vector
+    squared_covariance_fraction_: Vector
+
+    def __init__(
+        self, n_components: int = 2, *, scale: bool = True, preprocess: Preprocess = None,
+        preprocess_y: Preprocess = None, nan_policy: str = "raise", memory_limit: int | str | None = None,
+    ) -> None:  # fmt: skip
+        self.n_components = n_components
+        self.scale = scale
+        self.preprocess = preprocess
+        self.preprocess_y = preprocess_y
+        self.nan_policy = nan_policy
+        self.memory_limit = memory_limit
+
+    def _check(self, p: int, q: int) -> None:
+        check_components(self.n_components, p, q)
+
+    def _solve(self, joint: JointMoments, state: Accumulator) -> dict[str, Array]:
+        # C_xy of the scaled columns, and its singular value decomposition, whose signs the weights of X fix.
+        p, std = joint.p, joint.deviations()
+        C = joint.scatter[:p, p:] / joint.freedom / np.outer(std[:p], std[p:])
+        U, s, Vt = svd(C, full_matrices=False)
+        k, total = self.n_components, float((s**2).sum())
+        U, V = U[:, :k], Vt[:k].T
+        flip = np.sign(U[np.abs(U).argmax(axis=0), np.arange(k)])
+        return {
+            "x_weights": U * flip, "y_weights": V * flip, "singular_values": s[:k],
+            "squared_covariance_fraction": s[:k] ** 2 / total if total > 0 else np.zeros(k),
+            "x_std": std[:p], "y_std": std[p:],
+        }  # fmt: skip

@@ -1,0 +1,506 @@
+"""The base of estimators of two sides: their read, added and merged rows, scores of both sides, predictions, files."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import ClassVar, Self
+
+import numpy as np
+from sklearn.utils import Tags
+from sklearn.utils.validation import check_is_fitted
+
+from bigpca.arrays import Array, DType, Matrix, Vector, unpack
+from bigpca.errors import positive_integer
+from bigpca.estimators.linear.maps import Projection
+from bigpca.estimators.linear.spectrum import check_enough_rows, limit_of_states
+from bigpca.estimators.pairs.fits import PairFit, open_pair, whole_moments
+from bigpca.estimators.shared.files import StoredModel, Values
+from bigpca.estimators.shared.fit import execute
+from bigpca.estimators.shared.inputs import Input, Lazy, open_rows, settle_non_finite
+from bigpca.estimators.shared.outputs import Destination, Path, maps_rows
+from bigpca.estimators.shared.transformer import FLOPS_PER_VALUE, Estimator, only_with
+from bigpca.passes.accumulators.base import Accumulator, WeightSums, column_scale
+from bigpca.passes.accumulators.cross_moments import FoldStates
+from bigpca.passes.accumulators.moments import Moments
+from bigpca.passes.engine.driver import solving
+from bigpca.passes.engine.progress import ProgressArgument
+from bigpca.passes.engine.resources import find_resources
+from bigpca.passes.reading.preprocessing import Preprocess, RowPreprocessor, preprocessors
+from bigpca.passes.reading.row_maps import EachSide, MapStep, RowMap, chained
+from bigpca.passes.rows import Rows
+from bigpca.planning import Resources
+from bigpca.settings import setting
+from bigpca.storage.files import content_digest
+
+
+@dataclass(frozen=True)
+class JointMoments:
+    """Moments of both sides as the solves take them.
+
+    Attributes
+    ----------
+    moments : Moments
+    p : int
+        Columns of X.
+    scale : bool
+        Whether columns are divided by their standard deviations (divisor n - 1), those that are constant by 1.
+    """
+
+    moments: Moments
+    p: int
+    scale: bool
+
+    @property
+    def freedom(self) -> float:
+        """Sum of the weights less 1."""
+        return self.moments.weight - 1
+
+    def checked(self, omitted: int) -> JointMoments:
+        """Return the same, once there are two rows and no side is constant.
+
+        Raises
+        ------
+        ValueError
+        """
+        check_enough_rows(self.moments.count, omitted, sums=self.moments.weight_sums)
+        S = np.diagonal(self.scatter)
+        if not np.isfinite(S).all():
+            raise ValueError("squares of the values overflow float64 (beyond 1e154). Divide the data by a constant.")
+        for name, part in (("X", S[: self.p]), ("Y", S[self.p :])):
+            if not (part > 0).any():
+                raise ValueError(f"{name} is constant in all {self.moments.count} rows: nothing varies with it.")
+        return self
+
+    @property
+    def scatter(self) -> Matrix:
+        """The scatter (p + q, p + q)."""
+        return unpack(self.moments.packed, self.moments.n_features)
+
+    def deviations(self) -> Vector:
+        """Return the divisors (p + q,) of the columns."""
+        d, weight = self.moments.n_features, self.moments.weight
+        if not self.scale:
+            return np.ones(d)
+        squares = np.diagonal(self.scatter)
+        found = column_scale(squares, self.moments.mean, self.moments.count, True, weight)
+        constant = (found == 1.0) & (np.abs(squares / weight - 1.0) > 1e-9)
+        return np.where(constant, 1.0, found * np.sqrt(weight / self.freedom))
+
+
+@dataclass(frozen=True)
+class PairFound:
+    """The result of a fit of two sides.
+
+    Attributes
+    ----------
+    state : Accumulator
+        Of both sides, and for each fold if there are folds.
+    omitted : int
+    p : int
+    arrays : dict of str to ndarray
+        The solution, by the names of the attributes without their underscore.
+    """
+
+    state: Accumulator
+    omitted: int
+    p: int
+    arrays: dict[str, Array]
+
+
+class PairModel(Estimator[PairFound]):
+    """What is learned from rows of X (n, p) and Y (n, q) side by side, in one read of both.
+
+    A subclass defines its solve (:meth:`_solve`), the shapes of its attributes, and :meth:`_row_map`. These
+    attributes are those of all.
+
+    Attributes
+    ----------
+    n_features_in_, n_targets_ : int
+        p and q.
+    x_mean_, y_mean_ : ndarray of shape (p,), (q,)
+    x_std_, y_std_ : ndarray of shape (p,), (q,)
+        Standard deviations by which columns are divided; ones without ``scale``.
+    n_samples_, n_omitted_ : int
+        Rows used, and rows with missing values on either side.
+    sum_weights_, n_effective_ : float
+        As of :class:`bigpca.PCA`.
+    n_components_ : int
+        Columns of the output of ``transform``.
+    """
+
+    preprocess_y: Preprocess
+    coef_: Matrix
+    n_targets_: int
+    x_mean_: Vector
+    y_mean_: Vector
+    x_std_: Vector
+    y_std_: Vector
+    n_samples_: int
+    n_omitted_: int
+    _state: Accumulator | None
+    _weight_sums: WeightSums = None
+    _merged_alike: ClassVar[tuple[str, ...]] = ("preprocess", "preprocess_y")
+    _shapes: ClassVar[dict[str, str]]  # of the arrays of a solution, in the letters p, q, k and numbers
+    _axes: ClassVar[str] = ""  # "rotations" or "weights", along which both sides have scores
+    _predicts: ClassVar[bool] = False  # whether ``coef_`` predicts Y from X
+    _output_name = "scores"
+
+    @abstractmethod
+    def _solve(self, joint: JointMoments, state: Accumulator) -> dict[str, Array]:
+        """Return the arrays of the solution, and "x_std" and "y_std"."""
+
+    @abstractmethod
+    def _check(self, p: int, q: int) -> None:
+        """Check the parameters for so many columns."""
+
+    @property
+    def _scales(self) -> bool:
+        """Whether columns are divided by their standard deviations."""
+        return bool(getattr(self, "scale", False))
+
+    def _template(self, d: int) -> Accumulator:
+        """Return the state of the read; a hook for models with folds."""
+        return Moments(d)
+
+    def _maps_of_sides(self) -> tuple[tuple[RowPreprocessor, ...], tuple[RowPreprocessor, ...]]:
+        y = getattr(self, "preprocess_y", None)
+        return self._preprocessors(), () if y is None else preprocessors(y)
+
+    def _joined(self, rows: Rows, y: Input) -> tuple[Rows, Resources]:
+        """Return both sides as a fit reads them, preprocessed, and the resources that it may use."""
+        joined = open_pair(rows, y, type(self).__name__).begun(**self._policies)
+        maps, d = self._maps_of_sides(), joined.viewed_columns
+        if any(maps):
+            joined = joined.mapped(MapStep(EachSide(maps, joined.widths), d, FLOPS_PER_VALUE * d))
+        return joined, find_resources(setting(self, "memory_limit"), in_process=joined.in_process)
+
+    def _solver_of(self, p: int) -> Callable[[Accumulator, int], PairFound]:
+        scale = self._scales
+
+        def solve(state: Accumulator, omitted: int) -> PairFound:
+            joint = JointMoments(whole_moments(state), p, scale).checked(omitted)
+            return PairFound(state, omitted, p, self._solve(joint, state))
+
+        return solve
+
+    def _fit(self, rows: Rows, y: Input) -> PairFit[PairFound, Accumulator]:
+        joined, resources = self._joined(rows, y)
+        p, q = joined.widths
+        self._check(p, q)
+        return PairFit(joined, resources, self._template(p + q), self._with_parameters()._solver_of(p))
+
+    @solving
+    def partial_fit(
+        self, X: Input, y: Input = None, *, sample_weight: Input = None, progress: ProgressArgument = None
+    ) -> Self:
+        """Add rows of both sides; the result equals a fit on all rows to rounding. One read of the new rows.
+
+        The first call is a fit; later ones solve nothing until a fitted attribute is first accessed.
+
+        Parameters
+        ----------
+        X, y : as for :meth:`fit`, of shapes (m, p) and (m, q), default None
+            New rows.
+        sample_weight : weights of the new rows as for :meth:`fit`, default None
+        progress : True, "auto", a callable that receives events, or None, default None
+            True shows a bar, "auto" one after two seconds.
+
+        Returns
+        -------
+        Self
+            The estimator itself.
+
+        Raises
+        ------
+        ValueError
+            As ``fit``; for another number of columns, and if the model did not keep its statistics.
+        """
+        if "_state" not in vars(self):
+            return self.fit(X, y, sample_weight=sample_weight, progress=progress)
+        old, p, omitted = self._whole_state("partial_fit"), self.n_features_in_, self.n_omitted_
+        joined, resources = self._joined(self._open_like(X).weighted(sample_weight), y)
+        self._check_targets(joined.widths[1])
+        before = whole_moments(old).count
+        fit = PairFit(joined, resources, self._template(sum(joined.widths)), self._solver_of(p), before)
+        read, made = execute(self, fit, fit.read, f"{self._called}.partial_fit(X, Y)", progress=progress)
+        state, omitted = old.merge(read.state), omitted + read.omitted
+        solve = self._with_parameters()._solver_of(p)
+        self._take_later(lambda: solve(state, omitted))
+        self._state, self.n_omitted_ = state, omitted
+        self._record_rows(made)
+        return self
+
+    @maps_rows
+    def transform(
+        self, X: Input, Y: Input = None, *, out: Path | None = None, overwrite: bool = False,
+        progress: ProgressArgument = None, keys: Input = None, dtype: Input = None,
+    ) -> Lazy:  # fmt: skip
+        """Return the scores of X (n, k); with Y, a tuple of those of X and of Y. Lazy if the rows are lazy.
+
+        Parameters
+        ----------
+        Y : array-like, Dask array, path and so on, of shape (n, q), default None
+            Rows of the other side.
+        out : path, default None
+            Write the scores of X to a new Zarr array; for those of Y, call ``transform_y``.
+        progress : True for a bar, or a callable that receives events, default None
+        dtype : {"float16", "float32", "float64"}, default None
+            Dtype of the scores.
+
+        Returns
+        -------
+        ndarray or dask.array.Array of shape (n, k), or a tuple of two
+        """
+        scores = super().transform(X, out=out, overwrite=overwrite, progress=progress, keys=keys, dtype=dtype)
+        return scores if Y is None else (scores, self.transform_y(Y))
+
+    @only_with("_axes")
+    @maps_rows
+    def transform_y(self, X: Input, *, out: Path | None = None, overwrite: bool = False) -> Lazy:
+        """Return the scores of rows of Y (n, q): lazily if they are lazy.
+
+        Parameters
+        ----------
+        X : array-like, Dask array, path and so on, of shape (n, q)
+            Rows of Y.
+
+        Returns
+        -------
+        ndarray or dask.array.Array of shape (n, k)
+        """
+        check_is_fitted(self)
+        axes = getattr(self, f"y_{self._axes}_")
+        rows = open_rows(np.asarray(X).reshape(-1, 1) if np.ndim(X) == 1 else X, type(self).__name__)
+        self._check_targets(rows.viewed_columns)
+        to = Destination(out, overwrite, what="scores of Y")
+        return self._mapped_as_given(rows, self._target_map(self.y_mean_, axes.T), axes.shape[1], to)
+
+    def _row_map(self) -> RowMap:
+        if not self._axes:
+            return self._prediction()
+        axes = getattr(self, f"x_{self._axes}_")
+        return Projection(self.x_mean_, self.x_std_, axes.T, None, self.nan_policy)
+
+    @only_with("_predicts")
+    @maps_rows
+    def predict(self, X: Input, *, out: Path | None = None, overwrite: bool = False) -> Lazy:
+        """Predict Y (n, q) from X (n, p), row by row: lazily if X is lazy.
+
+        Returns
+        -------
+        ndarray or dask.array.Array of shape (n, q)
+            In float64.
+        """
+        check_is_fitted(self)
+        to = Destination(out, overwrite, what="predictions")
+        return self._mapped(self._open_like(X), self._prediction(), self.n_targets_, to)
+
+    def _prediction(self) -> Prediction:
+        return Prediction(self.x_mean_, self.coef_, self.y_mean_, self.nan_policy)
+
+    @only_with("_predicts")
+    @solving
+    def score(self, X: Input, y: Input = None, sample_weight: Input = None) -> float:
+        """Return the mean R^2 over the columns of Y, from one read of both sides.
+
+        Parameters
+        ----------
+        X, y : as for :meth:`fit`, default None
+        sample_weight : array-like of shape (n,), default None
+
+        Returns
+        -------
+        float
+            ``1 - sum (y - prediction)^2 / sum (y - mean)^2``; a constant column counts as 0, or as 1 if it is predicted
+            exactly.
+        """
+        check_is_fitted(self)
+        joined, resources = self._joined(self._open_like(X).weighted(sample_weight), y)
+        p, q = joined.widths
+        self._check_targets(q)
+        fit = PairFit(joined, resources, Moments(p + q), lambda state, omitted: state)
+        read, _ = execute(self, fit, fit.read, f"{self._called}.score(X, Y)", progress=None)
+        residual, total = squared_errors(read.state, p, self.coef_.T, self.x_mean_, self.y_mean_)
+        constant = np.where(residual > 1e-12 * max(float(total.max(initial=0)), 1e-300), 0.0, 1.0)
+        ratios = np.divide(residual, total, out=np.ones(q), where=total > 0)
+        return float(np.where(total > 0, 1 - ratios, constant).mean())
+
+    def _check_targets(self, q: int) -> None:
+        if q != self.n_targets_:
+            also = " Y has as many columns as X of the fit: are the sides swapped?" if q == self.n_features_in_ else ""
+            raise ValueError(
+                f"Y has {q} columns, but {type(self).__name__} was fitted on {self.n_targets_}.{also} Pass the columns "
+                "of the fit."
+            )
+
+    def _whole_state(self, what: str) -> Accumulator:
+        """Return the statistics of all rows.
+
+        Raises
+        ------
+        ValueError
+            If they are not kept.
+        """
+        if self._state is None:
+            size = self._template(self.n_features_in_ + self.n_targets_).state_bytes
+            raise ValueError(
+                f"{what} needs the moments of all rows, which are not kept because "
+                f"{limit_of_states(size, setting(self, 'keep_state_bytes'))}."
+            )
+        return self._state
+
+    def _take_merged(self, a: PairModel, b: PairModel) -> None:
+        """Set the fitted attributes from the statistics of two models."""
+        if a.n_targets_ != b.n_targets_:
+            raise ValueError(f"models of {a.n_targets_} and {b.n_targets_} columns of Y cannot be merged.")
+        state = a._whole_state("merge").merge(b._whole_state("merge"))
+        found = self._solver_of(a.n_features_in_)(state, a.n_omitted_ + b.n_omitted_)
+        self._take(found, a.solver_)
+        self._check_shares()
+
+    def _take(self, found: PairFound, solver: str) -> None:
+        moments, p = whole_moments(found.state), found.p
+        kept = found.state.state_bytes <= setting(self, "keep_state_bytes")
+        self._set_solution(found.arrays)
+        self.x_mean_, self.y_mean_ = moments.mean[:p], moments.mean[p:]
+        self.n_features_in_, self.n_targets_ = p, moments.n_features - p
+        self._count(moments.count, found.omitted, moments.weight_sums)
+        self.solver_, self._state = solver, found.state if kept else None
+
+    def _set_solution(self, arrays: dict[str, Array]) -> None:
+        for name, array in arrays.items():
+            setattr(self, f"{name}_", array.item() if array.ndim == 0 else np.ascontiguousarray(array))
+        self.n_components_ = len(arrays["coef"]) if not self._axes else int(arrays["x_weights"].shape[1])
+
+    def _count(self, n: int, omitted: int, sums: WeightSums) -> None:
+        self.n_samples_, self.n_omitted_, self._weight_sums = n, omitted, sums
+        self.sum_weights_ = float(n) if sums is None else sums[0]
+        self.n_effective_ = float(n) if sums is None else sums[0] ** 2 / sums[1]
+
+    def __sklearn_tags__(self) -> Tags:
+        tags: Tags = super().__sklearn_tags__()
+        tags.target_tags.required = True
+        return tags
+
+    def _target_map(self, mean: Vector, components: Matrix) -> RowMap:
+        """Return the map of preprocessed rows of Y to scores."""
+        return chained(self._maps_of_sides()[1], Projection(mean, self.y_std_, components, None, self.nan_policy))
+
+    def _fitted_values(self) -> tuple[dict[str, Array], Values]:
+        arrays = {name: np.asarray(getattr(self, f"{name}_")) for name in self._shapes}
+        arrays |= {name: getattr(self, f"{name}_") for name in ("x_mean", "y_mean")}
+        if self._state is not None:
+            arrays |= {f"pair_{name}": np.asarray(array) for name, array in self._state.to_arrays().items()}
+        attributes: Values = {
+            "n_samples": int(self.n_samples_), "n_omitted": int(self.n_omitted_), "n_features": self.n_features_in_,
+            "n_targets": self.n_targets_, "solver": self.solver_,
+        }  # fmt: skip
+        if self._weight_sums is not None:
+            attributes["weight_sums"] = list(self._weight_sums)
+        return arrays, attributes
+
+    def _restore(self, stored: StoredModel) -> None:
+        arrays, attributes = stored.arrays, stored.attributes
+        p, q = int(attributes["n_features"]), int(attributes["n_targets"])
+        if q < 1 or isinstance(attributes["n_targets"], bool):
+            raise ValueError(f"it has n_targets = {attributes['n_targets']!r}; a positive integer was expected")
+        known = {"p": p, "q": q}
+        for name, letters in {**self._shapes, "x_mean": "p", "y_mean": "q"}.items():
+            array = arrays[name]
+            if array.dtype.kind not in "fiu" or not np.isfinite(array).all():
+                raise ValueError(f"it has {name} with values that are not finite numbers")
+            own = letters.split()
+            for letter, size in zip(own, array.shape, strict=len(own) == array.ndim):
+                known.setdefault(letter, size)
+            if array.shape != tuple(known[letter] for letter in own):
+                raise ValueError(f"it has {name} of shape {array.shape}; ({', '.join(own)}) was expected")
+        own_state, template = stored.named("pair_"), self._template(p + q)
+        self._set_solution({name: arrays[name] for name in self._shapes})
+        self.x_mean_, self.y_mean_ = arrays["x_mean"], arrays["y_mean"]
+        self.n_features_in_, self.n_targets_, self.solver_ = p, q, attributes["solver"]
+        sums = attributes.get("weight_sums")
+        n, omitted = int(attributes["n_samples"]), int(attributes["n_omitted"])
+        self._count(n, omitted, None if sums is None else (float(sums[0]), float(sums[1])))
+        self._state = None
+        if own_state:
+            self._state = template.bare().with_arrays(own_state)
+            _check_state(self._state, p + q, n)
+
+
+def check_components(n_components: int, p: int, q: int) -> None:
+    """Reject a number of pairs of directions that do not exist.
+
+    Raises
+    ------
+    TypeError, ValueError
+    """
+    k = positive_integer("n_components", n_components)
+    if k > min(p, q):
+        raise ValueError(
+            f"n_components = {k}, but X has {p} columns and Y {q}: at most {min(p, q)} pairs of directions exist."
+        )
+
+
+def _check_state(state: Accumulator, d: int, n: int) -> None:
+    """Reject stored statistics of other sizes, which would fail only when rows are added."""
+    each = [state] if isinstance(state, Moments) else list(state.states) if isinstance(state, FoldStates) else []
+    sizes = Moments(d)
+    for one in each:
+        if not isinstance(one, Moments) or one.mean.shape != (d,) or 8 * (one.packed.size + d) != sizes.state_bytes:
+            raise ValueError(f"it has moments of other shapes than those of {d} columns")
+        if not (np.isfinite(one.mean).all() and np.isfinite(one.packed).all()):
+            raise ValueError("it has moments with values that are not finite numbers")
+    if sum(one.count for one in each if isinstance(one, Moments)) != n:
+        raise ValueError(f"it has moments of another number of rows than {n}")
+
+
+def squared_errors(moments: Moments, p: int, W: Matrix, x_mean: Vector, y_mean: Vector) -> tuple[Vector, Vector]:
+    """Return for each target ``sum_t (y_t - y_mean - W'(x_t - x_mean))^2`` (q,), and its sum of squares about its mean.
+
+    From the moments of the rows: ``S_yy - 2 W'S_xy + W'S_xx W``, and n times the square of the mean error.
+    """
+    S = unpack(moments.packed, moments.n_features)
+    total = np.diagonal(S)[p:].copy()
+    spread = total - 2 * np.einsum("ij,ij->j", W, S[:p, p:]) + np.einsum("ij,ij->j", W, S[:p, :p] @ W)
+    mean_error = moments.mean[p:] - y_mean - W.T @ (moments.mean[:p] - x_mean)
+    return np.maximum(spread, 0.0) + moments.weight * mean_error**2, total
+
+
+@dataclass(frozen=True)
+class Prediction(RowMap):
+    """Predictions ``(x - mean) coef' + intercept`` (b, q), in float64.
+
+    Attributes
+    ----------
+    mean : ndarray of shape (p,), coef : ndarray of shape (q, p), intercept : ndarray of shape (q,)
+    nan_policy : {"raise", "omit"}
+    """
+
+    mean: Vector
+    coef: Matrix
+    intercept: Vector
+    nan_policy: str = "raise"
+
+    def output_dtype(self, dtype: DType) -> DType:
+        """Always float64."""
+        return np.dtype(np.float64)
+
+    def apply(self, rows: Array, where: str) -> Array:
+        """Return the predictions; rows with missing values raise, or have NaN."""
+        with np.errstate(invalid="ignore", over="ignore"):
+            found: Matrix = (rows.astype(np.float64) - self.mean) @ self.coef.T + self.intercept
+        settle_non_finite(rows, found, where, self.nan_policy, "predictions")
+        return found
+
+    def bytes_for(self, d: int, rows: int, itemsize: int) -> tuple[int, int]:
+        """Centred rows and predictions in float64."""
+        return 8 * rows * (d + 2 * len(self.coef)), 0
+
+    def describe(self) -> dict[str, object]:
+        """Digest of the map."""
+        return {
+            "map": "prediction", "nan_policy": self.nan_policy,
+            "digest": content_digest(self.mean, self.coef, self.intercept),
+        }  # fmt: skip

