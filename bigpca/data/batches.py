@@ -20,7 +20,7 @@ from bigpca.data.checks import check_dtype, check_shape, row_width
 from bigpca.data.containers import reject_foreign, table_rows, unmasked
 from bigpca.data.source import IN_ORDER, Source, Stamp
 from bigpca.data.sources import open_source, source_of
-from bigpca.data.views import view_of
+from bigpca.data.views import array_of, graph_of, view_of
 from bigpca.errors import brief, counted
 
 
@@ -877,7 +877,7 @@ def from_batches(
 
 def _open_stream(stream: BatchStream) -> da.Array:
     X = open_source(BatchRows.of(stream), uuid.uuid4().hex)
-    return X if stream.count is not None else da.Array(X.dask, X.name, ((np.nan,), X.chunks[1]), meta=X._meta)
+    return X if stream.count is not None else array_of(graph_of(X), X.name, ((np.nan,), X.chunks[1]), X._meta)
 
 
 def _count_rows(batch: Any, label: str) -> int:
@@ -924,7 +924,7 @@ def batches_of(X: da.Array) -> da.Array | None:
     None for any other array.
     """
     original = f"original-{X.name}"
-    source = _behind(getattr(X.dask, "layers", {}).get(original, {}), original)
+    source = _behind(graph_of(X).layers.get(original, {}), original)
     if not isinstance(source, BatchRows):
         return None
     if not np.isnan(X.shape[0]):
@@ -944,7 +944,7 @@ def reject_batches(X: da.Array, what: str) -> None:
     ------
     TypeError
     """
-    for name, layer in getattr(X.dask, "layers", {}).items():
+    for name, layer in graph_of(X).layers.items():
         if name.startswith("original-") and getattr(_behind(layer, name), "format", "") == FORMAT:
             raise TypeError(f"{what} would be computed from batches by Dask, {IN_ORDER}")
 

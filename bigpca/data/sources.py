@@ -11,6 +11,7 @@ from typing import Any
 
 import dask.array as da
 import numpy as np
+from dask.array.core import getter_nofancy, graph_from_arraylike
 
 from bigpca.arrays import Array
 from bigpca.data.checks import (
@@ -46,7 +47,7 @@ from bigpca.data.grids import feature_names, label, lazy_table, sample_rows
 from bigpca.data.patterns import RowPattern, missing_code
 from bigpca.data.source import DecodedRows, MemoryRows, Source, Wanted, choose_member, stored_row_bytes
 from bigpca.data.sparse import csr_meta, held_csr, is_csr, is_sparse, sparse_rows
-from bigpca.data.views import Names, View, carried, carrying, named, viewed, with_index
+from bigpca.data.views import Names, View, array_of, carried, carrying, graph_of, named, settled, viewed, with_index
 from bigpca.data.zarr_arrays import ZarrReader, ZarrRows, group_source, store_source, wrap_zarr
 from bigpca.errors import CorruptedChunkError, ShortTraceback, brief, check_choice
 from bigpca.storage.files import open_regular
@@ -382,6 +383,7 @@ def open_samples(
                 f'missing_chunks = "fill" is for stores, but the Dask array {source.name} reads one already. Open the '
                 'store itself: bp.open(path, missing_chunks="fill"), and compute with the array that this returns.'
             )
+        source = settled(source)
         X = with_index(_flatten(source), given)
         found = source_of(source) if source.ndim == 2 and carried(source).view is None else None
         return X, tuple(map(int, source.shape[1:])) if found is None else found.array_shape[1:]
@@ -470,15 +472,9 @@ def open_source(source: Source, token: str | None = None, rows: tuple[int, ...] 
     densest = source.densest
     row_bytes = source.row_bytes if densest is None else stored_row_bytes(1, densest, source.dtype.itemsize)
     rows = coalesce(source.row_chunks(), row_bytes, DASK_CHUNK_BYTES) if rows is None else rows
-    return da.from_array(
-        source,
-        chunks=(rows, (d,)),
-        name="bigpca-open-" + (token or source.token()),
-        inline_array=False,
-        asarray=False,
-        fancy=False,
-        meta=csr_meta(source.dtype) if source.sparse else np.empty((0, 0), source.dtype),
-    )
+    name, chunks = "bigpca-open-" + (token or source.token()), (tuple(rows), (d,))
+    graph = graph_from_arraylike(source, chunks, source.shape, name, getter_nofancy, asarray=False)
+    return array_of(graph, name, chunks, csr_meta(source.dtype) if source.sparse else np.empty((0, 0), source.dtype))
 
 
 def _open_shards(
@@ -552,14 +548,14 @@ def source_of(X: da.Array) -> Source | None:
         The source of a fresh :func:`open`, ``da.from_zarr`` or ``da.from_array`` of a 2-d Zarr or NumPy array; None
         once X was sliced, rechunked, transformed, persisted in pieces, or optimised by Dask.
     """
-    layers = getattr(X.dask, "layers", {})
+    layers = graph_of(X).layers
     if X.ndim != 2 or X.name not in layers:
         return None
     original = f"original-{X.name}"
     if original in layers:
         node = dict(layers[original]).get(original)
         value = getattr(node, "value", node)
-        reads_it = original in X.dask.dependencies.get(X.name, ())
+        reads_it = original in graph_of(X).dependencies.get(X.name, ())
         return _direct(value, X.shape) if reads_it else None
     values = dict(layers[X.name]) if not hasattr(layers[X.name], "indices") else {}
     array = _array_behind(X, {key: getattr(value, "value", value) for key, value in values.items()})

@@ -314,12 +314,40 @@ class CarriedLayer(MaterializedLayer):  # type: ignore[misc]  # Dask has no type
         self.record = record
 
 
+def graph_of(X: da.Array) -> HighLevelGraph:
+    """Return the graph of a Dask array, in layers: one for each step, and one for each stored object."""
+    if da.array_expr_enabled():
+        from bigpca.data.expressions import layers_of  # as the option needs it
+
+        return layers_of(X)
+    graph = X.__dask_graph__()
+    return graph if isinstance(graph, HighLevelGraph) else HighLevelGraph.from_collections(X.name, dict(graph))
+
+
+def array_of(graph: HighLevelGraph, name: str, chunks: Any, meta: Any) -> da.Array:
+    """Make the Dask array of a name in a graph: the only place that does, because Dask has two kinds of arrays."""
+    if da.array_expr_enabled():
+        from bigpca.data.expressions import array_of_layers
+
+        return array_of_layers(graph, name, chunks, meta)
+    return da.Array(graph, name, chunks, meta=meta)
+
+
+def settled(X: da.Array) -> da.Array:
+    """Return X without steps that Dask would drop, which expressions keep until they run."""
+    if da.array_expr_enabled():
+        from bigpca.data.expressions import lowered
+
+        return lowered(X)
+    return X
+
+
 def carrying(X: da.Array, **records: Any) -> da.Array:
     """Return X with further fields of :class:`Carried`; arrays that are computed from it have other names, and none."""
     layer = f"{X.name}-carried"
-    layers = {**X.dask.layers, layer: CarriedLayer(replace(carried(X), **records))}
-    graph = HighLevelGraph(layers, {**X.dask.dependencies, layer: set()})
-    return da.Array(graph, X.name, X.chunks, meta=X._meta)
+    graph = graph_of(X)
+    layers = {**graph.layers, layer: CarriedLayer(replace(carried(X), **records))}
+    return array_of(HighLevelGraph(layers, {**graph.dependencies, layer: set()}), X.name, X.chunks, X._meta)
 
 
 def carried(X: da.Array) -> Carried:
@@ -329,7 +357,7 @@ def carried(X: da.Array) -> Carried:
 
 def _found(X: da.Array, name: str) -> Carried | None:
     """Return what an array in the graph of X carries."""
-    layer = getattr(X.dask, "layers", {}).get(f"{name}-carried")
+    layer = graph_of(X).layers.get(f"{name}-carried")
     return layer.record if isinstance(layer, CarriedLayer) else None
 
 
@@ -339,14 +367,15 @@ def taken_from(X: da.Array) -> tuple[da.Array, NDArray[np.int64] | None]:
     It is the one array that carries what names rows, or that reads a source directly, to which slices, lists of rows,
     masks, new chunks and dtypes lead. X and None where X is such an array itself, and where other steps lie between.
     """
+    graph = graph_of(X)
     base, chunks, names, steps = "", None, [X.name], dict[Any, Any]()
     for name in names:  # which grows
-        found, layer = _known_chunks(X, name), getattr(X.dask, "layers", {}).get(name, ())
+        found, layer = _known_chunks(X, name), graph.layers.get(name, ())
         if found is not None and not base:
             base, chunks = name, found
         elif found is None and (isinstance(layer, MaterializedLayer) or _called(getattr(layer, "task", None))):
             steps.update(layer)
-            names += [before for before in X.dask.dependencies[name] if before not in names]
+            names += [before for before in graph.dependencies[name] if before not in names]
         else:
             return X, None
     starts = np.cumsum([0, *chunks[0]]) if chunks else np.array([np.nan])
@@ -366,12 +395,14 @@ def taken_from(X: da.Array) -> tuple[da.Array, NDArray[np.int64] | None]:
         if called == "astype":
             return rows_of(given.key)
         if called in ("getitem", "_getitem"):
-            index = rest[0][0] if called == "getitem" else steps[rest[0].key].value[1][0]
+            index = next(iter(rest[0])) if called == "getitem" else steps[rest[0].key].value[1][0]
             if isinstance(index, slice | np.ndarray):
                 return rows_of(given.key)[index]
         if called == "concatenate_shaped":
             parts, width = list(given), math.prod(rest[0][1:])
             return np.concatenate([beside(parts[i : i + width]) for i in range(0, len(parts), width)])
+        if called == "concatenate3":  # rows of blocks
+            return np.concatenate([beside(parts) for parts in given])
         if called == "concatenate_arrays":  # the blocks from which a list takes, and the order in which it does
             order, axis = np.argsort(steps[rest[0].key].value[1]), rest[1]
             return beside(given) if axis else np.concatenate([rows_of(part.key) for part in given])[order]
@@ -389,12 +420,12 @@ def taken_from(X: da.Array) -> tuple[da.Array, NDArray[np.int64] | None]:
         places = [beside((X.name, i, *at) for at in columns) for i in range(X.numblocks[0])]
     except LookupError:
         return X, None
-    return da.Array(X.dask, base, chunks, meta=X._meta), np.concatenate(places)
+    return array_of(graph, base, chunks, X._meta), np.concatenate(places)
 
 
 def was_persisted(X: da.Array) -> bool:
     """Whether Dask replaced what a store or a map of rows is read from by its blocks, and so its records."""
-    layers = getattr(X.dask, "layers", {})
+    layers = graph_of(X).layers
     return any(
         (name.startswith("bigpca-open-") and f"original-{name}" not in layers)
         or (name.startswith("bigpca-map-") and name.count("-") == 2 and f"{name}-carried" not in layers)
@@ -405,7 +436,7 @@ def was_persisted(X: da.Array) -> bool:
 def _called(node: Any) -> str:
     """Return the name of Dask's own function that a node calls; "" for others."""
     function = getattr(node, "func", None)
-    own = str(getattr(function, "__module__", "")).startswith("dask.")  # of methods of C it is None
+    own = str(getattr(function, "__module__", "")).startswith(("dask.", "_operator"))  # of methods of C it is None
     return getattr(function, "__name__", "") if own else ""
 
 
@@ -414,14 +445,15 @@ def _known_chunks(X: da.Array, name: str) -> Any:
     found = _found(X, name)
     if found is not None and not (found.before is found.labels is found.index is None):
         return found.chunks
-    if f"original-{name}" not in getattr(X.dask, "layers", {}):
+    layers = graph_of(X).layers
+    if f"original-{name}" not in layers:
         return None
-    deps = getattr(X.dask.layers[name], "io_deps", {}).values()
+    deps = [layers[name], *getattr(layers[name], "io_deps", {}).values()]
     return next((dep.chunks for dep in deps if hasattr(dep, "chunks")), None)
 
 
 def _layer_value(X: da.Array, name: str) -> Any:
-    layer = getattr(X.dask, "layers", {}).get(name)
+    layer = graph_of(X).layers.get(name)
     if layer is None:
         return None
     node: Any = dict(layer)[name]
@@ -430,12 +462,12 @@ def _layer_value(X: da.Array, name: str) -> Any:
 
 def sources_in(X: da.Array) -> list[Any]:
     """Return the objects from which the graph of X reads."""
-    return [_layer_value(X, name) for name in getattr(X.dask, "layers", {}) if name.startswith("original-")]
+    return [_layer_value(X, name) for name in graph_of(X).layers if name.startswith("original-")]
 
 
 def records_in(X: da.Array) -> list[Carried]:
     """Return what arrays in the graph of X carry."""
-    return [layer.record for layer in getattr(X.dask, "layers", {}).values() if isinstance(layer, CarriedLayer)]
+    return [layer.record for layer in graph_of(X).layers.values() if isinstance(layer, CarriedLayer)]
 
 
 def viewed(X: da.Array, view: View, names: Names = None) -> da.Array:

@@ -27,6 +27,7 @@ from bigpca.blas import solve_paused
 from bigpca.data.containers import is_hdf5_dataset, is_zarr_array
 from bigpca.data.sources import Source, row_source
 from bigpca.data.sparse import is_csr
+from bigpca.data.views import array_of, graph_of
 from bigpca.data.zarr_arrays import ZarrReader, wrap_zarr
 from bigpca.errors import MemoryBudgetError
 from bigpca.passes.engine.cluster.get import get_watched
@@ -59,7 +60,7 @@ class GraphSource:
     def __init__(self, X: da.Array, label: str = "") -> None:
         self.X, self.label = X, label or f"the Dask array {X.name}"
         self.offsets = np.concatenate([[0], np.cumsum(X.chunks[0])]).astype(np.int64)
-        self.graph = _as_layers(X)
+        self.graph = graph_of(X)
         self.shared: dict[Key, object] = {}
         self.paths = paths_in(X)
         self._leaves = _count_leaves(self.graph)
@@ -257,27 +258,25 @@ def _count_leaves(graph: HighLevelGraph) -> int:
     count = 0
     for name, layer in graph.layers.items():
         inputs = [graph.layers[k] for k in graph.dependencies[name]]
-        if isinstance(layer, MaterializedLayer):
-            if inputs:
-                continue
+        if inputs and all(map(_is_stored, inputs)):
+            count += len(layer.get_output_keys())
+        elif isinstance(layer, MaterializedLayer) and not inputs:
             values = [v.value if isinstance(v, DataNode) else v for v in layer.mapping.values()]
             arrays = sum(isinstance(v, np.ndarray) or is_csr(v) or _is_future(v) for v in values)
             tasks = sum(isinstance(v, Task | tuple) for v in layer.mapping.values())
             count += arrays + tasks
-        elif all(isinstance(i, MaterializedLayer) and len(i.mapping) == 1 for i in inputs):
+        elif not inputs and not isinstance(layer, MaterializedLayer):
             count += len(layer.get_output_keys())
     return count
 
 
+def _is_stored(layer: Any) -> bool:
+    """Whether a layer is one object, such as a source."""
+    return isinstance(layer, MaterializedLayer) and len(layer.mapping) == 1 and isinstance(next(iter(layer)), str)
+
+
 def _is_future(value: object) -> bool:
     return type(value).__module__ == "distributed.client" and type(value).__name__ == "Future"
-
-
-def _as_layers(X: da.Array) -> HighLevelGraph:
-    graph = X.__dask_graph__()
-    if isinstance(graph, HighLevelGraph):
-        return graph
-    return HighLevelGraph.from_collections(X.name, dict(graph), dependencies=[])
 
 
 def sources_in(graph: HighLevelGraph) -> list[Source | ZarrReader]:
@@ -308,7 +307,7 @@ def paths_in(X: da.Array) -> dict[str, str]:
 
 def sources_of_graph(X: da.Array) -> list[Source | ZarrReader]:
     """Return all sources that the graph of an array reads, without computing anything of it."""
-    return sources_in(_as_layers(X))
+    return sources_in(graph_of(X))
 
 
 def unknown_layer(X: da.Array) -> str:
@@ -317,7 +316,7 @@ def unknown_layer(X: da.Array) -> str:
     Such as netCDF behind xarray, delayed functions and tables. Functions of NumPy and of Dask's arrays make numbers,
     and are known.
     """
-    for name, layer in _as_layers(X).layers.items():
+    for name, layer in graph_of(X).layers.items():
         if isinstance(layer, MaterializedLayer) and any(map(_is_unknown, layer.mapping.values())):
             return str(key_split(name.removeprefix("original-")))
     return ""
@@ -350,7 +349,7 @@ def guarded(value: Any) -> object:
 
 def wrap_sources(X: da.Array) -> da.Array:
     """Return X with every Zarr array in its graph wrapped, so that lazy results detect missing chunks too."""
-    graph = _as_layers(X)
+    graph = graph_of(X)
     layers: dict[str, object] = {}
     for name, layer in graph.layers.items():
         if isinstance(layer, MaterializedLayer):
@@ -362,4 +361,4 @@ def wrap_sources(X: da.Array) -> da.Array:
             layers[name] = MaterializedLayer(mapping)
         else:
             layers[name] = layer
-    return da.Array(HighLevelGraph(layers, graph.dependencies), X.name, X.chunks, meta=X._meta)
+    return array_of(HighLevelGraph(layers, graph.dependencies), X.name, X.chunks, X._meta)

@@ -24,7 +24,7 @@ from bigpca.data.grids import Labels
 from bigpca.data.source import Source, stored_row_bytes
 from bigpca.data.sources import open_source, source_of
 from bigpca.data.sparse import csr_meta, is_csr, is_sparse
-from bigpca.data.views import View, carried, view_of, viewed
+from bigpca.data.views import View, array_of, carried, graph_of, view_of, viewed
 from bigpca.data.weights import open_weights, weight_sum
 from bigpca.data.zarr_arrays import ZarrReader
 from bigpca.errors import brief
@@ -733,7 +733,7 @@ def count_rows(X: da.Array) -> da.Array:
     )
     get = partial(get_watched, paths=paths_in(X))
     known = tuple(int(c) for c in lengths[:, 0].compute(scheduler=get))
-    return da.Array(X.dask, X.name, (known, X.chunks[1]), meta=X._meta)
+    return array_of(graph_of(X), X.name, (known, X.chunks[1]), X._meta)
 
 
 def check_states(rows: Rows, states: Iterable[Accumulator]) -> None:
