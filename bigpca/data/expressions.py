@@ -6,12 +6,14 @@ Imported only where that option is on.
 from __future__ import annotations
 
 from dataclasses import fields
-from typing import Any
+from typing import Any, ClassVar
 
 import dask.array as da
+import numpy as np
 from dask._expr import Expr
 from dask._task_spec import convert_legacy_graph
 from dask.array._array_expr._expr import ArrayExpr
+from dask.array._array_expr._io import FromArray
 from dask.base import is_dask_collection, tokenize
 from dask.core import flatten
 from dask.highlevelgraph import HighLevelGraph, MaterializedLayer
@@ -23,7 +25,8 @@ _KEPT = "_bigpca_graph"  # in the attributes of an expression: its graph, made o
 class Layers(ArrayExpr):  # type: ignore[misc]  # Dask has no types
     """The array of a name in a graph that was made before, whose layers and records it keeps."""
 
-    _parameters = ["graph", "key", "chunks", "given"]
+    _parameters: ClassVar[list[str]] = ["graph", "key", "chunks", "given"]
+    _determ_token: str | None
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Layers:
         # NOTE: not one instance for each name, as of Dask's expressions: arrays of one name may carry other records.
@@ -73,7 +76,9 @@ def array_of_layers(graph: HighLevelGraph, name: str, chunks: Any, meta: Any) ->
 def lowered(X: da.Array) -> da.Array:
     """Return the array that X is once Dask drops steps that change nothing, such as new chunks that are the old."""
     found = X.expr.lower_completely()
-    return da.Array(found) if isinstance(found, Layers) else X
+    if not isinstance(X.dtype, np.dtype):  # as ``zeros`` is given it, such as "f4"
+        return array_of_layers(layers_of(X), X.name, X.chunks, X._meta)
+    return da.Array(found) if isinstance(found, Layers | FromArray) and found._name != X.name else X
 
 
 def layers_of(X: da.Array) -> HighLevelGraph:
@@ -100,7 +105,9 @@ def _layers(X: da.Array) -> HighLevelGraph:
             dependencies.update(expr.operand("graph").dependencies)
         elif expr._name not in layers:
             tasks, below = dict(expr._layer()), expr.dependencies()
-            stored = {key: tasks.pop(key) for key in list(tasks) if isinstance(key, str) and key.startswith("original-")}
+            stored = {
+                key: tasks.pop(key) for key in list(tasks) if isinstance(key, str) and key.startswith("original-")
+            }
             layers.update({key: MaterializedLayer({key: value}) for key, value in stored.items()})
             dependencies.update({key: set() for key in stored})
             known = {*tasks, *stored, *(key for one in below for key in flatten(one.__dask_keys__()))}

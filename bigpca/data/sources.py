@@ -513,7 +513,7 @@ def _flatten(X: da.Array) -> da.Array:
     if X.ndim == 2:
         return X
     width, whole = row_width(X.shape), X.rechunk(dict.fromkeys(range(1, X.ndim), -1))
-    if not np.isnan(X.shape[0]):
+    if not np.isnan(X.shape[0]) and hasattr(whole, "reshape"):  # which Dask's expressions do not have
         return whole.reshape(X.shape[0], width)
     return whole.map_blocks(  # Dask reshapes known numbers of rows only
         _flat_block, width, drop_axis=list(range(2, X.ndim)), chunks=(X.chunks[0], (width,)), meta=X._meta.reshape(0, 0)
@@ -548,6 +548,7 @@ def source_of(X: da.Array) -> Source | None:
         The source of a fresh :func:`open`, ``da.from_zarr`` or ``da.from_array`` of a 2-d Zarr or NumPy array; None
         once X was sliced, rechunked, transformed, persisted in pieces, or optimised by Dask.
     """
+    X = settled(X)
     layers = graph_of(X).layers
     if X.ndim != 2 or X.name not in layers:
         return None

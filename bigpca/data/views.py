@@ -402,7 +402,7 @@ def taken_from(X: da.Array) -> tuple[da.Array, NDArray[np.int64] | None]:
             parts, width = list(given), math.prod(rest[0][1:])
             return np.concatenate([beside(parts[i : i + width]) for i in range(0, len(parts), width)])
         if called == "concatenate3":  # rows of blocks
-            return np.concatenate([beside(parts) for parts in given])
+            return np.concatenate([beside(parts.args) for parts in given.args])
         if called == "concatenate_arrays":  # the blocks from which a list takes, and the order in which it does
             order, axis = np.argsort(steps[rest[0].key].value[1]), rest[1]
             return beside(given) if axis else np.concatenate([rows_of(part.key) for part in given])[order]

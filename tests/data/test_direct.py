@@ -11,9 +11,11 @@ import dask.array as da
 import numpy as np
 import pytest
 import zarr
+from dask.highlevelgraph import HighLevelGraph, MaterializedLayer
 
 import bigpca.data.sources as sources
 from bigpca.data.checks import coalesce, natural_key, regular_chunks
+from bigpca.data.views import array_of, graph_of
 
 X = np.random.default_rng(1).normal(size=(40, 6)).astype("f4")
 
@@ -72,16 +74,17 @@ def test_everything_else_is_general(make: Any, z: Any) -> None:
 
 def test_blocks_that_are_not_in_their_places_are_not_taken_for_the_array() -> None:
     fresh = da.from_array(X, chunks=(20, 6))
-    layer = dict(fresh.dask.layers[fresh.name])
+    layer = dict(graph_of(fresh).layers[fresh.name])
     first, second = (fresh.name, 0, 0), (fresh.name, 1, 0)
-    swapped = da.Array({first: layer[second], second: layer[first]}, fresh.name, fresh.chunks, dtype="f4")
+    blocks = MaterializedLayer({first: layer[second], second: layer[first]})
+    swapped = array_of(HighLevelGraph({fresh.name: blocks}, {fresh.name: set()}), fresh.name, fresh.chunks, fresh._meta)
     assert sources.source_of(swapped) is None
 
 
 def test_an_opened_array_computes_under_every_scheduler_and_slices_reach_the_source(z: Any) -> None:
     opened = sources.open(z)
     assert opened.name.startswith("bigpca-open-")
-    assert f"original-{opened.name}" in opened.dask.layers
+    assert f"original-{opened.name}" in graph_of(opened).layers
     for scheduler in ("sync", "threads"):
         assert np.array_equal(opened[5:30:2, 4].compute(scheduler=scheduler), X[5:30:2, 4])
         assert np.array_equal((opened - opened.mean(0)).compute(scheduler=scheduler), X - X.mean(0, keepdims=True))

@@ -189,6 +189,10 @@ def test_a_graph_of_which_every_group_reads_everything_is_rejected_and_ingest_is
         moments_of(X)
 
 
+TWO_STEPS = pytest.mark.skipif(da.array_expr_enabled(), reason="Dask's expressions cannot rechunk in two steps yet")
+
+
+@TWO_STEPS
 @pytest.mark.parametrize("turn", [lambda X: X.rechunk((-1, 10)).T, lambda X: X[:40] @ X.T])
 def test_input_that_all_groups_need_whole_is_rejected_before_it_is_all_in_memory(
     turn: Callable[[da.Array], da.Array], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -203,6 +207,7 @@ def test_input_that_all_groups_need_whole_is_rejected_before_it_is_all_in_memory
     assert len(reads_in(tmp_path / "log")) <= 2 * 64  # a few nodes were computed, not all
 
 
+@TWO_STEPS
 def test_a_store_seen_by_columns_is_folded_where_it_is_small_enough_to_be_sent_to_every_group(tmp_path: Path) -> None:
     wide = normal(64, 640)
     X = da.from_zarr(write_store(tmp_path / "w.zarr", wide, (1, 640)))
