@@ -18,6 +18,7 @@ TIERS: list[tuple[str, ...]] = [
     ("errors", "arrays", "seeds", "blas", "settings"),
     ("planning",),
     ("csr",),
+    ("expressions",),  # of Dask
     ("kernels", "sketches", "solvers"),
     ("rules",),  # names of solvers
     ("storage",),
@@ -116,7 +117,7 @@ def problem(importer: str, imported: str) -> str | None:
     if here in PURE and root in ("dask", "distributed", "zarr", "dask_ml"):
         return f"bigpca.{importer} imports {imported}: {here} is NumPy and SciPy only"
     graphs = root == "dask" and not imported.startswith(HARMLESS_DASK)
-    if graphs and here.partition(".")[0] not in ("data", "passes", "estimators", "landmarks"):
+    if graphs and here.partition(".")[0] not in ("expressions", "data", "passes", "estimators", "landmarks"):
         return f"bigpca.{importer} imports {imported}: only data/ and passes/ build Dask graphs"
     return None
 

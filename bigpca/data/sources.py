@@ -47,7 +47,7 @@ from bigpca.data.grids import feature_names, label, lazy_table, sample_rows
 from bigpca.data.patterns import RowPattern, missing_code
 from bigpca.data.source import DecodedRows, MemoryRows, Source, Wanted, choose_member, stored_row_bytes
 from bigpca.data.sparse import csr_meta, held_csr, is_csr, is_sparse, sparse_rows
-from bigpca.data.views import Names, View, array_of, carried, carrying, graph_of, named, settled, viewed, with_index
+from bigpca.data.views import Names, View, array_of, carried, carrying, graph_of, named, viewed, with_index
 from bigpca.data.zarr_arrays import ZarrReader, ZarrRows, group_source, store_source, wrap_zarr
 from bigpca.errors import CorruptedChunkError, ShortTraceback, brief, check_choice
 from bigpca.storage.files import open_regular
@@ -383,7 +383,7 @@ def open_samples(
                 f'missing_chunks = "fill" is for stores, but the Dask array {source.name} reads one already. Open the '
                 'store itself: bp.open(path, missing_chunks="fill"), and compute with the array that this returns.'
             )
-        source = settled(source)
+        source = _settled(source)
         X = with_index(_flatten(source), given)
         found = source_of(source) if source.ndim == 2 and carried(source).view is None else None
         return X, tuple(map(int, source.shape[1:])) if found is None else found.array_shape[1:]
@@ -539,6 +539,15 @@ def _flat_block(block: Array, width: int) -> Array:
     return block.reshape(len(block), width)
 
 
+def _settled(X: da.Array) -> da.Array:
+    """Return X without steps that Dask would drop, which expressions keep until they run."""
+    if da.array_expr_enabled():
+        from bigpca.expressions import lowered
+
+        return lowered(X)
+    return X
+
+
 def source_of(X: da.Array) -> Source | None:
     """Find the source that a Dask array reads directly.
 
@@ -548,7 +557,7 @@ def source_of(X: da.Array) -> Source | None:
         The source of a fresh :func:`open`, ``da.from_zarr`` or ``da.from_array`` of a 2-d Zarr or NumPy array; None
         once X was sliced, rechunked, transformed, persisted in pieces, or optimised by Dask.
     """
-    X = settled(X)
+    X = _settled(X)
     layers = graph_of(X).layers
     if X.ndim != 2 or X.name not in layers:
         return None

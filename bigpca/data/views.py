@@ -317,7 +317,7 @@ class CarriedLayer(MaterializedLayer):  # type: ignore[misc]  # Dask has no type
 def graph_of(X: da.Array) -> HighLevelGraph:
     """Return the graph of a Dask array, in layers: one for each step, and one for each stored object."""
     if da.array_expr_enabled():
-        from bigpca.data.expressions import layers_of  # as the option needs it
+        from bigpca.expressions import layers_of  # as the option needs it
 
         return layers_of(X)
     graph = X.__dask_graph__()
@@ -327,19 +327,10 @@ def graph_of(X: da.Array) -> HighLevelGraph:
 def array_of(graph: HighLevelGraph, name: str, chunks: Any, meta: Any) -> da.Array:
     """Make the Dask array of a name in a graph: the only place that does, because Dask has two kinds of arrays."""
     if da.array_expr_enabled():
-        from bigpca.data.expressions import array_of_layers
+        from bigpca.expressions import array_of_layers
 
         return array_of_layers(graph, name, chunks, meta)
     return da.Array(graph, name, chunks, meta=meta)
-
-
-def settled(X: da.Array) -> da.Array:
-    """Return X without steps that Dask would drop, which expressions keep until they run."""
-    if da.array_expr_enabled():
-        from bigpca.data.expressions import lowered
-
-        return lowered(X)
-    return X
 
 
 def carrying(X: da.Array, **records: Any) -> da.Array:
