@@ -46,12 +46,14 @@ if TYPE_CHECKING:
     from bigpca.estimators.supervised.supervised_pca import SupervisedRandomProjection as SupervisedRandomProjection
     from bigpca.quality.pairs import compare_layers as compare_layers
     from bigpca.settings import config as config
+    from bigpca.storage.places import Place as Place
 
 __version__ = "0.1.0"
 
 HOMES = {
     "bigpca.data.batches": "from_batches",
     "bigpca.data.feature_writer": "FeatureWriter",
+    "bigpca.storage.places": "Place",
     "bigpca.data.ingest": "ingest",
     "bigpca.data.sources": "open",
     "bigpca.estimators.kernel.approximate_kernel_pca": "ApproximateKernelPCA",

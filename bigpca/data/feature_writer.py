@@ -20,12 +20,12 @@ from bigpca.data.keys import row_keys
 from bigpca.data.provenance import Provenance
 from bigpca.errors import brief
 from bigpca.storage.chunks import reject_existing
-from bigpca.storage.files import atomic_write_bytes, read_regular, repair, writing
+from bigpca.storage.files import is_objects, name_of, repair, writing
 from bigpca.storage.forms import STORES, Annotations, check_extension
-from bigpca.storage.outputs import Output, create_output, output_lock, read_layout, remove_journals
+from bigpca.storage.lock import RunLock
+from bigpca.storage.outputs import Layout, Output, create_output, output_lock, read_layout, remove_journals
 
 IDENTITY = "features written in batches"
-MAX_KEYS_BYTES = 2**30  # of one chunk
 SHOWN_KEYS = 5
 
 
@@ -42,20 +42,23 @@ class FeatureWriter:
 
     Parameters
     ----------
-    out : path of the new array
+    out : path, URL or :class:`bigpca.Place` of the new array
     dtype : dtype, optional
         Dtype to store; None for that of the first batch. Values that it cannot hold are rejected; bfloat16 becomes
         float32.
     chunk_rows : int, optional
         Rows per chunk; None for about 16 MiB.
     overwrite : bool, default False
-        Replace an existing Zarr store once the new one is complete.
+        Replace an existing Zarr store once the new one is complete; at a URL, delete it first.
+    resume : bool, default False
+        At a URL, continue what a killed writer left there, which on a disk its lock tells. Only you know that the other
+        writer has ended.
 
     Attributes
     ----------
     n_rows : int
         Rows so far, including those of an earlier writer of the same path that was killed.
-    path : Path
+    path : Path, or str of a URL
 
     Raises
     ------
@@ -79,13 +82,13 @@ class FeatureWriter:
 
     def __init__(
         self, out: str | os.PathLike[str], *, dtype: DTypeLike | None = None, chunk_rows: int | None = None,
-        overwrite: bool = False,
+        overwrite: bool = False, resume: bool = False,
     ) -> None:  # fmt: skip
-        check_extension(out, *STORES)
+        check_extension(name_of(out), *STORES)
         whole = isinstance(chunk_rows, int | np.integer) and not isinstance(chunk_rows, bool)
         if chunk_rows is not None and (not whole or chunk_rows < 1):
             raise ValueError(f"chunk_rows = {chunk_rows!r}; a number of rows, at least 1, was expected.")
-        self.path = Path(os.path.realpath(out))
+        self.path: Path | str = ""
         self._dtype = None if dtype is None else check_dtype(dtype)
         self._chunk_rows = None if chunk_rows is None else int(chunk_rows)
         self._began = time.perf_counter()
@@ -96,8 +99,18 @@ class FeatureWriter:
         self._keys: list[str] = []
         self._known: set[str] = set()
         self._names: list[Any] | None = None  # of columns
-        self._failed = False
-        self._overwrite = overwrite
+        self._failed = self._closed = False
+        self._overwrite, self._continues = overwrite, resume
+        self._lock: RunLock | None = None
+        if is_objects(out):
+            from bigpca.storage.objects import look  # for object stores only
+            from bigpca.storage.places import Place
+
+            self._out: Any = Place(out)
+            self.path = self._out.describe()
+            self._resume(look(self._out, overwrite=overwrite, resume=resume))
+            return
+        self._out = self.path = Path(os.path.realpath(out))
         self._lock = output_lock(self.path)
         try:
             with writing(self.path):
@@ -106,7 +119,7 @@ class FeatureWriter:
                 reject_existing(self.path, overwrite)
                 self.path.parent.mkdir(parents=True, exist_ok=True)
                 self._lock.acquire()
-                self._resume()
+                self._resume(read_layout(self.path))
         except BaseException:
             self._lock.release()
             raise
@@ -180,10 +193,10 @@ class FeatureWriter:
         """
         if self._failed:
             self._check_open()
-        if not self._lock.held:
+        if not self._is_open():
             return
         if self._output is None or self.n_rows == 0:
-            self._lock.release()
+            self.abort()
             raise ValueError(f"no rows were written to {self.path}; at least one was expected. Nothing was created.")
         output, (n, buffer) = self._output, self._state
         self._drop_keys()
@@ -193,9 +206,11 @@ class FeatureWriter:
         if output.set_rows(n) and held:
             self._write_chunk(n - held, buffer[:held], output)
         seconds = time.perf_counter() - self._began
-        made = Provenance.now([], "", self.n_rows, f"FeatureWriter({self.path.name!r})", seconds=seconds, reads=0.0)
+        call = f"FeatureWriter({str(self.path).rpartition('/')[2]!r})"
+        made = Provenance.now([], "", self.n_rows, call, seconds=seconds, reads=0.0)
         keys = np.array(self._keys) if self._keys else None
         output.finish(Annotations(keys, replace(made, reads=None).to_json()))
+        self._closed = True
 
     def abort(self) -> None:
         """Close without finishing; complete chunks are kept for the next writer of the path."""
@@ -203,7 +218,9 @@ class FeatureWriter:
             if self._output is not None:
                 self._output.abort()
         finally:
-            self._lock.release()
+            self._closed = True
+            if self._lock is not None:
+                self._lock.release()
 
     def __enter__(self) -> Self:
         return self
@@ -218,18 +235,20 @@ class FeatureWriter:
             self.abort()
 
     def __repr__(self) -> str:
-        return f"<FeatureWriter {self.path} n_rows={self.n_rows}{'' if self._lock.held else ' closed'}>"
+        return f"<FeatureWriter {self.path} n_rows={self.n_rows}{'' if self._is_open() else ' closed'}>"
+
+    def _is_open(self) -> bool:
+        return not self._closed and (self._lock is None or self._lock.held)
 
     def _check_open(self) -> None:
-        if not self._lock.held or self._failed:
+        if not self._is_open() or self._failed:
             raise RuntimeError(
                 f"the writer of {self.path} is closed. Make a new one for another path"
                 + ("; one of the same path goes on after the whole chunks." if self._failed else ".")
             )
 
-    def _resume(self) -> None:
+    def _resume(self, found: Layout | None) -> None:
         """Continue the unfinished output of a killed writer, if there is one."""
-        found = read_layout(self.path)
         if found is None or found.identity != IDENTITY:
             return
         for name, given, stored in (
@@ -243,8 +262,8 @@ class FeatureWriter:
         output = self._open(found.shape[1:], found.dtype, found.chunk_rows)
         chunks = output.leading()
         self._state = chunks * found.chunk_rows, self._state[1]
-        if chunks and self._keys_path(0).exists():
-            self._keys = [key for index in range(chunks) for key in self._stored_keys(index)]
+        if chunks and self._stored_keys(output, 0) is not None:
+            self._keys = [key for index in range(chunks) for key in self._stored_keys(output, index) or ()]
             self._known = set(self._keys)
 
     def _create(self, rows: Array) -> Output:
@@ -254,8 +273,8 @@ class FeatureWriter:
 
     def _open(self, row_shape: tuple[int, ...], dtype: np.dtype[Any], chunk_rows: int) -> Output:
         output = create_output(
-            self.path, shape=(None, *row_shape), dtype=dtype, chunk_rows=chunk_rows, identity=IDENTITY, lock=self._lock,
-            overwrite=self._overwrite,
+            self._out, shape=(None, *row_shape), dtype=dtype, chunk_rows=chunk_rows, identity=IDENTITY, lock=self._lock,
+            overwrite=self._overwrite, resume=self._lock is not None or self._continues, joins=False,
         )  # fmt: skip
         self._state = 0, np.empty((chunk_rows, *row_shape), dtype)
         self._output = output
@@ -281,10 +300,8 @@ class FeatureWriter:
         """Write the keys of a chunk's rows, then the chunk."""
         index = first // len(self._state[1])
         if self._keys:
-            keys = json.dumps(self._keys[first : first + len(rows)]).encode()
-            with output.writer.storing(f"the file of keys of chunk {index}", len(keys)):
-                atomic_write_bytes(self._keys_path(index), keys)
-        output.writer.write(index, rows)
+            output.keep(f"keys-{index}.json", json.dumps(self._keys[first : first + len(rows)]).encode())
+        output.note(output.writer.write(index, rows))
 
     def _drop_keys(self) -> None:
         """Forget keys of a batch that was not appended."""
@@ -309,9 +326,7 @@ class FeatureWriter:
         self._keys.extend(found)
         self._known.update(found)
 
-    def _keys_path(self, index: int) -> Path:
-        return Path("" if self._output is None else self._output.writer.journal, f"keys-{index}.json")
-
-    def _stored_keys(self, index: int) -> list[str]:
-        found: list[str] = json.loads(read_regular(self._keys_path(index), MAX_KEYS_BYTES))
+    def _stored_keys(self, output: Output, index: int) -> list[str] | None:
+        stored = output.kept(f"keys-{index}.json")
+        found: list[str] | None = None if stored is None else json.loads(stored)
         return found

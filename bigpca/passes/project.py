@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
 import time
 import uuid
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
-from dataclasses import dataclass, replace
+from dataclasses import astuple, dataclass, replace
 from typing import cast
 
 import dask
@@ -27,6 +28,7 @@ from bigpca.data.sources import open_source, row_source
 from bigpca.data.sparse import csr_meta, is_csr, sparse_rows
 from bigpca.data.views import carrying
 from bigpca.errors import MemoryBudgetError, OutputExistsError
+from bigpca.passes.engine.checkpoint import Journal
 from bigpca.passes.engine.driver import run_pass
 from bigpca.passes.engine.events import Event, PassEvent
 from bigpca.passes.engine.jobs import MAPS, SHARED, GroupTask, Inputs, Pass, PassPlan, PassState, digest
@@ -40,8 +42,8 @@ from bigpca.passes.reading.readers import Reader, read_ahead, with_inputs
 from bigpca.passes.reading.row_maps import Chain, MapStep, RowMap, map_run
 from bigpca.passes.rows import Rows
 from bigpca.planning import Plan, Resources, peak_bytes
-from bigpca.storage import Annotations, ChunkWriter, Output, create_output
-from bigpca.storage.files import kind_of, path_of
+from bigpca.storage import Annotations, ChunkRecord, ChunkWriter, Output, create_output
+from bigpca.storage.files import content_digest, is_objects, kind_of, path_of, public
 from bigpca.storage.forms import STORE, Form
 
 
@@ -165,13 +167,15 @@ class WriteGroup:
     def run(self, run_id: str, inputs: Inputs) -> PassState:
         """Write the chunks; memory: two slabs of input, one mapped slab and one output chunk."""
         reader = with_inputs(self.reader, inputs)
-        rows_done = 0
+        rows_done, records = 0, list[ChunkRecord]()
         with one_blas_thread():
             for chunk in self.chunks:
-                rows_done += self._write(reader, chunk, inputs[SHARED][MAPS], run_id)
-        return PassState({}, rows_done, 0, {})
+                rows_done += self._write(reader, chunk, inputs[SHARED][MAPS], run_id, records)
+        return PassState({}, rows_done, 0, {self.index: json.dumps([astuple(record) for record in records])})
 
-    def _write(self, reader: Reader, chunk: int, steps: tuple[MapStep, ...], run_id: str) -> int:
+    def _write(
+        self, reader: Reader, chunk: int, steps: tuple[MapStep, ...], run_id: str, records: list[ChunkRecord]
+    ) -> int:
         start, stop = self.writer.row_range(chunk)
         reads = [(i, min(i + self.slab_rows, stop)) for i in range(start, stop, self.slab_rows)]
         out, end = cast("Array | None", None), start
@@ -191,7 +195,7 @@ class WriteGroup:
             # Batches of an unknown number of rows may end in this chunk.
             writer = self.writer if end == stop else replace(self.writer, shape=(end, *self.writer.shape[1:]))
             part = out[: end - start]
-            writer.write(chunk, part, saturated=steps[-1].f.saturated(part))
+            records.append(writer.write(chunk, part, saturated=steps[-1].f.saturated(part)))
         return end - start
 
 
@@ -286,13 +290,16 @@ def project_to(
     # Nor is one of rows that may have changed without a sign of it.
     before, again = rows.files_digest(), not rows.in_order and not rows.unstamped
     known = {"stamp": before or rows.stamp(0, rows.n_rows)} if again else {"run": uuid.uuid4().hex}
-    identity = digest({"input": {} if rows.in_order else rows.describe(), "map": f.describe(), "chunk": size, **known})
+    described = {"input": {} if rows.in_order else rows.describe(), "map": f.describe(), "chunk": size, **known}
+    if keys is not None:
+        described["keys"] = content_digest(keys)
+    identity = digest(described)
     shape = (None if rows.open_ended else rows.n_rows, width)
     resources = find_resources(memory_limit, in_process=rows.in_process)
     plan = plan_writing(rows, f, width, size, name, resources, form)
     plan.check()
     with create_output(
-        out, shape=shape, dtype=dtype, chunk_rows=size, identity=identity, form=form, overwrite=overwrite
+        out, shape=shape, dtype=dtype, chunk_rows=size, identity=identity, form=form, overwrite=overwrite, joins=again
     ) as output:
         written = _write_pending(rows.mapped(MapStep(f, width)), output, plan, run)
         if rows.open_ended:
@@ -306,7 +313,9 @@ def project_to(
         if attributes:
             attributes["saturated_share"] = output.saturated / max(1, output.shape[0] * width)
         output.finish(Annotations(keys, record.to_json(), attributes))
-    return open_source(row_source(out)) if attributes else open_array(out)  # codes as they are, not decoded
+    written_at = out if output.place is None else output.place.openable()
+    # Codes are opened as they are, not decoded.
+    return open_source(row_source(written_at)) if attributes else open_array(written_at)
 
 
 def keys_of(rows: Rows, given: object = None) -> Array | None:
@@ -326,6 +335,13 @@ def keys_of(rows: Rows, given: object = None) -> Array | None:
 
 def _reject_own_source(rows: Rows, out: str | os.PathLike[str]) -> None:
     """Reject an output path that is the input, one of its files, or a directory that contains it."""
+    if is_objects(out):
+        from bigpca.storage.places import Place  # for object stores only
+
+        target = Place(out).describe()
+        if read := next((path for path in rows.paths if path and public(path) == target), None):
+            raise OutputExistsError(f"the output {target} is the input that is being read. Choose another one: {read}.")
+        return
     target = os.path.realpath(path_of(out, "out"))
     for source in rows.inspected.sources:
         path = source.path if isinstance(source, Source) else source.store
@@ -376,7 +392,7 @@ def plan_writing(
 def _write_pending(rows: Rows, output: Output, plan: Plan, run: Run) -> int:
     """Write the chunks that are missing, and return how many rows they have."""
     pending = list(range(-(-rows.n_rows // output.writer.chunk_rows))) if rows.open_ended else output.pending()
-    if not pending:
+    if not pending or output.published:
         return 0
     ranges = tuple((a, min(b, rows.n_rows)) for a, b in map(output.row_range, pending))
     base = rows.layout(0)
@@ -395,18 +411,28 @@ def _write_pending(rows: Rows, output: Output, plan: Plan, run: Run) -> int:
         name=plan.solver, reads=n_rows / max(1, rows.n_rows), peak_bytes=plan.peak_bytes, layout=layout,
         dtype=working_dtype(rows.dtype),
     )  # fmt: skip
+    places = {output.writer.store: "writes"} if output.place is None else {}
     job = Pass(
-        cost=cost, templates={}, cut=cut, stamp=lambda group: "", finish=_rows_written, shared={MAPS: rows.steps},
-        paths={**rows.paths, output.writer.store: "writes"}, unit_bytes=rows.row_bytes, whole=rows.n_rows,
+        cost=cost, templates={}, cut=cut, stamp=None, finish=_written, shared={MAPS: rows.steps},
+        paths={**rows.paths, **places}, unit_bytes=rows.row_bytes, whole=rows.n_rows,
         has_row=rows.has if rows.in_order else None, open_ended=rows.open_ended,
     )  # fmt: skip
     chunks = len(pending) if rows.open_ended else output.writer.n_chunks
 
     client = current_client() if rows.in_process else None  # written here
-    if client is not None:
+    if client is not None and output.place is None:
         from bigpca.passes.engine.cluster.watch import check_visible  # imports distributed, which is slow
 
         check_visible(client, output.writer.store)
+
+    if output.place is not None:  # its journal is that of the pass, whose finished segments are not run again
+        if not rows.in_process and current_client() is not None:
+            output.place.check_sendable()
+        journal = Journal(output.control) if output.joins else None
+        written, records = run_pass(job, replace(run, checkpoint=journal, peak_bytes=plan.peak_bytes))
+        for record in records:
+            output.note(record)
+        return written
 
     def of_all_chunks(event: Event) -> None:
         if isinstance(event, PassEvent):
@@ -416,8 +442,9 @@ def _write_pending(rows: Rows, output: Output, plan: Plan, run: Run) -> int:
             )  # fmt: skip
         run.progress(event)
 
-    return run_pass(job, replace(run, checkpoint=None, progress=of_all_chunks, peak_bytes=plan.peak_bytes))
+    return run_pass(job, replace(run, checkpoint=None, progress=of_all_chunks, peak_bytes=plan.peak_bytes))[0]
 
 
-def _rows_written(state: PassState) -> int:
-    return state.rows
+def _written(state: PassState) -> tuple[int, list[ChunkRecord]]:
+    """Return how many rows were written, and the records of their chunks."""
+    return state.rows, [ChunkRecord(*fields) for records in state.stamps.values() for fields in json.loads(records)]

@@ -11,6 +11,7 @@ import os
 import socket
 import uuid
 import zlib
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import astuple, dataclass, replace
@@ -30,7 +31,7 @@ _PROCESS: dict[int, str] = {}  # pid -> name of the process's log, so that a for
 
 @dataclass(frozen=True)
 class ChunkRecord:
-    """The record of one written chunk: CRC-32, size and time stamp of its file, and whether it was fsynced.
+    """The record of one written chunk: CRC-32, size, and its file's time stamp and fsync, or its object's ETag.
 
     Of codes, also how many are saturated.
     """
@@ -38,25 +39,24 @@ class ChunkRecord:
     index: int
     crc32: int
     size: int
-    modified_ns: int
-    durable: bool
+    modified_ns: int = 0
+    durable: bool = True
     saturated: int = 0
+    etag: str = ""
 
 
 @dataclass(frozen=True)
-class ChunkWriter:
+class ChunkWriter(ABC):
     """Write whole row chunks of one Zarr v3 array from any process; small, and safe to pickle into tasks.
 
-    Writers share no file: a chunk appears under its name by a rename, and its record goes to a log of its process.
     A chunk that is written twice has equal bytes.
 
     Attributes
     ----------
     store : str
-        Directory of the unfinished array.
+        Directory of the unfinished array, or the URL of its prefix.
     journal : str
-        Directory of the logs, inside the store. Its name is unique to the run's identity, so late tasks of other
-        runs fail.
+        Directory of the logs, inside the store; empty where the chunks are objects.
     shape : tuple of int
         Rows first; of an array that grows, more rows than there will be.
     dtype : str
@@ -81,15 +81,11 @@ class ChunkWriter:
         """Return the rows [start, stop) of one chunk."""
         return index * self.chunk_rows, min((index + 1) * self.chunk_rows, self.shape[0])
 
-    def chunk_path(self, index: int) -> Path:
-        """Return the path of one chunk's file, in Zarr v3's default naming."""
-        return Path(self.store, self.chunk_key(index))
-
     def chunk_key(self, index: int) -> str:
         """Return the Zarr key of one chunk."""
         return "/".join(("c", str(index), *("0" for _ in self.shape[1:])))
 
-    def write(self, index: int, rows: Array, *, saturated: int = 0) -> int:
+    def write(self, index: int, rows: Array, *, saturated: int = 0) -> ChunkRecord:
         """Write one whole chunk and its record; memory: one chunk and its compressed bytes.
 
         Parameters
@@ -103,8 +99,7 @@ class ChunkWriter:
 
         Returns
         -------
-        int
-            Bytes of the chunk's file.
+        ChunkRecord
 
         Raises
         ------
@@ -122,10 +117,62 @@ class ChunkWriter:
 
         block = self._block(index, rows)
         # A new Zstd per call: the codec has no state worth sharing between threads.
-        data = bytes(Zstd(level=self.level, checksum=True).encode(block))
+        return self._keep(index, bytes(Zstd(level=self.level, checksum=True).encode(block)), saturated)
+
+    @abstractmethod
+    def chunks(self) -> Iterator[tuple[int, Array]]:
+        """Iterate over (first row, rows) of all chunks in order; one is in memory at a time."""
+
+    @abstractmethod
+    def _keep(self, index: int, data: bytes, saturated: int) -> ChunkRecord:
+        """Store the encoded chunk and its record."""
+
+    def _block(self, index: int, rows: Array) -> Array:
+        """Check and cast the rows, and pad the last chunk with the fill value to the full size that Zarr stores."""
+        if not 0 <= index < self.n_chunks:
+            raise ValueError(f"chunk {index} was given, but the output has chunks 0 to {self.n_chunks - 1}.")
+        start, stop = self.row_range(index)
+        if rows.shape != (stop - start, *self.shape[1:]):
+            raise ValueError(
+                f"chunk {index} has shape {rows.shape}, but rows {start} to {stop} of the output are "
+                f"{(stop - start, *self.shape[1:])}. Write whole chunks."
+            )
+        rows = _cast(index, rows, np.dtype(self.dtype))
+        if stop - start == self.chunk_rows:
+            return rows
+        block = np.full((self.chunk_rows, *self.shape[1:]), fill_value(rows.dtype), dtype=rows.dtype)
+        block[: stop - start] = rows
+        return block
+
+
+@dataclass(frozen=True)
+class DiskChunks(ChunkWriter):
+    """Chunks as files of a folder.
+
+    Writers share no file: a chunk appears under its name by a rename, and its record goes to a log of its process. The
+    name of the journal is unique to the run's identity, so late tasks of other runs fail.
+    """
+
+    def chunk_path(self, index: int) -> Path:
+        """Return the path of one chunk's file, in Zarr v3's default naming."""
+        return Path(self.store, self.chunk_key(index))
+
+    def chunks(self) -> Iterator[tuple[int, Array]]:
+        """Read the chunks by Zarr."""
+        import zarr
+
+        from bigpca.storage.regular_store import RegularStore
+
+        stored = zarr.open_array(RegularStore(self.store), mode="r", zarr_format=3)
+        for index in range(self.n_chunks):
+            start, stop = self.row_range(index)
+            yield start, np.asarray(stored[start:stop])
+
+    def _keep(self, index: int, data: bytes, saturated: int) -> ChunkRecord:
         with self.storing(f"chunk {index}", len(data)):
-            self._log(replace(self._write_file(index, data), saturated=saturated))
-        return len(data)
+            record = replace(self._write_file(index, data), saturated=saturated)
+            self._log(record)
+        return record
 
     @contextmanager
     def storing(self, what: str, size: int) -> Iterator[None]:
@@ -153,23 +200,6 @@ class ChunkWriter:
                 "kept"
             )
             raise OutputWriteError(error.errno, message) from error
-
-    def _block(self, index: int, rows: Array) -> Array:
-        """Check and cast the rows, and pad the last chunk with the fill value to the full size that Zarr stores."""
-        if not 0 <= index < self.n_chunks:
-            raise ValueError(f"chunk {index} was given, but the output has chunks 0 to {self.n_chunks - 1}.")
-        start, stop = self.row_range(index)
-        if rows.shape != (stop - start, *self.shape[1:]):
-            raise ValueError(
-                f"chunk {index} has shape {rows.shape}, but rows {start} to {stop} of the output are "
-                f"{(stop - start, *self.shape[1:])}. Write whole chunks."
-            )
-        rows = _cast(index, rows, np.dtype(self.dtype))
-        if stop - start == self.chunk_rows:
-            return rows
-        block = np.full((self.chunk_rows, *self.shape[1:]), fill_value(rows.dtype), dtype=rows.dtype)
-        block[: stop - start] = rows
-        return block
 
     def _write_file(self, index: int, data: bytes) -> ChunkRecord:
         temporary = Path(self.journal, f"{uuid.uuid4().hex}.tmp")

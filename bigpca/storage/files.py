@@ -13,6 +13,7 @@ from __future__ import annotations
 import errno
 import fcntl
 import hashlib
+import io
 import json
 import math
 import os
@@ -79,13 +80,14 @@ def reject_url(path: Path) -> None:
     --------
     >>> reject_url(Path("s3://bucket/x.zarr"))  # doctest: +ELLIPSIS
     Traceback (most recent call last):
-    bigpca.errors.OutputWriteError: s3://bucket/x.zarr is a URL, but outputs are written to local folders. Write ...
+    bigpca.errors.OutputWriteError: s3://bucket/x.zarr is a URL, but this output is written to a local folder. ...
     """
     start = next((i for i, part in enumerate(path.parts[:-1]) if SCHEME.fullmatch(part)), None)
     if start is not None:
         url = brief(f"{path.parts[start]}//{'/'.join(path.parts[start + 1 :])}")
         raise OutputWriteError(
-            f"{url} is a URL, but outputs are written to local folders. Write to a local path, and copy what is there."
+            f"{url} is a URL, but this output is written to a local folder. Write to a local path, and copy it; where "
+            "URLs are accepted, pass them as a str."
         )
 
 
@@ -463,7 +465,7 @@ def check_place(info: zipfile.ZipInfo, held: int) -> None:
         raise zipfile.BadZipFile(f"{info.filename} would start at byte {info.header_offset:,} of {held:,}")
 
 
-def read_arrays(path: str | os.PathLike[str], limit: int) -> dict[str, Array]:
+def read_arrays(path: str | os.PathLike[str] | io.BytesIO, limit: int) -> dict[str, Array]:
     """Read all arrays of a ``.npz`` file that :func:`numpy.savez` wrote, of at most ``limit`` bytes; never unpickles.
 
     Raises
@@ -472,8 +474,8 @@ def read_arrays(path: str | os.PathLike[str], limit: int) -> dict[str, Array]:
         If it is truncated or altered, or its arrays have more bytes; raised before any memory is allocated for it.
     """
     arrays = {}
-    with open_regular(path) as file, zipfile.ZipFile(file) as archive:
-        held = os.fstat(file.fileno()).st_size
+    with path if isinstance(path, io.BytesIO) else open_regular(path) as file, zipfile.ZipFile(file) as archive:
+        held = file.seek(0, os.SEEK_END)
         if (promised := sum(info.file_size for info in archive.infolist())) > limit:
             raise ValueError(f"its arrays have {promised:,} bytes, and at most {limit:,} were expected")
         for info in archive.infolist():
@@ -636,6 +638,7 @@ def without_credentials(url: str) -> Iterator[None]:
 
 
 Kind = Literal["disk", "remote", "process"]
+OBJECT_STORES = ("bigpca.storage.places", "obstore.store", "zarr.storage._obstore")  # modules of what holds objects
 CARRIED = "zarr-memory://"  # a MemoryStore, which is sent to workers with its values
 
 
@@ -657,6 +660,22 @@ def kind_of(place: str | os.PathLike[str]) -> Kind:
     if not mark:
         return "disk"
     return "process" if scheme.rpartition("::")[2] == "memory" else "remote"
+
+
+def is_objects(given: Any) -> bool:
+    """Whether an output goes to objects: to a URL, a :class:`bigpca.storage.places.Place` or a store of obstore.
+
+    >>> is_objects("s3://bucket/x.zarr"), is_objects("x.zarr")
+    (True, False)
+    """
+    if isinstance(given, str | os.PathLike):
+        return isinstance(given, str) and "://" in given
+    return type(given).__module__ in OBJECT_STORES
+
+
+def name_of(given: Any) -> str:
+    """Return the path, or the last part of the URL or place, whose extension says what is written."""
+    return os.fspath(given) if isinstance(given, str | os.PathLike) else str(getattr(given, "prefix", None) or "")
 
 
 def path_of(given: Any, name: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigpca.errors import OutputExistsError, brief
-from bigpca.storage.chunks import ChunkWriter, reject_existing
+from bigpca.storage.chunks import ChunkWriter, DiskChunks, reject_existing
 from bigpca.storage.files import (
     MUTEX_SECONDS,
     PUBLISHED,
@@ -128,7 +128,7 @@ class Form(ABC):
 
     @abstractmethod
     def commit(
-        self, writer: ChunkWriter, crc32: Mapping[int, int], target: Path, annotations: Annotations, replace: bool
+        self, writer: DiskChunks, crc32: Mapping[int, int], target: Path, annotations: Annotations, replace: bool
     ) -> None:
         """Make the chunks visible at ``target``, all at once and durably."""
 
@@ -137,19 +137,26 @@ class Form(ABC):
         return 0
 
 
+def with_manifest(
+    metadata: dict[str, Any], writer: ChunkWriter, crc32: Mapping[int, int], annotations: Annotations
+) -> dict[str, Any]:
+    """Return the metadata of a complete array: those of the unfinished one, and the CRC-32 of every chunk."""
+    chunks = {writer.chunk_key(index): crc32[index] for index in range(writer.n_chunks)}
+    metadata["attributes"]["bigpca_manifest"] = {"algorithm": "crc32", "chunks": chunks}
+    metadata["attributes"]["bigpca"]["kind"] = "array"
+    metadata["attributes"] |= annotations.attributes
+    return metadata
+
+
 class StoreForm(Form):
     """The chunks stay where they are, as one Zarr array with a manifest."""
 
     def commit(
-        self, writer: ChunkWriter, crc32: Mapping[int, int], target: Path, annotations: Annotations, replace: bool
+        self, writer: DiskChunks, crc32: Mapping[int, int], target: Path, annotations: Annotations, replace: bool
     ) -> None:
         """Add manifest, keys and provenance, force everything to the disk, rename."""
         store = Path(writer.store)
-        metadata = read_document(store / "zarr.json")
-        chunks = {writer.chunk_key(index): crc32[index] for index in range(writer.n_chunks)}
-        metadata["attributes"]["bigpca_manifest"] = {"algorithm": "crc32", "chunks": chunks}
-        metadata["attributes"]["bigpca"]["kind"] = "array"
-        metadata["attributes"] |= annotations.attributes
+        metadata = with_manifest(read_document(store / "zarr.json"), writer, crc32, annotations)
         atomic_write_bytes(store / "zarr.json", json.dumps(metadata).encode())
         for name in (KEYS, PROVENANCE):  # of a run that was killed here
             remove(store / name)
@@ -182,7 +189,7 @@ class TableForm(Form):
         """Write the whole file."""
 
     def commit(
-        self, writer: ChunkWriter, crc32: Mapping[int, int], target: Path, annotations: Annotations, replace: bool
+        self, writer: DiskChunks, crc32: Mapping[int, int], target: Path, annotations: Annotations, replace: bool
     ) -> None:
         """Write the file beside ``target``, force it to the disk, rename it; whoever sees it may remove the chunks."""
         with temporary_sibling(target) as sibling:
@@ -197,18 +204,6 @@ class TableForm(Form):
     def commit_bytes(self, chunk_bytes: int) -> int:
         """A chunk as stored, decoded, in columns, and encoded."""
         return 4 * chunk_bytes
-
-
-def chunks_of(writer: ChunkWriter) -> Iterator[tuple[int, NDArray[Any]]]:
-    """Iterate over (first row, rows) of all chunks in order; one is in memory at a time."""
-    import zarr
-
-    from bigpca.storage.regular_store import RegularStore
-
-    stored = zarr.open_array(RegularStore(writer.store), mode="r", zarr_format=3)
-    for index in range(writer.n_chunks):
-        start, stop = writer.row_range(index)
-        yield start, np.asarray(stored[start:stop])
 
 
 @dataclass(frozen=True)
@@ -227,7 +222,7 @@ class NpyForm(TableForm):
         header = {"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False, "shape": shape}
         with open(path, "xb") as file:
             np.lib.format.write_array_header_1_0(file, header)
-            for start, rows in chunks_of(writer):
+            for start, rows in writer.chunks():
                 if annotations.keys is not None:
                     records = np.empty(len(rows), dtype)
                     records[KEY_COLUMN], records[VALUES] = annotations.keys[start : start + len(rows)], rows
@@ -257,7 +252,7 @@ class ParquetForm(TableForm):
             metadata[TABLE_ATTRIBUTES] = json.dumps(dict(annotations.attributes)).encode()
         schema = pa.schema(fields, metadata)
         with pq.ParquetWriter(path, schema, compression="zstd", use_dictionary=False, write_page_checksum=True) as file:
-            for start, rows in chunks_of(writer):
+            for start, rows in writer.chunks():
                 columns = [pa.array(np.ascontiguousarray(column)) for column in rows.T]
                 if annotations.keys is not None:
                     columns.insert(0, pa.array(annotations.keys[start : start + len(rows)], pa.string()))

@@ -9,25 +9,37 @@ import hashlib
 import json
 import math
 import os
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import DTypeLike
 
 from bigpca.errors import MemoryBudgetError, OutputExistsError
-from bigpca.storage.chunks import ChunkRecord, ChunkWriter, fill_value, is_storable, reject_existing
+from bigpca.storage.chunks import (
+    MAX_LOG_BYTES,
+    ChunkRecord,
+    ChunkWriter,
+    DiskChunks,
+    fill_value,
+    is_storable,
+    reject_existing,
+)
 from bigpca.storage.files import (
     PUBLISHED,
     atomic_write_bytes,
     exists,
     file_mark,
     free_bytes,
+    is_objects,
+    name_of,
     publish,
     read_document,
+    read_regular,
     remove,
     repair,
     temporary_sibling,
@@ -96,18 +108,15 @@ def check_layout(shape: tuple[int, ...], dtype: DTypeLike, chunk_rows: int, iden
     return Layout((n, *map(int, shape[1:])), kind.newbyteorder("<"), rows, str(identity))
 
 
-def open_partial(target: Path, layout: Layout, resume: bool, *, copied: bool = False) -> ChunkWriter:
+def open_partial(target: Path, layout: Layout, resume: bool, *, copied: bool = False) -> DiskChunks:
     """Resume the partial output if it belongs to this run, else create it.
 
     Raises if the disk cannot hold it, and its copy beside it where it will be ``copied``.
     """
-    import zarr  # heavy, and needed where an output is begun only
-    from zarr.codecs import ZstdCodec
-
     store = target.with_name(target.name + ".partial")
     # Tasks of a run with another identity look for another journal, and so fail instead of mixing two outputs.
     journal = JOURNAL + hashlib.sha256(layout.identity.encode()).hexdigest()[:16]
-    writer = ChunkWriter(str(store), str(store / journal), layout.shape, layout.dtype.str, layout.chunk_rows, LEVEL)
+    writer = DiskChunks(str(store), str(store / journal), layout.shape, layout.dtype.str, layout.chunk_rows, LEVEL)
     ours = _read_partial(store)
     for unfinished in store.glob(".zarr.json.*.tmp"):  # of a run that was killed while it wrote the metadata
         remove(unfinished)
@@ -120,23 +129,32 @@ def open_partial(target: Path, layout: Layout, resume: bool, *, copied: bool = F
     if exists(store):
         remove(store)
     _check_disk(target, layout, 0, copied)
-    held: dict[str, Any] = {}
+    document = partial_document(layout)
     with temporary_sibling(store) as sibling:
-        zarr.create_array(  # in memory: Zarr's thread would go on with a folder after an interrupt
-            zarr.storage.MemoryStore(held),
-            shape=layout.stored_shape,
-            dtype=layout.dtype,
-            chunks=(layout.chunk_rows, *layout.shape[1:]),
-            compressors=[ZstdCodec(level=LEVEL, checksum=True)],
-            filters=None,
-            fill_value=fill_value(layout.dtype),
-            attributes={"bigpca": {"kind": "partial array", "format": list(FORMAT), "identity": layout.identity}},
-        )
-        atomic_write_bytes(sibling / "zarr.json", held["zarr.json"].to_bytes())
+        atomic_write_bytes(sibling / "zarr.json", document)
         (sibling / journal).mkdir()
         (sibling / "c").mkdir()
         publish(sibling, store, replace=False)
     return writer
+
+
+def partial_document(layout: Layout) -> bytes:
+    """Return the metadata of an unfinished array, as Zarr writes them."""
+    import zarr  # heavy, as above
+    from zarr.codecs import ZstdCodec
+
+    held: dict[str, Any] = {}
+    zarr.create_array(  # in memory: Zarr's thread would go on with a folder after an interrupt
+        zarr.storage.MemoryStore(held),
+        shape=layout.stored_shape,
+        dtype=layout.dtype,
+        chunks=(layout.chunk_rows, *layout.shape[1:]),
+        compressors=[ZstdCodec(level=LEVEL, checksum=True)],
+        filters=None,
+        fill_value=fill_value(layout.dtype),
+        attributes={"bigpca": {"kind": "partial array", "format": list(FORMAT), "identity": layout.identity}},
+    )
+    return bytes(held["zarr.json"].to_bytes())
 
 
 def remove_journals(target: Path) -> None:
@@ -150,7 +168,7 @@ def remove_journals(target: Path) -> None:
                 os.rename(store, sibling / "chunks")  # removed with it, and by the next run after a kill
 
 
-def set_rows(writer: ChunkWriter, n: int) -> None:
+def set_rows(writer: DiskChunks, n: int) -> None:
     """Write the number of rows into the metadata of a partial output; 0 if it is to grow."""
     path = Path(writer.store, "zarr.json")
     metadata = read_document(path)
@@ -158,7 +176,7 @@ def set_rows(writer: ChunkWriter, n: int) -> None:
     atomic_write_bytes(path, json.dumps(metadata).encode())
 
 
-def _grow_again(metadata: dict[str, Any], writer: ChunkWriter) -> None:
+def _grow_again(metadata: dict[str, Any], writer: DiskChunks) -> None:
     """Let a partial output grow whose run was killed at its end: without its last chunk, if that is a short one."""
     n, chunk_rows = metadata["shape"][0], metadata["chunk_grid"]["configuration"]["chunk_shape"][0]
     if n % chunk_rows:
@@ -210,41 +228,36 @@ def _check_disk(target: Path, layout: Layout, rows_done: int, copied: bool) -> N
         )
 
 
-class Output:
+class Output(ABC):
     """An output being written: pass :attr:`writer` to the tasks, then :meth:`finish`; made by :func:`create_output`.
 
     Leaving its context without :meth:`finish` aborts it, and it can be resumed.
 
     Attributes
     ----------
-    path : Path
-        Path of the finished array or table.
+    path : Path, or str
+        Path of the finished array or table; URL without secrets.
     writer : ChunkWriter
         Small and picklable; ``writer.write(index, rows)`` in any process.
     shape : tuple of int
     dtype : dtype
     n_chunks : int
+    place : bigpca.storage.places.Place or None
+        The prefix of its objects; None on a disk.
+    joins : bool
+        Whether chunks of runs of equal identity are its own.
+    published : bool
+        Whether a killed run of equal identity had published it, and had only to remove its journal.
     """
 
-    def __init__(self, path: Path, writer: ChunkWriter, lock: RunLock, form: Form, replace: bool) -> None:
-        self.path = path
-        self.writer = writer
+    place: Any = None
+    published: bool = False
+
+    def __init__(self, path: Path | str, writer: ChunkWriter, *, joins: bool = True) -> None:
+        self.path, self.writer, self.joins = path, writer, joins
         self.shape = writer.shape
         self.dtype = np.dtype(writer.dtype)
         self.n_chunks = writer.n_chunks
-        self._lock = lock
-        self._form = form
-        self._replace = replace
-        # Chunks of earlier runs are trusted only after their bytes are checked; those of this run, by their size.
-        self._earlier = {r.index: r for r in writer.records() if writer.is_intact(r, check_bytes=True)}
-        self._distrusted = {r for r in writer.records() if self._earlier.get(r.index) != r}
-
-    def _finished(self) -> dict[int, ChunkRecord]:
-        found = dict(self._earlier)
-        for record in self.writer.records():
-            if record not in self._distrusted and self.writer.is_intact(record, check_bytes=False):
-                found[record.index] = record
-        return found
 
     def row_range(self, index: int) -> tuple[int, int]:
         """Return the rows [start, stop) of one chunk."""
@@ -261,18 +274,15 @@ class Output:
         False if an interrupted :meth:`finish` has made it visible already.
         """
         self._check_open()
-        if not self._is_visible():
-            set_rows(self.writer, n)
+        hidden = not self._is_visible()
+        if hidden:
+            self._note_rows(n)
         self.writer = replace(self.writer, shape=(n, *self.shape[1:]))
         self.shape, self.n_chunks = self.writer.shape, self.writer.n_chunks
-        return not self._is_visible()
-
-    def _is_visible(self) -> bool:
-        """Whether the unfinished output was renamed, which nobody else does while the lock is held."""
-        return not exists(Path(self.writer.store))
+        return hidden
 
     def pending(self) -> list[int]:
-        """List the chunks still to be written, in order; costs one log per process and one stat per chunk."""
+        """List the chunks still to be written, in order."""
         finished = self._finished()
         return [index for index in range(self.n_chunks) if index not in finished]
 
@@ -282,10 +292,10 @@ class Output:
         return sum(record.saturated for record in self._finished().values())
 
     def finish(self, annotations: Annotations = NOTHING) -> None:
-        """Make the output visible: check that it is complete, give it its form, force it to the disk, rename it.
+        """Make the output visible: check that it is complete, give it its form, make it durable, publish it.
 
-        A Zarr array's attributes get ``bigpca_manifest`` (CRC-32 of every chunk's file) and ``bigpca`` (kind, format,
-        identity). The lock is released.
+        A Zarr array's attributes get ``bigpca_manifest`` (CRC-32 of every stored chunk) and ``bigpca`` (kind, format,
+        identity). Other runs may then write to the path.
 
         Parameters
         ----------
@@ -308,17 +318,109 @@ class Output:
                     f"{len(missing)} of {self.n_chunks} chunks of {self.path} are not written (first: {missing[:10]}). "
                     "Write them, or abort and rerun: finished chunks are kept."
                 )
-            crc32 = {index: record.crc32 for index, record in finished.items()}
-            with writing(self.path):
-                self._form.commit(self.writer, crc32, self.path, annotations, self._replace)
+            self._publish(finished, annotations)
+        self._close()
+
+    @property
+    def control(self) -> Any:
+        """The place of what the unfinished output needs, at an object store."""
+        return self.place.at(".bigpca")
+
+    @abstractmethod
+    def abort(self) -> None:
+        """Let other runs write, and keep finished chunks for the next one; remove the output if there are none.
+
+        A no-op after :meth:`finish`.
+        """
+
+    @abstractmethod
+    def keep(self, name: str, data: bytes) -> None:
+        """Store a small record beside the chunks of the unfinished output."""
+
+    @abstractmethod
+    def kept(self, name: str) -> bytes | None:
+        """Return a record that :meth:`keep` stored, or None."""
+
+    @abstractmethod
+    def note(self, record: ChunkRecord) -> None:
+        """Take note of a chunk that a task or this process has written."""
+
+    @abstractmethod
+    def _finished(self) -> dict[int, ChunkRecord]:
+        """Return the records of the chunks that are written."""
+
+    @abstractmethod
+    def _is_visible(self) -> bool:
+        """Whether the output was published by this run, or one of the same identity."""
+
+    @abstractmethod
+    def _note_rows(self, n: int) -> None:
+        """Store the number of rows, for a run that resumes this one."""
+
+    @abstractmethod
+    def _publish(self, finished: dict[int, ChunkRecord], annotations: Annotations) -> None:
+        """Make the chunks visible at the path, all at once."""
+
+    @abstractmethod
+    def _close(self) -> None:
+        """Remove what is of no use once the output is visible, and let other runs write."""
+
+    @abstractmethod
+    def _is_open(self) -> bool:
+        """Whether it is neither finished nor aborted."""
+
+    def _check_open(self) -> None:
+        if not self._is_open():
+            raise RuntimeError(f"the output {self.path} is finished or aborted already. Create it again to resume.")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.abort()
+
+
+class DiskOutput(Output):
+    """An output in a local folder: written beside it, and renamed."""
+
+    writer: DiskChunks
+    path: Path
+
+    def __init__(self, path: Path, writer: DiskChunks, lock: RunLock, form: Form, replace: bool) -> None:
+        super().__init__(path, writer)
+        self._lock = lock
+        self._form = form
+        self._replace = replace
+        # Chunks of earlier runs are trusted only after their bytes are checked; those of this run, by their size.
+        self._earlier = {r.index: r for r in writer.records() if writer.is_intact(r, check_bytes=True)}
+        self._distrusted = {r for r in writer.records() if self._earlier.get(r.index) != r}
+
+    def _finished(self) -> dict[int, ChunkRecord]:
+        """One log per process and one stat per chunk are looked at."""
+        found = dict(self._earlier)
+        for record in self.writer.records():
+            if record not in self._distrusted and self.writer.is_intact(record, check_bytes=False):
+                found[record.index] = record
+        return found
+
+    def _note_rows(self, n: int) -> None:
+        set_rows(self.writer, n)
+
+    def _is_visible(self) -> bool:
+        """Whether the unfinished output was renamed, which nobody else does while the lock is held."""
+        return not exists(Path(self.writer.store))
+
+    def _publish(self, finished: dict[int, ChunkRecord], annotations: Annotations) -> None:
+        crc32 = {index: record.crc32 for index, record in finished.items()}
+        with writing(self.path):
+            self._form.commit(self.writer, crc32, self.path, annotations, self._replace)
+
+    def _close(self) -> None:
         remove_journals(self.path)
         self._lock.release()
 
     def abort(self) -> None:
-        """Release the lock and keep finished chunks for the next run; remove the output if there are none.
-
-        A no-op after :meth:`finish`.
-        """
+        """Release the lock and keep finished chunks for the next run; remove the output if there are none."""
         if not self._lock.held:
             return
         try:
@@ -328,15 +430,21 @@ class Output:
         finally:
             self._lock.release()
 
-    def _check_open(self) -> None:
-        if not self._lock.held:
-            raise RuntimeError(f"the output {self.path} is finished or aborted already. Create it again to resume.")
+    def keep(self, name: str, data: bytes) -> None:
+        """Write the record into the journal."""
+        with self.writer.storing(name, len(data)):
+            atomic_write_bytes(Path(self.writer.journal, name), data)
 
-    def __enter__(self) -> Output:
-        return self
+    def kept(self, name: str) -> bytes | None:
+        """Read the record in the journal."""
+        path = Path(self.writer.journal, name)
+        return read_regular(path, MAX_LOG_BYTES) if path.exists() else None
 
-    def __exit__(self, *error: object) -> None:
-        self.abort()
+    def note(self, record: ChunkRecord) -> None:
+        """Do nothing: the task has written its log."""
+
+    def _is_open(self) -> bool:
+        return self._lock.held
 
 
 def output_lock(target: Path) -> RunLock:
@@ -345,7 +453,7 @@ def output_lock(target: Path) -> RunLock:
 
 
 def create_output(
-    path: str | os.PathLike[str],
+    path: Any,
     *,
     shape: tuple[int | None, ...],
     dtype: DTypeLike,
@@ -354,6 +462,7 @@ def create_output(
     form: Form = STORE,
     overwrite: bool = False,
     resume: bool = True,
+    joins: bool = True,
     lock: RunLock | None = None,
 ) -> Output:
     """Create, or resume, one Zarr v3 array, or table, that becomes visible at ``path`` only when it is complete.
@@ -363,7 +472,8 @@ def create_output(
 
     Parameters
     ----------
-    path : path of the array; missing parent folders are created.
+    path : path of the array; missing parent folders are created. Or a URL or place of objects, see
+        :mod:`bigpca.storage.objects`.
     shape : (n, d), d >= 1; for a Zarr array also (n, c, h, w), and None for an n that :meth:`Output.set_rows` sets.
     dtype : bool, integer or floating; float16 stays float16.
     chunk_rows : rows per chunk (at most n are used).
@@ -371,6 +481,7 @@ def create_output(
     form : what becomes of the chunks: a Zarr array, or a table.
     overwrite : replace an existing Zarr store (by a table also a file), which stays until the new one is complete.
     resume : False starts again.
+    joins : whether a run of equal identity writes equal bytes, and so may write at the same time; of objects only.
     lock : the lock of the output, if the caller holds it already.
 
     Raises
@@ -393,14 +504,18 @@ def create_output(
     >>> with create_output(path, shape=(5, 2), dtype="float32", chunk_rows=3, identity="a1") as output:
     ...     for index in output.pending():
     ...         start, stop = output.row_range(index)
-    ...         size = output.writer.write(index, np.ones((stop - start, 2), np.float32))
+    ...         record = output.writer.write(index, np.ones((stop - start, 2), np.float32))
     ...     output.finish()
     >>> float(zarr.open_array(path, mode="r")[...].sum())
     10.0
     """
     layout = check_layout(tuple(GROWING if size is None else size for size in shape), dtype, chunk_rows, identity)
     form.check()
-    check_extension(path, *(SCORES if form.is_table else STORES))
+    check_extension(name_of(path), *(SCORES if form.is_table else STORES))
+    if is_objects(path):
+        from bigpca.storage.objects import create_objects  # heavy, and for object stores only
+
+        return create_objects(path, layout, form, overwrite=overwrite, resume=resume, joins=joins)
     target = Path(os.path.realpath(path))
     with writing(target):
         repair(target)
@@ -413,7 +528,7 @@ def create_output(
             repair(target)
             reject_existing(target, overwrite, table=form.is_table)
             writer = open_partial(target, layout, resume, copied=form.is_table)
-            return Output(target, writer, lock, form, overwrite)
+            return DiskOutput(target, writer, lock, form, overwrite)
         except BaseException:
             lock.release()
             raise

@@ -35,6 +35,8 @@ FIRST_PATIENCE = 20.0  # of one that has not: its name may be wrong
 FIRST_PAUSE, LONGEST_PAUSE = 0.1, 20.0
 LISTED = 1000  # objects per request of a listing
 LARGEST_PUT = 4 * 2**30  # bytes of one object in one request
+CONTROL = ".bigpca"  # below a prefix, what an unfinished output needs; invisible to readers of arrays
+PROBE = f"{CONTROL}/probe-"
 MARK = "bigpca"  # the attribute of an object that says which run wrote it
 SECRET = re.compile("secret|token|sas|password|account_key|access_key|credential|service_account_key|shared_key")
 CLIENT_OPTIONS = ("allow_http", "allow_invalid_certificates", "connect_timeout", "proxy_url", "timeout", "user_agent")
@@ -105,6 +107,16 @@ class Place:
         If obstore is not installed.
     ValueError
         For other URLs, and for secrets among the options.
+
+    Examples
+    --------
+    >>> import numpy as np, bigpca as bp
+    >>> from obstore.store import MemoryStore
+    >>> place = bp.Place(MemoryStore())  # as for a bucket: bp.Place("s3://bucket/scores.zarr")
+    >>> bp.PCA(2).fit_transform(np.eye(4, 3), out=place).shape
+    (4, 2)
+    >>> [entry.key for entry in place.list()]
+    ['c/0/0', 'provenance/zarr.json', 'zarr.json']
     """
 
     def __init__(self, given: Any, *, exclusive: bool = False, **options: Any) -> None:
@@ -221,6 +233,14 @@ class Place:
         other.prefix = self.key(key)
         return other
 
+    def openable(self) -> Any:
+        """Return what readers open: the URL if it is all that they need, else Zarr's store of the objects here."""
+        if self._held is None and not self.options:
+            return self.url
+        import zarr
+
+        return zarr.open_array(zarr.storage.ObjectStore(self.store, read_only=True), path=self.prefix, mode="r")
+
     def key(self, key: str) -> str:
         """Return the key in the store of an object of this place."""
         return f"{self.prefix}/{key}".strip("/")
@@ -236,6 +256,10 @@ class Place:
             for facts in batch:
                 size, change = change_of(facts)
                 yield Entry(facts["path"][len(start) :], size, change, facts["e_tag"] or change or "")
+
+    def survey(self) -> dict[str, Entry]:
+        """Return all objects by key, except those of :meth:`conditions`, which a killed process leaves."""
+        return {entry.key: entry for entry in self.list() if not entry.key.startswith(PROBE)}
 
     def exists(self, key: str) -> bool:
         """Whether an object has this key; one request."""
@@ -377,7 +401,7 @@ class Place:
     def _probe(self) -> Conditions:
         import obstore
 
-        key = f".bigpca/probe-{uuid.uuid4().hex}"
+        key = f"{PROBE}{uuid.uuid4().hex}"
 
         def create() -> None:
             obstore.put(self.store, self.key(key), b"", mode="create", use_multipart=False)
@@ -390,7 +414,8 @@ class Place:
             self.delete([key])
             return "enforced"
         try:
-            self._request("put", key, create)
+            for _ in range(2):  # a run that published here may have deleted the first one
+                self._request("put", key, create)
         except _UnmetError:
             return "enforced"
         finally:

@@ -20,22 +20,22 @@ from numpy.typing import NDArray
 from pandas import DataFrame
 
 import bigpca as bp
-from bigpca.data import feature_writer
 from bigpca.errors import OutputExistsError, OutputLockedError, OutputWriteError
 from bigpca.storage import chunks, forms, outputs
+from bigpca.storage.files import atomic_write_bytes
 
 Array = NDArray[Any]
 X = np.random.default_rng(0).standard_normal((50, 2, 3)).astype("f4")
 KEYS = [f"image {i}" for i in range(50)]
 CHUNK = 8
 DIES: dict[str, tuple[Any, str, int]] = {
-    "between a chunk and its record": (chunks.ChunkWriter, "_log", 3),
+    "between a chunk and its record": (chunks.DiskChunks, "_log", 3),
     "between keys and their chunk": (chunks.ChunkWriter, "write", 3),
     "before the last chunk": (chunks.ChunkWriter, "write", 6),
-    "between the last chunk and its record": (chunks.ChunkWriter, "_log", 6),
+    "between the last chunk and its record": (chunks.DiskChunks, "_log", 6),
     "before the manifest": (forms, "atomic_write_bytes", 0),
     "before it becomes visible": (forms, "publish", 0),
-    "after it became visible": (outputs, "remove_journals", 1),
+    "after it became visible": (outputs, "remove_journals", 2),
 }
 
 
@@ -219,12 +219,14 @@ def test_a_write_that_fails_is_not_closed_and_a_key_file_that_fails_is_named(
     out = tmp_path / "x.zarr"
 
     def fail(path: Path, data: bytes) -> None:
-        raise OSError(errno.EIO, "Input/output error")
+        if path.name.startswith("keys"):
+            raise OSError(errno.EIO, "Input/output error")
+        atomic_write_bytes(path, data)
 
     writer = bp.FeatureWriter(out, chunk_rows=CHUNK)
     with monkeypatch.context() as patch:
-        patch.setattr(feature_writer, "atomic_write_bytes", fail)
-        with pytest.raises(OutputWriteError, match=r"file of keys of chunk 0 cannot be written .*Input/output error"):
+        patch.setattr(outputs, "atomic_write_bytes", fail)
+        with pytest.raises(OutputWriteError, match=r"keys-0\.json cannot be written .*Input/output error"):
             writer.write(X[:19], KEYS[:19])
     with pytest.raises(RuntimeError, match=r"is closed\. .*; one of the same path goes on after the whole chunks\."):
         writer.close()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -160,11 +161,13 @@ def test_impossible_outputs_are_rejected_before_anything_is_made(path, changes, 
 
 def test_no_output_at_a_url_or_of_another_form_becomes_a_local_folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    X, url = np.eye(4), "s3://bucket/x.zarr"
+    X, url = np.eye(4), Path("s3://bucket/x.zarr")
     model = bp.PCA(2).fit(X)
     for write in (model.save, model.to_onnx, model.report, lambda out: bp.ingest(X, out),
                   lambda out: model.transform(X, out=out)):  # fmt: skip
-        with pytest.raises(OutputWriteError, match=r"s3://bucket/x\.zarr is a URL, but outputs are written to local"):
+        with pytest.raises(
+            OutputWriteError, match=r"s3://bucket/x\.zarr is a URL, but this output is written to a local"
+        ):
             write(url)
     with pytest.raises(CheckpointError, match=r"s3://bucket/x\.zarr is a URL"):
         bp.PCA(2).fit(X, checkpoint=url)

@@ -15,9 +15,10 @@ import pytest
 import zarr
 
 from bigpca.errors import OutputExistsError, OutputLockedError, OutputWriteError
-from bigpca.storage import ChunkRecord, Output, chunks, forms
+from bigpca.storage import ChunkRecord, chunks, forms
 from bigpca.storage.files import publish, remove
 from bigpca.storage.forms import form_of
+from bigpca.storage.outputs import DiskOutput
 from tests.storage.writing import DIMENSION, EXPECTED, N, begin, fill, read, rows_of, write
 
 
@@ -215,7 +216,7 @@ def test_an_error_after_a_table_is_visible_leaves_no_chunks_beside_it(end, kille
     with monkeypatch.context() as patched:
         patched.setattr(forms, "publish", published)
         if killed:  # nothing is done after the error
-            patched.setattr(Output, "abort", lambda output: output._lock.release())
+            patched.setattr(DiskOutput, "abort", lambda output: output._lock.release())
         with pytest.raises(OutputWriteError, match="of the disk"):
             write(path, form=form)
     assert (path.exists(), partial.exists()) == (True, killed)

@@ -24,7 +24,7 @@ from bigpca.blas import Caller
 from bigpca.data.provenance import Provenance
 from bigpca.errors import CheckpointError, MemoryBudgetError, format_bytes, positive_integer
 from bigpca.estimators.shared.outputs import Path
-from bigpca.passes.engine.checkpoint import Checkpoint, stored_seed
+from bigpca.passes.engine.checkpoint import open_checkpoint, stored_seed
 from bigpca.passes.engine.events import PlanEvent
 from bigpca.passes.engine.jobs import PassPlan
 from bigpca.passes.engine.local import threads_here
@@ -291,7 +291,7 @@ def running(
     rows, plan, began = fit.rows, fit.plan, time.perf_counter()
     if rows.unstamped and checkpoint is not None:
         raise CheckpointError(
-            f"checkpoint = {os.fspath(checkpoint)!r}, but {rows.unstamped}, so no run can be resumed. Fit without "
+            f"checkpoint = {str(checkpoint)!r}, but {rows.unstamped}, so no run can be resumed. Fit without "
             "checkpoint=, or copy the rows to a store that has times of change, such as a local folder (bigpca.ingest)."
         )
     if rows.unstamped:
@@ -300,7 +300,7 @@ def running(
         log.info(*rows.unnoticed)
     with resolve_progress(progress) as report:
         report(PlanEvent(plan.solver, plan.reason, int(plan.passes + 0.999), plan.bytes_read, plan.peak_bytes))
-        held = None if checkpoint is None else Checkpoint(checkpoint, fit.identity(), seed, Caller())
+        done, held = False, None if checkpoint is None else open_checkpoint(checkpoint, fit.identity(), seed, Caller())
         try:
             scheduler = "local" if rows.in_process else None
             before = rows.files_digest()
@@ -316,9 +316,10 @@ def running(
                 raise
             run.seconds = time.perf_counter() - began
             rows.check_unchanged(before)
+            done = True
         finally:
             if held is not None:
-                held.release()
+                held.release(done=done)
 
 
 def execute(

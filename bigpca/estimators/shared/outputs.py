@@ -28,7 +28,7 @@ from bigpca.passes.engine.run import Run
 from bigpca.passes.project import Made, project_in_memory, project_in_order, project_lazily, project_to
 from bigpca.passes.reading.row_maps import RowMap
 from bigpca.passes.rows import Rows
-from bigpca.storage.files import path_of
+from bigpca.storage.files import is_objects, name_of, path_of
 from bigpca.storage.forms import form_of
 
 Method = TypeVar("Method")
@@ -188,11 +188,11 @@ def write_rows(
     made : Made
         What made the output: stored beside it.
     """
-    out = path_of(to.out, "out")
+    out: Input = to.out if is_objects(to.out) else path_of(to.out, "out")
     with resolve_progress(to.progress) as report:
         run = Run(None, report, "local" if rows.in_process else None)
         names = to.names or tuple(f"column_{i}" for i in range(columns))
-        form = form_of(out, names)
+        form = form_of(name_of(out), names)
         return project_to(
             rows, f, columns, out, name=name, run=run, made=made, form=form, overwrite=to.overwrite,
             memory_limit=memory_limit,

@@ -7,6 +7,7 @@ finished prefix is kept, so repeating a fit on the same input reads nothing.
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import re
@@ -15,20 +16,26 @@ import uuid
 import warnings
 import zipfile
 import zlib
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
+from bigpca.arrays import Array
 from bigpca.blas import Caller, numerical_environment
 from bigpca.errors import CheckpointError, CorruptedChunkError
 from bigpca.passes.accumulators.base import Accumulator
 from bigpca.passes.engine.jobs import PassState, digest
 from bigpca.passes.reading.layout import Layout
 from bigpca.storage import RunLock, atomic_write_bytes
-from bigpca.storage.files import read_arrays, read_document, read_regular, reject_url
+from bigpca.storage.files import is_objects, read_arrays, read_document, read_regular, reject_url
+
+if TYPE_CHECKING:
+    from bigpca.storage.places import Place
 
 FORMAT = 1
 STATE_MARGIN = 4  # a file may hold this many times the declared bytes of a state
@@ -40,34 +47,103 @@ class WriteFailed(RuntimeError):
 
 
 @dataclass(frozen=True)
-class SegmentFiles:
-    """The files of the states of one pass; small and picklable, so that tasks can write and read them.
+class SegmentStates(ABC):
+    """The stored states of one pass; small and picklable, so that tasks can write and read them.
 
     Attributes
     ----------
     directory : str
+        Or the URL of a prefix.
     templates : dict of str to Accumulator
         Bare accumulators, as ``with_arrays`` requires.
     max_bytes : int
-        Of the arrays in one file; larger files are not read.
+        Of the arrays in one state; larger ones are not read.
     """
 
     directory: str
     templates: dict[str, Accumulator]
     max_bytes: int
 
-    def path(self, kind: str, index: int) -> Path:
-        """Return the file of segment ``index``, or of the prefix over segments ``0:index``."""
-        return Path(self.directory, f"{kind}-{index:03d}.npz")
-
+    @abstractmethod
     def write(self, kind: str, index: int, state: PassState) -> int:
-        """Write a state atomically and durably, and return its bytes. Two writers of one state write equal files.
+        """Write a state atomically and durably, and return its bytes. Two writers of one state write equal bytes.
 
         Raises
         ------
         WriteFailed
-            If the file system rejects it; no partial file remains.
+            If the file system or the store rejects it; no part of it remains.
         """
+
+    def read(self, kind: str, index: int) -> PassState:
+        """Read a state back.
+
+        Raises
+        ------
+        CheckpointError
+            If it is truncated or altered.
+        """
+        try:
+            return PassState.from_arrays(self.templates, self._arrays(kind, index))
+        except (zipfile.BadZipFile, zlib.error, ValueError, LookupError, EOFError, TypeError, RuntimeError) as error:
+            raise CheckpointError(
+                f"{self.where(kind, index)} cannot be read back ({error}): it was truncated or altered. Delete it and "
+                "run again: only its rows will be read again."
+            ) from error
+
+    @abstractmethod
+    def _arrays(self, kind: str, index: int) -> dict[str, Array]:
+        """Read the arrays of a state, of at most ``max_bytes``."""
+
+    @abstractmethod
+    def where(self, kind: str, index: int) -> str:
+        """Return the path or URL of segment ``index``, or of the prefix over segments ``0:index``."""
+
+    @abstractmethod
+    def delete(self, states: Sequence[tuple[str, int]]) -> None:
+        """Delete states, as far as they exist."""
+
+    @abstractmethod
+    def _names(self) -> list[str]:
+        """Return the names of what is stored."""
+
+    @property
+    @abstractmethod
+    def shared(self) -> bool | None:
+        """Whether tasks write and read the states; None if that depends on what workers see of the directory."""
+
+    @abstractmethod
+    def forget_unfinished(self) -> None:
+        """Delete what killed writers left; only the run that holds the checkpoint may, before or after its pass."""
+
+    def forget_before(self, count: int) -> None:
+        """Delete the states that the prefix over segments ``0:count`` supersedes."""
+        self.delete([(kind, index) for kind, index in self.present() if index < count])
+
+    def present(self) -> list[tuple[str, int]]:
+        """Return kind and index of every stored state."""
+        found = (re.fullmatch(r"(segment|prefix)-(\d+)\.npz", name) for name in self._names())
+        return sorted((match[1], int(match[2])) for match in found if match)
+
+
+def state_name(kind: str, index: int) -> str:
+    """Return the name of a state in its directory."""
+    return f"{kind}-{index:03d}.npz"
+
+
+@dataclass(frozen=True)
+class SegmentFiles(SegmentStates):
+    """States as files of a local folder."""
+
+    def path(self, kind: str, index: int) -> Path:
+        """Return the file of segment ``index``, or of the prefix over segments ``0:index``."""
+        return Path(self.directory, state_name(kind, index))
+
+    def where(self, kind: str, index: int) -> str:
+        """Return the path of a state."""
+        return str(self.path(kind, index))
+
+    def write(self, kind: str, index: int, state: PassState) -> int:
+        """Write a file, and rename it."""
         target = self.path(kind, index)
         temporary = target.with_name(f".{target.name}.{uuid.uuid4().hex}")
         try:
@@ -83,42 +159,95 @@ class SegmentFiles:
             with suppress(OSError):
                 temporary.unlink(missing_ok=True)
 
-    def read(self, kind: str, index: int) -> PassState:
-        """Read a state back.
+    def _arrays(self, kind: str, index: int) -> dict[str, Array]:
+        return read_arrays(self.path(kind, index), self.max_bytes)
 
-        Raises
-        ------
-        CheckpointError
-            If the file is truncated or altered.
-        """
-        target = self.path(kind, index)
-        try:
-            return PassState.from_arrays(self.templates, read_arrays(target, self.max_bytes))
-        except (zipfile.BadZipFile, zlib.error, ValueError, LookupError, EOFError, TypeError, RuntimeError) as error:
-            raise CheckpointError(
-                f"{target} cannot be read back ({error}): it was truncated or altered. Delete it and run again: "
-                "only its rows will be read again."
-            ) from error
+    def delete(self, states: Sequence[tuple[str, int]]) -> None:
+        """Remove the files."""
+        for kind, index in states:
+            self.path(kind, index).unlink(missing_ok=True)
 
-    def forget_before(self, count: int) -> None:
-        """Delete the files that the prefix over segments ``0:count`` supersedes."""
-        for kind, index in self.present():
-            if index < count:
-                self.path(kind, index).unlink(missing_ok=True)
+    @property
+    def shared(self) -> bool | None:
+        """Each worker has to look."""
+        return None
 
     def forget_unfinished(self) -> None:
-        """Delete files of killed writers; only the run that holds the checkpoint may, before or after its pass."""
+        """Delete temporary files."""
         _remove_hidden(Path(self.directory))
 
-    def present(self) -> list[tuple[str, int]]:
-        """Return kind and index of every state file."""
-        found = []
+    def _names(self) -> list[str]:
         with suppress(FileNotFoundError):
-            for name in os.listdir(self.directory):
-                match = re.fullmatch(r"(segment|prefix)-(\d+)\.npz", name)
-                if match:
-                    found.append((match[1], int(match[2])))
-        return sorted(found)
+            return os.listdir(self.directory)
+        return []
+
+
+@dataclass(frozen=True)
+class SegmentObjects(SegmentStates):
+    """States as objects, created if absent.
+
+    Attributes
+    ----------
+    place : Place
+    is_journal : bool
+        Whether segments are kept and no prefixes are: several runs may share them.
+    """
+
+    place: Place
+    is_journal: bool = False
+
+    def where(self, kind: str, index: int) -> str:
+        """Return the URL of a state."""
+        return self.place.describe(state_name(kind, index))
+
+    def write(self, kind: str, index: int, state: PassState) -> int:
+        """Put an object; memory: the encoded state. One that an equal run has put stands if it can be read."""
+        from bigpca.storage.places import LARGEST_PUT, OccupiedError
+
+        if kind == "prefix" and self.is_journal:
+            return 0
+        buffer, name = io.BytesIO(), state_name(kind, index)
+        np.savez(buffer, **state.to_arrays())  # type: ignore[arg-type]
+        data = buffer.getvalue()
+        if len(data) > LARGEST_PUT:
+            raise WriteFailed(f"a state of {len(data):,} bytes, and one request puts at most {LARGEST_PUT:,}")
+        try:
+            self.place.put(name, data, if_absent=True)
+        except OccupiedError as error:
+            try:
+                self.read(kind, index)
+            except CheckpointError:
+                self.place.put(name, data, if_etag=error.found.etag)
+        except OSError as error:
+            raise WriteFailed(f"{type(error).__name__}: {error}") from error
+        return len(data)
+
+    def _arrays(self, kind: str, index: int) -> dict[str, Array]:
+        try:
+            data = self.place.read(state_name(kind, index)).data
+        except FileNotFoundError as error:
+            raise CheckpointError(
+                f"{self.where(kind, index)} was deleted while this run needed it, by another run of the same fit "
+                "that is further. Run again: it resumes."
+            ) from error
+        return read_arrays(io.BytesIO(data), self.max_bytes)
+
+    def delete(self, states: Sequence[tuple[str, int]]) -> None:
+        """Delete the objects."""
+        if not self.is_journal:
+            self.place.delete([state_name(kind, index) for kind, index in states])
+
+    @property
+    def shared(self) -> bool | None:
+        """Of a journal the client writes the small states."""
+        self.place.check_sendable()
+        return not self.is_journal
+
+    def forget_unfinished(self) -> None:
+        """Do nothing: an object is put whole."""
+
+    def _names(self) -> list[str]:
+        return [entry.key for entry in self.place.list()]
 
 
 @dataclass(frozen=True)
@@ -137,14 +266,61 @@ class Resumed:
         False once the checkpoint cannot be written, and is only read.
     """
 
-    files: SegmentFiles | None = None
+    files: SegmentStates | None = None
     prefix: PassState | None = None
     covered: int = 0
     segments: frozenset[int] = frozenset()
     writing: bool = True
 
 
-class Checkpoint:
+class States(ABC):
+    """Where the states of a resumable run are.
+
+    Attributes
+    ----------
+    path : Path, or str
+        For messages: a path, or a URL without secrets.
+    """
+
+    path: Path | str
+
+    @abstractmethod
+    def files(
+        self,
+        number: int,
+        templates: Mapping[str, Accumulator],
+        layout: Layout,
+        rows: Mapping[str, object] | None = None,
+    ) -> SegmentStates:
+        """Return the states of pass ``number``; of another layout, rows or templates, delete them with a warning."""
+
+    @abstractmethod
+    def release(self, *, done: bool = False) -> None:
+        """Let other runs use the checkpoint; ``done`` if the fit has its result."""
+
+    def finished(self, files: SegmentStates, segments: Sequence[range]) -> Resumed:
+        """Return what an earlier run finished of a pass; damaged states are deleted with a warning.
+
+        Parameters
+        ----------
+        segments : sequence of range
+            The groups of each segment, which each state's stamps must match.
+        """
+        prefix, covered, stored = None, 0, set()
+        for kind, index in reversed(files.present()):  # segments first, then prefixes, the longest first
+            try:
+                if kind == "prefix" and prefix is None:
+                    prefix, covered = _of_groups(files, kind, index, segments[:index]), index
+                elif kind == "segment":
+                    _of_groups(files, kind, index, segments[index : index + 1])
+                    stored.add(index)
+            except CheckpointError as error:
+                warnings.warn(str(error), UserWarning, stacklevel=2)
+                files.delete([(kind, index)])
+        return Resumed(files, prefix, covered, frozenset(s for s in stored if s >= covered))
+
+
+class Checkpoint(States):
     """The directory of one resumable fit, locked while it runs.
 
     Parameters
@@ -169,7 +345,8 @@ class Checkpoint:
         self, path: str | os.PathLike[str], description: Mapping[str, object], seed: int | None = None,
         user: Caller | None = None,
     ) -> None:  # fmt: skip
-        self.path, self.seed = Path(path), seed
+        self.path: Path = Path(path)
+        self.seed = seed
         self.description = json.loads(json.dumps(description, default=str))
         self.fingerprint = digest({"format": FORMAT, **self.description})
         self.directory = self.path / self.fingerprint
@@ -198,19 +375,15 @@ class Checkpoint:
             self.release()
             raise
 
-    def release(self) -> None:
-        """Unlock the directory; its files are kept."""
+    def release(self, *, done: bool = False) -> None:
+        """Unlock the directory; its files are kept: with them, a repeated fit reads nothing."""
         self._lock.release()
 
     def _open(self) -> None:
         others = [p for p in self.path.iterdir() if p.is_dir() and (p / "run.json").exists() and p != self.directory]
         if others:
             stored = read_document(others[0] / "run.json")
-            differences = "; ".join(_differences(stored.get("description", {}), self.description)) or "another format"
-            raise CheckpointError(
-                f"the checkpoint {self.path} belongs to another computation ({differences}). Resume with the same "
-                "input and parameters, pass another checkpoint path, or delete the directory to start again."
-            )
+            raise _belongs_to_another(self.path, stored, self.description)
         foreign = [
             p.name for p in self.path.iterdir() if p.name not in {"run.lock", self.fingerprint} and p.name[0] != "."
         ]
@@ -222,18 +395,10 @@ class Checkpoint:
         self.directory.mkdir(exist_ok=True)
         _remove_hidden(self.directory)
         record = self.directory / "run.json"
-        machine = numerical_environment()
         if record.exists():
-            stored = read_document(record).get("machine", {})
-            changed = [f"{k} {stored.get(k)} -> {v}" for k, v in machine.items() if stored.get(k) != v]
-            if changed:
-                warnings.warn(
-                    f"the checkpoint {self.path} was started with other libraries ({'; '.join(changed)}): the result "
-                    "is as accurate, but its last bits may differ from those of an uninterrupted run.",
-                    UserWarning,
-                    stacklevel=2,
-                )
+            _warn_of_changes(self.path, read_document(record))
         else:
+            machine = numerical_environment()
             content = {"format": FORMAT, "description": self.description, "machine": machine, "seed": self.seed}
             atomic_write_bytes(record, json.dumps(content, indent=1).encode())
 
@@ -243,58 +408,179 @@ class Checkpoint:
         templates: Mapping[str, Accumulator],
         layout: Layout,
         rows: Mapping[str, object] | None = None,
-    ) -> SegmentFiles:
-        """Return the files of pass ``number``; if its layout, rows or templates changed, delete them with a warning."""
+    ) -> SegmentStates:
+        """Return the states of a pass as files."""
         directory = self.directory / f"pass-{number:02d}"
-        cut = digest(
-            [layout.reads, layout.slab_rows, [list(g) for g in layout.groups], [list(s) for s in layout.segments]]
-        )
-        described = json.dumps(
-            {"layout": cut, **{k: a.describe() for k, a in templates.items()}, **({"rows": rows} if rows else {})},
-            sort_keys=True,
-        )
+        described = _describe_pass(templates, layout, rows)
         mark = directory / "pass.json"
-        if directory.exists() and (not mark.exists() or read_regular(mark) != described.encode()):
+        if directory.exists() and (not mark.exists() or read_regular(mark) != described):
             if mark.exists():  # else a killed run had written no state yet
-                warnings.warn(
-                    f"{directory} holds what pass {number} of this fit computed in another way, as other versions or "
-                    "machines may. It is deleted, and its rows are read again.",
-                    UserWarning,
-                    stacklevel=2,
-                )
+                _warn_of_another_way(directory, number)
             shutil.rmtree(directory)
         directory.mkdir(exist_ok=True)
         if not mark.exists():
-            atomic_write_bytes(mark, described.encode())
-        expected = STATE_MARGIN * sum(a.state_bytes for a in templates.values()) + MAX_RECORD
-        files = SegmentFiles(str(directory.absolute()), {k: a.bare() for k, a in templates.items()}, expected)
+            atomic_write_bytes(mark, described)
+        files = SegmentFiles(str(directory.absolute()), *_expected(templates))
         files.forget_unfinished()
         return files
 
-    def finished(self, files: SegmentFiles, segments: Sequence[range]) -> Resumed:
-        """Return what an earlier run finished of a pass; damaged files are deleted with a warning.
 
-        Parameters
-        ----------
-        segments : sequence of range
-            The groups of each segment, which each state's stamps must match.
-        """
-        prefix, covered, stored = None, 0, set()
-        for kind, index in reversed(files.present()):  # segments first, then prefixes, the longest first
-            try:
-                if kind == "prefix" and prefix is None:
-                    prefix, covered = _of_groups(files, kind, index, segments[:index]), index
-                elif kind == "segment":
-                    _of_groups(files, kind, index, segments[index : index + 1])
-                    stored.add(index)
-            except CheckpointError as error:
-                warnings.warn(str(error), UserWarning, stacklevel=2)
-                files.path(kind, index).unlink(missing_ok=True)
-        return Resumed(files, prefix, covered, frozenset(s for s in stored if s >= covered))
+class ObjectCheckpoint(States):
+    """The prefix of one resumable fit at an object store; its states are deleted once the fit has its result.
+
+    Runs of the same fit need no lock: they put equal states, each created once.
+
+    Parameters
+    ----------
+    given : str, store or Place
+    description, seed
+        As for :class:`Checkpoint`.
+
+    Raises
+    ------
+    CheckpointError
+        If the prefix belongs to another computation; names the differences.
+    """
+
+    def __init__(self, given: object, description: Mapping[str, object], seed: int | None = None) -> None:
+        from bigpca.storage.places import OccupiedError, Place
+
+        self.place = Place(given)
+        self.path, self.seed = self.place.describe(), seed
+        self.description = json.loads(json.dumps(description, default=str))
+        self.fingerprint = digest({"format": FORMAT, **self.description})
+        self.place.check_exclusive()
+        names = list(self.place.survey())
+        others = [name for name in names if name.endswith("/run.json") and name != f"{self.fingerprint}/run.json"]
+        if others:
+            raise _belongs_to_another(self.path, json.loads(self.place.read(others[0]).data), self.description)
+        foreign = [name for name in names if not name.startswith(f"{self.fingerprint}/")]
+        if foreign:
+            raise CheckpointError(
+                f"the checkpoint {self.path} holds objects that are not a checkpoint's "
+                f"({', '.join(sorted(foreign)[:3])}). Pass the URL of a new or empty prefix."
+            )
+        record = {"format": FORMAT, "description": self.description, "machine": numerical_environment(), "seed": seed}
+        try:
+            self.place.put(f"{self.fingerprint}/run.json", json.dumps(record, indent=1).encode(), if_absent=True)
+        except OccupiedError as error:
+            _warn_of_changes(self.path, json.loads(error.found.data))
+
+    def files(
+        self,
+        number: int,
+        templates: Mapping[str, Accumulator],
+        layout: Layout,
+        rows: Mapping[str, object] | None = None,
+    ) -> SegmentStates:
+        """Return the states of a pass as objects."""
+        from bigpca.storage.places import OccupiedError
+
+        place = self.place.at(f"{self.fingerprint}/pass-{number:02d}")
+        described = _describe_pass(templates, layout, rows)
+        try:
+            place.put("pass.json", described, if_absent=True)
+        except OccupiedError as error:
+            _warn_of_another_way(place.describe(), number)
+            place.delete([entry.key for entry in place.list() if entry.key != "pass.json"])
+            place.put("pass.json", described, if_etag=error.found.etag)
+        return SegmentObjects(place.describe(), *_expected(templates), place)
+
+    def release(self, *, done: bool = False) -> None:
+        """Delete the states if the fit has its result, else keep them."""
+        if done:
+            self.place.delete([entry.key for entry in self.place.list()])
+
+
+class Journal(States):
+    """The journal of an output at an object store: of its one pass, shared by runs of equal identity.
+
+    Parameters
+    ----------
+    place : Place
+        Of what the unfinished output needs.
+    """
+
+    def __init__(self, place: Place) -> None:
+        self.place, self.path = place, place.describe()
+
+    def files(
+        self,
+        number: int,
+        templates: Mapping[str, Accumulator],
+        layout: Layout,
+        rows: Mapping[str, object] | None = None,
+    ) -> SegmentStates:
+        """Return the states of the pass: records of chunks."""
+        place = self.place.at(f"journal-{digest(_describe_pass(templates, layout, rows).decode())[:8]}")
+        return SegmentObjects(place.describe(), *_expected(templates), place, is_journal=True)
+
+    def release(self, *, done: bool = False) -> None:
+        """Do nothing: the output deletes it."""
+
+
+def open_checkpoint(
+    path: str | os.PathLike[str], description: Mapping[str, object], seed: int | None, user: Caller | None
+) -> States:
+    """Return the checkpoint at a path, or at a URL or place of objects."""
+    if is_objects(path):
+        return ObjectCheckpoint(path, description, seed)
+    return Checkpoint(path, description, seed, user)
+
+
+def _belongs_to_another(path: Path | str, stored: Mapping[str, object], description: object) -> CheckpointError:
+    differences = "; ".join(_differences(stored.get("description", {}), description)) or "another format"
+    return CheckpointError(
+        f"the checkpoint {path} belongs to another computation ({differences}). Resume with the same "
+        "input and parameters, pass another checkpoint path, or delete the directory to start again."
+    )
+
+
+def _warn_of_changes(path: Path | str, stored: Mapping[str, object]) -> None:
+    """Warn if the run was started with other libraries."""
+    before, machine = stored.get("machine", {}), numerical_environment()
+    there = before if isinstance(before, dict) else {}
+    changed = [f"{k} {there.get(k)} -> {v}" for k, v in machine.items() if there.get(k) != v]
+    if changed:
+        warnings.warn(
+            f"the checkpoint {path} was started with other libraries ({'; '.join(changed)}): the result "
+            "is as accurate, but its last bits may differ from those of an uninterrupted run.",
+            UserWarning,
+            stacklevel=2,
+        )
+
+
+def _warn_of_another_way(directory: Path | str, number: int) -> None:
+    warnings.warn(
+        f"{directory} holds what pass {number} of this fit computed in another way, as other versions or "
+        "machines may. It is deleted, and its rows are read again.",
+        UserWarning,
+        stacklevel=2,
+    )
+
+
+def _describe_pass(templates: Mapping[str, Accumulator], layout: Layout, rows: Mapping[str, object] | None) -> bytes:
+    """Return what must agree for the states of a pass to be used."""
+    cut = digest([layout.reads, layout.slab_rows, [list(g) for g in layout.groups], [list(s) for s in layout.segments]])
+    described = {"layout": cut, **{k: a.describe() for k, a in templates.items()}, **({"rows": rows} if rows else {})}
+    return json.dumps(described, sort_keys=True).encode()
+
+
+def _expected(templates: Mapping[str, Accumulator]) -> tuple[dict[str, Accumulator], int]:
+    """Return bare accumulators, and how many bytes a state of them may have."""
+    expected = STATE_MARGIN * sum(a.state_bytes for a in templates.values()) + MAX_RECORD
+    return {k: a.bare() for k, a in templates.items()}, expected
 
 
 def stored_seed(path: str | os.PathLike[str]) -> int | None:
     """Return the seed of the fit that was started in a checkpoint's directory; None if there is no readable one."""
+    if is_objects(path):
+        from bigpca.storage.places import Place
+
+        place = Place(path)
+        records = [entry.key for entry in place.list() if entry.key.endswith("/run.json")]
+        found = [json.loads(place.read(key).data).get("seed") for key in records]
+        return next((seed for seed in found if isinstance(seed, int) and seed >= 0), None)
     for record in sorted(Path(path).glob("*/run.json")):
         with suppress(OSError, ValueError, AttributeError):
             seed = read_document(record).get("seed")
@@ -310,17 +596,17 @@ def _remove_hidden(directory: Path) -> None:
             unfinished.unlink(missing_ok=True)
 
 
-def _of_groups(files: SegmentFiles, kind: str, index: int, segments: Sequence[range]) -> PassState:
+def _of_groups(files: SegmentStates, kind: str, index: int, segments: Sequence[range]) -> PassState:
     state = files.read(kind, index)
     if state.stamps.keys() != {group for groups in segments for group in groups}:
         raise CheckpointError(
-            f"{files.path(kind, index)} holds {len(state.stamps)} groups of rows that do not match its name: it was "
+            f"{files.where(kind, index)} holds {len(state.stamps)} groups of rows that do not match its name: it was "
             "renamed or copied from elsewhere. It is deleted, and its rows are read again."
         )
     return state
 
 
-def warn_unwritten(error: WriteFailed, path: Path) -> None:
+def warn_unwritten(error: WriteFailed, path: Path | str) -> None:
     """Warn that a run continues without its checkpoint."""
     warnings.warn(
         f"the checkpoint {path} cannot be written any more ({error}). The run continues without it; if it were "
@@ -343,7 +629,7 @@ def _short(value: object) -> str:
 
 
 def check_stamps(
-    stored: Mapping[int, str], current: Mapping[int, str], rows_of: Callable[[int], tuple[int, int]], path: Path
+    stored: Mapping[int, str], current: Mapping[int, str], rows_of: Callable[[int], tuple[int, int]], path: Path | str
 ) -> None:
     """Check that the input has not changed since the checkpoint was written.
 

@@ -13,7 +13,7 @@ from typing import Concatenate, Generic, ParamSpec, TypeVar, cast
 
 from bigpca.blas import Caller, blas_threads, solve_paused
 from bigpca.errors import ShortTraceback, warn_rounded
-from bigpca.passes.engine.checkpoint import Checkpoint, Resumed, WriteFailed, check_stamps, warn_unwritten
+from bigpca.passes.engine.checkpoint import Resumed, States, WriteFailed, check_stamps, warn_unwritten
 from bigpca.passes.engine.events import DoneEvent, PassEvent, SkipEvent
 from bigpca.passes.engine.jobs import Finish, Pass, PassState
 from bigpca.passes.engine.local import cancel_run, current_client, run_in_order, run_locally, threads_here
@@ -154,7 +154,7 @@ class Counted(Generic[R]):
         return self.finish(state), replace(state, parts={}, stamps={})
 
 
-def _resume(job: Pass[R], number: int, checkpoint: Checkpoint, run: Run) -> Resumed:
+def _resume(job: Pass[R], number: int, checkpoint: States, run: Run) -> Resumed:
     """Return what an earlier run finished of this pass, after checking that its input is unchanged."""
     try:
         files = checkpoint.files(number, job.templates, job.layout, job.input)
@@ -167,5 +167,6 @@ def _resume(job: Pass[R], number: int, checkpoint: Checkpoint, run: Run) -> Resu
         stored |= files.read("segment", index).stamps
     if job.has_row is not None and resumed.prefix is not None:
         run.emit(SkipEvent(resumed.prefix.rows))
-    check_stamps(stored, {g: job.stamp(g) for g in stored}, job.layout.rows_of, checkpoint.path)
+    if job.stamp is not None:
+        check_stamps(stored, {g: job.stamp(g) for g in stored}, job.layout.rows_of, checkpoint.path)
     return resumed

@@ -197,7 +197,7 @@ class Pass(Generic[R]):
     cost: PassPlan
     templates: Mapping[str, Accumulator]
     cut: Callable[[int], tuple[GroupTask, Inputs]]
-    stamp: Callable[[int], str]
+    stamp: Callable[[int], str] | None
     finish: Finish[R]
     shared: Mapping[str, object] = field(default_factory=dict)
     evaluations: Callable[[int], int] | None = None

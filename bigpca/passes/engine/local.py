@@ -24,7 +24,7 @@ from dask.typing import Key
 
 from bigpca.arrays import Array
 from bigpca.blas import LOOK_SECONDS, Caller, forget_others, inside_fold
-from bigpca.passes.engine.checkpoint import Resumed, SegmentFiles, WriteFailed, warn_unwritten
+from bigpca.passes.engine.checkpoint import Resumed, SegmentStates, WriteFailed, warn_unwritten
 from bigpca.passes.engine.events import CheckpointEvent
 from bigpca.passes.engine.jobs import SHARED, AnyPass, GroupTask, Pass, PassState, R, merge_states, run_group, tree
 from bigpca.passes.engine.run import Run
@@ -133,7 +133,7 @@ def local_threads() -> int:
 class StateWriter:
     """Writes states to the checkpoint until that fails once; the run then continues without it."""
 
-    def __init__(self, files: SegmentFiles | None, options: Run) -> None:
+    def __init__(self, files: SegmentStates | None, options: Run) -> None:
         self.files, self.options = files, options
         self._lock = threading.Lock()
 
@@ -384,7 +384,8 @@ def run_in_order(job: Pass[R], options: Run, resumed: Resumed) -> R:
             group, _, future = running[0]
             state = future.result()
             running.popleft()
-            state = replace(state, stamps={group: job.stamp(group)})
+            if job.stamp is not None:
+                state = replace(state, stamps={group: job.stamp(group)})
             options.emit(replace(job.done_event(range(group, group + 1)), rows=state.rows))
             merge.add(group, state)
 

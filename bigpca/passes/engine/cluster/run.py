@@ -34,7 +34,7 @@ import dask
 from distributed import Client, Future, KilledWorker
 
 from bigpca.errors import CheckpointError, format_bytes
-from bigpca.passes.engine.checkpoint import Resumed, SegmentFiles, WriteFailed, warn_unwritten
+from bigpca.passes.engine.checkpoint import Resumed, SegmentStates, WriteFailed, warn_unwritten
 from bigpca.passes.engine.cluster.tasks import (
     Stored,
     extend_prefix,
@@ -406,7 +406,7 @@ class ClusterRun:
 
     Attributes
     ----------
-    files : SegmentFiles or None
+    files : SegmentStates or None
         The checkpoint that is written.
     shared : bool
         Whether workers write it; else the client does.
@@ -422,7 +422,7 @@ class ClusterRun:
     client: Client
     job: AnyPass
     options: Run
-    files: SegmentFiles | None
+    files: SegmentStates | None
     shared: bool
     gather: bool
     total: PassState | Future | None
@@ -726,7 +726,9 @@ def _fold(watch: Watch, job: AnyPass, resumed: Resumed) -> object:
 
 def _start(watch: Watch, job: AnyPass, resumed: Resumed) -> ClusterRun:
     client, files = watch.client, resumed.files if resumed.writing else None
-    shared = files is not None and _workers_see(client, Path(files.directory))
+    shared = files is not None and bool(files.shared)
+    if files is not None and files.shared is None:
+        shared = _workers_see(client, Path(files.directory))
     if files is not None and not shared and job.state_bytes > CLIENT_BYTES:
         raise CheckpointError(
             f"workers cannot see the checkpoint {files.directory}, and a state of {job.state_bytes / 2**20:.0f} MiB is "

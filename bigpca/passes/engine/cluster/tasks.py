@@ -19,7 +19,7 @@ from dask.task_spec import GraphNode, Task, TaskRef
 from dask.typing import Key
 from distributed import Client, Future, KilledWorker
 
-from bigpca.passes.engine.checkpoint import SegmentFiles
+from bigpca.passes.engine.checkpoint import SegmentStates
 from bigpca.passes.engine.jobs import SHARED, AnyPass, Finish, PassState, fold_group, merge_states, tree
 from bigpca.passes.engine.local import RunCancelled
 
@@ -33,13 +33,13 @@ class Stored:
     segment: int
 
 
-def store_segment(files: SegmentFiles, segment: int, state: PassState) -> Stored:
+def store_segment(files: SegmentStates, segment: int, state: PassState) -> Stored:
     """Write the final state of a segment, in the task that computed it."""
     files.write("segment", segment, state)
     return Stored(segment)
 
 
-def extend_prefix(files: SegmentFiles, covered: int, stop: int) -> int:
+def extend_prefix(files: SegmentStates, covered: int, stop: int) -> int:
     """Fold stored segments ``covered:stop`` into the stored prefix, in a task; return ``stop``."""
     total = files.read("prefix", covered) if covered else None
     for segment in range(covered, stop):
@@ -50,7 +50,7 @@ def extend_prefix(files: SegmentFiles, covered: int, stop: int) -> int:
     return stop
 
 
-def finish_stored(finish: Finish[T], files: SegmentFiles, covered: int) -> T:
+def finish_stored(finish: Finish[T], files: SegmentStates, covered: int) -> T:
     """Apply ``finish`` to the stored prefix, in a task."""
     return finish(files.read("prefix", covered))
 
@@ -73,7 +73,7 @@ def segment_graph(
     index: int,
     attempt: int,
     shared: Sequence[Future | None],
-    files: SegmentFiles | None,
+    files: SegmentStates | None,
     done: Mapping[int, Future],
 ) -> tuple[dict[Key, GraphNode], str]:
     """Cut the groups of a segment and return its graph and the key of its result.
@@ -84,7 +84,7 @@ def segment_graph(
         How often this segment was submitted before: a new attempt has new keys, for which no deaths are counted yet.
     shared : sequence of Future or None
         The copy of the broadcast values for each group.
-    files : SegmentFiles or None
+    files : SegmentStates or None
         Where the segment's last task writes the state; None if the state is the result.
     done : dict of int to Future
         Groups whose states exist already.

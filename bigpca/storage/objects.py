@@ -1,0 +1,536 @@
+"""Outputs at object stores: chunks are put at their final keys, and the root metadata last.
+
+A Zarr array exists if its ``zarr.json`` does, so the one request that creates this object publishes all of them. What
+an unfinished output needs is below ``.bigpca/`` in it, and deleted after publishing: the claim, which says whose output
+it is; a journal of the chunks; and their keys. Chunks are created only if absent and carry the mark of their run, so no
+run overwrites what another has put.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import time
+import uuid
+import zlib
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import asdict, astuple, dataclass, field, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+
+from bigpca.arrays import Array
+from bigpca.blas import numerical_environment
+from bigpca.errors import CorruptedChunkError, OutputExistsError, OutputLockedError, brief
+from bigpca.storage.chunks import MARKERS, ChunkRecord, ChunkWriter
+from bigpca.storage.files import canonical_json
+from bigpca.storage.forms import KEYS, PROVENANCE, Annotations, Form, TableForm, with_manifest
+from bigpca.storage.outputs import LEVEL, Layout, Output, partial_document
+from bigpca.storage.places import CONTROL, LARGEST_PUT, Entry, OccupiedError, Place
+
+CLAIM = f"{CONTROL}/claim"
+ROWS = f"{CONTROL}/rows"
+JOURNAL_CHUNKS = 64  # of an output of which this process writes every chunk, per object of the journal
+ROOT = "zarr.json"
+
+
+def environment_identity(identity: str) -> str:
+    """Return the identity of runs that write equal bytes: with the libraries, the BLAS kernel and the codecs."""
+    import numcodecs
+
+    content = [identity, numerical_environment(), numcodecs.__version__]
+    return f"{zlib.crc32(canonical_json(content)):08x}-{identity}"
+
+
+@dataclass(frozen=True)
+class Claim:
+    """Whose unfinished output a prefix holds: one object, created if absent, changed if it is still the same.
+
+    Attributes
+    ----------
+    identity : str
+        Of what is written; equal runs write equal bytes.
+    layout : list
+        Shape, dtype and rows per chunk.
+    writer : str
+        The run that holds it.
+    marks : tuple of str
+        Of the chunks that count as its own.
+    clearing : bool
+        Whether what was there before is still being deleted.
+    host, pid, since
+        For messages.
+    """
+
+    identity: str
+    layout: list[Any]
+    writer: str
+    marks: tuple[str, ...]
+    clearing: bool = False
+    host: str = field(default_factory=socket.gethostname)
+    pid: int = field(default_factory=os.getpid)
+    since: str = field(default_factory=lambda: datetime.now(UTC).isoformat(timespec="seconds"))
+
+    @classmethod
+    def parse(cls, data: bytes, where: str) -> Claim:
+        """Return the claim in an object.
+
+        Raises
+        ------
+        OutputExistsError
+            If it is not one.
+        """
+        try:
+            claim = cls(**json.loads(data))
+            return replace(claim, marks=tuple(claim.marks))
+        except (ValueError, TypeError) as error:
+            raise OutputExistsError(f"{where} is not a claim of bigpca ({brief(error)}). Delete it.") from error
+
+    def encoded(self) -> bytes:
+        """Return the object."""
+        return json.dumps(asdict(self)).encode()
+
+    def describe(self) -> str:
+        """Return who holds it."""
+        return f"run {self.writer} ({self.identity[:24]}), pid {self.pid} on {self.host}, since {self.since}"
+
+
+@dataclass(frozen=True)
+class ObjectChunks(ChunkWriter):
+    """Chunks as objects.
+
+    Attributes
+    ----------
+    place : Place
+    mark : str
+        Of the run, or of all runs of an equal identity.
+    """
+
+    place: Place
+    mark: str
+
+    def chunks(self) -> Iterator[tuple[int, Array]]:
+        """Get and decode the chunks."""
+        for index in range(self.n_chunks):
+            start, stop = self.row_range(index)
+            yield start, self.decoded(index, self.place.read(self.chunk_key(index)).data)[: stop - start]
+
+    def decoded(self, index: int, data: bytes) -> Array:
+        """Return the rows of a whole chunk; the frame's checksum is checked.
+
+        Raises
+        ------
+        CorruptedChunkError
+        """
+        from numcodecs.zstd import Zstd
+
+        shape = (self.chunk_rows, *self.shape[1:])
+        try:
+            return np.frombuffer(Zstd().decode(data), self.dtype).reshape(shape)
+        except (ValueError, RuntimeError) as error:
+            raise CorruptedChunkError(
+                f"{self.place.describe(self.chunk_key(index))} cannot be decoded ({brief(error)}); a chunk of the "
+                f"shape {shape} was expected. Delete it, and run again."
+            ) from error
+
+    def _keep(self, index: int, data: bytes, saturated: int) -> ChunkRecord:
+        """Put the chunk; one that exists counts if it is this run's, or equal.
+
+        Raises
+        ------
+        OutputLockedError
+            If another run has put other bytes there.
+        """
+        try:
+            etag = self.place.put(self.chunk_key(index), data, if_absent=True, mark=self.mark)
+        except OccupiedError as error:
+            data, etag, mark = error.found
+            if mark != self.mark:
+                raise OutputLockedError(
+                    f"{self.place.describe(self.chunk_key(index))} exists with other values, of the run "
+                    f"{mark or 'of another program'}; this is the run {self.mark}. Stop the other one, and run this "
+                    "again with overwrite=True."
+                ) from None
+            # An equal run on another processor, which may round in another way.
+            self.decoded(index, data)
+        return ChunkRecord(index, zlib.crc32(data), len(data), saturated=saturated, etag=etag)
+
+
+class ObjectOutput(Output):
+    """An output at an object prefix; see :func:`create_objects`."""
+
+    writer: ObjectChunks
+    path: str
+    place: Place
+
+    def __init__(
+        self, place: Place, writer: ObjectChunks, layout: Layout, claim: Claim, form: Form, *, joins: bool,
+        target: Place, overwrite: bool, published: bool,
+    ) -> None:  # fmt: skip
+        super().__init__(target.describe(), writer, joins=joins)
+        self.place, self._layout, self._claim, self._form = place, layout, claim, form
+        self._target, self._overwrite = target, overwrite
+        self._open, self.published = True, published
+        self._records: dict[int, ChunkRecord] = {}
+        self._noted: list[ChunkRecord] = []
+        self._in_journal: set[int] = set()
+
+    def resume(self) -> None:
+        """Take over the chunks that earlier runs put: by the journal, and else by getting and checking them."""
+        listed = {entry.key: entry for entry in self.place.list()}
+        known: dict[int, ChunkRecord] = {}
+        for key in sorted(listed):
+            if key.startswith(f"{CONTROL}/chunks-"):
+                known |= {r.index: r for r in (ChunkRecord(*one) for one in json.loads(self.place.read(key).data))}
+        if ROWS in listed:  # killed at its end, where its last chunk may be a short one
+            n = int(self.place.read(ROWS).data)
+            last = self.writer.chunk_key(n // self.writer.chunk_rows)
+            self.place.delete([last, ROWS] if n % self.writer.chunk_rows else [ROWS])
+            listed.pop(last if n % self.writer.chunk_rows else ROWS, None)
+        index = 0
+        while index < self.n_chunks and (entry := listed.get(self.writer.chunk_key(index))) is not None:
+            self._records[index] = self._checked(index, known.get(index), entry)
+            index += 1
+        self._in_journal = set(known) & set(self._records)
+
+    def _checked(self, index: int, record: ChunkRecord | None, entry: Entry) -> ChunkRecord:
+        """Return the record of a stored chunk: that of the journal if the object is still the same, else a new one."""
+        if record is not None and (record.etag, record.size) == (entry.etag, entry.size):
+            return record
+        data, etag, mark = self.place.read(entry.key)
+        if record is not None and zlib.crc32(data) != record.crc32:
+            raise OutputLockedError(
+                f"{self.place.describe(entry.key)} is not the object that this run put: another run "
+                f"({mark or 'unknown'}) has replaced it. Stop the other one, and run this again with overwrite=True."
+            )
+        if record is None and mark not in self._claim.marks:
+            raise OutputLockedError(
+                f"{self.place.describe(entry.key)} is of the run {mark or 'of another program'}, but the output is of "
+                f"{self._claim.describe()}. Stop the other one, and run this again with overwrite=True."
+            )
+        self.writer.decoded(index, data)
+        return ChunkRecord(index, zlib.crc32(data), len(data), etag=etag)
+
+    def note(self, record: ChunkRecord) -> None:
+        """Record a chunk, and put the journal's next object if this process writes all chunks."""
+        self._records[record.index] = record
+        if self.joins:  # the journal is that of the pass
+            return
+        self._noted.append(record)
+        if len(self._noted) >= JOURNAL_CHUNKS:
+            self._put_journal()
+
+    def _put_journal(self) -> None:
+        fields = [astuple(record) for record in self._noted]
+        self.keep(f"chunks-{self._noted[0].index:08d}-{self._claim.writer}", json.dumps(fields).encode())
+        self._noted = []
+
+    def keep(self, name: str, data: bytes) -> None:
+        """Put the record, in place of one that an earlier try has put."""
+        self.place.put(f"{CONTROL}/{name}", data)
+
+    def kept(self, name: str) -> bytes | None:
+        """Get the record."""
+        with suppress(FileNotFoundError):
+            return self.place.read(f"{CONTROL}/{name}").data
+        return None
+
+    def _finished(self) -> dict[int, ChunkRecord]:
+        return dict(self._records)
+
+    def _is_visible(self) -> bool:
+        return self.published
+
+    def _is_open(self) -> bool:
+        return self._open
+
+    def _note_rows(self, n: int) -> None:
+        self.keep("rows", str(n).encode())
+
+    def _publish(self, finished: dict[int, ChunkRecord], annotations: Annotations) -> None:
+        """List all chunks once more, and put what makes them visible: if each is the object that this run recorded."""
+        listed = {entry.key: entry for entry in self.place.list()}
+        for index in range(self.n_chunks):
+            entry = listed.get(self.writer.chunk_key(index))
+            if entry is None:
+                raise OutputLockedError(
+                    f"chunk {index} of {self.path} was deleted since it was put, by another run or by hand. Run this "
+                    "again: it writes what is missing."
+                )
+            finished[index] = self._checked(index, finished[index], entry)
+        self._check_claim()
+        late = [key for key in listed if key.startswith("c/") and key not in self._own_keys()]
+        self.place.delete(late)  # of older runs
+        crc32 = {index: record.crc32 for index, record in finished.items()}
+        if isinstance(self._form, TableForm):
+            self._put_table(self._form, annotations)
+            return
+        document = json.loads(partial_document(replace(self._layout, shape=self.shape)))
+        document["attributes"]["bigpca"]["identity"] = self._layout.identity
+        for key, data in members(annotations):
+            try:
+                self.place.put(key, data, if_absent=True, mark=self.writer.mark)
+            except OccupiedError:
+                if not key.startswith(PROVENANCE):  # which has the time of the run that was there before
+                    raise
+        try:
+            self.place.put(
+                ROOT, json.dumps(with_manifest(document, self.writer, crc32, annotations)).encode(), if_absent=True
+            )
+        except OccupiedError as error:
+            raise OutputExistsError(
+                f"{self.place.describe(ROOT)} appeared while this run wrote its chunks: another program, such as "
+                "zarr.open in its default mode, created it. It was left as it is; run this again with overwrite=True "
+                "to replace it."
+            ) from error
+
+    def _own_keys(self) -> set[str]:
+        return {self.writer.chunk_key(index) for index in range(self.n_chunks)}
+
+    def _check_claim(self) -> None:
+        """Raise OutputLockedError if another run has taken over the claim."""
+        data = self.kept("claim")
+        if data is None:
+            with suppress(OccupiedError):
+                self.place.put(CLAIM, self._claim.encoded(), if_absent=True)
+            data = self.kept("claim") or self._claim.encoded()
+        found = Claim.parse(data, self.place.describe(CLAIM))
+        if found.identity != self._claim.identity or not (self.joins or found.writer == self._claim.writer):
+            raise OutputLockedError(
+                f"the output {self.path} was taken over by {found.describe()}; this is {self._claim.describe()}. Only "
+                "one of them may write it: stop the other one, and run this again."
+            )
+
+    def _put_table(self, form: TableForm, annotations: Annotations) -> None:
+        """Write the table to a local file, and put it in one request; in parts if it is larger than that may be."""
+        with TemporaryDirectory(prefix="bigpca-") as folder:
+            file = Path(folder, "table")
+            form.write(file, self.writer, annotations)
+            put_file(self._target, file, overwrite=self._overwrite)
+
+    def _close(self) -> None:
+        own = [] if self.place == self._target else self._own_keys()
+        self.place.delete([*own, *(entry.key for entry in self.place.list(CONTROL))])
+        self._open = False
+
+    def abort(self) -> None:
+        """Keep finished chunks for the next run; remove the claim of this run if there are none."""
+        if not self._open:
+            return
+        self._open = False
+        with suppress(OSError):  # of a store that does not answer, for which this run has ended
+            listed = [entry.key for entry in self.place.list()]
+            if all(key.startswith(f"{CONTROL}/") for key in listed):
+                data = self.kept("claim")
+                if data is None or Claim.parse(data, CLAIM).writer == self._claim.writer:
+                    self.place.delete(listed)
+            elif self._noted:
+                self._put_journal()
+
+
+def members(annotations: Annotations) -> Iterator[tuple[str, bytes]]:
+    """Iterate over (key, bytes) of the objects of row keys and provenance, metadata last."""
+    with TemporaryDirectory(prefix="bigpca-") as folder:
+        annotations.write(Path(folder))
+        yield from tree_objects(Path(folder), (KEYS, PROVENANCE))
+
+
+def tree_objects(folder: Path, names: tuple[str, ...]) -> Iterator[tuple[str, bytes]]:
+    """Iterate over (key, bytes) of the files below members of a folder: of each its chunks first, its metadata last."""
+    for name in names:
+        files = [path for path in sorted((folder / name).rglob("*")) if path.is_file()]
+        for path in sorted(files, key=lambda path: path.name == ROOT):
+            yield path.relative_to(folder).as_posix(), path.read_bytes()
+
+
+def put_file(target: Place, file: Path, *, overwrite: bool) -> None:
+    """Put a file at a place that is its key.
+
+    Raises
+    ------
+    OutputExistsError
+        If an object with other bytes appeared there, and ``overwrite`` is False.
+    """
+    if file.stat().st_size > LARGEST_PUT:
+        target.upload("", file)
+        return
+    try:
+        target.put("", file.read_bytes(), if_absent=not overwrite)
+    except OccupiedError as error:
+        raise OutputExistsError(
+            f"{target.describe()} exists already. Choose another path, or replace it with overwrite=True (--overwrite "
+            "on the command line)."
+        ) from error
+
+
+def create_objects(
+    given: Any, layout: Layout, form: Form, *, overwrite: bool, resume: bool, joins: bool
+) -> ObjectOutput:
+    """Claim a prefix for an output, or join or resume one; see :func:`bigpca.storage.outputs.create_output`.
+
+    Parameters
+    ----------
+    given : str, store or Place
+    layout : Layout
+    resume : bool
+        Whether a run that does not join takes over the claim of an earlier one.
+    joins : bool
+        Whether runs of equal identity write equal bytes.
+
+    Raises
+    ------
+    OutputExistsError
+        If something is there that is not an unfinished output, and ``overwrite`` is False.
+    OutputLockedError
+        If it holds the unfinished output of another run.
+    OutputWriteError
+        If the store does not enforce conditional writes, and nobody said that this is the only run.
+    """
+    target = Place(given)
+    target.check_exclusive()
+    place = target.beside(".partial") if form.is_table else target
+    identity = environment_identity(layout.identity) if joins else layout.identity
+    kept = [list(layout.shape), layout.dtype.str, layout.chunk_rows]
+    run = uuid.uuid4().hex[:12]
+    ours = Claim(identity, kept, run, (identity[:24] if joins else run,))
+    if form.is_table and not overwrite and target.exists(""):
+        held = place.read(CLAIM).data if place.exists(CLAIM) else b""
+        if held and Claim.parse(held, place.describe(CLAIM)).identity == identity:  # killed after it was published
+            place.delete([entry.key for entry in place.list()])
+        raise OutputExistsError(_there(target, "an object"))
+    claim, published = _claimed(place, ours, layout, overwrite=overwrite, resume=resume, joins=joins)
+    writer = ObjectChunks(
+        place.describe(), "", layout.shape, layout.dtype.str, layout.chunk_rows, LEVEL, place, ours.marks[0]
+    )
+    output = ObjectOutput(
+        place, writer, layout, claim, form, joins=joins, target=target, overwrite=overwrite, published=published
+    )
+    if not joins and claim.marks != ours.marks:
+        output.resume()
+    return output
+
+
+def _claimed(
+    place: Place, ours: Claim, layout: Layout, *, overwrite: bool, resume: bool, joins: bool
+) -> tuple[Claim, bool]:
+    """Return the claim under which this run writes, and whether its output is published already."""
+    deadline = time.monotonic() + 60
+    while True:
+        listed = place.survey()
+        if CLAIM not in listed:
+            if listed and not overwrite:
+                raise OutputExistsError(_there(place, describe_objects(place, set(listed))))
+            if listed and not any(marker in listed for marker in MARKERS):
+                raise OutputExistsError(
+                    f"{place.describe()} holds {len(listed):,} objects that are not a Zarr store, and overwriting "
+                    "replaces only those. Choose another path, or delete them yourself."
+                )
+            claim, condition = replace(ours, clearing=bool(listed)), None
+        else:
+            found = place.read(CLAIM)
+            held, condition = Claim.parse(found.data, place.describe(CLAIM)), found.etag
+            same = held.identity == ours.identity and held.layout == ours.layout
+            if same and joins and not held.clearing:
+                if ROOT not in listed:
+                    return held, False
+                if _is_ours(place, layout.identity):
+                    return held, True
+                if not overwrite:
+                    raise OutputExistsError(_there(place, "a zarr.json of another program in an unfinished output"))
+                place.delete([ROOT])
+                return held, False
+            if same and not joins and resume and not held.clearing:
+                if ROOT in listed:
+                    raise OutputExistsError(_there(place, "a zarr.json of another program in an unfinished output"))
+                claim = replace(ours, marks=(*ours.marks, *held.marks))
+                with suppress(OccupiedError):
+                    place.put(CLAIM, claim.encoded(), if_etag=condition)
+                    return claim, False
+                continue
+            if not overwrite:
+                more = "Continue it with resume=True if that run has ended." if same and not joins else ""
+                raise OutputLockedError(
+                    _unfinished(place, held, f"This is the run {ours.identity[:24]}. {more}".strip())
+                )
+            claim = replace(ours, clearing=True)
+        try:
+            etag = place.put(CLAIM, claim.encoded(), if_absent=condition is None, if_etag=condition)
+        except (OccupiedError, FileNotFoundError):
+            if time.monotonic() > deadline:
+                raise
+            continue  # another run was faster: look again
+        if claim.clearing:
+            place.delete([key for key in listed if key == ROOT])  # readers see that it is absent, and then the rest go
+            place.delete([key for key in listed if key not in (ROOT, CLAIM)])
+            claim = replace(claim, clearing=False)
+            place.put(CLAIM, claim.encoded(), if_etag=etag)
+        return claim, False
+
+
+def look(place: Place, *, overwrite: bool, resume: bool) -> Layout | None:
+    """Return the layout of the unfinished output that is to be resumed at a prefix; None if there is none.
+
+    Raises
+    ------
+    OutputExistsError, OutputLockedError
+        If something is there that is neither to be resumed nor overwritten.
+    """
+    place.check_exclusive()
+    listed = set(place.survey())
+    if CLAIM not in listed:
+        if listed and not overwrite:
+            raise OutputExistsError(_there(place, describe_objects(place, listed)))
+        return None
+    claim = Claim.parse(place.read(CLAIM).data, place.describe(CLAIM))
+    if ROOT in listed and _is_ours(place, claim.identity):  # killed after it was published
+        place.delete([key for key in listed if key.startswith(f"{CONTROL}/")])
+        if not overwrite:
+            raise OutputExistsError(_there(place, describe_objects(place, listed)))
+        return None
+    if not resume:
+        if not overwrite:
+            raise OutputLockedError(_unfinished(place, claim, "Continue it with resume=True if that run has ended."))
+        return None
+    if claim.clearing:
+        return None
+    shape, dtype, chunk_rows = claim.layout
+    return Layout(tuple(shape), np.dtype(dtype), chunk_rows, claim.identity)
+
+
+def _is_ours(place: Place, identity: str) -> bool:
+    """Whether the root metadata are of the output of this identity."""
+    try:
+        attributes = json.loads(place.read(ROOT).data)["attributes"]
+        return "bigpca_manifest" in attributes and attributes["bigpca"]["identity"] == identity
+    except (OSError, ValueError, LookupError, TypeError):
+        return False
+
+
+def _unfinished(place: Place, claim: Claim, more: str) -> str:
+    return (
+        f"{place.describe()} holds the unfinished output of {claim.describe()}. {more} Wait for that run or stop it; "
+        "if it has ended, overwrite=True (--overwrite on the command line) deletes what it wrote."
+    )
+
+
+def _there(place: Place, what: str) -> str:
+    return (
+        f"{place.describe()} exists already ({what}). Choose another path, or replace it with overwrite=True "
+        "(--overwrite on the command line)."
+    )
+
+
+def describe_objects(place: Place, keys: set[str]) -> str:
+    """Describe what is at a prefix in a few words."""
+    if ROOT in keys:
+        with suppress(OSError, ValueError, LookupError, TypeError):
+            document = json.loads(place.read(ROOT).data)
+            if document["node_type"] == "array":
+                return f"a Zarr array {tuple(document['shape'])} {document['data_type']}"
+            return "a Zarr group"
+    return f"{len(keys):,} objects"

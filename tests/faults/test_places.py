@@ -1,0 +1,335 @@
+"""Runs at object stores: complete or absent, resumed after anything, with the bits of a run on a disk."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import dask
+import numpy as np
+import obstore
+import pytest
+import zarr
+from obstore.store import MemoryStore
+from zarr.storage import ObjectStore as ZarrStore
+
+import bigpca as bp
+from bigpca.errors import CheckpointError, OutputExistsError, OutputLockedError, OutputWriteError
+from bigpca.storage.places import Place
+from tests.conftest import PLACES
+from tests.passes.kit import normal
+from tests.storage.writing import DIMENSION, EXPECTED, begin, rows_of
+
+pytestmark = pytest.mark.usefixtures("small_groups")
+everywhere = pytest.mark.parametrize("place", PLACES, indirect=True)
+enforced = pytest.mark.parametrize("place", ["memory", "enforces"], indirect=True)
+X = normal(48, 6).astype(np.float32)
+
+
+@pytest.fixture(scope="module")
+def rows(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("rows") / "x.zarr"
+    zarr.create_array(path, shape=X.shape, chunks=(8, 6), dtype="f4")[:] = X
+    return path
+
+
+@pytest.fixture(scope="module")
+def model() -> bp.PCA:
+    return bp.PCA(3, random_state=0).fit(X)
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> Iterator[None]:
+    with dask.config.set(scheduler="sync"):
+        yield
+
+
+def held(place: Place) -> dict[str, bytes]:
+    """Return all objects of a place, and beside it, by their keys."""
+    return {entry.key: place.read(entry.key).data for entry in place.list()}
+
+
+def files(path: Path) -> dict[str, bytes]:
+    return {str(file.relative_to(path)): file.read_bytes() for file in path.rglob("*") if file.is_file()}
+
+
+def numbers(objects: dict[str, bytes]) -> dict[str, bytes]:
+    """Return what does not tell when and where it was made."""
+    return {key: data for key, data in objects.items() if not key.startswith("provenance")}
+
+
+def transform(model: bp.PCA, rows: Path) -> Callable[[Any], object]:
+    return lambda out: model.transform(rows, out=out, keys=[str(i) for i in range(len(X))])
+
+
+def ingest(model: bp.PCA, rows: Path) -> Callable[[Any], object]:
+    return lambda out: bp.ingest(rows, out, chunk_rows=7)
+
+
+def write(model: bp.PCA, rows: Path) -> Callable[[Any], object]:
+    def written(out: Any) -> None:
+        resume = {} if isinstance(out, Path) else {"resume": True}
+        with bp.FeatureWriter(out, chunk_rows=8, **resume) as writer:
+            for start in range(writer.n_rows, 43, 5):
+                writer.write(X[start : min(start + 5, 43)], keys=[str(i) for i in range(start, min(start + 5, 43))])
+
+    return written
+
+
+WRITES = {"transform": transform, "ingest": ingest, "FeatureWriter": write}
+each_write = pytest.mark.parametrize("name", WRITES)
+
+
+@everywhere
+@each_write
+def test_an_array_has_the_bits_of_one_on_a_disk(
+    place: Place, name: str, model: bp.PCA, rows: Path, tmp_path: Path
+) -> None:
+    run = WRITES[name](model, rows)
+    run(place)
+    run(tmp_path / "local.zarr")
+    assert numbers(held(place)) == numbers(files(tmp_path / "local.zarr"))
+    stored = zarr.open_array(ZarrStore(place.store), path=place.prefix, mode="r")
+    assert np.array_equal(stored[...], zarr.open_array(tmp_path / "local.zarr", mode="r")[...])
+    with pytest.raises(OutputExistsError, match=r"exists already \(a Zarr array"):
+        run(place)
+
+
+class Stop(BaseException):
+    """Raised in the place of a request."""
+
+
+def stopping(monkeypatch: pytest.MonkeyPatch, number: int) -> list[str]:
+    """Raise at the request of that number; return the list of requests."""
+    made: list[str] = []
+    for verb in ("put", "get", "list", "delete", "head"):
+        real = getattr(obstore, verb)
+
+        def request(*given: Any, real: Any = real, verb: str = verb, **options: Any) -> Any:
+            made.append(f"{verb} {given[1] if len(given) > 1 else ''}")
+            if len(made) == number:
+                raise Stop
+            return real(*given, **options)
+
+        monkeypatch.setattr(obstore, verb, request)
+    return made
+
+
+@each_write
+def test_a_run_that_stops_at_any_request_is_completed_by_a_rerun(
+    name: str, model: bp.PCA, rows: Path, tmp_path: Path
+) -> None:
+    run = WRITES[name](model, rows)
+    run(tmp_path / "local.zarr")
+    expected = numbers(files(tmp_path / "local.zarr"))
+    number, done = 0, False
+    while not done:
+        number += 1
+        place = Place(MemoryStore()).at("out.zarr")
+        with pytest.MonkeyPatch.context() as patch:
+            made = stopping(patch, number)
+            try:
+                run(place)
+                done = True
+            except Stop:
+                assert "zarr.json" not in held(place) or made[-1].startswith(("delete", "list", "get")), made[-1]
+        if not done:
+            finished = {key: data for key, data in held(place).items() if key.startswith("c/")}
+            try:
+                run(place)
+            except OutputExistsError:
+                assert "zarr.json" in held(place)
+            assert numbers(held(place)) == expected, made[-1]
+            assert finished.items() <= held(place).items()
+    assert 15 < number < 80
+
+
+@pytest.mark.parametrize("solver", ["covariance", "krylov"])
+def test_a_fit_that_stops_at_any_request_resumes_to_the_same_bits(solver: str, rows: Path) -> None:
+    def fit(checkpoint: Any) -> bytes:
+        fitted = bp.PCA(2, solver=solver, random_state=0).fit(rows, checkpoint=checkpoint)
+        return fitted.components_.tobytes() + fitted.mean_.tobytes()
+
+    expected, number, done = fit(None), 0, False
+    while not done:
+        number += 7 if solver == "krylov" else 1
+        place = Place(MemoryStore()).at("run.ckpt")
+        with pytest.MonkeyPatch.context() as patch:
+            made = stopping(patch, number)
+            try:
+                assert fit(place) == expected
+                done = True
+            except Stop:
+                pass
+        assert fit(place) == expected, made[-1]
+        assert not held(place)
+
+
+@everywhere
+def test_a_checkpoint_of_another_fit_is_named(place: Place, rows: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        stopping(patch, 9)
+        with pytest.raises(Stop):
+            bp.PCA(2, solver="covariance").fit(rows, checkpoint=place)
+    assert held(place)
+    with pytest.raises(CheckpointError, match=r"belongs to another computation \("):
+        bp.PCA(2, solver="krylov").fit(rows, checkpoint=place)
+    bp.PCA(2, solver="covariance").fit(rows, checkpoint=place)
+    assert not held(place)
+
+
+def fill(output: Any, indices: Any = None, change: float = 0) -> None:
+    for index in range(output.n_chunks) if indices is None else indices:
+        output.note(output.writer.write(index, rows_of(output, index) + np.float32(change)))
+
+
+@enforced
+def test_two_equal_runs_both_succeed(place: Place) -> None:
+    with begin(place) as one, begin(place) as two:
+        fill(one, [0, 1])
+        fill(two)
+        fill(one, range(2, 5))
+        two.finish()
+        one.finish()
+    assert np.array_equal(zarr.open_array(ZarrStore(place.store), path=place.prefix, mode="r")[...], EXPECTED)
+    assert not [key for key in held(place) if key.startswith(".bigpca")]
+
+
+@enforced
+def test_runs_of_different_identity_are_told_apart(place: Place) -> None:
+    with begin(place) as one:
+        fill(one, [0])
+        with pytest.raises(OutputLockedError, match=r"holds the unfinished output of run \w+ \(.*-one\).*-two"):
+            begin(place, identity="two")
+        with begin(place, identity="two", overwrite=True) as two:
+            assert "c/0/0" not in held(place)
+            fill(two, change=1)
+            with pytest.raises(OutputLockedError, match=r"c/1/0 exists with other values, of the run .*-two.*-one"):
+                fill(one, [1])
+            two.finish()
+        with pytest.raises(OutputLockedError, match=r"was deleted|not the object"):
+            fill_rest(one)
+    assert np.array_equal(zarr.open_array(ZarrStore(place.store), path=place.prefix, mode="r")[...], EXPECTED + 1)
+
+
+def fill_rest(output: Any) -> None:
+    output._records = dict.fromkeys(range(output.n_chunks), output._records[0])
+    output.finish()
+
+
+@enforced
+def test_a_late_chunk_of_an_older_run_is_named(place: Place) -> None:
+    with begin(place) as one:
+        fill(one, [0])
+        with begin(place, identity="two", overwrite=True) as two:
+            fill(one, [3])  # a task that nobody told
+            with pytest.raises(OutputLockedError, match=r"c/3/0 exists with other values, of the run .*-one.*-two"):
+                fill(two, change=1)
+
+
+@enforced
+def test_a_chunk_that_is_replaced_or_deleted_before_it_is_published_is_named(place: Place) -> None:
+    for change in (lambda: place.put("c/2/0", b"other"), lambda: place.delete(["c/2/0"])):
+        with begin(place) as output:
+            fill(output, [index for index in range(5) if f"c/{index}/0" not in held(place)])
+            for index in range(5):
+                if index not in output._finished():
+                    fill(output, [index])
+            change()
+            with pytest.raises(OutputLockedError, match=r"c/2/0 is not the object|chunk 2 of .* was deleted"):
+                output.finish()
+        place.delete(["c/2/0"])
+    with begin(place) as output:
+        fill(output)
+        output.finish()
+
+
+@enforced
+def test_a_foreign_zarr_json_is_named_and_kept(place: Place) -> None:
+    with begin(place) as output:
+        fill(output, [0, 1])
+    store = ZarrStore(place.store)
+    zarr.create_array(store, name=place.prefix, shape=(3, 3), chunks=(1, 1), dtype="f4")
+    for _ in range(2):
+        with pytest.raises(OutputExistsError, match=r"a zarr.json of another program"):
+            begin(place)
+    with begin(place, overwrite=True) as output:
+        fill(output)
+        place.put("zarr.json", b'{"zarr_format": 3}')
+        with pytest.raises(OutputExistsError, match="appeared while this run wrote"):
+            output.finish()
+    assert held(place)["zarr.json"] == b'{"zarr_format": 3}'
+
+
+@everywhere
+def test_replacement_deletes_the_root_first(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    with begin(place) as output:
+        fill(output)
+        output.finish()
+    deleted: list[Any] = []
+    real = obstore.delete
+    monkeypatch.setattr(obstore, "delete", lambda store, keys: (deleted.append(keys), real(store, keys))[1])
+    with begin(place, overwrite=True, shape=(7, DIMENSION), identity="two") as output:
+        assert next(names for names in deleted if isinstance(names, list))[0].endswith("zarr.json")
+        assert all(key.startswith(".bigpca/") for key in held(place))
+        fill(output)
+        output.finish()
+    assert sorted(held(place)) == ["c/0/0", "c/1/0", "zarr.json"]
+
+
+def test_objects_that_are_no_store_are_never_deleted(place: Place) -> None:
+    place.put("notes.txt", b"precious")
+    with pytest.raises(OutputExistsError, match="1 objects"):
+        begin(place)
+    with pytest.raises(OutputExistsError, match="are not a Zarr store"):
+        begin(place, overwrite=True)
+    assert held(place) == {"notes.txt": b"precious"}
+
+
+@enforced
+def test_a_second_writer_of_features_is_rejected_until_it_is_said_to_resume(place: Place) -> None:
+    one = bp.FeatureWriter(place, chunk_rows=4)
+    one.write(X[:10])
+    with pytest.raises(OutputLockedError, match=r"unfinished output of run .*resume=True"):
+        bp.FeatureWriter(place)
+    with bp.FeatureWriter(place, resume=True) as two:
+        assert two.n_rows == 8
+        two.write(X[8:12])
+        with pytest.raises(OutputLockedError, match=r"exists with other values, of the run"):
+            one.write(X[20:23])
+        two.write(X[12:14])
+    one.abort()
+    stored = zarr.open_array(ZarrStore(place.store), path=place.prefix, mode="r")
+    assert np.array_equal(stored[...], X[:14])
+
+
+@enforced
+def test_batches_are_not_continued(place: Place, model: bp.PCA) -> None:
+    def batches() -> Iterator[Any]:
+        for start in range(0, 48, 16):
+            yield X[start : start + 16]
+
+    with pytest.MonkeyPatch.context() as patch:
+        stopping(patch, 9)
+        with pytest.raises(Stop):
+            model.transform(bp.from_batches(batches()), out=place)
+    with pytest.raises(OutputLockedError, match="holds the unfinished output"):
+        model.transform(bp.from_batches(batches()), out=place)
+    model.transform(bp.from_batches(batches()), out=place, overwrite=True)
+    stored = zarr.open_array(ZarrStore(place.store), path=place.prefix, mode="r")
+    assert np.array_equal(stored[...], model.transform(X))
+
+
+@pytest.mark.parametrize("place", ["rejects", "ignores"], indirect=True)
+def test_a_store_without_conditions_is_rejected_before_anything_is_written(
+    place: Place, model: bp.PCA, rows: Path
+) -> None:
+    place.exclusive = False
+    for call in (
+        lambda: model.transform(rows, out=place), lambda: bp.FeatureWriter(place),
+        lambda: bp.PCA(2).fit(rows, checkpoint=place),
+    ):  # fmt: skip
+        with pytest.raises(OutputWriteError, match=r"conditional writes.*exclusive=True"):
+            call()
+    assert not held(place)
