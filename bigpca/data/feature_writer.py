@@ -272,10 +272,16 @@ class FeatureWriter:
         return self._open(rows.shape[1:], dtype, self._chunk_rows or max(1, NATIVE_BYTES // row_bytes))
 
     def _open(self, row_shape: tuple[int, ...], dtype: np.dtype[Any], chunk_rows: int) -> Output:
-        output = create_output(
-            self._out, shape=(None, *row_shape), dtype=dtype, chunk_rows=chunk_rows, identity=IDENTITY, lock=self._lock,
-            overwrite=self._overwrite, resume=self._lock is not None or self._continues, joins=False,
-        )  # fmt: skip
+        asked: dict[str, Any] = {
+            "shape": (None, *row_shape), "dtype": dtype, "chunk_rows": chunk_rows, "identity": IDENTITY,
+            "overwrite": self._overwrite,
+        }  # fmt: skip
+        if is_objects(self._out):
+            from bigpca.storage.objects import create_objects  # as above
+
+            output: Output = create_objects(self._out, joins=False, resume=self._continues, **asked)
+        else:
+            output = create_output(self._out, lock=self._lock, **asked)
         self._state = 0, np.empty((chunk_rows, *row_shape), dtype)
         self._output = output
         return output

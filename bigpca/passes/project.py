@@ -298,9 +298,19 @@ def project_to(
     resources = find_resources(memory_limit, in_process=rows.in_process)
     plan = plan_writing(rows, f, width, size, name, resources, form)
     plan.check()
-    with create_output(
-        out, shape=shape, dtype=dtype, chunk_rows=size, identity=identity, form=form, overwrite=overwrite, joins=again
-    ) as output:
+    opened: Output
+    if is_objects(out):
+        from bigpca.storage.objects import create_objects  # for object stores only
+
+        opened = create_objects(
+            out, shape=shape, dtype=dtype, chunk_rows=size, identity=identity, form=form, overwrite=overwrite,
+            joins=again,
+        )  # fmt: skip
+    else:
+        opened = create_output(
+            out, shape=shape, dtype=dtype, chunk_rows=size, identity=identity, form=form, overwrite=overwrite
+        )
+    with opened as output:
         written = _write_pending(rows.mapped(MapStep(f, width)), output, plan, run)
         if rows.open_ended:
             output.set_rows(written)

@@ -6,6 +6,7 @@
 - ``forms``          what a complete output is: a Zarr store, or a table in one file; with row keys and provenance
 - ``lock``           one run at a time, by a file that records its holder
 - ``files``          durable writes and safe reads; where a path or URL keeps its bytes, and what of it may be shown
+- ``objects``        the same at object stores: claims, journal, chunks create-only, the root metadata last
 - ``places``         an object prefix: list, get, put, delete, describe; apart, because only URLs need it
 - ``requests``       many objects at a time: what is in flight, which the threads of a process share
 - ``regular_store``  what Zarr is given to read: regular files, and objects; apart, because it imports Zarr

@@ -23,14 +23,15 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
+from numpy.typing import DTypeLike
 
 from bigpca.arrays import Array
 from bigpca.blas import numerical_environment
 from bigpca.errors import CorruptedChunkError, OutputExistsError, OutputLockedError, brief
 from bigpca.storage.chunks import MARKERS, ChunkRecord, ChunkWriter
 from bigpca.storage.files import canonical_json
-from bigpca.storage.forms import KEYS, PROVENANCE, Annotations, Form, TableForm, with_manifest
-from bigpca.storage.outputs import LEVEL, Layout, Output, partial_document
+from bigpca.storage.forms import KEYS, PROVENANCE, STORE, Annotations, Form, TableForm, with_manifest
+from bigpca.storage.outputs import LEVEL, Layout, Output, check_output, partial_document
 from bigpca.storage.places import CONTROL, LARGEST_PUT, Entry, OccupiedError, Place
 
 CLAIM = f"{CONTROL}/claim"
@@ -369,18 +370,26 @@ def put_file(target: Place, file: Path, *, overwrite: bool) -> None:
 
 
 def create_objects(
-    given: Any, layout: Layout, form: Form, *, overwrite: bool, resume: bool, joins: bool
+    given: Any,
+    *,
+    shape: tuple[int | None, ...],
+    dtype: DTypeLike,
+    chunk_rows: int,
+    identity: str,
+    form: Form = STORE,
+    overwrite: bool = False,
+    resume: bool = False,
+    joins: bool = True,
 ) -> ObjectOutput:
-    """Claim a prefix for an output, or join or resume one; see :func:`bigpca.storage.outputs.create_output`.
+    """Claim a prefix for an output, or join or resume one.
 
     Parameters
     ----------
     given : str, store or Place
-    layout : Layout
-    resume : bool
-        Whether a run that does not join takes over the claim of an earlier one.
-    joins : bool
-        Whether runs of equal identity write equal bytes.
+    shape, dtype, chunk_rows, identity, form, overwrite
+        As for :func:`bigpca.storage.outputs.create_output`.
+    resume : whether a run that does not join takes over the claim of an earlier one.
+    joins : whether runs of equal identity write equal bytes, and so may write at the same time.
 
     Raises
     ------
@@ -391,16 +400,17 @@ def create_objects(
     OutputWriteError
         If the store does not enforce conditional writes, and nobody said that this is the only run.
     """
+    layout = check_output(given, shape, dtype, chunk_rows, identity, form)
     target = Place(given)
     target.check_exclusive()
     place = target.beside(".partial") if form.is_table else target
-    identity = environment_identity(layout.identity) if joins else layout.identity
+    full = environment_identity(identity) if joins else identity
     kept = [list(layout.shape), layout.dtype.str, layout.chunk_rows]
     run = uuid.uuid4().hex[:12]
-    ours = Claim(identity, kept, run, (identity[:24] if joins else run,))
+    ours = Claim(full, kept, run, (full[:24] if joins else run,))
     if form.is_table and not overwrite and target.exists(""):
         held = place.read(CLAIM).data if place.exists(CLAIM) else b""
-        if held and Claim.parse(held, place.describe(CLAIM)).identity == identity:  # killed after it was published
+        if held and Claim.parse(held, place.describe(CLAIM)).identity == full:  # killed after it was published
             place.delete([entry.key for entry in place.list()])
         raise OutputExistsError(_there(target, "an object"))
     claim, published = _claimed(place, ours, layout, overwrite=overwrite, resume=resume, joins=joins)

@@ -35,7 +35,6 @@ from bigpca.storage.files import (
     exists,
     file_mark,
     free_bytes,
-    is_objects,
     name_of,
     publish,
     read_document,
@@ -452,8 +451,18 @@ def output_lock(target: Path) -> RunLock:
     return RunLock(target.with_name(target.name + ".lock"), f"the output {target}")
 
 
+def check_output(
+    path: Any, shape: tuple[int | None, ...], dtype: DTypeLike, chunk_rows: int, identity: str, form: Form
+) -> Layout:
+    """Check what is asked of a new output, and return its layout."""
+    layout = check_layout(tuple(GROWING if size is None else size for size in shape), dtype, chunk_rows, identity)
+    form.check()
+    check_extension(name_of(path), *(SCORES if form.is_table else STORES))
+    return layout
+
+
 def create_output(
-    path: Any,
+    path: str | os.PathLike[str],
     *,
     shape: tuple[int | None, ...],
     dtype: DTypeLike,
@@ -462,7 +471,6 @@ def create_output(
     form: Form = STORE,
     overwrite: bool = False,
     resume: bool = True,
-    joins: bool = True,
     lock: RunLock | None = None,
 ) -> Output:
     """Create, or resume, one Zarr v3 array, or table, that becomes visible at ``path`` only when it is complete.
@@ -472,8 +480,8 @@ def create_output(
 
     Parameters
     ----------
-    path : path of the array; missing parent folders are created. Or a URL or place of objects, see
-        :mod:`bigpca.storage.objects`.
+    path : path of the array; missing parent folders are created. For URLs see
+        :func:`bigpca.storage.objects.create_objects`.
     shape : (n, d), d >= 1; for a Zarr array also (n, c, h, w), and None for an n that :meth:`Output.set_rows` sets.
     dtype : bool, integer or floating; float16 stays float16.
     chunk_rows : rows per chunk (at most n are used).
@@ -481,7 +489,6 @@ def create_output(
     form : what becomes of the chunks: a Zarr array, or a table.
     overwrite : replace an existing Zarr store (by a table also a file), which stays until the new one is complete.
     resume : False starts again.
-    joins : whether a run of equal identity writes equal bytes, and so may write at the same time; of objects only.
     lock : the lock of the output, if the caller holds it already.
 
     Raises
@@ -509,13 +516,7 @@ def create_output(
     >>> float(zarr.open_array(path, mode="r")[...].sum())
     10.0
     """
-    layout = check_layout(tuple(GROWING if size is None else size for size in shape), dtype, chunk_rows, identity)
-    form.check()
-    check_extension(name_of(path), *(SCORES if form.is_table else STORES))
-    if is_objects(path):
-        from bigpca.storage.objects import create_objects  # heavy, and for object stores only
-
-        return create_objects(path, layout, form, overwrite=overwrite, resume=resume, joins=joins)
+    layout = check_output(path, shape, dtype, chunk_rows, identity, form)
     target = Path(os.path.realpath(path))
     with writing(target):
         repair(target)

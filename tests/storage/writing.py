@@ -6,6 +6,8 @@ import numpy as np
 import zarr
 
 from bigpca.storage import create_output
+from bigpca.storage.objects import create_objects
+from bigpca.storage.places import Place
 
 N, DIMENSION, ROWS = 23, 3, 5  # five chunks, the last of three rows
 
@@ -18,7 +20,8 @@ def rows_of(output, index, dtype=np.float32):
 
 def begin(path, **changes):
     standard = {"shape": (N, DIMENSION), "dtype": "float32", "chunk_rows": ROWS, "identity": "one"}
-    return create_output(path, **(standard | changes))
+    create = create_objects if isinstance(path, Place) else create_output
+    return create(path, **(standard | changes))
 
 
 def fill(output, indices=None):
