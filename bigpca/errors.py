@@ -11,7 +11,9 @@ import os
 import re
 import sys
 import warnings
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
+from html import escape
 from numbers import Integral
 from types import TracebackType
 from typing import Any
@@ -276,3 +278,26 @@ def warn_caller(message: str, category: type[Warning]) -> None:
     while frame.f_back is not None and frame.f_code.co_filename.startswith(PACKAGE):
         level, frame = level + 1, frame.f_back
     warnings.warn(message, category, stacklevel=level)
+
+
+class Shown(ABC):
+    """A record that is shown as a short table: as text by ``repr`` and ``print``, as HTML in notebooks."""
+
+    @abstractmethod
+    def cells(self) -> list[tuple[str, ...]]:
+        """Return the cells of each line, its name first."""
+
+    def __repr__(self) -> str:
+        rows = self.cells()
+        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+        return "\n".join(
+            "  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
+        )
+
+    def _repr_html_(self) -> str:
+        left = ' style="text-align: left"'
+        lines = (
+            f"<tr><th{left}>{escape(row[0])}</th>{''.join(f'<td{left}>{escape(cell)}</td>' for cell in row[1:])}</tr>"
+            for row in self.cells()
+        )
+        return f"<table>{''.join(lines)}</table>"

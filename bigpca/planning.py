@@ -9,11 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from html import escape
 from math import inf
 from typing import Protocol, Self
 
-from bigpca.errors import EvaluationBudgetError, MemoryBudgetError, format_bytes
+from bigpca.errors import EvaluationBudgetError, MemoryBudgetError, Shown, format_bytes
 
 
 class LOOPS:
@@ -386,8 +385,8 @@ def _peak_of(one: PassCost, resources: Resources) -> int:
     return -(-max(busy * one.peak_bytes + one.driver_bytes, one.finish_bytes) // resources.threads)
 
 
-@dataclass(frozen=True)
-class Plan:
+@dataclass(frozen=True, repr=False)
+class Plan(Shown):
     """Cost of a run, before it runs.
 
     Attributes
@@ -565,6 +564,10 @@ class Plan:
             *(("note", note) for note in self.notes),
         ]
 
+    def cells(self) -> list[tuple[str, ...]]:
+        """Return the lines of :meth:`rows`."""
+        return list(self.rows())
+
     def _time(self, speed: Speed) -> str:
         threads = self.resources.threads * self.resources.processes
         loops = f"; {speed.loops:.2g} of the reference core's at sparse products and other loops" if self.loops else ""
@@ -573,16 +576,3 @@ class Plan:
             f"measured speed of one core: {speed.single / 1e9:.0f} Gflop/s in float32, {speed.double / 1e9:.0f} in "
             f"float64, {format_bytes(speed.read)}/s read{loops}"
         )
-
-    def __str__(self) -> str:
-        rows = self.rows()
-        width = max(len(name) for name, _ in rows)
-        return "\n".join(f"{name:<{width}}  {text}" for name, text in rows)
-
-    def _repr_html_(self) -> str:
-        """Return the rows as a table, for notebooks."""
-        cells = (
-            f'<tr><th style="text-align: left">{escape(name)}</th><td style="text-align: left">{escape(text)}</td></tr>'
-            for name, text in self.rows()
-        )
-        return f"<table>{''.join(cells)}</table>"

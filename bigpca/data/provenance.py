@@ -14,7 +14,7 @@ from functools import lru_cache
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
-from bigpca.errors import CorruptedChunkError, ModelFormatError, brief, format_bytes, shorten
+from bigpca.errors import CorruptedChunkError, ModelFormatError, Shown, brief, format_bytes, shorten
 from bigpca.planning import format_times
 from bigpca.storage.files import public
 from bigpca.storage.forms import MAX_PROVENANCE_BYTES, TABLE_MARK, read_provenance
@@ -24,8 +24,8 @@ MAX_TEXT = 4096  # characters of a field
 MAX_VERSIONS = 64
 
 
-@dataclass(frozen=True)
-class Provenance:
+@dataclass(frozen=True, repr=False)
+class Provenance(Shown):
     """How the numbers of a model or a score store came to be; None for what was not recorded.
 
     Attributes
@@ -131,6 +131,10 @@ class Provenance:
             date=other.date,
             versions=other.versions,
         )
+
+    def cells(self) -> list[tuple[str, ...]]:
+        """Return what was recorded, a line for each."""
+        return list(self.lines().items())
 
     def to_json(self) -> dict[str, Any]:
         """Return JSON values."""

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigpca.arrays import Array, Integers
-from bigpca.errors import warn_approximation
+from bigpca.errors import Shown, warn_approximation
 from bigpca.passes.accumulators.base import Accumulator
 from bigpca.passes.accumulators.kept_rows import Furthest, RowsAt
 from bigpca.passes.accumulators.observed_columns import ColumnSearch, ObservedColumns
@@ -123,8 +123,8 @@ def _filled(found: ObservedColumns) -> str:
     )
 
 
-@dataclass(frozen=True)
-class Ends:
+@dataclass(frozen=True, repr=False)
+class Ends(Shown):
     """Rows with the lowest and highest values of each column, the furthest first.
 
     Attributes
@@ -148,6 +148,22 @@ class Ends:
         if keys is None:
             return self
         return replace(self, lowest_keys=keys[self.lowest], highest_keys=keys[self.highest])
+
+    def cells(self) -> list[tuple[str, ...]]:
+        """Return the first rows at both ends of each column."""
+        sides = [
+            (self.lowest if self.lowest_keys is None else self.lowest_keys, self.lowest_scores),
+            (self.highest if self.highest_keys is None else self.highest_keys, self.highest_scores),
+        ]
+        shown = [
+            tuple(
+                ", ".join(f"{row} ({score:.3g})" for row, score in zip(names[i][:3], scores[i][:3], strict=True))
+                + (", ..." if len(names[i]) > 3 else "")
+                for names, scores in sides
+            )
+            for i in range(len(self.lowest))
+        ]
+        return [("column", "lowest", "highest"), *((str(i), *ends) for i, ends in enumerate(shown))]
 
 
 @dataclass(frozen=True)

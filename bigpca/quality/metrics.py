@@ -17,7 +17,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from bigpca.arrays import Array, DType, Integers, Matrix, Vector
 from bigpca.data.sources import open as open_array
-from bigpca.errors import check_choice, positive_integer
+from bigpca.errors import Shown, check_choice, positive_integer
 from bigpca.estimators.linear.pca import PCA
 from bigpca.estimators.linear.rotated_pca import RotatedPCA
 from bigpca.estimators.shared.inputs import as_fitted, open_rows
@@ -408,8 +408,8 @@ __all__ = [
 ]
 
 
-@dataclass(frozen=True)
-class Comparison:
+@dataclass(frozen=True, repr=False)
+class Comparison(Shown):
     """How the axes of two models a and b agree.
 
     Attributes
@@ -424,6 +424,15 @@ class Comparison:
     angles: Vector
     a_in_b: float
     b_in_a: float
+
+    def cells(self) -> list[tuple[str, ...]]:
+        """Return the angles in degrees, and the shares."""
+        angles = ", ".join(f"{angle:.3g}" for angle in np.degrees(self.angles[:8]))
+        return [
+            ("principal angles, degrees", angles + (", ..." if len(self.angles) > 8 else "")),
+            ("variance of a in the span of b", f"{100 * self.a_in_b:.4g} %"),
+            ("variance of b in the span of a", f"{100 * self.b_in_a:.4g} %"),
+        ]
 
 
 def compare(a: Any, b: Any) -> Comparison:

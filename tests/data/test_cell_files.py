@@ -11,12 +11,14 @@ import dask
 import fsspec
 import h5py
 import numpy as np
+import pandas as pd
 import pytest
 import zarr
 
 import bigpca as bp
 from bigpca.data import sparse
 from bigpca.data.cell_files import cell_names, gene_names
+from bigpca.data.label_files import read_label_file
 from tests.cli.running import line_of, run, run_json, words
 from tests.data.sparse_savers import counts, to_tenx
 from tests.passes.kit import interrupt_after
@@ -91,6 +93,28 @@ def test_layers_and_embeddings_are_opened_by_name_and_backed_cells_by_themselves
         np.testing.assert_allclose(model.transform(path), TRUTH.transform(X), atol=1e-5)
     with pytest.raises(ValueError, match=r"no array 'layers/none'; it holds .*X \(sparse\).*, obsm/X_pca \(300, 2\)"):
         bp.open(path, member="layers/none")
+
+
+@pytest.mark.parametrize("end", ["h5ad", "zarr"])
+def test_labels_are_columns_of_obs_joined_by_the_names_of_the_cells(end: str, tmp_path: Path) -> None:
+    n = X.shape[0]
+    kinds, sexes = np.array(["b", "a", "c"] * (n // 3), object), np.array(["f", "m"] * (n // 2), object)
+    cells = ad.AnnData(X, obs=pd.DataFrame(index=CELLS))
+    cells.obs["type"] = pd.Categorical(np.where(np.arange(n) < 9, None, kinds))
+    cells.obs["sex"], cells.obs["age"] = sexes, np.arange(n)
+    cells.obs["weight"] = pd.array([None, 2] * (n // 2), dtype="Int64")
+    file = written(cells, tmp_path / f"cells.{end}")
+    rows = bp.open(file)[::-1]
+    for name, values in (("sex", sexes), ("obs/age", np.arange(n))):
+        np.testing.assert_array_equal(bp.data.by_key(f"{file}::{name}", rows), values[::-1])
+    for name, gaps in (("type", np.arange(n) < 9), ("weight", np.arange(n) % 2 == 0)):
+        found = read_label_file(f"{file}::{name}")
+        np.testing.assert_array_equal([one is None for one in found], gaps)
+    model = bp.FisherDiscriminantAnalysis(1, regularization=1.0, missing_labels="drop").fit(rows, f"{file}::type")
+    assert model.classes_.tolist() == ["a", "b", "c"]
+    for name, told in (("::typ", "obs has no column 'typ'.* Did you mean type"), ("", "name the column of obs that")):
+        with pytest.raises(KeyError, match=told):
+            read_label_file(f"{file}{name}")
 
 
 def test_scores_keep_the_names_of_their_cells(path: Path, tmp_path: Path) -> None:

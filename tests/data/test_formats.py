@@ -15,6 +15,8 @@ import xarray as xr
 
 import bigpca.data.sources as sources
 from bigpca.data.flat_files import shard_paths
+from bigpca.data.keys import stored_keys
+from bigpca.data.label_files import read_label_file
 from tests.data.savers import (
     FLATTENING,
     SAVERS,
@@ -24,7 +26,10 @@ from tests.data.savers import (
     open_zarr_in_memory,
     save_hdf5,
     save_memmap,
+    save_arrow_folder,
     save_npy,
+    save_parquet_of_pandas,
+    save_parquet_partitions,
     save_numpy,
     save_shards,
     save_zarr,
@@ -141,3 +146,17 @@ def test_bfloat16_tensors_are_read_exactly_as_float32(columns: tuple[int, int], 
     found = source.read(2, 30, columns)
     assert np.array_equal(found, half[2:, slice(*columns)].astype("f4"))
     assert np.array_equal(source.read(0, 1), half[:1].astype("f4"), equal_nan=True)
+
+
+def test_partitions_and_columns_of_tables_are_labels_and_keys(tmp_path: Path) -> None:
+    x = matrix("f4")
+    assert read_label_file(f"{save_parquet_partitions(tmp_path, x)}::year").tolist() == ["9"] * 19 + ["10"] * 18
+    rows = sources.open(save_parquet_of_pandas(tmp_path, x))
+    assert stored_keys(rows[[3, 1]]).tolist() == ["row 3", "row 1"]
+    (tmp_path / "hugging").mkdir()
+    rows = sources.open(save_arrow_folder(tmp_path / "hugging", x), keys="id")
+    assert stored_keys(rows).tolist() == [str(one) for one in x[:, 0]]
+    with pytest.raises(ValueError, match=r"keys = 'id' names a column of a table .*, and .*x.npy is none"):
+        sources.open(save_npy(tmp_path, x), keys="id")
+    with pytest.raises(ValueError, match=r"keys = 'id' names a column of a table in files; .* X.set_index\('id'\)"):
+        sources.open(x, keys="id")

@@ -400,6 +400,13 @@ def test_names_go_in_and_come_out(name: str) -> None:
         list(scores.columns) == list(model.get_feature_names_out()) == [f"{prefix}{i}" for i in range(scores.shape[1])]
     )
     assert scores.index[0] == 100
+    summary = model.summary()
+    assert list(summary.index) == list(scores.columns)
+    for column, found in (("variance", "explained_variance_"), ("share", "explained_variance_ratio_")):
+        if hasattr(model, found):
+            np.testing.assert_array_equal(summary[column], getattr(model, found))
+    assert "rows read" in repr(model.provenance_)
+    assert "<td" in model.provenance_._repr_html_()
     with pytest.raises(ValueError, match="feature names should match"):
         model.transform(frame[list("bacdef")])
 

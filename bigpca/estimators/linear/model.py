@@ -22,7 +22,7 @@ from bigpca.data.grids import Grid
 from bigpca.data.provenance import Provenance
 from bigpca.data.sources import open_in_memory
 from bigpca.data.views import View
-from bigpca.errors import component_columns, positive_integer
+from bigpca.errors import Shown, component_columns, positive_integer
 from bigpca.estimators.linear.maps import (
     LogLikelihood,
     Projection,
@@ -60,8 +60,8 @@ from bigpca.solvers.components import NComponents
 from bigpca.solvers.scaling import Whitening
 
 
-@dataclass(frozen=True)
-class TopFeatures:
+@dataclass(frozen=True, repr=False)
+class TopFeatures(Shown):
     """The features with the largest weights in a component, the largest first.
 
     Attributes
@@ -83,6 +83,12 @@ class TopFeatures:
         """Return the n largest of the weights (d,)."""
         features = np.argsort(-np.abs(weights), kind="stable")[:n]
         return cls(features, weights[features], None if names is None else np.asarray(names)[features])
+
+    def cells(self) -> list[tuple[str, ...]]:
+        """Return a line for each feature."""
+        names = [""] * len(self.features) if self.names is None else map(str, self.names)
+        lines = zip(self.features, names, self.weights, strict=True)
+        return [("feature", "name", "weight"), *((f"{at}", name, f"{weight:.4g}") for at, name, weight in lines)]
 
 
 def column_variances(state: Moments | FusedProduct) -> Vector:

@@ -603,6 +603,43 @@ class Estimator(
         check_is_fitted(self)
         return np.array(self._component_names, dtype=object)
 
+    def summary(self) -> Exported:
+        """Return a table of the components: names, variances, their shares, and bounds where they are approximate.
+
+        Returns
+        -------
+        pandas.DataFrame of k rows, whose index is the names of the components
+            ``variance`` (of kernel models and discriminants, the eigenvalue); ``share`` of the total variance, and its
+            ``cumulative`` sum, where the model has them; ``lower`` and ``upper``, certified bounds of approximate
+            models.
+
+        Raises
+        ------
+        ImportError
+            If pandas is not installed.
+
+        Examples
+        --------
+        >>> from bigpca import PCA
+        >>> PCA(1).fit([[0.0, 1.0], [2.0, 1.0], [4.0, 1.0]]).summary()["variance"].to_dict()
+        {'pca0': 4.0}
+        """
+        check_is_fitted(self)
+        columns: dict[str, Input] = {}
+        for name, attribute in (("variance", "eigenvalues_"), ("variance", "explained_variance_")):
+            if hasattr(self, attribute):
+                columns[name] = getattr(self, attribute)
+        if hasattr(self, "explained_variance_ratio_"):
+            columns["share"] = self.explained_variance_ratio_
+            columns["cumulative"] = np.cumsum(self.explained_variance_ratio_)
+        if hasattr(self, "eigenvalue_bounds_"):
+            columns["lower"], columns["upper"] = np.asarray(self.eigenvalue_bounds_).T
+        try:
+            import pandas as pd
+        except ImportError as error:
+            raise ImportError("summary() needs pandas, which is not installed. Run: pip install pandas") from error
+        return pd.DataFrame(columns, index=pd.Index(self.get_feature_names_out(), name="component"))
+
     @property
     def _component_names(self) -> list[str]:
         return [f"{self._prefix}{i}" for i in range(self._n_features_out)]
