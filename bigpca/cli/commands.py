@@ -53,7 +53,7 @@ EXAMPLES = {
     "export": ("bigpca export model.zarr --out model.onnx",),
     "info": ("bigpca info model.zarr -v", "bigpca info features.zarr"),
     "verify": ("bigpca verify features.zarr",),
-    "doctor": ("bigpca doctor", "bigpca doctor --scheduler tcp://10.0.0.1:8786"),
+    "doctor": ("bigpca doctor", "bigpca doctor --scheduler tcp://10.0.0.1:8786", "bigpca doctor s3://bucket/folder"),
 }
 
 _UsageError: type[Exception] = typer.BadParameter.__mro__[1]  # Click's, whose place depends on the version of Typer

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import random
+import statistics
 import tempfile
 import time
+import uuid
 import warnings
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -14,9 +19,10 @@ from bigpca.cli import options as o
 from bigpca.cli.options import grouped
 from bigpca.cli.output import ExitCode, plain, reporting
 from bigpca.cli.runtime import PassCounter, running, shown
-from bigpca.errors import format_bytes
+from bigpca.errors import brief, format_bytes
 from bigpca.passes.engine.events import format_seconds
 from bigpca.passes.engine.progress import TerminalProgress
+from bigpca.storage.files import public
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -30,12 +36,28 @@ PACKAGES = ("bigpca", "numpy", "scipy", "zarr", "numcodecs", "dask", "distribute
 @grouped
 def doctor(
     shows: o.Shows,
+    url: Annotated[
+        str | None,
+        typer.Argument(help="Try an object store, such as s3://bucket/folder.", metavar="URL", show_default=False),
+    ] = None,
     directory: Annotated[Path, typer.Option("--dir", help="Show the free disk space of this directory.")] = Path(),
     scheduler: o.Scheduler = None,
     workers_timeout: o.WorkersTimeout = 60,
 ) -> None:
-    """Show versions, cores, memory, disk and BLAS, and run a short self-test; with --scheduler, check its workers."""
+    """Show versions, cores, memory, disk and BLAS, and run a short self-test; with --scheduler, check its workers.
+
+    With a URL, try instead what this process may do in that object store, and how fast it is.
+    """
     with reporting(shows.as_json, shows.debug, quiet=shows.quiet) as output:
+        if url is not None:
+            output.doing(f"trying {public(url)} ...")
+            tried = store_facts(url)
+            output.show(tried)
+            failed = [f"{verb}: {said}" for verb, said in tried.items() if said.startswith("no: ")]
+            output.finish({"command": "doctor", **tried, "problems": failed})
+            if failed:
+                raise typer.Exit(int(ExitCode.INPUT))
+            return
         record = machine_facts(directory)
         output.show(_machine_rows(record))
         output.doing("self-test ...")
@@ -98,6 +120,65 @@ def self_test() -> dict[str, Any]:
     passed = intact and error < 1e-10
     result = f"passed (eigenvalues within {error:.0e})" if passed else f"FAILED: intact={intact}, error={error:.1e}"
     return {"passed": passed, "result": result, "eigenvalue_error": error, "seconds": time.monotonic() - start}
+
+
+TRIED_BYTES = 2 * 2**20  # of each object whose throughput is measured
+TRIED = 32
+CONDITIONS = {
+    "enforced": "enforced: of two runs one wins",
+    "rejected": "rejected: outputs need --exclusive",
+    "ignored": "ignored: outputs need --exclusive",
+}
+
+
+def store_facts(url: str) -> dict[str, str]:
+    """Try list, put, conditional put, get and delete in an object store; everything that is put is deleted again."""
+    from bigpca.storage.places import Place
+    from bigpca.storage.requests import Wanted, requests
+
+    place = Place(url)
+    own = place.at(f".bigpca/doctor-{uuid.uuid4().hex}")
+    names, seconds = [str(i) for i in range(TRIED)], []
+
+    def put() -> str:
+        for _ in range(9):
+            began = time.perf_counter()
+            own.put("small", b"bigpca")
+            seconds.append(time.perf_counter() - began)
+        return f"yes, {1000 * statistics.median(seconds):.0f} ms each"
+
+    def put_many() -> str:
+        data = random.randbytes(TRIED_BYTES)
+        with ThreadPoolExecutor(TRIED) as pool:
+            return rate(lambda: list(pool.map(lambda name: own.put(name, data), names)))
+
+    def delete() -> str:
+        own.delete([*names, "small"])
+        return "yes"
+
+    def rate(action: Callable[[], object]) -> str:
+        began = time.perf_counter()
+        action()
+        return f"{TRIED * TRIED_BYTES / 1e6 / (time.perf_counter() - began):,.0f} MB/s, {TRIED} requests at a time"
+
+    wanted = [Wanted(name, TRIED_BYTES) for name in names]
+    steps: dict[str, Callable[[], str]] = {
+        "list": lambda: "yes" if next(place.list(), None) is not None else "yes; nothing is there",
+        "put": put,
+        "conditional put": lambda: CONDITIONS[own.conditions()],
+        "write": put_many,
+        "read": lambda: rate(lambda: requests().all(own, wanted)),
+        "delete": delete,
+    }
+    found = {"store": place.describe()}
+    for name, step in steps.items():
+        try:
+            found[name] = step()
+        except OSError as error:
+            found[name] = f"no: {brief(error, 200)}"
+            if name in ("list", "put") and not isinstance(error, PermissionError):
+                break  # nothing else can be tried
+    return found
 
 
 def cluster_facts(client: Client) -> dict[str, Any]:

@@ -7,7 +7,7 @@ import os
 from typing import Any
 
 from bigpca.data.checks import MemberError, natural_key
-from bigpca.data.flat_files import npy_file, npy_shards, npz_member, safetensors_file
+from bigpca.data.flat_files import npy_file, npy_shards, npz_member, safetensors_file, shard_paths
 from bigpca.data.hdf5 import HDF5_SUFFIXES, hdf5_rows
 from bigpca.data.source import Source, Wanted
 from bigpca.data.tables import (
@@ -17,11 +17,12 @@ from bigpca.data.tables import (
     DatasetRows,
     TableRows,
     form_of_folder,
+    table_paths,
     table_rows,
 )
-from bigpca.data.zarr_arrays import is_zarr_directory, zarr_source, zip_source
+from bigpca.data.zarr_arrays import is_zarr_directory, place_at, zarr_source, zip_source
 from bigpca.errors import brief
-from bigpca.storage.files import kind_of, open_regular
+from bigpca.storage.files import kind_of, open_regular, public
 
 TORCH_SUFFIXES = (".pt", ".pth")
 SHARD_SUFFIXES = (".npz", ".safetensors", *HDF5_SUFFIXES)
@@ -42,7 +43,7 @@ def file_source(path: str, member: str | None, missing_chunks: str, wanted: Want
         If the format is unknown.
     """
     if kind_of(path) != "disk":
-        return zarr_source(path, member, missing_chunks)
+        return _at_url(path, member, missing_chunks, wanted or Wanted())
     path, wanted = os.path.abspath(os.path.expanduser(path)), wanted or Wanted()
     found = None
     if os.path.isdir(path):
@@ -67,6 +68,31 @@ def file_source(path: str, member: str | None, missing_chunks: str, wanted: Want
 def dataset_source(data: Any, member: str | None) -> Source:
     """Describe the rows of a list column of a Dataset of Hugging Face."""
     return DatasetRows.of(data, member)
+
+
+def _at_url(url: str, member: str | None, missing_chunks: str, wanted: Wanted) -> Source:
+    """Describe the rows at a URL: Zarr, and in object stores .npy shards and Parquet, by their names."""
+    end = os.path.splitext(url.rstrip("/"))[1].lower()
+    if end in (*SHARD_SUFFIXES, *TORCH_SUFFIXES, *ARROW_SUFFIXES, *CSV_SUFFIXES, ".zip"):
+        raise ValueError(
+            f"{public(url)} is a {end} file, which is read from disks only; Zarr, .npy and Parquet are read at URLs. "
+            f"Copy it to a disk, and write it as Zarr for workers: bp.ingest({os.path.basename(public(url))!r}, "
+            '"rows.zarr").'
+        )
+    if place_at(url) is None:
+        return zarr_source(url, member, missing_chunks)
+    if not glob.has_magic(url) and end not in (".npy", *PARQUET_SUFFIXES):
+        try:
+            return zarr_source(url, member, missing_chunks)
+        except FileNotFoundError:
+            pass
+    if shard_paths(url):
+        return _without_member(url, member, npy_shards(url))
+    if table_paths(url):
+        return table_rows("parquet", url, member, wanted)
+    raise FileNotFoundError(
+        f"{public(url)} holds no rows: a Zarr store, .npy shards or .parquet files were expected. Check the URL."
+    )
 
 
 def _directory(path: str, member: str | None, missing_chunks: str, wanted: Wanted) -> Source:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import glob
 import hashlib
+import io
 import json
 import math
 import os
@@ -27,7 +28,7 @@ from bigpca.data.source import SPARSE_PARTS, Source, Stamp, choose_member, file_
 from bigpca.data.sparse import SparseGroup
 from bigpca.data.zarr_format import BFLOAT16, widened
 from bigpca.errors import CorruptedChunkError, brief, printable
-from bigpca.storage.files import check_member, check_place, check_regular, open_regular, read_npy_header
+from bigpca.storage.files import check_member, check_place, check_regular, kind_of, open_regular, read_npy_header
 from bigpca.storage.forms import KEY_COLUMN, VALUES
 
 PIECE_BYTES = 2**20
@@ -83,9 +84,9 @@ class FlatFile(Source):
     def _nbytes(self) -> int:
         return math.prod(self.array_shape) * self._bits.itemsize + (self.lead and self.lead * self.array_shape[0])
 
-    def check_size(self) -> None:
-        """Check that the file is as large as its header states."""
-        size = check_regular(self.path).st_size
+    def check_size(self, size: int | None = None) -> None:
+        """Check that the file, or an object of that size, is as large as its header states."""
+        size = check_regular(self.path).st_size if size is None else size
         if size < self.offset + self._nbytes:
             raise CorruptedChunkError(
                 f"{self.path} has {size:,} bytes, but an array of shape {self.array_shape} and dtype {self.dtype} "
@@ -94,6 +95,8 @@ class FlatFile(Source):
 
     def read_block(self, start: int, stop: int, columns: tuple[int, int]) -> NDArray[Any]:
         """Read a block: whole rows in C order directly into new memory, others through a short-lived map."""
+        if self.remote:
+            return self._taken(self._records(start, stop), columns)
         self.check_size()
         if self.checked is not None:
             with _CHECKING:
@@ -107,7 +110,7 @@ class FlatFile(Source):
     def _read_bits(self, start: int, stop: int, columns: tuple[int, int]) -> NDArray[Any]:
         width, stored = row_width(self.array_shape), self._bits
         if self.lead:
-            record = np.dtype([("", f"V{self.lead}"), (VALUES, stored, (width,))])
+            record = self._record
             records = np.empty(stop - start, record)
             with open_regular(self.path, buffering=0) as file:
                 file.seek(self.offset + start * record.itemsize)
@@ -126,6 +129,36 @@ class FlatFile(Source):
             rows = np.asarray(mapped)[start:stop]
             block[...] = (rows if rows.ndim == 2 else rows.reshape(stop - start, width))[:, slice(*columns)]
         return block
+
+    @property
+    def remote(self) -> bool:
+        """Whether the file is an object at a URL."""
+        return kind_of(self.path) != "disk"
+
+    @property
+    def _record(self) -> np.dtype[Any]:
+        return np.dtype([("", f"V{self.lead}"), (VALUES, self._bits, (row_width(self.array_shape),))])
+
+    def _records(self, start: int, stop: int) -> NDArray[Any]:
+        """Get rows of an object, whole and as they are stored."""
+        from bigpca.storage.requests import read_range  # imports clients of object stores
+
+        record = self._record
+        first, last = (self.offset + row * record.itemsize for row in (start, stop))
+        return read_range(self.path, first, last).view(record)
+
+    def _taken(self, records: NDArray[Any], columns: tuple[int, int]) -> NDArray[Any]:
+        return np.ascontiguousarray(records[VALUES][:, slice(*columns)]).astype(self.dtype, copy=False)
+
+    @property
+    def requests(self) -> tuple[int, int]:
+        """Of an object, those for its parts."""
+        if not self.remote:
+            return 0, 0
+        from bigpca.storage.requests import PART_BYTES, flight_bytes
+
+        count = -(-self._nbytes // PART_BYTES) + 1
+        return count, flight_bytes(count, PART_BYTES)
 
     def details(self) -> dict[str, Any]:
         """Return offset, byte order and layout."""
@@ -184,6 +217,31 @@ def npy_file(path: str) -> FlatFile:
             keyed.check_size()
             return keyed
         return raw_file(path, file.tell(), shape, dtype, order)
+
+
+def npy_objects(urls: list[str]) -> list[FlatFile]:
+    """Describe .npy files at URLs from their headers, which are got at the same time."""
+    from bigpca.storage.requests import TAIL_BYTES, Wanted, requests, split
+
+    place = split(urls[0])[0]
+    wanted = [Wanted(url.rpartition("/")[2], TAIL_BYTES, (0, TAIL_BYTES)) for url in urls]
+    found = []
+    for url, got in zip(urls, requests().all(place, wanted), strict=True):
+        head = io.BytesIO(bytes(got.data))
+        shape, order, dtype = npy_header(head, url)
+        lead = 0
+        if dtype.names is not None:
+            shape, lead, dtype = (*shape, *dtype[VALUES].shape), dtype[KEY_COLUMN].itemsize, dtype[VALUES].base
+        if order == "F" and len(shape) > 1:
+            raise ValueError(
+                f"{url} is stored in Fortran order, by columns, which is read from local disks only. Write it again "
+                "with np.save(path, np.ascontiguousarray(x)), or copy it to a disk."
+            )
+        check_dtype(dtype)
+        file = FlatFile(shape, head.tell(), dtype.str, lead=lead, path=url)
+        file.check_size(got.size)
+        found.append(file)
+    return found
 
 
 def npy_header(file: Any, label: str) -> tuple[tuple[int, ...], str, np.dtype[Any]]:
@@ -532,12 +590,23 @@ class NpyShards(Source):
         return block
 
     def stamps(self, start: int, stop: int) -> list[Stamp]:
-        """Return a stamp for each shard of those rows."""
+        """Return a stamp for each shard of those rows; at a URL of all that it lists now."""
+        if kind_of(self.path) != "disk":
+            from bigpca.storage.requests import objects_at
+
+            now = {stamp[0]: stamp for stamp in objects_at(self.path, (".npy",))}
+            return [now.get(file.path, (file.path, -1, None)) for file, _, _ in self._parts(start, stop)]
         return [file_stamp(file.path) for file, _, _ in self._parts(start, stop)]
 
     def details(self) -> dict[str, Any]:
         """Return the digest of names, sizes and row counts."""
         return {"shards_sha256": self.digest, "stored": self.stored}
+
+    @property
+    def requests(self) -> tuple[int, int]:
+        """Those of the shards, of which each has as many bytes in flight."""
+        counts = [file.requests for file in self._listing().files]
+        return sum(count for count, _ in counts), max(flight for _, flight in counts)
 
 
 def _unpacked(packed: bytes) -> list[str]:
@@ -566,6 +635,10 @@ def npy_shards(pattern: str | list[str]) -> NpyShards:
 
 def shard_paths(pattern: str) -> list[str]:
     """Return the .npy files of a folder or glob in natural order."""
+    if kind_of(pattern) != "disk":
+        from bigpca.storage.requests import objects_at
+
+        return sorted((url for url, *_ in objects_at(pattern, (".npy",))), key=natural_key)
     found = glob.glob(os.path.join(glob.escape(pattern), "*.npy") if os.path.isdir(pattern) else pattern)
     return sorted(found, key=natural_key)
 
@@ -579,8 +652,8 @@ def _list(path: str, packed: bytes) -> _Listing:
         )
     files: list[FlatFile] = []
     sha = hashlib.sha256()
-    for path in paths:
-        file = npy_file(path)
+    described = map(npy_file, paths) if kind_of(path) == "disk" else npy_objects(paths)
+    for path, file in zip(paths, described, strict=True):
         check_shape(file.array_shape, path)
         files.append(file)
         check_shard(*(Shard(each.path, each.array_shape, each.dtype) for each in (file, files[0])))

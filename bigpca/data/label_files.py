@@ -67,6 +67,11 @@ def read_label_file(source: str, word: str = "label") -> Array:
     """
     path, name = split_column(source)
     if kind_of(path) != "disk":
+        if path.lower().endswith((".npy", ".csv", *PARQUET_SUFFIXES)):
+            raise ValueError(
+                f"{public(path)} is at a URL, but files of labels and weights are read from disks only. Copy it to "
+                "this machine, or pass its values; labels in Zarr are read at URLs."
+            )
         with without_credentials(path):
             return read_zarr(open_node(path), name, word)
     path = os.path.abspath(os.path.expanduser(path))

@@ -24,7 +24,7 @@ from scipy.sparse import csr_array, csr_matrix
 from bigpca.arrays import Array
 from bigpca.data.checks import Limits, MemberError, check_dtype, owned, readable_chunks, row_width
 from bigpca.errors import MAX_MESSAGE, brief, shorten
-from bigpca.storage.files import check_regular
+from bigpca.storage.files import check_regular, kind_of
 
 Stamp = tuple[str, int, int | str | None]  # key, size, change: a time, or what a store has in its place
 INDEX_BYTES = 4  # of a stored value's column, in the blocks that tasks read
@@ -267,7 +267,11 @@ class Source(ABC):
 
 
 def file_stamp(path: str) -> Stamp:
-    """Return (path, size, mtime in ns) of one file."""
+    """Return (path, size, mtime in ns) of one file; of an object at a URL what its store says, by one request."""
+    if kind_of(path) != "disk":
+        from bigpca.storage.requests import object_stamp  # imports clients of object stores
+
+        return object_stamp(path)
     found = check_regular(path)
     return path, found.st_size, found.st_mtime_ns
 

@@ -50,7 +50,7 @@ from bigpca.data.sparse import csr_meta, held_csr, is_csr, is_sparse, sparse_row
 from bigpca.data.views import Names, View, array_of, carried, carrying, graph_of, named, viewed, with_index
 from bigpca.data.zarr_arrays import ZarrReader, ZarrRows, group_source, store_source, wrap_zarr
 from bigpca.errors import CorruptedChunkError, ShortTraceback, brief, check_choice
-from bigpca.storage.files import open_regular
+from bigpca.storage.files import kind_of, open_regular
 from bigpca.storage.forms import CODES
 
 
@@ -483,7 +483,7 @@ def _open_shards(
     """Open a list of paths: .npy files as one source, others as joined Dask arrays."""
     from bigpca.data.flat_files import Shard, check_names, check_shard, npy_shards  # as the other formats of files
 
-    if member is None and all(path.endswith(".npy") for path in paths):
+    if member is None and all(path.endswith(".npy") and kind_of(path) == "disk" for path in paths):
         source = npy_shards([os.path.abspath(path) for path in paths])
         return open_source(source), source.array_shape[1:]
     options: dict[str, Any] = {"member": member, "missing_chunks": missing_chunks, "fill": fill, "wanted": wanted}

@@ -25,7 +25,7 @@ from bigpca.arrays import Array
 from bigpca.data.checks import MemberError, arrow_rows, check_dtype, is_decode_error, natural_key
 from bigpca.data.source import Source, Stamp, Wanted, file_stamp, parts_of
 from bigpca.errors import MAX_MESSAGE, CorruptedChunkError, brief, closest, shorten
-from bigpca.storage.files import open_regular, read_document
+from bigpca.storage.files import kind_of, open_regular, read_document
 from bigpca.storage.forms import KEY_COLUMN, TABLE_ATTRIBUTES, TABLE_MARK
 
 PARQUET_SUFFIXES = (".parquet", ".pq")
@@ -83,7 +83,7 @@ class TableRows(Source):
 
     @property
     def _stamps(self) -> tuple[Stamp, ...]:
-        return tuple(file_stamp(path) for path in table_paths(self.path, self.format))
+        return table_stamps(self.path, self.format)
 
     @property
     def attributes(self) -> dict[str, Any]:
@@ -152,7 +152,21 @@ class TableRows(Source):
 
     def stamps(self, start: int, stop: int) -> list[Stamp]:
         """Return a stamp for each file of those rows."""
-        return [file_stamp(path) for path in dict.fromkeys(group.path for group, *_ in self._parts(start, stop))]
+        paths = dict.fromkeys(group.path for group, *_ in self._parts(start, stop))
+        if kind_of(self.path) == "disk":
+            return [file_stamp(path) for path in paths]
+        return [stamp for stamp in self._stamps if stamp[0] in paths]  # of one listing
+
+    @property
+    def requests(self) -> tuple[int, int]:
+        """Of objects: stamp and footer of each file, and the columns of each row group."""
+        if kind_of(self.path) == "disk":
+            return 0, 0
+        from bigpca.storage.requests import flight_bytes
+
+        groups = self._groups()
+        largest = max((group.rows for group in groups), default=0) * self.shape[1] * self.dtype.itemsize
+        return 4 * len(groups), flight_bytes(1, largest)
 
     def details(self) -> dict[str, Any]:
         """Return the numbers of files and groups, and the column of keys."""
@@ -318,7 +332,7 @@ def table_rows(form: str, pattern: str, member: str | None, wanted: Wanted) -> T
         raise ImportError(
             f"{pattern} needs pyarrow, which is not installed. Run: pip install 'bigpca[formats]'"
         ) from error
-    stamps = tuple(file_stamp(path) for path in table_paths(pattern, form))
+    stamps = table_stamps(pattern, form)
     schema = FORMS[form].schema(stamps[0])
     if wanted.keys is not None and schema.names.count(wanted.keys) != 1:
         raise MemberError(
@@ -453,6 +467,8 @@ def _list_length(metadata: Any, name: str, path: str) -> int:
 
 def table_paths(pattern: str, form: str = "parquet") -> list[str]:
     """List the files of a file, folder or glob in natural order; of a folder in partitions, such as "year=2020"."""
+    if kind_of(pattern) != "disk":
+        return [stamp[0] for stamp in table_stamps(pattern, form)]
     if os.path.isfile(pattern):
         return [pattern]
     if not os.path.isdir(pattern):
@@ -466,6 +482,15 @@ def table_paths(pattern: str, form: str = "parquet") -> list[str]:
         parts = glob.glob(os.path.join(glob.escape(pattern), "*=*", ""))
         found = [path for part in parts for path in table_paths(os.path.abspath(part), form)]
     return sorted((path for path in found if os.path.basename(path)[0] not in "._"), key=natural_key)
+
+
+def table_stamps(pattern: str, form: str) -> tuple[Stamp, ...]:
+    """Return the stamps of the files of a file, folder, glob or URL; of a URL by one request per 1,000."""
+    if kind_of(pattern) == "disk":
+        return tuple(file_stamp(path) for path in table_paths(pattern, form))
+    from bigpca.storage.requests import objects_at  # imports clients of object stores
+
+    return tuple(sorted(objects_at(pattern, FORMS[form].suffixes), key=lambda stamp: natural_key(stamp[0])))
 
 
 def form_of_folder(path: str, names: Iterable[str]) -> str | None:
@@ -499,13 +524,22 @@ def parquet_metadata(stamp: Stamp) -> Any:
     import pyarrow.parquet as pq
 
     try:
-        return pq.read_metadata(stamp[0])
+        return pq.read_metadata(_opened(stamp))
     except (OSError, ValueError) as error:
         if not is_decode_error(error):
             raise
         raise CorruptedChunkError(
             f"{stamp[0]} is not a complete Parquet file ({brief(error)}). Copy or write it again."
         ) from error
+
+
+def _opened(stamp: Stamp) -> Any:
+    """Return the path of a file, or an object as a file."""
+    if kind_of(stamp[0]) == "disk":
+        return stamp[0]
+    from bigpca.storage.requests import ObjectFile, split  # as above
+
+    return ObjectFile(*split(stamp[0]), stamp[1])
 
 
 def _parquet_schema(stamp: Stamp) -> Any:
@@ -520,9 +554,16 @@ def _parquet_groups(stamp: Stamp) -> list[_Group]:
 def _parquet_read(group: _Group, names: list[str]) -> Any:
     import pyarrow.parquet as pq
 
-    known = parquet_metadata(file_stamp(group.path))
-    with pq.ParquetFile(group.path, metadata=known, page_checksum_verification=True) as file:
-        return file.read_row_group(group.number, columns=names)
+    stamp = file_stamp(group.path)
+    known, file = parquet_metadata(stamp), _opened(stamp)
+    if not isinstance(file, str):  # the columns of an object are got at the same time
+        stored = known.row_group(group.number)
+        chunks = [stored.column(i) for i in range(stored.num_columns)]
+        chunks = [one for one in chunks if one.path_in_schema.split(".")[0] in names]
+        starts = [one.dictionary_page_offset or one.data_page_offset for one in chunks]
+        file.get([(a, a + one.total_compressed_size) for a, one in zip(starts, chunks, strict=True)])
+    with pq.ParquetFile(file, metadata=known, page_checksum_verification=True) as opened:
+        return opened.read_row_group(group.number, columns=names)
 
 
 @lru_cache(maxsize=64)

@@ -458,7 +458,7 @@ def _bare(store: Any) -> Any:
 def _place_of(array: zarr.Array[Any]) -> Place | None:
     """Return the place of an array in a store of obstore that lists its objects."""
     store = _bare(array.store)
-    if type(store).__name__ != "ObjectStore" or type(store.store).__name__ not in PLACES:
+    if type(store).__name__ not in ("ObjectStore", "ObjectDocuments") or type(store.store).__name__ not in PLACES:
         return None
     from bigpca.storage.places import Place
 
@@ -556,6 +556,8 @@ class ZarrReader:
         ------
         TypeError
         """
+        if self._held is not None and self._held.place is not None and self.store != "memory://":
+            self._held.place.check_sendable()
         try:
             pickle.dumps(self._held)
         except BaseException as error:  # pyo3's PanicException is not an Exception
@@ -896,7 +898,7 @@ def place_at(url: str) -> Place | None:
     return Place(url)
 
 
-def documents_at(place: Place, rewritten: Callable[[dict[str, Any]], dict[str, Any]]) -> ObjectDocuments:
+def documents_at(place: Place, rewritten: Callable[[dict[str, Any]], dict[str, Any]] | None = None) -> ObjectDocuments:
     """Return the Zarr store of a place, which reads its metadata."""
     from bigpca.storage.regular_store import ObjectDocuments
 
@@ -1076,7 +1078,10 @@ def open_node(path: str) -> zarr.Array[Any] | zarr.Group:
 
     from bigpca.storage.regular_store import RegularStore
 
-    return zarr.open(RegularStore(path) if kind_of(path) == "disk" else path, mode="r")
+    place = place_at(path)
+    return zarr.open(
+        RegularStore(path) if kind_of(path) == "disk" else path if place is None else documents_at(place), mode="r"
+    )
 
 
 def read_whole(array: zarr.Array[Any], word: str) -> Array:

@@ -714,6 +714,10 @@ def address_of(store: Any) -> str:
         return "memory://"
     if name == "IcechunkStore":
         return "icechunk://"
+    if type(inner).__name__ in ("S3Store", "GCSStore", "AzureStore"):
+        from bigpca.storage.places import Place  # for those who have such a store
+
+        return Place(inner).url
     return str(store) if "://" in str(store) else f"{name}://"
 
 

