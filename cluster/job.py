@@ -189,7 +189,11 @@ def parser() -> argparse.ArgumentParser:
         description="Plan, fit PCA with a checkpoint and write the scores on a Dask cluster. Run again, it resumes.",
         epilog="Model, scores and checkpoint lie in OUT. SOURCE and OUT must be visible to all workers.",
     )
-    found.add_argument("source", metavar="SOURCE", help="Zarr store, HDF5 or Parquet file, or folder of .npy shards")
+    found.add_argument(
+        "source",
+        metavar="SOURCE",
+        help="Zarr store, HDF5 or Parquet file, folder of .npy shards, or URL of an object store",
+    )
     found.add_argument("out", metavar="OUT", type=Path, help="directory of the results, on storage that workers share")
     found.add_argument("--components", type=int, default=64, metavar="K", help="number of components (default 64)")
     found.add_argument("--solver", default="auto", help='solver of bigpca.PCA (default "auto")')

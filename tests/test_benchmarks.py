@@ -410,3 +410,15 @@ def test_genotypes_agree_with_scikit_allel_and_numpy(
     assert row["bigpca"]["error"] < 1e-8
     assert row["bigpca, missing calls"]["error"] < 1e-6
     assert row["scikit-allel, float64"]["error"] < 1e-8
+
+
+def test_places_reads_and_fits_the_same_bits_from_a_store(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("ACCESS_KEY_ID", "SECRET_ACCESS_KEY", "DEFAULT_REGION", "ENDPOINT_URL"):
+        monkeypatch.setenv(f"AWS_{name}", "")  # is set by the benchmark, and restored
+    size = ("--objects", 4, "--rows", 512, "--columns", 32, "--listed", 30, "--rounds", 1, "--latency", 1)
+    run("places.py", *size, monkeypatch=monkeypatch)
+    row = last_line(capsys)
+    assert row["fitting"]["same bits"]
+    assert row["listing requests"] == 1

@@ -359,8 +359,8 @@ class TestCredentials:
         for status, code in [("403 Forbidden", "AccessDenied"), ("503 Service Unavailable", "SlowDown")]:
             body = f"<Code>{code}</Code><Message>{self.SECRET[:5]}</Message>".encode()
             wrong = failing(object_server, "c/2/0", lambda *_, status=status, body=body: answer(status, body))
-            monkeypatch.setattr(places, "PATIENCE", 0.3)
-            with wrong, pytest.raises(OSError, match="c/2/0") as caught:
+            monkeypatch.setattr(places, "PATIENCE", 2.0)
+            with wrong, pytest.raises(OSError, match=r"c/\d/0") as caught:
                 source_of(X).read(0, N)
             said.append("".join(traceback.format_exception(caught.value)))
         written = [path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()]
