@@ -714,10 +714,10 @@ def address_of(store: Any) -> str:
         return "memory://"
     if name == "IcechunkStore":
         return "icechunk://"
-    if type(inner).__name__ in ("S3Store", "GCSStore", "AzureStore"):
-        from bigpca.storage.places import Place  # for those who have such a store
-
-        return Place(inner).url
+    scheme = {"S3Store": "s3", "GCSStore": "gs", "AzureStore": "az"}.get(type(inner).__name__)
+    bucket = re.search(r'(?:bucket|container_name)="([^"]*)"', repr(inner)) if scheme else None
+    if bucket is not None:
+        return f"{scheme}://{bucket[1]}/{getattr(inner, 'prefix', None) or ''}".rstrip("/")
     return str(store) if "://" in str(store) else f"{name}://"
 
 
