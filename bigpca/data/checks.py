@@ -396,12 +396,12 @@ def check_scores(X: Any) -> None:
 
 
 def check_decoded(attributes: Mapping[str, Any], label: str, remedy: str) -> None:
-    """Reject values that are stored scaled, shifted, or with numbers in place of missing values.
+    """Reject values that are stored scaled, shifted, or with numbers in place of missing values or of dates.
 
     Parameters
     ----------
     attributes : mapping
-        The array's attributes: CF conventions, sections 2.5.1 and 8.1.
+        The array's attributes: CF conventions, sections 2.5.1, 4.4 and 8.1.
     remedy : str
         How to decode them.
 
@@ -423,6 +423,10 @@ def check_decoded(attributes: Mapping[str, Any], label: str, remedy: str) -> Non
     found |= {name: given[name] for name in FILLS if name in given and not _all_nan(given[name])}
     if "true" in str(attributes.get("_Unsigned", "")).lower():  # text of HDF5 may come as bytes
         found["_Unsigned"] = ["true"]
+    units = attributes.get("units", "")
+    units = units.decode(errors="replace") if isinstance(units, bytes) else str(units)
+    if re.search(r"\bsince\s+[-+]?\d", units):  # dates, section 4.4
+        found["units"] = [units]
     if found:
         shown = ", ".join(f"{name} = {', '.join(map(str, values[:3]))}" for name, values in found.items())
         raise ValueError(

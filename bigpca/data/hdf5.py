@@ -84,7 +84,7 @@ class Hdf5Rows(Source):
         """Attributes that define how the numbers are stored; others, which may be large, are not read."""
         with _opened(self.path) as file:
             node = _node(file, self.member, self.path)
-            known = (*PACKED, *FILLS, *RANGES, "_Unsigned", MATLAB)
+            known = (*PACKED, *FILLS, *RANGES, "_Unsigned", "units", MATLAB)
             found = {name: node.attrs[name] for name in known if name in node.attrs}
             if NETCDF in file.attrs and node.id.get_create_plist().get_fill_time() != _NEVER_FILLED:
                 found[NETCDF] = True

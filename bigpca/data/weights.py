@@ -99,6 +99,8 @@ def reliability(weights: Any) -> Vector:
     [0.667, 0.667, 1.333]
     """
     given = open_weights(weights)
+    if not len(given):
+        raise ValueError("there are no weights. Give one weight per row.")
     largest = given.max(initial=0.0)
     if largest == 0:
         degrees_of_freedom(0, (0.0, 0.0))

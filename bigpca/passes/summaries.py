@@ -1,17 +1,22 @@
 """The reads that find what there is in each column: which have no values, and the means that fill missing ones.
 
-The verb that finds the rows at both ends of each column, in one read.
+The verb that finds the rows at both ends of each column, in one read; and the check that columns are scores.
 """
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
+import dask.array as da
 import numpy as np
 from numpy.typing import NDArray
 
 from bigpca.arrays import Array, Integers
-from bigpca.errors import Shown, warn_approximation
+from bigpca.data.provenance import provenance_of
+from bigpca.data.sources import source_of
+from bigpca.data.views import carried
+from bigpca.errors import ModelFormatError, Shown, counted, warn_approximation
 from bigpca.passes.accumulators.base import Accumulator
 from bigpca.passes.accumulators.kept_rows import Furthest, RowsAt
 from bigpca.passes.accumulators.observed_columns import ColumnSearch, ObservedColumns
@@ -24,8 +29,11 @@ from bigpca.passes.reading.layout import working_dtype
 from bigpca.passes.reading.readers import ColumnFill
 from bigpca.passes.rows import Rows
 from bigpca.planning import Plan, Resources, Times
+from bigpca.storage.files import kind_of
 
 SHOWN_COLUMNS = 5  # in messages
+STATISTICS = ("t2", "spe", "mahalanobis")
+NOT_SCORES = ("statistics", "contributions", "distances")  # the first word of the provenance of other outputs
 
 
 def observed_pass(rows: Rows, name: str, *, first: bool = False) -> PassPlan:
@@ -114,7 +122,7 @@ def find_fill(run: Run, rows: Rows, fill: ColumnFill) -> None:
 
 def _filled(found: ObservedColumns) -> str:
     share, without = found.missing_share, int(found.totals[2])
-    rows = f" {without} rows without any value became the mean row." if without else ""
+    rows = f" {counted(without, 'row')} without any value became the mean row." if without else ""
     return (
         f"{share:.3g} of the entries are missing and were replaced by the means of their columns.{rows} The "
         f"decomposition is that of the filled matrix: where entries are missing at random, the total variance is "
@@ -257,3 +265,21 @@ def _plan(cost: PassPlan, resources: Resources) -> Plan:
         output_bytes=0,
         resources=resources,
     )
+
+
+def reject_statistics(X: da.Array, k: int, remedy: str = "Give rows or scores.") -> None:
+    """Reject what models write of rows beside their scores, known by its provenance or by the names of its columns.
+
+    Raises
+    ------
+    ValueError
+    """
+    names, source, what = carried(X).names, source_of(X), ""
+    if source is not None and source.path and kind_of(source.path) == "disk":
+        with suppress(ModelFormatError):  # of a damaged record, which no numbers depend on
+            made = provenance_of(source.path)
+            what = "" if made is None else str(made.call).split(" ")[0]
+    if what not in NOT_SCORES and (names is None or not set(names) <= set(STATISTICS)):
+        return
+    named = "" if names is None else f" ({', '.join(names)})"
+    raise ValueError(f"the columns of X are {what or 'statistics'}{named}, not scores of the {k} components. {remedy}")

@@ -21,6 +21,7 @@ from bigpca.data.containers import is_dask_frame, is_path_list
 from bigpca.data.labels import label_values
 from bigpca.data.sources import open as open_array
 from bigpca.errors import component_columns, format_bytes
+from bigpca.passes.summaries import reject_statistics
 from bigpca.plots.style import COLOURS
 from bigpca.seeds import uniforms
 
@@ -311,6 +312,8 @@ def drawn_scores(
     are_scores = not statistics and _are_scores(model, opened.shape)
     if are_scores:
         check_scores(opened)
+    if are_scores and model is not None:
+        reject_statistics(opened, int(fitted(model).n_components_))
     scores = opened if are_scores else transform(X)
     n = scores.shape[0]
     if np.isnan(n):

@@ -13,14 +13,12 @@ from sklearn.utils.validation import check_is_fitted
 from bigpca.arrays import Integers, Vector
 from bigpca.data.checks import check_scores
 from bigpca.data.sources import open as open_array
-from bigpca.data.views import carried
 from bigpca.errors import positive_integer
-from bigpca.estimators.linear.monitoring import STATISTICS
 from bigpca.passes.engine.progress import ProgressArgument
 from bigpca.passes.project import keys_of
 from bigpca.passes.reading.row_maps import MapStep
 from bigpca.passes.rows import Rows
-from bigpca.passes.summaries import Ends, read_ends
+from bigpca.passes.summaries import Ends, read_ends, reject_statistics
 from bigpca.quality.measurement import ReplacementMoments, read_once
 from bigpca.rules import Whitening
 from bigpca.settings import setting
@@ -354,13 +352,10 @@ def extremes(model: Any, X: Any, n: int = 10, *, progress: ProgressArgument = No
         check_is_fitted(model)
     opened = open_array(X)
     if model is None or (opened.shape[1] == model._n_features_out != model.n_features_in_):
-        names = carried(opened).names
-        if model is not None and names is not None and set(names) <= set(STATISTICS):
-            raise ValueError(
-                f"the columns of X are statistics ({', '.join(names)}), not scores of the {model._n_features_out} "
-                f"components. Give rows or scores, or None as the model: extremes(None, X)."
-            )
         check_scores(opened)
+        if model is not None:
+            remedy = "Give rows or scores, or None as the model: extremes(None, X)."
+            reject_statistics(opened, model._n_features_out, remedy)
         rows = scores = Rows.of(opened, nan_policy="omit")
     else:
         rows, _ = model._rows(model._open_like(X))

@@ -33,7 +33,7 @@ from bigpca.data.sources import open as open_array
 from bigpca.data.sources import source_of
 from bigpca.errors import brief, format_bytes
 from bigpca.passes.rows import Rows
-from bigpca.passes.summaries import Ends, read_ends
+from bigpca.passes.summaries import Ends, read_ends, reject_statistics
 from bigpca.planning import format_estimate, format_seconds
 from bigpca.plots import bounds, components, scree, spectrum
 from bigpca.plots import standard_errors as errors_of
@@ -384,6 +384,7 @@ def read_scores(scores: Any, k: int, *, seed: int = 0) -> ScoresRead:
             "model wrote."
         )
     check_scores(opened)
+    reject_statistics(opened, k)
     n = int(opened.shape[0])
     rows = drawn_rows(n, seed)
     found = read_ends(Rows.of(opened, nan_policy="omit"), ROWS_AT_AN_END, columns=MAX_COMPONENTS, chosen=rows)

@@ -264,11 +264,11 @@ TABLES: dict[str, type[TableForm]] = {".npy": NpyForm, ".parquet": ParquetForm}
 STORES = (".zarr",)
 SCORES = (*STORES, *TABLES)
 FOREIGN = (  # what a reader expects of these is not written; any other suffix is part of a name, as in pca_k0.5
-    ".7z", ".arrow", ".avro", ".bin", ".bmp", ".bz2", ".csv", ".db", ".dta", ".feather", ".fits", ".gif", ".gz", ".h5",
-    ".h5ad", ".hdf", ".hdf5", ".ipc", ".ipynb", ".joblib", ".jpeg", ".jpg", ".json", ".jsonl", ".loom", ".mat", ".md",
-    ".nc", ".nc4", ".ods", ".orc", ".pdf", ".pickle", ".pkl", ".png", ".pt", ".pth", ".rda", ".rds", ".rst",
-    ".safetensors", ".sqlite", ".svg", ".tar", ".tex", ".tfrecord", ".tif", ".tiff", ".tsv", ".txt", ".webp",
-    ".xls", ".xlsx", ".xml", ".yaml", ".yml", ".zip",
+    ".7z", ".arrow", ".avro", ".bin", ".bmp", ".bz2", ".csv", ".db", ".doc", ".docx", ".dta", ".feather", ".fits",
+    ".gif", ".gz", ".h5", ".h5ad", ".hdf", ".hdf5", ".ipc", ".ipynb", ".joblib", ".jpeg", ".jpg", ".json", ".jsonl",
+    ".loom", ".mat", ".md", ".nc", ".nc4", ".odp", ".ods", ".odt", ".orc", ".pdf", ".pickle", ".pkl", ".png",
+    ".ppt", ".pptx", ".pt", ".pth", ".rda", ".rds", ".rst", ".rtf", ".safetensors", ".sqlite", ".svg", ".tar",
+    ".tex", ".tfrecord", ".tif", ".tiff", ".tsv", ".txt", ".webp", ".xls", ".xlsx", ".xml", ".yaml", ".yml", ".zip",
 )  # fmt: skip
 WRITTEN = (*SCORES, ".htm", ".html", ".npz", ".onnx")  # somewhere
 

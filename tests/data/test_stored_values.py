@@ -170,13 +170,19 @@ def test_encoded_netcdf_variables_are_rejected_with_the_line_that_decodes_them(t
         for name, text in (("unsigned", "true"), ("by netCDF", np.bytes_("true"))):
             file[name] = np.zeros((5, 3), "i1")
             file[name].attrs["_Unsigned"] = text
+        file["when"] = np.zeros((5, 3), "i4")
+        file["when"].attrs["units"] = np.bytes_("days since 2000-01-01")
     with pytest.raises(
         ValueError,
         match=r"data.nc:t has scale_factor = 0.01, .* Pass xarray.open_dataset\('.*data.nc', chunks={}\)\['t'\]",
     ):
         bp.open(path, member="t")
-    for name in ("unsigned", "by netCDF"):
-        with pytest.raises(ValueError, match="_Unsigned = true"):
+    for name, words in (
+        ("unsigned", "_Unsigned = true"),
+        ("by netCDF", "_Unsigned = true"),
+        ("when", "= days since 2"),
+    ):
+        with pytest.raises(ValueError, match=words):
             bp.open(path, member=name)
     np.testing.assert_array_equal(bp.open(path, member="plain/t"), X)
     with h5py.File(path) as file:

@@ -167,3 +167,19 @@ MISTAKES: dict[str, tuple[Callable[[], Any], str]] = {
 def test_what_has_no_answer_is_rejected_in_words(call: Callable[[], Any], message: str) -> None:
     with pytest.raises((ValueError, TypeError), match=message):
         call()
+
+
+@pytest.mark.parametrize("name", ["s.zarr", "s.parquet"])
+def test_stored_statistics_are_not_scores(name: str, tmp_path: Path) -> None:
+    """Where there are as many of them as components, their shapes are equal."""
+    stored = tmp_path / name
+    PLAIN.statistics(X, ["t2", "spe", "mahalanobis"], out=stored)
+    calls: list[Callable[[], Any]] = [
+        lambda: extremes(PLAIN, stored),
+        lambda: bp.plots.scores(PLAIN, stored),
+        lambda: PLAIN.report(scores=stored),
+        lambda: PLAIN.inverse_transform(bp.open(stored)),
+    ]
+    for call in calls:
+        with pytest.raises(ValueError, match=r"columns of X are statistics.*, not scores of the 3 components"):
+            call()

@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.sparse import csr_array
 
 from bigpca import csr
-from bigpca.arrays import Array, DType, Matrix, Vector
+from bigpca.arrays import Array, DType, Integers, Matrix, Vector
 from bigpca.data.containers import is_labelled
 from bigpca.data.grids import Grid
 from bigpca.data.sparse import with_values
@@ -86,7 +86,7 @@ def _coordinates(Q: Matrix, missing: NDArray[np.bool_], z: Matrix) -> tuple[Matr
         return np.asarray(z @ Q @ (vectors / values) @ vectors.T), True
     # The normal matrix has lost half of the digits: the singular values of Q_o itself decide.
     there = Q[~missing]
-    found, _, rank, _ = scipy.linalg.lstsq(there, z[:, ~missing].T) if len(there) else (np.zeros((k, len(z))), 0, 0, 0)
+    found, _, rank, _ = scipy.linalg.lstsq(there, z[:, ~missing].T)
     return np.asarray(found.T, np.float64), rank == k
 
 
@@ -94,8 +94,7 @@ def warn_undetermined() -> None:
     """Warn that the values that are there do not determine some scores: in words that Python shows once per process."""
     warnings.warn(
         "the values that are there do not determine the scores of some rows: these have fewer values than there are "
-        "components, or in columns where components cannot be told apart. Theirs are the scores of minimum norm, which "
-        "are 0 for rows without any value.",
+        "components, or in columns where components cannot be told apart. Theirs are the scores of minimum norm.",
         ApproximationWarning,
         stacklevel=2,
     )
@@ -163,21 +162,25 @@ class Projection(LinearRowMap):
         if self.limits is not None:
             self.limits.check(rows, where)
 
-    def _complete(self, rows: Array, scores: Array) -> None:
-        """Write the scores of rows with NaN, by least squares on the columns that are there.
+    def _complete(self, rows: Array, scores: Array) -> Integers:
+        """Write the scores of rows with NaN, by least squares on the columns that are there, and return rows of NaN.
 
         Whitening divides what least squares finds. Rows with infinities keep NaN.
         """
         lines = np.flatnonzero(np.isnan(scores).any(axis=1))
         lines = lines[~np.isinf(rows[lines]).any(axis=1)]
+        lost = np.isnan(rows[lines]).all(axis=1)
+        empty, lines = lines[lost], lines[~lost]
+        scores[empty] = 0  # until it was looked for infinities
         if not len(lines):
-            return
+            return empty
         found, undetermined = incomplete_scores(rows[lines], self.mean, self.scale, self.components)
         if self.deviations is not None:
             found /= np.where(self.deviations > 0, self.deviations, np.inf)
         scores[lines] = found
         if undetermined:
             warn_undetermined()
+        return empty
 
     def apply(self, rows: Values, where: str) -> Array:
         """Return the scores (b, k) of rows (b, d).
@@ -203,9 +206,11 @@ class Projection(LinearRowMap):
                 np.matmul(shifted, turned, out=out)
             # What rounding took from the mean, at the precision of the scores: it is the same for every row.
             scores += ((mean - self.mean) @ axes.T).astype(dtype)
-        if self.nan_policy == "mean":
-            self._complete(rows, scores)
-        return self._settled(rows, scores, where)
+        empty = self._complete(rows, scores) if self.nan_policy == "mean" else None
+        settled = self._settled(rows, scores, where)
+        if empty is not None:
+            settled[empty] = np.nan
+        return settled
 
     @property
     def takes_csr(self) -> bool:

@@ -145,7 +145,7 @@ class LinearModel(RowStatistics, Generic[State]):
 
     With ``nan_policy="mean"``, ``transform`` gives rows with NaN the scores of the point in the plane of the components
     that is nearest in the columns that are there (Nelson, Taylor & MacGregor 1996), with a warning where these do not
-    determine it: then the scores of minimum norm, which are 0 for a row of NaN alone. Other methods reject such rows.
+    determine it: then the scores of minimum norm. A row of NaN alone has scores of NaN. Other methods reject such rows.
 
     Attributes
     ----------

@@ -32,12 +32,11 @@ from bigpca.passes.engine.progress import ProgressArgument
 from bigpca.passes.project import keys_of
 from bigpca.passes.reading.layout import working_dtype
 from bigpca.passes.reading.row_maps import MapStep, RowMap
-from bigpca.passes.summaries import read_ends
+from bigpca.passes.summaries import STATISTICS, read_ends
 from bigpca.settings import setting
 from bigpca.solvers.components import rounding_level
 from bigpca.storage.files import content_digest
 
-STATISTICS = ("t2", "spe", "mahalanobis")
 CONTRIBUTIONS = ("t2", "spe")
 
 

@@ -47,7 +47,9 @@ from bigpca.data.views import View, carried, viewed, with_index
 from bigpca.errors import NonFiniteError, check_choice, counted, warn_caller, warn_rounded
 from bigpca.passes.reading.blocks import Values
 from bigpca.passes.reading.preprocessing import RowPreprocessor
+from bigpca.passes.reading.row_maps import row_of
 from bigpca.passes.rows import Rows
+from bigpca.passes.summaries import reject_statistics
 from bigpca.solvers.scaling import Whitening
 
 log = logging.getLogger("bigpca")
@@ -138,7 +140,7 @@ def open_scores(X: Input, estimator: str, k: int) -> Rows:
     Raises
     ------
     ValueError
-        For another number of columns.
+        For another number of columns, and for statistics.
     TypeError
         For codes.
     """
@@ -146,6 +148,7 @@ def open_scores(X: Input, estimator: str, k: int) -> Rows:
     check_scores(rows.X)
     if rows.viewed_columns != k:
         raise ValueError(f"scores have {rows.viewed_columns} columns; {k} (n_components_) were expected.")
+    reject_statistics(rows.X, k)
     return rows
 
 
@@ -444,7 +447,7 @@ def reject_non_finite(rows: Values, where: str, name: str) -> None:
     if len(lines):
         count = counted(len(lines), "NaN or infinite value")
         raise NonFiniteError(
-            f"{count} in {counted(len(np.unique(lines)), 'row')} of {where}: the first in its "
-            f"row {lines[0]}, column {columns[0]}. Finite values were expected; "
+            f"{count} in {counted(len(np.unique(lines)), 'row')} of {where}: the first in "
+            f"{row_of(where, int(lines[0]))}, column {columns[0]}. Finite values were expected; "
             f'nan_policy="omit" gives such rows NaN {name}.'
         )

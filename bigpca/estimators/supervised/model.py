@@ -39,7 +39,7 @@ from bigpca.estimators.supervised.statistics import (
 )
 from bigpca.passes.engine.driver import solving
 from bigpca.passes.engine.progress import ProgressArgument
-from bigpca.passes.reading.row_maps import RowMap
+from bigpca.passes.reading.row_maps import RowMap, row_of
 from bigpca.passes.rows import Rows
 from bigpca.solvers.components import NComponents
 from bigpca.solvers.roweis import Axes, Discriminants
@@ -457,8 +457,9 @@ class ClassMap(RowMap):
         missing = np.flatnonzero(np.isnan(values).any(axis=1))
         if len(missing):
             raise NonFiniteError(
-                f"{counted(len(missing), 'row')} of {where} hold NaN or infinite values, the first is its row "
-                f"{missing[0]}: they have no class. Remove them, or use predict_proba, which returns NaN for such rows."
+                f"{counted(len(missing), 'row')} of {where} hold NaN or infinite values, the first is "
+                f"{row_of(where, int(missing[0]))}: they have no class. Remove them, or use predict_proba, which "
+                "returns NaN for such rows."
             )
 
     def bytes_for(self, d: int, rows: int, itemsize: int) -> tuple[int, int]:

@@ -164,6 +164,16 @@ def _strip_of(where: str, first: int, stop: int) -> str:
     return f"rows {int(found[1]) + first}:{int(found[1]) + stop}{where[found.end() :]}"
 
 
+def row_of(where: str, row: int) -> str:
+    """Return the words for the row with that number within ``where``.
+
+    >>> row_of("rows 100:300 of x.npy", 20), row_of("a block of the input", 20)
+    ('row 120', 'its row 20')
+    """
+    found = re.match(r"rows (\d+):\d+", where)
+    return f"its row {row}" if found is None else f"row {int(found[1]) + row}"
+
+
 def _mapped_whole(maps: Sequence[RowMap], rows: Values, numbers: Integers, where: str) -> Values:
     """Return the mapped rows in one array."""
     if isinstance(rows, csr_array) and not rows.shape[0]:
@@ -389,8 +399,8 @@ class Copy(RowMap):
             if not inside.all():
                 row, column = np.argwhere(~inside)[0]
                 raise ValueError(
-                    f"{where}: {rows[row, column]} (row {row} of these, column {column}) does not fit dtype {dtype}, "
-                    f"whose values are in {low:g} to {high:g}. Choose another dtype, or repair the data."
+                    f"{where}: {rows[row, column]} ({row_of(where, int(row))}, column {column}) does not fit "
+                    f"dtype {dtype}, whose values are in {low:g} to {high:g}. Choose another dtype, or repair the data."
                 )
         return rows.astype(dtype, copy=False)
 

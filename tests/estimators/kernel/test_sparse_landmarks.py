@@ -84,7 +84,7 @@ def test_given_landmarks_may_be_sparse_and_rows_with_nan_have_no_scores() -> Non
     bad = rows.copy()
     bad.data[5] = np.nan
     row = int(np.searchsorted(bad.indptr, 5, side="right")) - 1
-    with pytest.raises(bp.errors.NonFiniteError, match=f"the first in its row {row}, column {bad.indices[5]}"):
+    with pytest.raises(bp.errors.NonFiniteError, match=f"the first in row {row}, column {bad.indices[5]}"):
         own.transform(bad)
     scores = own.set_params(nan_policy="omit").transform(bad)
     assert np.isnan(scores[row]).all()

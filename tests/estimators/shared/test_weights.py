@@ -222,6 +222,8 @@ def test_weights_that_are_none_are_rejected_before_the_read(case: str) -> None:
     if "zero" in case:
         with pytest.raises(ValueError, match="all weights are zero"):
             bp.data.reliability(weights)
+        with pytest.raises(ValueError, match="there are no weights"):
+            bp.data.reliability(weights[:0])
 
 
 def _never(block: Any) -> Any:

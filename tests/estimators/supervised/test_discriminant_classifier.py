@@ -182,7 +182,7 @@ def test_rows_with_missing_values_have_no_class() -> None:
     np.testing.assert_array_equal(np.delete(found, 7, axis=0), np.delete(model.predict_proba(X), 7, axis=0))
     with pytest.raises(
         bp.errors.NonFiniteError,
-        match=r"1 row of .* hold NaN or infinite values, the first is its row 7.*predict_",
+        match=r"1 row of .* hold NaN or infinite values, the first is row 7.*predict_",
     ):
         model.predict(bad)
     with pytest.raises(bp.errors.NonFiniteError, match="1 NaN or infinite value in"):
