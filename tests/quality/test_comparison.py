@@ -177,7 +177,7 @@ def test_stored_statistics_are_not_scores(name: str, tmp_path: Path) -> None:
     calls: list[Callable[[], Any]] = [
         lambda: extremes(PLAIN, stored),
         lambda: bp.plots.scores(PLAIN, stored),
-        lambda: PLAIN.report(scores=stored),
+        lambda: PLAIN.report(tmp_path / "r.html", scores=stored),
         lambda: PLAIN.inverse_transform(bp.open(stored)),
     ]
     for call in calls:
