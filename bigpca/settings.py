@@ -22,6 +22,7 @@ DEFAULTS: Mapping[str, object] = MappingProxyType(
         "workers_timeout": 60.0,
         "keep_state_bytes": 256 << 20,
         "max_kernel_evaluations": 2e11,
+        "arithmetic": None,
     }
 )
 # A thread or task without a block of its own, such as those of joblib, has the settings of the last block that is open
@@ -42,8 +43,8 @@ class config(AbstractContextManager[None]):  # read as a verb: with bp.config(..
     processes.
 
     Without blocks, the values of :meth:`keep` are used, and then the environment variables ``BIGPCA_MEMORY_LIMIT``,
-    ``BIGPCA_SOLVE_THREADS``, ``BIGPCA_WORKERS_TIMEOUT``, ``BIGPCA_KEEP_STATE_BYTES`` and
-    ``BIGPCA_MAX_KERNEL_EVALUATIONS``, which are read at each call.
+    ``BIGPCA_SOLVE_THREADS``, ``BIGPCA_WORKERS_TIMEOUT``, ``BIGPCA_KEEP_STATE_BYTES``,
+    ``BIGPCA_MAX_KERNEL_EVALUATIONS`` and ``BIGPCA_ARITHMETIC``, which are read at each call.
 
     Parameters
     ----------
@@ -60,6 +61,10 @@ class config(AbstractContextManager[None]):  # read as a verb: with bp.config(..
         default.
     max_kernel_evaluations : float or None, default None
         A plan that requires more is rejected before any read; 2e11 by default. ``np.inf`` for no limit.
+    arithmetic : str or None, default None
+        The array library that multiplies blocks of dense rows, and its device: "numpy" (the default), or "torch",
+        "cupy" or "jax" with a device, such as "torch:cuda". Reads that cannot use it are computed by NumPy, and the
+        plan says which one does. The last bits depend on it, so a checkpoint of another arithmetic is rejected.
 
     Raises
     ------
@@ -83,10 +88,11 @@ class config(AbstractContextManager[None]):  # read as a verb: with bp.config(..
         workers_timeout: float | None = None,
         keep_state_bytes: int | None = None,
         max_kernel_evaluations: float | None = None,
+        arithmetic: str | None = None,
     ) -> None:
         given = {
             "memory_limit": memory_limit, "solve_threads": solve_threads, "workers_timeout": workers_timeout,
-            "keep_state_bytes": keep_state_bytes, "max_kernel_evaluations": max_kernel_evaluations,
+            "keep_state_bytes": keep_state_bytes, "max_kernel_evaluations": max_kernel_evaluations, "arithmetic": arithmetic,
         }  # fmt: skip
         self._given = {name: _checked(name, one) for name, one in given.items() if one is not None}
         self._block: AbstractContextManager[None] = nullcontext()
@@ -113,7 +119,7 @@ class config(AbstractContextManager[None]):  # read as a verb: with bp.config(..
 
 def _checked(name: str, value: Any) -> object:
     """Return the value of a setting, or raise; that of an environment variable is a text."""
-    if name == "memory_limit":  # whose text is read where processes are found
+    if name in ("memory_limit", "arithmetic"):  # whose text is read where processes and devices are found
         return value
     try:
         number = float("nan" if isinstance(value, bool) else value)

@@ -27,6 +27,7 @@ from bigpca.passes.reading.blocks import (
     Arithmetic,
     Block,
     Values,
+    arithmetic_of,
     complete_rows,
     group_shift,
     prepare_block,
@@ -39,6 +40,7 @@ from bigpca.passes.reading.row_maps import MapStep, map_rows, map_tiles
 from bigpca.passes.rows import Rows, check_states
 from bigpca.planning import ONCE, PassCost, Times, peak_bytes
 from bigpca.seeds import uniforms
+from bigpca.settings import setting
 
 A = TypeVar("A", bound=Accumulator)
 R = TypeVar("R")
@@ -71,7 +73,7 @@ def row_pass(
     layout: Layout | None = None,
     dtype: DType | None = None,
     refinable: bool = False,
-    arithmetic: Arithmetic = NUMPY,
+    arithmetic: Arithmetic | None = None,
     finish_bytes: int = 0,
     driver_bytes: int = 0,
     collected: bool = False,
@@ -91,13 +93,17 @@ def row_pass(
         Dtype in which blocks are multiplied; None chooses by ``work``.
     refinable : bool
         Whether the fit may switch to float64, for which memory is then planned.
-    arithmetic : Arithmetic
-        The array library that multiplies the rows.
+    arithmetic : Arithmetic or None
+        The array library that multiplies the rows; None for that of the setting, if all states and the rows accept it.
     finish_bytes, driver_bytes, collected
         As in :class:`bigpca.planning.PassCost`.
     """
     states = list(templates)
     check_states(rows, states)
+    if arithmetic is None:
+        arithmetic = arithmetic_of(setting(None, "arithmetic"))
+        if rows.mapped_form().sparse or not all("device" in one.accepts for one in states):
+            arithmetic = NUMPY
     layout, dtype = layout or rows.layout(cut_bytes), dtype or product_dtype(rows.dtype, work)
     block_rows = min(layout.slab_rows, layout.read_rows)
     copied = rows.copied_row_bytes(np.dtype(np.float64) if refinable else dtype) * block_rows

@@ -151,10 +151,25 @@ class Reading(ABC):
     def plan(self) -> Plan:
         """The cost."""
         plan, (requests, in_flight) = plan_of(self), self.rows.requests
-        lines = (*self._weighting, *self._filling, *self.rows.unnoticed, *plan.notes, *self._compiling)
+        lines = (*self._weighting, *self._filling, *self.rows.unnoticed, *plan.notes, *self._compiling, *self._devices)
         if plan.passes > 1 and self.rows.stored is not None and self.rows.stored.parsed:
             lines += ("each read parses text: bp.ingest(path, out) writes the numbers once, for this fit and others",)
         return replace(plan, notes=lines, requests=round(requests * plan.passes), flight_bytes=in_flight)
+
+    @property
+    def _devices(self) -> tuple[str, ...]:
+        """The lines of the plan about what multiplies blocks, where a device was set."""
+        name = setting(None, "arithmetic")
+        if name in (None, "numpy"):
+            return ()
+        passes = [one for one in self.declared if isinstance(one, PassPlan)]
+        there = [one.name for one in passes if one.arithmetic.device is not None]
+        here = [one.name for one in passes if one.arithmetic.device is None]
+        why = "sparse rows" if self.rows.sparse else "no states for devices"
+        return (
+            *((f"multiplied by {name}: {', '.join(dict.fromkeys(there))}",) if there else ()),
+            *((f"multiplied by NumPy, not by {name} ({why}): {', '.join(dict.fromkeys(here))}",) if here else ()),
+        )
 
     def check_readable(self) -> None:
         """Reject batches that cannot be read as often as the fit requires.

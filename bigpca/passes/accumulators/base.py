@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 from bigpca import csr
-from bigpca.arrays import Array, DType, Integers, Vector
+from bigpca.arrays import Array, DType, Integers, Vector, packed_strips
 from bigpca.errors import counted, warn_approximation
-from bigpca.passes.reading.blocks import STRIP_BYTES, Arithmetic, Block, Values, cached_rows, scaled_rows
+from bigpca.passes.reading.blocks import STRIP_BYTES, Arithmetic, Block, Device, Values, cached_rows, scaled_rows
 from bigpca.planning import BlockForm, Work
 from bigpca.solvers.scaling import LearnedScale, Patterson
 
@@ -53,8 +53,9 @@ class Accumulator(ABC):
         be sent with each task. It is None in templates being sent and in closed states.
     needs_largest : bool
         Whether ``update`` uses the largest magnitude in its block.
-    accepts : frozenset of {"dense", "csr", "weights", "nan"}
-        The blocks that ``update`` can use. Sparse rows are made dense in strips for states that do not accept "csr";
+    accepts : frozenset of {"dense", "csr", "weights", "nan", "device"}
+        The blocks that ``update`` can use. Blocks are multiplied on a device if all states of a read accept "device",
+        and the rows are dense. Sparse rows are made dense in strips for states that do not accept "csr";
         weighted rows are rejected before the read if a state does not accept "weights". NaN stay in blocks if all
         states of a read accept "nan".
     """
@@ -321,6 +322,34 @@ def add_symmetric_product(rows: Array, out: Array, arithmetic: Arithmetic) -> bo
             return False
     arithmetic.rank_update(rows, out, True)
     return True
+
+
+class SumOnDevice:
+    """``sum V'V`` (d, d) on a device in float64, of which one packed triangle is fetched at the end of a group.
+
+    Parameters
+    ----------
+    device : Device
+    d : int
+    """
+
+    def __init__(self, device: Device, d: int) -> None:
+        self.device, self.total = device, device.zeros((d, d))
+
+    def add(self, rows: Array) -> float:
+        """Add the product of rows (b, d), and return the eps of its precision: float64 where float32 does not hold it."""
+        if rows.dtype != np.float64:
+            squares = np.einsum("ij,ij->j", rows, rows)
+            if not (_squares_held(squares, rows) and (squares < MAX_SQUARE).all()):
+                rows = rows.astype(np.float64)
+        self.total = self.device.add_gram(self.total, rows)
+        return float(np.finfo(rows.dtype).eps)
+
+    def add_to(self, packed: Vector) -> None:
+        """Add the upper triangle to a packed one."""
+        with self.device.precise():
+            for rows, strip in packed_strips(packed, self.total.shape[0]):
+                strip += self.device.fetch(self.total[rows, rows.start :])
 
 
 def _squares_held(squares: Array, rows: Array) -> bool:

@@ -23,6 +23,7 @@ from bigpca.arrays import (
 from bigpca.passes.accumulators.base import (
     Accumulator,
     Arrays,
+    SumOnDevice,
     WeightSums,
     add_known,
     add_symmetric_product,
@@ -97,7 +98,7 @@ class Moments(Accumulator):
     """
 
     tag: ClassVar[str] = "Moments"
-    accepts: ClassVar[frozenset[str]] = frozenset({"dense", "csr", "weights"})
+    accepts: ClassVar[frozenset[str]] = frozenset({"dense", "csr", "weights", "device"})
 
     n_features: int
     count: int = 0
@@ -111,6 +112,7 @@ class Moments(Accumulator):
     _shift: Vector | None = field(default=None, repr=False)
     _product: Array | None = field(default=None, repr=False)
     _product_rows: int = field(default=0, repr=False)
+    _there: SumOnDevice | None = field(default=None, repr=False)
 
     @property
     def scatter(self) -> Matrix:
@@ -152,7 +154,13 @@ class Moments(Accumulator):
 
         Slabs of wide rows are short. Summing several of them in float32 leaves the rounding error of one slab of 8,192
         rows, and makes additions in float64 rare: those are limited by memory bandwidth, the products are not.
+        On a device each slab is added in float64.
         """
+        if arithmetic.device is not None:
+            if self._there is None:
+                self._there = SumOnDevice(arithmetic.device, self.n_features)
+            self.precision = max(self.precision, self._there.add(values))
+            return
         if self._product is None or self._product.dtype != values.dtype:
             self._flush()
             self.precision = max(self.precision, float(np.finfo(values.dtype).eps))
@@ -178,7 +186,9 @@ class Moments(Accumulator):
 
     def close(self) -> None:
         self._flush()
-        self._product = None
+        if self._there is not None:
+            self._there.add_to(self.packed)
+        self._product = self._there = None
         if self._sums is None or self._shift is None or not self.count:
             self.packed, self._sums, self._shift = np.zeros(packed_size(self.n_features)), None, None
             return

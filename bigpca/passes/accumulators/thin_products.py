@@ -30,7 +30,7 @@ from bigpca.passes.accumulators.base import (
     lost_squares,
     stored_weights,
 )
-from bigpca.passes.reading.blocks import NUMPY, Arithmetic, Block, Values, within_range
+from bigpca.passes.reading.blocks import NUMPY, Arithmetic, Block, Device, Values, within_range
 from bigpca.passes.reading.layout import MIB, largest_slab
 from bigpca.planning import LOOPS, BlockForm, Work
 from bigpca.seeds import normals
@@ -151,6 +151,23 @@ def probe_vectors(seed: int, d: int, probes: int) -> NDArray[np.float32]:
     return vectors
 
 
+class ProductOnDevice:
+    """``sum V'W Z`` (d, l) and ``sum 1'W Z`` (l,) on a device, in float64; a dense factor is transferred once."""
+
+    def __init__(self, device: Device, d: int, factor: Factor) -> None:
+        self.device, self.factor = device, factor
+        self.total, self.sums = device.zeros((d, factor.columns)), device.zeros((factor.columns,))
+        self.Q = None
+        if isinstance(factor, DenseFactor):
+            with device.precise():
+                self.Q = device.put(factor.Q)
+
+    def add(self, values: Array, weights: Vector | None) -> None:
+        """Add the products of rows (b, d); sketches of rows are made in this process."""
+        Z = self.factor.multiply(values) if self.Q is None else None
+        self.total, self.sums = self.device.add_products(self.total, self.sums, values, self.Q, weights, Z)
+
+
 FLUSH_ROWS = 8192  # rows summed in the blocks' precision before the sum is added in float64
 
 
@@ -194,7 +211,7 @@ class FusedProduct(Accumulator):
     tag: ClassVar[str] = "FusedProduct"
     shared_field: ClassVar[str | None] = "factor"
     needs_largest: ClassVar[bool] = True
-    accepts: ClassVar[frozenset[str]] = frozenset({"dense", "csr", "weights"})
+    accepts: ClassVar[frozenset[str]] = frozenset({"dense", "csr", "weights", "device"})
 
     n_features: int
     factor: Factor | None
@@ -216,6 +233,7 @@ class FusedProduct(Accumulator):
     _centre: Vector | None = field(default=None, repr=False)
     _projected: Vector | None = field(default=None, repr=False)
     _counts: Integers | None = field(default=None, repr=False)
+    _there: ProductOnDevice | None = field(default=None, repr=False)
 
     @classmethod
     def of(cls, n_features: int, factor: Factor, *, squared: bool = True, by_driver: bool = False) -> FusedProduct:
@@ -235,6 +253,21 @@ class FusedProduct(Accumulator):
     def update(self, block: Block) -> None:
         values = within_range(block.values, block.largest)
         self.shift = block.shift
+        if block.arithmetic.device is not None and not isinstance(values, csr_array):
+            if self._there is None:
+                self._there = ProductOnDevice(block.arithmetic.device, self.n_features, broadcast(self.factor))
+            self._there.add(values, block.weights)
+        else:
+            self._multiply(block, values)
+        self.weight_sums = add_weights(self.count, self.weight_sums, block.count, block.weights)
+        self.count += block.count
+        self.precision = max(self.precision, float(np.finfo(values.dtype).eps))
+        self.sums += block.sums
+        if self.squared:
+            self.squares += column_squares(values, block.weights)
+
+    def _multiply(self, block: Block, values: Values) -> None:
+        """Add the products of a block to the open ones."""
         Z = broadcast(self.factor).multiply(values, block.arithmetic)  # (b, l)
         if isinstance(values, csr_array) and block.centre is not None:
             self._note_sparse(values)
@@ -249,14 +282,8 @@ class FusedProduct(Accumulator):
             Z = Z * block.weights.astype(Z.dtype)[:, None]
         block.arithmetic.add_product(values, Z, self._open)
         self._open_rows += block.count
-        self.weight_sums = add_weights(self.count, self.weight_sums, block.count, block.weights)
-        self.count += block.count
-        self.precision = max(self.precision, float(np.finfo(values.dtype).eps))
-        self.sums += block.sums
         # 1'Z, by which merging and centring move the product to another shift.
         self.weights += Z.sum(axis=0, dtype=np.float64)
-        if self.squared:
-            self.squares += column_squares(values, block.weights)
 
     @property
     def weight(self) -> float:
@@ -284,6 +311,10 @@ class FusedProduct(Accumulator):
 
     def close(self) -> None:
         self._flush()
+        if self._there is not None:
+            self.product += self._there.device.fetch(self._there.total)
+            self.weights += self._there.device.fetch(self._there.sums)
+            self._there = None
         if self._projected is not None:
             # sum_t x_t x_t'W = sum_t x_t (x_t - c)'W + (sum_t x_t) c'W, in float64
             self.product += np.multiply.outer(self._projected, self.sums).T

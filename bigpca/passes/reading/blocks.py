@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import re
+import threading
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import TypeAlias
+from importlib import import_module
+from importlib.util import find_spec
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,11 +17,183 @@ from scipy.sparse import csr_array
 
 from bigpca import blas, csr
 from bigpca.arrays import Array, DType, Integers, Vector
-from bigpca.errors import NonFiniteError, counted
+from bigpca.errors import NonFiniteError, brief, counted
 from bigpca.passes.reading.layout import MIB, working_dtype
 
 # A pass declares one record, which all its tasks use, so another array library is one more record.
 Values: TypeAlias = Array | csr_array
+
+
+@dataclass(frozen=True)
+class Device:
+    """An array library of the array API standard, on one of its devices: what a task does to a block there.
+
+    Blocks are checked and shifted in this process, and transferred once. Sums of a group stay on the device in float64,
+    and are fetched when the group is closed. Functions return their result, as arrays of JAX cannot be changed. The
+    record is picklable: it names the library and the device.
+
+    Attributes
+    ----------
+    library : str
+        "torch", "cupy", "jax" or "array_api_strict".
+    place : str
+        Name of the device in that library; empty for its default.
+    """
+
+    library: str
+    place: str = ""
+
+    @property
+    def name(self) -> str:
+        """The setting that chooses it."""
+        return f"{self.library}:{self.place}" if self.place else self.library
+
+    @classmethod
+    def of(cls, name: str) -> Device:
+        """Return the device that the setting ``arithmetic`` names.
+
+        Raises
+        ------
+        ValueError
+            For another library, or a device that it does not have.
+        ImportError
+            If the library, or array-api-compat, is not installed.
+        """
+        library, _, place = name.partition(":")
+        if library not in LIBRARIES:
+            raise ValueError(
+                f'arithmetic = {name!r}; "numpy" was expected, or one of {", ".join(LIBRARIES)} with a device, such as '
+                '"torch:cuda".'
+            )
+        for module in (library, "array_api_compat"):
+            if find_spec(module) is None:
+                package = module.replace("_", "-")
+                raise ImportError(
+                    f"arithmetic = {name!r} needs {package}, which is not installed: pip install {package}."
+                )
+        device = cls(library, place)
+        try:
+            device.fetch(device.zeros((1,)))
+        except Exception as error:  # each library has its own
+            raise ValueError(
+                f"arithmetic = {name!r}: {library} cannot use that device with float64 ({brief(error)}). Choose another "
+                "one."
+            ) from error
+        return device
+
+    @property
+    def _namespace(self) -> Any:
+        if self.library in ("torch", "cupy"):  # whose own functions differ from the standard's
+            return import_module(f"array_api_compat.{self.library}")
+        return import_module("jax.numpy" if self.library == "jax" else self.library)
+
+    @property
+    def _device(self) -> Any:
+        if self.library == "array_api_strict":
+            return import_module(self.library).Device(self.place or "CPU_DEVICE")
+        if self.library == "jax":
+            kind, _, number = self.place.partition(":")
+            return import_module("jax").devices(kind or None)[int(number or 0)]
+        if self.library == "cupy":
+            return import_module("cupy").cuda.Device(int(self.place or 0))
+        return self.place or "cpu"
+
+    @contextmanager
+    def precise(self) -> Iterator[None]:
+        """Multiply float32 in float32, not in TF32, and have float64, for the statements of a block; name lack of memory.
+
+        Raises
+        ------
+        MemoryError
+            If the memory of the device does not suffice.
+        """
+        try:
+            if self.library == "jax":
+                jax = import_module("jax")
+                with jax.enable_x64(True), jax.default_matmul_precision("highest"):
+                    yield
+            elif self.library == "torch":
+                with _without_tf32(import_module("torch")):
+                    yield
+            else:
+                yield
+        except Exception as error:  # each library has its own
+            if not re.search("out ?of ?memory|RESOURCE_EXHAUSTED", f"{type(error).__name__} {error}", re.IGNORECASE):
+                raise
+            raise MemoryError(
+                f"the memory of {self.name} does not hold a block and its sums ({brief(error)}). Use fewer threads "
+                '(dask.config.set(num_workers=1)), or arithmetic="numpy".'
+            ) from error
+
+    def put(self, values: Array) -> Any:
+        """Return an array on the device."""
+        xp = self._namespace
+        if self.library == "torch":
+            return xp.from_numpy(np.ascontiguousarray(values)).to(self._device)
+        return xp.asarray(values, device=self._device)
+
+    def zeros(self, shape: tuple[int, ...]) -> Any:
+        """Return zeros in float64."""
+        with self.precise():
+            xp = self._namespace
+            return xp.zeros(shape, dtype=xp.float64, device=self._device)
+
+    def fetch(self, array: Any) -> Array:
+        """Return an array of the device in this process."""
+        if self.library == "array_api_strict":
+            array = array.to_device(import_module(self.library).Device("CPU_DEVICE"))
+        elif self.library == "torch":
+            array = array.cpu()
+        return array.get() if self.library == "cupy" else np.asarray(array)
+
+    def add_gram(self, total: Any, values: Array) -> Any:
+        """Return ``total + V'V`` (d, d) of rows V (b, d): the product in their precision, the sum in float64."""
+        with self.precise():
+            xp, V = self._namespace, self.put(values)
+            return total + xp.astype(xp.matmul(xp.matrix_transpose(V), V), xp.float64)
+
+    def add_products(
+        self, total: Any, sums: Any, values: Array, Q: Any, weights: Vector | None, Z: Any = None
+    ) -> tuple[Any, Any]:
+        """Return ``total + V'W Z`` (d, l), and ``sums + 1'W Z`` (l,), for ``Z = V Q`` with thin Q (d, l) on the device.
+
+        Products are in the precision of the rows V (b, d), sums in float64; W are the weights of the rows. Z may be
+        given instead of Q.
+        """
+        with self.precise():
+            xp, V = self._namespace, self.put(values)
+            Z = xp.matmul(V, xp.astype(Q, V.dtype)) if Z is None else self.put(Z)
+            if weights is not None:
+                Z = Z * xp.astype(self.put(weights), V.dtype)[:, None]
+            product = xp.matmul(xp.matrix_transpose(V), Z)
+            return total + xp.astype(product, xp.float64), sums + xp.sum(xp.astype(Z, xp.float64), axis=0)
+
+
+LIBRARIES = ("torch", "cupy", "jax", "array_api_strict")
+_TF32 = threading.Lock()
+_exact = 0  # threads that multiply without TF32
+
+
+@contextmanager
+def _without_tf32(torch: Any) -> Iterator[None]:
+    """Switch TF32 off while any thread multiplies; the switch is the process's."""
+    global _exact, _allowed
+    flags = torch.backends.cuda.matmul
+    with _TF32:
+        if not _exact:
+            _allowed = flags.allow_tf32
+            flags.allow_tf32 = False
+        _exact += 1
+    try:
+        yield
+    finally:
+        with _TF32:
+            _exact -= 1
+            if not _exact:
+                flags.allow_tf32 = _allowed
+
+
+_allowed = False
 
 
 @dataclass(frozen=True)
@@ -27,6 +204,8 @@ class Arithmetic:
     ----------
     name : str
         Part of the fingerprint of a checkpoint: different names may give different bits.
+    device : Device or None
+        Where states that accept "device" multiply blocks, by another array library; None for this process, by NumPy.
     asarray : callable
         (rows, dtype) -> the rows as an array of this library.
     rank_update : callable
@@ -48,6 +227,7 @@ class Arithmetic:
     add_product: Callable[[Values, Array, Array], None]
     zeros: Callable[[Values, int], Array]
     column_sums: Callable[[Values, Vector | None], Vector]
+    device: Device | None = None
 
     @property
     def identity(self) -> dict[str, str]:
@@ -102,6 +282,13 @@ def column_sums(values: Values, total: Vector | None = None) -> Vector:
 
 
 NUMPY = Arithmetic("numpy", asarray, rank_update, multiply, add_product, zeros, column_sums)
+
+
+def arithmetic_of(name: str | None) -> Arithmetic:
+    """Return the arithmetic that the setting names, such as "torch:cuda"; raises as :meth:`Device.of`."""
+    if name is None or name == NUMPY.name:
+        return NUMPY
+    return replace(NUMPY, name=name, device=Device.of(name))
 
 
 NEITHER = (
