@@ -337,7 +337,7 @@ class SumOnDevice:
         self.device, self.total = device, device.zeros((d, d))
 
     def add(self, rows: Array) -> float:
-        """Add the product of rows (b, d), and return the eps of its precision: float64 where float32 does not hold it."""
+        """Add the product of rows (b, d), and return its eps: that of float64 where float32 does not hold squares."""
         if rows.dtype != np.float64:
             squares = np.einsum("ij,ij->j", rows, rows)
             if not (_squares_held(squares, rows) and (squares < MAX_SQUARE).all()):

@@ -76,8 +76,8 @@ class Device:
             device.fetch(device.zeros((1,)))
         except Exception as error:  # each library has its own
             raise ValueError(
-                f"arithmetic = {name!r}: {library} cannot use that device with float64 ({brief(error)}). Choose another "
-                "one."
+                f"arithmetic = {name!r}: {library} cannot use that device with float64 ({brief(error)}). Choose "
+                "another one."
             ) from error
         return device
 
@@ -100,7 +100,7 @@ class Device:
 
     @contextmanager
     def precise(self) -> Iterator[None]:
-        """Multiply float32 in float32, not in TF32, and have float64, for the statements of a block; name lack of memory.
+        """Multiply float32 in float32, not in TF32, and have float64, in a block of statements; name lack of memory.
 
         Raises
         ------
