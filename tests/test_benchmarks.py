@@ -76,6 +76,18 @@ def test_codes_of_more_bits_recall_more(
     assert found["faiss"] > found["int8"]
 
 
+def test_a_device_has_equal_bits_and_exact_products(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("array_api_compat", reason="array-api-compat is not installed")
+    pytest.importorskip("array_api_strict", reason="array-api-strict is not installed")
+    monkeypatch.setattr("bigpca.passes.reading.blocks.PRECISE_FLOPS", 0.0)  # as the script sets it
+    run("device.py", "array_api_strict:device1", "--rows", 900, "--columns", 40, monkeypatch=monkeypatch)
+    found = last_line(capsys)
+    assert found["equal_bits"]
+    assert found["difference"] < 1e-5
+
+
 def test_wide_agrees_with_the_svd(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

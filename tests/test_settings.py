@@ -27,7 +27,7 @@ from tests.interrupts import Interrupt, lines_of
 X = np.random.default_rng(0).standard_normal((40, 5))
 SETTINGS: dict[str, Any] = {
     "memory_limit": "3 GiB", "solve_threads": 3, "workers_timeout": 5.0, "keep_state_bytes": 10.0,
-    "max_kernel_evaluations": 1e9,
+    "max_kernel_evaluations": 1e9, "arithmetic": "numpy",
 }  # fmt: skip
 
 

@@ -1,0 +1,147 @@
+"""Blocks multiplied by other array libraries: the same numbers, what is transferred, and what is rejected."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import dask.array as da
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+import bigpca as bp
+from bigpca.arrays import packed_size
+from bigpca.passes.reading.blocks import Device
+from tests.builders import data_with_spectrum, power_law
+
+pytest.importorskip("array_api_compat", reason="other array libraries need array-api-compat")
+
+N, D, K = 1500, 300, 4
+# Its second device: every implicit transfer raises.
+LIBRARIES = [("array_api_strict", "array_api_strict:device1"), ("torch", "torch:cpu"), ("jax", "jax:cpu")]
+WEIGHTS = np.arange(N) % 3
+FITS: dict[str, Any] = {
+    "covariance": lambda X: bp.PCA(K, solver="covariance").fit(X),
+    "weighted covariance": lambda X: bp.PCA(K, solver="covariance").fit(X, sample_weight=WEIGHTS),
+    "krylov": lambda X: bp.PCA(K, solver="krylov", random_state=0).fit(X),
+    "sketch": lambda X: bp.ApproximatePCA(K, bp.sketches.Gaussian(150)).fit(X),
+}
+
+
+def lazy(dtype: str = "f4") -> Any:
+    X = data_with_spectrum(N, power_law(D), mean=30.0)[0]
+    return da.from_array(X.astype(dtype), chunks=(250, D))
+
+
+@pytest.mark.parametrize("fit", FITS)
+@pytest.mark.parametrize(("library", "name"), LIBRARIES, ids=[library for library, _ in LIBRARIES])
+def test_the_numbers_are_those_of_numpy(library: str, name: str, fit: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip(library, reason=f"{library} is not installed")
+    monkeypatch.setattr("bigpca.passes.reading.blocks.PRECISE_FLOPS", 0.0)  # multiply in float32
+    X = lazy()
+    expected = FITS[fit](X)
+    with bp.config(arithmetic=name):
+        found = FITS[fit](X)
+    assert any(note.startswith(f"multiplied by {name}") for note in found.plan_.notes)
+    np.testing.assert_allclose(found.explained_variance_, expected.explained_variance_, rtol=3e-6)
+    np.testing.assert_allclose(found.mean_, expected.mean_, rtol=1e-12)
+    assert bp.quality.similarity(found.components_, expected.components_).min() > 1 - 1e-5
+
+
+def test_one_block_goes_in_and_one_triangle_comes_out_of_each_group(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("array_api_strict", reason="array-api-strict is not installed")
+    moved = {"put": 0, "fetch": 0}
+    put, fetch = Device.put, Device.fetch
+
+    def counted_put(device: Device, values: Any) -> Any:
+        moved["put"] += values.nbytes
+        return put(device, values)
+
+    def counted_fetch(device: Device, array: Any) -> Any:
+        found = fetch(device, array)
+        moved["fetch"] += found.nbytes
+        return found
+
+    X = lazy("f8")
+    with bp.config(arithmetic="array_api_strict:device1"):
+        model = bp.PCA(K, solver="covariance")
+        groups = (model.plan(X).tasks - 1) // 2
+        monkeypatch.setattr(Device, "put", counted_put)
+        monkeypatch.setattr(Device, "fetch", counted_fetch)
+        model.fit(X)
+    tried = moved["fetch"] - 8 * packed_size(D) * groups  # numbers that show that a device can be used
+    assert moved["put"] == X.nbytes
+    assert 0 <= tried < 1000
+
+
+@pytest.mark.parametrize("large", [1e25, 1e-25])
+def test_squares_that_float32_does_not_hold_are_multiplied_in_float64(
+    large: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("array_api_strict", reason="array-api-strict is not installed")
+    monkeypatch.setattr("bigpca.passes.reading.blocks.PRECISE_FLOPS", 0.0)
+    X = (lazy().compute()[:, :20] * np.float32(large)).astype("f4")
+    with bp.config(arithmetic="array_api_strict"):
+        found = bp.PCA(K, solver="covariance").fit(X)
+    expected = np.linalg.svd(X.astype("f8") - X.mean(axis=0, dtype="f8"), compute_uv=False)[:K] ** 2 / (N - 1)
+    np.testing.assert_allclose(found.explained_variance_, expected, rtol=1e-6)
+
+
+def test_sparse_rows_and_states_of_numpy_stay_in_this_process_and_the_plan_says_so() -> None:
+    pytest.importorskip("array_api_strict", reason="array-api-strict is not installed")
+    rows = sp.random_array((100, 20), density=0.2, format="csr", rng=0)
+    expected = bp.PCA(2).fit(rows)
+    with bp.config(arithmetic="array_api_strict:device1"):
+        found = bp.PCA(2).fit(rows)
+        labelled = bp.FisherDiscriminantAnalysis().plan(lazy(), np.arange(N) % 3)
+    assert np.array_equal(found.components_, expected.components_)
+    assert "multiplied by NumPy, not by array_api_strict:device1 (sparse rows): moments" in found.plan_.notes
+    assert any("(no states for devices)" in note for note in labelled.notes)
+
+
+def test_a_checkpoint_of_another_arithmetic_is_not_used(tmp_path: Path) -> None:
+    pytest.importorskip("array_api_strict", reason="array-api-strict is not installed")
+    X = bp.ingest(lazy(), tmp_path / "rows.zarr")
+    with bp.config(arithmetic="array_api_strict"):
+        alone = bp.PCA(K, solver="covariance").fit(X)
+    bp.PCA(K, solver="covariance").fit(X, checkpoint=tmp_path / "c")
+    with bp.config(arithmetic="array_api_strict"), pytest.warns(UserWarning, match="computed in another way"):
+        found = bp.PCA(K, solver="covariance").fit(X, checkpoint=tmp_path / "c")
+    assert np.array_equal(found.components_, alone.components_)
+
+
+@pytest.mark.parametrize(
+    ("name", "error", "words"),
+    [
+        ("tpu", ValueError, "one of torch, cupy, jax, array_api_strict with a device"),
+        ("array_api_strict:device9", ValueError, "cannot use that device"),
+        ("cupy", (ImportError, ValueError), "cupy"),
+    ],
+)
+def test_what_cannot_multiply_is_named_before_a_read(name: str, error: Any, words: str) -> None:
+    pytest.importorskip("array_api_strict", reason="array-api-strict is not installed")
+    with bp.config(arithmetic=name), pytest.raises(error, match=words):
+        bp.PCA(K).plan(lazy())
+
+
+def test_lack_of_memory_on_a_device_is_named() -> None:
+    with pytest.raises(MemoryError, match="the memory of cupy:0 does not hold"), Device("cupy", "0").precise():
+        raise RuntimeError("CUDA out of memory. Tried to allocate 20.00 GiB")
+    with pytest.raises(RuntimeError, match=r"^another$"), Device("cupy", "0").precise():
+        raise RuntimeError("another")
+
+
+def test_torch_multiplies_without_tf32_and_restores_the_switch() -> None:
+    torch = pytest.importorskip("torch", reason="torch is not installed")
+    flags, device = torch.backends.cuda.matmul, Device("torch", "cpu")
+    before = flags.allow_tf32
+    try:
+        flags.allow_tf32 = True
+        with device.precise():
+            with device.precise():
+                assert not flags.allow_tf32
+            assert not flags.allow_tf32
+        assert flags.allow_tf32
+    finally:
+        flags.allow_tf32 = before
