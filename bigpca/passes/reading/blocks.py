@@ -22,6 +22,7 @@ from bigpca.passes.reading.layout import MIB, working_dtype
 
 # A pass declares one record, which all its tasks use, so another array library is one more record.
 Values: TypeAlias = Array | csr_array
+There: TypeAlias = Any  # type: ignore[explicit-any]  # an array, a device or a module of another library
 
 
 @dataclass(frozen=True)
@@ -82,13 +83,13 @@ class Device:
         return device
 
     @property
-    def _namespace(self) -> Any:
+    def _namespace(self) -> There:
         if self.library in ("torch", "cupy"):  # whose own functions differ from the standard's
             return import_module(f"array_api_compat.{self.library}")
         return import_module("jax.numpy" if self.library == "jax" else self.library)
 
     @property
-    def _device(self) -> Any:
+    def _device(self) -> There:
         if self.library == "array_api_strict":
             return import_module(self.library).Device(self.place or "CPU_DEVICE")
         if self.library == "jax":
@@ -125,20 +126,20 @@ class Device:
                 '(dask.config.set(num_workers=1)), or arithmetic="numpy".'
             ) from error
 
-    def put(self, values: Array) -> Any:
+    def put(self, values: Array) -> There:
         """Return an array on the device."""
         xp = self._namespace
         if self.library == "torch":
             return xp.from_numpy(np.ascontiguousarray(values)).to(self._device)
         return xp.asarray(values, device=self._device)
 
-    def zeros(self, shape: tuple[int, ...]) -> Any:
+    def zeros(self, shape: tuple[int, ...]) -> There:
         """Return zeros in float64."""
         with self.precise():
             xp = self._namespace
             return xp.zeros(shape, dtype=xp.float64, device=self._device)
 
-    def fetch(self, array: Any) -> Array:
+    def fetch(self, array: There) -> Array:
         """Return an array of the device in this process."""
         if self.library == "array_api_strict":
             array = array.to_device(import_module(self.library).Device("CPU_DEVICE"))
@@ -146,15 +147,15 @@ class Device:
             array = array.cpu()
         return array.get() if self.library == "cupy" else np.asarray(array)
 
-    def add_gram(self, total: Any, values: Array) -> Any:
+    def add_gram(self, total: There, values: Array) -> There:
         """Return ``total + V'V`` (d, d) of rows V (b, d): the product in their precision, the sum in float64."""
         with self.precise():
             xp, V = self._namespace, self.put(values)
             return total + xp.astype(xp.matmul(xp.matrix_transpose(V), V), xp.float64)
 
     def add_products(
-        self, total: Any, sums: Any, values: Array, Q: Any, weights: Vector | None, Z: Any = None
-    ) -> tuple[Any, Any]:
+        self, total: There, sums: There, values: Array, Q: There, weights: Vector | None, Z: There = None
+    ) -> tuple[There, There]:
         """Return ``total + V'W Z`` (d, l), and ``sums + 1'W Z`` (l,), for ``Z = V Q`` with thin Q (d, l) on the device.
 
         Products are in the precision of the rows V (b, d), sums in float64; W are the weights of the rows. Z may be
@@ -175,7 +176,7 @@ _exact = 0  # threads that multiply without TF32
 
 
 @contextmanager
-def _without_tf32(torch: Any) -> Iterator[None]:
+def _without_tf32(torch: There) -> Iterator[None]:
     """Switch TF32 off while any thread multiplies; the switch is the process's."""
     global _exact, _allowed
     flags = torch.backends.cuda.matmul
