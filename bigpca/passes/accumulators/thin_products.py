@@ -254,6 +254,7 @@ class FusedProduct(Accumulator):
         values = within_range(block.values, block.largest)
         self.shift = block.shift
         if block.arithmetic.device is not None and not isinstance(values, csr_array):
+            # Q is transferred once for the group; product and 1'Z come back when it is closed.
             if self._there is None:
                 self._there = ProductOnDevice(block.arithmetic.device, self.n_features, broadcast(self.factor))
             self._there.add(values, block.weights)
