@@ -407,7 +407,7 @@ class Rows:
     @property
     def _owned(self) -> bool:
         """Whether rows may be overwritten as they are read."""
-        return self.stored is not None or (self.view is not None and self.view.copies)
+        return self.stored is not None or bool(self.sides) or (self.view is not None and self.view.copies)
 
     def copied_row_bytes(self, dtype: DType) -> int:
         """Return the bytes of a row's copy in ``dtype``; 0 if rows are read in that dtype and may be overwritten."""
@@ -464,7 +464,7 @@ class Rows:
             reader = DirectReader(self.stored)
         else:
             cut = self.inspected.graph.cut(first, last)
-            reader, futures = cut.reader, cut.futures
+            reader, futures = replace(cut.reader, owned=bool(self.sides)), cut.futures  # rows side by side are a copy
         if self.view is not None:
             ends = np.cumsum(self._sample_chunks)
             reader = ViewReader(reader, self.view, ends[(ends > first) & (ends < last)])
