@@ -115,7 +115,7 @@ def load(path: str | os.PathLike[str], *, references: Places = ()) -> Any:
     """
     group = read_group(path, kind=list(CLASSES), newest=MODEL_FORMAT)
     given = [references] if isinstance(references, str | os.PathLike) else references
-    rows = TrustedRows(os.fspath(path), tuple(os.fspath(place) for place in given))
+    rows = TrustedRows(str(path), tuple(os.fspath(place) for place in given))
     try:
         stored = StoredModel(group.kind, group.arrays, group.attributes, rows, provenance=provenance_of(path))
         return restored(stored)

@@ -25,6 +25,7 @@ from bigpca.storage.files import (
     flock,
     fsync_path,
     fsync_tree,
+    is_objects,
     is_there,
     publish,
     read_document,
@@ -96,6 +97,17 @@ def read_provenance(store: str | os.PathLike[str]) -> dict[str, Any] | None:
     CorruptedChunkError
         If it is larger than 1 MiB, not JSON, or not an object.
     """
+    if is_objects(store):
+        from bigpca.storage.places import Place  # for object stores only
+
+        try:
+            data = Place(store).read(f"{PROVENANCE}/zarr.json").data
+        except FileNotFoundError:
+            return None
+        check_size(len(data), str(store), MAX_PROVENANCE_BYTES)
+        document = json.loads(data)
+        found = document.get("attributes") if isinstance(document, dict) else None
+        return found if isinstance(found, dict) else {}
     path = Path(store) / PROVENANCE / "zarr.json"
     if not is_there(path):
         return None

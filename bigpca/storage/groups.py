@@ -21,7 +21,9 @@ from bigpca.storage.files import (
     content_digest,
     from_json,
     fsync_tree,
+    is_objects,
     max_encoded,
+    name_of,
     path_of,
     publish,
     read_document,
@@ -105,7 +107,6 @@ def write_group(
     """
     import zarr  # heavy: only what writes or reads a model loads it
 
-    target = Path(os.path.realpath(path_of(path, "path")))
     ready = {name: _storable(name, array) for name, array in arrays.items()}
     body = {
         "kind": kind,
@@ -117,17 +118,28 @@ def write_group(
     }
     values = to_json(dict(attributes), "attributes")
     digest = _attributes_digest(body, values)
+
+    def fill(folder: Path) -> None:
+        zarr.create_group(
+            str(folder), attributes={"bigpca": {**body, "attributes_sha256": digest}, "attributes": values}
+        )
+        for name, array in ready.items():
+            _write_array(folder / name, array)
+        annotations.write(folder)
+
+    if is_objects(path):
+        from bigpca.storage.objects import put_group  # for object stores only
+
+        check_extension(name_of(path), *STORES)
+        put_group(path, fill, digest, overwrite=overwrite)
+        return
+    target = Path(os.path.realpath(path_of(path, "path")))
     with writing(target):
         check_extension(path, *STORES)
         repair(target)
         reject_existing(target, overwrite)
         with temporary_sibling(target) as sibling:
-            zarr.create_group(
-                str(sibling), attributes={"bigpca": {**body, "attributes_sha256": digest}, "attributes": values}
-            )
-            for name, array in ready.items():
-                _write_array(sibling / name, array)
-            annotations.write(sibling)
+            fill(sibling)
             fsync_tree(sibling)
             try:
                 publish(sibling, target, replace=overwrite)
@@ -162,6 +174,14 @@ def read_group(
         If it is absent, not a bigpca store, incomplete, altered, of another kind or of a newer major format.
         No code from the store is executed, and no array is allocated that is larger than the files can justify.
     """
+    if is_objects(path):
+        from bigpca.storage.objects import got_group  # for object stores only
+
+        with got_group(path, names) as (folder, where):
+            try:
+                return read_group(folder, kind=kind, newest=newest, names=names)
+            except ModelFormatError as error:
+                raise ModelFormatError(str(error).replace(os.path.realpath(folder), where)) from error
     target = Path(os.path.realpath(path))
     with suppress(OSError):  # a read-only directory cannot be repaired
         repair(target)

@@ -14,8 +14,8 @@ import socket
 import time
 import uuid
 import zlib
-from collections.abc import Iterator
-from contextlib import suppress
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, astuple, dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -27,12 +27,19 @@ from numpy.typing import DTypeLike
 
 from bigpca.arrays import Array
 from bigpca.blas import numerical_environment
-from bigpca.errors import CorruptedChunkError, OutputExistsError, OutputLockedError, brief
+from bigpca.errors import (
+    CorruptedChunkError,
+    ModelFormatError,
+    OutputExistsError,
+    OutputLockedError,
+    OutputWriteError,
+    brief,
+)
 from bigpca.storage.chunks import MARKERS, ChunkRecord, ChunkWriter
 from bigpca.storage.files import canonical_json
-from bigpca.storage.forms import KEYS, PROVENANCE, STORE, Annotations, Form, TableForm, with_manifest
+from bigpca.storage.forms import KEYS, PROVENANCE, STORE, Annotations, Form, with_manifest
 from bigpca.storage.outputs import LEVEL, Layout, Output, check_output, partial_document
-from bigpca.storage.places import CONTROL, LARGEST_PUT, Entry, OccupiedError, Place
+from bigpca.storage.places import CONTROL, Entry, OccupiedError, Place
 
 CLAIM = f"{CONTROL}/claim"
 ROWS = f"{CONTROL}/rows"
@@ -170,12 +177,10 @@ class ObjectOutput(Output):
     place: Place
 
     def __init__(
-        self, place: Place, writer: ObjectChunks, layout: Layout, claim: Claim, form: Form, *, joins: bool,
-        target: Place, overwrite: bool, published: bool,
-    ) -> None:  # fmt: skip
-        super().__init__(target.describe(), writer, joins=joins)
-        self.place, self._layout, self._claim, self._form = place, layout, claim, form
-        self._target, self._overwrite = target, overwrite
+        self, place: Place, writer: ObjectChunks, layout: Layout, claim: Claim, *, joins: bool, published: bool
+    ) -> None:
+        super().__init__(place.describe(), writer, joins=joins)
+        self.place, self._layout, self._claim = place, layout, claim
         self._open, self.published = True, published
         self._records: dict[int, ChunkRecord] = {}
         self._noted: list[ChunkRecord] = []
@@ -268,9 +273,6 @@ class ObjectOutput(Output):
         late = [key for key in listed if key.startswith("c/") and key not in self._own_keys()]
         self.place.delete(late)  # of older runs
         crc32 = {index: record.crc32 for index, record in finished.items()}
-        if isinstance(self._form, TableForm):
-            self._put_table(self._form, annotations)
-            return
         document = json.loads(partial_document(replace(self._layout, shape=self.shape)))
         document["attributes"]["bigpca"]["identity"] = self._layout.identity
         for key, data in members(annotations):
@@ -307,16 +309,8 @@ class ObjectOutput(Output):
                 "one of them may write it: stop the other one, and run this again."
             )
 
-    def _put_table(self, form: TableForm, annotations: Annotations) -> None:
-        """Write the table to a local file, and put it in one request; in parts if it is larger than that may be."""
-        with TemporaryDirectory(prefix="bigpca-") as folder:
-            file = Path(folder, "table")
-            form.write(file, self.writer, annotations)
-            put_file(self._target, file, overwrite=self._overwrite)
-
     def _close(self) -> None:
-        own = [] if self.place == self._target else self._own_keys()
-        self.place.delete([*own, *(entry.key for entry in self.place.list(CONTROL))])
+        self.place.delete([entry.key for entry in self.place.list(CONTROL)])
         self._open = False
 
     def abort(self) -> None:
@@ -349,24 +343,87 @@ def tree_objects(folder: Path, names: tuple[str, ...]) -> Iterator[tuple[str, by
             yield path.relative_to(folder).as_posix(), path.read_bytes()
 
 
-def put_file(target: Place, file: Path, *, overwrite: bool) -> None:
-    """Put a file at a place that is its key.
+def put_group(given: Any, fill: Callable[[Path], None], identity: str, *, overwrite: bool) -> None:
+    """Put a group that a function writes to a local folder: all chunks, the metadata of members, and the root last.
+
+    The claim is beside the group, inside which Zarr would warn of it.
 
     Raises
     ------
-    OutputExistsError
-        If an object with other bytes appeared there, and ``overwrite`` is False.
+    OutputExistsError, OutputLockedError, OutputWriteError
+        As for :func:`create_objects`.
     """
-    if file.stat().st_size > LARGEST_PUT:
-        target.upload("", file)
-        return
+    place = Place(given)
+    claim = place.beside(CONTROL) if place.prefix else place.at(CONTROL)
+    claim.conditions()
+    place.check_exclusive()
+    run = uuid.uuid4().hex[:12]
+    ours = Claim(identity, [], run, (identity[:24],))
+    listed = [key for key in place.survey() if not key.startswith(f"{CONTROL}/")]
     try:
-        target.put("", file.read_bytes(), if_absent=not overwrite)
+        claim.put("claim", ours.encoded(), if_absent=True)
+        begun = False
     except OccupiedError as error:
-        raise OutputExistsError(
-            f"{target.describe()} exists already. Choose another path, or replace it with overwrite=True (--overwrite "
-            "on the command line)."
-        ) from error
+        held = Claim.parse(error.found.data, claim.describe("claim"))
+        begun = held.identity == identity
+        if not begun and not overwrite:
+            raise OutputLockedError(_unfinished(place, held, f"This is the run {identity[:24]}.")) from None
+        if not begun:
+            claim.put("claim", ours.encoded(), if_etag=error.found.etag)
+    try:
+        if listed and not overwrite and (ROOT in listed or not begun):
+            raise OutputExistsError(_there(place, describe_objects(place, set(listed))))
+        if listed and overwrite:
+            if not any(key.rpartition("/")[2] in MARKERS for key in listed):
+                raise OutputExistsError(
+                    f"{place.describe()} holds objects that are not a Zarr store. Delete them yourself."
+                )
+            place.delete([key for key in listed if key == ROOT])  # readers see that it is absent, and then the rest go
+            place.delete([key for key in listed if key != ROOT])
+        with TemporaryDirectory(prefix="bigpca-") as folder:
+            fill(Path(folder))
+            files = [path for path in sorted(Path(folder).rglob("*")) if path.is_file()]
+            for path in sorted(files, key=lambda path: (path.name == ROOT) + (path == Path(folder, ROOT))):
+                key = path.relative_to(folder).as_posix()
+                try:
+                    place.put(key, path.read_bytes(), if_absent=True, mark=ours.marks[0])
+                except OccupiedError as error:
+                    if key.startswith(PROVENANCE):  # which has the time of the run that was there before
+                        continue
+                    raise OutputLockedError(
+                        f"{place.describe(key)} exists with other values, of the run {error.found.mark or 'unknown'}; "
+                        f"this is the run {ours.marks[0]}. Stop the other one, and run this again with overwrite=True."
+                    ) from None
+    except OutputExistsError:
+        claim.delete([entry.key for entry in claim.list()])
+        raise
+    claim.delete([entry.key for entry in claim.list()])
+
+
+@contextmanager
+def got_group(given: Any, names: Collection[str] | None) -> Iterator[tuple[Path, str]]:
+    """Copy a group, or some of its arrays, to a local folder for as long as it is read; yield that and the URL.
+
+    Raises
+    ------
+    ModelFormatError
+        If it does not exist.
+    """
+    place = Place(given)
+    listed = place.survey()
+    if ROOT not in listed:
+        raise ModelFormatError(f"{place.describe()} is not a saved model, or does not exist. Check the URL.")
+    with TemporaryDirectory(prefix="bigpca-") as folder:
+        for key in listed:
+            member, below, _ = key.partition("/")
+            if below and names is not None and member not in names:
+                continue
+            target = Path(folder, key)
+            if key.startswith(f"{CONTROL}/") or not target.resolve().is_relative_to(Path(folder).resolve()):
+                continue
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_bytes(place.read(key).data)
+        yield Path(folder), place.describe()
 
 
 def create_objects(
@@ -401,25 +458,22 @@ def create_objects(
         If the store does not enforce conditional writes, and nobody said that this is the only run.
     """
     layout = check_output(given, shape, dtype, chunk_rows, identity, form)
-    target = Place(given)
-    target.check_exclusive()
-    place = target.beside(".partial") if form.is_table else target
+    place = Place(given)
+    if form.is_table:
+        raise OutputWriteError(
+            f"{place.describe()} would be a table, which is written to a local path. Write it there and copy it, or write a "
+            "Zarr array to the URL (.zarr)."
+        )
+    place.check_exclusive()
     full = environment_identity(identity) if joins else identity
     kept = [list(layout.shape), layout.dtype.str, layout.chunk_rows]
     run = uuid.uuid4().hex[:12]
     ours = Claim(full, kept, run, (full[:24] if joins else run,))
-    if form.is_table and not overwrite and target.exists(""):
-        held = place.read(CLAIM).data if place.exists(CLAIM) else b""
-        if held and Claim.parse(held, place.describe(CLAIM)).identity == full:  # killed after it was published
-            place.delete([entry.key for entry in place.list()])
-        raise OutputExistsError(_there(target, "an object"))
     claim, published = _claimed(place, ours, layout, overwrite=overwrite, resume=resume, joins=joins)
     writer = ObjectChunks(
         place.describe(), "", layout.shape, layout.dtype.str, layout.chunk_rows, LEVEL, place, ours.marks[0]
     )
-    output = ObjectOutput(
-        place, writer, layout, claim, form, joins=joins, target=target, overwrite=overwrite, published=published
-    )
+    output = ObjectOutput(place, writer, layout, claim, joins=joins, published=published)
     if not joins and claim.marks != ours.marks:
         output.resume()
     return output

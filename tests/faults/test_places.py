@@ -15,7 +15,7 @@ from obstore.store import MemoryStore
 from zarr.storage import ObjectStore as ZarrStore
 
 import bigpca as bp
-from bigpca.errors import CheckpointError, OutputExistsError, OutputLockedError, OutputWriteError
+from bigpca.errors import CheckpointError, ModelFormatError, OutputExistsError, OutputLockedError, OutputWriteError
 from bigpca.storage.places import Place
 from tests.conftest import PLACES
 from tests.passes.kit import normal
@@ -164,6 +164,43 @@ def test_a_fit_that_stops_at_any_request_resumes_to_the_same_bits(solver: str, r
                 pass
         assert fit(place) == expected, made[-1]
         assert not held(place)
+
+
+@everywhere
+def test_a_model_has_the_bits_of_one_on_a_disk(place: Place, model: bp.PCA, tmp_path: Path) -> None:
+    model.save(place)
+    model.save(tmp_path / "model.zarr")
+    assert numbers(held(place)) == numbers(files(tmp_path / "model.zarr"))
+    assert not held(place.beside(".bigpca"))
+    assert np.array_equal(bp.load(place).components_, model.components_)
+    with pytest.raises(OutputExistsError, match=r"exists already \(a Zarr group\)"):
+        model.save(place)
+    other = bp.PCA(2, random_state=0).fit(X)
+    other.save(place, overwrite=True)
+    assert bp.load(place).components_.shape == (2, 6)
+
+
+def test_a_save_that_stops_at_any_request_is_completed_by_a_rerun(model: bp.PCA, tmp_path: Path) -> None:
+    model.save(tmp_path / "model.zarr")
+    expected, number, done = numbers(files(tmp_path / "model.zarr")), 0, False
+    while not done:
+        number += 3
+        place = Place(MemoryStore()).at("model.zarr")
+        with pytest.MonkeyPatch.context() as patch:
+            stopping(patch, number)
+            try:
+                model.save(place)
+                done = True
+            except Stop:
+                with pytest.raises(ModelFormatError):
+                    bp.load(place) if "zarr.json" not in held(place) else bp.load(tmp_path / "absent.zarr")
+        if not done:
+            try:
+                model.save(place)
+            except OutputExistsError:
+                assert "zarr.json" in held(place)
+            assert numbers(held(place)) == expected
+            assert not held(place.beside(".bigpca"))
 
 
 @everywhere
@@ -333,3 +370,8 @@ def test_a_store_without_conditions_is_rejected_before_anything_is_written(
         with pytest.raises(OutputWriteError, match=r"conditional writes.*exclusive=True"):
             call()
     assert not held(place)
+
+
+def test_tables_are_written_to_local_paths(place: Place, model: bp.PCA, rows: Path) -> None:
+    with pytest.raises(OutputWriteError, match=r"scores\.parquet would be a table, which is written to a local path"):
+        model.transform(rows, out="s3://rows/scores.parquet")
