@@ -461,8 +461,8 @@ def create_objects(
     place = Place(given)
     if form.is_table:
         raise OutputWriteError(
-            f"{place.describe()} would be a table, which is written to a local path. Write it there and copy it, or write a "
-            "Zarr array to the URL (.zarr)."
+            f"{place.describe()} would be a table, which is written to a local path. Write it there and copy it, or "
+            "write a Zarr array to the URL (.zarr)."
         )
     place.check_exclusive()
     full = environment_identity(identity) if joins else identity

@@ -429,7 +429,7 @@ class Place:
             raise OutputWriteError(
                 f"the store of {self.describe()} {'rejects' if found == 'rejected' else 'ignores'} conditional writes, "
                 "so nothing keeps two runs from writing one output at once. If only this run writes there, say so: "
-                f"bigpca.Place({self.describe()!r}, exclusive=True), or --exclusive on the command line."
+                f"bigpca.Place({self.describe()!r}, exclusive=True)."
             )
 
     @property
