@@ -233,6 +233,12 @@ def temporary_sibling(target: Path) -> Iterator[Path]:
         raise
 
 
+def remove_dead(target: Path) -> None:
+    """Remove what killed processes left beside ``target``, as far as that is possible."""
+    with suppress(OSError), flock(target.parent, wait_seconds=MUTEX_SECONDS):
+        _remove_dead(target)
+
+
 def publish(source: Path, target: Path, *, replace: bool) -> None:
     """Rename the finished ``source`` to ``target``, keeping the old ``target`` until the new one is in place.
 

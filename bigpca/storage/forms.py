@@ -30,6 +30,7 @@ from bigpca.storage.files import (
     publish,
     read_document,
     remove,
+    remove_dead,
     temporary_sibling,
     to_json,
     writing,
@@ -323,6 +324,7 @@ def reject_file(path: str | os.PathLike[str], overwrite: bool, *accepted: str) -
     with writing(Path(path)):  # rejects a name that is too long before the work
         if accepted:
             check_extension(path, *accepted)
+            remove_dead(Path(path))  # also of a run that was killed when its file was complete
         there = os.path.lexists(path)
     if there and not overwrite:
         raise OutputExistsError(

@@ -87,6 +87,9 @@ def test_many_files_are_forced_to_the_disk_at_once(tmp_path, monkeypatch):
 def test_of_two_files_for_one_new_path_one_is_written_and_what_a_kill_left_is_removed(tmp_path):
     killed = tmp_path / ".a.new-0123456789abcdef"
     killed.mkdir()
+    (tmp_path / ".a.html.new-0").mkdir()  # of a run that was killed
+    forms.reject_file(tmp_path / "a.html", False, ".html")
+    assert list(tmp_path.iterdir()) == [killed]
     forms.reject_file(tmp_path / "a", overwrite=False)  # as both runs find before their work
     forms.write_file(tmp_path / "a", b"one", overwrite=False)
     with pytest.raises(OutputExistsError, match="a exists already, but a new path was expected"):
