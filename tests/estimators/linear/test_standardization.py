@@ -276,7 +276,7 @@ def test_rows_with_missing_values_remain_so() -> None:
     model = bp.PCA(K, nan_policy="omit", center=CENTRE, preprocess=bp.rows.Power()).fit(rows)
     assert model.n_omitted_ == 1
     assert np.isnan(model.remove_components(rows, 0)[3]).all()
-    with pytest.raises(bp.errors.NonFiniteError, match=r"1 NaN or infinite value in 1 row .* its row 3, column 1"):
+    with pytest.raises(bp.errors.NonFiniteError, match=r"1 NaN or infinite value in 1 row .* in row 3, column 1"):
         model.set_params(nan_policy="raise").transform(rows)
 
 
