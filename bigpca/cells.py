@@ -164,7 +164,7 @@ def _check_arguments(adata: Any, parameters: dict[str, Any]) -> None:
 def _chosen(adata: Any, layer: str | None, obsm: str | None, mask_var: Any) -> tuple[str, Any, Mask]:
     """Return the member that the arguments name, ``mask_var`` as it was understood, and the mask."""
     if layer is not None and obsm is not None:
-        raise ValueError(f"layer = {layer!r} and obsm = {obsm!r} name two matrices; one was expected.")
+        raise ValueError(f"layer = {layer!r} and obsm = {obsm!r} name two matrices; only one was expected.")
     if obsm is not None:
         if mask_var is not None and mask_var is not WHERE_PRESENT:
             raise ValueError(f"mask_var chooses variables, but obsm = {obsm!r} has none. Leave mask_var out.")
@@ -189,7 +189,7 @@ def _mask(adata: Any, mask_var: Any) -> NDArray[np.bool_]:
             raise ValueError(f"adata.var has no column {brief(repr(mask_var))}, which mask_var names.{near}")
         what, values = f"adata.var[{brief(repr(mask_var))}]", adata.var[mask_var]
     elif hasattr(values, "iloc") and list(values.index) != list(adata.var_names):
-        raise ValueError("mask_var has an index other than adata.var_names. Pass mask_var.reindex(adata.var_names).")
+        raise ValueError("the index of mask_var differs from adata.var_names. Pass mask_var.reindex(adata.var_names).")
     mask = np.asarray(values)
     if mask.dtype.kind == "O" and all(isinstance(one, bool | np.bool_) for one in mask.ravel()):
         mask = mask.astype(bool)

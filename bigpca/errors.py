@@ -267,7 +267,7 @@ def warn_rounded(count: int) -> None:
     """Warn about integers that float64 cannot represent."""
     warn_approximation(
         f"integers beyond 2^53 (9.0e15) were rounded, in {count} of the values read: float64, in which rows are "
-        "multiplied, holds 53 bits. Leave out ids and hashes; subtract an offset from timestamps before you convert "
+        "multiplied, holds 53 bits. Leave out IDs and hashes; subtract an offset from timestamps before you convert "
         "them to float64."
     )
 

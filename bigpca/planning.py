@@ -572,7 +572,7 @@ class Plan(Shown):
         threads = self.resources.threads * self.resources.processes
         loops = f"; {speed.loops:.2g} of the reference core's at sparse products and other loops" if self.loops else ""
         return (
-            f"{format_estimate(self.seconds or 0.0)} on {threads} thread{'s' if threads > 1 else ''}, by the "
+            f"{format_estimate(self.seconds or 0.0)} on {threads} thread{'s' if threads > 1 else ''}, at the "
             f"measured speed of one core: {speed.single / 1e9:.0f} Gflop/s in float32, {speed.double / 1e9:.0f} in "
             f"float64, {format_bytes(speed.read)}/s read{loops}"
         )

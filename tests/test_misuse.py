@@ -29,8 +29,8 @@ MISTAKES: dict[str, tuple[Callable[[], Any], str]] = {
     "a column of text": (lambda: bp.PCA(1).fit(TABLE), "columns of X do not hold numbers: 'species' (such as 'cat')"),
     "a kernel's other name": (lambda: bp.KernelPCA(1, kernel="gaussian").fit(X), "Did you mean rbf?"),
     "a solver's other name": (lambda: bp.PCA(1, solver="full").fit(X), "scikit-learn's 'full' is 'covariance' here"),
-    "a parameter of the constructor": (
-        lambda: bp.PCA(1).fit(X, solver="krylov"), "is a parameter of the constructor: PCA(solver='krylov').fit(...)"
+    "belongs to the constructor": (
+        lambda: bp.PCA(1).fit(X, solver="krylov"), "belongs to the constructor: PCA(solver='krylov').fit(...)"
     ),
     "a misspelt name": (lambda: bp.mergee, "module 'bigpca' has no attribute 'mergee'. Did you mean merge?"),
     "scikit-learn's class": (lambda: bp.IncrementalPCA, "no attribute 'IncrementalPCA'. Use PCA(...).partial_fit(X)."),
@@ -158,7 +158,7 @@ def test_rows_of_several_dimensions_are_flattened_with_a_word(caplog: pytest.Log
         assert bp.PCA(2).fit(images).n_features_in_ == 15
     assert caplog.messages == [
         "X has shape (10, 3, 5): each row is flattened, in C order, to 15 features. "
-        "bp.open(X, pattern=...) makes other rows."
+        "bp.open(X, pattern=...) makes different rows."
     ]
 
 

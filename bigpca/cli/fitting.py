@@ -53,7 +53,7 @@ def transform(
         str | None, typer.Option(help="Store these row keys too: FILE::COLUMN, such as labels.csv::filename.")
     ] = None,
     statistics: Annotated[
-        str | None, typer.Option(help="Write these statistics of each row in place of scores: t2,spe,mahalanobis.")
+        str | None, typer.Option(help="Write these statistics of each row instead of scores: t2,spe,mahalanobis.")
     ] = None,
     dtype: Annotated[
         str | None, typer.Option(help="Store the scores as float16, float32 or float64, or as codes: int8, bits.")
@@ -191,7 +191,7 @@ def _of_appended_rows(model: Any, given: o.Supervision, source: list[str], data:
     for name, file, own in (("labels", given.labels, labelled), ("weights", given.weights, weighted)):
         if own and file is None:
             raise typer.BadParameter(
-                f"the model was fitted with {name}, so that the appended rows need theirs: give those of all rows, "
+                f"the model was fitted with {name}, so the appended rows need theirs too: pass those of all rows, "
                 f"--{name} FILE::COLUMN."
             )
     if given.labels is not None and not labelled:
@@ -216,14 +216,14 @@ class Outputs:
 
     model: Annotated[Path, typer.Option(help="Where the model is saved.")] = Path("model.zarr")
     scores: Annotated[
-        Path | None, typer.Option(help="Also write the scores: to a Zarr store, or a .npy or .parquet table.")
+        Path | None, typer.Option(help="Also write the scores, to a Zarr store or a .npy or .parquet table.")
     ] = None
     checkpoint: Annotated[
         Path | None, typer.Option(help="Store progress here, so that the same command resumes after a stop.")
     ] = None
     update: Annotated[
         Path | None,
-        typer.Option(metavar="MODEL", help="Add to this model the rows that were appended since; no others are read."),
+        typer.Option(metavar="MODEL", help="Add the rows appended since the fit to this model; no others are read."),
     ] = None
     overwrite: o.Overwrite = False
 

@@ -19,13 +19,14 @@ from bigpca.passes.engine.progress import TerminalProgress
 Model = Annotated[Path, typer.Argument(help="The model saved by a fit.")]
 Scores = Annotated[Path | None, typer.Option(help="Its scores, written by fit --scores or transform.")]
 Labels = Annotated[
-    str | None, typer.Option(help="labels.csv or labels.csv::column; joined by key where the scores have keys.")
+    str | None, typer.Option(help="labels.csv or labels.csv::column; joined by key if the scores have keys.")
 ]
 ByPosition = Annotated[
     bool, typer.Option("--by-position", help="Labels are in the order of the rows; keys are ignored.")
 ]
 ImageShape = Annotated[
-    str | None, typer.Option(metavar="HxW[xC]", help="Of one row, e.g. 28x28 or 32x32x3: components become pictures.")
+    str | None,
+    typer.Option(metavar="HxW[xC]", help="The shape of one row, e.g. 28x28 or 32x32x3: draws components as pictures."),
 ]
 OverwriteFile = Annotated[bool, typer.Option("--overwrite", help="Replace a file that exists.")]
 
@@ -120,11 +121,11 @@ def plot(
     by_position: ByPosition = False,
     components: Annotated[
         str | None,
-        typer.Option(help="Which, from 0 or by name: two (0,1 or pca0,pca1); for maps one or three (0,1,2)."),
+        typer.Option(help="Numbers from 0, or names: two (0,1 or pca0,pca1); for maps, one or three (0,1,2)."),
     ] = None,
     image_shape: ImageShape = None,
     map_shape: Annotated[
-        str | None, typer.Option(metavar="HxW", help="Of maps: the places of one sample in the pattern, e.g. 14x14.")
+        str | None, typer.Option(metavar="HxW", help="For maps: the places of one sample in the pattern, e.g. 14x14.")
     ] = None,
     references: o.References = None,
     overwrite: OverwriteFile = False,

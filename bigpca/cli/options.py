@@ -156,8 +156,8 @@ def parse_axis(text: str) -> tuple[str, slice | list[int] | int]:
     found = parse_positions(value) if name.isidentifier() and value else [""]
     if isinstance(found, list) and isinstance(found[0], str):
         raise typer.BadParameter(
-            f"{text!r} is not an axis of a pattern and its positions. Write t=1: for all but the first position of "
-            "axis t, t=0,2 for two, or h=28 for its size."
+            f"{text!r} is not an axis of a pattern and its positions. Write t=1: for all positions of axis t but "
+            f"the first, t=0,2 for two positions, or h=28 for its size."
         )
     whole = re.fullmatch(r"\d+", value)
     return name, int(value) if whole else found
@@ -277,24 +277,31 @@ class Reading:
     ] = MissingChunks.RAISE
     pattern: Annotated[
         str | None,
-        _rows(metavar="PATTERN", help='What is a row, as in einops: "n c h w -> (n h w) c"; else each sample is one.'),
+        _rows(
+            metavar="PATTERN", help='What makes a row, as in einops: "n c h w -> (n h w) c"; else each sample is one.'
+        ),
     ] = None
     reduce: Annotated[
         str | None, _rows(metavar="mean|max|gem", help='Pools what the pattern leaves out: "n c h w -> n c".')
     ] = None
     axis: Annotated[
         list[str] | None,
-        _rows(metavar="NAME=POSITIONS", help="Of an axis of the pattern: t=1: for all but the first (repeatable)."),
+        _rows(
+            metavar="NAME=POSITIONS",
+            help="Positions on an axis of the pattern: t=1: is all but the first (repeatable).",
+        ),
     ] = None
     columns: Annotated[
-        str | None, _rows(metavar="POSITIONS", help="Which columns are used: 0:512, or 3,1,7, or names.")
+        str | None, _rows(metavar="POSITIONS", help="The columns to use: 0:512, or 3,1,7, or names.")
     ] = None
-    missing_value: Annotated[
-        float | None, _rows(metavar="NUMBER", help="The value that is stored where there is none: -1.")
-    ] = None
+    missing_value: Annotated[float | None, _rows(metavar="NUMBER", help="The code of missing values, such as -1.")] = (
+        None
+    )
     fill: Annotated[
         str | None,
-        _rows(metavar="none|NUMBER", help="Of netCDF: every stored number is a value (none), or all but this one."),
+        _rows(
+            metavar="none|NUMBER", help="For netCDF: treat every stored number as a value (none), or all but this one."
+        ),
     ] = None
 
     @property
@@ -359,7 +366,7 @@ class Supervision:
         str | None,
         label_option(
             metavar="COLUMN",
-            help="Column of the files of labels and weights that holds the row keys of SOURCE, if it is not found.",
+            help="Key column in the files of labels and weights, if it is not found automatically.",
         ),
     ] = None
     by_position: Annotated[
@@ -369,7 +376,7 @@ class Supervision:
         str | None,
         label_option(
             metavar="FILE[::COLUMN]",
-            help="How often each row counts: numbers, joined to the rows as labels are.",
+            help="How often each row counts: numbers, matched to rows like labels.",
         ),
     ] = None
 
@@ -434,7 +441,7 @@ def estimator_of(method: str, **variants: Any) -> str:
     given = " and ".join(f"--{name}" for name in key[1:])
     others = [one for one in METHODS if (one, *key[1:]) in ESTIMATORS]
     instead = f" With {given}: --method {' or '.join(others)}." if others else ""
-    raise typer.BadParameter(f"--method {method} has no form with {given}; it takes {', '.join(possible)}.{instead}")
+    raise typer.BadParameter(f"--method {method} cannot be used with {given}; it takes {', '.join(possible)}.{instead}")
 
 
 # The parameters of each constructor and the settings of its runs, with their defaults, so that no estimator is imported
@@ -548,10 +555,10 @@ class Estimator:
     whiten: Annotated[bool, _model("--whiten", help="Scores of unit variance.")] = False
     whitening: Annotated[
         str | None,
-        _model(metavar="POWER", help="Scores by a power of the variances: 0.25, 0.5:EPSILON, or 0.5:0:l2."),
+        _model(metavar="POWER", help="Divide scores by a power of the variances: 0.25, 0.5:EPSILON, or 0.5:0:l2."),
     ] = None
     preprocess: Annotated[
-        str | None, _model(metavar="STEPS", help="Of each row, first: l2, power:0.5, or both: power:0.5,l2.")
+        str | None, _model(metavar="STEPS", help="Applied to each row first: l2, power:0.5, or both: power:0.5,l2.")
     ] = None
     nan_policy: Annotated[
         NanPolicy | None, _model(help="Rows with NaN: an error, left out, or filled in by means of columns.")
@@ -589,18 +596,18 @@ class Estimator:
         label_option(metavar="INT", min=1, help="random-projection: number of random features of the labels."),
     ] = None
     select: Annotated[
-        float | None, label_option(metavar="NUMBER", min=0, help="scored: how many columns are kept, or which share.")
+        float | None, label_option(metavar="NUMBER", min=0, help="scored: number or share of columns to keep.")
     ] = None
     kernel: Annotated[
         str | None,
         _kernel(
             metavar="NAME",
-            help="linear, cosine, rbf and laplacian (gamma), poly (gamma, degree, coef0), sigmoid (gamma, coef0); of "
-            "histograms ChiSquare, Hellinger, HistogramIntersection, JensenShannon, ...",
+            help="linear, cosine, rbf and laplacian (gamma), poly (gamma, degree, coef0), sigmoid (gamma, coef0); "
+            "for histograms ChiSquare, Hellinger, HistogramIntersection, JensenShannon, ...",
         ),
     ] = None
     gamma: Annotated[
-        float | None, _kernel(metavar="NUMBER", help="Of rbf, poly, sigmoid, laplacian; 1 / columns if not given.")
+        float | None, _kernel(metavar="NUMBER", help="For rbf, poly, sigmoid, laplacian; 1 / columns if not given.")
     ] = None
     degree: Annotated[int | None, _kernel(metavar="INT", min=1, help="Of poly.")] = None
     coef0: Annotated[float | None, _kernel(metavar="NUMBER", help="Of poly and sigmoid.")] = None
@@ -618,7 +625,7 @@ class Estimator:
     ] = None
     max_passes: Annotated[
         str | None,
-        _iteration(metavar="INT|none", help="krylov: none, to go on until tol, or the maximum number of reads."),
+        _iteration(metavar="INT|none", help="krylov: maximum number of reads, or none to iterate until tol is met."),
     ] = None
     sketch: Annotated[
         str | None,

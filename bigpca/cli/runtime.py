@@ -46,7 +46,7 @@ def running(options: Cluster) -> Iterator[Client | None]:
     """
     if options.scheduler is not None and options.starts_workers:
         raise typer.BadParameter(
-            "--scheduler joins a cluster and --workers, --threads, --memory start one. Give one or the other."
+            "--scheduler joins a cluster, but --workers, --threads and --memory start one. Give one or the other."
         )
     found: AbstractContextManager[Client | None] = nullcontext()
     if options.scheduler is not None:
@@ -227,7 +227,7 @@ def reject_shared_paths(sources: list[str], **paths: Path | None) -> None:
             inside = there == here or here in there.parents or (other != "source" and there in here.parents)
             if inside:
                 raise OutputExistsError(
-                    f"the {name} {path} and the {other} {there} are the same path, or one is inside the other, so "
+                    f"the {name} {path} and the {other} {there} are the same path, or one contains the other, so "
                     f"writing one would destroy the other. Choose another path for the {name}; --overwrite does not "
                     "help."
                 )
@@ -284,7 +284,9 @@ def in_order(sources: list[str]) -> list[str]:
 
     twice = [path for index, path in enumerate(sources) if path in sources[:index]]
     if twice:
-        raise typer.BadParameter(f"{twice[0]} is given twice, so its rows would count twice. Give each shard once.")
+        raise typer.BadParameter(
+            f"{twice[0]} is given twice, so its rows would be counted twice. Give each shard once."
+        )
     return sorted(sources, key=natural_key) if sources == sorted(sources) else sources
 
 
@@ -448,7 +450,7 @@ def check_columns(given: Supervision) -> None:
     if given.weights is not None:
         _parts(Column(given.weights, given.key, "weight"))
     if given.by_position and given.key is not None:
-        raise typer.BadParameter("--key joins by key, and --by-position does not. Leave out one of them.")
+        raise typer.BadParameter("--key matches by key, but --by-position does not. Leave out one of them.")
     if given.labels is None and given.weights is None and given.key is not None:
         raise typer.BadParameter("--key requires --labels or --weights. Add --labels FILE::COLUMN.")
 

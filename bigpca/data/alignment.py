@@ -279,7 +279,9 @@ def aligned(
         table = read_table(values, rows.of_rows, keys=keys, word=word)
         values, file = table.labels, os.path.basename(table.path)
         if values is None and not pictures:
-            raise ValueError(f"{file} has no column but keys and pictures. Name that of the {word}s: {file}::column.")
+            raise ValueError(
+                f"{file} has no columns other than keys and pictures. Name that of the {word}s: {file}::column."
+            )
     labels = replace(_keys_of_labels(values, table, keys, word), file=file)
     if not file and (by_key or labels.names is not None):
         rows = keys_of_rows(X)

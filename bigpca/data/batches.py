@@ -526,16 +526,16 @@ class BatchStream:
         with self._alone():
             if self.once:
                 raise ValueError(
-                    "the labels come with the batches of an iterator, which gives them once, but this fit requires "
-                    "something of all labels before it reads the rows. For classes, name them: "
+                    "the labels come with the batches of an iterator, which yields them only once, but this fit "
+                    "needs all labels before it reads the rows. For classes, name them: "
                     "from_batches(batches, classes=[...]). Else pass an iterable that can be iterated again (a list, "
                     "a DataLoader), pass all labels as y, or call partial_fit(X, y) for each batch."
                 )
             if not self._declared:
                 raise ValueError(
-                    "the labels come with the batches, whose number of rows is not known, but this fit requires "
-                    "something of all labels before it reads the rows. Pass from_batches(batches, shape=(n, d)); for "
-                    "classes it is enough to name them: from_batches(batches, classes=[...])."
+                    "the labels come with the batches, whose number of rows is not known, but this fit needs all "
+                    "labels before it reads the rows. Pass from_batches(batches, shape=(n, d)); for classes, naming "
+                    "them is enough: from_batches(batches, classes=[...])."
                 )
             if self.position or self._head is not None:
                 self._restart()
@@ -550,8 +550,7 @@ class BatchStream:
         with self._alone():
             if self._number == 0 and not self._advance():
                 raise ValueError(
-                    "the batches are empty: there is no first batch. An iterator that was used before has none left; "
-                    "make a new one."
+                    "the batches are empty: there is no first batch. An iterator can be used only once; make a new one."
                 )
 
     def _restart(self) -> None:
@@ -626,8 +625,8 @@ class BatchStream:
         crc = zlib.crc32(row.data)
         if self._first_rows.setdefault(start, crc) != crc:
             raise ValueError(
-                f"row {start:,} is not the one that an earlier iteration of the batches gave: they are shuffled, or "
-                "were augmented at random. A fit that reads X more than once requires the same rows in the same "
+                f"row {start:,} differs from an earlier iteration of the batches: they are shuffled, or augmented "
+                f"at random. A fit that reads X more than once requires the same rows in the same "
                 "order. Turn shuffling off, or use a solver of one read."
             )
 
@@ -660,7 +659,8 @@ class BatchStream:
         if not self._declared:
             if self.count is not None and self.count != rows:
                 raise ValueError(
-                    f"the batches have {rows:,} rows, but an earlier iteration had {self.count:,}. The same rows were "
+                    f"this iteration of the batches has {rows:,} rows, but an earlier one had {self.count:,}. The "
+                    f"same rows were "
                     "expected each time."
                 )
             self.count = rows
@@ -969,8 +969,8 @@ def batch_labels(X: da.Array, y: Any) -> Any:
         return y
     if y is not None and source.open_ended:
         raise ValueError(
-            "labels were given for batches whose number of rows is not known; it was expected, because there is one "
-            "label for each row. Pass from_batches(batches, shape=(n, d))."
+            "labels were given for batches whose number of rows is not known, but labels must be counted against "
+            "rows. Pass from_batches(batches, shape=(n, d))."
         )
     stream = source.stream
     repeats = 1 if view is None else view.rows_per_sample

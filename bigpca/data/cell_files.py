@@ -60,8 +60,8 @@ def gene_names(path: str, member: str, width: int) -> Names | None:
         frame, names = "its list of features", _of_tenx(place, name, TENX_GENES)
     if names is not None and len(names) != width:
         raise ValueError(
-            f"{place}: {brief(name)} has {width:,} columns, but {frame} has {len(names):,} names; equally many were "
-            "expected. The file was not written completely: write it again."
+            f"{place}: {brief(name)} has {width:,} columns, but {frame} has {len(names):,} names; the same number "
+            f"was expected. The file was not written completely: write it again."
         )
     return names
 

@@ -29,13 +29,13 @@ NATIVE_BYTES = 16 * 2**20  # row chunk of formats that can be read from any row
 
 _REMEDIES = {
     "c": "Take the real and imaginary parts as columns.",
-    "O": "Convert the values to float32 and store them as numbers.",
+    "O": "Convert the values to float32 and store them.",
     "S": "Encode the strings as numbers first.",
     "U": "Encode the strings as numbers first.",
     "T": "Encode the strings as numbers first.",
     "M": "Convert to a number of seconds or days first.",
     "m": "Convert to a number of seconds or days first.",
-    "V": "Choose one field, or store the fields as columns of one array.",
+    "V": "Choose one field, or store the fields as the columns of one array.",
 }
 
 
@@ -358,7 +358,7 @@ class Limits:
             if rows.dtype.kind == "f":
                 rows[missing] = np.nan
             else:
-                why = "what netCDF-4 holds where nothing was written, and the variable has no _FillValue"
+                why = "netCDF-4's default for values that were never written, and the variable has no _FillValue"
         for end, beyond in ((self.low, np.less), (self.high, np.greater)):
             if not why and end is not None:
                 # float32 numbers may equal an end that the attribute has in float64

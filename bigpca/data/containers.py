@@ -128,7 +128,7 @@ def foreign(X: Any) -> Foreign | None:
         return None
     return Foreign(
         f"{name}, which NumPy would read number by number",
-        "Pass the array, the Arrow table or the file that it is made of, or batches of its rows: bigpca.from_batches.",
+        "Pass the array, Arrow table or file behind it, or batches of its rows: bigpca.from_batches.",
         "",
     )
 
@@ -283,7 +283,7 @@ def reject_sparse_forms(X: Any, label: str = "X") -> None:
     names = type_names(X)
     if names[0].startswith(("scipy.", "sparse.")) and hasattr(X, "tocsr"):
         raise TypeError(
-            f"{label} is sparse data, {names[0]} of shape {getattr(X, 'shape', '?')}, from which rows cannot be read: "
+            f"{label} is sparse data, {names[0]} of shape {getattr(X, 'shape', '?')}, which cannot be read row by row: "
             "CSR of SciPy was expected. Pass X.tocsr() if it fits in memory."
         )
 
@@ -301,7 +301,7 @@ def reject_chunks(chunk: Any, label: str) -> None:
         meta = "meta=scipy.sparse.csr_matrix((0, 0), dtype=X.dtype)"
         raise TypeError(
             f"the chunks of {label} are sparse data, {type_names(chunk)[0]} of shape {chunk.shape}, which the Dask "
-            f"array does not declare, or in a form from which rows cannot be read. CSR was expected. Pass "
+            f"array does not declare, or in a form that cannot be read row by row. CSR was expected. Pass "
             f"X.map_blocks(scipy.sparse.csr_matrix, dtype=X.dtype, {meta})."
         )
     if found is not None:
@@ -459,7 +459,7 @@ def cell_matrix(adata: Any, member: str | None = None) -> tuple[Any, Names | Non
     if adata.isbacked and adata.is_view:
         raise ValueError(
             f"the AnnData of shape {adata.shape} is a selection from the file {adata.filename}, which anndata would "
-            "read into memory, and which takes no results. Choose genes by mask_var= (or columns=), or write the "
+            f"read into memory, and which cannot store results. Choose genes by mask_var= (or columns=), or write the "
             'selection: adata.copy("selection.h5ad"), or adata.to_memory() if it fits.'
         )
     place = "X" if member is None else member.strip("/")

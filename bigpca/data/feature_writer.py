@@ -168,7 +168,7 @@ class FeatureWriter:
             )
         if not np.can_cast(rows.dtype, output.dtype, "same_kind"):
             raise TypeError(
-                f"{label} is {rows.dtype}, which {output.dtype.name}, the dtype of the output, does not represent. "
+                f"{label} is {rows.dtype}, which {output.dtype.name}, the dtype of the output, cannot represent. "
                 "Convert the batches, or write them to another path."
             )
         rows = fitting(rows, output.dtype, self.n_rows)
@@ -244,7 +244,7 @@ class FeatureWriter:
         if not self._is_open() or self._failed:
             raise RuntimeError(
                 f"the writer of {self.path} is closed. Make a new one for another path"
-                + ("; one of the same path goes on after the whole chunks." if self._failed else ".")
+                + ("; a new one for the same path continues after the complete chunks." if self._failed else ".")
             )
 
     def _resume(self, found: Layout | None) -> None:
@@ -327,7 +327,7 @@ class FeatureWriter:
             listed = ", ".join(brief(repr(key)) for key in doubled[:SHOWN_KEYS]) + ", ..." * (len(doubled) > SHOWN_KEYS)
             raise ValueError(
                 f"{label} has {len(doubled):,} key{'s'[: len(doubled) != 1]} of earlier rows: {listed}. Each row is "
-                "written once: leave those out, as the padding of a sampler, or give them other keys."
+                f"written once: leave out repeated rows, such as the padding of a sampler, or give them other keys."
             )
         self._keys.extend(found)
         self._known.update(found)

@@ -130,7 +130,7 @@ def _reject_shards(path: str, names: list[str]) -> None:
             raise ValueError(f"{path} holds {brief(name)}, a file of PyTorch. {_CONVERTED.format(name)}")
         if suffix in SHARD_SUFFIXES or is_zarr_directory(os.path.join(path, name)):
             raise ValueError(
-                f"{path} holds {brief(name)}; a folder is read as shards only if these are .npy or .parquet files. "
+                f"{path} holds {brief(name)}; a folder is read as shards only if it contains .npy or .parquet files. "
                 "Pass the list of its files, in order: bp.open([path, ...])."
             )
 
@@ -179,7 +179,7 @@ def _file(path: str, member: str | None, missing_chunks: str, wanted: Wanted) ->
     if suffix in TORCH_SUFFIXES:
         raise ValueError(f"{path} is a file of PyTorch, which can run code. {_CONVERTED.format(path)}")
     raise ValueError(
-        f"{path} is of unknown format: .npy, .npz, .h5, .parquet, .arrow, .csv, .safetensors or a Zarr directory was "
+        f"{path} has an unknown format: .npy, .npz, .h5, .parquet, .arrow, .csv, .safetensors or a Zarr directory was "
         "expected. "
         "For plain bytes open a np.memmap and pass that."
     )

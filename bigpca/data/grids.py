@@ -189,8 +189,8 @@ class Grid:
             if known.dims != given.dims or not _equal(known.values, given.values):
                 raise ValueError(
                     f"the coordinate {name!r} of X is {brief(given.values.ravel()[:4].tolist())}..., but {owner} was "
-                    f"fitted on {brief(known.values.ravel()[:4].tolist())}.... Pass X on the grid of the fit, such as "
-                    f"X.reindex or X.interp gives it."
+                    f"fitted on {brief(known.values.ravel()[:4].tolist())}.... Pass X on the grid of the fit; use "
+                    f"X.reindex or X.interp."
                 )
 
     def like(self, other: Grid) -> Grid:
@@ -251,7 +251,8 @@ class Labels:
             if not _equal(own, other):
                 raise ValueError(
                     f"the coordinate {name!r} of {what} is {brief(other[:4].tolist())}..., but that of X is "
-                    f"{brief(own[:4].tolist())}.... Give them one order, such as {what}.reindex_like(X) does."
+                    f"{brief(own[:4].tolist())}.... Put them in the same order, for example with "
+                    f"{what}.reindex_like(X)."
                 )
         return given if len(dims) == 1 else given.values.reshape(-1, *given.shape[len(dims) :])
 
@@ -306,7 +307,7 @@ def _sample_dims(X: Any, given: str | Sequence[str] | None) -> tuple[str, ...]:
     unknown = next((dim for dim in dims if dim not in X.dims), None)
     if unknown is not None:
         raise ValueError(
-            f"sample_dims has {unknown!r}, but {shown}.{closest(unknown, X.dims)} Name those that number the samples."
+            f"sample_dims has {unknown!r}, but {shown}.{closest(unknown, X.dims)} Name the dimensions of the samples."
         )
     if not dims or len(set(dims)) < len(dims):
         raise ValueError(f"sample_dims = {dims!r}; one or more different dimensions were expected: {shown}.")
@@ -379,8 +380,8 @@ def grid_to_stored(grid: Grid) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]
         coords.append({"name": name, "dims": list(one.dims), "attrs": _plain(one.attrs), **found})
     if lost:
         warn_caller(
-            f"the file leaves out the coordinates {', '.join(lost)}, which are not numbers, strings or dates: what a "
-            f"loaded model returns is without them",
+            f"the file leaves out the coordinates {', '.join(lost)}, which are not numbers, strings or dates: a "
+            f"loaded model returns results without them",
             UserWarning,
         )
     return {
@@ -428,7 +429,7 @@ def grid_from_stored(values: Mapping[str, Any], arrays: Mapping[str, NDArray[Any
     kept = arrays.get("kept")
     grid = Grid(dims, sizes, coords, tuple(map(str, values["samples"])), values["name"], values["attrs"], kept)
     if kept is not None and not (len(kept) and kept[0] >= 0 and kept[-1] < grid.width and (np.diff(kept) > 0).all()):
-        raise ValueError("the columns of its grid are not places of it, in order")
+        raise ValueError("the columns of its grid are not positions in the grid, in order")
     return grid
 
 

@@ -48,7 +48,7 @@ _REMEDIES = {
     "value": ", or pass absent=0 for weights, absent=None for labels",
 }
 BY_POSITION = (
-    "If they are in the order of the rows, say so: bigpca.data.by_key(values, X, keys=False), or keys=False in a "
+    "If they are in the order of the rows, declare it: bigpca.data.by_key(values, X, keys=False), or keys=False in a "
     "report, or --by-position on the command line."
 )
 
@@ -135,8 +135,8 @@ def label_places(
             own, given = own.astype(np.str_), given.astype(np.str_)
         if not np.array_equal(own, given) and np.array_equal(np.sort(own), np.sort(given)):
             raise ValueError(
-                f"the rows and their {word}s have the same index, but in another order: {keys_listed(own)} and "
-                f"{keys_listed(given)}. Give them one order: bigpca.data.by_key(values, X) joins them. {BY_POSITION}"
+                f"the rows and their {word}s have the same index in a different order: {keys_listed(own)} and "
+                f"{keys_listed(given)}. Match them by key with bigpca.data.by_key(values, X). {BY_POSITION}"
             )
         return None
     if np.array_equal(own, given):
@@ -145,8 +145,8 @@ def label_places(
     if len(doubled):
         raise ValueError(
             f"{np.isin(own, doubled).sum():,} of {len(own):,} rows share their key with another row: "
-            f"{keys_listed(doubled)}, and the keys of the {word}s are not the same one by one. Give distinct keys, or "
-            f"the {word}s in the order of the rows. {BY_POSITION}"
+            f"{keys_listed(doubled)}, and the keys of the {word}s are not identical in order. Use distinct keys, or "
+            f"pass the {word}s in the order of the rows. {BY_POSITION}"
         )
     doubled = _doubled(given)
     if len(doubled):
@@ -180,11 +180,12 @@ def given_keys(keys: Any, count: int, word: str) -> NDArray[np.str_]:
     values, gaps = label_values(keys, "key")
     if len(values) != count:
         raise ValueError(
-            f"the number of keys, {len(values):,}, is not that of the {word}s, {count:,}. Give one key for each {word}."
+            f"the number of keys, {len(values):,}, does not match the number of {word}s, {count:,}. "
+            f"Give one key for each {word}."
         )
     if gaps.any():
         raise ValueError(
-            f"{gaps.sum():,} of {count:,} {word}s have no key ({rows_shown(gaps)}), so that they belong to no row. "
+            f"{gaps.sum():,} of {count:,} {word}s have no key ({rows_shown(gaps)}), so they belong to no row. "
             "Give them a key, or remove them."
         )
     return values.astype(np.str_)

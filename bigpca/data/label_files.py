@@ -93,7 +93,7 @@ def read_label_file(source: str, word: str = "label") -> Array:
         if column is not None:
             return column
         raise ValueError(
-            f"{path} is of unknown format for {word}s: .npy, .csv, Parquet, a Zarr directory or AnnData was expected. "
+            f"{path} has an unknown format for {word}s: .npy, .csv, Parquet, a Zarr directory or AnnData was expected. "
             "Read it yourself and pass the array."
         )
     found = _npy(path)

@@ -141,8 +141,9 @@ def _declared(block: Any, dtype: np.dtype[Any], word: str) -> Any:
         return block
     if not np.can_cast(own, dtype, "safe"):
         raise TypeError(
-            f"a chunk of the {word}s has dtype {own}, but the Dask array declares {dtype}, to which {word}s would be "
-            "rounded or wrapped. Convert the chunks first: y.map_blocks(lambda block: block.astype(...), dtype=...)."
+            f"a chunk of the {word}s has dtype {own}, but the Dask array declares {dtype}, so {word}s would be "
+            f"rounded or would wrap around. Convert the chunks first: y.map_blocks(lambda block: block.astype(...), "
+            f"dtype=...)."
         )
     return block.astype(dtype)
 
@@ -251,8 +252,8 @@ def _texts(given: list[Any], dtype: Any, word: str) -> NDArray[Any]:
     lost = [text for text, kept in zip(given, texts.tolist(), strict=True) if text != kept]
     if lost:
         raise ValueError(
-            f"{len(lost)} {word}s end in a zero character, such as {_shortened(lost[0])}; NumPy's strings cannot hold "
-            "it, so two of them could become one. Strip it."
+            f"{len(lost)} {word}s end in a zero character, such as {_shortened(lost[0])}; NumPy strings drop it, so "
+            f"two different {word}s could become equal. Strip it."
         )
     return texts
 
@@ -300,7 +301,7 @@ def target_columns(values: NDArray[Any]) -> NDArray[np.float64]:
     if infinite.any():
         raise ValueError(
             f"{infinite.sum()} of {len(columns)} targets are infinite ({rows_shown(infinite)}); finite numbers were "
-            "expected. Repair them, or set them to NaN, so that they are missing."
+            "expected. Repair them, or set them to NaN to mark them as missing."
         )
     return columns
 

@@ -252,8 +252,8 @@ class RowPattern:
         pooled = self.pooled
         if pooled and self.reduce is None:
             raise ValueError(
-                f"the pattern {self.text!r} leaves out {', '.join(pooled)} on the right. Say how they are pooled: "
-                f"reduce={' or '.join(map(repr, RULES))}; or name them among rows or columns."
+                f"the pattern {self.text!r} leaves out {', '.join(pooled)} on the right. Say how to pool them: "
+                f"reduce={' or '.join(map(repr, RULES))}; or add them to the rows or columns."
             )
         if self.reduce is not None and not pooled:
             raise ValueError(
@@ -392,7 +392,8 @@ def missing_code(given: Any, dtype: np.dtype[Any] | None = None) -> float | None
         raise TypeError(f"missing_value = {given!r} is a {type(given).__name__}, not a number such as -1.")
     if not math.isfinite(given):
         raise ValueError(
-            f"missing_value = {given} cannot be a code of missing values, which is a finite number. NaN is missing "
+            f"missing_value = {given} cannot be a code for missing values; a finite number was expected. NaN is "
+            f"missing "
             f"without a code."
         )
     code = int(given) if isinstance(given, Integral) else float(given)
@@ -402,7 +403,7 @@ def missing_code(given: Any, dtype: np.dtype[Any] | None = None) -> float | None
     if code != int(code) or not low <= code <= high:
         raise ValueError(
             f"missing_value = {given}, but the values are {dtype}, whole numbers from {low} to {high}, and none can be "
-            f"that. Give the code that is stored."
+            f"that. Pass the stored code."
         )
     return code
 

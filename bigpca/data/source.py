@@ -30,8 +30,8 @@ Stamp = tuple[str, int, int | str | None]  # key, size, change: a time, or what 
 INDEX_BYTES = 4  # of a stored value's column, in the blocks that tasks read
 IN_MEMORY = ("numpy", "scipy")
 IN_ORDER = (
-    "in any order, but batches have one. Pass what from_batches returned to fit or transform as it is, or write them "
-    "with bigpca.FeatureWriter and open the store."
+    "in any order, but batches come in a fixed order. Pass the result of from_batches directly to fit or transform, "
+    "or write the batches with bigpca.FeatureWriter and open the store."
 )
 _UNNAMED = {"numpy": "the array in memory", "scipy": "the sparse rows in memory", "batches": "the batches"}
 
@@ -473,7 +473,7 @@ def _positions(index: Array, size: int) -> tuple[tuple[int, int], Any]:
     if index.size == 0:
         return (0, 0), slice(None)
     if index.ndim != 1 or index.min() < -size or index.max() >= size:
-        raise IndexError(f"a list of positions must have one dimension and be within an axis of size {size}.")
+        raise IndexError(f"a list of positions must be one-dimensional and within an axis of size {size}.")
     index = np.where(index < 0, index + size, index)
     lo, hi = int(index.min()), int(index.max()) + 1
     return (lo, hi), index - lo

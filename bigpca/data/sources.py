@@ -82,7 +82,7 @@ def stored_values(source: Source, fill: str | None) -> Source:
     check_decoded(attributes, source.label, remedy)
     if MATLAB in attributes:
         raise ValueError(
-            f"{source.label} was written by MATLAB 7.3, which reverses the axes: its rows are columns here, in shape "
+            f"{source.label} was written by MATLAB 7.3, which reverses the axes: its rows appear as columns, in shape "
             f"{source.array_shape}. Rows of features were expected. Pass "
             f"dask.array.from_array(h5py.File({source.path!r})[{source.member!r}]).T."
         )
@@ -296,7 +296,7 @@ def open(
     if not isinstance(fill, str | None):
         if missing_value is not None:
             raise ValueError(
-                f"fill = {fill} and missing_value = {missing_value} are two codes of missing values. Give one."
+                f"fill = {fill} and missing_value = {missing_value} are two codes for missing values. Give one."
             )
         fill, missing_value = None, fill
     described = RowPattern.of(pattern, reduce, columns, axes, missing_value)
@@ -316,7 +316,7 @@ def open(
         return X
     if carried(X).view is not None:
         raise ValueError(
-            "the array was opened with a pattern, columns or a missing value already. Give pattern=, reduce=, columns= "
+            "the array was already opened with a pattern, columns or a missing value. Give pattern=, reduce=, columns= "
             "and missing_value= in one call."
         )
     if missing_value is not None and is_csr(X._meta):
@@ -333,11 +333,12 @@ def _check_sample_dims(source: Any, sample_dims: str | Sequence[str] | None, des
         return
     if not is_labelled(source) and not is_netcdf(source):
         reject_foreign(source, "the source")  # a Dataset, with a remedy of its own
-        remedy = "Pass xr.DataArray(source, dims=(...)), or say what is a row by pattern=."
+        remedy = "Pass xr.DataArray(source, dims=(...)), or describe the rows with pattern=."
         if isinstance(source, str | os.PathLike):
             remedy = "Open it by xarray and pass one of its variables, such as xr.open_dataset(path)['sst']."
         raise TypeError(
-            f"sample_dims = {sample_dims!r} names dimensions, which only those of an xarray.DataArray have; the source "
+            f"sample_dims = {sample_dims!r} names dimensions, but only an xarray.DataArray has named dimensions; "
+            f"the source "
             f"is {type_names(source)[0].removeprefix('builtins.')}. {remedy}"
         )
     if described != RowPattern():
@@ -380,7 +381,7 @@ def open_samples(
     if isinstance(source, da.Array):
         if missing_chunks == "fill":
             raise ValueError(
-                f'missing_chunks = "fill" is for stores, but the Dask array {source.name} reads one already. Open the '
+                f'missing_chunks = "fill" is for stores, but the Dask array {source.name} already reads one. Open the '
                 'store itself: bp.open(path, missing_chunks="fill"), and compute with the array that this returns.'
             )
         source = _settled(source)

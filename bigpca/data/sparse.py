@@ -115,8 +115,8 @@ def _check_sums(block: csr_array, label: str, first_row: int) -> None:
         place = at[int(np.argmax(missed))]
         row = first_row + int(np.searchsorted(block.indptr, place, side="right")) - 1
         raise ValueError(
-            f"{label}: row {row} has several values in column {int(block.indices[place])}, whose sum {block.dtype} "
-            "cannot hold. Store the values in a larger dtype, such as float32."
+            f"{label}: row {row} has several values in column {int(block.indices[place])}, and {block.dtype} cannot "
+            f"hold their sum. Store the values in a larger dtype, such as float32."
         )
 
 
@@ -537,15 +537,15 @@ class SparseGroup:
                 raise ValueError(f"{self.label}: {name} has shape {brief(shape)}; one dimension was expected.")
             if name != "data" and dtype.kind not in "iu":
                 raise TypeError(
-                    f"{self.label}: {name} has dtype {dtype}; integers were expected, because they are places. The "
+                    f"{self.label}: {name} has dtype {dtype}; integers were expected, because they are positions. The "
                     "matrix is damaged or was not written by SciPy or AnnData: write it again."
                 )
         held, places, starts = (parts[name].array_shape[0] for name in SPARSE_PARTS)
         n, d = self._shape(starts)
         if held != places:
             raise ValueError(
-                f"{self.label} has {held:,} values in data, but {places:,} columns in indices; equally many were "
-                "expected. It was not written completely: write it again."
+                f"{self.label} has {held:,} values in data, but {places:,} columns in indices; the same number was "
+                f"expected. It was not written completely: write it again."
             )
         check_decoded(
             parts["data"].attributes, f"{self.label}/data", "Decode the values, and write them as a sparse matrix again"

@@ -388,8 +388,8 @@ def _checked_features(path: str, schema: Any, wanted: Wanted) -> list[Any]:
     if len(set(names)) < len(names):
         twice = next(name for name in names if names.count(name) > 1)
         raise ValueError(
-            f"{path}: {names.count(twice)} of its columns have the name {brief(repr(twice))}, but names are "
-            "unique in a table. Rename them."
+            f"{path}: {names.count(twice)} of its columns have the name {brief(repr(twice))}, but names in a table "
+            f"must be unique. Rename them."
         )
     return fields
 
@@ -656,8 +656,8 @@ def csv_head(stamp: Stamp) -> _Head:
     if named and len(set(names)) < len(names):
         twice = next(name for name in names if names.count(name) > 1)
         raise ValueError(
-            f"{path}: {names.count(twice)} of its columns have the name {brief(repr(twice))}, but names are unique in "
-            "a table. Rename them."
+            f"{path}: {names.count(twice)} of its columns have the name {brief(repr(twice))}, but names in a table "
+            f"must be unique. Rename them."
         )
     if named and names[0] == "":
         names[0] = UNNAMED

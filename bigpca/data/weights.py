@@ -52,7 +52,7 @@ def open_weights(weights: Any, X: Any = None) -> Vector:
     if wrong.any():
         raise ValueError(
             f"{int(wrong.sum())} of {len(given)} weights are missing, negative or not finite: {rows_shown(wrong)}; "
-            f"the first is {given[wrong][0]}. A weight says how often a row counts: 0 leaves it out."
+            f"the first is {given[wrong][0]}. A weight is how often a row counts; 0 leaves it out."
         )
     return given
 
@@ -120,7 +120,8 @@ def weight_sum(weights: Vector) -> float:
         total = float(weights.sum())
     if total > MAX_TOTAL:
         raise ValueError(
-            f"the weights add up to {total:g}, over the {MAX_TOTAL:g} whose square float64 still holds. Divide "
+            f"the weights add up to {total:g}, which exceeds {MAX_TOTAL:g}, the largest number whose square fits in "
+            f"float64. Divide "
             "them by a constant, or pass sample_weight=bp.data.reliability(w)."
         )
     return total
@@ -148,14 +149,15 @@ def degrees_of_freedom(count: int, sums: tuple[float, float] | None, subtracted:
         return float(max(1, count - subtracted))
     total, squares = sums
     if total == 0:
-        raise ValueError("all weights are zero, so that no row is used. Give the rows that count positive weights.")
+        raise ValueError("all weights are zero, so no row is used. Give the rows that count positive weights.")
     if total * (1 + count * np.finfo(np.float64).eps) < subtracted + 1:
         effective, within = total**2 / squares, "" if subtracted == 1 else f" within {subtracted} classes"
         remedy = "For weights that are not counts, pass sample_weight=bp.data.reliability(w)"
         if effective < subtracted + 1:
             remedy = f"These {count} rows are worth {effective:.3g} of equal weights. Give more rows of weight"
         raise ValueError(
-            f"the weights add up to {total:.6g}, but they count rows, and at least {subtracted + 1} are required: the "
+            f"the weights add up to {total:.6g}, but weights count rows, and a sum of at least {subtracted + 1} is "
+            f"required: the "
             f"covariance{within} is divided by their sum minus {subtracted}. {remedy}."
         )
     return total - subtracted

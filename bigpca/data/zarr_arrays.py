@@ -741,7 +741,7 @@ class ZarrReader:
             raise MissingChunksError(
                 f"{self.label}: {missing.lost} of the {missing.looked} chunks needed here are not in the store: "
                 f"{shown}. Either their files were lost (a killed writer, a full disk, an incomplete copy), or the "
-                "writer dropped chunks that hold only the fill value (write_empty_chunks=False, Zarr's default). "
+                f"writer dropped chunks that contain only the fill value (write_empty_chunks=False, Zarr's default). "
                 'Restore them, or, if you know that they held the fill value, pass missing_chunks="fill".'
             )
 

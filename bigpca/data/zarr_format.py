@@ -150,14 +150,14 @@ def check_codecs(document: Mapping[str, Any], label: str) -> None:
     ]
     if unknown:
         raise ValueError(
-            f"{label} uses the codec or filter {brief(repr(unknown[0]))}, which is not one of the number decoders "
-            "allowed for untrusted input; no chunk was read. If you trust the store, decode it by Zarr and rewrite it."
+            f"{label} uses the codec or filter {brief(repr(unknown[0]))}, which is not one of the decoders allowed "
+            f"for untrusted input; no chunk was read. If you trust the store, decode it by Zarr and rewrite it."
         )
     chained = [name for name in names if name in COMPRESSORS]
     if len(chained) > 1 or names.count("sharding_indexed") > 1:
         raise ValueError(
-            f"{label} uses {brief(', '.join(chained)) if len(chained) > 1 else 'shards'} inside one another, so that "
-            "the size of a decoded chunk is unknown before it is decoded; one compressor, in one layer of shards, was "
+            f"{label} uses {brief(', '.join(chained)) if len(chained) > 1 else 'shards'} inside one another, so the "
+            f"size of a decoded chunk is not known before it is decoded; one compressor, in one layer of shards, was "
             "expected. If you trust the store, decode it with Zarr and rewrite it."
         )
 

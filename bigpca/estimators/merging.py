@@ -84,7 +84,7 @@ def _check_alike(a: Model, b: Model) -> None:
     """Reject models of other classes, parameters, features or patterns; raises as :func:`merge`."""
     if type(a) is not type(b) or not isinstance(a, LinearModel | PairModel | SupervisedModel):
         raise TypeError(
-            f"a {type(a).__name__} and a {type(b).__name__} cannot be merged. Fit both by the same linear class."
+            f"a {type(a).__name__} and a {type(b).__name__} cannot be merged. Fit both with the same linear class."
         )
     for model in (a, b):
         check_is_fitted(model)
@@ -117,7 +117,8 @@ def _check_columns(a: Model, b: Model) -> None:
     ]
     if len(patterns) == 2 and patterns[0] != patterns[1]:
         raise ValueError(
-            f"the models are of rows of different patterns, {patterns[0]} and {patterns[1]}. Fit both with the same."
+            f"the models were fitted to rows of different patterns, {patterns[0]} and {patterns[1]}. Fit both with "
+            f"the same."
         )
 
 
@@ -128,7 +129,9 @@ def _common_grid(a: Model, b: Model) -> Grid | None:
         return None
     first.check_same(second, "the first model")
     if not np.array_equal(first.columns(np.arange(first.width)), second.columns(np.arange(first.width))):
-        raise ValueError("the models left out different columns without values. Fit both on rows of the same ones.")
+        raise ValueError(
+            "the models left out different columns without values. Fit both on rows with the same columns."
+        )
     return first
 
 

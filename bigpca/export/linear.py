@@ -99,7 +99,7 @@ def required(name: str, package: str) -> Any:
     try:
         return import_module(name)
     except ImportError as error:
-        raise ImportError(f"{name} is not installed, which this needs. Install it: pip install {package}.") from error
+        raise ImportError(f"{name} is required but not installed. Install it: pip install {package}.") from error
 
 
 def write_onnx(

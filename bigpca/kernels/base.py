@@ -98,7 +98,7 @@ def reject_overflow(block: Block, what: str) -> None:
     """
     for _, strip in strips(block):
         if not np.isfinite(strip).all():
-            raise ValueError(f"{what} is over 1.8e308, the largest float64. Scale the rows, or normalise the kernels.")
+            raise ValueError(f"{what} exceeds 1.8e308, the largest float64. Scale the rows, or normalise the kernels.")
 
 
 def weighted_sum(parts: Iterable[Block], weights: tuple[float, ...], constant: float) -> Block:
@@ -189,7 +189,7 @@ def checked_gamma(gamma: float | None) -> None:
     if isinstance(gamma, str):
         raise ValueError(
             f"gamma = {gamma!r}; a finite number above 0 was expected, or None for 1 / d. "
-            'Use 1 / (X.shape[1] * X.var()) for scikit-learn\'s "scale", which needs all of X, and None for "auto".'
+            'Use 1 / (X.shape[1] * X.var()) for scikit-learn\'s "scale", which needs all of X; None is its "auto".'
         )
     if gamma is not None and not (is_number(gamma) and isfinite(gamma) and gamma > 0):
         raise ValueError(f"gamma = {gamma!r} is not a finite number above 0. Use for example 0.1, or None for 1 / d.")
@@ -453,7 +453,7 @@ class Combined(Kernel):
         if len({item.accepts_strings for item in given}) > 1:
             names = ", ".join(type(item).__name__ for item in given)
             raise TypeError(
-                f"{names} cannot be combined: some take strings and some numbers. Combine kernels of one kind."
+                f"{names} cannot be combined: some take strings, others numbers. Combine kernels of one kind."
             )
         object.__setattr__(self, "kernels", given)
         self._check_options()

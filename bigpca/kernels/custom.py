@@ -210,8 +210,8 @@ class FromFunction(Kernel):
         if result.shape != (len(A), len(B)):
             raise ValueError(
                 f"the kernel function returned shape {result.shape} for blocks of {len(A)} and {len(B)} rows; "
-                f"({len(A)}, {len(B)}) was expected. Write it for two blocks of rows, (a, d) and (b, d), "
-                "not for two rows."
+                f"({len(A)}, {len(B)}) was expected. Write it for two blocks of rows, (a, d) and (b, d), not for "
+                f"two single rows."
             )
         if result.dtype not in (np.float32, np.float64):
             if result.dtype.kind not in "biuf":

@@ -369,8 +369,9 @@ class Polynomial(WithGamma):
         if bounds.max(initial=0.0) > largest:
             row = int(np.argmax(bounds > largest))
             raise ValueError(
-                f"row {first_row + row}: gamma |x|^2 + |coef0| = {bounds[row]:.3g}; at most {largest:.3g} is possible: "
-                f"its power {self.degree} is over 1e150, and the square of that overflows float64. Scale the rows, or "
+                f"row {first_row + row}: gamma |x|^2 + |coef0| = {bounds[row]:.3g}; at most {largest:.3g} is "
+                f"possible, because larger values overflow float64 when raised to the power {self.degree} and "
+                f"squared. Scale the rows, or "
                 "use a smaller gamma."
             )
 

@@ -357,7 +357,7 @@ class GeneralizedHistogramIntersection(HistogramKernel):
         object.__setattr__(self, "levels", _checked_levels(self.levels))
         if self.levels is not None and self.alpha * np.log(self.levels - 1) > np.log(np.finfo(np.float32).max):
             raise ValueError(
-                f"levels = {self.levels} and alpha = {self.alpha} give powers over 3e38, the largest float32. Lower "
+                f"levels = {self.levels} and alpha = {self.alpha} give powers above 3e38, the largest float32. Lower "
                 "alpha."
             )
 

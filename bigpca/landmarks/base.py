@@ -241,8 +241,8 @@ def _given_numbers(numbers: Array, request: LandmarkRequest) -> Landmarks:
     missing = np.setdiff1d(wanted, found.indices)
     if len(missing) or found.rows is None:
         raise ValueError(
-            f"row {missing[0]} was given as a landmark, but it is omitted because of missing values, or its weight is "
-            "0. Choose another, or repair the data."
+            f"row {missing[0]} was given as a landmark, but it is omitted because of missing values, or has weight "
+            f"0. Choose another, or repair the data."
         )
     return Landmarks(found.rows[np.searchsorted(found.indices, wanted)], wanted)
 

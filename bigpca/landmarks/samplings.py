@@ -397,7 +397,7 @@ def kmeans_passes(request: LandmarkRequest) -> tuple[PassCost]:
 def _reject(request: LandmarkRequest) -> None:
     if request.kernel.accepts_strings or not request.kernel.needs_rows:
         raise ValueError(
-            f'sampling="kmeans" averages rows, but {request.kernel} does not compare real vectors. '
+            f'sampling="kmeans" averages rows, but {request.kernel} does not compare vectors. '
             'Use sampling="rpcholesky" or "uniform".'
         )
     if request.rows.nan_policy == "omit":

@@ -200,7 +200,7 @@ class GraphSource:
         if leaves > 2 * share + 16:
             raise ValueError(
                 f"{rows} rows of the Dask array {self.X.name} need {leaves} input chunks, but their share is "
-                f"{share:.0f}: every group would read most of the input again. {self._remedy}"
+                f"{share:.0f}, so every group would read most of the input again. {self._remedy}"
             )
 
 

@@ -299,7 +299,7 @@ def fold_columns_to(run: Run, cost: PassPlan, rows: Rows, template: ColumnState,
     if source is None:
         made = "row maps" if rows.steps else "a view" if rows.view is not None else "a Dask graph"
         raise ValueError(
-            f"the columns are computed by {made}, but a fold over column blocks reads them from a store. Fold over "
+            f"the columns are computed by {made}, but column blocks must be read from a store. Fold over "
             "rows, or write the rows to a store chunked in columns first."
         )
     layout = cost.layout

@@ -361,7 +361,7 @@ def _reject_own_source(rows: Rows, out: str | os.PathLike[str]) -> None:
             read = target if target in map(os.path.realpath, files) else read
         if read and (read == target or read.startswith(target + os.sep)):
             raise OutputExistsError(
-                f"the output {target} is, or holds, the input that is being read ({read}). Choose another path for "
+                f"the output {target} is, or contains, the input that is being read ({read}). Choose another path for "
                 "the output."
             )
 

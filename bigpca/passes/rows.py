@@ -542,8 +542,8 @@ class Rows:
         if before and self.files_digest() != before:
             raise ValueError(
                 "the input changed while it was read: some files no longer have the size, ETag or modification time "
-                "that they had at the start, so the result would mix old and new rows. Start again, without changing "
-                "the input meanwhile."
+                "that they had at the start, so the result would mix old and new rows. Start again, and do not "
+                "change the input during the run."
             )
 
 

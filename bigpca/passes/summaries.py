@@ -112,7 +112,7 @@ def find_fill(run: Run, rows: Rows, fill: ColumnFill) -> None:
     if len(empty) and found.totals[0]:
         shown = ", ".join(map(str, empty[:SHOWN_COLUMNS])) + (", ..." if len(empty) > SHOWN_COLUMNS else "")
         raise ValueError(
-            f"{len(empty)} of {len(found.weights)} columns have no value in any row, and so no mean to fill in: "
+            f"{len(empty)} of {len(found.weights)} columns have no value in any row, so there is no mean to fill in: "
             f"{shown}. Leave them out by bp.open(source, columns=...)."
         )
     fill.means = found.means
@@ -125,7 +125,7 @@ def _filled(found: ObservedColumns) -> str:
     rows = f" {counted(without, 'row')} without any value became the mean row." if without else ""
     return (
         f"{share:.3g} of the entries are missing and were replaced by the means of their columns.{rows} The "
-        f"decomposition is that of the filled matrix: where entries are missing at random, the total variance is "
+        f"decomposition is that of the filled matrix: if entries are missing at random, the total variance is "
         f"{1 - share:.3g} of that of complete rows, and eigenvalues far above the variance of a column are about "
         f"{(1 - share) ** 2:.3g} of theirs."
     )

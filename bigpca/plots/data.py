@@ -215,7 +215,7 @@ def _why_no_shares(model: Any) -> str:
         return ": the columns of a sketch are random combinations of the features, not components"
     if not hasattr(fitted(model), "eigenvalues_"):
         return ""
-    return ": its eigenvalues weigh the labels or the classes, and are not parts of the variance"
+    return ": its eigenvalues refer to the labels or classes, and are not parts of the variance"
 
 
 def _instead(model: Any) -> str:
@@ -294,7 +294,7 @@ def drawn_scores(
     """
     if X is None:
         if not is_array(model) and hasattr(model, "fit"):
-            raise TypeError(f"no rows were given beside the {name_of(model)}; X, or its scores, were expected.")
+            raise TypeError(f"no rows were given with the {name_of(model)}; X or its scores were expected.")
         model, X = None, model
     transform: Any = getattr(model, "statistics" if statistics else "transform", None)
     if _in_memory(X):
@@ -321,7 +321,7 @@ def drawn_scores(
     rows = drawn_rows(int(n), seed, most)
     if scores is not opened and opened.nbytes > SILENT_BYTES:
         log.warning(
-            "the scores of %s drawn rows take one read of X, %s. Scores stored once, by transform(X, out=path), are "
+            "the scores of %s drawn rows take one read of X, %s. Scores that transform(X, out=path) has stored are "
             "drawn without it.", f"{len(rows):,}", format_bytes(opened.nbytes),
         )  # fmt: skip
     return _shown(np.asarray(scores[rows]), rows, int(n))
@@ -420,7 +420,7 @@ def kinds_of(labels: Any, n: int, rows: Integers, X: Any = None) -> Kinds | Valu
         columns = "" if values.ndim == 1 else f" in {values.shape[1]} columns"
         raise ValueError(
             f"there are {len(values)} labels{columns} for {n} rows; one label for each row was expected, in the order "
-            "of the rows. Of a file with several columns, name one: labels.csv::column."
+            "of the rows. If a file has several columns, name one: labels.csv::column."
         )
     if values.dtype.kind == "f":
         return Values(np.where(gaps, np.nan, values)[rows], column)

@@ -108,7 +108,7 @@ def scores(
             )
         if pair[1] < 0 or isinstance(kinds, Values):
             raise ValueError(
-                "ellipses are of classes in two components. Leave out ellipses, or give classes as labels."
+                "ellipses are drawn for classes in two components. Leave out ellipses, or pass classes as labels."
             )
         _ellipses(ax, drawn.scores[:, pair], kinds, ellipses)
         tidy(ax, f"{title}; ellipses hold {percent(ellipses)} of Gaussian rows")
@@ -406,7 +406,7 @@ def _drawn(model: Any, X: Any, seed: int, most: int = MAX_ROWS) -> tuple[DrawnSc
         if ratio is None and hasattr(model, "sketch_"):
             raise ValueError(
                 f"a {name_of(model)} has no components: the columns of its sketch are random combinations of the "
-                "features, all alike. Fit a PCA, or another model of components."
+                f"features. Fit a PCA, or another model of components."
             )
         return drawn_scores(model, X, seed=seed, most=most), ratio
     return drawn_scores(model, X, seed=seed, most=most), None

@@ -186,8 +186,8 @@ def bounds(model: Any, *, ax: Axes | None = None) -> Axes:
     """
     if is_array(model) or not hasattr(fitted(model), "eigenvalue_bounds_"):
         raise ValueError(
-            f"{'an array' if is_array(model) else 'a ' + name_of(model)} has no eigenvalue_bounds_: only models with "
-            "an approximate answer have bounds, and an exact answer needs none. Draw spectrum(model)."
+            f"{'an array' if is_array(model) else 'a ' + name_of(model)} has no eigenvalue_bounds_: only "
+            f"approximate models have bounds; an exact answer needs none. Draw spectrum(model)."
         )
     inner = fitted(model)
     values, (low, high) = eigenvalues(model), np.asarray(inner.eigenvalue_bounds_, dtype=np.float64).T
@@ -195,7 +195,7 @@ def bounds(model: Any, *, ax: Axes | None = None) -> Axes:
     order, positive = np.arange(len(values)), values > 0
     if not positive.any():
         raise ValueError(
-            f"none of the {len(values)} eigenvalues is positive, and a log scale shows positive numbers only. "
+            f"none of the {len(values)} eigenvalues is positive, but a log scale shows only positive numbers. "
             "Look at model.eigenvalue_bounds_."
         )
     least = np.concatenate([values[positive], low[low > 0]]).min()
@@ -282,7 +282,8 @@ def standard_errors(model: Any, errors: Any, *, ax: Axes | None = None) -> Axes:
     values, found = eigenvalues(model), np.asarray(errors.explained_variance_, dtype=np.float64)
     if len(found) != len(values):
         raise ValueError(
-            f"the standard errors are of {counted(len(found), 'component')}, but the model has {len(values)}. Compute "
+            f"the standard errors describe {counted(len(found), 'component')}, but the model has {len(values)}. "
+            f"Compute "
             "them for this model: bigpca.quality.standard_errors(model, X)."
         )
     fitted = (model.sum_weights_, model.n_features_in_)

@@ -67,15 +67,15 @@ def example_importance(model: Any, X: Any) -> Any:
     empty = np.flatnonzero(~(variances > 0))
     if len(empty):
         raise ValueError(
-            f"component {empty[0]} of {len(variances)} has variance {variances[empty[0]]:g}, so no example has a "
-            f"weight in it. Fit with n_components = {max(1, int(empty[0]))}."
+            f"component {empty[0]} of {len(variances)} has variance {variances[empty[0]]:g}, so examples have no "
+            f"weights in it. Fit with n_components = {max(1, int(empty[0]))}."
         )
     n, whiten = float(getattr(model, "sum_weights_", model.n_samples_)), getattr(model, "whiten", False)
     if isinstance(whiten, Whitening):
         if whiten.l2:
             raise ValueError(
-                f"whiten = {whiten!r} divides the scores of each row by their norm, so they do not show the weight of "
-                f"an example. Fit with l2=False."
+                f"whiten = {whiten!r} divides the scores of each row by their norm, so they do not give the weights "
+                f"of examples. Fit with l2=False."
             )
         lengths = np.sqrt((n - 1) * variances) / whiten.divisors(variances, 0)
     else:  # whitened scores have already been divided by their standard deviations
@@ -165,7 +165,7 @@ def pixel_groups(image_shape: tuple[int, ...], cell: int | tuple[int, int]) -> I
         )
     if len(sizes) != 2 or min(sizes) < 1:
         raise ValueError(
-            f"cell = {cell} is not the size of a cell. Give a positive integer, or (rows, columns), for example 2."
+            f"cell = {cell} is not a valid cell size. Give a positive integer, or (rows, columns), for example 2."
         )
     pixels = np.arange(int(np.prod(image_shape)), dtype=np.int64).reshape(image_shape)
     height, width = (np.arange(n) // size * size for n, size in zip(image_shape, sizes, strict=False))
@@ -295,7 +295,7 @@ def _check_replacements(replacements: ArrayLike, d: int) -> Integers:
     if chosen.shape != (d,):
         raise ValueError(
             f"replacements have shape {chosen.shape}, but one feature number for each of {d} features was expected. "
-            f"Begin with np.arange({d}) and change those that are replaced."
+            f"Start with np.arange({d}) and change the entries to replace."
         )
     bad = np.flatnonzero((chosen < 0) | (chosen >= d))
     if len(bad):

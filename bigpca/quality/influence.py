@@ -59,14 +59,15 @@ class StandardErrors:
         if values or axes:
             notes.append(
                 f"{values} of {k} eigenvalues and {axes} of {k} axes are not determined by {self.n_rows:,.6g} rows: "
-                "other eigenvalues are too close, or the rows too few."
+                "other eigenvalues are too close, or there are too few rows."
             )
         ratio = self.n_features / self.n_rows
         if ratio > COMPARABLE:
             notes.append(
                 f"{self.n_features:,} columns and {self.n_rows:,.6g} rows: the leading eigenvalues of a sample are "
                 f"then biased upwards, those of noise alone by a factor of up to (1 + sqrt(d / n))^2 = "
-                f"{(1 + np.sqrt(ratio)) ** 2:.2g} (Marchenko and Pastur), which no standard error shows. Compare them "
+                f"{(1 + np.sqrt(ratio)) ** 2:.2g} (Marchenko and Pastur), which standard errors do not show. "
+                f"Compare them "
                 "with the edge of ParallelAnalysis, or take more rows."
             )
         return tuple(notes)
@@ -188,7 +189,7 @@ def standard_errors(
         )
     if isinstance(model.scale, bool | np.bool_ | Patterson) and model.scale_ is not None:
         raise ValueError(
-            f"scale = {model.scale!r} is learned from the rows, and varies between samples too; a model without scale, "
+            f"scale = {model.scale!r} is learned from the rows and also varies between samples; a model without scale, "
             "or with a given one, was expected. Fit with scale=False, or with the divisors: scale=model.scale_."
         )
     rows, _ = model._rows(model._open_like(X).weighted(sample_weight))

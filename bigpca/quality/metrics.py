@@ -69,7 +69,7 @@ def similarity(V: ArrayLike, V2: ArrayLike) -> Vector:
     A, B = unit_rows(V, "V"), unit_rows(V2, "V2")
     if A.shape != B.shape:
         raise ValueError(
-            f"V has shape {A.shape} and V2 {B.shape}, so that their rows do not correspond one to one. Truncate "
+            f"V has shape {A.shape} and V2 {B.shape}, so their rows do not correspond one to one. Truncate "
             "the longer one, or compare whole subspaces with principal_angles."
         )
     return np.asarray(np.minimum(np.abs(np.einsum("ij,ij->i", A, B)), 1.0))
@@ -471,7 +471,7 @@ def compare(a: Any, b: Any) -> Comparison:
                 "models such as PCA were expected. Compare scores, or their spectra, instead."
             )
     if (a.scale_ is None) != (b.scale_ is None):
-        raise ValueError("one model has scaled features, and the other has not: fit both with the same scale.")
+        raise ValueError("only one model has scaled features: fit both with the same scale.")
     _check_same_preprocess(a, b)
     # rotation keeps the span and the variance along it, but not one variance for each of orthonormal axes
     a, b = (model.estimator_ if isinstance(model, RotatedPCA) else model for model in (a, b))
@@ -529,7 +529,7 @@ def frechet_distance(a: Any, b: Any) -> float:
         if one.n_features != other.n_features:
             raise ValueError(
                 f"the models have {one.n_features} and {other.n_features} features; the same number was "
-                "expected. Fit both to features of one network."
+                "expected. Fit both to features of the same network."
             )
         (mean, first), (other_mean, second) = _gaussian(a, one), _gaussian(b, other)
         apart = float(((mean - other_mean) ** 2).sum())
@@ -541,7 +541,7 @@ def _check_same_preprocess(a: Any, b: Any) -> None:
     one, other = getattr(a, "preprocess", None), getattr(b, "preprocess", None)
     if preprocessors(one) != preprocessors(other):
         raise ValueError(
-            f"the models have preprocess={one!r} and {other!r}, so that their rows are not of one space. Fit both with "
+            f"the models have preprocess={one!r} and {other!r}, so their rows are in different spaces. Fit both with "
             "the same."
         )
 

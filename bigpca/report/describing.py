@@ -116,7 +116,7 @@ def _converged(model: Any) -> Light:
     tolerance = getattr(model, "tol", None)
     if not hasattr(model, "converged_"):
         exact = not hasattr(model, "eigenvalue_bounds_")
-        text = "exact to rounding, no iteration" if exact else "one approximation, no iteration: see its bounds"
+        text = "exact to rounding, no iteration" if exact else "one approximation, not an iteration: see its bounds"
         return Light(name, Verdict.PASS, text)
     if model.converged_:
         met = "" if tolerance is None else f", tolerance {tolerance:g} met"
@@ -185,7 +185,7 @@ def _unused(weights: Weights | None) -> Light:
 def _omitted(model: Any) -> Light:
     name = "rows omitted"
     if not hasattr(model, "n_omitted_"):
-        return Light(name, Verdict.NONE, "the model does not count rows")
+        return Light(name, Verdict.NONE, "the model did not count rows")
     omitted, used = int(model.n_omitted_), int(model.n_samples_)
     share = omitted / max(1, omitted + used)
     unlabelled = int(getattr(model, "n_unlabelled_", 0))
@@ -319,7 +319,7 @@ def thumbnail(folder: Path, path: str) -> str:
     """
     real = (folder / path).resolve()
     if not real.is_relative_to(folder.resolve()):
-        raise ValueError(f"{brief(path)} is not below {folder}.")
+        raise ValueError(f"{brief(path)} is not inside {folder}.")
     found = os.stat(real)
     return _thumbnail(real, brief(path), found.st_size, found.st_mtime_ns)
 
@@ -334,9 +334,9 @@ def _thumbnail(real: Path, name: str, size: int, changed: int) -> str:
         try:
             image = opened.enter_context(Image.open(content))
         except Image.DecompressionBombError as error:  # of the header: nothing was decoded
-            raise ValueError(f"{name} states more pixels than are read: {brief(error)}.") from error
+            raise ValueError(f"{name} declares too many pixels: {brief(error)}.") from error
         if image.width * image.height > MAX_PIXELS:
-            raise ValueError(f"{name} has {image.width} x {image.height} pixels; {MAX_PIXELS:,} are read.")
+            raise ValueError(f"{name} has {image.width} x {image.height} pixels; at most {MAX_PIXELS:,} are read.")
         image.draft("RGB", (2 * THUMBNAIL, 2 * THUMBNAIL))
         small = image.convert("RGB")
         small.thumbnail((THUMBNAIL, THUMBNAIL))
@@ -380,8 +380,8 @@ def read_scores(scores: Any, k: int, *, seed: int = 0) -> ScoresRead:
     opened = open_array(scores)
     if opened.shape[1] != k:
         raise ValueError(
-            f"the scores have {opened.shape[1]} columns, but the model has {k} components. Give the scores that this "
-            "model wrote."
+            f"the scores have {opened.shape[1]} columns, but the model has {k} components. Pass the scores that "
+            f"this model wrote."
         )
     check_scores(opened)
     reject_statistics(opened, k)
@@ -632,9 +632,7 @@ def describe(
     own = weights(model, feature_names) if hasattr(inner, "components_") else None
     read = None if scores is None else read_scores(scores, k)
     if read is None and not all(one is None for one in (labels, keys, pictures)):
-        raise ValueError(
-            "labels, keys or pictures were given without the scores to which they belong. Give the scores."
-        )
+        raise ValueError("labels, keys or pictures were given without the scores that they belong to. Give the scores.")
     known = Companions()
     if read is not None:
         known = companions(labels, keys=keys, pictures=pictures, scores=scores, n=read.drawn.n)
@@ -681,9 +679,9 @@ def _figures(subject: Subject) -> tuple[Figure, ...]:
     else:
         found.append(drawn("spectrum", "The eigenvalues of the model's criterion.", lambda ax: spectrum(model, ax=ax)))
     if hasattr(inner, "eigenvalue_bounds_") and (eigenvalues(model) > 0).any():
-        caption = "Each bar is certain to hold its true eigenvalue; bounds are not symmetric."
+        caption = "Each bar is certain to contain its true eigenvalue; bounds are not symmetric."
         if inner.bounds_confidence_ < 1:
-            caption = f"All bars hold their true eigenvalues with probability {inner.bounds_confidence_:.6g}."
+            caption = f"All bars contain their true eigenvalues with probability {inner.bounds_confidence_:.6g}."
         found.append(drawn("bounds", caption, lambda ax: bounds(model, ax=ax)))
     if subject.errors is not None:
         found.append(drawn("standard-errors", _sampled(inner), lambda ax: errors_of(model, subject.errors, ax=ax)))
@@ -723,7 +721,7 @@ def _scatter(subject: Subject, points: DrawnScores) -> Figure:
     names = axis_names(pair, names, ratio)
     marks = () if pair[1] < 0 else _marks(points, pair, known)
     if marks:
-        caption += " Point at a row for its name" + (" and picture." if known.pictures is not None else ".")
+        caption += " Point at a row to see its name" + (" and picture." if known.pictures is not None else ".")
     return drawn("scores", caption, lambda ax: draw_points(ax, points, kinds, names, pair, title), marks=marks)
 
 
@@ -743,7 +741,7 @@ def _sampled(inner: Any) -> str:
     """Return the caption of standard errors, told apart from the errors of the computation."""
     computed = "rounding"
     if hasattr(inner, "eigenvalue_bounds_"):
-        computed = "within the certified bounds of the figure before"
+        computed = "within the certified bounds of the previous figure"
     return (
         "Bars are two standard errors: how far eigenvalues would vary between samples of as many rows. They are about "
         f"the data, not about the computation, whose error is {computed}."
@@ -819,7 +817,7 @@ def _notes(subject: Subject, extremes: tuple[Extremes, ...]) -> tuple[str, ...]:
         shown = [row for one in extremes for row in (*one.lowest, *one.highest)]
         missing = sum(not row.picture for row in shown)
         if missing == len(shown):
-            notes.append("No image files were found beside or below the file of labels, so rows are shown by name.")
+            notes.append("No image files were found next to the file of labels or below it, so rows are shown by name.")
         elif missing:
             notes.append(
                 f"{missing} of {len(shown)} pictures could not be read. Image files beside or below "
@@ -828,7 +826,7 @@ def _notes(subject: Subject, extremes: tuple[Extremes, ...]) -> tuple[str, ...]:
     if subject.read is None:
         notes.append("No scores were given, so no rows are shown. Write them with bigpca transform, and give --scores.")
     elif subject.read.without:
-        notes.append(f"{counted(subject.read.without, 'row')} had no scores, and are not among the extremes.")
+        notes.append(f"{counted(subject.read.without, 'row')} had no scores and are not among the extremes.")
     if subject.read is not None and subject.known.labels is None:
         notes.append("No labels were given, so rows are shown in one colour. Give --labels labels.csv.")
     if subject.weights is not None and subject.image_shape is None and subject.weights.names[0] == "feature 0":
@@ -847,7 +845,10 @@ def _on_accuracy(model: Any, held_out: tuple[Any, Any] | None) -> tuple[str, ...
     own, given = getattr(provenance_of(model), "source", None), source_of(open_array(held_out[0]))
     if not own or given is None or not given.path or os.path.basename(given.path) not in own:
         return ()
-    return ("The held-out rows are of the source of the fit. If any of them were fitted, the accuracy is too high.",)
+    return (
+        "The held-out rows come from the source of the fit. If any of them were used in the fit, the accuracy "
+        "is too high.",
+    )
 
 
 PAGES = (".html", ".htm")

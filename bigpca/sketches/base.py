@@ -302,7 +302,7 @@ class Sketch(ABC):
         left, right = np.asarray(x, dtype=np.float64), np.asarray(y, dtype=np.float64)
         if left.shape != right.shape or left.ndim not in (1, 2):
             raise ValueError(
-                f"x has shape {left.shape} and y {right.shape}; two vectors, or equally many rows, are required."
+                f"x has shape {left.shape} and y {right.shape}; two vectors, or the same number of rows, are required."
             )
         self.width(left.shape[-1])
         bias, variance = self._moments(np.atleast_2d(left), np.atleast_2d(right))

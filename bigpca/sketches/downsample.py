@@ -54,8 +54,9 @@ class Downsample(Sketch):
             object.__setattr__(self, name, tuple(positive_integer(f"each size of {name}", size) for size in given))
         if len(self.to) != len(self.shape) or not self.to or any(np.greater(self.to, self.shape)):
             raise ValueError(
-                f"to = {self.to} does not shrink shape = {self.shape}: equally many sizes are required, none larger. "
-                "Give each axis its new size, or its old one to keep it."
+                f"to = {self.to} does not shrink shape = {self.shape}: the same number of sizes is required, none "
+                f"of them larger. "
+                "Give the new size of each axis, or its old size to keep it."
             )
 
     def _width(self, d: int) -> int:

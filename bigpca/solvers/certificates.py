@@ -289,7 +289,7 @@ def _gap(values: Vector, k: int, trace: float, slack: float) -> float:
     """Return ``trace(A) - trace(A_hat)``, at least 0."""
     if not 1 <= k <= len(values):
         raise ValueError(
-            f"{k} eigenvalues were to be bounded, but {len(values)} values are given. Use 1 to {len(values)}."
+            f"bounds of {k} eigenvalues were requested, but {len(values)} values are given. Use 1 to {len(values)}."
         )
     gap, rounding = trace - float(np.sum(values)), len(values) * slack  # every value may be off by the slack
     if gap < -rounding:

@@ -552,7 +552,7 @@ def check_n_components(n_components: NComponents, n_samples: int | None, n_featu
             )
     elif not 0 < float(choice) < 1:
         raise ValueError(
-            f"n_components = {choice} is a float outside (0, 1), where it means a share of the variance. "
+            f"n_components = {choice} is a float outside (0, 1), the range of a share of the variance. "
             "Use a share such as 0.95, or an int for a number of components."
         )
 
@@ -639,7 +639,7 @@ def resolve_components(
     k = _choose(n_components, given, total, n_samples, n_features, weight)
     if k is None:
         raise ValueError(
-            f"{n_components} is not reached within the {len(given)} eigenvalues that are given, of {largest}. Use a "
+            f"{n_components} is not reached by the {len(given)} of {largest} eigenvalues that are given. Use a "
             "solver that computes the whole spectrum, or an int."
         )
     return k
@@ -763,7 +763,7 @@ def _reject_partial(n_components: NComponents, largest: int, given: str) -> None
     if n_components is None:
         name, because = "n_components = None", "it keeps them all"
     elif isinstance(n_components, str):
-        name, because = f'n_components = "{n_components}"', "it weighs every number of components against the rest"
+        name, because = f'n_components = "{n_components}"', "it compares every number of components with the rest"
     elif isinstance(n_components, ComponentRule) and n_components.whole_spectrum_because is not None:
         name, because = f"n_components = {n_components}", n_components.whole_spectrum_because
     else:

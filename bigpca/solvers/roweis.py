@@ -185,9 +185,9 @@ class RoweisFamily:
         null = found <= len(found) * np.finfo(np.float64).eps * found[0]
         if null.all():
             raise ValueError(
-                f"R2 = r2 S_W + (1 - r2) I with r2 = {r2:g} is 0: rows of a class are equal, or there is one of each, "
-                "so that no "
-                f"scatter within classes is left. Use r2 < 1, a number as regularization, or more rows of each class."
+                f"R2 = r2 S_W + (1 - r2) I with r2 = {r2:g} is 0: rows of a class are equal, or there is one row "
+                f"per class, so there is no scatter within classes. Use r2 < 1, a number as regularization, or more "
+                f"rows of each class."
             )
         if null.any() and given != "pinv":
             raise ValueError(

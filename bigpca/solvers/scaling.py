@@ -44,7 +44,8 @@ class Patterson:
             raise TypeError(f"ploidy = {given!r} is a {type(given).__name__}, not an integer such as 2.")
         if given < 1:
             raise ValueError(
-                f"ploidy = {given}, but an individual has at least one copy of each chromosome. Give for example 2."
+                f"ploidy = {given}, but it must be at least 1, the number of copies of each chromosome. Give for "
+                f"example 2."
             )
 
     def of(self, mean: Vector) -> Vector:

@@ -131,7 +131,7 @@ class RunLock:
         )
         return (
             f"{self.what} is held by {who}; only one run at a time may write it. Wait for that run to end or stop it; "
-            f"if it is certainly dead (on another machine this cannot be checked from here), delete {self.path}."
+            f"if it is certainly dead (which cannot be checked for another machine), delete {self.path}."
         )
 
     def release(self) -> None:

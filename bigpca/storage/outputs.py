@@ -207,7 +207,8 @@ def _read_partial(store: Path) -> dict[str, Any] | None:
         metadata["attributes"]["bigpca"]["identity"]
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise OutputExistsError(
-            f"{store} is in the way: the unfinished output is written there, but bigpca did not create it. Move it."
+            f"{store} is in the way: bigpca would write the unfinished output there, but did not create what is "
+            f"there. Move it."
         ) from error
     return dict(metadata)
 
@@ -220,7 +221,7 @@ def _check_disk(target: Path, layout: Layout, rows_done: int, copied: bool) -> N
     needed = rows * d * layout.dtype.itemsize * 101 // 100
     free = free_bytes(target)
     if needed > free:
-        twice = ", all of them once more in a table" if copied else ""
+        twice = ", and all of them again in a table" if copied else ""
         raise MemoryBudgetError(
             f"{target} needs {needed:,} bytes of disk ({layout.shape[0] - rows_done:,} rows of {d} "
             f"{layout.dtype.name}{twice}, and 1 %), but {free:,} are free. Free space, or write to another disk."

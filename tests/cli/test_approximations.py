@@ -209,7 +209,7 @@ def test_the_defaults_that_help_names_are_the_library_s() -> None:
     defaults = inspect.signature(bp.PCA).parameters
     for text, name in (
         ("it stops.", "tol"),
-        ("maximum number of reads.", "max_passes"),
+        ("or none to iterate until tol is met.", "max_passes"),
         ("auto, dense, krylov, features.", "solver"),
     ):
         assert f"{text} (default: {defaults[name].default}" in shown

@@ -316,7 +316,7 @@ def test_an_update_takes_the_labels_and_weights_of_all_rows(
     update = ("fit", "g.zarr", "--update", "m.zarr", "--model", "n.zarr")
     assert "90 rows" in words(run(*update, *files).output)
     write(90)
-    assert "give those of all rows" in words(run(*update).output)
+    assert "pass those of all rows" in words(run(*update).output)
     assert run_json(*update, *files)["appended"] == 40
     new = [labels[column][50:] for column in labels if f"y.csv::{column}" in files]
     given = {"sample_weight": weights[50:]} if "w.npy" in files else {}

@@ -272,7 +272,7 @@ def test_an_output_that_would_destroy_the_source_or_another_output_is_rejected_e
     for model in (store, "link.zarr", store.parent):
         result = run("fit", store, "-k", 2, "--model", model, "--overwrite")
         assert result.exit_code == 5
-        assert "are the same path, or one is inside the other, so writing one would destroy the other" in result.stderr
+        assert "are the same path, or one contains the other, so writing one would destroy the other" in result.stderr
     for outputs in (
         ("--model", "a", "--scores", "a"), ("--model", "a", "--checkpoint", "a"), ("--model", "a", "--scores",
             "a/scores")

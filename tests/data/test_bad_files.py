@@ -75,7 +75,7 @@ def test_empty_folders_and_missing_paths_say_what_was_looked_for(tmp_path: Path)
     with pytest.raises(FileNotFoundError, match=r"no .npy files were found for .*/none_\*.npy"):
         sources.open(tmp_path / "none_*.npy")
     (tmp_path / "a.txt").write_text("hello")
-    with pytest.raises(ValueError, match=r"a.txt is of unknown format"):
+    with pytest.raises(ValueError, match=r"a.txt has an unknown format"):
         sources.open(tmp_path / "a.txt")
     with pytest.raises(ValueError, match=r"matches .*a.txt, but a pattern may match"):
         sources.open(tmp_path / "a.*")
@@ -254,7 +254,7 @@ def test_parquet_columns_that_are_not_rows_of_numbers_are_named(tmp_path: Path) 
     with pytest.raises(TypeError, match=r"columns have 2 dtypes, such as a \(int64\), b \(float64\)"):
         sources.open(write(a=[1, 2], b=[1.0, 2.0]))
     pq.write_table(pa.table([[1.0], [2.0], [3.0]], names=["a", "b", "a"]), tmp_path / "twice.parquet")
-    with pytest.raises(ValueError, match="2 of its columns have the name 'a', but names are unique in a table"):
+    with pytest.raises(ValueError, match="2 of its columns have the name 'a', but names in a table must be unique"):
         sources.open(tmp_path / "twice.parquet")
     source = sources.row_source(write(a=[1, 2], b=[None, 3]))
     with pytest.raises(ValueError, match="column 'b' has nulls"):

@@ -116,7 +116,7 @@ FAULTS: list[tuple[Any, int, dict[str, Any], type[Exception], str]] = [
         2,
         {},
         ValueError,
-        r"1 labels end in a zero character, such as 'a\\x00'; NumPy's strings cannot hold",
+        r"1 labels end in a zero character, such as 'a\\x00'; NumPy strings drop",
     ),
     (
         [[0, 1, 1], [1, 0, 0], [0, 0, 0]],
@@ -199,7 +199,7 @@ def test_paths_without_labels_say_what_was_looked_for(tmp_path: Path) -> None:
         open_labels(tmp_path / "none_*.parquet", 2)
     (tmp_path / "y.txt").write_text("1")
     with pytest.raises(
-        ValueError, match=r"y.txt is of unknown format for labels: .npy, .csv, Parquet, a Zarr directory or Ann"
+        ValueError, match=r"y.txt has an unknown format for labels: .npy, .csv, Parquet, a Zarr directory or Ann"
     ):
         open_labels(tmp_path / "y.txt", 2)
 

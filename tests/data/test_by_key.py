@@ -134,7 +134,7 @@ def test_rows_that_are_absent_get_what_is_asked_for_and_others_are_named(
 FAULTS: dict[str, tuple[Callable[[Path], tuple[Any, ...]], str]] = {
     "doubled": (lambda p: (pd.concat([SERIES, SERIES[:2]]), stored(p)), "2 keys have more than one value: 'r"),
     "no key": (lambda p: ([1.0, 2.0], stored(p), [1, None]), r"1 of 2 values have no key \(row 1\)"),
-    "lengths": (lambda p: ([1.0, 2.0], stored(p), ["a"]), "the number of keys, 1, is not that of the values, 2"),
+    "lengths": (lambda p: ([1.0, 2.0], stored(p), ["a"]), "the number of keys, 1, does not match"),
     "none matches": (lambda p: ([1.0], stored(p), ["x"], 0), "12 of 12 rows have no value: .* are like 'x'"),
     "rows without keys": (lambda p: (SERIES, ROWS), r"the rows of X \(ndarray\) have no keys\. Store them"),
     "values without keys": (lambda p: (WEIGHTS, stored(p)), "the values have no keys, such as 'r0.jpg', 'r1.jpg'"),
@@ -300,7 +300,7 @@ def test_rows_in_memory_have_the_keys_of_their_index(folder: Path) -> None:
         np.testing.assert_allclose(found.components_, bp.SupervisedPCA(1).fit(np.asarray(X), expected).components_)
     for X, labels, match in (
         (rows.set_axis(repeated), y.set_axis(repeated)[::-1], "2 of 12 rows share their key with another row: 'r'"),
-        (rows.reset_index(drop=True), y.reset_index(drop=True)[::-1], "the same index, but in another order: 0, 1, 2"),
+        (rows.reset_index(drop=True), y.reset_index(drop=True)[::-1], "the same index in a different order: 0, 1, 2"),
     ):
         with pytest.raises(ValueError, match=match):
             bp.SupervisedPCA(1).fit(X, labels)

@@ -167,7 +167,7 @@ def test_other_genes_are_rejected_and_names_that_do_not_fit_are_named(path: Path
     with pytest.raises(ValueError, match=r"column 0 is 'gene 1', but 'gene 0' was expected, as in .* adata\[:, other"):
         bp.open([path, other])
     assert bp.data.stored_keys(other) is None
-    with pytest.raises(ValueError, match=r"X has 23 columns, but var has 24 names; equally many were expected"):
+    with pytest.raises(ValueError, match=r"X has 23 columns, but var has 24 names; the same number was expected"):
         gene_names(str(path), "X", 23)
 
 

@@ -135,7 +135,7 @@ def test_real_numbers_pass_and_come_in_native_byte_order(dtype: str) -> None:
     ("dtype", "remedy"),
     [
         ("c8", "real and imaginary parts as columns"),
-        ("O", "store them as numbers"),
+        ("O", "store them"),
         ("S3", "Encode the strings"),
         ("U3", "Encode the strings"),
         ("M8[s]", "seconds or days"),

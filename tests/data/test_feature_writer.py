@@ -228,7 +228,9 @@ def test_a_write_that_fails_is_not_closed_and_a_key_file_that_fails_is_named(
         patch.setattr(outputs, "atomic_write_bytes", fail)
         with pytest.raises(OutputWriteError, match=r"keys-0\.json cannot be written .*Input/output error"):
             writer.write(X[:19], KEYS[:19])
-    with pytest.raises(RuntimeError, match=r"is closed\. .*; one of the same path goes on after the whole chunks\."):
+    with pytest.raises(
+        RuntimeError, match=r"is closed\. .*; a new one for the same path continues after the complete chunks\."
+    ):
         writer.close()
     assert extract(out) == 0
     assert bp.data.stored_keys(out).tolist() == KEYS

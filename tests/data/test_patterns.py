@@ -194,7 +194,7 @@ def test_names_that_there_are_not_and_a_second_pattern_are_rejected() -> None:
     frame = pd.DataFrame({"height": [1.0, 2], "width": [3.0, 4]})
     with pytest.raises(ValueError, match=r"'hheight', but X has no such column\. Did you mean height"):
         bp.open(frame, columns=["hheight"])
-    with pytest.raises(ValueError, match="opened with a pattern, columns or a missing value already"):
+    with pytest.raises(ValueError, match="already opened with a pattern, columns or a missing value"):
         bp.open(bp.open(MAPS, pattern=PIXELS), columns=[0])
 
 

@@ -231,7 +231,7 @@ def test_the_default_fill_of_netcdf_4_is_missing_or_an_error_unless_it_is_a_valu
     for read in (rows.compute, lambda: bp.PCA(2).fit(rows), lambda: bp.PCA(2).fit(h5py.File(tmp_path / "x.nc")["t"])):
         with pytest.raises(
             ValueError,
-            match=rf"x.nc:t: row 30, column 1 holds {values[30, 1]}, which is what netCDF-4 .* fill=None.*"
+            match=rf"x.nc:t: row 30, column 1 holds {values[30, 1]}, which is netCDF-4 .* fill=None.*"
             rf"--fill none.* if it is missing, pass fill={values[30, 1]}\.",
         ):
             read()
@@ -248,7 +248,7 @@ def test_variables_that_netcdf_4_does_not_fill_hold_values_only(tmp_path: Path) 
     np.testing.assert_array_equal(
         bp.open(tmp_path / "x.nc", member="bare"), np.repeat([7, 255], [20, 16]).reshape(9, 4)
     )
-    with pytest.raises(ValueError, match="row 5, column 0 holds 255, which is what netCDF-4"):
+    with pytest.raises(ValueError, match="row 5, column 0 holds 255, which is netCDF-4"):
         bp.open(tmp_path / "x.nc", member="filled").compute()
 
 
@@ -295,7 +295,7 @@ def test_matlab_stores_rows_as_columns_and_the_remedy_turns_them(
         with open(name, "r+b") as raw:
             raw.write(b"MATLAB 7.3 MAT-file, Platform: GLNXA64")
         with pytest.raises(
-            ValueError, match=r"reverses the axes: its rows are columns here, in shape \(6, 50\)"
+            ValueError, match=r"reverses the axes: its rows appear as columns, in shape \(6, 50\)"
         ) as told:
             bp.PCA(2).fit(name)
         turned = eval(str(told.value).split("Pass ")[1].removesuffix("."), {"dask": dask, "h5py": h5py})

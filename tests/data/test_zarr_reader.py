@@ -238,7 +238,7 @@ def test_a_pickle_filter_is_rejected_before_any_chunk(tmp_path: Path) -> None:
     path = store(tmp_path, zarr_format=2)
     Path(path, "0.0").write_bytes(pickle.dumps(Explosive()))
     edit(path, filters=[{"id": "pickle", "protocol": 5}])
-    with pytest.raises(ValueError, match="uses the codec or filter 'pickle', which is not one of the number decoders"):
+    with pytest.raises(ValueError, match="uses the codec or filter 'pickle', which is not one of the decoders"):
         sources.open(path)
     edit(path, dtype="|O")
     with pytest.raises(TypeError, match=r"dtype object cannot be used"):
@@ -366,5 +366,5 @@ def test_missing_chunks_are_caught_through_dask_and_filled_on_request(tmp_path: 
     filled = sources.open(path, missing_chunks="fill")
     assert (filled[:4, :6].compute(scheduler="sync") == 0).all()
     assert filled.name != sources.open(path).name
-    with pytest.raises(ValueError, match=r"the Dask array .* reads one already. Open the store itself: bp.open\(path"):
+    with pytest.raises(ValueError, match=r"the Dask array .* already reads one. Open the store itself: bp.open\(path"):
         sources.open(sources.open(path), missing_chunks="fill")

@@ -361,7 +361,7 @@ REJECTED: dict[str, Door] = {
     ),
     "duckdb relation": Door(
         lambda p, X: named("_duckdb", "DuckDBPyRelation", __len__=len, __getitem__=_touched, columns=[], dtypes=[]),
-        "X is _duckdb.DuckDBPyRelation, which NumPy would read number by number.*the Arrow table",
+        "X is _duckdb.DuckDBPyRelation, which NumPy would read number by number.*Arrow table",
     ),
     "list of unknown sequences": Door(
         lambda p, X: [named("elsewhere", "Column", __len__=len, __getitem__=_touched)] * 3,

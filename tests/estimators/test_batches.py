@@ -277,7 +277,7 @@ def test_a_loader_that_shuffles_is_fitted_once_but_not_resumed_and_not_read_twic
         bp.PCA(2).fit(bp.from_batches(breaking(X, 150), X.shape), checkpoint=tmp_path / "c")
     with pytest.raises(bp.errors.CheckpointError, match=r"the input changed .* the first with rows 0:"):
         bp.PCA(2).fit(rows, checkpoint=tmp_path / "c")
-    with pytest.raises(ValueError, match=r"row \d+ is not the one that an earlier iteration .* shuffled"):
+    with pytest.raises(ValueError, match=r"row \d+ differs from an earlier iteration .* shuffled"):
         bp.PCA(2, solver="krylov").fit(rows)
 
 
@@ -364,7 +364,7 @@ MISUSE: dict[str, tuple[Callable[[], Any], str]] = {
         lambda: bp.SupervisedPCA(1).fit(bp.from_batches(_pairs(CODES, 50))), r"from_batches\(batches, classes=\[...\]\)"
     ),
     "real labels of an RBF kernel": (
-        lambda: bp.SupervisedPCA(1, label_kernel="rbf").fit(bp.from_batches(iter([(X, X[:, 0])]))), "requires something"
+        lambda: bp.SupervisedPCA(1, label_kernel="rbf").fit(bp.from_batches(iter([(X, X[:, 0])]))), "needs all labels"
     ),
     "labels in advance, unknown number": (
         lambda: bp.SupervisedRandomProjection(1).fit(bp.from_batches(_Repeated())), "whose number of rows is not known"

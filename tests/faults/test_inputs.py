@@ -53,7 +53,7 @@ def test_a_chunk_that_is_rewritten_between_two_reads_stops_the_fit(name: str, ma
 
     with (
         dask.config.set(scheduler="sync"),
-        pytest.raises(ValueError, match=r"the input changed while it was read: .*Start again|yields other values"),
+        pytest.raises(ValueError, match=r"the input changed while it was read: .*Start again|yields different values"),
     ):
         MODELS[name]().fit(make(bp.open(store)), np.arange(N) % 3, progress=rewrite)
     assert len(passes) >= 2

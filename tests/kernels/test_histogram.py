@@ -159,5 +159,5 @@ def test_powers_that_overflow_are_rejected():
     with pytest.raises(ValueError, match=r"row 6, column 1: \|300\.0\|\^20\.0 overflows float32"):
         kernel.prepare(X.astype(np.float32), None, 5)
     assert np.isfinite(kernel(X)).all()
-    with pytest.raises(ValueError, match=r"levels = 256 and alpha = 20\.0 give powers over 3e38"):
+    with pytest.raises(ValueError, match=r"levels = 256 and alpha = 20\.0 give powers above 3e38"):
         GeneralizedHistogramIntersection(20.0, levels=256)

@@ -198,7 +198,7 @@ def test_a_view_and_maps_are_part_of_the_fingerprint_and_rows_as_they_are_add_no
         again = checkpoint.files(1, {"m": Moments(2)}, rows.layout(0), rows.identity)
         assert Path(again.directory, "kept").exists()
         if rows is chosen:
-            with pytest.warns(UserWarning, match="computed in another way"):
+            with pytest.warns(UserWarning, match="computed differently"):
                 checkpoint.files(1, {"m": Moments(2)}, other.layout(0), other.identity)
     checkpoint.release()
 

@@ -124,7 +124,7 @@ def test_a_store_of_whole_rows_has_no_column_layout(tmp_path: Path) -> None:
     assert column_layout(Rows.of(bp.open(write_store(tmp_path / "x.zarr", normal(9, 8), (3, 8))))) is None
     general = Rows.of(bp.open(write_store(tmp_path / "y.zarr", normal(9, 8), (3, 2))) * 2)
     cost = column_pass(general, "dot", DotSum(9), general.layout(0))
-    with pytest.raises(ValueError, match="the columns are computed by a Dask graph, but a fold over column blocks"):
+    with pytest.raises(ValueError, match="the columns are computed by a Dask graph, but column blocks"):
         fold_columns(Run(), cost, general, DotSum(9))
 
 

@@ -242,6 +242,6 @@ def _must_not_run(block: np.ndarray) -> np.ndarray:
 def test_an_output_never_replaces_the_input_that_it_is_made_of(store: Path) -> None:
     rows = Rows.of(bp.open(store))
     for out in (store, store.parent):
-        with pytest.raises(bp.errors.OutputExistsError, match="is, or holds, the input"):
+        with pytest.raises(bp.errors.OutputExistsError, match="is, or contains, the input"):
             project_to(rows, Multiply(), K, out, name="scores", run=Run(), overwrite=True)
     assert bp.open(store).shape == rows.X.shape

@@ -170,7 +170,7 @@ FRAME = pd.DataFrame(A, index=NAMES)
         (A, B[:-1], "X has 600 rows, and Y 599: row i of Y belongs to row i of X"),
         (FRAME, pd.DataFrame(B, index=NAMES[::-1]), r"in another order: 'r0', 'r1' and 'r599', 'r598'.*by_key\(Y, X\)"),
         (FRAME, pd.DataFrame(B, index=[f"s{i}" for i in range(N)]), "600 of 600 rows have no value"),
-        (pd.DataFrame(A), pd.DataFrame(B, index=np.arange(N)[::-1]), "the same index, but in another order"),
+        (pd.DataFrame(A), pd.DataFrame(B, index=np.arange(N)[::-1]), "the same index in a different order"),
     ],
 )
 def test_rows_that_do_not_belong_together_are_rejected(x: Any, y: Any, message: str) -> None:

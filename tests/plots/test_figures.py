@@ -492,7 +492,7 @@ ERRORS: dict[str, tuple[Callable[[dict[str, Any]], Any], type[Exception], str]] 
     "ellipses of values": (
         lambda m: bp.plots.scores(m["pca"], X, labels=X[:, 0], ellipses=0.5),
         ValueError,
-        "ellipses are of classes",
+        "ellipses are drawn for classes",
     ),
     "too few images": (
         lambda m: bp.plots.extremes(bp.quality.extremes(m["pca"], X, 3), X[:5].reshape(-1, 4, 3)),
@@ -506,7 +506,7 @@ ERRORS: dict[str, tuple[Callable[[dict[str, Any]], Any], type[Exception], str]] 
     ),
     "one arrow": (lambda m: bp.plots.biplot(m["one"], X), ValueError, "a biplot needs two components"),
     "labels": (lambda m: bp.plots.scores(m["pca"], X, labels=[1, 2]), ValueError, "2 labels for 400 rows"),
-    "no rows": (lambda m: bp.plots.scores(m["pca"]), TypeError, "no rows were given beside the PCA"),
+    "no rows": (lambda m: bp.plots.scores(m["pca"]), TypeError, "no rows were given with the PCA"),
     "names": (
         lambda m: bp.plots.components(m["pca"], feature_names=["a"]),
         ValueError,

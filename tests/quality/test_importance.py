@@ -262,8 +262,8 @@ def test_grouped_images_are_their_top_left_pixels_repeated() -> None:
     [
         (lambda: pixel_groups((4,), 2), ValueError, r"image_shape = \(4,\), but \(height, width\)"),
         (lambda: pixel_groups((4, 0), 2), ValueError, r"image_shape = \(4, 0\), but"),
-        (lambda: pixel_groups((4, 4), 0), ValueError, r"cell = 0 is not the size of a cell. Give a positive integer"),
-        (lambda: pixel_groups((4, 4), (1, 2, 3)), ValueError, r"cell = \(1, 2, 3\) is not the size of a cell"),
+        (lambda: pixel_groups((4, 4), 0), ValueError, r"cell = 0 is not a valid cell size. Give a positive integer"),
+        (lambda: pixel_groups((4, 4), (1, 2, 3)), ValueError, r"cell = \(1, 2, 3\) is not a valid cell size"),
         (lambda: feature_replacement_bound(X, [0, 1]), ValueError,
             r"shape \(2,\), but one feature number for each of 8"),
         (lambda: feature_replacement_bound(X, np.arange(8) + 1), ValueError,

@@ -104,7 +104,7 @@ def test_models_stand_for_their_eigenvalues(model: Any, attribute: str) -> None:
     [
         (
             lambda: similarity(np.ones((2, 3)), np.ones((3, 3))),
-            r"V has shape \(2, 3\) and V2 \(3, 3\), so that their rows do not correspond",
+            r"V has shape \(2, 3\) and V2 \(3, 3\), so their rows do not correspond",
         ),
         (
             lambda: similarity(np.ones(3), np.ones(3)),

@@ -97,7 +97,7 @@ def test_no_axis_of_noise_is_determined_where_columns_are_comparable_with_rows_a
         two = gaussian((2, d))
         none = standard_errors(bp.PCA().fit(two), two)
         assert np.isnan([none.explained_variance_, none.explained_variance_ratio_, none.component_angle_]).all()
-        assert "or the rows too few" in none.notes[0]
+        assert "or there are too few rows" in none.notes[0]
 
 
 @pytest.mark.parametrize("unit", [1e-150, 1e-90, 1e90, 1e150])

@@ -364,7 +364,7 @@ def test_srht_works_for_any_d_and_any_split_of_the_hadamard_matrix(q, d, few_byt
         (
             lambda: Downsample((4, 6), (2,)),
             ValueError,
-            r"to = \(2,\) does not shrink shape .* equally many sizes are required",
+            r"to = \(2,\) does not shrink shape .* the same number of sizes is required",
         ),
         (lambda: Downsample((), ()), ValueError, r"to = \(\) does not shrink"),
     ],
@@ -425,7 +425,7 @@ def test_rows_of_W_beyond_it_are_rejected(start, stop):
 
 @pytest.mark.parametrize(("x", "y"), [((8,), (9,)), ((2, 8), (8,)), ((2, 2, 8), (2, 2, 8)), ((), ())])
 def test_vectors_that_make_no_pair_are_rejected(x, y):
-    with pytest.raises(ValueError, match="two vectors, or equally many rows, are required"):
+    with pytest.raises(ValueError, match="two vectors, or the same number of rows, are required"):
         Gaussian(4).dot_product_variance(np.zeros(x), np.zeros(y))
 
 

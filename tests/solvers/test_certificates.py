@@ -225,7 +225,9 @@ def test_eigenvalues_at_zero_need_no_certificate():
 
 @pytest.mark.parametrize("k", [0, 4])
 def test_only_values_that_are_given_are_bounded(k):
-    with pytest.raises(ValueError, match=f"{k} eigenvalues were to be bounded, but 3 values are given. Use 1 to 3"):
+    with pytest.raises(
+        ValueError, match=f"bounds of {k} eigenvalues were requested, but 3 values are given. Use 1 to 3"
+    ):
         trace_bounds(np.ones(3), k, 5.0, 0.0)
 
 

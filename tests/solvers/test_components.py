@@ -55,7 +55,7 @@ def test_a_share_beyond_the_rounded_sum_takes_all():
 
 def test_shares_are_of_the_true_total_and_leading_eigenvalues_may_do():
     assert resolve_components(0.5, np.array([4.0, 2.0]), 10.0, 10, 5) == 2
-    with pytest.raises(ValueError, match=r"0\.9 is not reached within the 2 eigenvalues that are given, of 5"):
+    with pytest.raises(ValueError, match=r"0\.9 is not reached by the 2 of 5 eigenvalues that are given"):
         resolve_components(0.9, np.array([4.0, 2.0]), 10.0, 10, 5)
 
 
@@ -119,7 +119,7 @@ def test_a_relative_threshold_keeps_eigenvalues_at_or_above_it(eps, k):
 def test_a_relative_threshold_below_the_given_eigenvalues_is_undecided():
     values = np.array([10.0, 5.0])
     assert resolve_components(RelativeThreshold(0.6), values, 20.0, 100, 4) == 1
-    with pytest.raises(ValueError, match=r"RelativeThreshold\(eps=0.1\) is not reached within the 2 eigenvalues"):
+    with pytest.raises(ValueError, match=r"RelativeThreshold\(eps=0.1\) is not reached by the 2"):
         resolve_components(RelativeThreshold(0.1), values, 20.0, 100, 4)
 
 
@@ -215,7 +215,7 @@ def test_a_number_waits_for_as_many_eigenvalues():
     ("rule", "reason"),
     [
         (None, "n_components = None needs all 9 eigenvalues, but {}: it keeps them all"),
-        ("mle", 'n_components = "mle" needs all 9 eigenvalues, but {}: it weighs every number of components'),
+        ("mle", 'n_components = "mle" needs all 9 eigenvalues, but {}: it compares every number of components'),
         (
             GavishDonoho(),
             r"GavishDonoho\(noise_variance=None\) needs all 9 eigenvalues, but {}: it takes the noise from",
@@ -292,7 +292,7 @@ def test_valid_choices_pass(good):
         (5, 4, ValueError, "4 samples of 9 features have 1 to 4 components. Use at most 4"),
         (10, None, ValueError, "data of 9 features have 1 to 9 components"),
         (-1, 20, ValueError, "n_components = -1 is out of range"),
-        (1.0, 20, ValueError, r"1\.0 is a float outside \(0, 1\), where it means a share"),
+        (1.0, 20, ValueError, r"1\.0 is a float outside \(0, 1\), the range of a share"),
         (0.0, 20, ValueError, r"0\.0 is a float outside"),
         (2.5, 20, ValueError, r"2\.5 is a float outside"),
         (float("nan"), 20, ValueError, "nan is a float outside"),

@@ -82,7 +82,7 @@ def test_a_reused_pid_is_not_taken_for_the_holder(path):
 def test_a_holder_that_cannot_be_checked_counts_as_live(path, change):
     RunLock(path, "it").acquire()
     alter(path, pid=2**22 + 1, **change)
-    with pytest.raises(OutputLockedError, match="on another machine this cannot be checked"):
+    with pytest.raises(OutputLockedError, match="which cannot be checked for another machine"):
         RunLock(path, "it").acquire()
 
 

@@ -71,8 +71,9 @@ class KernelSketchFit(KernelFit):
         kernel = self.settings.kernel
         if not kernel.positive_semidefinite and given is not None and needs_full_spectrum(given):
             raise ValueError(
-                f"n_components = {given!r} chooses by the whole spectrum where {kernel} is not positive semi-definite: "
-                f"the trace of HKH holds negative parts, which no leading eigenvalues show. Give a number, or use "
+                f"n_components = {given!r} depends on the whole spectrum, and {kernel} is not positive semi-definite: "
+                f"the trace of HKH contains negative parts, which leading eigenvalues do not show. Give a number, "
+                f"or use "
                 f'KernelPCA(solver="dense").'
             )
 
@@ -85,7 +86,7 @@ class KernelSketchFit(KernelFit):
     def account(self) -> str:
         what = {
             "nystrom": "one sweep",
-            "tutorial": "algorithm 6: a sweep, and one for its vectors",
+            "tutorial": "algorithm 6: one sweep, and another for its vectors",
             "ritz": "two sweeps",
         }
         return f"{what[self.core]} over pairs of rows, {self.q} columns at a time"
@@ -255,7 +256,8 @@ def _components(settings: KernelSettings, values: Vector, operator: KernelOperat
     k = resolve_partial(given, values, operator.trace, operator.size, operator.size)
     if k is None:
         raise ValueError(
-            f"n_components = {given!r} needs more of the spectrum than a sketch of {len(values)} columns shows. Use a "
+            f"n_components = {given!r} needs more of the spectrum than a sketch of {len(values)} columns can show. "
+            f"Use a "
             f"wider sketch, or KernelPCA."
         )
     return k
@@ -369,7 +371,7 @@ class ApproximateKernelPCA(KernelModel):
             )
         if self.sketch.width(n) < k:
             raise ValueError(
-                f"n_components = {k} is over the {self.sketch.width(n)} columns of the sketch. Use a sketch of at "
-                f"least {k} columns, better of {3 * k}."
+                f"n_components = {k} exceeds the {self.sketch.width(n)} columns of the sketch. Use a sketch of at "
+                f"least {k} columns, preferably {3 * k}."
             )
         return self.sketch

@@ -150,8 +150,9 @@ def size_iteration(rows: Rows, settings: KernelSettings) -> Iterator[Iteration]:
     k = starting_components(settings.n_components, n, n)
     if not settings.kernel.positive_semidefinite and not isinstance(settings.n_components, int | np.integer):
         raise ValueError(
-            f"n_components = {settings.n_components!r} chooses by the whole spectrum where {settings.kernel} is not "
-            f"positive semi-definite: the trace of HKH has negative parts, which no leading eigenvalues show. Give a "
+            f"n_components = {settings.n_components!r} depends on the whole spectrum, and {settings.kernel} is not "
+            f"positive semi-definite: the trace of HKH contains negative parts, which leading eigenvalues do not "
+            f"show. Give a "
             f'number, or use solver="dense".'
         )
     return Iteration.sizes(settings, k, n)
@@ -336,7 +337,7 @@ def check_square(rows: Rows, kernel: Kernel) -> None:
     if not kernel.needs_rows and rows.n_rows != rows.n_columns:
         raise ValueError(
             f"X has shape ({rows.n_rows}, {rows.n_columns}), but {kernel} takes the kernel matrix of the training "
-            f"rows; (n, n) was expected. Give it whole to fit, and (new rows, n) to transform."
+            f"rows; (n, n) was expected. Pass the whole matrix to fit, and (new rows, n) to transform."
         )
 
 

@@ -176,7 +176,7 @@ def warn_indefinite(settings: KernelSettings, negative: float, norm: float, *, w
     warn_approximation(
         f"{settings.kernel} is not positive semi-definite: its centred matrix has negative eigenvalues that sum to "
         f"-{found} (Frobenius norm {norm:.3g}). The largest eigenvalues by value are kept, and there are no bounds "
-        f"from the trace. Use a positive semi-definite kernel where variances and distances must mean something."
+        f"from the trace. Use a positive semi-definite kernel if variances and distances must be meaningful."
     )
 
 

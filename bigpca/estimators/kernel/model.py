@@ -70,7 +70,7 @@ def check_ridge(given: Input) -> None:
     if not isinstance(given, bool | np.bool_) and not (is_number(given) and 0 < given < np.inf):
         raise ValueError(
             f"fit_inverse_transform = {given!r}; True, False or a number above 0 was expected, the penalty of the "
-            f"regression that inverse_transform requires. True is 1.0."
+            f"regression for inverse_transform. True is 1.0."
         )
 
 
@@ -89,7 +89,7 @@ def resolved_kernel(model: KernelModel, d: int) -> Kernel:
     own = {field.name for field in fields(kernel)}
     if given and not isinstance(model.kernel, str):
         raise ValueError(
-            f"{', '.join(given)} were given beside kernel = {model.kernel!r}, which has parameters of its own. Set "
+            f"{', '.join(given)} were given together with kernel = {model.kernel!r}, which has its own parameters. Set "
             f"them there."
         )
     if model.kernel == "linear":
@@ -130,8 +130,8 @@ def measures_distances(model: KernelModel) -> bool:
     kernel = requested_kernel(model)
     if kernel is not None and not kernel.needs_rows:
         raise AttributeError(
-            f"the distance of a row's image requires k(x, x), which is not in the rows that {kernel} takes: these hold "
-            f"k(x, training rows) only. Use a kernel that computes its entries."
+            f"the distance of a row's image requires k(x, x), but rows for {kernel} contain only k(x, training "
+            f"rows). Use a kernel that computes its entries."
         )
     return _projects(model)
 
@@ -142,7 +142,7 @@ def has_fixed_points(model: KernelModel) -> bool:
     if kernel is not None and not isinstance(kernel, RBF):
         raise AttributeError(
             f"the fixed-point pre-image requires a Gaussian kernel; this model's is {kernel}. Use "
-            f"fit_inverse_transform=True and inverse_transform, which regress rows on scores for any kernel."
+            f"fit_inverse_transform=True and inverse_transform, which work for any kernel by regressing rows on scores."
         )
     return _projects(model)
 
@@ -168,8 +168,8 @@ def _projects(model: KernelModel) -> bool:
     """Whether the scores are those of an orthogonal projection."""
     if not model._orthonormal:
         raise AttributeError(
-            "the axes are not orthonormal if r2 > 0, so the scores are not those of a projection: neither the distance "
-            "to it nor its pre-image exists. Use r2 = 0, KernelPCA, or inverse_transform after a fit with "
+            "the axes are not orthonormal if r2 > 0, so the scores are not a projection, and neither distances to "
+            "the subspace nor pre-images exist. Use r2 = 0, KernelPCA, or inverse_transform after a fit with "
             "fit_inverse_transform=True."
         )
     return True
@@ -384,7 +384,7 @@ class KernelModel(Estimator[KernelSpectrum]):
     @property
     def _why_fixed(self) -> str:
         """The reason why rows cannot be added; empty if they can."""
-        return f"{type(self).__name__} compares all pairs of rows, so none can be added. Use NystromKernelPCA."
+        return f"{type(self).__name__} compares all pairs of rows, so rows cannot be added. Use NystromKernelPCA."
 
     def _growth(self, X: da.Array, y: Input, latest: KernelSpectrum) -> Growth:
         """Plan the read of added rows."""
@@ -451,8 +451,8 @@ class KernelModel(Estimator[KernelSpectrum]):
         if self.fit_inverse_transform and n > MAX_REGRESSED:
             raise MemoryBudgetError(
                 f"fit_inverse_transform regresses {n} rows on their scores, by a matrix of {n} x {n} numbers, "
-                f"{format_bytes(8 * n * n)}; the limit is {MAX_REGRESSED} rows. Use NystromKernelPCA, which regresses "
-                f"its landmarks only, or denoise(X) for a Gaussian kernel."
+                f"{format_bytes(8 * n * n)}; the limit is {MAX_REGRESSED} rows. Use NystromKernelPCA, which "
+                f"regresses only its landmarks, or denoise(X) for a Gaussian kernel."
             )
 
     def _take(self, found: KernelSpectrum, solver: str) -> None:

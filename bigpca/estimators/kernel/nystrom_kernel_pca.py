@@ -174,7 +174,7 @@ class NystromKernelPCA(KernelModel):
         if self.extension != "tutorial":
             return ""
         return (
-            'extension="tutorial" does not keep the moments of the features, to which rows are added. Use '
+            'extension="tutorial" does not keep the moments of the features, which are needed to add rows. Use '
             'extension="features".'
         )
 
@@ -192,7 +192,7 @@ class NystromKernelPCA(KernelModel):
             )
         rows, resources = self._rows(rows)
         if self.extension == "tutorial":
-            reject_weights(rows, ['extension="tutorial"'], "its centring counts every row once")
+            reject_weights(rows, ['extension="tutorial"'], "its centring counts each row once")
         check_enough_rows(rows.n_present, sums=rows.weight_sums)
         settings = self._settings(rows.n_columns, rows.seed)
         if not settings.kernel.positive_semidefinite and self.extension == "features":

@@ -269,7 +269,7 @@ def warn_alike(eigenvalues: Vector, rounding: float, what: str = "largest eigenv
     if rounding > LOST * largest:
         warn_approximation(
             f"the values of the kernel hardly differ: the {what} of their centred matrix is {largest:.3g}, "
-            f"and rounding changes it by up to {rounding:.2g}. Centre the columns, or choose a narrower kernel."
+            f"and rounding changes it by up to {rounding:.2g}. Centre the columns, or use a narrower kernel."
         )
 
 
@@ -485,5 +485,5 @@ def _read_references(stored: StoredModel) -> References:
         raise ValueError(f"its training rows were of shape {brief(tuple(place['shape']))}, but {path} holds {found}")
     references = References.stored(source)
     if references.fingerprint() != place["fingerprint"]:
-        raise ValueError(f"its training rows were in {path}, which holds other rows now. Put them back there")
+        raise ValueError(f"its training rows were in {path}, which now holds other rows. Put them back there")
     return references

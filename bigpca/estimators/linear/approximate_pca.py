@@ -133,12 +133,13 @@ class ApproximatePCA(LinearModel[FusedProduct]):
         q = sketch.width(d)
         if k > q:
             raise ValueError(
-                f"n_components = {k} is over the {q} columns of the sketch, which gives no more components. Use a "
+                f"n_components = {k} exceeds the {q} columns of the sketch, which is the most components it can "
+                f"give. Use a "
                 f"wider sketch (twice the components, better ten times), or fewer components."
             )
         if self.n_components == "mle":
             raise ValueError(
-                'n_components = "mle" needs the whole spectrum, which a sketch does not give. Use PCA, or an int.'
+                'n_components = "mle" needs the whole spectrum, which a sketch does not provide. Use PCA, or an int.'
             )
         fit = Settings(
             self.n_components, self._standardization(d, grid), setting(self, "solve_threads"),
@@ -199,7 +200,8 @@ class ApproximatePCA(LinearModel[FusedProduct]):
 
     def _whole_spectrum(self, what: str) -> Vector:
         raise ValueError(
-            f"{what} needs all eigenvalues of the covariance, which a sketch does not give. Use PCA, or a limit from "
+            f"{what} needs all eigenvalues of the covariance, which a sketch does not provide. Use PCA, or a limit "
+            f"from "
             f"rows."
         )
 

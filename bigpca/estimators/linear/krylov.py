@@ -53,17 +53,17 @@ USUAL_PASSES = 10
 MAX_PASSES = 10_000  # where max_passes is None and no basis can hold the whole space
 TYPICAL_PASSES = 3
 REMEDIES = {
-    "multiplications": "max_passes = {passes} was reached. Raise it, ask for a larger tol, or use an exact solver "
-    "where it fits.",
-    "stagnation": "the last reads did not improve them. Ask for a larger tol or more components, or use an exact "
-    "solver where it fits.",
-    "unresolved": "the last {unresolved} of {k} eigenvalues are below {least:.2g} of the first, where products of "
-    "precision {precision:.1g} leave more than tol of them as rounding. Ask for fewer components or a larger tol, or "
-    "scale the columns.",
+    "multiplications": "max_passes = {passes} was reached. Raise it, use a larger tol, or use an exact solver if "
+    "one fits.",
+    "stagnation": "the last reads did not improve them. Use a larger tol, request more components, or use an exact "
+    "solver if one fits.",
+    "unresolved": "the last {unresolved} of {k} eigenvalues are below {least:.2g} of the first, where rounding of "
+    "products with precision {precision:.1g} exceeds tol. Request fewer components, use a larger tol, or scale "
+    "the columns.",
 }
 WIDE = (
     "The iteration met tol = {0:g} by its estimate, but slowly falling eigenvalues leave the certified bounds wide. "
-    "Set a smaller tol for narrower ones, or use an exact solver where it fits."
+    "Set a smaller tol for narrower bounds, or use an exact solver if one fits."
 )
 MORE_COLUMNS = 10  # minimum number of columns of a block in addition to the components
 RULE_COLUMNS = 1024  # of the basis, if the spectrum decides the number of components, or many reads are granted
@@ -217,8 +217,9 @@ def _wanted(n_components: NComponents, operator: Operator, most: int, ritz: Vect
     if most < wanted < min(n, d):
         share = float(ritz[:most].sum()) / operator.trace
         raise ValueError(
-            f"n_components = {n_components!r} asks for more than {most} components, and an iteration keeps no "
-            f"more in its basis; {min(most, len(ritz))} hold {share:.3f} of the variance. Ask for fewer, or use "
+            f"n_components = {n_components!r} requests more than {most} components, which is the most that an "
+            f"iteration keeps in its basis; {min(most, len(ritz))} hold {share:.3f} of the variance. Ask for fewer, "
+            f"or use "
             f'solver="covariance" or "dot" where they fit.'
         )
     return wanted

@@ -93,8 +93,9 @@ def _coordinates(Q: Matrix, missing: NDArray[np.bool_], z: Matrix) -> tuple[Matr
 def warn_undetermined() -> None:
     """Warn that the values that are there do not determine some scores: in words that Python shows once per process."""
     warnings.warn(
-        "the values that are there do not determine the scores of some rows: these have fewer values than there are "
-        "components, or in columns where components cannot be told apart. Theirs are the scores of minimum norm.",
+        "the observed values do not determine the scores of some rows: these rows have fewer values than "
+        "components, or values only in columns where components cannot be distinguished. They get the scores of "
+        "minimum norm.",
         ApproximationWarning,
         stacklevel=2,
     )
@@ -448,7 +449,8 @@ class Standardization:
         divisors = None if learned else _scale_vector(scale, d, grid)
         if shift is not None and isinstance(scale, Patterson):
             raise ValueError(
-                f"scale = {scale!r} is learned from the mean, but center is a vector. Use center=True, or give the "
+                f"scale = {scale!r} is learned from the mean, but center is a given vector. Use center=True, or "
+                f"give the "
                 f"scale as a vector."
             )
         given = None
@@ -532,7 +534,7 @@ def _scale_vector(scale: Input, d: int, grid: Grid | None) -> Vector:
     if not (vector > 0).all():
         column = int(np.argmin(vector > 0))
         raise ValueError(
-            f"scale is {vector[column]} in column {column}, by which no column can be divided. Give positive "
+            f"scale is {vector[column]} in column {column}, and columns cannot be divided by that. Give positive "
             f"numbers: 1 for columns that are constant."
         )
     return vector
@@ -579,7 +581,7 @@ def low_rank_plus_diagonal(components: Matrix, weights: Vector, diagonal: float)
     if 8 * d * d > 16 << 30:
         raise MemoryBudgetError(
             f"a dense {d} x {d} matrix takes {format_bytes(8 * d * d)}, more than 16 GiB. Use components_, "
-            f"explained_variance_ and noise_variance_, which hold the same."
+            f"explained_variance_ and noise_variance_, which contain the same information."
         )
     dense: Matrix = (components.T * weights) @ components
     dense.flat[:: d + 1] += diagonal

@@ -256,7 +256,7 @@ class LinearModel(RowStatistics, Generic[State]):
         if not fitted.adds_up_with(self._rows_analysed(self.n_features_in_, fitted.view, fitted.grid)):
             raise ValueError(
                 f"preprocess, nan_policy, center or scale was changed after the fit: {self._called}. The kept "
-                f"statistics are of rows under the former values, and those of other rows cannot be added. Set them "
+                f"statistics were computed with the former values, so new rows cannot be added. Set them "
                 f"again, or fit all rows."
             )
         apart: tuple[Array, ...] = self._apart

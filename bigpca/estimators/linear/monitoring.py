@@ -329,7 +329,8 @@ class RowStatistics(Estimator[Spectrum]):
                 return quantile_limit(values, confidence)
             if len(values) < 2:
                 raise ValueError(
-                    f"{counted(len(values), 'row')} of X with an SPE, but a variance needs two. Give more typical rows."
+                    f"{counted(len(values), 'row')} of X with an SPE, but a variance needs at least two. Give more "
+                    f"typical rows."
                 )
             unit = power_unit(values)  # the squares of very large or small values leave the range of float64
             values /= unit
@@ -418,7 +419,7 @@ def check_statistics(names: str | Sequence[str]) -> tuple[str, ...]:
     for name in found:
         if name not in STATISTICS:
             raise ValueError(
-                f"there is no statistic {name!r}; {', '.join(map(repr, STATISTICS))} were expected."
+                f"{name!r} is not a statistic; {', '.join(map(repr, STATISTICS))} were expected."
                 f"{closest(str(name), STATISTICS)}"
             )
     if not found or len(set(found)) < len(found):

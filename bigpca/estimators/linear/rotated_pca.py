@@ -328,20 +328,22 @@ def _rotation(model: PCA | ApproximatePCA, method: str, power: float) -> Matrix:
     k = model.n_components_
     if k < 2:
         raise ValueError(
-            f"{k} component cannot be rotated, because a rotation mixes at least two. Fit more, or leave it as it is."
+            f"{k} component cannot be rotated, because a rotation needs at least two. Fit more, or leave it as it is."
         )
     # Axes are divided by the deviations of their scores, so none may be rounding.
     sound = np.count_nonzero(sound_variances(model.explained_variance_, model.n_samples_, model.n_features_in_))
     if sound < k:
         raise ValueError(
-            f"{k - sound} of {k} components have variance 0, and so no scores of variance 1 to rotate. Keep {sound} "
+            f"{k - sound} of {k} components have variance 0, so they have no scores of variance 1 to rotate. Keep "
+            f"{sound} "
             f"components."
         )
     with one_blas_thread():
         T, turned = _simple_structure(model.loadings_, method, power)
     if turned > TOLERANCE:
         warn_approximation(
-            f"varimax still turned by {turned:.1g} radians after {MAX_SWEEPS} sweeps, more than {TOLERANCE:g}. "
-            f"Keep fewer components, or take the rotation as approximate."
+            f"varimax still rotated by {turned:.1g} radians after {MAX_SWEEPS} sweeps; at most {TOLERANCE:g} was "
+            f"expected. "
+            f"Keep fewer components, or treat the rotation as approximate."
         )
     return T

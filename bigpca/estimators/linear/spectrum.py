@@ -245,7 +245,7 @@ def no_state(what: str, solver: str, d: int, keep_state_bytes: int) -> str:
     size = Moments(d).state_bytes
     return (
         f"{what} needs the moments of all rows, {format_bytes(size)}, which are not kept because "
-        f"{limit_of_states(size, keep_state_bytes)}. Fit again within bigpca.config(keep_state_bytes=...) of more."
+        f"{limit_of_states(size, keep_state_bytes)}. Fit again with a larger bigpca.config(keep_state_bytes=...)."
     )
 
 

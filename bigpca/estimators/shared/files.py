@@ -101,8 +101,8 @@ class TrustedRows:
                 return rows
         model, named = brief(repr(self.model), MAX_PLACE), brief(repr(rows), MAX_PLACE)
         raise ModelFormatError(
-            f"the model {model} names its training rows in {named}, but only stores beside or below a model "
-            f"are opened by default. If you trust it, allow that: bigpca.load({model}, references={named}), or "
+            f"the model {model} names its training rows in {named}, but by default only stores next to or inside a "
+            f"model are opened. If you trust that store, allow it: bigpca.load({model}, references={named}), or "
             f"--references on the command line."
         )
 
@@ -180,7 +180,7 @@ def unpack_values(packed: list[Any]) -> Array:
     """Return what :func:`pack_values` packed."""
     kind, values = packed
     if len(set(values)) < len(values):
-        raise ValueError("it has equal values among those of classes, which differ")
+        raise ValueError("it has equal values among its classes, which must differ")
     if kind == "S":
         return np.char.encode(np.array(values), "latin1")
     return np.array(values, _DTYPES[kind])  # uint64 and int64 together would become float64
@@ -261,7 +261,7 @@ def streamed_rows(row_bytes: int) -> int:
     return max(1, STREAM_BYTES // (TILE_ROWS * row_bytes)) * TILE_ROWS
 
 
-GONE = "which is gone; new rows are compared with them. Put them back there, or fit again."
+GONE = "which is gone; new rows are compared with them. Restore them there, or fit again."
 
 
 @dataclass(frozen=True)
@@ -335,7 +335,7 @@ class References:
         if stamp != self.stamp:
             raise ValueError(
                 f"the model's training rows were in {source.path}, whose files changed after the fit; new rows are "
-                f"compared with them. The files as they were were expected. Put them back and load the model again, or "
+                f"compared with them. The original files were expected. Restore them and load the model again, or "
                 f"fit again."
             )
 

@@ -112,7 +112,7 @@ class Reading(ABC):
         """The line of the plan about missing values."""
         if self.rows.fill is None:
             return ()
-        return ("missing values: one more read finds the means of the columns, which take their place",)
+        return ("missing values: one more read finds the means of the columns, which replace them",)
 
     @property
     def _compiling(self) -> tuple[str, ...]:
@@ -220,7 +220,7 @@ def _unreadable(fit: Reading) -> str:
             f"again (a list, a DataLoader), or use a fit of one read: {one}, NystromKernelPCA with given landmarks."
         )
     return (
-        f"{reads}, and the number of rows must be known before them. Pass from_batches(batches, shape=(n, d)), or use "
+        f"{reads}, and the number of rows must be known in advance. Pass from_batches(batches, shape=(n, d)), or use "
         f"a fit of one read, such as {one}."
     )
 
@@ -307,7 +307,8 @@ def running(
     if rows.unstamped and checkpoint is not None:
         raise CheckpointError(
             f"checkpoint = {str(checkpoint)!r}, but {rows.unstamped}, so no run can be resumed. Fit without "
-            "checkpoint=, or copy the rows to a store that has times of change, such as a local folder (bigpca.ingest)."
+            "checkpoint=, or copy the rows to a store that records modification times, such as a local folder "
+            "(bigpca.ingest)."
         )
     if rows.unstamped:
         log.warning("%s, so the model may mix old and new rows", rows.unstamped)
@@ -398,7 +399,7 @@ def check_iteration(tol: float, max_passes: int | None) -> None:
     if isinstance(given, bool) or not isinstance(given, Real):
         raise TypeError(f"tol = {tol!r} is a {type(tol).__name__}; a number in (0, 1) was expected, such as 1e-3.")
     if not 0 < tol < 1:
-        raise ValueError(f"tol = {tol} is outside (0, 1), where it is a relative error. Give a number such as 1e-3.")
+        raise ValueError(f"tol = {tol} is outside (0, 1); a relative error was expected. Give a number such as 1e-3.")
     if max_passes is not None and positive_integer("max_passes", max_passes) < 2:
         raise ValueError(
             "max_passes = 1, but an iteration reads X at least twice. Give 2 or more, or use ApproximatePCA."

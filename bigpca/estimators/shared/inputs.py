@@ -205,8 +205,8 @@ def note_flattened(X: Input) -> None:
     shape = getattr(X, "shape", ())
     if len(shape) > 2 and not is_labelled(X):
         log.warning(
-            "X has shape %s: each row is flattened, in C order, to %d features. bp.open(X, pattern=...) makes other "
-            "rows.",
+            "X has shape %s: each row is flattened, in C order, to %d features. bp.open(X, pattern=...) makes "
+            "different rows.",
             shape, row_width(tuple(shape)),
         )  # fmt: skip
 

@@ -120,9 +120,9 @@ TRANSLATIONS = {
     "n_jobs": ("", "Dask's scheduler sets the threads: dask.config.set(num_workers=...). Leave it out."),
     "kernel_params": ("kernel", "Give a kernel with its parameters, such as bigpca.kernels.RBF(gamma=0.1)."),
     "remove_zero_eig": ("", "Components of eigenvalue 0 have scores of 0. Leave it out."),
-    "component_indices": ("sampling", "Give the numbers of the rows."),
+    "component_indices": ("sampling", "Pass the numbers of the rows."),
     "store_covariance": ("", "PCA(...).get_covariance() returns it. Leave it out."),
-    "priors": ("", "Classes have the shares that they have in y. Leave it out."),
+    "priors": ("", "Class priors are their shares in y. Leave it out."),
     "seed": ("random_state", ""),
     "alpha": ("fit_inverse_transform", "It takes the penalty in place of True, which is 1.0."),
     "missing_chunks": ("", 'It belongs to the rows: fit(bigpca.open(X, missing_chunks="fill")).'),
@@ -533,8 +533,8 @@ class Estimator(
             reject_container(self, self._output_name, X)
             if has_batches(opened := self._open(X).X):
                 raise TypeError(
-                    "fit_transform maps the rows in a further read, which an iterator does not have, and in which "
-                    "batches may come in another order. Call fit(X) and then transform(X) with what from_batches "
+                    "fit_transform needs a second read, which an iterator cannot give, and in which batches may "
+                    "come in another order. Call fit(X) and then transform(X) with what from_batches "
                     "returns."
                 )
             reject_batches(opened, self._output_name)

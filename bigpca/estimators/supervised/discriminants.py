@@ -322,8 +322,8 @@ class ClassDistance(RowMap):
         values, vectors = top_eigenpairs(statistics.within / freedom)
         if not values[0] > 0:
             raise ValueError(
-                f"{statistics.count} rows of {statistics.n_classes} classes do not differ from the means of their "
-                f"classes, so distances have no unit. Several different rows of a class were expected."
+                f"{statistics.count} rows of {statistics.n_classes} classes equal the means of their classes, so "
+                f"distances have no unit. At least one class with different rows was expected."
             )
         singular = values[-1] <= rounding_level(values, len(values))
         shrinkage = ledoit_wolf_shrinkage(values, freedom) if singular else 0.0

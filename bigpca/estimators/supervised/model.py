@@ -62,7 +62,7 @@ def _grows(model: SupervisedModel) -> bool:
     thin = (getattr(model, "r1", 0.0), getattr(model, "r2", 1.0)) == (1, 0)  # solved by one method, which keeps all
     if getattr(model, "solver", "auto") == "krylov" and not thin:
         raise AttributeError(
-            'partial_fit needs the whole scatter, which solver="krylov" never forms. Use solver="covariance", or '
+            'partial_fit needs the whole scatter, which solver="krylov" never computes. Use solver="covariance", or '
             '"auto" if d x d fits.'
         )
     return True

@@ -201,7 +201,7 @@ def cut_axes(found: Axes, n_components: Input, what: str) -> Axes:
     if not found.rank:
         raise ValueError(
             f"rows do not depend on their labels: {what} is 0, as with a single class, equal rows or equal "
-            f"labels. Check that rows and labels are in the same order and differ."
+            f"labels. Check that rows and labels are in the same order and are not constant."
         )
     if n_components is None:
         return found
@@ -213,7 +213,7 @@ def cut_axes(found: Axes, n_components: Input, what: str) -> Axes:
     if k > found.rank:
         raise ValueError(
             f"n_components = {k}, but the labels determine {found.rank} axes, the rank of {what}: for classes, one "
-            f"less than there are. Use {found.rank} or fewer, or Roweis discriminant analysis with r1 < 1."
+            f"less than their number. Use {found.rank} or fewer, or Roweis discriminant analysis with r1 < 1."
         )
     return Axes(found.values[:k], found.components[:k], found.rank)
 
@@ -335,7 +335,7 @@ class Labelled:
             If they come with the rows.
         """
         if not isinstance(self.codes, np.ndarray):
-            raise TypeError("the labels come with the rows, but they are required before these are read")
+            raise TypeError("the labels come with the rows, but they are needed before the rows are read")
         return self.codes
 
     def templates(self, d: int, *, whole: bool) -> dict[str, Accumulator]:
@@ -479,8 +479,9 @@ def reject_singletons(labels: ClassLabels) -> None:
     if len(alone):
         named = ", ".join(map(str, alone[:SHOWN].tolist())) + (", ..." if len(alone) > SHOWN else "")
         raise ValueError(
-            f"{len(alone)} of {labels.n_classes} classes have one row each ({named}): they add nothing to the scatter "
-            f"within classes, which needs at least 2 rows of every class. Give more rows of them, set their labels "
+            f"{len(alone)} of {labels.n_classes} classes have one row each ({named}): they do not contribute to the "
+            f"scatter within classes, which needs at least 2 rows of every class. Give more rows of them, set their "
+            f"labels "
             f'to missing and use missing_labels="drop", or use SupervisedPCA (r2 = 0).'
         )
 
@@ -698,8 +699,8 @@ def check_classes(statistics: LabelStatistics, r1: float, r2: float) -> None:
     alone = 0 if statistics.moments.weight_sums else int(np.count_nonzero(counts == 1))
     if statistics.cross is None and r2 > 0 and alone:
         warn_approximation(
-            f"{alone} of {len(counts)} classes have one row each without missing values: they add nothing to the "
-            f"scatter within classes, but affect the means. Give more rows of them, or remove them."
+            f"{alone} of {len(counts)} classes have one row each without missing values: they do not contribute to "
+            f"the scatter within classes, but do affect the means. Give more rows of them, or remove them."
         )
 
 
@@ -737,7 +738,7 @@ def family_axes(
     _, added = family.constraint(r2, conditioning)
     if added:
         warn_approximation(
-            f"the leading eigenvalues of R2 hold all of their sum, so that the others' mean is 0: {added:.3g} was "
+            f"the leading eigenvalues of R2 account for the whole sum, so the mean of the others is 0: {added:.3g} was "
             f"added to it. Use a smaller share than robust = {conditioning.robust:g} to keep fewer."
         )
     solve = partial(family.solve, r1, r2, conditioning=conditioning)
@@ -806,12 +807,12 @@ def wanted_axes(
     if not found.rank or (fisher and statistics.independent):
         warn_approximation(
             f"all {k} axes are arbitrary: to rounding, rows are equal or do not depend on their labels. Rows that "
-            f"differ with their labels were expected."
+            f"depend on their labels were expected."
         )
     elif fisher and given is not None and k > apart:
         warn_approximation(
-            f"n_components = {k}, but {apart + 1} classes have {apart} axes that tell them apart: the "
-            f"eigenvalues of the others are 1 and these axes arbitrary. Use {apart} or fewer."
+            f"n_components = {k}, but {apart + 1} classes are separated by at most {apart} axes: the other "
+            f"eigenvalues are 1, and their axes are arbitrary. Use {apart} or fewer."
         )
     elif found.rank < k:
         warn_approximation(

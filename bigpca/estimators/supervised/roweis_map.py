@@ -217,7 +217,7 @@ def roweis_map(
     template = RoweisDiscriminantAnalysis(2) if model is None else model
     if not isinstance(template, RoweisModel):
         raise TypeError(
-            f"model = {template!r} has no r1 and r2 to make a map of. Give a RoweisDiscriminantAnalysis or "
+            f"model = {template!r} has no parameters r1 and r2 for a map. Give a RoweisDiscriminantAnalysis or "
             f"KernelRoweisDiscriminantAnalysis; Fisher's discriminant is the map's corner (0, 1)."
         )
     problem = replace(template._problem().at(0.5, 0.5), solver="covariance")  # the whole scatter determines all points

@@ -552,7 +552,7 @@ class ScoredPCA(Estimator[ScoredResult]):
     _labelled = True
     _maps_linearly = True
 
-    _unweighted = "its scores of features and its folds count every row once"
+    _unweighted = "its feature scores and folds count each row once"
 
     def __init__(
         self,
@@ -684,9 +684,9 @@ class ScoredPCA(Estimator[ScoredResult]):
         others = np.setdiff1d(best, self.selected_)
         if len(others):
             warn_approximation(
-                f"of the {len(best)} features with the highest scores over all rows, {len(others)} were not among "
-                f"those of the first fit (such as feature {others[0]}), which are kept. Fit again with all rows to "
-                f"choose anew."
+                f"{len(others)} of the {len(best)} features with the highest scores over all rows were not selected "
+                f"by the first fit (such as feature {others[0]}), which are kept. Fit again with all rows to select "
+                f"again."
             )
         self._take(ScoredResult(kept, spread, scores, self.selected_, inner, vars(self).get("cv_scores_")), "")
         self._record_rows(replace(made, reads=2.0))
@@ -724,8 +724,8 @@ class ScoredPCA(Estimator[ScoredResult]):
         used = int(np.count_nonzero(labelled.known_codes >= 0))
         if labelled.features is None and used <= labelled.n_classes:
             raise ValueError(
-                f"{used} rows have {labelled.n_classes} classes, one row each: nothing is left to compare differences "
-                f"between classes with. Give classes of several rows, or numbers as real labels."
+                f"{used} rows have {labelled.n_classes} classes, one row each: so there is no variation within "
+                f"classes to compare with. Give classes of several rows, or numbers as real labels."
             )
         return labelled
 
@@ -754,7 +754,7 @@ class ScoredPCA(Estimator[ScoredResult]):
             fit_seed(self)  # raises if random_state is not one
             if positive_integer("folds", self.folds) < 2:
                 raise ValueError(
-                    f"folds = {self.folds} leaves no rows to fit to. Use 2 or more; each is left out in turn."
+                    f"folds = {self.folds} leaves no rows to fit. Use 2 or more; each fold is left out in turn."
                 )
             return None
         if not isinstance(given, bool) and isinstance(given, Integral) and 1 <= int(given) <= d:

@@ -344,20 +344,20 @@ def merge_models(a: KeptStatistics, b: KeptStatistics) -> KeptStatistics:
     one, other = a.supervision.features, b.supervision.features
     if (one is None) != (other is None):
         raise ValueError(
-            "the labels of one model are classes and those of the other numbers. Fit both to labels of one kind."
+            "the labels of one model are classes, those of the other are numbers. Fit both to labels of one kind."
         )
     statistics = b.statistics
     if a.statistics.moments.whole != statistics.moments.whole:
         raise ValueError(
-            "one of the models was fitted with r1 = 1 and r2 = 0, or by the krylov solver, and keeps the diagonal of "
-            "the scatter only. Fit both with the same parameters."
+            "one of the models was fitted with r1 = 1 and r2 = 0, or by the krylov solver, and keeps only the "
+            "diagonal of the scatter. Fit both with the same parameters."
         )
     if isinstance(one, LinearLabels) and isinstance(other, LinearLabels) and one.columns == other.columns:
         statistics = statistics.with_offset(one.offset - other.offset)
     elif one is not None and other is not None and not _same_features(one, other):
         raise ValueError(
-            "the features of the labels of the two models differ, as those of an RBF label kernel, which are chosen "
-            "among the labels of each fit, and those of other numbers of columns. Add the rows of one to the other by "
+            "the two models use different label features. Those of an RBF label kernel are chosen from the labels "
+            "of each fit, and other features depend on the number of columns. Add the rows of one to the other by "
             "partial_fit."
         )
     return KeptStatistics(

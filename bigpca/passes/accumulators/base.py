@@ -260,8 +260,9 @@ def centring_error(lost: Vector, scatter: Vector) -> float:
     worst = int(np.argmax(errors))
     if errors[worst] > MAX_CENTRING_ERROR:
         raise ValueError(
-            f"column {worst} of the sparse rows varies little about its mean. Centred without storing its zeros, its "
-            f"variance has a relative error of up to {errors[worst]:.1e}, over {MAX_CENTRING_ERROR:.0e}. Subtract a "
+            f"column {worst} of the sparse rows varies little compared with its mean. Because its zeros are not "
+            f"stored, its centred variance has a relative error of up to {errors[worst]:.1e}, over "
+            f"{MAX_CENTRING_ERROR:.0e}. Subtract a "
             "constant from the column, leave it out, or pass dense rows: X.toarray(), or of a Dask array "
             "X.map_blocks(lambda block: block.toarray())."
         )
@@ -445,7 +446,7 @@ def column_scale(
         warn_approximation(
             f"column {first} varies by less than the rounding that {count} additions of values near its mean "
             f"{mean[first]:.6g} may have: it is treated as constant and not scaled "
-            f"({counted(len(varying), 'such column')}). Subtract an offset from such columns."
+            f"({counted(len(varying), 'such column')}). Subtract an offset from these columns."
         )
     return found
 

@@ -168,5 +168,5 @@ def reject_overflow(kernel: Kernel, row_means: Vector) -> None:
     if len(bad):
         raise ValueError(
             f"{kernel} has values beyond float64 (1.8e308), or computes them from squares beyond it, in {len(bad)} "
-            f"rows of the kernel matrix; the first is row {bad[0]}. Divide the data by their scale."
+            f"rows of the kernel matrix; the first is row {bad[0]}. Divide the data by a constant."
         )

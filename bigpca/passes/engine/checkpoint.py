@@ -368,8 +368,8 @@ class Checkpoint(States):
         except OSError as error:
             self.release()
             raise CheckpointError(
-                f"the checkpoint {self.path} cannot be written ({type(error).__name__}: {error}). It needs a directory "
-                "with room for a few states: free space or allow writing there, or pass another path."
+                f"the checkpoint {self.path} cannot be written ({type(error).__name__}: {error}). It needs a "
+                f"directory with room for a few states: free some space, allow writing there, or pass another path."
             ) from error
         except BaseException:
             self.release()
@@ -552,8 +552,8 @@ def _warn_of_changes(path: Path | str, stored: Mapping[str, object]) -> None:
 
 def _warn_of_another_way(directory: Path | str, number: int) -> None:
     warnings.warn(
-        f"{directory} holds what pass {number} of this fit computed in another way, as other versions or "
-        "machines may. It is deleted, and its rows are read again.",
+        f"{directory} contains results that pass {number} of this fit computed differently, for example with "
+        "another version or machine. It is deleted, and its rows are read again.",
         UserWarning,
         stacklevel=2,
     )
@@ -609,8 +609,8 @@ def _of_groups(files: SegmentStates, kind: str, index: int, segments: Sequence[r
 def warn_unwritten(error: WriteFailed, path: Path | str) -> None:
     """Warn that a run continues without its checkpoint."""
     warnings.warn(
-        f"the checkpoint {path} cannot be written any more ({error}). The run continues without it; if it were "
-        "interrupted, a rerun would start from what is stored there so far. Free space there.",
+        f"the checkpoint {path} cannot be written any more ({error}). The run continues without it; after an "
+        f"interruption, a rerun would start from what is stored there now. Free space there.",
         UserWarning,
         stacklevel=2,
     )

@@ -53,7 +53,7 @@ def solving(method: Callable[Concatenate[M, P], R]) -> Callable[Concatenate[M, P
             own = type(self).__name__
             if name in signature(type(self)).parameters:
                 raise TypeError(
-                    f"{method.__name__} has no argument {name!r}, which is a parameter of the constructor: "
+                    f"{method.__name__} has no argument {name!r}, which belongs to the constructor: "
                     f"{own}({name}={options[name]!r}).{method.__name__}(...)."
                 )
         with brought_by(self), solving_with(setting(self, "solve_threads")), ShortTraceback():
@@ -111,9 +111,9 @@ def run_pass(job: Pass[R], run: Run) -> R:
     for name, seen in counts.first.items():
         if run.first.setdefault(name, seen) != seen:
             raise ValueError(
-                f"{name} yields other values at each read: its first rows changed between two reads of one fit, which "
-                "would answer for a mixture of rows that never were. Graphs that draw random numbers or read what "
-                "changes do so. Fit the array that bp.ingest(X, out) writes, or X.persist()."
+                f"{name} yields different values at each read: its first rows changed between two reads of the same "
+                f"fit, so the result would describe a mixture of rows. This happens with graphs that draw random "
+                f"numbers or read changing data. Fit the array that bp.ingest(X, out) writes, or use X.persist()."
             )
     run.reads += job.reads
     share = counts.rows / job.layout.n_rows if job.open_ended else 1

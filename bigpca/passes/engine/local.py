@@ -101,8 +101,8 @@ def chosen_scheduler() -> Get | None:
         if "asynchronous" not in str(error):
             raise
         raise RuntimeError(
-            "the current Client is asynchronous, and this call, which waits for its result, would stop the event loop "
-            "in which that Client works. Call it in a thread: await asyncio.to_thread(model.fit, X)."
+            "the current Client is asynchronous, and this call, which waits for its result, would block the "
+            "Client's event loop. Call it in a thread: await asyncio.to_thread(model.fit, X)."
         ) from None
     return chosen
 

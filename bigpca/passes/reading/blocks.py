@@ -570,7 +570,7 @@ def _non_finite(bad: NDArray[np.bool_], numbers: Integers, where: str, nan_polic
     error = NonFiniteError(
         f"{counted(int(bad.sum()), 'NaN or infinite value')} in {counted(len(rows), 'row')} of {where}: "
         f"row{'s'[: len(rows) != 1]} {shown}; the first is in row {numbers[rows[0]]}, column {column}. Finite values "
-        f"were expected; masked entries count as NaN. {FITS_ONLY if nan_policy == 'mean' else NEITHER}, or "
+        f"were expected; masked entries are treated as NaN. {FITS_ONLY if nan_policy == 'mean' else NEITHER}, or "
         "repair the data."
     )
     error.columns = tuple(np.flatnonzero(bad.any(axis=0)).tolist())

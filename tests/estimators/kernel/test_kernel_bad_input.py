@@ -38,7 +38,7 @@ REJECTED: dict[str, tuple[dict[str, Any], Any, type[Exception], str]] = {
     "switch": ({"kernel": "rbf", "fit_inverse_transform": "no"}, X, ValueError, "fit_inverse_transform = 'no'; True"),
     "gamma twice": (
         {"kernel": kernels.RBF(0.1), "gamma": 0.2}, X, ValueError,
-        r"gamma were given beside kernel = RBF\(gamma=0.1\), which has parameters of its own",
+        r"gamma were given together with kernel = RBF\(gamma=0.1\), which has its own parameters",
     ),
     "unknown kernel": ({"kernel": "gauss"}, X, ValueError, "kernel = 'gauss' is not known. Did you mean rbf"),
     "no kernel": ({"kernel": 3}, X, TypeError, "kernel = 3 is neither a kernel, nor a name, nor a function"),
@@ -68,7 +68,7 @@ REJECTED: dict[str, tuple[dict[str, Any], Any, type[Exception], str]] = {
     "negative": ({"kernel": kernels.ChiSquare()}, np.abs(X) * np.where(np.arange(N) == 99, -1, 1)[:, None], ValueError,
         "row 99, column 0 is -"),
     "overflow": (
-        {"kernel": kernels.Polynomial(1.0, 0.0, 5)}, X * 1e60, ValueError, r"row 0: .* its power 5 is over 1e150",
+        {"kernel": kernels.Polynomial(1.0, 0.0, 5)}, X * 1e60, ValueError, r"row 0: .* to the power 5 and squared",
     ),
     "overflow of distances": ({"kernel": "rbf"}, X * 1e200, ValueError, r"has values beyond float64.*Divide the data"),
     "overflow, krylov": ({"kernel": "linear", "solver": "krylov"}, X * 1e200, ValueError, "has values beyond float64"),
@@ -168,7 +168,7 @@ def test_a_precomputed_matrix_maps_any_number_of_new_rows_and_knows_no_distance(
     assert_same_up_to_sign(model.transform(many @ X.T), KernelPCA(3).fit(X).transform(many), 1e-9)
     with pytest.raises(AttributeError) as caught:
         model.novelty(many @ X.T)
-    assert "requires k(x, x), which is not in the rows that Precomputed" in str(caught.value.__cause__)
+    assert "requires k(x, x), but rows for Precomputed" in str(caught.value.__cause__)
 
 
 def test_denoising_needs_a_gaussian_kernel_and_scores_of_the_right_width() -> None:

@@ -167,7 +167,7 @@ def test_training_rows_that_changed_are_rejected_and_a_copy_of_them_is_not(tmp_p
     changed[:] = changed[:] + 1
     with pytest.raises(ValueError, match=rf"training rows were in {path}, whose files changed after the fit"):
         model.transform(NEW)
-    with pytest.raises(ModelFormatError, match=rf"its training rows were in {path}, which holds other rows now"):
+    with pytest.raises(ModelFormatError, match=rf"its training rows were in {path}, which now holds other rows"):
         bp.load(tmp_path / "model.zarr")
 
 
@@ -220,14 +220,16 @@ def test_training_rows_in_other_places_are_read_only_where_the_caller_names_them
     monkeypatch.setattr(spectrum, "open_array", lambda path, member: opened.append(path) or bp.open(path))
     for references in ((), str(tmp_path / "row"), [f"{store}-2"], [f"{store}/c"], "https://example.org"):
         line = re.escape(f"bigpca.load({str(place)!r}, references={str(store)!r}), or --references")
-        with pytest.raises(ModelFormatError, match=f"names its training rows in '{store}', but only stores .*{line}"):
+        with pytest.raises(
+            ModelFormatError, match=f"names its training rows in '{store}', but by default only stores .*{line}"
+        ):
             bp.load(place, references=references)
     assert opened == []
     for allowed in (store, str(store), [rows], (str(rows / ".." / "rows"),)):
         np.testing.assert_array_equal(bp.load(place, references=allowed).transform(NEW), model.transform(NEW))
     (tmp_path / "models" / "link.zarr").symlink_to(store)
     forge(place, {"path": str(tmp_path / "models" / "link.zarr")})  # a link beside the model leads elsewhere
-    with pytest.raises(ModelFormatError, match="only stores beside or below"):
+    with pytest.raises(ModelFormatError, match="only stores next to or inside"):
         bp.load(place)
 
 
@@ -246,7 +248,7 @@ def test_a_model_that_names_other_places_opens_nothing(
     model.save(tmp_path / "model.zarr")
     forge(tmp_path / "model.zarr", {"path": named.format(here=tmp_path)})
     monkeypatch.setattr(spectrum, "open_array", lambda *arguments, **options: pytest.fail("it was opened"))
-    with pytest.raises(ModelFormatError, match="only stores beside or below a model are opened by default") as caught:
+    with pytest.raises(ModelFormatError, match="by default only stores next to or inside a model are opened") as caught:
         bp.load(tmp_path / "model.zarr")
     assert len(str(caught.value)) < 2000
     assert "\x1b" not in str(caught.value)

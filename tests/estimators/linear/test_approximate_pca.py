@@ -248,7 +248,7 @@ def test_the_default_sketch_has_ten_columns_for_a_component_and_at_least_100(k: 
 
 REJECTED: list[tuple[dict[str, Any], type[Exception], str]] = [
     ({"sketch": Gaussian(65)}, ValueError, "q = 65 is over the 64 columns of the data"),
-    ({"n_components": 17}, ValueError, "n_components = 17 is over the 16 columns of the sketch, which gives no more"),
+    ({"n_components": 17}, ValueError, "n_components = 17 exceeds the 16 columns of the sketch, which is the most"),
     ({"sketch": Downsample((8, 9), (4, 4))}, ValueError, r"\(8, 9\).*72.*64"),
     ({"n_components": "mle"}, ValueError, 'n_components = "mle" needs the whole spectrum'),
     ({"core": "fast"}, ValueError, "core = 'fast' is unknown. Use one of 'nystrom', 'tutorial', 'ritz'"),

@@ -161,11 +161,11 @@ def test_rows_of_weight_0_may_hold_anything() -> None:
         (CODED.astype("u1"), -1, ValueError, "the values are uint8, whole numbers from 0 to 255"),
         (CODED, -0.5, ValueError, "missing_value = -0.5, but the values are int8"),
         (CODED > 0, -1, ValueError, "the values are bool, whole numbers from 0 to 1"),
-        (CODED, np.nan, ValueError, "missing_value = nan cannot be a code of missing values"),
+        (CODED, np.nan, ValueError, "missing_value = nan cannot be a code for missing values"),
         (CODED, "NA", TypeError, "missing_value = 'NA' is a str"),
         (CODED, True, TypeError, "missing_value = True is a bool"),
         (csr_array(CODED.astype("f4")), -1, ValueError, "the rows are sparse: what they do not store is 0"),
-        (bp.open(CODED, columns=[0, 1]), -1, ValueError, "opened with a pattern, columns or a missing value already"),
+        (bp.open(CODED, columns=[0, 1]), -1, ValueError, "already opened with a pattern, columns or a missing value"),
         (unreadable(N, D, dtype="i2"), 70_000, ValueError, "whole numbers from -32768 to 32767"),
     ],
 )

@@ -175,7 +175,7 @@ def test_rows_that_do_not_determine_their_scores_are_told_once() -> None:
         warnings.simplefilter("default")
         model.transform(da.from_array(HOLED, chunks=(8, D))).compute(scheduler="sync")
     assert len(caught) == 1
-    assert "do not determine the scores of some rows: these have fewer values" in str(caught[0].message)
+    assert "do not determine the scores of some rows: these rows have fewer values" in str(caught[0].message)
     few = np.full((1, D), np.nan)
     few[0, :2] = X[0, :2]
     with pytest.warns(ApproximationWarning, match="minimum norm"):
@@ -191,7 +191,7 @@ def rejected_by(method: str) -> Any:
     ("call", "error", "message"),
     [
         (lambda: bp.PCA(K, nan_policy="mean").fit(np.where(np.arange(D) == 4, np.nan, X)), ValueError,
-         "1 of 9 columns have no value in any row, and so no mean to fill in: 4. Leave them out by"),
+         "1 of 9 columns have no value in any row, so there is no mean to fill in: 4. Leave them out by"),
         (lambda: bp.PCA(K, nan_policy="mean").fit(X * np.nan), ValueError, "9 of 9 columns have no .* 4, ..."),
         (lambda: bp.PCA(K, nan_policy="mean").fit(np.where(HOLES, np.inf, X)), NonFiniteError, "were expected"),
         (lambda: bp.PCA(K, nan_policy="mean", preprocess=bp.rows.L2()).fit(unreadable(N, D)), ValueError,

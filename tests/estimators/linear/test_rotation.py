@@ -123,13 +123,13 @@ def test_constant_features_have_no_loading_and_change_nothing() -> None:
 
 def test_a_rotation_that_does_not_converge_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rotated_pca, "MAX_SWEEPS", 1)
-    with pytest.warns(ApproximationWarning, match=r"varimax still turned by .* radians"):
+    with pytest.warns(ApproximationWarning, match=r"varimax still rotated by .* radians"):
         bp.RotatedPCA.of(bp.PCA(8).fit(np.random.default_rng(1).standard_normal((100, 20))))
 
 
 MISTAKES: dict[str, tuple[Callable[[], Any], str]] = {
     "one component": (lambda: bp.RotatedPCA.of(bp.PCA(1).fit(X)), "1 component cannot be rotated, because a rotation"),
-    "a fit of one": (lambda: bp.RotatedPCA(1).fit(X), "1 component cannot be rotated, because a rotation mixes"),
+    "a fit of one": (lambda: bp.RotatedPCA(1).fit(X), "1 component cannot be rotated, because a rotation needs"),
     "no variance": (
         lambda: bp.RotatedPCA.of(bp.PCA(3).fit(X[:, :1] * np.arange(1, 5))), "2 of 3 components have variance 0"
     ),

@@ -254,7 +254,7 @@ def test_numbers_equal_those_of_process_improve() -> None:
 
 FEW = bp.PCA(3).fit(X[:4])
 MISTAKES: dict[str, tuple[Callable[[], Any], str]] = {
-    "an unknown statistic": (lambda: FITTED["plain"].statistics(X, "spee"), "no statistic 'spee'; .*Did you mean spe"),
+    "an unknown statistic": (lambda: FITTED["plain"].statistics(X, "spee"), "is not a statistic; .*Did you mean spe"),
     "no statistic": (lambda: FITTED["plain"].statistics(X, []), "one or more different names"),
     "one twice": (lambda: FITTED["plain"].statistics(X, ["t2", "t2"]), "one or more different names"),
     "another contribution": (lambda: FITTED["plain"].contributions(X, "q"), "of = 'q'; one of 't2', 'spe'"),
@@ -269,7 +269,7 @@ MISTAKES: dict[str, tuple[Callable[[], Any], str]] = {
         lambda: FITTED["plain"].t2_limit(0.999, X), "cannot determine the 0.999 quantile, which takes at least 1000"
     ),
     "a share as text": (lambda: FITTED["plain"].t2_limit("0.95"), "confidence = '0.95' is not a share between 0 and 1"),
-    "None in place of statistics": (lambda: FITTED["plain"].statistics(NEW, None), "there is no statistic None"),
+    "None in place of statistics": (lambda: FITTED["plain"].statistics(NEW, None), "None is not a statistic"),
     "the variance of one row": (
         lambda: FITTED["plain"].spe_limit(X=NEW[:1], limit="moments"), "1 row of X with an SPE, but a variance"
     ),

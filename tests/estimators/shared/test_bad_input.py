@@ -83,7 +83,7 @@ def test_booleans_and_other_types_are_no_number_of_components(n_components: Any)
 
 @pytest.mark.parametrize("share", [0.0, 1.0, 1.5, -0.5, np.nan])
 def test_a_share_outside_0_and_1_is_rejected(share: float) -> None:
-    with pytest.raises(ValueError, match=r"is a float outside \(0, 1\), where it means a share of the variance"):
+    with pytest.raises(ValueError, match=r"is a float outside \(0, 1\), the range of a share of the variance"):
         PCA(share).fit(unreadable(50, 6))
 
 
@@ -206,7 +206,7 @@ def test_rows_that_are_all_omitted_leave_too_few() -> None:
 
 
 def test_the_dot_matrix_cannot_omit_rows() -> None:
-    with pytest.raises(ValueError, match=r'nan_policy="omit" was asked of solver="dot".*Use solver="covariance"'):
+    with pytest.raises(ValueError, match=r'nan_policy="omit" does not work with solver="dot".*Use solver="covariance"'):
         PCA(2, solver="dot", nan_policy="omit").fit(unreadable(50, 6))
 
 

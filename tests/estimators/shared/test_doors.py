@@ -106,7 +106,8 @@ def test_masked_entries_are_missing_values(dtype: str, lazily: bool, tmp_path: P
     if lazily:
         given = da.ma.masked_array(lazy(data), lazy(mask))
     with pytest.raises(
-        bp.errors.NonFiniteError, match=r"NaN or infinite values? in .* row 3, column 2.* masked entries count as NaN"
+        bp.errors.NonFiniteError,
+        match=r"NaN or infinite values? in .* row 3, column 2.* masked entries are treated as NaN",
     ):
         bp.PCA(2).fit(given)
     pca = bp.PCA(2, nan_policy="omit").fit(given)
@@ -299,7 +300,7 @@ def test_integers_that_float64_does_not_hold_are_warned_of_once_per_fit(
     rounding = [str(one.message) for one in told if "2^53" in str(one.message)]
     assert len(rounding) == 1
     assert re.match(
-        r"integers beyond 2\^53 \(9\.0e15\) were rounded, in [24] of the values read: .* Leave out ids", rounding[0]
+        r"integers beyond 2\^53 \(9\.0e15\) were rounded, in [24] of the values read: .* Leave out IDs", rounding[0]
     )
 
 

@@ -373,7 +373,7 @@ BAD: dict[str, tuple[Callable[[], Any], str]] = {
     "no sample": (lambda: MODEL.transform(ONE[:0]), r"a minimum of 1 is required\. Give more rows"),
     "scores of one sample": (lambda: MODEL.inverse_transform(MODEL.transform(ONE)[3]), r"scores\.isel\(time=\[0\]\)"),
     "weights in another order": (lambda: bp.PCA(2).fit(ONE, sample_weight=ALONG[::-1]),
-        r"coordinate 'time' of sample_weight is .* Give them one order, such as sample_weight\.reindex_like\(X\)"),
+        r"coordinate 'time' of sample_weight is .* Put them in the same order, .* sample_weight\.reindex_like\(X\)"),
     "weights of added rows": (lambda: clone(MODEL).partial_fit(ONE).partial_fit(ONE[:9], sample_weight=ALONG[9:18]),
         r"coordinate 'time' of sample_weight"),
     "weights of cells": (lambda: bp.PCA(2).fit(ONE[:5], sample_weight=np.cos(ONE.lat)), r"has the dimensions lat, but"),

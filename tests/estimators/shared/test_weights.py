@@ -177,7 +177,7 @@ def test_weights_that_are_shares_are_rejected_or_named_by_a_warning(name: str) -
 @pytest.mark.parametrize("make", [bp.PCA, bp.ApproximatePCA])
 def test_a_first_batch_may_weigh_less_than_a_solve_requires(make: Any) -> None:
     grown = make(3).partial_fit(X[:40], sample_weight=SHARES[:40])
-    with pytest.raises(ValueError, match="at least 2 are required"):
+    with pytest.raises(ValueError, match="a sum of at least 2 is required"):
         grown.explained_variance_  # noqa: B018
     weights = np.concatenate([SHARES[:40], WEIGHTS[40:]])
     whole = make(3).fit(X, sample_weight=weights)
@@ -202,12 +202,20 @@ BAD: dict[str, tuple[Any, type[Exception], str]] = {
     "one number": (2.0, ValueError, "sample_weight = 2.0 is one number. Give one weight for each row"),
     "two columns": (np.ones((N, 2)), ValueError, r"shape \(90, 2\); one column"),
     "text": (["1"] * (N - 1) + ["a"], TypeError, "not numbers, such as 'a' of row 89. Give one number per row"),
-    "all zero": (np.zeros(N), ValueError, "all weights are zero, so that no row is used"),
-    "sum 1": (np.full(N, 1 / N), ValueError, r"add up to 1, but they count rows, .*bp\.data\.reliability"),
-    "sum above 1 by rounding": (np.full(N, (1 + 1e-14) / N), ValueError, r"add up to 1, .* at least 2 are required"),
+    "all zero": (np.zeros(N), ValueError, "all weights are zero, so no row is used"),
+    "sum 1": (np.full(N, 1 / N), ValueError, r"add up to 1, but weights count rows, .*bp\.data\.reliability"),
+    "sum above 1 by rounding": (
+        np.full(N, (1 + 1e-14) / N),
+        ValueError,
+        r"add up to 1, .* a sum of at least 2 is required",
+    ),
     "one row has all": (np.where(np.arange(N) == 3, 1, 0.001), ValueError, "worth 1.19 of equal .* Give more rows of"),
-    "sum of squares": (np.full(N, 1e149), ValueError, r"add up to 9e\+150, over the 1e\+150 .*bp\.data\.reliability"),
-    "beyond float64": (np.full(N, 1e308), ValueError, "add up to inf, over the 1e"),
+    "sum of squares": (
+        np.full(N, 1e149),
+        ValueError,
+        r"add up to 9e\+150, which exceeds 1e\+150, .*bp\.data\.reliability",
+    ),
+    "beyond float64": (np.full(N, 1e308), ValueError, "add up to inf, which exceeds 1e"),
     "one row": (np.where(np.arange(N) == 3, 9, 0), ValueError, "1 sample"),
 }
 
@@ -240,9 +248,9 @@ MATRIX = "a kernel matrix of all rows is centred with every row counted once"
         (bp.ApproximateKernelPCA(2, kernel="rbf"), "ApproximateKernelPCA", MATRIX),
         (bp.NystromKernelPCA(2, kernel="rbf", n_landmarks=9), "sampling='rpcholesky'", "draws landmarks"),
         (bp.NystromKernelPCA(2, kernel="rbf", sampling=LANDMARKS, extension="tutorial"), 'extension="tutorial"',
-         "its centring counts every row once"),
+         "its centring counts each row once"),
         (bp.KernelSupervisedPCA(kernel="rbf", form="dual"), "KernelSupervisedPCA", MATRIX),
-        (bp.ScoredPCA(1), "ScoredPCA", "its scores of features and its folds count every row once"),
+        (bp.ScoredPCA(1), "ScoredPCA", "its feature scores and folds count each row once"),
         (bp.SketchTransformer(bp.sketches.FeatureHash(3)), "SketchTransformer", "depends on the columns alone"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",

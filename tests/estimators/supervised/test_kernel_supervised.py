@@ -221,7 +221,7 @@ def test_more_axes_than_the_labels_determine_are_rejected_or_warn() -> None:
             KernelSupervisedPCA(4, form=form, gamma=GAMMA).fit(X, Y)
     with pytest.warns(ApproximationWarning, match="n_components = 4, but R1 has 3 eigenvalues"):
         KernelRoweisDiscriminantAnalysis(4, r1=1, r2=0.5, gamma=GAMMA).fit(X, Y)
-    with pytest.warns(ApproximationWarning, match="4 classes have 3 axes that tell them apart"):
+    with pytest.warns(ApproximationWarning, match="4 classes are separated by at most 3 axes"):
         KernelRoweisDiscriminantAnalysis(4, r1=0, r2=1, gamma=GAMMA, n_landmarks=30).fit(X, Y)
 
 

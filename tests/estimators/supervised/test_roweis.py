@@ -174,7 +174,7 @@ def test_a_constant_feature_is_survived_where_something_is_said_about_it(options
 def test_the_robust_form_warns_where_it_had_to_strengthen_the_diagonal() -> None:
     with pytest.warns(
         ApproximationWarning,
-        match=r"hold all of their sum.* was added to it. Use a smaller share than robust = ",
+        match=r"account for the whole sum.* was added to it. Use a smaller share than robust = ",
     ):
         FisherDiscriminantAnalysis(1, robust=0.999999).fit(X[:7], [0, 1, 0, 1, 1, 0, 1])
 
@@ -216,7 +216,7 @@ def test_rows_that_do_not_depend_on_their_labels_have_arbitrary_axes_at_every_po
 
 
 def test_more_axes_than_classes_tell_apart_warn() -> None:
-    with pytest.warns(ApproximationWarning, match="n_components = 4, but 4 classes have 3 axes that tell them apart"):
+    with pytest.warns(ApproximationWarning, match="n_components = 4, but 4 classes are separated by at most 3 axes"):
         model = FisherDiscriminantAnalysis(4).fit(X, Y)
     np.testing.assert_allclose(model.eigenvalues_[3], 1.0, rtol=1e-10)
 

@@ -266,7 +266,7 @@ def test_a_kernel_map_reads_once_beyond_the_choice_of_landmarks(
 
 
 def test_what_no_rows_could_make_right_is_rejected_before_the_read() -> None:
-    with pytest.raises(TypeError, match=r"FisherDiscriminantAnalysis\(\) has no r1 and r2 to make a map of"):
+    with pytest.raises(TypeError, match=r"FisherDiscriminantAnalysis\(\) has no parameters r1 and r2 for a map"):
         roweis_map(unreadable(N, D), Y, 3, model=FisherDiscriminantAnalysis())  # type: ignore[arg-type]
     wide = unreadable(20, 50, chunk=5)
     with pytest.raises(ValueError, match="20 rows of 2 classes differ from their means in at most 18 of 50 directions"):

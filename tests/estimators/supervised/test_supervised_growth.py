@@ -81,12 +81,12 @@ def test_merged_models_are_that_of_all_rows(name: str, weighted: bool, tmp_path:
 
 def test_models_of_labels_that_differ_in_kind_are_not_merged() -> None:
     a, rbf = SupervisedPCA(1).fit(X, NAMES[Y]), SupervisedPCA(1, label_kernel="rbf")
-    with pytest.raises(ValueError, match="are classes and those of the other numbers"):
+    with pytest.raises(ValueError, match="are classes, those of the other are numbers"):
         bp.merge(a, SupervisedPCA(1).fit(X, REAL))
-    with pytest.raises(ValueError, match="features of the labels of the two models differ"):
+    with pytest.raises(ValueError, match="two models use different label features"):
         bp.merge(fresh(rbf).fit(X[:60], REAL[:60]), fresh(rbf).fit(X[60:], REAL[60:]))
     thin, whole = (RoweisDiscriminantAnalysis(1, r1=1, r2=r2).fit(X, Y) for r2 in (0, 0.5))
-    with pytest.raises(ValueError, match="keeps the diagonal of the scatter only"):
+    with pytest.raises(ValueError, match="keeps only the diagonal of the scatter"):
         bp.merge(thin, whole)
 
 

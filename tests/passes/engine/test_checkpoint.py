@@ -239,7 +239,7 @@ def test_a_pass_that_computes_something_else_does_not_take_up_old_states(store: 
     other = held.files(1, {"state": Moments(D)}, layout)
     Path(other.directory, "segment-000.npz").write_bytes(b"state")
     with pytest.warns(
-        UserWarning, match=r"pass 1 of this fit computed in another way.*deleted, and its rows are read again"
+        UserWarning, match=r"pass 1 of this fit computed differently.*deleted, and its rows are read again"
     ):
         files = held.files(1, {"columns": ColumnMoments(D)}, layout)
     assert files.present() == []

@@ -110,7 +110,7 @@ def test_a_group_that_kills_its_workers_alone_is_blamed_with_rows_memory_and_rem
     events: list[Event] = []
     message = (
         r"workers died 1 time while they read rows 1000:1050 of .*x\.zarr \(group 20\), "
-        r"and again 1 time with nothing else of "
+        r"and again 1 time with no other work of "
         r"this run on them: most likely they were killed for lack of memory "
         r"\(planned \d+\.\d KiB above the idle process, "
         r"1 thread x "
@@ -135,7 +135,7 @@ def test_workers_that_leave_faster_than_groups_end_stop_the_run_without_blaming_
     monkeypatch.setattr(run_module, "MAX_SUSPICIONS", 0)
     with (
         unforgiving.as_current(),
-        pytest.raises(RuntimeError, match=r"1 tasks of this pass failed .*; at most 0 were expected. Workers leave"),
+        pytest.raises(RuntimeError, match=r"1 tasks of this pass failed .*; at most 0 were expected. Workers stop"),
     ):
         moments_of(deadly(store, tmp_path / "log", 1010, 1), workers_timeout=600)
 

@@ -170,7 +170,7 @@ def test_a_non_finite_value_is_reported_with_count_rows_column_and_block(bad: fl
     assert text.startswith(
         "6 NaN or infinite values in 6 rows of rows 100:200 of x: rows 107, 140, 141, 142, 143, ...;"
     )
-    assert "the first is in row 107, column 3. Finite values were expected; masked entries count as NaN." in text
+    assert "the first is in row 107, column 3. Finite values were expected; masked entries are treated as NaN." in text
     assert 'Pass nan_policy="omit" to leave those rows out (' in text
     assert text.endswith("or repair the data.")
 

@@ -264,16 +264,16 @@ class Suspects:
         """Return the error that names a group whose workers died while it ran alone."""
         start, stop = self.job.layout.rows_of(group)
         where = self.job.cut(group)[0].reader.where(start, stop)
-        again = f", and again {_times(error)} with nothing else of this run on them"
+        again = f", and again {_times(error)} with no other work of this run on them"
         return killed(error, f"read {where} (group {group}){again}", self.job, self.options)
 
     def _unstable(self, error: KilledWorker) -> RuntimeError:
         return RuntimeError(
             f"{self.count} tasks of this pass failed because {error.allowed_failures + 1} workers died during each, "
-            f"although groups succeeded alone; at most {MAX_SUSPICIONS} were expected. Workers leave faster than "
-            "groups finish, or their threads together need more memory than they have "
-            f"({_memory(self.job, self.options, error.last_worker)}). Run on workers that stay longer, or with fewer "
-            f"threads each.{resume_hint(self.options)}"
+            f"although groups succeeded alone; at most {MAX_SUSPICIONS} were expected. Workers stop faster than "
+            f"groups finish, or their threads together need more memory than is available "
+            f"({_memory(self.job, self.options, error.last_worker)}). Use workers that run longer, or that have "
+            f"fewer threads each.{resume_hint(self.options)}"
         )
 
 

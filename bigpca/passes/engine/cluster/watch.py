@@ -115,8 +115,8 @@ class Watch:
             if seconds > ANSWER_SECONDS and who not in self.silent:
                 self.silent.add(who)
                 warnings.warn(
-                    f"worker {who} has been silent for {seconds:.3g} s. It may be stopped or swapping, and the "
-                    "computation waits for it. Continue it, or remove it from the cluster.",
+                    f"worker {who} has been silent for {seconds:.3g} s. It may be stopped or swapping; the "
+                    f"computation is waiting for it. Continue it, or remove it from the cluster.",
                     UserWarning,
                     stacklevel=2,
                 )
@@ -138,7 +138,7 @@ class Watch:
             short = asking.result()
             if short:
                 warnings.warn(
-                    f"{'; '.join(short)}: it joined during the run, and may be killed.", UserWarning, stacklevel=2
+                    f"{'; '.join(short)}: it joined during the run and may be killed.", UserWarning, stacklevel=2
                 )
 
     def _join(self, workers: list[str]) -> list[str]:
@@ -290,7 +290,8 @@ def check_versions(here: Versions, others: Mapping[str, Versions]) -> str | None
     ]
     if breaking:
         raise ConnectionError(
-            f"{'; '.join(breaking)}: tasks of one do not run on the other (python must agree in major.minor, dask and "
+            f"{'; '.join(breaking)}: tasks cannot be exchanged between them (python must agree in major.minor, dask "
+            f"and "
             "distributed in year.month, numpy and zarr in the major version, bigpca in all). "
             "Install the same versions on both."
         )
@@ -465,7 +466,7 @@ def _check_answers(found: Mapping[str, object]) -> None:
         if isinstance(answer, Exception) and not isinstance(answer, OSError):
             raise ConnectionError(
                 f"bigpca cannot be imported on worker {who} ({type(answer).__name__}: {answer}), although it can be "
-                f"here. {INSTALL}"
+                f"imported here. {INSTALL}"
             ) from answer
 
 
@@ -475,8 +476,9 @@ def _check_paths(seen: Mapping[str, Answer], paths: Mapping[str, str]) -> None:
         blind = [f"worker {who}" for who, found in seen.items() if found[path] is None]
         if blind:
             raise FileNotFoundError(
-                f"{some(blind)} cannot see {path}, which this run {how} and which exists here: it is on this machine's "
-                "own disk, or is not mounted there. Put it on storage that all workers mount under this path, start "
+                f"{some(blind)} cannot see {path}, which this run {how} and which exists here: it is on a local "
+                f"disk of this machine, or is not mounted there. Put it on storage that all workers mount under "
+                f"this path, start "
                 'the workers on this machine, or run without them (dask.config.set(scheduler="threads")).'
             )
         others = [f"worker {who}" for who, found in seen.items() if found[path] != here[path]]
@@ -488,8 +490,8 @@ def _check_paths(seen: Mapping[str, Answer], paths: Mapping[str, str]) -> None:
             )
         if others:
             raise FileNotFoundError(
-                f"{some(others)} has something else under {path}, which this run {how}: another disk is mounted there. "
-                "Put it on storage that all workers share, or give it a path that means the same everywhere."
+                f"{some(others)} finds something else at {path}, which this run {how}: another disk is mounted there. "
+                "Put it on storage that all workers share, or give it a path that is the same everywhere."
             )
 
 
