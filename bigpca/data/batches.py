@@ -969,8 +969,8 @@ def batch_labels(X: da.Array, y: Any) -> Any:
         return y
     if y is not None and source.open_ended:
         raise ValueError(
-            "labels were given for batches whose number of rows is not known, but labels must be counted against "
-            "rows. Pass from_batches(batches, shape=(n, d))."
+            "labels were given for batches whose number of rows is not known, so labels and rows cannot be matched. "
+            "Pass from_batches(batches, shape=(n, d))."
         )
     stream = source.stream
     repeats = 1 if view is None else view.rows_per_sample

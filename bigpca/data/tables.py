@@ -642,7 +642,7 @@ def csv_head(stamp: Stamp) -> _Head:
         delimiter = "\t" if path.lower().endswith(".tsv") else next((one for one in ",;\t" if one in text), ",")
         names = next(csv.reader(io.StringIO(text), delimiter=delimiter, strict=True), [])
     except (UnicodeDecodeError, csv.Error) as error:
-        raise CorruptedChunkError(f"{path} cannot be read as UTF-8 text of columns: {brief(error)}.") from error
+        raise CorruptedChunkError(f"{path} cannot be read as UTF-8 text in columns: {brief(error)}.") from error
     numbers = [_as_number(name) for name in names]
     named = None in numbers
     values = [number for number in numbers if number is not None]
