@@ -227,7 +227,8 @@ def parse_whitening(text: str) -> Any:
         return bp.rules.Whitening(float(parts[1]), float(parts[2] or 0), l2=parts[3] is not None)
     except ValueError:
         raise typer.BadParameter(
-            f"{text!r} is not a whitening. Write a power such as 0.5, with an epsilon 0.5:0.001, or also l2: 0.5:0:l2.",
+            f"{text!r} is not a whitening. Write a power such as 0.5, a power and an epsilon such as 0.5:0.001, or "
+            f"add l2: 0.5:0:l2.",
             param_hint="'--whitening'",
         ) from None
 
@@ -612,7 +613,8 @@ class Estimator:
     degree: Annotated[int | None, _kernel(metavar="INT", min=1, help="Of poly.")] = None
     coef0: Annotated[float | None, _kernel(metavar="NUMBER", help="Of poly and sigmoid.")] = None
     landmarks: Annotated[
-        int | None, _kernel(metavar="INT", min=1, help="Nystrom approximation by this many rows: for many rows.")
+        int | None,
+        _kernel(metavar="INT", min=1, help="Nystrom approximation with this many landmark rows, for large n."),
     ] = None
     sampling: Annotated[
         str | None, _kernel(metavar="NAME", help="How landmarks are chosen: rpcholesky, uniform, kmeans, ...")

@@ -357,7 +357,7 @@ def table_rows(form: str, pattern: str, member: str | None, wanted: Wanted) -> T
         others = _features(FORMS[form].schema(stamp), wanted.keys or "")
         if [(f.name, f.type) for f in others] != [(f.name, f.type) for f in fields]:
             raise ValueError(
-                f"{stamp[0]} has {len(others)} columns of other names, types or order than the {len(fields)} of "
+                f"{stamp[0]} has {len(others)} columns whose names, types or order differ from the {len(fields)} of "
                 f"{stamps[0][0]}. Write it again with the same columns."
             )
     groups, packed = _groups_of(form, stamps), b""

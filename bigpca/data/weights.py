@@ -149,7 +149,7 @@ def degrees_of_freedom(count: int, sums: tuple[float, float] | None, subtracted:
         return float(max(1, count - subtracted))
     total, squares = sums
     if total == 0:
-        raise ValueError("all weights are zero, so no row is used. Give the rows that count positive weights.")
+        raise ValueError("all weights are zero, so no row is used. Give positive weights to the rows that count.")
     if total * (1 + count * np.finfo(np.float64).eps) < subtracted + 1:
         effective, within = total**2 / squares, "" if subtracted == 1 else f" within {subtracted} classes"
         remedy = "For weights that are not counts, pass sample_weight=bp.data.reliability(w)"

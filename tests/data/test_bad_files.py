@@ -339,7 +339,9 @@ def test_a_folder_of_other_shards_is_rejected_with_the_remedy(name: str, message
 def test_parquet_tables_whose_columns_differ_are_named(tmp_path: Path) -> None:
     pq.write_table(pa.table({"a": [1.0], "b": [2.0]}), tmp_path / "p1.parquet")
     pq.write_table(pa.table({"b": [1.0], "a": [2.0]}), tmp_path / "p2.parquet")
-    with pytest.raises(ValueError, match=r"p2.parquet has 2 columns of other names, types or order than the 2 of .*p1"):
+    with pytest.raises(
+        ValueError, match=r"p2.parquet has 2 columns whose names, types or order differ from the 2 of .*p1"
+    ):
         sources.open(tmp_path)
 
 
