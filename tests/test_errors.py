@@ -19,6 +19,7 @@ KINDS = {
     "NonFiniteError": ValueError,
     "CorruptedChunkError": ValueError,
     "ModelFormatError": ValueError,
+    "UnansweredError": TimeoutError,
     "OutputExistsError": FileExistsError,
     "OutputLockedError": RuntimeError,
     "OutputWriteError": OSError,

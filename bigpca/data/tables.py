@@ -376,7 +376,7 @@ def _checked_features(path: str, schema: Any, wanted: Wanted) -> list[Any]:
     rest |= {field.name for field in fields}
     texts = [one for one in schema if one.name not in rest and (wanted.columns is None or one.name in wanted.columns)]
     if texts or not fields:
-        shown = ", ".join(f"{brief(repr(one.name))} ({brief(one.type)})" for one in texts[:5]) or "none has numbers"
+        shown = ", ".join(f"{brief(repr(one.name))} ({brief(one.type)})" for one in texts[:3]) or "none has numbers"
         name = repr(texts[0].name) if texts else "..."
         raise ValueError(
             f"{path}: columns of it do not hold numbers: {shown}. Numbers were expected in every column, or one column "

@@ -377,7 +377,7 @@ CSV_ERRORS: dict[str, tuple[str, dict[str, Any], str]] = {
         "a,n\n" + "".join(f"{9 - i},{i}\n" for i in range(9)),
         {},
         r"column 'n' holds integers that .*"
-        r"\(0, 1, \.\.\.\): it numbers the rows.* pass keys='n'; if it is a feature, name it among columns=",
+        r"\(0, 1, \.\.\.\): it numbers the rows.* pass keys='n'; if it is a feature, name it in columns=",
     ),
     "no such key": ("a,b\n1,2\n3,4\n", {"keys": "id"}, r"has no column 'id', which keys= names.* a \(int64\), b"),
     "names or numbers": ("0,1,2\n4,5,7\n", {}, r"its first line, 0,1,2, may be names of columns or numbers"),

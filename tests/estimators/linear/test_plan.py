@@ -198,8 +198,8 @@ def test_auto_takes_the_smaller_matrix_and_says_why() -> None:
 
 
 def test_auto_takes_the_one_that_fits() -> None:
-    tall = select_solver(unreadable(100_000, 20, chunk=10_000), memory_limit="2 GiB")
-    wide = select_solver(unreadable(20, 100_000), memory_limit="2 GiB")
+    tall = select_solver(unreadable(100_000, 20, chunk=10_000), memory_limit="4 GiB")
+    wide = select_solver(unreadable(20, 100_000), memory_limit="4 GiB")  # with what an idle process of tests holds
     assert (tall.solver, wide.solver) == ("covariance", "dot")
     assert "dot does not fit" in tall.reason
     assert "covariance does not fit" in wide.reason

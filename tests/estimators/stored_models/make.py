@@ -55,10 +55,13 @@ MODELS: dict[str, Callable[[], Any]] = {  # one of each class
     "KernelSupervisedPCA": lambda: bp.KernelSupervisedPCA(K, **LANDMARKS).fit(X, Y),
     "KernelRoweisDiscriminantAnalysis": lambda: bp.KernelRoweisDiscriminantAnalysis(K, **LANDMARKS).fit(X, Y),
     "ScoredPCA": lambda: bp.ScoredPCA(K, n_features_to_select=4, estimator=bp.PCA(K)).fit(X, Y),
+    "CCA": lambda: bp.CCA(K).fit(X, REAL),
+    "PLSSVD": lambda: bp.PLSSVD(K).fit(X, REAL),
+    "Ridge": lambda: bp.Ridge(alphas=(0.1, 1.0)).fit(X, REAL),
 }
 
 LABELS: dict[str, Any] = {  # of the rows that are added
-    **dict.fromkeys(("SupervisedPCA", "SupervisedRandomProjection"), REAL[:9]),
+    **dict.fromkeys(("SupervisedPCA", "SupervisedRandomProjection", "CCA", "PLSSVD", "Ridge"), REAL[:9]),
     **dict.fromkeys(("RoweisDiscriminantAnalysis", "KernelSupervisedPCA", "ScoredPCA"), Y[:9]),
     "KernelRoweisDiscriminantAnalysis": Y[:9],
     "FisherDiscriminantAnalysis": NAMES[Y[:9]],
