@@ -125,7 +125,7 @@ def test_wrong_usage_exits_2_and_says_what_to_write(store: Path, arguments: tupl
     ("arguments", "message"),
     [
         (("--sketch", "gaussian:13"), "q = 13 is over the 12 columns"),
-        (("-k", 7, "--sketch", "gaussian:6"), "n_components = 7 is over the 6 columns of the sketch"),
+        (("-k", 7, "--sketch", "gaussian:6"), "n_components = 7 exceeds the 6 columns of the sketch"),
         (("--solver", "krylov", "-k", 2, "--tol", 1.5), "tol = 1.5 is outside (0, 1)"),
     ],
 )

@@ -120,7 +120,7 @@ def test_transform_writes_statistics_in_place_of_scores(store: Path) -> None:
     expected = bp.load("model.zarr").statistics(bp.open(store), ["t2", "spe"]).compute()
     np.testing.assert_allclose(bp.open("s.zarr").compute(), expected, rtol=1e-5)
     unknown = run_json("transform", store, "--statistics", "q", "--scores", "q.zarr")
-    assert "no statistic 'q'" in unknown["error"]["message"]
+    assert "'q' is not a statistic" in unknown["error"]["message"]
     bp.SketchTransformer(bp.sketches.Gaussian(2)).fit(bp.open(store)).save("sketch.zarr")
     failed = run_json("transform", store, "--model", "sketch.zarr", "--statistics", "spe", "--scores", "q.zarr")
     assert "a SketchTransformer has no spe of rows" in failed["error"]["message"]
