@@ -65,5 +65,5 @@ def test_a_matrix_with_missing_rows_is_rejected() -> None:
         match=r"rows between 0 and 199 were omitted because of missing values, or have .* by number",
     ):
         choose("diagonal", request(K, Precomputed(), M, nan_policy="omit"))
-    with pytest.raises(ValueError, match=r'"kmeans" averages rows, but .* does not compare real vectors'):
+    with pytest.raises(ValueError, match=r'"kmeans" averages rows, but .* does not compare vectors'):
         choose("kmeans", request(K, Precomputed(), M))

@@ -87,7 +87,7 @@ class StringsRBF(RBF):
 
 def test_rows_without_a_mean_are_rejected() -> None:
     with pytest.raises(
-        ValueError, match=r'"kmeans" averages rows, but .* does not compare real vectors.*Use sampling="rpch'
+        ValueError, match=r'"kmeans" averages rows, but .* does not compare vectors.*Use sampling="rpch'
     ):
         choose("kmeans", request(blobs(), StringsRBF(gamma=1.0), 4))
     with pytest.raises(ValueError, match=r'"kmeans" cannot omit rows with missing values.*or repair the data'):
