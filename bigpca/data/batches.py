@@ -730,7 +730,7 @@ class BatchStream:
         Raises
         ------
         ValueError
-            For batches of one array, and for an iterator of which more than one batch was taken.
+            For batches of one array, and for an iterator from which more than one batch was taken.
         """
         self._require_first()
         if self._blocks:

@@ -34,7 +34,7 @@ CSV_SUFFIXES = (".csv", ".tsv")
 CSV_BYTES = 4 << 20  # of a block of lines: its text and its numbers are held beside the rows
 MAX_BLOCKS = 4000  # of a CSV file, whose list every task has
 UNNAMED = "__index_level_0__"  # the index of pandas in Parquet; in CSV, a first column without a name
-FEW_ROWS = 5  # of which integers may increase by chance
+FEW_ROWS = 5  # in so few rows, integers may increase by chance
 
 
 class _Group(NamedTuple):

@@ -317,7 +317,7 @@ class ChunkFiles:
     def holding(self, bounds: Sequence[tuple[int, int]]) -> ChunkFiles:
         """Get the objects that the half-open ranges touch, and return an array of these alone.
 
-        Of shards of which some chunks are needed, the index is got and the chunks, those side by side together.
+        If only some chunks of a shard are needed, gets its index and these chunks; neighbours in one request.
         """
         import zarr
         from zarr.storage import StorePath

@@ -2,7 +2,7 @@
 
 A network answers a request after tens of milliseconds, however small it is, so that speed comes from requests that
 wait at the same time: at most 64 of them, for at most 64 MiB. ``requests()`` has the loop of this process, ``each``
-yields bytes as they arrive, and ``ObjectFile`` is an object as a file of which parts have been got.
+yields bytes as they arrive, and ``ObjectFile`` is a file made of the parts of an object that have been got.
 """
 
 from __future__ import annotations
