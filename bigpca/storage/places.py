@@ -114,7 +114,8 @@ class Place:
     >>> import numpy as np, bigpca as bp
     >>> from obstore.store import MemoryStore
     >>> place = bp.Place(MemoryStore())  # as for a bucket: bp.Place("s3://bucket/scores.zarr")
-    >>> bp.PCA(2).fit_transform(np.eye(4, 3), out=place).shape
+    >>> X = np.eye(4, 3)
+    >>> bp.PCA(2).fit(X).transform(X, out=place).shape
     (4, 2)
     >>> [entry.key for entry in place.list()]
     ['c/0/0', 'provenance/zarr.json', 'zarr.json']

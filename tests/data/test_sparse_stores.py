@@ -88,7 +88,7 @@ def test_half_floats_become_single_ones_and_sums_that_a_dtype_cannot_hold_are_re
     assert_rows(opened(to_zarr(tmp_path, half)).read(0, N), X)
     twice = sp.csr_matrix((np.array([200, 100, 1], "u1"), [3, 3, 5], [0, 1, 1, 3]), (3, D))
     twice.indptr = np.array([0, 0, 2, 3], "i4")
-    with pytest.raises(ValueError, match="X: row 1 has several values in column 3, whose sum uint8 cannot hold"):
+    with pytest.raises(ValueError, match="X: row 1 has several values in column 3, and uint8 cannot hold their sum"):
         opened(to_zarr(tmp_path, twice)).read(0, 3)
 
 

@@ -231,7 +231,7 @@ def test_the_default_fill_of_netcdf_4_is_missing_or_an_error_unless_it_is_a_valu
     for read in (rows.compute, lambda: bp.PCA(2).fit(rows), lambda: bp.PCA(2).fit(h5py.File(tmp_path / "x.nc")["t"])):
         with pytest.raises(
             ValueError,
-            match=rf"x.nc:t: row 30, column 1 holds {values[30, 1]}, which is netCDF-4 .* fill=None.*"
+            match=rf"x.nc:t: row 30, column 1 holds {values[30, 1]}, which is netCDF-4's default .* fill=None.*"
             rf"--fill none.* if it is missing, pass fill={values[30, 1]}\.",
         ):
             read()
