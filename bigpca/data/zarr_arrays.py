@@ -18,7 +18,6 @@ import zlib
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
-from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self, TypeVar
 
 import numpy as np
@@ -61,6 +60,7 @@ from bigpca.storage.files import (
     read_document,
     without_credentials,
 )
+from bigpca.storage.forms import place_at
 
 if TYPE_CHECKING:
     import zarr
@@ -887,15 +887,6 @@ class ZarrRows(Source):
 
 
 GROUP_DOCUMENTS = ("zarr.json", ".zgroup")
-
-
-def place_at(url: str) -> Place | None:
-    """Return the place of a URL that is read by obstore; None for other URLs, and where it is not installed."""
-    if not url.startswith(("s3://", "gs://", "az://")) or find_spec("obstore") is None:
-        return None
-    from bigpca.storage.places import Place
-
-    return Place(url)
 
 
 def documents_at(place: Place, rewritten: Callable[[dict[str, Any]], dict[str, Any]] | None = None) -> ObjectDocuments:

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,6 +35,9 @@ from bigpca.storage.files import (
     to_json,
     writing,
 )
+
+if TYPE_CHECKING:
+    from bigpca.storage.places import Place
 
 KEYS = "keys"  # a Zarr array of strings
 KEY_COLUMN = "key"  # the same in a table
@@ -90,6 +93,15 @@ def _write_keys(path: Path, keys: NDArray[np.str_]) -> None:
         stored[start : start + KEYS_PER_CHUNK] = keys[start : start + KEYS_PER_CHUNK]
 
 
+def place_at(url: str) -> Place | None:
+    """Return the place of a URL that is read by obstore; None for other URLs, and where it is not installed."""
+    if not url.startswith(("s3://", "gs://", "az://")) or find_spec("obstore") is None:
+        return None
+    from bigpca.storage.places import Place
+
+    return Place(url)
+
+
 def read_provenance(store: str | os.PathLike[str]) -> dict[str, Any] | None:
     """Return the provenance in an untrusted store as JSON values; None if it has none.
 
@@ -101,8 +113,10 @@ def read_provenance(store: str | os.PathLike[str]) -> dict[str, Any] | None:
     if is_objects(store):
         from bigpca.storage.places import Place  # for object stores only
 
+        if (place := place_at(store) if isinstance(store, str) else Place(store)) is None:
+            return None  # bigpca writes nothing to other URLs
         try:
-            data = Place(store).read(f"{PROVENANCE}/zarr.json").data
+            data = place.read(f"{PROVENANCE}/zarr.json").data
         except FileNotFoundError:
             return None
         check_size(len(data), str(store), MAX_PROVENANCE_BYTES)

@@ -142,7 +142,7 @@ def test_a_store_that_is_gone_or_of_another_shape_is_named(tmp_path: Path) -> No
     ):
         bp.load(tmp_path / "model.zarr")
     for given in (NEW, bp.open(tmp_path / "elsewhere.zarr")):
-        with pytest.raises(FileNotFoundError, match=rf"the model's training rows were in {path}, .*Put them back"):
+        with pytest.raises(FileNotFoundError, match=rf"the model's training rows were in {path}, .*Restore them there"):
             np.asarray(model.transform(given))
     with pytest.raises(FileNotFoundError, match=r"the model's training rows were in"):
         model.denoise(NEW)
