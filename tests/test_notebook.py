@@ -93,7 +93,9 @@ def test_the_notebook_runs_over_tls_and_leaves_nothing_in_the_cluster(
     assert onlooker.who_has() == {}
     np.testing.assert_array_equal(
         bp.open(tmp_path / "scores.zarr").compute(),
-        bp.load(tmp_path / "model.zarr").transform(bp.open(tmp_path / "rows.zarr")).compute(),
+        bp.load(tmp_path / "model.zarr")
+        .transform(bp.open(tmp_path / "rows.zarr"), out=tmp_path / "local.zarr")
+        .compute(),
     )
 
 
