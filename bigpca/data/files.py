@@ -22,8 +22,7 @@ from bigpca.data.tables import (
 )
 from bigpca.data.zarr_arrays import is_zarr_directory, zarr_source, zip_source
 from bigpca.errors import brief
-from bigpca.storage.files import kind_of, open_regular, public
-from bigpca.storage.forms import place_at
+from bigpca.storage.files import kind_of, open_regular, place_at, public
 
 TORCH_SUFFIXES = (".pt", ".pth")
 SHARD_SUFFIXES = (".npz", ".safetensors", *HDF5_SUFFIXES)

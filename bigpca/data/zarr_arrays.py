@@ -56,11 +56,11 @@ from bigpca.storage.files import (
     kind_of,
     max_encoded,
     open_regular,
+    place_at,
     public,
     read_document,
     without_credentials,
 )
-from bigpca.storage.forms import place_at
 
 if TYPE_CHECKING:
     import zarr

@@ -26,14 +26,18 @@ import zipfile
 import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
+from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, BinaryIO, Literal
+from typing import TYPE_CHECKING, Any, BinaryIO, Literal
 from urllib.parse import parse_qsl, unquote
 
 import numpy as np
 
 from bigpca.arrays import Array
 from bigpca.errors import CorruptedChunkError, OutputExistsError, OutputWriteError, brief
+
+if TYPE_CHECKING:
+    from bigpca.storage.places import Place
 
 MANY_FILES = 2000  # beyond this, one os.sync() is cheaper than an fsync per file
 MUTEX_SECONDS = 10.0
@@ -677,6 +681,15 @@ def is_objects(given: Any) -> bool:
     if isinstance(given, str | os.PathLike):
         return isinstance(given, str) and "://" in given
     return type(given).__module__ in OBJECT_STORES
+
+
+def place_at(url: str) -> Place | None:
+    """Return the place of a URL that is read by obstore; None for other URLs, and where it is not installed."""
+    if not url.startswith(("s3://", "gs://", "az://")) or find_spec("obstore") is None:
+        return None
+    from bigpca.storage.places import Place
+
+    return Place(url)
 
 
 def name_of(given: Any) -> str:

@@ -7,9 +7,8 @@ import os
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,6 +26,7 @@ from bigpca.storage.files import (
     fsync_tree,
     is_objects,
     is_there,
+    place_at,
     publish,
     read_document,
     remove,
@@ -35,9 +35,6 @@ from bigpca.storage.files import (
     to_json,
     writing,
 )
-
-if TYPE_CHECKING:
-    from bigpca.storage.places import Place
 
 KEYS = "keys"  # a Zarr array of strings
 KEY_COLUMN = "key"  # the same in a table
@@ -91,15 +88,6 @@ def _write_keys(path: Path, keys: NDArray[np.str_]) -> None:
     )
     for start in range(0, len(keys), KEYS_PER_CHUNK):
         stored[start : start + KEYS_PER_CHUNK] = keys[start : start + KEYS_PER_CHUNK]
-
-
-def place_at(url: str) -> Place | None:
-    """Return the place of a URL that is read by obstore; None for other URLs, and where it is not installed."""
-    if not url.startswith(("s3://", "gs://", "az://")) or find_spec("obstore") is None:
-        return None
-    from bigpca.storage.places import Place
-
-    return Place(url)
 
 
 def read_provenance(store: str | os.PathLike[str]) -> dict[str, Any] | None:
