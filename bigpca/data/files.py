@@ -20,9 +20,9 @@ from bigpca.data.tables import (
     table_paths,
     table_rows,
 )
-from bigpca.data.zarr_arrays import is_zarr_directory, zarr_source, zip_source
+from bigpca.data.zarr_arrays import is_zarr_directory, place_at, zarr_source, zip_source
 from bigpca.errors import brief
-from bigpca.storage.files import kind_of, open_regular, place_at, public
+from bigpca.storage.files import kind_of, open_regular, public
 
 TORCH_SUFFIXES = (".pt", ".pth")
 SHARD_SUFFIXES = (".npz", ".safetensors", *HDF5_SUFFIXES)

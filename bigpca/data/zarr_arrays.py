@@ -18,6 +18,7 @@ import zlib
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self, TypeVar
 
 import numpy as np
@@ -56,7 +57,6 @@ from bigpca.storage.files import (
     kind_of,
     max_encoded,
     open_regular,
-    place_at,
     public,
     read_document,
     without_credentials,
@@ -887,6 +887,15 @@ class ZarrRows(Source):
 
 
 GROUP_DOCUMENTS = ("zarr.json", ".zgroup")
+
+
+def place_at(url: str) -> Place | None:
+    """Return the place of a URL that is read by obstore; None for other URLs, and where it is not installed."""
+    if not url.startswith(("s3://", "gs://", "az://")) or find_spec("obstore") is None:
+        return None
+    from bigpca.storage.places import Place
+
+    return Place(url)
 
 
 def documents_at(place: Place, rewritten: Callable[[dict[str, Any]], dict[str, Any]] | None = None) -> ObjectDocuments:

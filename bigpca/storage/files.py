@@ -26,18 +26,14 @@ import zipfile
 import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
-from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, Literal
+from typing import Any, BinaryIO, Literal
 from urllib.parse import parse_qsl, unquote
 
 import numpy as np
 
 from bigpca.arrays import Array
 from bigpca.errors import CorruptedChunkError, OutputExistsError, OutputWriteError, brief
-
-if TYPE_CHECKING:
-    from bigpca.storage.places import Place
 
 MANY_FILES = 2000  # beyond this, one os.sync() is cheaper than an fsync per file
 MUTEX_SECONDS = 10.0
@@ -648,6 +644,7 @@ def without_credentials(url: str) -> Iterator[None]:
 
 
 Kind = Literal["disk", "remote", "process"]
+PLACES = tuple(f"{scheme}://" for scheme in ("s3", "s3a", "gs", "az", "azure", "abfs", "abfss", "adl"))  # written to
 OBJECT_STORES = ("bigpca.storage.places", "obstore.store", "zarr.storage._obstore")  # modules of what holds objects
 CARRIED = "zarr-memory://"  # a MemoryStore, which is sent to workers with its values
 
@@ -681,15 +678,6 @@ def is_objects(given: Any) -> bool:
     if isinstance(given, str | os.PathLike):
         return isinstance(given, str) and "://" in given
     return type(given).__module__ in OBJECT_STORES
-
-
-def place_at(url: str) -> Place | None:
-    """Return the place of a URL that is read by obstore; None for other URLs, and where it is not installed."""
-    if not url.startswith(("s3://", "gs://", "az://")) or find_spec("obstore") is None:
-        return None
-    from bigpca.storage.places import Place
-
-    return Place(url)
 
 
 def name_of(given: Any) -> str:

@@ -18,6 +18,7 @@ from bigpca.errors import OutputExistsError, brief
 from bigpca.storage.chunks import ChunkWriter, DiskChunks, reject_existing
 from bigpca.storage.files import (
     MUTEX_SECONDS,
+    PLACES,
     PUBLISHED,
     atomic_write_bytes,
     check_size,
@@ -27,7 +28,6 @@ from bigpca.storage.files import (
     fsync_tree,
     is_objects,
     is_there,
-    place_at,
     publish,
     read_document,
     remove,
@@ -102,10 +102,10 @@ def read_provenance(store: str | os.PathLike[str]) -> dict[str, Any] | None:
     if is_objects(store):
         from bigpca.storage.places import Place  # for object stores only
 
-        if (place := place_at(store) if isinstance(store, str) else Place(store)) is None:
+        if isinstance(store, str) and not store.startswith(PLACES):
             return None  # bigpca writes nothing to other URLs
         try:
-            data = place.read(f"{PROVENANCE}/zarr.json").data
+            data = Place(store).read(f"{PROVENANCE}/zarr.json").data
         except FileNotFoundError:
             return None
         check_size(len(data), str(store), MAX_PROVENANCE_BYTES)

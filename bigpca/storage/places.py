@@ -23,14 +23,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
 
 from bigpca.errors import CorruptedChunkError, OutputWriteError, brief
-from bigpca.storage.files import change_of, public, without_credentials
+from bigpca.storage.files import PLACES, change_of, public, without_credentials
 
 if TYPE_CHECKING:
     from obstore.store import ObjectStore
 
 T = TypeVar("T")
 Conditions = Literal["enforced", "rejected", "ignored"]
-SCHEMES = ("s3", "s3a", "gs", "az", "azure", "abfs", "abfss", "adl")  # that are written to
 PATIENCE = 600.0  # seconds of one request without an answer, of a store that has answered before
 FIRST_PATIENCE = 20.0  # of one that has not: its name may be wrong
 FIRST_PAUSE, LONGEST_PAUSE = 0.1, 20.0
@@ -149,7 +148,7 @@ class Place:
                 f"{public(url)} was given with credentials or a query, which every message and task would carry. Leave "
                 "them out, and set the credentials in the environment, or pass a store of obstore."
             )
-        if scheme.lower() not in SCHEMES or not path.strip("/"):
+        if not url.lower().startswith(PLACES) or not path.strip("/"):
             raise ValueError(
                 f"{public(url)}: objects are written to s3://, gs:// and az:// URLs and to stores of obstore. Other "
                 "URLs can be read, but not written: choose one of those, or a local path."
