@@ -160,6 +160,7 @@ class Place:
     @property
     def store(self) -> ObjectStore:
         """The store of obstore in this process; keys there begin with :attr:`prefix`."""
+        check_not_forked()
         return self._held if self._held is not None else _opened(self.root, self.options)
 
     @property
@@ -435,6 +436,7 @@ class Place:
     @property
     def whole(self) -> ObjectStore:
         """A store of obstore whose keys are those of the place, for libraries that read metadata."""
+        check_not_forked()
         return self._held if self._held is not None else _opened(self.url, self.options)
 
     @property
@@ -556,13 +558,30 @@ def _reason(error: BaseException) -> str:
 
 _CONDITIONS: dict[object, Conditions] = {}
 _ANSWERED: set[object] = set()
-_STORES: dict[tuple[int, str, str], ObjectStore] = {}  # by process: clients do not survive a fork
+_STORES: dict[tuple[str, str], ObjectStore] = {}
 _LOCK = threading.Lock()
+_PROCESS: list[int] = []  # the one that opened the first store
+
+
+def check_not_forked() -> None:
+    """Raise RuntimeError in a forked child of a process that has used object stores.
+
+    The threads that wait for answers do not survive a fork, but their epoll descriptor does, and is shared: a request
+    of the child would wait for ever, and so would its parent's, which gets the events of the child's connection.
+    """
+    if not _PROCESS:
+        _PROCESS.append(os.getpid())
+    if _PROCESS[0] != os.getpid():
+        raise RuntimeError(
+            f"this process ({os.getpid()}) was forked from one that has used object stores ({_PROCESS[0]}), whose "
+            'connections do not survive a fork. Start it by multiprocessing.get_context("spawn"), or fork before the '
+            "first URL is opened."
+        )
 
 
 def _opened(root: str, options: dict[str, Any]) -> ObjectStore:
     """Return this process's store of a URL, which keeps its connections."""
-    key = os.getpid(), root, repr(sorted(options.items()))
+    key = root, repr(sorted(options.items()))
     with _LOCK:
         if key not in _STORES:
             from obstore.store import from_url

@@ -18,7 +18,7 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from fnmatch import fnmatchcase
 from glob import has_magic
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -37,6 +37,7 @@ GAP_BYTES = 2**20  # between two ranges that one request gets
 RANGE_BYTES = 16 * 2**20  # that are got by one request, where ranges are joined
 PART_BYTES = 4 * 2**20  # of long ranges, which are got in parts at the same time
 TAIL_BYTES = 2**16  # got at least where a file is read in small pieces
+MARGIN = 30.0  # seconds in which a request that waited too long says so itself
 
 
 def in_flight(nbytes: int) -> int:
@@ -96,6 +97,7 @@ class Requests:
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()
         self._count = self._bytes = 0
+        self._ended = time.monotonic()  # when a request of any thread ended last
         self._waiting: deque[tuple[int, asyncio.Future[None]]] = deque()
         threading.Thread(target=self._loop.run_forever, name="bigpca-requests", daemon=True).start()
 
@@ -113,11 +115,19 @@ class Requests:
         """
         arrived: Arrived = SimpleQueue()
         running = asyncio.run_coroutine_threadsafe(self._all(place, wanted, arrived), self._loop)
+        missing, began = set(range(len(wanted))), time.monotonic()
         try:
-            for _ in wanted:
-                number, got = arrived.get()
+            while missing:
+                began = max(began, self._ended)  # a turn may come late, as long as others have theirs
+                try:
+                    number, got = arrived.get(timeout=max(0.0, began + places.PATIENCE + MARGIN - time.monotonic()))
+                except Empty:
+                    if self._ended > began:
+                        continue
+                    raise _unanswered(place, wanted[min(missing)], began, "") from None
                 if isinstance(got, BaseException):
                     raise got
+                missing.remove(number)
                 yield number, got
         finally:
             running.cancel()
@@ -139,14 +149,18 @@ class Requests:
                 arrived.put((number, None))
             except Exception as error:
                 arrived.put((number, error))
+            except BaseException as error:  # a panic of obstore, or its runtime gave up: somebody waits for the answer
+                reason = f"{type(error).__name__}: {brief(error, 300)}"
+                arrived.put((number, OSError(f"{place.describe(one.key)} cannot be read ({reason}).")))
 
         await asyncio.gather(*(put(number, one) for number, one in enumerate(wanted)))
 
     async def _get(self, place: Place, one: Wanted) -> Got:
         """Get one object, again after a pause where the store is busy or the answer was cut short."""
-        began, pause, why = time.monotonic(), places.FIRST_PAUSE, ""
+        pause, why = places.FIRST_PAUSE, ""
         await self._enter(one.nbytes)
         try:
+            began = time.monotonic()
             while True:
                 patience = place.patience - (time.monotonic() - began)
                 try:
@@ -180,7 +194,7 @@ class Requests:
             raise
 
     def _leave(self, nbytes: int) -> None:
-        self._count, self._bytes = self._count - 1, self._bytes - nbytes
+        self._count, self._bytes, self._ended = self._count - 1, self._bytes - nbytes, time.monotonic()
         while self._waiting and self._has_room(self._waiting[0][0]):
             nbytes, turn = self._waiting.popleft()
             if not turn.cancelled():
@@ -221,16 +235,17 @@ def _unanswered(place: Place, one: Wanted, began: float, why: str) -> TimeoutErr
     )
 
 
-_REQUESTS: dict[int, Requests] = {}  # by process: threads and connections do not survive a fork
+_REQUESTS: list[Requests] = []
 _LOCK = threading.Lock()
 
 
 def requests() -> Requests:
     """Return the loop of this process."""
+    places.check_not_forked()
     with _LOCK:
-        if os.getpid() not in _REQUESTS:
-            _REQUESTS[os.getpid()] = Requests()
-        return _REQUESTS[os.getpid()]
+        if not _REQUESTS:
+            _REQUESTS.append(Requests())
+        return _REQUESTS[0]
 
 
 def joined(spans: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import pickle
+import random
 import socket
 import subprocess
 import threading
@@ -184,6 +186,82 @@ def test_an_iteration_that_ends_early_leaves_nothing_in_flight(url: str) -> None
         break
     assert len(loop.all(place, [Wanted("c/1/0", requests.MAX_BYTES)])) == 1
     assert (loop._count, loop._bytes) == (0, 0)
+
+
+class TestWaiting:
+    """Whatever happens to some requests, the others are answered, or an error says that they are not."""
+
+    @pytest.fixture
+    def place(self) -> Place:
+        place = Place(obstore.store.MemoryStore())
+        place.put("x", b"12345678")
+        return place
+
+    def test_requests_that_fail_or_are_abandoned_leave_nothing_in_flight(
+        self, place: Place, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        loop, real = requests.Requests(), requests._answer
+        monkeypatch.setattr(requests, "MAX_BYTES", 64)
+
+        async def answered(place: Place, one: Wanted) -> Any:
+            await asyncio.sleep(random.random() / 2000)
+            if one.key == "panic":
+                raise BaseException("PanicException")
+            if one.key == "gone":
+                raise asyncio.CancelledError
+            if one.key == "refused":
+                raise PermissionError("denied")
+            return await real(place, one)
+
+        def worker(seed: int) -> int:
+            draw = random.Random(seed)
+            for _ in range(20):
+                keys = draw.choices(["x", "absent", "refused", "panic", "gone"], [30, 1, 1, 1, 1], k=draw.randrange(20))
+                left = loop.each(place, [Wanted(key, draw.choice([1, 8, 40, 500])) for key in keys])
+                stop = draw.randrange(25)
+                try:
+                    for count, _ in enumerate(left):
+                        if count == stop:
+                            break
+                except OSError:
+                    pass
+                if draw.random() < 0.5:
+                    left.close()
+            return 1
+
+        monkeypatch.setattr(requests, "_answer", answered)
+        with ThreadPoolExecutor(8) as pool:
+            assert sum(pool.map(worker, range(8))) == 8
+        monkeypatch.setattr(requests, "_answer", real)
+        gc.collect()
+        for _ in range(2):  # the first may still wait for what was cancelled
+            assert [got.data for got in loop.all(place, [Wanted("x", 1)])] == [b"12345678"]
+        for _ in range(200):
+            if (loop._count, loop._bytes, len(loop._waiting)) == (0, 0, 0):
+                break
+            time.sleep(0.01)
+        assert (loop._count, loop._bytes, len(loop._waiting)) == (0, 0, 0)
+
+    @pytest.mark.parametrize("error", [BaseException("PanicException: no threads"), asyncio.CancelledError()])
+    def test_what_ends_a_request_without_an_answer_is_an_error_with_the_key(
+        self, error: BaseException, place: Place, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        async def ended(*_: Any) -> Any:
+            raise error
+
+        monkeypatch.setattr(requests, "_answer", ended)
+        with pytest.raises(OSError, match=rf"/x cannot be read \({type(error).__name__}"):
+            requests.Requests().all(place, [Wanted("x", 8)])
+
+    def test_a_turn_that_never_comes_is_an_error_with_the_key(
+        self, place: Place, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(places, "PATIENCE", 0.2)
+        monkeypatch.setattr(requests, "MARGIN", 0.1)
+        loop = requests.Requests()
+        loop._count = requests.MAX_REQUESTS
+        with pytest.raises(UnansweredError, match=r"/x: the store did not answer for 0 s"):
+            loop.all(place, [Wanted("x", 8)])
 
 
 def test_ranges_that_are_close_are_got_together(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,6 +4,7 @@ for its parent's threads.
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import threading
@@ -18,6 +19,9 @@ from distributed import Client, LocalCluster
 
 import bigpca as bp
 from bigpca.blas import one_blas_thread
+from bigpca.storage import places
+from bigpca.storage.places import Place
+from bigpca.storage.requests import Wanted, requests
 from tests.passes.kit import normal, write_store
 
 pytestmark = [
@@ -84,3 +88,28 @@ def test_a_fork_of_a_process_with_a_client_says_that_it_cannot_use_it(tmp_path: 
         said = in_a_fork(lambda: bp.PCA(2).fit(tmp_path / "x.zarr"))
     assert said.startswith("RuntimeError: this process (")
     assert f"was forked from one that has a Dask client ({client.id}), which does not survive a fork" in said
+
+
+@pytest.mark.usefixtures("object_server")
+def test_a_fork_of_a_process_that_uses_object_stores_says_that_it_cannot_and_its_parent_goes_on(tmp_path: Path) -> None:
+    """A request of the child would be registered with the epoll descriptor of its parent, which would wait for ever."""
+    place, wanted = Place(f"s3://rows/{tmp_path.name}"), [Wanted("c/0", 4)] * 20
+    place.put("c/0", b"1234")
+    left = requests().each(place, wanted)
+    next(left)
+
+    def forget() -> str:
+        nonlocal left
+        places._STORES.clear()
+        requests.__globals__["_REQUESTS"].clear()
+        del left
+        return f"{gc.collect() > -1}"
+
+    works: list[Callable[[], Any]] = [
+        lambda: bp.open(str(place)), lambda: place.put("d", b""), lambda: requests().all(place, wanted), forget
+    ]  # fmt: skip
+    for work in works:
+        said = in_a_fork(work)
+        assert said == "True" or "was forked from one that has used object stores" in said
+        assert len(requests().all(place, wanted)) == 20
+    assert len(list(left)) == 19
