@@ -37,7 +37,7 @@ from bigpca.storage import MODEL_FORMAT, read_group
 MAX_REASON = 1000  # characters
 COUNTS = {
     "n_features", "n_targets", "n_samples", "n_omitted", "omitted", "unlabelled", "rank", "evaluations", "facts.rank",
-    "facts.n_unlabelled",
+    "facts.n_unlabelled", "covariate_rank",
 }  # fmt: skip
 REALS = {  # from, to
     "total_variance": (0, math.inf), "total": (-math.inf, math.inf), "missed": (0, math.inf),

@@ -65,7 +65,7 @@ def merge(a: Model, b: Model) -> Model:
     a._fitted_preprocessors()  # raises if they were changed after the fit
     both = type(a)(**a.get_params(deep=False))
     both.n_features_in_ = a.n_features_in_
-    both._analysed = both._rows_analysed(a.n_features_in_, view, grid)
+    both._analysed = replace(both._rows_analysed(a.n_features_in_, view, grid), covariates=a._analysed.covariates)
     if hasattr(a, "feature_names_in_"):
         both.feature_names_in_ = a.feature_names_in_
     threads = threads_here(setting(a, "solve_threads"))
@@ -102,6 +102,11 @@ def _check_alike(a: Model, b: Model) -> None:
 
 def _check_columns(a: Model, b: Model) -> None:
     """Reject models of columns of other names, or of rows of other patterns."""
+    if a._analysed.covariates != b._analysed.covariates:
+        raise ValueError(
+            f"the models were fitted given {a._analysed.covariates} and {b._analysed.covariates} covariates. Fit both "
+            "given the same ones."
+        )
     names = [getattr(model, "feature_names_in_", None) for model in (a, b)]
     if names[0] is not None and names[1] is not None and list(names[0]) != list(names[1]):
         first = next(i for i in range(len(names[0])) if names[0][i] != names[1][i])

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import TypedDict, Unpack
@@ -27,7 +28,7 @@ from bigpca.data.sparse import csr_meta, is_csr, is_sparse
 from bigpca.data.views import View, array_of, carried, graph_of, view_of, viewed
 from bigpca.data.weights import open_weights, weight_sum
 from bigpca.data.zarr_arrays import ZarrReader
-from bigpca.errors import brief
+from bigpca.errors import NonFiniteError, brief
 from bigpca.passes.accumulators.base import Accumulator
 from bigpca.passes.accumulators.observed_columns import ColumnSearch
 from bigpca.passes.engine.cluster.get import get_watched
@@ -122,6 +123,8 @@ class Rows:
         The rows of several origins that stand side by side in X; empty for rows of one origin, and for batches.
     widths : tuple of int
         Columns of each of several blocks that stand side by side; empty for one.
+    covariates : Rows or None
+        Of the same samples, whose linear effect a fit takes out.
     """
 
     X: da.Array
@@ -149,6 +152,7 @@ class Rows:
     limits: Limits | None = None
     sides: tuple[Rows, ...] = ()
     widths: tuple[int, ...] = ()
+    covariates: Rows | None = None
 
     @classmethod
     def opened(
@@ -214,6 +218,12 @@ class Rows:
         as they are.
         """
         return replace(self, fill=ColumnFill() if self.dtype.kind == "f" else None)
+
+    def beside_covariates(self) -> Rows:
+        """Return the rows with their covariates behind them, (n, d + q); the same rows where there are none."""
+        if self.covariates is None:
+            return self
+        return replace(side_by_side([self, self.covariates], "XZ"), given=self.given)
 
     def mapped(self, *steps: MapStep) -> Rows:
         """Return the same rows with ``steps`` appended to the chain of maps."""
@@ -694,6 +704,22 @@ def side_by_side(sides: Sequence[Rows], names: Sequence[str] = "XY") -> Rows:
         Rows.opened(joined), sides=known, widths=widths, weights=sides[0].weights, seed=sides[0].seed,
         lazy=any(side.lazy for side in sides),
     )  # fmt: skip
+
+
+@contextmanager
+def naming_sides(widths: Sequence[int], names: Sequence[str] = "XY") -> Iterator[None]:
+    """Name side and column in errors about values of rows side by side; nothing is added where there is one side."""
+    try:
+        yield
+    except NonFiniteError as error:
+        if not error.columns or not widths:
+            raise
+        ends = np.cumsum([0, *widths])
+        side = int(np.searchsorted(ends, error.columns[0], side="right")) - 1
+        named = NonFiniteError(f"{error} Column {error.columns[0]} is column {error.columns[0] - ends[side]} of "
+                               f"{names[side] if side < len(names) else f'block {side}'}.")  # fmt: skip
+        named.columns = error.columns
+        raise named from None
 
 
 def _in_pieces(side: Rows, array: da.Array) -> da.Array:

@@ -552,7 +552,7 @@ def _moments_of(model: Any, name: str) -> Moments:
             f"{name} is of class {type(model).__name__}; a fitted PCA was expected. Fit one to the same rows."
         )
     check_is_fitted(model)
-    return model._whole_state("frechet_distance")
+    return model._residual_state("frechet_distance")
 
 
 def _gaussian(model: PCA, moments: Moments) -> tuple[Vector, Matrix]:

@@ -15,13 +15,13 @@ from scipy.stats import chi2
 from bigpca.arrays import Matrix, Vector, unpack
 from bigpca.data.batches import blocks_in_batches
 from bigpca.errors import check_choice, positive_integer
-from bigpca.estimators.pairs.fits import jackknife, left_out, merged, naming_sides, open_pair
+from bigpca.estimators.pairs.fits import jackknife, left_out, merged, open_pair
 from bigpca.estimators.shared.inputs import open_rows
 from bigpca.passes.accumulators.base import Accumulator
 from bigpca.passes.accumulators.cross_moments import MAX_FOLDS, CrossMoments, FoldStates
 from bigpca.passes.accumulators.moments import Moments
 from bigpca.passes.engine.progress import ProgressArgument
-from bigpca.passes.rows import Rows, side_by_side
+from bigpca.passes.rows import Rows, naming_sides, side_by_side
 from bigpca.quality.measurement import read_once
 from bigpca.solvers.eigh import numerical_rank, top_eigenpairs
 from bigpca.solvers.pairs import alignment, block_edges, block_squares, canonical, unbiased_hsic, unbiased_rounding

@@ -401,10 +401,10 @@ class KernelModel(Estimator[KernelSpectrum]):
         """Whether the axes are orthonormal; a hook for models whose axes may not be."""
         return True
 
-    def _open_like(self, X: Input) -> Rows:
+    def _open_as_fitted(self, X: Input) -> Rows:
         if as_kernel(self.kernel).accepts_strings:
             return self._open(X)  # without the comparison of lengths: strings may be longer than in the fit
-        return super()._open_like(X)
+        return super()._open_as_fitted(X)
 
     def _open(self, X: Input, *, minimum: int = 1) -> Rows:
         lazy = is_lazy(X) and not is_path_list(X, (str,))  # a list of strings is data, not paths

@@ -35,7 +35,14 @@ from bigpca.estimators.linear.maps import (
     of_all_rows,
 )
 from bigpca.estimators.linear.monitoring import RowStatistics, has_covariance
-from bigpca.estimators.linear.spectrum import Spectrum, StateForm, pack_spectrum, unpack_spectrum
+from bigpca.estimators.linear.spectrum import (
+    Regression,
+    Spectrum,
+    StateForm,
+    pack_spectrum,
+    unpack_spectrum,
+    without_covariates,
+)
 from bigpca.estimators.shared.certificates import certified_attributes
 from bigpca.estimators.shared.files import StoredModel, Values
 from bigpca.estimators.shared.fit import fit_seed
@@ -174,6 +181,7 @@ class LinearModel(RowStatistics, Generic[State]):
     _apart: tuple[Array, ...] = ()  # added rows in memory that are not in the state yet
     _merged_alike: ClassVar[tuple[str, ...]]  # parameters in which models must agree to be merged
     _weight_sums: WeightSums = None
+    _regression: Regression | None = None
     _output_name: ClassVar[str] = "scores"
     _nan_policies: ClassVar[tuple[str, ...]] = ("raise", "omit", "mean")
     _maps_linearly = _has_axes = _certified = True
@@ -214,8 +222,9 @@ class LinearModel(RowStatistics, Generic[State]):
     @available_if(_adds_rows)  # type: ignore[untyped-decorator]
     @solving
     def partial_fit(
-        self, X: Input, y: Input = None, *, sample_weight: Input = None, progress: ProgressArgument = None
-    ) -> Self:
+        self, X: Input, y: Input = None, *, sample_weight: Input = None, given: Input = None,
+        progress: ProgressArgument = None,
+    ) -> Self:  # fmt: skip
         """Add rows, any number at a time; the result equals a fit on all rows to rounding. One read of the new rows.
 
         ``PCA`` uses the covariance, whatever ``solver`` is. With fewer rows than ``n_components``, it keeps one
@@ -227,6 +236,7 @@ class LinearModel(RowStatistics, Generic[State]):
             New rows, as for :meth:`fit`.
         y : ignored, default None
         sample_weight : weights of the new rows as for :meth:`fit`, default None
+        given : covariates of the new rows as for :meth:`fit`, default None
         progress : True, "auto", a callable that receives events, or None, default None
             True shows a bar, "auto" one after two seconds.
 
@@ -246,7 +256,7 @@ class LinearModel(RowStatistics, Generic[State]):
         """
         if "_state" not in vars(self):
             opened = self._without_empty_columns(self._open(X).weighted(sample_weight), progress=progress)
-            opened = replace(opened, seed=fit_seed(self))
+            opened = replace(self._with_covariates(opened, given), seed=fit_seed(self))
             first = self._read_state(opened, old=None, progress=progress)
             self._remember(opened)
             self._absorb(first.state, first.omitted)
@@ -264,9 +274,10 @@ class LinearModel(RowStatistics, Generic[State]):
         if old is None:
             raise ValueError(self._missing_state("partial_fit"))
         # Small batches in memory wait as rows: one product of many rows is faster than many of few.
-        rows = None if progress is not None or sample_weight is not None else self._small_batch(X)
+        beside = (progress, sample_weight, given)
+        rows = self._small_batch(X) if all(one is None for one in beside) else None
         if rows is None:
-            new = self._read_state(self._open_like(X).weighted(sample_weight), old=old, progress=progress)
+            new = self._read_state(self._open_like(X, given).weighted(sample_weight), old=old, progress=progress)
             state, omitted, made = old.merge(new.state), new.omitted + self.n_omitted_, new.made
         else:
             made = Provenance.now((), "", len(rows), "", seconds=0.0, reads=1.0)
@@ -400,7 +411,7 @@ class LinearModel(RowStatistics, Generic[State]):
         check_is_fitted(self)
         self._check_centred("a correlation")
         divisors = self._standardization(self.n_features_in_).divisors
-        variances = column_variances(self._whole_state("feature_correlations")) * divisors**2  # of columns as given
+        variances = column_variances(self._residual_state("feature_correlations")) * divisors**2  # of columns as given
         return correlations(self.loadings_, variances if self.scale_ is None else variances / self.scale_**2)
 
     @solving
@@ -471,11 +482,16 @@ class LinearModel(RowStatistics, Generic[State]):
             raise ValueError(self._missing_state(what))
         return self._with_apart(self._state, self._apart)
 
+    def _residual_state(self, what: str) -> State:
+        """Return the statistics of all rows without the effect of covariates; raises as :meth:`_whole_state`."""
+        state, q = self._whole_state(what), self._analysed.covariates
+        return without_covariates(state, q)[0] if q and isinstance(state, Moments) else state
+
     def _column_shares(self) -> Vector | None:
         """Return the share of each column (d,) in ``total_variance_``; None if the statistics of rows are not kept."""
         if self._state is None:
             return None
-        state, standardization = self._whole_state("a share"), self._standardization(self.n_features_in_)
+        state, standardization = self._residual_state("a share"), self._standardization(self.n_features_in_)
         columns = column_variances(state)
         if not standardization.center:  # about zero, or about the given centre, which the state has subtracted
             columns = columns + state.weight / (state.weight - 1) * state.mean**2
@@ -486,7 +502,7 @@ class LinearModel(RowStatistics, Generic[State]):
 
     def _small_batch(self, X: Input) -> Array | None:
         """Return a copy of a small batch of finite rows in memory, which requires no read; None for other input."""
-        if is_lazy(X) or not self._apart_bytes or self._analysed.view is not None:
+        if is_lazy(X) or not self._apart_bytes or self._analysed.view is not None or self._analysed.covariates:
             return None
         batch, names, _ = in_memory(X, type(self).__name__)
         check_features(self, batch.shape[1], names)
@@ -518,7 +534,7 @@ class LinearModel(RowStatistics, Generic[State]):
         self._state, self._apart, self.n_samples_, self.n_omitted_ = state, apart, count, omitted
 
     def _rows_analysed(self, d: int, view: View | None, grid: Grid | None) -> AnalysedRows:
-        found = super()._rows_analysed(d, view, grid)
+        found = replace(super()._rows_analysed(d, view, grid), covariates=self._analysed.covariates)
         given = Standardization.of(self.center, self.scale, d, grid).given
         standardized = None if given is None else given.describe()
         return replace(found, filled=self.nan_policy == "mean", standardized=standardized)
@@ -526,9 +542,11 @@ class LinearModel(RowStatistics, Generic[State]):
     def _row_map(self) -> Projection:
         l2 = self._whitening is not None and self._whitening.l2
         check_filling(self)
-        return Projection(
-            self.mean_, self.scale_, self.components_, self._deviations(), self.nan_policy, l2, limits_of(self.scale)
-        )
+        mean, scale, axes = self.mean_, self.scale_, self.components_
+        if self._regression is not None:  # of rows (x, z): (x - mean - coef (z - mean_z)) / scale along the components
+            mean, axes = np.append(mean, self._regression.mean), axes if scale is None else axes / scale
+            axes, scale = np.hstack([axes, -axes @ self._regression.coef]), None
+        return Projection(mean, scale, axes, self._deviations(), self.nan_policy, l2, limits_of(self.scale))
 
     def _score_variances(self) -> Vector:
         if self._whitening is not None and self._whitening.l2:
@@ -580,13 +598,16 @@ class LinearModel(RowStatistics, Generic[State]):
         self._state, self._apart = cast("State | None", found.state), ()
         self._certificate = found.certificate
         self._set_known(**certified_attributes(found.certificate), centring_error_=found.centring_error)
+        known = found.regression
+        self._regression = known
+        self._set_known(covariate_coef_=known and known.coef, covariate_mean_=known and known.mean)
 
     def _found(self) -> Spectrum:
         """Return the result from which :meth:`_take` set the attributes."""
         return Spectrum(
             self.n_samples_, self.n_omitted_, self.mean_, self.scale_, self.explained_variance_, self.components_,
             self.total_variance_, self._state, self._certificate, self._weight_sums,
-            vars(self).get("centring_error_"),
+            vars(self).get("centring_error_"), self._regression,
         )  # fmt: skip
 
     def _fitted_values(self) -> tuple[dict[str, Array], Values]:
@@ -596,3 +617,5 @@ class LinearModel(RowStatistics, Generic[State]):
     def _restore(self, stored: StoredModel) -> None:
         found = unpack_spectrum(stored, self._state_form, orthonormal=self._orthonormal)
         self._take(found, stored.attributes["solver"])
+        q = 0 if found.regression is None else len(found.regression.mean)
+        self._analysed = replace(self._analysed, covariates=q)

@@ -97,6 +97,9 @@ class PCA(LinearModel[Moments]):
     mean_ : ndarray of shape (d,)
         The centre that is subtracted: the mean, the given one, or zeros.
     scale_ : ndarray of shape (d,) or None
+    covariate_coef_ : ndarray of shape (d, q), covariate_mean_ : ndarray of shape (q,)
+        Of ``fit(X, given=Z)``, where all attributes describe the residuals ``x - mean_ - covariate_coef_ (z -
+        covariate_mean_)``; divisors remain n - 1.
     noise_variance_ : float
         (total - kept) / (min(n, d) - k).
     total_variance_ : float
@@ -191,10 +194,40 @@ class PCA(LinearModel[Moments]):
     def _fit(self, rows: Rows, y: Input) -> Fit[Spectrum]:
         n, d = rows.X.shape
         check_n_components(self.n_components, None if np.isnan(n) else n, d)
+        if rows.covariates is not None:
+            return self._fit_given(rows)
         rows, standardization, resources = self._rows_to_fit(rows)
         fit = plan_fit(rows, resources, self._settings(standardization, rows.seed), self.solver)
         check_n_components(self.n_components, fit.rows.n_present, d)  # again: rows are counted, or have weight 0
         return fit
+
+    def _fit_given(self, rows: Rows, before: int | None = None) -> CovarianceFit:
+        """Plan the read of rows beside their covariates, from whose moments the residuals are solved.
+
+        Raises
+        ------
+        ValueError
+            For parameters that need the residuals before the read.
+        """
+        check_solver(self.solver)
+        q = 0 if rows.covariates is None else rows.covariates.viewed_columns
+        plain = all(isinstance(one, bool | np.bool_) for one in (self.center, self.scale))
+        for name, value, allowed, known in (
+            ("solver", self.solver, '"covariance"', self.solver in ("auto", "covariance")),
+            ("preprocess", self.preprocess, "None", self.preprocess is None),
+            ("nan_policy", self.nan_policy, '"raise" or "omit"', self.nan_policy != "mean"),
+            ("center and scale", f"{self.center}, {self.scale}", "True or False", plain),
+        ):
+            if not known:
+                raise ValueError(
+                    f"{name} = {value!r}, but with covariates (given) {allowed} was expected: residuals are known only "
+                    "from the moments of all rows. Leave it out, or write the residuals first."
+                )
+        reject_undecided(self.n_components, variances=True)
+        joined, resources = self._rows(rows.beside_covariates())
+        check_enough_rows(joined.n_present, minimum=1 if before is not None else 2, sums=joined.weight_sums)
+        settings = self._settings(self._standardization(joined.n_columns - q), rows.seed)
+        return CovarianceFit(joined, resources, replace(settings, covariates=q), before)
 
     def _read_state(self, rows: Rows, *, old: Moments | None, progress: ProgressArgument) -> Added[Moments]:
         check_solver(self.solver)
@@ -203,9 +236,13 @@ class PCA(LinearModel[Moments]):
         reject_undecided(self.n_components, variances=True)
         if Moments(d).state_bytes > setting(self, "keep_state_bytes"):
             raise ValueError(no_state("partial_fit", "covariance", d, setting(self, "keep_state_bytes")))
-        rows, standardization, resources = self._rows_to_fit(rows)
-        check_enough_rows(rows.n_rows, minimum=1)
-        fit = CovarianceFit(rows, resources, self._settings(standardization), 0 if old is None else old.count)
+        before = 0 if old is None else old.count
+        if rows.covariates is not None:
+            fit = self._fit_given(rows, before)
+        else:
+            rows, standardization, resources = self._rows_to_fit(rows)
+            check_enough_rows(rows.n_rows, minimum=1)
+            fit = CovarianceFit(rows, resources, self._settings(standardization), before)
         found, made = execute(self, fit, fit.read, f"{self._called}.partial_fit(X)", progress=progress)
         return Added(found.state, found.omitted, made)
 
@@ -215,8 +252,9 @@ class PCA(LinearModel[Moments]):
 
     def _solution(self, state: Moments, count: int, omitted: int) -> tuple[Callable[[Moments], Spectrum], str]:
         """Return the solve from merged moments; with fewer rows than components, for as many as there are."""
-        settings = self._settings(self._standardization(state.n_features))
-        needed = state.n_features if self.n_components == "mle" else self.n_components
+        q = self._analysed.covariates
+        settings = replace(self._settings(self._standardization(state.n_features - q)), covariates=q)
+        needed = state.n_features - q if self.n_components == "mle" else self.n_components
         if isinstance(needed, int | np.integer) and count < needed:
             settings = replace(settings, n_components=None)
         return partial(solve_moments, settings=settings, omitted=omitted), "covariance"
@@ -224,7 +262,8 @@ class PCA(LinearModel[Moments]):
     @solving
     def _whole_spectrum(self, what: str) -> Vector:
         state = self._whole_state(what)
-        settings = replace(self._settings(self._standardization(self.n_features_in_)), n_components=None)
+        settings = self._settings(self._standardization(self.n_features_in_))
+        settings = replace(settings, n_components=None, covariates=self._analysed.covariates)
         return solve_moments(state, settings).variances
 
     def _missing_state(self, what: str) -> str:

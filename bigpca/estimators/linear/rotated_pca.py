@@ -232,6 +232,8 @@ class RotatedPCA(Estimator[Spectrum]):
             raise TypeError(f"a {type(model).__name__} cannot be rotated. Give a fitted PCA or ApproximatePCA.")
         check_is_fitted(model)
         has_covariance(model)
+        if model._analysed.covariates:
+            raise TypeError("the model was fitted given covariates, which rotated scores cannot take out of new rows.")
         policies = {name: getattr(model, name) for name in POLICIES}
         rotated = cls(method=method, power=power, estimator=clone(model), **policies)
         rotated._inner()

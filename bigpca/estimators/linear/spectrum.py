@@ -14,9 +14,18 @@ from typing import ClassVar
 
 import numpy as np
 
-from bigpca.arrays import STRIP, Array, Matrix, Vector, add_outer_upper, packed_size
+from bigpca.arrays import (
+    STRIP,
+    Array,
+    Matrix,
+    Vector,
+    add_outer_upper,
+    add_packed,
+    packed_diagonal,
+    packed_size,
+)
 from bigpca.data.weights import degrees_of_freedom
-from bigpca.errors import format_bytes
+from bigpca.errors import format_bytes, warn_approximation
 from bigpca.estimators.linear.maps import Standardization, orthonormality_error
 from bigpca.estimators.shared.certificates import Certificate, pack_certificate, unpack_certificate
 from bigpca.estimators.shared.files import StoredModel, Values
@@ -27,7 +36,7 @@ from bigpca.passes.engine.jobs import PassPlan, PassState
 from bigpca.passes.engine.local import threads_here
 from bigpca.passes.engine.run import Run
 from bigpca.passes.fold import Folded, fold, fold_to, row_pass
-from bigpca.passes.rows import Rows
+from bigpca.passes.rows import Rows, naming_sides
 from bigpca.planning import BlockForm, PassCost, Resources, SolveCost
 from bigpca.solvers.components import NComponents, resolve_components
 from bigpca.solvers.eigh import ROUNDED, fix_signs, numerical_rank, top_eigenpairs
@@ -52,6 +61,8 @@ class Settings:
         Maximum number of reads of all rows by an iteration; None for as many as it takes.
     seed : int
         Seed of the sample, random columns and probes of an iteration.
+    covariates : int
+        Number of the last columns, whose linear effect is taken out of the others.
     """
 
     n_components: NComponents
@@ -61,6 +72,7 @@ class Settings:
     tol: float = 1e-3
     max_passes: int | None = 10
     seed: int = 0
+    covariates: int = 0
 
     @property
     def center(self) -> bool:
@@ -94,6 +106,24 @@ def counted(n_components: NComponents) -> int | None:
 
 
 @dataclass(frozen=True)
+class Regression:
+    """The linear effect of covariates on the columns: ``coef (z - mean)``.
+
+    Attributes
+    ----------
+    coef : ndarray of shape (d, q)
+        Of least norm in units of the deviations, where covariates are linearly dependent.
+    mean : ndarray of shape (q,)
+    rank : int
+        Number of covariates that are linearly independent.
+    """
+
+    coef: Matrix
+    mean: Vector
+    rank: int
+
+
+@dataclass(frozen=True)
 class Spectrum:
     """A solved principal component problem.
 
@@ -115,6 +145,8 @@ class Spectrum:
         None for exact solvers, whose only error is rounding.
     centring_error : float or None
         Bound of the relative error of any column's variance by the centring of sparse rows; None for dense rows.
+    regression : Regression or None
+        Of the columns on covariates, whose effect was taken out.
     """
 
     count: int
@@ -128,6 +160,7 @@ class Spectrum:
     certificate: Certificate | None = None
     weight_sums: WeightSums = None
     centring_error: float | None = None
+    regression: Regression | None = None
 
     @property
     def weight(self) -> float:
@@ -171,18 +204,22 @@ def solve_moments(moments: Moments, settings: Settings, *, omitted: int = 0) -> 
     """Eigen-decompose the covariance of a :class:`Moments` state (tutorial, algorithm 1).
 
     ``center=False`` uses moments about zero, ``scatter + n mean mean'``, without cancellation; ``scale``
-    divides by the standard deviations (correlation matrix). Memory beside the packed state: the d x d matrix and
-    LAPACK's work space.
+    divides by the standard deviations (correlation matrix). Of columns beside covariates, those of the residuals are
+    solved: see :func:`without_covariates`. Memory beside the packed state: the d x d matrix and LAPACK's work space.
 
     Raises
     ------
     ValueError
         With fewer than two rows left.
     """
+    joint, before, regression = moments, None, None
+    check_enough_rows(moments.count, omitted, sums=moments.weight_sums)
+    if settings.covariates:
+        before = packed_diagonal(joint.packed, joint.n_features)[: -settings.covariates]
+        moments, regression = without_covariates(joint, settings.covariates)
     n, d, weight = moments.count, moments.n_features, moments.weight
-    check_enough_rows(n, omitted, sums=moments.weight_sums)
     centred = moments.centring_error if settings.center or settings.scale else None
-    keep = moments.state_bytes <= settings.keep_state_bytes
+    keep = joint.state_bytes <= settings.keep_state_bytes
     S = moments.scatter
     scale, spread = None, np.diagonal(S).copy()
     if settings.scale:
@@ -206,16 +243,43 @@ def solve_moments(moments: Moments, settings: Settings, *, omitted: int = 0) -> 
     rank = numerical_rank(values, d)  # the others are rounding of the solver
     if moments.precision > np.finfo(np.float64).eps:
         # Or of the products: an entry is known to eps of its two columns, so u'S u to sqrt(d) eps of their part in u.
-        spread /= (weight - 1) * (1.0 if scale is None else scale**2)
+        # What was taken out was rounded as large as it was.
+        spread = (spread if before is None else before) / ((weight - 1) * (1.0 if scale is None else scale**2))
         known = values > ROUNDED * np.sqrt(d) * moments.precision * (vectors**2 @ spread)
         rank = min(rank, int(np.flatnonzero(known)[-1]) + 1 if known.any() else 0)
     values = np.where(np.arange(len(values)) < rank, values, 0.0)
     mean, scale = settings.standardization.in_units_of_rows(moments.mean if settings.center else np.zeros(d), scale)
-    state = moments if keep else None
+    state = joint if keep else None
     return Spectrum(
         n, omitted, mean, scale, values[:k], components, total, state, weight_sums=moments.weight_sums,
-        centring_error=centred,
+        centring_error=centred, regression=regression,
     )  # fmt: skip
+
+
+def without_covariates(joint: Moments, q: int) -> tuple[Moments, Regression]:
+    """Return the moments of the residuals of the columns on the last q, which are covariates, and the regression.
+
+    ``S_xx - S_xz S_zz^-1 S_zx``, with the inverse on the numerical range of the correlations of the covariates. What is
+    left of a column that they determine is rounding, and becomes 0.
+    """
+    from bigpca.solvers.pairs import whitening  # which other fits do not need
+
+    S, p = joint.scatter, joint.n_features - q
+    deviations = np.sqrt(np.diagonal(S)[p:])
+    deviations[deviations == 0] = 1.0
+    V, rank = whitening(np.triu(S[p:, p:]).T / np.outer(deviations, deviations), 0.0, joint.precision)
+    explained = V.T @ (S[:p, p:] / deviations).T  # (rank, p): standardised, uncorrelated covariates with the columns
+    S, total = S[:p, :p], np.diagonal(S)[:p].copy()
+    for i in range(0, p, STRIP):
+        S[i : i + STRIP, i:] -= explained[:, i : i + STRIP].T @ explained[:, i:]
+    precision = max(joint.precision, float(np.finfo(np.float64).eps))
+    rounded = np.diagonal(S) <= ROUNDED * np.sqrt(p + q) * precision * total
+    S[rounded], S[:, rounded] = 0.0, 0.0
+    coef = (V @ explained).T / deviations
+    packed, lost = np.zeros(packed_size(p)), None if joint.lost is None else joint.lost[:p]
+    add_packed(packed, S)
+    residual = replace(joint, n_features=p, mean=joint.mean[:p], packed=packed, precision=precision, lost=lost)
+    return residual, Regression(coef, joint.mean[p:], rank)
 
 
 def check_enough_rows(n: int, omitted: int = 0, minimum: int = 2, sums: WeightSums = None) -> None:
@@ -303,6 +367,9 @@ def pack_spectrum(found: Spectrum, form: StateForm) -> tuple[dict[str, Array], V
         attributes["weight_sums"] = list(found.weight_sums)
     if found.centring_error is not None:
         attributes["centring_error"] = float(found.centring_error)
+    if found.regression is not None:
+        arrays |= {"covariate_coef": found.regression.coef, "covariate_mean": found.regression.mean}
+        attributes["covariate_rank"] = found.regression.rank
     known, attributes["certificate"] = pack_certificate(found.certificate)
     return arrays | known, attributes
 
@@ -328,7 +395,13 @@ def unpack_spectrum(stored: StoredModel, form_of: Callable[[int], StateForm], *,
     sums, centred = attributes.get("weight_sums"), attributes.get("centring_error")
     # The file is not trusted: names, shapes and values are checked before anything is computed from them.
     k, d = _check_components(arrays, REQUIRED | (BOUNDS if certified is not None else set()))
-    form = form_of(d)
+    regression, q = None, 0
+    if "covariate_mean" in arrays:
+        regression = Regression(arrays["covariate_coef"], arrays["covariate_mean"], int(attributes["covariate_rank"]))
+        q = len(regression.mean)
+        if regression.coef.shape != (d, q) or regression.mean.shape != (q,) or not 0 <= regression.rank <= q:
+            raise ValueError(f"it has covariate_coef of shape {regression.coef.shape}; {(d, q)} was expected")
+    form = form_of(d + q)
     _check_shapes(arrays, k, d, form)
     _check_values(arrays, {f"{form.prefix}_{name}" for name in form.gaps}, orthonormal)
     return Spectrum(
@@ -336,6 +409,7 @@ def unpack_spectrum(stored: StoredModel, form_of: Callable[[int], StateForm], *,
         arrays["explained_variance"], arrays["components"], float(attributes["total_variance"]),
         _read_state(arrays, form), unpack_certificate(arrays, certified),
         None if sums is None else (float(sums[0]), float(sums[1])), None if centred is None else float(centred),
+        regression,
     )  # fmt: skip
 
 
@@ -393,7 +467,8 @@ class CovarianceFit(PCAFit):
 
     @property
     def account(self) -> str:
-        return f"one read and a {self.rows.n_columns} x {self.rows.n_columns} matrix"
+        d, q = self.rows.n_columns, self.settings.covariates
+        return f"one read {f'of X and {q} covariates ' if q else ''}and a {d} x {d} matrix"
 
     @property
     def template(self) -> Moments:
@@ -425,7 +500,9 @@ class CovarianceFit(PCAFit):
         kept = self.template.state_bytes <= self.settings.keep_state_bytes
         state = 8 * (1 + d + packed_size(d)) if kept else 0
         output = linear_bytes(k, d, scaled=self.settings.scales, state=state)
-        return SolveCost(4 / 3 * d**3 + 2.0 * d * d * k, output_bytes=output)
+        beside = self.settings.covariates  # a copy of the matrix without them, and what they explain
+        size = 2 * 8 * d * d + 8 * beside * (3 * d + 3 * beside) if beside else 0
+        return SolveCost(4 / 3 * d**3 + 2.0 * d * d * k, bytes=size, output_bytes=output)
 
     def identity(self) -> dict[str, object]:
         """The moments depend on the input alone, so one checkpoint serves any n_components, scale and centring."""
@@ -433,11 +510,20 @@ class CovarianceFit(PCAFit):
 
     def read(self, run: Run) -> Folded[Moments]:
         """Return the moments of X."""
-        return fold(run, self.moments, self.rows, self.template)  # one pass over X
+        with naming_sides(self.rows.widths, "XZ"):
+            return fold(run, self.moments, self.rows, self.template)  # one pass over X
 
     def run(self, run: Run) -> Spectrum:
         solve: Callable[[PassState], Spectrum] = partial(_solve, settings=self.settings)
-        return fold_to(run, self.moments, self.rows, {"moments": self.template}, solve)  # one pass over X
+        with naming_sides(self.rows.widths, "XZ"):
+            found = fold_to(run, self.moments, self.rows, {"moments": self.template}, solve)  # one pass over X
+        if found.regression is not None and found.regression.rank < self.settings.covariates:
+            warn_approximation(
+                f"of {self.settings.covariates} covariates, {found.regression.rank} are linearly independent (beside a "
+                "constant). What all of them explain was taken out, but their coefficients are not unique. Leave out "
+                "those that follow from others, such as one of the indicators of groups."
+            )
+        return found
 
 
 def _solve(state: PassState, *, settings: Settings) -> Spectrum:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import ClassVar, Generic, TypeVar
@@ -12,16 +11,15 @@ import numpy as np
 
 from bigpca.arrays import Vector
 from bigpca.data.batches import has_batches
-from bigpca.errors import NonFiniteError
 from bigpca.estimators.shared.fit import Fit
-from bigpca.estimators.shared.inputs import Input, open_rows
+from bigpca.estimators.shared.inputs import Input, open_side
 from bigpca.passes.accumulators.base import Accumulator
 from bigpca.passes.accumulators.cross_moments import FoldStates
 from bigpca.passes.accumulators.moments import Moments
 from bigpca.passes.engine.jobs import PassPlan
 from bigpca.passes.engine.run import Run
 from bigpca.passes.fold import Folded, fold, row_pass
-from bigpca.passes.rows import Rows, blocks_of_batches, side_by_side
+from bigpca.passes.rows import Rows, blocks_of_batches, naming_sides, side_by_side
 from bigpca.planning import PassCost, SolveCost
 from bigpca.solvers.eigh import eigh_bytes
 
@@ -47,26 +45,7 @@ def open_pair(rows: Rows, Y: Input, owner: str, names: str = "XY") -> Rows:
             return joined
     if Y is None:
         raise TypeError(f"{owner} compares rows of two sides: give {names[1]} too, of shape (n, q), as for X.")
-    given = np.asarray(Y) if isinstance(Y, list | tuple) else Y
-    column = getattr(given, "ndim", 2) == 1 and not hasattr(given, "dask")
-    opened = open_rows(np.asarray(given).reshape(-1, 1) if column else given, owner)
-    return side_by_side([rows, opened], names)
-
-
-@contextmanager
-def naming_sides(widths: Sequence[int], names: Sequence[str] = "XY") -> Iterator[None]:
-    """Name side and column in errors about values of rows side by side."""
-    try:
-        yield
-    except NonFiniteError as error:
-        if not error.columns:
-            raise
-        ends = np.cumsum([0, *widths])
-        side = int(np.searchsorted(ends, error.columns[0], side="right")) - 1
-        named = NonFiniteError(f"{error} Column {error.columns[0]} is column {error.columns[0] - ends[side]} of "
-                               f"{names[side] if side < len(names) else f'block {side}'}.")  # fmt: skip
-        named.columns = error.columns
-        raise named from None
+    return side_by_side([rows, open_side(Y, owner)], names)
 
 
 @dataclass(frozen=True)

@@ -235,7 +235,7 @@ class PairModel(Estimator[PairFound]):
     @maps_rows
     def transform(
         self, X: Input, Y: Input = None, *, out: Path | None = None, overwrite: bool = False,
-        progress: ProgressArgument = None, keys: Input = None, dtype: Input = None,
+        progress: ProgressArgument = None, keys: Input = None, dtype: Input = None, given: Input = None,
     ) -> Lazy:  # fmt: skip
         """Return the scores of X (n, k); with Y, a tuple of those of X and of Y. Lazy if the rows are lazy.
 
@@ -248,12 +248,16 @@ class PairModel(Estimator[PairFound]):
         progress : True for a bar, or a callable that receives events, default None
         dtype : {"float16", "float32", "float64"}, default None
             Dtype of the scores.
+        given : default None
+            Covariates are for PCA: anything else is rejected.
 
         Returns
         -------
         ndarray or dask.array.Array of shape (n, k), or a tuple of two
         """
-        scores = super().transform(X, out=out, overwrite=overwrite, progress=progress, keys=keys, dtype=dtype)
+        scores = super().transform(
+            X, out=out, overwrite=overwrite, progress=progress, keys=keys, dtype=dtype, given=given
+        )
         return scores if Y is None else (scores, self.transform_y(Y))
 
     @only_with("_axes")

@@ -83,6 +83,8 @@ class AnalysedRows:
         Whether the means of all rows took the place of missing values.
     standardized : dict of JSON values, or None
         Digest of a given centre and scale.
+    covariates : int
+        Number of covariates whose effect was taken out.
     """
 
     view: View | None = None
@@ -90,6 +92,7 @@ class AnalysedRows:
     preprocessing: tuple[RowPreprocessor, ...] | None = None
     filled: bool = False
     standardized: dict[str, object] | None = None
+    covariates: int = 0
 
     def adds_up_with(self, other: AnalysedRows) -> bool:
         """Whether statistics of these rows and of others are of the same quantities."""
@@ -132,6 +135,13 @@ def open_rows(X: Input, estimator: str, *, minimum: int = 1) -> Rows:
     given = feature_names(X)
     names = feature_names(opened) if given is None else given  # a file may have names too
     return Rows.opened(opened, names=names, sample=sample, lazy=not is_held(X))
+
+
+def open_side(Y: Input, estimator: str) -> Rows:
+    """Open rows that belong to those of X; an array (n,) in memory is one column. Raises as :func:`open_rows`."""
+    given = np.asarray(Y) if isinstance(Y, list | tuple) else Y
+    column = getattr(given, "ndim", 2) == 1 and not hasattr(given, "dask")
+    return open_rows(np.asarray(given).reshape(-1, 1) if column else given, estimator)
 
 
 def open_scores(X: Input, estimator: str, k: int) -> Rows:

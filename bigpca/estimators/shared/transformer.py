@@ -51,6 +51,7 @@ from bigpca.estimators.shared.inputs import (
     note_flattened,
     open_rows,
     open_scores,
+    open_side,
 )
 from bigpca.estimators.shared.labelled import (
     by_component,
@@ -336,7 +337,7 @@ class Estimator(
         """Set the attributes from :meth:`_fitted_values`; KeyError, TypeError or ValueError if they are invalid."""
 
     @solving
-    def plan(self, X: Input, y: Input = None, *, sample_weight: Input = None) -> Plan:
+    def plan(self, X: Input, y: Input = None, *, sample_weight: Input = None, given: Input = None) -> Plan:
         """Return the cost of ``fit(X, y, sample_weight=...)`` without reading X: print the plan, or use its fields.
 
         The first plan on a machine takes about a second, to measure the speed from which times are estimated. For a
@@ -349,6 +350,7 @@ class Estimator(
             Rows, as for :meth:`fit`.
         y : labels as for :meth:`fit`, default None
         sample_weight : weights of the rows as for :meth:`fit`, default None
+        given : covariates as for :meth:`fit`, default None
 
         Returns
         -------
@@ -360,15 +362,15 @@ class Estimator(
         MemoryBudgetError
             If no solver fits in memory (``solver="auto"``); the plan of a named solver has ``fits = False`` instead.
         """
-        rows = replace(self._open_weighted(X, sample_weight, read=False), seed=fit_seed(self))
+        rows = replace(self._open_weighted(X, sample_weight, given, read=False), seed=fit_seed(self))
         planned = self._planned_fit(rows, y)
         planned.check_readable()
         return replace(planned.plan, speed=machine_speed())
 
     @solving
     def fit(
-        self, X: Input, y: Input = None, *, sample_weight: Input = None, checkpoint: Path | None = None,
-        progress: ProgressArgument = None,
+        self, X: Input, y: Input = None, *, sample_weight: Input = None, given: Input = None,
+        checkpoint: Path | None = None, progress: ProgressArgument = None,
     ) -> Self:  # fmt: skip
         """Fit to X (n, d), in the reads that :meth:`plan` counts.
 
@@ -386,6 +388,9 @@ class Estimator(
             How often each row counts: an integer equals that many repetitions, 0 equals absence, and the sum
             replaces n. Joined as labels are. For weights that are not counts, see :func:`bigpca.data.reliability`.
             Not for every estimator and solver; the others reject it.
+        given : array-like, Dask array, path and so on, of shape (n, q), default None
+            Covariates Z of the same rows, such as indicators of batches or the age: the model is that of the residuals
+            of the regression of X on Z and a constant, from one read of both. For PCA; others reject it.
         checkpoint : path of a directory, default None
             A rerun of a killed fit resumes from here and gives the same bits.
         progress : True for a bar, or a callable that receives events, default None
@@ -409,12 +414,13 @@ class Estimator(
         CheckpointError, OutputLockedError
             If the checkpoint belongs to another computation, or is in use.
         """
-        rows = self._open_weighted(X, sample_weight, progress=progress)
+        rows = self._open_weighted(X, sample_weight, given, progress=progress)
         rows = replace(rows, seed=draw_fit_seed(self, checkpoint))
         note_flattened(X)
         planned = cast("Fit[Found]", self._planned_fit(rows, y))
         seed = rows.seed if hasattr(self, "random_state") else None
         weighted = "" if rows.weights is None else ", sample_weight=w"
+        weighted += "" if rows.covariates is None else ", given=Z"
         with nullcontext() if rows.labels is None else naming_places(rows.labels):
             found, made = execute(
                 self,
@@ -432,7 +438,7 @@ class Estimator(
     @maps_rows
     def transform(
         self, X: Input, *, out: Path | None = None, overwrite: bool = False,
-        progress: ProgressArgument = None, keys: Input = None, dtype: Input = None,
+        progress: ProgressArgument = None, keys: Input = None, dtype: Input = None, given: Input = None,
     ) -> Lazy:  # fmt: skip
         """Map X (n, d) row by row: lazily and with the same row chunks if X is lazy, otherwise immediately.
 
@@ -461,6 +467,8 @@ class Estimator(
             under ``bigpca_attributes``), and the share of codes at the end of their range as ``saturated_share``. Where
             scores are read, such a store is decoded. "bits" are the signs of the scores, 8 in a byte (uint8, as
             ``numpy.packbits``), to be compared by Hamming distance. See :func:`bigpca.quality.recall`.
+        given : array-like, Dask array, path and so on, of shape (n, q), default None
+            Covariates of these rows; required after a fit with covariates, and rejected after others.
 
         Returns
         -------
@@ -506,7 +514,7 @@ class Estimator(
                 f, width, to = Stored(f, codes), codes.columns, replace(to, names=codes.names(names))
             elif kind:
                 f = Stored(f, Copy(kind))
-            rows = self._open_like(X)
+            rows = self._open_like(X, given)
             scores = self._mapped(rows, f, width, to)
         labels = rows.labels if is_labelled(X) else None
         if labels is None:
@@ -522,7 +530,7 @@ class Estimator(
             Rows, as for :meth:`fit`.
         y : labels as for :meth:`fit`, default None
         **options
-            ``checkpoint`` and ``progress``, as for :meth:`fit`.
+            ``given``, ``checkpoint`` and ``progress``, as for :meth:`fit`.
 
         Returns
         -------
@@ -538,7 +546,8 @@ class Estimator(
                     "returns."
                 )
             reject_batches(opened, self._output_name)
-        return self.fit(X, y, **options).transform(X)
+        own = {"given": options["given"]} if options.get("given") is not None else {}
+        return self.fit(X, y, **options).transform(X, **own)
 
     @only_with("_has_axes")
     @solving
@@ -840,7 +849,18 @@ class Estimator(
         )
 
     def _linear_rows(self) -> LinearRowMap:
-        """Return the row map that ``transform`` applies after preprocessing, which is linear."""
+        """Return the row map that ``transform`` applies after preprocessing, which is linear.
+
+        Raises
+        ------
+        TypeError
+            If it needs covariates beside the rows.
+        """
+        if self._analysed.covariates:
+            raise TypeError(
+                f"{type(self).__name__} was fitted given {self._analysed.covariates} covariates, which other libraries "
+                "have no place for. Export a PCA of the residuals."
+            )
         return cast("LinearRowMap", self._row_map())
 
     def _linear(self) -> LinearMap:
@@ -902,12 +922,17 @@ class Estimator(
         """Open X; a hook for estimators that accept more than numbers."""
         return open_rows(X, type(self).__name__, minimum=minimum)
 
-    def _open_weighted(self, X: Input, weights: Input, *, read: bool = True, progress: ProgressArgument = None) -> Rows:
-        """Open X with the weights of its rows, for a fit; the options are those of :meth:`_without_empty_columns`."""
+    def _open_weighted(
+        self, X: Input, weights: Input, given: Input = None, *, read: bool = True, progress: ProgressArgument = None
+    ) -> Rows:
+        """Open X with weights and covariates of its rows; the options are those of :meth:`_without_empty_columns`."""
         rows = self._open(X, minimum=self._min_rows).weighted(weights)
         if rows.weights is not None:
             degrees_of_freedom(rows.n_present, rows.weight_sums)
-        return self._without_empty_columns(rows, read=read, progress=progress)
+        return self._with_covariates(self._without_empty_columns(rows, read=read, progress=progress), given)
+
+    def _with_covariates(self, rows: Rows, given: Input) -> Rows:
+        return rows if given is None else replace(rows, covariates=open_side(given, type(self).__name__))
 
     def _without_empty_columns(self, rows: Rows, *, read: bool = True, progress: ProgressArgument = None) -> Rows:
         """Return the rows of a DataArray without the columns that have no values, others unchanged.
@@ -948,6 +973,11 @@ class Estimator(
         planned = self._fit(rows, self._labels_of_fit(rows.X, y))
         if planned.rows.weights is None:
             reject_weights(rows, [type(self).__name__], self._unweighted)
+        if rows.covariates is not None and not planned.rows.widths:
+            raise TypeError(
+                f"given = Z was passed to {type(self).__name__}, which cannot take covariates out: bigpca.PCA can, "
+                "from one read. Fit that, or pass the residuals as X."
+            )
         return planned
 
     @property
@@ -974,7 +1004,9 @@ class Estimator(
         self.n_features_in_ = rows.viewed_columns
         self._set_known(feature_names_in_=rows.names)
         labels, view = rows.labels, rows.view if rows.view is not None and rows.view.kept else None
-        self._analysed = self._rows_analysed(rows.viewed_columns, view, None if labels is None else labels.grid)
+        analysed = self._rows_analysed(rows.viewed_columns, view, None if labels is None else labels.grid)
+        of_each = 0 if rows.covariates is None else rows.covariates.viewed_columns
+        self._analysed = replace(analysed, covariates=of_each)
 
     def _rows_analysed(self, d: int, view: View | None, grid: Grid | None) -> AnalysedRows:
         """Return what a fit to rows of d columns makes of them; a hook for models that do more."""
@@ -1010,8 +1042,29 @@ class Estimator(
             else:
                 setattr(self, name, value)
 
-    def _open_like(self, X: Input) -> Rows:
-        """Open new rows as those of the fit, and compare the number and names, or the grid, of their features."""
+    def _open_like(self, X: Input, given: Input = None) -> Rows:
+        """Open new rows as those of the fit, and compare the number and names, or the grid, of their features.
+
+        Raises
+        ------
+        TypeError, ValueError
+            Without the covariates of these rows, if there were some in the fit; and for others.
+        """
+        rows = self._with_covariates(self._open_as_fitted(X), given)
+        known, q = self._analysed.covariates, 0 if rows.covariates is None else rows.covariates.viewed_columns
+        if known and not q:
+            raise TypeError(
+                f"{type(self).__name__} was fitted given {known} covariates, which these rows need too: "
+                "transform(X, given=Z). Other methods of rows cannot take covariates out: pass the residuals to a PCA."
+            )
+        if q != known:
+            raise ValueError(
+                f"Z has {q} columns, but {type(self).__name__} was fitted given {known} covariates. Pass those of "
+                "the fit, in the same order."
+            )
+        return rows
+
+    def _open_as_fitted(self, X: Input) -> Rows:
         grid = self._analysed.grid
         if grid is None:
             return as_fitted(self, self._open(X))
@@ -1047,7 +1100,8 @@ class Estimator(
         return self._on_fitted_grid(X, rows, self._mapped_as_given(rows, back, self.n_features_in_, to))
 
     def _mapped(self, rows: Rows, f: RowMap, columns: int, to: Destination) -> Lazy:
-        """Return ``f`` of opened rows, preprocessed."""
+        """Return ``f`` of opened rows, preprocessed, beside their covariates."""
+        rows = rows.beside_covariates()
         return self._mapped_as_given(rows, chained(self._fitted_preprocessors(), f), columns, to)
 
     def _mapped_as_given(self, rows: Rows, f: RowMap, columns: int, to: Destination) -> Lazy:
