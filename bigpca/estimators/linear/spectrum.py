@@ -267,12 +267,14 @@ def without_covariates(joint: Moments, q: int) -> tuple[Moments, Regression]:
     S, p = joint.scatter, joint.n_features - q
     deviations = np.sqrt(np.diagonal(S)[p:])
     deviations[deviations == 0] = 1.0
+    # Correlations of the covariates, whose units differ: V'C V = I on their range.
     V, rank = whitening(np.triu(S[p:, p:]).T / np.outer(deviations, deviations), 0.0, joint.precision)
     explained = V.T @ (S[:p, p:] / deviations).T  # (rank, p): standardised, uncorrelated covariates with the columns
     S, total = S[:p, :p], np.diagonal(S)[:p].copy()
     for i in range(0, p, STRIP):
         S[i : i + STRIP, i:] -= explained[:, i : i + STRIP].T @ explained[:, i:]
     precision = max(joint.precision, float(np.finfo(np.float64).eps))
+    # The difference of two sums of the size of the total is known to its rounding.
     rounded = np.diagonal(S) <= ROUNDED * np.sqrt(p + q) * precision * total
     S[rounded], S[:, rounded] = 0.0, 0.0
     coef = (V @ explained).T / deviations
