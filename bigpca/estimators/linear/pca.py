@@ -211,6 +211,7 @@ class PCA(LinearModel[Moments]):
         """
         check_solver(self.solver)
         q = 0 if rows.covariates is None else rows.covariates.viewed_columns
+        # Given numbers and rules would be applied to the columns before the covariates are taken out.
         plain = all(isinstance(one, bool | np.bool_) for one in (self.center, self.scale))
         for name, value, allowed, known in (
             ("solver", self.solver, '"covariance"', self.solver in ("auto", "covariance")),
@@ -236,6 +237,7 @@ class PCA(LinearModel[Moments]):
         reject_undecided(self.n_components, variances=True)
         if Moments(d).state_bytes > setting(self, "keep_state_bytes"):
             raise ValueError(no_state("partial_fit", "covariance", d, setting(self, "keep_state_bytes")))
+        # Products have the precision of one read of all rows, with those before.
         before = 0 if old is None else old.count
         if rows.covariates is not None:
             fit = self._fit_given(rows, before)
