@@ -205,9 +205,9 @@ def check_choice(name: str, value: object, known: Iterable[str]) -> None:
 
     Examples
     --------
-    >>> check_choice("core", "nystroem", ("nystrom", "tutorial"))
+    >>> check_choice("approximation", "nystroem", ("nystrom", "tutorial"))
     Traceback (most recent call last):
-    ValueError: core = 'nystroem' is unknown. Use 'nystrom' or 'tutorial'. Did you mean nystrom?
+    ValueError: approximation = 'nystroem' is unknown. Use 'nystrom' or 'tutorial'. Did you mean nystrom?
     """
     words = list(known)
     if isinstance(value, str) and value in words:

@@ -526,7 +526,7 @@ class Plan(Shown):
                 f"{self.solver} needs about {self.evaluations:.2g} kernel evaluations, over max_kernel_evaluations = "
                 f"{self.most_evaluations:.2g}. Use NystromKernelPCA(n_landmarks=1000), "
                 "which needs 1,000 per row and read and reports "
-                'its error (with labels: form="direct"), or set bigpca.config(max_kernel_evaluations=...).'
+                'its error (with labels: solver="landmarks"), or set bigpca.config(max_kernel_evaluations=...).'
             )
         if not self.fits:
             raise MemoryBudgetError(

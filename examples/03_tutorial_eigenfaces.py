@@ -57,7 +57,7 @@ def main(arguments: list[str] | None = None) -> None:
         line(f"weights of the pictures, {shape[0]} x {shape[1]}", weights[FACE], weights[shape], values)
     cores = {}
     for core in ("tutorial", "nystrom"):
-        cores[core] = bp.ApproximatePCA(K, bp.sketches.Downsample(FACE, SMALL), core=core).fit(X)
+        cores[core] = bp.ApproximatePCA(K, bp.sketches.Downsample(FACE, SMALL), approximation=core).fit(X)
         values = exact.explained_variance_, cores[core].explained_variance_
         line(
             f"eigenfaces from {SMALL[0]} x {SMALL[1]}, {core} core", exact.components_, cores[core].components_, values

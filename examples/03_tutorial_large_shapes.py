@@ -73,7 +73,7 @@ def main(arguments: list[str] | None = None) -> None:
         kinds = write_pieces(shards, shape, given.rows)
         X = bp.ingest(shards, folder / f"{name}.zarr", overwrite=True)
         sketch = bp.sketches.Gaussian(given.q)
-        cores = {core: bp.ApproximatePCA(kept, sketch, core=core) for core in ("nystrom", "tutorial")}
+        cores = {core: bp.ApproximatePCA(kept, sketch, approximation=core) for core in ("nystrom", "tutorial")}
         models = {"exact": bp.PCA(COMPARED)} | cores
         for label, model in models.items():
             peak = model.plan(X).process_bytes / 2**30

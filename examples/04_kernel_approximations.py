@@ -40,7 +40,7 @@ K = 10
 SKETCHES = {"Gaussian": Gaussian, "feature hashing": FeatureHash}
 CORES = ("ritz", "nystrom", "tutorial")
 SAMPLINGS = ("rpcholesky", "column-norm", "diagonal", "uniform")
-EXTENSIONS = ("features", "tutorial")
+SOURCES = ("rows", "landmarks")
 FIGURES = {"Sim": "figure_8_similarity", "Diff": "figure_9_difference"}
 Curves = dict[tuple[str, str], dict[int, tuple[float, float]]]
 
@@ -58,12 +58,15 @@ def methods(kernel: Kernel, q: int, seed: int) -> Iterator[tuple[tuple[str, str]
     """Yield (name, variant) and the model to fit, of all that are defined for this kernel."""
     for name, sketch in SKETCHES.items():
         for core in CORES:
-            yield (name, core), bp.ApproximateKernelPCA(K, kernel=kernel, sketch=sketch(q, seed=seed), core=core)
+            yield (
+                (name, core),
+                bp.ApproximateKernelPCA(K, kernel=kernel, sketch=sketch(q, seed=seed), approximation=core),
+            )
     for sampling in SAMPLINGS:
-        for extension in EXTENSIONS:
-            if kernel.positive_semidefinite or (extension == "tutorial" and sampling != "rpcholesky"):
-                options_ = {"sampling": sampling, "extension": extension, "random_state": seed}
-                yield (sampling, extension), bp.NystromKernelPCA(K, kernel=kernel, n_landmarks=q, **options_)
+        for source in SOURCES:
+            if kernel.positive_semidefinite or (source == "landmarks" and sampling != "rpcholesky"):
+                options_ = {"sampling": sampling, "components_from": source, "random_state": seed}
+                yield (sampling, source), bp.NystromKernelPCA(K, kernel=kernel, n_landmarks=q, **options_)
 
 
 def compare(X: np.ndarray, exact: bp.KernelPCA, model: Any) -> tuple[float, float]:
@@ -98,7 +101,7 @@ def print_table(name: str, exact: bp.KernelPCA, curves: Curves, widths: list[int
     values, negative = exact.eigenvalues_, getattr(exact, "negative_mass_", 0.0)
     print(f"\n{name}: eigenvalues {values[0]:.3g} ... {values[-1]:.3g}, negative ones sum to {0.0 - negative:.3g}")
     print(f"{'':28}" + "".join(f"   q = {q:<3}  Sim    Diff" for q in widths))
-    for first, seconds in (*((s, CORES) for s in SKETCHES), *((s, EXTENSIONS) for s in SAMPLINGS)):
+    for first, seconds in (*((s, CORES) for s in SKETCHES), *((s, SOURCES) for s in SAMPLINGS)):
         for second in seconds:
             cells = (curves.get((first, second), {}).get(q) for q in widths)
             shown = (f"{'-':>15}{'-':>8}" if cell is None else f"{cell[0]:15.3f}{cell[1]:8.1%}" for cell in cells)
@@ -114,7 +117,7 @@ def draw(which: int, label: str, found: dict[str, Curves]) -> Any:
 
     figure = Figure(figsize=(3.3 * len(found), 7.5), dpi=100, layout="constrained", facecolor="white")
     panels = figure.subplots(2, len(found), sharex=True, sharey=True, squeeze=False)
-    groups = ((SKETCHES, CORES, "sketch of HKH"), (SAMPLINGS, EXTENSIONS, "landmarks"))
+    groups = ((SKETCHES, CORES, "sketch of HKH"), (SAMPLINGS, SOURCES, "landmarks"))
     for axes, kernel in zip(panels[0], found, strict=True):
         axes.set_title(kernel, loc="left")
     for line, (firsts, seconds, title) in zip(panels, groups, strict=True):

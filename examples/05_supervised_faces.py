@@ -115,7 +115,7 @@ def three_people(faces: np.ndarray, people: np.ndarray, held_out: np.ndarray) ->
         off = ""
         if name != "PCA":
             kernel = "rbf" if "kernel" in name else "linear"
-            dual = bp.KernelSupervisedPCA(2, kernel=kernel, form="dual").fit(X, y).transform(X)
+            dual = bp.KernelSupervisedPCA(2, kernel=kernel, solver="pairs").fit(X, y).transform(X)
             off = f"{np.abs(np.abs(dual) - np.abs(scores[0])).max() / np.abs(dual).max():.1g}"
         print(f"{name:26}{within(scores[0], y):9.1%}{within(scores[1], new_y):10.1%}{off:>31}".rstrip())
         found[name] = (scores[0], labels(y), scores[1], labels(new_y))

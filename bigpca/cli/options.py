@@ -465,16 +465,16 @@ _ROWEIS = {**_FISHER, "r1": 0.5, "r2": 0.5, "normalize": False}
 _LABELLED_ITERATED = {"solver": "auto", "tol": 1e-3, "max_passes": 20}
 DEFAULTS: dict[str, dict[str, Any]] = {
     "PCA": {**_ITERATED, **_LINEAR, "random_state": 0},
-    "ApproximatePCA": {**_EVERY, **_LINEAR, "sketch": None, "core": "nystrom"},
+    "ApproximatePCA": {**_EVERY, **_LINEAR, "sketch": None, "approximation": "nystrom"},
     "KernelPCA": {**_ITERATED, **_KERNEL},
-    "NystromKernelPCA": {**_EVERY, **_KERNEL, **_LANDMARKS, "extension": "features"},
-    "ApproximateKernelPCA": {**_EVERY, **_KERNEL, "sketch": None, "core": "nystrom"},
+    "NystromKernelPCA": {**_EVERY, **_KERNEL, **_LANDMARKS, "kernel": "rbf", "components_from": "rows"},
+    "ApproximateKernelPCA": {**_EVERY, **_KERNEL, "kernel": "rbf", "sketch": None, "approximation": "nystrom"},
     "FisherDiscriminantAnalysis": {**_LABELLED, **_LABELLED_ITERATED, **_FISHER},
     "RoweisDiscriminantAnalysis": {**_LABELLED, **_LABELLED_ITERATED, **_ROWEIS},
     "KernelRoweisDiscriminantAnalysis": {**_LABELLED, **_ROWEIS, **_KERNEL, **_LANDMARKS, "kernel": "rbf"},
     "SupervisedPCA": {**_LABELLED, **_LABEL_KERNEL},
     "KernelSupervisedPCA": {
-        **_LABELLED, **_LABEL_KERNEL, **_KERNEL, **_LANDMARKS, "kernel": "rbf", "form": "direct",
+        **_LABELLED, **_LABEL_KERNEL, **_KERNEL, **_LANDMARKS, "kernel": "rbf", "solver": "landmarks",
     },
     "SupervisedRandomProjection": {**_LABELLED, "n_features": 100, "label_gamma": None, "random_state": 0},
     "ScoredPCA": {
@@ -523,7 +523,7 @@ class MissingLabels(StrEnum):
     DROP = "drop"
 
 
-class Core(StrEnum):
+class Approximation(StrEnum):
     """How components are computed from a sketch."""
 
     NYSTROM = "nystrom"
@@ -566,7 +566,11 @@ class Estimator:
     ] = None
     solver: Annotated[
         str | None,
-        _model(metavar="NAME", help="auto, covariance, dot, krylov; with a kernel auto, dense, krylov, features."),
+        _model(
+            metavar="NAME",
+            help="auto, covariance, dot, krylov; with a kernel auto, dense, krylov, features; "
+            "supervised: landmarks, pairs.",
+        ),
     ] = None
     seed: Annotated[int | None, _model(metavar="INT", min=0, help="Of all that is random.")] = None
     memory_limit: Annotated[str | None, _model(metavar="SIZE", help="Reject a plan over this size, e.g. 2GiB.")] = None
@@ -637,8 +641,8 @@ class Estimator:
             "or for images downsample:3x224x224:3x56x56.",
         ),
     ] = None
-    core: Annotated[
-        Core | None, _sketch(help="How components are computed from the sketch; ritz needs one more read.")
+    approximation: Annotated[
+        Approximation | None, _sketch(help="How components are computed from the sketch; ritz needs one more read.")
     ] = None
 
     @property
@@ -668,7 +672,7 @@ class Estimator:
             parse_size(self.memory_limit)
         if self.max_passes is not None:
             parse_max_passes(self.max_passes)
-        self._check_core()
+        self._check_approximation()
         for first, second in (("scale", "scale_by"), ("whiten", "whitening")):
             if getattr(self, first) and getattr(self, second) is not None:
                 option = second.replace("_", "-")
@@ -730,8 +734,11 @@ class Estimator:
     def _check_solver(self) -> None:
         from bigpca.estimators.kernel.kernel_pca import FITS as KERNEL_FITS
         from bigpca.estimators.linear.choosing import FITS
+        from bigpca.estimators.supervised.kernel_supervised import SOLVERS as KERNEL_SUPERVISED_SOLVERS
 
         known = ("auto", *(FITS if self.kernel is None else KERNEL_FITS))
+        if self.method == "supervised":
+            known = KERNEL_SUPERVISED_SOLVERS
         if self.solver is not None and self.solver not in known:
             hint = closest(self.solver, known)
             raise typer.BadParameter(
@@ -755,10 +762,11 @@ class Estimator:
         }
         return {name: value for name, value in own.items() if value is not None and value is not _DEFAULTS[name]}
 
-    def _check_core(self) -> None:
-        if self.core is not None and self.sketch is None:
+    def _check_approximation(self) -> None:
+        if self.approximation is not None and self.sketch is None:
             raise typer.BadParameter(
-                "--core requires --sketch. Add one, such as --sketch gaussian:500, or leave out --core."
+                "--approximation requires --sketch. Add one, such as --sketch gaussian:500, or leave out "
+                "--approximation."
             )
 
 

@@ -10,7 +10,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from bigpca.arrays import Array, DType, Matrix, Vector, unpack
 from bigpca.data.weights import degrees_of_freedom
-from bigpca.passes.accumulators.moments import Moments
+from bigpca.passes.accumulators.moments import ColumnMoments, Moments
 from bigpca.passes.engine.progress import ProgressArgument
 from bigpca.passes.reading.row_maps import MapStep, RowMap
 from bigpca.quality.measurement import read_once
@@ -124,6 +124,66 @@ class SquaredScores(RowMap):
         return {"map": "squared scores", "digest": digest}
 
 
+@dataclass(frozen=True)
+class LearnedScaleProducts(RowMap):
+    """Row map to the squares of what a row changes in a correlation matrix R, along the components of R.
+
+    With scores t of the standardized row z, and ``u_ij = sum_l v_il v_jl z_l^2`` from its part in the scale, the
+    change is ``v_i' dR v_j = t_i t_j - (lambda_i + lambda_j) u_ij / 2``. Each component i has k + 1 columns: the squares
+    for all j, and an upper value of ``|P dR v_i|^2`` outside of the components, where ``|P R P| <= lambda_k``. The last
+    column is ``|z|^2``.
+
+    Attributes
+    ----------
+    mean, scale : ndarray of shape (d,)
+    components : ndarray of shape (k, d)
+    values : ndarray of shape (k,)
+        Eigenvalues of R.
+    """
+
+    mean: Vector
+    components: Matrix
+    scale: Vector
+    values: Vector
+
+    @property
+    def step(self) -> MapStep:
+        """The map, in tiles."""
+        k, d = self.components.shape
+        return MapStep(self, k * (k + 1) + 1, 2 * k * d * (k + 4) + 4 * d, TILE_ROWS)
+
+    def apply(self, rows: Array, where: str) -> Array:
+        """Return the squares (b, k (k + 1) + 1), in float64."""
+        z = (rows - self.mean) / self.scale
+        scores, squares, k = z @ self.components.T, z**2, len(self.components)
+        found = np.empty((len(z), k * (k + 1) + 1))
+        found[:, -1] = squares.sum(axis=1)
+        for i, (axis, value) in enumerate(zip(self.components, self.values, strict=True)):
+            scaling = squares * axis  # the row's part in the scale, of component i
+            u = scaling @ self.components.T
+            half = scores[:, i, None] * scores - value / 2 * u
+            found[:, i * (k + 1) : i * (k + 1) + k] = (half - u * self.values / 2) ** 2
+            outside = np.square(scores[:, i, None] * z - value / 2 * scaling).sum(axis=1) - np.square(half).sum(axis=1)
+            scaled = np.square(scaling).sum(axis=1) - np.square(u).sum(axis=1)
+            left = np.sqrt(np.maximum(outside, 0)) + self.values[-1] / 2 * np.sqrt(np.maximum(scaled, 0))
+            found[:, i * (k + 1) + k] = left**2
+        return found
+
+    def output_dtype(self, dtype: DType) -> DType:
+        """float64."""
+        return np.dtype(np.float64)
+
+    def bytes_for(self, d: int, rows: int, itemsize: int) -> tuple[int, int]:
+        """Rows, their squares and three products of these for one component; scores and squares, in float64."""
+        k = len(self.components)
+        return 8 * rows * (6 * d + k * (k + 1) + 6 * k + 1), 0
+
+    def describe(self) -> dict[str, object]:
+        """Digest of mean, components, scale and eigenvalues."""
+        digest = content_digest(self.mean, self.components, self.scale, self.values)
+        return {"map": "squared changes of correlations", "digest": digest}
+
+
 def standard_errors(
     model: Any, X: Any, *, sample_weight: Any = None, memory_limit: int | str | None = None,
     progress: ProgressArgument = None,
@@ -136,10 +196,15 @@ def standard_errors(
     independent and have finite fourth moments. These are sampling errors; for errors of the computation, see
     ``eigenvalue_bounds_``. Costs 4 n d k flops.
 
+    With ``scale=True`` the deviations that divide the columns vary too, which the influence functions of a correlation
+    matrix include: ``t_i t_j - (lambda_i + lambda_j) / 2 sum_l v_il v_jl z_l^2`` replaces ``t_i t_j``, for standardized
+    rows z. Costs 2 n d k^2 flops.
+
     Parameters
     ----------
     model : fitted PCA or ApproximatePCA
-        With orthonormal components, and without a learned scale (True, :class:`bigpca.rules.Patterson`).
+        With orthonormal components. The scale may be learned (True), about the mean; :class:`bigpca.rules.Patterson` is
+        rejected.
     X : Dask array, path, Zarr array, xarray.DataArray, or anything array-like of shape (n, d)
         The rows of the fit.
     sample_weight : as for ``fit``, default None
@@ -162,8 +227,8 @@ def standard_errors(
     NotFittedError
         If the model was not fitted.
     TypeError, ValueError
-        For a model without orthonormal components or with a learned scale, and for rows other than
-        those of the fit.
+        For a model without orthonormal components, with the scale of Patterson, or with a learned scale and another
+        centre than the mean; and for rows other than those of the fit.
     MemoryBudgetError
         Before any read, if the blocks do not fit.
     NonFiniteError, MissingChunksError, CorruptedChunkError
@@ -172,7 +237,7 @@ def standard_errors(
     Notes
     -----
     Anderson 1963 (Asymptotic theory for principal component analysis) for Gaussian rows; Waternaux 1976 and Critchley
-    1985 (Influence in principal components analysis) for others.
+    1985 (Influence in principal components analysis) for others, also of correlation matrices.
 
     Examples
     --------
@@ -187,22 +252,28 @@ def standard_errors(
         raise TypeError(
             f"a {type(model).__name__} without orthonormal components was given. Fit PCA or ApproximatePCA."
         )
-    if isinstance(model.scale, bool | np.bool_ | Patterson) and model.scale_ is not None:
+    learned = isinstance(model.scale, bool | np.bool_) and model.scale_ is not None
+    if model.scale_ is not None and (isinstance(model.scale, Patterson) or (learned and model.center is not True)):
         raise ValueError(
-            f"scale = {model.scale!r} is learned from the rows and also varies between samples; a model without scale, "
-            "or with a given one, was expected. Fit with scale=False, or with the divisors: scale=model.scale_."
+            f"scale = {model.scale!r} is learned from the rows and also varies between samples, which is covered only "
+            "for scale=True with center=True. Fit so, or with the divisors: scale=model.scale_."
         )
     rows, _ = model._rows(model._open_like(X).weighted(sample_weight))
-    template = Moments(model.n_components_ + 1)
-    unit = 2.0 ** np.floor(np.log2(model.total_variance_)) if model.total_variance_ > 0 else 1.0
-    mapped = rows.mapped(SquaredScores(model.mean_, model.components_, model.scale_, float(unit)).step)
-    found = read_once(mapped, template, "standard errors", memory_limit=memory_limit, progress=progress)
+    unit = 2.0 ** np.floor(np.log2(model.total_variance_)) if model.total_variance_ > 0 and not learned else 1.0
+    k, step = model.n_components_, SquaredScores(model.mean_, model.components_, model.scale_, float(unit)).step
+    template: Moments | ColumnMoments = Moments(k + 1)
+    if learned:
+        values = model.explained_variance_ * (1 - 1 / model.sum_weights_)  # of the correlations, with divisor n
+        step = LearnedScaleProducts(model.mean_, model.components_, model.scale_, values).step
+        template = ColumnMoments(k * (k + 1) + 1)
+    found = read_once(rows.mapped(step), template, "standard errors", memory_limit=memory_limit, progress=progress)
     if found.count != model.n_samples_ or not np.isclose(found.weight, model.sum_weights_):
         raise ValueError(
             f"X has {found.count} rows of weight {found.weight:g}, but the model was fitted to {model.n_samples_} of "
             f"weight {model.sum_weights_:g}. Pass the rows and weights of the fit."
         )
-    total = unit * float(found.mean.sum()) * found.weight / degrees_of_freedom(found.count, found.weight_sums)
+    total = float(found.mean[-1] if learned else found.mean.sum()) * unit
+    total *= found.weight / degrees_of_freedom(found.count, found.weight_sums)
     if not np.isclose(total, model.total_variance_, rtol=SAME_TOTAL):
         raise ValueError(
             f"X has the total variance {total:.6g} about the model's mean_, but the rows of the fit have "
@@ -211,18 +282,23 @@ def standard_errors(
     return _errors(found, model.explained_variance_, unit, model.n_features_in_)
 
 
-def _errors(found: Moments, explained: Vector, unit: float, d: int) -> StandardErrors:
+def _errors(found: Moments | ColumnMoments, explained: Vector, unit: float, d: int) -> StandardErrors:
     """Compute the standard errors of d columns from the moments of the squares, which are in this unit."""
     values, n, k, axes = explained / unit, found.weight, len(explained), min(found.count, d)
-    covariance = unpack(found.packed, k + 1) / n  # of the squares
-    products = covariance + np.multiply.outer(found.mean, found.mean)  # E[t_i^2 t_j^2]
-    total = float(found.mean.sum())
-    # lambda_i / total changes by (t_i^2 - (lambda_i / total) |x|^2) / total with each row
-    change = (np.eye(k, k + 1) - np.divide(found.mean[:k], total or 1.0)[:, None]) / (total or 1.0)
-    ratios = np.einsum("ij,jk,ik->i", change, covariance, change)
+    if isinstance(found, ColumnMoments):  # of a learned scale: the total is the number of columns
+        products, total = found.mean[:-1].reshape(k, k + 1), float(found.mean[-1])
+        spread = products.diagonal()
+        ratios, left = spread / (total or 1.0) ** 2, total - float(values.sum())
+    else:
+        covariance = unpack(found.packed, k + 1) / n  # of the squares
+        products = covariance + np.multiply.outer(found.mean, found.mean)  # E[t_i^2 t_j^2]
+        total, left, spread = float(found.mean.sum()), float(found.mean[k]), np.diagonal(covariance)[:k]
+        # lambda_i / total changes by (t_i^2 - (lambda_i / total) |x|^2) / total with each row
+        change = (np.eye(k, k + 1) - np.divide(found.mean[:k], total or 1.0)[:, None]) / (total or 1.0)
+        ratios = np.einsum("ij,jk,ik->i", change, covariance, change)
     gaps = values[:, None] - values
     np.fill_diagonal(gaps, np.inf)
-    left = found.mean[k] if axes > k else 0.0
+    left = left if axes > k else 0.0
     with np.errstate(divide="ignore", invalid="ignore"):
         turns = (products[:k, :k] / gaps**2).sum(axis=1)
         bias = np.abs(products[:k, :k] / gaps).sum(axis=1)
@@ -230,7 +306,7 @@ def _errors(found: Moments, explained: Vector, unit: float, d: int) -> StandardE
             turns += products[:k, k] / (values - min(float(values[-1]), left)) ** 2
             bias += np.abs(products[:k, k] / (values - left / (axes - k)))
     angles, bias = np.sqrt(turns / n), bias / n
-    errors = np.sqrt(np.maximum(np.diagonal(covariance)[:k], 0) / n)
+    errors = np.sqrt(np.maximum(spread, 0) / n)
     several = found.count > 2  # rows: the squares of two are equal about their mean, whatever the population is
     sound = several & (bias <= errors)
     apart = several & (angles <= MAX_ANGLE) & (np.abs(gaps) > bias[:, None] + bias).all(axis=1)

@@ -157,7 +157,7 @@ def bigpca_one_pass(store: str, k: int, q: str = "", core: str = "nystrom", memo
 
     sketch = bp.sketches.Gaussian(int(q)) if q else None
     X, reads = open_counted(store)
-    return planned(bp.ApproximatePCA(k, sketch, core=core, memory_limit=memory_limit or None), X, reads)
+    return planned(bp.ApproximatePCA(k, sketch, approximation=core, memory_limit=memory_limit or None), X, reads)
 
 
 def planned(model: object, X: object, reads: Reads | None = None) -> dict:

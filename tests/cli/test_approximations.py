@@ -66,7 +66,7 @@ def test_an_exact_fit_has_no_certificate(store: Path) -> None:
 )
 def test_every_sketch_makes_an_approximation_with_that_seed(store: Path, text: str, expected: Any) -> None:
     assert parse_sketch(text, 5) == expected
-    assert run("fit", store, "-k", 2, "--sketch", text, "--seed", 5, "--core", "ritz").exit_code == 0
+    assert run("fit", store, "-k", 2, "--sketch", text, "--seed", 5, "--approximation", "ritz").exit_code == 0
     model = bp.load("model.zarr")
     assert isinstance(model, bp.ApproximatePCA)
     assert (model.sketch, model.core, model.n_passes_) == (expected, "ritz", 2.0)
@@ -79,8 +79,8 @@ def test_the_core_and_the_seed_are_left_to_the_library_where_they_are_not_given(
 
 def test_plan_takes_the_same_options_and_agrees_with_the_library(store: Path) -> None:
     data = bp.open(store)
-    sketched = run_json("plan", store, "-k", 2, "--sketch", "gaussian:6", "--core", "ritz")["plan"]
-    expected = bp.ApproximatePCA(2, Gaussian(6), core="ritz").plan(data)
+    sketched = run_json("plan", store, "-k", 2, "--sketch", "gaussian:6", "--approximation", "ritz")["plan"]
+    expected = bp.ApproximatePCA(2, Gaussian(6), approximation="ritz").plan(data)
     assert (sketched["solver"], sketched["passes"]) == (expected.solver, expected.passes) == ("sketch (ritz)", 2)
     iterated = run_json("plan", store, "-k", 2, "--solver", "krylov", "--max-passes", 4)["plan"]
     assert iterated["notes"] == list(bp.PCA(2, solver="krylov", max_passes=4).plan(data).notes)
@@ -96,7 +96,7 @@ def test_plan_takes_the_same_options_and_agrees_with_the_library(store: Path) ->
             "--sketch needs one read and does not use --tol. Leave out",
         ),
         (("--sketch", "srht:6", "--solver", "auto", "--max-passes", 3), "does not use --solver, --max-passes"),
-        (("--core", "ritz"), "--core requires --sketch. Add one, such as --sketch gaussian:500"),
+        (("--approximation", "ritz"), "--approximation requires --sketch. Add one, such as --sketch gaussian:500"),
         (
             ("--sketch", "gauss:6"),
             "'gauss:6' is not a sketch. Did you mean gaussian? Write a kind (gaussian, sparse-sign",
@@ -106,7 +106,7 @@ def test_plan_takes_the_same_options_and_agrees_with_the_library(store: Path) ->
         (("--sketch", "downsample:4x3"), "such as downsample:3x224x224:3x56x56"),
         (("--sketch", "gaussian:0"), "gaussian:0 is not a valid sketch: q = 0 is below 1"),
         (("--sketch", "downsample:4x3:5x3"), "downsample:4x3:5x3 is not a valid sketch: to = (5, 3) does not shrink"),
-        (("--core", "magic"), "magic"),
+        (("--approximation", "magic"), "magic"),
         (("--max-passes", 1), "--max-passes"),
         (("--max-passes", "all"), "none for no limit"),
         (("--seed", -1), "--seed"),

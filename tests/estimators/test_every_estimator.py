@@ -65,7 +65,7 @@ CASES: dict[str, Case] = {
         )
     ),
     "ApproximatePCA nystrom": Case(lambda: bp.ApproximatePCA(2, bp.sketches.Gaussian(5), scale=True)),
-    "ApproximatePCA ritz": Case(lambda: bp.ApproximatePCA(2, bp.sketches.SparseSign(5, nnz=3), core="ritz")),
+    "ApproximatePCA ritz": Case(lambda: bp.ApproximatePCA(2, bp.sketches.SparseSign(5, nnz=3), approximation="ritz")),
     "RotatedPCA": Case(lambda: bp.RotatedPCA(2, method="promax")),
     "CCA": Case(lambda: bp.CCA(2), NUMBERS),
     "PLSSVD": Case(lambda: bp.PLSSVD(2), NUMBERS),
@@ -86,7 +86,7 @@ CASES: dict[str, Case] = {
     ),
     "FisherDiscriminantAnalysis": Case(lambda: bp.FisherDiscriminantAnalysis(2), CLASSES),
     "KernelSupervisedPCA": Case(lambda: bp.KernelSupervisedPCA(2, **LANDMARKS), CLASSES),
-    "KernelSupervisedPCA dual": Case(lambda: bp.KernelSupervisedPCA(2, form="dual", **RBF), NUMBERS),
+    "KernelSupervisedPCA dual": Case(lambda: bp.KernelSupervisedPCA(2, solver="pairs", **RBF), NUMBERS),
     "KernelRoweisDiscriminantAnalysis": Case(lambda: bp.KernelRoweisDiscriminantAnalysis(2, **LANDMARKS), CLASSES),
     "ScoredPCA": Case(lambda: bp.ScoredPCA(2, n_features_to_select=3), CLASSES),
 }
@@ -405,6 +405,16 @@ def test_names_go_in_and_come_out(name: str) -> None:
     for column, found in (("variance", "explained_variance_"), ("share", "explained_variance_ratio_")):
         if hasattr(model, found):
             np.testing.assert_array_equal(summary[column], getattr(model, found))
+    framed = model.to_frame(np.asarray(scores))
+    np.testing.assert_array_equal(framed, scores)
+    assert list(framed.columns) == list(scores.columns)
+    if hasattr(model, "loadings_"):
+        assert (list(model.to_frame().index), model.to_frame().shape) == (list("abcdef"), model.loadings_.shape)
+    else:
+        with pytest.raises(ValueError, match=r"has no loadings_. Pass scores: to_frame"):
+            model.to_frame()
+    with pytest.raises(ValueError, match="columns"):
+        model.to_frame(np.ones((2, scores.shape[1] + 1)))
     assert "rows read" in repr(model.provenance_)
     assert "<td" in model.provenance_._repr_html_()
     with pytest.raises(ValueError, match="feature names should match"):
@@ -538,7 +548,9 @@ UNITS: dict[str, tuple[Callable[[int], Any], Any, Mapping[str, float]]] = {
         {"components_": -0.5, "transform": 0.5, "eigenvalues_": 0},
     ),
     "Ridge": (lambda j: bp.Ridge(float(np.ldexp(0.5, 2 * j))), NUMBERS, PAIRED),
-    "ApproximatePCA tutorial": (lambda j: bp.ApproximatePCA(2, bp.sketches.Gaussian(5), core="tutorial"), None, {}),
+    "ApproximatePCA tutorial": (
+        lambda j: bp.ApproximatePCA(2, bp.sketches.Gaussian(5), approximation="tutorial"), None, {}
+    ),
     **{
         f"KernelPCA linear {s}": (lambda j, s=s: bp.KernelPCA(2, solver=s, **LINEAR), None, {})
         for s in ("dense", "krylov", "features")
@@ -546,13 +558,13 @@ UNITS: dict[str, tuple[Callable[[int], Any], Any, Mapping[str, float]]] = {
     "KernelPCA cosine": (lambda j: bp.KernelPCA(2, kernel="cosine", solver="krylov"), None, NO_UNIT),
     **{
         f"ApproximateKernelPCA linear {core}": (
-            lambda j, core=core: bp.ApproximateKernelPCA(2, core=core, **LINEAR), None, {}
+            lambda j, core=core: bp.ApproximateKernelPCA(2, approximation=core, **LINEAR), None, {}
         )
         for core in ("nystrom", "tutorial")
     },
     "NystromKernelPCA linear": (lambda j: bp.NystromKernelPCA(2, n_landmarks=9, **LINEAR), None, {}),
     "KernelSupervisedPCA linear": (lambda j: bp.KernelSupervisedPCA(2, n_landmarks=9, **LINEAR), CLASSES, {}),
-    "KernelSupervisedPCA linear dual": (lambda j: bp.KernelSupervisedPCA(2, form="dual", **LINEAR), NUMBERS, {}),
+    "KernelSupervisedPCA linear dual": (lambda j: bp.KernelSupervisedPCA(2, solver="pairs", **LINEAR), NUMBERS, {}),
 }  # fmt: skip
 
 

@@ -30,8 +30,8 @@ SQUARE = kernels.Polynomial(1.0, 0.0, 2)  # of 3 columns: 6
 Roweis = bp.RoweisDiscriminantAnalysis
 INDEFINITE = kernels.Cosine() - 0.5
 KernelRoweis = partial(bp.KernelRoweisDiscriminantAnalysis, kernel="linear")
-Dual = partial(bp.KernelSupervisedPCA, form="dual")
-Extended = partial(bp.NystromKernelPCA, extension="tutorial", sampling="uniform")
+Dual = partial(bp.KernelSupervisedPCA, solver="pairs")
+Extended = partial(bp.NystromKernelPCA, components_from="landmarks", sampling="uniform")
 
 
 def in_precision(monkeypatch: pytest.MonkeyPatch, dtype: str) -> None:
@@ -89,12 +89,16 @@ RANKS: dict[str, tuple[Callable[[], Any], Any, int]] = {
     "kernel, features of few columns": (lambda: bp.KernelPCA(None, kernel=SQUARE, solver="features"), None, 6),
     "kernel, krylov": (lambda: bp.KernelPCA(10, kernel="linear", solver="krylov"), None, 3),
     "kernel, nystrom": (lambda: bp.ApproximateKernelPCA(None, kernel="linear"), None, 3),
-    "kernel, ritz": (lambda: bp.ApproximateKernelPCA(None, kernel="linear", core="ritz"), None, 3),
-    "kernel, tutorial": (lambda: bp.ApproximateKernelPCA(None, kernel="linear", core="tutorial"), None, 3),
+    "kernel, ritz": (lambda: bp.ApproximateKernelPCA(None, kernel="linear", approximation="ritz"), None, 3),
+    "kernel, tutorial": (lambda: bp.ApproximateKernelPCA(None, kernel="linear", approximation="tutorial"), None, 3),
     "precomputed, dense": (lambda: bp.KernelPCA(None, kernel="precomputed", solver="dense"), None, 3),
     "precomputed, krylov": (lambda: bp.KernelPCA(10, kernel="precomputed", solver="krylov"), None, 3),
     "precomputed, nystrom": (lambda: bp.ApproximateKernelPCA(None, kernel="precomputed"), None, 3),
-    "precomputed, tutorial": (lambda: bp.ApproximateKernelPCA(None, kernel="precomputed", core="tutorial"), None, 3),
+    "precomputed, tutorial": (
+        lambda: bp.ApproximateKernelPCA(None, kernel="precomputed", approximation="tutorial"),
+        None,
+        3,
+    ),
     "precomputed, landmarks": (lambda: bp.NystromKernelPCA(None, kernel="precomputed", n_landmarks=60), None, 3),
     "precomputed, landmarks alone": (lambda: Extended(None, kernel="precomputed", n_landmarks=60), None, 3),
     "precomputed, dual": (lambda: Dual(None, kernel="precomputed"), NUMBERS, 3),
@@ -144,8 +148,8 @@ ALIKE: dict[str, tuple[Callable[[], Any], Any]] = {
     "sketch": (lambda: bp.ApproximateKernelPCA(2, kernel="cosine"), None),
     "landmarks": (lambda: bp.NystromKernelPCA(2, kernel="cosine", n_landmarks=20), None),
     "landmarks alone": (lambda: Extended(2, kernel="cosine", n_landmarks=20), None),
-    "ritz": (lambda: bp.ApproximateKernelPCA(2, kernel="cosine", core="ritz"), None),
-    "tutorial": (lambda: bp.ApproximateKernelPCA(2, kernel="cosine", core="tutorial"), None),
+    "ritz": (lambda: bp.ApproximateKernelPCA(2, kernel="cosine", approximation="ritz"), None),
+    "tutorial": (lambda: bp.ApproximateKernelPCA(2, kernel="cosine", approximation="tutorial"), None),
     "features": (lambda: bp.KernelPCA(2, kernel="cosine", solver="features"), None),
     "indefinite, dense": (lambda: bp.KernelPCA(2, kernel=INDEFINITE, solver="dense"), None),
     "indefinite, krylov": (lambda: bp.KernelPCA(2, kernel=INDEFINITE, solver="krylov", tol=0.1), None),

@@ -40,8 +40,10 @@ CASES: dict[str, tuple[str, Callable[[], Any]]] = {  # name -> (rows, estimator)
     "signflip": ("tall", lambda: bp.PCA(bp.rules.ParallelAnalysis("signflip", 2), solver="krylov", **LIMIT)),
     "krylov": ("wide", lambda: bp.PCA(8, solver="krylov", scale=True, tol=1e-2, **LIMIT)),
     "nystrom sketch": ("wide", lambda: bp.ApproximatePCA(8, bp.sketches.Gaussian(100), **LIMIT)),
-    "tutorial": ("wide", lambda: bp.ApproximatePCA(8, bp.sketches.Gaussian(100), core="tutorial", **LIMIT)),
-    "ritz": ("wide", lambda: bp.ApproximatePCA(8, bp.sketches.FeatureHash(100), core="ritz", scale=True, **LIMIT)),
+    "tutorial": ("wide", lambda: bp.ApproximatePCA(8, bp.sketches.Gaussian(100), approximation="tutorial", **LIMIT)),
+    "ritz": (
+        "wide", lambda: bp.ApproximatePCA(8, bp.sketches.FeatureHash(100), approximation="ritz", scale=True, **LIMIT)
+    ),
     "kernel dense": ("few", lambda: bp.KernelPCA(5, kernel="rbf", gamma=0.01, solver="dense", **LIMIT)),
     "kernel krylov": ("several", lambda: bp.KernelPCA(5, kernel="rbf", gamma=0.01, solver="krylov", tol=1e-2, **LIMIT)),
     "features": ("thin", lambda: bp.KernelPCA(5, kernel="linear", solver="features", **LIMIT)),
@@ -63,8 +65,8 @@ CASES: dict[str, tuple[str, Callable[[], Any]]] = {  # name -> (rows, estimator)
     "scored": ("tall", lambda: bp.ScoredPCA(2, n_features_to_select=50, memory_limit="8 GiB")),
     "scored cv": ("thin", lambda: bp.ScoredPCA(2, n_features_to_select="cv", memory_limit="8 GiB")),
     "kernel supervised": ("thin", lambda: bp.KernelSupervisedPCA(2, gamma=0.01, n_landmarks=200, **LIMIT)),
-    "kernel dual": ("few", lambda: bp.KernelSupervisedPCA(2, form="dual", kernel="rbf", gamma=0.01, **LIMIT)),
-    "kernel ritz": ("few", lambda: bp.ApproximateKernelPCA(5, kernel="rbf", gamma=0.01, core="ritz", **LIMIT)),
+    "kernel dual": ("few", lambda: bp.KernelSupervisedPCA(2, solver="pairs", kernel="rbf", gamma=0.01, **LIMIT)),
+    "kernel ritz": ("few", lambda: bp.ApproximateKernelPCA(5, kernel="rbf", gamma=0.01, approximation="ritz", **LIMIT)),
     "kernel roweis": (
         "thin", lambda: bp.KernelRoweisDiscriminantAnalysis(2, r1=0.0, gamma=0.01, n_landmarks=200, **LIMIT),
     ),
@@ -81,7 +83,7 @@ CASES: dict[str, tuple[str, Callable[[], Any]]] = {  # name -> (rows, estimator)
     "sparse covariance": ("sparse", lambda: bp.PCA(8, solver="covariance", **LIMIT)),
     "dense of wide rows": ("wide", lambda: bp.KernelPCA(5, kernel="rbf", gamma=1e-4, solver="dense", **LIMIT)),
     "dense of many rows": ("square", lambda: bp.KernelPCA(5, kernel="rbf", gamma=1e-3, solver="dense", **LIMIT)),
-    "dual of wide rows": ("wide", lambda: bp.KernelSupervisedPCA(2, form="dual", kernel="rbf", gamma=1e-4, **LIMIT)),
+    "dual of wide rows": ("wide", lambda: bp.KernelSupervisedPCA(2, solver="pairs", kernel="rbf", gamma=1e-4, **LIMIT)),
     "kernel direct": ("several", lambda: bp.KernelSupervisedPCA(2, gamma=0.01, **LIMIT)),
     "roweis of many reads": (
         "flat", lambda: bp.RoweisDiscriminantAnalysis(3, r1=0.4, r2=0.99, solver="krylov", tol=1e-12, **LIMIT),

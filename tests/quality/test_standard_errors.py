@@ -33,19 +33,23 @@ def sample(draw: Callable[[tuple[int, ...]], Rows], *size: int) -> Rows:
     return (draw((*size, D)) * DEVIATIONS) @ AXES.T
 
 
-@pytest.mark.parametrize("draw", [gaussian, heavy])
-def test_one_read_gives_the_spread_of_many_samples(draw: Callable[[tuple[int, ...]], Rows]) -> None:
+@pytest.mark.parametrize(("draw", "scale"), [(gaussian, False), (heavy, False), (gaussian, True)])
+def test_one_read_gives_the_spread_of_many_samples(draw: Callable[[tuple[int, ...]], Rows], scale: bool) -> None:
+    population = (AXES * DEVIATIONS**2) @ AXES.T
+    if scale:
+        population /= np.sqrt(np.outer(*2 * [population.diagonal()]))
+    axes = np.linalg.eigh(population)[1][:, ::-1]
     measured: dict[str, list[Rows]] = {"values": [], "shares": [], "angles": []}
     for _ in range(600):
-        values, vectors = np.linalg.eigh(np.cov(sample(draw, N).T))
+        values, vectors = np.linalg.eigh((np.corrcoef if scale else np.cov)(sample(draw, N).T))
         measured["values"].append(values[::-1])
         measured["shares"].append(values[::-1] / values.sum())
-        cosines = np.abs((vectors[:, ::-1] * AXES).sum(axis=0))
+        cosines = np.abs((vectors[:, ::-1] * axes).sum(axis=0))
         measured["angles"].append(np.arccos(np.minimum(cosines, 1)))
     found = []
     for _ in range(16):
         rows = sample(draw, N)
-        found.append(standard_errors(bp.PCA(solver="covariance").fit(rows), rows))
+        found.append(standard_errors(bp.PCA(solver="covariance", scale=scale).fit(rows), rows))
     for name, truth in (
         ("explained_variance_", np.std(measured["values"], axis=0)),
         ("explained_variance_ratio_", np.std(measured["shares"], axis=0)),
@@ -55,11 +59,12 @@ def test_one_read_gives_the_spread_of_many_samples(draw: Callable[[tuple[int, ..
         np.testing.assert_allclose(mean, truth, rtol=0.1, err_msg=name)
 
 
-def test_fewer_components_give_the_same_errors_of_eigenvalues_and_upper_values_of_angles() -> None:
+@pytest.mark.parametrize("scale", [False, True])
+def test_fewer_components_give_the_same_errors_of_eigenvalues_and_upper_values_of_angles(scale: bool) -> None:
     rows = sample(gaussian, N)
-    whole = standard_errors(bp.PCA(solver="covariance").fit(rows), rows)
+    whole = standard_errors(bp.PCA(solver="covariance", scale=scale).fit(rows), rows)
     lazy = da.from_array(rows, chunks=(400, D))
-    some = standard_errors(bp.PCA(4, solver="covariance").fit(rows), lazy)
+    some = standard_errors(bp.PCA(4, solver="covariance", scale=scale).fit(rows), lazy)
     np.testing.assert_allclose(some.explained_variance_, whole.explained_variance_[:4], rtol=1e-10)
     np.testing.assert_allclose(some.explained_variance_ratio_, whole.explained_variance_ratio_[:4], rtol=1e-10)
     assert (some.component_angle_[:3] >= whole.component_angle_[:3] * (1 - 1e-10)).all()
@@ -130,10 +135,15 @@ def test_weights_equal_repeated_rows() -> None:
 @pytest.mark.parametrize(
     ("model", "rows", "error", "message"),
     [
-        (lambda X: bp.PCA(2, scale=True).fit(X), slice(None), ValueError, "scale = True is learned"),
+        (lambda X: bp.PCA(2, scale=True, center=False).fit(X), slice(None), ValueError, "scale = True is learned"),
         (lambda X: bp.PCA(2).fit(2 * X), slice(None), ValueError, "X has the total variance .* the rows of the fit"),
         (lambda X: bp.PCA(2).fit(X), slice(50), ValueError, r"X has 50 rows of weight 50, but .* fitted to 90"),
-        (lambda X: bp.ApproximatePCA(2, core="tutorial").fit(X), slice(None), TypeError, "orthonormal components"),
+        (
+            lambda X: bp.ApproximatePCA(2, approximation="tutorial").fit(X),
+            slice(None),
+            TypeError,
+            "orthonormal components",
+        ),
         (lambda X: bp.KernelPCA(2).fit(X), slice(None), NotFittedError, "not fitted yet"),
     ],
     ids=["scale", "other values", "other rows", "tutorial", "kernel"],

@@ -32,7 +32,7 @@ from bigpca.estimators.kernel.spectrum import (
     training_expansion,
     warn_alike,
 )
-from bigpca.estimators.linear.sketch import CORES, Sketched, solve_nystrom
+from bigpca.estimators.linear.sketch import APPROXIMATIONS, Sketched, solve_nystrom
 from bigpca.estimators.linear.spectrum import Settings, check_enough_rows, counted
 from bigpca.estimators.shared.certificates import Certificate, certificate_bytes, certify
 from bigpca.estimators.shared.fit import RandomState
@@ -60,11 +60,11 @@ class KernelSketchFit(KernelFit):
     ----------
     sketch : Sketch
         Of n columns.
-    core : {"nystrom", "tutorial", "ritz"}
+    approximation : {"nystrom", "tutorial", "ritz"}
     """
 
     sketch: Sketch
-    core: str
+    approximation: str
 
     def __post_init__(self) -> None:
         given = self.settings.n_components
@@ -79,8 +79,8 @@ class KernelSketchFit(KernelFit):
 
     @property
     def solver(self) -> str:
-        """Name of the solver, with its core."""
-        return f"kernel sketch ({self.core})"
+        """Name of the solver, with its approximation."""
+        return f"kernel sketch ({self.approximation})"
 
     @property
     def account(self) -> str:
@@ -89,7 +89,7 @@ class KernelSketchFit(KernelFit):
             "tutorial": "algorithm 6: one sweep, and another for its vectors",
             "ritz": "two sweeps",
         }
-        return f"{what[self.core]} over pairs of rows, {self.q} columns at a time"
+        return f"{what[self.approximation]} over pairs of rows, {self.q} columns at a time"
 
     @property
     def q(self) -> int:
@@ -99,7 +99,7 @@ class KernelSketchFit(KernelFit):
     @cached_property
     def sweep(self) -> SweepPlan:
         """One multiplication."""
-        n, q, sweeps = self.rows.n_rows, self.q, 1 if self.core == "nystrom" else 2
+        n, q, sweeps = self.rows.n_rows, self.q, 1 if self.approximation == "nystrom" else 2
         held = 5 * 8 * n * (q + PROBES + 1) + nystrom_bytes(n, q, q)
         return product_pass(self.rows, self.settings.kernel, q, Times(sweeps, sweeps), driver_bytes=held)
 
@@ -120,7 +120,7 @@ class KernelSketchFit(KernelFit):
         kernel = kernel_identity(self.settings.kernel)
         return {
             "computes": "kernel sketch", "input": self.rows.describe(), "kernel": kernel,
-            "sketch": self.sketch.describe(), "core": self.core,
+            "sketch": self.sketch.describe(), "approximation": self.approximation,
         }  # fmt: skip
 
     def run(self, run: Run) -> KernelSpectrum:
@@ -132,18 +132,18 @@ class KernelSketchFit(KernelFit):
         Y = operator.begin(W).AB  # sweep 1
         negative_mass = None
         # A step of subspace iteration: the second sweep multiplies an orthonormal basis of HKH W.
-        if self.core == "ritz":
+        if self.approximation == "ritz":
             W = np.linalg.qr(Y)[0]
             Y = operator.multiply(W)  # sweep 2
         if not settings.kernel.positive_semidefinite:
-            values, V, certificate, negative_mass = _signed(operator, W, Y, settings, self.core)
-        elif self.core == "tutorial":
+            values, V, certificate, negative_mass = _signed(operator, W, Y, settings, self.approximation)
+        elif self.approximation == "tutorial":
             values, V, certificate = _tutorial(operator, W, Y, settings)
         else:
-            values, V, certificate = _definite(operator, W, Y, settings, orthonormal=self.core == "ritz")
+            values, V, certificate = _definite(operator, W, Y, settings, orthonormal=self.approximation == "ritz")
         rounding = rounding_of(values, operator.row_means, operator.tile_rounding)
         warn_alike(values, rounding)
-        # Scores have A = H V / sqrt(lambda), whichever core found (lambda, V).
+        # Scores have A = H V / sqrt(lambda), whichever approximation found (lambda, V).
         coefficients = axis_coefficients(V, values, rounding)
         expansion = training_expansion(run, rows, settings, shift, operator.row_means, coefficients)
         certificate = replace(certificate, n_passes=run.reads)
@@ -218,16 +218,16 @@ def _unit_rows(columns: Matrix) -> Matrix:
 
 
 def _signed(
-    operator: KernelOperator, W: Matrix, Y: Matrix, settings: KernelSettings, core: str
+    operator: KernelOperator, W: Matrix, Y: Matrix, settings: KernelSettings, approximation: str
 ) -> tuple[Vector, Matrix, Certificate, float]:
     """Signed eigenpairs of an indefinite kernel: the largest by value.
 
     Bounds and negative mass use the Ritz values of the multiplied block: Nyström's values are not bounds here.
     """
     q = Y.shape[1]
-    if core == "ritz":
+    if approximation == "ritz":
         pairs = signed_ritz(W, Y, q)
-    elif core == "tutorial":
+    elif approximation == "tutorial":
         pairs, W, Y = _tutorial_pairs(operator, Y, settings)  # its span is far closer to the leading axes
     else:
         pairs = signed_nystrom(W, Y, q, precision=operator.precision)
@@ -236,10 +236,10 @@ def _signed(
     given = counted(settings.n_components)  # None for all: the fit rejects shares and rules
     wanted = positive if given is None else given
     k = max(1, min(wanted, positive))
-    remedy = 'Use a wider sketch, core="ritz", or fewer components.'
+    remedy = 'Use a wider sketch, approximation="ritz", or fewer components.'
     warn_fewer(settings, positive, f"a sketch of {q} columns shows", remedy)
     norm = operator.norm
-    ritz = pairs if core == "ritz" else signed_ritz(*orthonormal_product(W, Y), 1)
+    ritz = pairs if approximation == "ritz" else signed_ritz(*orthonormal_product(W, Y), 1)
     lower = np.concatenate([ritz.values[:k], np.full(max(0, k - len(ritz.values)), -norm)])  # Cauchy
     negative = negative_mass(ritz.values, 10 * operator.precision * norm)
     warn_indefinite(settings, negative, norm, whole=False)
@@ -275,10 +275,10 @@ class ApproximateKernelPCA(KernelModel):
     n_components : int, float in (0, 1), a rule, or None, default None
         None for as many as the sketch has columns.
     kernel, gamma, degree, coef0
-        As in :class:`bigpca.KernelPCA`; defaults "linear", None, 3 and 1.
+        As in :class:`bigpca.KernelPCA`; defaults "rbf", None, 3 and 1.
     sketch : Sketch or None, default None
         Of n columns; None for ``Gaussian(min(n, max(50, 3 k)))``.
-    core : {"nystrom", "tutorial", "ritz"}, default "nystrom"
+    approximation : {"nystrom", "tutorial", "ritz"}, default "nystrom"
         "nystrom" (one sweep) and "ritz" (two) are the functions of :class:`bigpca.ApproximatePCA` on another matrix;
         "tutorial" is algorithm 6 as printed: eigenpairs of Z'Z, and a second sweep for the vectors.
     random_state : int, RandomState, Generator or None
@@ -300,7 +300,7 @@ class ApproximateKernelPCA(KernelModel):
     Examples
     --------
     >>> X = np.random.default_rng(0).standard_normal((300, 3))
-    >>> model = ApproximateKernelPCA(2, kernel="rbf", gamma=0.1, core="ritz").fit(X)
+    >>> model = ApproximateKernelPCA(2, kernel="rbf", gamma=0.1, approximation="ritz").fit(X)
     >>> model.transform(X).shape
     (300, 2)
     """
@@ -311,12 +311,12 @@ class ApproximateKernelPCA(KernelModel):
         self,
         n_components: NComponents = None,
         *,
-        kernel: Input = "linear",
+        kernel: Input = "rbf",
         gamma: float | None = None,
         degree: int = 3,
         coef0: float = 1,
         sketch: Sketch | None = None,
-        core: str = "nystrom",
+        approximation: str = "nystrom",
         random_state: RandomState = 0,
         fit_inverse_transform: bool | float = False,
         preprocess: Preprocess = None,
@@ -329,7 +329,7 @@ class ApproximateKernelPCA(KernelModel):
         self.degree = degree
         self.coef0 = coef0
         self.sketch = sketch
-        self.core = core
+        self.approximation = approximation
         self.random_state = random_state
         self.fit_inverse_transform = fit_inverse_transform
         self.preprocess = preprocess
@@ -337,7 +337,7 @@ class ApproximateKernelPCA(KernelModel):
         self.memory_limit = memory_limit
 
     def _fit(self, rows: Rows, y: Input) -> KernelSketchFit:
-        check_choice("core", self.core, CORES)
+        check_choice("approximation", self.approximation, APPROXIMATIONS)
         rows, resources = self._rows(rows, weighted=False)
         check_enough_rows(rows.n_rows)
         if rows.nan_policy == "omit":
@@ -349,7 +349,7 @@ class ApproximateKernelPCA(KernelModel):
         check_kernel_components(self.n_components, n, rows.n_columns)
         self._check_regression(n)
         check_references(rows, settings.kernel)
-        return KernelSketchFit(rows, resources, settings, self._sketch(n, rows.seed), self.core)
+        return KernelSketchFit(rows, resources, settings, self._sketch(n, rows.seed), self.approximation)
 
     def _sketch(self, n: int, seed: int) -> Sketch:
         """Return the given sketch, or the default one.

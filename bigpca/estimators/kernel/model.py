@@ -256,7 +256,7 @@ class KernelModel(Estimator[KernelSpectrum]):
 
         The first call is a fit and chooses the landmarks; later calls keep them, and solve only when a fitted attribute
         is next accessed. Labelled rows may belong to new classes. Not available without landmarks, or for
-        ``extension="tutorial"`` and ``form="dual"``, which keep no statistics.
+        ``components_from="landmarks"`` and ``solver="pairs"``, which keep no statistics.
 
         Parameters
         ----------
@@ -284,9 +284,8 @@ class KernelModel(Estimator[KernelSpectrum]):
         latest = self._latest
         if latest.state is None:
             raise ValueError(
-                'partial_fit needs the statistics of the features, which a fit with extension="tutorial" or '
-                'form="dual" '
-                "does not keep. Fit again with other parameters."
+                'partial_fit needs the statistics of the features, which a fit with components_from="landmarks" or '
+                'solver="pairs" does not keep. Fit again with other parameters.'
             )
         opened = self._open_like(X)
         growth = self._growth(opened, self._labels_of_fit(opened.X, y), latest)
@@ -509,7 +508,7 @@ class KernelModel(Estimator[KernelSpectrum]):
     def __sklearn_tags__(self) -> Tags:
         tags: Tags = super().__sklearn_tags__()
         kernel: Input = self.kernel
-        pairs = not hasattr(self, "n_landmarks") or getattr(self, "form", "") == "dual"  # of dense rows
+        pairs = not hasattr(self, "n_landmarks") or getattr(self, "solver", "") == "pairs"  # of dense rows
         tags.input_tags.sparse = not pairs
         tags.input_tags.pairwise = (isinstance(kernel, Kernel) and not kernel.needs_rows) or (
             isinstance(kernel, str) and kernel in PAIRWISE

@@ -24,7 +24,7 @@ from bigpca.passes.reading.preprocessing import Preprocess
 from bigpca.passes.rows import Rows, reject_weights
 from bigpca.solvers.components import NComponents
 
-EXTENSIONS = ("features", "tutorial")
+COMPONENTS_FROM = ("rows", "landmarks")
 
 
 def _keeps_moments(model: NystromKernelPCA) -> bool:
@@ -55,7 +55,8 @@ class NystromKernelPCA(KernelModel):
     n_components : int, float in (0, 1), a rule, or None, default None
         None for all components that the features determine.
     kernel, gamma, degree, coef0
-        As in :class:`bigpca.KernelPCA`; defaults "linear", None, 3 and 1.
+        As in :class:`bigpca.KernelPCA`; defaults "rbf", None, 3 and 1. A linear kernel
+        has exact components in one read: use :class:`bigpca.PCA`.
     n_landmarks : int or None, default None
         Number of landmarks m; None for 1,000, or for all rows if there are fewer. Costs n m kernel evaluations per read
         and memory for m^2 numbers.
@@ -64,8 +65,9 @@ class NystromKernelPCA(KernelModel):
         :func:`bigpca.landmarks.select_landmarks`. For kernels with a constant diagonal, "diagonal" equals "uniform".
     rounds : int, default 3
         Reads by randomly pivoted Cholesky.
-    extension : {"features", "tutorial"}, default "features"
-        "tutorial" is eqs. 62-63 with the mean of the landmarks: far less accurate, and kept only for comparison.
+    components_from : {"rows", "landmarks"}, default "rows"
+        "rows": PCA of the features of all rows. "landmarks": eigenvectors of the landmarks alone, centred by their mean
+        and extended to other rows (tutorial, eqs. 62-63): no further read, but far less accurate; for comparison.
     random_state, fit_inverse_transform
         As in :class:`bigpca.KernelPCA`; the regression is over the landmarks; defaults 0 and False.
     preprocess, nan_policy, memory_limit
@@ -99,14 +101,14 @@ class NystromKernelPCA(KernelModel):
         self,
         n_components: NComponents = None,
         *,
-        kernel: Input = "linear",
+        kernel: Input = "rbf",
         gamma: float | None = None,
         degree: int = 3,
         coef0: float = 1,
         n_landmarks: int | None = None,
         sampling: Input = "rpcholesky",
         rounds: int = 3,
-        extension: str = "features",
+        components_from: str = "rows",
         random_state: RandomState = 0,
         fit_inverse_transform: bool | float = False,
         preprocess: Preprocess = None,
@@ -121,7 +123,7 @@ class NystromKernelPCA(KernelModel):
         self.n_landmarks = n_landmarks
         self.sampling = sampling
         self.rounds = rounds
-        self.extension = extension
+        self.components_from = components_from
         self.random_state = random_state
         self.fit_inverse_transform = fit_inverse_transform
         self.preprocess = preprocess
@@ -150,7 +152,7 @@ class NystromKernelPCA(KernelModel):
         Raises
         ------
         ValueError
-            If no gamma is given. Not available for a kernel without a width, or for ``extension="tutorial"``.
+            If no gamma is given. Not available for a kernel without a width, or for ``components_from="landmarks"``.
         """
         opened = replace(self._open_weighted(X, None), seed=draw_fit_seed(self))
         planned = self._fit(opened, None)
@@ -171,11 +173,11 @@ class NystromKernelPCA(KernelModel):
 
     @property
     def _why_fixed(self) -> str:
-        if self.extension != "tutorial":
+        if self.components_from != "landmarks":
             return ""
         return (
-            'extension="tutorial" does not keep the moments of the features, which are needed to add rows. Use '
-            'extension="features".'
+            'components_from="landmarks" does not keep the moments of the features, which are needed to add rows. Use '
+            'components_from="rows".'
         )
 
     def _growth(self, rows: Rows, y: Input, latest: KernelSpectrum) -> MomentsGrowth:
@@ -184,26 +186,26 @@ class NystromKernelPCA(KernelModel):
 
     def _fit(self, rows: Rows, y: Input) -> NystromFit:
         rounds = positive_integer("rounds", self.rounds)
-        check_choice("extension", self.extension, EXTENSIONS)
+        check_choice("components_from", self.components_from, COMPONENTS_FROM)
         if isinstance(self.sampling, str) and self.sampling not in SAMPLINGS:
             raise ValueError(
                 f"sampling = {self.sampling!r} is unknown. Use one of {', '.join(map(repr, SAMPLINGS))}, row numbers, "
                 f"or rows."
             )
         rows, resources = self._rows(rows)
-        if self.extension == "tutorial":
-            reject_weights(rows, ['extension="tutorial"'], "its centring counts each row once")
+        if self.components_from == "landmarks":
+            reject_weights(rows, ['components_from="landmarks"'], "its centring counts each row once")
         check_enough_rows(rows.n_present, sums=rows.weight_sums)
         settings = self._settings(rows.n_columns, rows.seed)
-        if not settings.kernel.positive_semidefinite and self.extension == "features":
+        if not settings.kernel.positive_semidefinite and self.components_from == "rows":
             raise ValueError(
                 f"{settings.kernel} is not positive semi-definite, so it has no features. Use KernelPCA, whose "
-                f'eigenvalues may be negative, or extension="tutorial".'
+                f'eigenvalues may be negative, or components_from="landmarks".'
             )
         m = self._count(rows.n_rows)
         check_kernel_components(self.n_components, rows.n_rows, rows.n_columns, m)
-        # The tutorial's extension has the spectrum of the landmarks, and reads no features.
-        kernels = (settings.kernel,) if self.extension == "features" else ()
+        # Components from landmarks have the spectrum of the landmarks, and no features are read.
+        kernels = (settings.kernel,) if self.components_from == "rows" else ()
         return NystromFit(rows, resources, settings, Choice(m, self.sampling, rounds), kernels)
 
     def _count(self, n: int) -> int:

@@ -15,7 +15,7 @@ from bigpca.errors import check_choice
 from bigpca.estimators.linear.choosing import cheapest, null_fit, reject_undecided, undecided
 from bigpca.estimators.linear.maps import Center, Scale
 from bigpca.estimators.linear.model import Added, LinearModel
-from bigpca.estimators.linear.sketch import CORES, SketchFit, SketchSettings, solve_product, warn_if_wide
+from bigpca.estimators.linear.sketch import APPROXIMATIONS, SketchFit, SketchSettings, solve_product, warn_if_wide
 from bigpca.estimators.linear.spectrum import Settings, Spectrum, StateForm, check_enough_rows, counted, limit_of_states
 from bigpca.estimators.shared.fit import Fit, execute
 from bigpca.estimators.shared.inputs import Input
@@ -51,7 +51,7 @@ class ApproximatePCA(LinearModel[FusedProduct]):
     sketch : Sketch or None, default None
         ``bp.sketches.Gaussian(q)``, ``SparseSign``, ``FeatureHash``, ``SRHT`` or ``Downsample`` (tutorial, algorithms 3
         and 4); None for a Gaussian one of 10 columns per component, at least 100.
-    core : {"nystrom", "tutorial", "ritz"}, default "nystrom"
+    approximation : {"nystrom", "tutorial", "ritz"}, default "nystrom"
         "nystrom": ``A_hat = Y (W'Y)^-1 Y'`` from ``Y = Xc'Z``, one read. "tutorial": algorithm 4 as printed, one read
         (two if a scale is learned); its axes are unit vectors that are not orthogonal. "ritz": one more read multiplies
         an orthonormal basis of Y.
@@ -92,14 +92,14 @@ class ApproximatePCA(LinearModel[FusedProduct]):
     """
 
     _prefix = "pca"
-    _merged_alike = ("preprocess", "center", "scale", "core", "sketch")
+    _merged_alike = ("preprocess", "center", "scale", "approximation", "sketch")
 
     def __init__(
         self,
         n_components: NComponents = None,
         sketch: Sketch | None = None,
         *,
-        core: str = "nystrom",
+        approximation: str = "nystrom",
         center: Center = True,
         scale: Scale = False,
         whiten: bool | Whitening = False,
@@ -109,7 +109,7 @@ class ApproximatePCA(LinearModel[FusedProduct]):
     ) -> None:
         self.n_components = n_components
         self.sketch = sketch
-        self.core = core
+        self.approximation = approximation
         self.center = center
         self.scale = scale
         self.whiten = whiten
@@ -119,10 +119,10 @@ class ApproximatePCA(LinearModel[FusedProduct]):
 
     @property
     def _orthonormal(self) -> bool:
-        return self.core != "tutorial"
+        return self.approximation != "tutorial"
 
     def _settings(self, d: int, grid: Grid | None = None) -> SketchSettings:
-        check_choice("core", self.core, CORES)
+        check_choice("approximation", self.approximation, APPROXIMATIONS)
         if self.sketch is not None and not isinstance(self.sketch, Sketch):
             raise TypeError(
                 f"sketch = {self.sketch!r} is a {type(self.sketch).__name__}; a sketch such as "
@@ -145,7 +145,7 @@ class ApproximatePCA(LinearModel[FusedProduct]):
             self.n_components, self._standardization(d, grid), setting(self, "solve_threads"),
             setting(self, "keep_state_bytes"),
         )  # fmt: skip
-        return SketchSettings(fit, sketch, self.core)
+        return SketchSettings(fit, sketch, self.approximation)
 
     def _fit(self, rows: Rows, y: Input) -> Fit[Spectrum]:
         fit = self._planned(rows, minimum=2)
@@ -186,17 +186,17 @@ class ApproximatePCA(LinearModel[FusedProduct]):
         k = counted(self.n_components)
         if k is not None and count < k:
             settings = replace(settings, fit=replace(settings.fit, n_components=None))
-        return partial(_solve_and_warn, settings=settings, omitted=omitted), f"sketch ({self.core})"
+        return partial(_solve_and_warn, settings=settings, omitted=omitted), f"sketch ({self.approximation})"
 
     @property
     def _additive(self) -> bool:
         """Whether the state of one read determines the model, so that rows can be added and models merged."""
-        return not (self.core == "ritz" or (self._scaled_first))  # fit reports an unknown core
+        return not (self.approximation == "ritz" or (self._scaled_first))  # fit reports an unknown approximation
 
     @property
     def _scaled_first(self) -> bool:
         """Whether a scale is learned in a read before that of the sketch."""
-        return self.core == "tutorial" and isinstance(self.scale, bool | Patterson) and bool(self.scale)
+        return self.approximation == "tutorial" and isinstance(self.scale, bool | Patterson) and bool(self.scale)
 
     def _whole_spectrum(self, what: str) -> Vector:
         raise ValueError(
@@ -209,8 +209,8 @@ class ApproximatePCA(LinearModel[FusedProduct]):
         if not self._additive:
             learned = f" with scale={self.scale}" if self._scaled_first else ""
             return (
-                f"{what} needs a model of one read, but core={self.core!r}{learned} "
-                f'reads all rows twice. Use core="nystrom".'
+                f"{what} needs a model of one read, but approximation={self.approximation!r}{learned} "
+                f'reads all rows twice. Use approximation="nystrom".'
             )
         d: int | None = getattr(self, "n_features_in_", None)
         size = inf if d is None else self._settings(d).template(d).state_bytes

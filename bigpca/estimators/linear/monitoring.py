@@ -65,7 +65,7 @@ def has_covariance(model: RowStatistics) -> bool:
         off = f" (off by {orthonormality_error(model.components_):.2g})" if "components_" in vars(model) else ""
         raise AttributeError(
             f"the components are not orthonormal{off}, which the covariance components' diag(variances) components + "
-            f'noise I requires. Fit a model with orthonormal components, such as core="nystrom".'
+            f'noise I requires. Fit a model with orthonormal components, such as approximation="nystrom".'
         )
     return True
 

@@ -268,7 +268,17 @@ class PCA(LinearModel[Moments]):
         settings = replace(settings, n_components=None, covariates=self._analysed.covariates)
         return solve_moments(state, settings).variances
 
+    @property
+    def _additive(self) -> bool:
+        """Whether the solver reads moments, which add up; a fit reports an unknown one."""
+        return self.solver not in ("krylov", "dot")
+
     def _missing_state(self, what: str) -> str:
+        if not self._additive:
+            return (
+                f"{what} needs the moments of all rows, which solver={self.solver!r} never computes. Use "
+                'solver="covariance", or "auto" if d x d fits.'
+            )
         return no_state(what, self.solver_, self.n_features_in_, setting(self, "keep_state_bytes"))
 
     def _state_form(self, d: int) -> StateForm:

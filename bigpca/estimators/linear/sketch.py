@@ -182,7 +182,7 @@ def _spectrum(found: Sketched, fit: Settings, values: Vector, components: Matrix
     )
 
 
-CORES = ("nystrom", "tutorial", "ritz")
+APPROXIMATIONS = ("nystrom", "tutorial", "ritz")
 
 
 @dataclass(frozen=True)
@@ -193,17 +193,17 @@ class SketchSettings:
     ----------
     fit : Settings
     sketch : Sketch
-    core : {"nystrom", "tutorial", "ritz"}
+    approximation : {"nystrom", "tutorial", "ritz"}
     """
 
     fit: Settings
     sketch: Sketch
-    core: str
+    approximation: str
 
     @property
     def scaled_first(self) -> bool:
         """Whether the columns' deviations must be known before the sketch, as algorithm 4 requires."""
-        return bool(self.fit.scale) and self.core == "tutorial"
+        return bool(self.fit.scale) and self.approximation == "tutorial"
 
     def factor(self, d: int, scale: Vector | None = None) -> SketchFactor:
         """Return W and the probes, which require the scale of the columns, if any, before the read."""
@@ -229,15 +229,15 @@ class SketchFit(Fit[Spectrum]):
 
     @property
     def solver(self) -> str:
-        """Name of the solver, with its core."""
-        return f"sketch ({self.settings.core})"
+        """Name of the solver, with its approximation."""
+        return f"sketch ({self.settings.approximation})"
 
     @property
     def account(self) -> str:
         what = {"nystrom": "one read", "tutorial": "algorithm 4 in one read", "ritz": "one read, and one for its basis"}
         after = ", after one for the scale" if self.settings.scaled_first else ""
         d = self.rows.n_columns
-        return f"{what[self.settings.core]}{after}; {d} x {self.settings.sketch.width(d)} products"
+        return f"{what[self.settings.approximation]}{after}; {d} x {self.settings.sketch.width(d)} products"
 
     @cached_property
     def scale(self) -> PassPlan:
@@ -268,14 +268,14 @@ class SketchFit(Fit[Spectrum]):
 
     def passes(self) -> tuple[PassCost, ...]:
         before = (self.scale,) if self.settings.scaled_first else ()
-        after = (self.ritz.product,) if self.settings.core == "ritz" else ()
+        after = (self.ritz.product,) if self.settings.approximation == "ritz" else ()
         return (*before, self.sketched, *after)
 
     def solve_cost(self) -> SolveCost:
         settings, n, d = self.settings, self.rows.n_present, self.rows.n_columns
         template, scaled = settings.template(d), settings.fit.scales
         k = _bounded(settings.fit, n, d, settings.sketch.width(d))
-        kept = settings.core != "ritz" and not settings.scaled_first
+        kept = settings.approximation != "ritz" and not settings.scaled_first
         kept = kept and template.state_bytes <= settings.fit.keep_state_bytes
         w = template.n_columns
         state = 8 * (2 + 3 * d + w + d * w) if kept else 0
@@ -287,7 +287,7 @@ class SketchFit(Fit[Spectrum]):
         return {
             "computes": "sketch", "input": self.rows.describe(), "center": fit.center,
             "scale": scale_identity(fit.scale),
-            "core": self.settings.core, "sketch": self.settings.sketch.describe(),
+            "approximation": self.settings.approximation, "sketch": self.settings.sketch.describe(),
         }  # fmt: skip
 
     def read(self, run: Run) -> Folded[FusedProduct]:
@@ -295,7 +295,7 @@ class SketchFit(Fit[Spectrum]):
         return fold(run, self.sketched, self.rows, self.template())  # one pass over X
 
     def run(self, run: Run) -> Spectrum:
-        found = self._run_ritz(run) if self.settings.core == "ritz" else self._run_once(run)
+        found = self._run_ritz(run) if self.settings.approximation == "ritz" else self._run_once(run)
         if found.certificate is not None:
             found = replace(found, certificate=replace(found.certificate, n_passes=run.reads))
         warn_if_wide(found)
@@ -332,7 +332,8 @@ def warn_if_wide(spectrum: Spectrum) -> None:
     if spectrum.certificate is not None:
         warn_if_doubtful(
             spectrum.certificate,
-            'Use core="ritz" (one more read), a wider sketch, or PCA(solver="krylov"), which iterates to a tolerance.',
+            'Use approximation="ritz" (one more read), a wider sketch, or PCA(solver="krylov"), which iterates to a '
+            "tolerance.",
         )
 
 
@@ -354,7 +355,7 @@ def solve_product(
     """
     keep = part.state_bytes <= settings.fit.keep_state_bytes and scale is None
     found = unpack(part, settings, omitted=omitted, scale=scale)
-    solve = solve_tutorial if settings.core == "tutorial" else solve_nystrom
+    solve = solve_tutorial if settings.approximation == "tutorial" else solve_nystrom
     spectrum = solve(found, settings.fit)
     return replace(spectrum, state=part if keep else None)
 

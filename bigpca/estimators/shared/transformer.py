@@ -213,6 +213,14 @@ def only_with(flag: str) -> Callable[[Method], Method]:
     return of_classes
 
 
+def _pandas(what: str) -> Exported:
+    try:
+        import pandas
+    except ImportError as error:
+        raise ImportError(f"{what}() needs pandas, which is not installed. Run: pip install pandas") from error
+    return pandas
+
+
 @dataclass(frozen=True, eq=False)
 class Unsolved(Generic[Found]):
     """The pending solve of an estimator to which rows were added.
@@ -643,11 +651,49 @@ class Estimator(
             columns["cumulative"] = np.cumsum(self.explained_variance_ratio_)
         if hasattr(self, "eigenvalue_bounds_"):
             columns["lower"], columns["upper"] = np.asarray(self.eigenvalue_bounds_).T
-        try:
-            import pandas as pd
-        except ImportError as error:
-            raise ImportError("summary() needs pandas, which is not installed. Run: pip install pandas") from error
-        return pd.DataFrame(columns, index=pd.Index(self.get_feature_names_out(), name="component"))
+        return _pandas("summary").DataFrame(columns, index=self._components_index("summary"))
+
+    def to_frame(self, scores: Input = None) -> Exported:
+        """Return scores, or the loadings, as a table whose rows and columns have their names.
+
+        Parameters
+        ----------
+        scores : array-like, Dask array or path, of shape (n, k), or None, default None
+            What ``transform`` returned or wrote, which is read into memory; None for the loadings of a linear model.
+
+        Returns
+        -------
+        pandas.DataFrame of shape (n, k) or (d, k)
+            Its columns are the names of the components. Its index holds the keys that are stored with the scores, or
+            the names of the features; numbers from 0 where there are none.
+
+        Raises
+        ------
+        ValueError, TypeError
+            For scores of another number of components, for codes, and without scores if the model has no loadings.
+        ImportError
+            If pandas is not installed.
+
+        Examples
+        --------
+        >>> from bigpca import PCA
+        >>> pca = PCA(1).fit([[0.0, 3.0], [2.0, 3.0], [4.0, 3.0]])
+        >>> pca.to_frame()["pca0"].tolist(), pca.to_frame(pca.transform([[5.0, 3.0]])).columns.tolist()
+        ([2.0, 0.0], ['pca0'])
+        """
+        check_is_fitted(self)
+        columns = self._components_index("to_frame")
+        if scores is not None:
+            from bigpca.data.keys import stored_keys  # imports the formats of labels, which fits do not need
+
+            values = np.asarray(open_scores(scores, type(self).__name__, self._n_features_out).X)
+            return _pandas("to_frame").DataFrame(values, stored_keys(scores), columns)
+        if not hasattr(self, "loadings_"):
+            raise ValueError(f"{type(self).__name__} has no loadings_. Pass scores: to_frame(model.transform(X)).")
+        return _pandas("to_frame").DataFrame(self.loadings_, getattr(self, "feature_names_in_", None), columns)
+
+    def _components_index(self, what: str) -> Exported:
+        return _pandas(what).Index(self.get_feature_names_out(), name="component")
 
     @property
     def _component_names(self) -> list[str]:

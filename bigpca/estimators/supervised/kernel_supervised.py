@@ -31,21 +31,22 @@ from bigpca.planning import Resources
 from bigpca.settings import setting
 from bigpca.solvers.components import NComponents
 
-FORMS = ("direct", "dual")
+SOLVERS = ("landmarks", "pairs")
 
 
 class KernelSupervisedPCA(KernelModel):
     """Kernel supervised PCA (SPCA paper, section 6): axes in feature space with the largest dependence on the labels.
 
-    ``form="direct"``: supervised PCA of Nyström features, in one read after the choice of landmarks; exact if all rows
-    are landmarks. ``form="dual"``: exact for any n by one sweep over pairs of rows, ``n^2 / 2`` kernel evaluations; new
-    rows must be compared with all training rows.
+    ``solver="landmarks"``: supervised PCA of Nyström features, in one read after the choice of landmarks; exact if all
+    rows are landmarks. ``solver="pairs"``: the dual problem, exact for any n by one sweep over pairs of rows, ``n^2 /
+    2`` kernel evaluations; new rows must be compared with all training rows.
 
     Parameters
     ----------
     n_components : int or None, default None
         None for all axes that the labels determine: c - 1 for classes.
-    form : {"direct", "dual"}, default "direct"
+    solver : {"landmarks", "pairs"}, default "landmarks"
+        "pairs" has no landmarks: ``n_landmarks``, ``sampling`` and ``rounds`` are ignored.
     kernel, gamma, degree, coef0, random_state, fit_inverse_transform
         As in :class:`bigpca.KernelPCA`; "rbf" by default.
     label_kernel, label_gamma, missing_labels
@@ -80,7 +81,7 @@ class KernelSupervisedPCA(KernelModel):
         self,
         n_components: NComponents = None,
         *,
-        form: str = "direct",
+        solver: str = "landmarks",
         kernel: Input = "rbf",
         gamma: float | None = None,
         degree: int = 3,
@@ -98,7 +99,7 @@ class KernelSupervisedPCA(KernelModel):
         memory_limit: int | str | None = None,
     ) -> None:
         self.n_components = n_components
-        self.form = form
+        self.solver = solver
         self.kernel = kernel
         self.gamma = gamma
         self.degree = degree
@@ -117,24 +118,27 @@ class KernelSupervisedPCA(KernelModel):
 
     @property
     def _why_fixed(self) -> str:
-        if self.form != "dual":
+        if self.solver != "pairs":
             return ""
-        return 'partial_fit needs the statistics of the features, which form="dual" does not keep. Use form="direct".'
+        return (
+            'partial_fit needs the statistics of the features, which solver="pairs" does not keep. Use '
+            'solver="landmarks".'
+        )
 
     def _problem(self, seed: int = 0) -> SupervisedProblem:
         return SupervisedProblem(self.n_components, setting(self, "solve_threads"), self.label_kernel, self.label_gamma)
 
     def _fit(self, rows: Rows, y: Input) -> FeatureLabelFit | DualFit:
-        check_choice("form", self.form, FORMS)
-        if self.form == "direct":
+        check_choice("solver", self.solver, SOLVERS)
+        if self.solver == "landmarks":
             return plan_features(self, rows, y, self._problem())
         problem, (rows, resources) = self._problem(), self._rows(rows, weighted=False)
         problem.check(rows.n_columns)
         labelled = read_labels(y, rows.n_rows, problem, missing=self.missing_labels, owner=type(self).__name__)
         if rows.nan_policy == "omit" or labelled.supervision.unlabelled:
             raise ValueError(
-                'form="dual" compares all pairs of rows and must know them in advance: it cannot omit rows with '
-                'missing values or missing labels. Remove such rows first, or use form="direct".'
+                'solver="pairs" compares all pairs of rows and must know them in advance: it cannot omit rows with '
+                'missing values or missing labels. Remove such rows first, or use solver="landmarks".'
             )
         settings = self._settings(rows.n_columns, rows.seed)
         self._check_regression(rows.n_rows)
@@ -341,9 +345,9 @@ def hsic(
         with running(linear, progress=progress) as run:
             return _criterion(linear.read(run).statistics)
     # tr(K H K_y H) is |Psi|_F^2 with the features of rows and labels, and the sum over Delta * (K Delta) without.
-    form = "dual" if n_landmarks is None else "direct"
+    solver = "pairs" if n_landmarks is None else "landmarks"
     model = KernelSupervisedPCA(
-        form=form, kernel=kernel, gamma=gamma, label_kernel=label_kernel, label_gamma=label_gamma,
+        solver=solver, kernel=kernel, gamma=gamma, label_kernel=label_kernel, label_gamma=label_gamma,
         n_landmarks=n_landmarks,
         missing_labels=missing_labels,
     )  # fmt: skip

@@ -133,14 +133,14 @@ def test_the_tutorial_core_is_algorithm_6(name: str, sketch: str) -> None:
     Z = A @ SKETCHES[sketch].matrix(N)
     squares, U = eigenpairs(Z.T @ Z)
     vectors = A @ Z @ U[:, :K] / squares[:K]
-    model = approximate(kernel=KERNELS[name], sketch=sketch, core="tutorial").fit(X)
+    model = approximate(kernel=KERNELS[name], sketch=sketch, approximation="tutorial").fit(X)
     np.testing.assert_allclose(model.eigenvalues_, np.sqrt(squares[:K]), rtol=1e-8)
     assert_columns(model.eigenvectors_, vectors / np.linalg.norm(vectors, axis=0), 1e-5)
     np.testing.assert_allclose(np.linalg.norm(model.eigenvectors_, axis=0), 1, rtol=1e-12)
 
 
 def test_the_tutorials_vectors_are_not_orthogonal_as_printed() -> None:
-    V = approximate(core="tutorial").fit(X).eigenvectors_
+    V = approximate(approximation="tutorial").fit(X).eigenvectors_
     assert np.abs(V.T @ V - np.eye(K)).max() > 1e-3
 
 
@@ -158,7 +158,7 @@ def test_the_nystrom_core_is_its_formula_and_ritz_the_same_on_one_product_more(
         W = np.linalg.qr(A @ W)[0]
     approximation = nystrom_matrix(A, W)
     expected = eigenpairs(approximation)[0][:K]
-    model = approximate(kernel=KERNELS[name], sketch=sketch, core=core).fit(X)
+    model = approximate(kernel=KERNELS[name], sketch=sketch, approximation=core).fit(X)
     # The shift leaves nu |W|^-2 |S^-1|: some 1e-9 of the first eigenvalue at most, with the products' 1e-15.
     np.testing.assert_allclose(model.eigenvalues_, expected, rtol=0, atol=1e-8 * expected[0])
     V = model.eigenvectors_
@@ -179,7 +179,7 @@ def test_the_nystrom_core_is_its_formula_and_ritz_the_same_on_one_product_more(
 def test_an_orthogonal_sketch_of_all_columns_is_exact(name: str, core: str, identity: bool) -> None:
     values, V = eigenpairs(centred(KERNELS[name]))
     whole = Downsample((16, 16), (16, 16)) if identity else SRHT(N)
-    model = approximate(kernel=KERNELS[name], sketch=whole, core=core).fit(X)
+    model = approximate(kernel=KERNELS[name], sketch=whole, approximation=core).fit(X)
     np.testing.assert_allclose(model.eigenvalues_, values[:K], rtol=1e-9)
     assert_columns(model.transform(X), V[:, :K] * np.sqrt(values[:K]), 1e-6 * np.sqrt(values[0]))
     lower, upper = model.eigenvalue_bounds_.T
@@ -191,7 +191,7 @@ def test_an_orthogonal_sketch_of_all_columns_is_exact(name: str, core: str, iden
 @pytest.mark.parametrize(("name", "core"), KERNEL_OR_CORE)
 def test_new_rows_are_centred_by_the_training_rows(name: str, core: str) -> None:
     kernel = KERNELS[name]
-    model = approximate(kernel=kernel, core=core).fit(X)
+    model = approximate(kernel=kernel, approximation=core).fit(X)
     G, C = matrix(kernel, X), matrix(kernel, NEW, X)
     about = C - C.mean(axis=1)[:, None] - G.mean(axis=0) + G.mean()
     expected = about @ model.eigenvectors_ / np.sqrt(model.eigenvalues_)
@@ -212,7 +212,7 @@ def test_bounds_hold_for_every_sketch_and_core(sketch: str, core: str, dtype: st
     for kernel in (KERNELS["rbf"], KERNELS["polynomial"], KERNELS["cosine"]):
         A = centred(kernel, rows.astype("f8"))
         values, total = eigenpairs(A)[0], float(np.trace(A))
-        model = approximate(kernel=kernel, sketch=sketch, core=core).fit(rows)
+        model = approximate(kernel=kernel, sketch=sketch, approximation=core).fit(rows)
         lower, upper = model.eigenvalue_bounds_.T
         rounding = N * np.finfo("f8").eps * values[0]  # of the oracle
         assert (lower <= values[:K] + rounding).all()
@@ -229,9 +229,9 @@ def test_bounds_hold_for_every_sketch_and_core(sketch: str, core: str, dtype: st
 @pytest.mark.parametrize(("name", "core"), KERNEL_OR_CORE)
 def test_float32_rows_give_the_answer_to_float32(name: str, core: str, monkeypatch: pytest.MonkeyPatch) -> None:
     kernel, rows = KERNELS[name], X.astype(np.float32)
-    exact = approximate(kernel=kernel, core=core).fit(rows)  # few rows: in float64
+    exact = approximate(kernel=kernel, approximation=core).fit(rows)  # few rows: in float64
     monkeypatch.setattr(blocks, "PRECISE_FLOPS", 0.0)
-    model = approximate(kernel=kernel, core=core).fit(rows)
+    model = approximate(kernel=kernel, approximation=core).fit(rows)
     rounding = 4 * EPS32 * np.linalg.norm(matrix(kernel, rows))  # of products, where it does not cancel
     if core == "nystrom":
         rounding *= 1 + 4 * lost_to_shift(N, Q, K)
@@ -263,8 +263,8 @@ def test_a_share_is_taken_of_the_true_total_and_rejected_beyond_the_sketch() -> 
     with pytest.raises(
         ValueError, match=r"n_components = 0.999 needs more of the spectrum than a sketch of 64 columns"
     ):
-        approximate(0.999, kernel=kernel, core="tutorial").fit(X)
-    assert {approximate(None, core=core).fit(X).n_components_ for core in CORES} == {Q}
+        approximate(0.999, kernel=kernel, approximation="tutorial").fit(X)
+    assert {approximate(None, approximation=core).fit(X).n_components_ for core in CORES} == {Q}
 
 
 @pytest.mark.parametrize("core", CORES)
@@ -272,7 +272,7 @@ def test_evaluations_and_reads_are_counted(core: str, tmp_path: Path, monkeypatc
     rows = np.random.default_rng(0).standard_normal((2048, 3))
     tally, lazy = Tally(), stored(tmp_path, rows, (128, 3))
     reads = Reads().watch(monkeypatch)
-    model = approximate(2, CountedRBF(0.1, tally), Gaussian(10), core=core).fit(lazy)
+    model = approximate(2, CountedRBF(0.1, tally), Gaussian(10), approximation=core).fit(lazy)
     counts = reads.per_chunk((2048, 3), (128, 3))
     sweeps = 1 if core == "nystrom" else 2
     assert tally.entries == model.kernel_evaluations_ == model.plan_.evaluations <= sweeps * 0.55 * 2048**2
@@ -284,7 +284,9 @@ def test_evaluations_and_reads_are_counted(core: str, tmp_path: Path, monkeypatc
 def test_one_more_sweep_improves_every_eigenvalue(name: str, sketch: str) -> None:
     values = eigenpairs(centred(KERNELS[name]))[0][:K]
     narrow = Downsample((16, 16), (4, 2)) if sketch == "downsample" else Gaussian(8, seed=3)
-    one, two = (approximate(kernel=KERNELS[name], sketch=narrow, core=core).fit(X) for core in ("nystrom", "ritz"))
+    one, two = (
+        approximate(kernel=KERNELS[name], sketch=narrow, approximation=core).fit(X) for core in ("nystrom", "ritz")
+    )
     assert (two.eigenvalues_ >= one.eigenvalues_ - 1e-9 * values[0]).all()
     assert (values - two.eigenvalues_).sum() < 0.6 * (values - one.eigenvalues_).sum()
 
@@ -298,7 +300,11 @@ REJECTED: list[tuple[dict[str, Any], type[Exception], str]] = [
     ),
     ({"sketch": Downsample((8, 8), (4, 4))}, ValueError, r"\(8, 8\).*64.*256"),
     ({"sketch": 16}, TypeError, "sketch = 16 is not a sketch. Use one of bigpca.sketches"),
-    ({"core": "fast"}, ValueError, "core = 'fast' is unknown. Use one of 'nystrom', 'tutorial', 'ritz'"),
+    (
+        {"approximation": "fast"},
+        ValueError,
+        "approximation = 'fast' is unknown. Use one of 'nystrom', 'tutorial', 'ritz'",
+    ),
     ({"n_components": N + 1}, ValueError, "n_components = 257 is out of range"),
     ({"gamma": -1.0}, ValueError, "gamma = -1.0"),
     ({"sketch": None, "random_state": -1}, ValueError, "random_state = -1 is negative"),
@@ -322,7 +328,7 @@ def test_what_cannot_be_is_rejected_unread(changes: dict[str, Any], error: type[
 
 def test_a_plan_counts_sweeps_and_memory_and_rejects_unread_with_the_way_out() -> None:
     rows = unreadable(100_000, 20, 1000, np.float32)
-    one, two = (approximate(10, sketch=Gaussian(50), core=core).plan(rows) for core in ("nystrom", "ritz"))
+    one, two = (approximate(10, sketch=Gaussian(50), approximation=core).plan(rows) for core in ("nystrom", "ritz"))
     assert one.fits
     both = scored_evaluations(RBF(), rows.dtype, 100_000)  # once, after the sweeps
     assert two.evaluations - both == 2 * (one.evaluations - both)
@@ -345,7 +351,7 @@ def test_ritz_of_an_indefinite_kernel_are_signed_ritz_values(sketch: str) -> Non
     A = centred(TANH, SIGNED)
     basis = np.linalg.qr(A @ SKETCHES[sketch].matrix(N))[0]
     ritz, U = eigenpairs(basis.T @ A @ basis)
-    model = approximate(kernel=TANH, sketch=sketch, core="ritz").fit(SIGNED)
+    model = approximate(kernel=TANH, sketch=sketch, approximation="ritz").fit(SIGNED)
     np.testing.assert_allclose(model.eigenvalues_, ritz[:K], rtol=1e-9)
     assert_columns(model.eigenvectors_, basis @ U[:, :K], 1e-5)
     assert model.negative_mass_ == pytest.approx(-ritz[ritz < 0].sum(), rel=1e-9)
@@ -360,7 +366,7 @@ def test_an_indefinite_kernel_is_said_with_its_negative_mass_and_its_bounds_hold
     with pytest.warns(
         ApproximationWarning, match=r"negative eigenvalues that sum to -at least \d.*no bounds from the trace"
     ):
-        model = approximate(kernel=TANH, core=core).fit(SIGNED)
+        model = approximate(kernel=TANH, approximation=core).fit(SIGNED)
     mass = -values[values < 0].sum()
     # One sweep knows that of a random span alone, which shows a share of q / n = 1/4 at best.
     assert mass * (0.15 if core == "nystrom" else 0.9) <= model.negative_mass_ <= mass * (1 + 1e-12)
@@ -381,7 +387,7 @@ def test_a_large_negative_eigenvalue_is_never_taken_for_a_component(core: str) -
     A = centred(kernel, X)
     values, V = eigenpairs(A)
     assert values[-1] < -3 * values[0]
-    model = approximate(2, kernel=kernel, sketch=Gaussian(N // 2), core=core).fit(X)
+    model = approximate(2, kernel=kernel, sketch=Gaussian(N // 2), approximation=core).fit(X)
     assert (model.eigenvalues_ > 0).all()
     axes = model.eigenvectors_
     assert (np.einsum("ij,ij->j", axes, A @ axes) > 0).all()
@@ -393,7 +399,7 @@ def test_a_large_negative_eigenvalue_is_never_taken_for_a_component(core: str) -
 def test_fewer_positive_eigenvalues_than_components_are_said(core: str) -> None:
     values = eigenpairs(centred(TANH, SIGNED))[0]
     with pytest.warns(ApproximationWarning) as caught:
-        model = approximate(30, kernel=TANH, sketch=Gaussian(30), core=core).fit(SIGNED)
+        model = approximate(30, kernel=TANH, sketch=Gaussian(30), approximation=core).fit(SIGNED)
     k = model.n_components_
     assert 10 < k < 30
     said = (
@@ -409,7 +415,7 @@ def test_fewer_positive_eigenvalues_than_components_are_said(core: str) -> None:
 @pytest.mark.parametrize("core", CORES)
 def test_where_no_eigenvalue_is_positive_one_of_0_is_kept(core: str) -> None:
     with pytest.warns(ApproximationWarning) as caught:
-        model = approximate(2, kernel=-1.0 * RBF(0.05), core=core).fit(X)  # HKH 1 = 0 is the largest
+        model = approximate(2, kernel=-1.0 * RBF(0.05), approximation=core).fit(X)  # HKH 1 = 0 is the largest
     assert any(
         "2 components were requested, but a sketch of 64 columns shows 0 positive eigenvalues" in str(w.message)
         for w in caught
@@ -428,7 +434,7 @@ def test_duplicate_rows_count_once_and_equal_rows_have_no_component(
 ) -> None:
     few = np.repeat(X[:7], 40, axis=0).astype(dtype)
     values = eigenpairs(centred(RBF(0.05), few.astype("f8")))[0]
-    model = approximate(9, sketch=Gaussian(50), core=core).fit(few)
+    model = approximate(9, sketch=Gaussian(50), approximation=core).fit(few)
     assert np.isfinite(model.transform(NEW.astype(dtype))).all()
     rounding = 4 * np.finfo(dtype).eps * np.linalg.norm(matrix(RBF(0.05), few))
     if core != "tutorial":
@@ -439,7 +445,7 @@ def test_duplicate_rows_count_once_and_equal_rows_have_no_component(
         assert (model.eigenvalues_[6:] <= np.sqrt(rounding * model.eigenvalues_[0])).all()
     for kernel in (RBF(0.05), Linear(), Polynomial(1.0, 1.0, 3)):
         same = np.full((60, 4), 3.3, dtype)
-        model = approximate(2, kernel=kernel, sketch=Gaussian(20), core=core).fit(same)
+        model = approximate(2, kernel=kernel, sketch=Gaussian(20), approximation=core).fit(same)
         trace = np.trace(matrix(kernel, same))
         assert np.abs(model.eigenvalues_).max() <= 16 * np.finfo(dtype).eps * trace
         assert np.isfinite(model.transform(same)).all()
@@ -451,7 +457,7 @@ def test_duplicate_rows_count_once_and_equal_rows_have_no_component(
 @pytest.mark.parametrize("core", CORES)
 @pytest.mark.parametrize("n", [2, 3])
 def test_a_handful_of_rows_will_do(core: str, n: int) -> None:
-    model = ApproximateKernelPCA(1, kernel="rbf", gamma=0.05, core=core).fit(X[:n])
+    model = ApproximateKernelPCA(1, kernel="rbf", gamma=0.05, approximation=core).fit(X[:n])
     if core != "tutorial":
         np.testing.assert_allclose(model.eigenvalues_, eigenpairs(centred(RBF(0.05), X[:n]))[0][:1], rtol=1e-9)
     assert np.isfinite(model.transform(NEW)).all()
@@ -462,22 +468,22 @@ def test_bad_values_are_rejected(core: str) -> None:
     bad = X.copy()
     bad[37, 4] = np.nan
     with pytest.raises(bp.errors.NonFiniteError, match="row 37"):
-        approximate(core=core).fit(bad)
+        approximate(approximation=core).fit(bad)
     with pytest.raises(ValueError, match="ChiSquare needs numbers of at least 0"):
-        approximate(kernel=ChiSquare(), core=core).fit(-X)
+        approximate(kernel=ChiSquare(), approximation=core).fit(-X)
     with pytest.raises(ValueError, match=r"raised to the power 5 and squared"):
-        approximate(kernel=Polynomial(1.0, 0.0, 5), core=core).fit(X * 1e50)
+        approximate(kernel=Polynomial(1.0, 0.0, 5), approximation=core).fit(X * 1e50)
 
 
 @pytest.mark.parametrize("core", CORES)
 def test_strings_and_a_precomputed_matrix_are_rows_too(core: str) -> None:
     G = matrix(RBF(0.05), X)
-    model, same = approximate(kernel=Precomputed(), core=core).fit(G), approximate(core=core).fit(X)
+    model, same = approximate(kernel=Precomputed(), approximation=core).fit(G), approximate(approximation=core).fit(X)
     np.testing.assert_allclose(model.eigenvalues_, same.eigenvalues_, rtol=1e-8)
     assert_columns(model.transform(matrix(RBF(0.05), NEW, X)), same.transform(NEW), 1e-6)
     words = np.array(["banana", "bandana", "cabana", "havana", "ananas", "nirvana", "gala", "and"])
     kernel = normalized(Spectrum(2))
-    model = approximate(3, kernel=kernel, sketch=Gaussian(8), core=core).fit(words)
+    model = approximate(3, kernel=kernel, sketch=Gaussian(8), approximation=core).fit(words)
     if core != "tutorial":
         np.testing.assert_allclose(
             model.eigenvalues_, eigenpairs(centred(kernel, string_codes(words)))[0][:3], rtol=1e-8
@@ -493,8 +499,8 @@ def test_threads_do_not_change_a_bit_and_chunks_change_rounding_only(
     models: list[ApproximateKernelPCA] = []
     for scheduler in ("sync", "threads"):
         with dask.config.set(scheduler=scheduler):
-            models += [approximate(core=core).fit(stored(tmp_path, X, (chunk, D))) for chunk in (40, 77)]
-    models.append(approximate(core=core).fit(X))
+            models += [approximate(approximation=core).fit(stored(tmp_path, X, (chunk, D))) for chunk in (40, 77)]
+    models.append(approximate(approximation=core).fit(X))
     for one, other in ((0, 2), (1, 3)):
         for name in ("eigenvalues_", "eigenvectors_", "eigenvalue_bounds_", "residuals_", "total_variance_"):
             np.testing.assert_array_equal(getattr(models[one], name), getattr(models[other], name))
@@ -507,7 +513,7 @@ def test_threads_do_not_change_a_bit_and_chunks_change_rounding_only(
 @doubtful
 @pytest.mark.parametrize(("core", "kernel"), [*((core, RBF(0.05)) for core in CORES), ("ritz", TANH)], ids=str)
 def test_a_saved_model_comes_back_as_it_was(core: str, kernel: Kernel, tmp_path: Path) -> None:
-    model = approximate(kernel=kernel, core=core, fit_inverse_transform=0.1).fit(SIGNED)
+    model = approximate(kernel=kernel, approximation=core, fit_inverse_transform=0.1).fit(SIGNED)
     model.save(tmp_path / "model.zarr")
     loaded = bp.load(tmp_path / "model.zarr")
     assert type(loaded) is ApproximateKernelPCA
@@ -537,7 +543,7 @@ def test_sketches_of_the_kernel_map_find_the_axes_of_digits(name: str) -> None:
     for core in CORES:
         found = []
         for seed in range(4):
-            model = approximate(10, kernel=kernel, sketch=Gaussian(50, seed=seed), core=core).fit(rows)
+            model = approximate(10, kernel=kernel, sketch=Gaussian(50, seed=seed), approximation=core).fit(rows)
             found.append(np.abs(np.sum(axes * model.eigenvectors_, axis=0)).mean())
         similarity[core] = np.mean(found)
     assert similarity["ritz"] >= 0.99
@@ -550,5 +556,5 @@ def test_sketches_of_the_kernel_map_find_the_axes_of_digits(name: str) -> None:
 
 def test_the_exact_solver_is_what_the_sketches_come_near_to() -> None:
     exact = KernelPCA(K, kernel=KERNELS["rbf"], solver="dense").fit(X)
-    model = approximate(core="ritz").fit(X)
+    model = approximate(approximation="ritz").fit(X)
     assert_columns(model.transform(NEW), exact.transform(NEW), 1e-3 * np.abs(exact.transform(NEW)).max())

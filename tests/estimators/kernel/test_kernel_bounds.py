@@ -160,7 +160,7 @@ class Case:
         k, seed = self.k, self.seed
         sketch = SKETCHES[seed % 4](self.q, seed=seed)
         for core in CORES:
-            yield core, ApproximateKernelPCA(k, kernel=self.kernel, sketch=sketch, core=core)
+            yield core, ApproximateKernelPCA(k, kernel=self.kernel, sketch=sketch, approximation=core)
         passes = 2 + seed % 5
         yield (
             "krylov",
@@ -237,7 +237,9 @@ def eigenvalue_faults(model: Any, known: Truth) -> list[str]:
 def captured_faults(model: Any, rows: Array, known: Truth) -> list[str]:
     """The variance along the model's axes, outside its bounds."""
     values, scores = model.eigenvalues_, None
-    if getattr(model, "core", "") == "tutorial":  # nearly parallel axes: what separates them is lost in their scores
+    if (
+        getattr(model, "approximation", "") == "tutorial"
+    ):  # nearly parallel axes: what separates them is lost in their scores
         values, scores = np.ones(model.n_components_), model.eigenvectors_
     kept = values > 1e-9 * values[0] if values[0] > 0 else np.zeros(len(values), bool)
     scores = model.transform(rows.astype(np.float64)) if scores is None else scores
@@ -303,7 +305,7 @@ def test_bounds_are_narrow_where_landmarks_columns_or_sweeps_are_many(name: str)
     values = truth(rows, kernel, choice).values[:3]
     sketch = Gaussian(100)
     for route, (widest, captured) in WIDTHS[name].items():
-        model: Any = ApproximateKernelPCA(3, kernel=kernel, sketch=sketch, core=route)
+        model: Any = ApproximateKernelPCA(3, kernel=kernel, sketch=sketch, approximation=route)
         if route == "rpcholesky":
             model = NystromKernelPCA(3, kernel=kernel, n_landmarks=150)
         if route == "krylov":
@@ -343,7 +345,7 @@ def test_bounds_cover_the_rounding_of_a_kernel_far_narrower_than_the_rows_are_wi
     known = Truth(K, values, 100 * float(np.finfo(np.float64).eps) * values[0])
     for model in (
         KernelPCA(4, kernel=kernel, solver="krylov", tol=1e-6),
-        ApproximateKernelPCA(4, kernel=kernel, sketch=Gaussian(40), core="ritz"),
+        ApproximateKernelPCA(4, kernel=kernel, sketch=Gaussian(40), approximation="ritz"),
         NystromKernelPCA(4, kernel=kernel, n_landmarks=40),
     ):
         assert eigenvalue_faults(model.fit(X), known) == []

@@ -36,7 +36,7 @@ KERNELS: tuple[kernels.Kernel, ...] = (
 ROUTES: dict[str, tuple[Any, dict[str, Any]]] = {
     "auto": (bp.KernelPCA, {}),
     "dense": (bp.KernelPCA, {"solver": "dense"}),
-    "sketch": (bp.ApproximateKernelPCA, {"core": "ritz", "sketch": bp.sketches.SRHT(N)}),
+    "sketch": (bp.ApproximateKernelPCA, {"approximation": "ritz", "sketch": bp.sketches.SRHT(N)}),
     "landmarks": (bp.NystromKernelPCA, {"n_landmarks": 40}),
 }
 
@@ -85,7 +85,7 @@ def test_supervised_scores_of_float32_rows_far_from_the_origin_are_those_of_floa
     X, y = rows_at(1e4, kernels.Cosine(), np.float32), np.arange(N) % 3
     make = {
         "direct": lambda: bp.KernelSupervisedPCA(2, kernel="poly", degree=2, n_landmarks=40),
-        "dual": lambda: bp.KernelSupervisedPCA(2, kernel="poly", degree=2, form="dual"),
+        "dual": lambda: bp.KernelSupervisedPCA(2, kernel="poly", degree=2, solver="pairs"),
         "roweis": lambda: bp.KernelRoweisDiscriminantAnalysis(2, kernel="poly", degree=2, n_landmarks=40, r2=0.0),
     }[name]
     model = make().fit(X, y)

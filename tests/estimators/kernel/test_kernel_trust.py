@@ -36,11 +36,11 @@ ROUTES: dict[str, Callable[[Any], Any]] = {
     "dense": lambda kernel: bp.KernelPCA(2, kernel=kernel),
     "krylov": lambda kernel: bp.KernelPCA(2, kernel=kernel, solver="krylov"),
     "sketch": lambda kernel: bp.ApproximateKernelPCA(2, kernel=kernel),
-    "algorithm 6": lambda kernel: bp.ApproximateKernelPCA(2, kernel=kernel, core="tutorial"),
+    "algorithm 6": lambda kernel: bp.ApproximateKernelPCA(2, kernel=kernel, approximation="tutorial"),
     "landmarks": lambda kernel: bp.NystromKernelPCA(2, kernel=kernel, **SOME),
-    "tutorial": lambda kernel: bp.NystromKernelPCA(2, kernel=kernel, extension="tutorial", **SOME),
+    "tutorial": lambda kernel: bp.NystromKernelPCA(2, kernel=kernel, components_from="landmarks", **SOME),
     "supervised": lambda kernel: bp.KernelSupervisedPCA(2, kernel=kernel),
-    "dual": lambda kernel: bp.KernelSupervisedPCA(2, kernel=kernel, form="dual"),
+    "dual": lambda kernel: bp.KernelSupervisedPCA(2, kernel=kernel, solver="pairs"),
     "roweis": lambda kernel: bp.KernelRoweisDiscriminantAnalysis(2, kernel=kernel, **SOME),
 }
 TRUSTED: dict[str, tuple[Any, Array]] = {

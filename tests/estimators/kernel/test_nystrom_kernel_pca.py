@@ -171,7 +171,7 @@ def whole_extension(kernel: Kernel, L: Array, rows: Array, n: int) -> tuple[Arra
 @pytest.mark.parametrize("sampling", ["uniform", "rpcholesky"])
 def test_the_tutorial_extension_is_its_formula(name: str, sampling: str) -> None:
     kernel = KERNELS[name]
-    model = nystrom(kernel=kernel, sampling=sampling, extension="tutorial").fit(X)
+    model = nystrom(kernel=kernel, sampling=sampling, components_from="landmarks").fit(X)
     values, scores = whole_extension(kernel, model.landmarks_, NEW, N)
     np.testing.assert_allclose(model.eigenvalues_, values, rtol=1e-8)
     assert_columns(model.transform(NEW), scores, 1e-7 * np.abs(scores).max())
@@ -182,14 +182,16 @@ def test_the_tutorial_extension_is_its_formula(name: str, sampling: str) -> None
 
 def test_the_tutorial_extension_takes_an_indefinite_kernel_and_features_reject_it() -> None:
     kernel = Tanh(gamma=0.01, coef0=0.0)
-    model = nystrom(kernel=kernel, sampling="uniform", extension="tutorial").fit(X)
+    model = nystrom(kernel=kernel, sampling="uniform", components_from="landmarks").fit(X)
     values, scores = whole_extension(kernel, model.landmarks_, NEW, N)
     np.testing.assert_allclose(model.eigenvalues_, values, rtol=1e-8)
     assert_columns(model.transform(NEW), scores, 1e-7 * np.abs(scores).max())
-    with pytest.raises(ValueError, match=r'is not positive semi-definite, so it has no features.*extension="tutorial"'):
+    with pytest.raises(
+        ValueError, match=r'is not positive semi-definite, so it has no features.*components_from="landmarks"'
+    ):
         nystrom(kernel=kernel).fit(unreadable(N, D))
     with pytest.raises(ValueError, match=r'sampling="rpcholesky" requires a kernel that is'):
-        nystrom(kernel=kernel, extension="tutorial").fit(X)
+        nystrom(kernel=kernel, components_from="landmarks").fit(X)
 
 
 def axes_of_digits(kernel: Kernel) -> Array:
@@ -219,7 +221,7 @@ def test_features_are_far_better_than_the_tutorial_extension() -> None:
     axes = axes_of_digits(kernel)
     assert mean_similarity(axes, kernel=kernel, sampling="rpcholesky") >= 0.98
     assert mean_similarity(axes, kernel=kernel, sampling="uniform") >= 0.85
-    assert mean_similarity(axes, kernel=kernel, sampling="uniform", extension="tutorial") <= 0.5
+    assert mean_similarity(axes, kernel=kernel, sampling="uniform", components_from="landmarks") <= 0.5
 
 
 @pytest.mark.parametrize("sampling", SAMPLINGS)
@@ -265,7 +267,7 @@ REJECTED: list[tuple[dict[str, Any], type[Exception], str]] = [
     ({"n_landmarks": 0}, ValueError, "n_landmarks = 0"),
     ({"n_components": M + 1}, ValueError, "n_components = 31 is out of range"),
     ({"sampling": "random"}, ValueError, "sampling = 'random' is unknown. Use one of 'rpcholesky'"),
-    ({"extension": "full"}, ValueError, "extension = 'full' is unknown. Use 'features' or 'tutorial'"),
+    ({"components_from": "all"}, ValueError, "components_from = 'all' is unknown. Use 'rows' or 'landmarks'"),
     ({"rounds": 0}, ValueError, "rounds = 0"),
     ({"random_state": -1}, ValueError, "random_state = -1"),
     ({"kernel": "rbf", "gamma": -1.0}, ValueError, "gamma = -1.0"),
@@ -360,7 +362,7 @@ def test_features_made_in_float64_stay_in_float64_as_rows_arrive(monkeypatch: py
 
 
 def test_the_tutorial_extension_keeps_nothing_to_go_on_from_and_says_so() -> None:
-    model = nystrom(extension="tutorial").fit(X)
+    model = nystrom(components_from="landmarks").fit(X)
     with pytest.raises(AttributeError) as caught:
         model.partial_fit(X)
     assert "does not keep the moments of the features" in str(caught.value.__cause__)
@@ -370,7 +372,7 @@ def test_a_refit_forgets_what_only_the_earlier_one_knew() -> None:
     model = nystrom().fit(X)
     assert hasattr(model, "trace_error_")
     assert hasattr(model, "n_passes_")
-    model.set_params(extension="tutorial", sampling=X[:20], n_landmarks=20).fit(X)
+    model.set_params(components_from="landmarks", sampling=X[:20], n_landmarks=20).fit(X)
     for name in ("trace_error_", "landmark_indices_", "eigenvalue_bounds_"):
         assert not hasattr(model, name), name
 
@@ -396,7 +398,9 @@ def test_several_widths_are_the_separate_fits_with_the_same_landmarks(
     assert models[1].gamma == 0.05 if kernel == "rbf" else models[1].kernel == kernel
 
 
-@pytest.mark.parametrize("changes", [{"kernel": Linear()}, {"kernel": "linear"}, {"extension": "tutorial"}], ids=str)
+@pytest.mark.parametrize(
+    "changes", [{"kernel": Linear()}, {"kernel": "linear"}, {"components_from": "landmarks"}], ids=str
+)
 def test_widths_need_a_kernel_of_distances_and_features(changes: dict[str, Any]) -> None:
     with pytest.raises(AttributeError) as caught:
         nystrom(**changes).fit_widths(unreadable(N, D), [0.1])

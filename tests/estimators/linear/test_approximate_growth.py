@@ -30,7 +30,12 @@ def assert_same(one: ApproximatePCA, other: ApproximatePCA) -> None:
     np.testing.assert_allclose(one.components_, other.components_, atol=1e-6)
 
 
-GROWING: list[dict[str, Any]] = [*VARIANTS, {"core": "tutorial"}, {"sketch": SRHT(Q)}, {"sketch": FeatureHash(Q)}]
+GROWING: list[dict[str, Any]] = [
+    *VARIANTS,
+    {"approximation": "tutorial"},
+    {"sketch": SRHT(Q)},
+    {"sketch": FeatureHash(Q)},
+]
 
 
 @settings(max_examples=12, deadline=None)
@@ -81,8 +86,8 @@ def test_default_sketches_of_different_widths_are_not_added() -> None:
 
 def test_two_reads_leave_nothing_to_go_on_from_and_say_so() -> None:
     for parameters, named in (
-        ({"core": "ritz"}, "core='ritz' reads"),
-        ({"core": "tutorial", "scale": True}, "scale=True reads"),
+        ({"approximation": "ritz"}, "approximation='ritz' reads"),
+        ({"approximation": "tutorial", "scale": True}, "scale=True reads"),
     ):
         model = approximate(**parameters).fit(X)
         for grown in (model, approximate(**parameters)):

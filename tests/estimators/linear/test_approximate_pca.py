@@ -77,7 +77,7 @@ def test_every_sketch_and_core_is_finite_and_within_its_bounds(
         A, deviations = covariance(rows, **variant)
         values, total = np.linalg.eigvalsh(A)[::-1][:K], float(np.trace(A))
         slack = (1e-5 if dtype == "f4" else 1e-12) * total
-        model = approximate(K, SKETCHES[name], core=core, **variant).fit(da.from_array(rows, chunks=(70, D)))
+        model = approximate(K, SKETCHES[name], approximation=core, **variant).fit(da.from_array(rows, chunks=(70, D)))
         for attribute in ("components_", "explained_variance_", "eigenvalue_bounds_", "residuals_", "mean_"):
             assert np.isfinite(getattr(model, attribute)).all()
         lower, upper = model.eigenvalue_bounds_.T
@@ -127,7 +127,7 @@ def test_a_sketch_as_wide_as_the_rows_is_exact(sketch: Sketch, variant: dict[str
 
 @pytest.mark.parametrize("variant", VARIANTS, ids=str)
 def test_the_tutorial_core_is_algorithm_4(variant: dict[str, Any]) -> None:
-    model = approximate(core="tutorial", **variant).fit(X)
+    model = approximate(approximation="tutorial", **variant).fit(X)
     A, deviations = covariance(X, **variant)
     rows = (X - (X.mean(axis=0) if variant.get("center", True) else 0)) / deviations
     Z = rows @ SKETCHES["gaussian"].matrix(D)
@@ -144,7 +144,7 @@ def test_the_tutorial_core_is_algorithm_4(variant: dict[str, Any]) -> None:
 @pytest.mark.parametrize("name", SKETCHES)
 @pytest.mark.parametrize("variant", VARIANTS, ids=str)
 def test_one_more_read_improves_every_eigenvalue(name: str, variant: dict[str, Any]) -> None:
-    one, two = (approximate(K, SKETCHES[name], core=core, **variant).fit(X) for core in ("nystrom", "ritz"))
+    one, two = (approximate(K, SKETCHES[name], approximation=core, **variant).fit(X) for core in ("nystrom", "ritz"))
     values = np.linalg.eigvalsh(covariance(X, **variant)[0])[::-1][:K]
     # Powers of A on the same block: by Weyl the second can only come nearer.
     assert (two.explained_variance_ >= one.explained_variance_ - 1e-9 * values[0]).all()
@@ -155,7 +155,7 @@ def test_probes_tighten_the_bounds_at_a_stated_probability() -> None:
     plain, scaled = approximate(sketch=Gaussian(48)).fit(X), approximate(sketch=Gaussian(48), scale=True).fit(X)
     assert plain.bounds_confidence_ == 0.999
     assert scaled.bounds_confidence_ == 1.0  # probes would need the scale before the read
-    assert approximate(scale=True, core="ritz").fit(X).bounds_confidence_ == 0.999
+    assert approximate(scale=True, approximation="ritz").fit(X).bounds_confidence_ == 0.999
 
 
 @pytest.mark.parametrize("core", CORES)
@@ -163,7 +163,7 @@ def test_probes_tighten_the_bounds_at_a_stated_probability() -> None:
 def test_reads_are_counted_per_chunk(core: str, scale: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     lazy = stored(tmp_path, X, (20, D))
     reads = Reads().watch(monkeypatch)
-    model = approximate(core=core, scale=scale).fit(lazy)
+    model = approximate(approximation=core, scale=scale).fit(lazy)
     expected = 2 if core == "ritz" or (core == "tutorial" and scale) else 1
     assert (reads.per_chunk((N, D), (20, D)) == expected).all()
     assert model.n_passes_ == model.plan_.passes == expected
@@ -172,7 +172,7 @@ def test_reads_are_counted_per_chunk(core: str, scale: bool, tmp_path: Path, mon
 @pytest.mark.parametrize("core", CORES)
 def test_counting_rows_first_is_a_read_too(core: str) -> None:
     lazy = da.from_array(X, chunks=(50, D))
-    known, unknown = (approximate(core=core).fit(rows) for rows in (lazy, lazy[lazy[:, 0] > -np.inf]))
+    known, unknown = (approximate(approximation=core).fit(rows) for rows in (lazy, lazy[lazy[:, 0] > -np.inf]))
     assert unknown.n_passes_ == known.n_passes_ + 1 == unknown.plan_.passes
     np.testing.assert_allclose(unknown.explained_variance_, known.explained_variance_, rtol=1e-10)
 
@@ -183,7 +183,7 @@ def test_chunks_change_eigenvalues_by_rounding_only(core: str, dtype: str, monke
     monkeypatch.setattr(blocks, "PRECISE_FLOPS", 0.0)
     monkeypatch.setattr(layout, "MIN_GROUP_BYTES", 256)
     rows = X.astype(dtype)
-    found = [approximate(core=core).fit(da.from_array(rows, chunks=(size, D)) + 0) for size in (N, 77, 8)]
+    found = [approximate(approximation=core).fit(da.from_array(rows, chunks=(size, D)) + 0) for size in (N, 77, 8)]
     for other in found[1:]:
         first = found[0].explained_variance_
         np.testing.assert_allclose(other.explained_variance_, first, rtol=0, atol=1e-6 * first[0])
@@ -207,15 +207,15 @@ def test_omitted_rows_leave_the_fit_of_the_others(core: str) -> None:
     bad = X.copy()
     bad[::9, 4] = np.nan
     good = np.delete(X, range(0, N, 9), axis=0)
-    model = approximate(core=core, nan_policy="omit").fit(bad)
+    model = approximate(approximation=core, nan_policy="omit").fit(bad)
     assert (model.n_omitted_, model.n_samples_) == (N - len(good), len(good))
     np.testing.assert_allclose(
-        model.explained_variance_, approximate(core=core).fit(good).explained_variance_, rtol=1e-9
+        model.explained_variance_, approximate(approximation=core).fit(good).explained_variance_, rtol=1e-9
     )
     with pytest.raises(bp.errors.NonFiniteError, match="NaN or infinite value"):
-        approximate(core=core).fit(bad)
+        approximate(approximation=core).fit(bad)
     with pytest.raises(ValueError, match=r"Found array with 1 sample after 299 rows with NaN"):
-        approximate(core=core, nan_policy="omit").fit(np.where(np.arange(N)[:, None] == 5, X, np.nan))
+        approximate(approximation=core, nan_policy="omit").fit(np.where(np.arange(N)[:, None] == 5, X, np.nan))
 
 
 def test_a_share_is_taken_of_the_true_total_and_rejected_beyond_the_sketch() -> None:
@@ -233,7 +233,7 @@ def test_a_share_is_taken_of_the_true_total_and_rejected_beyond_the_sketch() -> 
 @pytest.mark.parametrize("rows", [X[:2], X[:3], np.full((3, D), 2.0)], ids=["2", "3", "equal"])
 @pytest.mark.parametrize("core", CORES)
 def test_fewer_rows_than_columns_of_the_sketch_are_exact(core: str, rows: Array) -> None:
-    model = approximate(1, core=core).fit(rows)
+    model = approximate(1, approximation=core).fit(rows)
     if core != "tutorial":
         np.testing.assert_allclose(model.explained_variance_, exact(rows, 1)[0], rtol=1e-6)
     assert np.isfinite(model.residuals_).all()
@@ -251,7 +251,11 @@ REJECTED: list[tuple[dict[str, Any], type[Exception], str]] = [
     ({"n_components": 17}, ValueError, "n_components = 17 exceeds the 16 columns of the sketch, which is the most"),
     ({"sketch": Downsample((8, 9), (4, 4))}, ValueError, r"\(8, 9\).*72.*64"),
     ({"n_components": "mle"}, ValueError, 'n_components = "mle" needs the whole spectrum'),
-    ({"core": "fast"}, ValueError, "core = 'fast' is unknown. Use one of 'nystrom', 'tutorial', 'ritz'"),
+    (
+        {"approximation": "fast"},
+        ValueError,
+        "approximation = 'fast' is unknown. Use one of 'nystrom', 'tutorial', 'ritz'",
+    ),
     ({"sketch": 16}, TypeError, "sketch = 16 is a int; a sketch such as"),
     ({"n_components": 65}, ValueError, "n_components = 65 is out of range"),
 ]
@@ -273,7 +277,7 @@ def test_a_state_beyond_the_memory_is_rejected_unread_with_numbers() -> None:
 
 
 def test_the_tutorial_core_has_no_density_but_least_squares_reconstructions() -> None:
-    model = approximate(core="tutorial").fit(X)
+    model = approximate(approximation="tutorial").fit(X)
     for name in ("score", "score_samples"):
         with pytest.raises(AttributeError) as caught:
             getattr(model, name)
@@ -290,7 +294,7 @@ def one_read(p: float, core: str) -> tuple[ApproximatePCA, float, float]:
     spectrum = power_law(d, p)
     U = hadamard(n, dtype=np.float32)[:, 1 : d + 1]  # orthogonal columns of sum 0: the axes are the unit vectors
     rows = U * np.sqrt(spectrum * (n - 1) / n).astype("f4")
-    model = ApproximatePCA(20, Gaussian(500), core=core).fit(rows)
+    model = ApproximatePCA(20, Gaussian(500), approximation=core).fit(rows)
     similarity = np.abs(model.components_[np.arange(20), np.arange(20)])
     errors = np.abs(model.explained_variance_ - spectrum[:20]) / spectrum[:20]
     return model, float(similarity.mean()), float(errors.max())
@@ -305,7 +309,9 @@ def test_one_read_is_worth_what_the_tutorial_core_does_not_reach_on_a_spectrum_o
 
 
 def test_a_heavy_tail_warns_and_a_light_one_does_not() -> None:
-    with pytest.warns(ApproximationWarning, match=r'bounds certify \d+ of 20 components: .*Use core="ritz" .*krylov'):
+    with pytest.warns(
+        ApproximationWarning, match=r'bounds certify \d+ of 20 components: .*Use approximation="ritz" .*krylov'
+    ):
         _, similarity, _ = one_read(0.5, "nystrom")
     assert similarity < 0.95  # with reason
     with warnings.catch_warnings():

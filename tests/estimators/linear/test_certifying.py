@@ -44,7 +44,7 @@ def test_the_captured_variance_of_oblique_axes_is_that_of_what_they_span(seed: i
     rng = np.random.default_rng(seed)
     X = rng.standard_normal((150, 40)) * power_law(40, 0.3)
     A = np.cov(X.T)
-    model: Any = ApproximatePCA(6, Gaussian(12, seed=seed), core="tutorial").fit(X)
+    model: Any = ApproximatePCA(6, Gaussian(12, seed=seed), approximation="tutorial").fit(X)
     Q = np.linalg.qr(model.components_.T)[0]
     least, most = model.captured_variance_bounds_ * np.trace(A)
     assert least <= np.trace(Q.T @ A @ Q) <= most
@@ -52,7 +52,7 @@ def test_the_captured_variance_of_oblique_axes_is_that_of_what_they_span(seed: i
     K = kernel(X)
     G = K - K.mean(axis=0)
     G -= G.mean(axis=1)[:, None]
-    model = ApproximateKernelPCA(6, kernel=kernel, sketch=Gaussian(30, seed=seed), core="tutorial").fit(X)
+    model = ApproximateKernelPCA(6, kernel=kernel, sketch=Gaussian(30, seed=seed), approximation="tutorial").fit(X)
     Q = np.linalg.qr(model.eigenvectors_)[0]
     least, most = model.captured_variance_bounds_ * np.trace(G)
     assert least <= np.trace(Q.T @ G @ Q) <= most
@@ -62,7 +62,7 @@ def test_the_captured_variance_of_oblique_axes_is_that_of_what_they_span(seed: i
 def test_axes_that_a_sketch_without_rank_leaves_empty_capture_nothing() -> None:
     X = np.random.default_rng(0).standard_normal((100, 30))
     A = np.cov(X.T)
-    model = ApproximatePCA(20, FeatureHash(20), core="tutorial").fit(X)  # some of 20 columns stay empty
+    model = ApproximatePCA(20, FeatureHash(20), approximation="tutorial").fit(X)  # some of 20 columns stay empty
     lengths, V = np.linalg.svd(model.components_)[1:]
     rank = int((lengths > 1e-10).sum())
     assert rank < 20
@@ -79,7 +79,7 @@ def test_nothing_captures_a_share_of_a_trace_with_negative_parts(route: str, ker
     assert hasattr(model, "captured_variance_bounds_")
     model = model.set_params(kernel=kernel)
     if route != "krylov":
-        model = ApproximateKernelPCA(2, kernel=kernel, sketch=Gaussian(20), core=route)
+        model = ApproximateKernelPCA(2, kernel=kernel, sketch=Gaussian(20), approximation=route)
     model.fit(X).save(tmp_path / "m.zarr")
     for one in (model, bp.load(tmp_path / "m.zarr")):
         assert not hasattr(one, "captured_variance_bounds_")
@@ -125,7 +125,7 @@ def test_every_route_bounds_the_angles_of_its_axes(
     rows = rows / rows.std(axis=0) if scale else rows
     model: Any = PCA(4, solver="krylov", scale=scale)
     if route in ("nystrom", "tutorial", "ritz"):
-        model = ApproximatePCA(4, Gaussian(25), core=route, scale=scale)
+        model = ApproximatePCA(4, Gaussian(25), approximation=route, scale=scale)
     source = stored(tmp_path, X, (200, 10)) if route == "by columns" else X
     model.fit(source)
     assert_certified(
@@ -143,7 +143,7 @@ def test_every_kernel_route_bounds_the_angles_of_its_vectors_and_of_its_axes(rou
     G -= G.mean(axis=1)[:, None]
     model: Any = KernelPCA(2, kernel=kernel, solver="krylov")
     if route != "krylov":
-        model = ApproximateKernelPCA(2, kernel=kernel, sketch=Gaussian(60), core=route)
+        model = ApproximateKernelPCA(2, kernel=kernel, sketch=Gaussian(60), approximation=route)
     model.fit(X)
     V = model.eigenvectors_
     assert_certified(model, V.T, G, 0.2)

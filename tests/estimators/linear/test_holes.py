@@ -134,7 +134,7 @@ def test_mean_filling_shrinks_leading_eigenvalues_by_the_square_of_the_share_tha
     [
         lambda: bp.PCA(K),
         lambda: bp.PCA(K, scale=True, whiten=True),
-        lambda: bp.ApproximatePCA(K, bp.sketches.Gaussian(5), core="tutorial"),
+        lambda: bp.ApproximatePCA(K, bp.sketches.Gaussian(5), approximation="tutorial"),
         lambda: bp.RotatedPCA(K, method="promax"),
     ],
 )

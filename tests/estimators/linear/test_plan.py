@@ -276,7 +276,7 @@ def test_scores_larger_than_the_free_disk_are_rejected_before_any_read(
 @pytest.mark.parametrize("scale", [False, True])
 def test_the_plan_of_a_sketch_counts_its_reads(core: str, scale: bool) -> None:
     n, d, q = 2000, 300, 40
-    plan = ApproximatePCA(5, bp.sketches.Gaussian(q), core=core, scale=scale).plan(unreadable(n, d, chunk=100))
+    plan = ApproximatePCA(5, bp.sketches.Gaussian(q), approximation=core, scale=scale).plan(unreadable(n, d, chunk=100))
     assert plan.solver == f"sketch ({core})"
     assert plan.passes == (2 if core == "ritz" or (core == "tutorial" and scale) else 1)
     assert plan.bytes_read == plan.passes * n * d * 8

@@ -35,16 +35,16 @@ CASES: dict[str, Callable[[], Any]] = {
     "PCA signflip krylov": lambda: bp.PCA(bp.rules.ParallelAnalysis("signflip", n_flips=2), solver="krylov"),
     "PCA parallel dot": lambda: bp.PCA("parallel-analysis", solver="dot"),
     "ApproximatePCA parallel": lambda: bp.ApproximatePCA("parallel-analysis", Gaussian(8)),
-    **{f"ApproximatePCA {c}": lambda c=c: bp.ApproximatePCA(2, Gaussian(8), core=c)
+    **{f"ApproximatePCA {c}": lambda c=c: bp.ApproximatePCA(2, Gaussian(8), approximation=c)
        for c in ("nystrom", "tutorial", "ritz")},
-    "ApproximatePCA tutorial scaled": lambda: bp.ApproximatePCA(2, Gaussian(8), core="tutorial", scale=True),
+    "ApproximatePCA tutorial scaled": lambda: bp.ApproximatePCA(2, Gaussian(8), approximation="tutorial", scale=True),
     **{f"KernelPCA {s}": lambda s=s: bp.KernelPCA(2, solver=s, **RBF) for s in ("dense", "krylov")},
     "KernelPCA features": lambda: bp.KernelPCA(2, kernel="linear", solver="features"),
-    **{f"ApproximateKernelPCA {c}": lambda c=c: bp.ApproximateKernelPCA(2, core=c, **RBF)
+    **{f"ApproximateKernelPCA {c}": lambda c=c: bp.ApproximateKernelPCA(2, approximation=c, **RBF)
        for c in ("nystrom", "tutorial", "ritz")},
     **{f"NystromKernelPCA {s} {e}":
-           lambda s=s, e=e: bp.NystromKernelPCA(2, n_landmarks=30, sampling=s, extension=e, **RBF)
-       for s in SAMPLINGS for e in ("features", "tutorial")},
+           lambda s=s, e=e: bp.NystromKernelPCA(2, n_landmarks=30, sampling=s, components_from=e, **RBF)
+       for s in SAMPLINGS for e in ("rows", "landmarks")},
     "NystromKernelPCA numbers": lambda: bp.NystromKernelPCA(2, sampling=np.arange(0, N, 13), **RBF),
     "NystromKernelPCA rows": lambda: bp.NystromKernelPCA(2, sampling=X[::13], **RBF),
     "SupervisedPCA": lambda: bp.SupervisedPCA(2),
@@ -53,7 +53,7 @@ CASES: dict[str, Callable[[], Any]] = {
     "Fisher": lambda: bp.FisherDiscriminantAnalysis(2),
     **{f"KernelSupervisedPCA {s}": lambda s=s: bp.KernelSupervisedPCA(2, n_landmarks=30, sampling=s, **RBF)
        for s in ("rpcholesky", "kmeans")},
-    "KernelSupervisedPCA dual": lambda: bp.KernelSupervisedPCA(2, form="dual", **RBF),
+    "KernelSupervisedPCA dual": lambda: bp.KernelSupervisedPCA(2, solver="pairs", **RBF),
     "KernelRoweis": lambda: bp.KernelRoweisDiscriminantAnalysis(2, n_landmarks=30, **RBF),
     "KernelSupervisedPCA of all rows": lambda: bp.KernelSupervisedPCA(None, kernel="rbf", gamma=1.0),
     "ScoredPCA": lambda: bp.ScoredPCA(2),

@@ -138,7 +138,7 @@ MISTAKES: dict[str, tuple[Callable[[], Any], str]] = {
     "another model": (lambda: bp.RotatedPCA.of(bp.KernelPCA(2).fit(X)), "a KernelPCA cannot be rotated. Give a fitted"),
     "another estimator": (lambda: bp.RotatedPCA(estimator=bp.KernelPCA(2)).fit(X), "is a KernelPCA; a PCA or"),
     "oblique axes": (
-        lambda: bp.RotatedPCA(estimator=bp.ApproximatePCA(2, bp.sketches.Gaussian(5), core="tutorial")).fit(X),
+        lambda: bp.RotatedPCA(estimator=bp.ApproximatePCA(2, bp.sketches.Gaussian(5), approximation="tutorial")).fit(X),
         "components are not orthonormal",
     ),
 }  # fmt: skip

@@ -305,5 +305,5 @@ def test_what_cannot_be_judged_is_rejected_in_words(call: Callable[[], Any], mes
 
 
 def test_oblique_axes_have_no_statistics() -> None:
-    model = bp.ApproximatePCA(2, bp.sketches.Gaussian(6), core="tutorial")
+    model = bp.ApproximatePCA(2, bp.sketches.Gaussian(6), approximation="tutorial")
     assert not any(hasattr(model, name) for name in ("spe", "statistics", "t2_limit", "top_outliers"))

@@ -117,7 +117,7 @@ def test_the_bounds_of_a_sketch_hold(case: str, core: str, options: str) -> None
     A = truth_of(rows, **OPTIONS[options])
     k, wide = 1 if case == "rank below k" else 3, bp.sketches.Gaussian(rows.shape[1])
     for sketch in (bp.sketches.SparseSign(20), wide):  # as wide as the data, bounds are of rounding alone
-        assert_bounded(bp.ApproximatePCA(k, sketch=sketch, core=core, **OPTIONS[options]).fit(rows), rows, A)
+        assert_bounded(bp.ApproximatePCA(k, sketch=sketch, approximation=core, **OPTIONS[options]).fit(rows), rows, A)
 
 
 def assert_bounded(model: Any, rows: csr_array, A: Array) -> None:

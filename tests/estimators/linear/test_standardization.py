@@ -46,7 +46,7 @@ MODELS: dict[str, Any] = {
     "covariance": lambda **given: bp.PCA(K, solver="covariance", **given),
     "dot": lambda **given: bp.PCA(K, solver="dot", **given),
     "krylov": lambda **given: bp.PCA(K, solver="krylov", tol=1e-9, **given),
-    **{core: (lambda core=core, **given: bp.ApproximatePCA(K, GAUSSIAN, core=core, **given))
+    **{core: (lambda core=core, **given: bp.ApproximatePCA(K, GAUSSIAN, approximation=core, **given))
        for core in ("nystrom", "tutorial", "ritz")},
 }  # fmt: skip
 STATES = ("covariance", "nystrom", "tutorial")  # of one read

@@ -37,7 +37,7 @@ FITS: dict[str, tuple[Callable[[], Any], Any]] = {
     "dot": (lambda: bp.PCA(K, solver="dot"), None),
     "krylov": (lambda: bp.PCA(K, solver="krylov", scale=True), None),
     **{
-        core: (lambda core=core: bp.ApproximatePCA(K, SKETCH, core=core), None)
+        core: (lambda core=core: bp.ApproximatePCA(K, SKETCH, approximation=core), None)
         for core in ("nystrom", "tutorial", "ritz")
     },
     **{
@@ -51,12 +51,15 @@ FITS: dict[str, tuple[Callable[[], Any], Any]] = {
         sampling: (lambda sampling=sampling: bp.NystromKernelPCA(K, kernel=RBF(), sampling=sampling, **LANDMARKS), None)
         for sampling in ("uniform", "rpcholesky", "leverage", "kmeans", "column-norm")
     },
-    "tutorial landmarks": (lambda: bp.NystromKernelPCA(K, kernel=RBF(), extension="tutorial", **LANDMARKS), None),
+    "tutorial landmarks": (
+        lambda: bp.NystromKernelPCA(K, kernel=RBF(), components_from="landmarks", **LANDMARKS),
+        None,
+    ),
     "supervised": (lambda: bp.SupervisedPCA(3), Y),
     "supervised by numbers": (lambda: bp.SupervisedPCA(2), REAL),
     "supervised projection": (lambda: bp.SupervisedRandomProjection(20), REAL),
     "kernel supervised": (lambda: bp.KernelSupervisedPCA(3, kernel=RBF(), **LANDMARKS), Y),
-    "kernel supervised dual": (lambda: bp.KernelSupervisedPCA(3, kernel=RBF(), form="dual"), Y),
+    "kernel supervised dual": (lambda: bp.KernelSupervisedPCA(3, kernel=RBF(), solver="pairs"), Y),
     "roweis": (lambda: bp.RoweisDiscriminantAnalysis(3, r1=0.5, r2=0.5), Y),
     "roweis krylov": (lambda: bp.RoweisDiscriminantAnalysis(3, r1=1.0, r2=0.0, solver="krylov"), Y),
     "fisher": (lambda: bp.FisherDiscriminantAnalysis(3), Y),

@@ -102,7 +102,7 @@ def test_likelihood_and_covariance_are_those_of_scikit_learn(lazy: bool, k: int,
 @pytest.mark.parametrize(
     "model",
     [PCA(5, solver=s, whiten=True) for s in ("covariance", "dot", "krylov")]
-    + [ApproximatePCA(5, Gaussian(10), core=c, whiten=True) for c in ("nystrom", "tutorial", "ritz")],
+    + [ApproximatePCA(5, Gaussian(10), approximation=c, whiten=True) for c in ("nystrom", "tutorial", "ritz")],
     ids=str,
 )
 @pytest.mark.filterwarnings("ignore::bigpca.errors.ApproximationWarning")

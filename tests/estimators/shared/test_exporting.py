@@ -39,7 +39,9 @@ LINEAR: dict[str, Callable[[], Any]] = {
     "whitened, with axes of rounding": lambda: bp.PCA(6, whiten=True).fit(X[:, [0, 1, 2, 0, 1, 2]]),
     "not centred": lambda: bp.PCA(2, center=False).fit(X),
     "far from the origin": lambda: bp.PCA(2).fit(X + 1e4),
-    "axes that are not orthonormal": lambda: bp.ApproximatePCA(3, bp.sketches.Gaussian(5), core="tutorial").fit(X),
+    "axes that are not orthonormal": lambda: bp.ApproximatePCA(
+        3, bp.sketches.Gaussian(5), approximation="tutorial"
+    ).fit(X),
     "scaled columns": lambda: bp.ScoredPCA(estimator=bp.PCA(2, scale=True, whiten=True)).fit(X, X[:, 0]),
 }
 CURVED: dict[str, Callable[[], Any]] = {

@@ -41,7 +41,7 @@ RBF_KERNEL = RBF(gamma=0.1)
 READS_TWICE: dict[str, tuple[Any, int]] = {
     "krylov": (bp.PCA(2, solver="krylov"), 600),
     "dot": (bp.PCA(2, solver="dot"), 20),
-    "ritz": (bp.ApproximatePCA(2, core="ritz"), 600),
+    "ritz": (bp.ApproximatePCA(2, approximation="ritz"), 600),
     "landmarks": (bp.NystromKernelPCA(2, kernel="rbf", n_landmarks=20), 600),
     "kernel krylov": (bp.KernelPCA(2, kernel="rbf", solver="krylov"), 600),
     "scored": (bp.ScoredPCA(2, n_features_to_select=5), 600),

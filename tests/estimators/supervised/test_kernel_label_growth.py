@@ -144,13 +144,13 @@ def test_statistics_of_other_shapes_than_the_labels_are_rejected(labels: str, tm
 
 
 def test_the_dual_form_keeps_no_statistics_and_says_so() -> None:
-    model = KernelSupervisedPCA(2, gamma=0.1, form="dual")
+    model = KernelSupervisedPCA(2, gamma=0.1, solver="pairs")
     assert not hasattr(model, "partial_fit")
     with pytest.raises(AttributeError, match="partial_fit") as raised:
         model.partial_fit(X, Y)
-    assert 'which form="dual" does not keep. Use form="direct"' in str(raised.value.__cause__)
-    with pytest.raises(ValueError, match=r'which a fit with .* form="dual" does not keep\. Fit again'):
-        model.fit(X, Y).set_params(form="direct").partial_fit(X, Y)
+    assert 'which solver="pairs" does not keep. Use solver="landmarks"' in str(raised.value.__cause__)
+    with pytest.raises(ValueError, match=r'which a fit with .* solver="pairs" does not keep\. Fit again'):
+        model.fit(X, Y).set_params(solver="landmarks").partial_fit(X, Y)
 
 
 @pytest.mark.parametrize(

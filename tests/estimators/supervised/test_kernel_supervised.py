@@ -112,7 +112,7 @@ def test_direct_and_dual_forms_are_one(name: str, labels: str) -> None:
     options: dict[str, Any] = {"label_kernel": "rbf", "n_components": 2} if labels == "real, RBF" else {}
     y: Any = Y if labels == "classes" else (np.round(REAL) if options else REAL)
     direct, dual = (
-        KernelSupervisedPCA(form=form, kernel=KERNELS[name], **options).fit(X, y) for form in ("direct", "dual")
+        KernelSupervisedPCA(solver=one, kernel=KERNELS[name], **options).fit(X, y) for one in ("landmarks", "pairs")
     )
     np.testing.assert_allclose(direct.eigenvalues_, dual.eigenvalues_, rtol=1e-8)
     assert_same_scores(direct.transform(NEW), dual.transform(NEW), 1e-8)
@@ -130,14 +130,14 @@ def test_direct_and_dual_forms_are_one(name: str, labels: str) -> None:
         assert kept == (C - 1 if labels == "classes" else 2)
 
 
-@pytest.mark.parametrize("form", ["direct", "dual"])
-def test_precomputed_kernels_and_strings_are_taken(form: str) -> None:
-    truth = KernelSupervisedPCA(form=form, gamma=GAMMA).fit(X, Y)
-    given = KernelSupervisedPCA(form=form, kernel="precomputed").fit(gram(KERNELS["RBF"], X), Y)
+@pytest.mark.parametrize("solver", ["landmarks", "pairs"])
+def test_precomputed_kernels_and_strings_are_taken(solver: str) -> None:
+    truth = KernelSupervisedPCA(solver=solver, gamma=GAMMA).fit(X, Y)
+    given = KernelSupervisedPCA(solver=solver, kernel="precomputed").fit(gram(KERNELS["RBF"], X), Y)
     np.testing.assert_allclose(given.eigenvalues_, truth.eigenvalues_, rtol=1e-9)
     assert_same_scores(given.transform(gram(KERNELS["RBF"], NEW)), truth.transform(NEW), 1e-9)
     words = np.array(["abab", "bbb", "aab", "bab"])[Y]
-    strings = KernelSupervisedPCA(form=form, kernel=kernels.Spectrum(2)).fit(words[:, None], Y)
+    strings = KernelSupervisedPCA(solver=solver, kernel=kernels.Spectrum(2)).fit(words[:, None], Y)
     scores = strings.transform(words[:, None])
     assert len(np.unique(scores.round(6), axis=0)) == C  # each class has one word
 
@@ -145,7 +145,7 @@ def test_precomputed_kernels_and_strings_are_taken(form: str) -> None:
 def test_r1_alone_is_kernel_supervised_pca() -> None:
     for labels, k in ((Y, C - 1), (REAL, 2)):
         model = KernelRoweisDiscriminantAnalysis(k, r1=1, r2=0, gamma=GAMMA).fit(X, labels)
-        truth = KernelSupervisedPCA(form="dual", gamma=GAMMA).fit(X, labels)
+        truth = KernelSupervisedPCA(solver="pairs", gamma=GAMMA).fit(X, labels)
         np.testing.assert_allclose(model.eigenvalues_, truth.eigenvalues_, rtol=1e-8)
         assert_same_scores(model.transform(NEW), truth.transform(NEW), 1e-8)
 
@@ -216,9 +216,9 @@ def test_with_all_rows_and_r2_of_1_the_scatter_within_classes_is_singular() -> N
 
 
 def test_more_axes_than_the_labels_determine_are_rejected_or_warn() -> None:
-    for form in ("direct", "dual"):
+    for solver in ("landmarks", "pairs"):
         with pytest.raises(ValueError, match="n_components = 4, but the labels determine 3 axes"):
-            KernelSupervisedPCA(4, form=form, gamma=GAMMA).fit(X, Y)
+            KernelSupervisedPCA(4, solver=solver, gamma=GAMMA).fit(X, Y)
     with pytest.warns(ApproximationWarning, match="n_components = 4, but R1 has 3 eigenvalues"):
         KernelRoweisDiscriminantAnalysis(4, r1=1, r2=0.5, gamma=GAMMA).fit(X, Y)
     with pytest.warns(ApproximationWarning, match="4 classes are separated by at most 3 axes"):
@@ -281,7 +281,7 @@ def test_a_plan_of_landmarks_counts_the_label_features() -> None:
 
 SAVED: dict[str, Any] = {
     "direct": KernelSupervisedPCA(2, gamma=GAMMA),
-    "dual": KernelSupervisedPCA(2, gamma=GAMMA, form="dual"),
+    "dual": KernelSupervisedPCA(2, gamma=GAMMA, solver="pairs"),
     "landmarks": KernelSupervisedPCA(2, gamma=GAMMA, n_landmarks=20, fit_inverse_transform=True),
     "Roweis": KernelRoweisDiscriminantAnalysis(2, r1=0.3, r2=0.9, gamma=GAMMA, n_landmarks=20, robust=True),
 }
@@ -341,7 +341,7 @@ def test_a_plan_reads_nothing_and_what_does_not_fit_is_rejected_before_any_read(
         KernelRoweisDiscriminantAnalysis(2, n_landmarks=20_000, memory_limit="1 GiB").fit(lazy, y)
     message = r"dual needs about 1.3e.09 kernel evaluations, over max_kernel_evaluations"
     with pytest.raises(EvaluationBudgetError, match=message), bp.config(max_kernel_evaluations=1e6):
-        KernelSupervisedPCA(form="dual").fit(lazy, y)
+        KernelSupervisedPCA(solver="pairs").fit(lazy, y)
 
 
 @pytest.mark.filterwarnings("ignore")

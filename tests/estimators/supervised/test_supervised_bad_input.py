@@ -111,11 +111,11 @@ PARAMETERS: dict[str, tuple[type, dict[str, Any], Any, type[Exception], str]] = 
     "landmarks": (KernelSupervisedPCA, {"n_landmarks": N + 1}, Y, ValueError, "61 is more than the 60 rows of X"),
     "indefinite": (KernelSupervisedPCA, {"kernel": "sigmoid"}, Y, ValueError, "is not positive semi-definite"),
     "dual, gaps": (
-        KernelSupervisedPCA, {"form": "dual", "missing_labels": "drop"}, gaps(Y), ValueError,
-        'form="dual" compares all pairs of rows.*cannot omit.*use form="direct"',
+        KernelSupervisedPCA, {"solver": "pairs", "missing_labels": "drop"}, gaps(Y), ValueError,
+        'solver="pairs" compares all pairs of rows.*cannot omit.*use solver="landmarks"',
     ),
-    "dual, omit": (KernelSupervisedPCA, {"form": "dual", "nan_policy": "omit"}, Y, ValueError,
-        'form="dual" compares all pairs'),
+    "dual, omit": (KernelSupervisedPCA, {"solver": "pairs", "nan_policy": "omit"}, Y, ValueError,
+        'solver="pairs" compares all pairs'),
     "policy": (SupervisedPCA, {"nan_policy": "drop"}, Y, ValueError, "nan_policy = 'drop' is unknown"),
     "missing labels": (SupervisedPCA, {"missing_labels": "ignore"}, Y, ValueError, "'ignore'"),
 }  # fmt: skip
@@ -260,7 +260,7 @@ def test_supervised_pca_takes_classes_of_one_row() -> None:
 
 @pytest.mark.parametrize("value", [0.0, 0.1, 1e6])
 @pytest.mark.parametrize("model", [
-    SupervisedPCA(), KernelSupervisedPCA(gamma=0.1), KernelSupervisedPCA(gamma=0.1, form="dual"),
+    SupervisedPCA(), KernelSupervisedPCA(gamma=0.1), KernelSupervisedPCA(gamma=0.1, solver="pairs"),
 ], ids=str)  # fmt: skip
 def test_equal_rows_do_not_depend_on_their_labels(model: Any, value: float) -> None:
     with pytest.raises(
@@ -270,7 +270,7 @@ def test_equal_rows_do_not_depend_on_their_labels(model: Any, value: float) -> N
 
 
 @pytest.mark.parametrize("model", [
-    SupervisedPCA(), KernelSupervisedPCA(kernel="linear"), KernelSupervisedPCA(kernel="linear", form="dual"),
+    SupervisedPCA(), KernelSupervisedPCA(kernel="linear"), KernelSupervisedPCA(kernel="linear", solver="pairs"),
 ], ids=str)  # fmt: skip
 def test_classes_whose_means_differ_by_rounding_have_no_axes(model: Any) -> None:
     rows = np.vstack([X, -X]) + 0.37

@@ -119,11 +119,11 @@ def test_the_trace_that_landmarks_of_labels_miss_is_measured_reported_and_less_t
     assert loaded.missed_label_trace_ == pytest.approx((4 * missed + 1) / 5, rel=1e-9)
 
 
-@pytest.mark.parametrize("form", ["direct", "dual"])
-def test_kernel_models_report_it_too(form: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("solver", ["landmarks", "pairs"])
+def test_kernel_models_report_it_too(solver: str, tmp_path: Path) -> None:
     with pytest.warns(ApproximationWarning, match="features of the RBF label kernel miss"):
         model = bp.KernelSupervisedPCA(
-            2, form=form, kernel="linear", label_kernel="rbf", label_gamma=0.3, sampling=ROWS[:4]
+            2, solver=solver, kernel="linear", label_kernel="rbf", label_gamma=0.3, sampling=ROWS[:4]
         ).fit(ROWS, MANY)
     assert 1e-3 < model.missed_label_trace_ < 0.5
     assert "landmarks, which miss" in model.plan_.reason
