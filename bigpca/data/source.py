@@ -130,6 +130,10 @@ class Source(ABC):
         """Rows that are decoded together; 1 where any range can be read."""
         return 1
 
+    def decoding_bytes(self, columns: int) -> int:
+        """Bytes that decoding so many columns takes beside the rows that are returned; 0 where none are decoded."""
+        return 0
+
     @property
     def stamped(self) -> bool:
         """Whether stamps would tell that rows changed: all but those of a few stores do."""

@@ -32,6 +32,7 @@ PARQUET_SUFFIXES = (".parquet", ".pq")
 ARROW_SUFFIXES = (".arrow", ".feather", ".ipc")
 CSV_SUFFIXES = (".csv", ".tsv")
 CSV_BYTES = 4 << 20  # of a block of lines: its text and its numbers are held beside the rows
+TEXT_COPIES = 7  # of a block: as read, and in the parser and the pools of memory that Arrow keeps, by measurement
 MAX_BLOCKS = 4000  # of a CSV file, whose list every task has
 UNNAMED = "__index_level_0__"  # the index of pandas in Parquet; in CSV, a first column without a name
 FEW_ROWS = 5  # in so few rows, integers may increase by chance
@@ -167,6 +168,13 @@ class TableRows(Source):
         groups = self._groups()
         largest = max((group.rows for group in groups), default=0) * self.shape[1] * self.dtype.itemsize
         return 4 * len(groups), flight_bytes(1, largest)
+
+    def decoding_bytes(self, columns: int) -> int:
+        """Of the largest group: its numbers in Arrow, and the text of CSV, of which Arrow holds several copies."""
+        groups = self._groups()
+        numbers = max((group.rows for group in groups), default=0) * columns * self.dtype.itemsize
+        text = TEXT_COPIES * max((group.size for group in groups), default=0) if self.parsed else numbers
+        return numbers + text
 
     def details(self) -> dict[str, Any]:
         """Return the numbers of files and groups, and the column of keys."""

@@ -427,14 +427,15 @@ class Rows:
         return 0 if owned and dtype == self.dtype else self.viewed_columns * dtype.itemsize
 
     def scratch_bytes(self, rows: int, itemsize: int) -> int:
-        """Return the bytes that view, maps and weights need in addition to a read, for ``rows`` rows at a time."""
+        """Return the bytes that formats, view, maps and weights need in addition to a read, for ``rows`` rows at a time."""
         chunk = 0
         if self.view is not None:
             chunk = math.ceil(max(self._sample_chunks, default=0) * self._sample_bytes)
         mapping, form = self._map_cost(rows, itemsize)
         row_bytes = form.values * (itemsize + PLACE_BYTES if form.sparse else itemsize)
         weighted = 0 if self.weights is None else math.ceil(2 * form.rows * (8 + row_bytes))
-        return 2 * chunk + mapping.bytes + weighted  # the chunk being read, and its decoded form
+        decoding = 0 if self.stored is None else self.stored.decoding_bytes(self.viewed_columns)
+        return 2 * chunk + mapping.bytes + weighted + decoding  # the chunk being read, and its decoded form
 
     @property
     def maps(self) -> tuple[RowMap, ...]:

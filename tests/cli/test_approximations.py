@@ -69,7 +69,7 @@ def test_every_sketch_makes_an_approximation_with_that_seed(store: Path, text: s
     assert run("fit", store, "-k", 2, "--sketch", text, "--seed", 5, "--approximation", "ritz").exit_code == 0
     model = bp.load("model.zarr")
     assert isinstance(model, bp.ApproximatePCA)
-    assert (model.sketch, model.core, model.n_passes_) == (expected, "ritz", 2.0)
+    assert (model.sketch, model.approximation, model.n_passes_) == (expected, "ritz", 2.0)
 
 
 def test_the_core_and_the_seed_are_left_to_the_library_where_they_are_not_given(store: Path) -> None:
@@ -210,7 +210,7 @@ def test_the_defaults_that_help_names_are_the_library_s() -> None:
     for text, name in (
         ("it stops.", "tol"),
         ("or none to iterate until tol is met.", "max_passes"),
-        ("auto, dense, krylov, features.", "solver"),
+        ("supervised: landmarks, pairs.", "solver"),
     ):
         assert f"{text} (default: {defaults[name].default}" in shown
     for method, name in ESTIMATORS.items():

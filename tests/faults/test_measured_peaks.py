@@ -12,6 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.csv as pa_csv
+import pyarrow.parquet as parquet
 import pytest
 import scipy.sparse as sp
 import zarr
@@ -30,11 +33,15 @@ SHAPES = {
     "sparse": (20_000, 2_000),
     "square": (3_000, 2_000),
     "flat": (600, 4_000),
+    "text.csv": (40_000, 100),
+    "groups.parquet": (40_000, 100),
 }
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="peak memory is read from /proc")
 LIMIT: dict[str, Any] = {"memory_limit": "8 GiB"}
 CASES: dict[str, tuple[str, Callable[[], Any]]] = {  # name -> (rows, estimator)
     "covariance": ("tall", lambda: bp.PCA(8, solver="covariance", **LIMIT)),
+    "text": ("text.csv", lambda: bp.PCA(8, solver="covariance", **LIMIT)),
+    "row groups": ("groups.parquet", lambda: bp.PCA(8, solver="covariance", **LIMIT)),
     "scale": ("tall", lambda: bp.PCA(8, solver="covariance", scale=True, **LIMIT)),
     "dot": ("wide", lambda: bp.PCA(8, solver="dot", **LIMIT)),
     "signflip": ("tall", lambda: bp.PCA(bp.rules.ParallelAnalysis("signflip", 2), solver="krylov", **LIMIT)),
@@ -141,7 +148,7 @@ life.running = recorded
 def measure(name, grown):
     rows, make = CASES[name]
     dask.config.set(scheduler="threads", num_workers=2)
-    X = bp.open(f"{sys.argv[1]}/{rows}.zarr", **PATTERNS.get(name, {}))
+    X = bp.open(f"{sys.argv[1]}/{rows if '.' in rows else rows + '.zarr'}", **PATTERNS.get(name, {}))
     small = X[:600].compute()
     y, model = labels(name, X.shape[0]), make()
     model.fit(small, labels(name, small.shape[0]))  # libraries, BLAS buffers and thread stacks are there beforehand
@@ -197,6 +204,14 @@ def stores(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("peaks")
     for name, (n, d) in SHAPES.items():
         if name == "sparse":
+            continue
+        if name.endswith((".csv", ".parquet")):
+            values = np.random.default_rng(1).standard_normal((n, d))
+            table = pa.table({f"f{j}": column for j, column in enumerate(values.T)})
+            if name.endswith(".csv"):
+                pa_csv.write_csv(table, folder / name)
+            else:
+                parquet.write_table(table, folder / name, row_group_size=n // 4)
             continue
         chunk = max(1, n // 40)
         store = zarr.create_array(
