@@ -427,7 +427,7 @@ class Rows:
         return 0 if owned and dtype == self.dtype else self.viewed_columns * dtype.itemsize
 
     def scratch_bytes(self, rows: int, itemsize: int) -> int:
-        """Return the bytes that formats, view, maps and weights need in addition to a read, for ``rows`` rows at a time."""
+        """Return the bytes that formats, view, maps and weights need beside a read, for ``rows`` rows at a time."""
         chunk = 0
         if self.view is not None:
             chunk = math.ceil(max(self._sample_chunks, default=0) * self._sample_bytes)

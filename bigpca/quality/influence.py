@@ -129,7 +129,7 @@ class LearnedScaleProducts(RowMap):
     """Row map to the squares of what a row changes in a correlation matrix R, along the components of R.
 
     With scores t of the standardized row z, and ``u_ij = sum_l v_il v_jl z_l^2`` from its part in the scale, the
-    change is ``v_i' dR v_j = t_i t_j - (lambda_i + lambda_j) u_ij / 2``. Each component i has k + 1 columns: the squares
+    change is ``v_i' dR v_j = t_i t_j - (lambda_i + lambda_j) u_ij / 2``. Component i has k + 1 columns: the squares
     for all j, and an upper value of ``|P dR v_i|^2`` outside of the components, where ``|P R P| <= lambda_k``. The last
     column is ``|z|^2``.
 
