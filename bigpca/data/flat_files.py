@@ -604,7 +604,7 @@ class NpyShards(Source):
 
     @property
     def requests(self) -> tuple[int, int]:
-        """Those of the shards, of which each has as many bytes in flight."""
+        """The requests of all shards, and the most bytes that one of them has in flight."""
         counts = [file.requests for file in self._listing().files]
         return sum(count for count, _ in counts), max(flight for _, flight in counts)
 

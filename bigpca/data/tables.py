@@ -34,6 +34,8 @@ CSV_SUFFIXES = (".csv", ".tsv")
 CSV_BYTES = 4 << 20  # of a block of lines: its text and its numbers are held beside the rows
 TEXT_COPIES = 7  # of a block: as read, and in the parser and the pools of memory that Arrow keeps, by measurement
 MAX_BLOCKS = 4000  # of a CSV file, whose list every task has
+MAX_WHOLE = 2.0**53  # from which float64 rounds integers
+LONG_INTEGER = re.compile(r"\s*[+-]?\d{16,}\s*")
 UNNAMED = "__index_level_0__"  # the index of pandas in Parquet; in CSV, a first column without a name
 FEW_ROWS = 5  # in so few rows, integers may increase by chance
 
@@ -125,7 +127,9 @@ class TableRows(Source):
         found = _decoded(self.format, group, names if self.member else names[slice(*columns)])
         if self.member:
             return self._of_lists(found.column(0), group)[:, slice(*columns)]
-        if self.format != "csv":
+        if self.format == "csv":
+            _check_exact(group, found)
+        else:
             nulls = next((name for name in found.column_names if found[name].null_count), None)
             if nulls is not None:
                 raise ValueError(
@@ -170,7 +174,7 @@ class TableRows(Source):
         return 4 * len(groups), flight_bytes(1, largest)
 
     def decoding_bytes(self, columns: int) -> int:
-        """Of the largest group: its numbers in Arrow, and the text of CSV, of which Arrow holds several copies."""
+        """Of the largest group: its numbers in Arrow, and the copies of the text of CSV that Arrow holds."""
         groups = self._groups()
         numbers = max((group.rows for group in groups), default=0) * columns * self.dtype.itemsize
         text = TEXT_COPIES * max((group.size for group in groups), default=0) if self.parsed else numbers
@@ -754,6 +758,23 @@ def _csv_texts(group: _Group, names: list[str]) -> Any:
     import pyarrow as pa
 
     return _csv_parsed(group, csv_head(file_stamp(group.path)), names, pa.string())
+
+
+def _check_exact(group: _Group, table: Any) -> None:
+    """Reject integers in a block of lines that float64 rounds, which are names rather than numbers."""
+    head = csv_head(file_stamp(group.path))
+    for name in table.column_names:
+        whole = str(head.schema.field(name).type) == "int64"  # beyond 2^63, integers are inferred as double
+        if not (whole or group.number == head.start) or not (np.abs(table[name].to_numpy()) >= MAX_WHOLE).any():
+            continue
+        texts = _csv_texts(group, [name])[name].to_pylist()
+        text = next((one for one in texts if LONG_INTEGER.fullmatch(one) and int(one) != int(float(one))), "")
+        if text:
+            raise ValueError(
+                f"{group.path}: column {brief(repr(name))} holds the integer {brief(text)}, which float64 rounds: it "
+                f"is exact up to 2^53. If the column names the rows, pass keys={brief(repr(name))}; if not, name the "
+                "other columns in columns=[...]."
+            )
 
 
 def _check_no_row_number(stamp: Stamp, fields: list[Any], wanted: Wanted) -> None:

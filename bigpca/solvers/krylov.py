@@ -29,8 +29,8 @@ FLOOR = 10.0  # of the precision, relative to theta_1: an eigenvalue below it is
 
 @dataclass(frozen=True)
 class RitzPairs:
-    """Ritz pairs (theta_i, u_i) of a basis B of c columns, of which k (at most c) are
-    wanted; and what bounds the others.
+    """Ritz pairs (theta_i, u_i) of a basis B of c columns, the number k (at most c) that is
+    wanted, and what bounds the others.
 
     With the residuals ``r_i = A u_i - theta_i u_i``, orthogonal to B, and ``Z = R Theta^-1/2 = Q T^1/2 V'``
     by its Gram matrix ``Z'Z = V T V'``, the Nyström approximation is ``A_hat = (U Theta^1/2 + Z)(U Theta^1/2

@@ -43,7 +43,7 @@ from bigpca.storage.places import CONTROL, Entry, OccupiedError, Place
 
 CLAIM = f"{CONTROL}/claim"
 ROWS = f"{CONTROL}/rows"
-JOURNAL_CHUNKS = 64  # of an output of which this process writes every chunk, per object of the journal
+JOURNAL_CHUNKS = 64  # per object of the journal, of an output whose chunks are all written by this process
 ROOT = "zarr.json"
 
 

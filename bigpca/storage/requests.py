@@ -324,7 +324,7 @@ class ObjectFile(io.RawIOBase):
 
     @classmethod
     def holding(cls, place: Place, key: str, got: Sequence[Got]) -> ObjectFile:
-        """Return the file of an object of which these parts were got."""
+        """Return the file of an object, with the parts that were got."""
         file = cls(place, key, got[0].size)
         file.hold(got)
         return file

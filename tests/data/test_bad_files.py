@@ -388,6 +388,16 @@ CSV_ERRORS: dict[str, tuple[str, dict[str, Any], str]] = {
         {},
         r"cannot be read as columns of text: .*Expected 2 columns, got 1: 3",
     ),
+    "rounded integers": (
+        "id,b\n9007199254740993,2\n7,4\n",
+        {},
+        r"'id' holds the integer 9007199254740993, which float64 rounds.*keys='id'",
+    ),
+    "integers beyond 64 bits": (
+        "a,b\n1,123456789012345678901\n7,4\n",
+        {},
+        r"'b' holds the integer 123456789012345678901",
+    ),
     "decimal commas": ("a;b\n1,5;2,5\n", {}, r"sep=';', decimal=','"),
 }
 
@@ -397,7 +407,7 @@ def test_csv_that_is_not_rows_of_numbers_is_rejected_with_what_to_do(case: str, 
     text, options, words = CSV_ERRORS[case]
     (tmp_path / "x.csv").write_text(text)
     with pytest.raises(ValueError, match=words):
-        sources.open(tmp_path / "x.csv", **options)
+        sources.open(tmp_path / "x.csv", **options).compute()
 
 
 def test_csv_is_cut_at_ends_of_lines_outside_quotes_and_bad_lines_are_named(

@@ -92,7 +92,7 @@ class Ridge(PairModel):
     def _check(self, p: int, q: int) -> None:
         self._penalties()
         if not 2 <= positive_integer("cv", self.cv) <= MAX_FOLDS:
-            raise ValueError(f"cv = {self.cv}; 2 to {MAX_FOLDS} folds were expected, each of which holds its moments.")
+            raise ValueError(f"cv = {self.cv}; 2 to {MAX_FOLDS} folds were expected, because each holds its moments.")
 
     def _template(self, d: int) -> Accumulator:
         return Moments(d) if len(self._penalties()) == 1 else FoldStates(Moments(d), self.cv)

@@ -326,7 +326,7 @@ def add_symmetric_product(rows: Array, out: Array, arithmetic: Arithmetic) -> bo
 
 
 class SumOnDevice:
-    """``sum V'V`` (d, d) on a device in float64, of which one packed triangle is fetched at the end of a group.
+    """``sum V'V`` (d, d) on a device in float64; at the end of a group, one packed triangle is fetched.
 
     Parameters
     ----------

@@ -317,7 +317,7 @@ def chained(first: tuple[RowMap, ...], last: RowMap) -> RowMap:
 
 @dataclass(frozen=True)
 class EachSide(NumberedMap):
-    """Row maps of blocks of columns that stand side by side, each of which keeps the width of its block.
+    """Row maps of adjacent blocks of columns. Each map keeps the width of its block.
 
     Attributes
     ----------
