@@ -7,7 +7,6 @@ import os
 import shlex
 import time
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -34,6 +33,7 @@ from bigpca.errors import counted, format_bytes
 from bigpca.passes.engine.events import format_seconds
 from bigpca.passes.engine.progress import TerminalProgress
 from bigpca.planning import Plan, format_estimate, format_times
+from bigpca.storage.files import kind_of
 from bigpca.storage.forms import CODES
 
 CODED = ("scale_factor", "add_offset", "saturated_share")  # of codes, in the record of transform
@@ -45,10 +45,11 @@ def transform(
     reading: o.Reading,
     cluster: o.Cluster,
     shows: o.Shows,
-    model: Annotated[Path, typer.Option(help="The model saved by a fit.")] = Path("model.zarr"),
+    model: Annotated[str, typer.Option(metavar="PATH", help="The model saved by a fit.")] = "model.zarr",
     scores: Annotated[
-        Path, typer.Option(help="Where the scores are written: a Zarr store, or a .npy or .parquet table.")
-    ] = Path("scores.zarr"),
+        str,
+        typer.Option(metavar="PATH", help="Where the scores are written: a Zarr store, or a .npy or .parquet table."),
+    ] = "scores.zarr",
     keys: Annotated[
         str | None, typer.Option(help="Store these row keys too: FILE::COLUMN, such as labels.csv::filename.")
     ] = None,
@@ -69,7 +70,7 @@ def transform(
         from bigpca.data.sources import source_of
         from bigpca.quality.memory import MemoryMeter
 
-        reject_shared_paths([*source, str(model)], scores=scores)
+        reject_shared_paths([*source, model], scores=scores)
         reject_existing(scores, "scores store", overwrite, table=True)
         fitted = _load(model, [*source, *(references or ())], names)
         with running(cluster) as client:
@@ -78,8 +79,8 @@ def transform(
             output.resume = f"Finished score chunks are kept. To resume:\n  {command_line()}"
             start = time.monotonic()
             with MemoryMeter(client) as meter, TerminalProgress() as bar:
-                progress = shown(PassCounter(), bar, output, str(scores))
-                to = {"out": str(scores), "overwrite": overwrite, "progress": progress, "keys": keys}
+                progress = shown(PassCounter(), bar, output, scores)
+                to = {"out": scores, "overwrite": overwrite, "progress": progress, "keys": keys}
                 if names is None:
                     written = fitted.transform(data, dtype=dtype, **to)
                 else:
@@ -105,11 +106,11 @@ def transform(
         output.finish(record | {"baseline_bytes": meter.baseline_bytes})
 
 
-def _load(model: Path, references: list[str], statistics: list[str] | None) -> Any:
+def _load(model: str, references: list[str], statistics: list[str] | None) -> Any:
     """Return the model; ValueError if it has no statistics of rows, and some are wanted."""
     import bigpca
 
-    fitted = bigpca.load(str(model), references=references)
+    fitted = bigpca.load(model, references=references)
     if statistics is not None and not hasattr(fitted, "statistics"):
         raise ValueError(
             f"a {type(fitted).__name__} has no {', '.join(statistics)} of rows: these are of a PCA, or of an "
@@ -118,17 +119,17 @@ def _load(model: Path, references: list[str], statistics: list[str] | None) -> A
     return fitted
 
 
-def transform_command(sources: list[str], model: Path, scores: Path | None, reading: o.Reading) -> str:
+def transform_command(sources: list[str], model: str, scores: str | None, reading: o.Reading) -> str:
     """Return the command that writes only the scores, quoted for a shell.
 
-    >>> transform_command(["my dump.h5"], Path("m.zarr"), Path("s.zarr"), o.Reading("fc7"))
+    >>> transform_command(["my dump.h5"], "m.zarr", "s.zarr", o.Reading("fc7"))
     "bigpca transform 'my dump.h5' --model m.zarr --scores s.zarr --member fc7"
     """
-    command = ["bigpca", "transform", *sources, "--model", str(model), "--scores", str(scores)]
+    command = ["bigpca", "transform", *sources, "--model", model, "--scores", str(scores)]
     return shlex.join(command + reading.arguments)
 
 
-def check_update(model: Path, estimator: Estimator, scores: Path | None, checkpoint: Path | None) -> None:
+def check_update(model: str, estimator: Estimator, scores: str | None, checkpoint: str | None) -> None:
     """Reject options that an update does not use.
 
     Raises
@@ -147,7 +148,7 @@ def check_update(model: Path, estimator: Estimator, scores: Path | None, checkpo
 
 
 def update(
-    source: list[str], old: Path, out: Path, supervision: o.Supervision, reading: o.Reading, cluster: o.Cluster,
+    source: list[str], old: str, out: str, supervision: o.Supervision, reading: o.Reading, cluster: o.Cluster,
     shows: o.Shows, *, overwrite: bool,
 ) -> None:  # fmt: skip
     """Add the appended rows of SOURCE to the model at ``old``, and save it at ``out``."""
@@ -158,7 +159,7 @@ def update(
 
         reject_shared_paths(source, model=out)
         reject_existing(out, "model", overwrite)
-        model: Any = bigpca.load(str(old))
+        model: Any = bigpca.load(old)
         if not hasattr(model, "partial_fit"):
             raise ValueError(f"{old} is a {type(model).__name__} that takes no more rows. Fit again without --update.")
         check_columns(supervision)
@@ -170,11 +171,11 @@ def update(
             start = time.monotonic()
             with TerminalProgress() as bar, stamping(rows_stamp(data, data.shape[0])):
                 model.partial_fit(rows, **given, progress=shown(PassCounter(), bar, output, None))
-                model.save(str(out), overwrite=overwrite)
+                model.save(out, overwrite=overwrite)
         seconds = time.monotonic() - start
         output.show({"model": f"{out}, of {data.shape[0]:,} rows", "time": format_seconds(seconds)})
         record = {"command": "fit", "source": recorded(source), "update": old, "appended": rows.shape[0]}
-        output.finish({**record, **describe_file(str(out)), "model": out, "seconds": seconds})
+        output.finish({**record, **describe_file(out), "model": out, "seconds": seconds})
 
 
 def _of_appended_rows(model: Any, given: o.Supervision, source: list[str], data: Any, seen: int) -> dict[str, Any]:
@@ -214,15 +215,17 @@ def _is_weighted(model: Any) -> bool:
 class Outputs:
     """Where a fit writes its results."""
 
-    model: Annotated[Path, typer.Option(help="Where the model is saved.")] = Path("model.zarr")
+    model: Annotated[str, typer.Option(metavar="PATH", help="Where the model is saved.")] = "model.zarr"
     scores: Annotated[
-        Path | None, typer.Option(help="Also write the scores, to a Zarr store or a .npy or .parquet table.")
+        str | None,
+        typer.Option(metavar="PATH", help="Also write the scores, to a Zarr store or a .npy or .parquet table."),
     ] = None
     checkpoint: Annotated[
-        Path | None, typer.Option(help="Store progress here, so that the same command resumes after a stop.")
+        str | None,
+        typer.Option(metavar="PATH", help="Store progress here, so that the same command resumes after a stop."),
     ] = None
     update: Annotated[
-        Path | None,
+        str | None,
         typer.Option(metavar="MODEL", help="Add the rows appended since the fit to this model; no others are read."),
     ] = None
     overwrite: o.Overwrite = False
@@ -338,7 +341,7 @@ def _show_plan(output: Output, planned: Plan, shows: o.Shows, outputs: Outputs |
     writes = [f"a model of {format_bytes(planned.output_bytes)}"]
     if outputs is not None:
         writes = [f"{outputs.model}, {format_bytes(planned.output_bytes)}"]
-        writes += [str(path) for path in (outputs.scores, outputs.checkpoint) if path is not None]
+        writes += [path for path in (outputs.scores, outputs.checkpoint) if path is not None]
     rows: dict[str, object] = {"solver": f"{planned.solver}: {reason}", "reads": reads}
     if planned.seconds is not None:
         rows["time"] = f"{format_estimate(planned.seconds)} on {threads} thread{'s'[: threads != 1]}"
@@ -383,19 +386,19 @@ def _fit_and_save(
     output.resume = _how_to_resume(outputs.checkpoint)
     counter, start = PassCounter(), time.monotonic()
     with TerminalProgress() as bar:
-        checkpoint = None if outputs.checkpoint is None else str(outputs.checkpoint)
+        checkpoint = outputs.checkpoint
         with stamping(rows_stamp(data, data.shape[0])):
             progress = shown(counter, bar, output, checkpoint)
             model.fit(data, planned.labels, **planned.weights, checkpoint=checkpoint, progress=progress)
         fitted = time.monotonic()
-        model.save(str(outputs.model), overwrite=outputs.overwrite)
+        model.save(outputs.model, overwrite=outputs.overwrite)
         output.resume = f"The model is saved in {outputs.model}."
         if outputs.scores is not None:
             output.resume += f" Finished score chunks are kept. To resume:\n  {scores_command}"
-            progress = shown(PassCounter(), bar, output, str(outputs.scores))
-            model.transform(data, out=str(outputs.scores), overwrite=outputs.overwrite, progress=progress)
+            progress = shown(PassCounter(), bar, output, outputs.scores)
+            model.transform(data, out=outputs.scores, overwrite=outputs.overwrite, progress=progress)
     end = time.monotonic()
-    record = describe_file(str(outputs.model))
+    record = describe_file(outputs.model)
     return {
         **{name: value for name, value in record.items() if name not in ("parameters", "n_passes")},
         "passes": getattr(model, "n_passes_", counter.passes),
@@ -411,7 +414,7 @@ def _fit_and_save(
     }
 
 
-def _how_to_resume(checkpoint: Path | None) -> str:
+def _how_to_resume(checkpoint: str | None) -> str:
     if checkpoint is None:
         return "Progress was not stored. Give --checkpoint PATH to be able to resume."
     return f"Finished segments are kept in {checkpoint}. To resume:\n  {command_line()}"
@@ -434,7 +437,7 @@ def _show_result(output: Output, record: dict[str, Any], planned: Plan, source: 
     }
     if record["scores"] is not None:
         rows["scores"] = str(record["scores"])
-    if record["checkpoint"] is not None:
+    if record["checkpoint"] is not None and kind_of(record["checkpoint"]) == "disk":  # objects are deleted
         rows["checkpoint"] = f"no longer needed: rm -r {shlex.quote(str(record['checkpoint']))}"
     output.show(rows)
     output.say(f"\nNext: {_next(record, source)}")

@@ -16,8 +16,8 @@ from bigpca.cli.runtime import PassCounter, described, open_sources, recorded, r
 from bigpca.errors import component_columns, format_bytes
 from bigpca.passes.engine.progress import TerminalProgress
 
-Model = Annotated[Path, typer.Argument(help="The model saved by a fit.")]
-Scores = Annotated[Path | None, typer.Option(help="Its scores, written by fit --scores or transform.")]
+Model = Annotated[str, typer.Argument(metavar="MODEL", help="The model saved by a fit.")]
+Scores = Annotated[str | None, typer.Option(metavar="PATH", help="Its scores, written by fit --scores or transform.")]
 Labels = Annotated[
     str | None, typer.Option(help="labels.csv or labels.csv::column; joined by key if the scores have keys.")
 ]
@@ -63,7 +63,7 @@ def report(
     held_out_labels: Annotated[
         str | None, typer.Option(metavar="FILE[::COLUMN]", help="The classes of the held-out rows.")
     ] = None,
-    out: Annotated[Path, typer.Option(help="The HTML file to write.")] = Path("report.html"),
+    out: Annotated[str, typer.Option(metavar="PATH", help="The HTML file to write.")] = "report.html",
     provenance: Annotated[bool, typer.Option(help="Show paths and the command of the fit.")] = True,
     references: o.References = None,
     overwrite: OverwriteFile = False,
@@ -95,8 +95,8 @@ def report(
             errors = standard_errors(fitted, open_sources([rows], reading))
         apart = None if held_out is None else (open_sources([held_out], reading), held_out_labels)
         described = describe(
-            fitted, scores=_path(scores), labels=labels, keys=False if by_position else None, image_shape=shape,
-            standard_errors=errors, held_out=apart, provenance=provenance, path=str(model),
+            fitted, scores=scores, labels=labels, keys=False if by_position else None, image_shape=shape,
+            standard_errors=errors, held_out=apart, provenance=provenance, path=model,
         )  # fmt: skip
         page = render(described).encode()
         write_file(out, page, overwrite=overwrite)
@@ -114,7 +114,7 @@ def plot(
     kind: Annotated[Kind, typer.Argument(help="What is drawn.")],
     model: Model,
     reading: o.Reading,
-    out: Annotated[Path, typer.Option(help="The file to write: .png, .svg or .pdf.")] = Path("figure.png"),
+    out: Annotated[str, typer.Option(metavar="PATH", help="The file to write: .png, .svg or .pdf.")] = "figure.png",
     scores: Scores = None,
     rows: Annotated[str | None, typer.Option(help="For scores and biplot without --scores: rows, read once.")] = None,
     labels: Labels = None,
@@ -137,13 +137,13 @@ def plot(
         from bigpca.plots.style import FORMATS, picture_bytes, plain_figure
         from bigpca.storage.forms import reject_file, write_file
 
-        if out.suffix.lower() not in FORMATS:
+        if Path(out).suffix.lower() not in FORMATS:
             raise typer.BadParameter(
-                f"--out {out} has the suffix {out.suffix!r}; one of {', '.join(FORMATS)} is needed."
+                f"--out {out} has the suffix {Path(out).suffix!r}; one of {', '.join(FORMATS)} is needed."
             )
         reject_file(out, overwrite, *FORMATS)
         reject_shared_paths([(labels or "").partition("::")[0]], figure=out)
-        given: Any = _path(scores)
+        given: Any = scores
         if rows is not None and scores is None and kind in SCORED:
             given = open_sources([rows], reading)
             output.say(f"reads {rows} once, {format_bytes(given.nbytes)}; with --scores nothing is transformed")
@@ -158,7 +158,7 @@ def plot(
             _draw_maps(fitted, ax, given, parse_components(components or "0,1,2", (1, 3)), map_shape)
         else:
             _draw(kind, fitted, ax, given, colours, parse_components(components or "0,1", (2,)), shape)
-        write_file(out, picture_bytes(figure, out.suffix), overwrite=overwrite)
+        write_file(out, picture_bytes(figure, Path(out).suffix), overwrite=overwrite)
         output.say(f"{kind} of {model}: {out}")
         output.finish({"command": "plot", "kind": str(kind), "model": model, "out": out})
 
@@ -223,18 +223,14 @@ def _draw(
         getattr(plots, kind)(model, ax=ax)
 
 
-def _load(model: Path, references: list[str] | None) -> Any:
+def _load(model: str, references: list[str] | None) -> Any:
     import bigpca
 
-    return bigpca.load(str(model), references=references or [])
-
-
-def _path(path: Path | None) -> str | None:
-    return None if path is None else str(path)
+    return bigpca.load(model, references=references or [])
 
 
 SHOWN_ANGLES = 5
-FROM = Annotated[Path, typer.Argument(help="A model saved by a fit.")]
+FROM = Annotated[str, typer.Argument(help="A model saved by a fit.")]
 
 
 @grouped
@@ -251,7 +247,7 @@ def extremes(
     with reporting(shows.as_json, shows.debug, quiet=shows.quiet) as output:
         import bigpca
 
-        fitted: Any = bigpca.load(str(model), references=references or [])
+        fitted: Any = bigpca.load(model, references=references or [])
         with running(cluster):
             data = open_sources(source, reading)
             output.show({"data": described(source, data)})
@@ -284,7 +280,7 @@ def compare(
 
         import bigpca
 
-        a, b = (bigpca.load(str(path)) for path in (first, second))
+        a, b = (bigpca.load(path) for path in (first, second))
         found = bigpca.quality.compare(a, b)
         degrees = np.degrees(found.angles)
         listed = ", ".join(f"{angle:.3g}" for angle in degrees[:SHOWN_ANGLES])
@@ -312,29 +308,32 @@ FORMATS = (".npz", ".onnx")
 
 
 def export(
-    model: Annotated[Path, typer.Argument(help="A linear model saved by a fit.")],
-    out: Annotated[Path, typer.Option(help="The file to write: .onnx, or .npz with A (k, d) and b (k,).")],
+    model: Annotated[str, typer.Argument(metavar="MODEL", help="A linear model saved by a fit.")],
+    out: Annotated[
+        str, typer.Option(metavar="PATH", help="The file to write: .onnx, or .npz with A (k, d) and b (k,).")
+    ],
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a file that exists.")] = False,
     as_json: o.Json = False,
     debug: o.Debug = False,
 ) -> None:
     """Write the linear map of MODEL for programs without bigpca: scores are X A' + b."""
-    if out.suffix.lower() not in FORMATS:
+    if Path(out).suffix.lower() not in FORMATS:
         raise typer.BadParameter(
-            f"--out {out} has the suffix {out.suffix!r}; one of {', '.join(FORMATS)} is needed.", param_hint="'--out'"
+            f"--out {out} has the suffix {Path(out).suffix!r}; one of {', '.join(FORMATS)} is needed.",
+            param_hint="'--out'",
         )
     with reporting(as_json, debug) as output:
         import bigpca
         from bigpca.export.linear import write_npz
 
-        reject_shared_paths([str(model)], out=out)
-        fitted: Any = bigpca.load(str(model))
+        reject_shared_paths([model], out=out)
+        fitted: Any = bigpca.load(model)
         if not hasattr(fitted, "linear_map"):
             raise ValueError(
                 f"{model} is a {type(fitted).__name__}, which has no linear map. Export a linear model, such as a PCA."
             )
         k, d = len(fitted.get_feature_names_out()), fitted.n_features_in_
-        if out.suffix.lower() == ".onnx":
+        if Path(out).suffix.lower() == ".onnx":
             fitted.to_onnx(out, overwrite=overwrite)
         else:
             A, b = fitted.linear_map()

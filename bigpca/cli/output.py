@@ -138,10 +138,11 @@ class Output:
         self._doing = ""
 
     def say(self, text: str = "") -> None:
-        """Print text."""
+        """Print text; URLs in lines that are too long lose their middles, except in commands, which are copied."""
         self.doing("")
         if not self.quiet:
-            typer.echo(printable(public(text)), err=self.as_json)
+            lines = [_within(line, self.width) for line in printable(public(text)).split("\n")]
+            typer.echo("\n".join(lines), err=self.as_json)
 
     def show(self, rows: Mapping[str, object]) -> None:
         """Print a table as wide as the terminal."""
@@ -324,6 +325,17 @@ def table(rows: Mapping[str, object], width: int = MAX_WIDTH) -> str:
                 lines.append(f"{name:<{indent}}{line}")
                 name = ""
     return "\n".join(lines)
+
+
+def _within(line: str, width: int) -> str:
+    """Cut the middle out of the URLs of a line that is longer than ``width``.
+
+    >>> _within("verified s3://bucket/a/long/folder/with/scores.zarr: 3 chunks", 46)
+    'verified s3://bucket ... scores.zarr: 3 chunks'
+    """
+    for url in re.findall(r"\S+://[^\s:,]+", "" if "bigpca " in line else line):
+        line = line.replace(url, shorten(url, max(24, len(url) + width - len(line))), 1)
+    return line
 
 
 def wrapped(text: str, width: int) -> list[str]:

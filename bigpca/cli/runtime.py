@@ -168,7 +168,7 @@ def _without_plans(show: Progress) -> Progress:
     return show_others
 
 
-def reject_existing(path: Path | None, what: str, overwrite: bool, instead: str = "", *, table: bool = False) -> None:
+def reject_existing(path: str | None, what: str, overwrite: bool, instead: str = "", *, table: bool = False) -> None:
     """Raise before anything is read if an output exists already.
 
     Raises
@@ -180,16 +180,20 @@ def reject_existing(path: Path | None, what: str, overwrite: bool, instead: str 
     """
     if path is None:
         return
-    from bigpca.storage.files import writing
-
-    with writing(path):  # rejects a name that is too long before the work
-        there = path.exists() or path.is_symlink()
+    from bigpca.storage.files import is_objects, writing
     from bigpca.storage.forms import STORES, check_extension, form_of, is_table
 
     if table:
         form_of(path, ()).check()  # the library that writes it, too
     else:
         check_extension(path, *STORES)
+    if is_objects(path):
+        from bigpca.storage.objects import ROOT, reject_object  # for object stores only
+
+        reject_object(path, overwrite, "" if table and is_table(path) else ROOT)
+        return
+    with writing(path):  # rejects a name that is too long before the work
+        there = os.path.lexists(path)
     if not there:
         return
     if overwrite:
@@ -203,38 +207,38 @@ def reject_existing(path: Path | None, what: str, overwrite: bool, instead: str 
         )
 
 
-def reject_shared_paths(sources: list[str], **paths: Path | None) -> None:
+def reject_shared_paths(sources: list[str], **paths: str | None) -> None:
     """Raise before anything is read if writing one path of a command would destroy its source or another of its paths.
 
     Parameters
     ----------
     sources : list of str
         What the command reads.
-    paths : path or None
-        What it writes, by name.
+    paths : str or None
+        Paths or URLs of what it writes, by name.
 
     Raises
     ------
     OutputExistsError
         If an output is the source or a folder around it, or if two outputs are the same or one is inside the other.
     """
-    taken = [("source", Path(os.path.realpath(source))) for source in sources]
+    taken = [("source", Path(os.path.realpath(source)), source) for source in sources]
     for name, path in paths.items():
         if path is None:
             continue
         here = Path(os.path.realpath(path))
-        for other, there in taken:
+        for other, there, given in taken:
             inside = there == here or here in there.parents or (other != "source" and there in here.parents)
             if inside:
                 raise OutputExistsError(
-                    f"the {name} {path} and the {other} {there} are the same path, or one contains the other, so "
+                    f"the {name} {path} and the {other} {given} are the same path, or one contains the other, so "
                     f"writing one would destroy the other. Choose another path for the {name}; --overwrite does not "
                     "help."
                 )
-        taken = [*taken, (name, here)]
+        taken = [*taken, (name, here, path)]
 
 
-def reject_unwritable(path: Path | None, what: str, size: int) -> None:
+def reject_unwritable(path: str | None, what: str, size: int) -> None:
     """Raise before anything is read if an output could not be written after the work.
 
     Parameters
@@ -249,7 +253,7 @@ def reject_unwritable(path: Path | None, what: str, size: int) -> None:
     MemoryBudgetError
         If its disk has less free space.
     """
-    if path is None:
+    if path is None or kind_of(path) != "disk":
         return
     from bigpca.storage import free_bytes
 

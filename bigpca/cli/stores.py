@@ -6,7 +6,6 @@ import os
 import shlex
 import time
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Annotated, Any, Protocol
 
 import typer
@@ -288,7 +287,9 @@ def info(
         lines = {} if made is None else made.lines()
         if not shows.verbose:
             lines = {name: text for name, text in lines.items() if name not in ("model digest", "versions")}
-        if _is_model(Path(path)):
+        from bigpca.storage.groups import kind_at
+
+        if kind_at(path) not in (None, "array"):
             record = describe_file(path)
             output.show(_model_rows(record, shows.verbose) | lines)
             if record.get("certificate", record) is not record:
@@ -319,7 +320,7 @@ def ingest(
     reading: o.Reading,
     cluster: o.Cluster,
     shows: o.Shows,
-    out: Annotated[Path | None, typer.Option(help="The Zarr store to write.")] = None,
+    out: Annotated[str | None, typer.Option(metavar="PATH", help="The Zarr store to write.")] = None,
     overwrite: o.Overwrite = False,
     dtype: Annotated[str | None, typer.Option(help="Convert to this dtype, e.g. float32.")] = None,
     chunk_rows: Annotated[int | None, typer.Option(min=1, help="Rows per chunk (default: about 64 MiB).")] = None,
@@ -341,20 +342,20 @@ def ingest(
             output.resume = f"Finished chunks are kept. To resume:\n  {command_line()}"
             start = time.monotonic()
             with TerminalProgress() as bar:
-                progress = shown(PassCounter(), bar, output, str(store))
+                progress = shown(PassCounter(), bar, output, store)
                 bigpca.ingest(
-                    data, str(store), overwrite=overwrite, dtype=dtype, chunk_rows=chunk_rows, keys=keys,
+                    data, store, overwrite=overwrite, dtype=dtype, chunk_rows=chunk_rows, keys=keys,
                     progress=progress,
                 )  # fmt: skip
         seconds = time.monotonic() - start
-        record = _describe_source(str(store), None)
+        record = _describe_source(store, None)
         size = f"{format_bytes(record['bytes'])} in {record['chunks']:,} chunk{'s'[: record['chunks'] != 1]}"
         output.show({"store": f"{store}, {record['dtype']}, {size}", "time": format_seconds(seconds)})
-        output.say(f"\nNext: bigpca plan {shlex.quote(str(store))}")
+        output.say(f"\nNext: bigpca plan {shlex.quote(store)}")
         output.finish({"command": "ingest", "source": recorded(source), "out": store, "seconds": seconds, **record})
 
 
-def _with_output(sources: list[str], out: Path | None) -> tuple[list[str], Path]:
+def _with_output(sources: list[str], out: str | None) -> tuple[list[str], str]:
     """Return sources and output: ``--out``, or the second of two paths if it cannot be a shard.
 
     Raises
@@ -365,7 +366,7 @@ def _with_output(sources: list[str], out: Path | None) -> tuple[list[str], Path]
     if out is not None:
         return sources, out
     if len(sources) == 2 and (sources[1].endswith(".zarr") or not os.path.lexists(sources[1])):
-        return sources[:1], Path(sources[1])
+        return sources[:1], sources[1]
     raise typer.BadParameter("the Zarr store to write is not given. Add --out STORE, such as --out features.zarr.")
 
 
@@ -385,17 +386,6 @@ def verify(
         output.finish({"command": "verify", "ok": report.ok, **plain(report)})
         if not report.ok:
             raise typer.Exit(int(ExitCode.INPUT))
-
-
-def _is_model(path: Path) -> bool:
-    """Whether a directory is marked as a bigpca model, which its loader then checks."""
-    from bigpca.storage.files import read_document
-
-    try:
-        attributes = read_document(path / "zarr.json").get("attributes", {})
-        return str(attributes["bigpca"]["kind"]) != "array"
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
-        return False
 
 
 def _describe_source(path: str, member: str | None) -> dict[str, Any]:

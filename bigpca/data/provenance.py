@@ -16,7 +16,7 @@ from typing import Any
 
 from bigpca.errors import CorruptedChunkError, ModelFormatError, Shown, brief, format_bytes, shorten
 from bigpca.planning import format_times
-from bigpca.storage.files import public
+from bigpca.storage.files import kind_of, public
 from bigpca.storage.forms import MAX_PROVENANCE_BYTES, TABLE_MARK, read_provenance
 
 PACKAGES = ("bigpca", "numpy", "dask", "zarr")
@@ -255,12 +255,15 @@ def provenance_of(store: str | os.PathLike[str]) -> Provenance | None:
 
 def _of_table(path: str | os.PathLike[str]) -> Any:
     """Return the record in the metadata of a Parquet file; None where there is none."""
-    if not os.path.isfile(path):
+    if kind_of(path) == "disk" and not os.path.isfile(path):
         return None
     from bigpca.data.source import file_stamp
     from bigpca.data.tables import parquet_metadata  # only for tables
 
-    text = (parquet_metadata(file_stamp(os.fspath(path))).metadata or {}).get(TABLE_MARK)
+    try:
+        text = (parquet_metadata(file_stamp(os.fspath(path))).metadata or {}).get(TABLE_MARK)
+    except FileNotFoundError:
+        return None
     if text is None:
         return None
     if len(text) > MAX_PROVENANCE_BYTES:

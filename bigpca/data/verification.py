@@ -16,7 +16,7 @@ import zarr
 
 from bigpca.data.checks import is_decode_error
 from bigpca.data.source import choose_member
-from bigpca.data.zarr_arrays import Cell, ChunkFiles, arrays_of
+from bigpca.data.zarr_arrays import Cell, ChunkFiles, arrays_of, documents_at, place_at
 from bigpca.data.zarr_format import (
     array_document,
     as_integers,
@@ -137,7 +137,10 @@ def _arrays(location: str, member: str | None) -> list[tuple[str, zarr.Array[Any
     remote = kind_of(location) != "disk"
     if not remote and not os.path.isdir(location):
         raise FileNotFoundError(f"{location} is not a directory; a Zarr store was expected. Check the path.")
-    store = location if remote else RegularStore(location, rewritten=as_integers)
+    place = place_at(location)
+    store: Any = location if remote else RegularStore(location, rewritten=as_integers)
+    if place is not None:
+        store = documents_at(place, as_integers)
     try:
         with without_credentials(location), naming_damage(public(location)):
             node = zarr.open(store, mode="r")

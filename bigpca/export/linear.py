@@ -104,7 +104,7 @@ def required(name: str, package: str) -> Any:
 
 def write_onnx(
     linear: LinearMap, path: str | os.PathLike[str], *, overwrite: bool, before: Sequence[RowPreprocessor] = ()
-) -> Path:
+) -> Path | str:
     """Write a model of ONNX with the input ``rows`` (n, d) and the output ``scores`` (n, k), both float32.
 
     The centre is subtracted before the product, as ``transform`` does. ``before`` is applied to rows first; rows of
@@ -160,7 +160,7 @@ def _preprocessing_nodes(
     return nodes, rows
 
 
-def write_npz(path: str | os.PathLike[str], *, overwrite: bool, **arrays: NDArray[np.float64]) -> Path:
+def write_npz(path: str | os.PathLike[str], *, overwrite: bool, **arrays: NDArray[np.float64]) -> Path | str:
     """Write arrays to an .npz file; raises as :func:`write_onnx`."""
     reject_file(path, overwrite, ".npz")
     content = BytesIO()

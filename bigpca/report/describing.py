@@ -868,7 +868,7 @@ def write_report(
     held_out: tuple[Any, Any] | None = None,
     provenance: bool = True,
     overwrite: bool = False,
-) -> Path:
+) -> Path | str:
     """Write a report on a fitted model: one HTML file that needs no network, of at most 3 MB.
 
     It has checks with their numbers, the spectrum, the scores with their labels, components, the rows at both ends of

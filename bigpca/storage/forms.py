@@ -28,6 +28,7 @@ from bigpca.storage.files import (
     fsync_tree,
     is_objects,
     is_there,
+    name_of,
     publish,
     read_document,
     remove,
@@ -323,7 +324,16 @@ def check_extension(path: str | os.PathLike[str], *accepted: str) -> None:
 
 
 def reject_file(path: str | os.PathLike[str], overwrite: bool, *accepted: str) -> None:
-    """Raise unless a file may be written here: a new path, or with ``overwrite`` a file, of an accepted extension."""
+    """Raise unless a file may be written here: a new path or URL, or with ``overwrite`` one that exists.
+
+    And of an accepted extension.
+    """
+    if is_objects(path):
+        from bigpca.storage.objects import reject_object  # for object stores only
+
+        check_extension(name_of(path), *accepted)
+        reject_object(path, overwrite)
+        return
     with writing(Path(path)):  # rejects a name that is too long before the work
         if accepted:
             check_extension(path, *accepted)
@@ -338,14 +348,20 @@ def reject_file(path: str | os.PathLike[str], overwrite: bool, *accepted: str) -
         raise OutputExistsError(f"{os.fspath(path)} is not a file, and only files are replaced. Choose another path.")
 
 
-def write_file(path: str | os.PathLike[str], data: bytes, *, overwrite: bool) -> Path:
-    """Write a file, complete or not at all, and return its path; what a killed run left of it is removed.
+def write_file(path: str | os.PathLike[str], data: bytes, *, overwrite: bool) -> Path | str:
+    """Write a file, complete or not at all, and return its path or URL; what a killed run left of it is removed.
+
+    An object is put whole by one request, which creates it unless ``overwrite`` is True.
 
     Raises
     ------
     OutputExistsError
         As :func:`reject_file` does; of two runs that write one new path, one raises it.
     """
+    if is_objects(path):
+        from bigpca.storage.objects import put_object  # for object stores only
+
+        return put_object(path, data, overwrite=overwrite)
     target = Path(path)
     with writing(target), temporary_sibling(target) as sibling:
         file = sibling / "file"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import math
 import os
 from collections.abc import Collection, Mapping
@@ -196,6 +197,20 @@ def read_group(
     shapes = {name: tuple(declared["shape"]) for name, declared in body["arrays"].items()}
     major, minor = body["format"]
     return Group(body["kind"], (major, minor), arrays, values, shapes)
+
+
+def kind_at(path: str | os.PathLike[str]) -> str | None:
+    """Return the kind of what bigpca has stored at a path or URL, such as "PCA" or "array"; None for anything else."""
+    try:
+        if is_objects(path):
+            from bigpca.storage.places import Place  # for object stores only
+
+            document = json.loads(Place(path).read("zarr.json").data)
+        else:
+            document = read_document(Path(path, "zarr.json"))
+        return str(document["attributes"]["bigpca"]["kind"])
+    except (OSError, ValueError, LookupError, TypeError):
+        return None
 
 
 def _storable(name: str, array: Array) -> Array:

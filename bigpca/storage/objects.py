@@ -37,9 +37,9 @@ from bigpca.errors import (
 )
 from bigpca.storage.chunks import MARKERS, ChunkRecord, ChunkWriter
 from bigpca.storage.files import canonical_json
-from bigpca.storage.forms import KEYS, PROVENANCE, STORE, Annotations, Form, with_manifest
+from bigpca.storage.forms import KEYS, PROVENANCE, STORE, Annotations, Form, TableForm, with_manifest
 from bigpca.storage.outputs import LEVEL, Layout, Output, check_output, partial_document
-from bigpca.storage.places import CONTROL, Entry, OccupiedError, Place
+from bigpca.storage.places import CONTROL, LARGEST_PUT, Entry, OccupiedError, Place
 
 CLAIM = f"{CONTROL}/claim"
 ROWS = f"{CONTROL}/rows"
@@ -177,10 +177,11 @@ class ObjectOutput(Output):
     place: Place
 
     def __init__(
-        self, place: Place, writer: ObjectChunks, layout: Layout, claim: Claim, *, joins: bool, published: bool
-    ) -> None:
+        self, place: Place, writer: ObjectChunks, layout: Layout, claim: Claim, form: Form, *, joins: bool,
+        published: bool,
+    ) -> None:  # fmt: skip
         super().__init__(place.describe(), writer, joins=joins)
-        self.place, self._layout, self._claim = place, layout, claim
+        self.place, self._layout, self._claim, self._form = place, layout, claim, form
         self._open, self.published = True, published
         self._records: dict[int, ChunkRecord] = {}
         self._noted: list[ChunkRecord] = []
@@ -260,6 +261,8 @@ class ObjectOutput(Output):
 
     def _publish(self, finished: dict[int, ChunkRecord], annotations: Annotations) -> None:
         """List all chunks once more, and put what makes them visible: if each is the object that this run recorded."""
+        if self._is_table_of_ours():  # of a run that was killed here, or of one that joined
+            return
         listed = {entry.key: entry for entry in self.place.list()}
         for index in range(self.n_chunks):
             entry = listed.get(self.writer.chunk_key(index))
@@ -272,6 +275,19 @@ class ObjectOutput(Output):
         self._check_claim()
         late = [key for key in listed if key.startswith("c/") and key not in self._own_keys()]
         self.place.delete(late)  # of older runs
+        if isinstance(self._form, TableForm):
+            with TemporaryDirectory(prefix="bigpca-") as folder:
+                file = Path(folder, "table")
+                self._form.write(file, self.writer, annotations)
+                try:
+                    self.place.upload("", file, mark=self.writer.mark)
+                except OccupiedError as error:
+                    if error.found.mark != self.writer.mark:
+                        raise OutputExistsError(
+                            f"{self.path} appeared while this run wrote its rows: another run created it. It was left "
+                            "as it is; run this again with overwrite=True to replace it."
+                        ) from None
+            return
         crc32 = {index: record.crc32 for index, record in finished.items()}
         document = json.loads(partial_document(replace(self._layout, shape=self.shape)))
         document["attributes"]["bigpca"]["identity"] = self._layout.identity
@@ -292,6 +308,12 @@ class ObjectOutput(Output):
                 "to replace it."
             ) from error
 
+    def _is_table_of_ours(self) -> bool:
+        if isinstance(self._form, TableForm):
+            with suppress(FileNotFoundError):
+                return self.place.mark("") == self.writer.mark
+        return False
+
     def _own_keys(self) -> set[str]:
         return {self.writer.chunk_key(index) for index in range(self.n_chunks)}
 
@@ -310,7 +332,8 @@ class ObjectOutput(Output):
             )
 
     def _close(self) -> None:
-        self.place.delete([entry.key for entry in self.place.list(CONTROL)])
+        below = "" if self._form.is_table else CONTROL  # the chunks of a table have been copied
+        self.place.delete([entry.key for entry in self.place.list(below)])
         self._open = False
 
     def abort(self) -> None:
@@ -326,6 +349,28 @@ class ObjectOutput(Output):
                     self.place.delete(listed)
             elif self._noted:
                 self._put_journal()
+
+
+def reject_object(given: Any, overwrite: bool, key: str = "") -> None:
+    """Raise OutputExistsError if an object is there, and ``overwrite`` is False; or if no object can be there."""
+    place = Place(given)
+    if not place.prefix:
+        raise OutputExistsError(f"{place.describe()} is a bucket. Add a name, such as {place.describe('report.html')}.")
+    place.check_exclusive()
+    if not overwrite and place.exists(key):
+        raise OutputExistsError(_there(place, describe_objects(place, {key})))
+
+
+def put_object(given: Any, data: bytes, *, overwrite: bool) -> str:
+    """Put one object, if absent or in place of another one, and return its URL."""
+    place = Place(given)
+    if len(data) > LARGEST_PUT:
+        raise OutputWriteError(f"{place.describe()} would have {len(data):,} bytes; one request puts at most 4 GiB.")
+    try:
+        place.put("", data, if_absent=not overwrite)
+    except OccupiedError:
+        raise OutputExistsError(_there(place, "a file")) from None
+    return place.describe()
 
 
 def members(annotations: Annotations) -> Iterator[tuple[str, bytes]]:
@@ -459,37 +504,39 @@ def create_objects(
     """
     layout = check_output(given, shape, dtype, chunk_rows, identity, form)
     place = Place(given)
-    if form.is_table:
+    if form.is_table and (place._held is not None or place.options or not place.prefix):
         raise OutputWriteError(
-            f"{place.describe()} would be a table, which is written to a local path. Write it there and copy it, or "
-            "write a Zarr array to the URL (.zarr)."
+            f"{place.describe()} would be a table, which is opened by its URL alone. Pass the URL of a table, and set "
+            "what the store needs in the environment; or write a Zarr array (.zarr)."
         )
+    form.check()
     place.check_exclusive()
     full = environment_identity(identity) if joins else identity
     kept = [list(layout.shape), layout.dtype.str, layout.chunk_rows]
     run = uuid.uuid4().hex[:12]
     ours = Claim(full, kept, run, (full[:24] if joins else run,))
-    claim, published = _claimed(place, ours, layout, overwrite=overwrite, resume=resume, joins=joins)
+    root = "" if form.is_table else ROOT
+    claim, published = _claimed(place, ours, layout, root, overwrite=overwrite, resume=resume, joins=joins)
     writer = ObjectChunks(
         place.describe(), "", layout.shape, layout.dtype.str, layout.chunk_rows, LEVEL, place, ours.marks[0]
     )
-    output = ObjectOutput(place, writer, layout, claim, joins=joins, published=published)
+    output = ObjectOutput(place, writer, layout, claim, form, joins=joins, published=published)
     if not joins and claim.marks != ours.marks:
         output.resume()
     return output
 
 
 def _claimed(
-    place: Place, ours: Claim, layout: Layout, *, overwrite: bool, resume: bool, joins: bool
+    place: Place, ours: Claim, layout: Layout, root: str, *, overwrite: bool, resume: bool, joins: bool
 ) -> tuple[Claim, bool]:
     """Return the claim under which this run writes, and whether its output is published already."""
     deadline = time.monotonic() + 60
     while True:
-        listed = place.survey()
+        listed = set(place.survey()) | ({root} if not root and place.exists(root) else set())
         if CLAIM not in listed:
             if listed and not overwrite:
-                raise OutputExistsError(_there(place, describe_objects(place, set(listed))))
-            if listed and not any(marker in listed for marker in MARKERS):
+                raise OutputExistsError(_there(place, describe_objects(place, listed)))
+            if listed and not any(marker in listed for marker in (*MARKERS, root)):
                 raise OutputExistsError(
                     f"{place.describe()} holds {len(listed):,} objects that are not a Zarr store, and overwriting "
                     "replaces only those. Choose another path, or delete them yourself."
@@ -500,16 +547,16 @@ def _claimed(
             held, condition = Claim.parse(found.data, place.describe(CLAIM)), found.etag
             same = held.identity == ours.identity and held.layout == ours.layout
             if same and joins and not held.clearing:
-                if ROOT not in listed:
+                if root not in listed:
                     return held, False
-                if _is_ours(place, layout.identity):
+                if _is_ours(place, layout.identity) if root else place.mark(root) == ours.marks[0]:
                     return held, True
                 if not overwrite:
-                    raise OutputExistsError(_there(place, "a zarr.json of another program in an unfinished output"))
-                place.delete([ROOT])
+                    raise OutputExistsError(_there(place, "what another program put into an unfinished output"))
+                place.delete([root])
                 return held, False
             if same and not joins and resume and not held.clearing:
-                if ROOT in listed:
+                if root in listed:
                     raise OutputExistsError(_there(place, "a zarr.json of another program in an unfinished output"))
                 claim = replace(ours, marks=(*ours.marks, *held.marks))
                 with suppress(OccupiedError):
@@ -529,8 +576,8 @@ def _claimed(
                 raise
             continue  # another run was faster: look again
         if claim.clearing:
-            place.delete([key for key in listed if key == ROOT])  # readers see that it is absent, and then the rest go
-            place.delete([key for key in listed if key not in (ROOT, CLAIM)])
+            place.delete([key for key in listed if key == root])  # readers see that it is absent, and then the rest go
+            place.delete([key for key in listed if key not in (root, CLAIM)])
             claim = replace(claim, clearing=False)
             place.put(CLAIM, claim.encoded(), if_etag=etag)
         return claim, False
@@ -597,4 +644,4 @@ def describe_objects(place: Place, keys: set[str]) -> str:
             if document["node_type"] == "array":
                 return f"a Zarr array {tuple(document['shape'])} {document['data_type']}"
             return "a Zarr group"
-    return f"{len(keys):,} objects"
+    return "a file" if keys == {""} else f"{len(keys):,} objects"

@@ -22,6 +22,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
 
+import numpy as np
+
 from bigpca.errors import CorruptedChunkError, OutputWriteError, brief
 from bigpca.storage.files import PLACES, change_of, public, without_credentials
 
@@ -363,11 +365,24 @@ class Place:
                     return found.etag
                 raise OccupiedError(f"{self.describe(key)} exists with other bytes", found) from None
 
-    def upload(self, key: str, file: Path) -> None:
-        """Put a file of any size, in parts if one request cannot hold it; the last of several writers wins."""
+    def mark(self, key: str) -> str:
+        """Return the mark of the run that put an object; raises like :meth:`read`."""
         import obstore
 
-        self._request("put", key, lambda: obstore.put(self.store, self.key(key), file, chunk_size=64 * 2**20))
+        part = self._request("get", key, lambda: obstore.get(self.store, self.key(key), options={"range": (0, 1)}))
+        return str(dict(part.attributes).get(MARK, ""))
+
+    def upload(self, key: str, file: Path, *, mark: str = "") -> None:
+        """Put a file if no object has this key; one above 4 GiB in parts, and the last of several writers wins."""
+        import obstore
+
+        if file.stat().st_size <= LARGEST_PUT:
+            self.put(key, np.memmap(file, np.uint8, "r").data, if_absent=True, mark=mark)  # type: ignore[arg-type]
+            return
+        attributes: Any = {MARK: mark} if mark else None
+        self._request(
+            "put", key, lambda: obstore.put(self.store, self.key(key), file, attributes=attributes, chunk_size=2**26)
+        )
 
     def delete(self, keys: Iterable[str]) -> None:
         """Delete objects, as far as they exist; one request per 1,000 where the store can."""

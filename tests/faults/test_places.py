@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +16,11 @@ from obstore.store import MemoryStore
 from zarr.storage import ObjectStore as ZarrStore
 
 import bigpca as bp
+from bigpca.data import provenance_of
 from bigpca.errors import CheckpointError, ModelFormatError, OutputExistsError, OutputLockedError, OutputWriteError
 from bigpca.storage.places import Place
+from tests.cli.running import run as run_command
+from tests.cli.running import words
 from tests.conftest import PLACES
 from tests.passes.kit import normal
 from tests.storage.writing import DIMENSION, EXPECTED, begin, rows_of
@@ -372,6 +376,98 @@ def test_a_store_without_conditions_is_rejected_before_anything_is_written(
     assert not held(place)
 
 
-def test_tables_are_written_to_local_paths(place: Place, model: bp.PCA, rows: Path) -> None:
-    with pytest.raises(OutputWriteError, match=r"scores\.parquet would be a table, which is written to a local path"):
-        model.transform(rows, out="s3://rows/scores.parquet")
+each_table = pytest.mark.parametrize("name", ["scores.parquet", "scores.npy"])
+
+
+def scores_at(model: bp.PCA, rows: Path, **options: Any) -> Callable[[Any], object]:
+    return lambda out: model.transform(rows, out=out, keys=[f"row {i}" for i in range(len(X))], **options)
+
+
+@pytest.mark.parametrize("place", ["enforces", "rejects", "ignores"], indirect=True)
+@each_table
+def test_a_table_is_one_object_with_the_values_of_one_on_a_disk(
+    place: Place, name: str, model: bp.PCA, rows: Path, tmp_path: Path
+) -> None:
+    table, run = place.at(name), scores_at(model, rows)
+    found = run(table)
+    expected = run(tmp_path / name)
+    assert found.compute().tobytes() == expected.compute().tobytes()
+    assert list(held(place)) == [name]
+    if name.endswith(".npy"):
+        assert held(place)[name] == (tmp_path / name).read_bytes()
+    else:
+        assert provenance_of(str(table)).call == provenance_of(tmp_path / name).call
+        assert bp.data.stored_keys(str(table))[-1] == "row 47"
+    with pytest.raises(OutputExistsError, match=r"exists already \(a file\)"):
+        run(table)
+    bp.PCA(2).fit(X).transform(rows, out=table, overwrite=True)
+    assert bp.open(str(table)).shape == (48, 2)
+    assert list(held(place)) == [name]
+
+
+def test_a_table_whose_run_stops_is_completed_by_a_rerun(
+    place: Place, model: bp.PCA, rows: Path, tmp_path: Path
+) -> None:
+    run, number, done, name = scores_at(model, rows), 0, False, "scores.parquet"
+    expected = run(tmp_path / name).compute().tobytes()
+    while not done:
+        number += 8
+        place = place.beside("-")
+        with pytest.MonkeyPatch.context() as patch:
+            made = stopping(patch, number)
+            try:
+                run(place.at(name))
+                done = True
+            except Stop:
+                pass
+        if not done:
+            with suppress(OutputExistsError):
+                run(place.at(name))
+        assert list(held(place)) == [name], made[-1]
+        assert bp.open(str(place.at(name))).compute().tobytes() == expected, made[-1]
+
+
+def test_a_table_that_appears_meanwhile_is_named_and_kept(place: Place, model: bp.PCA, rows: Path) -> None:
+    table = place.at("scores.npy")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Place, "upload", lambda self, *given, real=Place.upload, **more: (
+            self.put("", b"foreign"), real(self, *given, **more))[1])  # fmt: skip
+        with pytest.raises(OutputExistsError, match=r"scores\.npy appeared while this run wrote"):
+            model.transform(rows, out=table)
+    assert table.read("").data == b"foreign"
+
+
+def test_a_table_in_an_open_store_is_rejected(model: bp.PCA, rows: Path) -> None:
+    with pytest.raises(OutputWriteError, match=r"would be a table, which is opened by its URL alone"):
+        model.transform(rows, out=Place(MemoryStore()).at("scores.parquet"))
+
+
+def test_all_commands_take_urls(place: Place, rows: Path, tmp_path: Path) -> None:
+    """Also at 80 columns, where a long one loses its middle."""
+    at = f"{place}/{'a-long-folder-name/' * 4}"
+    url, model, scores, table = f"{at}rows.zarr", f"{at}model.zarr", f"{at}scores.zarr", f"{at}scores.parquet"
+    commands = [
+        ["ingest", rows, "--out", url],
+        ["verify", url],
+        ["plan", url, "-k", "2"],
+        ["fit", url, "-k", "2", "--model", model, "--scores", scores, "--checkpoint", f"{at}run.ckpt"],
+        ["transform", url, "--model", model, "--scores", table],
+        ["info", model], ["info", scores], ["info", table], ["verify", scores],
+        ["report", model, "--scores", table, "--out", f"{at}report.html"],
+        ["plot", "scores", model, "--scores", scores, "--out", f"{at}scores.png"],
+        ["export", model, "--out", f"{at}model.onnx"], ["export", model, "--out", f"{at}model.npz"],
+        ["extremes", model, url], ["compare", model, model],
+    ]  # fmt: skip
+    for command in commands:
+        done = run_command(*command)
+        assert done.exit_code == 0, (command, done.output)
+        assert not [line for line in done.output.splitlines() if len(line) > 100 and "Next: " not in line], command
+    for command in commands[0], commands[3], commands[9], commands[10], commands[11], commands[12]:
+        done = run_command(*command)
+        assert (done.exit_code, "exists already" in words(done.output)) == (5, True), (command, done.output)
+    names = [Path(entry.key).name for entry in place.list() if ".zarr/" not in entry.key]
+    assert sorted(names) == ["model.npz", "model.onnx", "report.html", "scores.parquet", "scores.png"]
+    assert words(run_command("verify", scores).output).count("all chunks exist and decode") == 1
+    damaged = Place(scores)
+    damaged.put("c/0/0", damaged.read("c/0/0").data[:-3])
+    assert "truncated 1: c/0/0" in words(run_command("verify", scores).output)

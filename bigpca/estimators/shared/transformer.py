@@ -699,7 +699,7 @@ class Estimator(
     def _component_names(self) -> list[str]:
         return [f"{self._prefix}{i}" for i in range(self._n_features_out)]
 
-    def report(self, out: Path = "report.html", **options: Input) -> FilePath:
+    def report(self, out: Path = "report.html", **options: Input) -> FilePath | str:
         """Write a report on the model to an HTML file and return its path; see :func:`bigpca.report.write_report`.
 
         Parameters
@@ -799,7 +799,7 @@ class Estimator(
         return joined(first + self._linear_rows().sklearn_steps(self.n_features_in_, facts))
 
     @only_with("_maps_linearly")
-    def to_onnx(self, path: Path, *, overwrite: bool = False) -> FilePath:
+    def to_onnx(self, path: Path, *, overwrite: bool = False) -> FilePath | str:
         """Write an ONNX model of ``transform`` in float32, from ``rows`` (n, d) to ``scores`` (n, k); return its path.
 
         Preprocessing is part of it; rows of zeros remain zero.
