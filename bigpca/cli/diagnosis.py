@@ -17,9 +17,9 @@ import typer
 
 from bigpca.cli import options as o
 from bigpca.cli.options import grouped
-from bigpca.cli.output import ExitCode, plain, reporting
+from bigpca.cli.output import ExitCode, Output, plain, reporting
 from bigpca.cli.runtime import PassCounter, running, shown
-from bigpca.errors import brief, format_bytes
+from bigpca.errors import brief, counted, format_bytes
 from bigpca.passes.engine.events import format_seconds
 from bigpca.passes.engine.progress import TerminalProgress
 from bigpca.storage.files import public
@@ -40,6 +40,10 @@ def doctor(
         str | None,
         typer.Argument(help="Try an object store, such as s3://bucket/folder.", metavar="URL", show_default=False),
     ] = None,
+    unfinished: Annotated[
+        bool, typer.Option("--unfinished", help="List the outputs below URL that a run has begun and not finished.")
+    ] = False,
+    delete: Annotated[bool, typer.Option("--delete", help="With --unfinished: delete what is listed.")] = False,
     directory: Annotated[Path, typer.Option("--dir", help="Show the free disk space of this directory.")] = Path(),
     scheduler: o.Scheduler = None,
     workers_timeout: o.WorkersTimeout = 60,
@@ -48,7 +52,12 @@ def doctor(
 
     With a URL, try instead what this process may do in that object store, and how fast it is.
     """
+    if (unfinished and url is None) or (delete and not unfinished):
+        raise typer.BadParameter("--unfinished needs a URL, and --delete needs --unfinished. Add what is missing.")
     with reporting(shows.as_json, shows.debug, quiet=shows.quiet) as output:
+        if unfinished:
+            output.finish({"command": "doctor", "unfinished": _unfinished(output, str(url), delete)})
+            return
         if url is not None:
             output.doing(f"trying {public(url)} ...")
             tried = store_facts(url)
@@ -120,6 +129,23 @@ def self_test() -> dict[str, Any]:
     passed = intact and error < 1e-10
     result = f"passed (eigenvalues within {error:.0e})" if passed else f"FAILED: intact={intact}, error={error:.1e}"
     return {"passed": passed, "result": result, "eigenvalue_error": error, "seconds": time.monotonic() - start}
+
+
+def _unfinished(output: Output, url: str, delete: bool) -> list[dict[str, Any]]:
+    """Show what runs have begun and not finished below a URL, and delete it if that is wanted."""
+    from bigpca.storage.objects import unfinished
+    from bigpca.storage.places import Place
+
+    place = Place(url)
+    listed = unfinished(place)
+    for one in listed:
+        output.say(f"{one.url}: {len(one.keys):,} objects, {format_bytes(one.nbytes)}")
+        output.say(f"  of {one.claim.describe()}")
+        if delete:
+            place.delete(one.keys)
+    deleted = " and deleted. Parts of uploads that were broken off are deleted by a rule of the provider" * delete
+    output.say(f"{counted(len(listed), 'unfinished output')} found{deleted}.")
+    return [{"url": one.url, "objects": len(one.keys), "bytes": one.nbytes, **plain(one.claim)} for one in listed]
 
 
 TRIED_BYTES = 2 * 2**20  # of each object whose throughput is measured

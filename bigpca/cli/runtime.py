@@ -188,9 +188,9 @@ def reject_existing(path: str | None, what: str, overwrite: bool, instead: str =
     else:
         check_extension(path, *STORES)
     if is_objects(path):
-        from bigpca.storage.objects import ROOT, reject_object  # for object stores only
+        from bigpca.storage.places import reject_object  # for object stores only
 
-        reject_object(path, overwrite, "" if table and is_table(path) else ROOT)
+        reject_object(path, overwrite, "" if table and is_table(path) else "zarr.json")
         return
     with writing(path):  # rejects a name that is too long before the work
         there = os.path.lexists(path)

@@ -329,7 +329,7 @@ def reject_file(path: str | os.PathLike[str], overwrite: bool, *accepted: str) -
     And of an accepted extension.
     """
     if is_objects(path):
-        from bigpca.storage.objects import reject_object  # for object stores only
+        from bigpca.storage.places import reject_object  # for object stores only
 
         check_extension(name_of(path), *accepted)
         reject_object(path, overwrite)
@@ -359,7 +359,7 @@ def write_file(path: str | os.PathLike[str], data: bytes, *, overwrite: bool) ->
         As :func:`reject_file` does; of two runs that write one new path, one raises it.
     """
     if is_objects(path):
-        from bigpca.storage.objects import put_object  # for object stores only
+        from bigpca.storage.places import put_object  # for object stores only
 
         return put_object(path, data, overwrite=overwrite)
     target = Path(path)

@@ -20,7 +20,7 @@ from dataclasses import asdict, astuple, dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import DTypeLike
@@ -39,7 +39,7 @@ from bigpca.storage.chunks import MARKERS, ChunkRecord, ChunkWriter
 from bigpca.storage.files import canonical_json
 from bigpca.storage.forms import KEYS, PROVENANCE, STORE, Annotations, Form, TableForm, with_manifest
 from bigpca.storage.outputs import LEVEL, Layout, Output, check_output, partial_document
-from bigpca.storage.places import CONTROL, LARGEST_PUT, Entry, OccupiedError, Place
+from bigpca.storage.places import CONTROL, Entry, OccupiedError, Place
 
 CLAIM = f"{CONTROL}/claim"
 ROWS = f"{CONTROL}/rows"
@@ -351,28 +351,6 @@ class ObjectOutput(Output):
                 self._put_journal()
 
 
-def reject_object(given: Any, overwrite: bool, key: str = "") -> None:
-    """Raise OutputExistsError if an object is there, and ``overwrite`` is False; or if no object can be there."""
-    place = Place(given)
-    if not place.prefix:
-        raise OutputExistsError(f"{place.describe()} is a bucket. Add a name, such as {place.describe('report.html')}.")
-    place.check_exclusive()
-    if not overwrite and place.exists(key):
-        raise OutputExistsError(_there(place, describe_objects(place, {key})))
-
-
-def put_object(given: Any, data: bytes, *, overwrite: bool) -> str:
-    """Put one object, if absent or in place of another one, and return its URL."""
-    place = Place(given)
-    if len(data) > LARGEST_PUT:
-        raise OutputWriteError(f"{place.describe()} would have {len(data):,} bytes; one request puts at most 4 GiB.")
-    try:
-        place.put("", data, if_absent=not overwrite)
-    except OccupiedError:
-        raise OutputExistsError(_there(place, "a file")) from None
-    return place.describe()
-
-
 def members(annotations: Annotations) -> Iterator[tuple[str, bytes]]:
     """Iterate over (key, bytes) of the objects of row keys and provenance, metadata last."""
     with TemporaryDirectory(prefix="bigpca-") as folder:
@@ -581,6 +559,27 @@ def _claimed(
             claim = replace(claim, clearing=False)
             place.put(CLAIM, claim.encoded(), if_etag=etag)
         return claim, False
+
+
+class Unfinished(NamedTuple):
+    """An output that a run has begun at a URL, and not published: whose it is, and what it has put."""
+
+    url: str
+    claim: Claim
+    keys: list[str]
+    nbytes: int
+
+
+def unfinished(place: Place) -> list[Unfinished]:
+    """Return the outputs below a prefix that have a claim, and nothing that makes them visible; one listing."""
+    sizes, found = {entry.key: entry.size for entry in place.list()}, []
+    for key in [key for key in sizes if key.endswith(CLAIM)]:
+        name = key.removesuffix(CLAIM).rstrip("/")  # the claim of a group is beside it
+        if f"{name}/{ROOT}".lstrip("/") not in sizes and name not in sizes:
+            own = [one for one in sizes if one.startswith((f"{name}/".lstrip("/"), f"{name}{CONTROL}/"))]
+            claim = Claim.parse(place.read(key).data, place.describe(key))
+            found.append(Unfinished(place.describe(name), claim, own, sum(sizes[one] for one in own)))
+    return found
 
 
 def look(place: Place, *, overwrite: bool, resume: bool) -> Layout | None:

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
 
 import numpy as np
 
-from bigpca.errors import CorruptedChunkError, OutputWriteError, brief
+from bigpca.errors import CorruptedChunkError, OutputExistsError, OutputWriteError, brief
 from bigpca.storage.files import PLACES, change_of, public, without_credentials
 
 if TYPE_CHECKING:
@@ -520,6 +520,35 @@ class Place:
                     f"({brief(error, 300)}). Renew them in the environment of each process, and run it again: it "
                     "resumes."
                 ) from error
+
+
+def reject_object(given: Any, overwrite: bool, key: str = "") -> None:
+    """Raise OutputExistsError if an object is there, and ``overwrite`` is False; or if none can be there."""
+    place = Place(given)
+    if not place.prefix:
+        raise OutputExistsError(f"{place.describe()} is a bucket. Add a name, such as {place.describe('report.html')}.")
+    place.check_exclusive()
+    if not overwrite and place.exists(key):
+        raise _there(place)
+
+
+def put_object(given: Any, data: bytes, *, overwrite: bool) -> str:
+    """Put one object, if absent or in place of another one, and return its URL."""
+    place = Place(given)
+    if len(data) > LARGEST_PUT:
+        raise OutputWriteError(f"{place.describe()} would have {len(data):,} bytes; one request puts at most 4 GiB.")
+    try:
+        place.put("", data, if_absent=not overwrite)
+    except OccupiedError:
+        raise _there(place) from None
+    return place.describe()
+
+
+def _there(place: Place) -> OutputExistsError:
+    return OutputExistsError(
+        f"{place.describe()} exists already. Choose another URL, or replace it with overwrite=True (--overwrite on the "
+        "command line)."
+    )
 
 
 class BusyError(OSError):

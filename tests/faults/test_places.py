@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import json
+import os
+import signal
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -18,6 +23,7 @@ from zarr.storage import ObjectStore as ZarrStore
 import bigpca as bp
 from bigpca.data import provenance_of
 from bigpca.errors import CheckpointError, ModelFormatError, OutputExistsError, OutputLockedError, OutputWriteError
+from bigpca.passes.reading import layout
 from bigpca.storage.places import Place
 from tests.cli.running import run as run_command
 from tests.cli.running import words
@@ -104,8 +110,12 @@ class Stop(BaseException):
     """Raised in the place of a request."""
 
 
-def stopping(monkeypatch: pytest.MonkeyPatch, number: int) -> list[str]:
-    """Raise at the request of that number; return the list of requests."""
+def stop() -> None:
+    raise Stop
+
+
+def stopping(monkeypatch: pytest.MonkeyPatch, number: int, end: Callable[[], None] = stop) -> list[str]:
+    """Raise at the request of that number, or end otherwise; return the list of requests."""
     made: list[str] = []
     for verb in ("put", "get", "list", "delete", "head"):
         real = getattr(obstore, verb)
@@ -113,7 +123,7 @@ def stopping(monkeypatch: pytest.MonkeyPatch, number: int) -> list[str]:
         def request(*given: Any, real: Any = real, verb: str = verb, **options: Any) -> Any:
             made.append(f"{verb} {given[1] if len(given) > 1 else ''}")
             if len(made) == number:
-                raise Stop
+                end()
             return real(*given, **options)
 
         monkeypatch.setattr(obstore, verb, request)
@@ -168,6 +178,50 @@ def test_a_fit_that_stops_at_any_request_resumes_to_the_same_bits(solver: str, r
                 pass
         assert fit(place) == expected, made[-1]
         assert not held(place)
+
+
+def fit(model: bp.PCA, rows: Path) -> Callable[[Any], object]:
+    return lambda out: bp.PCA(2, solver="covariance", random_state=0).fit(rows, checkpoint=out)
+
+
+KILLED = {"fit": fit, "transform": transform, "FeatureWriter": write}
+KILLS = (9, 12, 15)  # numbers of requests
+
+
+def be_killed(at: str, rows: str) -> None:
+    """Start each run three times in a process of its own, which kills itself at one of its requests."""
+    layout.MIN_GROUP_BYTES, layout.MIN_GROUPS = 256, 80  # as small_groups
+    with dask.config.set(scheduler="sync"):
+        model = bp.PCA(3, random_state=0).fit(X)
+        for name, made in KILLED.items():
+            run = made(model, Path(rows))
+            run(Path(rows).with_name(name))  # imports what the children share
+            for number in KILLS:
+                if (child := os.fork()) == 0:
+                    stopping(pytest.MonkeyPatch(), number, lambda: os.kill(os.getpid(), signal.SIGKILL))
+                    run(Place(f"{at}/{name}-{number}"))
+                    os._exit(0)
+                status = os.waitpid(child, 0)[1]
+                assert os.WIFSIGNALED(status), (name, number, status)
+
+
+def test_a_run_that_is_killed_is_completed_by_a_rerun(place: Place, model: bp.PCA, rows: Path, tmp_path: Path) -> None:
+    code = f"from {__name__} import be_killed; be_killed({str(place)!r}, {str(rows)!r})"
+    done = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    for name, made in KILLED.items():
+        run = made(model, rows)
+        expected: Any = run(tmp_path / name)
+        for number in KILLS:
+            at = place.at(f"{name}-{number}")
+            assert held(at)
+            assert "zarr.json" not in held(at)
+            found: Any = run(at)
+            if name == "fit":
+                assert found.components_.tobytes() == expected.components_.tobytes()
+                assert not held(at)
+            else:
+                assert numbers(held(at)) == numbers(files(tmp_path / name))
 
 
 @everywhere
@@ -471,3 +525,28 @@ def test_all_commands_take_urls(place: Place, rows: Path, tmp_path: Path) -> Non
     damaged = Place(scores)
     damaged.put("c/0/0", damaged.read("c/0/0").data[:-3])
     assert "truncated 1: c/0/0" in words(run_command("verify", scores).output)
+
+
+def test_doctor_lists_unfinished_outputs_and_deletes_them_on_request(
+    place: Place, model: bp.PCA, rows: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model.save(place.at("done.zarr"))
+    for name, run, number in (
+        ("a.zarr", scores_at(model, rows), 14), ("b.npy", scores_at(model, rows), 16), ("m.zarr", model.save, 9)
+    ):  # fmt: skip
+        with pytest.MonkeyPatch.context() as patch:
+            stopping(patch, number)
+            with pytest.raises(Stop):
+                run(place.at(name))
+    (place.at("a")).put("mine.txt", b"precious")
+    done = run_command("doctor", place, "--unfinished")
+    assert done.exit_code == 0, done.output
+    assert [name for name in ("a.zarr", "b.npy", "m.zarr", "done.zarr") if f"{name}: " in done.output] == [
+        "a.zarr", "b.npy", "m.zarr"
+    ]  # fmt: skip
+    assert "3 unfinished outputs found." in done.output
+    done = run_command("doctor", place, "--unfinished", "--delete", "--json")
+    found = json.loads(done.stdout)["unfinished"]
+    assert [one["url"].rpartition("/")[2] for one in found] == ["a.zarr", "b.npy", "m.zarr"]
+    assert {key.partition("/")[0] for key in held(place)} == {"a", "done.zarr"}
+    assert "needs a URL" in words(run_command("doctor", "--unfinished").output)

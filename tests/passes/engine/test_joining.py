@@ -30,6 +30,7 @@ from bigpca.passes.engine.cluster.watch import PACKAGES, check_versions
 from bigpca.passes.engine.events import Event, GroupEvent
 from bigpca.passes.engine.run import Run
 from bigpca.passes.rows import Rows
+from bigpca.storage.places import Place
 from tests.faults.kit import wait_until
 from tests.passes.kit import bits, folded, logged, moments_of, normal, write_store
 
@@ -298,3 +299,35 @@ def test_rows_are_not_counted_and_means_not_taken_for_ever_where_no_worker_comes
             with pytest.raises(TimeoutError, match=r"no worker on .* for 1 s \(workers_timeout\)"):
                 run()
     wait_until(lambda: not empty.futures)
+
+
+@pytest.mark.cluster
+@pytest.mark.usefixtures("object_server")
+def test_workers_without_a_shared_disk_have_everything_at_urls_and_one_may_be_killed(
+    empty: Client, tmp_path: Path, mounted: tuple[str, ...]
+) -> None:
+    """Data, checkpoint, model and scores are objects; each worker has mounts of its own, and the first is killed."""
+    at, A = f"s3://rows/{tmp_path.name}", normal(N, D).astype(np.float32)
+    write_store(tmp_path / "a.zarr", A, (50, D))
+    bp.ingest(tmp_path / "a.zarr", f"{at}/a.zarr", chunk_rows=50)
+    with dask.config.set(scheduler="sync"):
+        local = bp.PCA(3, solver="covariance").fit(tmp_path / "a.zarr")
+        scores = local.transform(tmp_path / "a.zarr", out=tmp_path / "scores.zarr").compute()
+    with empty.as_current(), worker(empty, prefix=mounted), ExitStack() as first:
+        first.enter_context(worker(empty, prefix=mounted))
+        groups: list[Event] = []
+
+        def kill(event: Event) -> None:
+            groups.extend([event] if isinstance(event, GroupEvent) else [])
+            if len(groups) == 3:
+                first.close()
+
+        fitted = bp.PCA(3, solver="covariance").fit(f"{at}/a.zarr", checkpoint=f"{at}/run.ckpt", progress=kill)
+        fitted.save(f"{at}/model.zarr")
+        with first:
+            first.enter_context(worker(empty, prefix=mounted))
+            groups.clear()
+            found = bp.load(f"{at}/model.zarr").transform(f"{at}/a.zarr", out=f"{at}/scores.zarr", progress=kill)
+        assert fitted.components_.tobytes() == local.components_.tobytes()
+        assert found.compute().tobytes() == scores.tobytes()
+    assert len({entry.key.partition("/")[0] for entry in Place(at).list()}) == 3  # no checkpoint, no claim
