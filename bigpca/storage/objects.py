@@ -530,7 +530,9 @@ def _claimed(
                 if _is_ours(place, layout.identity) if root else place.mark(root) == ours.marks[0]:
                     return held, True
                 if not overwrite:
-                    raise OutputExistsError(_there(place, "what another program put into an unfinished output"))
+                    raise OutputExistsError(
+                        _there(place, f"a {root or 'file'} of another program in an unfinished output")
+                    )
                 place.delete([root])
                 return held, False
             if same and not joins and resume and not held.clearing:

@@ -205,6 +205,7 @@ def be_killed(at: str, rows: str) -> None:
                 assert os.WIFSIGNALED(status), (name, number, status)
 
 
+@pytest.mark.cluster  # for its time
 def test_a_run_that_is_killed_is_completed_by_a_rerun(place: Place, model: bp.PCA, rows: Path, tmp_path: Path) -> None:
     code = f"from {__name__} import be_killed; be_killed({str(place)!r}, {str(rows)!r})"
     done = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True, text=True)
