@@ -390,9 +390,10 @@ def _checked_features(path: str, schema: Any, wanted: Wanted) -> list[Any]:
     if texts or not fields:
         shown = ", ".join(f"{brief(repr(one.name))} ({brief(one.type)})" for one in texts[:3]) or "none has numbers"
         name = repr(texts[0].name) if texts else "..."
+        key = f"Either pass keys={brief(name)} if it names the rows; or" if wanted.keys is None else "Pass"
         raise ValueError(
             f"{path}: columns of it do not hold numbers: {shown}. Numbers were expected in every column, or one column "
-            f"of equally long lists. Either pass keys={brief(name)} if it names the rows; or the names of the others, "
+            f"of equally long lists. {key} the names of the others, "
             f"columns=[...], and labels as y='path::column'. Numbers with decimal commas are read by "
             f"dask.dataframe.read_csv(path, sep=';', decimal=','). Its columns: {_listed(schema)}."
         )

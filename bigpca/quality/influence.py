@@ -10,6 +10,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from bigpca.arrays import Array, DType, Matrix, Vector, unpack
 from bigpca.data.weights import degrees_of_freedom
+from bigpca.errors import Shown
 from bigpca.passes.accumulators.moments import ColumnMoments, Moments
 from bigpca.passes.engine.progress import ProgressArgument
 from bigpca.passes.reading.row_maps import MapStep, RowMap
@@ -23,8 +24,8 @@ SAME_TOTAL = 1e-3  # relative, far above rounding of float16 rows, for the rows 
 MAX_ANGLE = 0.5  # radians, beyond which the first order says nothing about an axis
 
 
-@dataclass(frozen=True)
-class StandardErrors:
+@dataclass(frozen=True, repr=False)
+class StandardErrors(Shown):
     """Standard errors of a fitted spectrum, over samples of as many independent rows from the same population.
 
     Attributes
@@ -50,6 +51,12 @@ class StandardErrors:
     component_angle_: Vector
     n_rows: float
     n_features: int
+
+    def cells(self) -> list[tuple[str, ...]]:
+        """Return a line for each component; NaN where nothing is determined."""
+        columns = (self.explained_variance_, self.explained_variance_ratio_, self.component_angle_)
+        lines = [(f"{i}", *(f"{value:.4g}" for value in row)) for i, row in enumerate(zip(*columns, strict=True))]
+        return [("component", "variance", "share", "angle"), *lines]
 
     @property
     def notes(self) -> tuple[str, ...]:

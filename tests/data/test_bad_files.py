@@ -373,6 +373,7 @@ def test_an_npz_entry_outside_its_file_is_damage(tmp_path: Path) -> None:
 
 CSV_ERRORS: dict[str, tuple[str, dict[str, Any], str]] = {
     "text": ("a,b,c\n1,2,x\n3,4,y\n", {}, r"do not hold numbers: 'c' \(string\).* keys='c' if it names the rows"),
+    "text beside keys": ("id,b,c\nr,1,x\ns,2,y\n", {"keys": "id"}, r"'c' \(string\).* Pass the names of the others"),
     "a number of the row": (
         "a,n\n" + "".join(f"{9 - i},{i}\n" for i in range(9)),
         {},
