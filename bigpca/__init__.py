@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from bigpca.estimators.kernel.approximate_kernel_pca import ApproximateKernelPCA as ApproximateKernelPCA
     from bigpca.estimators.kernel.kernel_pca import KernelPCA as KernelPCA
     from bigpca.estimators.kernel.nystrom_kernel_pca import NystromKernelPCA as NystromKernelPCA
+    from bigpca.estimators.layers import fit_layers as fit_layers
+    from bigpca.estimators.layers import plan_layers as plan_layers
     from bigpca.estimators.linear.approximate_pca import ApproximatePCA as ApproximatePCA
     from bigpca.estimators.linear.pca import PCA as PCA
     from bigpca.estimators.linear.rotated_pca import RotatedPCA as RotatedPCA
@@ -59,6 +61,7 @@ HOMES = {
     "bigpca.estimators.kernel.approximate_kernel_pca": "ApproximateKernelPCA",
     "bigpca.estimators.kernel.kernel_pca": "KernelPCA",
     "bigpca.estimators.kernel.nystrom_kernel_pca": "NystromKernelPCA",
+    "bigpca.estimators.layers": "fit_layers plan_layers",
     "bigpca.estimators.linear.approximate_pca": "ApproximatePCA",
     "bigpca.estimators.linear.pca": "PCA",
     "bigpca.estimators.linear.rotated_pca": "RotatedPCA",

@@ -1,0 +1,238 @@
+"""One model for each layer of a network from one forward pass: several fits that share the batches they read."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping
+from contextvars import copy_context
+from dataclasses import dataclass, field, replace
+from urllib.parse import quote
+
+import dask.array as da
+from sklearn.base import clone
+
+from bigpca.blas import one_blas_thread
+from bigpca.data.batches import from_batches
+from bigpca.data.sources import open as open_array
+from bigpca.errors import brief
+from bigpca.estimators.shared.inputs import Input
+from bigpca.estimators.shared.outputs import Path
+from bigpca.estimators.shared.transformer import AnyEstimator
+from bigpca.planning import Plan
+
+AHEAD = 2  # batches that a layer may be behind the one that is read next
+
+
+@dataclass(eq=False)
+class SharedBatches:
+    """Batches of dicts that several readers take in step, each its own block: one iteration, a few batches held.
+
+    Attributes
+    ----------
+    batches : iterator
+        Of dicts {name: rows}, or of pairs of such a dict and labels (or targets) of the rows.
+    waiting : dict of str to deque
+        Blocks that a reader has not taken yet; readers that have ended are removed.
+    """
+
+    batches: Iterator[Input]
+    waiting: dict[str, deque[Input]] = field(default_factory=dict)
+    failure: BaseException | None = None
+    ended: bool = False
+    number: int = 0
+    _turn: threading.Condition = field(default_factory=threading.Condition)
+
+    def of(self, name: str) -> Iterator[Input]:
+        """Iterate over the blocks of one name; the next batch is taken when the other readers are near enough."""
+        own = self.waiting[name]
+        while True:
+            with self._turn:
+                while not own and not self.ended:
+                    if self.failure is not None:
+                        raise RuntimeError("another layer failed") from self.failure
+                    if max(map(len, self.waiting.values())) < AHEAD:
+                        self.take()
+                    else:
+                        self._turn.wait()
+                if not own:
+                    return
+                block = own.popleft()
+                self._turn.notify_all()
+            yield block
+
+    def take(self) -> None:
+        """Take the next batch for all readers."""
+        try:
+            batch = next(self.batches)
+        except StopIteration:
+            self.ended = True
+        except BaseException as error:
+            self.failure = error
+            raise
+        else:
+            labels = None
+            if isinstance(batch, tuple | list) and len(batch) == 2 and isinstance(batch[0], Mapping):
+                batch, labels = batch
+            if not isinstance(batch, Mapping) or self.waiting.keys() - batch.keys():
+                what = brief(list(batch)) if isinstance(batch, Mapping) else type(batch).__name__
+                raise ValueError(
+                    f"batch {self.number} is {what}; a dict with {brief(list(self.waiting))} was expected, or a pair "
+                    "of it and labels."
+                )
+            for name, own in self.waiting.items():
+                own.append(batch[name] if labels is None else (batch[name], labels))
+            self.number += 1
+        self._turn.notify_all()
+
+    def end(self, name: str, failure: BaseException | None = None) -> None:
+        """Note that a reader has ended, so that the others no longer wait for it."""
+        with self._turn:
+            self.failure = self.failure or failure
+            self.waiting.pop(name, None)
+            self._turn.notify_all()
+
+
+def fit_layers(
+    batches: Iterable[Input], estimators: Mapping[str, AnyEstimator] | AnyEstimator, *,
+    patterns: Mapping[str, str] | None = None, checkpoint: Path | None = None,
+) -> dict[str, AnyEstimator]:  # fmt: skip
+    """Fit one model to each layer of a network in one pass over its batches, such as one forward pass.
+
+    The fits run side by side, and share each batch: memory is that of all of them together, with at most two batches.
+    Each model has the bits of a fit of that layer alone from the same batches with ``bigpca.config(solve_threads=1)``.
+
+    Parameters
+    ----------
+    batches : iterable of dicts {name: rows of that layer}
+        Rows as for :func:`bigpca.from_batches`, of any number. Or pairs of such a dict and labels, or targets, of the
+        rows, for models that need these. Iterated once.
+    estimators : dict of str to estimator, or one estimator
+        Fitted copies are returned. One estimator is for every layer of the first batch.
+    patterns : dict of str to str, default None
+        What a row of a layer is, as for :func:`bigpca.open`, such as ``"n c h w -> (n h w) c"``.
+    checkpoint : path of a directory, default None
+        A rerun of a killed run resumes from here, with one folder for each layer, and gives the same bits. The batches
+        are iterated again; rows that are already in the checkpoint are compared by their digest and skipped.
+
+    Returns
+    -------
+    dict of str to fitted estimator
+
+    Raises
+    ------
+    MemoryBudgetError
+        Before any fit begins, if all states together do not fit: see :func:`plan_layers`.
+    ValueError
+        For batches without a layer, and for fits that read their rows more than once.
+
+    Examples
+    --------
+    >>> import numpy as np, bigpca as bp
+    >>> A = np.random.default_rng(0).standard_normal((60, 4))
+    >>> forward = ({"first": A[i : i + 20], "second": A[i : i + 20, :2] ** 2} for i in range(0, 60, 20))
+    >>> models = fit_layers(forward, {"first": bp.PCA(2), "second": bp.PCA(1)})
+    >>> models["first"].n_samples_, models["second"].components_.shape
+    (60, (1, 2))
+    """
+    shared, models, rows = _opened(batches, estimators, patterns)
+    _summed({name: model.plan(rows[name]) for name, model in models.items()}).check()
+
+    folder = None if checkpoint is None else os.fspath(checkpoint)
+
+    def fit(name: str) -> None:
+        try:
+            models[name].fit(rows[name], checkpoint=folder and f"{folder}/{quote(name, safe='')}")
+        except BaseException as error:
+            shared.end(name, error)
+        else:
+            shared.end(name)
+
+    # The fits count as one fold, in which each solves with one thread: none waits for another that waits for batches.
+    with one_blas_thread():
+        threads = [threading.Thread(target=copy_context().run, args=(fit, name), daemon=True) for name in models]
+        for one in threads:
+            one.start()
+        try:
+            for one in threads:
+                one.join()
+        except BaseException as error:
+            shared.end("", error)  # an interrupt: the fits end at their next batch
+            for one in threads:
+                one.join()
+            raise
+    if shared.failure is not None:
+        raise shared.failure
+    return models
+
+
+def plan_layers(
+    batches: Iterable[Input], estimators: Mapping[str, AnyEstimator] | AnyEstimator, *,
+    patterns: Mapping[str, str] | None = None,
+) -> Plan:  # fmt: skip
+    """Return the cost of :func:`fit_layers`: the sum of the plans of all layers. Takes the first batch only.
+
+    Parameters
+    ----------
+    batches, estimators
+        As for :func:`fit_layers`; of an iterator, the first batch is then gone.
+    patterns : as for :func:`fit_layers`, default None
+
+    Returns
+    -------
+    Plan
+        For a million rows of each layer, where their number is not known.
+
+    Examples
+    --------
+    >>> import numpy as np, bigpca as bp
+    >>> plan_layers([{"a": np.ones((9, 4)), "b": np.ones((9, 3))}], bp.PCA(2)).passes
+    1.0
+    """
+    _, models, rows = _opened(batches, estimators, patterns)
+    return _summed({name: model.plan(rows[name]) for name, model in models.items()})
+
+
+def _opened(
+    batches: Iterable[Input], estimators: Mapping[str, AnyEstimator] | AnyEstimator, patterns: Mapping[str, str] | None
+) -> tuple[SharedBatches, dict[str, AnyEstimator], dict[str, da.Array]]:
+    """Return the batches, unfitted models, and the rows of each, once the first batch is known."""
+    if not hasattr(batches, "__iter__") or isinstance(batches, Mapping | da.Array):
+        raise TypeError(
+            f"batches is a {type(batches).__name__}; an iterable of dicts {{name: rows}} was expected, as a forward "
+            "pass yields them. Layers that are stored are fitted each alone."
+        )
+    iterator = iter(batches)
+    first = next(iterator, None)
+    blocks = first[0] if isinstance(first, tuple | list) and first else first
+    if not isinstance(blocks, Mapping) or not blocks:
+        what = "no batch" if first is None else f"a first batch of {type(first).__name__}"
+        raise ValueError(f"there is {what}; dicts {{name: rows}} were expected, or pairs of a dict and labels.")
+    named = estimators if isinstance(estimators, Mapping) else dict.fromkeys(map(str, blocks), estimators)
+    patterns = patterns or {}
+    unknown = {*named, *patterns} - blocks.keys()
+    if unknown or not named:
+        raise ValueError(f"the first batch has {brief(list(blocks))}, and not {brief(sorted(map(str, unknown)))}.")
+    shared = SharedBatches(_chained(first, iterator), {name: deque() for name in named})
+    rows = {name: from_batches(shared.of(name)) for name in named}
+    opened = {name: open_array(one, pattern=patterns[name]) if name in patterns else one for name, one in rows.items()}
+    return shared, {name: clone(one) for name, one in named.items()}, opened
+
+
+def _chained(first: Input, others: Iterator[Input]) -> Iterator[Input]:
+    yield first
+    yield from others
+
+
+def _summed(plans: Mapping[str, Plan]) -> Plan:
+    """Return the plan of fits that run side by side."""
+    every = list(plans.values())
+    each = "; ".join(f"{name}: {plan.solver}" for name, plan in plans.items())
+    sums = {
+        name: sum(getattr(plan, name) for plan in every)
+        for name in ("bytes_read", "flops", "tasks", "state_bytes", "peak_bytes", "output_bytes", "single_flops",
+                     "double_flops", "loops", "solve_flops", "between_flops", "merged_bytes")
+    }  # fmt: skip
+    passes = max(plan.passes for plan in every)
+    return replace(every[0], reason=f"{len(every)} layers in one pass ({each})", passes=passes, **sums)

@@ -1,0 +1,147 @@
+"""Layers that are fitted in one pass over batches of dicts have the bits of each fitted alone."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import bigpca as bp
+
+SIZE = 150
+# The feature maps of a small convolutional network, LeNet-5 (LeCun et al. 1998), of which forward hooks see four.
+KERNELS = [np.random.default_rng(seed).standard_normal(shape).astype("f4") / 8 for seed, shape in
+           enumerate([(6, 1, 5, 5), (16, 6, 5, 5)])]  # fmt: skip
+DENSE = [np.random.default_rng(seed).standard_normal(shape).astype("f4") / 10 for seed, shape in
+         enumerate([(256, 120), (120, 84)])]  # fmt: skip
+PATTERNS = {"conv1": "n c h w -> (n h w) c", "conv2": "n c h w -> (n h w) c"}
+
+
+def convolved(maps: Any, kernel: Any) -> Any:
+    windows = np.lib.stride_tricks.sliding_window_view(maps, kernel.shape[2:], axis=(2, 3))
+    found = np.maximum(np.einsum("nchwij,kcij->nkhw", windows, kernel, optimize=True), 0)
+    n, k, h, w = found.shape
+    return found.reshape(n, k, h // 2, 2, w // 2, 2).max(axis=(3, 5))
+
+
+def forward(size: int = SIZE, step: int = 32) -> Iterator[dict[str, Any]]:
+    """Yield the layers of each batch of images, as forward hooks would."""
+    for start in range(0, size, step):
+        images = np.random.default_rng(start).standard_normal((min(step, size - start), 1, 28, 28)).astype("f4")
+        first = convolved(images, KERNELS[0])
+        second = convolved(first, KERNELS[1])
+        third = np.tanh(second.reshape(len(images), -1) @ DENSE[0])
+        yield {"conv1": first, "conv2": second, "fc1": third, "fc2": np.tanh(third @ DENSE[1])}
+
+
+def alone(name: str, estimator: Any, batches: Any) -> Any:
+    rows = bp.from_batches(batch[name] for batch in batches)
+    with bp.config(solve_threads=1):
+        return estimator.fit(bp.open(rows, pattern=PATTERNS[name]) if name in PATTERNS else rows)
+
+
+def makes() -> dict[str, Any]:
+    return {"conv1": bp.PCA(whiten=True), "conv2": bp.PCA(4), "fc1": bp.ApproximatePCA(5), "fc2": bp.PCA(0.9)}
+
+
+def test_every_layer_has_the_bits_of_a_fit_alone(tmp_path: Path) -> None:
+    made = list(forward())
+    taken = []
+    counted = (taken.append(i) or batch for i, batch in enumerate(made))  # type: ignore[func-returns-value]
+    models = bp.fit_layers(counted, makes(), patterns=PATTERNS, checkpoint=tmp_path / "c")
+    assert taken == list(range(len(made)))
+    again = bp.fit_layers(iter(made), makes(), patterns=PATTERNS, checkpoint=tmp_path / "c")
+    assert models["conv1"].n_samples_ == SIZE * 144
+    for name, model in models.items():
+        expected = alone(name, makes()[name], made)
+        assert model.components_.tobytes() == expected.components_.tobytes(), name
+        assert again[name].components_.tobytes() == expected.components_.tobytes(), name
+        assert type(model) is type(makes()[name])
+
+
+def test_one_plan_sums_the_states() -> None:
+    made = list(forward(32))
+    plans = [bp.PCA(3).plan(bp.from_batches([batch[name] for batch in made])) for name in ("fc1", "fc2")]
+    whole = bp.plan_layers(made, {"fc1": bp.PCA(3), "fc2": bp.PCA(3)})
+    assert whole.state_bytes == sum(plan.state_bytes for plan in plans)
+    assert whole.passes == 1
+    assert "2 layers in one pass" in whole.reason
+    wide = [{f"layer {i}": np.ones((8, 2000), "f4") for i in range(40)}]
+    alone = bp.plan_layers([{"layer 0": wide[0]["layer 0"]}], bp.PCA(2))
+    one = bp.PCA(2, memory_limit=int((alone.process_bytes + alone.baseline_bytes) * 1.6))
+    assert bp.plan_layers([{"layer 0": wide[0]["layer 0"]}], one).fits
+    with pytest.raises(bp.errors.MemoryBudgetError):
+        bp.fit_layers(wide, one)
+
+
+def test_targets_beside_the_layers_are_for_probes_of_each() -> None:
+    made = list(forward(128))
+    targets = [batch["fc1"][:, :3] - batch["fc2"][:, :3] for batch in made]
+    layers = [{name: batch[name] for name in ("fc1", "fc2")} for batch in made]
+    probes = bp.fit_layers(zip(layers, targets, strict=True), bp.Ridge([1e-3, 1.0], cv=3))
+    for name, probe in probes.items():
+        own = bp.Ridge([1e-3, 1.0], cv=3)
+        own.fit(np.concatenate([one[name] for one in layers]), np.concatenate(targets))
+        np.testing.assert_allclose(probe.coef_, own.coef_, atol=1e-4)
+
+
+def broken() -> Iterator[Any]:
+    yield {"a": np.ones((4, 3)), "b": np.eye(4)}
+    raise OSError("the camera is off")
+
+
+TWO = {"a": np.random.default_rng(0).standard_normal((9, 3)), "b": np.random.default_rng(1).standard_normal((9, 4))}
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "message"),
+    [
+        (lambda: bp.fit_layers(TWO, bp.PCA()), TypeError, "batches is a dict; an iterable of dicts"),
+        (lambda: bp.fit_layers([], bp.PCA()), ValueError, "there is no batch"),
+        (lambda: bp.fit_layers([TWO["a"]], bp.PCA()), ValueError, "a first batch of ndarray; dicts"),
+        (lambda: bp.fit_layers([TWO], {"c": bp.PCA()}), ValueError, r"has \['a', 'b'\], and not \['c'\]"),
+        (lambda: bp.fit_layers([TWO], bp.PCA(), patterns={"c": "n c -> n c"}), ValueError, r"and not \['c'\]"),
+        (lambda: bp.fit_layers([TWO, {"a": TWO["a"]}], bp.PCA()), ValueError, r"batch 1 is \['a'\]; a dict with"),
+        (lambda: bp.fit_layers([TWO, {**TWO, "b": np.ones((9, 5))}], bp.PCA()), ValueError, r"shape \(9, 5\)"),
+        (lambda: bp.fit_layers([TWO], bp.PCA(2, solver="krylov")), ValueError, "iterator, which gives them once"),
+        (lambda: bp.fit_layers([TWO], {"a": bp.PCA(9), "b": bp.PCA()}), ValueError, "n_components = 9"),
+        (lambda: bp.fit_layers(broken(), bp.PCA()), OSError, "the camera is off"),
+        (lambda: bp.fit_layers([{**TWO, "a": TWO["a"] * np.nan}], bp.PCA()), bp.errors.NonFiniteError, "NaN"),
+    ],
+)  # fmt: skip
+def test_bad_input_is_named_and_ends_all_fits(call: Any, error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        call()
+
+
+KILLED = """
+import os, signal, sys
+import bigpca as bp
+from tests.estimators.pairs.test_layers import forward
+def batches():
+    for i, batch in enumerate(forward(1024)):
+        if i == 24 and len(sys.argv) > 2:
+            os.kill(os.getpid(), signal.SIGKILL)
+        yield {name: batch[name] for name in ("conv1", "fc1")}
+models = bp.fit_layers(batches(), bp.PCA(4), checkpoint=sys.argv[1], patterns={"conv1": "n c h w -> (n h w) c"})
+print({name: model.components_.tobytes().hex() for name, model in models.items()})
+"""
+
+
+@pytest.mark.cluster
+def test_a_killed_run_resumes_with_the_same_bits(tmp_path: Path) -> None:
+    def run(folder: str, *kill: str) -> Any:
+        command = [sys.executable, "-c", KILLED, str(tmp_path / folder), *kill]
+        return subprocess.run(command, capture_output=True, text=True, env=os.environ | {"PYTHONPATH": os.getcwd()})
+
+    whole, killed = run("whole"), run("killed", "kill")
+    assert killed.returncode == -signal.SIGKILL
+    resumed = run("killed")
+    assert resumed.stdout == whole.stdout != ""
