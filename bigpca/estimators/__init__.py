@@ -6,6 +6,7 @@
 - ``kernel/``      KernelPCA, ApproximateKernelPCA, NystromKernelPCA
 - ``supervised/``  SupervisedPCA, ScoredPCA, Roweis and Fisher discriminants, and their kernel forms
 - ``merging``     the model of all rows of two models
+- ``layers``      one model for each layer of a network, from one pass over batches of dicts
 - ``loading``     ``bp.load``: a file to an estimator, by a static table
 
 A call of ``PCA(...).fit(X)``: ``shared.transformer`` opens X and checks it, ``linear.choosing``
