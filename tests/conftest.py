@@ -5,6 +5,7 @@ from __future__ import annotations
 import faulthandler
 import logging
 import multiprocessing
+import os
 import sys
 from collections import Counter
 from collections.abc import Iterator
@@ -67,8 +68,13 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Have pytest-xdist keep the order of ``pytest_collection_modifyitems``."""
+    """Have pytest-xdist keep the order of ``pytest_collection_modifyitems``, and its processes keep what they compile.
+
+    Where a container says PYTHONDONTWRITEBYTECODE, each process would compile the package and all tests again.
+    """
     config.option.loadscopereorder = False
+    if config.getoption("numprocesses", None):
+        os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
