@@ -4,7 +4,8 @@
     python cluster/job.py SOURCE OUT --components 64 --cluster cluster/ssh/cluster.py
 
 ``OUT`` gets ``model.zarr``, ``scores.zarr``, ``checkpoint/`` and ``job.json``, which records the job.
-``SOURCE`` and ``OUT`` must have the same path on all workers.
+``SOURCE`` and ``OUT`` must have the same path on all workers, or be URLs of an object store (s3://, gs://, az://),
+for which every process has credentials: then nothing is on a shared disk.
 
 A file given to ``--cluster`` is Python code that you trust: it is executed here. Its function ``start()`` returns a
 Dask cluster object (``SSHCluster``, ``SLURMCluster``, ``GatewayCluster``, ...), which is closed at the end.
@@ -24,7 +25,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 from distributed import Client
 from distributed.security import Security
@@ -59,7 +59,7 @@ def main(arguments: list[str] | None = None) -> int:
         signal.signal(signal.SIGTERM, signal.default_int_handler)
         job = Job(absolute(options.source), options.components, options.solver, options.solve_threads)
         with joined(options) as client:
-            run_job(client, job, options.out.absolute(), options.checkpoint, options.wait_for_workers)
+            run_job(client, job, absolute(options.out), options.checkpoint, options.wait_for_workers)
     except (Exception, KeyboardInterrupt) as error:
         code = exit_code_for(error)
         if code is ExitCode.UNEXPECTED:
@@ -71,13 +71,13 @@ def main(arguments: list[str] | None = None) -> int:
     return 0
 
 
-def run_job(client: Client, job: Job, out: Path, checkpoint: Path | None = None, wait: float = 600) -> None:
+def run_job(client: Client, job: Job, out: Path | str, checkpoint: Path | str | None = None, wait: float = 600) -> None:
     """Plan, fit, save and score on the workers of ``client``; what an earlier run finished is not repeated.
 
     Parameters
     ----------
-    out : directory of the model and the scores; created if missing.
-    checkpoint : directory of the finished segments, or ``out / "checkpoint"``.
+    out : directory of the model and the scores, created if missing, or a URL.
+    checkpoint : directory or URL of the finished segments; ``checkpoint`` in ``out`` if not given.
     wait : seconds without any worker, at the start or later, after which the job fails (a queue may be long).
 
     Raises
@@ -89,21 +89,21 @@ def run_job(client: Client, job: Job, out: Path, checkpoint: Path | None = None,
     """
     keep_apart(job, out)
     wait_for_worker(client, wait)
-    model_path, scores_path = out / "model.zarr", out / "scores.zarr"
+    model_path, scores_path = f"{out}/model.zarr", f"{out}/scores.zarr"
     settings = bp.config(solve_threads=job.solve_threads, workers_timeout=wait)
     with client.as_current(), settings, TerminalProgress() as bar:
         show = bar if bar.shown else LogProgress(interval=30)
         X = bp.open(job.source)
-        if model_path.exists():
+        if exists(model_path):
             model = bp.load(model_path)
         else:
             # For another estimator, change this line and the fields of `Job`.
             model = bp.PCA(job.components, solver=job.solver)
             print(model.plan(X), flush=True)
-            model.fit(X, checkpoint=checkpoint or out / "checkpoint", progress=show)
+            model.fit(X, checkpoint=checkpoint or f"{out}/checkpoint", progress=show)
             model.save(model_path)
         print(f"model: {model_path} ({model.n_components_} components)", flush=True)
-        if not scores_path.exists():
+        if not exists(scores_path):
             model.transform(X, out=scores_path, progress=show)
         print(f"scores: {scores_path}", flush=True)
 
@@ -161,20 +161,31 @@ def wait_for_worker(client: Client, seconds: float) -> None:
         ) from error
 
 
-def keep_apart(job: Job, out: Path) -> None:
+def exists(store: str) -> bool:
+    """Whether a store is complete at a path or URL."""
+    return bp.Place(store).exists("zarr.json") if "://" in store else os.path.exists(store)
+
+
+def keep_apart(job: Job, out: Path | str) -> None:
     """Record the job in ``out``, or raise if it holds the results of another job."""
-    out.mkdir(parents=True, exist_ok=True)
-    note, record = out / "job.json", asdict(job)
-    if note.exists():
-        found: Any = json.loads(note.read_text())
-        if found != record:
-            raise FileExistsError(
-                f"{out} holds the results of another job, {found}, but this one is {record}. Choose another OUT."
-            )
-        return
-    partial = out / f".job.json.{os.getpid()}"
-    partial.write_text(json.dumps(record, indent=1) + "\n")
-    partial.replace(note)
+    record = asdict(job)
+    text, found = json.dumps(record, indent=1) + "\n", record
+    if "://" in str(out):
+        try:
+            bp.Place(str(out)).put("job.json", text.encode(), if_absent=True)
+        except FileExistsError as error:
+            found = json.loads(error.found.data)  # type: ignore[attr-defined]
+    elif (note := Path(out, "job.json")).exists():
+        found = json.loads(note.read_text())
+    else:
+        note.parent.mkdir(parents=True, exist_ok=True)
+        partial = note.with_name(f".job.json.{os.getpid()}")
+        partial.write_text(text)
+        partial.replace(note)
+    if found != record:
+        raise FileExistsError(
+            f"{out} holds the results of another job, {found}, but this one is {record}. Choose another OUT."
+        )
 
 
 def absolute(source: str) -> str:
@@ -187,21 +198,21 @@ def parser() -> argparse.ArgumentParser:
     found = argparse.ArgumentParser(
         prog="job.py",
         description="Plan, fit PCA with a checkpoint and write the scores on a Dask cluster. Run again, it resumes.",
-        epilog="Model, scores and checkpoint lie in OUT. SOURCE and OUT must be visible to all workers.",
+        epilog="Model, scores and checkpoint are in OUT. SOURCE and OUT must be visible to all workers, or URLs.",
     )
     found.add_argument(
         "source",
         metavar="SOURCE",
         help="Zarr store, HDF5 or Parquet file, folder of .npy shards, or URL of an object store",
     )
-    found.add_argument("out", metavar="OUT", type=Path, help="directory of the results, on storage that workers share")
+    found.add_argument("out", metavar="OUT", help="directory on storage that workers share, or URL, of the results")
     found.add_argument("--components", type=int, default=64, metavar="K", help="number of components (default 64)")
     found.add_argument("--solver", default="auto", help='solver of bigpca.PCA (default "auto")')
     found.add_argument(
         "--solve-threads", type=int, default=1, metavar="N", help="BLAS threads of the final small problem (default 1)"
     )
     found.add_argument(
-        "--checkpoint", type=Path, metavar="DIR", help="directory of finished segments (default OUT/checkpoint)"
+        "--checkpoint", metavar="DIR", help="directory or URL of finished segments (default OUT/checkpoint)"
     )
     where = found.add_argument_group("where it runs (one of the first three)")
     one = where.add_mutually_exclusive_group(required=True)

@@ -83,6 +83,21 @@ def test_the_job_leaves_model_scores_and_a_note_and_run_again_does_nothing_twice
     assert (out / "model.zarr" / "zarr.json").stat().st_mtime_ns == written
 
 
+@pytest.mark.usefixtures("object_server")
+def test_the_job_needs_no_shared_disk(
+    job: Any, store: Path, scheduler: LocalCluster, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bp.ingest(store, url := f"s3://rows/{store.parent.name}/x.zarr", chunk_rows=50)
+    out = f"s3://rows/{store.parent.name}/out"
+    command = (url, out, "--scheduler", scheduler.scheduler_address, "--components")
+    assert (job(*command, 3), job(*command, 3), job(*command, 4)) == (0, 0, ExitCode.OUTPUT)
+    said = capsys.readouterr()
+    assert said.out.count("reads") == 1
+    assert "holds the results of another job" in said.err
+    assert np.array_equal(bp.load(f"{out}/model.zarr").components_, bp.PCA(3).fit(bp.open(store)).components_)
+    assert bp.open(f"{out}/scores.zarr").shape == (400, 3)
+
+
 def test_the_results_of_another_job_are_not_taken_for_this_ones(
     job: Any, store: Path, scheduler: LocalCluster, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -6,7 +6,8 @@ usage: python examples/benchmarks/places.py [--objects 96] [--mib 1] [--rows 655
 The store is an S3 server (snailmail over moto) in another process, which answers after --latency milliseconds and sends
 at most --bandwidth MB/s. Reading: --objects chunks of --mib MiB, by bare obstore with 64 requests in flight, by Zarr's
 ObjectStore as it is, and as bigpca's tasks read. Fitting: PCA(10) of float32 rows by one thread, from a disk and from
-the store. Each round runs the contenders in turn; medians of seconds, and of the seconds of this process's processor.
+the store. Transforming: scores of 64 columns of these rows, read from and written to the disk or the store. Each round
+runs the contenders in turn; medians of seconds, and of the seconds of this process's processor.
 Listing: the requests for --listed objects. Ends with one JSON line.
 """
 
@@ -141,7 +142,27 @@ def fitting(server: Server, options: argparse.Namespace, folder: Path) -> dict[s
 
     found = in_turn({"disk": lambda: fit(path), "store": lambda: fit(url)}, options.rounds)
     same = models[url].components_.tobytes() == models[path].components_.tobytes()
-    return found | {"store / disk": round(found["store"]["seconds"] / found["disk"]["seconds"], 3), "same bits": same}
+    return found | {"store / disk": ratio(found), "same bits": same}
+
+
+def transforming(options: argparse.Namespace, folder: Path) -> dict[str, object]:
+    """Of the rows that :func:`fitting` has written."""
+    url, path = "s3://rows/fit.zarr", str(folder / "fit.zarr")
+    with dask.config.set(scheduler="synchronous"):
+        model = bp.PCA(64, solver="krylov", tol=0.1, max_passes=2, random_state=0).fit(path)
+
+    def transform(rows: str, scores: str) -> None:
+        with dask.config.set(scheduler="synchronous"), threadpool_limits(1):
+            model.transform(rows, out=scores, overwrite=True)
+
+    disk, store = str(folder / "scores.zarr"), "s3://rows/scores.zarr"
+    found = in_turn({"disk": lambda: transform(path, disk), "store": lambda: transform(url, store)}, options.rounds)
+    same = np.array_equal(bp.open(store).compute(), bp.open(disk).compute())
+    return found | {"store / disk": ratio(found), "same bits": same}
+
+
+def ratio(found: dict[str, dict[str, float]]) -> float:
+    return round(found["store"]["seconds"] / found["disk"]["seconds"], 3)
 
 
 def listing(server: Server, options: argparse.Namespace) -> int:
@@ -179,6 +200,7 @@ def main() -> None:
         with tempfile.TemporaryDirectory() as folder:
             found: dict[str, object] = {"reading": reading(server, options)}
             found["fitting"] = fitting(server, options, Path(folder))
+            found["transforming"] = transforming(options, Path(folder))
             found["listing requests"] = listing(server, options)
     finally:
         server.close()
