@@ -149,7 +149,7 @@ def transforming(options: argparse.Namespace, folder: Path) -> dict[str, object]
     """Of the rows that :func:`fitting` has written."""
     url, path = "s3://rows/fit.zarr", str(folder / "fit.zarr")
     with dask.config.set(scheduler="synchronous"):
-        model = bp.PCA(64, solver="krylov", tol=0.1, max_passes=2, random_state=0).fit(path)
+        model = bp.PCA(64, solver="covariance").fit(path)
 
     def transform(rows: str, scores: str) -> None:
         with dask.config.set(scheduler="synchronous"), threadpool_limits(1):
