@@ -107,7 +107,7 @@ PARAMETERS: dict[str, tuple[type, dict[str, Any], Any, type[Exception], str]] = 
         KernelSupervisedPCA, {"label_kernel": "rbf", "label_gamma": np.inf}, REAL, ValueError,
         "label_gamma = inf; a finite",
     ),
-    "form": (KernelSupervisedPCA, {"form": "primal"}, Y, ValueError, "form = 'primal' is unknown"),
+    "solver": (KernelSupervisedPCA, {"solver": "primal"}, Y, ValueError, "solver = 'primal' is unknown"),
     "landmarks": (KernelSupervisedPCA, {"n_landmarks": N + 1}, Y, ValueError, "61 is more than the 60 rows of X"),
     "indefinite": (KernelSupervisedPCA, {"kernel": "sigmoid"}, Y, ValueError, "is not positive semi-definite"),
     "dual, gaps": (
