@@ -350,22 +350,26 @@ def test_all_contenders_of_kernel_pca_find_the_same_eigenvalue(
     assert max(found) / min(found) - 1 < 1e-3
 
 
-@pytest.mark.parametrize(
-    ("settings", "evaluations"),  # by hand: m = 300 of n = 500; 100 and 200 before the second and third round
-    [((), 1.2), (("rounds=2",), 0.9), (("rounds=1",), 0.6), (("sampling=uniform",), 0.6)],
-)
-def test_the_roofline_of_landmarks_counts_the_rounds_that_choose_them(
-    settings: tuple[str, ...], evaluations: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:  # fmt: skip
+@pytest.mark.parametrize("sampling", ["rpcholesky", "uniform"])
+def test_the_roofline_of_landmarks_counts_their_products_with_every_row(
+    sampling: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     run("kernel.py", "--shape", "500x10", "--rounds", 0, "-k", 3, "--directory", tmp_path, monkeypatch=monkeypatch)
-    given = ("roofline-landmarks", tmp_path / "clusters-500x10.zarr", 3, "landmarks=300", *settings)
+    given = ("roofline-landmarks", tmp_path / "clusters-500x10.zarr", 3, "landmarks=300", f"sampling={sampling}")
     run("kernel_contenders.py", *given, monkeypatch=monkeypatch)
     row = last_line(capsys)
-    assert row["evaluations"] == pytest.approx(evaluations)
-    assert row["seconds"] == pytest.approx(row["choose_s"] + row["landmarks_s"], abs=1e-3)
+    assert row["evaluations"] == pytest.approx(0.6)  # m = 300 of n = 500
+    assert row["seconds"] == pytest.approx(row["landmarks_s"], abs=1e-3)
     assert row["landmarks_s"] > 0
-    assert (row["choose_s"] > 0) == (evaluations > 0.6)
+
+
+def test_landmarks_follow_the_sequential_law(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run("landmarks.py", "--draws", 150, "--seeds", 2, "--rows", 150, monkeypatch=monkeypatch)
+    found = last_line(capsys)
+    assert found["law"]["p"] > 1e-3
+    assert all(0.1 < one["ratio"] < 10 and one["reads"] <= 6 for one in found["sets"])
 
 
 def test_the_roofline_of_landmarks_rejects_samplings_that_it_does_not_count(

@@ -457,7 +457,7 @@ _KERNEL = {
     "kernel": "linear", "gamma": None, "degree": 3, "coef0": 1, "random_state": 0, "max_kernel_evaluations": 2e11,
     "fit_inverse_transform": False,
 }  # fmt: skip
-_LANDMARKS = {"n_landmarks": None, "sampling": "rpcholesky", "rounds": 3}
+_LANDMARKS = {"n_landmarks": None, "sampling": "rpcholesky"}
 _LABELLED = {**_EVERY, "missing_labels": "raise"}
 _LABEL_KERNEL = {"label_kernel": "linear", "label_gamma": None}
 _FISHER = {"robust": False, "regularization": None}

@@ -2,7 +2,7 @@
 
 - ``base``        ``LandmarkRequest`` and ``Landmarks``; the pass by which samplings draw rows by weight; landmarks that
   the caller chose; "uniform", "diagonal", "column-norm", whose weights are known from the rows or from one sweep
-- ``samplings``   "rpcholesky", randomly pivoted Cholesky in a few rounds of one read each; "leverage", ridge leverage
+- ``samplings``   "rpcholesky", randomly pivoted Cholesky in one read or a few; "leverage", ridge leverage
   scores, estimated from a uniform sample held in memory; "kmeans", cluster centres, by dask-ml
 
 A fit makes a ``LandmarkRequest`` from its rows, with their view and maps, and declares ``landmark_passes``;
@@ -37,7 +37,6 @@ from bigpca.landmarks.samplings import (
     kmeans_passes,
     leverage,
     leverage_passes,
-    most_candidates,
     rpcholesky,
     rpcholesky_passes,
     scoring_rows,
@@ -67,7 +66,7 @@ class Sampling:
 
 
 SAMPLINGS = {
-    "rpcholesky": Sampling(rpcholesky, rpcholesky_passes, most_candidates),
+    "rpcholesky": Sampling(rpcholesky, rpcholesky_passes),
     "uniform": Sampling(uniform, uniform_passes),
     "diagonal": Sampling(diagonal, diagonal_passes),
     "column-norm": Sampling(column_norm, column_norm_passes),
@@ -95,7 +94,7 @@ def select_landmarks(sampling: str | Array, request: LandmarkRequest) -> Landmar
     =============== =========================================== ====== =================== ============
     sampling        which                                       reads  kernel evaluations  kernels
     =============== =========================================== ====== =================== ============
-    "rpcholesky"    by the residual of k(x, x)                  rounds n m                 PSD
+    "rpcholesky"    by the residual of k(x, x)                  1 to 6 n m                 PSD
     "uniform"       with equal probability                      1      0                   all
     "diagonal"      by k(x, x)^2; uniform for RBF, Laplacian,   1      n                   all
                     cosine and normalised kernels

@@ -51,8 +51,6 @@ class LandmarkRequest:
     run : Run
     threads : int or None
         BLAS threads of the m x m solves.
-    rounds : int
-        Rounds of pivoted Cholesky.
     """
 
     rows: Rows
@@ -62,11 +60,10 @@ class LandmarkRequest:
     shift: Vector | None = None
     run: Run = field(default_factory=Run)
     threads: int | None = None
-    rounds: int = 3
 
     @property
     def dtype(self) -> DType:
-        """The precision of kernel evaluations for all rows; chosen by the cost of all rounds, so the same in each."""
+        """The precision of kernel evaluations for all rows; chosen by the cost of all reads, so the same in each."""
         n, d = self.rows.n_rows, self.rows.n_columns
         return product_dtype(self.rows.dtype, n * self.count * (self.kernel.flops_per_entry(d) + 2.0 * self.count))
 

@@ -7,6 +7,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 
 import dask
+import dask.array as da
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 from threadpoolctl import threadpool_limits
@@ -40,9 +41,12 @@ from bigpca.planning import PassCost, Times, peak_bytes
 from bigpca.seeds import integers, uniforms
 from bigpca.solvers.eigh import top_eigenpairs
 from bigpca.solvers.features import landmark_transform, residual_rounding, truncation_for
-from bigpca.solvers.pivoting import accept_pivots
+from bigpca.solvers.pivoting import BLOCK, Race, block_size, rejection_pivots
 
-OVERSAMPLING = 2  # candidates drawn for each landmark that a round needs
+CANDIDATES = 10  # rows drawn in a read for each landmark: so many leave one to three reads on fast spectra
+CANDIDATE_BYTES = 64 << 20  # limit of their rows and factors, except of those for which memory was always planned
+FOLLOWED = 6  # of them are compared with landmarks, where many are rejected
+MOST_READS = 6
 FLOAT64 = float(np.finfo(np.float64).eps)
 
 
@@ -63,17 +67,20 @@ class Chosen:
 
 
 def rpcholesky(request: LandmarkRequest) -> Landmarks:
-    """Draw landmarks by randomly pivoted Cholesky, in ``rounds`` reads of X with n m evaluations in all.
+    """Draw landmarks by randomly pivoted Cholesky, in as many reads of X as its law needs: often one or two, at most 6.
 
-    Each round computes the residuals ``d_i = k(x_i, x_i) - |k(x_i, S) T|^2`` of all rows, and draws twice as many
-    candidates as it needs, with probability proportional to d and without replacement. A candidate is accepted with
-    probability (its residual once those accepted before it have joined S) / d_i. Near-duplicates are therefore
-    rejected, and the distribution is that of the sequential method as long as there are candidates. Only the last round
-    adds rejected candidates to complete its share. If there are still too few although other rows have a residual, one
-    more round follows (unless ``rounds=1``).
+    The law is the sequential one: given the landmarks S so far, the next is row i with probability proportional to
+    ``d_i = k(x_i, x_i) - |k(x_i, S) T|^2``, ``T T' = k(S, S)^-1``. Each read computes these residuals of all rows for
+    the landmarks of earlier reads, and draws up to ``10 m`` distinct candidates by them, in the order in which draws
+    with replacement would first meet them. In memory the draws with replacement are completed with repeats, and each is
+    accepted with probability (its residual now) / (its residual in the read), which is the law exactly
+    (:func:`bigpca.solvers.pivoting.rejection_pivots`). X is read again where candidates run out before there are m
+    landmarks: where the spectrum decays fast. Only the sixth read departs from the law: it completes the landmarks from
+    its own candidates.
 
-    Costs n m kernel evaluations (a third of m columns in the second of three rounds, two thirds in the third; 2 n m
-    with an additional round) and about ``m^2`` more, ``n m^2`` flops; state: the candidates' rows, 4 m^2 numbers.
+    Costs n kernel evaluations for the first read, ``n (s + 1)`` for a later one after s landmarks, and m for each
+    candidate; state: the candidates' rows, and m numbers for each. If X has no more than ``10 m`` rows, one read
+    suffices.
 
     Returns
     -------
@@ -87,50 +94,51 @@ def rpcholesky(request: LandmarkRequest) -> Landmarks:
 
     Notes
     -----
-    Chen, Epperly, Tropp & Webber (2025), RPCholesky; Epperly, Tropp & Webber (2024), RejectionCholesky.
-    NOTE: the papers draw with replacement and read all rows once per block; the relative trace error of three rounds is
-    within a few percent of the sequential method's (tests/landmarks).
+    Chen, Epperly, Tropp & Webber (2025), RPCholesky; Epperly, Tropp & Webber (2024), RejectionCholesky and its
+    accelerated form. NOTE: the papers draw b rows with replacement; here a read draws distinct rows, by a race that
+    does not depend on how rows are cut, and the repeats are drawn afterwards.
     """
     reject_indefinite(request.kernel, "rpcholesky")
     m = request.count
-    rounds = max(1, min(request.rounds, m))
     chosen = Chosen(np.zeros((0, request.rows.n_columns)), np.zeros(0, np.int64), np.zeros((0, 0)))
     trace, turn = 0.0, 0
     (cost,) = rpcholesky_passes(request)
     while len(chosen.rows) < m and turn < cost.times.most:
-        # Round t ends with the share t / rounds of all landmarks.
-        needed = m * min(turn + 1, rounds) // rounds - len(chosen.rows)
-        count = min(most_candidates(request), OVERSAMPLING * needed)
         # Candidates by the residual diagonal, in one read: an exponential race, so that no second read is needed.
-        drawn = draw_rows(request, cost, _weight(request, chosen), count, stream=f"landmarks-{turn}")
+        drawn = draw_rows(request, cost, _weight(request, chosen), most_candidates(request), stream=f"landmarks-{turn}")
         if turn == 0:
             trace = drawn.diagonal_sum
             reject_zero(trace, f"all {drawn.count} values k(x, x) of {request.kernel}")
         turn += 1
-        # All residuals are 0 to rounding: the landmarks span K.
-        if drawn.rows is None:
+        # All residuals are 0 to rounding, or together no more than that: the landmarks span K.
+        if drawn.rows is None or drawn.weight_sum <= residual_rounding(request.precision) * trace:
             break
-        # Thinned by rejection, so that those accepted are distributed as if drawn one after the other.
-        chosen, spent = _join(request, chosen, drawn, needed, turn >= rounds)
-        request.run.add_evaluations(spent)
+        chosen, every = _join(request, chosen, drawn, turn >= cost.times.most)
+        if every:  # and none of the others has a residual
+            break
     return Landmarks(chosen.rows, chosen.indices, trace)
 
 
 def rpcholesky_passes(request: LandmarkRequest) -> tuple[PassPlan]:
-    """Declare the rounds of :func:`rpcholesky`; one more if they accepted too few."""
-    m, rounds = request.count, max(1, min(request.rounds, request.count))
-    times = Times(rounds, rounds + (rounds > 1))
-    compared = [m * turn // rounds + 1 for turn in range(rounds)]  # and with itself
-    cost = draw_pass(request, most_candidates(request), times=times, compared=compared)
-    drawn = min(request.rows.n_rows, OVERSAMPLING * -(-m // rounds))  # candidates, compared in memory
-    joined = sum(drawn * (drawn + m * turn // rounds) + (m * turn // rounds) ** 2 for turn in range(rounds))
-    return (replace(cost, evaluations=cost.evaluations + joined / rounds),)
+    """Declare the reads of :func:`rpcholesky`: one if all rows are candidates, else two typically and six at most."""
+    m, candidates = request.count, most_candidates(request)
+    whole = candidates == request.rows.n_rows
+    # The second read compares all rows with the landmarks of the first, most of them where two reads are enough.
+    compared = [1] if whole else [1, 3 * m // 4 + 1]
+    times = Times(1, 1) if whole else Times(2, MOST_READS)
+    cost = draw_pass(request, candidates, times=times, compared=compared)
+    joined = min(candidates, FOLLOWED * m) * (m + block_size(m))  # with those accepted, and with their neighbours
+    factors = 8 * candidates * (m + 4 * BLOCK[1] + 2 * request.rows.n_columns)
+    return (
+        replace(cost, evaluations=cost.evaluations + joined / times.typical, driver_bytes=cost.driver_bytes + factors),
+    )
 
 
 def most_candidates(request: LandmarkRequest) -> int:
-    """Return the maximum number of candidates of a round: twice what it and the shortfall of earlier rounds need."""
-    m, rounds = request.count, max(1, min(request.rounds, request.count))
-    return min(request.rows.n_rows, OVERSAMPLING * m, max(2 * OVERSAMPLING * -(-m // rounds), m))
+    """Return the maximum number of candidates of a read: 10 m, fewer if rows are long or there are many landmarks."""
+    n, m, d = request.rows.n_rows, request.count, request.rows.n_columns
+    held = CANDIDATE_BYTES // (d * working_dtype(request.rows.dtype).itemsize + 8 * m)
+    return min(n, max(min(CANDIDATES * m, held), 4 * -(-m // 3)))
 
 
 def _weight(request: LandmarkRequest, chosen: Chosen) -> RowWeight:
@@ -141,35 +149,47 @@ def _weight(request: LandmarkRequest, chosen: Chosen) -> RowWeight:
     return Residual(request.kernel, rows, chosen.indices, chosen.T, rounding, request.shift)
 
 
-def _join(request: LandmarkRequest, chosen: Chosen, drawn: BestRows, needed: int, fill: bool) -> tuple[Chosen, int]:
-    """Thin the candidates and add the accepted ones, in float64; return the landmarks and the evaluations spent."""
-    kernel, shift = request.kernel, request.shift
-    rows = rows_of(drawn, request)
-    K_bb = square_block(kernel, rows, drawn.indices, shift)
-    B = _features(request, chosen, drawn, rows)
-    draws = uniforms(request.seed, f"rejection-{len(chosen.rows)}", 0, len(rows) + needed, 1)[:, 0]
-    rounding = residual_rounding(FLOAT64)
-    accepted = accept_pivots(K_bb, B, drawn.weights, draws, needed, rounding=rounding, fill=fill)
+def _join(request: LandmarkRequest, chosen: Chosen, drawn: BestRows, fill: bool) -> tuple[Chosen, bool]:
+    """Return the landmarks with those accepted of the candidates, in float64, and whether all rows were candidates."""
+    kernel, shift, run = request.kernel, request.shift, request.run
+    rows, numbers = rows_of(drawn, request), drawn.indices
+
+    def prepared(places: Integers) -> object:
+        return prepare_landmarks(kernel, rows[places].astype(np.float64), numbers[places], shift)
+
+    def block(at: Integers, others: Integers) -> Matrix:
+        run.add_evaluations(len(at) * len(others))
+        return cross_block(kernel, prepared(at), prepared(others))
+
+    def features(start: int, stop: int) -> Matrix:
+        if not len(chosen.rows):
+            return np.zeros((stop - start, 0))
+        run.add_evaluations((stop - start) * len(chosen.rows))
+        product: Matrix = cross_block(kernel, prepared(np.arange(start, stop)), landmarks) @ chosen.T
+        return product
+
+    landmarks = prepare_landmarks(kernel, chosen.rows.astype(np.float64), chosen.indices, shift)
+    diagonal = diagonal_of(kernel, prepared(np.arange(len(rows))))
+    run.add_evaluations(len(rows))
+    # The rest of the weights, of rows that were not drawn: nothing if all that have a weight were.
+    every = len(rows) < most_candidates(request) or len(rows) == drawn.count
+    unseen = 0.0 if every else max(0.0, drawn.weight_sum - float(drawn.weights.sum()))
+    race, stream = Race(block, features, diagonal, drawn.weights, unseen), f"rejection-{len(chosen.rows)}"
+    with one_blas_thread():  # many small products, which threads make no faster
+        accepted = rejection_pivots(
+            race, lambda start, stop: uniforms(request.seed, stream, start, stop, 2), request.count - len(chosen.rows),
+            rounding=residual_rounding(FLOAT64), fill=fill,
+        )  # fmt: skip
     joined = np.concatenate([chosen.rows.astype(rows.dtype, copy=False), rows[accepted]])
-    indices = np.concatenate([chosen.indices, drawn.indices[accepted]])
-    spent = len(rows) * (len(rows) + len(chosen.rows))
-    if len(joined) == request.count:
-        return Chosen(joined, indices, np.zeros((0, 0))), spent  # complete: no later round needs a factor
+    indices = np.concatenate([chosen.indices, numbers[accepted]])
+    if len(joined) == request.count or fill or every:
+        return Chosen(joined, indices, np.zeros((0, 0))), every  # no later read needs a factor
+    run.add_evaluations(len(joined) ** 2)
     T = landmark_transform(
         square_block(kernel, joined, indices, shift), truncation_for(request.precision), equilibrated=True,
         threads=request.threads,
     )  # fmt: skip
-    return Chosen(joined, indices, T), spent + len(joined) ** 2
-
-
-def _features(request: LandmarkRequest, chosen: Chosen, drawn: BestRows, rows: Array) -> Matrix:
-    if not len(chosen.rows):
-        return np.zeros((len(rows), 0))
-    kernel, shift = request.kernel, request.shift
-    landmarks = prepare_landmarks(kernel, chosen.rows.astype(np.float64), chosen.indices, shift)
-    candidates = prepare_landmarks(kernel, rows.astype(np.float64), drawn.indices, shift)
-    product: Matrix = cross_block(kernel, candidates, landmarks) @ chosen.T
-    return product
+    return Chosen(joined, indices, T), every
 
 
 SAMPLE = 16  # rows in memory per landmark
@@ -347,6 +367,7 @@ def kmeans(request: LandmarkRequest) -> Landmarks:
     each of 5 rounds, as here.
     """
     _reject(request)
+    _check_clustering()
     from dask_ml.cluster import KMeans  # heavy, and needed here only
 
     X = whole_rows(mapped_lazily(request.rows), working_dtype(request.rows.dtype))
@@ -381,6 +402,7 @@ def kmeans_passes(request: LandmarkRequest) -> tuple[PassCost]:
     It holds the distances of all rows of a chunk to all candidates; k-means|| draws 2 m in each round.
     scikit-learn converts a tenth of float32 distances at a time to float64.
     """
+    _check_clustering()
     check_any_order(request.rows, 'sampling="kmeans"')
     rows, m, dtype = request.rows, request.count, working_dtype(request.rows.dtype)
     chunk_rows, candidates, itemsize = dense_chunk_rows(rows.X, dtype), 2 * m * INIT_ROUNDS, dtype.itemsize
@@ -392,6 +414,25 @@ def kmeans_passes(request: LandmarkRequest) -> tuple[PassCost]:
             driver_bytes=candidates * rows.n_columns * (itemsize + 8),
         ),
     )  # fmt: skip
+
+
+def _check_clustering() -> None:
+    """Reject k-means where dask-ml is of no use.
+
+    Raises
+    ------
+    ImportError
+        If dask-ml cannot be imported, or cannot work with the arrays that Dask makes.
+    """
+    try:
+        if da.array_expr_enabled():
+            raise ImportError("it does not support Dask's array expressions, and array.query-planning is on")
+        import dask_ml.cluster  # noqa: F401
+    except Exception as error:  # whatever an old release meets in new packages
+        raise ImportError(
+            f'sampling="kmeans" needs dask-ml, which cannot be used: {error}. All other samplings, and all other '
+            'functions of bigpca, work without dask-ml. Use sampling="rpcholesky".'
+        ) from error
 
 
 def _reject(request: LandmarkRequest) -> None:

@@ -14,7 +14,7 @@
 - ``certificates``  How far an approximate answer can be from the true one: bounds that hold, from the reads that gave
   the answer.
 - ``features``  From landmarks to features: the factor T of K_mm that makes ``B = k(X, L) T`` a feature map.
-- ``pivoting``  Pivots among a few candidates: the rejection step of randomly pivoted Cholesky, on a small residual
+- ``pivoting``  Pivots among a few candidates: the rejection steps of randomly pivoted Cholesky, on a small residual
   matrix.
 - ``roweis``  The Roweis family from sufficient statistics: every (r1, r2) by one rotation, supervised PCA by a thin
   matrix.

@@ -1,39 +1,73 @@
-"""Pivots among a few candidates: the rejection step of randomly pivoted Cholesky, on a small residual matrix."""
+"""Pivots of randomly pivoted Cholesky: by rejection from rows drawn before, and one after the other from a few rows."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
+from scipy.linalg import solve_triangular
 
 from bigpca.arrays import Integers, Matrix, Vector
 
+BLOCK = 16, 256  # proposals that are decided together: a quarter of those wanted, within these limits
+FEW = 4  # blocks double where less than one proposal in so many has a residual that is not 0
 
-def accept_pivots(
-    K: Matrix, B: Matrix, proposal: Vector, draws: Vector, wanted: int, *, rounding: float, fill: bool = False
+
+def block_size(wanted: int) -> int:
+    """Return how many proposals are decided together."""
+    return min(max(wanted // 4, BLOCK[0]), BLOCK[1])
+
+
+@dataclass(frozen=True)
+class Race:
+    """Distinct rows of n as draws with replacement by weight first meet them, in that order, and the kernel on them.
+
+    Attributes
+    ----------
+    block : callable
+        From positions (a,) and (b,) to the kernel matrix (a, b) of these candidates, positive semi-definite.
+    features : callable
+        From a range of positions to the features (stop - start, s) of these candidates in the span of what was chosen
+        before.
+    diagonal, weights : ndarray of shape (c,)
+        k(x, x) of the candidates, and the positive residuals by which they were drawn.
+    unseen : float
+        The sum of the weights of all other rows; 0 if there is none with a positive weight.
+    """
+
+    block: Callable[[Integers, Integers], Matrix]
+    features: Callable[[int, int], Matrix]
+    diagonal: Vector
+    weights: Vector
+    unseen: float
+
+
+def rejection_pivots(
+    race: Race, draws: Callable[[int, int], Matrix], wanted: int, *, rounding: float, fill: bool = False
 ) -> Integers:
-    """Accept up to ``wanted`` of b candidates, in their order, each with probability ``h_j / proposal_j``.
+    """Draw up to ``wanted`` pivots one after the other, each with probability proportional to its residual, from rows
+    that were drawn by earlier residuals.
 
-    ``h`` is the diagonal of ``H = K - B B'``, downdated by a Cholesky step for each candidate that was
-    accepted; what was proposed with probability proportional to ``proposal`` is then distributed as pivots
-    drawn one after the other by h. Duplicates of accepted candidates have h = 0. Costs ``b^2`` numbers and
-    ``b (s + wanted)`` more, ``2 b (s + wanted)`` flops a pivot.
+    A draw by weight with replacement meets a new row, the next of the race, with probability (weight of the rows not
+    yet seen) / (weight of all rows), or one of those seen in proportion to weight. A row is accepted with probability
+    h / weight, where h is its present residual: accepted rows follow h, whichever rows were accepted before. The draws
+    end at the last candidate, or as soon as there are enough.
+
+    Costs ``c s + c wanted`` kernel values, fewer if few candidates are needed, and ``2 c (s + wanted)^2`` flops;
+    state: ``c (s + wanted)`` numbers.
 
     Parameters
     ----------
-    K : ndarray of shape (b, b)
-        Kernel matrix of the candidates, positive semi-definite.
-    B : ndarray of shape (b, s)
-        Their features in the span of what was chosen before.
-    proposal : ndarray of shape (b,), positive
-        The residuals by which they were drawn.
-    draws : ndarray of shape (b + wanted,)
-        Uniforms in [0, 1): one for each candidate, then one for each that ``fill`` may need.
+    race : Race
+    draws : callable
+        From a range of proposals to two uniforms in [0, 1) for each, (stop - start, 2).
     wanted : int
     rounding : float
-        Residuals below this share of a candidate's K_jj are rounding, and taken as 0.
+        Residuals below this share of k(x, x) are rounding, and are treated as 0.
     fill : bool
-        Draw what is missing from the rejected candidates, with probability proportional to ``h_j / proposal_j``.
+        Continue at the last candidate with those seen alone, by their residuals: close to the law, where no further
+        read is allowed.
 
     Returns
     -------
@@ -42,23 +76,85 @@ def accept_pivots(
 
     Notes
     -----
-    Epperly, Tropp & Webber (2024), RejectionCholesky, for candidates drawn without replacement.
+    Epperly, Tropp & Webber (2024), RejectionCholesky and its accelerated form. NOTE: rejected
+    draws of rows that were seen are skipped, because a few large weights would cause millions of them: rows seen are
+    proposed by a bound of h instead of by their weight, the residual when the block of proposals began. NOTE: rows are
+    factorised in the order of the race, and only as far as it is followed.
     """
-    residual = Residuals(K, B, wanted, rounding)
-    for j in range(len(K)):
-        if len(residual.accepted) == wanted:
+    c, size = len(race.weights), block_size(wanted)
+    # Weight of all rows that are not among the first so many: summed from the end, so that no digit cancels.
+    left = race.unseen + np.append(np.cumsum(race.weights[::-1])[::-1], 0.0)
+    if fill:
+        left[c] = 0.0
+    least, bound = rounding * race.diagonal, np.zeros(c)
+    accepted, seen, known, turn = np.zeros(0, np.int64), 0, 0, 0
+    factor, used, before = np.zeros((c, 0)), 0, 0
+    while len(accepted) < wanted:
+        # 1. Factor rows and residuals of the candidates that this block may meet.
+        if (new := min(c, seen + size)) > known:
+            span = race.features(known, new)
+            if not known:
+                used = before = span.shape[1]
+                factor = np.zeros((c, before + wanted))
+            factor[known:new, :before] = span
+            if len(accepted):
+                columns = race.block(np.arange(known, new), accepted) - span @ factor[accepted, :before].T
+                L = factor[accepted, before:used]  # lower triangular
+                factor[known:new, before:used] = solve_triangular(L, columns.T, lower=True).T
+            rows = factor[known:new, :used]
+            bound[known:new] = race.diagonal[known:new] - np.einsum("ij,ij->i", rows, rows)
+            bound[:new][bound[:new] <= least[:new]] = 0.0
+            known = new
+        # 2. Proposals: new rows by the weight of all that are unseen, rows seen by their residuals.
+        uniform = draws(turn, turn + size)
+        turn += size
+        summed, proposed, rates = np.cumsum(bound[:known]), [], []
+        for place, _ in uniform:
+            held = summed[seen - 1] if seen else 0.0
+            whole = held + left[seen]
+            if whole <= 0 or (seen == c and left[c] > 0):
+                break
+            if place * whole < held:
+                proposed.append(int(np.searchsorted(summed[:seen], place * whole, side="right")))
+                rates.append(bound[proposed[-1]])
+            elif seen < c:
+                proposed.append(seen)
+                rates.append(race.weights[seen])
+                seen += 1
+        if not proposed:
             break
-        # Rejection: the proposal was drawn by the old residuals, which are never below the present ones.
-        if draws[j] < residual.diagonal[j] / proposal[j]:
-            residual.accept(j)
-    while fill and len(residual.accepted) < wanted:
-        # The rest by their acceptance probabilities: close to the law, where no further read is allowed.
-        cumulated = np.cumsum(residual.diagonal / proposal)
-        if cumulated[-1] <= 0:
-            break
-        place = draws[len(K) + len(residual.accepted)] * cumulated[-1]
-        residual.accept(int(np.searchsorted(cumulated, place, side="right")))
-    return np.array(residual.accepted, np.int64)
+        # 3. Each is accepted with probability h / rate, and lowers h of the others; never where h is 0 already.
+        hopeful = np.flatnonzero(bound[proposed] > 0)
+        distinct, places = np.unique(np.array(proposed)[hopeful], return_inverse=True)
+        rows = factor[distinct, :used]
+        G, h = race.block(distinct, distinct) - rows @ rows.T, bound[distinct]
+        own, taken = np.zeros((len(distinct), min(len(distinct), wanted - len(accepted)))), list[int]()
+        for i, at in zip(places, hopeful, strict=True):
+            if uniform[at, 1] * rates[at] < h[i]:
+                s = len(taken)
+                own[:, s] = (G[:, i] - own[:, :s] @ own[i, :s]) / np.sqrt(h[i])
+                taken.append(i)
+                h = h - own[:, s] ** 2
+                h[h <= least[distinct]] = 0.0
+                h[taken] = 0.0
+                if len(accepted) + len(taken) == wanted:
+                    break
+        # 4. Those accepted become columns of the factor, for all rows that are known.
+        if taken and len(accepted) + len(taken) < wanted:
+            joined, end = distinct[taken], used + len(taken)
+            columns = race.block(np.arange(known), joined) - factor[:known, :used] @ factor[joined, :used].T
+            L = own[taken, : len(taken)]
+            factor[:known, used:end] = solve_triangular(L, columns.T, lower=True).T
+            factor[joined, used:end] = np.tril(L)  # exactly 0 where rounding would leave something, as in earlier rows
+            factor[accepted, used:end] = 0.0
+            bound[:known] -= np.einsum("ij,ij->i", factor[:known, used:end], factor[:known, used:end])
+            bound[:known][bound[:known] <= least[:known]] = 0.0
+            bound[joined] = 0.0
+            used = end
+        accepted = np.append(accepted, distinct[taken])
+        if len(hopeful) * FEW < size:
+            size = min(2 * size, BLOCK[1])
+    return accepted
 
 
 def weighted_pivots(
@@ -102,29 +198,3 @@ def weighted_pivots(
         left = np.maximum(left - factor[:, s] ** 2, 0.0)
         left[pivots] = 0.0
     return pivots
-
-
-class Residuals:
-    """The diagonal of a residual matrix under Cholesky steps, whose columns are computed when they are needed."""
-
-    def __init__(self, K: Matrix, B: Matrix, wanted: int, rounding: float) -> None:
-        self.K, self.used = K, B.shape[1]
-        self.factor = np.hstack([B, np.zeros((len(K), wanted))])  # (b, s + wanted)
-        self.least = rounding * np.diagonal(K)
-        self.diagonal: Vector = np.diagonal(K) - np.einsum("ij,ij->i", B, B)
-        self.accepted: list[int] = []
-        self._clip()
-
-    def accept(self, j: int) -> None:
-        """Take candidate j as a pivot, whose residual must be positive."""
-        past = self.factor[:, : self.used]
-        column = (self.K[:, j] - past @ past[j]) / np.sqrt(self.diagonal[j])
-        self.factor[:, self.used] = column
-        self.used += 1
-        self.accepted.append(j)
-        self.diagonal -= column**2
-        self._clip()
-
-    def _clip(self) -> None:
-        self.diagonal[self.diagonal <= self.least] = 0.0
-        self.diagonal[self.accepted] = 0.0

@@ -5,11 +5,10 @@ usage: python examples/benchmarks/kernel_contenders.py NAME STORE K [--reference
 
 The eigenvalues are those of the centred kernel matrix. Rooflines run the products alone, on as many threads as there
 are cores, one BLAS thread each, and scale a sample of them up: of one sweep over half the pairs of rows, or of the
-passes by landmarks. roofline-landmarks takes `sampling` (uniform or rpcholesky) and `rounds` as bigpca-landmarks does.
-It counts what is done with every row: `X L'`, exp, `C T` and `B'B` for the features; for rpcholesky also `X S'`, exp,
-`C T` and its squares in every round after the first, of the s = m / rounds, 2 m / rounds, ... landmarks S chosen
-before. It counts no reading, nothing done once (the factors of K_mm, thinning the candidates), no sums over blocks, and
-no round beyond those asked for.
+passes by landmarks. roofline-landmarks takes `sampling` (uniform or rpcholesky) as bigpca-landmarks does. It
+counts what is done with every row: `X L'`, exp, `C T` and `B'B` for the features. It counts no reading, nothing done
+once (the factors of K_mm, the choice among candidates), no sums over blocks, and no read of rpcholesky beyond the
+first, which needs the diagonal alone.
 """
 
 import time
@@ -68,14 +67,14 @@ def bigpca_krylov(
 
 
 def bigpca_landmarks(
-    store: str, k: int, gamma: str = "1", landmarks: str = "1000", sampling: str = "rpcholesky", rounds: str = "3",
+    store: str, k: int, gamma: str = "1", landmarks: str = "1000", sampling: str = "rpcholesky",
     memory_limit: str = "", **_: str,
 ) -> dict:  # fmt: skip
     import bigpca as bp
 
     X, reads = open_counted(store)
     model = bp.NystromKernelPCA(
-        k, kernel=bp.kernels.RBF(float(gamma)), n_landmarks=int(landmarks), sampling=sampling, rounds=int(rounds),
+        k, kernel=bp.kernels.RBF(float(gamma)), n_landmarks=int(landmarks), sampling=sampling,
         memory_limit=memory_limit or None,
     )  # fmt: skip
     return planned(model, X, reads)
@@ -134,10 +133,9 @@ def roofline_sweep(store: str, k: int, gamma: str = "1", **_: str) -> dict:
 
 
 def roofline_landmarks(
-    store: str, k: int, gamma: str = "1", landmarks: str = "1000", sampling: str = "rpcholesky", rounds: str = "3",
-    **_: str,
+    store: str, k: int, gamma: str = "1", landmarks: str = "1000", sampling: str = "rpcholesky", **_: str
 ) -> dict:  # fmt: skip
-    """The products of every row in the pass of the features, and in the rounds that choose the landmarks.
+    """The products of every row in the pass of the features.
 
     Raises
     ------
@@ -152,28 +150,16 @@ def roofline_landmarks(
     n, m = array.shape[0], min(int(landmarks), array.shape[0])
     rows = array[: min(n, 32 * TILE)].astype("f4")
     rows, negative = scaled(rows, float(gamma))
-    turns = min(int(rounds), m) if sampling == "rpcholesky" else 1
-    known = [m * turn // turns for turn in range(1, turns)]  # the first round needs the diagonal alone
-    factors = {s: np.eye(s, dtype="f4") for s in (*known, m)}
-
-    def features(start: int, s: int) -> np.ndarray:
-        return gaussian(rows, negative, slice(start, start + TILE), slice(s)) @ factors[s]
-
-    def weigh(work: tuple[int, int]) -> int:
-        B = features(*work)
-        np.einsum("ij,ij->i", B, B, dtype="f8")
-        return len(B)
+    T = np.eye(m, dtype="f4")
 
     def multiply(start: int) -> int:
-        B = features(start, m)
+        B = gaussian(rows, negative, slice(start, start + TILE), slice(m)) @ T
         ssyrk(1.0, B.T)
         return len(B)
 
     starts = range(0, len(rows), TILE)
-    chosen = sum(in_threads(weigh, [(start, s) for start in starts])[0] for s in known) * n / len(rows)
     whole = in_threads(multiply, starts)[0] * n / len(rows)
-    times = {"seconds": round(chosen + whole, 3), "choose_s": chosen, "landmarks_s": whole}
-    return times | {"read_s": read_once(store), "evaluations": (sum(known) + m) / n}
+    return {"seconds": round(whole, 3), "read_s": read_once(store), "landmarks_s": whole, "evaluations": m / n}
 
 
 def in_threads(work: Callable[[Any], int], items: Any) -> tuple[float, int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ import pytest
 
 import bigpca as bp
 from bigpca.kernels.distance import RBF
+from bigpca.landmarks import landmark_passes
 from bigpca.passes.engine.run import Run
 from tests.estimators.stores import stored
 from tests.landmarks.cases import choose, digits, features, request
@@ -107,3 +109,17 @@ def test_rows_that_a_model_maps_lazily_are_clustered_while_a_fit_waits_for_them(
     scores = bp.PCA(2).fit(X).transform(X)
     model = bp.NystromKernelPCA(2, kernel=KERNEL, sampling="kmeans", n_landmarks=CLUSTERS).fit(scores)
     assert model.n_samples_ == len(X)
+
+
+@pytest.mark.parametrize("why", ["dask_ml", "does not support Dask's array expressions"])
+def test_where_dask_ml_fails_the_error_says_what_works(why: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    if why == "dask_ml":
+        monkeypatch.setitem(sys.modules, "dask_ml", None)
+        monkeypatch.setitem(sys.modules, "dask_ml.cluster", None)
+    wanted = request(blobs(), KERNEL, CLUSTERS)
+    if why != "dask_ml":
+        monkeypatch.setattr(da, "array_expr_enabled", lambda: True)
+    with pytest.raises(
+        ImportError, match=rf'"kmeans" needs dask-ml, .*{why}.* work without dask-ml. Use sampling="rpch'
+    ):
+        landmark_passes("kmeans", wanted)

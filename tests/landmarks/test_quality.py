@@ -27,7 +27,7 @@ def mean_error(sampling: str, kernel: Kernel, K: np.ndarray, m: int, dtype: str 
 
 
 @pytest.mark.parametrize("name", ["rbf 0.002", "poly 5"])
-def test_three_rounds_lose_as_little_of_the_trace_as_sequential_pivoted_cholesky(name: str) -> None:
+def test_blocks_lose_as_little_of_the_trace_as_sequential_pivoted_cholesky(name: str) -> None:
     kernel = KERNELS[name]
     K = matrix(kernel, digits())
     for m in (50,):

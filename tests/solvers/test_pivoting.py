@@ -2,76 +2,76 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from itertools import permutations
 
 import numpy as np
 import pytest
+from scipy.stats import chi2
 
-from bigpca.solvers.pivoting import accept_pivots, weighted_pivots
-from tests.builders import symmetric
+from bigpca.solvers.pivoting import Race, rejection_pivots, weighted_pivots
 
-N = 5
-K, _ = symmetric(np.array([4.0, 2.0, 1.0, 0.5, 0.1]))
-NONE = np.zeros((N, 0))
-
-
-def candidates(rng: np.random.Generator, count: int) -> np.ndarray:
-    return rng.choice(N, size=count, p=np.diag(K) / np.trace(K))
+N, M = 5, 2
+# Row 0 has two thirds of the trace, and row 1 is nearly its multiple: without repeats the law would be another.
+G = np.array([[4.0, 0, 0], [1.2, 0.4, 0], [0, 1, 1], [0.5, 0.5, 1], [1, 0, 1]])
+K = G @ G.T + np.diag([0.1, 0.1, 0.2, 0.4, 0.3])
 
 
-def test_accepted_candidates_are_pivots_of_randomly_pivoted_cholesky() -> None:
-    rng, draws = np.random.default_rng(0), 8000
-    counts: dict[tuple[int, ...], int] = {}
-    for _ in range(draws):
-        drawn = candidates(rng, 40)  # enough that two are always accepted
-        accepted = accept_pivots(
-            K[np.ix_(drawn, drawn)], np.zeros((40, 0)), np.diag(K)[drawn], rng.random(42), 2, rounding=1e-9
-        )
-        pivots = tuple(drawn[accepted].tolist())
-        counts[pivots] = counts.get(pivots, 0) + 1
-    for i, j in permutations(range(N), 2):
-        left = np.diag(K) - K[:, i] ** 2 / K[i, i]
-        p = K[i, i] / np.trace(K) * left[j] / np.delete(left, i).sum()
-        assert abs(counts.get((i, j), 0) - draws * p) <= 4.5 * np.sqrt(draws * p * (1 - p))
-    assert sum(counts.values()) == draws
+def residuals(chosen: list[int]) -> np.ndarray:
+    left = np.diag(K) - np.einsum("ij,ji->i", K[:, chosen], np.linalg.solve(K[np.ix_(chosen, chosen)], K[chosen]))
+    left[chosen] = 0
+    return left if chosen else np.diag(K).copy()
 
 
-def test_candidates_are_accepted_in_their_order_as_the_residual_allows() -> None:
-    pair = np.array([[1.0, 0.8], [0.8, 1.0]])  # the second keeps 0.36 of its residual
-    for draw, expected in ((0.35, [0, 1]), (0.37, [0])):
-        accepted = accept_pivots(pair, np.zeros((2, 0)), np.ones(2), np.array([0.9, draw, 0, 0]), 2, rounding=1e-9)
-        assert accepted.tolist() == expected
+def drawn_in_reads(rng: np.random.Generator, wanted: int, candidates: int, reads: int = 99) -> list[int]:
+    """Draw pivots as the sampling of landmarks does: a race by residual in each read, completed by repeats."""
+    chosen: list[int] = []
+    for read in range(reads):
+        weights = residuals(chosen)
+        with np.errstate(divide="ignore"):
+            race = np.argsort(rng.exponential(size=N) / weights)[: min(candidates, np.count_nonzero(weights > 1e-9))]
+        unseen = 0.0 if len(race) < candidates else weights.sum() - weights[race].sum()
+        B = K[:, chosen] @ np.linalg.inv(np.linalg.cholesky(K[np.ix_(chosen, chosen)])).T
+        found = rejection_pivots(
+            Race(lambda a, b, p=race: K[np.ix_(p[a], p[b])], lambda i, j, p=race, B=B: B[p[i:j]], np.diag(K)[race],
+                 weights[race], unseen),
+            lambda start, stop: rng.random((stop - start, 2)), wanted - len(chosen), rounding=1e-9,
+            fill=read == reads - 1 and reads < 99,
+        )  # fmt: skip
+        chosen += race[found].tolist()
+        if len(chosen) == wanted or len(race) < candidates:
+            return chosen
+    return chosen
 
 
-def test_what_was_chosen_before_counts_through_its_features() -> None:
-    B = K[:, :1] / np.sqrt(K[0, 0])
-    residual = np.diag(K) - B[:, 0] ** 2
-    proposal = np.where(residual > 1e-9, residual, 1.0)
-    accepted = accept_pivots(K, B, proposal, np.zeros(2 * N), N, rounding=1e-9)
-    assert accepted.tolist() == [1, 2, 3, 4]  # row 0 is the landmark itself
+@pytest.mark.parametrize("candidates", [2, N])
+def test_accepted_candidates_are_pivots_of_randomly_pivoted_cholesky(candidates: int) -> None:
+    rng, draws = np.random.default_rng(0), 1500
+    counts = Counter(tuple(drawn_in_reads(rng, M, candidates)) for _ in range(draws))
+    statistic = 0.0
+    for i, j in permutations(range(N), M):
+        p = K[i, i] / np.trace(K) * residuals([i])[j] / residuals([i]).sum()
+        statistic += (counts[i, j] - draws * p) ** 2 / (draws * p)
+    assert statistic < chi2.isf(1e-3, N * (N - 1) - 1)
 
 
-@pytest.mark.parametrize("fill", [False, True])
-def test_duplicates_are_never_accepted(fill: bool) -> None:
+def test_where_no_further_read_is_allowed_all_are_returned() -> None:
     for seed in range(20):
+        found = drawn_in_reads(np.random.default_rng(seed), 4, 4, reads=1)
+        assert len(set(found)) == 4
+
+
+def test_duplicates_are_never_accepted() -> None:
+    copies = np.repeat(np.arange(N), 8)
+    for seed in range(10):
         rng = np.random.default_rng(seed)
-        drawn = candidates(rng, 60)
-        distinct = len(set(drawn))
-        accepted = accept_pivots(
-            K[np.ix_(drawn, drawn)], np.zeros((60, 0)), np.diag(K)[drawn], rng.random(80), 20, rounding=1e-9, fill=fill
-        )
-        assert len(set(drawn[accepted])) == len(accepted) <= distinct
-        if fill:
-            assert len(accepted) == distinct
-
-
-def test_only_filling_returns_all_that_were_requested() -> None:
-    draws = np.full(2 * N, 0.999)  # rejects whatever lost a thousandth of its residual
-    short = accept_pivots(K, NONE, np.diag(K), draws, N, rounding=1e-9)
-    assert len(short) < N
-    full = accept_pivots(K, NONE, np.diag(K), draws, N, rounding=1e-9, fill=True)
-    assert sorted(full) == list(range(N))
-    assert full[: len(short)].tolist() == short.tolist()
+        order = rng.permutation(copies)
+        race = Race(
+            lambda a, b, p=order: K[np.ix_(p[a], p[b])], lambda i, j: np.zeros((j - i, 0)), np.diag(K)[order],
+            np.diag(K)[order], 0.0,
+        )  # fmt: skip
+        found = rejection_pivots(race, lambda i, j, r=rng: r.random((j - i, 2)), 20, rounding=1e-9)
+        assert sorted(order[found]) == list(range(N))
 
 
 def test_weighted_pivots_are_drawn_by_what_is_left_and_stop_at_the_rank() -> None:

@@ -114,7 +114,7 @@ class Start:
     def axes(self, run: Run, shift: Vector) -> tuple[Matrix, Vector] | None:
         """Return the axes (n, l) and their eigenvalues (l,); None if there are no axes."""
         rows = self.request.rows
-        # "diagonal" draws in one read; randomly pivoted Cholesky would take one for each of its rounds.
+        # "diagonal" draws in one read; randomly pivoted Cholesky may take several.
         landmarks = select_landmarks("diagonal", replace(self.request, run=run, shift=shift))
         # Scores (B - mean) V are eigenvectors of H B B'H times sqrt(lambda), so near those of HKH.
         found = fit_landmarks(run, rows, self.settings, landmarks, shift)

@@ -15,6 +15,7 @@ from typing import ClassVar, Self
 import numpy as np
 
 from bigpca.arrays import Array, DType, Integers, Matrix, Vector, norm_of, packed_size, unpack
+from bigpca.errors import warn_approximation
 from bigpca.estimators.kernel.maps import (
     SCORED_ROWS,
     Expansion,
@@ -357,6 +358,7 @@ def tutorial_spectrum(run: Run, n: int, features: LandmarkFeatures, settings: Ke
 
 
 FLOAT64 = float(np.finfo(np.float64).eps)
+MISSED = 0.5  # share of the trace: landmarks that miss most of it do not represent the rows
 
 
 @dataclass(frozen=True)
@@ -367,12 +369,10 @@ class Choice:
     ----------
     count : int
     sampling : str, or ndarray
-    rounds : int
     """
 
     count: int
     sampling: Input
-    rounds: int
 
     @property
     def name(self) -> str:
@@ -381,14 +381,12 @@ class Choice:
 
     def request(self, rows: Rows, settings: KernelSettings) -> LandmarkRequest:
         """Return the request for the landmarks, without the run."""
-        return LandmarkRequest(
-            rows, settings.kernel, self.count, settings.seed, threads=settings.threads, rounds=self.rounds
-        )
+        return LandmarkRequest(rows, settings.kernel, self.count, settings.seed, threads=settings.threads)
 
     def identity(self) -> dict[str, object]:
         """Return the identity of the choice, for fingerprints."""
         sampling = self.sampling if isinstance(self.sampling, str) else landmark_values(self.sampling).tolist()
-        return {"count": self.count, "sampling": sampling, "rounds": self.rounds}
+        return {"count": self.count, "sampling": sampling}
 
 
 @dataclass(frozen=True)
@@ -510,9 +508,26 @@ class NystromFit(LandmarksFit):
             # Where not even the largest eigenvalue is above 0 for certain, its upper bound says what rounding may add.
             if spectrum.certificate is not None and spectrum.certificate.eigenvalue_bounds[0, 0] <= 0:
                 warn_alike(spectrum.eigenvalues, float(spectrum.certificate.eigenvalue_bounds[0, 1]))
+            _warn_missed(spectrum, float(state.residuals[0]), len(landmarks.rows), self.rows.n_rows)
             spectrum = replace(spectrum, state=state, evaluations=before + state.evaluations)
             spectra.append(_with_landmarks(run, spectrum, landmarks, own))
         return spectra
+
+
+def _warn_missed(spectrum: KernelSpectrum, residual: float, m: int, n: int) -> None:
+    """Warn where landmarks miss most of the trace, and more than all components hold: it may hold larger components.
+
+    Warns
+    -----
+    ApproximationWarning
+    """
+    held, missed = float(spectrum.eigenvalues.sum()), spectrum.trace_error
+    if m < n and missed is not None and missed > MISSED and residual > held:
+        warn_approximation(
+            f"{m} landmarks miss {missed:.1%} of the trace of the kernel matrix (trace_error_), and the "
+            f"{len(spectrum.eigenvalues)} components hold only {held / residual * missed:.1%} of it, so larger "
+            "components may be missing. Use more landmarks (n_landmarks), or a wider kernel."
+        )
 
 
 def _single(state: LandmarkMoments, which: int) -> LandmarkMoments:

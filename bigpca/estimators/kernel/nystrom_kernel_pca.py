@@ -63,8 +63,6 @@ class NystromKernelPCA(KernelModel):
     sampling : str, or row numbers (m,), or rows (m, d), default "rpcholesky"
         "rpcholesky", "uniform", "diagonal", "column-norm", "leverage" or "kmeans". See
         :func:`bigpca.landmarks.select_landmarks`. For kernels with a constant diagonal, "diagonal" equals "uniform".
-    rounds : int, default 3
-        Reads by randomly pivoted Cholesky.
     components_from : {"rows", "landmarks"}, default "rows"
         "rows": PCA of the features of all rows. "landmarks": eigenvectors of the landmarks alone, centred by their mean
         and extended to other rows (tutorial, eqs. 62-63): no further read, but far less accurate; for comparison.
@@ -80,7 +78,8 @@ class NystromKernelPCA(KernelModel):
     landmark_transform_ : ndarray of shape (m, r)
         T with ``T'K_mm T = I``: features are ``k(x, landmarks_) @ T``.
     trace_error_ : float
-        ``(tr K - tr BB') / tr K``, the exact relative trace error of the approximation.
+        ``(tr K - tr BB') / tr K``, the exact relative trace error of the approximation. An ``ApproximationWarning``
+        says that m is too small where this is over a half, and more than the variance of all k components.
     rank_ : int
         r.
 
@@ -107,7 +106,6 @@ class NystromKernelPCA(KernelModel):
         coef0: float = 1,
         n_landmarks: int | None = None,
         sampling: Input = "rpcholesky",
-        rounds: int = 3,
         components_from: str = "rows",
         random_state: RandomState = 0,
         fit_inverse_transform: bool | float = False,
@@ -122,7 +120,6 @@ class NystromKernelPCA(KernelModel):
         self.coef0 = coef0
         self.n_landmarks = n_landmarks
         self.sampling = sampling
-        self.rounds = rounds
         self.components_from = components_from
         self.random_state = random_state
         self.fit_inverse_transform = fit_inverse_transform
@@ -185,7 +182,6 @@ class NystromKernelPCA(KernelModel):
         return MomentsGrowth(rows, resources, self._settings(rows.n_columns), landmark_features(latest))
 
     def _fit(self, rows: Rows, y: Input) -> NystromFit:
-        rounds = positive_integer("rounds", self.rounds)
         check_choice("components_from", self.components_from, COMPONENTS_FROM)
         if isinstance(self.sampling, str) and self.sampling not in SAMPLINGS:
             raise ValueError(
@@ -206,7 +202,7 @@ class NystromKernelPCA(KernelModel):
         check_kernel_components(self.n_components, rows.n_rows, rows.n_columns, m)
         # Components from landmarks have the spectrum of the landmarks, and no features are read.
         kernels = (settings.kernel,) if self.components_from == "rows" else ()
-        return NystromFit(rows, resources, settings, Choice(m, self.sampling, rounds), kernels)
+        return NystromFit(rows, resources, settings, Choice(m, self.sampling), kernels)
 
     def _count(self, n: int) -> int:
         if self.n_landmarks is None:

@@ -134,7 +134,7 @@ class FeatureLabelFit(LandmarksFit):
     @classmethod
     def of(
         cls, rows: Rows, resources: Resources, settings: KernelSettings, labelled: Labelled, problem: Problem, *,
-        n_landmarks: int | None, sampling: Input, rounds: int,
+        n_landmarks: int | None, sampling: Input,
     ) -> FeatureLabelFit:  # fmt: skip
         """Return the fit: all rows are landmarks up to 2,000, unless a number or the landmarks are given.
 
@@ -161,7 +161,7 @@ class FeatureLabelFit(LandmarksFit):
         if m == n and isinstance(sampling, str):
             sampling = np.arange(n) if rows.weights is None else np.flatnonzero(rows.weights)
             m = len(sampling)
-        choice = Choice(m, sampling, positive_integer("rounds", rounds))
+        choice = Choice(m, sampling)
         return cls(rows, resources, settings, choice, labelled, problem)
 
     @property

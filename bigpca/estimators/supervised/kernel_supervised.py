@@ -53,8 +53,8 @@ class KernelSupervisedPCA(KernelModel):
         As in :class:`bigpca.SupervisedPCA`; defaults "linear", None and "raise".
     n_landmarks : int or None, default None
         None for all rows if there are at most 2,000, else 1,000.
-    sampling, rounds
-        As in :class:`bigpca.NystromKernelPCA`; defaults "rpcholesky" and 3.
+    sampling : str, or row numbers (m,), or rows (m, d), default "rpcholesky"
+        As in :class:`bigpca.NystromKernelPCA`.
     preprocess, nan_policy, memory_limit
         As in :class:`bigpca.PCA`; defaults None, "raise" and None.
 
@@ -90,7 +90,6 @@ class KernelSupervisedPCA(KernelModel):
         label_gamma: float | None = None,
         n_landmarks: int | None = None,
         sampling: Input = "rpcholesky",
-        rounds: int = 3,
         random_state: RandomState = 0,
         fit_inverse_transform: bool | float = False,
         missing_labels: str = "raise",
@@ -108,7 +107,6 @@ class KernelSupervisedPCA(KernelModel):
         self.label_gamma = label_gamma
         self.n_landmarks = n_landmarks
         self.sampling = sampling
-        self.rounds = rounds
         self.random_state = random_state
         self.fit_inverse_transform = fit_inverse_transform
         self.missing_labels = missing_labels
@@ -167,8 +165,8 @@ class KernelRoweisDiscriminantAnalysis(KernelModel):
         As in :class:`bigpca.RoweisDiscriminantAnalysis`; defaults None, 0.5, 0.5, False, None, False and "raise".
     kernel, gamma, degree, coef0, random_state, fit_inverse_transform
         As in :class:`bigpca.KernelPCA`; "rbf" by default.
-    n_landmarks, sampling, rounds
-        As in :class:`KernelSupervisedPCA`; defaults None, "rpcholesky" and 3.
+    n_landmarks, sampling
+        As in :class:`KernelSupervisedPCA`; defaults None and "rpcholesky".
     preprocess, nan_policy, memory_limit
         As in :class:`bigpca.PCA`; defaults None, "raise" and None.
 
@@ -195,7 +193,6 @@ class KernelRoweisDiscriminantAnalysis(KernelModel):
         coef0: float = 1,
         n_landmarks: int | None = None,
         sampling: Input = "rpcholesky",
-        rounds: int = 3,
         random_state: RandomState = 0,
         fit_inverse_transform: bool | float = False,
         missing_labels: str = "raise",
@@ -215,7 +212,6 @@ class KernelRoweisDiscriminantAnalysis(KernelModel):
         self.coef0 = coef0
         self.n_landmarks = n_landmarks
         self.sampling = sampling
-        self.rounds = rounds
         self.random_state = random_state
         self.fit_inverse_transform = fit_inverse_transform
         self.missing_labels = missing_labels
@@ -272,7 +268,7 @@ def plan_features(
     labelled = read_labels(y, rows.n_rows, problem, missing=missing, owner=owner, weights=rows.weights)
     return FeatureLabelFit.of(
         rows, resources, model._settings(rows.n_columns, rows.seed), labelled, problem,
-        n_landmarks=model.n_landmarks, sampling=model.sampling, rounds=model.rounds,
+        n_landmarks=model.n_landmarks, sampling=model.sampling,
     )  # fmt: skip
 
 

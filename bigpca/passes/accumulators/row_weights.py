@@ -118,7 +118,7 @@ class Given(Known):
 
 @dataclass(frozen=True)
 class Diagonal(RowWeight):
-    """``k(x, x)^power``: 1 for the first round of pivoted Cholesky, 2 for diagonal sampling (tutorial, eq. 64)."""
+    """``k(x, x)^power``: 1 for the first read of pivoted Cholesky, 2 for diagonal sampling (tutorial, eq. 64)."""
 
     kernel: Kernel
     power: int

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 import bigpca as bp
 from bigpca import NystromKernelPCA
+from bigpca.errors import ApproximationWarning
 from bigpca.kernels import (
     RBF,
     ChiSquare,
@@ -213,7 +214,10 @@ def test_landmarks_drawn_by_size_find_the_axes_of_a_polynomial_and_uniform_ones_
     axes = axes_of_digits(kernel)
     for sampling in ("rpcholesky", "diagonal", "column-norm"):
         assert mean_similarity(axes, kernel=kernel, sampling=sampling) >= 0.999
-    assert mean_similarity(axes, kernel=kernel, sampling="uniform") <= 0.2
+    with pytest.warns(
+        ApproximationWarning, match=r"50 landmarks miss [0-9.]+% of the trace .* larger components may be"
+    ):
+        assert mean_similarity(axes, kernel=kernel, sampling="uniform") <= 0.2
 
 
 def test_features_are_far_better_than_the_tutorial_extension() -> None:
@@ -268,7 +272,6 @@ REJECTED: list[tuple[dict[str, Any], type[Exception], str]] = [
     ({"n_components": M + 1}, ValueError, "n_components = 31 is out of range"),
     ({"sampling": "random"}, ValueError, "sampling = 'random' is unknown. Use one of 'rpcholesky'"),
     ({"components_from": "all"}, ValueError, "components_from = 'all' is unknown. Use 'rows' or 'landmarks'"),
-    ({"rounds": 0}, ValueError, "rounds = 0"),
     ({"random_state": -1}, ValueError, "random_state = -1"),
     ({"kernel": "rbf", "gamma": -1.0}, ValueError, "gamma = -1.0"),
 ]
@@ -385,7 +388,7 @@ def test_several_widths_are_the_separate_fits_with_the_same_landmarks(
     lazy, gammas = stored(tmp_path, X, (20, D)), np.array([0.01, 0.05, 0.2])
     reads = Reads().watch(monkeypatch)
     models = nystrom(kernel=kernel, **own).fit_widths(lazy, gammas)
-    assert reads.per_chunk((N, D), (20, D))[-1] == 1 + 3 + 1 == models[0].n_passes_
+    assert reads.per_chunk((N, D), (20, D))[-1] == 1 + 1 + 1 == models[0].n_passes_
     evaluations = [model.kernel_evaluations_ for model in models]
     assert min(evaluations) == max(evaluations)
     for gamma, model in zip(gammas, models, strict=True):

@@ -215,7 +215,7 @@ GROWING: dict[str, tuple[dict[str, Any], Any]] = {
     "real labels": ({"n_components": 2, "n_features_to_select": 2}, PAIR),
     "supervised": ({"estimator": bp.SupervisedPCA(), "n_features_to_select": D}, Y),
     "landmarks": (
-        {"estimator": bp.NystromKernelPCA(2, kernel="rbf", gamma=0.05, sampling=X[:30]), "n_features_to_select": D},
+        {"estimator": bp.NystromKernelPCA(2, kernel="rbf", gamma=0.02, sampling=X[:30]), "n_features_to_select": D},
         Y,
     ),
 }
