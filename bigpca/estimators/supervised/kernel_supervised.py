@@ -46,7 +46,7 @@ class KernelSupervisedPCA(KernelModel):
     n_components : int or None, default None
         None for all axes that the labels determine: c - 1 for classes.
     solver : {"landmarks", "pairs"}, default "landmarks"
-        "pairs" has no landmarks: ``n_landmarks``, ``sampling`` and ``rounds`` are ignored.
+        "pairs" has no landmarks: ``n_landmarks`` and ``sampling`` are ignored.
     kernel, gamma, degree, coef0, random_state, fit_inverse_transform
         As in :class:`bigpca.KernelPCA`; "rbf" by default.
     label_kernel, label_gamma, missing_labels
