@@ -358,7 +358,7 @@ def tutorial_spectrum(run: Run, n: int, features: LandmarkFeatures, settings: Ke
 
 
 FLOAT64 = float(np.finfo(np.float64).eps)
-MISSED = 0.5  # share of the trace: landmarks that miss most of it do not represent the rows
+MISSED = 0.9  # share of the trace: landmarks that miss more of it do not represent the rows
 
 
 @dataclass(frozen=True)
@@ -515,7 +515,7 @@ class NystromFit(LandmarksFit):
 
 
 def _warn_missed(spectrum: KernelSpectrum, residual: float, m: int, n: int) -> None:
-    """Warn where landmarks miss most of the trace, and more than all components hold: it may hold larger components.
+    """Warn where landmarks miss nearly all of the trace, and more than all components hold: it may hold larger components.
 
     Warns
     -----
