@@ -515,7 +515,7 @@ class NystromFit(LandmarksFit):
 
 
 def _warn_missed(spectrum: KernelSpectrum, residual: float, m: int, n: int) -> None:
-    """Warn where landmarks miss nearly all of the trace, and more than all components hold: it may hold larger components.
+    """Warn where landmarks miss nearly all of the trace, and more than all components hold: it may hold larger ones.
 
     Warns
     -----
