@@ -402,6 +402,7 @@ def kmeans_passes(request: LandmarkRequest) -> tuple[PassCost]:
     It holds the distances of all rows of a chunk to all candidates; k-means|| draws 2 m in each round.
     scikit-learn converts a tenth of float32 distances at a time to float64.
     """
+    # The plan says already that dask-ml cannot be used, before any row is read.
     _check_clustering()
     check_any_order(request.rows, 'sampling="kmeans"')
     rows, m, dtype = request.rows, request.count, working_dtype(request.rows.dtype)
