@@ -402,9 +402,9 @@ def kmeans_passes(request: LandmarkRequest) -> tuple[PassCost]:
     It holds the distances of all rows of a chunk to all candidates; k-means|| draws 2 m in each round.
     scikit-learn converts a tenth of float32 distances at a time to float64.
     """
-    # The plan says already that dask-ml cannot be used, before any row is read.
     _check_clustering()
     check_any_order(request.rows, 'sampling="kmeans"')
+    # Centres and distances beside one chunk: what dask-ml holds, since it does not say.
     rows, m, dtype = request.rows, request.count, working_dtype(request.rows.dtype)
     chunk_rows, candidates, itemsize = dense_chunk_rows(rows.X, dtype), 2 * m * INIT_ROUNDS, dtype.itemsize
     read, distances = chunk_rows * rows.n_columns * itemsize, chunk_rows * candidates * (itemsize + 1)
