@@ -602,7 +602,8 @@ def _reason(error: BaseException) -> str:
 
 _CONDITIONS: dict[object, Conditions] = {}
 _ANSWERED: set[object] = set()
-_STORES: dict[tuple[str, str], ObjectStore] = {}
+_STORES: dict[tuple[str, str, int], ObjectStore] = {}
+_SETTINGS = ("AWS_", "GOOGLE_", "AZURE_", "STORAGE_EMULATOR")  # variables that stores read when they are opened
 _LOCK = threading.Lock()
 _PROCESS: list[int] = []  # the one that opened the first store
 
@@ -624,8 +625,12 @@ def check_not_forked() -> None:
 
 
 def _opened(root: str, options: dict[str, Any]) -> ObjectStore:
-    """Return this process's store of a URL, which keeps its connections."""
-    key = root, repr(sorted(options.items()))
+    """Return this process's store of a URL, which keeps its connections; another one once the environment changes.
+
+    A store has read endpoint and credentials from there: one of an earlier endpoint would be asked for ten minutes.
+    """
+    settings = [item for item in os.environ.items() if item[0].startswith(_SETTINGS)]
+    key = root, repr(sorted(options.items())), hash(tuple(sorted(settings)))
     with _LOCK:
         if key not in _STORES:
             from obstore.store import from_url

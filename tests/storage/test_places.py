@@ -208,3 +208,13 @@ def test_the_library_is_named_where_it_is_missing(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(places, "find_spec", lambda name: None)
     with pytest.raises(ImportError, match=r"pip install 'bigpca\[cloud\]'"):
         Place("s3://rows/x")
+
+
+def test_a_url_is_asked_where_the_environment_says_now(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The hang of a process whose endpoint had moved: its store went on asking the earlier one."""
+    endpoints = []
+    for port in (9001, 9002, 9001):
+        monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{port}")
+        endpoints.append(Place("s3://moved/x").store)
+    assert endpoints[0] is endpoints[2]
+    assert endpoints[0] is not endpoints[1]
