@@ -433,7 +433,7 @@ def test_places_reads_and_fits_the_same_bits_from_a_store(
 ) -> None:
     for name in ("ACCESS_KEY_ID", "SECRET_ACCESS_KEY", "DEFAULT_REGION", "ENDPOINT_URL"):
         monkeypatch.setenv(f"AWS_{name}", "")  # is set by the benchmark, and restored
-    size = ("--objects", 4, "--rows", 512, "--columns", 32, "--listed", 30, "--rounds", 1, "--latency", 1)
+    size = ("--objects", 4, "--rows", 512, "--columns", 64, "--listed", 30, "--rounds", 1, "--latency", 1)
     run("places.py", *size, monkeypatch=monkeypatch)
     row = last_line(capsys)
     assert row["fitting"]["same bits"]
