@@ -276,7 +276,7 @@ class PCA(LinearModel[Moments]):
     def _missing_state(self, what: str) -> str:
         if not self._additive:
             return (
-                f"{what} needs the moments of all rows, which solver={self.solver!r} never computes. Use "
+                f'{what} needs the moments of all rows, which solver="{self.solver}" never computes. Use '
                 'solver="covariance", or "auto" if d x d fits.'
             )
         return no_state(what, self.solver_, self.n_features_in_, setting(self, "keep_state_bytes"))

@@ -206,6 +206,6 @@ def test_every_kernel_estimator_says_that_a_precomputed_matrix_is_pairwise(kind:
     assert not get_tags(kind(2, kernel="rbf")).input_tags.pairwise
 
 
-def test_the_kernel_pcas_have_one_default_kernel() -> None:
-    for kind in (KernelPCA, bp.ApproximateKernelPCA, bp.NystromKernelPCA):
-        assert kind().kernel == Oracle().kernel == "linear"
+def test_kernel_pca_has_the_default_kernel_of_scikit_learn_and_approximations_one_that_needs_them() -> None:
+    assert KernelPCA().kernel == Oracle().kernel == "linear"
+    assert bp.ApproximateKernelPCA().kernel == bp.NystromKernelPCA().kernel == "rbf"

@@ -20,9 +20,9 @@ KERNELS: dict[str, Kernel] = {
     "linear": Linear(),
     "polynomial": Polynomial(0.1, 1.0, 2),
     "cosine": Cosine(),
-    "rbf": RBF(0.05),
-    "sum": RBF(0.05) + 0.5 * Linear(),
-    "dense strips": Laplacian(0.1),
+    "rbf": RBF(1e-3),
+    "sum": RBF(1e-3) + 0.5 * Linear(),
+    "dense strips": Laplacian(0.01),
     "dense strips, of another": normalized(Polynomial(0.1, 1.0, 2)),
 }
 SAMPLINGS: dict[str, Any] = {
@@ -68,7 +68,7 @@ def test_centres_of_sparse_rows_are_those_of_dense_chunks_of_bounded_size(
     preprocess: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("bigpca.data.sources.DASK_CHUNK_BYTES", 8 * D * 70)
-    rows, model = sparse_rows(), bp.NystromKernelPCA(3, kernel=RBF(0.05), n_landmarks=M, sampling="kmeans")
+    rows, model = sparse_rows(), bp.NystromKernelPCA(3, kernel=RBF(1e-3), n_landmarks=M, sampling="kmeans")
     model.set_params(preprocess=preprocess)
     chunks = ((70, 70, 10, 70, 70, 70, 40), D)
     own = model.fit(da.from_array(rows, chunks=((150, 250), D)))
@@ -79,7 +79,7 @@ def test_centres_of_sparse_rows_are_those_of_dense_chunks_of_bounded_size(
 
 def test_given_landmarks_may_be_sparse_and_rows_with_nan_have_no_scores() -> None:
     rows = sparse_rows()
-    own, dense = (fitted(RBF(0.05), X[3 : 3 + M], rows) for X in (rows, rows.toarray()))
+    own, dense = (fitted(RBF(1e-3), X[3 : 3 + M], rows) for X in (rows, rows.toarray()))
     np.testing.assert_array_equal(own.eigenvalues_, dense.eigenvalues_)
     bad = rows.copy()
     bad.data[5] = np.nan

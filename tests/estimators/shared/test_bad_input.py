@@ -46,6 +46,9 @@ def test_fewer_than_two_rows_are_noticed_when_rows_must_be_counted(solver: str) 
         ValueError, match=r"Found array with 0 samples.* minimum of 2 is required: a variance needs two rows"
     ):
         PCA(solver=solver).fit(lazy[lazy[:, 0] > 1e9])
+    if solver == "dot":
+        assert not hasattr(PCA(solver=solver), "partial_fit")
+        return
     with pytest.raises(ValueError, match=r"Found array with 0 samples.* minimum of 1 is required"):
         PCA(solver=solver).partial_fit(lazy[lazy[:, 0] > 1e9])
 

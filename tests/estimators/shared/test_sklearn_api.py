@@ -45,11 +45,6 @@ def expected_failures(estimator: Any) -> dict[str, str]:
         expected["check_supervised_y_2d"] = "labels of shape (n, 1) are one column, which needs no warning"
         singular = "its classes of two points have a singular scatter"
         expected |= {f"check_sample_weights_{name}": singular for name in ("shape", "not_overwritten")}
-    if getattr(estimator, "solver", "") in ("dot", "krylov"):
-        expected["check_fit_score_takes_y"] = (
-            "it calls partial_fit, and a fit that keeps no sums of all rows has nothing to go on from: a worded "
-            "ValueError"
-        )
     return expected
 
 
