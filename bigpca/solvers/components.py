@@ -351,10 +351,11 @@ class ParallelAnalysis(ComponentRule):
     what the columns share. All components above the largest of these, the edge, are kept.
 
     - ``null="deterministic"``: as n and d grow, the edge is known without drawing anything. With m = n - 1 rows left by
-      centring and the variances s_l of the columns, it is the smallest value of ``z(u) = 1 / u + (1 / m) sum_l s_l / (1
-      - s_l u)`` over ``0 < u < 1 / max s_l``. With equal variances it equals the edge of :class:`MarchenkoPastur` for
-        noise with the whole variance of each column. ``PCA(solver="covariance")`` has these variances; other solvers of
-        PCA, and ApproximatePCA, need one more read for them.
+      centring and the variances s_l of the columns, it is the smallest value of
+      ``z(u) = 1 / u + (1 / m) sum_l s_l / (1 - s_l u)`` over ``0 < u < 1 / max s_l``. With equal variances it equals
+      the edge of :class:`MarchenkoPastur` for noise with the whole variance of each column.
+      ``PCA(solver="covariance")`` has these variances; other solvers of PCA, and ApproximatePCA, need one more read
+      for them.
     - ``null="signflip"``: every entry of the centred (and scaled) rows has its sign flipped with probability 1/2, which
       preserves the size of every entry, and therefore of rows and columns. The edge is a quantile of the largest
       eigenvalue over ``n_flips`` such matrices. It takes one read for the mean, and then a fit of one component to each

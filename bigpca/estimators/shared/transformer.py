@@ -200,6 +200,10 @@ class _OfClassesWith:
             raise AttributeError(f"{owner.__name__!r} object has no attribute {self.name!r}")
         return self.fn.__get__(model, owner)
 
+    def __call__(self, *args: Input, **options: Input) -> Input:
+        """Call the function; that the descriptor is callable gives pages of the API its signature."""
+        return self.fn(*args, **options)
+
 
 def only_with(flag: str) -> Callable[[Method], Method]:
     """Keep a method to the classes that set ``flag``: one place for what linear models of all families have.

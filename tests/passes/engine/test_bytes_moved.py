@@ -70,7 +70,7 @@ CASES: dict[str, tuple[Fit, tuple[int, int], dict[str, int]]] = {
         {"dot": 8 * N * N + 16 * D, "components": 8 * 6 * D},
     ),
     "kernel pairs": (sweep, (80, D), {"kernel": 8 * N * (8 + 12)}),
-    "landmarks": (landmarks, (80, D), {"landmarks": 2 * 8 * 40 * D, "features": WHOLE}),
+    "landmarks": (landmarks, (80, D), {"landmarks": 10 * 8 * 40 * D, "features": WHOLE}),
     "projection": (project, (80, D), {"scores": 0}),
 }  # fmt: skip
 
