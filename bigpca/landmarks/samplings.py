@@ -46,7 +46,7 @@ from bigpca.solvers.pivoting import BLOCK, Race, block_size, rejection_pivots
 CANDIDATES = 10  # rows drawn in a read for each landmark: so many leave one to three reads on fast spectra
 CANDIDATE_BYTES = 64 << 20  # limit of their rows and factors, except of those for which memory was always planned
 FOLLOWED = 6  # of them are compared with landmarks, where many are rejected
-MOST_READS = 6
+MOST_READS = 6  # so that a plan has a bound: the last of them fills up from its candidates
 FLOAT64 = float(np.finfo(np.float64).eps)
 
 

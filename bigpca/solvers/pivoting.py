@@ -125,7 +125,7 @@ def rejection_pivots(
             break
         # 3. Each is accepted with probability h / rate, and lowers h of the others; never where h is 0 already.
         hopeful = np.flatnonzero(bound[proposed] > 0)
-        if not len(hopeful):
+        if not len(hopeful):  # nothing to decide, and a block of no rows is none for a precomputed matrix
             size = min(2 * size, BLOCK[1])
             continue
         distinct, places = np.unique(np.array(proposed)[hopeful], return_inverse=True)

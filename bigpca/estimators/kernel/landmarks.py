@@ -358,7 +358,7 @@ def tutorial_spectrum(run: Run, n: int, features: LandmarkFeatures, settings: Ke
 
 
 FLOAT64 = float(np.finfo(np.float64).eps)
-MISSED = 0.9  # share of the trace: landmarks that miss more of it do not represent the rows
+MISSED = 0.9  # share of the trace, by convention: ordinary fits of narrow kernels miss half of it, and have bounds
 
 
 @dataclass(frozen=True)

@@ -137,7 +137,7 @@ HOLED = np.where(np.arange(2 * N).reshape(N, 2) == 9, np.nan, Z)
         (lambda: bp.merge(FITTED, bp.PCA(K).fit(X)), ValueError, "given 2 and 0 covariates"),
         (lambda: bp.RotatedPCA.of(FITTED), TypeError, "fitted given covariates"),
         (lambda: FITTED.to_sklearn(), TypeError, "given 2 covariates"),
-        (lambda: FITTED.to_onnx("m.onnx"), TypeError, "given 2 covariates"),
+        (lambda: FITTED.to_onnx("absent/m.onnx"), TypeError, "given 2 covariates"),
         (lambda: FITTED.linear_map(), TypeError, "given 2 covariates"),
     ],
 )  # fmt: skip
