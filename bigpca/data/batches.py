@@ -876,8 +876,13 @@ def from_batches(
 
 
 def _open_stream(stream: BatchStream) -> da.Array:
-    X = open_source(BatchRows.of(stream), uuid.uuid4().hex)
+    X = _laid_out(stream)
     return X if stream.count is not None else array_of(graph_of(X), X.name, ((np.nan,), X.chunks[1]), X._meta)
+
+
+def _laid_out(stream: BatchStream) -> da.Array:
+    source = BatchRows.of(stream)
+    return open_source(source, uuid.uuid4().hex, source.shape[:1] if source.open_ended else None)
 
 
 def _count_rows(batch: Any, label: str) -> int:
@@ -929,7 +934,7 @@ def batches_of(X: da.Array) -> da.Array | None:
         return None
     if not np.isnan(X.shape[0]):
         return X if source_of(X) is source else None
-    return open_source(BatchRows.of(source.stream), uuid.uuid4().hex)
+    return _laid_out(source.stream)
 
 
 def has_batches(X: da.Array) -> bool:

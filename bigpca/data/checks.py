@@ -168,13 +168,16 @@ def coalesce(chunks: Iterable[int], row_bytes: float, limit: int) -> tuple[int, 
     >>> coalesce((4, 4, 4, 2), row_bytes=1, limit=8)
     (8, 6)
     """
-    joined: list[int] = []
-    for rows in chunks:
-        if joined and (joined[-1] + rows) * row_bytes <= limit:
-            joined[-1] += rows
-        else:
-            joined.append(rows)
-    return tuple(joined) or (0,)
+    sizes = np.fromiter(chunks, np.int64)
+    sizes = sizes[sizes > 0]
+    ends = np.cumsum(sizes)
+    # For each chunk, the one after the last that fits beside it: a million chunks are searched at once.
+    fitting = np.searchsorted(ends, ends - sizes + int(limit / max(row_bytes, 1e-9)), side="right")
+    after, stops, i = np.maximum(fitting, np.arange(1, len(sizes) + 1)).tolist(), [], 0
+    while i < len(after):
+        i = after[i]
+        stops.append(i - 1)
+    return tuple(np.diff(ends[stops], prepend=0).tolist()) or (0,)
 
 
 def natural_key(name: str) -> tuple[tuple[int, int, str], ...]:

@@ -8,6 +8,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from contextvars import copy_context
 from dataclasses import dataclass, field, replace
+from functools import partial
 from urllib.parse import quote
 
 import dask.array as da
@@ -20,6 +21,7 @@ from bigpca.errors import brief
 from bigpca.estimators.shared.inputs import Input
 from bigpca.estimators.shared.outputs import Path
 from bigpca.estimators.shared.transformer import AnyEstimator
+from bigpca.passes.engine.events import Event, PlanEvent
 from bigpca.planning import Plan
 
 AHEAD = 2  # batches that a layer may be behind the one that is read next
@@ -35,10 +37,13 @@ class SharedBatches:
         Of dicts {name: rows}, or of pairs of such a dict and labels (or targets) of the rows.
     waiting : dict of str to deque
         Blocks that a reader has not taken yet; readers that have ended are removed.
+    plans : dict of str to Plan
+        Of the fits that are about to read; none reads before all are known, and fit in memory together.
     """
 
     batches: Iterator[Input]
     waiting: dict[str, deque[Input]] = field(default_factory=dict)
+    plans: dict[str, Plan] = field(default_factory=dict)
     failure: BaseException | None = None
     ended: bool = False
     number: int = 0
@@ -62,8 +67,18 @@ class SharedBatches:
                 self._turn.notify_all()
             yield block
 
+    def planned(self, name: str, event: Event) -> None:
+        """Note the plan of a fit, and wait for those of the others."""
+        if isinstance(event, PlanEvent) and event.plan is not None:
+            with self._turn:
+                self.plans[name] = event.plan
+                self._turn.notify_all()
+                self._turn.wait_for(lambda: self.failure is not None or self.waiting.keys() <= self.plans.keys())
+
     def take(self) -> None:
         """Take the next batch for all readers."""
+        if self.number == 1:  # the first batch was taken to open the rows, before any plan
+            _summed(self.plans).check()
         try:
             batch = next(self.batches)
         except StopIteration:
@@ -123,7 +138,7 @@ def fit_layers(
     Raises
     ------
     MemoryBudgetError
-        Before any fit begins, if all states together do not fit: see :func:`plan_layers`.
+        Before a second batch is taken, if all states together do not fit: see :func:`plan_layers`.
     ValueError
         For batches without a layer, and for fits that read their rows more than once.
 
@@ -137,13 +152,12 @@ def fit_layers(
     (60, (1, 2))
     """
     shared, models, rows = _opened(batches, estimators, patterns)
-    _summed({name: model.plan(rows[name]) for name, model in models.items()}).check()
-
     folder = None if checkpoint is None else os.fspath(checkpoint)
 
     def fit(name: str) -> None:
         try:
-            models[name].fit(rows[name], checkpoint=folder and f"{folder}/{quote(name, safe='')}")
+            own = folder and f"{folder}/{quote(name, safe='')}"
+            models[name].fit(rows[name], checkpoint=own, progress=partial(shared.planned, name))
         except BaseException as error:
             shared.end(name, error)
         else:

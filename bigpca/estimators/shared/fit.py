@@ -315,7 +315,7 @@ def running(
     elif rows.unnoticed:
         log.info(*rows.unnoticed)
     with resolve_progress(progress) as report:
-        report(PlanEvent(plan.solver, plan.reason, int(plan.passes + 0.999), plan.bytes_read, plan.peak_bytes))
+        report(PlanEvent(plan.solver, plan.reason, int(plan.passes + 0.999), plan.bytes_read, plan.peak_bytes, plan))
         done, held = False, None if checkpoint is None else open_checkpoint(checkpoint, fit.identity(), seed, Caller())
         try:
             scheduler = "local" if rows.in_process else None

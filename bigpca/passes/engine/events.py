@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from bigpca.errors import format_bytes
+from bigpca.planning import Plan
 
 
 @dataclass(frozen=True)
@@ -22,6 +23,7 @@ class PlanEvent:
     passes: int
     bytes_read: int
     peak_bytes: int
+    plan: Plan | None = None
 
 
 @dataclass(frozen=True)

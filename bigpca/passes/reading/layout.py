@@ -12,10 +12,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
 
 import numpy as np
 
 from bigpca.arrays import DType
+from bigpca.data.checks import coalesce
 
 MIB = 1 << 20
 SLAB_BYTES = 64 * MIB
@@ -65,7 +68,7 @@ class Layout:
     groups: tuple[range, ...]
     segments: tuple[range, ...]
 
-    @property
+    @cached_property
     def read_rows(self) -> int:
         """Rows of the largest read."""
         return max((b - a for a, b in self.reads), default=0)
@@ -97,7 +100,9 @@ def plan_layout(
     total = n_rows * max(row_bytes, stored_row_bytes)
     wanted = min(MAX_GROUPS, max(MIN_GROUPS, -(-total // max(GROUP_BYTES, 8 * state_bytes))))
     wanted = max(1, min(wanted, total // MIN_GROUP_BYTES))
-    reads = _join_chunks(row_chunks, min(slab_rows, max(1, -(-n_rows // wanted))))
+    # Consecutive chunks are joined; empty ones are dropped, and larger ones kept whole.
+    joined = coalesce(row_chunks, 1, min(slab_rows, max(1, -(-n_rows // wanted))))
+    reads = tuple(pairwise([0, *np.cumsum(joined).tolist()])) if n_rows else ()
     if wanted <= len(reads) < 2 * wanted and 2 * row_bytes * max(b - a for a, b in reads) > SLAB_BYTES:
         wanted = max(1, len(reads) // 2)
     groups = _split_evenly([b - a for a, b in reads], wanted)
@@ -109,20 +114,6 @@ def largest_slab(columns: int) -> int:
     """Return the rows of the largest slab of float32 rows with so many columns, however they are chunked."""
     row_bytes = 4 * max(1, columns)
     return min(max(SLAB_ROWS, MIN_SLAB_BYTES // row_bytes), max(1, SLAB_BYTES // row_bytes))
-
-
-def _join_chunks(row_chunks: Sequence[int], max_rows: int) -> tuple[tuple[int, int], ...]:
-    """Join consecutive chunks up to ``max_rows`` rows; empty chunks are dropped, larger ones kept whole."""
-    reads: list[tuple[int, int]] = []
-    start = row = 0
-    for size in row_chunks:
-        if row > start and row + size - start > max_rows:
-            reads.append((start, row))
-            start = row
-        row += size
-    if row > start:
-        reads.append((start, row))
-    return tuple(reads)
 
 
 def _split_evenly(weights: Sequence[int], parts: int) -> tuple[range, ...]:
