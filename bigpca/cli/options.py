@@ -249,7 +249,7 @@ Sources = Annotated[
     typer.Argument(
         metavar="SOURCE",
         show_default=False,
-        help="Zarr store, .npy, .npz, .h5, .parquet or .safetensors file, folder of shards; several paths are shards.",
+        help="Zarr store, .npy, .npz, .h5, .parquet, .csv, .pt or .safetensors, folder of shards; several are shards.",
     ),
 ]
 Member = Annotated[str | None, typer.Option(help="Array inside SOURCE (Zarr group, HDF5 file, .npz, Parquet column).")]

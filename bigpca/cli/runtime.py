@@ -314,13 +314,13 @@ def shards_of(sources: list[str]) -> list[str]:
     path = os.path.expanduser(sources[0])
     if kind_of(path) != "disk" or not (os.path.isdir(path) or glob.has_magic(path)) or os.path.isfile(path):
         return []
-    from bigpca.data.flat_files import shard_paths
+    from bigpca.data.flat_files import FLAT, shard_paths, suffix_of
     from bigpca.data.tables import table_paths
     from bigpca.data.zarr_arrays import is_zarr_directory
 
     if is_zarr_directory(path):
         return []
-    return [one for one in shard_paths(path) if one.endswith(".npy")] or list(table_paths(path))
+    return [one for one in shard_paths(path) if suffix_of(one) in FLAT] or list(table_paths(path))
 
 
 def described(sources: list[str], data: Any) -> list[str]:

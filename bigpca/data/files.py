@@ -6,8 +6,8 @@ import glob
 import os
 from typing import Any
 
-from bigpca.data.checks import MemberError, natural_key
-from bigpca.data.flat_files import npy_file, npy_shards, npz_member, safetensors_file, shard_paths
+from bigpca.data.checks import natural_key
+from bigpca.data.flat_files import FLAT, joined_shards, npy_file, npz_member, shard_paths, suffix_of
 from bigpca.data.hdf5 import HDF5_SUFFIXES, hdf5_rows
 from bigpca.data.source import Source, Wanted
 from bigpca.data.tables import (
@@ -24,12 +24,7 @@ from bigpca.data.zarr_arrays import is_zarr_directory, place_at, zarr_source, zi
 from bigpca.errors import brief
 from bigpca.storage.files import kind_of, open_regular, public
 
-TORCH_SUFFIXES = (".pt", ".pth")
-SHARD_SUFFIXES = (".npz", ".safetensors", *HDF5_SUFFIXES)
-_CONVERTED = (
-    "Convert each file: x = torch.load({!r}, weights_only=True); np.save(path, x.float().numpy()). A tensor of "
-    "feature maps keeps its shape."
-)
+SHARD_SUFFIXES = (".npz", *HDF5_SUFFIXES)
 
 
 def file_source(path: str, member: str | None, missing_chunks: str, wanted: Wanted | None = None) -> Source:
@@ -60,8 +55,8 @@ def file_source(path: str, member: str | None, missing_chunks: str, wanted: Want
     if found is not None:
         return found
     raise FileNotFoundError(
-        f"{path} does not exist: a Zarr store, a .npy, .npz, .h5, .parquet, .csv or .safetensors file, a folder of "
-        "shards or a glob pattern was expected. Check the path."
+        f"{path} does not exist: a Zarr store, a .npy, .npz, .h5, .parquet, .csv, .pt or .safetensors file, a folder "
+        "of shards or a glob pattern was expected. Check the path."
     )
 
 
@@ -72,8 +67,8 @@ def dataset_source(data: Any, member: str | None) -> Source:
 
 def _at_url(url: str, member: str | None, missing_chunks: str, wanted: Wanted) -> Source:
     """Describe the rows at a URL: Zarr, and in object stores .npy shards and Parquet, by their names."""
-    end = os.path.splitext(url.rstrip("/"))[1].lower()
-    if end in (*SHARD_SUFFIXES, *TORCH_SUFFIXES, *ARROW_SUFFIXES, *CSV_SUFFIXES, ".zip"):
+    end = suffix_of(url.rstrip("/"))
+    if end in (*SHARD_SUFFIXES, *list(FLAT)[1:], *ARROW_SUFFIXES, *CSV_SUFFIXES, ".zip"):
         raise ValueError(
             f"{public(url)} is a {end} file, which is read from disks only; Zarr, .npy and Parquet are read at URLs. "
             f"Copy it to a disk, and write it as Zarr for workers: bp.ingest({os.path.basename(public(url))!r}, "
@@ -87,7 +82,7 @@ def _at_url(url: str, member: str | None, missing_chunks: str, wanted: Wanted) -
         except FileNotFoundError:
             pass
     if shard_paths(url):
-        return _without_member(url, member, npy_shards(url))
+        return joined_shards(url, member)
     if table_paths(url):
         return table_rows("parquet", url, member, wanted)
     raise FileNotFoundError(
@@ -99,8 +94,8 @@ def _directory(path: str, member: str | None, missing_chunks: str, wanted: Wante
     if is_zarr_directory(path):
         return zarr_source(path, member, missing_chunks)
     names = sorted(os.listdir(path), key=natural_key)
-    if any(name.endswith(".npy") for name in names):
-        return _without_member(path, member, npy_shards(path))
+    if shard_paths(path):
+        return joined_shards(path, member)
     form = form_of_folder(path, names)
     if form is not None:
         return table_rows(form, path, member, wanted)
@@ -125,13 +120,10 @@ def _directory(path: str, member: str | None, missing_chunks: str, wanted: Wante
 def _reject_shards(path: str, names: list[str]) -> None:
     """Reject a folder of shards that are opened as a list, or converted first."""
     for name in names:
-        suffix = os.path.splitext(name)[1].lower()
-        if suffix in TORCH_SUFFIXES:
-            raise ValueError(f"{path} holds {brief(name)}, a file of PyTorch. {_CONVERTED.format(name)}")
-        if suffix in SHARD_SUFFIXES or is_zarr_directory(os.path.join(path, name)):
+        if suffix_of(name) in SHARD_SUFFIXES or is_zarr_directory(os.path.join(path, name)):
             raise ValueError(
-                f"{path} holds {brief(name)}; a folder is read as shards only if it contains .npy or .parquet files. "
-                "Pass the list of its files, in order: bp.open([path, ...])."
+                f"{path} holds {brief(name)}; a folder is read as shards only if it contains .npy, .parquet, .pt or "
+                ".safetensors files. Pass the list of its files, in order: bp.open([path, ...])."
             )
 
 
@@ -140,23 +132,24 @@ def _glob(pattern: str, member: str | None, wanted: Wanted) -> Source:
     form = form_of_folder("", found)
     if form is not None:
         return table_rows(form, pattern, member, wanted)
-    others = [name for name in found if not name.endswith(".npy")]
+    first = next((suffix for suffix in FLAT if any(name.endswith(suffix) for name in found)), ".npy")
+    others = [name for name in found if not name.endswith(first)]
     if others:
         remedy = "Narrow the pattern."
         if others[0].lower().endswith((".nc", ".nc4")):
             remedy = f'Pass xarray.open_mfdataset({pattern!r})["x"], one of the variables.'
-        raise ValueError(
-            f"{pattern} matches {others[0]}, but a pattern may match only .npy files or tables of one form. {remedy}"
-        )
-    return _without_member(pattern, member, npy_shards(pattern))
+        raise ValueError(f"{pattern} matches {others[0]}, but a pattern may match only files of one form. {remedy}")
+    return joined_shards(pattern, member)
 
 
 def _file(path: str, member: str | None, missing_chunks: str, wanted: Wanted) -> Source:
     with open_regular(path) as file:
         head = file.read(8)
-    suffix = os.path.splitext(path)[1].lower()
-    if head.startswith(b"\x93NUMPY") or suffix == ".npy":
-        return _without_member(path, member, npy_file(path))
+    suffix = suffix_of(path)
+    if head.startswith(b"\x93NUMPY"):
+        return npy_file(path, member)
+    if suffix in FLAT:
+        return FLAT[suffix](path, member)
     if suffix == ".npz":
         return npz_member(path, member)
     if head in (b"\x89HDF\r\n\x1a\n", b"MATLAB 7") or suffix in HDF5_SUFFIXES:
@@ -169,23 +162,13 @@ def _file(path: str, member: str | None, missing_chunks: str, wanted: Wanted) ->
         return table_rows("csv", path, member, wanted)
     if suffix == ".zip":
         return zip_source(path, member, missing_chunks)
-    if suffix == ".safetensors":
-        return safetensors_file(path, member)
     if head.startswith(b"CDF"):
         raise ValueError(
             f"{path} is a netCDF-3 file, which xarray reads. Install it: pip install xarray. Without the extension "
             f'.nc, or with fill=None, pass xarray.open_dataset({path!r}, chunks={{}})["x"], one of its variables.'
         )
-    if suffix in TORCH_SUFFIXES:
-        raise ValueError(f"{path} is a file of PyTorch, which can run code. {_CONVERTED.format(path)}")
     raise ValueError(
-        f"{path} has an unknown format: .npy, .npz, .h5, .parquet, .arrow, .csv, .safetensors or a Zarr directory was "
-        "expected. "
+        f"{path} has an unknown format: .npy, .npz, .h5, .parquet, .arrow, .csv, .safetensors, .pt or a Zarr directory "
+        "was expected. "
         "For plain bytes open a np.memmap and pass that."
     )
-
-
-def _without_member(path: str, member: str | None, source: Source) -> Source:
-    if member is not None:
-        raise MemberError(f"{path} is one array, so it has no member {member!r}. Leave member out.")
-    return source

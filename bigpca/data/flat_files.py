@@ -1,4 +1,4 @@
-"""Arrays as plain bytes: ``.npy``, raw memory maps, safetensors, ``.npz`` members, and folders or lists of shards."""
+"""Arrays as plain bytes: ``.npy``, raw maps, safetensors, ``.pt``, ``.npz`` members, and folders or lists of shards."""
 
 from __future__ import annotations
 
@@ -12,18 +12,26 @@ import struct
 import threading
 import zipfile
 import zlib
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from itertools import accumulate
-from operator import index
+from operator import index, mul
 from threading import Lock
 from typing import IO, Any, BinaryIO, NamedTuple
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from bigpca.data.checks import check_dtype, check_shape, natural_key, readable_chunks, regular_chunks, row_width
+from bigpca.data.checks import (
+    MemberError,
+    check_dtype,
+    check_shape,
+    natural_key,
+    readable_chunks,
+    regular_chunks,
+    row_width,
+)
 from bigpca.data.source import SPARSE_PARTS, Source, Stamp, choose_member, file_stamp, parts_of
 from bigpca.data.sparse import SparseGroup
 from bigpca.data.zarr_format import BFLOAT16, widened
@@ -38,6 +46,17 @@ _SAFETENSORS = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "BOOL": "?", "U8": "u1
     f"{kind}{8 * size}": f"<{kind.lower()}{size}" for kind in "IU" for size in (2, 4, 8)
 }
 _SAFETENSORS["BF16"] = BFLOAT16
+_TORCH = {
+    "double": "f8", "float": "f4", "half": "f2", "bfloat16": BFLOAT16, "bool": "?", "char": "i1", "short": "i2",
+    "int": "i4", "long": "i8", "byte": "u1", "uint16": "u2", "uint32": "u4", "uint64": "u8",
+}  # fmt: skip
+# How many of the last objects an instruction of a pickle takes; 0: those since the last mark.
+_TAKEN = {"TUPLE1": 1, "TUPLE2": 2, "TUPLE3": 3, "TUPLE": 0, "APPEND": 1, "APPENDS": 0, "SETITEM": 2, "SETITEMS": 0} | {
+    "REDUCE": 2, "NEWOBJ": 2, "BUILD": 1,
+}  # fmt: skip
+_PLAIN = "NONE NEWTRUE NEWFALSE BININT BININT1 BININT2 LONG1 BINFLOAT BINUNICODE SHORT_BINUNICODE BINBYTES GLOBAL"
+# RuntimeError: encrypted members; NotImplementedError, its subclass: compression that zipfile does not support
+BAD_ZIP = (zipfile.BadZipFile, EOFError, zlib.error, struct.error, RuntimeError, UnicodeError)
 _BITS = {name: 8 * np.dtype(stored).itemsize for name, stored in _SAFETENSORS.items() if stored != BFLOAT16} | {
     "BF16": 16, "C64": 64, "F8_E4M3": 8, "F8_E5M2": 8, "F8_E8M0": 8, "F6_E2M3": 6, "F6_E3M2": 6, "F4": 4,
 }  # fmt: skip
@@ -205,8 +224,9 @@ def raw_file(
     return flat
 
 
-def npy_file(path: str) -> FlatFile:
+def npy_file(path: str, member: str | None = None) -> FlatFile:
     """Describe a .npy file from its header: an array, or scores with keys; objects are rejected, never unpickled."""
+    _check_whole(path, member)
     with open_regular(path) as file:
         shape, order, dtype = npy_header(file, path)
         if dtype.names is not None:
@@ -217,6 +237,11 @@ def npy_file(path: str) -> FlatFile:
             keyed.check_size()
             return keyed
         return raw_file(path, file.tell(), shape, dtype, order)
+
+
+def _check_whole(path: str, member: str | None) -> None:
+    if member is not None:
+        raise MemberError(f"{path} is one array, so it has no member {member!r}. Leave member out.")
 
 
 def npy_objects(urls: list[str]) -> list[FlatFile]:
@@ -438,6 +463,148 @@ def _some(stream: IO[bytes], count: int) -> bytes:
     return piece
 
 
+class _Tensor(NamedTuple):
+    """What ``torch.save`` says of a tensor: its dtype, its storage, and which numbers of that, in strides."""
+
+    kind: str
+    storage: str
+    start: int
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+
+
+def torch_file(path: str, member: str | None) -> FlatFile:
+    """Describe a tensor that ``torch.save`` wrote: the named one, or the only one with two dimensions or more.
+
+    The file is a zip of a pickle, which says how an object is built, and of the numbers, which are stored as they are.
+    Nothing is unpickled: :func:`_described` follows the few instructions that describe tensors, and calls nothing.
+    """
+    tensors, places, order = _torch_archive(path)
+    name = choose_member(path, member, {name: tensor.shape for name, tensor in tensors.items()})
+    tensor, info, label = tensors[name], places[tensors[name].storage], f"{path}: tensor {brief(repr(name))}"
+    dtype = _TORCH.get(tensor.kind.removeprefix("torch ").removesuffix("Storage").lower())
+    if dtype is None or (order, dtype) == (">", BFLOAT16):
+        raise TypeError(f"{label} has dtype {brief(tensor.kind)}, which NumPy does not support. Save it as float32.")
+    stored, itemsize = (dtype, 2) if dtype == BFLOAT16 else (order + dtype, np.dtype(dtype).itemsize)
+    layout, first, nbytes = _layout(tensor), tensor.start * itemsize, math.prod(tensor.shape) * itemsize
+    if layout is None:
+        raise ValueError(
+            f"{label} of shape {tensor.shape} is a view with strides {tensor.strides}. Save it in one piece: "
+            "torch.save(x.contiguous(), path)."
+        )
+    if not 0 <= first <= first + nbytes <= info.file_size:
+        raise CorruptedChunkError(
+            f"{label} would be at bytes {first:,} to {first + nbytes:,} of {info.file_size:,}: the file is damaged or "
+            "forged. Copy it again."
+        )
+    flat = raw_file(path, _data_offset(path, info) + first, tensor.shape, stored, layout, format="torch", member=name)
+    return replace(flat, checked=(info.CRC, 0)) if nbytes == info.file_size else flat
+
+
+def _torch_archive(path: str) -> tuple[dict[str, _Tensor], dict[str, zipfile.ZipInfo], str]:
+    """Return the tensors of a file, the members that hold their numbers, and the byte order."""
+    try:
+        with open_regular(path) as file, zipfile.ZipFile(file) as archive:
+            infos, held = {info.filename: info for info in archive.infolist()}, os.fstat(file.fileno()).st_size
+            pickled = next(info for name, info in infos.items() if name.count("/") == 1 and name.endswith("/data.pkl"))
+            root = pickled.filename.removesuffix("data.pkl")
+            check_place(pickled, held)
+            check_member(pickled, 0, min(pickled.file_size, MAX_HEADER_BYTES))
+            tensors = dict(_tensors(_described(archive.read(pickled)), "", set()))
+            if not tensors:
+                raise ValueError("no dense tensor, alone or in a dict or list")
+            big = f"{root}byteorder" in infos and archive.open(f"{root}byteorder").read(3) == b"big"
+            places = {tensor.storage: infos[f"{root}data/{tensor.storage}"] for tensor in tensors.values()}
+            for info in places.values():
+                check_place(info, held)
+                check_member(info, 0, info.file_size)
+                if info.compress_type != zipfile.ZIP_STORED:
+                    raise ValueError(f"{brief(info.filename)} is compressed")
+    except (*BAD_ZIP, StopIteration, LookupError, TypeError, ValueError) as error:
+        raise CorruptedChunkError(
+            f"{path} holds no tensors as torch.save writes them ({brief(error) or 'no data.pkl'}). Copy it again. "
+            f"Convert files of torch < 1.6: x = torch.load({path!r}, weights_only=True); np.save(path, x.numpy())."
+        ) from error
+    return tensors, places, ">" if big else "<"
+
+
+def _layout(tensor: _Tensor) -> str | None:
+    """Return the order in which the numbers of a tensor are stored; None for views with gaps."""
+    for order, sizes in (("C", tensor.shape[::-1]), ("F", tensor.shape)):
+        dense = [1, *accumulate(sizes, mul)][:-1]
+        strides = tensor.strides[::-1] if order == "C" else tensor.strides
+        if all(size < 2 or found == made for size, found, made in zip(sizes, strides, dense, strict=True)):
+            return order
+    return None
+
+
+def _tensors(found: Any, name: str, seen: set[int]) -> Iterator[tuple[str, _Tensor]]:
+    """Yield the tensors of an object with their names, such as ``"layers/3"``."""
+    if isinstance(found, _Tensor):
+        yield name, found
+    elif isinstance(found, dict | list) and id(found) not in seen:
+        seen.add(id(found))  # a small file can hold the same list in many others
+        for key, value in found.items() if isinstance(found, dict) else enumerate(found):
+            yield from _tensors(value, f"{name}/{key}".lstrip("/"), seen)
+
+
+def _described(stream: bytes) -> Any:
+    """Follow a pickle of ``torch.save``: tensors, and the dicts and lists that hold them; all else is None."""
+    import pickletools
+
+    stack: list[Any] = []
+    marks: list[int] = []
+    memo: dict[Any, Any] = {}
+    for opcode, value, _ in pickletools.genops(stream):
+        count, items = _TAKEN.get(opcode.name), list[Any]()
+        if count is not None:
+            at = len(stack) - count if count else marks.pop()
+            items, stack = stack[at:], stack[:at]
+        match opcode.name:
+            case "PROTO" | "FRAME" | "BINPERSID" | "BUILD" | "STOP":
+                continue
+            case "MARK":
+                marks.append(len(stack))
+            case "EMPTY_DICT" | "EMPTY_LIST":
+                stack.append({} if opcode.name == "EMPTY_DICT" else [])
+            case "EMPTY_TUPLE" | "TUPLE" | "TUPLE1" | "TUPLE2" | "TUPLE3":
+                stack.append(tuple(items))
+            case "BINPUT" | "LONG_BINPUT" | "MEMOIZE":
+                memo[len(memo) if value is None else value] = stack[-1]
+            case "BINGET" | "LONG_BINGET":
+                stack.append(memo[value])
+            case "APPEND" | "APPENDS" | "SETITEM" | "SETITEMS":
+                if isinstance(stack[-1], list):
+                    stack[-1].extend(items)
+                elif isinstance(stack[-1], dict):  # by name only: to hash what is nested deeply overflows C's stack
+                    pairs = zip(items[::2], items[1::2], strict=True)
+                    stack[-1].update((name, one) for name, one in pairs if isinstance(name, str | int))
+            case "REDUCE" | "NEWOBJ":
+                stack.append(_rebuilt(*items))
+            case name if name in _PLAIN.split():
+                stack.append(value)
+            case other:
+                raise TypeError(f"its pickle has {other}")
+    return stack[-1]
+
+
+def _rebuilt(function: Any, arguments: Any) -> Any:
+    """Return the tensor or the dict that a call would build; None of any other."""
+    if function == "torch._utils _rebuild_parameter":
+        return arguments[0]
+    if function not in ("torch._utils _rebuild_tensor_v2", "torch._utils _rebuild_tensor_v3"):
+        return {} if function == "collections OrderedDict" else None
+    (_, kind, storage, *_), start, shape, strides, _, _, *more = arguments
+    if function.endswith("3"):
+        kind, *more = more
+    if more and more[0]:  # such as the sign of a view, which its numbers do not have
+        return None
+    tensor = _Tensor(str(kind), str(storage), index(start), tuple(map(index, shape)), tuple(map(index, strides)))
+    if min(tensor.shape, default=0) < 0 or len(tensor.shape) != len(tensor.strides):
+        raise ValueError(f"a tensor has shape {brief(shape)} and strides {brief(strides)}")
+    return tensor
+
+
 def npz_member(path: str, member: str | None) -> Source:
     """Describe a member of a .npz file: the named one, the only matrix, or the sparse one of ``scipy.sparse``."""
     try:
@@ -456,8 +623,7 @@ def npz_member(path: str, member: str | None) -> Source:
             places = {chosen: chosen} if chosen in headers else sparse
             there = {part: place for part, place in places.items() if place in headers}
             found = {part: _stored(path, at, archive.getinfo(names[at]), headers[at]) for part, at in there.items()}
-    except (zipfile.BadZipFile, EOFError, zlib.error, struct.error, RuntimeError, UnicodeError) as error:
-        # RuntimeError: encrypted members; NotImplementedError, its subclass: compression that zipfile does not support
+    except BAD_ZIP as error:
         raise CorruptedChunkError(
             f"{path} is not a complete .npz file ({brief(error)}). Copy or write it again."
         ) from error
@@ -529,9 +695,18 @@ class _Listing(NamedTuple):
     digest: str
 
 
+# A folder or a pattern is read as shards of the first of these that it holds. These read headers only.
+FLAT: dict[str, Callable[[str, str | None], FlatFile]] = {
+    ".npy": npy_file,
+    ".safetensors": safetensors_file,
+    ".pt": torch_file,
+    ".pth": torch_file,
+}
+
+
 @dataclass(frozen=True, eq=False, repr=False)
-class NpyShards(Source):
-    """Rows of .npy shards joined in natural order (img_2 before img_10), or in the order of a list.
+class Shards(Source):
+    """Rows of .npy, safetensors or .pt shards joined in natural order (img_2 before img_10), or in a list's order.
 
     Its path is the folder or glob pattern, or the folder of the shards of a list. Each process lists it once, and reads
     only the headers.
@@ -557,7 +732,7 @@ class NpyShards(Source):
         return check_dtype(self.stored)
 
     def _listing(self) -> _Listing:
-        listing = _listed(self.path, self.packed, self.digest)
+        listing = _listed(self.path, self.packed, self.member, self.digest)
         if listing.digest != self.digest:
             paths = _unpacked(self.packed)
             shown = f"the list of {len(paths)} files from {paths[0]} on" if paths else self.path
@@ -613,13 +788,13 @@ def _unpacked(packed: bytes) -> list[str]:
     return zlib.decompress(packed).decode().split("\0") if packed else []
 
 
-def npy_shards(pattern: str | list[str]) -> NpyShards:
-    """Describe a folder, a glob or a list of .npy files from their headers.
+def joined_shards(pattern: str | list[str], member: str | None = None) -> Shards:
+    """Describe a folder, a glob or a list of flat files from their headers.
 
     Raises
     ------
     FileNotFoundError
-        If there is no .npy file.
+        If there is no such file.
     ValueError, TypeError
         If a shard has another width or dtype than the first; names the file.
     """
@@ -628,31 +803,43 @@ def npy_shards(pattern: str | list[str]) -> NpyShards:
     else:
         path = os.path.commonpath(map(os.path.dirname, pattern))
         packed = zlib.compress("\0".join(pattern).encode(), 1)
-    listing = _list(path, packed)
+    listing = _list(path, packed, member)
     first = listing.files[0]
-    return NpyShards((listing.ends[-1], *first.array_shape[1:]), first.stored, listing.digest, packed, path=path)
+    return Shards(
+        (listing.ends[-1], *first.array_shape[1:]), first.stored, listing.digest, packed,
+        path=path, member=member or "", format=f"{first.format}-folder",
+    )  # fmt: skip
+
+
+def suffix_of(path: str) -> str:
+    """Return the extension of a path, in lower case."""
+    return os.path.splitext(path)[1].lower()
 
 
 def shard_paths(pattern: str) -> list[str]:
-    """Return the .npy files of a folder or glob in natural order."""
+    """Return the files of a glob, or the shards of a folder, in natural order; at a URL .npy files only."""
     if kind_of(pattern) != "disk":
         from bigpca.storage.requests import objects_at
 
         return sorted((url for url, *_ in objects_at(pattern, (".npy",))), key=natural_key)
-    found = glob.glob(os.path.join(glob.escape(pattern), "*.npy") if os.path.isdir(pattern) else pattern)
-    return sorted(found, key=natural_key)
+    if os.path.isdir(pattern):
+        folders = (glob.glob(os.path.join(glob.escape(pattern), f"*{suffix}")) for suffix in FLAT)
+        return sorted(next(filter(None, folders), []), key=natural_key)
+    return sorted(glob.glob(pattern), key=natural_key)
 
 
-def _list(path: str, packed: bytes) -> _Listing:
+def _list(path: str, packed: bytes, member: str | None) -> _Listing:
     """List a folder or glob in natural order, or a list in its order, and read the headers."""
     paths = _unpacked(packed) or shard_paths(path)
     if not paths:
         raise FileNotFoundError(
-            f"no .npy files were found for {path}; at least one shard was expected. Check the folder or the pattern."
+            f"no shards were found for {path}; {', '.join(FLAT)} files were expected. Check the folder or the pattern."
         )
     files: list[FlatFile] = []
     sha = hashlib.sha256()
-    described = map(npy_file, paths) if kind_of(path) == "disk" else npy_objects(paths)
+    local = kind_of(path) == "disk"
+    _check_whole(path, None if local else member)
+    described = (FLAT[suffix_of(one)](one, member) for one in paths) if local else npy_objects(paths)
     for path, file in zip(paths, described, strict=True):
         check_shape(file.array_shape, path)
         files.append(file)
@@ -662,9 +849,9 @@ def _list(path: str, packed: bytes) -> _Listing:
 
 
 @lru_cache(maxsize=8)
-def _listed(path: str, packed: bytes, digest: str) -> _Listing:
+def _listed(path: str, packed: bytes, member: str, digest: str) -> _Listing:
     # The digest is part of the key, so that a changed folder is listed again when it is opened again.
-    return _list(path, packed)
+    return _list(path, packed, member or None)
 
 
 class Shard(NamedTuple):

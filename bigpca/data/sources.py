@@ -223,10 +223,10 @@ def open(
     source : str, path, zarr.Array, zarr.Group, dask array or DataFrame, xarray.DataArray, AnnData, h5py.Dataset, array
         or CSR
         A path is a Zarr store (v2, v3; array or group; also in a .zip file), a .npy, .npz, .h5, .nc, .parquet, .arrow,
-        .csv, .tsv or .safetensors file, a folder or glob of .npy shards (read in natural order) or of tables (Parquet,
-        also in partitions; CSV; Arrow, as Hugging Face's ``save_to_disk`` writes); a list of paths is read as shards in
-        its order. A store of Zarr and a ``datasets.Dataset`` are opened too. Of tables, rows are the columns of
-        numbers, or a column of equally long lists. netCDF has the grid that xarray finds in it.
+        .csv, .tsv, .pt or .safetensors file, a folder or glob of shards (.npy, .pt or .safetensors, read in natural
+        order) or of tables (Parquet, also in partitions; CSV; Arrow, as Hugging Face's ``save_to_disk`` writes); a list
+        of paths is read as shards in its order. A store of Zarr and a ``datasets.Dataset`` are opened too. Rows of
+        tables are the columns of numbers, or a column of equally long lists. netCDF has the grid that xarray finds.
         Feature maps (n, c, h, w) become (n, c*h*w). Masked entries become NaN. Sparse rows (SciPy's CSR, arrays of
         ``sparse``, Dask arrays of either in chunks of whole rows; CSR in a Zarr or HDF5 group, as AnnData writes it, or
         in a .npz file of ``scipy.sparse.save_npz``) stay sparse.
@@ -481,21 +481,21 @@ def open_source(source: Source, token: str | None = None, rows: tuple[int, ...] 
 def _open_shards(
     paths: list[str], member: str | None, missing_chunks: str, fill: str | None, wanted: Wanted | None
 ) -> tuple[da.Array, tuple[int, ...]]:
-    """Open a list of paths: .npy files as one source, others as joined Dask arrays."""
-    from bigpca.data.flat_files import Shard, check_names, check_shard, npy_shards  # as the other formats of files
+    """Open a list of paths: flat files as one source, others as joined Dask arrays."""
+    from bigpca.data import flat_files as flat  # as the other formats of files
 
-    if member is None and all(path.endswith(".npy") and kind_of(path) == "disk" for path in paths):
-        source = npy_shards([os.path.abspath(path) for path in paths])
+    if all(flat.suffix_of(path) in flat.FLAT and kind_of(path) == "disk" and os.path.isfile(path) for path in paths):
+        source = flat.joined_shards([os.path.abspath(path) for path in paths], member)
         return open_source(source), source.array_shape[1:]
     options: dict[str, Any] = {"member": member, "missing_chunks": missing_chunks, "fill": fill, "wanted": wanted}
     found = [open_samples(path, **options) for path in paths]
     parts, shapes = [part for part, _ in found], {shape for _, shape in found}
-    shards = [Shard(path, part.shape, part.dtype) for path, part in zip(paths, parts, strict=True)]
+    shards = [flat.Shard(path, part.shape, part.dtype) for path, part in zip(paths, parts, strict=True)]
     for shard in shards:
-        check_shard(shard, shards[0])
+        flat.check_shard(shard, shards[0])
     names = [carried(part).names for part in parts]
     for path, own in zip(paths, names, strict=True):
-        check_names(path, own, paths[0], names[0])
+        flat.check_names(path, own, paths[0], names[0])
     joined = named(da.concatenate(parts), names[0])
     return joined, shapes.pop() if len(shapes) == 1 else (int(joined.shape[1]),)
 

@@ -26,7 +26,7 @@ from bigpca.planning import BlockForm, PassCost, SolveCost, Work
 from bigpca.storage.files import content_digest
 
 State = TypeVar("State", bound=Accumulator)
-ROW_FORMATS = ("npy", "npy-folder", "raw", "numpy", "scipy")  # rows are read without decoding others
+ROW_FORMATS = ("npy", "npy-folder", "safetensors", "torch", "raw", "numpy", "scipy")  # decode no other rows
 MAX_SEGMENTS = 64
 
 

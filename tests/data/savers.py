@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import struct
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -111,6 +113,28 @@ def save_safetensors(folder: Path, x: np.ndarray) -> Any:
     return folder / "x.safetensors"
 
 
+def save_torch(folder: Path, x: np.ndarray, name: str = "x.pt") -> Any:
+    """What ``torch.save({"features": x})`` writes: a pickle that calls functions of torch, and the numbers."""
+    kind = {"f4": "Float", "u1": "Byte"}[x.dtype.str[1:]]
+    sizes, strides = (
+        b"(" + b"".join(b"J" + struct.pack("<i", one) for one in ones) + b"t"
+        for ones in (x.shape, np.array(x.strides) // x.itemsize)
+    )
+    text = b"X" + struct.pack("<i", 8) + b"features"
+    storage = f"(X\x07\0\0\0storagectorch\n{kind}Storage\nX\1\0\0\0007X\3\0\0\0cpuK\1tQK\0".encode()
+    call = b"ctorch._utils\n_rebuild_tensor_v2\n(" + storage + sizes + strides + b"\x89ccollections\nOrderedDict\n)RtR"
+    with zipfile.ZipFile(folder / name, "w") as archive:
+        archive.writestr("x/data.pkl", b"\x80\x02}" + text + call + b"s.")
+        archive.writestr("x/data/7", x.tobytes())
+    return folder / name
+
+
+def save_torch_folder(folder: Path, x: np.ndarray) -> Any:
+    for i, rows in enumerate(np.array_split(x, 11)):
+        save_torch(folder, rows, f"part_{i}.pt")
+    return folder
+
+
 def save_memmap(folder: Path, x: np.ndarray) -> Any:
     (folder / "x.bin").write_bytes(b"seven b" + x.tobytes())
     return np.memmap(folder / "x.bin", x.dtype, "r", 7, x.shape)
@@ -193,6 +217,8 @@ SAVERS: list[Callable[[Path, np.ndarray], Any]] = [
     save_hdf5,
     save_hdf5_chunked,
     save_safetensors,
+    save_torch,
+    save_torch_folder,
     save_memmap,
     save_numpy,
     save_parquet,

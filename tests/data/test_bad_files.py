@@ -18,6 +18,7 @@ import scipy.sparse as sp
 
 import bigpca.data.sources as sources
 from bigpca.data import tables
+from bigpca.data.checks import MemberError
 from bigpca.data.flat_files import FlatFile
 from bigpca.data.keys import stored_keys
 from bigpca.data.label_files import read_label_file
@@ -72,7 +73,7 @@ def test_empty_folders_and_missing_paths_say_what_was_looked_for(tmp_path: Path)
         sources.open(tmp_path)
     with pytest.raises(FileNotFoundError, match=r"nowhere does not exist: a Zarr store, a .npy"):
         sources.open(tmp_path / "nowhere")
-    with pytest.raises(FileNotFoundError, match=r"no .npy files were found for .*/none_\*.npy"):
+    with pytest.raises(FileNotFoundError, match=r"no shards were found for .*/none_\*.npy"):
         sources.open(tmp_path / "none_*.npy")
     (tmp_path / "a.txt").write_text("hello")
     with pytest.raises(ValueError, match=r"a.txt has an unknown format"):
@@ -326,8 +327,9 @@ def test_parquet_files_that_disagree_are_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("b.pt", r"holds b.pt, a file of PyTorch. Convert each file: x = torch.load\('b.pt', weights_only=True\)"),
-        ("b.safetensors", r"holds b.safetensors; a folder is read as shards only if .* bp.open\(\[path, ...\]\)"),
+        ("b.pt", r"b.pt holds no tensors as torch.save .*not a zip.* x = torch.load\('.*b.pt', weights_only=True\)"),
+        ("b.safetensors", r"b.safetensors has 1 bytes and is not a complete safetensors file"),
+        ("b.h5", r"holds b.h5; a folder is read as shards only if .* bp.open\(\[path, ...\]\)"),
     ],
 )
 def test_a_folder_of_other_shards_is_rejected_with_the_remedy(name: str, message: str, tmp_path: Path) -> None:
@@ -343,6 +345,47 @@ def test_parquet_tables_whose_columns_differ_are_named(tmp_path: Path) -> None:
         ValueError, match=r"p2.parquet has 2 columns whose names, types or order differ from the 2 of .*p1"
     ):
         sources.open(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("member", "error", "message"),
+    [
+        (None, ValueError, r"holds 8 arrays with two dimensions or more, so one must be named with member="),
+        ("x", MemberError, r"has no array 'x'; it holds layers/33 \(6, 4\), rows"),
+        ("labels", ValueError, r"labels has shape \(6,\); rows of features"),
+        (
+            "gaps",
+            ValueError,
+            r"'gaps' of shape \(6, 2\) is a view .*\(4, 1\).* torch.save\(x.contiguous\(\)",
+        ),
+        ("f8", TypeError, r"'f8' has dtype torch float8_e4m3fn, which NumPy does not support. Save it as float32"),
+    ],
+)
+def test_what_a_file_of_torch_does_not_hold_as_rows_is_named(
+    member: str | None, error: type[Exception], message: str
+) -> None:
+    with pytest.raises(error, match=message):
+        sources.open(Path(__file__).with_name("torch_2_13.pt"), member=member)
+
+
+PICKLES = {  # each promises more than its 96 bytes hold, or would run away
+    "longer than it is": (b"K\x07K\x04\x86K\x04K\x01\x86", "would be at bytes 0 to 112 of 96"),
+    "negative": (b"J\xff\xff\xff\xffJ\xf0\xff\xff\xff\x86K\x04K\x01\x86", r"a tensor has shape \(-1, -16\)"),
+    "without an end": (b"(" * 9, "pickle exhausted"),
+    "other instructions": (b"I01\n", "its pickle has INT"),
+}
+
+
+@pytest.mark.parametrize("case", PICKLES)
+def test_a_pickle_of_torch_is_not_believed(case: str, tmp_path: Path) -> None:
+    sizes, words = PICKLES[case]
+    storage = b"(X\x07\0\0\0storagectorch\nFloatStorage\nX\1\0\0\0007X\3\0\0\0cpuK\x18tQK\0"
+    with zipfile.ZipFile(tmp_path / "x.pt", "w") as archive:
+        call = b"ctorch._utils\n_rebuild_tensor_v2\n(" + storage + sizes + b"\x89)tR"
+        archive.writestr("x/data.pkl", b"\x80\x02" + call + b"." * (case != "without an end"))
+        archive.writestr("x/data/7", bytes(96))
+    with pytest.raises(CorruptedChunkError, match=words):
+        sources.open(tmp_path / "x.pt")
 
 
 def test_broken_safetensors_are_named(tmp_path: Path) -> None:

@@ -37,6 +37,9 @@ from tests.data.savers import (
     save_zarr_zip,
 )
 
+TORCH = Path(__file__).with_name("torch_2_13.pt")  # by torch 2.13
+X24 = np.arange(24.0).reshape(6, 4)
+
 
 @pytest.mark.parametrize(
     ("save", "dtype"),
@@ -73,6 +76,23 @@ def test_feature_maps_are_flattened_row_by_row(save: Any, tmp_path: Path) -> Non
     assert source.array_shape == x.shape
     assert source.column_chunk == 30
     assert np.array_equal(source.read(5, 30, (4, 20)), x.reshape(N, -1)[5:30, 4:20])
+
+
+@pytest.mark.parametrize(
+    ("member", "dtype", "expected"),
+    [
+        ("layers/33", "f4", X24),  # bfloat16
+        ("rows", "f4", X24[2:5]),
+        ("turned", "f4", X24.T),
+        ("half", "f2", X24),
+        ("u2", "u2", X24),
+        ("weight", "f8", X24),
+    ],
+)
+def test_tensors_of_a_file_that_torch_wrote_are_read_without_torch(member: str, dtype: str, expected: Any) -> None:
+    X = sources.open(TORCH, member=member)
+    assert X.dtype == dtype
+    assert np.array_equal(X.compute(scheduler="sync"), expected)
 
 
 @pytest.mark.parametrize("save", SAVERS, ids=lambda save: save.__name__)

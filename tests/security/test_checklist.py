@@ -22,7 +22,7 @@
    tests/security/test_sizes.py::test_a_checkpoint_whose_record_is_of_gigabytes_is_an_error
    tests/security/test_untrusted_files.py::test_an_npz_that_promises_more_than_it_holds_is_rejected
    tests/security/test_untrusted_files.py::test_object_arrays_in_npz_are_rejected_without_unpickling
-   tests/security/test_untrusted_files.py::test_a_torch_file_is_rejected_with_advice_and_never_unpickled
+   tests/security/test_untrusted_files.py::test_a_torch_file_is_never_unpickled
    tests/security/test_untrusted_files.py::test_tensors_fill_a_safetensors_file_without_holes_and_overlaps
    tests/security/test_untrusted_files.py::test_a_filter_plugin_of_hdf5_is_not_loaded
    tests/security/test_files_written.py::test_a_checkpoint_that_promises_more_than_it_holds_is_rejected_and_read_anew

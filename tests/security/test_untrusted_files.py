@@ -77,13 +77,18 @@ def test_object_arrays_in_npz_are_rejected_without_unpickling(tmp_path: Path) ->
             bp.open(tmp_path / name)
 
 
-def test_a_torch_file_is_rejected_with_advice_and_never_unpickled(tmp_path: Path) -> None:
+def test_a_torch_file_is_never_unpickled(tmp_path: Path) -> None:
     with zipfile.ZipFile(tmp_path / "x.pt", "w") as archive:  # the layout of torch.save
         archive.writestr("archive/data.pkl", pickle.dumps(Explosive()))
     (tmp_path / "old.pt").write_bytes(pickle.dumps(Explosive()))
     for name in ("x.pt", "old.pt"):
-        with pytest.raises(ValueError, match=r"PyTorch, which can run code. .*weights_only=True\); np\.save"):
+        with pytest.raises(CorruptedChunkError, match=r"no tensors as torch\.save .*weights_only=True\)"):
             bp.open(tmp_path / name)
+    deep = b"]q\0" + b"".join(b"](h%bh%be" % (bytes([i]), bytes([i])) + b"q" + bytes([i + 1]) for i in range(99))
+    with zipfile.ZipFile(tmp_path / "x.pt", "w") as archive:  # 2 to the 99th lists
+        archive.writestr("archive/data.pkl", b"\x80\x02" + deep + b".")
+    with little_memory(), pytest.raises(CorruptedChunkError, match=r"no dense tensor, alone or in a dict or list"):
+        bp.open(tmp_path / "x.pt")
 
 
 @pytest.mark.parametrize(

@@ -383,7 +383,7 @@ def test_parameters_out_of_range_are_rejected_unread(
 def test_a_model_without_moments_cannot_go_on_and_says_so() -> None:
     X = data_with_spectrum(300, power_law(D))[0]
     pca = krylov().fit(X)
-    with pytest.raises(ValueError, match='merge needs the moments .* solver="krylov" never computes'):
+    with pytest.raises(ValueError, match=r'merge needs the moments .* solver="krylov" never computes'):
         bp.merge(pca, krylov().fit(X))
 
 

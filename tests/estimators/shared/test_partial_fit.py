@@ -151,7 +151,7 @@ def test_a_dot_fit_cannot_go_on_and_says_so() -> None:
     assert 'which solver="dot" never computes. Use solver="covariance"' in str(caught.value.__cause__)
     has = {one: hasattr(PCA(solver=one), "partial_fit") for one in ("auto", "covariance", "dot", "krylov")}
     assert has == {"auto": True, "covariance": True, "dot": False, "krylov": False}
-    with pytest.raises(ValueError, match='merge needs the moments .* solver="dot" never computes'):
+    with pytest.raises(ValueError, match=r'merge needs the moments .* solver="dot" never computes'):
         merge(PCA(2).fit(X), pca.fit(X))
     with pytest.raises(ValueError, match=r'partial_fit needs .* fitted by solver="dot", which keeps none. Fit with'):
         pca.set_params(solver="auto").partial_fit(X)
