@@ -16,7 +16,7 @@ Models are read by their fitted attributes alone, so that nothing here imports a
 """
 
 from bigpca.plots.collections import pairs
-from bigpca.plots.images import components, extremes, maps, roweis_map, top_features
+from bigpca.plots.images import components, extremes, layers, maps, roweis_map, top_features
 from bigpca.plots.scatter import biplot, correlation_circle, density, outliers, scores
 from bigpca.plots.spectra import bounds, scree, spectrum, standard_errors
 
@@ -27,6 +27,7 @@ __all__ = [
     "correlation_circle",
     "density",
     "extremes",
+    "layers",
     "maps",
     "outliers",
     "pairs",

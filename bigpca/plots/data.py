@@ -76,7 +76,8 @@ def shares(model: Any) -> Vector:
 
 def shares_or_none(model: Any) -> Vector | None:
     """Return the shares of the variance, or None where a model has none."""
-    found = getattr(fitted(model), "explained_variance_ratio_", None)
+    inner = fitted(model)
+    found = getattr(inner, "explained_variance_ratio_", getattr(inner, "squared_covariance_fraction_", None))
     return None if found is None else np.asarray(found, dtype=np.float64)
 
 
@@ -102,12 +103,30 @@ def grid_of(model: Any) -> Any:
 
 def whole_of(model: Any) -> str:
     """Return of what the shares of a model are: of a discriminant's, the variance between the classes."""
+    if hasattr(model, "squared_covariance_fraction_"):
+        return "the squared covariance"
     between = not is_array(model) and hasattr(fitted(model), "discriminants_")
     return "the variance between the classes" if between else "the variance"
 
 
+VALUES = {  # what is drawn of each component
+    "eigenvalues_": "eigenvalue",
+    "explained_variance_": "eigenvalue",
+    "correlations_": "canonical correlation",
+    "singular_values_": "covariance",
+    "cv_scores_": "R^2",  # of each target, with the penalty that was taken
+}
+
+
+def kind_of_values(model: Any) -> str:
+    """Return what :func:`eigenvalues` of a model are called."""
+    return next((word for name, word in VALUES.items() if hasattr(model, name)), "eigenvalue")
+
+
 def eigenvalues(model: Any) -> Vector:
     """Return the eigenvalues (k,): those of HKH of a kernel model, else variances, else a discriminant's.
+
+    Of two sides, their correlations or covariances, and of a regression R^2 of each target.
 
     Raises
     ------
@@ -117,9 +136,10 @@ def eigenvalues(model: Any) -> Vector:
     if is_array(model):
         return _vector(model, "eigenvalues")
     inner = fitted(model)
-    for name in ("eigenvalues_", "explained_variance_"):
+    for name in VALUES:
         if hasattr(inner, name):
-            return np.asarray(getattr(inner, name), dtype=np.float64)
+            found = np.asarray(getattr(inner, name), dtype=np.float64)
+            return found if found.ndim == 1 else found[found.mean(axis=1).argmax()]
     raise ValueError(
         f"a {name_of(model)} has no eigenvalues{_why_no_shares(model)}. Fit a PCA, or another model of components."
     )

@@ -467,6 +467,52 @@ def roweis_map(found: Any, errors: Any = None, *, ax: Axes | None = None) -> Axe
     return ax
 
 
+MIN_NAMED, MIN_WRITTEN = 0.17, 0.42  # inches of a cell beside which a name, and in which a number, has room
+
+
+def layers(found: Any, *, ax: Axes | None = None) -> Axes:
+    """Draw how alike every two layers are as a heat map, with the numbers where there is room for them.
+
+    Parameters
+    ----------
+    found : LayerComparison
+        From :func:`bigpca.compare_layers`.
+    ax : matplotlib Axes, optional
+        By default those of a new figure, which is as large as the number of layers needs.
+
+    Returns
+    -------
+    matplotlib Axes
+
+    Raises
+    ------
+    ImportError
+        If matplotlib is not installed.
+    """
+    values = np.asarray(found.values, dtype=np.float64)
+    sides = [short_names(found.columns), short_names(found.rows)]
+    cell = 0.55 if max(values.shape) <= 12 else 0.22
+    names = [0.4 + 0.075 * max(map(len, side)) for side in sides]  # inches that they take
+    ax = axes_of(ax, max(4.0, 1.2 + names[1] + cell * values.shape[1]), 0.6 + names[0] + cell * values.shape[0])
+    low = min(0.0, float(np.nanmin(values)))
+    image = ax.imshow(values, cmap="cividis", vmin=low, vmax=1.0, aspect="auto", interpolation="nearest")
+    cells = []
+    for axis, side, size in ((ax.xaxis, sides[0], ax.bbox.width), (ax.yaxis, sides[1], ax.bbox.height)):
+        room = size / ax.figure.dpi / 0.77 - names[axis is ax.xaxis] - 0.9  # of axes and what is around them
+        cells.append(max(0.8, room) / len(side))
+        shown = range(0, len(side), int(np.ceil(MIN_NAMED / cells[-1])))
+        axis.set_ticks(shown, [side[i] for i in shown], parse_math=False)
+    ax.tick_params(axis="x", rotation=90)
+    for (i, j), value in np.ndenumerate(values) if min(cells) >= MIN_WRITTEN else ():
+        shade = "black" if value > (1 + low) / 2 else "white"
+        ax.text(j, i, f"{value:.2f}", ha="center", va="center", color=shade, fontsize=8)
+    ax.figure.colorbar(image, ax=ax, label=found.metric.upper())
+    many = " x ".join(str(size) for size in dict.fromkeys(values.shape))
+    tidy(ax, f"{found.metric.upper()} of {many} layers, {found.n_rows:,} rows")
+    ax.grid(visible=False)
+    return ax
+
+
 def separation(found: Any) -> NDArray[np.float64]:
     """Return the share of the variance along component 0 that is between the classes, for each model (a, b)."""
     statistics = found.statistics

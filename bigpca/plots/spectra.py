@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bigpca.arrays import Vector
-from bigpca.plots.data import eigenvalues, fitted, is_array, name_of, shares, whole_of
+from bigpca.plots.data import eigenvalues, fitted, is_array, kind_of_values, name_of, shares, whole_of
 from bigpca.plots.style import (
     ACCENT,
     COLOURS,
@@ -119,7 +119,8 @@ def spectrum(models: Any, *, ax: Axes | None = None) -> Axes:
     ----------
     models : fitted model, array-like of shape (k,), a list of models, or a mapping of name to model or array
         These are the variances of a linear model, the eigenvalues of the centred kernel matrix of a kernel model, and
-        those of the criterion of a supervised model. Numbers that are not positive have no logarithm and are left out.
+        those of the criterion of a supervised model; the correlations of CCA, the covariances of PLSSVD and R^2 of each
+        target of Ridge. Numbers that are not positive have no logarithm and are left out.
     ax : matplotlib Axes, optional
         By default those of a new figure.
 
@@ -147,17 +148,16 @@ def spectrum(models: Any, *, ax: Axes | None = None) -> Axes:
             order[positive], found[positive], color=colour, linestyle=style, marker=dots, markersize=4, linewidth=1.4,
             label=name,
         )  # fmt: skip
-    ax.set(xlabel="component", ylabel="eigenvalue (log scale)")
+    kinds = {kind_of_values(model) for model in named.values()}
+    kind = kinds.pop() if len(kinds) == 1 else "value"
+    ax.set(xlabel="target" if kind == "R^2" else "component", ylabel=f"{kind} (log scale)")
     log_ticks(ax)
     whole_numbers(ax)
     if len(values) > 1:
         legend(ax, handles, [*values])
     (only, *more), lengths = values, {len(found) for found in values.values()}
-    title = (
-        f"Spectra of {len(values)} models"
-        if more
-        else f"{only + ', ' if only else ''}{counted(max(lengths), 'eigenvalue')}"
-    )
+    what = "R^2 of each target" if kind == "R^2" else counted(max(lengths), kind)
+    title = f"Spectra of {len(values)} models" if more else f"{only + ', ' if only else ''}{what}"
     return tidy(ax, title)
 
 

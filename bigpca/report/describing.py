@@ -36,6 +36,7 @@ from bigpca.passes.rows import Rows
 from bigpca.passes.summaries import Ends, read_ends, reject_statistics
 from bigpca.planning import format_estimate, format_seconds
 from bigpca.plots import bounds, components, scree, spectrum
+from bigpca.plots import layers as layers_of
 from bigpca.plots import standard_errors as errors_of
 from bigpca.plots.data import (
     DrawnScores,
@@ -46,6 +47,7 @@ from bigpca.plots.data import (
     drawn_rows,
     eigenvalues,
     fitted,
+    kind_of_values,
     kinds_of,
     name_of,
     shares_or_none,
@@ -56,7 +58,7 @@ from bigpca.plots.images import largest_weights
 from bigpca.plots.scatter import axis_names, draw_points
 from bigpca.plots.spectra import LEVELS, reaching
 from bigpca.plots.style import counted, percent, require_matplotlib, short
-from bigpca.report.page import drawn, render
+from bigpca.report.page import HEIGHT, drawn, render
 from bigpca.report.records import Extreme, Extremes, Figure, Light, Mark, Report, Table, Verdict
 from bigpca.solvers.certificates import Bounds, trustworthy
 from bigpca.storage.files import public, read_regular
@@ -429,6 +431,11 @@ CITATIONS = {
     "Recognition, 44(7), 1357-1371.",
     "Roweis": "Ghojogh, B., Karray, F. & Crowley, M. (2019). Roweis discriminant analysis: a generalized subspace "
     "learning method. arXiv:1910.05437.",
+    "CCA": "Hotelling, H. (1936). Relations between two sets of variates. Biometrika, 28(3/4), 321-377.",
+    "MCA": "Bretherton, C. S., Smith, C. & Wallace, J. M. (1992). An intercomparison of methods for finding coupled "
+    "patterns in climate data. Journal of Climate, 5(6), 541-560.",
+    "ridge": "Hoerl, A. E. & Kennard, R. W. (1970). Ridge regression: biased estimation for nonorthogonal problems. "
+    "Technometrics, 12(1), 55-67.",
     "scored": "Bair, E., Hastie, T., Paul, D. & Tibshirani, R. (2006). Prediction by supervised principal "
     "components. Journal of the American Statistical Association, 101(473), 119-137.",
 }
@@ -438,6 +445,7 @@ _BY_CLASS = {
     "SupervisedPCA": ("supervised",), "SupervisedRandomProjection": ("supervised",),
     "KernelSupervisedPCA": ("supervised", "kernel"), "RoweisDiscriminantAnalysis": ("Roweis",),
     "KernelRoweisDiscriminantAnalysis": ("Roweis", "kernel"), "ScoredPCA": ("scored", "PCA"),
+    "CCA": ("CCA",), "PLSSVD": ("MCA",), "Ridge": ("ridge",),
 }  # fmt: skip
 _BY_SOLVER = {"covariance": "moments", "krylov": "krylov", "sketch": "sketch"}
 _NAMES = {
@@ -453,6 +461,9 @@ _NAMES = {
     "RoweisDiscriminantAnalysis": "Roweis discriminant analysis",
     "KernelRoweisDiscriminantAnalysis": "kernel Roweis discriminant analysis",
     "ScoredPCA": "PCA of the features with the highest scores",
+    "CCA": "canonical correlation analysis",
+    "PLSSVD": "maximum covariance analysis (singular value decomposition of the covariance)",
+    "Ridge": "ridge regression",
 }
 
 
@@ -474,6 +485,8 @@ def methods_of(model: Any) -> str:
     n, d, k = (int(getattr(inner, f"n_{name}_", 0)) for name in ("samples", "features_in", "components"))
     versions = f"version {version('bigpca')}; Python {platform.python_version()}, NumPy {np.__version__}"
     text = f"The {n:,} rows of {model.n_features_in_ or d:,} features were reduced to {counted(k, 'component')} by "
+    if hasattr(inner, "n_targets_"):
+        text = f"{n:,} rows of {model.n_features_in_:,} and {inner.n_targets_:,} features were analysed together by "
     text += f"{method_name(model)}, computed with bigpca ({versions})"
     text += f" with the solver {inner.solver_}" if hasattr(inner, "solver_") else ""
     if getattr(inner, "solver_", "") == "krylov":
@@ -599,6 +612,7 @@ class Subject:
     read : ScoresRead or None
     known : Companions
     errors : StandardErrors or None
+    layers : LayerComparison or None
     """
 
     model: Any
@@ -607,6 +621,7 @@ class Subject:
     read: ScoresRead | None
     known: Companions
     errors: Any = None
+    layers: Any = None
 
 
 def describe(
@@ -619,6 +634,7 @@ def describe(
     image_shape: tuple[int, ...] | None = None,
     feature_names: Any = None,
     standard_errors: Any = None,
+    layers: Any = None,
     held_out: tuple[Any, Any] | None = None,
     provenance: bool = True,
     path: str = "model.zarr",
@@ -636,7 +652,7 @@ def describe(
     known = Companions()
     if read is not None:
         known = companions(labels, keys=keys, pictures=pictures, scores=scores, n=read.drawn.n)
-    subject = Subject(model, own, image_shape, read, known, standard_errors)
+    subject = Subject(model, own, image_shape, read, known, standard_errors, layers)
     names = axis_names(range(min(k, MAX_COMPONENTS)), component_names(model, k), shares_or_none(model))
     extremes = () if read is None else describe_ends(read.ends, names, known)
     light, classes = (None, None) if held_out is None else classified(model, *held_out)
@@ -665,10 +681,12 @@ def _summary(model: Any, k: int) -> str:
     ratio = shares_or_none(model)
     held = "" if ratio is None else f" with {percent(float(ratio.sum()))} of {whole_of(model)}"
     certainty = "approximate, with certified bounds" if hasattr(inner, "eigenvalue_bounds_") else "exact to rounding"
-    if not hasattr(inner, "explained_variance_") and not hasattr(inner, "eigenvalue_bounds_"):
+    if hasattr(inner, "n_targets_"):
+        size += f" and {counted(inner.n_targets_, 'column')} of Y"
+    elif not hasattr(inner, "explained_variance_") and not hasattr(inner, "eigenvalue_bounds_"):
         certainty = "from labels"
-    solver = getattr(inner, "solver_", "-")
-    return f"{name_of(model)} of {size}: {counted(k, 'component')}{held}, {certainty}; solver {solver}."
+    solver, kind = getattr(inner, "solver_", "-"), "target" if hasattr(inner, "cv_scores_") else "component"
+    return f"{name_of(model)} of {size}: {counted(k, kind)}{held}, {certainty}; solver {solver}."
 
 
 def _figures(subject: Subject) -> tuple[Figure, ...]:
@@ -677,7 +695,9 @@ def _figures(subject: Subject) -> tuple[Figure, ...]:
     if ratio is not None:
         found.append(drawn("scree", _levels(ratio, whole_of(model)), lambda ax: scree(model, ax=ax)))
     else:
-        found.append(drawn("spectrum", "The eigenvalues of the model's criterion.", lambda ax: spectrum(model, ax=ax)))
+        kind = kind_of_values(inner)
+        caption = "The eigenvalues of the model's criterion." if kind == "eigenvalue" else f"The model's {kind}."
+        found.append(drawn("spectrum", caption, lambda ax: spectrum(model, ax=ax)))
     if hasattr(inner, "eigenvalue_bounds_") and (eigenvalues(model) > 0).any():
         caption = "Each bar is certain to contain its true eigenvalue; bounds are not symmetric."
         if inner.bounds_confidence_ < 1:
@@ -685,6 +705,9 @@ def _figures(subject: Subject) -> tuple[Figure, ...]:
         found.append(drawn("bounds", caption, lambda ax: bounds(model, ax=ax)))
     if subject.errors is not None:
         found.append(drawn("standard-errors", _sampled(inner), lambda ax: errors_of(model, subject.errors, ax=ax)))
+    if subject.layers is not None:
+        caption = "How alike every two layers are: 1 is alike up to rotation and scale."
+        found.append(drawn("layers", caption, lambda ax: layers_of(subject.layers, ax=ax), height=1.4 * HEIGHT))
     if subject.read is not None:
         found.append(_scatter(subject, subject.read.drawn))
     if subject.weights is not None:
@@ -765,7 +788,7 @@ def _levels(ratio: np.ndarray[Any, Any], whole: str) -> str:
 def _components_table(model: Any, errors: Any = None) -> Table:
     values, ratio = eigenvalues(model), shares_or_none(model)
     limits = getattr(fitted(model), "eigenvalue_bounds_", None)
-    header = ["component", "eigenvalue"]
+    header = ["component", kind_of_values(fitted(model))]
     columns: list[Any] = [component_names(model, len(values)), values.tolist()]
     if limits is not None:
         header += ["lower bound", "upper bound"]
@@ -865,6 +888,7 @@ def write_report(
     image_shape: tuple[int, ...] | None = None,
     feature_names: Any = None,
     standard_errors: Any = None,
+    layers: Any = None,
     held_out: tuple[Any, Any] | None = None,
     provenance: bool = True,
     overwrite: bool = False,
@@ -894,6 +918,8 @@ def write_report(
     standard_errors : StandardErrors, optional
         From :func:`bigpca.quality.standard_errors`, of this model: the report then shows how much eigenvalues and axes
         would vary between samples of rows, beside the bounds of the computation.
+    layers : LayerComparison, optional
+        From :func:`bigpca.compare_layers`: the report then has its heat map.
     held_out : (rows, labels), optional
         Rows that were not fitted, with their classes: the report then has the accuracy of a model that predicts
         classes, and which it confuses, measured on them in one read. Without them neither is shown; rows of the fit
@@ -922,7 +948,7 @@ def write_report(
     reject_file(out, overwrite, *PAGES)
     report = describe(
         model, scores=scores, labels=labels, keys=keys, pictures=pictures, image_shape=image_shape,
-        feature_names=feature_names, standard_errors=standard_errors, held_out=held_out,
+        feature_names=feature_names, standard_errors=standard_errors, layers=layers, held_out=held_out,
         provenance=provenance,
     )  # fmt: skip
     return write_file(out, render(report).encode(), overwrite=overwrite)

@@ -111,7 +111,16 @@ FIGURES: dict[str, Callable[[dict[str, Any]], Any]] = {
     ),
     "extremes of one": lambda m: bp.plots.extremes(bp.quality.extremes(m["one"], X, 1), X.reshape(-1, 2, 2, 3)),
     "weights": lambda m: bp.plots.components(m["selected"], feature_names=NAMES[:12]),
+    "layers": lambda m: bp.plots.layers(_layers(12, "$block{} <b>")),
+    "forty layers": lambda m: bp.plots.layers(_layers(40, "encoder.blocks.{}.attention.out_projection")),
+    "forty layers in little room": lambda m: bp.plots.layers(_layers(40, "encoder.blocks.{}.mlp"), ax=_narrow()),
+    "one layer beside three": lambda m: bp.plots.layers(_layers(3, "layer{}", {"of another network": X[:, 5:]})),
+    "correlations": lambda m: bp.plots.spectrum(bp.CCA(3).fit(X[:, :5], X[:, 3:])),
 }
+
+
+def _layers(count: int, name: str, others: Any = None) -> Any:
+    return bp.compare_layers({name.format(i): X[:, i % 10 : i % 10 + 2] for i in range(count)}, others)
 
 
 def _narrow() -> Any:

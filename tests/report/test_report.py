@@ -543,6 +543,32 @@ def test_what_does_not_fit_is_rejected(
         describe(pca, **given)
 
 
+@pytest.mark.parametrize(
+    ("model", "columns", "summary", "figure"),
+    [
+        (bp.CCA(2), ("component", "canonical correlation"), "and 3 columns of Y: 2 components, exact", "spectrum"),
+        (
+            bp.PLSSVD(2),
+            ("component", "covariance", "% of the squared covariance", "% so far"),
+            "of the squared",
+            "scree",
+        ),
+        (bp.Ridge([1.0, 9.0]), ("component", "R^2"), "and 3 columns of Y: 3 targets, exact", "spectrum"),
+    ],
+)
+def test_models_of_two_sides_report_what_they_found_and_a_map_of_layers(
+    model: Any, columns: tuple[str, ...], summary: str, figure: str
+) -> None:
+    model.fit(X[:, :5], X[:, 4:7])
+    layers = bp.compare_layers({"first": X[:, :5], "second": X[:, 4:7]})
+    report = describe(model, scores=model.transform(X[:, :5]), layers=layers)
+    assert report.components.header == columns
+    assert summary in report.summary
+    assert [one.name for one in report.figures] == [figure, "layers", "scores"]
+    assert len(report.citations) == 2
+    assert "5 and 3 features were analysed together by" in report.methods
+
+
 def test_shares_of_a_discriminant_are_of_the_variance_between_the_classes() -> None:
     model, of = bp.FisherDiscriminantAnalysis().fit(X, CLASSES), "of the variance between the classes"
     report = describe(model)

@@ -711,7 +711,7 @@ class Estimator(
         out : path, default "report.html"
         **options
             ``scores``, ``labels``, ``keys``, ``pictures``, ``image_shape``, ``feature_names``, ``standard_errors``,
-            ``held_out``, ``provenance`` and ``overwrite``, as there.
+            ``layers``, ``held_out``, ``provenance`` and ``overwrite``, as there.
 
         Returns
         -------
