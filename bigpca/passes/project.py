@@ -6,9 +6,12 @@ import json
 import os
 import time
 import uuid
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import closing
 from contextvars import copy_context
 from dataclasses import astuple, dataclass, replace
+from itertools import chain, islice
 from typing import cast
 
 import dask
@@ -28,7 +31,6 @@ from bigpca.data.sources import open_source, row_source
 from bigpca.data.sparse import csr_meta, is_csr, sparse_rows
 from bigpca.data.views import carrying
 from bigpca.errors import MemoryBudgetError, OutputExistsError
-from bigpca.passes.engine.checkpoint import Journal
 from bigpca.passes.engine.driver import run_pass
 from bigpca.passes.engine.events import Event, PassEvent
 from bigpca.passes.engine.jobs import MAPS, SHARED, GroupTask, Inputs, Pass, PassPlan, PassState, digest
@@ -163,23 +165,37 @@ class WriteGroup:
     chunks: tuple[int, ...]
     slab_rows: int
     writer: ChunkWriter
+    ahead: int
+    logs: bool
 
     def run(self, run_id: str, inputs: Inputs) -> PassState:
-        """Write the chunks; memory: two slabs of input, one mapped slab and one output chunk."""
-        reader = with_inputs(self.reader, inputs)
-        rows_done, records = 0, list[ChunkRecord]()
-        with one_blas_thread():
-            for chunk in self.chunks:
-                rows_done += self._write(reader, chunk, inputs[SHARED][MAPS], run_id, records)
+        """Write the chunks; memory: the slab in use and those being read, one mapped slab and one output chunk."""
+        reader, steps = with_inputs(self.reader, inputs), inputs[SHARED][MAPS]
+        reads = {chunk: self._reads(chunk) for chunk in self.chunks}
+        rows_done, begun = 0, list[Future[ChunkRecord]]()
+        ahead = read_ahead(reader, list(chain.from_iterable(reads.values())), self.ahead)
+        try:
+            with one_blas_thread(), closing(ahead):
+                for chunk in self.chunks:
+                    rows_done += self._write(islice(ahead, len(reads[chunk])), reader, chunk, steps, run_id, begun)
+        finally:
+            wait(begun)  # whoever deletes an output that has no chunks must see them
+        records = [done.result() for done in begun]
+        if self.logs:
+            self.writer.log(records)
         return PassState({}, rows_done, 0, {self.index: json.dumps([astuple(record) for record in records])})
 
-    def _write(
-        self, reader: Reader, chunk: int, steps: tuple[MapStep, ...], run_id: str, records: list[ChunkRecord]
-    ) -> int:
+    def _reads(self, chunk: int) -> list[tuple[int, int]]:
         start, stop = self.writer.row_range(chunk)
-        reads = [(i, min(i + self.slab_rows, stop)) for i in range(start, stop, self.slab_rows)]
+        return [(i, min(i + self.slab_rows, stop)) for i in range(start, stop, self.slab_rows)]
+
+    def _write(
+        self, reads: Iterable[tuple[int, Values]], reader: Reader, chunk: int, steps: tuple[MapStep, ...], run_id: str,
+        begun: list[Future[ChunkRecord]],
+    ) -> int:  # fmt: skip
+        start, stop = self.writer.row_range(chunk)
         out, end = cast("Array | None", None), start
-        for first, rows in read_ahead(reader, reads):
+        for first, rows in reads:
             check_cancelled(run_id)
             count = rows.shape[0]
             if count == 0:
@@ -195,7 +211,7 @@ class WriteGroup:
             # Batches of an unknown number of rows may end in this chunk.
             writer = self.writer if end == stop else replace(self.writer, shape=(end, *self.writer.shape[1:]))
             part = out[: end - start]
-            records.append(writer.write(chunk, part, saturated=steps[-1].f.saturated(part)))
+            begun.append(writer.begin(chunk, part, saturated=steps[-1].f.saturated(part)))
         return end - start
 
 
@@ -296,7 +312,7 @@ def project_to(
     identity = digest(described)
     shape = (None if rows.open_ended else rows.n_rows, width)
     resources = find_resources(memory_limit, in_process=rows.in_process)
-    plan = plan_writing(rows, f, width, size, name, resources, form)
+    plan = plan_writing(rows, f, width, size, name, resources, form, to_objects=is_objects(out))
     plan.check()
     opened: Output
     if is_objects(out):
@@ -366,9 +382,20 @@ def _reject_own_source(rows: Rows, out: str | os.PathLike[str]) -> None:
             )
 
 
+AHEAD_BYTES = 32 * MIB  # of reads that an object store answers meanwhile: more than arrive while one answer is awaited
+MAX_AHEAD = 8
+REMOTE_GROUP_BYTES = 512 * MIB  # of input: a task waits at its start and its end
+
+
+def _reads_ahead(rows: Rows, read_rows: int) -> int:
+    """Return how many reads are in flight while one is in use: several of an object store, if they are small."""
+    return max(1, min(MAX_AHEAD, AHEAD_BYTES // max(1, rows.read_bytes(read_rows)))) if rows.requests[0] else 1
+
+
 def plan_writing(
-    rows: Rows, f: RowMap, width: int, chunk_rows: int, name: str, resources: Resources, form: Form = STORE
-) -> Plan:
+    rows: Rows, f: RowMap, width: int, chunk_rows: int, name: str, resources: Resources, form: Form = STORE, *,
+    to_objects: bool = False,
+) -> Plan:  # fmt: skip
     """Return the cost of writing mapped rows in one read: reads, maps, and one output chunk, raw and encoded."""
     base = rows.layout(0)
     dtype, working = f.output_dtype(rows.dtype), working_dtype(rows.dtype)
@@ -378,16 +405,21 @@ def plan_writing(
     mapping += rows.scratch_bytes(read_rows, working.itemsize)
     chunk = min(chunk_rows, rows.n_rows) * row
     copied = rows.copied_row_bytes(np.dtype(np.float64) if rows.sparse else working)  # in which CSR is multiplied
-    peak = peak_bytes(read, read_rows * copied, mapping + 2 * chunk, 0)
+    peak = peak_bytes(read, read_rows * copied, mapping + 2 * chunk, 0) + (_reads_ahead(rows, read_rows) - 1) * read
     peak = max(peak + -(-kept // resources.threads), -(-form.commit_bytes(chunk) // resources.threads))
-    requests, in_flight = rows.requests
+    (requests, in_flight), chunks = rows.requests, -(-rows.n_rows // chunk_rows)
+    if to_objects:
+        from bigpca.storage.requests import MAX_BYTES, flight_bytes  # for object stores only
+
+        put = flight_bytes(chunks, chunk)
+        requests, in_flight = requests + chunks, max(in_flight, put, min(in_flight + put, MAX_BYTES))
     return Plan(
         solver=name,
         reason="one read",
         passes=1,
         bytes_read=rows.bytes_of(rows.n_rows),
         flops=2.0 * rows.n_rows * rows.n_columns * width,
-        tasks=-(-rows.n_rows // chunk_rows),
+        tasks=chunks,
         state_bytes=0,
         block_rows=read_rows,
         peak_bytes=peak,
@@ -404,18 +436,24 @@ def _write_pending(rows: Rows, output: Output, plan: Plan, run: Run) -> int:
     pending = list(range(-(-rows.n_rows // output.writer.chunk_rows))) if rows.open_ended else output.pending()
     if not pending or output.published:
         return 0
-    ranges = tuple((a, min(b, rows.n_rows)) for a, b in map(output.row_range, pending))
     base = rows.layout(0)
-    slab_rows = max(base.slab_rows, base.read_rows)
-    groups = tuple(range(i, i + 1) for i in range(len(pending)))
+    slab_rows, most = max(base.slab_rows, base.read_rows), 1
+    if (output.place is not None or rows.requests[0]) and not rows.in_order:
+        threads = plan.resources.threads * plan.resources.processes
+        chunk_bytes = max(1, int(output.writer.chunk_rows * rows.row_bytes))
+        most = max(1, min(REMOTE_GROUP_BYTES // chunk_bytes, len(pending) // (2 * threads)))
+    parts = _consecutive(pending, most)
+    ranges = tuple((output.row_range(part[0])[0], min(output.row_range(part[-1])[1], rows.n_rows)) for part in parts)
+    groups = tuple(range(i, i + 1) for i in range(len(parts)))
     per_segment = -(-len(groups) // 256)
     segments = tuple(range(i, min(i + per_segment, len(groups))) for i in range(0, len(groups), per_segment))
     n_rows = sum(b - a for a, b in ranges)
     layout = Layout(n_rows, base.n_columns, base.row_bytes, slab_rows, ranges, groups, segments)
+    ahead = _reads_ahead(rows, min(slab_rows, output.writer.chunk_rows))
 
     def cut(group: int) -> tuple[GroupTask, Inputs]:
         reader, futures = rows.reader(*ranges[group])
-        return WriteGroup(group, reader, (pending[group],), slab_rows, output.writer), futures
+        return WriteGroup(group, reader, parts[group], slab_rows, output.writer, ahead, output.joins), futures
 
     cost = PassPlan(
         name=plan.solver, reads=n_rows / max(1, rows.n_rows), peak_bytes=plan.peak_bytes, layout=layout,
@@ -427,32 +465,39 @@ def _write_pending(rows: Rows, output: Output, plan: Plan, run: Run) -> int:
         paths={**rows.paths, **places}, unit_bytes=rows.row_bytes, whole=rows.n_rows,
         has_row=rows.has if rows.in_order else None, open_ended=rows.open_ended,
     )  # fmt: skip
-    chunks = len(pending) if rows.open_ended else output.writer.n_chunks
+    resumed = 0 if rows.open_ended else output.writer.n_chunks - len(pending)
 
-    client = current_client() if rows.in_process else None  # written here
-    if client is not None and output.place is None:
+    client = current_client()
+    if client is not None and output.place is not None and not rows.in_process:
+        output.place.check_sendable()
+    elif client is not None and output.place is None and rows.in_process:  # written here
         from bigpca.passes.engine.cluster.watch import check_visible  # imports distributed, which is slow
 
         check_visible(client, output.writer.store)
 
-    if output.place is not None:  # its journal is that of the pass, whose finished segments are not run again
-        if not rows.in_process and current_client() is not None:
-            output.place.check_sendable()
-        journal = Journal(output.control) if output.joins else None
-        written, records = run_pass(job, replace(run, checkpoint=journal, peak_bytes=plan.peak_bytes))
-        for record in records:
-            output.note(record)
-        return written
-
     def of_all_chunks(event: Event) -> None:
         if isinstance(event, PassEvent):
             event = replace(
-                event, rows_total=rows.n_rows, bytes_total=rows.bytes_of(rows.n_rows), groups_total=chunks,
-                groups_resumed=chunks - len(pending),
+                event, rows_total=rows.n_rows, bytes_total=rows.bytes_of(rows.n_rows),
+                groups_total=resumed + len(parts), groups_resumed=resumed,
             )  # fmt: skip
         run.progress(event)
 
-    return run_pass(job, replace(run, checkpoint=None, progress=of_all_chunks, peak_bytes=plan.peak_bytes))[0]
+    written, records = run_pass(job, replace(run, checkpoint=None, progress=of_all_chunks, peak_bytes=plan.peak_bytes))
+    for record in records:
+        output.note(record)
+    return written
+
+
+def _consecutive(chunks: Sequence[int], most: int) -> list[tuple[int, ...]]:
+    """Divide chunks in order into runs without gaps, of at most so many."""
+    parts: list[tuple[int, ...]] = []
+    for chunk in chunks:
+        if parts and parts[-1][-1] == chunk - 1 and len(parts[-1]) < most:
+            parts[-1] += (chunk,)
+        else:
+            parts.append((chunk,))
+    return parts
 
 
 def _written(state: PassState) -> tuple[int, list[ChunkRecord]]:

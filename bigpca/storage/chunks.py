@@ -12,7 +12,8 @@ import socket
 import uuid
 import zlib
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from dataclasses import astuple, dataclass, replace
 from pathlib import Path
@@ -113,19 +114,27 @@ class ChunkWriter(ABC):
         FileNotFoundError
             If the unfinished output is gone: finished, or started again by another run.
         """
+        return self.begin(index, rows, saturated=saturated).result()
+
+    def begin(self, index: int, rows: Array, *, saturated: int = 0) -> Future[ChunkRecord]:
+        """Encode a chunk and begin to write it, as :meth:`write`; the rows may then be overwritten."""
         from numcodecs.zstd import Zstd  # with its libraries: whoever only reads an array has no use for it
 
         block = self._block(index, rows)
         # A new Zstd per call: the codec has no state worth sharing between threads.
-        return self._keep(index, bytes(Zstd(level=self.level, checksum=True).encode(block)), saturated)
+        return self._begin(index, bytes(Zstd(level=self.level, checksum=True).encode(block)), saturated)
+
+    @abstractmethod
+    def log(self, records: Sequence[ChunkRecord]) -> None:
+        """Add chunks that this process has written to the journal, for a run that resumes this one."""
 
     @abstractmethod
     def chunks(self) -> Iterator[tuple[int, Array]]:
         """Iterate over (first row, rows) of all chunks in order; one is in memory at a time."""
 
     @abstractmethod
-    def _keep(self, index: int, data: bytes, saturated: int) -> ChunkRecord:
-        """Store the encoded chunk and its record."""
+    def _begin(self, index: int, data: bytes, saturated: int) -> Future[ChunkRecord]:
+        """Begin to store the encoded chunk."""
 
     def _block(self, index: int, rows: Array) -> Array:
         """Check and cast the rows, and pad the last chunk with the fill value to the full size that Zarr stores."""
@@ -168,11 +177,16 @@ class DiskChunks(ChunkWriter):
             start, stop = self.row_range(index)
             yield start, np.asarray(stored[start:stop])
 
-    def _keep(self, index: int, data: bytes, saturated: int) -> ChunkRecord:
+    def _begin(self, index: int, data: bytes, saturated: int) -> Future[ChunkRecord]:
+        done: Future[ChunkRecord] = Future()
         with self.storing(f"chunk {index}", len(data)):
             record = replace(self._write_file(index, data), saturated=saturated)
             self._log(record)
-        return record
+        done.set_result(record)
+        return done
+
+    def log(self, records: Sequence[ChunkRecord]) -> None:
+        """Do nothing: each chunk was logged as it was written."""
 
     @contextmanager
     def storing(self, what: str, size: int) -> Iterator[None]:

@@ -14,10 +14,12 @@ import socket
 import time
 import uuid
 import zlib
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
+from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, astuple, dataclass, field, replace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
@@ -40,9 +42,11 @@ from bigpca.storage.files import canonical_json
 from bigpca.storage.forms import KEYS, PROVENANCE, STORE, Annotations, Form, TableForm, with_manifest
 from bigpca.storage.outputs import LEVEL, Layout, Output, check_output, partial_document
 from bigpca.storage.places import CONTROL, Entry, OccupiedError, Place
+from bigpca.storage.requests import requests
 
 CLAIM = f"{CONTROL}/claim"
 ROWS = f"{CONTROL}/rows"
+JOURNAL = f"{CONTROL}/chunks-"
 JOURNAL_CHUNKS = 64  # per object of the journal, of an output whose chunks are all written by this process
 ROOT = "zarr.json"
 
@@ -146,7 +150,16 @@ class ObjectChunks(ChunkWriter):
                 f"shape {shape} was expected. Delete it, and run again."
             ) from error
 
-    def _keep(self, index: int, data: bytes, saturated: int) -> ChunkRecord:
+    def _begin(self, index: int, data: bytes, saturated: int) -> Future[ChunkRecord]:
+        return requests().begin(len(data), lambda: self._put(index, data, saturated))
+
+    def log(self, records: Sequence[ChunkRecord]) -> None:
+        """Put an object of the journal."""
+        if records:
+            fields = [astuple(record) for record in records]
+            self.place.put(f"{JOURNAL}{records[0].index:08d}-{self.mark}", json.dumps(fields).encode())
+
+    def _put(self, index: int, data: bytes, saturated: int) -> ChunkRecord:
         """Put the chunk; one that exists counts if it is this run's, or equal.
 
         Raises
@@ -185,25 +198,27 @@ class ObjectOutput(Output):
         self._open, self.published = True, published
         self._records: dict[int, ChunkRecord] = {}
         self._noted: list[ChunkRecord] = []
-        self._in_journal: set[int] = set()
+        self._left: list[str] | None = None  # objects to delete once it is visible; None before they were listed
 
-    def resume(self) -> None:
+    def resume(self, listed: dict[str, Entry]) -> None:
         """Take over the chunks that earlier runs put: by the journal, and else by getting and checking them."""
-        listed = {entry.key: entry for entry in self.place.list()}
         known: dict[int, ChunkRecord] = {}
-        for key in sorted(listed):
-            if key.startswith(f"{CONTROL}/chunks-"):
-                known |= {r.index: r for r in (ChunkRecord(*one) for one in json.loads(self.place.read(key).data))}
+        journal = [entry for key, entry in sorted(listed.items()) if key.startswith(JOURNAL)]
+        for found in [requests().begin(entry.size, partial(self.place.read, entry.key)) for entry in journal]:
+            known |= {r.index: r for r in (ChunkRecord(*one) for one in json.loads(found.result().data))}
         if ROWS in listed:  # killed at its end, where its last chunk may be a short one
             n = int(self.place.read(ROWS).data)
             last = self.writer.chunk_key(n // self.writer.chunk_rows)
             self.place.delete([last, ROWS] if n % self.writer.chunk_rows else [ROWS])
             listed.pop(last if n % self.writer.chunk_rows else ROWS, None)
-        index = 0
-        while index < self.n_chunks and (entry := listed.get(self.writer.chunk_key(index))) is not None:
-            self._records[index] = self._checked(index, known.get(index), entry)
-            index += 1
-        self._in_journal = set(known) & set(self._records)
+        checked: list[Future[ChunkRecord]] = []
+        for index in range(self.n_chunks):
+            if (entry := listed.get(self.writer.chunk_key(index))) is not None:
+                look = partial(self._checked, index, known.get(index), entry)
+                checked.append(requests().begin(entry.size, look))
+            elif not self.joins:  # written in order, and continued where the first one is missing
+                break
+        self._records = {future.result().index: future.result() for future in checked}
 
     def _checked(self, index: int, record: ChunkRecord | None, entry: Entry) -> ChunkRecord:
         """Return the record of a stored chunk: that of the journal if the object is still the same, else a new one."""
@@ -226,15 +241,14 @@ class ObjectOutput(Output):
     def note(self, record: ChunkRecord) -> None:
         """Record a chunk, and put the journal's next object if this process writes all chunks."""
         self._records[record.index] = record
-        if self.joins:  # the journal is that of the pass
+        if self.joins:  # its tasks have put it
             return
         self._noted.append(record)
         if len(self._noted) >= JOURNAL_CHUNKS:
             self._put_journal()
 
     def _put_journal(self) -> None:
-        fields = [astuple(record) for record in self._noted]
-        self.keep(f"chunks-{self._noted[0].index:08d}-{self._claim.writer}", json.dumps(fields).encode())
+        self.writer.log(self._noted)
         self._noted = []
 
     def keep(self, name: str, data: bytes) -> None:
@@ -263,7 +277,9 @@ class ObjectOutput(Output):
         """List all chunks once more, and put what makes them visible: if each is the object that this run recorded."""
         if self._is_table_of_ours():  # of a run that was killed here, or of one that joined
             return
+        claim = requests().begin(0, self._check_claim)
         listed = {entry.key: entry for entry in self.place.list()}
+        claim.result()
         for index in range(self.n_chunks):
             entry = listed.get(self.writer.chunk_key(index))
             if entry is None:
@@ -272,7 +288,7 @@ class ObjectOutput(Output):
                     "again: it writes what is missing."
                 )
             finished[index] = self._checked(index, finished[index], entry)
-        self._check_claim()
+        self._left = [CLAIM, *(key for key in listed if self._form.is_table or key.startswith(f"{CONTROL}/"))]
         late = [key for key in listed if key.startswith("c/") and key not in self._own_keys()]
         self.place.delete(late)  # of older runs
         if isinstance(self._form, TableForm):
@@ -332,8 +348,10 @@ class ObjectOutput(Output):
             )
 
     def _close(self) -> None:
-        below = "" if self._form.is_table else CONTROL  # the chunks of a table have been copied
-        self.place.delete([entry.key for entry in self.place.list(below)])
+        if self._left is None:  # it was visible before this run
+            below = "" if self._form.is_table else CONTROL  # the chunks of a table have been copied
+            self._left = [entry.key for entry in self.place.list(below)]
+        self.place.delete(self._left)
         self._open = False
 
     def abort(self) -> None:
@@ -347,7 +365,7 @@ class ObjectOutput(Output):
                 data = self.kept("claim")
                 if data is None or Claim.parse(data, CLAIM).writer == self._claim.writer:
                     self.place.delete(listed)
-            elif self._noted:
+            else:
                 self._put_journal()
 
 
@@ -494,23 +512,24 @@ def create_objects(
     run = uuid.uuid4().hex[:12]
     ours = Claim(full, kept, run, (full[:24] if joins else run,))
     root = "" if form.is_table else ROOT
-    claim, published = _claimed(place, ours, layout, root, overwrite=overwrite, resume=resume, joins=joins)
+    claim, published, listed = _claimed(place, ours, layout, root, overwrite=overwrite, resume=resume, joins=joins)
     writer = ObjectChunks(
         place.describe(), "", layout.shape, layout.dtype.str, layout.chunk_rows, LEVEL, place, ours.marks[0]
     )
     output = ObjectOutput(place, writer, layout, claim, form, joins=joins, published=published)
-    if not joins and claim.marks != ours.marks:
-        output.resume()
+    if not published:
+        output.resume(listed)
     return output
 
 
 def _claimed(
     place: Place, ours: Claim, layout: Layout, root: str, *, overwrite: bool, resume: bool, joins: bool
-) -> tuple[Claim, bool]:
-    """Return the claim under which this run writes, and whether its output is published already."""
+) -> tuple[Claim, bool, dict[str, Entry]]:
+    """Return the claim under which this run writes, whether its output is published already, and what is there."""
     deadline = time.monotonic() + 60
     while True:
-        listed = set(place.survey()) | ({root} if not root and place.exists(root) else set())
+        stored = place.survey()
+        listed = set(stored) | ({root} if not root and place.exists(root) else set())
         if CLAIM not in listed:
             if listed and not overwrite:
                 raise OutputExistsError(_there(place, describe_objects(place, listed)))
@@ -526,22 +545,22 @@ def _claimed(
             same = held.identity == ours.identity and held.layout == ours.layout
             if same and joins and not held.clearing:
                 if root not in listed:
-                    return held, False
+                    return held, False, stored
                 if _is_ours(place, layout.identity) if root else place.mark(root) == ours.marks[0]:
-                    return held, True
+                    return held, True, stored
                 if not overwrite:
                     raise OutputExistsError(
                         _there(place, f"a {root or 'file'} of another program in an unfinished output")
                     )
                 place.delete([root])
-                return held, False
+                return held, False, stored
             if same and not joins and resume and not held.clearing:
                 if root in listed:
                     raise OutputExistsError(_there(place, "a zarr.json of another program in an unfinished output"))
                 claim = replace(ours, marks=(*ours.marks, *held.marks))
                 with suppress(OccupiedError):
                     place.put(CLAIM, claim.encoded(), if_etag=condition)
-                    return claim, False
+                    return claim, False, stored
                 continue
             if not overwrite:
                 more = "Continue it with resume=True if that run has ended." if same and not joins else ""
@@ -560,7 +579,7 @@ def _claimed(
             place.delete([key for key in listed if key not in (root, CLAIM)])
             claim = replace(claim, clearing=False)
             place.put(CLAIM, claim.encoded(), if_etag=etag)
-        return claim, False
+        return claim, False, {}
 
 
 class Unfinished(NamedTuple):

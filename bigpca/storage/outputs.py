@@ -321,11 +321,6 @@ class Output(ABC):
             self._publish(finished, annotations)
         self._close()
 
-    @property
-    def control(self) -> Any:
-        """The place of what the unfinished output needs, at an object store."""
-        return self.place.at(".bigpca")
-
     @abstractmethod
     def abort(self) -> None:
         """Let other runs write, and keep finished chunks for the next one; remove the output if there are none.

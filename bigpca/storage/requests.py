@@ -15,11 +15,12 @@ import threading
 import time
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from fnmatch import fnmatchcase
 from glob import has_magic
 from queue import Empty, SimpleQueue
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -31,6 +32,7 @@ from bigpca.storage.files import change_of
 if TYPE_CHECKING:
     from bigpca.storage.places import Place
 
+T = TypeVar("T")
 MAX_REQUESTS = 64  # in flight
 MAX_BYTES = 64 * 2**20  # in flight, or one larger object
 GAP_BYTES = 2**20  # between two ranges that one request gets
@@ -99,6 +101,7 @@ class Requests:
         self._count = self._bytes = 0
         self._ended = time.monotonic()  # when a request of any thread ended last
         self._waiting: deque[tuple[int, asyncio.Future[None]]] = deque()
+        self._pool = ThreadPoolExecutor(MAX_REQUESTS, thread_name_prefix="bigpca-request")
         threading.Thread(target=self._loop.run_forever, name="bigpca-requests", daemon=True).start()
 
     def each(self, place: Place, wanted: Sequence[Wanted]) -> Iterator[tuple[int, Got | None]]:
@@ -131,6 +134,22 @@ class Requests:
                 yield number, got
         finally:
             running.cancel()
+
+    def begin(self, nbytes: int, call: Callable[[], T]) -> Future[T]:
+        """Make a request of the verbs of a place in a thread; returns once it is among those in flight."""
+        entered: Future[None] = Future()
+
+        async def run() -> T:
+            await self._enter(nbytes)
+            try:
+                entered.set_result(None)
+                return await self._loop.run_in_executor(self._pool, call)
+            finally:
+                self._leave(nbytes)
+
+        done = asyncio.run_coroutine_threadsafe(run(), self._loop)
+        entered.result()
+        return done
 
     def all(self, place: Place, wanted: Sequence[Wanted]) -> list[Got]:
         """Return what is wanted, in that order; raises like :meth:`each`, and FileNotFoundError."""

@@ -189,12 +189,9 @@ class SegmentObjects(SegmentStates):
     Attributes
     ----------
     place : Place
-    is_journal : bool
-        Whether segments are kept and no prefixes are: several runs may share them.
     """
 
     place: Place
-    is_journal: bool = False
 
     def where(self, kind: str, index: int) -> str:
         """Return the URL of a state."""
@@ -204,8 +201,6 @@ class SegmentObjects(SegmentStates):
         """Put an object; memory: the encoded state. One that an equal run has put stands if it can be read."""
         from bigpca.storage.places import LARGEST_PUT, OccupiedError
 
-        if kind == "prefix" and self.is_journal:
-            return 0
         buffer, name = io.BytesIO(), state_name(kind, index)
         np.savez(buffer, **state.to_arrays())  # type: ignore[arg-type]
         data = buffer.getvalue()
@@ -234,14 +229,13 @@ class SegmentObjects(SegmentStates):
 
     def delete(self, states: Sequence[tuple[str, int]]) -> None:
         """Delete the objects."""
-        if not self.is_journal:
-            self.place.delete([state_name(kind, index) for kind, index in states])
+        self.place.delete([state_name(kind, index) for kind, index in states])
 
     @property
     def shared(self) -> bool | None:
-        """Of a journal the client writes the small states."""
+        """True, if the place can be sent to workers."""
         self.place.check_sendable()
-        return not self.is_journal
+        return True
 
     def forget_unfinished(self) -> None:
         """Do nothing: an object is put whole."""
@@ -490,33 +484,6 @@ class ObjectCheckpoint(States):
         """Delete the states if the fit has its result, else keep them."""
         if done:
             self.place.delete([entry.key for entry in self.place.list()])
-
-
-class Journal(States):
-    """The journal of an output at an object store: of its one pass, shared by runs of equal identity.
-
-    Parameters
-    ----------
-    place : Place
-        Of what the unfinished output needs.
-    """
-
-    def __init__(self, place: Place) -> None:
-        self.place, self.path = place, place.describe()
-
-    def files(
-        self,
-        number: int,
-        templates: Mapping[str, Accumulator],
-        layout: Layout,
-        rows: Mapping[str, object] | None = None,
-    ) -> SegmentStates:
-        """Return the states of the pass: records of chunks."""
-        place = self.place.at(f"journal-{digest(_describe_pass(templates, layout, rows).decode())[:8]}")
-        return SegmentObjects(place.describe(), *_expected(templates), place, is_journal=True)
-
-    def release(self, *, done: bool = False) -> None:
-        """Do nothing: the output deletes it."""
 
 
 def open_checkpoint(

@@ -7,9 +7,9 @@ caller may overwrite them. I/O errors and undecodable chunks are retried twice, 
 from __future__ import annotations
 
 import time
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections import Counter, deque
+from collections.abc import Callable, Generator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextvars import copy_context
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
@@ -384,22 +384,19 @@ def with_inputs(reader: Reader, inputs: Mapping[Key, object]) -> Reader:
     return replace(reader, inputs=inputs) if isinstance(reader, GraphReader) else reader
 
 
-def read_ahead(reader: Reader, reads: Sequence[tuple[int, int]]) -> Iterator[tuple[int, Values]]:
-    """Yield (first row, rows) of each read while the next one is being read; at most two reads are held."""
+def read_ahead(reader: Reader, reads: Sequence[tuple[int, int]], ahead: int = 1) -> Generator[tuple[int, Values]]:
+    """Yield (first row, rows) of each read while the next ``ahead`` are being read; no others are held."""
     if not reads:
         return
-    context = copy_context()
 
-    def read(start: int, stop: int) -> Values:
-        return context.run(reader.read, start, stop)  # in the context of the fold
+    def begin(start: int, stop: int) -> Future[Values]:
+        return pool.submit(copy_context().run, reader.read, start, stop)  # in the context of the fold
 
-    with ThreadPoolExecutor(1, thread_name_prefix="bigpca-read") as pool:
-        ahead = pool.submit(read, *reads[0])
+    with ThreadPoolExecutor(ahead, thread_name_prefix="bigpca-read") as pool:
+        coming = deque(begin(*read) for read in reads[:ahead])
         for i, (start, _) in enumerate(reads):
-            rows = ahead.result()
-            if i + 1 < len(reads):
-                ahead = pool.submit(read, *reads[i + 1])
-            else:
-                del ahead
+            rows = coming.popleft().result()
+            if i + ahead < len(reads):
+                coming.append(begin(*reads[i + ahead]))
             yield start, rows
             del rows
