@@ -16,6 +16,7 @@ import threading
 import zipfile
 import zlib
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from importlib.util import find_spec
@@ -967,9 +968,12 @@ def zarr_source(path: str, member: str | None, missing_chunks: str) -> Source:
         _reject_member(path, member)
         return ZarrRows.of(ZarrReader(path, "", missing_chunks))
     if remote:
+        place = place_at(path)
+        if place is not None and member is None:
+            with suppress(ValueError, LookupError, FileNotFoundError):  # a group, or damaged: asked once more
+                return ZarrRows.of(ZarrReader(path, "", missing_chunks))
         try:
             with without_credentials(path):
-                place = place_at(path)
                 node = zarr.open(path if place is None else documents_at(place, as_integers), mode="r")
         except ValueError as error:
             if BFLOAT16 not in str(error):

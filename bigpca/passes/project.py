@@ -441,7 +441,8 @@ def _write_pending(rows: Rows, output: Output, plan: Plan, run: Run) -> int:
     if (output.place is not None or rows.requests[0]) and not rows.in_order:
         threads = plan.resources.threads * plan.resources.processes
         chunk_bytes = max(1, int(output.writer.chunk_rows * rows.row_bytes))
-        most = max(1, min(REMOTE_GROUP_BYTES // chunk_bytes, len(pending) // (2 * threads)))
+        share = len(pending) // (2 * threads) if threads > 1 else len(pending)
+        most = max(1, min(REMOTE_GROUP_BYTES // chunk_bytes, share))
     parts = _consecutive(pending, most)
     ranges = tuple((output.row_range(part[0])[0], min(output.row_range(part[-1])[1], rows.n_rows)) for part in parts)
     groups = tuple(range(i, i + 1) for i in range(len(parts)))
@@ -453,7 +454,8 @@ def _write_pending(rows: Rows, output: Output, plan: Plan, run: Run) -> int:
 
     def cut(group: int) -> tuple[GroupTask, Inputs]:
         reader, futures = rows.reader(*ranges[group])
-        return WriteGroup(group, reader, parts[group], slab_rows, output.writer, ahead, output.joins), futures
+        logs = output.joins and group + 1 < len(parts)  # after the last one the output is published
+        return WriteGroup(group, reader, parts[group], slab_rows, output.writer, ahead, logs), futures
 
     cost = PassPlan(
         name=plan.solver, reads=n_rows / max(1, rows.n_rows), peak_bytes=plan.peak_bytes, layout=layout,
