@@ -5,8 +5,11 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
+from importlib.util import find_spec
 from types import MappingProxyType
 from typing import Any
+
+ROOMS = ("data", "errors", "quality", "rows", "rules")  # modules of names that are looked for in others
 
 
 def lazily(
@@ -43,8 +46,11 @@ def lazily(
         if name not in home:
             from difflib import get_close_matches
 
-            near = get_close_matches(name, public, 1)
-            hint = f" Use {elsewhere[name]}." if name in elsewhere else f" Did you mean {near[0]}?" if near else ""
+            internal = name.startswith("_") or find_spec(f"{package}.{name}")  # a file, which import asks for here first
+            near, rooms = get_close_matches(name, public, 1), () if internal else ROOMS
+            there = [f"bp.{room}.{name}" for room in rooms if name in import_module(f"bigpca.{room}").__all__]
+            found = elsewhere.get(name) or next(iter(there), None)
+            hint = f" Use {found}." if found else f" Did you mean {near[0]}?" if near else ""
             raise AttributeError(f"module {package!r} has no attribute {name!r}.{hint}", name=name)
         value = getattr(import_module(home[name]), name)
         setattr(sys.modules[package], name, value)  # found without this function from now on

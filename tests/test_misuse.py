@@ -33,6 +33,13 @@ MISTAKES: dict[str, tuple[Callable[[], Any], str]] = {
         lambda: bp.PCA(1).fit(X, solver="krylov"), "belongs to the constructor: PCA(solver='krylov').fit(...)"
     ),
     "a misspelt name": (lambda: bp.mergee, "module 'bigpca' has no attribute 'mergee'. Did you mean merge?"),
+    "a name of another module": (lambda: bp.rows.CosLatitude, "no attribute 'CosLatitude'. Use bp.rules.CosLatitude."),
+    "a name below the top": (lambda: bp.verify, "module 'bigpca' has no attribute 'verify'. Use bp.data.verify."),
+    "belongs to open": (
+        lambda: bp.PCA(1).fit(X, sample_dims="time"), "belongs to bp.open: fit(bp.open(X, sample_dims='time'))."
+    ),
+    "another name of weights": (lambda: bp.PCA(1).fit(X, weights=[1]), "no argument 'weights'. Did you mean sample_we"),
+    "no such argument": (lambda: bp.PCA(1).fit(X, zzz=1), "fit has no argument 'zzz'; it has X, y, "),
     "scikit-learn's class": (lambda: bp.IncrementalPCA, "no attribute 'IncrementalPCA'. Use PCA(...).partial_fit(X)."),
     "LDA": (lambda: bp.LDA, "no attribute 'LDA'. Use FisherDiscriminantAnalysis."),
     "dask-ml's solver": (lambda: bp.PCA(1, svd_solver="tsqr"), '"tsqr" of dask-ml is "dot" or "covariance"'),

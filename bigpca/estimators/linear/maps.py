@@ -518,7 +518,12 @@ def _vector(name: str, given: Input, d: int, grid: Grid | None) -> Vector:
             f"{name} = {given!r} is a {type(given).__name__}; True, False,{rules} a vector of {d} numbers was expected."
         )
     if len(vector) != d:
-        raise ValueError(f"{name} has {len(vector)} numbers, but X has {d} columns. Give one number for each column.")
+        remedy = "Give one number for each column."
+        if grid is not None and len(vector) in grid.sizes:
+            dim = grid.dims[grid.sizes.index(len(vector))]
+            rule = f"name the coordinate, bp.rules.CosLatitude({dim!r}), or " if name == "scale" else ""
+            remedy = f"{dim!r} has {len(vector)}: {rule}give a DataArray along {dim!r}."
+        raise ValueError(f"{name} has {len(vector)} numbers, but X has {d} columns. {remedy}")
     if not np.isfinite(vector).all():
         raise ValueError(
             f"{name} is {vector[~np.isfinite(vector)][0]} in column {np.argmin(np.isfinite(vector))}, "

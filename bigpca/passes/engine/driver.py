@@ -28,6 +28,9 @@ M = TypeVar("M")
 _solve_threads: ContextVar[tuple[Caller, int | None] | None] = ContextVar("bigpca_solve_threads", default=None)
 
 
+OPENING = ("member", "sample_dims", "pattern", "columns", "keys", "missing_chunks", "fill")  # parameters of bp.open
+
+
 @contextmanager
 def solving_with(solve_threads: int | None) -> Iterator[None]:
     """Run the body with ``solve_threads`` BLAS threads (None: one per core here); its passes use one thread."""
@@ -50,12 +53,15 @@ def solving(method: Callable[Concatenate[M, P], R]) -> Callable[Concatenate[M, P
     @wraps(method)
     def run(self: M, *arguments: P.args, **options: P.kwargs) -> R:
         for name in () if any_name else options.keys() - known:
-            own = type(self).__name__
+            from difflib import get_close_matches  # for messages only
+
+            own, near = type(self).__name__, get_close_matches(name, known, 1)
+            remedy = f". Did you mean {near[0]}?" if near else f"; it has {', '.join(list(known)[1:])}."
             if name in signature(type(self)).parameters:
-                raise TypeError(
-                    f"{method.__name__} has no argument {name!r}, which belongs to the constructor: "
-                    f"{own}({name}={options[name]!r}).{method.__name__}(...)."
-                )
+                remedy = f", which belongs to the constructor: {own}({name}={options[name]!r}).{method.__name__}(...)."
+            elif name in OPENING:
+                remedy = f", which belongs to bp.open: {method.__name__}(bp.open(X, {name}={options[name]!r}))."
+            raise TypeError(f"{method.__name__} has no argument {name!r}{remedy}")
         with brought_by(self), solving_with(setting(self, "solve_threads")), ShortTraceback():
             return method(self, *arguments, **options)
 

@@ -384,6 +384,8 @@ BAD: dict[str, tuple[Callable[[], Any], str]] = {
     "a pattern too": (lambda: bp.open(ONE, sample_dims="time", columns=[0]), r"a missing value were given"),
     "no such latitude": (lambda: bp.PCA(2, scale=bp.rules.CosLatitude("latitude")).fit(ONE),
         r"coordinate 'latitude', but the features of X have 'lat'"),
+    "values of a coordinate": (lambda: bp.PCA(2, scale=bp.rules.CosLatitude(ONE.lat)).fit(ONE),
+        r"'lat' has [0-9]+: name the coordinate, bp.rules.CosLatitude\('lat'\), or give a DataArray along 'lat'"),
     "no grid": (lambda: bp.PCA(2, scale=bp.rules.CosLatitude("lat")).fit(FLAT), r"but X is not a DataArray"),
     "latitudes in words": (lambda: bp.PCA(2, scale=bp.rules.CosLatitude("basin")).fit(ONE), "holds object, not"),
     "other components": (lambda: MODEL.inverse_transform(MODEL.transform(ONE)[:, ::-1]), r"of the components \[1, 0\]"),
