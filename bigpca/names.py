@@ -46,7 +46,8 @@ def lazily(
         if name not in home:
             from difflib import get_close_matches
 
-            internal = name.startswith("_") or find_spec(f"{package}.{name}")  # a file, which import asks for here first
+            # "from bigpca import blas" asks here first, before it looks for a file.
+            internal = name.startswith("_") or (package == "bigpca" and find_spec(f"bigpca.{name}"))
             near, rooms = get_close_matches(name, public, 1), () if internal else ROOMS
             there = [f"bp.{room}.{name}" for room in rooms if name in import_module(f"bigpca.{room}").__all__]
             found = elsewhere.get(name) or next(iter(there), None)
