@@ -36,6 +36,7 @@ EXAMPLES = {
         "bigpca fit shards/*.npy -k 0.95 --model features95.zarr",
         "bigpca fit features.zarr --method fisher --labels labels.csv::species --key filename",
         "bigpca fit features.zarr -k 64 --kernel rbf --gamma 0.1 --landmarks 1000",
+        "bigpca fit features.zarr --method ridge --targets answers.zarr --alphas 0.1,1,10",
         'bigpca fit maps.npy -k 3 --pattern "n c h w -> (n h w) c"',
     ),
     "transform": (
@@ -49,7 +50,10 @@ EXAMPLES = {
         "bigpca plot maps model.zarr --scores scores.zarr --map-shape 28x28 --out maps.png",
     ),
     "extremes": ("bigpca extremes model.zarr features.zarr", "bigpca extremes model.zarr scores.zarr -n 10 --json"),
-    "compare": ("bigpca compare monday.zarr tuesday.zarr",),
+    "compare": (
+        "bigpca compare monday.zarr tuesday.zarr",
+        "bigpca compare first_layer.zarr second_layer.zarr --metric cka",
+    ),
     "export": ("bigpca export model.zarr --out model.onnx",),
     "info": ("bigpca info model.zarr -v", "bigpca info features.zarr"),
     "verify": ("bigpca verify features.zarr",),
@@ -94,7 +98,8 @@ class _Command(TyperCommand):
         super().format_help(ctx, formatter)
 
 
-_ESTIMATOR = {field.name for field in fields(Estimator)} - {"kernel", "sketch"}  # without which another class is fitted
+# Without a kernel or sketch another class is fitted; the help of numbers and scales says for which methods they are.
+_ESTIMATOR = {field.name for field in fields(Estimator)} - {"kernel", "sketch", "n_components", "scale"}
 
 app = typer.Typer(
     name="bigpca",

@@ -188,16 +188,19 @@ def _of_appended_rows(model: Any, given: o.Supervision, source: list[str], data:
     ValueError
         If there is not one for each row of the source.
     """
-    labelled, weighted = model.__sklearn_tags__().target_tags.required, _is_weighted(model)
-    for name, file, own in (("labels", given.labels, labelled), ("weights", given.weights, weighted)):
-        if own and file is None:
+    targeted = hasattr(model, "n_targets_")
+    owned = {"labels": model.__sklearn_tags__().target_tags.required and not targeted, "targets": targeted}
+    for name, own in (owned | {"weights": _is_weighted(model)}).items():
+        if own and getattr(given, name) is None:
             raise typer.BadParameter(
                 f"the model was fitted with {name}, so the appended rows need theirs too: pass those of all rows, "
-                f"--{name} FILE::COLUMN."
+                f"--{name} {o.NEEDED.get(name, 'FILE::COLUMN')}."
             )
-    if given.labels is not None and not labelled:
-        raise typer.BadParameter(f"{type(model).__name__} takes no labels. Leave out --labels.")
+        if name in o.NEEDED and getattr(given, name) is not None and not own:
+            raise typer.BadParameter(f"{type(model).__name__} takes no {name}. Leave out --{name}.")
     found: dict[str, Any] = {}
+    if targeted:
+        found["y"] = open_sources([given.targets or ""], o.Reading())[seen:]
     if given.labels is not None:
         found["y"] = open_given_labels(given, source, data, MissingLabels(model.missing_labels))[0][seen:]
     if given.weights is not None:
@@ -241,7 +244,7 @@ def plan(
     shows: o.Shows,
 ) -> None:
     """Show what a fit would cost (solver, reads, time, memory) without reading the data."""
-    estimator.check(supervision.labels is not None)
+    estimator.check(supervision)
     with reporting(shows.as_json, shows.debug, quiet=shows.quiet) as output:
         model = estimator.build()
         check_columns(supervision)
@@ -263,12 +266,12 @@ def fit(
     shows: o.Shows,
 ) -> None:
     """Fit a model and save it, with --scores also the scores; shows the plan, the components and the cost."""
-    estimator.check(supervision.labels is not None and outputs.update is None)
     if outputs.update is not None:
         check_update(outputs.update, estimator, outputs.scores, outputs.checkpoint)
         model, out, overwrite = outputs.update, outputs.model, outputs.overwrite
         update(source, model, out, supervision, reading, cluster, shows, overwrite=overwrite)
         return
+    estimator.check(supervision)
     with reporting(shows.as_json, shows.debug, quiet=shows.quiet) as output:
         from bigpca.quality.memory import MemoryMeter
 
@@ -276,7 +279,8 @@ def fit(
         model = estimator.build()
         check_columns(supervision)
         data = _opened(output, source, reading)  # a wrong path is told before what is wrong with outputs
-        _reject_existing_outputs(source, outputs, scores_command)
+        read = [*source, *filter(None, [supervision.targets])]
+        _reject_existing_outputs(read, outputs, scores_command)
         with running(cluster) as client, estimator.settings():
             found = _planned(output, model, source, data, estimator, supervision)
             planned = found.plan
@@ -318,6 +322,9 @@ def _planned(
     labels, how = open_given_labels(supervision, source, data, estimator.missing_labels)
     if how:
         rows["labels"] = how
+    if supervision.targets is not None:
+        labels = open_sources([supervision.targets], o.Reading())
+        rows["targets"] = described([supervision.targets], labels)
     weights, how = open_given_weights(supervision, source, data)
     if how:
         rows["weights"] = how
@@ -360,8 +367,8 @@ def _plain(planned: Plan) -> dict[str, Any]:
     return {**plain(planned), "seconds": planned.seconds}
 
 
-def _reject_existing_outputs(source: list[str], outputs: Outputs, scores_command: str) -> None:
-    reject_shared_paths(source, model=outputs.model, scores=outputs.scores, checkpoint=outputs.checkpoint)
+def _reject_existing_outputs(read: list[str], outputs: Outputs, scores_command: str) -> None:
+    reject_shared_paths(read, model=outputs.model, scores=outputs.scores, checkpoint=outputs.checkpoint)
     scores_only = ""
     if outputs.scores is not None and not os.path.lexists(outputs.scores):
         scores_only = f" To write only the scores: {scores_command}"
@@ -371,7 +378,7 @@ def _reject_existing_outputs(source: list[str], outputs: Outputs, scores_command
 
 def _scores_bytes(data: Any, model: Any) -> int:
     """Return a lower bound of the bytes of the scores: 0 if their number is unknown before the fit."""
-    rows, k = data.shape[0], model.n_components
+    rows, k = data.shape[0], getattr(model, "n_components", None)
     return int(4 * rows * k) if isinstance(k, int) and not math.isnan(rows) else 0
 
 

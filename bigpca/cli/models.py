@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import asdict
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
@@ -268,18 +269,39 @@ def _end(rows: Any, keys: Any, component: int) -> list[Any]:
     return named
 
 
+class Metric(StrEnum):
+    """How alike features of the same rows are."""
+
+    CKA = "cka"
+    SVCCA = "svcca"
+
+
 def compare(
-    first: FROM,
-    second: FROM,
+    first: Annotated[str, typer.Argument(help="A model saved by a fit; with --metric, features of rows.")],
+    second: Annotated[str, typer.Argument(help="The other.")],
+    metric: Annotated[
+        Metric | None, typer.Option(help="Of two sets of features of the same rows, in one read of both.")
+    ] = None,
     as_json: o.Json = False,
     debug: o.Debug = False,
 ) -> None:
-    """Compare the axes of two models of the same features, and the distributions of their rows; reads no data."""
+    """Compare two models of the same features, without reading data; with --metric, two networks' features of rows."""
     with reporting(as_json, debug) as output:
         import numpy as np
 
         import bigpca
 
+        if metric is not None:
+            sides = [open_sources([path], o.Reading()) for path in (first, second)]
+            output.show({path: described([path], X) for path, X in zip((first, second), sides, strict=True)})
+            with TerminalProgress() as bar:
+                progress = shown(PassCounter(), bar, output, None)
+                alike = getattr(bigpca.quality, metric)(*sides, progress=progress)
+            p_value = "" if alike.p_value is None else f", p = {alike.p_value:.2g} of independence"
+            error = "" if alike.standard_error is None else f" +- {alike.standard_error:.2g}"
+            output.show({metric.upper(): f"{alike.value:.6g}{error}{p_value}, {alike.n_rows:,} rows"})
+            output.finish({"command": "compare", "x": first, "y": second, "metric": str(metric), **asdict(alike)})
+            return
         a, b = (bigpca.load(path) for path in (first, second))
         found = bigpca.quality.compare(a, b)
         degrees = np.degrees(found.angles)

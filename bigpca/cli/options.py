@@ -118,6 +118,20 @@ def parse_regularization(text: str) -> float | str:
         ) from None
 
 
+def parse_alphas(text: str) -> list[float]:
+    """Parse penalties, separated by commas.
+
+    >>> parse_alphas("0.1,10")
+    [0.1, 10.0]
+    """
+    try:
+        return [float(one) for one in text.split(",")]
+    except ValueError:
+        raise typer.BadParameter(
+            f"{text!r} is not a list of penalties. Write numbers, such as 0.1,1,10.", param_hint="'--alphas'"
+        ) from None
+
+
 def parse_positions(text: str) -> slice | list[int] | list[str]:
     """Parse positions along an axis, or names of columns.
 
@@ -363,6 +377,10 @@ class Supervision:
         str | None,
         label_option(metavar="FILE[::COLUMN]", help="A label for each row: .csv with a header, Parquet, .npy or Zarr."),
     ] = None
+    targets: Annotated[
+        str | None,
+        label_option(metavar="SOURCE", help="cca, plssvd, ridge: rows of Y, in the order of SOURCE."),
+    ] = None
     key: Annotated[
         str | None,
         label_option(
@@ -398,9 +416,14 @@ ESTIMATORS = {
     ("supervised", "kernel", "landmarks"): "KernelSupervisedPCA",
     ("random-projection",): "SupervisedRandomProjection",
     ("scored",): "ScoredPCA",
+    ("cca",): "CCA",
+    ("plssvd",): "PLSSVD",
+    ("ridge",): "Ridge",
 }
 METHODS = tuple(dict.fromkeys(method for method, *_ in ESTIMATORS))
-PCA = "pca"  # the one method without labels
+PCA = "pca"  # the one method without labels or targets
+OF_TARGETS = ("cca", "plssvd", "ridge")
+NEEDED = {"labels": "FILE::COLUMN", "targets": "SOURCE"}
 # Options that are not called as the parameter they set.
 PARAMETERS = {
     "seed": "random_state",
@@ -462,6 +485,7 @@ _LABELLED = {**_EVERY, "missing_labels": "raise"}
 _LABEL_KERNEL = {"label_kernel": "linear", "label_gamma": None}
 _FISHER = {"robust": False, "regularization": None}
 _ROWEIS = {**_FISHER, "r1": 0.5, "r2": 0.5, "normalize": False}
+_SIDES = {"n_components": 2, "scale": True, "preprocess_y": None}
 _LABELLED_ITERATED = {"solver": "auto", "tol": 1e-3, "max_passes": 20}
 DEFAULTS: dict[str, dict[str, Any]] = {
     "PCA": {**_ITERATED, **_LINEAR, "random_state": 0},
@@ -481,7 +505,11 @@ DEFAULTS: dict[str, dict[str, Any]] = {
         **_EVERY, "n_features_to_select": 0.5, "estimator": None, "folds": 5, "random_state": 0,
         "missing_labels": "raise",
     },
+    "CCA": {**_EVERY, **_SIDES, "regularization": 0.0},
+    "PLSSVD": {**_EVERY, **_SIDES},
+    "Ridge": {**_EVERY, "alphas": 1.0, "cv": 5},
 }  # fmt: skip
+del DEFAULTS["Ridge"]["n_components"]
 
 
 def default_of(option: str) -> str | None:
@@ -539,17 +567,21 @@ class Estimator:
         PCA
     )
     n_components: Annotated[
-        str,
+        str | None,
         _model(
             "--n-components",
             "-k",
             metavar="K",
             autocompletion=lambda: ("all", *RULES),
-            help=f"How many: an integer, a fraction such as 0.95, all, or a rule: {', '.join(RULES)}.",
+            help=f"How many: an integer, a fraction such as 0.95, all (default; of cca and plssvd 2), or a rule: "
+            f"{', '.join(RULES)}.",
         ),
-    ] = "all"
+    ] = None
     center: Annotated[bool, _model(help="Subtract the mean (--no-center: latent semantic analysis).")] = True
-    scale: Annotated[bool, _model("--scale", help="Divide each feature by its standard deviation.")] = False
+    scale: Annotated[
+        bool | None,
+        _model("--scale/--no-scale", help="Divide each feature by its standard deviation."),
+    ] = None
     scale_by: Annotated[
         str | None, _model(metavar="RULE|FILE", help="patterson, patterson:PLOIDY, or the divisors in a .npy file.")
     ] = None
@@ -594,8 +626,14 @@ class Estimator:
     ] = False
     regularization: Annotated[
         str | None,
-        label_option(metavar="NUMBER|pinv", help="fisher, roweis: added to the scatter within classes."),
+        label_option(
+            metavar="NUMBER|pinv", help="fisher, roweis: added to the scatter within classes; cca: to both covariances."
+        ),
     ] = None
+    alphas: Annotated[
+        str | None, label_option(metavar="NUMBERS", help="ridge: penalties, such as 0.1,1,10; folds choose one.")
+    ] = None
+    cv: Annotated[int | None, label_option(metavar="INT", help="ridge: folds by row number.")] = None
     features: Annotated[
         int | None,
         label_option(metavar="INT", min=1, help="random-projection: number of random features of the labels."),
@@ -655,19 +693,20 @@ class Estimator:
             )
         return estimator_of(self.method, kernel=self.kernel, landmarks=self.landmarks, sketch=self.sketch)
 
-    def check(self, labelled: bool = False) -> None:
+    def check(self, given: Supervision) -> None:
         """Reject options that the estimator does not have, before anything slow is imported.
 
         Parameters
         ----------
-        labelled : bool
-            Whether labels are given.
+        given : Supervision
+            Labels and targets.
 
         Raises
         ------
         typer.BadParameter
         """
-        parse_n_components(self.n_components)
+        if self.n_components is not None:
+            parse_n_components(self.n_components)
         if self.memory_limit is not None:
             parse_size(self.memory_limit)
         if self.max_passes is not None:
@@ -689,13 +728,17 @@ class Estimator:
                 else f"{self.name} does not use {options}"
             )
             raise typer.BadParameter(f"{what}. Leave out {options}{_instead(unused, self)}.")
-        if self.method == PCA and labelled:
-            others = ", ".join(METHODS[1:])
-            raise typer.BadParameter(
-                f"--method pca does not use labels. Choose another method ({others}), or leave out --labels."
-            )
-        if self.method != PCA and not labelled:
-            raise typer.BadParameter(f"--method {self.method} requires labels. Add --labels FILE::COLUMN.")
+        needs = {PCA: "", **dict.fromkeys(OF_TARGETS, "targets")}.get(self.method, "labels")
+        for kind, value in NEEDED.items():
+            there = getattr(given, kind) is not None
+            if there and kind != needs:
+                others = OF_TARGETS if kind == "targets" else [one for one in METHODS[1:] if one not in OF_TARGETS]
+                raise typer.BadParameter(
+                    f"--method {self.method} does not use {kind}. Choose another method ({', '.join(others)}), or "
+                    f"leave out --{kind}."
+                )
+            if kind == needs and not there:
+                raise typer.BadParameter(f"--method {self.method} requires {kind}. Add --{kind} {value}.")
 
     def build(self) -> Any:
         """Create the estimator, which itself raises for values out of range."""
@@ -710,7 +753,8 @@ class Estimator:
             arguments["memory_limit"] = parse_size(self.memory_limit)
         parsers = {
             "scale": parse_scale, "whiten": parse_whitening, "preprocess": parse_preprocess,
-            "max_passes": parse_max_passes, "regularization": parse_regularization,
+            "max_passes": parse_max_passes, "regularization": parse_regularization, "alphas": parse_alphas,
+            "n_components": parse_n_components,
         }  # fmt: skip
         for name, parse in parsers.items():
             if isinstance(arguments.get(name), str):
@@ -719,7 +763,6 @@ class Estimator:
             arguments["n_features_to_select"] = int(self.select)
         if self.sketch is not None:
             arguments["sketch"] = parse_sketch(self.sketch, self.seed or 0)
-        arguments["n_components"] = parse_n_components(self.n_components)
         self._check_solver()
         self._check_kernel()
         own = {name: value for name, value in arguments.items() if name in known and name not in RUN_SETTINGS}
@@ -755,11 +798,7 @@ class Estimator:
 
     def _given(self) -> dict[str, Any]:
         """Return the options that set a parameter and are not at their default."""
-        own = {
-            field.name: getattr(self, field.name)
-            for field in fields(self)
-            if field.name not in ("method", "n_components")
-        }
+        own = {field.name: getattr(self, field.name) for field in fields(self) if field.name != "method"}
         return {name: value for name, value in own.items() if value is not None and value is not _DEFAULTS[name]}
 
     def _check_approximation(self) -> None:

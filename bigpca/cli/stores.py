@@ -35,10 +35,16 @@ RECORDED, SHOWN = 10, 5  # leading components in JSON, and in text
 SUBSPACES = ("residuals", "deficits", "lowest", "upper")
 ARRAYS = (
     "explained_variance", "eigenvalues", "eigenvalue_bounds", "captured_variance_bounds", "moments_counts",
-    "moments_weights", "rotation", *(f"subspace_{name}" for name in SUBSPACES),
+    "moments_weights", "rotation", *(f"subspace_{name}" for name in SUBSPACES), "correlations", "singular_values",
+    "squared_covariance_fraction", "alpha", "cv_scores",
 )  # fmt: skip
 HELD = "inner_"  # prefix of the arrays of a model that another one holds
-FACTS = ("trace_error", "negative_mass", "n_unlabelled")
+FACTS = ("alpha", "trace_error", "negative_mass", "n_unlabelled")
+# What a table shows of each component, and what it is called; of Ridge, R^2 of each target.
+VALUES = {
+    "eigenvalues": "eigenvalue", "explained_variance": "eigenvalue", "correlations": "correlation",
+    "singular_values": "covariance", "r2": "R^2",
+}  # fmt: skip
 
 
 class Stored(Protocol):
@@ -113,7 +119,20 @@ def describe(stored: Stored, shapes: Mapping[str, tuple[int, ...]]) -> dict[str,
         **{name: attributes.get("facts", {}).get(name) for name in FACTS},
     }
     record |= {name: value for name, value in known.items() if value is not None}
+    if "n_targets" in attributes:
+        return plain(record | _of_targets(arrays, attributes))  # type: ignore[no-any-return]
     return plain(record | ({} if values is None else _answer(stored)))  # type: ignore[no-any-return]
+
+
+def _of_targets(arrays: Mapping[str, Any], attributes: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what a model of two sides found."""
+    names = ("correlations", "singular_values", "squared_covariance_fraction")
+    found = {name: arrays[name] for name in names if name in arrays}
+    if "alpha" in arrays:
+        scores = arrays["cv_scores"]
+        found = {"r2": scores[scores.mean(axis=1).argmax()], "alpha": arrays["alpha"].item()}
+    sizes = {"n_targets": attributes["n_targets"], "n_components": len(next(iter(found.values())))}
+    return {"certificate": None, **sizes, **{n: one if n == "alpha" else one[:RECORDED] for n, one in found.items()}}
 
 
 def _rotated(record: dict[str, Any], arrays: Mapping[str, Any], T: Any) -> dict[str, Any]:
@@ -221,7 +240,7 @@ def facts(record: Mapping[str, Any]) -> dict[str, object]:
     for name in ("kernel_evaluations", "landmarks", "n_unlabelled", "n_features_selected"):
         if name in record:
             rows[name.removeprefix("n_").replace("_", " ")] = f"{record[name]:,}"
-    rows |= {name.replace("_", " "): f"{record[name]:.3g}" for name in FACTS[:2] if name in record}
+    rows |= {name.replace("_", " "): f"{record[name]:.3g}" for name in FACTS[:3] if name in record}
     certificate = record.get("certificate")
     if "variance_captured" in record:
         rows["captured"] = f"{100 * record['variance_captured']:.2f} % of the variance"
@@ -249,10 +268,11 @@ def components_table(record: Mapping[str, Any]) -> list[str]:
     component  eigenvalue          %  so far
             0  4 (3.9 to 4.2)  80.00   80.00
     """
-    values = record.get("eigenvalues", record.get("explained_variance", []))[:SHOWN]
+    kind = next((name for name in VALUES if name in record), "eigenvalues")
+    values = record.get(kind, [])[:SHOWN]
     bounds = (record.get("certificate") or {}).get("eigenvalue_bounds") or [None] * len(values)
-    shares = record.get("explained_variance_ratio", [])[:SHOWN]
-    rows = [["component", "eigenvalue"] + (["%", "so far"] if len(shares) else [])]
+    shares = record.get("explained_variance_ratio", record.get("squared_covariance_fraction", []))[:SHOWN]
+    rows = [["component", VALUES[kind]] + (["%", "so far"] if len(shares) else [])]
     for index, (value, bound) in enumerate(zip(values, bounds, strict=False)):
         text = f"{value:.6g}" if bound is None else f"{value:.6g} ({bound[0]:.6g} to {bound[1]:.6g})"
         rows.append([f"{index}", text])
@@ -403,6 +423,8 @@ def _model_rows(record: dict[str, Any], verbose: bool) -> dict[str, object]:
     fitted = {name: record.get(name) for name in ("n_components", "n_features_in", "n_samples")}
     k, d, n = (None if value is None else f"{value:,}" for value in fitted.values())
     what = f"{record['estimator']} of {f'{n} rows x ' if n else ''}{d} columns"
+    if "n_targets" in record:
+        what += f", and {record['n_targets']:,} of targets"
     rows: dict[str, object] = {"model": what}
     if k is not None:
         rows["components"] = k

@@ -9,9 +9,10 @@ from typing import Any
 import h5py
 import numpy as np
 import pytest
+import zarr
 
 import bigpca as bp
-from bigpca.cli.options import ESTIMATORS
+from bigpca.cli.options import ESTIMATORS, OF_TARGETS
 from bigpca.kernels import RBF
 from tests.cli.running import line_of, run, run_json, words
 
@@ -77,6 +78,11 @@ def test_an_order_that_is_not_alphabetical_is_kept(folder: Path) -> None:
         (("fit", "keyed.zarr", "-k", "elbo"), "Did you mean elbow?"),
         (("fit", "keyed.zarr", "--key", "filename"), "--key requires --labels"),
         (("plan", "keyed.zarr", "--solver", "krilov"), "Did you mean krylov?"),
+        (("fit", "keyed.zarr", "--method", "cca"), "requires targets. Add --targets SOURCE"),
+        (("fit", "keyed.zarr", "--targets", "y.npy"), "does not use targets. Choose another method (cca, plssvd"),
+        (("fit", "keyed.zarr", "--method", "ridge", "--labels", "y.npy"), "--method ridge does not use labels. Choose"),
+        (("fit", "keyed.zarr", "--method", "ridge", "-k", 2, "--targets", "y.npy"), "does not use --n-components"),
+        (("fit", "keyed.zarr", "--method", "ridge", "--targets", "s_1.npy", "--alphas", "a"), "0.1,1,10"),
         (("export", "m.zarr", "--out", "m.pkl"), "one of .npz, .onnx is needed"),
         (("plan", "keyed.zarr", "--columns", ","), "chooses nothing. Write a range such as 0:512"),
         (("plan", "keyed.zarr", "--pattern", "n d -> n d", "--axis", "d"), "is not an axis of a pattern"),
@@ -290,8 +296,11 @@ OPTIONS = {
 def test_every_method_is_planned_fitted_applied_and_inspected(folder: Path, variant: tuple[str, ...]) -> None:
     method, *forms = variant
     labelled = () if method == "pca" else ("--labels", "y.npy")
-    source = "s_*.npy" if labelled else "keyed.zarr"
-    options = (source, "-k", 2, "--method", method, *labelled, *(one for form in forms for one in OPTIONS[form]))
+    source, k = "s_*.npy" if labelled else "keyed.zarr", ("-k", 2)
+    if method in OF_TARGETS:
+        np.save("targets.npy", rows_of(folder)[:, :2] ** 2)
+        labelled, k = ("--targets", "targets.npy"), k if method != "ridge" else ("--alphas", "0.1,10", "--cv", 3)
+    options = (source, *k, "--method", method, *labelled, *(one for form in forms for one in OPTIONS[form]))
     planned = run_json("plan", *options)
     fitted = run_json("fit", *options)
     assert (planned["exit_code"], fitted["exit_code"]) == (0, 0), (planned, fitted)
@@ -310,10 +319,36 @@ def test_every_method_is_planned_fitted_applied_and_inspected(folder: Path, vari
     inspected = run_json("info", "model.zarr")
     assert inspected["n_features_in"] == D
     assert inspected["estimator"] == ESTIMATORS[variant]
+    for name, own in (("correlations", "cca"), ("singular_values", "plssvd"), ("alpha", "ridge")):
+        assert method != own or inspected[name] == np.asarray(getattr(model, f"{name}_")).tolist()
     shares = getattr(model, "explained_variance_ratio_", None)
     if shares is not None and method == "pca":
         np.testing.assert_allclose(inspected["explained_variance_ratio"], shares, rtol=1e-14)
     assert f"{ESTIMATORS[variant]} of {N} rows x {D} columns" in run("info", "model.zarr", "-v").stdout
+
+
+def test_targets_are_read_beside_the_rows_again_and_two_sets_of_features_are_compared(folder: Path) -> None:
+    X = rows_of(folder)
+    store = zarr.create_array("x.zarr", shape=(N, D), chunks=(30, D), dtype="f8")
+    store[:] = X
+    store.resize((90, D))
+    np.save("y.npy", X[:, :2] ** 2)
+    np.save("part.npy", X[:90, :2] ** 2)
+    said = run("fit", "x.zarr", "--method", "plssvd", "--no-scale", "--targets", "part.npy", "--model", "m.zarr")
+    assert said.exit_code == 0, said.output
+    assert line_of(said.stdout, "targets") == "90 rows x 2 columns, float64, 1.4 KiB, 1 chunk"
+    assert "component  covariance" in said.stdout
+    assert line_of(run("info", "m.zarr").stdout, "model") == "PLSSVD of 90 rows x 6 columns, and 2 of targets"
+    store.resize((N, D))
+    store[90:] = X[90:]
+    update = ("fit", "x.zarr", "--update", "m.zarr", "--model", "n.zarr")
+    assert "need theirs too" in words(run(*update).stderr)
+    assert run_json(*update, "--targets", "y.npy")["appended"] == 30
+    expected = bp.PLSSVD(2, scale=False).fit(X, X[:, :2] ** 2).singular_values_
+    np.testing.assert_allclose(bp.load("n.zarr").singular_values_, expected, rtol=1e-10)
+    record, truth = run_json("compare", "x.zarr", "y.npy", "--metric", "cka"), bp.quality.cka(X, X[:, :2] ** 2)
+    assert (record["value"], record["standard_error"]) == (truth.value, truth.standard_error)
+    assert "SVCCA" in run("compare", "x.zarr", "y.npy", "--metric", "svcca").stdout
 
 
 def test_a_quiet_command_prints_nothing_but_warnings(folder: Path) -> None:

@@ -12,7 +12,7 @@ from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted
 
 from bigpca.arrays import Array, DType, Matrix, Vector, unpack
-from bigpca.errors import positive_integer
+from bigpca.errors import brief, positive_integer
 from bigpca.estimators.linear.maps import Projection
 from bigpca.estimators.linear.spectrum import check_enough_rows, limit_of_states
 from bigpca.estimators.pairs.fits import PairFit, open_pair, whole_moments
@@ -158,7 +158,8 @@ class PairModel(Estimator[PairFound]):
     @property
     def _scales(self) -> bool:
         """Whether columns are divided by their standard deviations."""
-        return bool(getattr(self, "scale", False))
+        scale: bool = getattr(self, "scale", False)
+        return scale
 
     def _template(self, d: int) -> Accumulator:
         """Return the state of the read; a hook for models with folds."""
@@ -188,6 +189,8 @@ class PairModel(Estimator[PairFound]):
     def _fit(self, rows: Rows, y: Input) -> PairFit[PairFound, Accumulator]:
         joined, resources = self._joined(rows, y)
         p, q = joined.widths
+        if not isinstance(self._scales, bool | np.bool_):
+            raise ValueError(f"scale = {brief(self._scales)}; True or False were expected.")
         self._check(p, q)
         return PairFit(joined, resources, self._template(p + q), self._with_parameters()._solver_of(p))
 
