@@ -165,20 +165,17 @@ def bucket(object_server: ObjectStore) -> str:
     return object_server.endpoint_url
 
 
-PLACES = (
-    "memory",
-    "enforces",
-    "rejects",
-    "ignores",
-)  # in the memory of this process, and what S3 does about conditions
+PLACES = ("memory", "enforces", "rejects", "ignores")  # in this process's memory; what S3 does about conditions
+everywhere = pytest.mark.parametrize("place", ["local", *PLACES], indirect=True)
+local_or_memory = pytest.mark.parametrize("place", ["local", "memory"], indirect=True)
 
 
 @pytest.fixture
-def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
-    """An empty object prefix, of the kind that ``indirect`` names; where conditions do not hold, for this run alone."""
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Any]:
+    """A new path ("local"), or an empty object prefix; where conditions do not hold, for this run alone."""
     kind = getattr(request, "param", "enforces")
-    if kind == "memory":
-        yield Place(MemoryStore()).at("out.zarr")
+    if kind in ("local", "memory"):
+        yield tmp_path / "out.zarr" if kind == "local" else Place(MemoryStore()).at("out.zarr")
         return
     server = request.getfixturevalue("object_server")
     server.set_behavior(StoreBehavior(conditional_writes=kind.removesuffix("s")))

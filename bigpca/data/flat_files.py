@@ -40,6 +40,7 @@ from bigpca.storage.files import check_member, check_place, check_regular, kind_
 from bigpca.storage.forms import KEY_COLUMN, VALUES
 
 PIECE_BYTES = 2**20
+PIECES_BYTES = 64 * 2**20  # of an object, got at the same time
 _CHECKING = Lock()  # threads wait for the first, rather than read the whole file too
 MAX_HEADER_BYTES = 100 * 2**20  # safetensors' own limit
 _SAFETENSORS = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "BOOL": "?", "U8": "u1", "I8": "i1"} | {
@@ -166,6 +167,12 @@ class FlatFile(Source):
         first, last = (self.offset + row * record.itemsize for row in (start, stop))
         return read_range(self.path, first, last).view(record)
 
+    def texts(self) -> NDArray[np.str_]:
+        """Get the keys before the values of an object's rows, 64 MiB at a time."""
+        n, step = self.array_shape[0], max(1, PIECES_BYTES // self._record.itemsize)
+        parts = [self._records(start, min(start + step, n))["f0"] for start in range(0, n, step)]
+        return np.concatenate([np.zeros(0, f"V{self.lead}"), *parts]).view(f"<U{self.lead // 4}")
+
     def _taken(self, records: NDArray[Any], columns: tuple[int, int]) -> NDArray[Any]:
         return np.ascontiguousarray(records[VALUES][:, slice(*columns)]).astype(self.dtype, copy=False)
 
@@ -277,7 +284,7 @@ def npy_header(file: Any, label: str) -> tuple[tuple[int, ...], str, np.dtype[An
         raise CorruptedChunkError(
             f"{label} is not a complete .npy file: {brief(error)}. Write it again with np.save."
         ) from error
-    if len(shape) == 1 and dtype.names == (KEY_COLUMN, VALUES):
+    if len(shape) == 1 and dtype.names == (KEY_COLUMN, VALUES) and dtype[KEY_COLUMN].str.startswith("<U"):
         return shape, "C", dtype
     try:
         check_dtype(dtype)

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from bigpca.data.cell_files import cell_names
 from bigpca.data.checks import MemberError
 from bigpca.data.containers import is_zarr_array
+from bigpca.data.flat_files import npy_objects
 from bigpca.data.labels import label_values, rows_shown, with_gaps
 from bigpca.data.source import Source, file_stamp
 from bigpca.data.tables import TableRows, parquet_metadata, table_column
@@ -349,7 +350,10 @@ def keys_of_source(source: Any) -> NDArray[np.str_] | None:
             log.warning("the index in %s is not distinct, so it is not used as keys of the rows.", source.path)
             return None
     path = path_of_source(source)
-    if kind_of(path) != "disk" and path.lower().endswith((".npy", ".parquet")):
+    if kind_of(path) != "disk" and path.lower().endswith(".npy"):
+        (file,) = npy_objects([path])
+        return row_keys(file.texts()) if file.lead else None
+    if kind_of(path) != "disk" and path.lower().endswith(".parquet"):
         return row_keys(table_column(path, "parquet", KEY_COLUMN)) if _has_key_column(path) else None
     place = _place_of_keys(path)
     with suppress(FileNotFoundError, MemberError):
@@ -407,7 +411,7 @@ def _place_of_keys(path: str) -> str | None:
 
 def _has_key_column(path: str) -> bool:
     """Whether a file is a table that bigpca wrote, with keys."""
-    if path.lower().endswith(".npy") and kind_of(path) == "disk":
+    if path.lower().endswith(".npy"):
         check_regular(path)
         with suppress(ValueError, EOFError):  # damaged: whoever reads its rows reports that
             return KEY_COLUMN in (np.lib.format.open_memmap(path, mode="r").dtype.names or ())

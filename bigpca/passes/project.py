@@ -407,12 +407,15 @@ def plan_writing(
     copied = rows.copied_row_bytes(np.dtype(np.float64) if rows.sparse else working)  # in which CSR is multiplied
     peak = peak_bytes(read, read_rows * copied, mapping + 2 * chunk, 0) + (_reads_ahead(rows, read_rows) - 1) * read
     peak = max(peak + -(-kept // resources.threads), -(-form.commit_bytes(chunk) // resources.threads))
-    (requests, in_flight), chunks = rows.requests, -(-rows.n_rows // chunk_rows)
+    (requests, in_flight), chunks, notes = rows.requests, -(-rows.n_rows // chunk_rows), rows.unnoticed
     if to_objects:
-        from bigpca.storage.requests import MAX_BYTES, flight_bytes  # for object stores only
+        from bigpca.storage import places  # for object stores only
+        from bigpca.storage.requests import MAX_BYTES, flight_bytes
 
         put = flight_bytes(chunks, chunk)
         requests, in_flight = requests + chunks, max(in_flight, put, min(in_flight + put, MAX_BYTES))
+        if form.is_table and rows.n_rows * row > places.LARGEST_PUT:
+            notes += ("the table is put in parts, which no store does only if it is absent: its claim alone decides",)
     return Plan(
         solver=name,
         reason="one read",
@@ -425,7 +428,7 @@ def plan_writing(
         peak_bytes=peak,
         output_bytes=rows.n_rows * row,
         resources=resources,
-        notes=rows.unnoticed,
+        notes=notes,
         requests=requests,
         flight_bytes=in_flight,
     )

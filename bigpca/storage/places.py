@@ -37,6 +37,7 @@ FIRST_PATIENCE = 20.0  # of one that has not: its name may be wrong
 FIRST_PAUSE, LONGEST_PAUSE = 0.1, 20.0
 LISTED = 1000  # objects per request of a listing
 LARGEST_PUT = 4 * 2**30  # bytes of one object in one request
+PART_BYTES = 64 * 2**20  # of a larger one
 CONTROL = ".bigpca"  # below a prefix, what an unfinished output needs; invisible to readers of arrays
 PROBE = f"{CONTROL}/probe-"
 MARK = "bigpca"  # the attribute of an object that says which run wrote it
@@ -373,16 +374,21 @@ class Place:
         return str(dict(part.attributes).get(MARK, ""))
 
     def upload(self, key: str, file: Path, *, mark: str = "") -> None:
-        """Put a file if no object has this key; one above 4 GiB in parts, and the last of several writers wins."""
+        """Put a file if no object has this key; one above 4 GiB in parts, and the last of several writers wins.
+
+        Raises
+        ------
+        OccupiedError
+        """
         import obstore
 
         if file.stat().st_size <= LARGEST_PUT:
             self.put(key, np.memmap(file, np.uint8, "r").data, if_absent=True, mark=mark)  # type: ignore[arg-type]
             return
-        attributes: Any = {MARK: mark} if mark else None
-        self._request(
-            "put", key, lambda: obstore.put(self.store, self.key(key), file, attributes=attributes, chunk_size=2**26)
-        )
+        with suppress(FileNotFoundError):
+            raise OccupiedError(f"{self.describe(key)} exists", Content(b"", "", self.mark(key)))
+        options: Any = {"attributes": {MARK: mark} if mark else None, "chunk_size": PART_BYTES, "use_multipart": True}
+        self._request("put", key, lambda: obstore.put(self.store, self.key(key), file, **options))
 
     def delete(self, keys: Iterable[str]) -> None:
         """Delete objects, as far as they exist; one request per 1,000 where the store can."""

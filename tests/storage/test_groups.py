@@ -15,6 +15,8 @@ from hypothesis import strategies as st
 
 from bigpca.errors import ModelFormatError, OutputExistsError
 from bigpca.storage import groups, read_group, write_group
+from bigpca.storage.places import Place
+from tests.conftest import everywhere, local_or_memory
 
 ARRAYS = {
     "components": np.arange(12, dtype=np.float64).reshape(3, 4) / 7,
@@ -65,12 +67,13 @@ def rewrite(path, change, *, rehash=False):
     (path / "zarr.json").write_text(json.dumps(metadata))
 
 
-def test_everything_is_read_back_bit_for_bit(tmp_path):
-    group = load(save(tmp_path / "model.zarr"))
+@everywhere
+def test_everything_is_read_back_bit_for_bit(place):
+    group = load(save(place))
     assert_same(group)
     assert (group.kind, group.format) == ("PCA", (1, 0))
     assert all(array.flags.writeable for array in group.arrays.values())
-    assert os.listdir(tmp_path) == ["model.zarr"]
+    assert isinstance(place, Place) or os.listdir(place.parent) == [place.name]
 
 
 def test_any_zarr_reader_can_open_it(tmp_path):
@@ -81,11 +84,12 @@ def test_any_zarr_reader_can_open_it(tmp_path):
     json.loads((tmp_path / "model.zarr/zarr.json").read_bytes(), parse_constant=pytest.fail)
 
 
+@local_or_memory
 @pytest.mark.parametrize("array", [np.arange(24.0).reshape(2, 3, 4)[:, ::2], np.asfortranarray(np.eye(3) * 2), ">f4"])
-def test_memory_order_and_byte_order_do_not_matter(tmp_path, array):
+def test_memory_order_and_byte_order_do_not_matter(place, array):
     array = np.arange(5, dtype=">f4") if isinstance(array, str) else array
-    write_group(tmp_path / "m", {"x": array}, {}, kind="PCA", format_version=(1, 0))
-    assert np.array_equal(load(tmp_path / "m").arrays["x"], array)
+    write_group(place, {"x": array}, {}, kind="PCA", format_version=(1, 0))
+    assert np.array_equal(load(place).arrays["x"], array)
 
 
 def test_large_arrays_are_chunked_along_the_leading_axes(tmp_path, monkeypatch):
@@ -109,14 +113,17 @@ def test_numpy_scalars_and_tuples_become_json_values(tmp_path):
     assert np.isnan(found["c"][0])
 
 
-def test_an_existing_path_is_kept_unless_overwriting_is_asked_for(tmp_path):
-    path = save(tmp_path / "model.zarr")
-    with pytest.raises(OutputExistsError, match=r"exists already \(a bigpca PCA model\).*overwrite=True \(--overwrite"):
-        save(path, kind="Other")
-    assert load(path).kind == "PCA"
-    save(path, kind="Other", overwrite=True)
-    assert load(path, "Other").kind == "Other"
-    assert os.listdir(tmp_path) == ["model.zarr"]
+@everywhere
+def test_an_existing_path_is_kept_unless_overwriting_is_asked_for(place):
+    save(place)
+    with pytest.raises(
+        OutputExistsError, match=r"already \(a (bigpca PCA model|Zarr group)\).*overwrite=True \(--over"
+    ):
+        save(place, kind="Other")
+    assert load(place).kind == "PCA"
+    save(place, kind="Other", overwrite=True)
+    assert load(place, "Other").kind == "Other"
+    assert isinstance(place, Place) or os.listdir(place.parent) == [place.name]
 
 
 @pytest.mark.parametrize("what", ["a folder of 1 entries", "a file of 3 bytes", "a dangling link"])

@@ -12,14 +12,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import zarr
 
 from bigpca.errors import OutputExistsError, OutputLockedError, OutputWriteError
 from bigpca.storage import ChunkRecord, chunks, forms
 from bigpca.storage.files import publish, remove
 from bigpca.storage.forms import form_of
 from bigpca.storage.outputs import DiskOutput
-from tests.storage.writing import DIMENSION, EXPECTED, N, begin, fill, read, rows_of, write
+from bigpca.storage.places import Place
+from tests.conftest import everywhere, local_or_memory
+from tests.storage.writing import DIMENSION, EXPECTED, N, begin, fill, opened, read, rows_of, stored, write
 
 
 @pytest.fixture
@@ -27,57 +28,64 @@ def path(tmp_path):
     return tmp_path / "scores.zarr"
 
 
+@local_or_memory
 @pytest.mark.parametrize(
     ("dtype", "chunk_rows"),
     [*((dtype, 5) for dtype in ("float16", "float64", ">f4", "uint8", "int8", "int64", "bool")),
      *(("float32", rows) for rows in (1, 23, 1000))],
 )  # fmt: skip
-def test_zarr_reads_what_was_written_for_every_dtype_and_chunking(path, dtype, chunk_rows):
-    with begin(path, dtype=dtype, chunk_rows=chunk_rows) as output:
+def test_zarr_reads_what_was_written_for_every_dtype_and_chunking(place, dtype, chunk_rows):
+    with begin(place, dtype=dtype, chunk_rows=chunk_rows) as output:
         for index in output.pending():
-            output.writer.write(index, (rows_of(output, index) % 2).astype(output.dtype))
+            output.note(output.writer.write(index, (rows_of(output, index) % 2).astype(output.dtype)))
         output.finish()
-    stored = zarr.open_array(path, mode="r")
-    assert stored.dtype == np.dtype(dtype).newbyteorder("=")
-    assert stored.chunks == (min(chunk_rows, N), DIMENSION)
-    assert np.array_equal(stored[...], (EXPECTED % 2).astype(dtype))
-    assert os.listdir(path.parent) == ["scores.zarr"]
-    assert sorted(os.listdir(path)) == ["c", "zarr.json"]
+    found = opened(place)
+    assert found.dtype == np.dtype(dtype).newbyteorder("=")
+    assert found.chunks == (min(chunk_rows, N), DIMENSION)
+    assert np.array_equal(found[...], (EXPECTED % 2).astype(dtype))
+    assert {key.partition("/")[0] for key in stored(place)} == {"c", "zarr.json"}
+    assert isinstance(place, Place) or os.listdir(place.parent) == [place.name]
 
 
-def test_an_output_without_rows_is_an_array_without_rows(path):
-    with begin(path, shape=(0, 3)) as output:
+@everywhere
+def test_an_output_without_rows_is_an_array_without_rows(place):
+    with begin(place, shape=(0, 3)) as output:
         assert output.pending() == []
         output.finish()
-    assert read(path).shape == (0, 3)
+    assert read(place).shape == (0, 3)
 
 
-def test_never_written_reads_as_nan_and_codec_has_a_checksum(path):
-    metadata = json.loads((write(path) / "zarr.json").read_bytes())
+@local_or_memory
+def test_never_written_reads_as_nan_and_codec_has_a_checksum(place):
+    metadata = json.loads(stored(write(place))["zarr.json"])
     assert metadata["fill_value"] == "NaN"
     assert metadata["codecs"][-1] == {"name": "zstd", "configuration": {"level": 1, "checksum": True}}
 
 
-def test_the_manifest_holds_the_crc_of_every_chunk_file(path):
-    attributes = zarr.open_array(write(path), mode="r").attrs
+@everywhere
+def test_the_manifest_holds_the_crc_of_every_chunk_file(place):
+    attributes = opened(write(place)).attrs
     manifest = attributes["bigpca_manifest"]
     assert manifest["algorithm"] == "crc32"
     assert list(manifest["chunks"]) == [f"c/{i}/0" for i in range(5)]
     for key, crc in manifest["chunks"].items():
-        assert zlib.crc32((path / key).read_bytes()) == crc
+        assert zlib.crc32(stored(place)[key]) == crc
     assert attributes["bigpca"] == {"kind": "array", "format": [1, 0], "identity": "one"}
 
 
-def test_nothing_is_visible_before_finish(path):
-    with begin(path) as output:
+@everywhere
+def test_nothing_is_visible_before_finish(place):
+    with begin(place) as output:
         fill(output)
-        assert not path.exists()
+        with pytest.raises(FileNotFoundError):
+            read(place)
         output.finish()
-        assert np.array_equal(read(path), EXPECTED)
+        assert np.array_equal(read(place), EXPECTED)
 
 
-def test_finishing_early_names_the_missing_chunks_and_can_go_on(path):
-    with begin(path) as output:
+@everywhere
+def test_finishing_early_names_the_missing_chunks_and_can_go_on(place):
+    with begin(place) as output:
         fill(output, [0, 3])
         with pytest.raises(RuntimeError, match=r"3 of 5 chunks of .* are not written \(first: \[1, 2, 4\]\)"):
             output.finish()
@@ -85,6 +93,17 @@ def test_finishing_early_names_the_missing_chunks_and_can_go_on(path):
         output.finish()
         with pytest.raises(RuntimeError, match="is finished or aborted already"):
             output.finish()
+
+
+@everywhere
+def test_a_resume_writes_what_is_missing(place):
+    with begin(place) as output:
+        fill(output, [3, 1])
+    with begin(place) as output:
+        assert output.pending() == [0, 2, 4]
+        fill(output)
+        output.finish()
+    assert np.array_equal(read(place), EXPECTED)
 
 
 @pytest.mark.parametrize("big", [False, True])
@@ -188,11 +207,12 @@ def test_a_late_task_cannot_touch_a_finished_or_a_newer_output(path):
     assert np.array_equal(read(path), EXPECTED)
 
 
-def test_an_existing_output_is_named_and_kept(path):
-    write(path)
+@everywhere
+def test_an_existing_output_is_named_and_kept(place):
+    before = stored(write(place))
     with pytest.raises(OutputExistsError, match=r"\(a Zarr array \(23, 3\) float32\).*overwrite=True \(--overwrite"):
-        begin(path)
-    assert os.listdir(path.parent) == ["scores.zarr"]
+        begin(place)
+    assert stored(place) == before
 
 
 def test_what_a_failed_writer_left_beside_a_complete_output_is_removed_by_the_next(path):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import obstore
@@ -127,6 +128,19 @@ def test_a_body_that_is_cut_is_got_again(place: Place, monkeypatch: pytest.Monke
     assert place.read("c/0").data == b"0123456789"
     with pytest.raises(CorruptedChunkError, match="ends before byte 20"):
         place.get("c/0", [(0, 20)])
+
+
+@enforced
+def test_a_file_above_the_largest_put_is_put_in_parts_if_it_is_absent(
+    place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(places, "LARGEST_PUT", 8)
+    (tmp_path / "table").write_bytes(b"0123456789")
+    place.upload("scores.npy", tmp_path / "table", mark="one")
+    assert (place.read("scores.npy").data, place.mark("scores.npy")) == (b"0123456789", "one")
+    with pytest.raises(OccupiedError) as caught:
+        place.upload("scores.npy", tmp_path / "table", mark="two")
+    assert caught.value.found.mark == "one"
 
 
 def test_a_store_that_does_not_answer_is_an_error_with_the_key(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:

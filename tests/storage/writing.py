@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import zarr
+from zarr.storage import ObjectStore
 
 from bigpca.storage import create_output
 from bigpca.storage.objects import create_objects
@@ -24,9 +25,9 @@ def begin(path, **changes):
     return create(path, **(standard | changes))
 
 
-def fill(output, indices=None):
+def fill(output, indices=None, change=0):
     for index in output.pending() if indices is None else indices:
-        output.writer.write(index, rows_of(output, index))
+        output.note(output.writer.write(index, rows_of(output, index) + np.float32(change)))
 
 
 def write(path, **changes):
@@ -36,8 +37,21 @@ def write(path, **changes):
     return path
 
 
+def opened(path):
+    if isinstance(path, Place):
+        return zarr.open_array(ObjectStore(path.store), path=path.prefix, mode="r")
+    return zarr.open_array(path, mode="r")
+
+
 def read(path):
-    return zarr.open_array(path, mode="r")[...]
+    return opened(path)[...]
+
+
+def stored(path):
+    """Return the bytes of all files of a folder, or of all objects of a prefix, by their keys."""
+    if isinstance(path, Place):
+        return {entry.key: path.read(entry.key).data for entry in path.list()}
+    return {str(file.relative_to(path)): file.read_bytes() for file in path.rglob("*") if file.is_file()}
 
 
 EXPECTED = np.arange(N * DIMENSION, dtype=np.float32).reshape(N, DIMENSION) % 251

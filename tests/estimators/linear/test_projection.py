@@ -24,6 +24,8 @@ from bigpca.passes.rows import Rows
 from bigpca.planning import Resources
 from bigpca.sketches import SRHT, Downsample, FeatureHash, Gaussian, SparseSign
 from bigpca.sketches.base import CACHE
+from bigpca.storage import places
+from bigpca.storage.forms import NpyForm
 from tests.estimators.stores import unreadable
 
 D, K, ROWS = 2000, 200, 800
@@ -84,6 +86,20 @@ def test_rows_are_centred_strip_by_strip_and_the_first_bad_one_is_named(dtype: s
 def planned(f: RowMap, d: int, threads: int) -> int:
     resources = Resources(threads, 2**40, 0, "a test")
     return plan_writing(Rows.of(unreadable(1000, d, 100, np.float32)), f, 10, 100, "rows", resources).process_bytes
+
+
+def test_a_plan_counts_the_chunks_in_flight_to_an_object_store_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    resources = Resources(3, 2**40, 0, "a test")
+    rows, table = Rows.of(unreadable(100_000, 20, 1000, np.float32)), NpyForm(())
+    local, far = (
+        plan_writing(rows, Sketching(Gaussian(10)), 10, 1000, "rows", resources, table, to_objects=far)
+        for far in (False, True)
+    )
+    assert far.process_bytes - local.process_bytes == far.flight_bytes == 64 * 40_000
+    assert (local.requests, far.requests, far.notes) == (0, 100, local.notes)
+    monkeypatch.setattr(places, "LARGEST_PUT", 8)
+    far = plan_writing(rows, Sketching(Gaussian(10)), 10, 1000, "rows", resources, table, to_objects=True)
+    assert "put in parts" in far.notes[-1]
 
 
 def test_the_matrix_of_a_sketch_counts_once_for_all_threads() -> None:

@@ -21,6 +21,7 @@ from bigpca.estimators.shared.files import StoredModel
 from bigpca.rules import RelativeThreshold
 from bigpca.storage import MODEL_FORMAT
 from tests.builders import data_with_spectrum, power_law
+from tests.conftest import everywhere, local_or_memory
 from tests.estimators.stores import save_changed
 
 X = data_with_spectrum(50, power_law(6), mean=5.0)[0]
@@ -79,12 +80,13 @@ def test_a_krylov_model_comes_back_with_its_certificate(tmp_path: Path) -> None:
         loaded.set_params(solver="auto").partial_fit(X)
 
 
+@local_or_memory
 @pytest.mark.parametrize("name", MODELS)
-def test_everything_comes_back(name: str, tmp_path: Path) -> None:
+def test_everything_comes_back(name: str, place: Any) -> None:
     with bp.config(keep_state_bytes=0 if name == "without state" else None):
         pca = PCA(**MODELS[name]).fit(X)
-    pca.save(tmp_path / "model.zarr")
-    loaded = bp.load(tmp_path / "model.zarr")
+    pca.save(place)
+    loaded = bp.load(place)
     assert loaded.get_params() == pca.get_params()
     assert np.array_equal(loaded.transform(X), pca.transform(X))
     for attribute in (
@@ -96,9 +98,10 @@ def test_everything_comes_back(name: str, tmp_path: Path) -> None:
     assert (loaded.scale_ is None) == (pca.scale_ is None)
 
 
-def test_partial_fit_continues_after_load(tmp_path: Path) -> None:
-    PCA(3, scale=True).fit(X[:20]).save(tmp_path / "model.zarr")
-    pca = bp.load(tmp_path / "model.zarr").partial_fit(X[20:])
+@local_or_memory
+def test_partial_fit_continues_after_load(place: Any) -> None:
+    PCA(3, scale=True).fit(X[:20]).save(place)
+    pca = bp.load(place).partial_fit(X[20:])
     expected = PCA(3, scale=True).fit(X)
     np.testing.assert_allclose(pca.explained_variance_, expected.explained_variance_, rtol=1e-10)
     np.testing.assert_allclose(pca.components_, expected.components_, atol=1e-9)
@@ -123,14 +126,14 @@ def test_feature_names_come_back(tmp_path: Path) -> None:
         loaded.transform(frame[list("bacdef")])
 
 
-def test_an_existing_model_is_replaced_only_when_asked(tmp_path: Path) -> None:
-    path = tmp_path / "model.zarr"
-    PCA(2).fit(X).save(path)
+@everywhere
+def test_an_existing_model_is_replaced_only_when_asked(place: Any) -> None:
+    PCA(2).fit(X).save(place)
     with pytest.raises(bp.errors.OutputExistsError, match="overwrite"):
-        PCA(3).fit(X).save(path)
-    assert bp.load(path).n_components_ == 2
-    PCA(3).fit(X).save(path, overwrite=True)
-    assert bp.load(path).n_components_ == 3
+        PCA(3).fit(X).save(place)
+    assert bp.load(place).n_components_ == 2
+    PCA(3).fit(X).save(place, overwrite=True)
+    assert bp.load(place).n_components_ == 3
 
 
 def test_an_unfitted_model_is_not_saved(tmp_path: Path) -> None:

@@ -21,6 +21,7 @@ from bigpca.passes.accumulators.moments import ColumnMoments, Moments
 from bigpca.passes.engine.checkpoint import Checkpoint
 from bigpca.passes.engine.events import CheckpointEvent, Event
 from bigpca.passes.rows import Rows
+from tests.conftest import everywhere, local_or_memory
 from tests.passes.kit import bits, moments_of, normal, rows_read, write_store
 
 N, D = 2000, 16
@@ -47,10 +48,15 @@ def interrupt_after(segment: int) -> Callable[[Event], None]:
     return stop
 
 
-def half_done(store: Path, checkpoint: Path, segment: int = 20) -> Path:
-    """Leave the checkpoint of an interrupted run; returns the directory of its states."""
+def interrupted(store: Path, checkpoint: Any, segment: int = 20) -> None:
+    """Leave the checkpoint of an interrupted run."""
     with pytest.raises(KeyboardInterrupt):
         moments_of(bp.open(store), checkpoint=checkpoint, progress=interrupt_after(segment))
+
+
+def half_done(store: Path, checkpoint: Path, segment: int = 20) -> Path:
+    """Leave the checkpoint of an interrupted run; returns the directory of its states."""
+    interrupted(store, checkpoint, segment)
     (directory,) = checkpoint.glob("*/pass-01")
     return directory
 
@@ -83,20 +89,25 @@ def test_disk_use_stays_within_a_prefix_and_the_segments_in_flight(store: Path, 
     assert states(next((tmp_path / "c").glob("*/pass-01"))) == ["prefix-064.npz"]
 
 
-def test_a_changed_chunk_is_rejected_on_resume_with_its_rows(store: Path, tmp_path: Path) -> None:
-    half_done(store, tmp_path / "c")
+@everywhere
+def test_a_changed_chunk_is_rejected_on_resume_with_its_rows(store: Path, place: Any) -> None:
+    interrupted(store, place)
     chunk = store / "c" / "5" / "0"
     os.utime(chunk, ns=(0, 0))
-    with pytest.raises(bp.errors.CheckpointError, match=r"the input changed since the checkpoint .*/c was written: "
-        r"1 of \d+ finished "
+    with pytest.raises(bp.errors.CheckpointError, match=r"the input changed since the checkpoint .*/out.zarr was "
+        r"written: 1 of \d+ finished "
                        r"groups, the first with rows 125:150\. .* delete the checkpoint to start again"):  # fmt: skip
-        moments_of(bp.open(store), checkpoint=tmp_path / "c")
+        moments_of(bp.open(store), checkpoint=place)
 
 
-def test_a_chunk_not_yet_read_may_change(store: Path, tmp_path: Path) -> None:
-    half_done(store, tmp_path / "c")
+@everywhere
+def test_a_chunk_not_yet_read_may_change(store: Path, place: Any) -> None:
+    expected = bits(moments_of(bp.open(store)))
+    interrupted(store, place)
     os.utime(store / "c" / "79" / "0", ns=(0, 0))
-    moments_of(bp.open(store), checkpoint=tmp_path / "c")
+    events: list[Event] = []
+    assert bits(moments_of(bp.open(store), checkpoint=place, progress=events.append)) == expected
+    assert 0 < rows_read(events) < N
 
 
 def test_a_changed_chunk_under_a_general_array_is_rejected_on_resume(store: Path, tmp_path: Path) -> None:
@@ -120,16 +131,18 @@ def test_values_of_an_array_in_memory_are_digested_for_checkpoints_only(monkeypa
     assert bp.PCA(2).fit(X).transform(X).shape == (50, 2)
 
 
-def test_changed_values_of_an_array_in_memory_are_rejected_on_resume(tmp_path: Path) -> None:
+@local_or_memory
+def test_changed_values_of_an_array_in_memory_are_rejected_on_resume(place: Any) -> None:
     A = normal(N, D)
-    moments_of(bp.open(A), checkpoint=tmp_path / "c")
+    moments_of(bp.open(A), checkpoint=place)
     A[7, 3] += 1
     with pytest.raises(
         bp.errors.CheckpointError, match=r"belongs to another computation \(input.source.crc32: \d+ there, \d+ here\)"
     ):
-        moments_of(bp.open(A), checkpoint=tmp_path / "c")
+        moments_of(bp.open(A), checkpoint=place)
 
 
+@local_or_memory
 @pytest.mark.parametrize(
     ("again", "difference"),
     [
@@ -143,19 +156,20 @@ def test_changed_values_of_an_array_in_memory_are_rejected_on_resume(tmp_path: P
         ),
     ],
 )
-def test_other_parameters_are_rejected_and_named(again: Any, difference: str, store: Path, tmp_path: Path) -> None:
-    moments_of(bp.open(store), checkpoint=tmp_path / "c")
+def test_other_parameters_are_rejected_and_named(again: Any, difference: str, store: Path, place: Any) -> None:
+    moments_of(bp.open(store), checkpoint=place)
     with pytest.raises(bp.errors.CheckpointError, match="belongs to another computation") as caught:
-        again(store, tmp_path / "c")
+        again(store, place)
     assert difference in str(caught.value)
     assert "Resume with the same input and parameters, pass another checkpoint path" in str(caught.value)
 
 
-def test_another_input_is_rejected_and_named(store: Path, tmp_path: Path) -> None:
-    moments_of(bp.open(store), checkpoint=tmp_path / "c")
+@everywhere
+def test_another_input_is_rejected_and_named(store: Path, place: Any, tmp_path: Path) -> None:
+    moments_of(bp.open(store), checkpoint=place)
     write_store(tmp_path / "y.zarr", normal(N + 25, D), (25, D))
     with pytest.raises(bp.errors.CheckpointError, match=r"input\.shape: \[2000, 16\] there, \[2025, 16\] here"):
-        moments_of(bp.open(tmp_path / "y.zarr"), checkpoint=tmp_path / "c")
+        moments_of(bp.open(tmp_path / "y.zarr"), checkpoint=place)
 
 
 def damage_half(content: bytes) -> bytes:
