@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 from bigpca.data.cell_files import cell_names
 from bigpca.data.checks import MemberError
 from bigpca.data.containers import is_zarr_array
-from bigpca.data.flat_files import npy_objects
 from bigpca.data.labels import label_values, rows_shown, with_gaps
 from bigpca.data.source import Source, file_stamp
 from bigpca.data.tables import TableRows, parquet_metadata, table_column
@@ -351,7 +350,9 @@ def keys_of_source(source: Any) -> NDArray[np.str_] | None:
             return None
     path = path_of_source(source)
     if kind_of(path) != "disk" and path.lower().endswith(".npy"):
-        (file,) = npy_objects([path])
+        from bigpca.data.sources import row_source  # imports dask.array, which local paths do not need
+
+        file: Any = row_source(path)
         return row_keys(file.texts()) if file.lead else None
     if kind_of(path) != "disk" and path.lower().endswith(".parquet"):
         return row_keys(table_column(path, "parquet", KEY_COLUMN)) if _has_key_column(path) else None
