@@ -167,8 +167,10 @@ class FlatFile(Source):
         first, last = (self.offset + row * record.itemsize for row in (start, stop))
         return read_range(self.path, first, last).view(record)
 
-    def texts(self) -> NDArray[np.str_]:
-        """Get the keys before the values of an object's rows, 64 MiB at a time."""
+    def texts(self) -> NDArray[np.str_] | None:
+        """Get the keys before the values of an object's rows, 64 MiB at a time; None where there are none."""
+        if not self.lead:
+            return None
         n, step = self.array_shape[0], max(1, PIECES_BYTES // self._record.itemsize)
         parts = [self._records(start, min(start + step, n))["f0"] for start in range(0, n, step)]
         return np.concatenate([np.zeros(0, f"V{self.lead}"), *parts]).view(f"<U{self.lead // 4}")
@@ -779,6 +781,11 @@ class Shards(Source):
             now = {stamp[0]: stamp for stamp in objects_at(self.path, (".npy",))}
             return [now.get(file.path, (file.path, -1, None)) for file, _, _ in self._parts(start, stop)]
         return [file_stamp(file.path) for file, _, _ in self._parts(start, stop)]
+
+    def texts(self) -> NDArray[np.str_] | None:
+        """Get the keys of the rows of objects; None where one has none."""
+        found = [keys for file in self._listing().files if (keys := file.texts()) is not None]
+        return np.concatenate(found) if len(found) == len(self._listing().files) else None
 
     def details(self) -> dict[str, Any]:
         """Return the digest of names, sizes and row counts."""

@@ -352,8 +352,9 @@ def keys_of_source(source: Any) -> NDArray[np.str_] | None:
     if kind_of(path) != "disk" and path.lower().endswith(".npy"):
         from bigpca.data.sources import row_source  # imports dask.array, which local paths do not need
 
-        file: Any = row_source(path)
-        return row_keys(file.texts()) if file.lead else None
+        shards: Any = row_source(path)
+        found = shards.texts()
+        return None if found is None else row_keys(found)
     if kind_of(path) != "disk" and path.lower().endswith(".parquet"):
         return row_keys(table_column(path, "parquet", KEY_COLUMN)) if _has_key_column(path) else None
     place = _place_of_keys(path)
