@@ -567,6 +567,7 @@ def test_colours_of_classes_differ_for_readers_with_any_colour_blindness(matrix:
     lab = np.stack([116 * xyz[:, 1], 500 * (xyz[:, 0] - xyz[:, 1]), 200 * (xyz[:, 1] - xyz[:, 2])], axis=1)
     distances = np.linalg.norm(lab[:, None] - lab, axis=2)[np.triu_indices(len(lab), 1)]
     assert distances.min() > 32  # 2.3 is just noticeable; palettes before had 4.2 and 17
+    assert lab[:7, 0].min() > 45 > lab[7:, 0].max()  # figures of at most seven classes need no dark ones
 
 
 def test_errors_are_drawn_by_name_with_ticks_that_do_not_touch() -> None:
