@@ -8,7 +8,7 @@ Errors are those of the nearest neighbour, for different numbers of axes. What t
 up to three axes and with nine, Fisher (0, 1) has a smaller error than PCA; with five and seven, the same. With nine
 axes, the kernel version by landmarks has the smallest error. Ten classes have nine axes. If r1 and r2 are less than 1,
 there are more axes, and they help: fifty of them are better than all pixels, which fifty axes of PCA are not. In the
-map (with terms of equal trace), r2, the scatter within classes, matters, and r1, the labels, matters little; but r2 =
+map (with terms of equal trace), r2, the within-class scatter, matters, and r1, the labels, matters little; but r2 =
 0.9 is better than 1. In the paper as printed, the terms grow as n^2, n and 1, and the map would show only its corners.
 """
 # sphinx_gallery_thumbnail_path = 'pictures/05_supervised_fashion.webp'

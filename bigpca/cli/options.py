@@ -105,7 +105,7 @@ def parse_sketch(text: str, seed: int) -> Sketch:
 
 
 def parse_regularization(text: str) -> float | str:
-    """Parse what is added to the scatter within classes: a number, or "pinv" for the pseudo-inverse.
+    """Parse what is added to the within-class scatter: a number, or "pinv" for the pseudo-inverse.
 
     >>> parse_regularization("0.1"), parse_regularization("pinv")
     (0.1, 'pinv')
@@ -627,7 +627,7 @@ class Estimator:
     regularization: Annotated[
         str | None,
         label_option(
-            metavar="NUMBER|pinv", help="fisher, roweis: added to the scatter within classes; cca: to both covariances."
+            metavar="NUMBER|pinv", help="fisher, roweis: added to the within-class scatter; cca: to both covariances."
         ),
     ] = None
     alphas: Annotated[

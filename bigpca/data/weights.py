@@ -137,7 +137,7 @@ def degrees_of_freedom(count: int, sums: tuple[float, float] | None, subtracted:
     sums : (float, float) or None
         Sums of their weights and of the squares; None for rows without weights.
     subtracted : int, default 1
-        c: 1, or the number of classes for the scatter within classes.
+        c: 1, or the number of classes for the within-class scatter.
 
     Raises
     ------

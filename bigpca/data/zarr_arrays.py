@@ -457,7 +457,7 @@ def _bare(store: Any) -> Any:
 
 
 def _place_of(array: zarr.Array[Any]) -> Place | None:
-    """Return the place of an array in a store of obstore that lists its objects."""
+    """Return the place of an array in an obstore store that lists its objects."""
     store = _bare(array.store)
     if type(store).__name__ not in ("ObjectStore", "ObjectDocuments") or type(store.store).__name__ not in PLACES:
         return None
@@ -566,7 +566,7 @@ class ZarrReader:
                 raise
             raise TypeError(
                 f"{self.label} cannot be sent to workers, because its store cannot be pickled "
-                f"({type(error).__name__}: {brief(error)}). Pass its URL or, of icechunk, an array of "
+                f"({type(error).__name__}: {brief(error)}). Pass its URL or, with icechunk, an array of "
                 'repo.readonly_session("main").store; or run without workers '
                 '(dask.config.set(scheduler="threads")).'
             ) from None

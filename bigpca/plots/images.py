@@ -471,7 +471,7 @@ MIN_NAMED, MIN_WRITTEN = 0.17, 0.42  # inches of a cell beside which a name, and
 
 
 def layers(found: Any, *, ax: Axes | None = None) -> Axes:
-    """Draw how alike every two layers are as a heat map, with the numbers where there is room for them.
+    """Draw how similar every two layers are as a heat map, with the numbers where there is room for them.
 
     Parameters
     ----------

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
 INK, ACCENT, QUIET, ABSENT, GRID = "#1f2430", "#0b6e99", "#8a8f98", "#b4b9c1", "#e6e8eb"
 # Ten saturated colours, neither pale nor black, whose least distance (CIE 1976) under every common colour blindness is
-# as large as an exchange of one at a time makes it: 32, where Petroff (2021), arXiv:2107.02270, has 17. Ten lighter ones
-# reach 28, so three are dark; they come last, where fewer classes do not need them. Grey is for rows without a label.
+# as large as an exchange of one at a time makes it: 32, where Petroff (2021), arXiv:2107.02270, has 17. Lighter colours
+# reach 28, so three are dark; they come last, so that up to seven classes have none. Grey: rows without a label.
 COLOURS = (
     "#5a87e1", "#e12d00", "#ffc31e", "#9600ff", "#0fe1ff", "#b4d278", "#f05a96", "#780f0f", "#3c1e96", "#5a1e4b",
 )  # fmt: skip

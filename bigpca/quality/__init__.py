@@ -7,7 +7,7 @@
 - ``influence``  How much eigenvalues and axes would vary between samples of rows: standard errors from
   influence functions.
 - ``memory``  Measured memory: the peak of a run above the memory of its processes at the start.
-- ``pairs``  How alike two sets of features of the same rows are: aligned kernels and canonical correlations, with
+- ``pairs``  How similar two sets of features of the same rows are: aligned kernels and canonical correlations, with
   errors.
 - ``measurement``  One planned read of X for a measurement, of all rows or of chosen ones, and the states that it
   fills.

@@ -662,7 +662,7 @@ def recall(
     model: Any, queries: Any, X: Any, k: int = 10, *, metric: str = "euclidean",
     memory_limit: int | str | None = None, progress: ProgressArgument = None,
 ) -> Recall:  # fmt: skip
-    """Count the nearest rows by all features that are found by scores and by codes of them.  # one pass over X
+    """Count how many of the nearest rows by all features are also found by scores and codes.  # one pass over X
 
     What to expect of a database of vectors that stores scores or codes in place of features, if it searches exactly.
     Features are compared after ``preprocess``, but not centred or scaled: as a database without the model would. The

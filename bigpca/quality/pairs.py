@@ -1,4 +1,4 @@
-"""How alike two sets of features of the same rows are: aligned kernels and canonical correlations, with errors.
+"""How similar two sets of features of the same rows are: aligned kernels and canonical correlations, with errors.
 
 All pairs of the layers of one or two networks, in one read of all.
 """
@@ -31,7 +31,7 @@ State = TypeVar("State", bound=Accumulator)
 
 @dataclass(frozen=True)
 class Alignment:
-    """How alike two sides are.
+    """How similar two sides are.
 
     Attributes
     ----------
@@ -164,7 +164,7 @@ def svcca(
 
 @dataclass(frozen=True)
 class LayerComparison:
-    """How alike every two layers are.
+    """How similar every two layers are.
 
     Attributes
     ----------
@@ -194,7 +194,7 @@ def compare_layers(
     X: Any, Y: Mapping[str, Any] | None = None, *, metric: str = "cka", debiased: bool = True,
     nan_policy: str = "raise", memory_limit: int | str | None = None, progress: ProgressArgument = None,
 ) -> LayerComparison:  # fmt: skip
-    """Return how alike every layer of X is to every layer of Y, in one read of all layers side by side.
+    """Return how similar every layer of X is to every layer of Y, in one read of all layers side by side.
 
     Memory and operations are those of one matrix of all columns together, (sum of widths)^2.
 

@@ -706,7 +706,7 @@ def _figures(subject: Subject) -> tuple[Figure, ...]:
     if subject.errors is not None:
         found.append(drawn("standard-errors", _sampled(inner), lambda ax: errors_of(model, subject.errors, ax=ax)))
     if subject.layers is not None:
-        caption = "How alike every two layers are: 1 is alike up to rotation and scale."
+        caption = "How similar every two layers are: 1 is the same up to rotation and scale."
         found.append(drawn("layers", caption, lambda ax: layers_of(subject.layers, ax=ax), height=1.4 * HEIGHT))
     if subject.read is not None:
         found.append(_scatter(subject, subject.read.drawn))

@@ -186,7 +186,7 @@ class RoweisFamily:
         if null.all():
             raise ValueError(
                 f"R2 = r2 S_W + (1 - r2) I with r2 = {r2:g} is 0: rows of a class are equal, or there is one row "
-                f"per class, so there is no scatter within classes. Use r2 < 1, a number as regularization, or more "
+                f"per class, so there is no within-class scatter. Use r2 < 1, a number as regularization, or more "
                 f"rows of each class."
             )
         if null.any() and given != "pinv":

@@ -19,7 +19,7 @@ ROUNDING = 1e-12  # of allele frequencies
 class Patterson:
     """Scale of genotype counts: ``sqrt(p (1 - p))`` with the allele frequency p = mean / ploidy of each column.
 
-    The values are numbers of alleles, 0 to ploidy. Columns without variation (p = 0 or 1) get scale 1. The mean comes
+    The values are allele counts, 0 to ploidy. Columns without variation (p = 0 or 1) get scale 1. The mean comes
     from the read in which the model is fitted.
 
     Parameters

@@ -670,7 +670,7 @@ def kind_of(place: str | os.PathLike[str]) -> Kind:
 
 
 def is_objects(given: Any) -> bool:
-    """Whether an output goes to objects: to a URL, a :class:`bigpca.storage.places.Place` or a store of obstore.
+    """Whether an output goes to objects: to a URL, a :class:`bigpca.storage.places.Place` or an obstore store.
 
     >>> is_objects("s3://bucket/x.zarr"), is_objects("x.zarr")
     (True, False)

@@ -134,7 +134,7 @@ class Place:
         if secret:
             raise ValueError(
                 f"the option {secret[0]} is a secret, which would be sent to workers and be shown in messages. Set "
-                "it in the environment of each process that reads or writes, or pass a store of obstore."
+                "it in the environment of each process that reads or writes, or pass an obstore store."
             )
         if isinstance(given, Place):
             self._held, self.root, self.prefix = given._held, given.root, given.prefix
@@ -149,11 +149,11 @@ class Place:
         if public(url) != url:
             raise ValueError(
                 f"{public(url)} was given with credentials or a query, which every message and task would carry. Leave "
-                "them out, and set the credentials in the environment, or pass a store of obstore."
+                "them out, and set the credentials in the environment, or pass an obstore store."
             )
         if not url.lower().startswith(PLACES) or not path.strip("/"):
             raise ValueError(
-                f"{public(url)}: objects are written to s3://, gs:// and az:// URLs and to stores of obstore. Other "
+                f"{public(url)}: objects are written to s3://, gs:// and az:// URLs and to obstore stores. Other "
                 "URLs can be read, but not written: choose one of those, or a local path."
             )
         # The last part is the prefix in the store of the folder around it, so that objects beside it can be reached.
@@ -162,7 +162,7 @@ class Place:
 
     @property
     def store(self) -> ObjectStore:
-        """The store of obstore in this process; keys there begin with :attr:`prefix`."""
+        """The obstore store in this process; keys there begin with :attr:`prefix`."""
         check_not_forked()
         return self._held if self._held is not None else _opened(self.root, self.options)
 
@@ -456,7 +456,7 @@ class Place:
 
     @property
     def whole(self) -> ObjectStore:
-        """A store of obstore whose keys are those of the place, for libraries that read metadata."""
+        """An obstore store with the keys of the place, for libraries that read metadata."""
         check_not_forked()
         return self._held if self._held is not None else _opened(self.url, self.options)
 

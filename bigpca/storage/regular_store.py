@@ -57,7 +57,7 @@ class RegularStore(LocalStore):
 
 
 class ObjectDocuments(ObjectStore[Any]):
-    """The objects of a store of obstore, of whose metadata some are given to Zarr in another form."""
+    """The objects of an obstore store, of whose metadata some are given to Zarr in another form."""
 
     def __init__(self, store: Any, *, read_only: bool = True, rewritten: Rewritten | None = None) -> None:
         super().__init__(store, read_only=read_only)

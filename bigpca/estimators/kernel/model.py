@@ -212,8 +212,8 @@ class KernelModel(Estimator[KernelSpectrum]):
         Bounds of the eigenvalues of HKH; this and the next attributes only if the fit is not exact.
     captured_variance_bounds_, subspace_error_bounds_, bounds_confidence_, residuals_, n_passes_, converged_
         As in :class:`bigpca.PCA`, for HKH: ``subspace_error_bounds_`` of its eigenvectors and of the axes in feature
-        space. Of an indefinite kernel, whose trace has negative parts, the bounds of variance and subspaces do not
-        exist; those of subspaces do not exist with landmarks either, because HKH is never multiplied.
+        space. Indefinite kernels have no bounds of variance and subspaces, because their trace has negative parts.
+        Fits with landmarks have none of subspaces, because HKH is never multiplied.
     transform_dtype_ : dtype
         Precision in which float32 rows are scored: float32, unless the scores of about 256 training rows would have
         relative errors above 1e-4, as for data far from the origin; float64 after a fit to float64. The scores are

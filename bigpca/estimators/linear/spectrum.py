@@ -203,9 +203,9 @@ class PCAFit(Fit[Spectrum]):
 def solve_moments(moments: Moments, settings: Settings, *, omitted: int = 0) -> Spectrum:
     """Eigen-decompose the covariance of a :class:`Moments` state (tutorial, algorithm 1).
 
-    ``center=False`` uses moments about zero, ``scatter + n mean mean'``, without cancellation; ``scale``
-    divides by the standard deviations (correlation matrix). Of columns beside covariates, those of the residuals are
-    solved: see :func:`without_covariates`. Memory beside the packed state: the d x d matrix and LAPACK's work space.
+    ``center=False`` uses moments about zero, ``scatter + n mean mean'``, without cancellation; ``scale`` divides by the
+    standard deviations (correlation matrix). With covariates, the moments of the residuals are solved: see
+    :func:`without_covariates`. Memory beside the packed state: the d x d matrix and LAPACK's work space.
 
     Raises
     ------

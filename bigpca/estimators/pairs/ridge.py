@@ -22,8 +22,8 @@ class Ridge(PairModel):
     """Linear regression with a penalty on the coefficients, for many penalties and targets, in one read of X and Y.
 
     Minimises ``sum_t |y_t - W'x_t - b|^2 + alpha |W|_F^2``: ``W = (S_xx + alpha I)^-1 S_xy`` with the scatter matrices,
-    and alpha as in scikit-learn's Ridge. Of several penalties, that with the highest R^2 on left-out folds is taken;
-    the moments of each fold come from the same read, and those of the others are merged.
+    and alpha as in scikit-learn's Ridge. If you give several penalties, the one with the highest R^2 on
+    left-out folds is used. All folds come from the same read.
 
     Parameters
     ----------

@@ -114,7 +114,7 @@ TRANSLATIONS = {
     "max_iter": ("max_passes", "An iteration stops at tol, or after max_passes reads of X."),
     "n_oversamples": ("tol", "solver='krylov' chooses its block and stops at tol."),
     "power_iteration_normalizer": ("", "solver='krylov' always orthonormalizes. Leave it out."),
-    "shrinkage": ("regularization", "It is added to the scatter within classes."),
+    "shrinkage": ("regularization", "It is added to the within-class scatter."),
     "batch_size": ("", "X is read in blocks that memory_limit allows. Leave it out."),
     "copy": ("", "X is never changed. Leave it out."),
     "copy_X": ("", "X is never changed. Leave it out."),

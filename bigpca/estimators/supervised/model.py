@@ -51,7 +51,7 @@ def classifies(model: SupervisedModel) -> bool:
         point = f" with r2 = {model.r2!r}" if hasattr(model, "r2") else ""
         raise AttributeError(
             f"{type(model).__name__}{point} is not a classifier: normal classes with one covariance require r2 = 1, "
-            "where R2 is the scatter within classes alone. Use r2=1, FisherDiscriminantAnalysis, or a classifier on "
+            "where R2 is the within-class scatter alone. Use r2=1, FisherDiscriminantAnalysis, or a classifier on "
             "the scores."
         )
     return True
@@ -344,7 +344,7 @@ class SupervisedModel(Estimator[SupervisedResult]):
 
     @one_blas_thread()  # so that a loaded model has the bits of the one that was saved
     def _take_classifier(self, inverses: Matrix, statistics: LabelStatistics) -> None:
-        """Set the attributes of the classifier, if R2 is the scatter within classes alone."""
+        """Set the attributes of the classifier, if R2 is the within-class scatter alone."""
         deviations, counts = statistics.deviations, statistics.moments.counts
         self.discriminants_ = functions = Discriminants.of(inverses, deviations, statistics.mean, counts)
         self.coef_, self.intercept_ = functions.coefficients, functions.intercepts

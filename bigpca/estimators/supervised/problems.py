@@ -53,7 +53,7 @@ class LabelUse:
 
     @property
     def needs_classes(self) -> bool:
-        """Whether the scatter within classes is used, so that whole numbers are classes whatever their dtype."""
+        """Whether the within-class scatter is used, so that whole numbers are classes whatever their dtype."""
         return False
 
     def features(self, labels: TargetLabels) -> LabelFeatures:
@@ -89,7 +89,7 @@ class Problem(LabelUse):
 
     @property
     def whole(self) -> bool:
-        """Whether the solve requires the whole (d, d) scatter within classes."""
+        """Whether the solve requires the whole (d, d) within-class scatter."""
         return False
 
     @property
@@ -277,7 +277,7 @@ class LabelsBeside:
         Raises
         ------
         ValueError
-            If all labels are missing or of one class, and for a class of one row if the scatter within classes counts.
+            If all labels are missing or of one class, and for a class of one row if the within-class scatter counts.
         """
         values, features = self.column.labels(), before.features
         gaps = values < 0 if before.classes is not None else np.any(np.isnan(values), axis=1)
@@ -396,7 +396,7 @@ def read_labels(
     Raises
     ------
     TypeError, ValueError
-        As :func:`bigpca.data.labels.open_labels`; without labels, for a class of one row if the scatter within classes
+        As :func:`bigpca.data.labels.open_labels`; without labels, for a class of one row if the within-class scatter
         counts, and for a batch of labels of another width.
     """
     if isinstance(y, BatchLabels):
@@ -469,7 +469,7 @@ def _opened(y: Input, n: int, use: LabelUse, missing: str, like: Supervision | N
 
 
 def reject_singletons(labels: ClassLabels) -> None:
-    """Reject classes with one row, which add nothing to the scatter within classes, but affect the means.
+    """Reject classes with one row, which add nothing to the within-class scatter, but affect the means.
 
     Raises
     ------
@@ -480,7 +480,7 @@ def reject_singletons(labels: ClassLabels) -> None:
         named = ", ".join(map(str, alone[:SHOWN].tolist())) + (", ..." if len(alone) > SHOWN else "")
         raise ValueError(
             f"{len(alone)} of {labels.n_classes} classes have one row each ({named}): they do not contribute to the "
-            f"scatter within classes, which needs at least 2 rows of every class. Give more rows of them, set their "
+            f"within-class scatter, which needs at least 2 rows of every class. Give more rows of them, set their "
             f"labels "
             f'to missing and use missing_labels="drop", or use SupervisedPCA (r2 = 0).'
         )
@@ -622,7 +622,7 @@ class RoweisProblem(Problem):
     def features(self, labels: TargetLabels) -> LabelFeatures:
         if self.r2 > 0:
             raise ValueError(
-                f"labels are continuous numbers, and r2 = {self.r2:g} > 0 needs the scatter within classes; classes "
+                f"labels are continuous numbers, and r2 = {self.r2:g} > 0 needs the within-class scatter; classes "
                 f"were expected. Give classes (strings or integers), or use r2 = 0."
             )
         return super().features(labels)
@@ -700,7 +700,7 @@ def check_classes(statistics: LabelStatistics, r1: float, r2: float) -> None:
     if statistics.cross is None and r2 > 0 and alone:
         warn_approximation(
             f"{alone} of {len(counts)} classes have one row each without missing values: they do not contribute to "
-            f"the scatter within classes, but do affect the means. Give more rows of them, or remove them."
+            f"the within-class scatter, but do affect the means. Give more rows of them, or remove them."
         )
 
 

@@ -48,7 +48,7 @@ PARAMETERS: dict[str, tuple[type, dict[str, Any], Any, type[Exception], str]] = 
     "kernel r2": (KernelRoweisDiscriminantAnalysis, {"r2": -1}, Y, ValueError, r"r2 = -1 is outside \[0, 1\]"),
     "real, r2": (
         RoweisDiscriminantAnalysis, {"r2": 0.1}, REAL, ValueError,
-        "labels are continuous numbers, and r2 = 0.1 > 0 needs the scatter within classes; "
+        "labels are continuous numbers, and r2 = 0.1 > 0 needs the within-class scatter; "
             "classes were expected.*use r2 = 0",
     ),
     "real, Fisher": (FisherDiscriminantAnalysis, {}, REAL, ValueError, "labels are continuous numbers, and r2 = 1 > 0"),
