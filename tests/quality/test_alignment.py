@@ -177,11 +177,7 @@ FLAT = np.ones((N, 3))
     ("call", "error", "message"),
     [
         (lambda: cka(X), TypeError, "cka compares rows of two sides: give Y too"),
-        (lambda: cka(X, Y[:-1]), ValueError, "X has 90 rows, and Y 89"),
-        (lambda: cka(X[:3], Y[:3]), ValueError, "3 rows can be used; at least 4"),
-        (lambda: cka(X, FLAT), ValueError, "Y is constant in all 90 rows"),
         (lambda: cka(FLAT * 7.1, Y, debiased=False), ValueError, "X is constant"),
-        (lambda: svcca(X, FLAT), ValueError, "Y is constant"),
         (lambda: cka(X, Y, sample_weight=np.ones(N)), TypeError, "copies of a row would count as independent pairs"),
         (lambda: cka(X, Y, n_folds=21), ValueError, "n_folds = 21; 2 to 20"),
         (lambda: cka(np.eye(N), Y), ValueError, "unbiased HSIC of X with itself is .* not above its rounding"),

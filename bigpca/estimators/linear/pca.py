@@ -215,7 +215,6 @@ class PCA(LinearModel[Moments]):
         plain = all(isinstance(one, bool | np.bool_) for one in (self.center, self.scale))
         for name, value, allowed, known in (
             ("solver", self.solver, '"covariance"', self.solver in ("auto", "covariance")),
-            ("preprocess", self.preprocess, "None", self.preprocess is None),
             ("nan_policy", self.nan_policy, '"raise" or "omit"', self.nan_policy != "mean"),
             ("center and scale", f"{self.center}, {self.scale}", "True or False", plain),
         ):

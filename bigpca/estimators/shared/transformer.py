@@ -92,7 +92,7 @@ from bigpca.passes.engine.progress import ProgressArgument
 from bigpca.passes.engine.resources import find_resources, machine_speed
 from bigpca.passes.project import Made
 from bigpca.passes.reading.preprocessing import Preprocess, RowPreprocessor, preprocessors
-from bigpca.passes.reading.row_maps import Copy, MapStep, RowMap, Stored, chained
+from bigpca.passes.reading.row_maps import Copy, EachSide, MapStep, RowMap, Stored, chained
 from bigpca.passes.rows import Rows, reject_weights
 from bigpca.passes.summaries import search_passes
 from bigpca.planning import Plan, Resources
@@ -257,6 +257,11 @@ def is_answer(name: str) -> bool:
 
 
 FLOPS_PER_VALUE = 4  # of preprocessing
+
+
+def _of_first_side(maps: tuple[RowPreprocessor, ...], rows: Rows) -> tuple[RowMap, ...]:
+    """Return maps of X, which leave covariates behind it as they are."""
+    return (EachSide((maps, ()), rows.widths),) if maps and rows.widths else maps
 
 
 @lazy_dask_frames
@@ -1042,7 +1047,8 @@ class Estimator(
         """
         rows = (rows if weighted else replace(rows, weights=None)).begun(**self._policies)
         d = rows.n_columns
-        rows = rows.mapped(*(MapStep(one, d, FLOPS_PER_VALUE * d) for one in self._preprocessors()))
+        maps = _of_first_side(self._preprocessors(), rows)
+        rows = rows.mapped(*(MapStep(one, d, FLOPS_PER_VALUE * d) for one in maps))
         return rows, find_resources(setting(self, "memory_limit"), in_process=rows.in_process)
 
     def _preprocessors(self) -> tuple[RowPreprocessor, ...]:
@@ -1152,7 +1158,8 @@ class Estimator(
     def _mapped(self, rows: Rows, f: RowMap, columns: int, to: Destination) -> Lazy:
         """Return ``f`` of opened rows, preprocessed, beside their covariates."""
         rows = rows.beside_covariates()
-        return self._mapped_as_given(rows, chained(self._fitted_preprocessors(), f), columns, to)
+        maps = _of_first_side(self._fitted_preprocessors(), rows)
+        return self._mapped_as_given(rows, chained(maps, f), columns, to)
 
     def _mapped_as_given(self, rows: Rows, f: RowMap, columns: int, to: Destination) -> Lazy:
         """Return ``f`` of opened rows that are not preprocessed, such as scores."""

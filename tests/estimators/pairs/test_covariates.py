@@ -92,7 +92,7 @@ def test_dependent_covariates_are_reported_by_rank_and_change_nothing() -> None:
     same_scores(model.transform(X, given=twice), bp.PCA(K).fit(X, given=Z).transform(X, given=Z), 1e-6)
 
 
-def test_sparse_rows_missing_values_and_units() -> None:
+def test_sparse_rows_missing_values_preprocessing_and_units() -> None:
     sparse = np.where(np.median(X) < X, X, 0)
     model = bp.PCA(K).fit(csr_array(sparse), given=Z)
     left = residuals(sparse, Z)
@@ -105,6 +105,11 @@ def test_sparse_rows_missing_values_and_units() -> None:
     scores = np.asarray(model.transform(holed, given=other))
     assert np.isnan(scores[[3, 7]]).all()
     same_scores(scores[kept], bp.PCA(K).fit(residuals(X[kept], Z[kept])).transform(residuals(X[kept], Z[kept])))
+    unit = X / np.linalg.norm(X, axis=1, keepdims=True)
+    model = bp.PCA(K, preprocess=bp.rows.L2()).partial_fit(csr_array(X[:70]), given=Z[:70])
+    model.partial_fit(X[70:], given=Z[70:])
+    left = residuals(unit, Z)
+    same_scores(model.transform(csr_array(X), given=Z), bp.PCA(K).fit(left).transform(left))
     moved = bp.PCA(K).fit(X * 2.0**60, given=Z * [2.0**-60, 2.0**40])
     expected = bp.PCA(K).fit(X, given=Z).explained_variance_
     np.testing.assert_allclose(moved.explained_variance_ / 2.0**120, expected, rtol=1e-9)
@@ -122,7 +127,6 @@ HOLED = np.where(np.arange(2 * N).reshape(N, 2) == 9, np.nan, Z)
         (lambda: bp.PCA(K, solver="krylov").fit(X, given=Z), ValueError, "solver = 'krylov', but with covariates"),
         (lambda: bp.PCA(K, nan_policy="mean").fit(X, given=Z), ValueError, "nan_policy = 'mean', but with"),
         (lambda: bp.PCA(K, center=np.ones(P)).fit(X, given=Z), ValueError, "center and scale"),
-        (lambda: bp.PCA(K, preprocess=bp.rows.L2()).fit(X, given=Z), ValueError, "preprocess = L2"),
         (lambda: bp.PCA(8).fit(X, given=Z), ValueError, "n_components = 8 is out of range: 150 samples of 7 features"),
         (lambda: bp.KernelPCA(K).fit(X, given=Z), TypeError, "KernelPCA, which cannot take covariates out"),
         (lambda: bp.ApproximatePCA(K).plan(X, given=Z), TypeError, "ApproximatePCA, which cannot"),

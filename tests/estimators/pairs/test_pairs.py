@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -192,9 +193,7 @@ def test_more_columns_than_rows_need_a_regularization_and_say_so() -> None:
         (lambda: bp.CCA(2).fit(X), TypeError, "CCA compares rows of two sides: give Y too"),
         (lambda: bp.CCA(5).fit(X, Y), ValueError, "n_components = 5, but X has 6 columns and Y 4: at most 4"),
         (lambda: bp.PLSSVD(0).fit(X, Y), ValueError, "n_components = 0"),
-        (lambda: bp.CCA(2).fit(X, Y[1:]), ValueError, "X has 120 rows, and Y 119"),
-        (lambda: bp.CCA(1).fit(X, np.ones((N, 2))), ValueError, "Y is constant in all 120 rows"),
-        (lambda: bp.Ridge(1.0).fit(np.ones((N, 2)), Y), ValueError, "X is constant"),
+        (lambda: bp.CCA(1, scale="patterson").fit(X, Y), ValueError, "scale = patterson; True or False"),
         (lambda: bp.Ridge(-1.0).fit(X, Y), ValueError, "alphas = -1.0; a number of at least 0"),
         (lambda: bp.Ridge([]).fit(X, Y), ValueError, r"alphas = \[\]"),
         (lambda: bp.Ridge([1, 2], cv=30).fit(X, Y), ValueError, "cv = 30; 2 to 20 folds"),
@@ -210,6 +209,69 @@ def test_more_columns_than_rows_need_a_regularization_and_say_so() -> None:
 def test_bad_input_is_named(call: Any, error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message):
         call()
+
+
+WAYS: dict[str, Any] = {
+    "cka": lambda a, b: bp.quality.cka(a, b),
+    "biased cka": lambda a, b: bp.quality.cka(a, b, debiased=False),
+    "svcca": lambda a, b: bp.quality.svcca(a, b),
+    "compare_layers": lambda a, b: bp.compare_layers({"X": a, "Y": b}),
+    "CCA": lambda a, b: bp.CCA(1).fit(a, b),
+    "PLSSVD": lambda a, b: bp.PLSSVD(1).fit(a, b),
+    "Ridge": lambda a, b: bp.Ridge([0.1, 1.0]).fit(a, b),
+    "given": lambda a, b: bp.PCA(1).fit(a, given=b),
+}
+HOLED = np.where(np.arange(N * Q).reshape(N, Q) == 9, np.nan, Y)
+BAD: dict[str, tuple[Any, Any, str, set[str]]] = {  # X, Y, the message, and the ways that accept it
+    "unequal rows": (X, Y[1:], "X has 120 rows, and [YZ] 119: row i of [YZ] belongs to row i of X", set()),
+    "one row": (X[:1], Y[:1], "1 sample|1 rows", set()),
+    "three rows": (X[:3], Y[:3], "3 rows|2 are linearly", {"PLSSVD", "Ridge"}),
+    "no columns": (X, Y[:, :0], "0 feature", set()),
+    "constant Y": (X, np.ones((N, 3)), "Y is constant in all 120 rows|of 3 covariates, 0 are linearly", set()),
+    "constant X": (np.ones((N, 3)), Y, "X is constant in all 120 rows", {"given"}),
+    "a hole in Y": (X, HOLED, "the first is in row 2, column 7.*Column 7 is column 1 of [YZ]", set()),
+    "more columns than rows": (
+        np.hstack([X] * 20), np.vander(np.linspace(0, 1, N), 130), "is singular|linearly independent",
+        set(WAYS) - {"CCA", "given"},
+    ),
+    "keys in another order": (
+        "x.zarr", "y.zarr", r"have the keys of the rows of X, but in another order: 'a0'.*by_key\([YZ], X\)", set(),
+    ),
+    "other keys": ("x.zarr", "z.zarr", "no value: 'a0'.*like 'a0b'", set()),
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def keyed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("keyed")
+    keys, order = np.array([f"a{i}" for i in range(N)]), RNG.permutation(N)
+    for name, rows, own in (("x", X, keys), ("y", Y[order], keys[order]), ("z", Y, np.char.add(keys, "b"))):
+        bp.ingest(rows, folder / f"{name}.zarr", keys=own)
+    return folder
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("bad", BAD)
+def test_what_cannot_be_compared_is_named_by_all_that_compare(
+    bad: str, keyed: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(keyed)
+    a, b, message, accepting = BAD[bad]
+    for way, call in WAYS.items():
+        if way in accepting:
+            call(a, b)
+            continue
+        with pytest.raises((ValueError, bp.errors.ApproximationWarning)) as caught:
+            call(a, b)
+        assert re.search(message, str(caught.value), re.DOTALL), (way, str(caught.value))
+    if bad == "keys in another order":  # and the remedy that the message names
+        assert bp.quality.cka("x.zarr", bp.data.by_key("y.zarr", "x.zarr")).value == bp.quality.cka(X, Y).value
+
+
+@pytest.mark.parametrize(("p", "q"), [(1, Q), (P, 1), (1, 1)])
+def test_sides_of_one_column_are_compared(p: int, q: int) -> None:
+    for call in WAYS.values():
+        call(X[:, :p], Y[:, :q])
 
 
 def test_one_column_a_side_and_one_target() -> None:
