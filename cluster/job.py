@@ -32,6 +32,7 @@ from distributed.security import Security
 import bigpca as bp
 from bigpca.cli.output import RESUMABLE, ExitCode, describe, exit_code_for
 from bigpca.passes.engine.progress import LogProgress, TerminalProgress
+from bigpca.storage.files import kind_of
 
 TLS_FILES = ("tls_ca_file", "tls_cert", "tls_key")
 
@@ -163,14 +164,14 @@ def wait_for_worker(client: Client, seconds: float) -> None:
 
 def exists(store: str) -> bool:
     """Whether a store is complete at a path or URL."""
-    return bp.Place(store).exists("zarr.json") if "://" in store else os.path.exists(store)
+    return os.path.exists(store) if kind_of(store) == "disk" else bp.Place(store).exists("zarr.json")
 
 
 def keep_apart(job: Job, out: Path | str) -> None:
     """Record the job in ``out``, or raise if it holds the results of another job."""
     record = asdict(job)
     text, found = json.dumps(record, indent=1) + "\n", record
-    if "://" in str(out):
+    if kind_of(str(out)) != "disk":
         try:
             bp.Place(str(out)).put("job.json", text.encode(), if_absent=True)
         except FileExistsError as error:
@@ -190,7 +191,7 @@ def keep_apart(job: Job, out: Path | str) -> None:
 
 def absolute(source: str) -> str:
     """Make a local path or glob absolute: workers have other working directories."""
-    return source if "://" in source else os.path.abspath(source)
+    return os.path.abspath(source) if kind_of(source) == "disk" else source
 
 
 def parser() -> argparse.ArgumentParser:

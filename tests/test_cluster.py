@@ -268,6 +268,12 @@ def test_what_the_image_runs_gives_the_same_bits() -> None:
 
 
 @long
+@pytest.mark.timeout(1500)
+def test_the_recipe_for_kubernetes_needs_no_shared_disk() -> None:
+    check("kubernetes/check.py", "bucket")
+
+
+@long
 @pytest.mark.timeout(3000)
 def test_the_recipe_for_slurm_survives_walltimes() -> None:
     check("slurm/check.py")

@@ -676,7 +676,7 @@ def is_objects(given: Any) -> bool:
     (True, False)
     """
     if isinstance(given, str | os.PathLike):
-        return isinstance(given, str) and "://" in given
+        return isinstance(given, str) and kind_of(given) != "disk"
     return type(given).__module__ in OBJECT_STORES
 
 
@@ -714,7 +714,7 @@ def address_of(store: Any) -> str:
         return path
     if name == "FsspecStore":
         path = str(store.path)  # which is a URL for some file systems
-        return path if "://" in path else f"{_protocols(store)[0]}://{path.lstrip('/')}"
+        return path if kind_of(path) != "disk" else f"{_protocols(store)[0]}://{path.lstrip('/')}"
     if name == "MemoryStore":
         return CARRIED
     if name == "ManagedMemoryStore" or type(inner).__name__ == "MemoryStore":
@@ -725,7 +725,7 @@ def address_of(store: Any) -> str:
     bucket = re.search(r'(?:bucket|container_name)="([^"]*)"', repr(inner)) if scheme else None
     if bucket is not None:
         return f"{scheme}://{bucket[1]}/{getattr(inner, 'prefix', None) or ''}".rstrip("/")
-    return str(store) if "://" in str(store) else f"{name}://"
+    return str(store) if kind_of(str(store)) != "disk" else f"{name}://"
 
 
 CHANGES = {"etag", "version", "versionid", "generation", "md5hash", "lastmodified", "updated", "mtime", "created"}

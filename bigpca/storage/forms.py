@@ -133,6 +133,7 @@ class Form(ABC):
     is_table: ClassVar[bool] = False
     holds_attributes: ClassVar[bool] = True  # whether a file says what its numbers are
 
+    root: ClassVar[str] = "zarr.json"  # the object whose creation makes an output visible; "" for the one at its URL
     requires: ClassVar[str] = ""  # the library that writes it
 
     def check(self) -> None:
@@ -198,6 +199,7 @@ class TableForm(Form):
     """
 
     is_table: ClassVar[bool] = True
+    root: ClassVar[str] = ""
 
     names: tuple[str, ...]
 

@@ -9,6 +9,7 @@ run overwrites what another has put.
 from __future__ import annotations
 
 import json
+import logging
 import os
 import socket
 import time
@@ -44,6 +45,7 @@ from bigpca.storage.outputs import LEVEL, Layout, Output, check_output, partial_
 from bigpca.storage.places import CONTROL, Entry, OccupiedError, Place
 from bigpca.storage.requests import requests
 
+log = logging.getLogger("bigpca")
 CLAIM = f"{CONTROL}/claim"
 ROWS = f"{CONTROL}/rows"
 JOURNAL = f"{CONTROL}/chunks-"
@@ -315,7 +317,10 @@ class ObjectOutput(Output):
                     raise
         try:
             self.place.put(
-                ROOT, json.dumps(with_manifest(document, self.writer, crc32, annotations)).encode(), if_absent=True
+                ROOT,
+                json.dumps(with_manifest(document, self.writer, crc32, annotations)).encode(),
+                if_absent=True,
+                mark=self.writer.mark,
             )
         except OccupiedError as error:
             raise OutputExistsError(
@@ -413,12 +418,13 @@ def put_group(given: Any, fill: Callable[[Path], None], identity: str, *, overwr
             claim.put("claim", ours.encoded(), if_etag=error.found.etag)
     try:
         if listed and not overwrite and (ROOT in listed or not begun):
-            raise OutputExistsError(_there(place, describe_objects(place, set(listed))))
+            raise OutputExistsError(_there(place, describe_objects(place, listed)))
         if listed and overwrite:
             if not any(key.rpartition("/")[2] in MARKERS for key in listed):
                 raise OutputExistsError(
                     f"{place.describe()} holds objects that are not a Zarr store. Delete them yourself."
                 )
+            warn_of_replacement(place, ROOT in listed)
             place.delete([key for key in listed if key == ROOT])  # readers see that it is absent, and then the rest go
             place.delete([key for key in listed if key != ROOT])
         with TemporaryDirectory(prefix="bigpca-") as folder:
@@ -511,8 +517,7 @@ def create_objects(
     kept = [list(layout.shape), layout.dtype.str, layout.chunk_rows]
     run = uuid.uuid4().hex[:12]
     ours = Claim(full, kept, run, (full[:24] if joins else run,))
-    root = "" if form.is_table else ROOT
-    claim, published, listed = _claimed(place, ours, layout, root, overwrite=overwrite, resume=resume, joins=joins)
+    claim, published, listed = _claimed(place, ours, form.root, overwrite=overwrite, resume=resume, joins=joins)
     writer = ObjectChunks(
         place.describe(), "", layout.shape, layout.dtype.str, layout.chunk_rows, LEVEL, place, ours.marks[0]
     )
@@ -523,13 +528,12 @@ def create_objects(
 
 
 def _claimed(
-    place: Place, ours: Claim, layout: Layout, root: str, *, overwrite: bool, resume: bool, joins: bool
+    place: Place, ours: Claim, root: str, *, overwrite: bool, resume: bool, joins: bool
 ) -> tuple[Claim, bool, dict[str, Entry]]:
     """Return the claim under which this run writes, whether its output is published already, and what is there."""
     deadline = time.monotonic() + 60
     while True:
-        stored = place.survey()
-        listed = set(stored) | ({root} if not root and place.exists(root) else set())
+        listed = place.survey(root)
         if CLAIM not in listed:
             if listed and not overwrite:
                 raise OutputExistsError(_there(place, describe_objects(place, listed)))
@@ -545,22 +549,22 @@ def _claimed(
             same = held.identity == ours.identity and held.layout == ours.layout
             if same and joins and not held.clearing:
                 if root not in listed:
-                    return held, False, stored
-                if _is_ours(place, layout.identity) if root else place.mark(root) == ours.marks[0]:
-                    return held, True, stored
+                    return held, False, listed
+                if place.mark(root) in held.marks:
+                    return held, True, listed
                 if not overwrite:
                     raise OutputExistsError(
                         _there(place, f"a {root or 'file'} of another program in an unfinished output")
                     )
                 place.delete([root])
-                return held, False, stored
+                return held, False, listed
             if same and not joins and resume and not held.clearing:
                 if root in listed:
                     raise OutputExistsError(_there(place, "a zarr.json of another program in an unfinished output"))
                 claim = replace(ours, marks=(*ours.marks, *held.marks))
                 with suppress(OccupiedError):
                     place.put(CLAIM, claim.encoded(), if_etag=condition)
-                    return claim, False, stored
+                    return claim, False, listed
                 continue
             if not overwrite:
                 more = "Continue it with resume=True if that run has ended." if same and not joins else ""
@@ -575,11 +579,21 @@ def _claimed(
                 raise
             continue  # another run was faster: look again
         if claim.clearing:
+            warn_of_replacement(place, root in listed)
             place.delete([key for key in listed if key == root])  # readers see that it is absent, and then the rest go
             place.delete([key for key in listed if key not in (root, CLAIM)])
             claim = replace(claim, clearing=False)
             place.put(CLAIM, claim.encoded(), if_etag=etag)
         return claim, False, {}
+
+
+def warn_of_replacement(place: Place, visible: bool) -> None:
+    """Log what readers of an output see while it is replaced."""
+    if visible:
+        log.warning(
+            "%s is deleted, and written again: whoever opened it before reads fill values meanwhile, without an error.",
+            place.describe(),
+        )
 
 
 class Unfinished(NamedTuple):
@@ -612,13 +626,13 @@ def look(place: Place, *, overwrite: bool, resume: bool) -> Layout | None:
         If something is there that is neither to be resumed nor overwritten.
     """
     place.check_exclusive()
-    listed = set(place.survey())
+    listed = place.survey()
     if CLAIM not in listed:
         if listed and not overwrite:
             raise OutputExistsError(_there(place, describe_objects(place, listed)))
         return None
     claim = Claim.parse(place.read(CLAIM).data, place.describe(CLAIM))
-    if ROOT in listed and _is_ours(place, claim.identity):  # killed after it was published
+    if ROOT in listed and place.mark(ROOT) in claim.marks:  # killed after it was published
         place.delete([key for key in listed if key.startswith(f"{CONTROL}/")])
         if not overwrite:
             raise OutputExistsError(_there(place, describe_objects(place, listed)))
@@ -631,15 +645,6 @@ def look(place: Place, *, overwrite: bool, resume: bool) -> Layout | None:
         return None
     shape, dtype, chunk_rows = claim.layout
     return Layout(tuple(shape), np.dtype(dtype), chunk_rows, claim.identity)
-
-
-def _is_ours(place: Place, identity: str) -> bool:
-    """Whether the root metadata are of the output of this identity."""
-    try:
-        attributes = json.loads(place.read(ROOT).data)["attributes"]
-        return "bigpca_manifest" in attributes and attributes["bigpca"]["identity"] == identity
-    except (OSError, ValueError, LookupError, TypeError):
-        return False
 
 
 def _unfinished(place: Place, claim: Claim, more: str) -> str:
@@ -656,7 +661,7 @@ def _there(place: Place, what: str) -> str:
     )
 
 
-def describe_objects(place: Place, keys: set[str]) -> str:
+def describe_objects(place: Place, keys: Collection[str]) -> str:
     """Describe what is at a prefix in a few words."""
     if ROOT in keys:
         with suppress(OSError, ValueError, LookupError, TypeError):
@@ -664,4 +669,4 @@ def describe_objects(place: Place, keys: set[str]) -> str:
             if document["node_type"] == "array":
                 return f"a Zarr array {tuple(document['shape'])} {document['data_type']}"
             return "a Zarr group"
-    return "a file" if keys == {""} else f"{len(keys):,} objects"
+    return "a file" if [*keys] == [""] else f"{len(keys):,} objects"

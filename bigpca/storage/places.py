@@ -262,9 +262,13 @@ class Place:
                 size, change = change_of(facts)
                 yield Entry(facts["path"][len(start) :], size, change, facts["e_tag"] or change or "")
 
-    def survey(self) -> dict[str, Entry]:
-        """Return all objects by key, except those of :meth:`conditions`, which a killed process leaves."""
-        return {entry.key: entry for entry in self.list() if not entry.key.startswith(PROBE)}
+    def survey(self, root: str | None = None) -> dict[str, Entry]:
+        """Return all objects by key, except those of :meth:`conditions`, which a killed process leaves.
+
+        That at the place itself is below no key: it is looked up if it is the ``root``.
+        """
+        found = {entry.key: entry for entry in self.list() if not entry.key.startswith(PROBE)}
+        return found | ({"": Entry("", 0, None, "")} if root == "" and self.exists("") else {})
 
     def exists(self, key: str) -> bool:
         """Whether an object has this key; one request."""

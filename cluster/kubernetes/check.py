@@ -3,14 +3,17 @@
     check.py manifests     the manifests against the schemas of Kubernetes and of the operator
     check.py image         the image's commands in a fresh virtual environment, then its
     containers' commands as processes
+    check.py bucket        the containers' commands as processes without a shared disk, on a bucket of a server of S3
 
 The operator's own code makes the objects of the DaskJob (Deployments, Service, Pods), which are then validated too.
-Ends with 77 and the reason where a package (dask-kubernetes, kubernetes-validate) or a program (openssl) is missing.
+Ends with 77 and the reason where a package (dask-kubernetes, kubernetes-validate, snailmail) or a program (openssl) is
+missing.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import shutil
 import signal
@@ -32,13 +35,14 @@ SKIPPED = 77
 
 
 def main(what: str) -> int:
-    """Run one of the two checks."""
+    """Run one of the checks."""
     if what == "manifests":
         missing = [name for name in ("dask_kubernetes", "kubernetes_validate") if find_spec(name) is None]
         check = check_manifests
     else:
         missing = [] if shutil.which("openssl") else ["openssl"]
-        check = check_image
+        missing += ["snailmail"] if what == "bucket" and find_spec("snailmail") is None else []
+        check = check_bucket if what == "bucket" else check_image
     if missing:
         print(f"skipped: {', '.join(missing)} is missing")
         return SKIPPED
@@ -47,9 +51,12 @@ def main(what: str) -> int:
     return 0
 
 
-def documents() -> dict[str, dict[str, Any]]:
-    """The documents of job.yaml by their kind."""
-    return {found["kind"]: found for found in yaml.safe_load_all((HERE / "job.yaml").read_text())}
+def documents(*, bucket: bool = False) -> dict[str, dict[str, Any]]:
+    """The documents of job.yaml by their kind; with what is to be uncommented for a bucket."""
+    text = (HERE / "job.yaml").read_text()
+    if bucket:
+        text = re.sub(r"(?m)^( +)# (envFrom:|- to:|    - ipBlock:|  ports:|    - \{protocol)", r"\1\2", text)
+    return {found["kind"]: found for found in yaml.safe_load_all(text)}
 
 
 def check_manifests() -> None:
@@ -58,15 +65,15 @@ def check_manifests() -> None:
     import jsonschema
     import kubernetes_validate
 
-    found = documents()
-    job = found.pop("DaskJob")
     charts = Path(dask_kubernetes.__file__).parent / "operator/deployment/helm/dask-kubernetes-operator/crds"
     definition = yaml.safe_load((charts / "daskjob.yaml").read_text())
-    jsonschema.validate(job, definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"])
-    print(f"DaskJob: valid for dask-kubernetes {dask_kubernetes.__version__}")
-    for made in [*found.values(), *made_by_operator(job)]:
-        kubernetes_validate.validate(made, KUBERNETES, strict=True)
-        print(f"{made['kind']} {made['metadata']['name']}: valid for Kubernetes {KUBERNETES}")
+    for found in (documents(), documents(bucket=True)):
+        job = found.pop("DaskJob")
+        jsonschema.validate(job, definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"])
+        print(f"DaskJob: valid for dask-kubernetes {dask_kubernetes.__version__}")
+        for made in [*found.values(), *made_by_operator(job)]:
+            kubernetes_validate.validate(made, KUBERNETES, strict=True)
+            print(f"{made['kind']} {made['metadata']['name']}: valid for Kubernetes {KUBERNETES}")
 
 
 def made_by_operator(job: dict[str, Any]) -> list[dict[str, Any]]:
@@ -92,8 +99,28 @@ def check_image() -> None:
         run_dockerfile(work)
         run(["python", str(ROOT / "cluster/verify.py"), "store", f"{work}/data/features.zarr"], work)
         run([str(ROOT / "cluster/configure.sh"), f"{work}/tls"], work)
-        run_containers(work)
+        run_containers(work, f"{work}/data")
         run(["python", str(ROOT / "cluster/verify.py"), "same", f"{work}/data/out"], work)
+
+
+def check_bucket() -> None:
+    """Run the containers' commands on a bucket, with this environment's packages, and compare with one process."""
+    import snailmail
+
+    with tempfile.TemporaryDirectory() as temporary, snailmail.ObjectStore(bucket="rows") as server:
+        work = Path(temporary)
+        os.environ |= {
+            "AWS_ACCESS_KEY_ID": "key", "AWS_SECRET_ACCESS_KEY": "secret", "AWS_DEFAULT_REGION": "us-east-1",
+            "AWS_ENDPOINT_URL": server.endpoint_url,
+        }  # fmt: skip
+        (work / "venv").symlink_to(Path(sys.executable).parent.parent)
+        (work / "context").mkdir()
+        copy(ROOT / "cluster/job.py", work / "context")
+        run(["python", str(ROOT / "cluster/verify.py"), "store", f"{work}/rows.zarr"], work)
+        run(["bigpca", "ingest", f"{work}/rows.zarr", "--out", "s3://rows/features.zarr"], work)
+        run([str(ROOT / "cluster/configure.sh"), f"{work}/tls"], work)
+        run_containers(work, "s3://rows", bucket=True)
+        run(["python", str(ROOT / "cluster/verify.py"), "same", "s3://rows/out"], work)
 
 
 def run_dockerfile(work: Path) -> None:
@@ -119,18 +146,18 @@ def copy(source: Path, target: Path) -> None:
         shutil.copy(source, target)
 
 
-def run_containers(work: Path) -> None:
+def run_containers(work: Path, data: str, *, bucket: bool = False) -> None:
     """Start the scheduler's and two workers' commands, run the job's, and stop them."""
-    spec = documents()["DaskJob"]["spec"]
+    spec = documents(bucket=bucket)["DaskJob"]["spec"]
     cluster = spec["cluster"]["spec"]
     started: list[subprocess.Popen[bytes]] = []
     port = free_port()
     try:
         for name, role in (("scheduler", "scheduler"), ("worker-0", "worker"), ("worker-1", "worker")):
-            command, variables = container(cluster[role]["spec"], places(work, name, port))
+            command, variables = container(cluster[role]["spec"], places(work, data, name, port))
             with open(work / f"{name}.log", "wb") as log:
                 started.append(subprocess.Popen(command, env=environment(work) | variables, stderr=log))
-        command, variables = container(spec["job"]["spec"], places(work, "", port))
+        command, variables = container(spec["job"]["spec"], places(work, data, "", port))
         command.append("--solver=covariance")  # one read
         print("+", " ".join(command), flush=True)
         subprocess.run(command, env=environment(work) | variables, timeout=SECONDS, check=True)
@@ -144,7 +171,7 @@ def run_containers(work: Path) -> None:
             process.wait(SECONDS)
 
 
-def places(work: Path, name: str, port: int) -> dict[str, str]:
+def places(work: Path, data: str, name: str, port: int) -> dict[str, str]:
     """What stands on this machine for the addresses and directories of the pods."""
     return {
         "$(POD_IP)": "127.0.0.1",
@@ -154,22 +181,24 @@ def places(work: Path, name: str, port: int) -> dict[str, str]:
         "--port=8786": f"--port={port}",
         "/etc/bigpca-dask": str(work / "config"),
         "/opt/bigpca": str(work / "context"),
-        "/data": str(work / "data"),
+        "/data": data,
         "=/tmp": f"={work}",
         "=64": "=8",
     }
 
 
 def container(pod: dict[str, Any], there: dict[str, str]) -> tuple[list[str], dict[str, str]]:
-    """The command and the variables of a pod's container, on this machine."""
+    """The command and the variables of a pod's container, on this machine; the Secret of a bucket's is in its own."""
     (found,) = pod["containers"]
+    secret = {name: value for name, value in os.environ.items() if name.startswith("AWS_") and "envFrom" in found}
 
     def here(text: str) -> str:
         for place, real in there.items():
             text = text.replace(place, real)
         return text
 
-    return [here(word) for word in found["args"]], {v["name"]: here(v["value"]) for v in found["env"] if "value" in v}
+    given = {v["name"]: here(v["value"]) for v in found["env"] if "value" in v}
+    return [here(word) for word in found["args"]], given | secret
 
 
 def free_port() -> int:
@@ -190,9 +219,10 @@ def environment(work: Path) -> dict[str, str]:
 
 
 def run(command: list[str], work: Path, cwd: Path | None = None) -> None:
-    """Run a command in the image's environment; its failure ends the check."""
+    """Run a command in the image's environment and with a bucket's credentials; its failure ends the check."""
     print("+", " ".join(command), flush=True)
-    subprocess.run(command, env=environment(work), cwd=cwd, check=True)
+    secret = {name: value for name, value in os.environ.items() if name.startswith("AWS_")}
+    subprocess.run(command, env=environment(work) | secret, cwd=cwd, check=True)
 
 
 if __name__ == "__main__":

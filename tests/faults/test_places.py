@@ -345,7 +345,9 @@ def test_a_foreign_zarr_json_is_named_and_kept(place: Place) -> None:
 
 
 @every_store
-def test_replacement_deletes_the_root_first(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_replacement_deletes_the_root_first_and_says_what_readers_see(
+    place: Place, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     with begin(place) as output:
         fill(output)
         output.finish()
@@ -355,6 +357,7 @@ def test_replacement_deletes_the_root_first(place: Place, monkeypatch: pytest.Mo
     with begin(place, overwrite=True, shape=(7, DIMENSION), identity="two") as output:
         assert next(names for names in deleted if isinstance(names, list))[0].endswith("zarr.json")
         assert all(key.startswith(".bigpca/") for key in stored(place))
+        assert "whoever opened it before reads fill values meanwhile" in caplog.text
         fill(output)
         output.finish()
     assert sorted(stored(place)) == ["c/0/0", "c/1/0", "zarr.json"]
