@@ -178,6 +178,8 @@ class WriteGroup:
             with one_blas_thread(), closing(ahead):
                 for chunk in self.chunks:
                     rows_done += self._write(islice(ahead, len(reads[chunk])), reader, chunk, steps, run_id, begun)
+                    for done in filter(Future.done, begun):
+                        done.result()  # raises, before more is read
         finally:
             wait(begun)  # whoever deletes an output that has no chunks must see them
         records = [done.result() for done in begun]
@@ -385,6 +387,7 @@ def _reject_own_source(rows: Rows, out: str | os.PathLike[str]) -> None:
 AHEAD_BYTES = 32 * MIB  # of reads that an object store answers meanwhile: more than arrive while one answer is awaited
 MAX_AHEAD = 8
 REMOTE_GROUP_BYTES = 512 * MIB  # of input: a task waits at its start and its end
+REMOTE_GROUP_CHUNKS = 256  # of output, at most
 
 
 def _reads_ahead(rows: Rows, read_rows: int) -> int:
@@ -445,7 +448,7 @@ def _write_pending(rows: Rows, output: Output, plan: Plan, run: Run) -> int:
         threads = plan.resources.threads * plan.resources.processes
         chunk_bytes = max(1, int(output.writer.chunk_rows * rows.row_bytes))
         share = len(pending) // (2 * threads) if threads > 1 else len(pending)
-        most = max(1, min(REMOTE_GROUP_BYTES // chunk_bytes, share))
+        most = max(1, min(REMOTE_GROUP_BYTES // chunk_bytes, REMOTE_GROUP_CHUNKS, share))
     parts = _consecutive(pending, most)
     ranges = tuple((output.row_range(part[0])[0], min(output.row_range(part[-1])[1], rows.n_rows)) for part in parts)
     groups = tuple(range(i, i + 1) for i in range(len(parts)))

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 import os
 import socket
 import time
@@ -21,6 +22,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import asdict, astuple, dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
+from itertools import groupby
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
@@ -43,7 +45,7 @@ from bigpca.storage.files import canonical_json
 from bigpca.storage.forms import KEYS, PROVENANCE, STORE, Annotations, Form, TableForm, with_manifest
 from bigpca.storage.outputs import LEVEL, Layout, Output, check_output, partial_document
 from bigpca.storage.places import CONTROL, Entry, OccupiedError, Place
-from bigpca.storage.requests import requests
+from bigpca.storage.requests import in_order, requests, together
 
 log = logging.getLogger("bigpca")
 CLAIM = f"{CONTROL}/claim"
@@ -129,10 +131,12 @@ class ObjectChunks(ChunkWriter):
     mark: str
 
     def chunks(self) -> Iterator[tuple[int, Array]]:
-        """Get and decode the chunks."""
-        for index in range(self.n_chunks):
+        """Get and decode the chunks; in memory are one, and those in flight."""
+        nbytes = self.chunk_rows * math.prod(self.shape[1:]) * np.dtype(self.dtype).itemsize
+        reads = (partial(self.place.read, self.chunk_key(index)) for index in range(self.n_chunks))
+        for index, found in enumerate(in_order(nbytes, reads)):
             start, stop = self.row_range(index)
-            yield start, self.decoded(index, self.place.read(self.chunk_key(index)).data)[: stop - start]
+            yield start, self.decoded(index, found.data)[: stop - start]
 
     def decoded(self, index: int, data: bytes) -> Array:
         """Return the rows of a whole chunk; the frame's checksum is checked.
@@ -206,21 +210,20 @@ class ObjectOutput(Output):
         """Take over the chunks that earlier runs put: by the journal, and else by getting and checking them."""
         known: dict[int, ChunkRecord] = {}
         journal = [entry for key, entry in sorted(listed.items()) if key.startswith(JOURNAL)]
-        for found in [requests().begin(entry.size, partial(self.place.read, entry.key)) for entry in journal]:
-            known |= {r.index: r for r in (ChunkRecord(*one) for one in json.loads(found.result().data))}
+        for found in together((entry.size, partial(self.place.read, entry.key)) for entry in journal):
+            known |= {r.index: r for r in (ChunkRecord(*one) for one in json.loads(found.data))}
         if ROWS in listed:  # killed at its end, where its last chunk may be a short one
             n = int(self.place.read(ROWS).data)
             last = self.writer.chunk_key(n // self.writer.chunk_rows)
             self.place.delete([last, ROWS] if n % self.writer.chunk_rows else [ROWS])
             listed.pop(last if n % self.writer.chunk_rows else ROWS, None)
-        checked: list[Future[ChunkRecord]] = []
+        looks: list[tuple[int, Callable[[], ChunkRecord]]] = []
         for index in range(self.n_chunks):
             if (entry := listed.get(self.writer.chunk_key(index))) is not None:
-                look = partial(self._checked, index, known.get(index), entry)
-                checked.append(requests().begin(entry.size, look))
+                looks.append((entry.size, partial(self._checked, index, known.get(index), entry)))
             elif not self.joins:  # written in order, and continued where the first one is missing
                 break
-        self._records = {future.result().index: future.result() for future in checked}
+        self._records = {record.index: record for record in together(looks)}
 
     def _checked(self, index: int, record: ChunkRecord | None, entry: Entry) -> ChunkRecord:
         """Return the record of a stored chunk: that of the journal if the object is still the same, else a new one."""
@@ -309,12 +312,7 @@ class ObjectOutput(Output):
         crc32 = {index: record.crc32 for index, record in finished.items()}
         document = json.loads(partial_document(replace(self._layout, shape=self.shape)))
         document["attributes"]["bigpca"]["identity"] = self._layout.identity
-        for key, data in members(annotations):
-            try:
-                self.place.put(key, data, if_absent=True, mark=self.writer.mark)
-            except OccupiedError:
-                if not key.startswith(PROVENANCE):  # which has the time of the run that was there before
-                    raise
+        together((len(data), partial(self._put_member, key, data)) for key, data in members(annotations))
         try:
             self.place.put(
                 ROOT,
@@ -328,6 +326,13 @@ class ObjectOutput(Output):
                 "zarr.open in its default mode, created it. It was left as it is; run this again with overwrite=True "
                 "to replace it."
             ) from error
+
+    def _put_member(self, key: str, data: bytes) -> None:
+        try:
+            self.place.put(key, data, if_absent=True, mark=self.writer.mark)
+        except OccupiedError:
+            if not key.startswith(PROVENANCE):  # which has the time of the run that was there before
+                raise
 
     def _is_table_of_ours(self) -> bool:
         if isinstance(self._form, TableForm):
@@ -430,17 +435,24 @@ def put_group(given: Any, fill: Callable[[Path], None], identity: str, *, overwr
         with TemporaryDirectory(prefix="bigpca-") as folder:
             fill(Path(folder))
             files = [path for path in sorted(Path(folder).rglob("*")) if path.is_file()]
-            for path in sorted(files, key=lambda path: (path.name == ROOT) + (path == Path(folder, ROOT))):
+
+            def level(path: Path) -> int:
+                return (path.name == ROOT) + (path == Path(folder, ROOT))
+
+            def put(path: Path) -> None:
                 key = path.relative_to(folder).as_posix()
                 try:
                     place.put(key, path.read_bytes(), if_absent=True, mark=ours.marks[0])
                 except OccupiedError as error:
                     if key.startswith(PROVENANCE):  # which has the time of the run that was there before
-                        continue
+                        return
                     raise OutputLockedError(
                         f"{place.describe(key)} exists with other values, of the run {error.found.mark or 'unknown'}; "
                         f"this is the run {ours.marks[0]}. Stop the other one, and run this again with overwrite=True."
                     ) from None
+
+            for _, paths in groupby(sorted(files, key=level), level):
+                together((path.stat().st_size, partial(put, path)) for path in paths)
     except OutputExistsError:
         claim.delete([entry.key for entry in claim.list()])
         raise
@@ -461,15 +473,20 @@ def got_group(given: Any, names: Collection[str] | None) -> Iterator[tuple[Path,
     if ROOT not in listed:
         raise ModelFormatError(f"{place.describe()} is not a saved model, or does not exist. Check the URL.")
     with TemporaryDirectory(prefix="bigpca-") as folder:
-        for key in listed:
-            member, below, _ = key.partition("/")
-            if below and names is not None and member not in names:
-                continue
-            target = Path(folder, key)
-            if key.startswith(f"{CONTROL}/") or not target.resolve().is_relative_to(Path(folder).resolve()):
-                continue
+
+        def get(key: str, target: Path) -> None:
             target.parent.mkdir(parents=True, exist_ok=True)
             target.write_bytes(place.read(key).data)
+
+        wanted = []
+        for key, entry in listed.items():
+            member, below, _ = key.partition("/")
+            target = Path(folder, key)
+            if (below and names is not None and member not in names) or key.startswith(f"{CONTROL}/"):
+                continue
+            if target.resolve().is_relative_to(Path(folder).resolve()):
+                wanted.append((entry.size, partial(get, key, target)))
+        together(wanted)
         yield Path(folder), place.describe()
 
 

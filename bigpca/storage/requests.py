@@ -15,8 +15,8 @@ import threading
 import time
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from fnmatch import fnmatchcase
 from glob import has_magic
 from queue import Empty, SimpleQueue
@@ -265,6 +265,31 @@ def requests() -> Requests:
         if not _REQUESTS:
             _REQUESTS.append(Requests())
         return _REQUESTS[0]
+
+
+def together(calls: Iterable[tuple[int, Callable[[], T]]]) -> list[T]:
+    """Make requests, given with their bytes, at the same time, and return the answers in order.
+
+    If one fails, the others have ended too.
+    """
+    begun: list[Future[T]] = []
+    try:
+        for nbytes, call in calls:
+            begun.append(requests().begin(nbytes, call))
+    finally:
+        wait(begun)
+    return [done.result() for done in begun]
+
+
+def in_order(nbytes: int, calls: Iterable[Callable[[], T]]) -> Iterator[T]:
+    """Yield the answers of requests for so many bytes each, while those that follow are in flight."""
+    coming: deque[Future[T]] = deque()
+    for call in calls:
+        coming.append(requests().begin(nbytes, call))
+        if len(coming) >= in_flight(nbytes):
+            yield coming.popleft().result()
+    while coming:
+        yield coming.popleft().result()
 
 
 def joined(spans: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
