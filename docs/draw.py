@@ -47,7 +47,7 @@ def main() -> None:
     warnings.simplefilter("ignore", bp.errors.ApproximationWarning)
     for draw in (start, bounds):
         if (figure := draw()) is not None:
-            figure.savefig(folder / f"{draw.__name__}.webp", dpi=100)
+            figure.savefig(folder / f"{draw.__name__}.webp", dpi=100, pil_kwargs={"quality": 40, "method": 6})
 
 
 if __name__ == "__main__":
