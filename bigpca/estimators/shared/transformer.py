@@ -438,7 +438,8 @@ class Estimator(
         seed = rows.seed if hasattr(self, "random_state") else None
         weighted = "" if rows.weights is None else ", sample_weight=w"
         weighted += "" if rows.covariates is None else ", given=Z"
-        with nullcontext() if rows.labels is None else naming_places(rows.labels):
+        labels = None if planned.rows.widths else rows.labels  # whose columns are those that are read
+        with nullcontext() if labels is None else naming_places(labels):
             found, made = execute(
                 self,
                 planned,
