@@ -17,18 +17,23 @@ import numpy as np
 import obstore
 import pytest
 import zarr
+from distributed import Client, LocalCluster
 from obstore.store import MemoryStore
+from snailmail import Fixed
+from snailmail import ObjectStore as Server
 from zarr.storage import ObjectStore as ZarrStore
 
 import bigpca as bp
 from bigpca.data import provenance_of
 from bigpca.errors import CheckpointError, ModelFormatError, OutputExistsError, OutputLockedError, OutputWriteError
+from bigpca.passes.engine.events import CheckpointEvent
 from bigpca.passes.reading import layout
 from bigpca.storage import places
 from bigpca.storage.places import Place
 from tests.cli.running import run as run_command
 from tests.cli.running import words
 from tests.conftest import PLACES
+from tests.faults.kit import need_root, process, worker_command
 from tests.passes.kit import normal
 from tests.storage.writing import DIMENSION, EXPECTED, begin, fill, read, stored
 
@@ -105,15 +110,19 @@ def stop() -> None:
     raise Stop
 
 
-def stopping(monkeypatch: pytest.MonkeyPatch, number: int, end: Callable[[], None] = stop) -> list[str]:
-    """Raise at the request of that number, or end otherwise; return the list of requests."""
+def stopping(
+    monkeypatch: pytest.MonkeyPatch, number: int, end: Callable[[], None] = stop, *, lasting: bool = False
+) -> list[str]:
+    """Raise at the request of that number, and at all later ones if it lasts, or end otherwise; return the requests."""
     made: list[str] = []
     for verb in ("put", "get", "list", "delete", "head"):
         real = getattr(obstore, verb)
 
         def request(*given: Any, real: Any = real, verb: str = verb, **options: Any) -> Any:
             made.append(f"{verb} {given[1] if len(given) > 1 else ''}")
-            if len(made) == number:
+            if len(made) == number or (lasting and len(made) > number):
+                if lasting and verb == "list":  # fails where its first answer is awaited
+                    return (end() for _ in "1")
                 end()
             return real(*given, **options)
 
@@ -148,6 +157,27 @@ def test_a_run_that_stops_at_any_request_is_completed_by_a_rerun(
             assert numbers(stored(place)) == expected, made[-1]
             assert finished.items() <= stored(place).items()
     assert 15 < number < 80
+
+
+def expire() -> None:
+    raise obstore.exceptions.GenericError("status code: 400 Bad Request: <Code>ExpiredToken</Code>")
+
+
+@each_write
+@pytest.mark.parametrize("number", [5, 9, 11])
+def test_credentials_that_expire_in_the_middle_are_named_and_a_rerun_resumes(
+    name: str, number: int, model: bp.PCA, rows: Path, tmp_path: Path
+) -> None:
+    place, run = Place(MemoryStore()).at("out.zarr"), WRITES[name](model, rows)
+    with pytest.MonkeyPatch.context() as patch:
+        stopping(patch, number, expire, lasting=True)
+        with pytest.raises(PermissionError, match=r"or they have expired \(ExpiredToken\)\. Renew them"):
+            run(place)
+    finished = {key: data for key, data in stored(place).items() if key.startswith("c/")}
+    run(place)
+    run(tmp_path / "local.zarr")
+    assert finished.items() <= stored(place).items()
+    assert numbers(stored(place)) == numbers(stored(tmp_path / "local.zarr"))
 
 
 @pytest.mark.parametrize("solver", ["covariance", "krylov"])
@@ -214,6 +244,48 @@ def test_a_run_that_is_killed_is_completed_by_a_rerun(place: Place, model: bp.PC
                 assert not stored(at)
             else:
                 assert numbers(stored(at)) == numbers(stored(tmp_path / name))
+
+
+@pytest.mark.cluster
+def test_workers_without_any_shared_disk_one_of_which_is_killed_give_the_bits_of_a_disk(
+    place: Place, object_server: Server, tmp_path: Path
+) -> None:
+    """Each has a disk of its own at ``tmp_path``; data, checkpoint, model and scores are at URLs alone."""
+    need_root("unshare")
+    A, named = normal(1000, 24).astype("f4"), {name: str(place.at(name)) for name in ("x.zarr", "ckpt", "model", "out")}
+    bp.ingest(A, named["x.zarr"], chunk_rows=25)
+    secret = [f"{name}={value}" for name, value in os.environ.items() if name.startswith("AWS_")]
+    script = 'mount -t tmpfs tmpfs "$0" && exec "$@"'
+    apart = ["env", *secret, "unshare", "--mount", "sh", "-c", script, str(tmp_path)]
+    with (
+        dask.config.set(scheduler=None), LocalCluster(n_workers=0, dashboard_address="127.0.0.1:0") as cluster,
+        Client(cluster, set_as_default=False) as client, client.as_current(),
+        process([*apart, *worker_command(client.scheduler.address, tmp_path, "--no-nanny")]) as one,
+        process([*apart, *worker_command(client.scheduler.address, tmp_path, "--no-nanny")]),
+    ):  # fmt: skip
+        client.wait_for_workers(2, timeout=600)
+        object_server.set_latency(Fixed(20))
+
+        def kill(event: object) -> None:
+            if isinstance(event, CheckpointEvent):
+                one.kill()
+
+        fitted = bp.PCA(3, solver="covariance").fit(named["x.zarr"], checkpoint=named["ckpt"], progress=kill)
+        object_server.set_latency(Fixed(0))
+        assert one.wait(60) == -signal.SIGKILL
+        fitted.save(named["model"])
+        bp.load(named["model"]).transform(named["x.zarr"], out=named["out"])
+        assert not stored(place.at("ckpt"))
+    with dask.config.set(scheduler="sync"):
+        bp.ingest(A, tmp_path / "x.zarr", chunk_rows=25)
+        expected = bp.PCA(3, solver="covariance").fit(tmp_path / "x.zarr")
+        expected.transform(tmp_path / "x.zarr", out=tmp_path / "out")
+    assert fitted.components_.tobytes() == expected.components_.tobytes()
+    found, local = (
+        {key: data for key, data in stored(out).items() if key != "zarr.json"}  # which names the input
+        for out in (place.at("out"), tmp_path / "out")
+    )
+    assert numbers(found) == numbers(local)
 
 
 @every_store

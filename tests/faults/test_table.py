@@ -137,6 +137,26 @@ FAULTS: dict[str, tuple[str, ...]] = {
     "a process ends while it is looked at": (
         "test_cluster.py::test_a_child_that_ended_since_it_was_listed_listens_nowhere",
     ),
+    "a run at an object store stops": (
+        "faults/test_places.py::test_a_run_that_stops_at_any_request_is_completed_by_a_rerun",
+        "faults/test_places.py::test_a_fit_that_stops_at_any_request_resumes_to_the_same_bits",
+        "faults/test_places.py::test_a_save_that_stops_at_any_request_is_completed_by_a_rerun",
+        "faults/test_places.py::test_a_run_that_is_killed_is_completed_by_a_rerun",
+        "faults/test_places.py::test_workers_without_any_shared_disk_one_of_which_is_killed_give_the_bits_of_a_disk",
+    ),
+    "an object store answers wrongly, late or not": (
+        "storage/test_places.py::test_a_failed_or_lost_answer_is_tried_again",
+        "storage/test_places.py::test_a_body_that_is_cut_is_got_again",
+        "storage/test_places.py::test_a_store_that_does_not_answer_is_an_error_with_the_key",
+        "faults/test_places.py::test_credentials_that_expire_in_the_middle_are_named_and_a_rerun_resumes",
+    ),
+    "two runs at one URL": (
+        "faults/test_places.py::test_two_equal_runs_both_succeed",
+        "faults/test_places.py::test_runs_of_different_identity_are_told_apart",
+        "faults/test_places.py::test_a_late_chunk_of_an_older_run_is_named",
+        "faults/test_places.py::test_a_second_writer_of_features_is_rejected_until_it_is_said_to_resume",
+        "faults/test_places.py::test_a_foreign_zarr_json_is_named_and_kept",
+    ),
     "an input that cannot be read for a moment": (
         "faults/test_inputs.py::test_a_read_that_fails_twice_is_tried_again_to_the_same_bits",
     ),
