@@ -34,7 +34,7 @@ def render(report: Report) -> str:
         _table(report.plan) if report.plan.rows else "",
         _section("How it was made", "made", _pairs(report.made)) if report.made else "",
         _section("Methods, for a paper", "methods", _methods(report)),
-        _section("How to go on", "next", _steps(report.next_steps)),
+        _section("Next steps", "next", _steps(report.next_steps)),
     ]
     style = files("bigpca.report").joinpath("page.css").read_text("utf-8")
     return (

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
+from importlib.resources import files
 from pathlib import Path as FilePath
 from typing import Any
 
@@ -568,6 +569,20 @@ def test_colours_of_classes_differ_for_readers_with_any_colour_blindness(matrix:
     distances = np.linalg.norm(lab[:, None] - lab, axis=2)[np.triu_indices(len(lab), 1)]
     assert distances.min() > 32  # 2.3 is just noticeable; palettes before had 4.2 and 17
     assert lab[:7, 0].min() > 45 > lab[7:, 0].max()  # figures of at most seven classes need no dark ones
+
+
+def test_marks_of_classes_that_are_faint_on_dark_paper_have_a_light_edge_in_reports() -> None:
+    style = files("bigpca.report").joinpath("page.css").read_text("utf-8")
+
+    def luminance(colour: str) -> float:
+        codes = np.array([int(colour[i : i + 2], 16) for i in (1, 3, 5)]) / 255
+        return float(
+            np.where(codes <= 0.04045, codes / 12.92, ((codes + 0.055) / 1.055) ** 2.4) @ [0.2126, 0.7152, 0.0722]
+        )
+
+    card = luminance(style.split("--card: ")[2][:7])  # of the dark scheme
+    faint = {colour for colour in COLOURS if luminance(colour) + 0.05 < 3 * (card + 0.05)}
+    assert faint == {colour for colour in COLOURS if f"fill: {colour}" in style}
 
 
 def test_errors_are_drawn_by_name_with_ticks_that_do_not_touch() -> None:
