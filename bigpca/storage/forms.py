@@ -106,7 +106,7 @@ def read_provenance(store: str | os.PathLike[str]) -> dict[str, Any] | None:
         if isinstance(store, str) and not store.startswith(PLACES):
             return None  # bigpca writes nothing to other URLs
         try:
-            data = Place(store).read(f"{PROVENANCE}/zarr.json").data
+            data = Place(store).get(f"{PROVENANCE}/zarr.json").data
         except FileNotFoundError:
             return None
         check_size(len(data), str(store), MAX_PROVENANCE_BYTES)

@@ -205,7 +205,7 @@ def kind_at(path: str | os.PathLike[str]) -> str | None:
         if is_objects(path):
             from bigpca.storage.places import Place  # for object stores only
 
-            document = json.loads(Place(path).read("zarr.json").data)
+            document = json.loads(Place(path).get("zarr.json").data)
         else:
             document = read_document(Path(path, "zarr.json"))
         return str(document["attributes"]["bigpca"]["kind"])

@@ -42,7 +42,7 @@ from bigpca.errors import (
 )
 from bigpca.storage.chunks import MARKERS, ChunkRecord, ChunkWriter
 from bigpca.storage.files import canonical_json
-from bigpca.storage.forms import KEYS, PROVENANCE, STORE, Annotations, Form, TableForm, with_manifest
+from bigpca.storage.forms import PROVENANCE, STORE, Annotations, Form, TableForm, with_manifest
 from bigpca.storage.outputs import LEVEL, Layout, Output, check_output, partial_document
 from bigpca.storage.places import CONTROL, Entry, OccupiedError, Place
 from bigpca.storage.requests import in_order, requests, together
@@ -133,7 +133,7 @@ class ObjectChunks(ChunkWriter):
     def chunks(self) -> Iterator[tuple[int, Array]]:
         """Get and decode the chunks; in memory are one, and those in flight."""
         nbytes = self.chunk_rows * math.prod(self.shape[1:]) * np.dtype(self.dtype).itemsize
-        reads = (partial(self.place.read, self.chunk_key(index)) for index in range(self.n_chunks))
+        reads = (partial(self.place.get, self.chunk_key(index)) for index in range(self.n_chunks))
         for index, found in enumerate(in_order(nbytes, reads)):
             start, stop = self.row_range(index)
             yield start, self.decoded(index, found.data)[: stop - start]
@@ -210,10 +210,10 @@ class ObjectOutput(Output):
         """Take over the chunks that earlier runs put: by the journal, and else by getting and checking them."""
         known: dict[int, ChunkRecord] = {}
         journal = [entry for key, entry in sorted(listed.items()) if key.startswith(JOURNAL)]
-        for found in together((entry.size, partial(self.place.read, entry.key)) for entry in journal):
+        for found in together((entry.size, partial(self.place.get, entry.key)) for entry in journal):
             known |= {r.index: r for r in (ChunkRecord(*one) for one in json.loads(found.data))}
         if ROWS in listed:  # killed at its end, where its last chunk may be a short one
-            n = int(self.place.read(ROWS).data)
+            n = int(self.place.get(ROWS).data)
             last = self.writer.chunk_key(n // self.writer.chunk_rows)
             self.place.delete([last, ROWS] if n % self.writer.chunk_rows else [ROWS])
             listed.pop(last if n % self.writer.chunk_rows else ROWS, None)
@@ -229,7 +229,7 @@ class ObjectOutput(Output):
         """Return the record of a stored chunk: that of the journal if the object is still the same, else a new one."""
         if record is not None and (record.etag, record.size) == (entry.etag, entry.size):
             return record
-        data, etag, mark = self.place.read(entry.key)
+        data, etag, mark = self.place.get(entry.key)
         if record is not None and zlib.crc32(data) != record.crc32:
             raise OutputLockedError(
                 f"{self.place.describe(entry.key)} is not the object that this run put: another run "
@@ -263,7 +263,7 @@ class ObjectOutput(Output):
     def kept(self, name: str) -> bytes | None:
         """Get the record."""
         with suppress(FileNotFoundError):
-            return self.place.read(f"{CONTROL}/{name}").data
+            return self.place.get(f"{CONTROL}/{name}").data
         return None
 
     def _finished(self) -> dict[int, ChunkRecord]:
@@ -294,8 +294,8 @@ class ObjectOutput(Output):
                 )
             finished[index] = self._checked(index, finished[index], entry)
         self._left = [CLAIM, *(key for key in listed if self._form.is_table or key.startswith(f"{CONTROL}/"))]
-        late = [key for key in listed if key.startswith("c/") and key not in self._own_keys()]
-        self.place.delete(late)  # of older runs
+        own = {self.writer.chunk_key(index) for index in range(self.n_chunks)}
+        self.place.delete([key for key in listed if key.startswith("c/") and key not in own])  # of older runs
         if isinstance(self._form, TableForm):
             with TemporaryDirectory(prefix="bigpca-") as folder:
                 file = Path(folder, "table")
@@ -340,9 +340,6 @@ class ObjectOutput(Output):
                 return self.place.mark("") == self.writer.mark
         return False
 
-    def _own_keys(self) -> set[str]:
-        return {self.writer.chunk_key(index) for index in range(self.n_chunks)}
-
     def _check_claim(self) -> None:
         """Raise OutputLockedError if another run has taken over the claim."""
         data = self.kept("claim")
@@ -380,18 +377,12 @@ class ObjectOutput(Output):
 
 
 def members(annotations: Annotations) -> Iterator[tuple[str, bytes]]:
-    """Iterate over (key, bytes) of the objects of row keys and provenance, metadata last."""
+    """Iterate over (key, bytes) of the objects of row keys and provenance."""
     with TemporaryDirectory(prefix="bigpca-") as folder:
         annotations.write(Path(folder))
-        yield from tree_objects(Path(folder), (KEYS, PROVENANCE))
-
-
-def tree_objects(folder: Path, names: tuple[str, ...]) -> Iterator[tuple[str, bytes]]:
-    """Iterate over (key, bytes) of the files below members of a folder: of each its chunks first, its metadata last."""
-    for name in names:
-        files = [path for path in sorted((folder / name).rglob("*")) if path.is_file()]
-        for path in sorted(files, key=lambda path: path.name == ROOT):
-            yield path.relative_to(folder).as_posix(), path.read_bytes()
+        for path in sorted(Path(folder).rglob("*")):
+            if path.is_file():
+                yield path.relative_to(folder).as_posix(), path.read_bytes()
 
 
 def put_group(given: Any, fill: Callable[[Path], None], identity: str, *, overwrite: bool) -> None:
@@ -476,7 +467,7 @@ def got_group(given: Any, names: Collection[str] | None) -> Iterator[tuple[Path,
 
         def get(key: str, target: Path) -> None:
             target.parent.mkdir(parents=True, exist_ok=True)
-            target.write_bytes(place.read(key).data)
+            target.write_bytes(place.get(key).data)
 
         wanted = []
         for key, entry in listed.items():
@@ -561,7 +552,7 @@ def _claimed(
                 )
             claim, condition = replace(ours, clearing=bool(listed)), None
         else:
-            found = place.read(CLAIM)
+            found = place.get(CLAIM)
             held, condition = Claim.parse(found.data, place.describe(CLAIM)), found.etag
             same = held.identity == ours.identity and held.layout == ours.layout
             if same and joins and not held.clearing:
@@ -629,7 +620,7 @@ def unfinished(place: Place) -> list[Unfinished]:
         name = key.removesuffix(CLAIM).rstrip("/")  # the claim of a group is beside it
         if f"{name}/{ROOT}".lstrip("/") not in sizes and name not in sizes:
             own = [one for one in sizes if one.startswith((f"{name}/".lstrip("/"), f"{name}{CONTROL}/"))]
-            claim = Claim.parse(place.read(key).data, place.describe(key))
+            claim = Claim.parse(place.get(key).data, place.describe(key))
             found.append(Unfinished(place.describe(name), claim, own, sum(sizes[one] for one in own)))
     return found
 
@@ -648,7 +639,7 @@ def look(place: Place, *, overwrite: bool, resume: bool) -> Layout | None:
         if listed and not overwrite:
             raise OutputExistsError(_there(place, describe_objects(place, listed)))
         return None
-    claim = Claim.parse(place.read(CLAIM).data, place.describe(CLAIM))
+    claim = Claim.parse(place.get(CLAIM).data, place.describe(CLAIM))
     if ROOT in listed and place.mark(ROOT) in claim.marks:  # killed after it was published
         place.delete([key for key in listed if key.startswith(f"{CONTROL}/")])
         if not overwrite:
@@ -682,7 +673,7 @@ def describe_objects(place: Place, keys: Collection[str]) -> str:
     """Describe what is at a prefix in a few words."""
     if ROOT in keys:
         with suppress(OSError, ValueError, LookupError, TypeError):
-            document = json.loads(place.read(ROOT).data)
+            document = json.loads(place.get(ROOT).data)
             if document["node_type"] == "array":
                 return f"a Zarr array {tuple(document['shape'])} {document['data_type']}"
             return "a Zarr group"

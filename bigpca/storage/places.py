@@ -15,7 +15,7 @@ import sys
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from datetime import timedelta
 from importlib.util import find_spec
@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
 
 import numpy as np
 
-from bigpca.errors import CorruptedChunkError, OutputExistsError, OutputWriteError, brief
+from bigpca.errors import OutputExistsError, OutputWriteError, brief
 from bigpca.storage.files import PLACES, change_of, public, without_credentials
 
 if TYPE_CHECKING:
@@ -280,30 +280,7 @@ class Place:
             return False
         return True
 
-    def get(self, key: str, ranges: Sequence[tuple[int, int]]) -> Sequence[bytes]:
-        """Return half-open ranges of the bytes of an object; ranges that are close are got by one request.
-
-        Raises
-        ------
-        FileNotFoundError
-        CorruptedChunkError
-            If the object ends before one of them.
-        """
-        import obstore
-
-        starts, ends = [start for start, _ in ranges], [stop for _, stop in ranges]
-        found = self._request(
-            "get", key, lambda: obstore.get_ranges(self.store, self.key(key), starts=starts, ends=ends)
-        )
-        parts = [bytes(part) for part in found]
-        if short := [(a, b) for part, (a, b) in zip(parts, ranges, strict=True) if len(part) != b - a]:
-            raise CorruptedChunkError(
-                f"{self.describe(key)} ends before byte {short[0][1]:,}, up to which it was to be read. Restore it "
-                "from a copy."
-            )
-        return parts
-
-    def read(self, key: str) -> Content:
+    def get(self, key: str) -> Content:
         """Return a whole object.
 
         Raises
@@ -359,7 +336,7 @@ class Place:
                 return self._request("put", key, put)
             except _UnmetError:
                 try:
-                    found = self.read(key)
+                    found = self.get(key)
                 except FileNotFoundError:
                     # Deleted since, or two writers at once (409): ask again.
                     if if_etag is not None or time.monotonic() > deadline:
@@ -371,7 +348,7 @@ class Place:
                 raise OccupiedError(f"{self.describe(key)} exists with other bytes", found) from None
 
     def mark(self, key: str) -> str:
-        """Return the mark of the run that put an object; raises like :meth:`read`."""
+        """Return the mark of the run that put an object; raises like :meth:`get`."""
         import obstore
 
         part = self._request("get", key, lambda: obstore.get(self.store, self.key(key), options={"range": (0, 1)}))

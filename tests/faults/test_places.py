@@ -550,7 +550,7 @@ def test_a_table_that_appears_meanwhile_is_named_and_kept(place: Place, model: b
             self.put("", b"foreign"), real(self, *given, **more))[1])  # fmt: skip
         with pytest.raises(OutputExistsError, match=r"scores\.npy appeared while this run wrote"):
             model.transform(rows, out=table)
-    assert table.read("").data == b"foreign"
+    assert table.get("").data == b"foreign"
 
 
 def test_a_table_in_an_open_store_is_rejected(model: bp.PCA, rows: Path) -> None:
@@ -585,7 +585,7 @@ def test_all_commands_take_urls(place: Place, rows: Path, tmp_path: Path) -> Non
     assert sorted(names) == ["model.npz", "model.onnx", "report.html", "scores.parquet", "scores.png"]
     assert words(run_command("verify", scores).output).count("all chunks exist and decode") == 1
     damaged = Place(scores)
-    damaged.put("c/0/0", damaged.read("c/0/0").data[:-3])
+    damaged.put("c/0/0", damaged.get("c/0/0").data[:-3])
     assert "truncated 1: c/0/0" in words(run_command("verify", scores).output)
 
 

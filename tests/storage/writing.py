@@ -50,7 +50,7 @@ def read(path):
 def stored(path):
     """Return the bytes of all files of a folder, or of all objects of a prefix, by their keys."""
     if isinstance(path, Place):
-        return {entry.key: path.read(entry.key).data for entry in path.list()}
+        return {entry.key: path.get(entry.key).data for entry in path.list()}
     return {str(file.relative_to(path)): file.read_bytes() for file in path.rglob("*") if file.is_file()}
 
 

@@ -219,7 +219,7 @@ class SegmentObjects(SegmentStates):
 
     def _arrays(self, kind: str, index: int) -> dict[str, Array]:
         try:
-            data = self.place.read(state_name(kind, index)).data
+            data = self.place.get(state_name(kind, index)).data
         except FileNotFoundError as error:
             raise CheckpointError(
                 f"{self.where(kind, index)} was deleted while this run needed it, by another run of the same fit "
@@ -447,7 +447,7 @@ class ObjectCheckpoint(States):
         names = list(self.place.survey())
         others = [name for name in names if name.endswith("/run.json") and name != f"{self.fingerprint}/run.json"]
         if others:
-            raise _belongs_to_another(self.path, json.loads(self.place.read(others[0]).data), self.description)
+            raise _belongs_to_another(self.path, json.loads(self.place.get(others[0]).data), self.description)
         foreign = [name for name in names if not name.startswith(f"{self.fingerprint}/")]
         if foreign:
             raise CheckpointError(
@@ -546,7 +546,7 @@ def stored_seed(path: str | os.PathLike[str]) -> int | None:
 
         place = Place(path)
         records = [entry.key for entry in place.list() if entry.key.endswith("/run.json")]
-        found = [json.loads(place.read(key).data).get("seed") for key in records]
+        found = [json.loads(place.get(key).data).get("seed") for key in records]
         return next((seed for seed in found if isinstance(seed, int) and seed >= 0), None)
     for record in sorted(Path(path).glob("*/run.json")):
         with suppress(OSError, ValueError, AttributeError):
