@@ -6,9 +6,9 @@ usage: python examples/benchmarks/places.py [--objects 96] [--mib 1] [--rows 655
 The store is an S3 server (snailmail over moto) in another process, which answers after --latency milliseconds and sends
 at most --bandwidth MB/s. Reading: --objects chunks of --mib MiB, by bare obstore with 64 requests in flight, by Zarr's
 ObjectStore as it is, and as bigpca's tasks read. Fitting: PCA(10) of float32 rows by one thread, from a disk and from
-the store. Transforming: scores of 64 columns of these rows, read from and written to the disk or the store, and the rows alone
-by bare obstore, which is what the store can do. Each round
-runs the contenders in turn; medians of seconds, and of the seconds of this process's processor.
+the store. Transforming: scores of 64 columns of these rows, read from and written to the disk or the store; and these
+rows by bare obstore, which is what the store can do. Each round runs the contenders in turn; medians of seconds, and of
+the seconds of this process's processor.
 Listing: the requests for --listed objects. Ends with one JSON line.
 """
 
@@ -162,10 +162,8 @@ def transforming(options: argparse.Namespace, folder: Path) -> dict[str, object]
     disk, store = str(folder / "scores"), "s3://rows/scores"
     place = Place(url)
     keys = [entry.key for entry in place.list("c")]
-    found = in_turn(
-        {"disk": lambda: transform(path, disk), "store": lambda: transform(url, store), "bare": lambda: bare(place, keys)},
-        options.rounds,
-    )  # fmt: skip
+    contenders = {"disk": lambda: transform(path, disk), "store": lambda: transform(url, store)}
+    found = in_turn(contenders | {"bare": lambda: bare(place, keys)}, options.rounds)
     same = np.array_equal(bp.open(f"{store}-0.zarr").compute(), bp.open(f"{disk}-0.zarr").compute())
     return found | {"store / disk": ratio(found), "same bits": same}
 
