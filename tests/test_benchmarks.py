@@ -116,6 +116,21 @@ def test_converged_answers_are_honest(monkeypatch: pytest.MonkeyPatch, capsys: p
     assert row["claimed"] > 15
 
 
+@pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::PendingDeprecationWarning")
+def test_two_sides_agree_with_scikit_learn_and_xeofs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("xeofs")
+    script = runpy.run_path(str(FOLDER / "pairs.py"))
+    at = script["store_features"](tmp_path, 300, 24)
+    found = {name: call(at, 2) for name, call in script["CONTENDERS"].items()}
+    assert found["mca"] == pytest.approx(found["mca_sklearn"], rel=1e-5)
+    assert found["mca"] == pytest.approx(found["mca_xeofs"], rel=1e-5)
+    assert found["cca"] == pytest.approx(found["cca_sklearn"], rel=1e-3)
+    assert found["ridge"] == pytest.approx(found["ridge_sklearn"], abs=0.05)
+    assert found["cka"] < found["biased"] < found["minibatch128"] < found["minibatch32"]
+
+
 @pytest.mark.filterwarnings("ignore::FutureWarning")
 def test_climate_agrees_with_xeofs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
