@@ -10,8 +10,8 @@ from scipy.linalg import solve_triangular
 
 from bigpca.arrays import Integers, Matrix, Vector
 
-BLOCK = 16, 256  # proposals that are decided together: a quarter of those wanted, within these limits
-FEW = 4  # blocks double where less than one proposal in so many has a residual that is not 0
+BLOCK = 64, 256  # proposals that are decided together: a quarter of those wanted, within these limits
+FEW = 2  # blocks double where less than one proposal in so many is accepted: each costs the same dozen small products
 
 
 def block_size(wanted: int) -> int:
@@ -155,7 +155,7 @@ def rejection_pivots(
             bound[joined] = 0.0
             used = end
         accepted = np.append(accepted, distinct[taken])
-        if len(hopeful) * FEW < size:
+        if len(taken) * FEW < size:
             size = min(2 * size, BLOCK[1])
     return accepted
 
