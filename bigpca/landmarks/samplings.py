@@ -41,7 +41,7 @@ from bigpca.planning import PassCost, Times, peak_bytes
 from bigpca.seeds import integers, uniforms
 from bigpca.solvers.eigh import top_eigenpairs
 from bigpca.solvers.features import landmark_transform, residual_rounding, truncation_for
-from bigpca.solvers.pivoting import BLOCK, Race, block_size, rejection_pivots
+from bigpca.solvers.pivoting import BLOCK, Race, rejection_pivots
 
 CANDIDATES = 10  # rows drawn in a read for each landmark: so many leave one to three reads on fast spectra
 CANDIDATE_BYTES = 64 << 20  # limit of their rows and factors, except of those for which memory was always planned
@@ -127,7 +127,8 @@ def rpcholesky_passes(request: LandmarkRequest) -> tuple[PassPlan]:
     compared = [1] if whole else [1, 3 * m // 4 + 1]
     times = Times(1, 1) if whole else Times(2, MOST_READS)
     cost = draw_pass(request, candidates, times=times, compared=compared)
-    joined = min(candidates, FOLLOWED * m) * (m + block_size(m))  # with those accepted, and with their neighbours
+    # With those accepted, and with the others of a block, which grows where few are accepted.
+    joined = min(candidates, FOLLOWED * m) * (m + BLOCK[1])
     factors = 8 * candidates * (m + 4 * BLOCK[1] + 2 * request.rows.n_columns)
     return (
         replace(cost, evaluations=cost.evaluations + joined / times.typical, driver_bytes=cost.driver_bytes + factors),

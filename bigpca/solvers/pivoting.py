@@ -10,8 +10,8 @@ from scipy.linalg import solve_triangular
 
 from bigpca.arrays import Integers, Matrix, Vector
 
-BLOCK = 64, 256  # proposals that are decided together: a quarter of those wanted, within these limits
-FEW = 2  # blocks double where less than one proposal in so many is accepted: each costs the same dozen small products
+BLOCK = 32, 128  # proposals that are decided together: a quarter of those wanted, within these limits
+FEW = 4  # blocks double where less than one proposal in so many is accepted: each costs the same dozen small products
 
 
 def block_size(wanted: int) -> int:

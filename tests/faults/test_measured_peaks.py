@@ -25,15 +25,15 @@ from tests.data.sparse_savers import write_parts
 from tests.passes.conftest import start_cluster
 
 SHAPES = {
-    "tall": (20_000, 400),
-    "wide": (800, 10_000),
+    "tall": (12_000, 400),
+    "wide": (600, 8_000),
     "thin": (8_000, 100),
-    "few": (2_000, 200),
-    "several": (4_000, 500),
-    "sparse": (20_000, 1_000),
-    "square": (3_000, 2_000),
-    "flat": (600, 4_000),
-    "sixty": (800, 6_000),
+    "few": (1_200, 200),
+    "several": (3_000, 400),
+    "sparse": (8_000, 1_000),
+    "square": (2_000, 1_600),
+    "flat": (400, 2_500),
+    "sixty": (500, 3_000),
     "text.csv": (40_000, 100),
     "groups.parquet": (40_000, 100),
 }
