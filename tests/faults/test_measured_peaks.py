@@ -26,14 +26,14 @@ from tests.passes.conftest import start_cluster
 
 SHAPES = {
     "tall": (12_000, 400),
-    "wide": (600, 8_000),
+    "wide": (600, 10_000),
     "thin": (8_000, 100),
     "few": (1_200, 200),
     "several": (3_000, 400),
     "sparse": (8_000, 1_000),
     "square": (2_000, 1_600),
     "flat": (400, 2_500),
-    "sixty": (500, 3_000),
+    "sixty": (800, 6_000),
     "text.csv": (40_000, 100),
     "groups.parquet": (40_000, 100),
 }
@@ -94,7 +94,10 @@ CASES: dict[str, tuple[str, Callable[[], Any]]] = {  # name -> (rows, estimator)
     "dual of wide rows": ("wide", lambda: bp.KernelSupervisedPCA(2, solver="pairs", kernel="rbf", gamma=1e-4, **LIMIT)),
     "kernel direct": ("several", lambda: bp.KernelSupervisedPCA(2, gamma=0.01, **LIMIT)),
     "roweis of many reads": (
-        "flat", lambda: bp.RoweisDiscriminantAnalysis(3, r1=0.4, r2=0.99, solver="krylov", tol=1e-12, **LIMIT),
+        "flat",
+        lambda: bp.RoweisDiscriminantAnalysis(
+            3, r1=0.4, r2=0.99, solver="krylov", tol=1e-12, max_passes=12, **LIMIT
+        ),
     ),
     "sixty reads": ("sixty", lambda: bp.PCA(40, solver="krylov", max_passes=60, tol=1e-9, **LIMIT)),
     "uniform of wide rows": (
@@ -136,6 +139,7 @@ for dtype in ("f4", "f8"):  # compiled once, and not in each process
     csr.add_product(rows, csr.multiply(rows, Q), Q.copy())
     csr.add_column_sums(rows, numpy.zeros(4))
     csr.row_squares(rows)
+    csr.add_gram(rows, None, numpy.zeros((4, 4)), numpy.zeros(4), numpy.zeros(4))
     csr.note_constants(rows, numpy.zeros(4), numpy.zeros(4, int))
 
 plans, running = [], life.running  # those of added rows have no public plan
