@@ -259,23 +259,33 @@ def facts(record: Mapping[str, Any]) -> dict[str, object]:
     return rows
 
 
+PREFIXES = {  # of the names of components, as classes have them, which info does not import
+    "PCA": "pca", "ApproximatePCA": "pca", "RotatedPCA": "rotated", "KernelPCA": "kpca", "NystromKernelPCA": "kpca",
+    "ApproximateKernelPCA": "kpca", "SupervisedPCA": "spca", "SupervisedRandomProjection": "srp", "ScoredPCA": "scored",
+    "FisherDiscriminantAnalysis": "fisher", "RoweisDiscriminantAnalysis": "roweis", "KernelSupervisedPCA": "kspca",
+    "KernelRoweisDiscriminantAnalysis": "kroweis", "CCA": "cca", "PLSSVD": "plssvd", "Ridge": "ridge",
+    "SketchTransformer": "sketch",
+}  # fmt: skip
+
+
 def components_table(record: Mapping[str, Any]) -> list[str]:
     """Return the leading components as lines of a table, with their shares of the variance where they have one.
 
     >>> certificate = {"eigenvalue_bounds": [[3.9, 4.2]]}
-    >>> answer = {"explained_variance": [4.0], "explained_variance_ratio": [0.8], "n_components": 1}
+    >>> answer = {"estimator": "PCA", "explained_variance": [4.0], "explained_variance_ratio": [0.8]}
     >>> print("\\n".join(components_table(answer | {"certificate": certificate})))
     component  eigenvalue          %  so far
-            0  4 (3.9 to 4.2)  80.00   80.00
+         pca0  4 (3.9 to 4.2)  80.00   80.00
     """
     kind = next((name for name in VALUES if name in record), "eigenvalues")
     values = record.get(kind, [])[:SHOWN]
     bounds = (record.get("certificate") or {}).get("eigenvalue_bounds") or [None] * len(values)
     shares = record.get("explained_variance_ratio", record.get("squared_covariance_fraction", []))[:SHOWN]
     rows = [["component", VALUES[kind]] + (["%", "so far"] if len(shares) else [])]
+    prefix = PREFIXES.get(record["estimator"], "")
     for index, (value, bound) in enumerate(zip(values, bounds, strict=False)):
         text = f"{value:.6g}" if bound is None else f"{value:.6g} ({bound[0]:.6g} to {bound[1]:.6g})"
-        rows.append([f"{index}", text])
+        rows.append([f"{prefix}{index}", text])
         if len(shares):
             rows[-1] += [f"{100 * shares[index]:.2f}", f"{100 * sum(shares[: index + 1]):.2f}"]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]

@@ -14,6 +14,7 @@ import pytest
 import bigpca as bp
 from bigpca import settings
 from bigpca.cli.options import DEFAULTS, ESTIMATORS, RUN_SETTINGS, parse_sketch
+from bigpca.cli.stores import PREFIXES
 from bigpca.sketches import SRHT, Downsample, FeatureHash, Gaussian, SparseSign
 from tests.cli.running import COLUMNS, ROWS, line_of, run, run_json, words
 
@@ -51,7 +52,7 @@ def test_an_exact_fit_has_no_certificate(store: Path) -> None:
     record = run_json("fit", store, "-k", 2, "--model", "m.zarr")
     assert (record["certificate"], record["warnings"]) == (None, [])
     assert record["explained_variance"] == bp.load("m.zarr").explained_variance_.tolist()
-    assert " to " not in line_of(run("info", "m.zarr").stdout, "        1")
+    assert " to " not in line_of(run("info", "m.zarr").stdout, "     pca1")
 
 
 @pytest.mark.parametrize(
@@ -201,6 +202,11 @@ def test_rules_for_the_number_of_components_have_names(store: Path, text: str, r
     assert bp.load("model.zarr").n_components_ == expected.n_components_
     for solver in ("covariance", "krylov") if text != "gavish-donoho" else ("covariance",):
         assert bp.PCA(text, solver=solver).fit(bp.open(store)).n_components_ == expected.n_components_
+
+
+def test_the_prefixes_of_components_are_those_of_the_classes() -> None:
+    classes = {name: getattr(bp, name) for name in bp.__all__}
+    assert {name: one._prefix for name, one in classes.items() if hasattr(one, "_prefix")} == PREFIXES
 
 
 def test_the_defaults_that_help_names_are_the_library_s() -> None:

@@ -43,7 +43,7 @@ def test_info_shows_the_kernel_the_evaluations_and_the_eigenvalues(name: str, ro
     assert record["kernel_evaluations"] == model.kernel_evaluations_
     assert line_of(said, "kernel evaluations") == f"{model.kernel_evaluations_:,}"
     assert record["eigenvalues"] == model.eigenvalues_.tolist()
-    assert line_of(said, "        0").startswith(f"{model.eigenvalues_[0]:.6g}")
+    assert line_of(said, "    kpca0").startswith(f"{model.eigenvalues_[0]:.6g}")
     np.testing.assert_allclose(record["explained_variance"], model.explained_variance_, rtol=1e-14)
     assert record["variance_captured"] == pytest.approx(model.explained_variance_ratio_.sum(), rel=1e-14)
     assert line_of(said, "solver") == model.solver_
@@ -74,4 +74,4 @@ def test_an_exact_answer_of_a_kernel_has_no_certificate(rows: np.ndarray, tmp_pa
     for name in ("dense", "features"):
         MODELS[name].fit(rows).save(tmp_path / f"{name}.zarr")
         assert run_json("info", tmp_path / f"{name}.zarr")["certificate"] is None
-        assert " to " not in line_of(run("info", tmp_path / f"{name}.zarr").stdout, "        0")
+        assert " to " not in line_of(run("info", tmp_path / f"{name}.zarr").stdout, "    kpca0")

@@ -34,7 +34,7 @@ def test_a_fit_shows_a_plan_of_five_rows_a_table_and_what_to_do_next(store: Path
         "scores",
     ]  # fmt: skip
     assert not [line for line in seen.lines if re.search(r"(about|most|of) \d+$", line)]  # a number without its unit
-    table = [line for line in seen.lines if re.match(r" +[01]  ", line)]
+    table = [line for line in seen.lines if re.match(r" +pca[01]  ", line)]
     assert len(table) == 2
     for line in table:
         value, low, high = (float(text) for text in re.findall(r"[\d.]+", line)[1:4])
