@@ -270,7 +270,7 @@ def _end(rows: Any, keys: Any, component: int) -> list[Any]:
 
 
 class Metric(StrEnum):
-    """How alike features of the same rows are."""
+    """How similar features of the same rows are."""
 
     CKA = "cka"
     SVCCA = "svcca"

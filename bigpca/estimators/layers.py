@@ -116,7 +116,8 @@ def fit_layers(
     """Fit one model to each layer of a network in one pass over its batches, such as one forward pass.
 
     The fits run side by side, and share each batch: memory is that of all of them together, with at most two batches.
-    Each model has the bits of a fit of that layer alone from the same batches with ``bigpca.config(solve_threads=1)``.
+    Each model is the same, bit for bit, as a fit of that layer alone to the same batches with
+    ``bigpca.config(solve_threads=1)``.
 
     Parameters
     ----------
