@@ -56,7 +56,7 @@ class RegularStore(LocalStore):
             check_size(path.stat().st_size, path, MAX_DOCUMENT_BYTES)
 
 
-class ObjectDocuments(ObjectStore[Any]):
+class ObjectDocuments(ObjectStore):  # type: ignore[type-arg]  # not generic in the lowest zarr that is allowed
     """The objects of an obstore store, of whose metadata some are given to Zarr in another form."""
 
     def __init__(self, store: Any, *, read_only: bool = True, rewritten: Rewritten | None = None) -> None:
