@@ -210,20 +210,27 @@ class ObjectOutput(Output):
         """Take over the chunks that earlier runs put: by the journal, and else by getting and checking them."""
         known: dict[int, ChunkRecord] = {}
         journal = [entry for key, entry in sorted(listed.items()) if key.startswith(JOURNAL)]
-        for found in together((entry.size, partial(self.place.get, entry.key)) for entry in journal):
-            known |= {r.index: r for r in (ChunkRecord(*one) for one in json.loads(found.data))}
+        names = [(entry.size, entry.key.removeprefix(f"{CONTROL}/")) for entry in journal]
+        for found in together((size, partial(self.kept, name)) for size, name in names):
+            known |= {r.index: r for r in (ChunkRecord(*one) for one in json.loads(found or "[]"))}
         if ROWS in listed:  # killed at its end, where its last chunk may be a short one
             n = int(self.place.get(ROWS).data)
             last = self.writer.chunk_key(n // self.writer.chunk_rows)
             self.place.delete([last, ROWS] if n % self.writer.chunk_rows else [ROWS])
             listed.pop(last if n % self.writer.chunk_rows else ROWS, None)
-        looks: list[tuple[int, Callable[[], ChunkRecord]]] = []
+
+        def look(index: int, entry: Entry) -> ChunkRecord | None:
+            with suppress(FileNotFoundError):  # an equal run has published a table meanwhile, and deleted its chunks
+                return self._checked(index, known.get(index), entry)
+            return None
+
+        looks: list[tuple[int, Callable[[], ChunkRecord | None]]] = []
         for index in range(self.n_chunks):
             if (entry := listed.get(self.writer.chunk_key(index))) is not None:
-                looks.append((entry.size, partial(self._checked, index, known.get(index), entry)))
+                looks.append((entry.size, partial(look, index, entry)))
             elif not self.joins:  # written in order, and continued where the first one is missing
                 break
-        self._records = {record.index: record for record in together(looks)}
+        self._records = {record.index: record for record in together(looks) if record is not None}
 
     def _checked(self, index: int, record: ChunkRecord | None, entry: Entry) -> ChunkRecord:
         """Return the record of a stored chunk: that of the journal if the object is still the same, else a new one."""
@@ -279,9 +286,14 @@ class ObjectOutput(Output):
         self.keep("rows", str(n).encode())
 
     def _publish(self, finished: dict[int, ChunkRecord], annotations: Annotations) -> None:
+        try:
+            self._publish_listed(finished, annotations)
+        except (FileNotFoundError, OutputLockedError):
+            if not self._is_table_of_ours():  # whose run, of equal identity, has deleted its chunks
+                raise
+
+    def _publish_listed(self, finished: dict[int, ChunkRecord], annotations: Annotations) -> None:
         """List all chunks once more, and put what makes them visible: if each is the object that this run recorded."""
-        if self._is_table_of_ours():  # of a run that was killed here, or of one that joined
-            return
         claim = requests().begin(0, self._check_claim)
         listed = {entry.key: entry for entry in self.place.list()}
         claim.result()

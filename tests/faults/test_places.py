@@ -29,6 +29,7 @@ from bigpca.errors import CheckpointError, ModelFormatError, OutputExistsError, 
 from bigpca.passes.engine.events import CheckpointEvent
 from bigpca.passes.reading import layout
 from bigpca.storage import places
+from bigpca.storage.forms import NpyForm
 from bigpca.storage.places import Place
 from tests.cli.running import run as run_command
 from tests.cli.running import words
@@ -348,6 +349,18 @@ def test_two_equal_runs_both_succeed(place: Place) -> None:
         one.finish()
     assert np.array_equal(read(place), EXPECTED)
     assert not [key for key in stored(place) if key.startswith(".bigpca")]
+
+
+def test_two_equal_runs_of_a_table_both_succeed(place: Place) -> None:
+    """The chunks that the second one was to copy are deleted by then."""
+    table, form = place.at("t.npy"), NpyForm(("a", "b", "c"))
+    with begin(table, form=form) as one, begin(table, form=form) as two:
+        fill(one)
+        fill(two)
+        one.finish()
+        two.finish()
+    assert np.array_equal(bp.open(str(table)).compute(), EXPECTED)
+    assert list(stored(place)) == ["t.npy"]
 
 
 @enforced

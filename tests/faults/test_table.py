@@ -152,6 +152,7 @@ FAULTS: dict[str, tuple[str, ...]] = {
     ),
     "two runs at one URL": (
         "faults/test_places.py::test_two_equal_runs_both_succeed",
+        "faults/test_places.py::test_two_equal_runs_of_a_table_both_succeed",
         "faults/test_places.py::test_runs_of_different_identity_are_told_apart",
         "faults/test_places.py::test_a_late_chunk_of_an_older_run_is_named",
         "faults/test_places.py::test_a_second_writer_of_features_is_rejected_until_it_is_said_to_resume",
