@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import ClassVar, Generic, TypeVar
+from typing import ClassVar, Generic, TypeVar, cast
 
 import numpy as np
 
@@ -108,16 +108,18 @@ class PairFit(Fit[Found], Generic[Found, State]):
         return self.solve(read.state, read.omitted)
 
 
-def left_out(states: Sequence[State]) -> list[State]:
-    """Return for each state the merged state of all others: two sweeps of merges, and nothing subtracted."""
-    before, after = [states[0]], [states[-1]]
-    for state in states[1:-1]:
-        before.append(before[-1].merge(state))
+def left_out(states: Sequence[State]) -> Iterator[State]:
+    """Iterate over the merged states of all but one: two sweeps of merges, one of them held, and nothing subtracted."""
+    after, before = [states[-1]], None  # of states i and later, the last first; and of those before i
     for state in states[-2:0:-1]:
         after.append(state.merge(after[-1]))
-    after = after[::-1]  # of states i + 1 and later
-    inner = [before[i - 1].merge(after[i]) for i in range(1, len(states) - 1)]
-    return [after[0], *inner, before[-1]]
+    for state in states:
+        rest = after.pop() if after else None
+        if before is None or rest is None:
+            yield cast("State", rest if before is None else before)
+        else:
+            yield before.merge(rest)
+        before = state if before is None else before.merge(state)
 
 
 def merged(states: Sequence[State]) -> State:
