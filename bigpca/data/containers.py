@@ -284,7 +284,7 @@ def reject_sparse_forms(X: Any, label: str = "X") -> None:
     if names[0].startswith(("scipy.", "sparse.")) and hasattr(X, "tocsr"):
         raise TypeError(
             f"{label} is sparse data, {names[0]} of shape {getattr(X, 'shape', '?')}, which cannot be read row by row: "
-            "CSR of SciPy was expected. Pass X.tocsr() if it fits in memory."
+            "SciPy CSR was expected. Pass X.tocsr() if it fits in memory."
         )
 
 

@@ -225,7 +225,7 @@ def open(
         A path is a Zarr store (v2, v3; array or group; also in a .zip file), a .npy, .npz, .h5, .nc, .parquet, .arrow,
         .csv, .tsv, .pt or .safetensors file, a folder or glob of shards (.npy, .pt or .safetensors, read in natural
         order) or of tables (Parquet, also in partitions; CSV; Arrow, as Hugging Face's ``save_to_disk`` writes); a list
-        of paths is read as shards in its order. A store of Zarr and a ``datasets.Dataset`` are opened too. Rows of
+        of paths is read as shards in its order. Zarr stores and ``datasets.Dataset`` are opened too. Rows of
         tables are the columns of numbers, or a column of equally long lists. netCDF has the grid that xarray finds.
         Feature maps (n, c, h, w) become (n, c*h*w). Masked entries become NaN. Sparse rows (SciPy's CSR, arrays of
         ``sparse``, Dask arrays of either in chunks of whole rows; CSR in a Zarr or HDF5 group, as AnnData writes it, or
