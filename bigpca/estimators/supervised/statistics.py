@@ -148,8 +148,8 @@ class LabelStatistics:
         """
         if not self.moments.whole:
             raise ValueError(
-                "the model was fitted with r1 = 1 and r2 = 0, or by the krylov solver. Such fits keep only the diagonal "
-                "of the scatter, but the whole matrix is needed. Fit again with all rows."
+                "the model was fitted with r1 = 1 and r2 = 0, or by the krylov solver. Such fits keep only the "
+                "diagonal of the scatter, but the whole matrix is needed. Fit again with all rows."
             )
 
     def merge(self, other: LabelStatistics) -> LabelStatistics:
