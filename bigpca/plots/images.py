@@ -19,6 +19,7 @@ from bigpca.plots.style import (
     main_of,
     percent,
     percents,
+    require_matplotlib,
     short_names,
     tidy,
 )
@@ -352,6 +353,7 @@ def extremes(ends: Any, images: Any, *, n: int = 6, ax: Axes | None = None) -> A
     ImportError
         If matplotlib is not installed.
     """
+    require_matplotlib()  # before pictures are read
     count, at_an_end = min(n, len(ends.lowest)), ends.lowest.shape[1]
     lines = np.concatenate([ends.lowest[:count], ends.highest[:count, ::-1]], axis=1)
     rows, places = np.unique(lines, return_inverse=True)

@@ -35,6 +35,7 @@ from bigpca.plots.style import (
     main_of,
     percent,
     percents,
+    require_matplotlib,
     short,
     short_names,
     tidy,
@@ -324,6 +325,7 @@ def outliers(
         if isinstance(limits, tuple)
         else (model.t2_limit(limits, limit="theory"), model.spe_limit(limits, limit="box"))
     )
+    require_matplotlib()  # before a read
     drawn = drawn_scores(model, X, seed=seed, statistics=True)
     kinds = None if labels is None else kinds_of(labels, drawn.n, drawn.rows, X)
     ax = axes_of(ax)
@@ -401,6 +403,7 @@ def axis_names(columns: Sequence[int], names: Sequence[str], ratio: Vector | Non
 
 def _drawn(model: Any, X: Any, seed: int, most: int = MAX_ROWS) -> tuple[DrawnScores, Vector | None]:
     """Return the scores to draw, and the shares of the variance where they are known."""
+    require_matplotlib()  # before a read
     if hasattr(model, "fit"):
         ratio = shares_or_none(model)
         if ratio is None and hasattr(model, "sketch_"):

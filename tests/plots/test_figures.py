@@ -34,6 +34,7 @@ from bigpca.plots.data import drawn_rows, drawn_scores
 from bigpca.plots.scatter import _name_arrows
 from bigpca.plots.spectra import captured, reaching, relative_width
 from bigpca.plots.style import ABSENT, COLOURS, short
+from tests.estimators.stores import unreadable
 
 NAMES = np.array(["_hidden", "$x^", "<script>alert(1)</script>", *(f"kind {i}" for i in range(27))], dtype=object)
 
@@ -142,6 +143,16 @@ def texts(figure: Any) -> list[Text]:
         if not low <= tick.get_loc() <= high or not axes.axison
     }
     return [text for text in shown if id(text) not in ticks and outer.overlaps(text.get_window_extent())]
+
+
+@pytest.mark.parametrize(
+    "draw", [bp.plots.scores, bp.plots.biplot, bp.plots.density, bp.plots.outliers, bp.plots.pairs]
+)
+def test_matplotlib_is_looked_for_before_a_read(draw: Any, models: dict[str, Any], monkeypatch: Any) -> None:
+    model = models["pca"]
+    monkeypatch.setattr("bigpca.plots.style.find_spec", lambda name: None)
+    with pytest.raises(ImportError, match="figures need matplotlib, which is not installed"):
+        draw(model, unreadable(50, model.n_features_in_))
 
 
 @pytest.mark.parametrize("draw", FIGURES.values(), ids=FIGURES)
