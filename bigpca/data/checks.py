@@ -172,6 +172,7 @@ def coalesce(chunks: Iterable[int], row_bytes: float, limit: int) -> tuple[int, 
     sizes = sizes[sizes > 0]
     ends = np.cumsum(sizes)
     # For each chunk, the one after the last that fits beside it: a million chunks are searched at once.
+    # 1e-9: rows of no columns have no bytes.
     fitting = np.searchsorted(ends, ends - sizes + int(limit / max(row_bytes, 1e-9)), side="right")
     after, stops, i = np.maximum(fitting, np.arange(1, len(sizes) + 1)).tolist(), [], 0
     while i < len(after):

@@ -40,7 +40,7 @@ from bigpca.storage.files import check_member, check_place, check_regular, kind_
 from bigpca.storage.forms import KEY_COLUMN, VALUES
 
 PIECE_BYTES = 2**20
-PIECES_BYTES = 64 * 2**20  # of an object, got at the same time
+PIECES_BYTES = 64 * 2**20  # of an object, got at the same time: as many as all requests may have in flight
 _CHECKING = Lock()  # threads wait for the first, rather than read the whole file too
 MAX_HEADER_BYTES = 100 * 2**20  # safetensors' own limit
 _SAFETENSORS = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "BOOL": "?", "U8": "u1", "I8": "i1"} | {

@@ -385,9 +385,9 @@ def _reject_own_source(rows: Rows, out: str | os.PathLike[str]) -> None:
 
 
 AHEAD_BYTES = 32 * MIB  # of reads that an object store answers meanwhile: more than arrive while one answer is awaited
-MAX_AHEAD = 8
+MAX_AHEAD = 8  # small reads: more would only wait for the limits of requests in flight
 REMOTE_GROUP_BYTES = 512 * MIB  # of input: a task waits at its start and its end
-REMOTE_GROUP_CHUNKS = 256  # of output, at most
+REMOTE_GROUP_CHUNKS = 256  # of output, at most: a rerun gets and checks those of a killed task
 
 
 def _reads_ahead(rows: Rows, read_rows: int) -> int:
