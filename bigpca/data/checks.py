@@ -349,7 +349,35 @@ class Limits:
         fill = _DEFAULT_FILLS.get("f" if dtype.kind == "f" else f"{dtype.kind}{dtype.itemsize}") if unfilled else None
         return None if fill is ends[0] is ends[1] is None else cls(fill, *ends)
 
-    def values(self, rows: Array, label: str, first: int) -> Array:
+    @classmethod
+    def of_decoded(cls, field: Any) -> Limits | None:
+        """Return those of a DataArray in its units; None if all numbers are values, and if it was computed.
+
+        NOTE: xarray masks neither. What it read from a file has an encoding, which arithmetic removes.
+        """
+        stored = field.encoding
+        dtype = np.dtype(stored.get("dtype", field.dtype))
+        if "dtype" not in stored or math.prod(stored.get("original_shape", field.shape)) < field.size:  # or joined
+            return None
+        # Which variables of one byte are filled, only the file says.
+        filled = dtype.itemsize > 1 and str(stored.get("source", "")).endswith((".nc", ".nc4", ".cdf"))
+        found = cls.of({**field.attrs, **stored, **({NETCDF: True} if filled else {})}, dtype)
+        if found is None or not set(PACKED) & set(stored):
+            return found
+
+        def decoded(end: float | None) -> float | None:
+            # Ends in a wider type than the stored numbers are in units of the values (NetCDF User's Guide, A.1).
+            if end is None or (dtype.kind != "f" and isinstance(end, float)):
+                return end
+            value = np.array([end], field.dtype)  # rounded as xarray rounds
+            value *= stored.get("scale_factor", 1.0)
+            value += stored.get("add_offset", 0.0)
+            return float(value[0])
+
+        ends = decoded(found.low), decoded(found.high)
+        return cls(decoded(found.fill), *(ends[::-1] if stored.get("scale_factor", 1.0) < 0 else ends))
+
+    def values(self, rows: Array, label: str, first: int, way_out: str = "", left: int = 0) -> Array:
         """Return rows, which are overwritten, with NaN in place of the default fill.
 
         Raises
@@ -370,10 +398,10 @@ class Limits:
                 why = f"out of its valid range, {self.low} to {self.high}" if missing.any() else ""
         if why:
             row, column = (int(place) for place in np.argwhere(missing)[0])
+            way_out = way_out or "bigpca.open(path, fill=None) (--fill none); if it is missing, pass fill={value}"
             raise ValueError(
-                f"{label}: row {first + row:,}, column {column} holds {rows[row, column]}, which is {why}. A value was "
-                f"expected. If it is one, pass bigpca.open(path, fill=None) (--fill none); if it is missing, pass "
-                f"fill={rows[row, column]}."
+                f"{label}: row {first + row:,}, column {left + column} holds {rows[row, column]}, which is {why}. A "
+                f"value was expected. If it is one, pass {way_out.format(value=rows[row, column])}."
             )
         return rows
 

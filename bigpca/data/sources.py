@@ -260,8 +260,9 @@ def open(
     fill : {"default"}, int, float or None, default "default"
         How to treat netCDF variables without an attribute for missing values. By default, the default fill of netCDF-4
         in variables without ``_FillValue`` is missing: it becomes NaN in floats, and is an error in integers, where it
-        may be a value. Numbers out of ``valid_range`` are an error. None treats every stored number as a value; a
-        number treats all but this one as values, like None with ``missing_value``.
+        may be a value. Numbers out of ``valid_range`` are an error. Both hold for a DataArray that xarray decoded
+        from a file, too. None treats every stored number as a value; a number treats all but this one as values,
+        like None with ``missing_value``.
     **axes
         By the name of an axis in the pattern: its positions (a slice, a list of int or a mask), such as
         ``t=slice(1, None)`` for all tokens but the first, or its size (an integer), for axes in brackets on the left.
@@ -376,6 +377,11 @@ def open_samples(
     if is_labelled(source):
         arranged, labels = label(source, sample_dims)
         X, shape = open_samples(sample_rows(arranged, len(labels.sizes)), missing_chunks=missing_chunks)
+        limits = None if fill is None or is_csr(X._meta) else Limits.of_decoded(source)
+        if limits is not None:
+            place = source.encoding.get("source")
+            name = f"{place}:{source.name}" if place else f"the DataArray {source.name!r}"
+            X = X.map_blocks(_limited, limits, name, dtype=X.dtype, meta=X._meta)
         return carrying(X, labels=labels), shape
     given, source = source, lazy_table(source)
     if isinstance(source, da.Array):
@@ -390,6 +396,15 @@ def open_samples(
         return X, tuple(map(int, source.shape[1:])) if found is None else found.array_shape[1:]
     found = stored_values(row_source(source, member=member, missing_chunks=missing_chunks, wanted=wanted), fill)
     return with_index(named(open_source(found), names_in_file(found)), source), found.array_shape[1:]
+
+
+def _limited(block: Array, limits: Limits, label: str, block_info: Any = None) -> Array:
+    """Return a block of decoded values without those that are out of the limits of the file."""
+    (first, _), (left, _) = block_info[0]["array-location"]
+    way_out = (
+        "bigpca.open(field, fill=None), field being the DataArray; if it is missing, field.where(field != {value})"
+    )
+    return limits.values(block.copy(), label, first, way_out, left)
 
 
 def is_netcdf(source: Any) -> bool:

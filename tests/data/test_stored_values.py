@@ -284,6 +284,36 @@ def test_numbers_out_of_their_valid_range_are_an_error(
         np.testing.assert_array_equal(bp.open(tmp_path / f"x.{end}"), values)
 
 
+@pytest.mark.parametrize(
+    ("packing", "limits", "shown"),
+    [({"scale_factor": 0.01}, {"valid_range": np.array([-400, 400], "i2")}, "9.0, .* valid range, -4.0 to 4.0"),
+     ({"scale_factor": -0.01, "add_offset": 1.0}, {"valid_max": np.int16(400)}, "-8.0, .* valid range, -3.0 to None"),
+     ({"scale_factor": 0.01}, {"valid_range": np.array([-4.0, 4.0])}, "9.0, .* valid range, -4.0 to 4.0"),
+     ({"scale_factor": 0.01}, {"valid_range": np.array([-32767, 900], "i2")}, ""), ({"scale_factor": 0.01}, {}, "")],
+)  # fmt: skip
+def test_packed_numbers_out_of_their_valid_range_are_an_error_once_decoded(
+    packing: dict[str, Any], limits: dict[str, Any], shown: str, tmp_path: Path
+) -> None:
+    stored = np.full((5, 3), 7, "i2")
+    stored[2, 1] = 900
+    field = xr.DataArray(stored, dims=("time", "x"), name="t", attrs=limits | packing)
+    field.to_netcdf(tmp_path / "x.nc", engine="netcdf4")
+    decoded = xr.open_dataset(tmp_path / "x.nc", chunks={"time": 2}).t
+    for opened in (tmp_path / "x.nc", decoded, decoded.compute()):
+        if shown:
+            with pytest.raises(ValueError, match=rf"x.nc:t: row 2, column 1 holds {shown}.* field.where\(field != "):
+                bp.PCA(1).fit(opened)
+        else:
+            np.testing.assert_array_equal(bp.open(opened), decoded)
+    for kept in (bp.open(decoded, fill=None), bp.open(decoded * 1.0), bp.open(xr.concat([decoded] * 2, "time"))[:5]):
+        np.testing.assert_array_equal(kept, decoded)
+    stored[2, 1], stored[4, 2] = 7, -32767  # which was never written
+    field.to_netcdf(tmp_path / "y.nc", engine="netcdf4")
+    for opened in (tmp_path / "y.nc", xr.open_dataset(tmp_path / "y.nc").t):
+        filled = bp.open(opened)[4].compute()
+        np.testing.assert_array_equal(np.isnan(filled), [False, False, True])
+
+
 def test_matlab_stores_rows_as_columns_and_the_remedy_turns_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
