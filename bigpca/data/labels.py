@@ -20,7 +20,8 @@ from bigpca.data.zarr_arrays import check_chunks
 from bigpca.errors import check_choice, warn_rounded
 
 BOOLEANS, INTEGERS, REALS, STRINGS, BYTES = "booleans", "integers", "real numbers", "strings", "bytes"
-ARGUMENTS = {"label": "y", "weight": "sample_weight", "key": "keys", "value": "values"}  # that messages name
+# The arguments that messages name.
+ARGUMENTS = {"label": "y", "weight": "sample_weight", "key": "keys", "value": "values", "group": "groups"}
 _REMEDIES = {"c": "Take real and imaginary parts as columns.", "M": "Convert to numbers of seconds or days."}
 
 

@@ -125,6 +125,8 @@ class Rows:
         Columns of each of several blocks that stand side by side; empty for one.
     covariates : Rows or None
         Of the same samples, whose linear effect a fit takes out.
+    groups : labels of the rows, as they were given, or None
+        The folds of a fit that leaves out each group in turn.
     """
 
     X: da.Array
@@ -153,6 +155,7 @@ class Rows:
     sides: tuple[Rows, ...] = ()
     widths: tuple[int, ...] = ()
     covariates: Rows | None = None
+    groups: object = None
 
     @classmethod
     def opened(

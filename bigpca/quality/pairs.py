@@ -15,7 +15,7 @@ from scipy.stats import chi2
 from bigpca.arrays import Matrix, Vector, unpack
 from bigpca.data.batches import blocks_in_batches
 from bigpca.errors import check_choice, positive_integer
-from bigpca.estimators.pairs.fits import jackknife, left_out, merged, open_pair
+from bigpca.estimators.pairs.fits import jackknife, left_out, merged, open_pair, placed_in_folds
 from bigpca.estimators.shared.inputs import open_rows
 from bigpca.passes.accumulators.base import Accumulator
 from bigpca.passes.accumulators.cross_moments import MAX_FOLDS, CrossMoments, FoldStates
@@ -56,8 +56,9 @@ class Alignment:
 
 
 def cka(
-    X: Any, Y: Any = None, *, debiased: bool = True, n_folds: int | None = 10, sample_weight: Any = None,
-    nan_policy: str = "raise", memory_limit: int | str | None = None, progress: ProgressArgument = None,
+    X: Any, Y: Any = None, *, debiased: bool = True, n_folds: int | None = 10, groups: Any = None,
+    sample_weight: Any = None, nan_policy: str = "raise", memory_limit: int | str | None = None,
+    progress: ProgressArgument = None,
 ) -> Alignment:  # fmt: skip
     """Return the centred kernel alignment of linear kernels of X and Y, exact at any number of rows, in one read.
 
@@ -74,7 +75,11 @@ def cka(
         Other features of the same rows, in the same order. None for batches of pairs.
     debiased : bool, default True
     n_folds : int from 2 to 20, or None, default 10
-        Folds of the jackknife, by row number; each takes memory for (p + q)^2 / 2 numbers. None for no standard error.
+        Folds of the jackknife, by a hash of the keys of the rows, or of their numbers if they have none; each takes
+        memory for (p + q)^2 / 2 numbers. None for no standard error.
+    groups : labels of the rows, default None
+        Groups of rows that belong together, such as those of one subject, in place of the folds: as many as fit in
+        memory. Joined to the rows as labels are, see :func:`bigpca.data.by_key`.
     sample_weight : array-like of shape (n,), default None
         How often each row counts; not with ``debiased``.
     nan_policy : {"raise", "omit"}, default "raise"
@@ -115,7 +120,7 @@ def cka(
         )
     rows = _pair(X, Y, "cka", nan_policy, sample_weight)
     template = CrossMoments(rows.widths) if debiased else Moments(rows.n_columns)
-    states, omitted = _states(rows, template, n_folds, memory_limit, progress)
+    states, omitted = _states(rows, template, n_folds, groups, memory_limit, progress)
     whole = merged(states)
     value = float(_cka_of(whole, rows.widths, "XY")[0, 1])
     p_value = float(chi2.sf(whole.count * value + 1, 1)) if debiased else None
@@ -124,8 +129,9 @@ def cka(
 
 
 def svcca(
-    X: Any, Y: Any = None, *, variance: float = 0.99, n_folds: int | None = 10, sample_weight: Any = None,
-    nan_policy: str = "raise", memory_limit: int | str | None = None, progress: ProgressArgument = None,
+    X: Any, Y: Any = None, *, variance: float = 0.99, n_folds: int | None = 10, groups: Any = None,
+    sample_weight: Any = None, nan_policy: str = "raise", memory_limit: int | str | None = None,
+    progress: ProgressArgument = None,
 ) -> Alignment:  # fmt: skip
     """Return the mean canonical correlation of the leading principal components of X and Y, in one read.
 
@@ -133,7 +139,7 @@ def svcca(
 
     Parameters
     ----------
-    X, Y, n_folds, sample_weight, nan_policy, memory_limit, progress
+    X, Y, n_folds, groups, sample_weight, nan_policy, memory_limit, progress
         As for :func:`cka`, with the same defaults; weights are always allowed.
     variance : float in (0, 1], default 0.99
 
@@ -156,7 +162,7 @@ def svcca(
     if not 0 < variance <= 1:
         raise ValueError(f"variance = {variance!r} is not in (0, 1]. Give the share to keep, such as 0.99.")
     rows = _pair(X, Y, "svcca", nan_policy, sample_weight)
-    states, omitted = _states(rows, Moments(rows.n_columns), n_folds, memory_limit, progress)
+    states, omitted = _states(rows, Moments(rows.n_columns), n_folds, groups, memory_limit, progress)
     whole, p = merged(states), rows.widths[0]
     value = _svcca_of(whole, p, variance)
     return Alignment(value, _error(states, lambda state: _svcca_of(state, p, variance)), None, whole.count, omitted)
@@ -259,15 +265,17 @@ def _pair(X: Any, Y: Any, owner: str, nan_policy: str, weights: Any) -> Rows:
 
 
 def _states(
-    rows: Rows, template: State, n_folds: int | None, memory_limit: int | str | None, progress: ProgressArgument
-) -> tuple[list[State], int]:
+    rows: Rows, template: State, n_folds: int | None, groups: Any, memory_limit: int | str | None,
+    progress: ProgressArgument,
+) -> tuple[list[State], int]:  # fmt: skip
     """Return the states of the folds that have rows, or one of all rows, and the number of rows that were left out."""
     if n_folds is not None and not 2 <= positive_integer("n_folds", n_folds) <= MAX_FOLDS:
         raise ValueError(f"n_folds = {n_folds}; 2 to {MAX_FOLDS} were expected, or None.")
-    read: Accumulator = template if n_folds is None else FoldStates(template, n_folds)
+    single = n_folds is None and groups is None
+    read: Accumulator = template if single else placed_in_folds(FoldStates(template, n_folds or 2), rows, groups)
     with naming_sides(rows.widths):
         found: Any = read_once(rows, read, "pairs", memory_limit=memory_limit, progress=progress)
-    states = [found] if n_folds is None else [state for state in found.states if state.count]
+    states = [found] if single else [state for state in found.states if state.count]
     n = sum(state.count for state in states)
     if n < 4:
         raise ValueError(f"{n} rows can be used; at least 4 were expected, of both sides. Give more rows.")

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import ClassVar, Generic, TypeVar, cast
 
@@ -48,6 +49,41 @@ def open_pair(rows: Rows, Y: Input, owner: str, names: str = "XY") -> Rows:
     return side_by_side([rows, open_side(Y, owner)], names)
 
 
+def placed_in_folds(states: FoldStates, joined: Rows, groups: Input = None) -> FoldStates:
+    """Return the states of folds, with the fold of each row of sides that are begun.
+
+    Rows of one label are a fold. Without labels, a fold is a hash of the key of the row, and where rows have no keys,
+    of its number. So rows with keys have the same folds in any order and in any process, and all rows that a pattern
+    makes of one sample are in one fold.
+
+    Raises
+    ------
+    ValueError
+        For labels that are missing or do not belong to the rows, and for a single group.
+    """
+    from bigpca.data.alignment import in_row_order, keys_of_rows  # imports all formats of labels
+    from bigpca.data.labels import label_values
+
+    sides = joined.sides or (joined,)
+    if groups is not None:
+        values, gaps = label_values(in_row_order(groups, sides[0].given, word="group"), "group")
+        n = "an unknown number of" if joined.open_ended else f"{joined.n_rows:,}"
+        names, codes = np.unique(values, return_inverse=True)
+        if joined.open_ended or values.shape != (joined.n_rows,) or gaps.any() or len(names) < 2:
+            raise ValueError(
+                f"groups have shape {values.shape}, {gaps.sum():,} gaps and {len(names):,} different labels, and X has "
+                f"{n} rows. Give one label for each row, of at least 2 groups."
+            )
+        return replace(states, n_folds=len(names), codes=codes.astype(np.int32), grouped=True)
+    for keys in (keys_of_rows(side.given) for side in sides):
+        if keys.names is not None and not keys.loose:
+            hashes = (hashlib.blake2b(key.encode("utf-8", "surrogatepass"), digest_size=4) for key in keys.names)
+            drawn = np.fromiter((int.from_bytes(one.digest(), "big") for one in hashes), np.int64)
+            folds = (drawn * states.n_folds >> 32).astype(np.int32)
+            return replace(states, codes=folds if keys.places is None else folds[keys.places])
+    return states
+
+
 @dataclass(frozen=True)
 class PairFit(Fit[Found], Generic[Found, State]):
     """One read of both sides, and a solve from their moments.
@@ -67,6 +103,11 @@ class PairFit(Fit[Found], Generic[Found, State]):
     template: State
     solve: Callable[[State, int], Found]
     before: int = 0
+
+    @property
+    def has_folds(self) -> bool:
+        """Whether each fold has its own state."""
+        return isinstance(self.template, FoldStates)
 
     @property
     def account(self) -> str:

@@ -15,7 +15,7 @@ from bigpca.arrays import Array, DType, Matrix, Vector, unpack
 from bigpca.errors import brief, positive_integer
 from bigpca.estimators.linear.maps import Projection
 from bigpca.estimators.linear.spectrum import check_enough_rows, limit_of_states
-from bigpca.estimators.pairs.fits import PairFit, open_pair, whole_moments
+from bigpca.estimators.pairs.fits import PairFit, open_pair, placed_in_folds, whole_moments
 from bigpca.estimators.shared.files import StoredModel, Values
 from bigpca.estimators.shared.fit import execute
 from bigpca.estimators.shared.inputs import Input, Lazy, open_rows, settle_non_finite
@@ -165,6 +165,10 @@ class PairModel(Estimator[PairFound]):
         """Return the state of the read; a hook for models with folds."""
         return Moments(d)
 
+    def _placed(self, joined: Rows, groups: Input = None) -> Accumulator:
+        template = self._template(sum(joined.widths))
+        return placed_in_folds(template, joined, groups) if isinstance(template, FoldStates) else template
+
     def _maps_of_sides(self) -> tuple[tuple[RowPreprocessor, ...], tuple[RowPreprocessor, ...]]:
         y = getattr(self, "preprocess_y", None)
         return self._preprocessors(), () if y is None else preprocessors(y)
@@ -192,7 +196,8 @@ class PairModel(Estimator[PairFound]):
         if not isinstance(self._scales, bool | np.bool_):
             raise ValueError(f"scale = {brief(self._scales)}; True or False were expected.")
         self._check(p, q)
-        return PairFit(joined, resources, self._template(p + q), self._with_parameters()._solver_of(p))
+        template = self._placed(joined, rows.groups)
+        return PairFit(joined, resources, template, self._with_parameters()._solver_of(p))
 
     @solving
     def partial_fit(
@@ -226,7 +231,7 @@ class PairModel(Estimator[PairFound]):
         joined, resources = self._joined(self._open_like(X).weighted(sample_weight), y)
         self._check_targets(joined.widths[1])
         before = whole_moments(old).count
-        fit = PairFit(joined, resources, self._template(sum(joined.widths)), self._solver_of(p), before)
+        fit = PairFit(joined, resources, self._placed(joined), self._solver_of(p), before)
         read, made = execute(self, fit, fit.read, f"{self._called}.partial_fit(X, Y)", progress=progress)
         state, omitted = old.merge(read.state), omitted + read.omitted
         solve = self._with_parameters()._solver_of(p)
@@ -353,7 +358,7 @@ class PairModel(Estimator[PairFound]):
         if self._state is None:
             size = self._template(self.n_features_in_ + self.n_targets_).state_bytes
             raise ValueError(
-                f"{what} needs the moments of all rows, which are not kept because "
+                f"{what} needs the moments of all rows, which are not kept after a fit with groups, or because "
                 f"{limit_of_states(size, setting(self, 'keep_state_bytes'))}."
             )
         return self._state
@@ -370,6 +375,7 @@ class PairModel(Estimator[PairFound]):
     def _take(self, found: PairFound, solver: str) -> None:
         moments, p = whole_moments(found.state), found.p
         kept = found.state.state_bytes <= setting(self, "keep_state_bytes")
+        kept = kept and not getattr(found.state, "grouped", False)
         self._set_solution(found.arrays)
         self.x_mean_, self.y_mean_ = moments.mean[:p], moments.mean[p:]
         self.n_features_in_, self.n_targets_ = p, moments.n_features - p

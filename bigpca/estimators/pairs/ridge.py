@@ -30,7 +30,9 @@ class Ridge(PairModel):
     alphas : float or sequence of floats, default 1.0
         Penalties, at least 0; 0 is least squares.
     cv : int from 2 to 20, default 5
-        Folds by row number for several penalties; one penalty needs none.
+        Folds for several penalties, by a hash of the keys of the rows, or of their numbers if they have none. With
+        ``fit(X, Y, groups=labels)`` the folds are the groups instead, as many as fit in memory: each is left out in
+        turn, and the model keeps no moments for ``partial_fit``. One penalty needs no folds.
     preprocess : :class:`bigpca.rows.L2`, :class:`bigpca.rows.Power`, list of those, or None, default None
         Applied to each row of X first.
     nan_policy : {"raise", "omit"}, default "raise"

@@ -354,7 +354,9 @@ class Estimator(
         """Set the attributes from :meth:`_fitted_values`; KeyError, TypeError or ValueError if they are invalid."""
 
     @solving
-    def plan(self, X: Input, y: Input = None, *, sample_weight: Input = None, given: Input = None) -> Plan:
+    def plan(
+        self, X: Input, y: Input = None, *, sample_weight: Input = None, given: Input = None, groups: Input = None
+    ) -> Plan:  # fmt: skip
         """Return the cost of ``fit(X, y, sample_weight=...)`` without reading X: print the plan, or use its fields.
 
         The first plan on a machine takes about a second, to measure the speed from which times are estimated. For a
@@ -368,6 +370,7 @@ class Estimator(
         y : labels as for :meth:`fit`, default None
         sample_weight : weights of the rows as for :meth:`fit`, default None
         given : covariates as for :meth:`fit`, default None
+        groups : labels of groups as for :meth:`fit`, default None
 
         Returns
         -------
@@ -379,14 +382,14 @@ class Estimator(
         MemoryBudgetError
             If no solver fits in memory (``solver="auto"``); the plan of a named solver has ``fits = False`` instead.
         """
-        rows = replace(self._open_weighted(X, sample_weight, given, read=False), seed=fit_seed(self))
+        rows = replace(self._open_weighted(X, sample_weight, given, groups, read=False), seed=fit_seed(self))
         planned = self._planned_fit(rows, y)
         planned.check_readable()
         return replace(planned.plan, speed=machine_speed())
 
     @solving
     def fit(
-        self, X: Input, y: Input = None, *, sample_weight: Input = None, given: Input = None,
+        self, X: Input, y: Input = None, *, sample_weight: Input = None, given: Input = None, groups: Input = None,
         checkpoint: Path | None = None, progress: ProgressArgument = None,
     ) -> Self:  # fmt: skip
         """Fit to X (n, d), in the reads that :meth:`plan` counts.
@@ -408,6 +411,9 @@ class Estimator(
         given : array-like, Dask array, path and so on, of shape (n, q), default None
             Covariates Z of the same rows, such as indicators of batches or the age: the model is that of the residuals
             of the regression of X on Z and a constant, from one read of both. For PCA; others reject it.
+        groups : labels of the rows, default None
+            Rows that belong together, such as those of one subject or video: each group is a fold of the
+            cross-validation. Joined as ``y`` is. For Ridge of several penalties; others reject it.
         checkpoint : path of a directory, default None
             A rerun of a killed fit resumes from here and gives the same bits.
         progress : True for a bar, or a callable that receives events, default None
@@ -431,13 +437,14 @@ class Estimator(
         CheckpointError, OutputLockedError
             If the checkpoint belongs to another computation, or is in use.
         """
-        rows = self._open_weighted(X, sample_weight, given, progress=progress)
+        rows = self._open_weighted(X, sample_weight, given, groups, progress=progress)
         rows = replace(rows, seed=draw_fit_seed(self, checkpoint))
         note_flattened(X)
         planned = cast("Fit[Found]", self._planned_fit(rows, y))
         seed = rows.seed if hasattr(self, "random_state") else None
         weighted = "" if rows.weights is None else ", sample_weight=w"
         weighted += "" if rows.covariates is None else ", given=Z"
+        weighted += "" if rows.groups is None else ", groups=groups"
         labels = None if planned.rows.widths else rows.labels  # whose columns are those that are read
         with nullcontext() if labels is None else naming_places(labels):
             found, made = execute(
@@ -979,13 +986,15 @@ class Estimator(
         return open_rows(X, type(self).__name__, minimum=minimum)
 
     def _open_weighted(
-        self, X: Input, weights: Input, given: Input = None, *, read: bool = True, progress: ProgressArgument = None
-    ) -> Rows:
-        """Open X with weights and covariates of its rows; the options are those of :meth:`_without_empty_columns`."""
+        self, X: Input, weights: Input, given: Input = None, groups: Input = None, *, read: bool = True,
+        progress: ProgressArgument = None,
+    ) -> Rows:  # fmt: skip
+        """Open X with what belongs to its rows; the options are those of :meth:`_without_empty_columns`."""
         rows = self._open(X, minimum=self._min_rows).weighted(weights)
         if rows.weights is not None:
             degrees_of_freedom(rows.n_present, rows.weight_sums)
-        return self._with_covariates(self._without_empty_columns(rows, read=read, progress=progress), given)
+        rows = self._without_empty_columns(rows, read=read, progress=progress)
+        return replace(self._with_covariates(rows, given), groups=groups)
 
     def _with_covariates(self, rows: Rows, given: Input) -> Rows:
         return rows if given is None else replace(rows, covariates=open_side(given, type(self).__name__))
@@ -1033,6 +1042,11 @@ class Estimator(
             raise TypeError(
                 f"given = Z was passed to {type(self).__name__}, which cannot take covariates out: bigpca.PCA can, "
                 "from one read. Fit that, or pass the residuals as X."
+            )
+        if rows.groups is not None and not getattr(planned, "has_folds", False):
+            raise TypeError(
+                f"groups were passed to this {type(self).__name__}, which has no folds: bigpca.Ridge with several "
+                "alphas has. Leave them out."
             )
         return planned
 

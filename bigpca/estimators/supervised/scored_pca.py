@@ -580,7 +580,7 @@ class ScoredPCA(Estimator[ScoredResult]):
     @solving
     @one_fit()
     def fit(
-        self, X: Input, y: Input = None, *, sample_weight: Input = None, given: Input = None,
+        self, X: Input, y: Input = None, *, sample_weight: Input = None, given: Input = None, groups: Input = None,
         checkpoint: Path | None = None, progress: ProgressArgument = None,
     ) -> Self:  # fmt: skip
         """Score the features, choose the best, and fit the estimator to those.
@@ -593,8 +593,8 @@ class ScoredPCA(Estimator[ScoredResult]):
             Labels of the rows; required.
         sample_weight : default None
             Weights of rows are not supported yet: anything but None is rejected.
-        given : default None
-            Covariates are for :class:`bigpca.PCA`: anything but None is rejected.
+        given, groups : default None
+            For :class:`bigpca.PCA` and :class:`bigpca.Ridge`: anything but None is rejected.
         checkpoint : path of a directory, default None
             Folder with one checkpoint for each part; see :meth:`bigpca.PCA.fit`.
         progress : True, "auto", a callable that receives events, or None, default None
@@ -611,7 +611,9 @@ class ScoredPCA(Estimator[ScoredResult]):
             For labels that are missing, all equal or all different classes, and for more features than X has.
         """
         places = {name: None if checkpoint is None else Place(checkpoint) / name for name in ("scores", "folds", "fit")}
-        opened = replace(self._open_weighted(X, sample_weight, given), seed=draw_fit_seed(self, places["folds"]))
+        opened = replace(
+            self._open_weighted(X, sample_weight, given, groups), seed=draw_fit_seed(self, places["folds"])
+        )
         y = self._labels_of_fit(opened.X, y)
         planned = cast("ScoredFit", self._planned_fit(opened, y))
         planned.plan.check()

@@ -163,6 +163,8 @@ class FoldStates(Accumulator):
     n_folds : int
     codes : ndarray of shape (rows,), int32, or CodeRows, or None
         Folds of rows ``first_row : first_row + rows``; None draws them by row number, whatever the order of values.
+    grouped : bool
+        Whether the folds are groups of these rows, which other rows cannot join.
     seed : int
     states : tuple of Accumulator
     """
@@ -173,6 +175,7 @@ class FoldStates(Accumulator):
     template: Accumulator
     n_folds: int
     codes: Codes | None = None
+    grouped: bool = False
     seed: int = 0
     first_row: int = 0
     states: tuple[Accumulator, ...] = ()

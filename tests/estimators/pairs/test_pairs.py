@@ -8,6 +8,7 @@ from typing import Any
 
 import dask.array as da
 import numpy as np
+import pandas as pd
 import pytest
 import xarray as xr
 from hypothesis import given, settings
@@ -16,6 +17,7 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 from sklearn import cross_decomposition, linear_model
 from sklearn.datasets import load_digits, load_iris, load_linnerud
+from sklearn.model_selection import LeaveOneGroupOut, cross_val_predict
 
 import bigpca as bp
 
@@ -139,6 +141,52 @@ def test_a_penalty_is_chosen_by_left_out_folds_of_the_same_read() -> None:
     np.testing.assert_allclose(ours.coef_, linear_model.Ridge(ours.alpha_).fit(X, Y).coef_, atol=1e-8)
 
 
+KEYS = np.array([f"a{i}" for i in range(N)])
+GROUPS = np.repeat([f"s{i}" for i in range(24)], 5)  # more than there may be folds
+
+
+@pytest.fixture(scope="module")
+def keyed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("keyed")
+    order = RNG.permutation(N)
+    for name, rows, own in (("x", X, KEYS), ("y", Y[order], KEYS[order]), ("z", Y, np.char.add(KEYS, "b"))):
+        bp.ingest(rows, folder / f"{name}.zarr", keys=own)
+    return folder
+
+
+def test_each_group_is_left_out_in_turn_as_by_scikit_learn(keyed: Path) -> None:
+    alphas, x, y = [1e-2, 1.0, 1e2], keyed / "x.zarr", pd.DataFrame(Y, index=KEYS)
+    ours = bp.Ridge(alphas).fit(X, Y, groups=GROUPS)
+    for i, alpha in enumerate(alphas):
+        predicted = cross_val_predict(linear_model.Ridge(alpha), X, Y, groups=GROUPS, cv=LeaveOneGroupOut())
+        truth = 1 - ((Y - predicted) ** 2).sum(0) / ((Y - Y.mean(0)) ** 2).sum(0)
+        np.testing.assert_allclose(ours.cv_scores_[i], truth, atol=1e-10)
+    assert "for each of 24 folds" in bp.Ridge(alphas).plan(X, Y, groups=GROUPS).reason
+    labels = pd.Series(GROUPS, KEYS).iloc[::-1]  # joined by key
+    batches = bp.from_batches([(X[:50], Y[:50]), (X[50:], Y[50:])], (N, P))
+    for a, b, groups in ((x, y, labels), (batches, None, GROUPS)):
+        found = bp.Ridge(alphas).fit(a, b, groups=groups)
+        np.testing.assert_allclose(found.cv_scores_, ours.cv_scores_, atol=1e-8)
+    error = bp.quality.cka(X, Y, groups=GROUPS).standard_error
+    without = [
+        bp.quality.cka(X[kept], Y[kept], n_folds=None).value for kept in (g != GROUPS for g in np.unique(GROUPS))
+    ]
+    assert error == pytest.approx(np.sqrt(23 / 24 * ((without - np.mean(without)) ** 2).sum()), rel=1e-9)
+    assert bp.quality.svcca(x, y, groups=labels).standard_error == bp.quality.svcca(X, Y, groups=GROUPS).standard_error
+
+
+def test_rows_with_keys_have_the_same_folds_in_any_order_and_process(keyed: Path) -> None:
+    order, make = RNG.permutation(N), bp.Ridge([0.5, 5.0], cv=3)
+    expected = make.fit(keyed / "x.zarr", Y).cv_scores_.copy()
+    for x, y in (
+        (X[order], pd.DataFrame(Y[order], index=KEYS[order])),  # of either side
+        (bp.open(keyed / "x.zarr")[order], Y[order]),
+    ):
+        np.testing.assert_allclose(make.fit(x, y).cv_scores_, expected, atol=1e-10)
+    assert not np.allclose(make.fit(X, Y).cv_scores_, expected)
+    np.testing.assert_allclose(expected[0], [0.865724, 0.565816, 0.833179, 0.639362], atol=1e-6)
+
+
 MODELS: dict[str, Any] = {
     "CCA": lambda: bp.CCA(2),
     "CCA regularised": lambda: bp.CCA(2, regularization=(0.1, 0.2)),
@@ -216,6 +264,10 @@ def test_canonical_correlations_are_invariant_to_invertible_maps_units_and_offse
     np.testing.assert_allclose(scaled, bp.PLSSVD(4).fit(X, Y).squared_covariance_fraction_, atol=1e-9)
 
 
+def by_group(groups: Any, sides: Any = (X, Y), **options: Any) -> Any:
+    return bp.Ridge([1, 2], **options).fit(*sides, groups=groups)
+
+
 def test_more_columns_than_rows_need_a_regularization_and_say_so() -> None:
     wide = RNG.standard_normal((20, 50))
     with pytest.warns(bp.errors.ApproximationWarning, match="of 50 columns, 19 are independent in 20 rows"):
@@ -235,6 +287,14 @@ def test_more_columns_than_rows_need_a_regularization_and_say_so() -> None:
         (lambda: bp.Ridge(-1.0).fit(X, Y), ValueError, "alphas = -1.0; a number of at least 0"),
         (lambda: bp.Ridge([]).fit(X, Y), ValueError, r"alphas = \[\]"),
         (lambda: bp.Ridge([1, 2], cv=30).fit(X, Y), ValueError, "cv = 30; 2 to 20 folds"),
+        (lambda: by_group(GROUPS[1:]), ValueError, r"groups have shape \(119,\), .* X has 120"),
+        (lambda: by_group([None, *GROUPS[1:]]), ValueError, "1 gaps and 25 different labels"),
+        (lambda: by_group(["a"] * N), ValueError, "1 different labels.* of at least 2 groups"),
+        (lambda: by_group(GROUPS, (bp.from_batches(iter([(X, Y)])),)), ValueError, "unknown number of rows"),
+        (lambda: by_group(GROUPS, memory_limit="1 MiB"), MemoryError, "memory"),
+        (lambda: bp.Ridge(1.0).fit(X, Y, groups=GROUPS), TypeError, "this Ridge, which has no folds"),
+        (lambda: bp.PCA(1).plan(X, groups=GROUPS), TypeError, "this PCA, which has no folds: bigpca.Ridge"),
+        (lambda: by_group(GROUPS).partial_fit(X, Y), ValueError, "kept after a fit with groups"),
         (lambda: bp.CCA(2, regularization=-1).fit(X, Y), ValueError, "regularization = -1; a number of at least 0"),
         (lambda: bp.CCA(2, nan_policy="mean").fit(X, Y), ValueError, 'nan_policy = "mean" is for PCA'),
         (lambda: bp.CCA(2).fit(X, Y).transform(Y), ValueError, "X has 4 features, but CCA is expecting 6"),
@@ -279,15 +339,6 @@ BAD: dict[str, tuple[Any, Any, str, set[str]]] = {  # X, Y, the message, and the
 }  # fmt: skip
 
 
-@pytest.fixture(scope="module")
-def keyed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("keyed")
-    keys, order = np.array([f"a{i}" for i in range(N)]), RNG.permutation(N)
-    for name, rows, own in (("x", X, keys), ("y", Y[order], keys[order]), ("z", Y, np.char.add(keys, "b"))):
-        bp.ingest(rows, folder / f"{name}.zarr", keys=own)
-    return folder
-
-
 @pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize("bad", BAD)
 def test_what_cannot_be_compared_is_named_by_all_that_compare(
@@ -303,7 +354,8 @@ def test_what_cannot_be_compared_is_named_by_all_that_compare(
             call(a, b)
         assert re.search(message, str(caught.value), re.DOTALL), (way, str(caught.value))
     if bad == "keys in another order":  # and the remedy that the message names
-        assert bp.quality.cka("x.zarr", bp.data.by_key("y.zarr", "x.zarr")).value == bp.quality.cka(X, Y).value
+        joined = bp.data.by_key("y.zarr", "x.zarr")
+        assert bp.quality.cka("x.zarr", joined, n_folds=None).value == bp.quality.cka(X, Y, n_folds=None).value
 
 
 @pytest.mark.parametrize(("p", "q"), [(1, Q), (P, 1), (1, 1)])
