@@ -38,7 +38,7 @@ from bigpca.passes.reading.layout import MIB, Layout, working_dtype
 from bigpca.passes.reading.readers import Reader, read_ahead, with_inputs
 from bigpca.passes.reading.row_maps import MapStep, map_rows, map_tiles
 from bigpca.passes.rows import Rows, check_states
-from bigpca.planning import ONCE, PassCost, Times, peak_bytes
+from bigpca.planning import ONCE, PassCost, Times, Work, peak_bytes
 from bigpca.seeds import uniforms
 from bigpca.settings import setting
 
@@ -106,14 +106,12 @@ def row_pass(
             arithmetic = NUMPY
     layout, dtype = layout or rows.layout(cut_bytes), dtype or product_dtype(rows.dtype, work)
     block_rows = min(layout.slab_rows, layout.read_rows)
-    copied = rows.copied_row_bytes(np.dtype(np.float64) if refinable else dtype) * block_rows
-    scratch = rows.scratch_bytes(block_rows, 8 if refinable else dtype.itemsize)
-    form = rows.mapped_form(block_rows)
-    costs = [cost_of(one, form) for one in states]
-    done = sum(
-        (replace(cost_of(one, replace(form, itemsize=dtype.itemsize)), bytes=0) for one in states),
-        rows.prepared_work(dtype.itemsize),
-    )
+    widest = np.dtype(np.float64) if refinable else dtype
+    copied = rows.copied_row_bytes(widest) * block_rows
+    form = rows.mapped_form(block_rows, widest.itemsize)
+    scratch = rows.scratch_bytes(block_rows, widest.itemsize)
+    updates = sum((cost_of(one, form) for one in states), Work())
+    done = updates + rows.prepared_work(widest.itemsize)
     state = sum(one.state_bytes for one in states)
     held = 0 if collected else state if len(layout.groups) > 1 else -(-state // 2)  # one group is not merged
     return PassPlan(
@@ -125,7 +123,7 @@ def row_pass(
         block_rows=block_rows,
         state_bytes=state,
         peak_bytes=peak_bytes(
-            rows.read_bytes(layout.read_rows), copied, scratch + sum(one.bytes for one in costs), held
+            rows.read_bytes(layout.read_rows), copied, scratch + updates.bytes, held
         ),
         finish_bytes=finish_bytes,
         driver_bytes=driver_bytes,
