@@ -14,6 +14,7 @@ from scipy.linalg import solve
 from scipy.sparse import csr_array
 
 from bigpca.arrays import Array, DType, Matrix, Vector
+from bigpca.blas import threads_of_solve
 from bigpca.estimators.shared.files import STREAM_BYTES, TILE_ROWS, References, streamed_rows
 from bigpca.estimators.shared.inputs import bad_places, reject_non_finite, settle_non_finite
 from bigpca.kernels.base import FIXED_BYTES, Kernel
@@ -83,14 +84,15 @@ class Expansion:
         count, A = scored_rows(self.references.shape[0]), self.coefficients
         scores = {dtype: np.zeros((count, A.shape[1])) for dtype in (FLOAT32, FLOAT64)}
         sample: dict[DType, object] = {}
-        for first, references in self.references.tiles():
-            if not sample:  # spread over all rows in memory, or over the first tile that is read
-                rows = spread_rows(references if self.references.rows is None else self.references.rows, count)
-                sample = {dtype: self._prepare(rows, dtype, 0) for dtype in scores}
-                scores = {dtype: total[: len(rows)] for dtype, total in scores.items()}
-            for dtype, total in scores.items():
-                B = self._prepare_references(references, dtype, first)
-                self._add(total, 0, sample[dtype], B, A, first, self.centre)
+        with threads_of_solve():  # products of tiles are too small for several threads of BLAS, which wait busily
+            for first, references in self.references.tiles():
+                if not sample:  # spread over all rows in memory, or over the first tile that is read
+                    rows = spread_rows(references if self.references.rows is None else self.references.rows, count)
+                    sample = {dtype: self._prepare(rows, dtype, 0) for dtype in scores}
+                    scores = {dtype: total[: len(rows)] for dtype, total in scores.items()}
+                for dtype, total in scores.items():
+                    B = self._prepare_references(references, dtype, first)
+                    self._add(total, 0, sample[dtype], B, A, first, self.centre)
         left = self.offsets - self.centre @ A
         return replace(self, dtype=needed_precision(scores[FLOAT32] - left, scores[FLOAT64] - left))
 

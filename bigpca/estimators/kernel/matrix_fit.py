@@ -43,7 +43,7 @@ from bigpca.passes.sweeps import SweepPlan, fold_kernel, kernel_layout, sweep_pa
 from bigpca.planning import PassCost, SolveCost
 from bigpca.solvers.certificates import rounding_slack
 from bigpca.solvers.components import partial_will_do, resolve_components
-from bigpca.solvers.eigh import eigh_bytes, fix_signs, top_eigenpairs
+from bigpca.solvers.eigh import eigh_bytes, eigh_flops, fix_signs, top_eigenpairs
 from bigpca.solvers.indefinite import negative_eigenvalue, negative_mass
 from bigpca.solvers.krylov import KrylovResult
 
@@ -226,13 +226,12 @@ class DenseFit(KernelFit):
     @cached_property
     def sweep(self) -> SweepPlan:
         """The sweep."""
-        rows, kernel = self.rows, self.settings.kernel
-        n, number = rows.n_rows, counted(self.settings.n_components)
+        rows, kernel, n = self.rows, self.settings.kernel, self.rows.n_rows
         template = DotPanels(n, rows.n_columns, kernel_layout(rows, kernel).panel_rows)
-        wanted = None if number is None or not kernel.positive_semidefinite else min(number, n)
         # Panels of the upper triangle, also as they come from other workers; the matrix; and its factorisation.
         held = 8 * n * (n + template.panel_rows) + 8 * n * n + 16 * n * n * kernel.taken_on_trust
-        return sweep_pass(rows, kernel, "kernel", template, finish_bytes=held + eigh_bytes(n, wanted), collected=True)
+        solve = eigh_bytes(n, pairs_wanted(self.settings, n))
+        return sweep_pass(rows, kernel, "kernel", template, finish_bytes=held + solve, collected=True)
 
     def passes(self) -> tuple[PassCost, ...]:
         rows = self.rows
@@ -245,7 +244,8 @@ class DenseFit(KernelFit):
         given = counted(self.settings.n_components)
         k = n if given is None else given
         output = expansion_bytes(self.rows, self.settings.kernel, k)
-        return SolveCost(10.0 * n**3 / 3, held_bytes=held, output_bytes=output)
+        flops = eigh_flops(n, pairs_wanted(self.settings, n))
+        return SolveCost(flops, held_bytes=held, output_bytes=output)
 
     def identity(self) -> dict[str, object]:
         """One checkpoint of the matrix serves any number of components."""
@@ -283,6 +283,12 @@ def iterates(rows: Rows, settings: KernelSettings) -> bool:
     return rows.n_rows > few and partial_will_do(settings.n_components, rows.n_rows, rows.n_rows)
 
 
+def pairs_wanted(settings: KernelSettings, n: int) -> int | None:
+    """Return how many eigenpairs are computed; None for all, as the negative mass of an indefinite kernel requires."""
+    number = counted(settings.n_components)
+    return None if number is None or not settings.kernel.positive_semidefinite else min(number, n)
+
+
 def _solve(state: PassState, *, settings: KernelSettings, stored: float, tiles: float) -> DenseSpectrum:
     """Centre and eigen-decompose the kernel matrix; memory: two n x n matrices beside the state.
 
@@ -302,10 +308,8 @@ def _solve(state: PassState, *, settings: KernelSettings, stored: float, tiles: 
         reject_contradicted(settings.kernel, evidence)
     # Before the eigensolver, which destroys the matrix.
     trace, norm = float(np.trace(K)), float(norm_of(K))
-    given, number = settings.n_components, counted(settings.n_components)
-    # The negative mass of an indefinite kernel is the sum of all negative eigenvalues: it takes the whole spectrum.
-    wanted = None if number is None or not settings.kernel.positive_semidefinite else min(number, n)
-    eigenvalues, vectors = top_eigenpairs(K, wanted, signed=True, threads=settings.threads)
+    given, signed = settings.n_components, not settings.kernel.positive_semidefinite
+    eigenvalues, vectors = top_eigenpairs(K, pairs_wanted(settings, n), signed=signed, threads=settings.threads)
     rounding = rounding_of(eigenvalues, row_means, tiles * entries)
     rank = max(1, int(np.count_nonzero(eigenvalues > rounding)))
     positive = np.where(eigenvalues > rounding, eigenvalues, 0.0)

@@ -65,6 +65,17 @@ def test_scikit_learns_kernels_give_its_eigenvalues_and_scores(name: str, solver
         assert_same_up_to_sign(model.eigenvectors_, oracle.eigenvectors_, 1e-10)
 
 
+def test_few_pairs_of_a_thousand_rows_are_scikit_learns() -> None:
+    rows, planned = data_with_spectrum(1100, power_law(D), mean=0.5)[0], {}
+    oracle = Oracle(K, eigen_solver="arpack", kernel="rbf", tol=0).fit(rows)
+    for k in (K, 60):  # iterated for, and solved for by LAPACK
+        model = KernelPCA(k, kernel="rbf", solver="dense").fit(rows)
+        planned[k] = model.plan_.flops
+        np.testing.assert_allclose(model.eigenvalues_[:K], oracle.eigenvalues_, rtol=1e-10)
+        assert_same_up_to_sign(model.eigenvectors_[:, :K], oracle.eigenvectors_, 1e-9)
+    assert planned[K] < planned[60] / 2
+
+
 @pytest.mark.parametrize("solver", ["dense", "krylov"])
 def test_kernels_that_scikit_learn_lacks_are_those_of_its_precomputed_matrix(solver: str) -> None:
     G = laplacian_kernel(X, gamma=0.2)
