@@ -122,9 +122,7 @@ def row_pass(
         tasks=2 * len(layout.groups) + 1,
         block_rows=block_rows,
         state_bytes=state,
-        peak_bytes=peak_bytes(
-            rows.read_bytes(layout.read_rows), copied, scratch + updates.bytes, held
-        ),
+        peak_bytes=peak_bytes(rows.read_bytes(layout.read_rows), copied, scratch + updates.bytes, held),
         finish_bytes=finish_bytes,
         driver_bytes=driver_bytes,
         collected=collected,
