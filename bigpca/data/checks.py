@@ -174,7 +174,10 @@ def coalesce(chunks: Iterable[int], row_bytes: float, limit: int) -> tuple[int, 
     # For each chunk, the one after the last that fits beside it: a million chunks are searched at once.
     # 1e-9: rows of no columns have no bytes.
     fitting = np.searchsorted(ends, ends - sizes + int(limit / max(row_bytes, 1e-9)), side="right")
-    after, stops, i = np.maximum(fitting, np.arange(1, len(sizes) + 1)).tolist(), [], 0
+    alone = np.arange(1, len(sizes) + 1)
+    if (fitting <= alone).all():
+        return tuple(sizes.tolist()) or (0,)
+    after, stops, i = np.maximum(fitting, alone).tolist(), [], 0
     while i < len(after):
         i = after[i]
         stops.append(i - 1)

@@ -10,10 +10,11 @@ from dataclasses import dataclass, replace
 from typing import Generic, TypeAlias, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from bigpca.arrays import Array, DType, Vector
 from bigpca.blas import one_blas_thread
-from bigpca.data.checks import note_rounded
+from bigpca.data.checks import coalesce, note_rounded
 from bigpca.passes.accumulators.dot_matrix import ColumnProducts, DotPanels, DotProduct, DotSum
 from bigpca.passes.engine.driver import run_pass
 from bigpca.passes.engine.jobs import MAPS, SHARED, Finish, GroupTask, Inputs, Pass, PassPlan, PassState
@@ -104,15 +105,11 @@ def dot_dtype(rows: Rows, *, corrected: bool = False) -> DType:
 
 def panel_layout(layout: Layout, panels: int) -> Layout:
     """Return ``layout`` with its reads joined into at most ``panels`` groups of about equal size."""
-    counts = np.array([b - a for a, b in layout.reads])
-    target = -(-layout.n_rows // panels)
-    groups, start, ends = [], 0, np.cumsum(counts)
-    while start < len(counts):
-        before = ends[start - 1] if start else 0
-        stop = max(start + 1, int(np.searchsorted(ends, before + target, side="right")))
-        groups.append(range(start, stop))
-        start = stop
-    return replace(layout, groups=tuple(groups), segments=tuple(range(i, i + 1) for i in range(len(groups))))
+    ends = np.fromiter((stop for _, stop in layout.reads), np.int64)
+    joined = coalesce(np.diff(ends, prepend=0), 1, -(-layout.n_rows // panels))
+    stops = (np.searchsorted(ends, np.cumsum(joined)) + 1).tolist()
+    ranges = tuple(map(range, [0, *stops], stops)), tuple(map(range, range(len(stops)), range(1, len(stops) + 1)))
+    return replace(layout, groups=ranges[0], segments=ranges[1])
 
 
 def panel_pass(rows: Rows, count: int, *, dtype: DType | None = None) -> PassPlan:
@@ -127,7 +124,7 @@ def panel_pass(rows: Rows, count: int, *, dtype: DType | None = None) -> PassPla
     panel_rows = _panel_rows(layout)
     read, slab_rows = rows.read_bytes(base.read_rows), min(base.slab_rows, base.read_rows)
     copied, scratch = rows.copied_row_bytes(dtype) * slab_rows, rows.scratch_bytes(slab_rows, dtype.itemsize)
-    decoded = sum(n - layout.rows_of(i)[0] for i in range(len(layout.groups)))
+    decoded = int((n - _panel_starts(layout)).sum())
     return PassPlan(
         name="dot",
         reads=decoded / max(1, n),
@@ -177,8 +174,12 @@ def fold_panels(run: Run, cost: PassPlan, rows: Rows, finish: Finish[R], *, shif
     return run_pass(job, run)
 
 
+def _panel_starts(layout: Layout) -> NDArray[np.int64]:
+    return np.fromiter((layout.reads[panel.start][0] for panel in layout.groups), np.int64)
+
+
 def _panel_rows(layout: Layout) -> int:
-    return max(b - a for a, b in map(layout.rows_of, range(len(layout.groups))))
+    return int(np.diff(_panel_starts(layout), append=layout.n_rows).max())
 
 
 # Zarr decodes whole chunks, so this takes one read only if the store is chunked in columns.

@@ -101,11 +101,11 @@ def plan_layout(
     wanted = min(MAX_GROUPS, max(MIN_GROUPS, -(-total // max(GROUP_BYTES, 8 * state_bytes))))
     wanted = max(1, min(wanted, total // MIN_GROUP_BYTES))
     # Consecutive chunks are joined; empty ones are dropped, and larger ones kept whole.
-    joined = coalesce(row_chunks, 1, min(slab_rows, max(1, -(-n_rows // wanted))))
-    reads = tuple(pairwise([0, *np.cumsum(joined).tolist()])) if n_rows else ()
-    if wanted <= len(reads) < 2 * wanted and 2 * row_bytes * max(b - a for a, b in reads) > SLAB_BYTES:
+    joined = coalesce(row_chunks, 1, min(slab_rows, max(1, -(-n_rows // wanted)))) if n_rows else ()
+    reads = tuple(pairwise([0, *np.cumsum(joined, dtype=np.int64).tolist()]))
+    if wanted <= len(reads) < 2 * wanted and 2 * row_bytes * max(joined) > SLAB_BYTES:
         wanted = max(1, len(reads) // 2)
-    groups = _split_evenly([b - a for a, b in reads], wanted)
+    groups = _split_evenly(joined, wanted)
     segments = _split_evenly([1] * len(groups), MAX_SEGMENTS)
     return Layout(n_rows, n_columns, row_bytes, slab_rows, reads, groups, segments)
 
