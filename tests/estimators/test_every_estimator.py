@@ -380,6 +380,53 @@ def test_what_cannot_be_is_rejected_unread(name: str, wrong: str) -> None:
         model.fit(unreadable(N, D), CASES[name].y)
 
 
+# Those that fit rows without variance; all others say what is missing.
+CONSTANT = [
+    name for name in CASES
+    if "values" not in name and name.split()[0] in (
+        "PCA", "ApproximatePCA", "SketchTransformer", "KernelPCA", "ApproximateKernelPCA", "NystromKernelPCA",
+        "RoweisDiscriminantAnalysis", "ScoredPCA",
+    )
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CONSTANT)
+@pytest.mark.parametrize("value", [0.0, 1e4 + 0.1])
+def test_constant_rows_have_no_variance_and_scores_of_zero(name: str, value: float) -> None:
+    model = fitted(name, np.full((N, D), value))
+    scores = model.transform(np.full((3, D), value))
+    for found in ("explained_variance_", "eigenvalues_"):
+        if hasattr(model, found):
+            np.testing.assert_allclose(getattr(model, found), 0, atol=1e-12)
+    if name != "SketchTransformer":
+        np.testing.assert_allclose(scores, 0, atol=1e-9)
+
+
+@every
+def test_a_call_that_fails_changes_nothing(name: str) -> None:
+    """Neither an attribute, by identity, nor a saved bit: rows that are not finite, of another width, other labels."""
+    model, y = fitted(name), CASES[name].y
+    holed = X.copy()
+    holed[3, 1] = np.inf
+    wrong: list[tuple[Any, Any, Any]] = [(holed, y, bp.errors.NonFiniteError)]
+    if y is not None:
+        wrong += [(X, y[:5], ValueError), (X, None, (TypeError, ValueError))]
+    calls = [(model.fit, *one) for one in wrong]
+    if name not in CONSTANT:
+        calls.append((model.fit, np.zeros_like(X), y, ValueError))
+    if name in GROWING:
+        calls += [(model.partial_fit, *one) for one in (*wrong, (X[:, :3], y, ValueError))]
+        if y is CLASSES:
+            calls.append((model.partial_fit, X, CODES, TypeError))
+    saved, before = bits(model), dict(vars(model))
+    for call, rows, labels, error in calls:
+        with pytest.raises(error):
+            call(rows, labels)
+        assert vars(model).keys() == before.keys()
+        assert all(value is before[attribute] for attribute, value in vars(model).items())
+        assert bits(model) == saved
+
+
 PREFIXES = {
     "PCA": "pca", "ApproximatePCA": "pca", "RotatedPCA": "rotated", "SketchTransformer": "sketch",
     "ScoredPCA": "scored", "KernelPCA": "kpca", "NystromKernelPCA": "kpca", "ApproximateKernelPCA": "kpca",

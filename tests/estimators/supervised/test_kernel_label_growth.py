@@ -180,16 +180,3 @@ def test_rows_may_come_one_by_one() -> None:
     for i in range(140, N):
         model.partial_fit(X[i : i + 1], Y[i : i + 1])
     assert_same(model, clone(template).fit(X, Y))
-
-
-def test_a_failed_batch_changes_nothing() -> None:
-    model = clone(MODELS["Roweis"]).set_params(sampling=X[:M]).fit(X, NAMES[Y])
-    before = model.eigenvalues_.copy()
-    for rows, labels, error in (
-        (np.full_like(X, np.inf), NAMES[Y], bp.errors.NonFiniteError), (X, Y, TypeError), (X, NAMES[Y][:5], ValueError),
-        (X[:, :3], NAMES[Y], ValueError), (X, None, ValueError),
-    ):  # fmt: skip
-        with pytest.raises(error):
-            model.partial_fit(rows, labels)
-    np.testing.assert_array_equal(model.eigenvalues_, before)
-    assert model.n_samples_ == N

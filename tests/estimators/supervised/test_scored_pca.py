@@ -261,18 +261,6 @@ def test_methods_are_those_that_the_estimator_has() -> None:
     assert all(hasattr(ScoredPCA(), name) for name in ("partial_fit", "inverse_transform"))
 
 
-def test_a_failed_batch_changes_nothing() -> None:
-    model = ScoredPCA(1, n_features_to_select=3).fit(X, Y)
-    before = (model.scores_.copy(), model.transform(X))
-    bad = X.copy()
-    bad[3, 1] = np.nan
-    for rows, y, error in ((bad, Y, bp.errors.NonFiniteError), (X, Y[:5], ValueError), (X, None, ValueError)):
-        with pytest.raises(error):
-            model.partial_fit(rows, y)
-    np.testing.assert_array_equal(model.scores_, before[0])
-    np.testing.assert_array_equal(model.transform(X), before[1])
-
-
 def test_back_from_scores_the_chosen_features_are_reconstructed_and_the_others_are_means(tmp_path: Path) -> None:
     model = ScoredPCA(4, n_features_to_select=4).fit(X, Y)
     scores = model.transform(X)

@@ -177,22 +177,6 @@ def test_gaussian_label_features_stay_those_of_the_first_fit() -> None:
     assert_same(model, truth, 1e-7)
 
 
-def test_a_failed_batch_changes_nothing() -> None:
-    model = RoweisDiscriminantAnalysis(2).fit(X, NAMES[Y])
-    before = {name: np.array(getattr(model, name)) for name in ATTRIBUTES}
-    bad = X.copy()
-    bad[0, 0] = np.inf
-    for rows, labels, error in (
-        (bad, NAMES[Y], bp.errors.NonFiniteError), (X, Y, TypeError), (X, NAMES[Y][:5], ValueError),
-        (X[:, :3], NAMES[Y], ValueError),
-        (X, None, ValueError),
-    ):  # fmt: skip
-        with pytest.raises(error):
-            model.partial_fit(rows, labels)
-    for name, value in before.items():
-        np.testing.assert_array_equal(getattr(model, name), value)
-
-
 @pytest.mark.parametrize("name", REAL_MODELS)
 def test_labels_of_another_width_are_rejected(name: str) -> None:
     model = fresh(REAL_MODELS[name]).fit(X, REAL)
