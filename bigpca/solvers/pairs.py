@@ -9,9 +9,10 @@ from typing import TypeAlias
 
 import numpy as np
 from scipy.linalg import eigh, qr, svd
+from scipy.linalg.lapack import dpotrf, dtrtri
 
 from bigpca.arrays import Matrix, Vector
-from bigpca.solvers.eigh import numerical_rank
+from bigpca.solvers.eigh import top_eigenpairs
 
 ROUNDED_SHARE = 64  # roundings of the sums below which an unbiased HSIC of a block with itself says nothing
 
@@ -89,15 +90,48 @@ class Canonical:
 
 
 def whitening(C: Matrix, added: float, precision: float) -> tuple[Matrix, int]:
-    """Return V (p, r) with ``V'(C + added I) V = I`` on the numerical range of C, and the rank r."""
-    values, vectors = eigh(C)
+    """Return V (p, r) with ``V'(C + added I) V = I`` on the numerical range of C, and the rank r.
+
+    Only the lower triangle of C is read.
+    """
+    d, eps = len(C), float(np.finfo(np.float64).eps)
+    least = max(d * eps, np.sqrt(d) * precision * (precision > eps))  # of products in float32
+    # Full rank, if C has a Cholesky factor less more than could be rounding: its trace is at least its eigenvalues.
+    eye = np.eye(d)
+    if dpotrf(C - 4 * least * np.trace(C) * eye, lower=True)[1] == 0:
+        return dtrtri(dpotrf(C + added * eye, lower=True)[0], lower=True)[0].T, d
+    values, vectors = eigh(C, driver="evd")
     values, vectors = values[::-1], vectors[:, ::-1]
-    top = max(float(values[0]), 0.0) if len(values) else 0.0
-    rank = numerical_rank(values, len(C))
-    if precision > np.finfo(np.float64).eps:  # of products in float32
-        rank = min(rank, int((values > np.sqrt(len(C)) * precision * top).sum()))
-    kept = len(C) if added > 0 else rank
+    rank = int((values > least * max(float(values[0]), 0.0)).sum())
+    kept = d if added > 0 else rank
     return vectors[:, :kept] / np.sqrt(np.maximum(values[:kept], 0.0) + added), rank
+
+
+FEW = 4  # of the columns to the wanted triplets: with more, a full decomposition is as fast
+LEAST_SHARE = 1e-3  # of the first singular value: those above lose less than 1e-10 of it in a Gram matrix of 4,096
+
+
+def leading_triplets(K: Matrix, k: int) -> tuple[Matrix, Vector, Matrix]:
+    """Return the k largest singular values of K (p, q), descending, between their vectors (p, k) and (q, k).
+
+    Few come from the Gram matrix of the smaller side, whose vectors V give left vectors and values as the singular
+    values of K V (Rayleigh-Ritz). Squares lose the digits of small values: unless those found are large, and their
+    residuals ``K'U - V S`` those of a full decomposition, that is made.
+    """
+    if K.shape[0] < K.shape[1]:
+        V, s, U = leading_triplets(K.T, k)
+        return U, s, V
+    q, exponent = K.shape[1], int(np.frexp(np.abs(K).max())[1])
+    K = np.ldexp(K, -exponent)  # so that squares stay within float64
+    if k * FEW <= q:
+        V = top_eigenpairs(K.T @ K, k)[1].T
+        U, s, Wt = svd(K @ V, full_matrices=False)
+        V = V @ Wt.T
+        residuals = np.linalg.norm(K.T @ U - V * s, axis=0)
+        if s[-1] > LEAST_SHARE * s[0] and residuals.max() <= 4 * q * np.finfo(np.float64).eps * s[0]:
+            return U, np.ldexp(s, exponent), V
+    U, s, Vt = svd(K, full_matrices=False)
+    return U[:, :k], np.ldexp(s[:k], exponent), Vt[:k].T
 
 
 def canonical(
@@ -115,9 +149,9 @@ def canonical(
     (left, rank), (right, rank_y) = (
         whitening(part, more, precision) for part, more in zip((C[:p, :p], C[p:, p:]), added, strict=True)
     )
-    U, s, Vt = svd(left.T @ C[:p, p:] @ right, full_matrices=False)
-    k = len(s) if k is None else min(k, len(s))
-    return Canonical(np.minimum(s[:k], 1.0), left @ U[:, :k], right @ Vt[:k].T, (rank, rank_y))
+    K = left.T @ C[:p, p:] @ right
+    U, s, V = leading_triplets(K, min(K.shape) if k is None else min(k, *K.shape))
+    return Canonical(np.minimum(s, 1.0), left @ U, right @ V, (rank, rank_y))
 
 
 def deflated(directions: Matrix) -> tuple[Matrix, Matrix]:
@@ -135,7 +169,7 @@ def deflated(directions: Matrix) -> tuple[Matrix, Matrix]:
 
 def ridge_coefficients(S_xx: Matrix, S_xy: Matrix, alphas: Sequence[float]) -> list[Matrix]:
     """Return ``(S_xx + alpha I)^-1 S_xy`` (p, q) for each alpha, from one eigendecomposition."""
-    values, vectors = eigh(S_xx)
+    values, vectors = eigh(S_xx, driver="evd")
     projected = vectors.T @ S_xy
     # Of alpha 0: on the numerical range, the solution of least norm.
     least = numerical_floor(values)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import ClassVar
 
 import numpy as np
-from scipy.linalg import svd
 
 from bigpca.arrays import Array, Matrix, Vector
 from bigpca.errors import warn_approximation
@@ -13,7 +12,7 @@ from bigpca.estimators.pairs.model import JointMoments, PairModel, check_compone
 from bigpca.estimators.shared.inputs import Input
 from bigpca.passes.accumulators.base import Accumulator
 from bigpca.passes.reading.preprocessing import Preprocess
-from bigpca.solvers.pairs import canonical, deflated
+from bigpca.solvers.pairs import canonical, deflated, leading_triplets
 
 
 class CCA(PairModel):
@@ -200,12 +199,11 @@ class PLSSVD(PairModel):
         # C_xy of the scaled columns, and its singular value decomposition, whose signs the weights of X fix.
         p, std = joint.p, joint.deviations()
         C = joint.scatter[:p, p:] / joint.freedom / np.outer(std[:p], std[p:])
-        U, s, Vt = svd(C, full_matrices=False)
-        k, total = self.n_components, float((s**2).sum())
-        U, V = U[:, :k], Vt[:k].T
+        k, total = self.n_components, float(np.vdot(C, C))
+        U, s, V = leading_triplets(C, k)
         flip = np.sign(U[np.abs(U).argmax(axis=0), np.arange(k)])
         return {
-            "x_weights": U * flip, "y_weights": V * flip, "singular_values": s[:k],
-            "squared_covariance_fraction": s[:k] ** 2 / total if total > 0 else np.zeros(k),
+            "x_weights": U * flip, "y_weights": V * flip, "singular_values": s,
+            "squared_covariance_fraction": s**2 / total if total > 0 else np.zeros(k),
             "x_std": std[:p], "y_std": std[p:],
         }  # fmt: skip

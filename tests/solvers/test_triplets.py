@@ -1,0 +1,68 @@
+"""Few singular triplets and whitening have the digits of full decompositions, wherever these are taken."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+from unittest.mock import patch
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from bigpca.solvers import pairs
+from bigpca.solvers.pairs import canonical, leading_triplets, whitening
+from tests.builders import orthonormal_rows
+
+Array = NDArray[Any]
+P, Q, K = 90, 60, 8
+SPECTRA: dict[str, tuple[Array, bool]] = {  # and whether the Gram matrix is accurate enough
+    "decaying": (0.8 ** np.arange(Q), True),
+    "equal": (np.ones(Q), True),
+    "a gap": (np.where(np.arange(Q) < K, 1.0, 1e-9), True),
+    "tiny": (1e-180 * 0.8 ** np.arange(Q), True),
+    "huge": (1e180 * 0.8 ** np.arange(Q), True),
+    "falling below the squares": (10.0 ** -np.arange(Q), False),
+    "rank two": (np.where(np.arange(Q) < 2, 1.0, 0.0), False),
+    "zero": (np.zeros(Q), False),
+}
+
+
+@pytest.mark.parametrize("wide", [False, True])
+@pytest.mark.parametrize("spectrum", SPECTRA)
+def test_few_triplets_have_the_digits_of_a_full_decomposition(spectrum: str, wide: bool) -> None:
+    values, few = SPECTRA[spectrum]
+    U, V = orthonormal_rows(Q, P, 1).T, orthonormal_rows(Q, Q, 2)
+    A = (U * values) @ V.T
+    with patch.object(pairs, "svd", wraps=pairs.svd) as full:
+        left, s, right = leading_triplets(A.T if wide else A, K)
+    assert any(call.args[0].shape[1] == Q for call in full.call_args_list) is not few
+    left, right = (right, left) if wide else (left, right)
+    scale = max(values[0], 1e-300)
+    np.testing.assert_allclose(s / scale, values[:K] / scale, rtol=0, atol=1e-13)
+    A, s = A / scale, s / scale
+    np.testing.assert_allclose(A.T @ left - right * s, 0, atol=1e-12)
+    np.testing.assert_allclose(A @ right - left * s, 0, atol=1e-12)
+    np.testing.assert_allclose(left.T @ left, np.eye(K), atol=1e-12)
+
+
+@pytest.mark.parametrize(("condition", "rank"), [(1e2, Q), (1e10, Q), (1e13, Q), (1e20, None)])
+def test_whitened_covariances_are_the_identity_on_their_range(condition: float, rank: int | None) -> None:
+    values, V = condition ** -np.linspace(0, 1, Q), orthonormal_rows(Q, Q)
+    C = (V * values) @ V.T
+    found, own = whitening(np.tril(C), 0.0, 0.0)
+    assert own == (rank or np.count_nonzero(values > Q * 2.3e-16))
+    np.testing.assert_allclose(found.T @ C @ found, np.eye(own), atol=1e-15 * min(condition, 1e15) * 10 + 1e-12)
+    added, _ = whitening((C + C.T) / 2, 0.1, 0.0)
+    np.testing.assert_allclose(added.T @ (C + 0.1 * np.eye(Q)) @ added, np.eye(Q), atol=1e-12)
+
+
+@pytest.mark.parametrize("condition", [1e1, 1e6])
+def test_canonical_correlations_are_the_cosines_between_the_column_spaces(condition: float) -> None:
+    rng: Callable[..., Array] = np.random.default_rng(0).standard_normal
+    X = rng((400, 40)) * condition ** -np.linspace(0, 1, 40)
+    Y = X[:, :30] @ rng((30, 50)) + rng((400, 50))
+    X, Y = X - X.mean(0), Y - Y.mean(0)
+    Z = np.hstack([X, Y])
+    truth = np.linalg.svd(np.linalg.qr(X)[0].T @ np.linalg.qr(Y)[0], compute_uv=False)[:5]
+    np.testing.assert_allclose(canonical(Z.T @ Z / 399, 40, 5).values, truth, atol=1e-10)
