@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from math import inf
-from typing import Protocol, Self
+from typing import Self
 
 from bigpca.errors import EvaluationBudgetError, MemoryBudgetError, Shown, format_bytes
 
@@ -320,32 +320,14 @@ def format_times(count: float) -> str:
     return "once" if count == 1 else f"{count:.3g} times"
 
 
-class Priced(Protocol):
-    """What a plan is made of."""
-
-    @property
-    def solver(self) -> str: ...
-    @property
-    def reason(self) -> str: ...
-    @property
-    def notes(self) -> tuple[str, ...]: ...
-    @property
-    def resources(self) -> Resources: ...
-    @property
-    def max_evaluations(self) -> float: ...
-    @property
-    def planned_share(self) -> float: ...
-    @property
-    def declared(self) -> Sequence[PassCost]: ...
-    def solve_cost(self) -> SolveCost: ...
-
-
-def plan_of(fit: Priced) -> Plan:
-    """Return the cost of a fit: the sum of its passes and its solve.
+def plan_of(
+    passes: Sequence[PassCost], solve: SolveCost, resources: Resources, *,
+    solver: str, reason: str, notes: tuple[str, ...] = (), most_evaluations: float = inf, share: float = 1.0,
+) -> Plan:  # fmt: skip
+    """Return the cost of a fit: the sum of its passes, of which a share of the rows counts, and its solve.
 
     What the fitting process holds counts where passes run in that process.
     """
-    passes, solve, resources, share = tuple(fit.declared), fit.solve_cost(), fit.resources, fit.planned_share
     reads = sum(one.reads * one.times.typical for one in passes)
     usual = [(one, one.times.typical * share) for one in passes]
     most = sum(max(one.reads, one.most_reads) * one.times.most for one in passes)
@@ -353,8 +335,8 @@ def plan_of(fit: Priced) -> Plan:
     if resources.local:
         peak = max(peak, solve.bytes // resources.threads) + solve.held_bytes // resources.threads
     return Plan(
-        solver=fit.solver,
-        reason=fit.reason,
+        solver=solver,
+        reason=reason,
         passes=round(reads, 2),
         bytes_read=int(sum(one.bytes_read * times for one, times in usual)),
         flops=sum(one.flops * times for one, times in usual) + solve.flops,
@@ -364,9 +346,9 @@ def plan_of(fit: Priced) -> Plan:
         peak_bytes=peak,
         output_bytes=solve.output_bytes,
         resources=resources,
-        notes=fit.notes,
+        notes=notes,
         evaluations=sum(one.evaluations * times for one, times in usual),
-        most_evaluations=fit.max_evaluations,
+        most_evaluations=most_evaluations,
         single_flops=sum(one.timed_flops * times for one, times in usual if one.single),
         double_flops=sum(one.timed_flops * times for one, times in usual if not one.single),
         loops=sum(one.loops * times for one, times in usual),

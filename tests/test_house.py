@@ -19,7 +19,7 @@ RECORD: dict[str, float] = json.loads(Path(__file__).with_name("house.json").rea
 SIZES = ("files", "code lines")  # are bars of single steps: features add to them
 RISING = ("comments per 100 code lines where numbers are made",)
 
-# What implements each protocol. Those with one class beside NumPy's arrays, or with one in a room above, say so.
+# What implements each protocol.
 PROTOCOLS = {
     "cli/stores.py:Stored": "storage.Group, estimators.shared.files.StoredModel",
     "estimators/linear/krylov.py:IterationSettings": "linear Settings, KernelSettings",
@@ -30,8 +30,6 @@ PROTOCOLS = {
     "passes/accumulators/thin_products.py:LeftRows": "arrays, DeltaRows",
     "passes/engine/jobs.py:GroupTask": "FoldGroup, PanelGroup",
     "passes/reading/readers.py:Reader": "DirectReader, GraphReader",
-    "passes/reading/row_maps.py:InPlaceMap": "one: asked of a row map, most of which cannot",
-    "planning.py:Priced": "one: Reading, in a room above that plans must not import",
     "solvers/krylov.py:Multiplied": "KernelOperator, CovarianceOperator",
 }
 

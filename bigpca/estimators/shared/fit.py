@@ -150,7 +150,11 @@ class Reading(ABC):
     @cached_property
     def plan(self) -> Plan:
         """The cost."""
-        plan, (requests, in_flight) = plan_of(self), self.rows.requests
+        plan = plan_of(
+            self.declared, self.solve_cost(), self.resources, solver=self.solver, reason=self.reason, notes=self.notes,
+            most_evaluations=self.max_evaluations, share=self.planned_share,
+        )  # fmt: skip
+        requests, in_flight = self.rows.requests
         lines = (*self._weighting, *self._filling, *self.rows.unnoticed, *plan.notes, *self._compiling, *self._devices)
         if plan.passes > 1 and self.rows.stored is not None and self.rows.stored.parsed:
             lines += ("each read parses text: bp.ingest(path, out) writes the numbers once, for this fit and others",)

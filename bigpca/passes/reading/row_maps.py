@@ -11,7 +11,6 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol, runtime_checkable
 
 import numpy as np
 from scipy.sparse import csr_array
@@ -32,6 +31,10 @@ class RowMap(ABC):
     @abstractmethod
     def apply(self, rows: Values, where: str) -> Values:
         """Map rows (b, d), sparse ones only with :attr:`takes_csr`, to rows (b, k)."""
+
+    def apply_in_place(self, rows: Array, where: str) -> Values:
+        """Map dense rows that may be overwritten: a second block of memory less, where a map can do so."""
+        return self.apply(rows, where)
 
     @property
     def takes_csr(self) -> bool:
@@ -79,14 +82,6 @@ class NumberedMap(RowMap):
         """Return the mapped rows, numbered from 0 within ``where``."""
         mapped: Array = self.apply_at(rows, np.arange(rows.shape[0]), where)
         return mapped
-
-
-@runtime_checkable
-class InPlaceMap(Protocol):
-    """A row map that can overwrite rows that belong to its caller: no second block of memory."""
-
-    def apply_in_place(self, rows: Array) -> Array:
-        """Map rows (b, d) to the same memory, and return them."""
 
 
 @dataclass(frozen=True)
@@ -145,10 +140,12 @@ def _mapped(
                 stop = first + len(dense)
                 yield from _mapped(maps[i:], dense, numbers[first:stop], _strip_of(where, first, stop))
             return
-        if owned and i == 0 and isinstance(f, InPlaceMap) and not isinstance(rows, csr_array):
-            rows = f.apply_in_place(rows)
+        if isinstance(f, NumberedMap):
+            rows = f.apply_at(rows, numbers, where)
+        elif owned and i == 0 and not isinstance(rows, csr_array):
+            rows = f.apply_in_place(rows, where)
         else:
-            rows = f.apply_at(rows, numbers, where) if isinstance(f, NumberedMap) else f.apply(rows, where)
+            rows = f.apply(rows, where)
     yield rows, numbers
 
 
@@ -224,7 +221,7 @@ class Affine(RowMap):
             return rows
         return with_values(rows, rows.data * self.inverse_scale.astype(rows.dtype)[rows.indices])
 
-    def apply_in_place(self, rows: Array) -> Array:
+    def apply_in_place(self, rows: Array, where: str) -> Array:
         """Centre and scale the rows."""
         return self._to(rows, rows)
 

@@ -138,37 +138,19 @@ def test_two_passes_of_one_name_are_no_plan() -> None:
         Run.declares([PassCost(name="a"), PassCost(name="a")])
 
 
-@dataclass(frozen=True)
-class Priced:
-    """Three passes: one at most three times, one collected, one whose finish is large."""
-
-    resources: Resources
-    tasks: int = 5  # of two groups, as many as threads
-    solver: str = "priced"
-    reason: str = "a test"
-    notes: tuple[str, ...] = ()
-    max_evaluations: float = 1e9
-    planned_share: float = 1.0
-    weighting: tuple[str, ...] = ()
-
-    @property
-    def declared(self) -> tuple[PassCost, ...]:
-        return (
-            PassCost(name="a", reads=0.5, times=Times(2, 3), bytes_read=10, tasks=self.tasks, state_bytes=7,
-                     peak_bytes=100, driver_bytes=40, flops=5.0, evaluations=11.0),
-            PassCost(name="b", bytes_read=20, tasks=1, state_bytes=1000, peak_bytes=50, collected=True),
-            PassCost(name="c", times=Times(0, 1), finish_bytes=230, block_rows=9),
-        )  # fmt: skip
-
-    def solve_cost(self) -> SolveCost:
-        return SolveCost(1000.0, bytes=20, held_bytes=60, output_bytes=5)
-
-
 @pytest.mark.parametrize(
     ("local", "tasks", "peak"), [(True, 5, 120 + 30), (True, 3, 115 + 30), (False, 5, 115), (False, 3, 115)]
 )
 def test_a_plan_is_the_sum_of_its_passes_and_its_solve(local: bool, tasks: int, peak: int) -> None:
-    plan = plan_of(Priced(replace(ROOMY, local=local), tasks))
+    """Three passes: one at most three times, one collected, one whose finish is large."""
+    passes = (
+        PassCost(name="a", reads=0.5, times=Times(2, 3), bytes_read=10, tasks=tasks, state_bytes=7,
+                 peak_bytes=100, driver_bytes=40, flops=5.0, evaluations=11.0),
+        PassCost(name="b", bytes_read=20, tasks=1, state_bytes=1000, peak_bytes=50, collected=True),
+        PassCost(name="c", times=Times(0, 1), finish_bytes=230, block_rows=9),
+    )  # fmt: skip
+    solve = SolveCost(1000.0, bytes=20, held_bytes=60, output_bytes=5)
+    plan = plan_of(passes, solve, replace(ROOMY, local=local), solver="a", reason="test", most_evaluations=1e9)
     assert (plan.passes, plan.most_passes, plan.bytes_read, plan.tasks) == (2.0, 3.5, 40, 2 * tasks + 1)
     assert (plan.flops, plan.evaluations, plan.state_bytes, plan.block_rows) == (1010.0, 22.0, 7, 9)
     assert (plan.peak_bytes, plan.output_bytes, plan.most_evaluations) == (peak, 5, 1e9)
