@@ -35,8 +35,13 @@ PROTOCOLS = {
 
 
 @pytest.fixture(scope="module")
-def figures() -> dict[str, float]:
-    return house.figures()
+def walks() -> dict[str, house.Walk]:
+    return dict(house.walks())
+
+
+@pytest.fixture(scope="module")
+def figures(walks: dict[str, house.Walk]) -> dict[str, float]:
+    return house.figures(walks)
 
 
 @pytest.mark.parametrize("name", [name for name in RECORD if name not in SIZES])
@@ -51,6 +56,12 @@ def test_every_figure_is_on_record(figures: dict[str, float]) -> None:
 
 def test_protocols_are_listed_with_what_implements_them() -> None:
     assert set(house.protocols()) == PROTOCOLS.keys()
+
+
+def test_the_walk_on_the_page_names_every_file_that_the_fit_enters(walks: dict[str, house.Walk]) -> None:
+    page = (house.PACKAGE.parent / "docs" / "design.md").read_text()
+    told = page.partition("## The walk of a fit")[2].partition("\n## ")[0]
+    assert [file for file in walks["covariance fit"].entered if f"{file}`" not in told] == []
 
 
 def test_files_entered_are_counted() -> None:
