@@ -16,7 +16,7 @@ from bigpca.arrays import Matrix, Vector, unpack
 from bigpca.data.batches import blocks_in_batches
 from bigpca.errors import check_choice, positive_integer
 from bigpca.estimators.pairs.fits import jackknife, left_out, merged, open_pair, placed_in_folds
-from bigpca.estimators.shared.inputs import open_rows
+from bigpca.estimators.shared.inputs import open_rows, open_side
 from bigpca.passes.accumulators.base import Accumulator
 from bigpca.passes.accumulators.cross_moments import MAX_FOLDS, CrossMoments, FoldStates
 from bigpca.passes.accumulators.moments import Moments
@@ -242,7 +242,7 @@ def compare_layers(
             *((f"{name}", one) for name, one in X.items()),
             *((f"{name}", one) for name, one in (Y or {}).items()),
         ]
-        opened = [open_rows(one, f"layer {name!r}") for name, one in layers]
+        opened = [open_side(one, "compare_layers", f"layer {name!r}") for name, one in layers]
         names, rows = [name for name, _ in layers], side_by_side(opened, [name for name, _ in layers])
         split = len(X)
     else:

@@ -46,7 +46,7 @@ def open_pair(rows: Rows, Y: Input, owner: str, names: str = "XY") -> Rows:
             return joined
     if Y is None:
         raise TypeError(f"{owner} compares rows of two sides: give {names[1]} too, of shape (n, q), as for X.")
-    return side_by_side([rows, open_side(Y, owner)], names)
+    return side_by_side([rows, open_side(Y, owner, names[1])], names)
 
 
 def placed_in_folds(states: FoldStates, joined: Rows, groups: Input = None) -> FoldStates:

@@ -18,7 +18,7 @@ from bigpca.estimators.linear.spectrum import check_enough_rows, limit_of_states
 from bigpca.estimators.pairs.fits import PairFit, open_pair, placed_in_folds, whole_moments
 from bigpca.estimators.shared.files import StoredModel, Values
 from bigpca.estimators.shared.fit import execute
-from bigpca.estimators.shared.inputs import Input, Lazy, open_rows, settle_non_finite
+from bigpca.estimators.shared.inputs import Input, Lazy, open_side, settle_non_finite
 from bigpca.estimators.shared.outputs import Destination, Path, maps_rows
 from bigpca.estimators.shared.transformer import FLOPS_PER_VALUE, Estimator, only_with
 from bigpca.passes.accumulators.base import Accumulator, WeightSums, column_scale
@@ -284,7 +284,7 @@ class PairModel(Estimator[PairFound]):
         """
         check_is_fitted(self)
         axes = getattr(self, f"y_{self._axes}_")
-        rows = open_rows(np.asarray(X).reshape(-1, 1) if np.ndim(X) == 1 else X, type(self).__name__)
+        rows = open_side(X, type(self).__name__)
         self._check_targets(rows.viewed_columns)
         to = Destination(out, overwrite, what="scores of Y")
         return self._mapped_as_given(rows, self._target_map(self.y_mean_, axes.T), axes.shape[1], to)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import math
 import os
+import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -137,11 +138,20 @@ def open_rows(X: Input, estimator: str, *, minimum: int = 1) -> Rows:
     return Rows.opened(opened, names=names, sample=sample, lazy=not is_held(X))
 
 
-def open_side(Y: Input, estimator: str) -> Rows:
-    """Open rows that belong to those of X; an array (n,) in memory is one column. Raises as :func:`open_rows`."""
+def open_side(Y: Input, estimator: str, name: str = "Y") -> Rows:
+    """Open rows that belong to those of X; an array (n,) in memory is one column.
+
+    Raises as :func:`open_rows`, with the name of the side in place of X.
+    """
     given = np.asarray(Y) if isinstance(Y, list | tuple) else Y
     column = getattr(given, "ndim", 2) == 1 and not hasattr(given, "dask")
-    return open_rows(np.asarray(given).reshape(-1, 1) if column else given, estimator)
+    try:
+        return open_rows(np.asarray(given).reshape(-1, 1) if column else given, estimator)
+    except (TypeError, ValueError) as error:
+        if type(error) not in (TypeError, ValueError):
+            raise
+        text, said = re.subn(r"\bX\b", name, str(error))
+        raise type(error)(text if said else f"{name}: {text}") from None
 
 
 def open_scores(X: Input, estimator: str, k: int) -> Rows:

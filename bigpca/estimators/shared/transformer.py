@@ -997,7 +997,7 @@ class Estimator(
         return replace(self._with_covariates(rows, given), groups=groups)
 
     def _with_covariates(self, rows: Rows, given: Input) -> Rows:
-        return rows if given is None else replace(rows, covariates=open_side(given, type(self).__name__))
+        return rows if given is None else replace(rows, covariates=open_side(given, type(self).__name__, "Z"))
 
     def _without_empty_columns(self, rows: Rows, *, read: bool = True, progress: ProgressArgument = None) -> Rows:
         """Return the rows of a DataArray without the columns that have no values, others unchanged.

@@ -14,7 +14,7 @@ import xarray as xr
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
-from scipy.sparse import csr_array
+from scipy.sparse import csc_array, csr_array
 from sklearn import cross_decomposition, linear_model
 from sklearn.datasets import load_digits, load_iris, load_linnerud
 from sklearn.model_selection import LeaveOneGroupOut, cross_val_predict
@@ -320,8 +320,14 @@ WAYS: dict[str, Any] = {
     "given": lambda a, b: bp.PCA(1).fit(a, given=b),
 }
 HOLED = np.where(np.arange(N * Q).reshape(N, Q) == 9, np.nan, Y)
+OTHER = "[YZ]|layer 'Y'"
 BAD: dict[str, tuple[Any, Any, str, set[str]]] = {  # X, Y, the message, and the ways that accept it
     "unequal rows": (X, Y[1:], "X has 120 rows, and [YZ] 119: row i of [YZ] belongs to row i of X", set()),
+    "complex Y": (X, Y * 1j, f"not supported: ({OTHER}) is complex128", set()),
+    "strings in Y": (X, Y.astype(str), f"({OTHER}): dtype='numeric' is not compatible", set()),
+    "objects in Y": (X, np.full((N, 2), "a", object), f"({OTHER}): could not convert", set()),
+    "columns of sparse Y": (X, csc_array(Y), f"({OTHER}) is sparse data, .* Pass ({OTHER}).tocsr", set()),
+    "dates in Y": (X, np.zeros((N, 2), "M8[s]"), f"({OTHER}): dtype datetime64", set()),
     "one row": (X[:1], Y[:1], "1 sample|1 rows", set()),
     "three rows": (X[:3], Y[:3], "3 rows|2 are linearly", {"PLSSVD", "Ridge"}),
     "no columns": (X, Y[:, :0], "0 feature", set()),
@@ -350,7 +356,7 @@ def test_what_cannot_be_compared_is_named_by_all_that_compare(
         if way in accepting:
             call(a, b)
             continue
-        with pytest.raises((ValueError, bp.errors.ApproximationWarning)) as caught:
+        with pytest.raises((ValueError, TypeError, bp.errors.ApproximationWarning)) as caught:
             call(a, b)
         assert re.search(message, str(caught.value), re.DOTALL), (way, str(caught.value))
     if bad == "keys in another order":  # and the remedy that the message names

@@ -67,6 +67,9 @@ FITS: dict[str, tuple[Callable[[], Any], Any]] = {
     "scored": (lambda: bp.ScoredPCA(3, n_features_to_select="cv", estimator=bp.PCA(3)), Y),
     "rotated": (lambda: bp.RotatedPCA(estimator=bp.PCA(3)), None),
     "sketch": (lambda: bp.SketchTransformer(SKETCH), None),
+    "canonical": (lambda: bp.CCA(2), REAL),
+    "covariances of sides": (lambda: bp.PLSSVD(2), REAL),
+    "ridge of folds": (lambda: bp.Ridge([0.1, 10.0], cv=3), REAL),
 }
 
 
