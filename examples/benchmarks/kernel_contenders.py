@@ -54,13 +54,14 @@ def sklearn_nystroem(store: str, k: int, gamma: str = "1", landmarks: str = "100
 
 
 def bigpca_krylov(
-    store: str, k: int, gamma: str = "1", tol: str = "1e-3", max_passes: str = "10", memory_limit: str = "", **_: str
-) -> dict:
+    store: str, k: int, gamma: str = "1", tol: str = "1e-3", max_passes: str = "10", memory_limit: str = "",
+    solver: str = "krylov", **_: str,
+) -> dict:  # fmt: skip
     import bigpca as bp
 
     X, reads = open_counted(store)
     model = bp.KernelPCA(
-        k, kernel=bp.kernels.RBF(float(gamma)), solver="krylov", tol=float(tol), max_passes=int(max_passes),
+        k, kernel=bp.kernels.RBF(float(gamma)), solver=solver, tol=float(tol), max_passes=int(max_passes),
         memory_limit=memory_limit or None,
     )  # fmt: skip
     return planned(model, X, reads)

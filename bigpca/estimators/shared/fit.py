@@ -87,7 +87,7 @@ class Reading(ABC):
     def identity(self) -> dict[str, object]:
         """Return all that the passes depend on, for the fingerprint of checkpoints; never threads or limits."""
 
-    @property
+    @cached_property
     def declared(self) -> tuple[PassCost, ...]:
         """All reads: to count rows, if their number was unknown, to find what fills missing values, and the passes."""
         filling = () if self.rows.fill is None else fill_pass(self.rows)
