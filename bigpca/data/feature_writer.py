@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import time
+from collections import deque
+from concurrent.futures import Future, wait
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
@@ -19,7 +21,7 @@ from bigpca.data.checks import NATIVE_BYTES, check_dtype, check_shape, row_width
 from bigpca.data.keys import row_keys
 from bigpca.data.provenance import Provenance
 from bigpca.errors import brief
-from bigpca.storage.chunks import reject_existing
+from bigpca.storage.chunks import ChunkRecord, reject_existing
 from bigpca.storage.files import is_objects, name_of, repair, writing
 from bigpca.storage.forms import STORES, Annotations, check_extension
 from bigpca.storage.lock import RunLock
@@ -32,10 +34,11 @@ SHOWN_KEYS = 5
 class FeatureWriter:
     """Write batches of rows to a Zarr array, in whole chunks with checksums; it becomes visible when it is closed.
 
-    At most two chunks of rows are held in memory. If the process is killed, the complete chunks are kept: a new writer
-    with the same path continues after them, and ``n_rows`` is the first row to write next. As a context manager, it
-    closes at the end of the block. If an error is raised, the complete chunks are kept as after a kill. An interrupt
-    leaves a batch either complete or absent; ``n_rows`` says which.
+    At most two chunks of rows are held in memory, and at an object store up to 64 MiB that are being put. If the
+    process is killed, the complete chunks are kept: a new writer with the same path continues after them, and
+    ``n_rows`` is the first row to write next. As a context manager, it closes at the end of the block. If an error is
+    raised, the complete chunks are kept as after a kill. An interrupt leaves a batch either complete or absent;
+    ``n_rows`` says which.
 
     Only one process may write to a path; others are rejected. Each process needs its own path. A distributed sampler
     changes the order of samples and repeats some, so use keys to identify rows.
@@ -99,6 +102,7 @@ class FeatureWriter:
         self._keys: list[str] = []
         self._known: set[str] = set()
         self._names: list[Any] | None = None  # of columns
+        self._begun: deque[Future[ChunkRecord]] = deque()  # chunks that are being stored
         self._failed = self._closed = False
         self._overwrite, self._continues = overwrite, resume
         self._lock: RunLock | None = None
@@ -130,7 +134,9 @@ class FeatureWriter:
         return self._state[0]
 
     def write(self, batch: Any, keys: Any = None) -> None:
-        """Append a batch of rows; chunks are written to disk once they are complete.
+        """Append a batch of rows; chunks are written once they are complete.
+
+        At an object store, up to 64 MiB of chunks are in flight when this returns.
 
         Parameters
         ----------
@@ -199,12 +205,14 @@ class FeatureWriter:
             self.abort()
             raise ValueError(f"no rows were written to {self.path}; at least one was expected. Nothing was created.")
         output, (n, buffer) = self._output, self._state
+        self._note(output, all_of=True)
         self._drop_keys()
         if self._keys and len(self._keys) != n:
             raise RuntimeError(f"{n:,} rows have {len(self._keys):,} keys; one for each was expected. Write them anew.")
         held = n % len(buffer)
         if output.set_rows(n) and held:
             self._write_chunk(n - held, buffer[:held], output)
+        self._note(output, all_of=True)
         seconds = time.perf_counter() - self._began
         call = f"FeatureWriter({str(self.path).rpartition('/')[2]!r})"
         made = Provenance.now([], "", self.n_rows, call, seconds=seconds, reads=0.0)
@@ -216,6 +224,7 @@ class FeatureWriter:
         """Close without finishing; complete chunks are kept for the next writer of the path."""
         try:
             if self._output is not None:
+                wait(self._begun)
                 self._output.abort()
         finally:
             self._closed = True
@@ -307,7 +316,14 @@ class FeatureWriter:
         index = first // len(self._state[1])
         if self._keys:
             output.keep(f"keys-{index}.json", json.dumps(self._keys[first : first + len(rows)]).encode())
-        output.note(output.writer.write(index, rows))
+        self._begun.append(output.writer.begin(index, rows))
+        self._note(output)
+
+    def _note(self, output: Output, *, all_of: bool = False) -> None:
+        """Note chunks that are stored, in order; at an object store, many are in flight."""
+        while self._begun and (all_of or self._begun[0].done()):
+            output.note(self._begun[0].result())
+            self._begun.popleft()
 
     def _drop_keys(self) -> None:
         """Forget keys of a batch that was not appended."""

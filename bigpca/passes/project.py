@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import time
 import uuid
@@ -47,6 +48,8 @@ from bigpca.planning import Plan, Resources, peak_bytes
 from bigpca.storage import Annotations, ChunkRecord, ChunkWriter, Output, create_output
 from bigpca.storage.files import content_digest, is_objects, kind_of, path_of, public
 from bigpca.storage.forms import STORE, Form
+
+log = logging.getLogger("bigpca")
 
 
 def project_lazily(X: da.Array, f: RowMap, width: int, *, chunk_rows: int | None = None) -> da.Array:
@@ -314,7 +317,7 @@ def project_to(
     identity = digest(described)
     shape = (None if rows.open_ended else rows.n_rows, width)
     resources = find_resources(memory_limit, in_process=rows.in_process)
-    plan = plan_writing(rows, f, width, size, name, resources, form, to_objects=is_objects(out))
+    plan = plan_writing(rows, f, width, size, name, resources, form, place=out if is_objects(out) else None)
     plan.check()
     opened: Output
     if is_objects(out):
@@ -328,6 +331,8 @@ def project_to(
         opened = create_output(
             out, shape=shape, dtype=dtype, chunk_rows=size, identity=identity, form=form, overwrite=overwrite
         )
+    for note in plan.notes[len(rows.unnoticed) :]:
+        log.warning("%s: %s", opened.path, note)
     with opened as output:
         written = _write_pending(rows.mapped(MapStep(f, width)), output, plan, run)
         if rows.open_ended:
@@ -397,9 +402,12 @@ def _reads_ahead(rows: Rows, read_rows: int) -> int:
 
 def plan_writing(
     rows: Rows, f: RowMap, width: int, chunk_rows: int, name: str, resources: Resources, form: Form = STORE, *,
-    to_objects: bool = False,
+    place: object = None,
 ) -> Plan:  # fmt: skip
-    """Return the cost of writing mapped rows in one read: reads, maps, and one output chunk, raw and encoded."""
+    """Return the cost of writing mapped rows in one read: reads, maps, and one output chunk, raw and encoded.
+
+    ``place`` is that of the output, if it is an object store.
+    """
     base = rows.layout(0)
     dtype, working = f.output_dtype(rows.dtype), working_dtype(rows.dtype)
     read_rows = min(max(base.slab_rows, base.read_rows), max(base.read_rows, chunk_rows))
@@ -411,7 +419,7 @@ def plan_writing(
     peak = peak_bytes(read, read_rows * copied, mapping + 2 * chunk, 0) + (_reads_ahead(rows, read_rows) - 1) * read
     peak = max(peak + -(-kept // resources.threads), -(-form.commit_bytes(chunk) // resources.threads))
     (requests, in_flight), chunks, notes = rows.requests, -(-rows.n_rows // chunk_rows), rows.unnoticed
-    if to_objects:
+    if place is not None:
         from bigpca.storage import places  # for object stores only
         from bigpca.storage.requests import MAX_BYTES, flight_bytes
 
@@ -419,6 +427,8 @@ def plan_writing(
         requests, in_flight = requests + chunks, max(in_flight, put, min(in_flight + put, MAX_BYTES))
         if form.is_table and rows.n_rows * row > places.LARGEST_PUT:
             notes += ("the table is put in parts, which no store does only if it is absent: its claim alone decides",)
+        if (found := places.Place(place).conditions()) != "enforced":
+            notes += (f"conditional writes are {found}: nothing keeps another run from writing there (exclusive=True)",)
     return Plan(
         solver=name,
         reason="one read",

@@ -228,7 +228,9 @@ class ObjectOutput(Output):
         for index in range(self.n_chunks):
             if (entry := listed.get(self.writer.chunk_key(index))) is not None:
                 looks.append((entry.size, partial(look, index, entry)))
-            elif not self.joins:  # written in order, and continued where the first one is missing
+            elif not self.joins:  # rows in order, continued where the first chunk is missing: what was in flight goes
+                before = {self.writer.chunk_key(i) for i in range(index)}
+                self.place.delete([key for key in listed if key.startswith("c/") and key not in before])
                 break
         self._records = {record.index: record for record in together(looks) if record is not None}
 

@@ -32,8 +32,8 @@ KEYS = [f"image {i}" for i in range(50)]
 CHUNK = 8
 DIES: dict[str, tuple[Any, str, int]] = {
     "between a chunk and its record": (chunks.DiskChunks, "_log", 3),
-    "between keys and their chunk": (chunks.ChunkWriter, "write", 3),
-    "before the last chunk": (chunks.ChunkWriter, "write", 6),
+    "between keys and their chunk": (chunks.ChunkWriter, "begin", 3),
+    "before the last chunk": (chunks.ChunkWriter, "begin", 6),
     "between the last chunk and its record": (chunks.DiskChunks, "_log", 6),
     "before the manifest": (forms, "atomic_write_bytes", 0),
     "before it becomes visible": (forms, "publish", 0),

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from concurrent.futures import wait
 from contextlib import suppress
 from pathlib import Path
+from threading import Barrier
 from typing import Any
 
 import dask
@@ -457,17 +460,48 @@ def test_objects_that_are_no_store_are_never_deleted(place: Place) -> None:
     assert stored(place) == {"notes.txt": b"precious"}
 
 
+@pytest.mark.parametrize("place", ["memory"], indirect=True)
+def test_chunks_of_features_are_put_at_the_same_time_and_continued_without_a_gap(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real, together = Place.put, Barrier(4, timeout=20)
+
+    def put(self: Place, key: str, *given: Any, **options: Any) -> str:
+        if key.startswith("c/"):
+            together.wait()
+            if key == "c/1/0":
+                raise OSError("the store is gone")
+        return real(self, key, *given, **options)
+
+    monkeypatch.setattr(Place, "put", put)
+    with pytest.raises(OSError, match="the store is gone"), bp.FeatureWriter(place, chunk_rows=4) as writer:
+        writer.write(X[:16])
+    assert sorted(key for key in stored(place) if key.startswith("c/")) == ["c/0/0", "c/2/0", "c/3/0"]
+    monkeypatch.undo()
+    with bp.FeatureWriter(place, chunk_rows=4, resume=True) as writer:
+        assert writer.n_rows == 4
+        writer.write(X[20:36])  # others than were in flight
+    assert np.array_equal(read(place), X[[*range(4), *range(20, 36)]])
+
+
 @enforced
 def test_a_second_writer_of_features_is_rejected_until_it_is_said_to_resume(place: Place) -> None:
     one = bp.FeatureWriter(place, chunk_rows=4)
+
+    def late() -> None:
+        one.write(X[20:23])
+        one.close()
+
     one.write(X[:10])
+    wait(one._begun)
     with pytest.raises(OutputLockedError, match=r"unfinished output of run .*resume=True"):
         bp.FeatureWriter(place)
     with bp.FeatureWriter(place, resume=True) as two:
         assert two.n_rows == 8
         two.write(X[8:12])
+        wait(two._begun)
         with pytest.raises(OutputLockedError, match=r"exists with other values, of the run"):
-            one.write(X[20:23])
+            late()
         two.write(X[12:14])
     one.abort()
     assert np.array_equal(read(place), X[:14])
@@ -491,7 +525,7 @@ def test_batches_are_not_continued(place: Place, model: bp.PCA) -> None:
 
 @pytest.mark.parametrize("place", ["rejects", "ignores"], indirect=True)
 def test_a_store_without_conditions_is_rejected_before_anything_is_written(
-    place: Place, model: bp.PCA, rows: Path
+    place: Place, model: bp.PCA, rows: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     place.exclusive = False
     for call in (
@@ -501,6 +535,9 @@ def test_a_store_without_conditions_is_rejected_before_anything_is_written(
         with pytest.raises(OutputWriteError, match=r"conditional writes.*exclusive=True"):
             call()
     assert not stored(place)
+    place.exclusive = True
+    model.transform(rows, out=place)
+    assert re.search("conditional writes are (rejected|ignored): nothing keeps another run .*exclusive=", caplog.text)
 
 
 each_table = pytest.mark.parametrize("name", ["scores.parquet", "scores.npy"])

@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import zarr
+from obstore.store import MemoryStore
 
 import bigpca as bp
 from bigpca.estimators.linear.maps import LogLikelihood, Projection, Reconstruction, Sketching
@@ -92,13 +93,13 @@ def test_a_plan_counts_the_chunks_in_flight_to_an_object_store_once(monkeypatch:
     resources = Resources(3, 2**40, 0, "a test")
     rows, table = Rows.of(unreadable(100_000, 20, 1000, np.float32)), NpyForm(())
     local, far = (
-        plan_writing(rows, Sketching(Gaussian(10)), 10, 1000, "rows", resources, table, to_objects=far)
-        for far in (False, True)
+        plan_writing(rows, Sketching(Gaussian(10)), 10, 1000, "rows", resources, table, place=far)
+        for far in (None, MemoryStore())
     )
     assert far.process_bytes - local.process_bytes == far.flight_bytes == 64 * 40_000
     assert (local.requests, far.requests, far.notes) == (0, 100, local.notes)
     monkeypatch.setattr(places, "LARGEST_PUT", 8)
-    far = plan_writing(rows, Sketching(Gaussian(10)), 10, 1000, "rows", resources, table, to_objects=True)
+    far = plan_writing(rows, Sketching(Gaussian(10)), 10, 1000, "rows", resources, table, place=MemoryStore())
     assert "put in parts" in far.notes[-1]
 
 
