@@ -127,6 +127,16 @@ def test_no_import_points_up() -> None:
     assert [text for text in found if text] == []
 
 
+def test_one_module_takes_urls_apart_and_makes_them() -> None:
+    found = {
+        name
+        for name, tree in modules()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Constant) and "://" in str(node.value) and " " not in str(node.value)  # no sentence
+    }
+    assert found == {"storage.files", "passes.engine.cluster.watch"}  # whose function runs where bigpca may be missing
+
+
 def test_no_two_modules_import_each_other_not_even_inside_functions() -> None:
     """A circle is a set of modules from which nothing leads out of it: what is left once modules
     without imports are gone.

@@ -34,7 +34,7 @@ from bigpca.errors import (
     printable,
     shorten,
 )
-from bigpca.storage.files import public
+from bigpca.storage.files import public, urls_in
 
 NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
@@ -333,7 +333,7 @@ def _within(line: str, width: int) -> str:
     >>> _within("verified s3://bucket/a/long/folder/with/scores.zarr: 3 chunks", 46)
     'verified s3://bucket ... scores.zarr: 3 chunks'
     """
-    for url in re.findall(r"\S+://[^\s:,]+", "" if "bigpca " in line else line):
+    for url in urls_in("" if "bigpca " in line else line):
         line = line.replace(url, shorten(url, max(24, len(url) + width - len(line))), 1)
     return line
 

@@ -140,7 +140,7 @@ def _foreign_items(X: list[Any] | tuple[Any, ...], name: str) -> Foreign | None:
         found = foreign(one) if kind.__module__ != "builtins" and known else None
         if found is not None:
             remedy = found.remedy
-            if hasattr(one, "__dask_graph__"):
+            if hasattr(one, "__dask_graph__") or type_names(one)[0] == "distributed.Future":
                 remedy = "Pass dask.array.concatenate([dask.array.from_delayed(part, (b, d), dtype) for part in X])."
             return Foreign(f"{name} of {found.what}", remedy, "")
     return None

@@ -60,6 +60,7 @@ from bigpca.storage.files import (
     open_regular,
     public,
     read_document,
+    split_url,
     without_credentials,
 )
 
@@ -565,7 +566,7 @@ class ZarrReader:
         ------
         TypeError
         """
-        if self._held is not None and self._held.place is not None and self.store != "memory://":
+        if self._held is not None and self._held.place is not None and kind_of(self.store) != "process":
             self._held.place.check_sendable()
         try:
             pickle.dumps(self._held)
@@ -900,7 +901,7 @@ GROUP_DOCUMENTS = ("zarr.json", ".zgroup")
 
 def place_at(url: str) -> Place | None:
     """Return the place of a URL that is read by obstore; None for other URLs, and where it is not installed."""
-    if not url.startswith(("s3://", "gs://", "az://")) or find_spec("obstore") is None:
+    if split_url(url)[0] not in ("s3", "gs", "az") or find_spec("obstore") is None:
         return None
     from bigpca.storage.places import Place
 
@@ -947,7 +948,7 @@ def group_source(group: zarr.Group, member: str | None, reader: Callable[[zarr.A
     arrays = dict(arrays_of(group))
     shapes = {name: array.shape for name, array in arrays.items()}
     if member is None and isinstance(made := group.attrs.get("bigpca"), dict):
-        path = public(str(group.store_path)).removeprefix("file://")
+        path = public(os.path.join(address_of(group.store), group.path).rstrip("/"))
         raise ValueError(
             f"{path} is a saved model ({brief(made.get('kind'))}); rows of features were expected. Open the data or "
             "the scores; bigpca.load reads the model, and member= opens one of its arrays."

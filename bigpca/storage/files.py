@@ -581,7 +581,7 @@ _SCHEME = r"[A-Za-z][A-Za-z0-9+.-]*://"
 _USER = re.compile(rf"({_SCHEME})[^\s/?#'\"]*@")
 _QUERY = re.compile(rf"({_SCHEME}[^\s?#'\"]*)[?#][^\s'\"]*")
 HIDDEN = "***"
-_PASSED = (OSError, ValueError, TypeError, LookupError, ImportError)
+_PASSED = (FileNotFoundError, PermissionError, ValueError, TypeError, LookupError, ImportError)
 MIN_SECRET_LENGTH = 8  # shorter query values are numbers and names, which would be masked wherever they occur
 
 
@@ -644,9 +644,29 @@ def without_credentials(url: str) -> Iterator[None]:
 
 
 Kind = Literal["disk", "remote", "process"]
-PLACES = tuple(f"{scheme}://" for scheme in ("s3", "s3a", "gs", "az", "azure", "abfs", "abfss", "adl"))  # written to
+PLACES = ("s3", "s3a", "gs", "az", "azure", "abfs", "abfss", "adl")  # schemes of URLs that are written to
 OBJECT_STORES = ("bigpca.storage.places", "obstore.store", "zarr.storage._obstore")  # modules of what holds objects
 CARRIED = "zarr-memory://"  # a MemoryStore, which is sent to workers with its values
+
+
+def split_url(place: str | os.PathLike[str]) -> tuple[str, str]:
+    """Return the scheme of a URL and what follows it; "" and the path for a path. No other function looks for them.
+
+    >>> split_url("s3://bucket/x.zarr"), split_url("/data/x.zarr")
+    (('s3', 'bucket/x.zarr'), ('', '/data/x.zarr'))
+    """
+    scheme, mark, rest = os.fspath(place).partition("://")
+    return (scheme, rest) if mark else ("", scheme)
+
+
+def url_of(scheme: str, rest: str = "") -> str:
+    """Return the URL of a scheme and what follows it."""
+    return f"{scheme}://{rest}"
+
+
+def urls_in(text: str) -> list[str]:
+    """Return the URLs of a text."""
+    return re.findall(rf"(?:\w+::)*{_SCHEME}[^\s:,]+", text)
 
 
 def kind_of(place: str | os.PathLike[str]) -> Kind:
@@ -663,10 +683,8 @@ def kind_of(place: str | os.PathLike[str]) -> Kind:
     >>> kind_of("/data/x.zarr"), kind_of("s3://bucket/x.zarr"), kind_of("simplecache::memory://x.zarr")
     ('disk', 'remote', 'process')
     """
-    scheme, mark, _ = os.fspath(place).partition("://")
-    if not mark:
-        return "disk"
-    return "process" if scheme.rpartition("::")[2] == "memory" else "remote"
+    scheme = split_url(place)[0].rpartition("::")[2]
+    return "process" if scheme == "memory" else "remote" if scheme else "disk"
 
 
 def is_objects(given: Any) -> bool:
@@ -714,7 +732,7 @@ def address_of(store: Any) -> str:
         return path
     if name == "FsspecStore":
         path = str(store.path)  # which is a URL for some file systems
-        return path if kind_of(path) != "disk" else f"{_protocols(store)[0]}://{path.lstrip('/')}"
+        return path if kind_of(path) != "disk" else url_of(_protocols(store)[0], path.lstrip("/"))
     if name == "MemoryStore":
         return CARRIED
     if name == "ManagedMemoryStore" or type(inner).__name__ == "MemoryStore":
@@ -723,9 +741,9 @@ def address_of(store: Any) -> str:
         return "icechunk://"
     scheme = {"S3Store": "s3", "GCSStore": "gs", "AzureStore": "az"}.get(type(inner).__name__)
     bucket = re.search(r'(?:bucket|container_name)="([^"]*)"', repr(inner)) if scheme else None
-    if bucket is not None:
-        return f"{scheme}://{bucket[1]}/{getattr(inner, 'prefix', None) or ''}".rstrip("/")
-    return str(store) if kind_of(str(store)) != "disk" else f"{name}://"
+    if scheme and bucket is not None:
+        return url_of(scheme, f"{bucket[1]}/{getattr(inner, 'prefix', None) or ''}".rstrip("/"))
+    return str(store) if kind_of(str(store)) != "disk" else url_of(name)
 
 
 CHANGES = {"etag", "version", "versionid", "generation", "md5hash", "lastmodified", "updated", "mtime", "created"}

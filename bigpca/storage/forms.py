@@ -33,6 +33,7 @@ from bigpca.storage.files import (
     read_document,
     remove,
     remove_dead,
+    split_url,
     temporary_sibling,
     to_json,
     writing,
@@ -103,7 +104,7 @@ def read_provenance(store: str | os.PathLike[str]) -> dict[str, Any] | None:
     if is_objects(store):
         from bigpca.storage.places import Place  # for object stores only
 
-        if isinstance(store, str) and not store.startswith(PLACES):
+        if isinstance(store, str) and split_url(store)[0] not in PLACES:
             return None  # bigpca writes nothing to other URLs
         try:
             data = Place(store).get(f"{PROVENANCE}/zarr.json").data

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
 import numpy as np
 
 from bigpca.errors import OutputExistsError, OutputWriteError, brief
-from bigpca.storage.files import PLACES, change_of, public, without_credentials
+from bigpca.storage.files import PLACES, change_of, public, split_url, url_of, without_credentials
 
 if TYPE_CHECKING:
     from obstore.store import ObjectStore
@@ -145,20 +145,20 @@ class Place:
             self._held = getattr(given, "store", given)  # zarr's ObjectStore holds one
 
     def _set_url(self, url: str) -> None:
-        scheme, _, path = url.partition("://")
+        scheme, path = split_url(url)
         if public(url) != url:
             raise ValueError(
                 f"{public(url)} was given with credentials or a query, which every message and task would carry. Leave "
                 "them out, and set the credentials in the environment, or pass an obstore store."
             )
-        if not url.lower().startswith(PLACES) or not path.strip("/"):
+        if scheme.lower() not in PLACES or not path.strip("/"):
             raise ValueError(
                 f"{public(url)}: objects are written to s3://, gs:// and az:// URLs and to obstore stores. Other "
                 "URLs can be read, but not written: choose one of those, or a local path."
             )
         # The last part is the prefix in the store of the folder around it, so that objects beside it can be reached.
         folder, slash, name = path.rstrip("/").rpartition("/")
-        self.root, self.prefix = (f"{scheme}://{folder}", name) if slash else (f"{scheme}://{name}", "")
+        self.root, self.prefix = (url_of(scheme, folder), name) if slash else (url_of(scheme, name), "")
 
     @property
     def store(self) -> ObjectStore:
@@ -174,7 +174,7 @@ class Place:
         name, named = type(self._held).__name__, re.search(r'(?:bucket|container_name)="([^"]*)"', repr(self._held))
         schemes = {"S3Store": "s3", "GCSStore": "gs", "AzureStore": "az", "MemoryStore": "memory-store"}
         parts = (named[1] if named else f"{id(self._held):x}", getattr(self._held, "prefix", None) or "", self.prefix)
-        return f"{schemes.get(name, name)}://{'/'.join(part for part in map(str, parts) if part)}"
+        return url_of(schemes.get(name, name), "/".join(part for part in map(str, parts) if part))
 
     def describe(self, key: str = "") -> str:
         """Return the URL of the place, or of an object there, without secrets."""
@@ -219,7 +219,7 @@ class Place:
                 'store, or run without workers (dask.config.set(scheduler="threads")).'
             )
         address = _scheduler_address()
-        if address is not None and not address.startswith(("tls://", "wss://", "inproc://")) and _has_secret(held):
+        if address is not None and split_url(address)[0] not in ("tls", "wss", "inproc") and _has_secret(held):
             raise TypeError(
                 f"the store of {self.describe()} carries its credentials, which would be sent to workers through "
                 f"{address} without encryption. Pass the URL, and set the credentials in the environment of the "
@@ -507,6 +507,12 @@ class Place:
                     f"({brief(error, 300)}). Renew them in the environment of each process, and run it again: it "
                     "resumes."
                 ) from error
+            except OutputWriteError as error:
+                kind = OutputWriteError if verb in ("put", "delete") else OSError
+                raise kind(
+                    f"{self.describe(key)}: the store could not {verb} it ({brief(error, 300)}). Check the address, "
+                    "the network and the credentials of this process."
+                ) from error
 
 
 def reject_object(given: Any, overwrite: bool, key: str = "") -> None:
@@ -624,7 +630,7 @@ def _opened(root: str, options: dict[str, Any]) -> ObjectStore:
 
             retries: Any = {"max_retries": 2, "retry_timeout": timedelta(seconds=30)}  # the rest is :class:`Place`'s
             # Who names an address without TLS, here or in the environment, means it.
-            plain = str(options.get("endpoint", _endpoint(root))).startswith("http://")
+            plain = split_url(str(options.get("endpoint", _endpoint(root))))[0] == "http"
             # A large object may take long, but a connection without any bytes for so long is dead.
             client: Any = {"timeout": timedelta(seconds=PATIENCE), "read_timeout": timedelta(seconds=30)}
             client |= {"allow_http": True} if plain else {}

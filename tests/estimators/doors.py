@@ -359,6 +359,10 @@ REJECTED: dict[str, Door] = {
     "list of dask.delayed": Door(
         lambda p, X: [pytest.importorskip("dask").delayed(X)] * 2, "X is list of dask.Delayed.*from_delayed"
     ),
+    "list of futures": Door(
+        lambda p, X: [named("distributed.client", "Future", result=_touched)] * 2,
+        r"X is list of distributed.Future.*from_delayed\(part",
+    ),
     "duckdb relation": Door(
         lambda p, X: named("_duckdb", "DuckDBPyRelation", __len__=len, __getitem__=_touched, columns=[], dtypes=[]),
         "X is _duckdb.DuckDBPyRelation, which NumPy would read number by number.*Arrow table",

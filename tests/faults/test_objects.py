@@ -433,3 +433,20 @@ def test_an_error_of_a_client_names_the_address_and_what_to_check(bucket: str, m
     monkeypatch.setattr("s3fs.S3FileSystem._cat_file", denied)
     with pytest.raises(OSError, match=r"s3://rows/unread.zarr cannot be read \(NoCred.* the credentials"):
         bp.open("s3://rows/unread.zarr")
+
+
+@pytest.mark.parametrize(
+    "url", ["gs://nobody/x.zarr", "gs://nobody/x.npy", "https://127.0.0.1:9/x.zarr", "https://127.0.0.1:9/x.npy"]
+)
+def test_a_place_that_cannot_be_reached_is_named_at_once(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def unreachable(*args: Any, **options: Any) -> Any:
+        raise obstore.exceptions.GenericError("Generic GCS error: Server returned non-2xx status code: 403 Forbidden")
+
+    async def nobody(*args: Any, **options: Any) -> Any:
+        unreachable()
+
+    monkeypatch.setattr(obstore, "list", lambda *args, **options: iter(unreachable, None))
+    monkeypatch.setattr(obstore, "head", unreachable)
+    monkeypatch.setattr(obstore, "get_async", nobody)
+    with pytest.raises(OSError, match=rf"{url.rpartition('/')[0]}.*Check the address, the network and the cred"):
+        bp.open(url)

@@ -230,10 +230,17 @@ def test_a_share_is_taken_of_the_true_total_and_rejected_beyond_the_sketch() -> 
     assert approximate(None).fit(X[:5]).n_components_ == 5
 
 
-@pytest.mark.parametrize("rows", [X[:2], X[:3], np.full((3, D), 2.0)], ids=["2", "3", "equal"])
+NARROW = {
+    "2": X[:2], "3": X[:3], "equal": np.full((3, D), 2.0),
+    "booleans": X[:, :2] > 1.85, "bytes": (254 + (X[:, :3] > 2)).astype("u1"),  # a few columns that hardly vary
+    "near 2^31": (2**31 - 20 + 3 * X[:, :4].clip(0, 6)).astype("i4"), "far": 1e8 + X[:, :4],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("rows", NARROW.values(), ids=NARROW)
 @pytest.mark.parametrize("core", CORES)
-def test_fewer_rows_than_columns_of_the_sketch_are_exact(core: str, rows: Array) -> None:
-    model = approximate(1, approximation=core).fit(rows)
+def test_fewer_rows_or_columns_than_the_sketch_are_exact(core: str, rows: Array) -> None:
+    model = approximate(1, SKETCHES["gaussian"] if rows.shape[1] == D else None, approximation=core).fit(rows)
     if core != "tutorial":
         np.testing.assert_allclose(model.explained_variance_, exact(rows, 1)[0], rtol=1e-6)
     assert np.isfinite(model.residuals_).all()
