@@ -49,9 +49,8 @@ def test_the_numbers_are_those_of_numpy(library: str, name: str, fit: str, monke
     assert bp.quality.similarity(found.components_, expected.components_).min() > 1 - 1e-5
 
 
-def test_one_block_goes_in_and_one_triangle_comes_out_of_each_group(monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("array_api_strict", reason="array-api-strict is not installed")
-    moved = {"put": 0, "fetch": 0}
+def watch(monkeypatch: pytest.MonkeyPatch, moved: dict[str, int]) -> None:
+    """Count the bytes that go to a device, and those that come from it."""
     put, fetch = Device.put, Device.fetch
 
     def counted_put(device: Device, values: Any) -> Any:
@@ -63,16 +62,55 @@ def test_one_block_goes_in_and_one_triangle_comes_out_of_each_group(monkeypatch:
         moved["fetch"] += found.nbytes
         return found
 
+    monkeypatch.setattr(Device, "put", counted_put)
+    monkeypatch.setattr(Device, "fetch", counted_fetch)
+
+
+def test_one_block_goes_in_and_one_triangle_comes_out_of_each_group(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("array_api_strict", reason="array-api-strict is not installed")
+    moved = {"put": 0, "fetch": 0}
     X = lazy("f8")
     with bp.config(arithmetic="array_api_strict:device1"):
         model = bp.PCA(K, solver="covariance")
         groups = (model.plan(X).tasks - 1) // 2
-        monkeypatch.setattr(Device, "put", counted_put)
-        monkeypatch.setattr(Device, "fetch", counted_fetch)
+        watch(monkeypatch, moved)
         model.fit(X)
     tried = moved["fetch"] - 8 * packed_size(D) * groups  # numbers that show that a device can be used
     assert moved["put"] == X.nbytes
     assert 0 <= tried < 1000
+
+
+@pytest.mark.parametrize("scale", [False, True])
+@pytest.mark.parametrize(("library", "name"), LIBRARIES, ids=[library for library, _ in LIBRARIES])
+def test_scores_and_statistics_are_those_of_numpy(library: str, name: str, scale: bool, tmp_path: Path) -> None:
+    pytest.importorskip(library, reason=f"{library} is not installed")
+    X = lazy().compute()[:300]
+    X[7] = np.nan
+    models = [bp.PCA(K, scale=scale, whiten=True, nan_policy="omit").fit(X[:, :20]), bp.PCA(20, nan_policy="omit")]
+    models[1].fit(X[:, :20])
+    for model in models:
+        expected, statistics = model.transform(X[:, :20]), model.statistics(X[:, :20])
+        with bp.config(arithmetic=name):
+            found = model.transform(X[:, :20])
+            np.testing.assert_allclose(model.statistics(X[:, :20]), statistics, rtol=2e-5, atol=1e-9)
+            stored = model.transform(X[:, :20], out=tmp_path / f"{len(found[0])}.zarr").compute()
+        assert found.dtype == np.float32
+        np.testing.assert_allclose(found, expected, rtol=0, atol=1e-5 * np.nanmax(np.abs(expected)))
+        assert np.array_equal(stored, found, equal_nan=True)
+
+
+def test_scores_take_one_block_in_and_give_scores_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("array_api_strict", reason="array-api-strict is not installed")
+    X, moved = lazy("f8").compute(), {"put": 0, "fetch": 0}
+    model = bp.PCA(K).fit(X)
+    watch(monkeypatch, moved)
+    with bp.config(arithmetic="array_api_strict:device1"):
+        model.transform(X)
+        scored = dict(moved)
+        model.spe(X)
+    assert 0 <= scored["put"] - X.nbytes < 8 * D * (K + 2)  # and the axes and the mean
+    assert 0 <= scored["fetch"] - 8 * N * K < 100
+    assert 0 <= moved["fetch"] - scored["fetch"] - 8 * N * (K + 1) < 100
 
 
 @pytest.mark.parametrize("large", [1e25, 1e-25])

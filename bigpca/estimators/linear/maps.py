@@ -8,7 +8,7 @@ whether they are orthonormal, their duals, their numbers, a covariance of them.
 from __future__ import annotations
 
 import warnings
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
 import numpy as np
@@ -24,13 +24,14 @@ from bigpca.data.sparse import with_values
 from bigpca.errors import ApproximationWarning, MemoryBudgetError, format_bytes
 from bigpca.estimators.shared.inputs import Input, settle_non_finite
 from bigpca.export.linear import LinearMap, LinearRowMap
-from bigpca.passes.reading.blocks import Values
+from bigpca.passes.reading.blocks import NUMPY, Device, Values
 from bigpca.passes.reading.layout import working_dtype
 from bigpca.passes.reading.preprocessing import L2
 from bigpca.passes.reading.readers import Limits
 from bigpca.passes.reading.row_maps import Affine, MapStep, RowMap
 from bigpca.passes.rows import Rows
 from bigpca.planning import BlockForm
+from bigpca.settings import setting
 from bigpca.sketches import Sketch
 from bigpca.solvers.scaling import CosLatitude, LearnedScale, Patterson
 from bigpca.storage.files import content_digest
@@ -113,6 +114,11 @@ STRIP_BYTES = 2**20  # of centred rows: they stay in a core's cache
 MIN_STRIP_ROWS = 256
 
 
+def _device_of_setting() -> Device | None:
+    name = setting(None, "arithmetic")
+    return None if name in (None, NUMPY.name) else Device.of(name)
+
+
 @dataclass(frozen=True)
 class Projection(LinearRowMap):
     """Scores ``(x - mean) / scale @ components'``, divided by the standard deviations if whitened.
@@ -132,6 +138,8 @@ class Projection(LinearRowMap):
         Divides the scores of each row by their norm.
     limits : Limits or None
         Of the values of rows.
+    device : Device or None
+        Where dense rows are multiplied; by default that of the setting when the map is made.
     """
 
     mean: Vector
@@ -141,6 +149,7 @@ class Projection(LinearRowMap):
     nan_policy: str = "raise"
     l2: bool = False
     limits: Limits | None = None
+    device: Device | None = field(default_factory=_device_of_setting)
 
     def linear(self, d: int) -> LinearMap:
         """Return the same map as a matrix and a centre."""
@@ -198,13 +207,8 @@ class Projection(LinearRowMap):
         self.check_limits(rows, where)
         dtype = working_dtype(rows.dtype)
         mean, axes = self.mean.astype(dtype), self._axes()
-        turned, strip = axes.T.astype(dtype), strip_rows(len(rows), len(mean), dtype.itemsize)
-        scores, centred = np.empty((len(rows), len(axes)), dtype), np.empty((strip, len(mean)), dtype)
         with np.errstate(invalid="ignore", over="ignore"):
-            for start in range(0, len(rows), strip):
-                part, out = rows[start : start + strip], scores[start : start + strip]
-                shifted = np.subtract(part, mean, out=centred[: len(part)], dtype=dtype, casting="unsafe")
-                np.matmul(shifted, turned, out=out)
+            scores = self._products(rows, mean, axes.T.astype(dtype))
             # What rounding took from the mean, at the precision of the scores: it is the same for every row.
             scores += ((mean - self.mean) @ axes.T).astype(dtype)
         empty = self._complete(rows, scores) if self.nan_policy == "mean" else None
@@ -212,6 +216,19 @@ class Projection(LinearRowMap):
         if empty is not None:
             settled[empty] = np.nan
         return settled
+
+    def _products(self, rows: Array, mean: Array, axes: Array) -> Array:
+        """Return ``(rows - mean) axes`` (b, k) in the precision of the axes (d, k)."""
+        if self.device is not None:
+            return self.device.scores(rows, mean, axes)[0]
+        (d, k), dtype = axes.shape, axes.dtype
+        strip = strip_rows(len(rows), d, dtype.itemsize)
+        scores, centred = np.empty((len(rows), k), dtype), np.empty((strip, d), dtype)
+        for start in range(0, len(rows), strip):
+            part = rows[start : start + strip]
+            shifted = np.subtract(part, mean, out=centred[: len(part)], dtype=dtype, casting="unsafe")
+            np.matmul(shifted, axes, out=scores[start : start + strip])
+        return scores
 
     @property
     def takes_csr(self) -> bool:
@@ -232,7 +249,7 @@ class Projection(LinearRowMap):
     def bytes_for(self, d: int, rows: int, itemsize: int) -> tuple[int, int]:
         """Centred rows, divided and rounded axes, scores, and the check that they are finite."""
         k, divided = len(self.components), (self.scale is not None) + (self.deviations is not None)
-        strip = strip_rows(rows, d, itemsize)
+        strip = strip_rows(rows, d, itemsize) if self.device is None else rows
         scores = rows * k * itemsize
         mapped = (strip + 2) * d * itemsize + k * d * (itemsize + 8 * divided) + scores + rows * k
         least_squares = incomplete_bytes(rows, d, k, itemsize) if self.nan_policy == "mean" else 0
@@ -242,6 +259,7 @@ class Projection(LinearRowMap):
         """Digest of the map, for the identity of a partial output."""
         digest = content_digest(self.mean, self.scale, self.components, self.deviations)
         own = {"map": "projection", "nan_policy": self.nan_policy, "digest": digest}
+        own |= {} if self.device is None else {"arithmetic": self.device.name}
         return own | ({"l2": True} if self.l2 else {})
 
 

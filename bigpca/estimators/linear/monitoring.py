@@ -500,13 +500,24 @@ class StatisticsMap(RowMap):
         within, outside = self._weights()
         self.projection.check_limits(rows, where)
         with np.errstate(invalid="ignore", over="ignore"):
-            for start, scores, shifted in _strips(self.projection, rows):
+            for start, scores, squares in self._parts(rows, residuals=bool(outside.any())):
                 out = found[start : start + len(scores)]
                 np.matmul(scores.astype(np.float64) ** 2, within, out=out)
-                if outside.any():
-                    out += np.outer(self._squared_residuals(scores, shifted), outside)
+                if squares is not None:
+                    out += np.outer(squares, outside)
         settle_non_finite(rows, found, where, self.projection.nan_policy, "statistics")
         return found
+
+    def _parts(self, rows: Array, *, residuals: bool) -> Iterator[tuple[int, Array, Vector | None]]:
+        """Yield (first row, scores (b, k), squared residuals (b,) if asked for) of parts of the rows."""
+        device, (k, d) = self.projection.device, self.projection.components.shape
+        if device is None:
+            for start, scores, shifted in _strips(self.projection, rows):
+                yield start, scores, self._squared_residuals(scores, shifted) if residuals else None
+            return
+        mean, rest, inverse, axes = _standardization(self.projection, working_dtype(rows.dtype))
+        scores, squares = device.scores(rows, mean, axes, rest=rest, factors=inverse, residuals=residuals and k < d)
+        yield 0, scores, _no_residuals(scores) if residuals and k == d else squares
 
     def _weights(self) -> tuple[NDArray[np.float64], Vector]:
         """Return the weights of squared scores (k, m), and of squared residuals (m,)."""
@@ -520,8 +531,8 @@ class StatisticsMap(RowMap):
 
     def _squared_residuals(self, scores: Array, shifted: Array) -> Vector:
         k, d = self.projection.components.shape
-        if k == d:  # no direction is left; rows that are not finite have no statistic either
-            return np.where(np.isfinite(scores).all(axis=1), 0.0, np.nan)
+        if k == d:
+            return _no_residuals(scores)
         shifted -= scores @ self.projection.components.astype(shifted.dtype)
         with np.errstate(under="ignore"):
             squares: Vector = np.vecdot(shifted, shifted).astype(np.float64)
@@ -532,7 +543,8 @@ class StatisticsMap(RowMap):
 
     def bytes_for(self, d: int, rows: int, itemsize: int) -> tuple[int, int]:
         """Centred rows and their reconstruction by strip, two copies of the axes, and the statistics."""
-        k, strip = len(self.variances), strip_rows(rows, d, itemsize)
+        k = len(self.variances)
+        strip = strip_rows(rows, d, itemsize) if self.projection.device is None else rows
         held = (2 * strip + 4) * d * itemsize + 2 * k * d * itemsize
         return held + strip * k * (itemsize + 16) + 8 * (rows + 4 * strip) * len(self.names) + rows * len(self.names), 0
 
@@ -610,21 +622,31 @@ def _strips(projection: Projection, rows: Array) -> Iterator[tuple[int, Array, A
     float32 is added back. The centred rows may be overwritten.
     """
     dtype = working_dtype(rows.dtype)
-    # x - mean = (x - mean in float32) + rest, with the rest that float32 cannot represent beside the mean.
-    mean = projection.mean.astype(dtype)
-    rest = (mean - projection.mean).astype(dtype) if dtype != np.float64 else None
-    inverse = None if projection.scale is None else (1 / projection.scale).astype(dtype)
-    axes = np.ascontiguousarray(projection.components.T, dtype)  # (d, k)
+    mean, rest, inverse, axes = _standardization(projection, dtype)
     strip = strip_rows(len(rows), len(mean), dtype.itemsize)
     centred, scores = np.empty((strip, len(mean)), dtype), np.empty((strip, axes.shape[1]), dtype)
     for start in range(0, len(rows), strip):
         part = rows[start : start + strip]
         shifted = np.subtract(part, mean, out=centred[: len(part)], dtype=dtype, casting="unsafe")
+        # What float32 cannot represent beside the mean is as large as the deviations of columns far from zero.
         if rest is not None:
             shifted += rest
         if inverse is not None:
             shifted *= inverse
         yield start, np.matmul(shifted, axes, out=scores[: len(part)]), shifted
+
+
+def _standardization(projection: Projection, dtype: DType) -> tuple[Array, Array | None, Array | None, Array]:
+    """Return mean, rest and inverse scale (d,), and axes (d, k), with ``x - mean = (x - mean in dtype) + rest``."""
+    mean = projection.mean.astype(dtype)
+    rest = (mean - projection.mean).astype(dtype) if dtype != np.float64 else None
+    inverse = None if projection.scale is None else (1 / projection.scale).astype(dtype)
+    return mean, rest, inverse, np.ascontiguousarray(projection.components.T, dtype)
+
+
+def _no_residuals(scores: Array) -> Vector:
+    """Return the squared residuals where no direction is left; rows that are not finite have no statistic either."""
+    return np.where(np.isfinite(scores).all(axis=1), 0.0, np.nan)
 
 
 def _inverse(variances: Vector) -> Vector:

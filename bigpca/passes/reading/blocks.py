@@ -169,6 +169,27 @@ class Device:
             product = xp.matmul(xp.matrix_transpose(V), Z)
             return total + xp.astype(product, xp.float64), sums + xp.sum(xp.astype(Z, xp.float64), axis=0)
 
+    def scores(
+        self, rows: Array, mean: Vector, axes: Array, *, rest: Vector | None = None, factors: Vector | None = None,
+        residuals: bool = False,
+    ) -> tuple[Array, Vector | None]:  # fmt: skip
+        """Return ``Z = V A`` (b, k) of ``V = (rows - mean + rest) factors`` (b, d), in the precision of A (d, k); and,
+        with ``residuals``, ``|V - Z A'|^2`` (b,) in float64 for orthonormal columns of A.
+
+        The rows are transferred once.
+        """
+        with self.precise():
+            xp, A = self._namespace, self.put(axes)
+            # Centred first: a difference of products would lose the digits of rows far from zero.
+            V = self.put(rows.astype(axes.dtype, copy=False)) - self.put(mean)
+            V = V if rest is None else V + self.put(rest)
+            V = V if factors is None else V * self.put(factors)
+            Z = xp.matmul(V, A)
+            if not residuals:
+                return self.fetch(Z), None
+            left = xp.astype(V - xp.matmul(Z, xp.matrix_transpose(A)), xp.float64)
+            return self.fetch(Z), self.fetch(xp.sum(left * left, axis=1))
+
 
 LIBRARIES = ("torch", "cupy", "jax", "array_api_strict")
 _TF32 = threading.Lock()
