@@ -121,3 +121,9 @@ def test_training_rows_that_the_model_keeps_are_counted(monkeypatch: pytest.Monk
     counted = model.plan(X).process_bytes
     monkeypatch.setattr("bigpca.estimators.kernel.kernel_pca.held_bytes", lambda *_: 0)
     assert counted - model.plan(X).process_bytes == pytest.approx(X.nbytes, rel=1e-6)
+
+
+def test_an_expansion_over_a_precomputed_kernel_has_no_rows_in_its_plan() -> None:
+    n, k = 1000, 5
+    plan = KernelPCA(k, kernel="precomputed").plan(unreadable(n, n))
+    assert plan.output_bytes < 8 * n * (k + 10) < 8 * n * n
