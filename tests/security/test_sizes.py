@@ -8,9 +8,12 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import h5py
 import numpy as np
+import pyarrow
+import pyarrow.parquet as parquet
 import pytest
 import scipy.sparse
 import zarr
@@ -175,6 +178,27 @@ def test_sparse_rows_of_more_chunks_than_can_be_listed_are_rejected(
         scipy.sparse.save_npz(tmp_path / "x.npz", rows, compressed=False)
     with pytest.raises(ValueError, match=r"1,500,000 chunks; at most 1,000,000 were expected.* densest row"):
         bp.open(tmp_path / "x.npz" if stored else rows)
+
+
+def test_a_plan_of_sparse_rows_does_nothing_for_each_column() -> None:
+    rows = scipy.sparse.csr_array((np.ones(4), [0, 5, 7, 10**12 - 1], range(5)), shape=(4, 10**12))
+    assert bp.PCA(2, solver="krylov").plan(rows).solver == "krylov"
+    with pytest.raises(bp.errors.MemoryBudgetError):
+        bp.PCA(2).plan(rows)
+
+
+def test_a_footer_of_parquet_is_parsed_once_whatever_the_number_of_row_groups(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "x.parquet"
+    parquet.write_table(pyarrow.table({name: np.arange(40.0) for name in "ab"}), path, row_group_size=1)
+    opened, footers = mock.Mock(wraps=parquet.ParquetFile), mock.Mock(wraps=parquet.read_metadata)
+    monkeypatch.setattr(parquet, "ParquetFile", opened)
+    monkeypatch.setattr(parquet, "read_metadata", footers)
+    np.testing.assert_array_equal(bp.open(path), np.repeat(np.arange(40.0), 2).reshape(40, 2))
+    assert opened.call_count == 40
+    assert footers.call_count == 1
+    assert all(call.kwargs["metadata"] is not None for call in opened.call_args_list)
 
 
 @pytest.mark.parametrize("nested", [True, False], ids=["deep", "wide"])

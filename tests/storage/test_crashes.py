@@ -132,8 +132,10 @@ def test_a_kill_at_any_step_leaves_old_or_new_and_the_rerun_leaves_no_litter(kil
                     path, shape=(8, 2), dtype="f4", chunk_rows=2, identity="2.0", form=form_of(path, ("a", "b"))
                 )
         seen.append(content(what, path))
+        assert not list(path.rglob("*.tmp")), "what is published has no metadata of a killed run"
         again(what, path)
         assert content(what, path) == 2.0
+        assert not list(path.rglob("*.tmp"))
         assert os.listdir(place) == [NAMES[what]]
     assert set(seen) == {1.0 if how == "replace" else None, 2.0}
     assert seen == sorted(seen, key=lambda value: value or 0), "the new content appears once and stays"
