@@ -187,6 +187,8 @@ class PassCost:
         What the finish takes where the merged state is, beyond the three states that are counted for merges.
     driver_bytes : int
         What the fitting process holds beside this pass.
+    device_bytes : int
+        Peak memory of one worker thread on the device of another array library; 0 without one.
     collected : bool
         Whether the states of groups are disjoint parts of one, which ``finish_bytes`` then counts.
     flops, evaluations : float
@@ -210,6 +212,7 @@ class PassCost:
     peak_bytes: int = 0
     finish_bytes: int = 0
     driver_bytes: int = 0
+    device_bytes: int = 0
     collected: bool = False
     flops: float = 0.0
     evaluations: float = 0.0

@@ -125,6 +125,7 @@ def row_pass(
         peak_bytes=peak_bytes(rows.read_bytes(layout.read_rows), copied, scratch + updates.bytes, held),
         finish_bytes=finish_bytes,
         driver_bytes=driver_bytes,
+        device_bytes=0 if arithmetic.device is None else sum(one.device_bytes(form) for one in states),
         collected=collected,
         flops=float(layout.n_rows) * done.flops,
         products=float(layout.n_rows) * done.products,

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
+import dask
 import dask.array as da
 import numpy as np
 import pytest
@@ -12,7 +14,12 @@ import scipy.sparse as sp
 
 import bigpca as bp
 from bigpca.arrays import packed_size
+from bigpca.errors import MemoryBudgetError
+from bigpca.passes.accumulators.base import SumOnDevice
+from bigpca.passes.accumulators.moments import Moments
+from bigpca.passes.accumulators.thin_products import DenseFactor, FusedProduct, ProductOnDevice
 from bigpca.passes.reading.blocks import Device
+from bigpca.planning import BlockForm
 from tests.builders import data_with_spectrum, power_law
 
 pytest.importorskip("array_api_compat", reason="other array libraries need array-api-compat")
@@ -161,6 +168,44 @@ def test_what_cannot_multiply_is_named_before_a_read(name: str, error: Any, word
     pytest.importorskip("array_api_strict", reason="array-api-strict is not installed")
     with bp.config(arithmetic=name), pytest.raises(error, match=words):
         bp.PCA(K).plan(lazy())
+
+
+@pytest.mark.parametrize("dtype", ["f4", "f8"])
+@pytest.mark.parametrize("thin", [False, True])
+def test_the_memory_of_a_device_is_planned_as_it_is_taken(dtype: str, thin: bool) -> None:
+    pytest.importorskip("array_api_strict", reason="array-api-strict is not installed")
+    rows, device = np.ones((200, 600), dtype), Device("array_api_strict")
+    factor = DenseFactor(np.ones((600, 150)))
+    planned = (FusedProduct.of(600, factor) if thin else Moments(600)).device_bytes(
+        BlockForm(600, 200, itemsize=rows.itemsize)
+    )
+    tracemalloc.start()  # arrays of array-api-strict are NumPy's; those that are put there were allocated before
+    try:
+        if thin:
+            product = ProductOnDevice(device, 600, factor)
+            for _ in range(2):
+                product.add(rows, np.ones(200))
+        else:
+            total = SumOnDevice(device, 600)
+            for _ in range(2):
+                total.add(rows)
+        peak = tracemalloc.get_traced_memory()[1] + rows.nbytes + (factor.Q.nbytes if thin else 0)
+    finally:
+        tracemalloc.stop()
+    assert 0.8 * planned < peak < planned + 20_000
+
+
+def test_a_read_that_a_device_cannot_hold_is_rejected_unread(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("array_api_strict", reason="array-api-strict is not installed")
+    assert Device("torch", "cpu").free_bytes is None
+    with bp.config(arithmetic="array_api_strict"), dask.config.set(num_workers=2):
+        plan = bp.PCA(K, solver="covariance").plan(lazy())
+        assert "multiplied by array_api_strict (5.5 MiB of its memory for each thread): moments" in plan.notes
+        monkeypatch.setattr(Device, "free_bytes", 2 << 20)
+        with pytest.raises(
+            MemoryBudgetError, match=r"'moments' takes 5\.5 MiB of array_api_strict for each of 2 threads"
+        ):
+            bp.PCA(K, solver="covariance").fit(lazy())
 
 
 def test_lack_of_memory_on_a_device_is_named() -> None:

@@ -168,10 +168,11 @@ class Reading(ABC):
             return ()
         passes = [one for one in self.declared if isinstance(one, PassPlan)]
         there = [one.name for one in passes if one.arithmetic.device is not None]
+        held = f"{format_bytes(max((one.device_bytes for one in passes), default=0))} of its memory for each thread"
         here = [one.name for one in passes if one.arithmetic.device is None]
         why = "sparse rows" if self.rows.sparse else "no states for devices"
         return (
-            *((f"multiplied by {name}: {', '.join(dict.fromkeys(there))}",) if there else ()),
+            *((f"multiplied by {name} ({held}): {', '.join(dict.fromkeys(there))}",) if there else ()),
             *((f"multiplied by NumPy, not by {name} ({why}): {', '.join(dict.fromkeys(here))}",) if here else ()),
         )
 
@@ -184,6 +185,23 @@ class Reading(ABC):
         """
         if not self.readable:
             raise ValueError(_unreadable(self))
+
+    def check_devices(self) -> None:
+        """Reject reads for which the free memory of a device is too small, where its library reports it.
+
+        Raises
+        ------
+        MemoryBudgetError
+        """
+        for one in self.declared if self.resources.local else ():
+            device, threads = one.arithmetic.device if isinstance(one, PassPlan) else None, self.resources.threads
+            free = None if device is None else device.free_bytes
+            if device is not None and free is not None and threads * one.device_bytes > free:
+                raise MemoryBudgetError(
+                    f"the read {one.name!r} takes {format_bytes(one.device_bytes)} of {device.name} for each of "
+                    f"{threads} threads, and {format_bytes(free)} are free there. Use fewer threads "
+                    '(dask.config.set(num_workers=1)), or arithmetic="numpy".'
+                )
 
     def chosen(self, against: Sequence[str]) -> Self:
         """Return the same with the comparison that led to its choice."""
@@ -307,6 +325,7 @@ def running(
     """
     fit.check_readable()
     fit.plan.check()
+    fit.check_devices()
     rows, plan, began = fit.rows, fit.plan, time.perf_counter()
     if rows.unstamped and checkpoint is not None:
         raise CheckpointError(

@@ -80,6 +80,10 @@ class Accumulator(ABC):
         """Return a template with only the parameters that rows ``start:stop`` need."""
         return self
 
+    def device_bytes(self, rows: BlockForm) -> int:
+        """Return the peak memory of the device of another array library, for states that keep their sums there."""
+        return 0
+
     def bare(self) -> Self:
         """Return a template without the parameters that only folding needs."""
         return self.without_shared()

@@ -246,6 +246,10 @@ class Moments(Accumulator):
         # Two products in float64 at most; the operations are those of one triangle of X'X.
         return Work(16 * self.n_features**2, float(rows.columns * (rows.columns + 1)))
 
+    def device_bytes(self, rows: BlockForm) -> int:
+        # A block; and the sum, the product that is added to it in float64, and the new sum.
+        return rows.rows * rows.columns * rows.itemsize + 24 * self.n_features**2
+
     def to_arrays(self) -> Arrays:
         weights = {} if self.weight_sums is None else {"weights": np.array(self.weight_sums)}
         lost = {} if self.lost is None else {"lost": self.lost}

@@ -448,6 +448,11 @@ class FusedProduct(Accumulator):
         noted = LOOPS.noted_value * rows.values if rows.sparse and self.squared else 0.0
         return own + Work(held, loops=noted) + csr.add_product_work(rows, width)
 
+    def device_bytes(self, rows: BlockForm) -> int:
+        # A block and its Z, which weights copy; Q in both precisions; and three sums, as of Moments.
+        thin = 2 * rows.rows * rows.itemsize + self.n_features * (rows.itemsize + 8 + 24)
+        return rows.rows * rows.columns * rows.itemsize + thin * self.n_columns
+
     def to_arrays(self) -> Arrays:
         shift = np.zeros(0) if self.shift is None else self.shift
         weights = {} if self.weight_sums is None else {"weight_sums": np.array(self.weight_sums)}

@@ -99,6 +99,16 @@ class Device:
             return import_module("cupy").cuda.Device(int(self.place or 0))
         return self.place or "cpu"
 
+    @property
+    def free_bytes(self) -> int | None:
+        """Memory of the device that is free; None where its library does not report it."""
+        if self.library == "torch" and self.place.startswith("cuda"):
+            return int(import_module("torch").cuda.mem_get_info(self.place)[0])
+        if self.library == "cupy":
+            return int(self._device.mem_info[0])
+        stats = self._device.memory_stats() if self.library == "jax" else None  # None on a CPU
+        return int(stats["bytes_limit"] - stats["bytes_in_use"]) if stats else None
+
     @contextmanager
     def precise(self) -> Iterator[None]:
         """Multiply float32 in float32, not in TF32, and have float64, in a block of statements; name lack of memory.
