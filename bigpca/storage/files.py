@@ -24,10 +24,11 @@ import time
 import uuid
 import zipfile
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO, Literal
+from typing import Any, BinaryIO, ClassVar, Literal, NamedTuple
 from urllib.parse import parse_qsl, unquote
 
 import numpy as np
@@ -362,6 +363,102 @@ def read_regular(path: str | os.PathLike[str], limit: int = MAX_DOCUMENT_BYTES) 
         return file.read(size)
 
 
+class Content(NamedTuple):
+    """One object that was got: its bytes, its ETag, and the mark of the run that put it."""
+
+    data: bytes
+    etag: str
+    mark: str
+
+
+class OccupiedError(FileExistsError):
+    """An object exists with other bytes than those that were to be put there, or was changed meanwhile.
+
+    Attributes
+    ----------
+    found : Content
+    """
+
+    def __init__(self, message: str, found: Content) -> None:
+        super().__init__(message)
+        self.found = found
+
+
+@dataclass(frozen=True)
+class Folder:
+    """A local folder with the verbs of :class:`bigpca.storage.places.Place` that checkpoints need.
+
+    A file is complete or absent: it is written beside its path, synced and renamed. One run at a time holds the folder,
+    so conditions on what is there need no more than a look.
+
+    Attributes
+    ----------
+    path : str
+        Absolute.
+    shared : None
+        Whether workers see the folder: each has to look.
+    """
+
+    path: str
+    shared: ClassVar[None] = None
+
+    def describe(self, key: str = "") -> str:
+        """Return the path of the folder, or of a file there."""
+        return os.path.join(self.path, key) if key else self.path
+
+    def at(self, key: str) -> Folder:
+        """Return the folder below this one."""
+        return Folder(self.describe(key))
+
+    def survey(self) -> dict[str, None]:
+        """Return the names in the folder, and in those that it holds."""
+        here = Path(self.path)
+        return {one.relative_to(here).as_posix(): None for deep in ("*", "*/*") for one in here.glob(deep)}
+
+    def get(self, key: str) -> Content:
+        """Return a whole file; raises like :func:`read_regular`."""
+        return Content(read_regular(self.describe(key)), "", "")
+
+    def put(self, key: str, data: bytes, *, if_absent: bool = False, if_etag: str | None = None) -> None:
+        """Write a file whole, as :meth:`bigpca.storage.places.Place.put`."""
+        path = Path(self.path, key)
+        if if_absent and path.exists():
+            found = self.get(key)
+            if found.data != data:
+                raise OccupiedError(f"{path} exists with other bytes", found)
+            return
+        path.parent.mkdir(parents=True, exist_ok=True)
+        atomic_write_bytes(path, data)
+
+    def fill(self, key: str, write: Callable[[Any], object], *, if_etag: str | None = None) -> int:
+        """Write what a function writes to a file, in place of what is there, and return its bytes."""
+        target = Path(self.path, key)
+        temporary = target.with_name(f".{key}.{uuid.uuid4().hex}")
+        try:
+            with open(temporary, "xb") as file:
+                write(file)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(temporary, target)
+            return target.stat().st_size
+        finally:
+            with suppress(OSError):
+                temporary.unlink(missing_ok=True)
+
+    opened = describe
+
+    def delete(self, keys: Iterable[str]) -> None:
+        """Delete files, as far as they exist."""
+        for key in keys:
+            Path(self.path, key).unlink(missing_ok=True)
+
+    def sweep(self) -> None:
+        """Delete temporary files, which are the only ones whose names start with a dot."""
+        for unfinished in Path(self.path).glob(".*"):
+            with suppress(OSError):
+                unfinished.unlink(missing_ok=True)
+
+
 def max_encoded(nbytes: int) -> int:
     """Return the largest encoded size of a chunk of ``nbytes``.
 
@@ -380,11 +477,14 @@ def read_document(path: str | os.PathLike[str]) -> dict[str, Any]:
     OSError
         As :func:`open` does.
     """
+    return parsed_document(read_regular(path), path)
+
+
+def parsed_document(data: bytes, path: str | os.PathLike[str]) -> dict[str, Any]:
+    """Return the JSON object in the content of a file; raises as :func:`read_document`."""
     try:
-        found = json.loads(read_regular(path))
+        found = json.loads(data)
     except (ValueError, RecursionError) as error:
-        if isinstance(error, CorruptedChunkError):
-            raise
         raise CorruptedChunkError(
             f"{os.fspath(path)} is not valid JSON ({type(error).__name__}: {brief(error)}). Restore it from a copy."
         ) from error

@@ -41,10 +41,10 @@ from bigpca.errors import (
     brief,
 )
 from bigpca.storage.chunks import MARKERS, ChunkRecord, ChunkWriter
-from bigpca.storage.files import canonical_json
+from bigpca.storage.files import OccupiedError, canonical_json
 from bigpca.storage.forms import PROVENANCE, STORE, Annotations, Form, TableForm, with_manifest
 from bigpca.storage.outputs import LEVEL, Layout, Output, check_output, partial_document
-from bigpca.storage.places import CONTROL, Entry, OccupiedError, Place
+from bigpca.storage.places import CONTROL, Entry, Place
 from bigpca.storage.requests import in_order, requests, together
 
 log = logging.getLogger("bigpca")

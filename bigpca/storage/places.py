@@ -7,6 +7,7 @@ enforces conditions, so that of two runs only one creates an object, and the oth
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import random
@@ -25,7 +26,16 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
 import numpy as np
 
 from bigpca.errors import OutputExistsError, OutputWriteError, brief
-from bigpca.storage.files import PLACES, change_of, public, split_url, url_of, without_credentials
+from bigpca.storage.files import (
+    PLACES,
+    Content,
+    OccupiedError,
+    change_of,
+    public,
+    split_url,
+    url_of,
+    without_credentials,
+)
 
 if TYPE_CHECKING:
     from obstore.store import ObjectStore
@@ -66,27 +76,6 @@ class Entry(NamedTuple):
     size: int
     change: str | None
     etag: str
-
-
-class Content(NamedTuple):
-    """One object that was got: its bytes, its ETag, and the mark of the run that put it."""
-
-    data: bytes
-    etag: str
-    mark: str
-
-
-class OccupiedError(FileExistsError):
-    """An object exists with other bytes than those that were to be put there, or was changed meanwhile.
-
-    Attributes
-    ----------
-    found : Content
-    """
-
-    def __init__(self, message: str, found: Content) -> None:
-        super().__init__(message)
-        self.found = found
 
 
 class Place:
@@ -346,6 +335,29 @@ class Place:
                 if found.data == data:
                     return found.etag
                 raise OccupiedError(f"{self.describe(key)} exists with other bytes", found) from None
+
+    def fill(self, key: str, write: Callable[[Any], object], *, if_etag: str | None = None) -> int:
+        """Put what a function writes to a file, as :meth:`put`, and return its bytes; memory: all of them."""
+        buffer = io.BytesIO()
+        write(buffer)
+        data = buffer.getvalue()
+        if len(data) > LARGEST_PUT:
+            raise OSError(f"{key} has {len(data):,} bytes, and one request puts at most {LARGEST_PUT:,}")
+        self.put(key, data, if_absent=if_etag is None, if_etag=if_etag)
+        return len(data)
+
+    def opened(self, key: str) -> io.BytesIO:
+        """Return an object as a file."""
+        return io.BytesIO(self.get(key).data)
+
+    @property
+    def shared(self) -> bool:
+        """True, if the place can be sent to workers: see :meth:`check_sendable`."""
+        self.check_sendable()
+        return True
+
+    def sweep(self) -> None:
+        """Do nothing: an object is put whole."""
 
     def mark(self, key: str) -> str:
         """Return the mark of the run that put an object; raises like :meth:`get`."""

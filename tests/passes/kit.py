@@ -22,7 +22,7 @@ from bigpca.data.sources import open_source
 from bigpca.data.zarr_arrays import ZarrReader, ZarrRows
 from bigpca.passes.accumulators.base import Accumulator
 from bigpca.passes.accumulators.moments import Moments
-from bigpca.passes.engine.checkpoint import open_checkpoint
+from bigpca.passes.engine.checkpoint import Checkpoint
 from bigpca.passes.engine.events import Event, GroupEvent
 from bigpca.passes.engine.run import Run
 from bigpca.passes.fold import Folded, fold, row_pass
@@ -114,7 +114,7 @@ def moments_of(
     """Fold X into its moments, as a fit by the covariance matrix does."""
     rows = Rows.of(X, **policies)
     described = {"computes": "moments", "input": rows.describe()}
-    held = None if checkpoint is None else open_checkpoint(checkpoint, described, None, None)
+    held = None if checkpoint is None else Checkpoint(checkpoint, described, None, None)
     run = Run(held, progress, workers_timeout=workers_timeout)
     try:
         return folded(rows, Moments(rows.n_columns), run, name="moments").state

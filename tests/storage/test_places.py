@@ -17,7 +17,8 @@ from zarr.storage import ObjectStore as ZarrStore
 
 from bigpca.errors import OutputWriteError
 from bigpca.storage import places
-from bigpca.storage.places import OccupiedError, Place
+from bigpca.storage.files import OccupiedError
+from bigpca.storage.places import Place
 from tests.conftest import PLACES
 
 everywhere = pytest.mark.parametrize("place", PLACES, indirect=True)

@@ -24,7 +24,7 @@ from bigpca.blas import Caller
 from bigpca.data.provenance import Provenance
 from bigpca.errors import CheckpointError, MemoryBudgetError, format_bytes, positive_integer
 from bigpca.estimators.shared.outputs import Path
-from bigpca.passes.engine.checkpoint import open_checkpoint, stored_seed
+from bigpca.passes.engine.checkpoint import Checkpoint, stored_seed
 from bigpca.passes.engine.events import PlanEvent
 from bigpca.passes.engine.jobs import PassPlan
 from bigpca.passes.engine.local import threads_here
@@ -339,7 +339,7 @@ def running(
         log.info(*rows.unnoticed)
     with resolve_progress(progress) as report:
         report(PlanEvent(plan.solver, plan.reason, int(plan.passes + 0.999), plan.bytes_read, plan.peak_bytes, plan))
-        done, held = False, None if checkpoint is None else open_checkpoint(checkpoint, fit.identity(), seed, Caller())
+        done, held = False, None if checkpoint is None else Checkpoint(checkpoint, fit.identity(), seed, Caller())
         try:
             scheduler = "local" if rows.in_process else None
             before = rows.files_digest()

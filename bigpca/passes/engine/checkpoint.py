@@ -7,37 +7,34 @@ finished prefix is kept, so repeating a fit on the same input reads nothing.
 
 from __future__ import annotations
 
-import io
 import json
 import os
 import re
-import shutil
-import uuid
 import warnings
 import zipfile
 import zlib
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from bigpca.arrays import Array
 from bigpca.blas import Caller, numerical_environment
 from bigpca.errors import CheckpointError, CorruptedChunkError
 from bigpca.passes.accumulators.base import Accumulator
 from bigpca.passes.engine.jobs import PassState, digest
 from bigpca.passes.reading.layout import Layout
-from bigpca.storage import RunLock, atomic_write_bytes
-from bigpca.storage.files import is_objects, read_arrays, read_document, read_regular, reject_url
+from bigpca.storage import RunLock
+from bigpca.storage.files import Folder, OccupiedError, is_objects, parsed_document, read_arrays, reject_url
 
 if TYPE_CHECKING:
     from bigpca.storage.places import Place
 
 FORMAT = 1
+PASS = "pass.json"  # of each pass: what its states are of
 STATE_MARGIN = 4  # a file may hold this many times the declared bytes of a state
 MAX_RECORD = 1 << 26  # bytes of the stamps and small arrays of a state
 
@@ -47,24 +44,27 @@ class WriteFailed(RuntimeError):
 
 
 @dataclass(frozen=True)
-class SegmentStates(ABC):
+class SegmentStates:
     """The stored states of one pass; small and picklable, so that tasks can write and read them.
 
     Attributes
     ----------
-    directory : str
-        Or the URL of a prefix.
+    place : Folder or Place
     templates : dict of str to Accumulator
         Bare accumulators, as ``with_arrays`` requires.
     max_bytes : int
         Of the arrays in one state; larger ones are not read.
     """
 
-    directory: str
+    place: Folder | Place
     templates: dict[str, Accumulator]
     max_bytes: int
 
-    @abstractmethod
+    @property
+    def directory(self) -> str:
+        """The path, or the URL."""
+        return self.place.describe()
+
     def write(self, kind: str, index: int, state: PassState) -> int:
         """Write a state atomically and durably, and return its bytes. Two writers of one state write equal bytes.
 
@@ -73,6 +73,17 @@ class SegmentStates(ABC):
         WriteFailed
             If the file system or the store rejects it; no part of it remains.
         """
+        name, fill = state_name(kind, index), partial(np.savez, **state.to_arrays())  # type: ignore[arg-type]
+        try:
+            return self.place.fill(name, fill)
+        except OccupiedError as error:  # by an equal run at an object store: its state stands if it can be read
+            try:
+                self.read(kind, index)
+            except CheckpointError:
+                return self.place.fill(name, fill, if_etag=error.found.etag)
+            return len(error.found.data)
+        except OSError as error:
+            raise WriteFailed(f"{type(error).__name__}: {error}") from error
 
     def read(self, kind: str, index: int) -> PassState:
         """Read a state back.
@@ -80,40 +91,26 @@ class SegmentStates(ABC):
         Raises
         ------
         CheckpointError
-            If it is truncated or altered.
+            If it is truncated or altered, or gone.
         """
+        where = self.place.describe(state_name(kind, index))
         try:
-            return PassState.from_arrays(self.templates, self._arrays(kind, index))
+            arrays = read_arrays(self.place.opened(state_name(kind, index)), self.max_bytes)
+            return PassState.from_arrays(self.templates, arrays)
+        except FileNotFoundError as error:
+            raise CheckpointError(
+                f"{where} was deleted while this run needed it, by another run of the same fit that is further. Run "
+                "again: it resumes."
+            ) from error
         except (zipfile.BadZipFile, zlib.error, ValueError, LookupError, EOFError, TypeError, RuntimeError) as error:
             raise CheckpointError(
-                f"{self.where(kind, index)} cannot be read back ({error}): it was truncated or altered. Delete it and "
-                "run again: only its rows will be read again."
+                f"{where} cannot be read back ({error}): it was truncated or altered. Delete it and run again: only "
+                "its rows will be read again."
             ) from error
 
-    @abstractmethod
-    def _arrays(self, kind: str, index: int) -> dict[str, Array]:
-        """Read the arrays of a state, of at most ``max_bytes``."""
-
-    @abstractmethod
-    def where(self, kind: str, index: int) -> str:
-        """Return the path or URL of segment ``index``, or of the prefix over segments ``0:index``."""
-
-    @abstractmethod
     def delete(self, states: Sequence[tuple[str, int]]) -> None:
         """Delete states, as far as they exist."""
-
-    @abstractmethod
-    def _names(self) -> list[str]:
-        """Return the names of what is stored."""
-
-    @property
-    @abstractmethod
-    def shared(self) -> bool | None:
-        """Whether tasks write and read the states; None if that depends on what workers see of the directory."""
-
-    @abstractmethod
-    def forget_unfinished(self) -> None:
-        """Delete what killed writers left; only the run that holds the checkpoint may, before or after its pass."""
+        self.place.delete([state_name(kind, index) for kind, index in states])
 
     def forget_before(self, count: int) -> None:
         """Delete the states that the prefix over segments ``0:count`` supersedes."""
@@ -121,127 +118,13 @@ class SegmentStates(ABC):
 
     def present(self) -> list[tuple[str, int]]:
         """Return kind and index of every stored state."""
-        found = (re.fullmatch(r"(segment|prefix)-(\d+)\.npz", name) for name in self._names())
+        found = (re.fullmatch(r"(segment|prefix)-(\d+)\.npz", name) for name in self.place.survey())
         return sorted((match[1], int(match[2])) for match in found if match)
 
 
 def state_name(kind: str, index: int) -> str:
-    """Return the name of a state in its directory."""
+    """Return the name of the state of segment ``index``, or of the prefix over segments ``0:index``."""
     return f"{kind}-{index:03d}.npz"
-
-
-@dataclass(frozen=True)
-class SegmentFiles(SegmentStates):
-    """States as files of a local folder."""
-
-    def path(self, kind: str, index: int) -> Path:
-        """Return the file of segment ``index``, or of the prefix over segments ``0:index``."""
-        return Path(self.directory, state_name(kind, index))
-
-    def where(self, kind: str, index: int) -> str:
-        """Return the path of a state."""
-        return str(self.path(kind, index))
-
-    def write(self, kind: str, index: int, state: PassState) -> int:
-        """Write a file, and rename it."""
-        target = self.path(kind, index)
-        temporary = target.with_name(f".{target.name}.{uuid.uuid4().hex}")
-        try:
-            with open(temporary, "xb") as file:
-                np.savez(file, **state.to_arrays())  # type: ignore[arg-type]
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(temporary, target)
-            return target.stat().st_size
-        except OSError as error:
-            raise WriteFailed(f"{type(error).__name__}: {error}") from error
-        finally:
-            with suppress(OSError):
-                temporary.unlink(missing_ok=True)
-
-    def _arrays(self, kind: str, index: int) -> dict[str, Array]:
-        return read_arrays(self.path(kind, index), self.max_bytes)
-
-    def delete(self, states: Sequence[tuple[str, int]]) -> None:
-        """Remove the files."""
-        for kind, index in states:
-            self.path(kind, index).unlink(missing_ok=True)
-
-    @property
-    def shared(self) -> bool | None:
-        """Each worker has to look."""
-        return None
-
-    def forget_unfinished(self) -> None:
-        """Delete temporary files."""
-        _remove_hidden(Path(self.directory))
-
-    def _names(self) -> list[str]:
-        with suppress(FileNotFoundError):
-            return os.listdir(self.directory)
-        return []
-
-
-@dataclass(frozen=True)
-class SegmentObjects(SegmentStates):
-    """States as objects, created if absent.
-
-    Attributes
-    ----------
-    place : Place
-    """
-
-    place: Place
-
-    def where(self, kind: str, index: int) -> str:
-        """Return the URL of a state."""
-        return self.place.describe(state_name(kind, index))
-
-    def write(self, kind: str, index: int, state: PassState) -> int:
-        """Put an object; memory: the encoded state. One that an equal run has put stands if it can be read."""
-        from bigpca.storage.places import LARGEST_PUT, OccupiedError
-
-        buffer, name = io.BytesIO(), state_name(kind, index)
-        np.savez(buffer, **state.to_arrays())  # type: ignore[arg-type]
-        data = buffer.getvalue()
-        if len(data) > LARGEST_PUT:
-            raise WriteFailed(f"a state of {len(data):,} bytes, and one request puts at most {LARGEST_PUT:,}")
-        try:
-            self.place.put(name, data, if_absent=True)
-        except OccupiedError as error:
-            try:
-                self.read(kind, index)
-            except CheckpointError:
-                self.place.put(name, data, if_etag=error.found.etag)
-        except OSError as error:
-            raise WriteFailed(f"{type(error).__name__}: {error}") from error
-        return len(data)
-
-    def _arrays(self, kind: str, index: int) -> dict[str, Array]:
-        try:
-            data = self.place.get(state_name(kind, index)).data
-        except FileNotFoundError as error:
-            raise CheckpointError(
-                f"{self.where(kind, index)} was deleted while this run needed it, by another run of the same fit "
-                "that is further. Run again: it resumes."
-            ) from error
-        return read_arrays(io.BytesIO(data), self.max_bytes)
-
-    def delete(self, states: Sequence[tuple[str, int]]) -> None:
-        """Delete the objects."""
-        self.place.delete([state_name(kind, index) for kind, index in states])
-
-    @property
-    def shared(self) -> bool | None:
-        """True, if the place can be sent to workers."""
-        self.place.check_sendable()
-        return True
-
-    def forget_unfinished(self) -> None:
-        """Do nothing: an object is put whole."""
-
-    def _names(self) -> list[str]:
-        return [entry.key for entry in self.place.list()]
 
 
 @dataclass(frozen=True)
@@ -250,7 +133,7 @@ class Resumed:
 
     Attributes
     ----------
-    files : SegmentFiles or None
+    files : SegmentStates or None
     prefix : PassState or None
         The fold of segments ``0:covered``.
     covered : int
@@ -267,65 +150,26 @@ class Resumed:
     writing: bool = True
 
 
-class States(ABC):
-    """Where the states of a resumable run are.
+class Checkpoint:
+    """The directory of one resumable fit, locked while it runs; or its prefix at an object store.
 
-    Attributes
-    ----------
-    path : Path, or str
-        For messages: a path, or a URL without secrets.
-    """
-
-    path: Path | str
-
-    @abstractmethod
-    def files(
-        self,
-        number: int,
-        templates: Mapping[str, Accumulator],
-        layout: Layout,
-        rows: Mapping[str, object] | None = None,
-    ) -> SegmentStates:
-        """Return the states of pass ``number``; of another layout, rows or templates, delete them with a warning."""
-
-    @abstractmethod
-    def release(self, *, done: bool = False) -> None:
-        """Let other runs use the checkpoint; ``done`` if the fit has its result."""
-
-    def finished(self, files: SegmentStates, segments: Sequence[range]) -> Resumed:
-        """Return what an earlier run finished of a pass; damaged states are deleted with a warning.
-
-        Parameters
-        ----------
-        segments : sequence of range
-            The groups of each segment, which each state's stamps must match.
-        """
-        prefix, covered, stored = None, 0, set()
-        for kind, index in reversed(files.present()):  # segments first, then prefixes, the longest first
-            try:
-                if kind == "prefix" and prefix is None:
-                    prefix, covered = _of_groups(files, kind, index, segments[:index]), index
-                elif kind == "segment":
-                    _of_groups(files, kind, index, segments[index : index + 1])
-                    stored.add(index)
-            except CheckpointError as error:
-                warnings.warn(str(error), UserWarning, stacklevel=2)
-                files.delete([(kind, index)])
-        return Resumed(files, prefix, covered, frozenset(s for s in stored if s >= covered))
-
-
-class Checkpoint(States):
-    """The directory of one resumable fit, locked while it runs.
+    Runs of the same fit need no lock at an object store: they put equal states, each created once. There the states are
+    deleted once the fit has its result.
 
     Parameters
     ----------
-    path : path-like
+    given : path-like, URL, store or Place
     description : mapping
         JSON-able: source, layout and what is computed. Its digest is the fingerprint.
     seed : int or None
         The fit's seed, not part of the description: a rerun that would draw a seed uses it, see :func:`stored_seed`.
     user : Caller or None
         The frame of the fit, after which nobody holds the directory, whatever interrupted it.
+
+    Attributes
+    ----------
+    path : Path, or str
+        For messages: a path, or a URL without secrets.
 
     Raises
     ------
@@ -336,14 +180,19 @@ class Checkpoint(States):
     """
 
     def __init__(
-        self, path: str | os.PathLike[str], description: Mapping[str, object], seed: int | None = None,
+        self, given: str | os.PathLike[str], description: Mapping[str, object], seed: int | None = None,
         user: Caller | None = None,
     ) -> None:  # fmt: skip
-        self.path: Path = Path(path)
-        self.seed = seed
+        self.seed, self.place = seed, _place_of(given)
         self.description = json.loads(json.dumps(description, default=str))
         self.fingerprint = digest({"format": FORMAT, **self.description})
-        self.directory = self.path / self.fingerprint
+        self._lock: RunLock | None = None
+        if not isinstance(self.place, Folder):
+            self.path: Path | str = self.place.describe()
+            self.place.check_exclusive()
+            self._open()
+            return
+        self.path = Path(given)
         self._lock = RunLock(self.path / "run.lock", f"the checkpoint {self.path}", user)
         try:
             reject_url(self.path)
@@ -370,95 +219,34 @@ class Checkpoint(States):
             raise
 
     def release(self, *, done: bool = False) -> None:
-        """Unlock the directory; its files are kept: with them, a repeated fit reads nothing."""
-        self._lock.release()
+        """Let other runs use the checkpoint; ``done`` if the fit has its result.
+
+        Files are kept: with them, a repeated fit reads nothing.
+        """
+        if self._lock is not None:
+            self._lock.release()
+        elif done:
+            self.place.delete(self.place.survey())
 
     def _open(self) -> None:
-        others = [p for p in self.path.iterdir() if p.is_dir() and (p / "run.json").exists() and p != self.directory]
+        own, names = f"{self.fingerprint}/run.json", self.place.survey()
+        others = sorted(name for name in names if name.endswith("/run.json") and name != own)
         if others:
-            stored = read_document(others[0] / "run.json")
+            stored = parsed_document(self.place.get(others[0]).data, self.place.describe(others[0]))
             raise _belongs_to_another(self.path, stored, self.description)
-        foreign = [
-            p.name for p in self.path.iterdir() if p.name not in {"run.lock", self.fingerprint} and p.name[0] != "."
-        ]
+        foreign = {name.partition("/")[0] for name in names if name[0] != "."} - {"run.lock", self.fingerprint}
         if foreign:
             raise CheckpointError(
                 f"the checkpoint {self.path} holds files that are not a checkpoint's "
                 f"({', '.join(sorted(foreign)[:3])}). Pass the path of a new or empty directory."
             )
-        self.directory.mkdir(exist_ok=True)
-        _remove_hidden(self.directory)
-        record = self.directory / "run.json"
-        if record.exists():
-            _warn_of_changes(self.path, read_document(record))
-        else:
-            machine = numerical_environment()
-            content = {"format": FORMAT, "description": self.description, "machine": machine, "seed": self.seed}
-            atomic_write_bytes(record, json.dumps(content, indent=1).encode())
-
-    def files(
-        self,
-        number: int,
-        templates: Mapping[str, Accumulator],
-        layout: Layout,
-        rows: Mapping[str, object] | None = None,
-    ) -> SegmentStates:
-        """Return the states of a pass as files."""
-        directory = self.directory / f"pass-{number:02d}"
-        described = _describe_pass(templates, layout, rows)
-        mark = directory / "pass.json"
-        if directory.exists() and (not mark.exists() or read_regular(mark) != described):
-            if mark.exists():  # else a killed run had written no state yet
-                _warn_of_another_way(directory, number)
-            shutil.rmtree(directory)
-        directory.mkdir(exist_ok=True)
-        if not mark.exists():
-            atomic_write_bytes(mark, described)
-        files = SegmentFiles(str(directory.absolute()), *_expected(templates))
-        files.forget_unfinished()
-        return files
-
-
-class ObjectCheckpoint(States):
-    """The prefix of one resumable fit at an object store; its states are deleted once the fit has its result.
-
-    Runs of the same fit need no lock: they put equal states, each created once.
-
-    Parameters
-    ----------
-    given : str, store or Place
-    description, seed
-        As for :class:`Checkpoint`.
-
-    Raises
-    ------
-    CheckpointError
-        If the prefix belongs to another computation; names the differences.
-    """
-
-    def __init__(self, given: object, description: Mapping[str, object], seed: int | None = None) -> None:
-        from bigpca.storage.places import OccupiedError, Place
-
-        self.place = Place(given)
-        self.path, self.seed = self.place.describe(), seed
-        self.description = json.loads(json.dumps(description, default=str))
-        self.fingerprint = digest({"format": FORMAT, **self.description})
-        self.place.check_exclusive()
-        names = list(self.place.survey())
-        others = [name for name in names if name.endswith("/run.json") and name != f"{self.fingerprint}/run.json"]
-        if others:
-            raise _belongs_to_another(self.path, json.loads(self.place.get(others[0]).data), self.description)
-        foreign = [name for name in names if not name.startswith(f"{self.fingerprint}/")]
-        if foreign:
-            raise CheckpointError(
-                f"the checkpoint {self.path} holds objects that are not a checkpoint's "
-                f"({', '.join(sorted(foreign)[:3])}). Pass the URL of a new or empty prefix."
-            )
-        record = {"format": FORMAT, "description": self.description, "machine": numerical_environment(), "seed": seed}
+        self.place.at(self.fingerprint).sweep()
+        machine = numerical_environment()
+        record = {"format": FORMAT, "description": self.description, "machine": machine, "seed": self.seed}
         try:
-            self.place.put(f"{self.fingerprint}/run.json", json.dumps(record, indent=1).encode(), if_absent=True)
+            self.place.put(own, json.dumps(record, indent=1).encode(), if_absent=True)
         except OccupiedError as error:
-            _warn_of_changes(self.path, json.loads(error.found.data))
+            _warn_of_changes(self.path, parsed_document(error.found.data, self.place.describe(own)))
 
     def files(
         self,
@@ -467,32 +255,46 @@ class ObjectCheckpoint(States):
         layout: Layout,
         rows: Mapping[str, object] | None = None,
     ) -> SegmentStates:
-        """Return the states of a pass as objects."""
-        from bigpca.storage.places import OccupiedError
-
+        """Return the states of pass ``number``; of another layout, rows or templates, delete them with a warning."""
         place = self.place.at(f"{self.fingerprint}/pass-{number:02d}")
         described = _describe_pass(templates, layout, rows)
         try:
-            place.put("pass.json", described, if_absent=True)
-        except OccupiedError as error:
+            place.put(PASS, described, if_absent=True)
+        except OccupiedError as error:  # its states go first: a killed run leaves their description
             _warn_of_another_way(place.describe(), number)
-            place.delete([entry.key for entry in place.list() if entry.key != "pass.json"])
-            place.put("pass.json", described, if_etag=error.found.etag)
-        return SegmentObjects(place.describe(), *_expected(templates), place)
+            place.delete([name for name in place.survey() if name != PASS])
+            place.put(PASS, described, if_etag=error.found.etag)
+        place.sweep()
+        return SegmentStates(place, *_expected(templates))
 
-    def release(self, *, done: bool = False) -> None:
-        """Delete the states if the fit has its result, else keep them."""
-        if done:
-            self.place.delete([entry.key for entry in self.place.list()])
+    def finished(self, files: SegmentStates, segments: Sequence[range]) -> Resumed:
+        """Return what an earlier run finished of a pass; damaged states are deleted with a warning.
+
+        Parameters
+        ----------
+        segments : sequence of range
+            The groups of each segment, which each state's stamps must match.
+        """
+        prefix, covered, stored = None, 0, set()
+        for kind, index in reversed(files.present()):  # segments first, then prefixes, the longest first
+            try:
+                if kind == "prefix" and prefix is None:
+                    prefix, covered = _of_groups(files, kind, index, segments[:index]), index
+                elif kind == "segment":
+                    _of_groups(files, kind, index, segments[index : index + 1])
+                    stored.add(index)
+            except CheckpointError as error:
+                warnings.warn(str(error), UserWarning, stacklevel=2)
+                files.delete([(kind, index)])
+        return Resumed(files, prefix, covered, frozenset(s for s in stored if s >= covered))
 
 
-def open_checkpoint(
-    path: str | os.PathLike[str], description: Mapping[str, object], seed: int | None, user: Caller | None
-) -> States:
-    """Return the checkpoint at a path, or at a URL or place of objects."""
-    if is_objects(path):
-        return ObjectCheckpoint(path, description, seed)
-    return Checkpoint(path, description, seed, user)
+def _place_of(given: str | os.PathLike[str]) -> Folder | Place:
+    if not is_objects(given):
+        return Folder(os.path.abspath(given))
+    from bigpca.storage.places import Place
+
+    return Place(given)
 
 
 def _belongs_to_another(path: Path | str, stored: Mapping[str, object], description: object) -> CheckpointError:
@@ -541,34 +343,21 @@ def _expected(templates: Mapping[str, Accumulator]) -> tuple[dict[str, Accumulat
 
 def stored_seed(path: str | os.PathLike[str]) -> int | None:
     """Return the seed of the fit that was started in a checkpoint's directory; None if there is no readable one."""
-    if is_objects(path):
-        from bigpca.storage.places import Place
-
-        place = Place(path)
-        records = [entry.key for entry in place.list() if entry.key.endswith("/run.json")]
-        found = [json.loads(place.get(key).data).get("seed") for key in records]
-        return next((seed for seed in found if isinstance(seed, int) and seed >= 0), None)
-    for record in sorted(Path(path).glob("*/run.json")):
+    place = _place_of(path)
+    for key in sorted(name for name in place.survey() if name.endswith("/run.json")):
         with suppress(OSError, ValueError, AttributeError):
-            seed = read_document(record).get("seed")
+            seed = parsed_document(place.get(key).data, key).get("seed")
             if isinstance(seed, int) and not isinstance(seed, bool) and seed >= 0:
                 return seed
     return None
-
-
-def _remove_hidden(directory: Path) -> None:
-    """Delete temporary files, which are the only ones whose names start with a dot."""
-    for unfinished in directory.glob(".*"):
-        with suppress(OSError):
-            unfinished.unlink(missing_ok=True)
 
 
 def _of_groups(files: SegmentStates, kind: str, index: int, segments: Sequence[range]) -> PassState:
     state = files.read(kind, index)
     if state.stamps.keys() != {group for groups in segments for group in groups}:
         raise CheckpointError(
-            f"{files.where(kind, index)} holds {len(state.stamps)} groups of rows that do not match its name: it was "
-            "renamed or copied from elsewhere. It is deleted, and its rows are read again."
+            f"{files.place.describe(state_name(kind, index))} holds {len(state.stamps)} groups of rows that do not "
+            "match its name: it was renamed or copied from elsewhere. It is deleted, and its rows are read again."
         )
     return state
 

@@ -13,7 +13,7 @@ from typing import Concatenate, Generic, ParamSpec, TypeVar, cast
 
 from bigpca.blas import Caller, blas_threads, solve_paused
 from bigpca.errors import ShortTraceback, warn_rounded
-from bigpca.passes.engine.checkpoint import Resumed, States, WriteFailed, check_stamps, warn_unwritten
+from bigpca.passes.engine.checkpoint import Checkpoint, Resumed, WriteFailed, check_stamps, warn_unwritten
 from bigpca.passes.engine.events import DoneEvent, PassEvent, SkipEvent
 from bigpca.passes.engine.jobs import Finish, Pass, PassState
 from bigpca.passes.engine.local import cancel_run, current_client, run_in_order, run_locally, threads_here
@@ -143,7 +143,7 @@ def _run(job: Pass[R], run: Run, resumed: Resumed) -> R:
 
             found = run_on_cluster(client, job, run, resumed)
         if resumed.files is not None:
-            resumed.files.forget_unfinished()  # of workers that were killed while writing
+            resumed.files.place.sweep()  # of workers that were killed while writing
     finally:
         cancel_run(job.run_id)
         trim_heap()
@@ -160,7 +160,7 @@ class Counted(Generic[R]):
         return self.finish(state), replace(state, parts={}, stamps={})
 
 
-def _resume(job: Pass[R], number: int, checkpoint: States, run: Run) -> Resumed:
+def _resume(job: Pass[R], number: int, checkpoint: Checkpoint, run: Run) -> Resumed:
     """Return what an earlier run finished of this pass, after checking that its input is unchanged."""
     try:
         files = checkpoint.files(number, job.templates, job.layout, job.input)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 from bigpca.errors import UndeclaredPassError
-from bigpca.passes.engine.checkpoint import States
+from bigpca.passes.engine.checkpoint import Checkpoint
 from bigpca.passes.engine.events import Event, Progress
 from bigpca.passes.engine.jobs import STALLED_SECONDS, PassPlan
 from bigpca.planning import PassCost
@@ -48,7 +48,7 @@ class Run:
 
     Attributes
     ----------
-    checkpoint : States or None
+    checkpoint : Checkpoint or None
     progress : callable taking events
     scheduler : "local" to stay in this process whatever client there is (NumPy input), or None.
     peak_bytes : int
@@ -75,7 +75,7 @@ class Run:
         Precedes the names of passes in the plan, while a fit runs another one for a part of its work.
     """
 
-    checkpoint: States | None = None
+    checkpoint: Checkpoint | None = None
     progress: Progress = no_progress
     scheduler: str | None = None
     peak_bytes: int = 0

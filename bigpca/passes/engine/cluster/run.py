@@ -726,8 +726,8 @@ def _fold(watch: Watch, job: AnyPass, resumed: Resumed) -> object:
 
 def _start(watch: Watch, job: AnyPass, resumed: Resumed) -> ClusterRun:
     client, files = watch.client, resumed.files if resumed.writing else None
-    shared = files is not None and bool(files.shared)
-    if files is not None and files.shared is None:
+    shared = files is not None and bool(files.place.shared)
+    if files is not None and files.place.shared is None:
         shared = _workers_see(client, Path(files.directory))
     if files is not None and not shared and job.state_bytes > CLIENT_BYTES:
         raise CheckpointError(
