@@ -225,8 +225,8 @@ class Checkpoint:
         """
         if self._lock is not None:
             self._lock.release()
-        elif done:
-            self.place.delete(self.place.survey())
+        elif done and not isinstance(self.place, Folder):
+            self.place.delete([entry.key for entry in self.place.list()])
 
     def _open(self) -> None:
         own, names = f"{self.fingerprint}/run.json", self.place.survey()
