@@ -220,7 +220,7 @@ class Projection(LinearRowMap):
     def _products(self, rows: Array, mean: Array, axes: Array) -> Array:
         """Return ``(rows - mean) axes`` (b, k) in the precision of the axes (d, k)."""
         if self.device is not None:
-            return self.device.scores(rows, mean, axes)[0]
+            return np.array(self.device.scores(rows, mean, axes)[0])  # which JAX lets nobody change
         (d, k), dtype = axes.shape, axes.dtype
         strip = strip_rows(len(rows), d, dtype.itemsize)
         scores, centred = np.empty((len(rows), k), dtype), np.empty((strip, d), dtype)
