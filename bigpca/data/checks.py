@@ -335,11 +335,14 @@ class Limits:
     fill : int, float or None
     low, high : int, float or None
         ``valid_range`` in the units of the stored numbers, ends included.
+    way_out : str
+        What to pass if a number is a value after all, and if it is missing.
     """
 
     fill: float | None
     low: float | None
     high: float | None
+    way_out: str = "bigpca.open(path, fill=None) (--fill none); if it is missing, pass fill={value}"
 
     @classmethod
     def of(cls, attributes: Mapping[str, Any], dtype: np.dtype[Any]) -> Limits | None:
@@ -365,12 +368,12 @@ class Limits:
         # Which variables of one byte are filled, only the file says.
         filled = dtype.itemsize > 1 and str(stored.get("source", "")).endswith((".nc", ".nc4", ".cdf"))
         found = cls.of({**field.attrs, **stored, **({NETCDF: True} if filled else {})}, dtype)
-        if found is None or not set(PACKED) & set(stored):
-            return found
+        if found is None:
+            return None
 
         def decoded(end: float | None) -> float | None:
             # Ends in a wider type than the stored numbers are in units of the values (NetCDF User's Guide, A.1).
-            if end is None or (dtype.kind != "f" and isinstance(end, float)):
+            if end is None or not set(PACKED) & set(stored) or (dtype.kind != "f" and isinstance(end, float)):
                 return end
             value = np.array([end], field.dtype)  # rounded as xarray rounds
             value *= stored.get("scale_factor", 1.0)
@@ -378,9 +381,11 @@ class Limits:
             return float(value[0])
 
         ends = decoded(found.low), decoded(found.high)
-        return cls(decoded(found.fill), *(ends[::-1] if stored.get("scale_factor", 1.0) < 0 else ends))
+        low, high = ends[::-1] if stored.get("scale_factor", 1.0) < 0 else ends
+        way_out = "bigpca.open(field, fill=None) of the DataArray; if it is missing, field.where(field != {value})"
+        return cls(decoded(found.fill), low, high, way_out)
 
-    def values(self, rows: Array, label: str, first: int, way_out: str = "", left: int = 0) -> Array:
+    def values(self, rows: Array, label: str, first: int, left: int = 0) -> Array:
         """Return rows, which are overwritten, with NaN in place of the default fill.
 
         Raises
@@ -401,10 +406,9 @@ class Limits:
                 why = f"out of its valid range, {self.low} to {self.high}" if missing.any() else ""
         if why:
             row, column = (int(place) for place in np.argwhere(missing)[0])
-            way_out = way_out or "bigpca.open(path, fill=None) (--fill none); if it is missing, pass fill={value}"
             raise ValueError(
                 f"{label}: row {first + row:,}, column {left + column} holds {rows[row, column]}, which is {why}. A "
-                f"value was expected. If it is one, pass {way_out.format(value=rows[row, column])}."
+                f"value was expected. If it is one, pass {self.way_out.format(value=rows[row, column])}."
             )
         return rows
 

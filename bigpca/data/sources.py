@@ -6,7 +6,8 @@ import os
 import uuid
 import warnings
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any
 
 import dask.array as da
@@ -21,6 +22,7 @@ from bigpca.data.checks import (
     check_dtype,
     check_shape,
     coalesce,
+    is_decode_error,
     regular_chunks,
     row_width,
 )
@@ -45,7 +47,16 @@ from bigpca.data.containers import (
 )
 from bigpca.data.grids import feature_names, label, lazy_table, sample_rows
 from bigpca.data.patterns import RowPattern, missing_code
-from bigpca.data.source import DecodedRows, MemoryRows, Source, Wanted, choose_member, stored_row_bytes
+from bigpca.data.source import (
+    DecodedRows,
+    MemoryRows,
+    Source,
+    Stamp,
+    Wanted,
+    choose_member,
+    file_stamp,
+    stored_row_bytes,
+)
 from bigpca.data.sparse import csr_meta, held_csr, is_csr, is_sparse, sparse_rows
 from bigpca.data.views import Names, View, array_of, carried, carrying, graph_of, named, viewed, with_index
 from bigpca.data.zarr_arrays import ZarrReader, ZarrRows, group_source, store_source, wrap_zarr
@@ -370,9 +381,13 @@ def open_samples(
         and (field := _netcdf_field(os.fspath(source), member)) is not None
     ):
         arranged, labels = label(field, sample_dims)
-        found = _as_stored(source, member or field.name, missing_chunks) if arranged.dims == field.dims else None
-        if found is not None and found.array_shape == field.shape and len(labels.sizes) == 1:
-            return carrying(open_source(stored_values(found, fill)), labels=labels), found.array_shape[1:]
+        if arranged.dims == field.dims and len(labels.sizes) == 1 and field.dtype.kind in "fiub":
+            found = _as_stored(source, member or field.name, missing_chunks)
+            if found is not None and found.array_shape == field.shape:
+                found = stored_values(found, fill)
+            else:
+                found = FieldRows.of(field, os.path.abspath(source), member or str(field.name))
+            return carrying(open_source(found), labels=labels), field.shape[1:]
         source = field
     if is_labelled(source):
         arranged, labels = label(source, sample_dims)
@@ -401,10 +416,7 @@ def open_samples(
 def _limited(block: Array, limits: Limits, label: str, block_info: Any = None) -> Array:
     """Return a block of decoded values without those that are out of the limits of the file."""
     (first, _), (left, _) = block_info[0]["array-location"]
-    way_out = (
-        "bigpca.open(field, fill=None), field being the DataArray; if it is missing, field.where(field != {value})"
-    )
-    return limits.values(block.copy(), label, first, way_out, left)
+    return limits.values(block.copy(), label, first, left)
 
 
 def is_netcdf(source: Any) -> bool:
@@ -413,7 +425,59 @@ def is_netcdf(source: Any) -> bool:
     return named and os.path.isfile(source)
 
 
-def _netcdf_field(path: str, member: str | None) -> Any | None:
+@dataclass(frozen=True, eq=False, repr=False)
+class FieldRows(Source):
+    """Rows of a variable of a netCDF file, which xarray decodes: along its first dimension."""
+
+    decoded: str
+    decoded_together: int
+
+    @classmethod
+    def of(cls, variable: Any, path: str, member: str) -> FieldRows:
+        """Describe the rows of a lazy DataArray of the file."""
+        together = int((variable.encoding.get("chunksizes") or (1,))[0])
+        own: dict[str, Any] = {"path": path, "member": member, "limits": Limits.of_decoded(variable)}
+        return cls(variable.shape, variable.dtype.str, together, format="netcdf", **own)
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Dtype of the decoded numbers."""
+        return np.dtype(self.decoded)
+
+    @property
+    def decoded_rows(self) -> int:
+        """Rows of a chunk."""
+        return self.decoded_together
+
+    def row_chunks(self) -> tuple[int, ...]:
+        """Chunks of the file, if it has them."""
+        together = self.decoded_together
+        return super().row_chunks() if together == 1 else regular_chunks(self.array_shape[0], together)
+
+    def read_block(self, start: int, stop: int, columns: tuple[int, int]) -> Array:
+        """Decode a range of rows."""
+        try:
+            rows: Array = _lazy_field(file_stamp(self.path), self.member)[start:stop].values
+        except (OSError, RuntimeError) as error:
+            if not is_decode_error(error):
+                raise
+            raise CorruptedChunkError(
+                f"rows {start}:{stop} of {self.label} cannot be decoded ({brief(error)}). Copy the file again."
+            ) from error
+        return rows.reshape(stop - start, -1)[:, slice(*columns)]
+
+    def details(self) -> dict[str, Any]:
+        """Return nothing."""
+        return {}
+
+
+@lru_cache(maxsize=8)
+def _lazy_field(stamp: Stamp, member: str) -> Any:
+    """Return a variable of a file that has not changed since it was last opened in this process."""
+    return _netcdf_field(stamp[0], member, lazy=False)
+
+
+def _netcdf_field(path: str, member: str | None, lazy: bool = True) -> Any | None:
     """Return a variable of a netCDF file as a lazy DataArray: the named one, or the only one of two dimensions or more.
 
     None where xarray is not installed or has no reader for the file, and where the file names no dimensions.
@@ -424,7 +488,7 @@ def _netcdf_field(path: str, member: str | None) -> Any | None:
         folder, _, name = (member or "").strip("/").rpartition("/")
         with warnings.catch_warnings():  # of other variables
             warnings.simplefilter("ignore", xr.SerializationWarning)
-            data = xr.open_dataset(path, chunks={}, group=folder or None)
+            data = xr.open_dataset(path, chunks={} if lazy else None, group=folder or None)
     except (ImportError, ValueError):  # xarray says by a ValueError that no engine is there
         return None
     except (OSError, RuntimeError) as error:

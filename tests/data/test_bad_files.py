@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import scipy.sparse as sp
+import xarray as xr
 
 import bigpca.data.sources as sources
 from bigpca.data import tables
@@ -274,6 +275,20 @@ def test_parquet_columns_that_are_not_rows_of_numbers_are_named(tmp_path: Path) 
         source.read(0, 2)
     with pytest.raises(TypeError, match=r"column 'a' holds list<.*string"):
         sources.open(write(a=[["x", "y"]]))
+
+
+def test_broken_chunks_that_xarray_decodes_are_named(tmp_path: Path) -> None:
+    numbers, path = np.random.default_rng(0).integers(-9000, 9000, (80, 100), "i2"), tmp_path / "x.nc"
+    stored = xr.Dataset({"t": (("n", "c"), numbers, {"scale_factor": 0.01})})
+    stored.to_netcdf(path, encoding={"t": {"zlib": True, "chunksizes": (20, 100)}}, engine="netcdf4")
+    source = sources.source_of(sources.open(path))
+    assert source is not None
+    np.testing.assert_allclose(source.read(30, 50, (7, 9)), 0.01 * numbers[30:50, 7:9])
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2 : len(data) // 2 + 200] = bytes(200)
+    path.write_bytes(data)
+    with pytest.raises(CorruptedChunkError, match=r"rows 0:80 of .*x.nc:t cannot be decoded .*HDF error"):
+        source.read(0, 80)
 
 
 def test_broken_parquet_is_named(tmp_path: Path) -> None:
