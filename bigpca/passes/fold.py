@@ -23,11 +23,9 @@ from bigpca.passes.engine.jobs import MAPS, SHARED, Finish, GroupTask, Inputs, P
 from bigpca.passes.engine.local import check_cancelled
 from bigpca.passes.engine.run import Run
 from bigpca.passes.reading.blocks import (
-    NUMPY,
-    Arithmetic,
     Block,
+    Device,
     Values,
-    arithmetic_of,
     complete_rows,
     group_shift,
     prepare_block,
@@ -73,7 +71,6 @@ def row_pass(
     layout: Layout | None = None,
     dtype: DType | None = None,
     refinable: bool = False,
-    arithmetic: Arithmetic | None = None,
     finish_bytes: int = 0,
     driver_bytes: int = 0,
     collected: bool = False,
@@ -93,17 +90,15 @@ def row_pass(
         Dtype in which blocks are multiplied; None chooses by ``work``.
     refinable : bool
         Whether the fit may switch to float64, for which memory is then planned.
-    arithmetic : Arithmetic or None
-        The array library that multiplies the rows; None for that of the setting, if all states and the rows accept it.
     finish_bytes, driver_bytes, collected
         As in :class:`bigpca.planning.PassCost`.
     """
     states = list(templates)
     check_states(rows, states)
-    if arithmetic is None:
-        arithmetic = arithmetic_of(setting(None, "arithmetic"))
-        if rows.mapped_form().sparse or not all("device" in one.accepts for one in states):
-            arithmetic = NUMPY
+    chosen = setting(None, "arithmetic")
+    device = None if chosen in (None, "numpy") else Device.of(chosen)
+    if rows.mapped_form().sparse or not all("device" in one.accepts for one in states):
+        device = None
     layout, dtype = layout or rows.layout(cut_bytes), dtype or product_dtype(rows.dtype, work)
     block_rows = min(layout.slab_rows, layout.read_rows)
     widest = np.dtype(np.float64) if refinable else dtype
@@ -125,7 +120,7 @@ def row_pass(
         peak_bytes=peak_bytes(rows.read_bytes(layout.read_rows), copied, scratch + updates.bytes, held),
         finish_bytes=finish_bytes,
         driver_bytes=driver_bytes,
-        device_bytes=0 if arithmetic.device is None else sum(one.device_bytes(form) for one in states),
+        device_bytes=0 if device is None else sum(one.device_bytes(form) for one in states),
         collected=collected,
         flops=float(layout.n_rows) * done.flops,
         products=float(layout.n_rows) * done.products,
@@ -133,7 +128,7 @@ def row_pass(
         layout=layout,
         dtype=dtype,
         refinable=refinable,
-        arithmetic=arithmetic,
+        device=device,
     )
 
 
@@ -212,13 +207,14 @@ def fold_job(
             own,
             known,
             weights,
-            cost.arithmetic,
+            cost.device,
         )
         return task, futures
 
+    bits = {} if cost.device is None else {"arithmetic": cost.device.name}  # the last ones depend on it
     return Pass(
         cost=cost, templates=templates, cut=cut, stamp=stamp, finish=finish, shared=shared, paths=rows.paths,
-        unit_bytes=rows.row_bytes, whole=rows.n_rows, input=rows.identity | cost.arithmetic.identity,
+        unit_bytes=rows.row_bytes, whole=rows.n_rows, input=rows.identity | bits,
         has_row=rows.has if rows.in_order else None, open_ended=rows.open_ended,
     )  # fmt: skip
 
@@ -246,7 +242,7 @@ class FoldGroup:
     templates: dict[str, Accumulator]
     stamp: str
     weights: Vector | None = None
-    arithmetic: Arithmetic = NUMPY
+    device: Device | None = None
 
     def run(self, run_id: str, inputs: Inputs) -> PassState:
         """Fold the group; memory: two reads, one slab, the product and one state."""
@@ -313,19 +309,17 @@ class FoldGroup:
         owned = self.reader.owned or numbers is not None
         if not steps:
             searched = any(part.needs_largest for part in self.templates.values())
-            about = (
-                group_shift(self.arithmetic.asarray(slab, self.dtype)) if shift is None else shift.astype(self.dtype)
-            )
+            about = group_shift(slab.astype(self.dtype, copy=False)) if shift is None else shift.astype(self.dtype)
             yield prepare_block(
                 slab, row, about, owned=owned, nan_policy=self.nan_policy, where=where, find_largest=searched,
-                arithmetic=self.arithmetic, numbers=numbers, keep_nan=self._keeps_nan, dtype=self.dtype,
+                device=self.device, numbers=numbers, keep_nan=self._keeps_nan, dtype=self.dtype,
             )  # fmt: skip
             return
         complete = complete_rows(
             slab, row, owned=owned, nan_policy=self.nan_policy, where=where, numbers=numbers, dtype=self.dtype
         )
         for rows, own in map_tiles(steps, complete, where):
-            block = Block.about(rows, own, shift, self.arithmetic)
+            block = Block.about(rows, own, shift, self.device)
             shift = block.shift
             yield block
 
@@ -336,13 +330,13 @@ class FoldGroup:
         """Yield sparse rows as one block about zero; mapped, as sparse blocks or as dense ones about a shift."""
         note_rounded(slab.data)
         values = slab.astype(self.dtype, copy=False)
-        complete = sparse_block(values, row, self.nan_policy, where, self.arithmetic, numbers, shift, self._keeps_nan)
+        complete = sparse_block(values, row, self.nan_policy, where, self.device, numbers, shift, self._keeps_nan)
         if not steps:
             yield complete
             return
         for rows, own in map_tiles(steps, complete, where):
             make = Block.of_csr if isinstance(rows, csr_array) else Block.about
-            block = make(rows, own, shift, self.arithmetic)
+            block = make(rows, own, shift, self.device)
             shift = block.origin
             yield block
 
@@ -382,7 +376,7 @@ def first_rows(rows: Rows, layout: Layout) -> Values:
         return values
     where = reader.where(start, start + values.shape[0])
     if isinstance(values, csr_array):
-        return map_rows(rows.steps, sparse_block(values, start, "omit", where, NUMPY), where)
+        return map_rows(rows.steps, sparse_block(values, start, "omit", where), where)
     return map_rows(rows.steps, complete_rows(values, start, owned=False, nan_policy="omit", where=where), where)
 
 

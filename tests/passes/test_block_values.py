@@ -1,9 +1,8 @@
-"""Weights, sparse rows and another arithmetic reach the accumulators of a fold, or are rejected."""
+"""Weights and sparse rows reach the accumulators of a fold, or are rejected."""
 
 from __future__ import annotations
 
-from collections import Counter
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import dask.array as da
@@ -20,9 +19,7 @@ from bigpca.passes.accumulators.kernel_product import KernelProduct
 from bigpca.passes.accumulators.moments import Moments
 from bigpca.passes.accumulators.row_weights import BestRows, Ones
 from bigpca.passes.accumulators.thin_products import DenseFactor, FusedProduct, SketchFactor
-from bigpca.passes.engine.run import Run
-from bigpca.passes.fold import FoldGroup, fold, row_pass
-from bigpca.passes.reading.blocks import NUMPY
+from bigpca.passes.fold import FoldGroup
 from bigpca.passes.reading.layout import plan_layout
 from bigpca.passes.rows import Rows
 from bigpca.passes.sweeps import sweep_pass
@@ -169,42 +166,6 @@ def test_bad_values_of_sparse_rows_are_named_or_left_out(nan_policy: str) -> Non
     state: Any = sparse_group(rows, "omit").run("run", {})
     assert state.omitted == 1
     assert_moments(state.parts["moments"], np.delete(sparse_rows().toarray(), row, axis=0), 1e-13)
-
-
-CALLS: Counter[str] = Counter()
-
-
-def _counted(name: str) -> Any:
-    def call(*given: Any) -> Any:
-        CALLS[name] += 1
-        return getattr(NUMPY, name)(*given)
-
-    return call
-
-
-COUNTING = replace(
-    NUMPY,
-    name="counting",
-    **{name: _counted(name) for name in ("asarray", "rank_update", "multiply", "add_product", "zeros", "column_sums")},
-)
-
-
-@pytest.mark.parametrize(
-    ("template", "used"),
-    [(Moments(D), {"rank_update"}), (FusedProduct.of(D, DenseFactor(W)), {"multiply", "zeros", "add_product"})],
-    ids=["Moments", "FusedProduct"],
-)
-def test_another_arithmetic_is_one_record_that_a_pass_declares(template: Any, used: set[str]) -> None:
-    CALLS.clear()
-    rows = Rows.of(da.from_array(X, chunks=(100, D)) + 0)
-    cost = row_pass(rows, "test", [template], cut_bytes=0, work=0.0, arithmetic=COUNTING)
-    found: Any = fold(Run(), cost, rows, template).state
-    plain: Any = fold(Run(), replace(cost, arithmetic=NUMPY), rows, template).state
-    assert set(CALLS) == {"asarray", "column_sums", *used}
-    for name, array in plain.to_arrays().items():
-        np.testing.assert_array_equal(found.to_arrays()[name], array)
-    assert COUNTING.identity == {"arithmetic": "counting"}
-    assert NUMPY.identity == {}
 
 
 def test_the_stored_values_of_a_computed_array_are_counted_in_some_chunks(monkeypatch: pytest.MonkeyPatch) -> None:

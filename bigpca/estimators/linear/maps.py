@@ -24,7 +24,7 @@ from bigpca.data.sparse import with_values
 from bigpca.errors import ApproximationWarning, MemoryBudgetError, format_bytes
 from bigpca.estimators.shared.inputs import Input, settle_non_finite
 from bigpca.export.linear import LinearMap, LinearRowMap
-from bigpca.passes.reading.blocks import NUMPY, Device, Values
+from bigpca.passes.reading.blocks import Device, Values
 from bigpca.passes.reading.layout import working_dtype
 from bigpca.passes.reading.preprocessing import L2
 from bigpca.passes.reading.readers import Limits
@@ -116,7 +116,7 @@ MIN_STRIP_ROWS = 256
 
 def _device_of_setting() -> Device | None:
     name = setting(None, "arithmetic")
-    return None if name in (None, NUMPY.name) else Device.of(name)
+    return None if name in (None, "numpy") else Device.of(name)
 
 
 @dataclass(frozen=True)

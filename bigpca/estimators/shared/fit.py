@@ -167,9 +167,9 @@ class Reading(ABC):
         if name in (None, "numpy"):
             return ()
         passes = [one for one in self.declared if isinstance(one, PassPlan)]
-        there = [one.name for one in passes if one.arithmetic.device is not None]
+        there = [one.name for one in passes if one.device is not None]
         held = f"{format_bytes(max((one.device_bytes for one in passes), default=0))} of its memory for each thread"
-        here = [one.name for one in passes if one.arithmetic.device is None]
+        here = [one.name for one in passes if one.device is None]
         why = "sparse rows" if self.rows.sparse else "no states for devices"
         return (
             *((f"multiplied by {name} ({held}): {', '.join(dict.fromkeys(there))}",) if there else ()),
@@ -194,7 +194,7 @@ class Reading(ABC):
         MemoryBudgetError
         """
         for one in self.declared if self.resources.local else ():
-            device, threads = one.arithmetic.device if isinstance(one, PassPlan) else None, self.resources.threads
+            device, threads = one.device if isinstance(one, PassPlan) else None, self.resources.threads
             free = None if device is None else device.free_bytes
             if device is not None and free is not None and threads * one.device_bytes > free:
                 raise MemoryBudgetError(

@@ -18,8 +18,9 @@ from scipy.sparse import csr_array
 
 from bigpca import csr
 from bigpca.arrays import Array, DType, Integers, Vector, packed_strips
+from bigpca.blas import symmetric_rank_update
 from bigpca.errors import counted, warn_approximation
-from bigpca.passes.reading.blocks import STRIP_BYTES, Arithmetic, Block, Device, Values, cached_rows, scaled_rows
+from bigpca.passes.reading.blocks import STRIP_BYTES, Block, Device, Values, cached_rows, scaled_rows
 from bigpca.planning import BlockForm, Work
 from bigpca.solvers.scaling import LearnedScale, Patterson
 
@@ -299,13 +300,13 @@ def product_scratch(d: int, dtype: DType) -> Array:
     return np.zeros((d, d), dtype)
 
 
-def symmetric_product(rows: Array, out: Array, arithmetic: Arithmetic) -> Array:
+def symmetric_product(rows: Array, out: Array) -> Array:
     """Return the upper triangle of ``rows' rows`` (d, d), in ``out`` if its precision holds it, else in float64.
 
     Squares of float32 overflow beyond 1e19 and underflow below 1e-19; such blocks are multiplied again in float64. The
     entries of ``out`` below the diagonal do not change: they are zeros if :func:`product_scratch` returned it.
     """
-    arithmetic.rank_update(rows, out, False)
+    symmetric_rank_update(rows, out)
     if rows.dtype == np.float64 or _squares_held(np.diagonal(out), rows):
         return out
     wide = rows.astype(np.float64)
@@ -313,7 +314,7 @@ def symmetric_product(rows: Array, out: Array, arithmetic: Arithmetic) -> Array:
     return product
 
 
-def add_symmetric_product(rows: Array, out: Array, arithmetic: Arithmetic) -> bool:
+def add_symmetric_product(rows: Array, out: Array) -> bool:
     """Add the upper triangle of ``rows' rows`` to ``out`` (d, d) in its precision, if that holds every square.
 
     Returns
@@ -325,7 +326,7 @@ def add_symmetric_product(rows: Array, out: Array, arithmetic: Arithmetic) -> bo
         squares = np.einsum("ij,ij->j", rows, rows)
         if not (_squares_held(squares, rows) and (np.diagonal(out) + squares < MAX_SQUARE).all()):
             return False
-    arithmetic.rank_update(rows, out, True)
+    symmetric_rank_update(rows, out, add=True)
     return True
 
 

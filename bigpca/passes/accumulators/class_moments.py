@@ -35,7 +35,7 @@ from bigpca.passes.accumulators.base import (
     stored_weights,
     symmetric_product,
 )
-from bigpca.passes.reading.blocks import Arithmetic, Block, within_range
+from bigpca.passes.reading.blocks import Block, within_range
 from bigpca.passes.reading.layout import MIB
 from bigpca.planning import BlockForm, Work
 
@@ -147,11 +147,9 @@ class ClassMoments(Accumulator):
                 # No copy where all rows are labelled, the usual case.
                 rows = rows if len(labelled) == len(own) else rows[labelled]
                 weights = None if block.weights is None else block.weights[i : i + step][labelled]
-                self._add(rows, own[labelled], self._shifts, block.arithmetic, weights)
+                self._add(rows, own[labelled], self._shifts, weights)
 
-    def _add(
-        self, values: Array, codes: NDArray[np.int32], shifts: Array, arithmetic: Arithmetic, weights: Vector | None
-    ) -> None:
+    def _add(self, values: Array, codes: NDArray[np.int32], shifts: Array, weights: Vector | None) -> None:
         if weights is not None:
             self.weight_sums = add_weights(self.count, self.weight_sums, len(codes), weights)
             self.weighted_rows += len(codes)
@@ -172,7 +170,7 @@ class ClassMoments(Accumulator):
             return
         if self._product is None or self._product.dtype != rows.dtype:
             self._product = product_scratch(self.n_features, rows.dtype)
-        add_packed(self.within, symmetric_product(rows, self._product, arithmetic))
+        add_packed(self.within, symmetric_product(rows, self._product))
 
     def _less_shifts(self, values: Array, codes: NDArray[np.int32], shifts: Array) -> Array:
         """Return rows minus the shifts of their classes, in a buffer that is reused."""

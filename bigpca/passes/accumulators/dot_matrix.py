@@ -143,7 +143,7 @@ class DotSum(Accumulator):
         self.means, self.squares = (*self.means, (first, mean)), (*self.squares, (first, deviations))
         if self._product is None:
             self._product = product_scratch(len(values), values.dtype)
-        add_packed(self.packed, symmetric_product(values.T, self._product, block.arithmetic))
+        add_packed(self.packed, symmetric_product(values.T, self._product))
 
     def close(self) -> None:
         self._product = None

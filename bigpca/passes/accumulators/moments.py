@@ -35,7 +35,7 @@ from bigpca.passes.accumulators.base import (
     stored_weights,
     symmetric_product,
 )
-from bigpca.passes.reading.blocks import STRIP_BYTES, Arithmetic, Block, scaled_rows
+from bigpca.passes.reading.blocks import STRIP_BYTES, Block, Device, scaled_rows
 from bigpca.passes.reading.layout import SLAB_ROWS
 from bigpca.planning import BlockForm, Work
 
@@ -142,23 +142,23 @@ class Moments(Accumulator):
             return
         # sqrt(w) (x - shift): weighted after the shift, so that the deviations keep their digits
         rows = block.values if block.weights is None else scaled_rows(block.values, np.sqrt(block.weights))
-        self._multiply(rows, block.arithmetic)
+        self._multiply(rows, block.device)
 
     @property
     def weight(self) -> float:
         """``sum_t w_t``; the count of rows without weights."""
         return float(self.count) if self.weight_sums is None else self.weight_sums[0]
 
-    def _multiply(self, values: Array, arithmetic: Arithmetic) -> None:
+    def _multiply(self, values: Array, device: Device | None) -> None:
         """Add ``values' values`` to the open product, which is added to the total every 8,192 rows.
 
         Slabs of wide rows are short. Summing several of them in float32 leaves the rounding error of one slab of 8,192
         rows, and makes additions in float64 rare: those are limited by memory bandwidth, the products are not.
         On a device each slab is added in float64.
         """
-        if arithmetic.device is not None:
+        if device is not None:
             if self._there is None:
-                self._there = SumOnDevice(arithmetic.device, self.n_features)
+                self._there = SumOnDevice(device, self.n_features)
             self.precision = max(self.precision, self._there.add(values))
             return
         if self._product is None or self._product.dtype != values.dtype:
@@ -168,12 +168,12 @@ class Moments(Accumulator):
         if self._product_rows + len(values) > SLAB_ROWS:
             self._flush()
         # 1. Added to the open product, in the rows' precision, up to SLAB_ROWS rows.
-        if self._product_rows and add_symmetric_product(values, self._product, arithmetic):
+        if self._product_rows and add_symmetric_product(values, self._product):
             self._product_rows += len(values)
             return
         self._flush()
         # 2. Else the open product is moved to the float64 sums, and a new one begins.
-        product = symmetric_product(values, self._product, arithmetic)
+        product = symmetric_product(values, self._product)
         if product is self._product:
             self._product_rows = len(values)
         else:

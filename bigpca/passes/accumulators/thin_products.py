@@ -30,7 +30,7 @@ from bigpca.passes.accumulators.base import (
     lost_squares,
     stored_weights,
 )
-from bigpca.passes.reading.blocks import NUMPY, Arithmetic, Block, Device, Values, within_range
+from bigpca.passes.reading.blocks import Block, Device, Values, add_product, multiply, within_range, zeros
 from bigpca.passes.reading.layout import MIB, largest_slab
 from bigpca.planning import LOOPS, BlockForm, Work
 from bigpca.seeds import normals
@@ -45,7 +45,7 @@ class Factor(Protocol):
     def columns(self) -> int:
         """l."""
 
-    def multiply(self, rows: Values, arithmetic: Arithmetic = NUMPY) -> Array:
+    def multiply(self, rows: Values) -> Array:
         """Return ``rows @ W`` (b, l) in the dtype of ``rows``, which are dense or CSR."""
 
     def cost(self, rows: BlockForm) -> Work:
@@ -70,8 +70,8 @@ class DenseFactor:
     def columns(self) -> int:
         return int(self.Q.shape[1])
 
-    def multiply(self, rows: Values, arithmetic: Arithmetic = NUMPY) -> Array:
-        return arithmetic.multiply(rows, self.Q)
+    def multiply(self, rows: Values) -> Array:
+        return multiply(rows, self.Q)
 
     def cost(self, rows: BlockForm) -> Work:
         held = (rows.rows + rows.columns) * self.columns * rows.itemsize  # the product, and Q in the blocks' precision
@@ -124,13 +124,13 @@ class SketchFactor:
     def columns(self) -> int:
         return self.sketch.width(self.d) + self.probes
 
-    def multiply(self, rows: Values, arithmetic: Arithmetic = NUMPY) -> Array:
+    def multiply(self, rows: Values) -> Array:
         if self.inverse_scale is not None:
             rows = scaled_columns(rows, self.inverse_scale)
         sketched = self.sketch.apply(rows)
         if not self.probes:
             return sketched
-        return np.hstack([sketched, arithmetic.multiply(rows, probe_vectors(self.seed, self.d, self.probes))])
+        return np.hstack([sketched, multiply(rows, probe_vectors(self.seed, self.d, self.probes))])
 
     def cost(self, rows: BlockForm) -> Work:
         d, b, itemsize = rows.columns, rows.rows, rows.itemsize
@@ -253,10 +253,10 @@ class FusedProduct(Accumulator):
     def update(self, block: Block) -> None:
         values = within_range(block.values, block.largest)
         self.shift = block.shift
-        if block.arithmetic.device is not None and not isinstance(values, csr_array):
+        if block.device is not None and not isinstance(values, csr_array):
             # Q is transferred once for the group; product and 1'Z come back when it is closed.
             if self._there is None:
-                self._there = ProductOnDevice(block.arithmetic.device, self.n_features, broadcast(self.factor))
+                self._there = ProductOnDevice(block.device, self.n_features, broadcast(self.factor))
             self._there.add(values, block.weights)
         else:
             self._multiply(block, values)
@@ -269,7 +269,7 @@ class FusedProduct(Accumulator):
 
     def _multiply(self, block: Block, values: Values) -> None:
         """Add the products of a block to the open ones."""
-        Z = broadcast(self.factor).multiply(values, block.arithmetic)  # (b, l)
+        Z = broadcast(self.factor).multiply(values)  # (b, l)
         if isinstance(values, csr_array) and block.centre is not None:
             self._note_sparse(values)
             # (x - c)'W = x'W - c'W: sparse rows are centred after the product, which keeps their zeros.
@@ -278,10 +278,10 @@ class FusedProduct(Accumulator):
         if self._open is None or self._open.dtype != values.dtype or self._open_rows + block.count > FLUSH_ROWS:
             self._flush()
         if self._open is None:
-            self._open = block.arithmetic.zeros(values, self.n_columns)
+            self._open = zeros(values, self.n_columns)
         if block.weights is not None:
             Z = Z * block.weights.astype(Z.dtype)[:, None]
-        block.arithmetic.add_product(values, Z, self._open)
+        add_product(values, Z, self._open)
         self._open_rows += block.count
         # 1'Z, by which merging and centring move the product to another shift.
         self.weights += Z.sum(axis=0, dtype=np.float64)

@@ -23,7 +23,7 @@ from bigpca.blas import one_blas_thread
 from bigpca.data.checks import tally_rounded
 from bigpca.passes.accumulators.base import Accumulator
 from bigpca.passes.engine.events import GroupEvent
-from bigpca.passes.reading.blocks import NUMPY, Arithmetic
+from bigpca.passes.reading.blocks import Device
 from bigpca.passes.reading.layout import Layout
 from bigpca.passes.reading.readers import SHARED as SHARED
 from bigpca.passes.reading.readers import Reader
@@ -130,7 +130,7 @@ class GroupTask(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class PassPlan(PassCost):
-    """The declaration of a pass with its layout and arithmetic, which do not change when it is executed.
+    """The declaration of a pass with its layout and device, which do not change when it is executed.
 
     Attributes
     ----------
@@ -139,14 +139,14 @@ class PassPlan(PassCost):
         Dtype in which blocks are multiplied.
     refinable : bool
         Whether the fit may switch to float64, for which the plan has room.
-    arithmetic : Arithmetic
+    device : Device or None
         The array library that multiplies the rows.
     """
 
     layout: Layout
     dtype: DType
     refinable: bool = False
-    arithmetic: Arithmetic = NUMPY
+    device: Device | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "single", self.dtype == np.float32)

@@ -4,7 +4,7 @@
   threads.
 - ``readers``  Readers: rows of X inside a task, from a store or by running the Dask nodes that compute them, checked
   and filled.
-- ``blocks``  Slabs of rows become blocks: checked, shifted, in the precision of the pass; and the arithmetic on them.
+- ``blocks``  Slabs of rows become blocks: checked, shifted, in the precision of the pass; and what multiplies them.
 - ``row_maps``  Row maps: pure functions from rows to rows, applied in a chain inside the task that reads them.
 - ``codes``  Scores as codes for vector databases: one byte or one bit for each.
 - ``preprocessing``  Preprocessing of single rows: records that users give to an estimator, each a row map.

@@ -1,10 +1,10 @@
-"""Slabs of rows become blocks: checked, shifted, in the precision of the pass; and the arithmetic on them."""
+"""Slabs of rows become blocks: checked, shifted, in the precision of the pass; and what multiplies them."""
 
 from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from importlib import import_module
@@ -20,7 +20,6 @@ from bigpca.arrays import Array, DType, Integers, Vector
 from bigpca.errors import NonFiniteError, brief, counted
 from bigpca.passes.reading.layout import MIB, working_dtype
 
-# A pass declares one record, which all its tasks use, so another array library is one more record.
 Values: TypeAlias = Array | csr_array
 There: TypeAlias = Any  # type: ignore[explicit-any]  # an array, a device or a module of another library
 
@@ -228,55 +227,6 @@ def _without_tf32(torch: There) -> Iterator[None]:
 _allowed = False
 
 
-@dataclass(frozen=True)
-class Arithmetic:
-    """Operations on the rows of a block; functions of a module, so that the record is picklable.
-
-    Attributes
-    ----------
-    name : str
-        Part of the fingerprint of a checkpoint: different names may give different bits.
-    device : Device or None
-        Where states that accept "device" multiply blocks, by another array library; None for this process, by NumPy.
-    asarray : callable
-        (rows, dtype) -> the rows as an array of this library.
-    rank_update : callable
-        (V, out, add): write the upper triangle of ``V'V`` (d, d) to ``out``, or add it.
-    multiply : callable
-        (V, Q): return ``V Q`` (b, l) in the dtype of V, for dense rows V (b, d) or CSR.
-    add_product : callable
-        (V, Z, out): ``out += V'Z`` (d, l), for dense rows V (b, d) or CSR; fastest if ``out`` is one of ``zeros``.
-    zeros : callable
-        (V, l): return zeros (d, l) in the dtype of V, in the memory order that is best for ``add_product``.
-    column_sums : callable
-        (V, total): return the column sums of V in float64, added to ``total`` (d,) if that is given.
-    """
-
-    name: str
-    asarray: Callable[[Array, DType], Array]
-    rank_update: Callable[[Array, Array, bool], None]
-    multiply: Callable[[Values, Array], Array]
-    add_product: Callable[[Values, Array, Array], None]
-    zeros: Callable[[Values, int], Array]
-    column_sums: Callable[[Values, Vector | None], Vector]
-    device: Device | None = None
-
-    @property
-    def identity(self) -> dict[str, str]:
-        """Its entry in checkpoint fingerprints; empty for NumPy."""
-        return {} if self.name == NUMPY.name else {"arithmetic": self.name}
-
-
-def asarray(rows: Array, dtype: DType) -> Array:
-    """Return the rows in ``dtype``, copied only if they have another."""
-    return rows.astype(dtype, copy=False)
-
-
-def rank_update(V: Array, out: Array, add: bool) -> None:
-    """Write or add the upper triangle of ``V'V``, by BLAS syrk."""
-    blas.symmetric_rank_update(V, out, add=add)
-
-
 def multiply(V: Values, Q: Array) -> Array:
     """Return ``V Q``, by BLAS gemm or a sparse product."""
     if isinstance(V, csr_array):
@@ -311,16 +261,6 @@ def column_sums(values: Values, total: Vector | None = None) -> Vector:
     if whole < len(values):
         total += values[whole:].sum(axis=0)
     return total
-
-
-NUMPY = Arithmetic("numpy", asarray, rank_update, multiply, add_product, zeros, column_sums)
-
-
-def arithmetic_of(name: str | None) -> Arithmetic:
-    """Return the arithmetic that the setting names, such as "torch:cuda"; raises as :meth:`Device.of`."""
-    if name is None or name == NUMPY.name:
-        return NUMPY
-    return replace(NUMPY, name=name, device=Device.of(name))
 
 
 NEITHER = (
@@ -363,7 +303,8 @@ class Block:
         Largest magnitude in ``values``; None if it was not computed.
     weights : ndarray of shape (rows,), float64, or None
         Weight of each row; None if every row counts once.
-    arithmetic : Arithmetic
+    device : Device or None
+        Where states that accept "device" multiply the values, by another array library; None for this process.
     centre : ndarray of shape (d,), float64, or None
         Of CSR values: what dense rows would be shifted by, for states that subtract it from products with the rows.
         The mean of the block if none is given; None for dense values.
@@ -375,29 +316,25 @@ class Block:
     sums: NDArray[np.float64]
     largest: float | None = None
     weights: NDArray[np.float64] | None = None
-    arithmetic: Arithmetic = NUMPY
+    device: Device | None = None
     centre: NDArray[np.float64] | None = None
 
     @classmethod
-    def about(
-        cls, values: Array, rows: Integers, shift: Array | None,
-        arithmetic: Arithmetic = NUMPY,
-    ) -> Block:  # fmt: skip
+    def about(cls, values: Array, rows: Integers, shift: Array | None, device: Device | None = None) -> Block:
         """Return a block of finite rows; subtracts the shift in place, or their own mean if it is None."""
         shift = group_shift(values) if shift is None else shift.astype(values.dtype, copy=False)
         values -= shift
-        sums = arithmetic.column_sums(values, None)
-        return cls(values, rows, shift.astype(np.float64), sums, arithmetic=arithmetic)
+        return cls(values, rows, shift.astype(np.float64), column_sums(values), device=device)
 
     @classmethod
     def of_csr(
         cls, values: csr_array, rows: Integers, centre: NDArray[np.float64] | None = None,
-        arithmetic: Arithmetic = NUMPY,
+        device: Device | None = None,
     ) -> Block:  # fmt: skip
         """Return a block of finite sparse rows about zero, because a shift would make them dense."""
-        zero, sums = np.zeros(values.shape[1]), arithmetic.column_sums(values, None)
+        zero, sums = np.zeros(values.shape[1]), column_sums(values)
         near = sums / max(1, values.shape[0]) if centre is None else centre
-        return cls(values, rows, zero, sums, arithmetic=arithmetic, centre=near)
+        return cls(values, rows, zero, sums, device=device, centre=near)
 
     @property
     def count(self) -> int:
@@ -420,7 +357,7 @@ class Block:
             return
         for values, first in dense_strips(self.values):
             part = slice(first, first + len(values))
-            block = Block.about(values, self.rows[part], shift, self.arithmetic)
+            block = Block.about(values, self.rows[part], shift, self.device)
             shift = block.shift
             yield block if self.weights is None else block.weighted(self.weights[part])
 
@@ -507,7 +444,7 @@ def prepare_block(
     nan_policy: str,
     where: str,
     find_largest: bool = False,
-    arithmetic: Arithmetic = NUMPY,
+    device: Device | None = None,
     numbers: Integers | None = None,
     keep_nan: bool = False,
     dtype: DType | None = None,
@@ -547,9 +484,9 @@ def prepare_block(
         sums, largest = np.zeros(values.shape[1]), 0.0
         step = cached_rows(values.shape[1] * dtype.itemsize)
         for i in range(0, len(values), step):
-            own = arithmetic.asarray(values[i : i + step], dtype)
+            own = values[i : i + step].astype(dtype, copy=False)
             strip = np.subtract(own, shift, out=shifted[i : i + step])
-            arithmetic.column_sums(strip, sums)
+            column_sums(strip, sums)
             if find_largest:
                 largest = max(largest, _largest(strip))
         if not np.isfinite(sums).all():
@@ -562,7 +499,7 @@ def prepare_block(
                 largest = _largest(shifted) if shifted.size else 0.0
             sums = shifted.sum(axis=0, dtype=np.float64)
     found = largest if find_largest else None
-    return Block(shifted, rows, shift.astype(np.float64), sums, found, arithmetic=arithmetic)
+    return Block(shifted, rows, shift.astype(np.float64), sums, found, device=device)
 
 
 def complete_rows(
@@ -577,7 +514,7 @@ def complete_rows(
 
 
 def sparse_block(
-    values: csr_array, row_start: int, nan_policy: str, where: str, arithmetic: Arithmetic,
+    values: csr_array, row_start: int, nan_policy: str, where: str, device: Device | None = None,
     numbers: Integers | None = None, centre: NDArray[np.float64] | None = None, keep_nan: bool = False,
 ) -> Block:  # fmt: skip
     """Return a block of sparse rows about zero; bad values are handled as by :func:`prepare_block`."""
@@ -591,7 +528,7 @@ def sparse_block(
             raise _non_finite(marks, rows, where, nan_policy)
         keep = np.setdiff1d(np.arange(values.shape[0]), at)
         values, rows = values[keep], rows[keep]
-    return Block.of_csr(values, rows, centre, arithmetic)
+    return Block.of_csr(values, rows, centre, device)
 
 
 def _non_finite(bad: NDArray[np.bool_], numbers: Integers, where: str, nan_policy: str) -> NonFiniteError:
