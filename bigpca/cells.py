@@ -129,7 +129,14 @@ def pca(
     ((200, 5), (30, 5), 'covariance')
     """
     with ShortTraceback():
-        _check_arguments(adata, parameters)
+        if not is_cells(adata):
+            raise TypeError(
+                f"adata is a {type(adata).__module__}.{type(adata).__name__}; AnnData was expected. For rows of "
+                "numbers, call bigpca.PCA(n_components).fit_transform(X)."
+            )
+        for name in parameters:
+            if name in _ELSEWHERE:
+                raise TypeError(f"bigpca.cells.pca has no parameter {name!r}. {_ELSEWHERE[name]}")
         check_float(dtype)
         member, mask_var, mask = _chosen(adata, layer, obsm, mask_var)
         adata = adata.copy() if copy else adata
@@ -148,17 +155,6 @@ def pca(
               "mask_var": mask_var, **plain, "solver": model.solver_, "bigpca": bigpca.__version__}  # fmt: skip
     _add(adata, model, scores, mask, params, key_added)
     return adata if copy else model
-
-
-def _check_arguments(adata: Any, parameters: dict[str, Any]) -> None:
-    if not is_cells(adata):
-        raise TypeError(
-            f"adata is a {type(adata).__module__}.{type(adata).__name__}; AnnData was expected. For rows of numbers, "
-            "call bigpca.PCA(n_components).fit_transform(X)."
-        )
-    for name in parameters:
-        if name in _ELSEWHERE:
-            raise TypeError(f"bigpca.cells.pca has no parameter {name!r}. {_ELSEWHERE[name]}")
 
 
 def _chosen(adata: Any, layer: str | None, obsm: str | None, mask_var: Any) -> tuple[str, Any, Mask]:

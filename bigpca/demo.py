@@ -122,16 +122,33 @@ def run_demo(directory: Path, *, small: bool = False, progress: tuple[Progress, 
     clock = _Clock()
     limit = int((psutil.Process().memory_info().rss + BUDGET) / SAFE_SHARE)  # a plan may use this share of the limit
     with dask.config.set(num_workers=THREADS), MemoryMeter() as meter:
-        data = _write_store(directory, small, progress, clock)
+        write_shards(directory / "shards", small=small)
+        clock.stop("patches")
+        store = str(directory / "patches.zarr")
+        bigpca.ingest(str(directory / "shards"), store, chunk_rows=CHUNK_ROWS, progress=progress)
+        shutil.rmtree(directory / "shards")
+        clock.stop("ingest")
+        data = bigpca.open(store)
         pca = bigpca.PCA(n_components=N_COMPONENTS, memory_limit=limit)
-        solver, passes = _fit_and_score(directory, pca, data, progress, clock)
+        passes: list[PassEvent] = []
+
+        def listen(event: Event) -> None:
+            if isinstance(event, PassEvent):
+                passes.append(event)
+
+        solver = pca.plan(data).solver
+        pca.fit(data, progress=(*progress, listen))
+        pca.save(str(directory / "model.zarr"))
+        clock.stop("fit")
+        pca.transform(data, out=str(directory / "scores.zarr"), progress=progress)
+        clock.stop("scores")
     picture = _draw(pca, directory / "components.png", len(data))
     clock.stop("picture")
     return DemoReport(
         n_samples=data.shape[0],
         n_features=data.shape[1],
         n_components=int(pca.n_components_),
-        passes=passes,
+        passes=len(passes),
         data_bytes=data.nbytes,
         budget_bytes=BUDGET,
         peak_bytes=meter.peak_bytes,
@@ -144,38 +161,6 @@ def run_demo(directory: Path, *, small: bool = False, progress: tuple[Progress, 
         scores=directory / "scores.zarr",
         picture=picture,
     )
-
-
-def _write_store(directory: Path, small: bool, progress: tuple[Progress, ...], clock: _Clock) -> Any:
-    """Write the shards, ingest them and delete them; return the opened store."""
-    import bigpca
-
-    write_shards(directory / "shards", small=small)
-    clock.stop("patches")
-    store = str(directory / "patches.zarr")
-    bigpca.ingest(str(directory / "shards"), store, chunk_rows=CHUNK_ROWS, progress=progress)
-    shutil.rmtree(directory / "shards")
-    clock.stop("ingest")
-    return bigpca.open(store)
-
-
-def _fit_and_score(
-    directory: Path, pca: Any, data: Any, progress: tuple[Progress, ...], clock: _Clock
-) -> tuple[str, int]:
-    """Fit, save the model and write the scores; return the solver and the number of passes of the fit."""
-    passes: list[PassEvent] = []
-
-    def listen(event: Event) -> None:
-        if isinstance(event, PassEvent):
-            passes.append(event)
-
-    solver = pca.plan(data).solver
-    pca.fit(data, progress=(*progress, listen))
-    pca.save(str(directory / "model.zarr"))
-    clock.stop("fit")
-    pca.transform(data, out=str(directory / "scores.zarr"), progress=progress)
-    clock.stop("scores")
-    return solver, len(passes)
 
 
 class _Clock:

@@ -190,7 +190,11 @@ def _of_appended_rows(model: Any, given: o.Supervision, source: list[str], data:
     """
     targeted = hasattr(model, "n_targets_")
     owned = {"labels": model.__sklearn_tags__().target_tags.required and not targeted, "targets": targeted}
-    for name, own in (owned | {"weights": _is_weighted(model)}).items():
+    # Weights of 1 leave no trace: their sum and their effective number are the number of rows.
+    n = model.n_samples_
+    sums = [getattr(model, name, n) for name in ("sum_weights_", "n_effective_")]
+    owned["weights"] = any(abs(one - n) > 1e-9 * n for one in sums)
+    for name, own in owned.items():
         if own and getattr(given, name) is None:
             raise typer.BadParameter(
                 f"the model was fitted with {name}, so the appended rows need theirs too: pass those of all rows, "
@@ -207,11 +211,6 @@ def _of_appended_rows(model: Any, given: o.Supervision, source: list[str], data:
         weights = open_given_weights(given, source, data)[0]
         found |= {name: values[seen:] for name, values in weights.items()}
     return found
-
-
-def _is_weighted(model: Any) -> bool:
-    n = model.n_samples_
-    return any(abs(getattr(model, name, n) - n) > 1e-9 * n for name in ("sum_weights_", "n_effective_"))
 
 
 @dataclass(frozen=True)
@@ -280,7 +279,12 @@ def fit(
         check_columns(supervision)
         data = _opened(output, source, reading)  # a wrong path is told before what is wrong with outputs
         read = [*source, *filter(None, [supervision.targets])]
-        _reject_existing_outputs(read, outputs, scores_command)
+        reject_shared_paths(read, model=outputs.model, scores=outputs.scores, checkpoint=outputs.checkpoint)
+        scores_only = ""
+        if outputs.scores is not None and not os.path.lexists(outputs.scores):
+            scores_only = f" To write only the scores: {scores_command}"
+        reject_existing(outputs.model, "model", outputs.overwrite, scores_only)
+        reject_existing(outputs.scores, "scores store", outputs.overwrite, table=True)
         with running(cluster) as client, estimator.settings():
             found = _planned(output, model, source, data, estimator, supervision)
             planned = found.plan
@@ -290,7 +294,7 @@ def fit(
             with MemoryMeter(client) as meter:
                 record = _fit_and_save(output, model, found, outputs, scores_command)
         record |= {"peak_bytes": meter.peak_bytes, "baseline_bytes": meter.baseline_bytes}
-        _show_result(output, record, planned, source)
+        _show_result(output, record, planned)
         output.finish({"command": "fit", "source": recorded(source), **record, "plan": _plain(planned)})
 
 
@@ -367,15 +371,6 @@ def _plain(planned: Plan) -> dict[str, Any]:
     return {**plain(planned), "seconds": planned.seconds}
 
 
-def _reject_existing_outputs(read: list[str], outputs: Outputs, scores_command: str) -> None:
-    reject_shared_paths(read, model=outputs.model, scores=outputs.scores, checkpoint=outputs.checkpoint)
-    scores_only = ""
-    if outputs.scores is not None and not os.path.lexists(outputs.scores):
-        scores_only = f" To write only the scores: {scores_command}"
-    reject_existing(outputs.model, "model", outputs.overwrite, scores_only)
-    reject_existing(outputs.scores, "scores store", outputs.overwrite, table=True)
-
-
 def _scores_bytes(data: Any, model: Any) -> int:
     """Return a lower bound of the bytes of the scores: 0 if their number is unknown before the fit."""
     rows, k = data.shape[0], getattr(model, "n_components", None)
@@ -427,7 +422,7 @@ def _how_to_resume(checkpoint: str | None) -> str:
     return f"Finished segments are kept in {checkpoint}. To resume:\n  {command_line()}"
 
 
-def _show_result(output: Output, record: dict[str, Any], planned: Plan, source: list[str]) -> None:
+def _show_result(output: Output, record: dict[str, Any], planned: Plan) -> None:
     """Show the leading components, what is known of them, the cost, and what to do next."""
     seconds = record["seconds"]
     output.say("\n" + "\n".join(components_table(record)) + "\n")
@@ -447,11 +442,9 @@ def _show_result(output: Output, record: dict[str, Any], planned: Plan, source: 
     if record["checkpoint"] is not None and kind_of(record["checkpoint"]) == "disk":  # objects are deleted
         rows["checkpoint"] = f"no longer needed: rm -r {shlex.quote(str(record['checkpoint']))}"
     output.show(rows)
-    output.say(f"\nNext: {_next(record, source)}")
-
-
-def _next(record: dict[str, Any], source: list[str]) -> str:
     model = shlex.quote(str(record["model"]))
     if record["scores"] is not None:
-        return f"bigpca report {model} --scores {shlex.quote(str(record['scores']))}"
-    return f"bigpca plot scree {model}" if "variance_captured" in record else f"bigpca report {model}"
+        further = f"bigpca report {model} --scores {shlex.quote(str(record['scores']))}"
+    else:
+        further = f"bigpca plot scree {model}" if "variance_captured" in record else f"bigpca report {model}"
+    output.say(f"\nNext: {further}")

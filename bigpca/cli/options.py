@@ -711,7 +711,11 @@ class Estimator:
             parse_size(self.memory_limit)
         if self.max_passes is not None:
             parse_max_passes(self.max_passes)
-        self._check_approximation()
+        if self.approximation is not None and self.sketch is None:
+            raise typer.BadParameter(
+                "--approximation requires --sketch. Add one, such as --sketch gaussian:500, or leave out "
+                "--approximation."
+            )
         for first, second in (("scale", "scale_by"), ("whiten", "whitening")):
             if getattr(self, first) and getattr(self, second) is not None:
                 option = second.replace("_", "-")
@@ -763,8 +767,24 @@ class Estimator:
             arguments["n_features_to_select"] = int(self.select)
         if self.sketch is not None:
             arguments["sketch"] = parse_sketch(self.sketch, self.seed or 0)
-        self._check_solver()
-        self._check_kernel()
+        from bigpca.estimators.kernel.kernel_pca import FITS as KERNEL_FITS
+        from bigpca.estimators.linear.choosing import FITS
+        from bigpca.estimators.supervised.kernel_supervised import SOLVERS as KERNEL_SUPERVISED_SOLVERS
+
+        solvers = ("auto", *(FITS if self.kernel is None else KERNEL_FITS))
+        if self.method == "supervised":
+            solvers = KERNEL_SUPERVISED_SOLVERS
+        if self.solver is not None and self.solver not in solvers:
+            hint = closest(self.solver, solvers)
+            raise typer.BadParameter(
+                f"{self.solver!r} is not one of {', '.join(map(repr, solvers))}.{hint}", param_hint="'--solver'"
+            )
+        from bigpca.kernels import as_kernel
+
+        try:
+            as_kernel(self.kernel or "linear")
+        except ValueError as error:
+            raise typer.BadParameter(str(error), param_hint="'--kernel'") from None
         own = {name: value for name, value in arguments.items() if name in known and name not in RUN_SETTINGS}
         return getattr(bigpca, self.name)(**own)
 
@@ -774,39 +794,10 @@ class Estimator:
 
         return config(solve_threads=self.solve_threads, max_kernel_evaluations=self.max_kernel_evaluations)
 
-    def _check_solver(self) -> None:
-        from bigpca.estimators.kernel.kernel_pca import FITS as KERNEL_FITS
-        from bigpca.estimators.linear.choosing import FITS
-        from bigpca.estimators.supervised.kernel_supervised import SOLVERS as KERNEL_SUPERVISED_SOLVERS
-
-        known = ("auto", *(FITS if self.kernel is None else KERNEL_FITS))
-        if self.method == "supervised":
-            known = KERNEL_SUPERVISED_SOLVERS
-        if self.solver is not None and self.solver not in known:
-            hint = closest(self.solver, known)
-            raise typer.BadParameter(
-                f"{self.solver!r} is not one of {', '.join(map(repr, known))}.{hint}", param_hint="'--solver'"
-            )
-
-    def _check_kernel(self) -> None:
-        from bigpca.kernels import as_kernel
-
-        try:
-            as_kernel(self.kernel or "linear")
-        except ValueError as error:
-            raise typer.BadParameter(str(error), param_hint="'--kernel'") from None
-
     def _given(self) -> dict[str, Any]:
         """Return the options that set a parameter and are not at their default."""
         own = {field.name: getattr(self, field.name) for field in fields(self) if field.name != "method"}
         return {name: value for name, value in own.items() if value is not None and value is not _DEFAULTS[name]}
-
-    def _check_approximation(self) -> None:
-        if self.approximation is not None and self.sketch is None:
-            raise typer.BadParameter(
-                "--approximation requires --sketch. Add one, such as --sketch gaussian:500, or leave out "
-                "--approximation."
-            )
 
 
 _DEFAULTS = {field.name: field.default for field in fields(Estimator)}

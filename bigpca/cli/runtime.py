@@ -411,7 +411,7 @@ def _open_column(
     """Return the entries of all rows, and how they were joined; raises as :func:`open_given_labels`."""
     from bigpca.data.alignment import aligned, keys_of_rows, repeat_labels
     from bigpca.data.keys import ABSENT
-    from bigpca.data.views import view_of
+    from bigpca.data.views import carried, view_of
 
     rows, source, key, word = keys_of_rows(data), " ".join(sources[:1]), column.key, column.word
     path, name = _parts(column)
@@ -423,7 +423,9 @@ def _open_column(
     keys = False if given.by_position else None if key is None else f"{path}::{key}"
     absent = None if missing is MissingLabels.DROP else ABSENT
     found = aligned(f"{path}::{name}" if name else path, rows, keys, absent=absent, word=word)
-    entries, each, n = found.values, _of_several_rows(data, word), data.shape[0]
+    entries, n, view = found.values, data.shape[0], carried(data).view
+    several = 1 if view is None else view.rows_per_sample
+    each = f"; each for the {several:,} rows of its sample" if several > 1 else ""
     if found.places is not None:
         return entries, found.how + each
     without_keys = path if rows.names is not None else source
@@ -436,15 +438,6 @@ def _open_column(
             f"Give one {word} for each row, or store keys with bigpca ingest ... --keys FILE::COLUMN."
         )
     return entries, f"{len(entries):,}, by position: {word} 1 belongs to row 1{why}"
-
-
-def _of_several_rows(data: Any, word: str) -> str:
-    """Return how the label or weight of a sample is used, for display; empty if a sample is one row."""
-    from bigpca.data.views import carried
-
-    view = carried(data).view
-    several = 1 if view is None else view.rows_per_sample
-    return f"; each for the {several:,} rows of its sample" if several > 1 else ""
 
 
 def check_columns(given: Supervision) -> None:

@@ -126,7 +126,15 @@ def write_onnx(
     rest = (centre.astype(np.float64) - linear.centre) @ linear.matrix.T  # what the rounding of the centre leaves
     values = {"centre": centre, "matrix": linear.matrix.astype(np.float32), "rest": rest.astype(np.float32)}
     made, kind = onnx.helper, onnx.TensorProto.FLOAT
-    nodes, rows = _preprocessing_nodes(made, before, values)
+    nodes: list[Any] = []
+    rows = "rows"
+    for i, one in enumerate(before):
+        form, names = one.onnx_form(), {"rows": rows, "result": f"rows_{i}"}
+        values |= {f"{name}_{i}": np.array(value, np.float32) for name, value in form.constants.items()}
+        for node in form.nodes:
+            inputs, outputs = ([names.get(name, f"{name}_{i}") for name in of] for of in (node.inputs, (node.output,)))
+            nodes.append(made.make_node(node.operation, inputs, outputs, **node.attributes))
+        rows = names["result"]
     scores = "whole" if linear.unit else "scores"
     nodes += [
         made.make_node("Sub", [rows, "centre"], ["centred"]),
@@ -143,21 +151,6 @@ def write_onnx(
     model = made.make_model(graph, ir_version=IR_VERSION, opset_imports=opset, producer_name="bigpca")
     onnx.checker.check_model(model)
     return write_file(path, model.SerializeToString(), overwrite=overwrite)
-
-
-def _preprocessing_nodes(
-    made: Any, before: Sequence[RowPreprocessor], values: dict[str, NDArray[np.float32]]
-) -> tuple[list[Any], str]:
-    """Return the nodes of ``before`` and the name of their result; their constants are added to ``values``."""
-    nodes, rows = [], "rows"
-    for i, one in enumerate(before):
-        form, names = one.onnx_form(), {"rows": rows, "result": f"rows_{i}"}
-        values |= {f"{name}_{i}": np.array(value, np.float32) for name, value in form.constants.items()}
-        for node in form.nodes:
-            inputs, outputs = ([names.get(name, f"{name}_{i}") for name in of] for of in (node.inputs, (node.output,)))
-            nodes.append(made.make_node(node.operation, inputs, outputs, **node.attributes))
-        rows = names["result"]
-    return nodes, rows
 
 
 def write_npz(path: str | os.PathLike[str], *, overwrite: bool, **arrays: NDArray[np.float64]) -> Path | str:

@@ -288,8 +288,7 @@ def drawn_rows(n: int, seed: int = 0, most: int = MAX_ROWS) -> Integers:
         return np.arange(n)
     edges = np.array([i * n // most for i in range(most + 1)])
     places = uniforms(seed, "drawn rows", 0, most, 1)[:, 0]
-    chosen: Integers = edges[:-1] + (places * np.diff(edges)).astype(np.int64)
-    return chosen
+    return edges[:-1] + (places * np.diff(edges)).astype(np.int64)
 
 
 def drawn_scores(

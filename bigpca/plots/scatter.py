@@ -438,22 +438,18 @@ def draw_marks(ax: Axes, xy: Matrix, kinds: Kinds | Values | None) -> None:
     if unlabelled.any():
         x, y = xy[unlabelled].T
         ax.scatter(x, y, s=size + 6, color=QUIET, marker="x", linewidths=0.8, label="no label", rasterized=raster)
-    _name_kinds(ax, kinds, bool(unlabelled.any()))
-
-
-def _name_kinds(ax: Axes, kinds: Kinds | Values, unlabelled: bool) -> None:
-    """Name classes in a legend whose symbols are large enough to show their colour, however small the points are."""
     from matplotlib.lines import Line2D
 
+    # Symbols in the legend are large enough to show their colour, however small the points are.
     names = kinds.names if isinstance(kinds, Kinds) else ()
     handles = [
         Line2D([], [], linestyle="", marker=MARKERS[i], color=COLOURS[i], markersize=6, markeredgewidth=0)
         for i in range(len(names))
     ]
-    if unlabelled:
+    if unlabelled.any():
         handles.append(Line2D([], [], linestyle="", marker="x", color=QUIET, markersize=6))
     if handles:
-        legend(ax, handles, [*names, *(["no label"] if unlabelled else [])], short(kinds.column))
+        legend(ax, handles, [*names, *(["no label"] if unlabelled.any() else [])], short(kinds.column))
 
 
 def draw_histogram(ax: Axes, values: Vector, kinds: Kinds | Values | None) -> None:

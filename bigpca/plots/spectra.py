@@ -283,8 +283,7 @@ def standard_errors(model: Any, errors: Any, *, ax: Axes | None = None) -> Axes:
     if len(found) != len(values):
         raise ValueError(
             f"the standard errors describe {counted(len(found), 'component')}, but the model has {len(values)}. "
-            f"Compute "
-            "them for this model: bigpca.quality.standard_errors(model, X)."
+            "Compute them for this model: bigpca.quality.standard_errors(model, X)."
         )
     fitted = (model.sum_weights_, model.n_features_in_)
     if not np.allclose((errors.n_rows, errors.n_features), fitted):

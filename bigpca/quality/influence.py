@@ -72,10 +72,9 @@ class StandardErrors(Shown):
         if ratio > COMPARABLE:
             notes.append(
                 f"{self.n_features:,} columns and {self.n_rows:,.6g} rows: the leading eigenvalues of a sample are "
-                f"then biased upwards, those of noise alone by a factor of up to (1 + sqrt(d / n))^2 = "
-                f"{(1 + np.sqrt(ratio)) ** 2:.2g} (Marchenko and Pastur), which standard errors do not show. "
-                f"Compare them "
-                "with the edge of ParallelAnalysis, or take more rows."
+                "then biased upwards, those of noise alone by a factor of up to (1 + sqrt(d / n))^2 = "
+                f"{(1 + np.sqrt(ratio)) ** 2:.2g} (Marchenko and Pastur), which standard errors do not show. Compare "
+                "them with the edge of ParallelAnalysis, or take more rows."
             )
         return tuple(notes)
 

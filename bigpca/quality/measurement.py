@@ -43,6 +43,8 @@ class Measurement(Reading, Generic[State]):
         The rows that are read, unshifted and in their own precision; None for all rows.
     """
 
+    account: ClassVar[str] = "one read"
+
     name: str
     template: State
     part: Layout | None = None
@@ -50,10 +52,6 @@ class Measurement(Reading, Generic[State]):
     @property
     def solver(self) -> str:
         return self.name
-
-    @property
-    def account(self) -> str:
-        return "one read"
 
     @cached_property
     def pass_plan(self) -> PassPlan:
@@ -191,6 +189,7 @@ class Residuals(Accumulator):
 
     tag: ClassVar[str] = "Residuals"
     shared_field: ClassVar[str | None] = "subspace"
+    state_bytes: ClassVar[int] = 24
 
     n_features: int
     n_components: int
@@ -220,10 +219,6 @@ class Residuals(Accumulator):
     def merge(self, other: Residuals) -> Residuals:
         total, residual = self.total + other.total, self.residual + other.residual
         return replace(self.bare(), count=self.count + other.count, residual=residual, total=total)
-
-    @property
-    def state_bytes(self) -> int:
-        return 24
 
     def cost(self, rows: BlockForm) -> Work:
         scratch = 8 * strip_rows(self.n_features) * (2 * self.n_features + self.n_components)

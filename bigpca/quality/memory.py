@@ -108,16 +108,13 @@ class MemoryMeter:
 
     def _sample(self) -> None:
         try:
-            self._highest = max(self._highest, self._total())
+            total = process_tree_bytes()
+            if self._remote is not None:
+                workers = self._remote.scheduler_info(n_workers=-1)["workers"].values()
+                total += sum(int(worker["metrics"].get("memory", 0)) for worker in workers)
+            self._highest = max(self._highest, total)
         except (OSError, psutil.Error):  # the scheduler is gone, which the run itself reports
             return
-
-    def _total(self) -> int:
-        total = process_tree_bytes()
-        if self._remote is not None:
-            workers = self._remote.scheduler_info(n_workers=-1)["workers"].values()
-            total += sum(int(worker["metrics"].get("memory", 0)) for worker in workers)
-        return total
 
 
 def _resident_total() -> int:

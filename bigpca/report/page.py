@@ -132,7 +132,8 @@ def _line(row: Iterable[object], header: Iterable[str], classes: Iterable[str]) 
 
 def _download(table: Table) -> str:
     name = table.name.lower().replace(" ", "_") + ".csv"
-    return f"<p><a download='{name}' href='{data_uri(csv_of(table))}'>Download {name}</a></p>"
+    content = base64.b64encode(csv_of(table).encode()).decode()  # in the page: no network is needed
+    return f"<p><a download='{name}' href='data:text/csv;charset=utf-8;base64,{content}'>Download {name}</a></p>"
 
 
 def csv_of(table: Table) -> str:
@@ -150,11 +151,6 @@ def _inert(value: object) -> object:
         begins = shown[:1] in ("\t", "\r", "\n") or shown.lstrip()[:1] in (*"=+-@＝＋－＠",)
         return f"'{shown}" if begins else shown
     return "" if value is None else repr(value) if isinstance(value, float) else value
-
-
-def data_uri(content: str) -> str:
-    """Return a table in CSV as a data URI, which a page downloads without a network."""
-    return f"data:text/csv;charset=utf-8;base64,{base64.b64encode(content.encode()).decode()}"
 
 
 def _pairs(pairs: Iterable[tuple[str, str]]) -> str:
