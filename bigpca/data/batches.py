@@ -266,8 +266,7 @@ def split_batch(batch: Any, label: str) -> tuple[Array, Any]:
 
 def _parts(batch: Any) -> Sequence[Any]:
     pair = isinstance(batch, list | tuple) and len(batch) > 0 and len(getattr(batch[0], "shape", ())) > 1
-    parts: Sequence[Any] = batch if pair else (batch,)
-    return parts
+    return batch if pair else (batch,)
 
 
 def same_columns(batch: Any, names: list[Any] | None, label: str) -> list[Any] | None:
@@ -659,9 +658,8 @@ class BatchStream:
         if not self._declared:
             if self.count is not None and self.count != rows:
                 raise ValueError(
-                    f"this iteration of the batches has {rows:,} rows, but an earlier one had {self.count:,}. The "
-                    f"same rows were "
-                    "expected each time."
+                    f"this iteration of the batches has {rows:,} rows, but an earlier one had {self.count:,}. The same "
+                    "rows were expected each time."
                 )
             self.count = rows
 
@@ -861,7 +859,14 @@ def from_batches(
         )
     row_shape, count = None, None
     if shape is not None:
-        shape = _checked_shape(shape)
+        sizes = tuple(shape) if isinstance(shape, list | tuple) else (shape,)
+        whole = all(isinstance(size, int | np.integer) and not isinstance(size, bool) and size > 0 for size in sizes)
+        if len(sizes) < 2 or not whole:
+            raise ValueError(
+                f"shape = {shape!r}; positive integers (n, d) or (n, c, h, w) were expected. Leave it out if n is "
+                "unknown."
+            )
+        shape = tuple(int(size) for size in sizes)
         row_shape, count = shape[1:], shape[0]
     elif isinstance(batches, list | tuple):
         count = sum(_count_rows(batch, f"batch {i}") for i, batch in enumerate(batches))
@@ -911,16 +916,6 @@ def blocks_in_batches(X: da.Array) -> tuple[da.Array, dict[Any, int]] | None:
         )
     stream = source.stream.side_by_side()
     return (X if stream is source.stream else _open_stream(stream)), stream.blocks
-
-
-def _checked_shape(shape: Any) -> tuple[int, ...]:
-    sizes = tuple(shape) if isinstance(shape, list | tuple) else (shape,)
-    whole = all(isinstance(size, int | np.integer) and not isinstance(size, bool) and size > 0 for size in sizes)
-    if len(sizes) < 2 or not whole:
-        raise ValueError(
-            f"shape = {shape!r}; positive integers (n, d) or (n, c, h, w) were expected. Leave it out if n is unknown."
-        )
-    return tuple(int(size) for size in sizes)
 
 
 def batches_of(X: da.Array) -> da.Array | None:

@@ -26,17 +26,15 @@ TENX_CELLS, TENX_GENES = ("barcodes",), ("features/name", "gene_names")  # those
 Names = NDArray[np.object_]
 
 
-def cell_names(path: str, member: str = "") -> Names | None:
+def cell_names(path: str) -> Names | None:
     """Return the names of the cells of a matrix: ``obs_names`` or barcodes; None if they are not distinct.
 
     Parameters
     ----------
     path : str
         The file or store, or a matrix in it, such as ``"cells.zarr/X"``.
-    member : str
-        The matrix; empty if the path names it, for X, and for the only matrix of 10x Genomics.
     """
-    place, name = _in_file(path, member)
+    place, name = _in_file(path, "")
     names = _index(place, "obs") if name.split("/")[0] in OF_CELLS else None
     names = _of_tenx(place, name, TENX_CELLS) if names is None else names
     if names is not None and len(set(names)) < len(names):

@@ -480,8 +480,7 @@ def _numbers(value: Any) -> list[Any]:
             return [struct.unpack("<d", base64.standard_b64decode(value))[0]]
         with contextlib.suppress(ValueError):
             return [float(value)]
-    values: list[Any] = np.asarray(value).ravel().tolist()
-    return values
+    return np.asarray(value).ravel().tolist()
 
 
 def _all_nan(values: list[Any]) -> bool:

@@ -109,22 +109,17 @@ def _directory(path: str, member: str | None, missing_chunks: str, wanted: Wante
         raise ValueError(
             f"{path} holds {brief(names[0])}, text that Dask wrote. Pass dask.dataframe.read_csv({path!r} + '/*.part')."
         )
-    _reject_shards(path, names)
-    shown = ", ".join(map(brief, names[:5])) + (", ..." if len(names) > 5 else "") if names else "nothing"
-    raise FileNotFoundError(
-        f"{path} holds {shown}: a Zarr store, .npy shards or tables (.parquet, .arrow, .csv) were expected. Check "
-        "the folder."
-    )
-
-
-def _reject_shards(path: str, names: list[str]) -> None:
-    """Reject a folder of shards that are opened as a list, or converted first."""
     for name in names:
         if suffix_of(name) in SHARD_SUFFIXES or is_zarr_directory(os.path.join(path, name)):
             raise ValueError(
                 f"{path} holds {brief(name)}; a folder is read as shards only if it contains .npy, .parquet, .pt or "
                 ".safetensors files. Pass the list of its files, in order: bp.open([path, ...])."
             )
+    shown = ", ".join(map(brief, names[:5])) + (", ..." if len(names) > 5 else "") if names else "nothing"
+    raise FileNotFoundError(
+        f"{path} holds {shown}: a Zarr store, .npy shards or tables (.parquet, .arrow, .csv) were expected. Check "
+        "the folder."
+    )
 
 
 def _glob(pattern: str, member: str | None, wanted: Wanted) -> Source:
@@ -169,6 +164,5 @@ def _file(path: str, member: str | None, missing_chunks: str, wanted: Wanted) ->
         )
     raise ValueError(
         f"{path} has an unknown format: .npy, .npz, .h5, .parquet, .arrow, .csv, .safetensors, .pt or a Zarr directory "
-        "was expected. "
-        "For plain bytes open a np.memmap and pass that."
+        "was expected. For plain bytes open a np.memmap and pass that."
     )

@@ -116,7 +116,8 @@ class FlatFile(Source):
     def read_block(self, start: int, stop: int, columns: tuple[int, int]) -> NDArray[Any]:
         """Read a block: whole rows in C order directly into new memory, others through a short-lived map."""
         if self.remote:
-            return self._taken(self._records(start, stop), columns)
+            values = self._records(start, stop)[VALUES][:, slice(*columns)]
+            return np.ascontiguousarray(values).astype(self.dtype, copy=False)
         self.check_size()
         if self.checked is not None:
             with _CHECKING:
@@ -174,9 +175,6 @@ class FlatFile(Source):
         n, step = self.array_shape[0], max(1, PIECES_BYTES // self._record.itemsize)
         parts = [self._records(start, min(start + step, n))["f0"] for start in range(0, n, step)]
         return np.concatenate([np.zeros(0, f"V{self.lead}"), *parts]).view(f"<U{self.lead // 4}")
-
-    def _taken(self, records: NDArray[Any], columns: tuple[int, int]) -> NDArray[Any]:
-        return np.ascontiguousarray(records[VALUES][:, slice(*columns)]).astype(self.dtype, copy=False)
 
     @property
     def requests(self) -> tuple[int, int]:

@@ -63,10 +63,9 @@ def appended_rows(X: da.Array, seen: Provenance | None) -> da.Array:
         source = source_of(X)
         place = source.path if source is not None else "the source"
         raise ValueError(
-            f"the model was made of {seen.rows:,} rows of {seen.source}, but {place} has {n:,} rows that do not "
-            f"start with the same rows: earlier rows changed, were removed, or were moved. A model of old and new "
-            f"rows would be "
-            "wrong: fit again without --update."
+            f"the model was made of {seen.rows:,} rows of {seen.source}, but {place} has {n:,} rows that do not start "
+            "with the same rows: earlier rows changed, were removed, or were moved. A model of old and new rows would "
+            "be wrong: fit again without --update."
         )
     if n == seen.rows:
         raise ValueError(f"no rows were appended: the model has all {n:,} rows. There is nothing to update.")

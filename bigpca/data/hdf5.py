@@ -319,8 +319,7 @@ def hdf5_names(path: str, *places: str) -> NDArray[np.object_] | None:
                 raise ValueError(_elsewhere(path, name))
             held = Hdf5Rows(stored.shape, stored.dtype.str, stored.chunks, path=path, member=name)
             held._check_present(stored, 0, len(stored), (0, 1))
-            names: NDArray[np.object_] = np.asarray(stored.asstr()[:], dtype=np.object_)
-            return names
+            return np.asarray(stored.asstr()[:], dtype=np.object_)
     return None
 
 

@@ -107,8 +107,7 @@ def _reject_sparse(rows: Rows) -> None:
     stored = "" if source is None else f" where {format_bytes(rows.n_rows * source.row_bytes)} are stored"
     raise TypeError(
         f"{'the source' if source is None else source.label} is sparse, {rows.n_rows:,} x {rows.n_columns:,}, and "
-        f"ingest writes dense rows: {dense}{stored}. A fit reads sparse stores as they are. To copy one "
-        "to Zarr, still sparse: anndata.io.write_elem(zarr.open_group(out, "
-        'mode="w"), "X", bigpca.open(source)). For dense rows pass bigpca.open(source).map_blocks(lambda block: '
-        "block.toarray(), meta=np.empty((0, 0)))."
+        f"ingest writes dense rows: {dense}{stored}. A fit reads sparse stores as they are. To copy one to Zarr, still "
+        'sparse: anndata.io.write_elem(zarr.open_group(out, mode="w"), "X", bigpca.open(source)). For dense rows pass '
+        "bigpca.open(source).map_blocks(lambda block: block.toarray(), meta=np.empty((0, 0)))."
     )

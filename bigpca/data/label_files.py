@@ -8,7 +8,7 @@ import math
 import os
 import re
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -17,13 +17,7 @@ from bigpca.data.cell_files import cell_column, obs_columns
 from bigpca.data.checks import MemberError, is_decode_error
 from bigpca.data.containers import is_zarr_group
 from bigpca.data.source import Wanted, file_stamp
-from bigpca.data.tables import (
-    PARQUET_SUFFIXES,
-    parquet_metadata,
-    partition_values,
-    table_paths,
-    table_rows,
-)
+from bigpca.data.tables import PARQUET_SUFFIXES, parquet_metadata, partition_values, table_paths, table_rows
 from bigpca.data.zarr_arrays import arrays_of, is_zarr_directory, open_node, read_whole
 from bigpca.data.zarr_format import naming_damage
 from bigpca.errors import MAX_MESSAGE, CorruptedChunkError, brief, closest, shorten
@@ -87,7 +81,14 @@ def read_label_file(source: str, word: str = "label") -> Array:
             f"{path} holds no {word}s: a .npy or .csv file, Parquet or a Zarr store was expected. Check the path."
         )
     if path.lower().endswith((".csv", ".tsv")):
-        return _csv_column(path, name, word)
+        try:
+            with io.TextIOWrapper(open_regular(path), "utf-8-sig", newline="") as file:
+                lines = csv.reader(file, strict=True, delimiter=_delimiter(path))
+                return parse_column(_csv_texts(lines, path, name, word))
+        except (csv.Error, UnicodeDecodeError) as error:
+            raise CorruptedChunkError(
+                f"{path} cannot be read as comma-separated UTF-8 text: {error}. Repair or write it again."
+            ) from error
     if not path.lower().endswith(".npy"):
         column = cell_column(path, name, word)
         if column is not None:
@@ -160,7 +161,15 @@ def _choose(path: str, name: str | None, names: Sequence[str], what: str, word: 
 def _npy(path: str) -> Array:
     with open_regular(path) as file:
         try:
-            _check_npy_size(file, path)
+            # A header may state more bytes than the file holds: found before NumPy allocates memory for them.
+            shape, _, dtype = read_npy_header(file)
+            needed, held = math.prod(shape) * dtype.itemsize, os.fstat(file.fileno()).st_size - file.tell()
+            if not dtype.hasobject and held < needed:
+                raise CorruptedChunkError(
+                    f"{path} holds {held:,} bytes of values, but its header states {needed:,}: it is truncated. "
+                    "Copy it again."
+                )
+            file.seek(0)
             return np.lib.format.read_array(file, allow_pickle=False)
         except (ValueError, EOFError) as error:
             if "Object arrays" in str(error):
@@ -171,27 +180,6 @@ def _npy(path: str) -> Array:
             raise CorruptedChunkError(
                 f"{path} is not a complete .npy file: {error}. Write it again with np.save."
             ) from error
-
-
-def _check_npy_size(file: BinaryIO, path: str) -> None:
-    """Reject a header that states more bytes than the file holds, before NumPy allocates memory for them."""
-    shape, _, dtype = read_npy_header(file)
-    needed, held = math.prod(shape) * dtype.itemsize, os.fstat(file.fileno()).st_size - file.tell()
-    if not dtype.hasobject and held < needed:
-        raise CorruptedChunkError(
-            f"{path} holds {held:,} bytes of values, but its header states {needed:,}: it is truncated. Copy it again."
-        )
-    file.seek(0)
-
-
-def _csv_column(path: str, name: str | None, word: str) -> Array:
-    try:
-        with io.TextIOWrapper(open_regular(path), "utf-8-sig", newline="") as file:
-            return parse_column(_csv_texts(csv.reader(file, strict=True, delimiter=_delimiter(path)), path, name, word))
-    except (csv.Error, UnicodeDecodeError) as error:
-        raise CorruptedChunkError(
-            f"{path} cannot be read as comma-separated UTF-8 text: {error}. Repair or write it again."
-        ) from error
 
 
 def _delimiter(path: str) -> str:
@@ -282,16 +270,11 @@ def _parquet_column(path: str, name: str | None, word: str) -> Array:
             if not is_decode_error(error):
                 raise
             raise CorruptedChunkError(f"{file} cannot be decoded ({error}). Copy or write the file again.") from error
-        parts.append(np.array(column.to_pylist(), dtype=object) if _has_gaps(column) else column.to_numpy())
+        numeric = pa.types.is_integer(column.type) or pa.types.is_floating(column.type)
+        exact = numeric and not column.null_count
+        parts.append(column.to_numpy() if exact else np.array(column.to_pylist(), dtype=object))
     same = len({part.dtype for part in parts}) == 1
     return np.concatenate(parts if same else [part.astype(object) for part in parts])
-
-
-def _has_gaps(column: Any) -> bool:
-    import pyarrow as pa
-
-    number = pa.types.is_integer(column.type) or pa.types.is_floating(column.type)
-    return bool(column.null_count) or not number
 
 
 def read_zarr(node: zarr.Array[Any] | zarr.Group, name: str | None = None, word: str = "label") -> Array:

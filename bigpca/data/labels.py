@@ -142,9 +142,8 @@ def _declared(block: Any, dtype: np.dtype[Any], word: str) -> Any:
         return block
     if not np.can_cast(own, dtype, "safe"):
         raise TypeError(
-            f"a chunk of the {word}s has dtype {own}, but the Dask array declares {dtype}, so {word}s would be "
-            f"rounded or would wrap around. Convert the chunks first: y.map_blocks(lambda block: block.astype(...), "
-            f"dtype=...)."
+            f"a chunk of the {word}s has dtype {own}, but the Dask array declares {dtype}, so {word}s would be rounded "
+            "or would wrap around. Convert the chunks first: y.map_blocks(lambda block: block.astype(...), dtype=...)."
         )
     return block.astype(dtype)
 

@@ -393,8 +393,7 @@ def missing_code(given: Any, dtype: np.dtype[Any] | None = None) -> float | None
     if not math.isfinite(given):
         raise ValueError(
             f"missing_value = {given} cannot be a code for missing values; a finite number was expected. NaN is "
-            f"missing "
-            f"without a code."
+            "missing without a code."
         )
     code = int(given) if isinstance(given, Integral) else float(given)
     if dtype is None or dtype.kind == "f":

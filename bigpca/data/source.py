@@ -16,7 +16,7 @@ from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from types import EllipsisType
-from typing import Any, NamedTuple, SupportsIndex
+from typing import Any, ClassVar, NamedTuple, SupportsIndex
 
 import numpy as np
 from scipy.sparse import csr_array, csr_matrix
@@ -73,6 +73,8 @@ class Source(ABC):
     limits : Limits or None
         Which stored numbers are not values, if some are not.
     """
+
+    ndim: ClassVar[int] = 2
 
     array_shape: tuple[int, ...]
     _: KW_ONLY
@@ -169,11 +171,6 @@ class Source(ABC):
     def shape(self) -> tuple[int, int]:
         """(n, d)."""
         return self.array_shape[0], row_width(self.array_shape)
-
-    @property
-    def ndim(self) -> int:
-        """Always 2."""
-        return 2
 
     @property
     def sparse(self) -> bool:
@@ -347,6 +344,8 @@ class DecodedRows(Source):
     scale : float
     """
 
+    dtype: ClassVar[np.dtype[Any]] = np.dtype(np.float32)
+
     stored: Source
     scale: float
 
@@ -355,10 +354,6 @@ class DecodedRows(Source):
         """Return the scores that a source of codes holds."""
         shape, path, member = stored.array_shape, stored.path, stored.member
         return cls(shape, stored, scale, path=path, member=member, format=stored.format)
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        return np.dtype(np.float32)
 
     def read_block(self, start: int, stop: int, columns: tuple[int, int]) -> Array:
         """Read and decode a block."""

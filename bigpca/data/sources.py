@@ -148,13 +148,14 @@ def _described(source: Any, member: str | None, missing_chunks: str, wanted: Wan
         return ZarrRows.of(source)
     if isinstance(source, np.memmap) and source.filename is not None:
         return _memmap_source(source)
-    if is_hdf5_dataset(source):
+    in_group = is_stored_sparse(source)  # a sparse matrix that AnnData has opened in a Zarr or HDF5 group
+    if in_group and is_zarr_group(source.group):
+        return group_source(source.group, None, lambda array: wrap_zarr(array, missing_chunks))
+    if in_group or is_hdf5_dataset(source):
         from bigpca.data.files import file_source  # as above
         from bigpca.data.hdf5 import dataset_place
 
-        return file_source(*dataset_place(source), missing_chunks)
-    if is_stored_sparse(source):
-        return _stored_sparse(source.group, missing_chunks)
+        return file_source(*dataset_place(source.group if in_group else source), missing_chunks)
     if is_sparse(source):
         return held_rows(source)
     reject_sparse_forms(source, "the source")
@@ -168,16 +169,6 @@ def _described(source: Any, member: str | None, missing_chunks: str, wanted: Wan
         f"a {type(source).__module__}.{type(source).__name__} cannot be opened: a path or a list of paths, a Zarr "
         "array or group, a NumPy, Dask or xarray array, a Dask DataFrame or an h5py dataset was expected."
     )
-
-
-def _stored_sparse(group: Any, missing_chunks: str) -> Source:
-    """Return the rows of a sparse matrix that AnnData has opened in a Zarr or HDF5 group."""
-    if is_zarr_group(group):
-        return group_source(group, None, lambda array: wrap_zarr(array, missing_chunks))
-    from bigpca.data.files import file_source  # all formats of files, as above
-    from bigpca.data.hdf5 import dataset_place
-
-    return file_source(*dataset_place(group), missing_chunks)
 
 
 def names_in_file(source: Source) -> Names:
@@ -349,9 +340,8 @@ def _check_sample_dims(source: Any, sample_dims: str | Sequence[str] | None, des
         if isinstance(source, str | os.PathLike):
             remedy = "Open it by xarray and pass one of its variables, such as xr.open_dataset(path)['sst']."
         raise TypeError(
-            f"sample_dims = {sample_dims!r} names dimensions, but only an xarray.DataArray has named dimensions; "
-            f"the source "
-            f"is {type_names(source)[0].removeprefix('builtins.')}. {remedy}"
+            f"sample_dims = {sample_dims!r} names dimensions, but only an xarray.DataArray has named dimensions; the "
+            f"source is {type_names(source)[0].removeprefix('builtins.')}. {remedy}"
         )
     if described != RowPattern():
         raise ValueError(
@@ -583,7 +573,17 @@ def _flatten(X: da.Array) -> da.Array:
     label = f"the Dask array {X.name}"
     check_dtype(X.dtype)
     if is_sparse(X._meta):
-        return _csr_chunks(X, label)
+        if X.ndim != 2:
+            raise ValueError(f"{label} has sparse chunks and shape {X.shape}; sparse rows have two dimensions, (n, d).")
+        if len(X.chunks[1]) > 1:
+            raise ValueError(
+                f"{label} has sparse chunks of {len(X.chunks[1])} column blocks; whole rows were expected in every "
+                f"chunk. Pass X.rechunk(({max(X.chunks[0])}, -1))."
+            )
+        if is_csr(X._meta):
+            return X
+        dtype = np.dtype(X.dtype)
+        return X.map_blocks(sparse_rows, label, dtype, dtype=dtype, meta=csr_meta(dtype))
     reject_chunks(X._meta, label)
     check_shape(X.shape, "the Dask array")
     if any(np.isnan(size) for size in X.shape[1:]):
@@ -598,21 +598,6 @@ def _flatten(X: da.Array) -> da.Array:
     return whole.map_blocks(  # Dask reshapes known numbers of rows only
         _flat_block, width, drop_axis=list(range(2, X.ndim)), chunks=(X.chunks[0], (width,)), meta=X._meta.reshape(0, 0)
     )
-
-
-def _csr_chunks(X: da.Array, label: str) -> da.Array:
-    """Return a Dask array of sparse rows as one whose chunks are CSR of SciPy, which is itself if they are."""
-    if X.ndim != 2:
-        raise ValueError(f"{label} has sparse chunks and shape {X.shape}; sparse rows have two dimensions, (n, d).")
-    if len(X.chunks[1]) > 1:
-        raise ValueError(
-            f"{label} has sparse chunks of {len(X.chunks[1])} column blocks; whole rows were expected in every chunk. "
-            f"Pass X.rechunk(({max(X.chunks[0])}, -1))."
-        )
-    if is_csr(X._meta):
-        return X
-    dtype = np.dtype(X.dtype)
-    return X.map_blocks(sparse_rows, label, dtype, dtype=dtype, meta=csr_meta(dtype))
 
 
 def _flat_block(block: Array, width: int) -> Array:
@@ -683,8 +668,7 @@ def _array_behind(X: da.Array, blocks: dict[Any, Any]) -> Array | None:
             place.strides,
         ):
             return None
-    array: Array = base
-    return array
+    return base
 
 
 def _keys(X: da.Array) -> list[Any]:

@@ -319,11 +319,6 @@ class CsrRows(Source):
         stored = check_dtype(self.data.dtype)
         return np.dtype(np.float32) if stored == np.float16 else stored
 
-    @property
-    def value_bytes(self) -> int:
-        """Bytes of one stored value with its column."""
-        return self.data.dtype.itemsize + self.indices.dtype.itemsize
-
     def row_chunks(self) -> tuple[int, ...]:
         """Return chunks of equally many rows, of 16 to 64 MiB where they are densest; reads ``indptr`` once."""
         return _row_chunks(self)
@@ -447,7 +442,8 @@ def _row_chunks(rows: CsrRows) -> tuple[int, ...]:
     ends are decoded for its neighbours too. The size is that of the densest piece, so that what is planned for chunks
     of any density is what they take. Rows without values count too: no chunk is longer than ``WINDOW_ROWS``.
     """
-    wanted = max(1, NATIVE_BYTES // rows.value_bytes)
+    value_bytes = rows.data.dtype.itemsize + rows.indices.dtype.itemsize  # with its column
+    wanted = max(1, NATIVE_BYTES // value_bytes)
     decoded = max(rows.data.decoded_rows, rows.indices.decoded_rows)
     piece = max(wanted, min(4 * decoded, 4 * wanted), decoded)
     n = rows.array_shape[0]

@@ -198,13 +198,10 @@ class _Walk:
         except Exception as error:
             if not is_decode_error(error):
                 raise
-            return key, self._sort(key, size, error)
+            message = str(error).lower()
+            short = is_uncompressed(array_document(self.files.array)) and size < self._cell_bytes
+            if self.files.may_hold(size) and "zstd" in message and "checksum" not in message:
+                # A frame that starts correctly but ends early.
+                short |= self.files.content(key).startswith(ZSTD_MAGIC)
+            return key, "truncated" if short or any(word in message for word in _TRUNCATED_WORDS) else "corrupted"
         return key, "" if known is None else "corrupted"
-
-    def _sort(self, key: str, size: int, error: Exception) -> str:
-        short = is_uncompressed(array_document(self.files.array)) and size < self._cell_bytes
-        if self.files.may_hold(size) and "zstd" in str(error).lower() and "checksum" not in str(error).lower():
-            # A frame that starts correctly but ends early.
-            short |= self.files.content(key).startswith(ZSTD_MAGIC)
-        truncated = short or any(word in str(error).lower() for word in _TRUNCATED_WORDS)
-        return "truncated" if truncated else "corrupted"

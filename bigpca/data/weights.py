@@ -121,8 +121,7 @@ def weight_sum(weights: Vector) -> float:
     if total > MAX_TOTAL:
         raise ValueError(
             f"the weights add up to {total:g}, which exceeds {MAX_TOTAL:g}, the largest number whose square fits in "
-            f"float64. Divide "
-            "them by a constant, or pass sample_weight=bp.data.reliability(w)."
+            "float64. Divide them by a constant, or pass sample_weight=bp.data.reliability(w)."
         )
     return total
 
@@ -157,8 +156,7 @@ def degrees_of_freedom(count: int, sums: tuple[float, float] | None, subtracted:
             remedy = f"These {count} rows are worth {effective:.3g} of equal weights. Give more rows of weight"
         raise ValueError(
             f"the weights add up to {total:.6g}, but weights count rows, and a sum of at least {subtracted + 1} is "
-            f"required: the "
-            f"covariance{within} is divided by their sum minus {subtracted}. {remedy}."
+            f"required: the covariance{within} is divided by their sum minus {subtracted}. {remedy}."
         )
     return total - subtracted
 
