@@ -230,7 +230,16 @@ def _given_rows(rows: Array, request: LandmarkRequest) -> Landmarks:
 
 
 def _given_numbers(numbers: Array, request: LandmarkRequest) -> Landmarks:
-    _check_numbers(numbers, request.rows.n_rows)
+    n = request.rows.n_rows
+    outside = np.flatnonzero((numbers < 0) | (numbers >= n))
+    if len(outside):
+        raise ValueError(
+            f"landmark {outside[0]} is row {numbers[outside[0]]}, but X has rows 0 to {n - 1}. Correct it."
+        )
+    values, counts = np.unique(numbers, return_counts=True)
+    if (counts > 1).any():
+        twice = values[counts > 1][0]
+        raise ValueError(f"row {twice} is given as a landmark more than once. Remove the duplicates.")
     wanted, d = numbers.astype(np.int64), request.rows.n_columns
     (cost,) = given_passes(numbers, request)
     template = RowsAt(d, np.sort(wanted), cost.dtype.itemsize)
@@ -251,18 +260,6 @@ def given_passes(landmarks: Array, request: LandmarkRequest) -> tuple[PassPlan, 
     rows, dtype = request.rows, working_dtype(request.rows.dtype)
     template = RowsAt(rows.n_columns, np.broadcast_to(np.int64(0), (len(landmarks),)), dtype.itemsize)
     return (row_pass(rows, "landmarks", [template], cut_bytes=template.state_bytes, work=0.0, dtype=dtype),)
-
-
-def _check_numbers(numbers: Array, n: int) -> None:
-    outside = np.flatnonzero((numbers < 0) | (numbers >= n))
-    if len(outside):
-        raise ValueError(
-            f"landmark {outside[0]} is row {numbers[outside[0]]}, but X has rows 0 to {n - 1}. Correct it."
-        )
-    values, counts = np.unique(numbers, return_counts=True)
-    if (counts > 1).any():
-        twice = values[counts > 1][0]
-        raise ValueError(f"row {twice} is given as a landmark more than once. Remove the duplicates.")
 
 
 def uniform(request: LandmarkRequest) -> Landmarks:

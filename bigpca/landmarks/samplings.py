@@ -166,8 +166,7 @@ def _join(request: LandmarkRequest, chosen: Chosen, drawn: BestRows, fill: bool)
         if not len(chosen.rows):
             return np.zeros((stop - start, 0))
         run.add_evaluations((stop - start) * len(chosen.rows))
-        product: Matrix = cross_block(kernel, prepared(np.arange(start, stop)), landmarks) @ chosen.T
-        return product
+        return cross_block(kernel, prepared(np.arange(start, stop)), landmarks) @ chosen.T
 
     landmarks = prepare_landmarks(kernel, chosen.rows.astype(np.float64), chosen.indices, shift)
     diagonal = diagonal_of(kernel, prepared(np.arange(len(rows))))

@@ -305,16 +305,12 @@ class CovarianceOperator(Operator):
         template = FusedProduct.of(self.size, factor, squared=not self._summed, by_driver=True)
         cost = replace(self.passes.product, dtype=self.dtype)
         finish = partial(centred_product, centred=self.center or bool(self.scaled))
-        return fold_to(  # one pass over X
-            self.run, cost, self.rows, {"product": template}, finish, shift=self._current_shift()
-        )
-
-    def _current_shift(self) -> Vector:
-        """Return the mean of the sample or of an earlier read, or else of the rows of the first chunk."""
-        if self._shift is None:
+        if self._shift is None:  # no sample and no earlier read has set it: the mean of the rows of the first chunk
             layout = CovariancePasses.first_layout(self.rows, self.passes.product)
             self._shift = first_shift(self.run, self.rows, layout)
-        return self._shift
+        return fold_to(  # one pass over X
+            self.run, cost, self.rows, {"product": template}, finish, shift=self._shift
+        )
 
     def set_statistics(
         self, count: int, omitted: int, mean: Vector, scale: Vector | None, trace: float, weight_sums: WeightSums

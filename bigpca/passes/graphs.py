@@ -84,7 +84,15 @@ class GraphSource:
         last = int(np.searchsorted(self.offsets, stop, side="left"))
         keys = self.row_keys(first, last)
         nodes, futures = self._nodes([k for row in keys for k in row])
-        self._check_share(nodes, int(self.offsets[last] - self.offsets[first]))
+        # A cut may not read more than twice its share of the chunks from which the graph starts.
+        rows = int(self.offsets[last] - self.offsets[first])
+        leaves = sum(1 for key in nodes if key not in self.shared and _is_leaf(key, nodes, self.shared))
+        share = self._leaves * rows / max(1, int(self.offsets[-1]))
+        if leaves > 2 * share + 16:
+            raise ValueError(
+                f"{rows} rows of the Dask array {self.X.name} need {leaves} input chunks, but their share is "
+                f"{share:.0f}, so every group would read most of the input again. {self._remedy}"
+            )
         promised = int(self.X.shape[1]), np.dtype(self.X.dtype).str
         sparse = is_csr(self.X._meta)
         reader = GraphReader(
@@ -192,16 +200,6 @@ class GraphSource:
             write = 'anndata.io.write_elem(zarr.open_group(out, mode="w"), "X", X)'
             return f"Write the array once, still sparse, with {write} and open that."
         return "Write the array once with bp.ingest(X, out) and open that."
-
-    def _check_share(self, nodes: Mapping[Key, GraphNode], rows: int) -> None:
-        """Reject a cut that reads more than twice its share of the chunks from which the graph starts."""
-        leaves = sum(1 for key in nodes if key not in self.shared and _is_leaf(key, nodes, self.shared))
-        share = self._leaves * rows / max(1, int(self.offsets[-1]))
-        if leaves > 2 * share + 16:
-            raise ValueError(
-                f"{rows} rows of the Dask array {self.X.name} need {leaves} input chunks, but their share is "
-                f"{share:.0f}, so every group would read most of the input again. {self._remedy}"
-            )
 
 
 def _with_own_rows(nodes: dict[Key, GraphNode]) -> dict[Key, GraphNode]:

@@ -103,15 +103,6 @@ def dot_dtype(rows: Rows, *, corrected: bool = False) -> DType:
     return product_dtype(rows.dtype, CORRECTED * flops if corrected else flops)
 
 
-def panel_layout(layout: Layout, panels: int) -> Layout:
-    """Return ``layout`` with its reads joined into at most ``panels`` groups of about equal size."""
-    ends = np.fromiter((stop for _, stop in layout.reads), np.int64)
-    joined = coalesce(np.diff(ends, prepend=0), 1, -(-layout.n_rows // panels))
-    stops = (np.searchsorted(ends, np.cumsum(joined)) + 1).tolist()
-    ranges = tuple(map(range, [0, *stops], stops)), tuple(map(range, range(len(stops)), range(1, len(stops) + 1)))
-    return replace(layout, groups=ranges[0], segments=ranges[1])
-
-
 def panel_pass(rows: Rows, count: int, *, dtype: DType | None = None) -> PassPlan:
     """Declare the dot matrix over pairs of at most ``count`` row panels; ``count`` changes no bit of the result.
 
@@ -120,7 +111,12 @@ def panel_pass(rows: Rows, count: int, *, dtype: DType | None = None) -> PassPla
     check_any_order(rows, "a dot matrix of all rows")
     check_dense(rows, "a dot matrix of all rows")
     base, dtype = rows.layout(0), dtype or dot_dtype(rows)
-    layout, n = panel_layout(base, count), rows.n_rows
+    # The reads are joined into at most ``count`` groups of about equal size.
+    n, ends = rows.n_rows, np.fromiter((stop for _, stop in base.reads), np.int64)
+    joined = coalesce(np.diff(ends, prepend=0), 1, -(-n // count))
+    stops = (np.searchsorted(ends, np.cumsum(joined)) + 1).tolist()
+    ranges = tuple(map(range, [0, *stops], stops)), tuple(map(range, range(len(stops)), range(1, len(stops) + 1)))
+    layout = replace(base, groups=ranges[0], segments=ranges[1])
     panel_rows = _panel_rows(layout)
     read, slab_rows = rows.read_bytes(base.read_rows), min(base.slab_rows, base.read_rows)
     copied, scratch = rows.copied_row_bytes(dtype) * slab_rows, rows.scratch_bytes(slab_rows, dtype.itemsize)

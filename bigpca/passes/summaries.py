@@ -28,7 +28,7 @@ from bigpca.passes.fold import fold, fold_to, row_pass
 from bigpca.passes.reading.layout import working_dtype
 from bigpca.passes.reading.readers import ColumnFill
 from bigpca.passes.rows import Rows
-from bigpca.planning import Plan, Resources, Times
+from bigpca.planning import Plan, Times
 from bigpca.storage.files import kind_of
 
 SHOWN_COLUMNS = 5  # in messages
@@ -244,15 +244,7 @@ def read_ends(
     cost = row_pass(
         rows, "ends of the columns", templates.values(), cut_bytes=size, work=work, dtype=working_dtype(rows.dtype)
     )
-    plan = _plan(cost, find_resources(memory_limit, in_process=rows.in_process))
-    plan.check()
-    with resolve_progress(progress) as report:
-        run = Run(None, report, "local" if rows.in_process else None, plan.peak_bytes)
-        return fold_to(run, cost, rows, templates, _Finish(width), shift=np.zeros(width))  # one pass over X
-
-
-def _plan(cost: PassPlan, resources: Resources) -> Plan:
-    return Plan(
+    plan = Plan(
         solver=cost.name,
         reason="one read",
         passes=1,
@@ -263,8 +255,12 @@ def _plan(cost: PassPlan, resources: Resources) -> Plan:
         block_rows=cost.block_rows,
         peak_bytes=cost.peak_bytes,
         output_bytes=0,
-        resources=resources,
+        resources=find_resources(memory_limit, in_process=rows.in_process),
     )
+    plan.check()
+    with resolve_progress(progress) as report:
+        run = Run(None, report, "local" if rows.in_process else None, plan.peak_bytes)
+        return fold_to(run, cost, rows, templates, _Finish(width), shift=np.zeros(width))  # one pass over X
 
 
 def reject_statistics(X: da.Array, k: int, remedy: str = "Give rows or scores.") -> None:

@@ -123,18 +123,6 @@ def kernel_dtype(rows: Rows) -> DType:
     return product_dtype(rows.dtype, float(rows.n_rows) ** 2 * rows.n_columns)
 
 
-def sweep_bytes(
-    rows: Rows, kernel: Kernel, layout: KernelLayout, columns: int, dtype: DType | None = None
-) -> tuple[int, int]:
-    """Return the bytes that a task reads at a time, and the bytes of its panel, tiles and products."""
-    itemsize, d = (dtype or kernel_dtype(rows)).itemsize, rows.n_columns
-    read = rows.read_bytes(max(b - a for a, b in layout.reads))
-    prepared = (layout.panel_rows + 2 * layout.tile_rows) * kernel.prepared_bytes(d, itemsize)
-    slab = 2 * layout.tile_rows * d * itemsize + rows.scratch_bytes(layout.tile_rows, itemsize)
-    tile = layout.tile_rows**2 * kernel.entry_bytes(itemsize) + FIXED_BYTES
-    return read, prepared + slab + tile + 4 * 8 * layout.tile_rows * columns
-
-
 @dataclass(frozen=True)
 class KernelGroup:
     """Holds one prepared panel and reads the rows from its start to the last row of X, tile by tile."""
@@ -216,7 +204,13 @@ def sweep_pass(
     widest = np.dtype(np.float64) if refinable else dtype
     widest_layout = kernel_layout(rows, kernel, widest)
     columns = template.n_columns if isinstance(template, KernelProduct) else 0
-    read, working = sweep_bytes(rows, kernel, widest_layout, columns, widest)
+    # A task reads slabs and holds a prepared panel, tiles and products.
+    itemsize, tile_rows = widest.itemsize, widest_layout.tile_rows
+    prepared = (widest_layout.panel_rows + 2 * tile_rows) * kernel.prepared_bytes(d, itemsize)
+    slab = 2 * tile_rows * d * itemsize + rows.scratch_bytes(tile_rows, itemsize)
+    tile = tile_rows**2 * kernel.entry_bytes(itemsize) + FIXED_BYTES
+    read = rows.read_bytes(max(b - a for a, b in widest_layout.reads))
+    working = prepared + slab + tile + 4 * 8 * tile_rows * columns
     panel = 0 if isinstance(template, KernelProduct) else 8 * layout.panel_rows * rows.n_rows
     merged = template.state_bytes if isinstance(template, KernelProduct) else 0
     evaluations = layout.total_evaluations

@@ -267,9 +267,8 @@ def centring_error(lost: Vector, scatter: Vector) -> float:
         raise ValueError(
             f"column {worst} of the sparse rows varies little compared with its mean. Because its zeros are not "
             f"stored, its centred variance has a relative error of up to {errors[worst]:.1e}, over "
-            f"{MAX_CENTRING_ERROR:.0e}. Subtract a "
-            "constant from the column, leave it out, or pass dense rows: X.toarray(), or of a Dask array "
-            "X.map_blocks(lambda block: block.toarray())."
+            f"{MAX_CENTRING_ERROR:.0e}. Subtract a constant from the column, leave it out, or pass dense rows: "
+            "X.toarray(), or of a Dask array X.map_blocks(lambda block: block.toarray())."
         )
     return float(errors[worst])
 

@@ -160,7 +160,12 @@ class ClassMoments(Accumulator):
         if unseen.any():
             sums = one_hot.T @ values
             shifts[unseen] = sums[unseen] / counts[unseen, None].astype(values.dtype)
-        rows = self._less_shifts(values, codes, shifts)
+        # Rows minus the shifts of their classes, in a buffer that is reused.
+        if self._rows is None or self._rows.dtype != values.dtype or len(self._rows) < len(values):
+            self._rows = np.empty(values.shape, values.dtype)
+        rows = self._rows[: len(values)]
+        np.take(shifts, codes, axis=0, out=rows, mode="clip")
+        np.subtract(values, rows, out=rows)
         self.counts += counts
         self.means += one_hot.T @ rows  # until the group closes, these are sums about the shifts
         if weights is not None:
@@ -171,15 +176,6 @@ class ClassMoments(Accumulator):
         if self._product is None or self._product.dtype != rows.dtype:
             self._product = product_scratch(self.n_features, rows.dtype)
         add_packed(self.within, symmetric_product(rows, self._product))
-
-    def _less_shifts(self, values: Array, codes: NDArray[np.int32], shifts: Array) -> Array:
-        """Return rows minus the shifts of their classes, in a buffer that is reused."""
-        if self._rows is None or self._rows.dtype != values.dtype or len(self._rows) < len(values):
-            self._rows = np.empty(values.shape, values.dtype)
-        rows = self._rows[: len(values)]
-        np.take(shifts, codes, axis=0, out=rows, mode="clip")
-        np.subtract(values, rows, out=rows)
-        return rows
 
     def close(self) -> None:
         self.codes, self._product, self._rows = self.codes[:0], None, None

@@ -118,8 +118,7 @@ def square_block(kernel: Kernel, rows: Array, numbers: Integers, shift: Vector |
     K_mm = cross_block(kernel, A, A)
     if not kernel.needs_rows:
         reject_asymmetric(K_mm, K_mm.T, numbers, numbers)
-    symmetric: Matrix = (K_mm + K_mm.T) / 2
-    return symmetric
+    return (K_mm + K_mm.T) / 2
 
 
 def diagonal_of(kernel: Kernel, A: object) -> Vector:

@@ -193,21 +193,18 @@ class Moments(Accumulator):
             self.packed, self._sums, self._shift = np.zeros(packed_size(self.n_features)), None, None
             return
         if self._gram is not None:
-            self._close_sparse(self._gram)
+            # Sparse rows are centred as below; the offset of constant columns is 0.
+            offset = self._gram.sums / self.weight
+            add_packed(self.packed, self._gram.product)
+            self.lost = lost_squares(np.diagonal(self._gram.product), self.count)
+            self.mean = self._gram.about + offset
+            self._gram = self._sums = self._shift = None
+            add_outer_packed(self.packed, -self.weight, offset)
             return
         # With o = mean - shift:  sum_t w_t (x_t - mean)(x_t - mean)' = sum_t w_t (x_t - shift)(x_t - shift)' - w o o'.
         offset = self._sums / self.weight
         self.mean = self._shift + offset
         self._sums = self._shift = None
-        add_outer_packed(self.packed, -self.weight, offset)
-
-    def _close_sparse(self, gram: SparseGram) -> None:
-        """Centre the sums as :meth:`close` does; of constant columns they are 0."""
-        offset = gram.sums / self.weight
-        add_packed(self.packed, gram.product)
-        self.lost = lost_squares(np.diagonal(gram.product), self.count)
-        self.mean = gram.about + offset
-        self._gram = self._sums = self._shift = None
         add_outer_packed(self.packed, -self.weight, offset)
 
     @property

@@ -72,9 +72,7 @@ class RowWeight(ABC):
 class Known(RowWeight):
     """Weights that take no kernel."""
 
-    @property
-    def evaluations_per_row(self) -> int:
-        return 0
+    evaluations_per_row: ClassVar[int] = 0
 
     def flops(self, rows: BlockForm) -> float:
         return 1.0
@@ -120,6 +118,8 @@ class Given(Known):
 class Diagonal(RowWeight):
     """``k(x, x)^power``: 1 for the first read of pivoted Cholesky, 2 for diagonal sampling (tutorial, eq. 64)."""
 
+    evaluations_per_row: ClassVar[int] = 1
+
     kernel: Kernel
     power: int
     shift: Vector | None = None
@@ -132,10 +132,6 @@ class Diagonal(RowWeight):
             A = prepare_tile(self.kernel, block, i, i + step, self.shift)
             diagonal[i : i + step] = self.kernel.diagonal_of(A)
         return diagonal**self.power, diagonal
-
-    @property
-    def evaluations_per_row(self) -> int:
-        return 1
 
     def flops(self, rows: BlockForm) -> float:
         return self.kernel.entry_flops(rows)
@@ -298,7 +294,13 @@ class BestRows(Accumulator):
                 self.update(strip)
             return
         weights, diagonal = weight.weigh(block, self._prepared)
-        _check_weights(weights, block.rows)
+        good = np.isfinite(weights) & (weights >= 0)
+        if not good.all():
+            at = int(np.flatnonzero(~good)[0])
+            raise ValueError(
+                f"the sampling weight of row {block.rows[at]} is {weights[at]}; a finite number of at least 0 was "
+                f'expected. Divide the data by a constant, normalise the kernel, or use sampling="uniform".'
+            )
         self.count += len(weights)
         self.evaluations += len(weights) * weight.evaluations_per_row
         self.weight_sum += float(weights.sum())
@@ -370,13 +372,3 @@ class BestRows(Accumulator):
     def identity(self) -> dict[str, object]:
         weight = {} if self.weight is None else self.weight.describe()
         return {"wanted": self.wanted, "seed": self.seed, "stream": self.stream, **weight}
-
-
-def _check_weights(weights: Vector, rows: Integers) -> None:
-    good = np.isfinite(weights) & (weights >= 0)
-    if not good.all():
-        at = int(np.flatnonzero(~good)[0])
-        raise ValueError(
-            f"the sampling weight of row {rows[at]} is {weights[at]}; a finite number of at least 0 was expected. "
-            f'Divide the data by a constant, normalise the kernel, or use sampling="uniform".'
-        )

@@ -86,16 +86,7 @@ def scaled_columns(rows: Values, factors: Vector) -> Values:
     own = factors.astype(rows.dtype)
     if isinstance(rows, csr_array):
         return csr_array((rows.data * own[rows.indices], rows.indices, rows.indptr), rows.shape)
-    scaled: Array = rows * own
-    return scaled
-
-
-def _check_one_factor(mine: dict[str, object], theirs: dict[str, object]) -> None:
-    if mine != theirs:
-        raise ValueError(
-            f"products with {mine} and with {theirs} cannot be added, because these are different matrices W. "
-            f"Use the same sketch for all rows: the same kind, number of columns and seed."
-        )
+    return rows * own
 
 
 @dataclass(frozen=True)
@@ -271,7 +262,11 @@ class FusedProduct(Accumulator):
         """Add the products of a block to the open ones."""
         Z = broadcast(self.factor).multiply(values)  # (b, l)
         if isinstance(values, csr_array) and block.centre is not None:
-            self._note_sparse(values)
+            if self.constants is None or self._counts is None:
+                self.constants = np.zeros(self.n_features if self.squared else 0)
+                self._counts = np.zeros(len(self.constants), np.int64)
+            if self.squared:
+                csr.note_constants(values, self.constants, self._counts)
             # (x - c)'W = x'W - c'W: sparse rows are centred after the product, which keeps their zeros.
             Z -= self._about(block.centre).astype(Z.dtype)
         # Products of up to FLUSH_ROWS rows are summed in the rows' precision, and these sums in float64.
@@ -290,14 +285,6 @@ class FusedProduct(Accumulator):
     def weight(self) -> float:
         """``sum_t w_t``; the count of rows without weights."""
         return float(self.count) if self.weight_sums is None else self.weight_sums[0]
-
-    def _note_sparse(self, values: csr_array) -> None:
-        """Follow which columns are constant, if their squares are asked for."""
-        if self.constants is None or self._counts is None:
-            self.constants = np.zeros(self.n_features if self.squared else 0)
-            self._counts = np.zeros(len(self.constants), np.int64)
-        if self.squared:
-            csr.note_constants(values, self.constants, self._counts)
 
     def _about(self, centre: Vector) -> Vector:
         """Return ``W' centre`` (l,): of all sparse rows of a group the same, which :meth:`close` adds again."""
@@ -333,7 +320,12 @@ class FusedProduct(Accumulator):
             return self if self.count else other
         # Products by different blocks must never be added: a stale broadcast would do so.
         if self.factor is not None and other.factor is not None and self.factor is not other.factor:
-            _check_one_factor(self.factor.describe(), other.factor.describe())
+            mine, theirs = self.factor.describe(), other.factor.describe()
+            if mine != theirs:
+                raise ValueError(
+                    f"products with {mine} and with {theirs} cannot be added, because these are different matrices W. "
+                    f"Use the same sketch for all rows: the same kind, number of columns and seed."
+                )
         if other.shift is not self.shift and not np.array_equal(other.shift, self.shift):  # type: ignore[arg-type]
             # States of groups with different shifts: both about one of them, then added.
             other = other.about(self.shift, self.product)  # type: ignore[arg-type]
@@ -400,8 +392,7 @@ class FusedProduct(Accumulator):
         """Which columns (d,) are constant; none if all rows were dense, or their squares were not asked for."""
         if self.constants is None or not len(self.constants):
             return np.zeros(self.n_features, bool)
-        constant: NDArray[np.bool_] = ~np.isnan(self.constants)
-        return constant
+        return ~np.isnan(self.constants)
 
     @property
     def centring_error(self) -> float | None:

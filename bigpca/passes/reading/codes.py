@@ -84,8 +84,7 @@ class Codes(RowMap):
                 "out incomplete rows, or write scores as floats."
             )
         if self.kind == "bits":
-            bits: Array = np.packbits(scores > 0, axis=1)
-            return bits
+            return np.packbits(scores > 0, axis=1)
         scaled = scores / scores.dtype.type(self.scale)
         codes: Array = np.clip(np.rint(scaled, out=scaled), -LAST, LAST, out=scaled).astype(np.int8)
         saturated = self.saturated(codes)

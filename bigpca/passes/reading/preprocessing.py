@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from numbers import Real
-from typing import TypeAlias
+from typing import ClassVar, TypeAlias
 
 import numpy as np
 from scipy.sparse import csr_array
@@ -108,6 +108,9 @@ class L2(RowPreprocessor):
     [[0.6, 0.8], [0.0, 1.0]]
     """
 
+    # Yes: zeros stay zeros.
+    takes_csr: ClassVar[bool] = True
+
     zero_rows: str = "raise"
 
     def __post_init__(self) -> None:
@@ -127,11 +130,6 @@ class L2(RowPreprocessor):
             norms = np.sqrt(np.einsum("ij,ij->i", unit, unit))
         unit /= np.where(zero | ~np.isfinite(norms), 1, norms)[:, None]
         return unit
-
-    @property
-    def takes_csr(self) -> bool:
-        """Yes: zeros stay zeros."""
-        return True
 
     def _sparse(self, rows: csr_array, numbers: Integers, where: str) -> csr_array:
         values = rows.data.astype(working_dtype(rows.dtype))
@@ -179,6 +177,9 @@ class Power(RowPreprocessor):
     [[2.0, -3.0]]
     """
 
+    # Yes: powers of zeros are zeros.
+    takes_csr: ClassVar[bool] = True
+
     exponent: float = 0.5
 
     def __post_init__(self) -> None:
@@ -191,11 +192,6 @@ class Power(RowPreprocessor):
     def apply_at(self, rows: Values, numbers: Integers, where: str) -> Values:
         """Return the powers; for sparse rows, those of the stored values."""
         return with_values(rows, self._powers(rows.data)) if isinstance(rows, csr_array) else self._powers(rows)
-
-    @property
-    def takes_csr(self) -> bool:
-        """Yes: powers of zeros are zeros."""
-        return True
 
     def _powers(self, rows: Array) -> Array:
         values = rows.astype(working_dtype(rows.dtype), copy=False)

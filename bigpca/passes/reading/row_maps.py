@@ -11,6 +11,7 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import numpy as np
 from scipy.sparse import csr_array
@@ -80,8 +81,7 @@ class NumberedMap(RowMap):
 
     def apply(self, rows: Array, where: str) -> Array:
         """Return the mapped rows, numbered from 0 within ``where``."""
-        mapped: Array = self.apply_at(rows, np.arange(rows.shape[0]), where)
-        return mapped
+        return self.apply_at(rows, np.arange(rows.shape[0]), where)
 
 
 @dataclass(frozen=True)
@@ -175,8 +175,7 @@ def _mapped_whole(maps: Sequence[RowMap], rows: Values, numbers: Integers, where
     """Return the mapped rows in one array."""
     if isinstance(rows, csr_array) and not rows.shape[0]:
         rows = rows.toarray()
-    whole: Values = stacked([part for part, _ in _mapped(maps, rows, numbers, where)])
-    return whole
+    return stacked([part for part, _ in _mapped(maps, rows, numbers, where)])
 
 
 def map_tiles(steps: tuple[MapStep, ...], complete: Block, where: str) -> Iterator[tuple[Values, Integers]]:
@@ -265,17 +264,15 @@ class Chain(NumberedMap):
     last : RowMap
     """
 
+    # Always: a map that does not is given dense strips.
+    takes_csr: ClassVar[bool] = True
+
     first: tuple[RowMap, ...]
     last: RowMap
 
     def apply_at(self, rows: Values, numbers: Integers, where: str) -> Values:
         """Return the mapped rows; sparse ones as long as the maps keep them so, then dense strips."""
         return _mapped_whole((*self.first, self.last), rows, numbers, where)
-
-    @property
-    def takes_csr(self) -> bool:
-        """Always: a map that does not is given dense strips."""
-        return True
 
     @property
     def keeps_csr(self) -> bool:

@@ -14,8 +14,6 @@ from bigpca.passes.engine.local import chosen_scheduler, current_client
 from bigpca.passes.engine.run import Run
 
 if TYPE_CHECKING:
-    from distributed import Client
-
     from bigpca.passes.engine.cluster.watch import Watch
 
 POLL_SECONDS = 0.5
@@ -40,23 +38,19 @@ def get_watched(graph: object, keys: object, paths: Mapping[str, str], **options
         if client is None:
             get = chosen_scheduler() or da.Array.__dask_scheduler__
             return get(graph, keys, **options)
-        return _get_by(client, graph, keys, paths, options)
+        from bigpca.passes.engine.cluster.tasks import releasing
+        from bigpca.passes.engine.cluster.watch import (
+            Watch,
+            join_workers,  # imports distributed, which is slow
+            scheduler_loss_named,
+        )
 
-
-def _get_by(client: Client, graph: Any, keys: Any, paths: Mapping[str, str], options: dict[str, Any]) -> Any:
-    from bigpca.passes.engine.cluster.tasks import releasing
-    from bigpca.passes.engine.cluster.watch import (
-        Watch,
-        join_workers,  # imports distributed, which is slow
-        scheduler_loss_named,
-    )
-
-    watch = Watch(client, Run(), lambda workers: join_workers(client, workers, paths, lambda threads: 0))
-    with scheduler_loss_named(watch):
-        watch.wait_for_workers()
-        theirs = client.futures.keys() & set(flatten([keys]))  # results that the caller persisted
-        own = set(flatten([keys])) - theirs
-        return releasing(client, own.__contains__, partial(_gather, watch, graph, keys, options))
+        watch = Watch(client, Run(), lambda workers: join_workers(client, workers, paths, lambda threads: 0))
+        with scheduler_loss_named(watch):
+            watch.wait_for_workers()
+            theirs = client.futures.keys() & set(flatten([keys]))  # results that the caller persisted
+            own = set(flatten([keys])) - theirs
+            return releasing(client, own.__contains__, partial(_gather, watch, graph, keys, options))
 
 
 def _gather(watch: Watch, graph: Any, keys: Any, options: dict[str, Any]) -> Any:

@@ -500,7 +500,17 @@ class ClusterRun:
         if self.stalls.workers.keys() - before and self.copies is not None:
             self.copies.renew_all()
         if self.stalls.workers and self._awake():
-            self._submit_elsewhere(held_up)
+            # Segments that stalled workers hold up are submitted a second time; the first result counts.
+            around = frozenset(self.stalls.workers)
+            for index in sorted(held_up & set(self.segment_of.values())):
+                if not around <= self.avoiding.get(index, frozenset()):
+                    self.avoiding[index] = around
+                    self.tries[index] += 1
+                    self.submit_segment(index)
+            if self.folding is not None and self.stalls.holds(self.folding):
+                self.futures.pop(self.folding).release()
+                self.folding = None
+                self.fold_ready()
 
     def _awake(self) -> dict[str, int]:
         return self.stalls.awake(self.watch.workers)
@@ -509,19 +519,6 @@ class ClusterRun:
         """Return the options of a submission that prefer workers that do not stall."""
         awake = self._awake()
         return {"workers": list(awake), "allow_other_workers": True} if self.stalls.workers and awake else {}
-
-    def _submit_elsewhere(self, segments: set[int]) -> None:
-        """Submit segments that stalled workers hold up a second time; the first result counts."""
-        around = frozenset(self.stalls.workers)
-        for index in sorted(segments & set(self.segment_of.values())):
-            if not around <= self.avoiding.get(index, frozenset()):
-                self.avoiding[index] = around
-                self.tries[index] += 1
-                self.submit_segment(index)
-        if self.folding is not None and self.stalls.holds(self.folding):
-            self.futures.pop(self.folding).release()
-            self.folding = None
-            self.fold_ready()
 
     def _take_shared(self, count: int) -> list[Future | None]:
         workers = self._awake() or self.watch.workers
@@ -569,7 +566,13 @@ class ClusterRun:
                 return
             state = self.ready.pop(self.covered)
             if self.gather:
-                self._fold_gathered(cast(PassState, state), stop)
+                total = cast(PassState, state)
+                if self.total is not None:
+                    total = merge_states(cast(PassState, self.total), total)
+                self.total = total
+                if self.files is not None:
+                    self.files.write("prefix", stop, total)
+                    self.files.forget_before(stop)
             elif self.total is None:
                 self.total = state
             else:
@@ -577,13 +580,6 @@ class ClusterRun:
                     merge_states, self.total, state, key=self.job.key("merge", "total", stop), pure=False
                 )
             self.covered = stop
-
-    def _fold_gathered(self, state: PassState, stop: int) -> None:
-        total = state if self.total is None else merge_states(cast(PassState, self.total), state)
-        self.total = total
-        if self.files is not None:
-            self.files.write("prefix", stop, total)
-            self.files.forget_before(stop)
 
     def accept(self, future: Future) -> None:
         """Process a finished future; submit again a task that failed through no fault of its own."""
@@ -632,7 +628,12 @@ class ClusterRun:
             self.submit_segment(index)
             return
         except KilledWorker as error:
-            self._suspect(index, error)
+            self.tries[index] += 1
+            alone = self.suspects.add(index, error)
+            if self.copies is not None:
+                self.copies.renew(error.task)
+            if not alone:
+                self.submit_segment(index)
             return
         self.longest = max(self.longest or 0.0, time.monotonic() - self.submitted[future.key])
         for rival in [key for key, other in self.segment_of.items() if other == index]:
@@ -644,14 +645,6 @@ class ClusterRun:
         self.options.emit(self.job.done_event(self.job.layout.segments[index]))
         if self.files is not None:
             self.options.emit(CheckpointEvent(self.files.directory, index))
-
-    def _suspect(self, index: int, error: KilledWorker) -> None:
-        self.tries[index] += 1
-        alone = self.suspects.add(index, error)
-        if self.copies is not None:
-            self.copies.renew(error.task)
-        if not alone:
-            self.submit_segment(index)
 
     def _count_cancelled(self, index: int, error: RunCancelled) -> None:
         self.tries[index] += 1

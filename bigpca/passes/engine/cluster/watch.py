@@ -291,9 +291,8 @@ def check_versions(here: Versions, others: Mapping[str, Versions]) -> str | None
     if breaking:
         raise ConnectionError(
             f"{'; '.join(breaking)}: tasks cannot be exchanged between them (python must agree in major.minor, dask "
-            f"and "
-            "distributed in year.month, numpy and zarr in the major version, bigpca in all). "
-            "Install the same versions on both."
+            "and distributed in year.month, numpy and zarr in the major version, bigpca in all). Install the same "
+            "versions on both."
         )
     if different:
         found = "; ".join(_line(name, there, here, places) for (name, there), places in different.items())
@@ -372,7 +371,12 @@ def join_workers(
     warning = check_versions(here, others)
     found = ask(client, client.run, by_value(look), list(local), workers=asked, on_error="return")
     answers = {who: answer for who, answer in found.items() if isinstance(answer, dict)}  # others may have just left
-    _check_answers(found)
+    for who, answer in found.items():
+        if isinstance(answer, Exception) and not isinstance(answer, OSError):
+            raise ConnectionError(
+                f"bigpca cannot be imported on worker {who} ({type(answer).__name__}: {answer}), although it can be "
+                f"imported here. {INSTALL}"
+            ) from answer
     with_package = {f"worker {who}": answer["package"] for who, answer in answers.items() if who in new}
     if new and SCHEDULER not in looked:
         with_package[SCHEDULER] = ask(client, client.run_on_scheduler, by_value(look), [])["package"]
@@ -461,25 +465,15 @@ def _of_interest(answer: Answer) -> Versions:
     return {name: answer["packages"].get(name) for name in PACKAGES if name != "bigpca"}
 
 
-def _check_answers(found: Mapping[str, object]) -> None:
-    for who, answer in found.items():
-        if isinstance(answer, Exception) and not isinstance(answer, OSError):
-            raise ConnectionError(
-                f"bigpca cannot be imported on worker {who} ({type(answer).__name__}: {answer}), although it can be "
-                f"imported here. {INSTALL}"
-            ) from answer
-
-
 def _check_paths(seen: Mapping[str, Answer], paths: Mapping[str, str]) -> None:
     here = look(list(paths))["paths"]
     for path, how in paths.items():
         blind = [f"worker {who}" for who, found in seen.items() if found[path] is None]
         if blind:
             raise FileNotFoundError(
-                f"{some(blind)} cannot see {path}, which this run {how} and which exists here: it is on a local "
-                f"disk of this machine, or is not mounted there. Put it on storage that all workers mount under "
-                f"this path, start "
-                'the workers on this machine, or run without them (dask.config.set(scheduler="threads")).'
+                f"{some(blind)} cannot see {path}, which this run {how} and which exists here: it is on a local disk "
+                "of this machine, or is not mounted there. Put it on storage that all workers mount under this path, "
+                'start the workers on this machine, or run without them (dask.config.set(scheduler="threads")).'
             )
         others = [f"worker {who}" for who, found in seen.items() if found[path] != here[path]]
         if others and kind_of(path) == "process":
