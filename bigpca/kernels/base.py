@@ -13,7 +13,7 @@ from dataclasses import dataclass, fields, replace
 from functools import reduce
 from math import isfinite, prod
 from numbers import Real
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -120,33 +120,12 @@ def weighted_sum(parts: Iterable[Block], weights: tuple[float, ...], constant: f
     return total
 
 
-def product_of_powers(parts: Iterable[Block], exponents: tuple[float, ...]) -> Block:
-    """Return ``prod_i parts_i ** exponents_i`` in float64; integer powers of negative values keep their sign.
-
-    Raises
-    ------
-    ValueError
-        If it overflows, and for negative values under exponents that are not integers.
-    """
-    powers = (_power(part, exponent) for part, exponent in zip(parts, exponents, strict=True))
-    with np.errstate(over="ignore", invalid="ignore"):
-        result = reduce(lambda total, part: np.multiply(total, part, out=total), powers)
-    reject_overflow(result, "a product of kernel values")
-    return result
-
-
 def side_by_side(parts: Iterable[Block], weights: tuple[float, ...], constant: float) -> Block:
     """Return the feature map (b, D) of a weighted sum: those of the parts, and a column for the constant."""
     scaled = [part * float(np.sqrt(weight)) for part, weight in zip(parts, weights, strict=True)]
     if constant > 0:
         scaled.append(np.full((len(scaled[0]), 1), np.sqrt(constant), scaled[0].dtype))
     return np.concatenate(scaled, axis=1)
-
-
-def kronecker(parts: Iterable[Block], exponents: tuple[float, ...]) -> Block:
-    """Return the feature map (b, D) of a product of powers: all products of one column of each factor."""
-    factors = (part for part, p in zip(parts, exponents, strict=True) for _ in range(int(p)))
-    return reduce(lambda left, right: (left[:, :, None] * right[:, None, :]).reshape(len(left), -1), factors)
 
 
 def _add(total: Block, part: Block) -> Block:
@@ -582,7 +561,11 @@ class Product(Combined):
 
     def block(self, A: Any, B: Any) -> Block:
         parts = (kernel.block(*pair) for kernel, *pair in zip(self.kernels, A, B, strict=True))
-        return product_of_powers(parts, self.exponents)
+        powers = (_power(part, exponent) for part, exponent in zip(parts, self.exponents, strict=True))
+        with np.errstate(over="ignore", invalid="ignore"):
+            result = reduce(lambda total, part: np.multiply(total, part, out=total), powers)
+        reject_overflow(result, "a product of kernel values")
+        return result
 
     def diagonal_of(self, A: Any) -> Vector:
         parts = zip(self.kernels, self.exponents, A, strict=True)
@@ -603,7 +586,9 @@ class Product(Combined):
         if self.feature_width(rows.shape[1]) is None:
             return super().features(rows, first_row)
         parts = (kernel.features(rows, first_row) for kernel in self.kernels)
-        return kronecker(parts, self.exponents)
+        # All products of one column of each factor.
+        factors = (part for part, p in zip(parts, self.exponents, strict=True) for _ in range(int(p)))
+        return reduce(lambda left, right: (left[:, :, None] * right[:, None, :]).reshape(len(left), -1), factors)
 
 
 def _as_sum(kernel: Kernel) -> Sum:
@@ -618,6 +603,8 @@ def _as_product(kernel: Kernel) -> Product:
 class FeatureKernel(Kernel):
     """``k(x, y) = phi(x)'phi(y)``: a prepared block holds the features of its rows. Costs 2 D flops."""
 
+    positive_semidefinite: ClassVar[bool] = True
+
     @abstractmethod
     def feature_width(self, d: int) -> int:
         """Return the number of features D."""
@@ -625,10 +612,6 @@ class FeatureKernel(Kernel):
     @abstractmethod
     def features(self, rows: Array, first_row: int = 0) -> Block:
         """Return the features (a, D); reject rows outside the kernel's domain."""
-
-    @property
-    def positive_semidefinite(self) -> bool:
-        return True
 
     def prepare(self, rows: Array, shift: Vector | None = None, first_row: int = 0) -> Block:
         return self.features(rows, first_row)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -54,6 +54,8 @@ class Precomputed(Kernel):
     [[2.0, 1.0], [1.0, 3.0]]
     """
 
+    needs_rows: ClassVar[bool] = False
+
     indefinite: bool = False
 
     def __post_init__(self) -> None:
@@ -66,10 +68,6 @@ class Precomputed(Kernel):
     @property
     def taken_on_trust(self) -> bool:
         return not self.indefinite
-
-    @property
-    def needs_rows(self) -> bool:
-        return False
 
     def prepare(self, rows: Array, shift: Vector | None = None, first_row: int = 0) -> NumberedRows:
         return NumberedRows(rows.copy(), first_row)

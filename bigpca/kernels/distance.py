@@ -40,6 +40,7 @@ class DistanceKernel(Kernel):
 
     gamma: float | None = None
     _scale: ClassVar[float] = 1.0  # K = exp(gamma scale v) with v from _negative_distances
+    positive_semidefinite: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         checked_gamma(self.gamma)
@@ -51,10 +52,6 @@ class DistanceKernel(Kernel):
     @abstractmethod
     def _negative_distances(self, A: Any, B: Any, gamma: float) -> Block:
         """Return v (a, b) with ``K = exp(gamma scale v)``, still to be clipped at 0; accurate enough up to gamma."""
-
-    @property
-    def positive_semidefinite(self) -> bool:
-        return True
 
     def with_gamma(self, gamma: float) -> Self:
         """Return this kernel with another width. Both can use the same prepared blocks."""
@@ -130,13 +127,10 @@ class RBF(DistanceKernel):
     """
 
     _scale: ClassVar[float] = 2.0
+    accepts_csr: ClassVar[bool] = True
 
     def prepare(self, rows: Array | csr_array, shift: Vector | None = None, first_row: int = 0) -> Prepared:
         return prepare_rows(rows, shift)
-
-    @property
-    def accepts_csr(self) -> bool:
-        return True
 
     def flops_per_entry(self, d: int) -> float:
         return 2.0 * d + 200
@@ -167,7 +161,12 @@ class RBF(DistanceKernel):
         result = product(A, B, dtype, less_squares=True)
         error, harmless = square_error(A, B, np.float64), HARMLESS if dtype == np.float32 else HARMLESS64
         if gamma * error > harmless:
-            _recompute_near_squares(A, B, 0.37 * error / harmless, result)
+            # -|x - y|^2 / 2 again from differences. An error e of |x - y|^2 becomes at most e / (2.7 |x - y|^2) in the
+            # kernel at any width, since t exp(-t) <= 1 / 2.7; so this is needed only for the nearest pairs, and only
+            # if norms are large compared with the width.
+            for where, strip in strips(result):
+                i, j = np.nonzero(strip >= -min(0.37 * error / harmless, NEAREST * max(A.largest, B.largest)) / 2)
+                strip[i, j] = -(_differences(A, B, where.start + i, j) ** 2) / 2
         return result
 
 
@@ -282,17 +281,6 @@ def _negative_lengths(A: Prepared, B: PreparedRows, gamma: float) -> Block:
         # The nearest pairs again, from differences: exact where rows are equal.
         strip[i, j] = -_differences(A, B, where.start + i, j)
     return result
-
-
-def _recompute_near_squares(A: Prepared, B: PreparedRows, close: float, halves: Block) -> None:
-    """Compute ``-|x - y|^2 / 2`` again from differences where ``|x - y|^2 <= close``.
-
-    An error e of |x - y|^2 becomes at most e / (2.7 |x - y|^2) in the kernel at any width, since t exp(-t) <= 1 / 2.7;
-    so this is needed only for the nearest pairs, and only if norms are large compared with the width.
-    """
-    for where, strip in strips(halves):
-        i, j = np.nonzero(strip >= -min(close, NEAREST * max(A.largest, B.largest)) / 2)
-        strip[i, j] = -(_differences(A, B, where.start + i, j) ** 2) / 2
 
 
 def _differences(A: Prepared, B: PreparedRows, i: Any, j: Any) -> Vector:

@@ -9,7 +9,7 @@ from functools import lru_cache
 from itertools import combinations_with_replacement
 from math import comb, factorial, prod, sqrt
 from numbers import Integral
-from typing import Any, Self, TypeAlias
+from typing import Any, ClassVar, Self, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -46,8 +46,7 @@ class PreparedRows:
     @property
     def dtype(self) -> np.dtype[Any]:
         """Dtype of the rows."""
-        dtype: np.dtype[Any] = self.columns.dtype
-        return dtype
+        return self.columns.dtype
 
     @property
     def largest(self) -> float:
@@ -210,14 +209,12 @@ LARGEST64 = 1e150  # whose square is still a float64
 class DotKernel(Kernel):
     """A function of ``x'y``, computed from one product of two blocks; the shift is ignored."""
 
+    accepts_csr: ClassVar[bool] = True
+
     def prepare(self, rows: Array | csr_array, shift: Vector | None = None, first_row: int = 0) -> Prepared:
         prepared = prepare_rows(rows)
         self._check_rows(prepared, first_row)
         return prepared
-
-    @property
-    def accepts_csr(self) -> bool:
-        return True
 
     def _check_rows(self, A: Prepared, first_row: int) -> None:
         """Raise if the kernel does not accept the rows."""
@@ -369,10 +366,9 @@ class Polynomial(WithGamma):
         if bounds.max(initial=0.0) > largest:
             row = int(np.argmax(bounds > largest))
             raise ValueError(
-                f"row {first_row + row}: gamma |x|^2 + |coef0| = {bounds[row]:.3g}; at most {largest:.3g} is "
-                f"possible, because larger values overflow float64 when raised to the power {self.degree} and "
-                f"squared. Scale the rows, or "
-                "use a smaller gamma."
+                f"row {first_row + row}: gamma |x|^2 + |coef0| = {bounds[row]:.3g}; at most {largest:.3g} is possible, "
+                f"because larger values overflow float64 when raised to the power {self.degree} and squared. Scale the "
+                "rows, or use a smaller gamma."
             )
 
     def _precision(self, A: Prepared, B: PreparedRows) -> np.dtype[Any]:
@@ -423,9 +419,7 @@ class Tanh(WithGamma):
     coef0 : float, default 1.0
     """
 
-    @property
-    def positive_semidefinite(self) -> bool:
-        return False
+    positive_semidefinite: ClassVar[bool] = False
 
     def _precision(self, A: Prepared, B: PreparedRows) -> np.dtype[Any]:
         d = A.width
@@ -454,9 +448,7 @@ class Cosine(DotKernel):
     [[0.6], [0.0]]
     """
 
-    @property
-    def positive_semidefinite(self) -> bool:
-        return True
+    positive_semidefinite: ClassVar[bool] = True
 
     def prepare(self, rows: Array | csr_array, shift: Vector | None = None, first_row: int = 0) -> Prepared:
         if isinstance(rows, csr_array):

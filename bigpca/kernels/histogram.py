@@ -236,10 +236,7 @@ class HistogramKernel(Kernel):
     """
 
     _term: ClassVar[Term]
-
-    @property
-    def positive_semidefinite(self) -> bool:
-        return True
+    positive_semidefinite: ClassVar[bool] = True
 
     @abstractmethod
     def _histograms(self, rows: Array, first_row: int) -> Array:
@@ -507,5 +504,4 @@ class Hellinger(FeatureKernel):
 
     def features(self, rows: Array, first_row: int = 0) -> NDArray[np.floating]:
         reject_negative(rows, first_row, self)
-        roots: NDArray[np.floating] = np.sqrt(rows)
-        return roots
+        return np.sqrt(rows)

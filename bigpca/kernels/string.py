@@ -9,7 +9,7 @@ import importlib
 import threading
 from dataclasses import dataclass
 from numbers import Integral, Real
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -95,12 +95,6 @@ def check_codes(rows: Array, first_row: int) -> None:
             f"row {first_row + row}, column {column} is 0, but a character follows; zeros may only pad the end of a "
             "string. Remove zero characters."
         )
-
-
-def lengths_of(rows: Array) -> Integers:
-    """Return the number of characters of each row."""
-    lengths: Integers = np.count_nonzero(rows, axis=1).astype(np.int64)
-    return lengths
 
 
 def checked_length(length: Any) -> int:
@@ -249,6 +243,9 @@ class Spectrum(Kernel):
     [[9.0, 2.0], [2.0, 1.0]]
     """
 
+    positive_semidefinite: ClassVar[bool] = True
+    accepts_strings: ClassVar[bool] = True
+
     length: int
     alphabet: str | None = None
 
@@ -261,14 +258,6 @@ class Spectrum(Kernel):
             )
         if self.alphabet is not None and (not self.alphabet or len(set(self.alphabet)) < len(self.alphabet)):
             raise ValueError(f"alphabet = {self.alphabet!r} is empty or repeats a character. Give each character once.")
-
-    @property
-    def positive_semidefinite(self) -> bool:
-        return True
-
-    @property
-    def accepts_strings(self) -> bool:
-        return True
 
     def prepare(self, rows: Array, shift: Vector | None = None, first_row: int = 0) -> CountedWords:
         owners, windows = self._windows(rows, first_row)
@@ -363,6 +352,9 @@ class Subsequence(Kernel):
     [[0.140625, 0.0625], [0.0625, 0.140625]]
     """
 
+    positive_semidefinite: ClassVar[bool] = True
+    accepts_strings: ClassVar[bool] = True
+
     length: int
     decay: float = 0.5
 
@@ -373,17 +365,9 @@ class Subsequence(Kernel):
             raise ValueError(f"decay = {given!r} is outside (0, 1]. 0.5 is usual.")
         object.__setattr__(self, "decay", float(given))
 
-    @property
-    def positive_semidefinite(self) -> bool:
-        return True
-
-    @property
-    def accepts_strings(self) -> bool:
-        return True
-
     def prepare(self, rows: Array, shift: Vector | None = None, first_row: int = 0) -> NDArray[np.int32]:
         check_codes(rows, first_row)
-        longest = int(lengths_of(rows).max(initial=0))
+        longest = int(np.count_nonzero(rows, axis=1).max(initial=0))
         return np.array(rows[:, :longest], dtype=np.int32, order="C")
 
     def block(self, A: Any, B: Any) -> NDArray[np.floating]:

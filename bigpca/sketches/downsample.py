@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -39,12 +39,10 @@ class Downsample(Sketch):
     [[2.0, 0.0]]
     """
 
+    unbiased: ClassVar[bool] = False
+
     shape: tuple[int, ...]
     to: tuple[int, ...]
-
-    @property
-    def unbiased(self) -> bool:
-        return False
 
     def _check_fields(self) -> None:
         for name in ("shape", "to"):
@@ -54,9 +52,8 @@ class Downsample(Sketch):
             object.__setattr__(self, name, tuple(positive_integer(f"each size of {name}", size) for size in given))
         if len(self.to) != len(self.shape) or not self.to or any(np.greater(self.to, self.shape)):
             raise ValueError(
-                f"to = {self.to} does not shrink shape = {self.shape}: the same number of sizes is required, none "
-                f"of them larger. "
-                "Give the new size of each axis, or its old size to keep it."
+                f"to = {self.to} does not shrink shape = {self.shape}: the same number of sizes is required, none of "
+                "them larger. Give the new size of each axis, or its old size to keep it."
             )
 
     def _width(self, d: int) -> int:

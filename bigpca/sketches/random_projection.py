@@ -45,10 +45,7 @@ class Gaussian(RandomSketch):
     """
 
     _multiplies_csr: ClassVar[bool] = True
-
-    @property
-    def unbiased(self) -> bool:
-        return True
+    unbiased: ClassVar[bool] = True
 
     def _rows(self, d: int, start: int, stop: int) -> Matrix:
         rows = self._normals(start, stop).astype(np.float64)
@@ -213,11 +210,9 @@ class SparseSign(SparseSketch):
     ([4, 4, 4, 4, 4, 4], [0.0, 0.5])
     """
 
-    nnz: int = 8
+    unbiased: ClassVar[bool] = True
 
-    @property
-    def unbiased(self) -> bool:
-        return True
+    nnz: int = 8
 
     @property
     def entries(self) -> int:
@@ -341,9 +336,7 @@ class SRHT(RandomSketch):
     True
     """
 
-    @property
-    def unbiased(self) -> bool:
-        return True
+    unbiased: ClassVar[bool] = True
 
     def _factors(self, d: int) -> tuple[int, int]:
         """Return s, the power of two nearest to sqrt(q) (larger if H_t would be too large), and t = d2 / s."""

@@ -537,7 +537,17 @@ def check_n_components(n_components: NComponents, n_samples: int | None, n_featu
     if choice is None or isinstance(choice, ComponentRule):
         return
     if isinstance(choice, str):
-        _check_mle(choice, n_samples, n_features)
+        if choice != "mle":
+            names = ("mle", *(name.replace("_", "-") for name in RULES if name != "relative_threshold"))
+            raise ValueError(
+                f"n_components = {choice!r} is not known; the rules with a name are {', '.join(map(repr, names))}."
+                f"{closest(choice, names)}"
+            )
+        if n_samples is not None and n_samples < n_features:
+            raise ValueError(
+                f'n_components = "mle" needs at least as many samples as features, but there are {n_samples} samples '
+                f"of {n_features} features. Use a share such as 0.95, or an int."
+            )
     elif isinstance(choice, bool | np.bool_) or not isinstance(choice, Real):
         raise TypeError(
             f"n_components = {choice!r} is a {type(choice).__name__}, but it must be an int, a float in (0, 1), "
@@ -555,20 +565,6 @@ def check_n_components(n_components: NComponents, n_samples: int | None, n_featu
         raise ValueError(
             f"n_components = {choice} is a float outside (0, 1), the range of a share of the variance. "
             "Use a share such as 0.95, or an int for a number of components."
-        )
-
-
-def _check_mle(n_components: str, n_samples: int | None, n_features: int) -> None:
-    if n_components != "mle":
-        names = ("mle", *(name.replace("_", "-") for name in RULES if name != "relative_threshold"))
-        raise ValueError(
-            f"n_components = {n_components!r} is not known; the rules with a name are {', '.join(map(repr, names))}."
-            f"{closest(n_components, names)}"
-        )
-    if n_samples is not None and n_samples < n_features:
-        raise ValueError(
-            f'n_components = "mle" needs at least as many samples as features, but there are {n_samples} samples of '
-            f"{n_features} features. Use a share such as 0.95, or an int."
         )
 
 

@@ -182,7 +182,13 @@ def top_eigenpairs(
     >>> eigenvalues.tolist(), np.abs(vectors).tolist()
     ([3.0, 2.0], [[0.0, 1.0, 0.0], [0.0, 0.0, 1.0]])
     """
-    kept = _check_matrix(S, k)
+    if S.dtype != np.float64:
+        raise TypeError(f"the matrix is {S.dtype}, but float64 is needed for its eigenvalues. Convert it.")
+    if S.ndim != 2 or S.shape[0] != S.shape[1] or S.shape[0] == 0:
+        raise ValueError(f"the matrix has shape {S.shape}, but it must be (d, d) with d >= 1.")
+    kept = len(S) if k is None else k
+    if not 1 <= kept <= len(S):
+        raise ValueError(f"{kept} eigenpairs were requested, but a {S.shape} matrix has 1 to {len(S)}.")
     if not S.flags.writeable or not (S.flags.c_contiguous or S.flags.f_contiguous):
         S = np.array(S, order="C")
     if not S.flags.f_contiguous:
@@ -284,17 +290,6 @@ def complete_orthonormal(V: Matrix, k: int) -> Matrix:
         rows[i] = row
         covered += row * row
     return rows
-
-
-def _check_matrix(S: Matrix, k: int | None) -> int:
-    if S.dtype != np.float64:
-        raise TypeError(f"the matrix is {S.dtype}, but float64 is needed for its eigenvalues. Convert it.")
-    if S.ndim != 2 or S.shape[0] != S.shape[1] or S.shape[0] == 0:
-        raise ValueError(f"the matrix has shape {S.shape}, but it must be (d, d) with d >= 1.")
-    kept = len(S) if k is None else k
-    if not 1 <= kept <= len(S):
-        raise ValueError(f"{kept} eigenpairs were requested, but a {S.shape} matrix has 1 to {len(S)}.")
-    return kept
 
 
 def _solve(S: Matrix, diagonal: Vector, k: int, lower: bool) -> tuple[Vector, Matrix]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Protocol
 
 import numpy as np
@@ -215,8 +216,7 @@ class BasisApproximation:
     @property
     def basis(self) -> Matrix:
         """B (N, c): the approximation is exact on these orthonormal columns."""
-        columns: Matrix = self._basis.vectors[: self._basis.count].T
-        return columns
+        return self._basis.vectors[: self._basis.count].T
 
     def divided(self, exponent: int) -> BasisApproximation:
         """Return the approximation of ``A / 2^exponent``."""
@@ -228,8 +228,7 @@ class BasisApproximation:
         inside, outside = self._basis.inner(np.ascontiguousarray(omega.T))
         weights = (inside @ self._inside.T + outside @ self._outside.T) @ self._mixing
         product = self._basis.rows(weights @ self._inside, weights @ self._outside)
-        result: Matrix = np.ldexp(product, self._exponent, out=product).T
-        return result
+        return np.ldexp(product, self._exponent, out=product).T
 
     def majorant_values(self, norm_bound: float, k: int) -> Vector:
         """Bound the k largest eigenvalues of A from above by those of ``A_hat + norm_bound (I - B B')``.
@@ -698,7 +697,8 @@ class _Run:
             pairs = ritz_pairs(
                 basis, k, o.block, tol=o.tol, shift=o.shift, precision=self.A.precision, rank=self.rank
             )  # fmt: skip
-            self._follow_probes(pairs)
+            self.probes.advance(self._product, partial(basis.remainder, pairs.weights, pairs.coefficients))
+            self._product = None
             self.error = self._estimate(pairs) if pairs.complete else np.inf
         # On a flat spectrum the values grow while the estimate stays the same, and it falls long after they are known.
         # Both are compared with the best so far: rounding and probes that turn set new records ever more rarely.
@@ -716,13 +716,6 @@ class _Run:
             return True
         self._highest = np.maximum(last, now)
         return bool(np.max(self._highest - last) > pairs.floor)
-
-    def _follow_probes(self, pairs: RitzPairs) -> None:
-        def remainder(Q: Matrix, product: Matrix) -> tuple[Matrix, Matrix, Matrix]:
-            return self.basis.remainder(pairs.weights, pairs.coefficients, Q, product)
-
-        self.probes.advance(self._product, remainder)
-        self._product = None
 
     def _estimate(self, pairs: RitzPairs) -> float:
         chain, trace = self.probes, self.A.trace

@@ -107,8 +107,7 @@ class KrylovBasis:
         if beside is not None:
             end = stop + beside.shape[1]
             self.vectors[stop:end] = beside.T
-        columns: Matrix = self.vectors[c:end].T
-        return columns
+        return self.vectors[c:end].T
 
     def close(self, product: Matrix, precision: float) -> None:
         """Store the product (N, block) of the vectors that :meth:`fill` returned, with its relative rounding."""

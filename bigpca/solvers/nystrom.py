@@ -48,8 +48,7 @@ class NystromApproximation:
 
     def multiply(self, omega: Matrix) -> Matrix:
         """Return ``A_hat omega`` (N, p) for omega (N, p); 4 N q p flops."""
-        product: Matrix = self._factor @ (self._mixing @ (self._factor.T @ omega))
-        return product
+        return self._factor @ (self._mixing @ (self._factor.T @ omega))
 
     def majorant_values(self, B: Matrix, norm_bound: float, k: int) -> Vector:
         """Bound the k largest eigenvalues of A from above by those of ``A_hat + norm_bound (I - B B')``.
@@ -267,8 +266,7 @@ def _inverse_root(S: Matrix, smallest: float) -> Matrix:
     """Return E (q, r) with ``E'S E = I`` on the directions of S above ``smallest |S|``; one zero column for S = 0."""
     s, V = top_eigenpairs(S)
     r = max(1, int(np.count_nonzero(s > smallest * s[0])))
-    E: Matrix = (V[:r] / np.sqrt(s[:r])[:, None]).T if s[0] > 0 else np.zeros((len(S), 1))
-    return E
+    return (V[:r] / np.sqrt(s[:r])[:, None]).T if s[0] > 0 else np.zeros((len(S), 1))
 
 
 def orthonormal_rows(rows: Matrix) -> Matrix:

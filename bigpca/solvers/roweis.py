@@ -153,8 +153,7 @@ class RoweisFamily:
         """Return ``C^-1 rows`` (c, d) with ``C = S_W / count``, conditioned as R2 is where r2 = 1."""
         L, _ = self.constraint(1.0, conditioning)
         weights = np.divide(self._scales[2] * count, L, out=np.zeros_like(L), where=L > 0)
-        found: Matrix = (rows @ self.rotation.T * weights) @ self.rotation
-        return found
+        return (rows @ self.rotation.T * weights) @ self.rotation
 
     def constraint(self, r2: float, conditioning: Conditioning = PLAIN) -> tuple[Vector, float]:
         """Return the eigenvalues of R2 (d,) along the rotated axes, 0 for those left out, and what

@@ -59,9 +59,8 @@ class Patterson:
         share = mean / self.ploidy
         if not ((share >= -ROUNDING) & (share <= 1 + ROUNDING)).all():
             raise ValueError(
-                f"columns have means from {mean.min():g} to {mean.max():g}, but those of allele counts are between "
-                f"0 and {self.ploidy} under Patterson(ploidy={self.ploidy}). Code missing calls as NaN, or "
-                f"set ploidy."
+                f"columns have means from {mean.min():g} to {mean.max():g}, but those of allele counts are between 0 "
+                f"and {self.ploidy} under Patterson(ploidy={self.ploidy}). Code missing calls as NaN, or set ploidy."
             )
         variance = share * (1 - share)
         varies = variance > ROUNDING
