@@ -89,8 +89,7 @@ def layers_of(X: da.Array) -> HighLevelGraph:
     kept = vars(X.expr)
     if _KEPT not in kept:
         kept[_KEPT] = _layers(X)
-    graph: HighLevelGraph = kept[_KEPT]
-    return graph
+    return kept[_KEPT]
 
 
 def _layers(X: da.Array) -> HighLevelGraph:

@@ -81,7 +81,7 @@ def merge(a: Model, b: Model) -> Model:
 
 
 def _check_alike(a: Model, b: Model) -> None:
-    """Reject models of other classes, parameters, features or patterns; raises as :func:`merge`."""
+    """Reject models of other classes, parameters, features, columns or patterns; raises as :func:`merge`."""
     if type(a) is not type(b) or not isinstance(a, LinearModel | PairModel | SupervisedModel):
         raise TypeError(
             f"a {type(a).__name__} and a {type(b).__name__} cannot be merged. Fit both with the same linear class."
@@ -97,11 +97,6 @@ def _check_alike(a: Model, b: Model) -> None:
             + "".join(f", {p}={_shown(getattr(a, p))} and {_shown(getattr(b, p))}" for p in differing)
             + " cannot be merged. Fit both with the same parameters."
         )
-    _check_columns(a, b)
-
-
-def _check_columns(a: Model, b: Model) -> None:
-    """Reject models of columns of other names, or of rows of other patterns."""
     if a._analysed.covariates != b._analysed.covariates:
         raise ValueError(
             f"the models were fitted given {a._analysed.covariates} and {b._analysed.covariates} covariates. Fit both "

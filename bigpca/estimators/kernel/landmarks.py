@@ -792,8 +792,7 @@ class FeaturesFit(KernelFit):
         else:
             rows = first_rows(given, given.layout(0))
         rows = spread_rows(rows, SCORED_ROWS)
-        finite: Array = rows[np.isfinite(rows).all(axis=1)]
-        return finite
+        return rows[np.isfinite(rows).all(axis=1)]
 
     def run(self, run: Run) -> KernelSpectrum:
         for cost in self.given.counting:

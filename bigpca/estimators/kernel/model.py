@@ -392,8 +392,7 @@ class KernelModel(Estimator[KernelSpectrum]):
     @property
     def _latest(self) -> KernelSpectrum:
         """The last fit, with the statistics of all rows, solved or not, to which rows are added."""
-        latest: KernelSpectrum = vars(self).get("_found") or self._grown
-        return latest
+        return vars(self).get("_found") or self._grown
 
     @property
     def _orthonormal(self) -> bool:

@@ -92,6 +92,7 @@ class ApproximatePCA(LinearModel[FusedProduct]):
     """
 
     _prefix = "pca"
+    _apart_bytes = 0
     _merged_alike = ("preprocess", "center", "scale", "approximation", "sketch")
 
     def __init__(
@@ -133,9 +134,8 @@ class ApproximatePCA(LinearModel[FusedProduct]):
         q = sketch.width(d)
         if k > q:
             raise ValueError(
-                f"n_components = {k} exceeds the {q} columns of the sketch, which is the most components it can "
-                f"give. Use a "
-                f"wider sketch (twice the components, better ten times), or fewer components."
+                f"n_components = {k} exceeds the {q} columns of the sketch, which is the most components it can give. "
+                "Use a wider sketch (twice the components, better ten times), or fewer components."
             )
         if self.n_components == "mle":
             raise ValueError(
@@ -175,10 +175,6 @@ class ApproximatePCA(LinearModel[FusedProduct]):
         found, made = execute(self, fit, fit.read, f"{self._called}.partial_fit(X)", progress=progress)
         return Added(found.state, found.omitted, made)
 
-    @property
-    def _apart_bytes(self) -> int:
-        return 0  # the state is small, and adding to it is cheap
-
     def _solution(
         self, state: FusedProduct, count: int, omitted: int
     ) -> tuple[Callable[[FusedProduct], Spectrum], str]:
@@ -201,8 +197,7 @@ class ApproximatePCA(LinearModel[FusedProduct]):
     def _whole_spectrum(self, what: str) -> Vector:
         raise ValueError(
             f"{what} needs all eigenvalues of the covariance, which a sketch does not provide. Use PCA, or a limit "
-            f"from "
-            f"rows."
+            "from rows."
         )
 
     def _missing_state(self, what: str) -> str:

@@ -36,15 +36,7 @@ from bigpca.seeds import normals
 from bigpca.solvers.components import NComponents, partial_will_do, resolve_partial, starting_components
 from bigpca.solvers.dual import axes_flops
 from bigpca.solvers.eigh import fix_signs
-from bigpca.solvers.krylov import (
-    FLOOR,
-    Known,
-    KrylovOptions,
-    KrylovResult,
-    block_krylov,
-    krylov_bytes,
-    krylov_flops,
-)
+from bigpca.solvers.krylov import FLOOR, Known, KrylovOptions, KrylovResult, block_krylov, krylov_bytes, krylov_flops
 from bigpca.solvers.krylov_basis import orthonormal_columns
 from bigpca.solvers.scaling import scale_identity
 
@@ -218,9 +210,8 @@ def _wanted(n_components: NComponents, operator: Operator, most: int, ritz: Vect
         share = float(ritz[:most].sum()) / operator.trace
         raise ValueError(
             f"n_components = {n_components!r} requests more than {most} components, which is the most that an "
-            f"iteration keeps in its basis; {min(most, len(ritz))} hold {share:.3f} of the variance. Ask for fewer, "
-            f"or use "
-            f'solver="covariance" or "dot" where they fit.'
+            f"iteration keeps in its basis; {min(most, len(ritz))} hold {share:.3f} of the variance. Ask for fewer, or "
+            'use solver="covariance" or "dot" where they fit.'
         )
     return wanted
 
@@ -384,7 +375,13 @@ class KrylovFit(PCAFit):
             self.rows, run, self.operator_passes, center=settings.center, scale=settings.scale, seed=settings.seed,
             threads=settings.solve_threads,
         )  # fmt: skip
-        result = iterate(operator, self._sampled_axes(operator), settings, iteration)
+        # The axes of a sample, if there are enough rows; its variances determine the precision.
+        sample = operator.sample(iteration.block - self.random)
+        if sample is not None and too_fine(
+            sample.variances, iteration.components, settings.tol, operator.magnification
+        ):
+            operator.refine()
+        result = iterate(operator, None if sample is None else sample.axes, settings, iteration)
         k = kept_components(operator, result, settings)
         certificate = certify_iteration(operator, result, k, settings, run)
         components = fix_signs(np.ascontiguousarray(result.vectors[:k]))
@@ -395,15 +392,6 @@ class KrylovFit(PCAFit):
             operator.trace, certificate=certificate, weight_sums=operator.weight_sums,
             centring_error=operator.centring_error,
         )  # fmt: skip
-
-    def _sampled_axes(self, operator: CovarianceOperator) -> Matrix | None:
-        """Return the axes of a sample (d, l), if there are enough rows; its variances determine the precision."""
-        sample = operator.sample(self.iteration.block - self.random)
-        if sample is None:
-            return None
-        if too_fine(sample.variances, self.iteration.components, self.settings.tol, operator.magnification):
-            operator.refine()
-        return sample.axes
 
 
 @dataclass(frozen=True)

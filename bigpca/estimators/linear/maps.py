@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass, field, replace
-from typing import TypeAlias
+from typing import ClassVar, TypeAlias
 
 import numpy as np
 import scipy.linalg
@@ -94,9 +94,8 @@ def _coordinates(Q: Matrix, missing: NDArray[np.bool_], z: Matrix) -> tuple[Matr
 def warn_undetermined() -> None:
     """Warn that the values that are there do not determine some scores: in words that Python shows once per process."""
     warnings.warn(
-        "the observed values do not determine the scores of some rows: these rows have fewer values than "
-        "components, or values only in columns where components cannot be distinguished. They get the scores of "
-        "minimum norm.",
+        "the observed values do not determine the scores of some rows: these rows have fewer values than components, "
+        "or values only in columns where components cannot be distinguished. They get the scores of minimum norm.",
         ApproximationWarning,
         stacklevel=2,
     )
@@ -203,7 +202,11 @@ class Projection(LinearRowMap):
             Where values are outside the limits.
         """
         if isinstance(rows, csr_array):
-            return self._of_sparse(rows, where)
+            # x A' - A mean in float64, which keeps the zeros of sparse rows.
+            axes, dtype = self._axes(), working_dtype(rows.dtype)
+            with np.errstate(invalid="ignore", over="ignore"):
+                scores = csr.multiply(with_values(rows, rows.data.astype(np.float64)), axes.T) - axes @ self.mean
+                return self._settled(rows, scores.astype(dtype, copy=False), where)
         self.check_limits(rows, where)
         dtype = working_dtype(rows.dtype)
         mean, axes = self.mean.astype(dtype), self._axes()
@@ -234,13 +237,6 @@ class Projection(LinearRowMap):
     def takes_csr(self) -> bool:
         """Unless rows may be incomplete, whose values are examined one by one."""
         return self.nan_policy != "mean" and self.limits is None
-
-    def _of_sparse(self, rows: csr_array, where: str) -> Array:
-        """Return ``x A' - A mean`` in float64."""
-        axes, dtype = self._axes(), working_dtype(rows.dtype)
-        with np.errstate(invalid="ignore", over="ignore"):
-            scores = csr.multiply(with_values(rows, rows.data.astype(np.float64)), axes.T) - axes @ self.mean
-            return self._settled(rows, scores.astype(dtype, copy=False), where)
 
     def _settled(self, rows: Values, scores: Array, where: str) -> Array:
         settle_non_finite(rows, scores, where, self.nan_policy, "scores")
@@ -284,6 +280,9 @@ class Sketching(LinearRowMap):
         "omit" gives rows of NaN for rows that hold one.
     """
 
+    # Always: sketches are applied to CSR as it is.
+    takes_csr: ClassVar[bool] = True
+
     sketch: Sketch
     nan_policy: str = "raise"
 
@@ -296,11 +295,6 @@ class Sketching(LinearRowMap):
         from bigpca.export.sklearn import fitted_pca  # only exports need scikit-learn's PCA
 
         return [fitted_pca(self.linear(d), facts)]
-
-    @property
-    def takes_csr(self) -> bool:
-        """Always: sketches are applied to CSR as it is."""
-        return True
 
     def apply(self, rows: Values, where: str) -> Array:
         """Return sketches (b, q) of rows (b, d).
@@ -467,9 +461,8 @@ class Standardization:
         divisors = None if learned else _scale_vector(scale, d, grid)
         if shift is not None and isinstance(scale, Patterson):
             raise ValueError(
-                f"scale = {scale!r} is learned from the mean, but center is a given vector. Use center=True, or "
-                f"give the "
-                f"scale as a vector."
+                f"scale = {scale!r} is learned from the mean, but center is a given vector. Use center=True, or give "
+                "the scale as a vector."
             )
         given = None
         if divisors is not None or (shift is not None and shift.any()):

@@ -46,15 +46,7 @@ from bigpca.estimators.linear.spectrum import (
 from bigpca.estimators.shared.certificates import certified_attributes
 from bigpca.estimators.shared.files import StoredModel, Values
 from bigpca.estimators.shared.fit import fit_seed
-from bigpca.estimators.shared.inputs import (
-    AnalysedRows,
-    Input,
-    Lazy,
-    check_features,
-    check_filling,
-    in_memory,
-    is_lazy,
-)
+from bigpca.estimators.shared.inputs import AnalysedRows, Input, Lazy, check_features, check_filling, in_memory, is_lazy
 from bigpca.estimators.shared.outputs import Destination, Path, maps_rows
 from bigpca.passes.accumulators.base import WeightSums
 from bigpca.passes.accumulators.moments import Moments

@@ -130,6 +130,7 @@ class PCA(LinearModel[Moments]):
     """
 
     _prefix = "pca"
+    _orthonormal = True
     _merged_alike = ("preprocess", "center", "scale")
 
     def __init__(
@@ -174,10 +175,6 @@ class PCA(LinearModel[Moments]):
         """
         plan = self.plan(X)
         return SolverChoice(plan.solver, plan.reason)
-
-    @property
-    def _orthonormal(self) -> bool:
-        return True
 
     def __sklearn_tags__(self) -> Tags:
         tags: Tags = super().__sklearn_tags__()

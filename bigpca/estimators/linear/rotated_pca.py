@@ -337,15 +337,13 @@ def _rotation(model: PCA | ApproximatePCA, method: str, power: float) -> Matrix:
     if sound < k:
         raise ValueError(
             f"{k - sound} of {k} components have variance 0, so they have no scores of variance 1 to rotate. Keep "
-            f"{sound} "
-            f"components."
+            f"{sound} components."
         )
     with one_blas_thread():
         T, turned = _simple_structure(model.loadings_, method, power)
     if turned > TOLERANCE:
         warn_approximation(
             f"varimax still rotated by {turned:.1g} radians after {MAX_SWEEPS} sweeps; at most {TOLERANCE:g} was "
-            f"expected. "
-            f"Keep fewer components, or treat the rotation as approximate."
+            "expected. Keep fewer components, or treat the rotation as approximate."
         )
     return T

@@ -33,13 +33,10 @@ class SketchingFit(Fit[Sketch]):
     """
 
     solver: ClassVar[str] = "sketch"
+    account: ClassVar[str] = "nothing is learned but the number of columns"
 
     sketch: Sketch
     checked: bool
-
-    @property
-    def account(self) -> str:
-        return "nothing is learned but the number of columns"
 
     def passes(self) -> tuple[PassCost, ...]:
         size = self.rows.bytes_of(self.rows.n_rows)

@@ -14,16 +14,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from bigpca.arrays import (
-    STRIP,
-    Array,
-    Matrix,
-    Vector,
-    add_outer_upper,
-    add_packed,
-    packed_diagonal,
-    packed_size,
-)
+from bigpca.arrays import STRIP, Array, Matrix, Vector, add_outer_upper, add_packed, packed_diagonal, packed_size
 from bigpca.data.weights import degrees_of_freedom
 from bigpca.errors import format_bytes, warn_approximation
 from bigpca.estimators.linear.maps import Standardization, orthonormality_error
@@ -404,7 +395,11 @@ def unpack_spectrum(stored: StoredModel, form_of: Callable[[int], StateForm], *,
         if regression.coef.shape != (d, q) or regression.mean.shape != (q,) or not 0 <= regression.rank <= q:
             raise ValueError(f"it has covariate_coef of shape {regression.coef.shape}; {(d, q)} was expected")
     form = form_of(d + q)
-    _check_shapes(arrays, k, d, form)
+    for name, shape in ((f"{form.prefix}_{name}", shape) for name, shape in form.shapes.items()):
+        if name in arrays and arrays[name].shape != shape:
+            raise ValueError(
+                f"it has {name} of shape {arrays[name].shape}; {shape} was expected beside components of shape {(k, d)}"
+            )
     _check_values(arrays, {f"{form.prefix}_{name}" for name in form.gaps}, orthonormal)
     return Spectrum(
         int(attributes["n_samples"]), int(attributes["n_omitted"]), arrays["mean"], arrays.get("scale"),
@@ -423,15 +418,6 @@ def _check_components(arrays: dict[str, Array], required: set[str]) -> tuple[int
     if len(shape) != 2:
         raise ValueError(f"it has components of shape {shape}; (k, d) was expected")
     return shape[0], shape[1]
-
-
-def _check_shapes(arrays: dict[str, Array], k: int, d: int, form: StateForm) -> None:
-    shapes = {f"{form.prefix}_{name}": shape for name, shape in form.shapes.items()}
-    for name, shape in shapes.items():
-        if name in arrays and arrays[name].shape != shape:
-            raise ValueError(
-                f"it has {name} of shape {arrays[name].shape}; {shape} was expected beside components of shape {(k, d)}"
-            )
 
 
 def _check_values(arrays: dict[str, Array], gaps: set[str], orthonormal: bool) -> None:

@@ -158,8 +158,7 @@ class PairModel(Estimator[PairFound]):
     @property
     def _scales(self) -> bool:
         """Whether columns are divided by their standard deviations."""
-        scale: bool = getattr(self, "scale", False)
-        return scale
+        return getattr(self, "scale", False)
 
     def _template(self, d: int) -> Accumulator:
         """Return the state of the read; a hook for models with folds."""

@@ -99,29 +99,6 @@ class Reading(ABC):
         return "; ".join((self.account, *self.against))
 
     @property
-    def _weighting(self) -> tuple[str, ...]:
-        """The line of the plan about the weights of the rows."""
-        sums = self.rows.weight_sums
-        if sums is None:
-            return ()
-        effective = sums[0] ** 2 / sums[1]
-        return (f"weights: {self.rows.n_present:,} rows, sum {sums[0]:,.6g}, effective number {effective:,.6g}",)
-
-    @property
-    def _filling(self) -> tuple[str, ...]:
-        """The line of the plan about missing values."""
-        if self.rows.fill is None:
-            return ()
-        return ("missing values: one more read finds the means of the columns, which replace them",)
-
-    @property
-    def _compiling(self) -> tuple[str, ...]:
-        """The line of the plan about what its time leaves out."""
-        if not self.rows.sparse:
-            return ()
-        return ("compiling: the first fit of sparse rows in each process takes 1 to 3 s longer",)
-
-    @property
     def notes(self) -> tuple[str, ...]:
         """Further lines of the plan."""
         return ()
@@ -130,11 +107,6 @@ class Reading(ABC):
     def max_evaluations(self) -> float:
         """Kernel evaluations beyond which the plan is rejected."""
         return inf
-
-    @property
-    def planned_share(self) -> float:
-        """Share of the declared rows that the plan counts: 1, or a million rows where their number is not known."""
-        return PLANNED_ROWS / self.rows.n_rows if self.rows.open_ended else 1.0
 
     @property
     def most_reads(self) -> float:
@@ -150,15 +122,26 @@ class Reading(ABC):
     @cached_property
     def plan(self) -> Plan:
         """The cost."""
+        # Where the number of rows is not known, a million of the declared rows are planned.
+        share = PLANNED_ROWS / self.rows.n_rows if self.rows.open_ended else 1.0
         plan = plan_of(
             self.declared, self.solve_cost(), self.resources, solver=self.solver, reason=self.reason, notes=self.notes,
-            most_evaluations=self.max_evaluations, share=self.planned_share,
+            most_evaluations=self.max_evaluations, share=share,
         )  # fmt: skip
-        requests, in_flight = self.rows.requests
-        lines = (*self._weighting, *self._filling, *self.rows.unnoticed, *plan.notes, *self._compiling, *self._devices)
-        if plan.passes > 1 and self.rows.stored is not None and self.rows.stored.parsed:
-            lines += ("each read parses text: bp.ingest(path, out) writes the numbers once, for this fit and others",)
-        return replace(plan, notes=lines, requests=round(requests * plan.passes), flight_bytes=in_flight)
+        rows, (requests, in_flight), lines = self.rows, self.rows.requests, list[str]()
+        if rows.weight_sums is not None:
+            total, squares = rows.weight_sums
+            effective = total**2 / squares
+            lines.append(f"weights: {rows.n_present:,} rows, sum {total:,.6g}, effective number {effective:,.6g}")
+        if rows.fill is not None:
+            lines.append("missing values: one more read finds the means of the columns, which replace them")
+        lines += [*rows.unnoticed, *plan.notes]
+        if rows.sparse:
+            lines.append("compiling: the first fit of sparse rows in each process takes 1 to 3 s longer")
+        lines += self._devices
+        if plan.passes > 1 and rows.stored is not None and rows.stored.parsed:
+            lines.append("each read parses text: bp.ingest(path, out) writes the numbers once, for this fit and others")
+        return replace(plan, notes=tuple(lines), requests=round(requests * plan.passes), flight_bytes=in_flight)
 
     @property
     def _devices(self) -> tuple[str, ...]:

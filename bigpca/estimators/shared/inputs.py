@@ -11,7 +11,6 @@ import math
 import os
 import re
 from collections import Counter
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
@@ -185,7 +184,13 @@ def in_memory(X: Input, estimator: str, *, minimum: int = 1) -> tuple[Values, Na
         X = embeddings(X)
         check_columns(X)
     if isinstance(X, list | tuple):
-        _reject_batches_in_a_list(X)
+        # Arrays of several rows each would become one long row each.
+        shapes = [tuple(getattr(one, "shape", ())) for one in X]
+        if shapes and all(len(shape) > 1 for shape in shapes):
+            raise ValueError(
+                f"X is a {type(X).__name__} of {counted(len(X), 'array')}, the first of shape {shapes[0]}. Batches of "
+                "rows are bp.from_batches(X); samples of several dimensions are np.stack(X)."
+            )
         masked = any(isinstance(row, np.ma.MaskedArray) for row in X)
         X = np.ma.stack(X) if masked else np.asarray(X)
     if isinstance(X, np.ma.MaskedArray):
@@ -194,7 +199,9 @@ def in_memory(X: Input, estimator: str, *, minimum: int = 1) -> tuple[Values, Na
     if len(shape) > 2:
         X = np.asarray(X).reshape(X.shape[0], row_width(X.shape))
     if (isinstance(X, np.ndarray) or is_csr(X)) and X.dtype.kind not in "OUS":
-        _check_kind(X)
+        if X.dtype.kind == "c":
+            raise ValueError(f"Complex data not supported: X is {X.dtype}. Take real and imaginary parts as columns.")
+        check_dtype(X.dtype)
     if isinstance(X, np.ndarray) and X.dtype.kind == "O":  # beside numbers, dates would become numbers
         for kind in {np.datetime64, np.timedelta64} & {type(value) for value in X.flat}:
             check_dtype(kind)
@@ -208,16 +215,6 @@ def in_memory(X: Input, estimator: str, *, minimum: int = 1) -> tuple[Values, Na
     if rounded:
         warn_rounded(rounded)
     return checked, getattr(asked, "feature_names_in_", None), shape[1:] if len(shape) > 2 else checked.shape[1:]
-
-
-def _reject_batches_in_a_list(X: Sequence[Input]) -> None:
-    """Reject a list of arrays of several rows each, which would become one long row each."""
-    shapes = [tuple(getattr(one, "shape", ())) for one in X]
-    if shapes and all(len(shape) > 1 for shape in shapes):
-        raise ValueError(
-            f"X is a {type(X).__name__} of {counted(len(X), 'array')}, the first of shape {shapes[0]}. Batches of rows "
-            "are bp.from_batches(X); samples of several dimensions are np.stack(X)."
-        )
 
 
 def note_flattened(X: Input) -> None:
@@ -369,12 +366,6 @@ def _check_names(estimator: BaseEstimator, names: Names) -> None:
     if not unseen and not missing:
         message += "Feature names must be in the same order as they were in fit.\n"
     raise ValueError(message)
-
-
-def _check_kind(X: Array) -> None:
-    if X.dtype.kind == "c":
-        raise ValueError(f"Complex data not supported: X is {X.dtype}. Take real and imaginary parts as columns.")
-    check_dtype(X.dtype)
 
 
 def check_policies(estimator: BaseEstimator) -> None:

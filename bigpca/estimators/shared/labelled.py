@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from importlib.metadata import version
+from typing import ClassVar
 
 import numpy as np
 from sklearn.base import BaseEstimator
@@ -129,13 +130,8 @@ def grid_coords(grid: Grid) -> dict[str, Exported]:
 class EmptyColumns(Reading):
     """The reads before a fit that find the columns without values."""
 
-    @property
-    def solver(self) -> str:
-        return "columns without values"
-
-    @property
-    def account(self) -> str:
-        return "they are left out, so the fit is planned once they are known"
+    solver: ClassVar[str] = "columns without values"
+    account: ClassVar[str] = "they are left out, so the fit is planned once they are known"
 
     def passes(self) -> tuple[PassCost, ...]:
         return search_passes(self.rows)

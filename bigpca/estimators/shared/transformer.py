@@ -75,15 +75,7 @@ from bigpca.estimators.shared.outputs import (
     reject_container,
     write_rows,
 )
-from bigpca.export.linear import (
-    Affine,
-    LinearMap,
-    LinearRowMap,
-    faiss_index,
-    faiss_transform,
-    torch_layer,
-    write_onnx,
-)
+from bigpca.export.linear import Affine, LinearMap, LinearRowMap, faiss_index, faiss_transform, torch_layer, write_onnx
 from bigpca.passes.accumulators.observed_columns import ColumnSearch
 from bigpca.passes.engine.driver import solving, solving_with
 from bigpca.passes.engine.jobs import digest
@@ -566,9 +558,8 @@ class Estimator(
             reject_container(self, self._output_name, X)
             if has_batches(opened := self._open(X).X):
                 raise TypeError(
-                    "fit_transform needs a second read, which an iterator cannot give, and in which batches may "
-                    "come in another order. Call fit(X) and then transform(X) with what from_batches "
-                    "returns."
+                    "fit_transform needs a second read, which an iterator cannot give, and in which batches may come "
+                    "in another order. Call fit(X) and then transform(X) with what from_batches returns."
                 )
             reject_batches(opened, self._output_name)
         own = {"given": options["given"]} if options.get("given") is not None else {}

@@ -58,13 +58,6 @@ class SupervisedResult:
     converged: bool | None = None
 
 
-def labels_pass(rows: Rows, templates: dict[str, Accumulator], *, name: str = "labels") -> PassPlan:
-    """Declare one read of labelled rows."""
-    states = list(templates.values())
-    size, work = sum(state.state_bytes for state in states), rows.dense_work(*states)
-    return row_pass(rows, name, states, cut_bytes=size, work=work)
-
-
 @dataclass(frozen=True)
 class LabelledReading(Reading):
     """A read of labelled rows.
@@ -94,7 +87,9 @@ class LabelledReading(Reading):
     @cached_property
     def labels(self) -> PassPlan:
         """The read of rows and labels."""
-        return labels_pass(self.rows, self.templates)
+        states = list(self.templates.values())
+        size, work = sum(state.state_bytes for state in states), self.rows.dense_work(*states)
+        return row_pass(self.rows, "labels", states, cut_bytes=size, work=work)
 
     def read(self, run: Run) -> KeptStatistics:
         """Read X."""

@@ -439,7 +439,13 @@ class ClassMap(RowMap):
         values += of.offsets
         found: Array
         if self.output == "classes":
-            self._reject_missing(values, where)
+            missing = np.flatnonzero(np.isnan(values).any(axis=1))
+            if len(missing):
+                raise NonFiniteError(
+                    f"{counted(len(missing), 'row')} of {where} hold NaN or infinite values, the first is "
+                    f"{row_of(where, int(missing[0]))}: they have no class. Remove them, or use predict_proba, which "
+                    "returns NaN for such rows."
+                )
             found = self.classes[values.argmax(axis=1)][:, None]
         elif self.output == "probabilities":
             found = softmax(values, axis=1)
@@ -452,15 +458,6 @@ class ClassMap(RowMap):
             # About the origin, as in scikit-learn: all classes of a row gain (x - mean)'C^-1 mean + mean'C^-1 mean / 2.
             found = values + (centred @ of.common + 0.5 * (of.mean @ of.common))[:, None]
         return found
-
-    def _reject_missing(self, values: Matrix, where: str) -> None:
-        missing = np.flatnonzero(np.isnan(values).any(axis=1))
-        if len(missing):
-            raise NonFiniteError(
-                f"{counted(len(missing), 'row')} of {where} hold NaN or infinite values, the first is "
-                f"{row_of(where, int(missing[0]))}: they have no class. Remove them, or use predict_proba, which "
-                "returns NaN for such rows."
-            )
 
     def bytes_for(self, d: int, rows: int, itemsize: int) -> tuple[int, int]:
         """Centred rows in float64, and values before and after their last step."""

@@ -480,9 +480,8 @@ def reject_singletons(labels: ClassLabels) -> None:
         named = ", ".join(map(str, alone[:SHOWN].tolist())) + (", ..." if len(alone) > SHOWN else "")
         raise ValueError(
             f"{len(alone)} of {labels.n_classes} classes have one row each ({named}): they do not contribute to the "
-            f"within-class scatter, which needs at least 2 rows of every class. Give more rows of them, set their "
-            f"labels "
-            f'to missing and use missing_labels="drop", or use SupervisedPCA (r2 = 0).'
+            "within-class scatter, which needs at least 2 rows of every class. Give more rows of them, set their "
+            'labels to missing and use missing_labels="drop", or use SupervisedPCA (r2 = 0).'
         )
 
 

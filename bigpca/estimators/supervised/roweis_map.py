@@ -21,14 +21,12 @@ from bigpca.estimators.supervised.discriminants import RoweisDiscriminantAnalysi
 from bigpca.estimators.supervised.fits import SupervisedResult
 from bigpca.estimators.supervised.kernel_fit import FeatureRead
 from bigpca.estimators.supervised.kernel_supervised import KernelRoweisDiscriminantAnalysis
-from bigpca.estimators.supervised.problems import RoweisProblem, check_classes, check_factor, family_of, open_classes
+from bigpca.estimators.supervised.problems import check_classes, check_factor, family_of, open_classes
 from bigpca.estimators.supervised.statistics import KeptStatistics, LabelStatistics
 from bigpca.passes.engine.driver import solving_with
 from bigpca.passes.engine.progress import ProgressArgument
 from bigpca.passes.project import project_in_memory, project_lazily
 from bigpca.passes.reading.row_maps import RowMap, chained
-from bigpca.passes.rows import Rows
-from bigpca.planning import Plan
 from bigpca.settings import setting
 from bigpca.solvers.roweis import Axes
 
@@ -226,14 +224,28 @@ def roweis_map(
     grid_values(grid, spacing, fit.rows.n_rows)  # rejected before the read, as is a scatter that must be singular
     if not problem.featured and 1.0 in grid_values(grid, spacing, 2):
         problem.at(0.5, 1.0).check_labels(fit.labelled, fit.rows.n_columns)
-    found, made = execute(
+    result, made = execute(
         template, fit, fit.read, f"bigpca.roweis_map(X, y, model={template._called})", progress=progress
     )
-    read = cast("KeptStatistics | FeatureRead", found)  # what both kinds of fit read
-    check_classes(read.statistics, 1.0, 1.0)
+    read = cast("KeptStatistics | FeatureRead", result)  # what both kinds of fit read
+    statistics = read.statistics
+    check_classes(statistics, 1.0, 1.0)
     with solving_with(setting(template, "solve_threads")):
-        values = grid_values(grid, spacing, read.statistics.count)
-        solved = _solve_map(template, problem, opened, fit.plan, read, values)
+        values = grid_values(grid, spacing, statistics.count)
+        # One rotation into the eigenvectors of S_W serves all points; each then takes its k leading pairs.
+        family = family_of(statistics, 1.0, normalize=problem.normalize, threads=problem.threads)
+        models: list[list[RoweisModel]] = []
+        found: list[list[Axes]] = []
+        for r1 in values:
+            models.append([])
+            found.append([])
+            for r2 in values:
+                own = clone(template).set_params(r1=float(r1), r2=float(r2))
+                axes = problem.at(r1, r2).axes(family, statistics)
+                own._finish(opened, fit.plan, _result(read, axes))
+                models[-1].append(own)
+                found[-1].append(axes)
+        solved = RoweisMap(values, values.copy(), models, statistics, found)
     for own in (own for line in solved.models for own in line):
         own._provenance = made
     return solved
@@ -244,24 +256,3 @@ def _result(read: KeptStatistics | FeatureRead, axes: Axes) -> SupervisedResult 
     return (
         read.fit(axes) if isinstance(read, FeatureRead) else SupervisedResult(read.statistics, read.supervision, axes)
     )
-
-
-def _solve_map(
-    template: RoweisModel, problem: RoweisProblem, opened: Rows, plan: Plan, read: KeptStatistics | FeatureRead,
-    values: NDArray[np.float64],
-) -> RoweisMap:  # fmt: skip
-    statistics = read.statistics
-    # One rotation into the eigenvectors of S_W serves all points; each then takes its k leading pairs.
-    family = family_of(statistics, 1.0, normalize=problem.normalize, threads=problem.threads)
-    models: list[list[RoweisModel]] = []
-    found: list[list[Axes]] = []
-    for r1 in values:
-        models.append([])
-        found.append([])
-        for r2 in values:
-            own = clone(template).set_params(r1=float(r1), r2=float(r2))
-            axes = problem.at(r1, r2).axes(family, statistics)
-            own._finish(opened, plan, _result(read, axes))
-            models[-1].append(own)
-            found[-1].append(axes)
-    return RoweisMap(values, values.copy(), models, statistics, found)

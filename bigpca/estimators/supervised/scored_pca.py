@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from numbers import Integral
 from pathlib import Path as Place
-from typing import Self, cast
+from typing import ClassVar, Self, cast
 
 import dask.array as da
 import numpy as np
@@ -305,6 +305,9 @@ class Folding(Reading):
         The identity of labels, candidates and folds.
     """
 
+    solver: ClassVar[str] = "folds"
+    account: ClassVar[str] = "one read of rows and labels"
+
     templates: dict[str, Accumulator]
     about: Mapping[str, object]
 
@@ -335,14 +338,6 @@ class Folding(Reading):
         }
         about = {"labels": labelled.describe(), "candidates": candidates.tolist(), "folds": [folds, seed]}
         return cls(rows, resources, templates, about)
-
-    @property
-    def solver(self) -> str:
-        return "folds"
-
-    @property
-    def account(self) -> str:
-        return "one read of rows and labels"
 
     @cached_property
     def folds(self) -> PassPlan:
@@ -375,9 +370,7 @@ def _take_folds(state: PassState) -> list[ClassMoments]:
 class Scoring(LabelledReading):
     """The read that the scores of features are computed from."""
 
-    @property
-    def account(self) -> str:
-        return "one read of rows and labels"
+    account: ClassVar[str] = "one read of rows and labels"
 
     def passes(self) -> tuple[PassCost, ...]:
         return (self.labels,)
@@ -628,7 +621,14 @@ class ScoredPCA(Estimator[ScoredResult]):
         order = ranked(scores)
         q = self._count(len(scores))
         if q is None:
-            found = self._cross_validate(X, order, scoring.labelled, opened.seed, places["folds"], progress)
+            # The explained share in the folds left out, by number of features: one read of the candidates.
+            candidates = order[:MAX_CANDIDATES]
+            folding = self._folding(X, candidates, scoring.labelled, opened.seed)
+            held_out, _ = execute(
+                self, folding, folding.read, "", progress=progress, checkpoint=places["folds"], seed=opened.seed
+            )
+            k = self.n_components if self.estimator is None else getattr(self.estimator, "n_components", None)
+            found = explained_shares(held_out, np.searchsorted(np.sort(candidates), candidates), k)
             # The best share; of equal ones, the fewest features.
             q = max(found, key=lambda count: (found[count], -count))
         selected, inner = np.sort(order[:q]), self._inner()
@@ -688,9 +688,8 @@ class ScoredPCA(Estimator[ScoredResult]):
         others = np.setdiff1d(best, self.selected_)
         if len(others):
             warn_approximation(
-                f"{len(others)} of the {len(best)} features with the highest scores over all rows were not selected "
-                f"by the first fit (such as feature {others[0]}), which are kept. Fit again with all rows to select "
-                f"again."
+                f"{len(others)} of the {len(best)} features with the highest scores over all rows were not selected by "
+                f"the first fit (such as feature {others[0]}), which are kept. Fit again with all rows to select again."
             )
         self._take(ScoredResult(kept, spread, scores, self.selected_, inner, vars(self).get("cv_scores_")), "")
         self._record_rows(replace(made, reads=2.0))
@@ -722,16 +721,6 @@ class ScoredPCA(Estimator[ScoredResult]):
 
     def _read_labels(self, y: Input, n: int, like: Supervision | None = None) -> Labelled:
         return read_labels(y, n, LabelUse(), missing=self.missing_labels, owner=type(self).__name__, like=like)
-
-    def _scorable(self, y: Input, n: int) -> Labelled:
-        labelled = self._read_labels(y, n)
-        used = int(np.count_nonzero(labelled.known_codes >= 0))
-        if labelled.features is None and used <= labelled.n_classes:
-            raise ValueError(
-                f"{used} rows have {labelled.n_classes} classes, one row each: so there is no variation within "
-                f"classes to compare with. Give classes of several rows, or numbers as real labels."
-            )
-        return labelled
 
     @property
     def _n_features_out(self) -> int:
@@ -772,7 +761,13 @@ class ScoredPCA(Estimator[ScoredResult]):
     def _fit(self, rows: Rows, y: Input) -> ScoredFit:
         d, estimator = rows.viewed_columns, self._inner()
         q, (rows, resources) = self._count(d), self._rows(rows, weighted=False)
-        labelled = self._scorable(y, rows.n_rows)  # unknown row chunks are counted once for all reads
+        labelled = self._read_labels(y, rows.n_rows)  # unknown row chunks are counted once for all reads
+        used = int(np.count_nonzero(labelled.known_codes >= 0))
+        if labelled.features is None and used <= labelled.n_classes:
+            raise ValueError(
+                f"{used} rows have {labelled.n_classes} classes, one row each: so there is no variation within "
+                f"classes to compare with. Give classes of several rows, or numbers as real labels."
+            )
         X = mapped_lazily(rows)
         scoring = Scoring(self._rows_of_all_parts(rows, X), resources, "scores", labelled, False)
         some = estimator._open(some_columns(X, q), minimum=2)
@@ -797,17 +792,6 @@ class ScoredPCA(Estimator[ScoredResult]):
         rows = Rows.of(columns_of(opened, np.sort(candidates)), **self._policies)
         resources = find_resources(setting(self, "memory_limit"), in_process=rows.in_process)
         return Folding.of(rows, resources, labelled, candidates, int(self.folds), seed)
-
-    def _cross_validate(
-        self, opened: da.Array, order: Integers, labelled: Labelled, seed: int,
-        checkpoint: Place | None, progress: ProgressArgument,
-    ) -> dict[int, float]:  # fmt: skip
-        """Return the explained share in the folds left out, by number of features: one read of the candidates."""
-        candidates = order[:MAX_CANDIDATES]
-        folding = self._folding(opened, candidates, labelled, seed)
-        held_out, _ = execute(self, folding, folding.read, "", progress=progress, checkpoint=checkpoint, seed=seed)
-        k = self.n_components if self.estimator is None else getattr(self.estimator, "n_components", None)
-        return explained_shares(held_out, np.searchsorted(np.sort(candidates), candidates), k)
 
     def _fitted_values(self) -> tuple[dict[str, Array], Values]:
         inner, supervision = StoredModel.of(self.estimator_), self._supervision
