@@ -250,6 +250,7 @@ def _given_numbers(numbers: Array, request: LandmarkRequest) -> Landmarks:
             f"row {missing[0]} was given as a landmark, but it is omitted because of missing values, or has weight "
             f"0. Choose another, or repair the data."
         )
+    # The read finds rows in ascending order; landmarks are in the order that was given.
     return Landmarks(found.rows[np.searchsorted(found.indices, wanted)], wanted)
 
 

@@ -543,6 +543,7 @@ def check_n_components(n_components: NComponents, n_samples: int | None, n_featu
                 f"n_components = {choice!r} is not known; the rules with a name are {', '.join(map(repr, names))}."
                 f"{closest(choice, names)}"
             )
+        # Minka's evidence takes the logarithm of every eigenvalue; of fewer samples than features, some are 0.
         if n_samples is not None and n_samples < n_features:
             raise ValueError(
                 f'n_components = "mle" needs at least as many samples as features, but there are {n_samples} samples '
