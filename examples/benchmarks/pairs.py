@@ -5,7 +5,8 @@ usage: python examples/benchmarks/pairs.py [--rows 20000] [--columns 512] [--rou
 Both sides are Zarr stores in float32, in chunks of 1,000 rows. Every contender runs in its own process, in turn: CKA
 (bigpca's of all rows; means of biased CKA over batches, in NumPy), maximum covariance analysis, CCA, and ridge
 regression of 20 targets for five penalties and five folds. "pca" is one fit of the columns side by side, whose product
-has the same operations as one read of pairs. The value is the first that was found: CKA, a squared covariance fraction,
+has the same operations as one read of pairs. "layers" is one pass over batches of twelve layers, of half to four times
+the columns, and "layers_alone" twelve fits. The value is the first that was found: CKA, a squared covariance fraction,
 a canonical correlation, or R^2, to compare contenders. Ends with one JSON line.
 """
 
@@ -124,6 +125,31 @@ def ridge(folder: Path, k: int) -> float:
     return float(bp.Ridge(list(ALPHAS), cv=5).fit(x, bp.open(y)[:, :TARGETS]).cv_scores_.mean(axis=1).max())
 
 
+def layers(folder: Path, *, together: bool) -> float:
+    """Return the largest variance of the first of twelve layers, from one pass over all, or from twelve fits.
+
+    Batches are eight arrays in turn: as those of a forward pass, they are not in the processor's cache.
+    """
+    import zarr
+
+    rows, columns = zarr.open_array(folder / "x.zarr").shape
+    widths, size = np.linspace(columns // 2, 4 * columns, 12).astype(int), min(512, rows)
+    held = [
+        {
+            f"layer{i}": np.random.default_rng([j, i]).standard_normal((size, d), dtype="f4")
+            for i, d in enumerate(widths)
+        }
+        for j in range(8)
+    ]
+    batches = [held[j % 8] for j in range(rows // size)]
+    if together:
+        models = bp.fit_layers(iter(batches), bp.PCA(2))
+    else:
+        with bp.config(solve_threads=1):
+            models = {name: bp.PCA(2).fit(bp.from_batches(one[name] for one in batches)) for name in held[0]}
+    return float(models["layer0"].explained_variance_[0])
+
+
 CONTENDERS = {
     "pca": lambda at, k: float(bp.PCA(k).fit(str(at / "both.zarr")).explained_variance_[0]),
     "cka": lambda at, k: bp.quality.cka(*sides(at), n_folds=None).value,
@@ -137,6 +163,8 @@ CONTENDERS = {
     "cca_sklearn": cca_of_sklearn,
     "ridge": ridge,
     "ridge_sklearn": ridge_of_sklearn,
+    "layers": lambda at, k: layers(at, together=True),
+    "layers_alone": lambda at, k: layers(at, together=False),
 }
 
 
