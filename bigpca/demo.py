@@ -118,7 +118,17 @@ def run_demo(directory: Path, *, small: bool = False, progress: tuple[Progress, 
     import bigpca
     from bigpca.planning import SAFE_SHARE
 
-    _clear(directory)
+    there = {path.name for path in directory.iterdir()} if directory.is_dir() else set()
+    foreign = sorted(there - OWN_NAMES)
+    if foreign:
+        raise OutputExistsError(
+            f"{directory} holds {len(foreign)} other entries (such as {foreign[0]}), but a new or empty directory was "
+            "expected. Choose another with --dir."
+        )
+    for name in there:
+        path = directory / name
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
+    directory.mkdir(parents=True, exist_ok=True)
     clock = _Clock()
     limit = int((psutil.Process().memory_info().rss + BUDGET) / SAFE_SHARE)  # a plan may use this share of the limit
     with dask.config.set(num_workers=THREADS), MemoryMeter() as meter:
@@ -173,19 +183,6 @@ class _Clock:
     def stop(self, name: str) -> None:
         now = time.monotonic()
         self.seconds[name], self.last = now - self.last, now
-
-
-def _clear(directory: Path) -> None:
-    foreign = sorted({path.name for path in directory.iterdir()} - OWN_NAMES) if directory.is_dir() else []
-    if foreign:
-        raise OutputExistsError(
-            f"{directory} holds {len(foreign)} other entries (such as {foreign[0]}), but a new or empty directory was "
-            "expected. Choose another with --dir."
-        )
-    for name in OWN_NAMES & ({path.name for path in directory.iterdir()} if directory.is_dir() else set()):
-        path = directory / name
-        shutil.rmtree(path) if path.is_dir() else path.unlink()
-    directory.mkdir(parents=True, exist_ok=True)
 
 
 def _draw(pca: Any, path: Path, rows: int) -> Path | None:

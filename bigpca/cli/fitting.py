@@ -129,24 +129,6 @@ def transform_command(sources: list[str], model: str, scores: str | None, readin
     return shlex.join(command + reading.arguments)
 
 
-def check_update(model: str, estimator: Estimator, scores: str | None, checkpoint: str | None) -> None:
-    """Reject options that an update does not use.
-
-    Raises
-    ------
-    typer.BadParameter
-    """
-    if estimator != Estimator():
-        raise typer.BadParameter(
-            f"--update adds rows to {model}, which has a method and parameters of its own. Leave these options out, or "
-            "fit without --update."
-        )
-    if scores is not None or checkpoint is not None:
-        raise typer.BadParameter(
-            "--update reads appended rows only, without --scores and --checkpoint. Write scores with bigpca transform."
-        )
-
-
 def update(
     source: list[str], old: str, out: str, supervision: o.Supervision, reading: o.Reading, cluster: o.Cluster,
     shows: o.Shows, *, overwrite: bool,
@@ -266,8 +248,17 @@ def fit(
 ) -> None:
     """Fit a model and save it, with --scores also the scores; shows the plan, the components and the cost."""
     if outputs.update is not None:
-        check_update(outputs.update, estimator, outputs.scores, outputs.checkpoint)
         model, out, overwrite = outputs.update, outputs.model, outputs.overwrite
+        if estimator != Estimator():
+            raise typer.BadParameter(
+                f"--update adds rows to {model}, which has a method and parameters of its own. Leave these options "
+                "out, or fit without --update."
+            )
+        if outputs.scores is not None or outputs.checkpoint is not None:
+            raise typer.BadParameter(
+                "--update reads appended rows only, without --scores and --checkpoint. Write scores with bigpca "
+                "transform."
+            )
         update(source, model, out, supervision, reading, cluster, shows, overwrite=overwrite)
         return
     estimator.check(supervision)

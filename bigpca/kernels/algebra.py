@@ -149,20 +149,17 @@ class RBFOf(Around):
         inner = self.inner.prepare(rows.astype(np.float64, copy=False), shift, first_row)
         return PreparedWith(inner, np.asarray(self.inner.diagonal_of(inner), np.float64))
 
-    def _check_digits(self, numbers: Vector) -> None:
-        """Reject kernel values so large that their differences are mostly rounding error."""
-        largest = float(np.abs(numbers).max(initial=0.0))
-        error = 4 * float(np.finfo(np.float64).eps) * self.gamma * largest
-        if error > MAX_EXPONENT_ERROR:
-            raise ValueError(
-                f"k(x, x) reaches {largest:.3g} under {self.inner}, so float64 gives gamma |phi(x) - phi(y)|^2 only to "
-                f"{error:.1g}; {MAX_EXPONENT_ERROR:g} is required. Centre or scale the rows, or use a smaller gamma, "
-                "a normalised kernel, or RBF."
-            )
-
     def block(self, A: PreparedWith, B: PreparedWith) -> Block:
         for numbers in (A.numbers, B.numbers):
-            self._check_digits(numbers)
+            # Kernel values so large that their differences are mostly rounding error.
+            largest = float(np.abs(numbers).max(initial=0.0))
+            error = 4 * float(np.finfo(np.float64).eps) * self.gamma * largest
+            if error > MAX_EXPONENT_ERROR:
+                raise ValueError(
+                    f"k(x, x) reaches {largest:.3g} under {self.inner}, so float64 gives gamma |phi(x) - phi(y)|^2 "
+                    f"only to {error:.1g}; {MAX_EXPONENT_ERROR:g} is required. Centre or scale the rows, or use a "
+                    "smaller gamma, a normalised kernel, or RBF."
+                )
         result = self.inner.block(A.inner, B.inner)
         with np.errstate(over="ignore"):
             for where, strip in strips(result):

@@ -101,25 +101,6 @@ def reject_overflow(block: Block, what: str) -> None:
             raise ValueError(f"{what} exceeds 1.8e308, the largest float64. Scale the rows, or normalise the kernels.")
 
 
-def weighted_sum(parts: Iterable[Block], weights: tuple[float, ...], constant: float) -> Block:
-    """Return ``sum_i weights_i parts_i + constant``, in one of the parts or their wider copies.
-
-    Raises
-    ------
-    ValueError
-        If it overflows float64.
-    """
-    factors = (*weights, constant)
-    with np.errstate(over="ignore", invalid="ignore"):
-        wide = (widened(part, *factors) for part in parts)
-        weighted = (np.multiply(part, weight, out=part) for part, weight in zip(wide, weights, strict=True))
-        total = reduce(_add, weighted)
-        total += constant
-    if widens(*factors):
-        reject_overflow(total, "a weighted sum of kernel values")
-    return total
-
-
 def side_by_side(parts: Iterable[Block], weights: tuple[float, ...], constant: float) -> Block:
     """Return the feature map (b, D) of a weighted sum: those of the parts, and a column for the constant."""
     scaled = [part * float(np.sqrt(weight)) for part, weight in zip(parts, weights, strict=True)]
@@ -509,7 +490,15 @@ class Sum(Combined):
 
     def block(self, A: Any, B: Any) -> Block:
         parts = (kernel.block(*pair) for kernel, *pair in zip(self.kernels, A, B, strict=True))
-        return weighted_sum(parts, self.weights, self.constant)
+        factors = (*self.weights, self.constant)
+        with np.errstate(over="ignore", invalid="ignore"):
+            wide = (widened(part, *factors) for part in parts)
+            weighted = (np.multiply(part, weight, out=part) for part, weight in zip(wide, self.weights, strict=True))
+            total = reduce(_add, weighted)
+            total += self.constant
+        if widens(*factors):
+            reject_overflow(total, "a weighted sum of kernel values")
+        return total
 
     def diagonal_of(self, A: Any) -> Vector:
         parts = zip(self.kernels, self.weights, A, strict=True)

@@ -184,7 +184,16 @@ class FromFunction(Kernel):
     def block(self, A: Array, B: Array) -> Block:
         result = self._checked_block(A, B)
         if A is B:
-            self._check_symmetry(result)
+            largest = max(abs(float(result.max(initial=0.0))), abs(float(result.min(initial=0.0))))
+            for where, strip in strips(result):
+                gap = np.abs(strip - result[:, where].T)
+                if gap.max(initial=0.0) > SYMMETRIC * largest:
+                    i, j = (int(place) for place in np.unravel_index(np.argmax(gap), gap.shape))
+                    raise ValueError(
+                        f"the kernel function returned {strip[i, j]:.6g} for rows ({where.start + i}, {j}) of a block "
+                        f"and {result[j, where.start + i]:.6g} for ({j}, {where.start + i}); a kernel is symmetric. "
+                        "Make it k(x, y) = k(y, x)."
+                    )
         return result
 
     def diagonal_of(self, A: Array) -> Vector:
@@ -223,15 +232,3 @@ class FromFunction(Kernel):
                     "which is not finite. Correct the function, or scale the rows."
                 )
         return result.copy() if result.base is not None or not result.flags.writeable else result
-
-    def _check_symmetry(self, block: Block) -> None:
-        largest = max(abs(float(block.max(initial=0.0))), abs(float(block.min(initial=0.0))))
-        for where, strip in strips(block):
-            gap = np.abs(strip - block[:, where].T)
-            if gap.max(initial=0.0) > SYMMETRIC * largest:
-                i, j = (int(place) for place in np.unravel_index(np.argmax(gap), gap.shape))
-                raise ValueError(
-                    f"the kernel function returned {strip[i, j]:.6g} for rows ({where.start + i}, {j}) of a block and "
-                    f"{block[j, where.start + i]:.6g} for ({j}, {where.start + i}); a kernel is symmetric. "
-                    "Make it k(x, y) = k(y, x)."
-                )

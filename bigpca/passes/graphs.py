@@ -168,7 +168,17 @@ class GraphSource:
             self._check_shared_bytes(sum(counts[_layer_of(k)] * _nbytes(v) for k, v in self.shared.items()))
             self._compute(sorted(frontier - self.shared.keys(), key=str))
             self._check_shared_bytes(sum(map(_nbytes, self.shared.values())))
-            self._replace_shared()
+            # Their layers hold values from here on.
+            by_layer: dict[Hashable, dict[Key, DataNode]] = {}
+            for key, value in self.shared.items():
+                by_layer.setdefault(_layer_of(key), {})[key] = DataNode(key, value)
+            layers, dependencies = dict(self.graph.layers), dict(self.graph.dependencies)
+            for name, mapping in by_layer.items():
+                if name in layers and mapping.keys() >= set(layers[name].get_output_keys()):
+                    layers[name], dependencies[name] = MaterializedLayer(mapping), set()
+                elif name in layers:  # some of its keys are not shared
+                    layers[name] = MaterializedLayer({**layers[name], **mapping})
+            self.graph = HighLevelGraph(layers, dependencies)
 
     def _compute(self, keys: list[Key]) -> None:
         if keys:
@@ -181,18 +191,6 @@ class GraphSource:
                 f"the groups of the Dask array {self.X.name} share {size / 2**20:.0f} MiB of computed nodes, more than "
                 f"the {SHARED_BYTES >> 20} MiB that may be sent with every task. {self._remedy}"
             )
-
-    def _replace_shared(self) -> None:
-        by_layer: dict[Hashable, dict[Key, DataNode]] = {}
-        for key, value in self.shared.items():
-            by_layer.setdefault(_layer_of(key), {})[key] = DataNode(key, value)
-        layers, dependencies = dict(self.graph.layers), dict(self.graph.dependencies)
-        for name, mapping in by_layer.items():
-            if name in layers and mapping.keys() >= set(layers[name].get_output_keys()):
-                layers[name], dependencies[name] = MaterializedLayer(mapping), set()
-            elif name in layers:  # some of its keys are not shared
-                layers[name] = MaterializedLayer({**layers[name], **mapping})
-        self.graph = HighLevelGraph(layers, dependencies)
 
     @property
     def _remedy(self) -> str:

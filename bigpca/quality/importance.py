@@ -271,7 +271,20 @@ def feature_replacement_bound(
     (True, 0.38)
     """
     rows = Rows.of(open_array(X))
-    chosen = _check_replacements(replacements, rows.n_columns)
+    d, chosen = rows.n_columns, np.asarray(replacements)
+    if chosen.dtype.kind not in "iu":
+        raise TypeError(f"replacements are {chosen.dtype}, but features are numbered by integers. Convert them.")
+    if chosen.shape != (d,):
+        raise ValueError(
+            f"replacements have shape {chosen.shape}, but one feature number for each of {d} features was expected. "
+            f"Start with np.arange({d}) and change the entries to replace."
+        )
+    bad = np.flatnonzero((chosen < 0) | (chosen >= d))
+    if len(bad):
+        raise ValueError(
+            f"feature {bad[0]} is replaced by feature {chosen[bad[0]]}, but there are only 0 to {d - 1}. Correct it."
+        )
+    chosen = chosen.astype(np.int64)
     found = read_once(rows, ReplacementMoments(chosen), "replacements", memory_limit=memory_limit, progress=progress)
     own, apart = found.own, found.difference
     mean, offset = (own.mean, apart.mean) if not center else (np.zeros(1), np.zeros(1))
@@ -286,23 +299,6 @@ def feature_replacement_bound(
     frobenius, spectral = np.hypot(product, lengths) / np.sqrt(2), (product + lengths) / 2
     apart_norm = float(np.sqrt(e.sum()))
     return ReplacementBound(own.count, features, chosen[features], frobenius, spectral, correlations, apart_norm)
-
-
-def _check_replacements(replacements: ArrayLike, d: int) -> Integers:
-    chosen = np.asarray(replacements)
-    if chosen.dtype.kind not in "iu":
-        raise TypeError(f"replacements are {chosen.dtype}, but features are numbered by integers. Convert them.")
-    if chosen.shape != (d,):
-        raise ValueError(
-            f"replacements have shape {chosen.shape}, but one feature number for each of {d} features was expected. "
-            f"Start with np.arange({d}) and change the entries to replace."
-        )
-    bad = np.flatnonzero((chosen < 0) | (chosen >= d))
-    if len(bad):
-        raise ValueError(
-            f"feature {bad[0]} is replaced by feature {chosen[bad[0]]}, but there are only 0 to {d - 1}. Correct it."
-        )
-    return chosen.astype(np.int64)
 
 
 def extremes(model: Any, X: Any, n: int = 10, *, progress: ProgressArgument = None) -> Ends:

@@ -283,21 +283,17 @@ def dot_product_error(X: Any, Z: Any, n_pairs: int = 1000, seed: int = 0) -> Dot
             f"X has {n} rows and Z {sketch.n_rows}; the same number, at least 2, was expected: row i of Z is the "
             "sketch of row i of X. Pass the sketch of these rows."
         )
-    pool, first, second = _draw_pairs(n, 8 * original.n_columns, int(n_pairs), check_seed(seed))
-    exact, norms = _products(read_rows(original, pool, "pairs"), first, second)
-    approximate, _ = _products(read_rows(sketch, pool, "pairs"), first, second)
-    return DotProductError(np.column_stack([pool[first], pool[second]]), exact, approximate, norms)
-
-
-def _draw_pairs(n: int, row_bytes: int, n_pairs: int, seed: int) -> tuple[Integers, ...]:
-    """Return ascending row numbers, and pairs of distinct places among them."""
-    held = max(2, min(n, 2 * n_pairs, POOL_BYTES // row_bytes))
+    n_pairs, seed = int(n_pairs), check_seed(seed)
+    held = max(2, min(n, 2 * n_pairs, POOL_BYTES // (8 * original.n_columns)))
     edges = np.arange(held + 1) * n // held  # one row from each of ``held`` equal parts of the file
     pool = edges[:-1] + (uniforms(seed, "sampled rows", 0, held, 1)[:, 0] * np.diff(edges)).astype(np.int64)
+    # Pairs of distinct places among these rows.
     places = uniforms(seed, "pairs of rows", 0, n_pairs, 2)
     first = (places[:, 0] * held).astype(np.int64)
     second = (first + 1 + (places[:, 1] * (held - 1)).astype(np.int64)) % held
-    return pool, first, second
+    exact, norms = _products(read_rows(original, pool, "pairs"), first, second)
+    approximate, _ = _products(read_rows(sketch, pool, "pairs"), first, second)
+    return DotProductError(np.column_stack([pool[first], pool[second]]), exact, approximate, norms)
 
 
 def _products(rows: Array, first: Integers, second: Integers) -> tuple[Vector, Vector]:

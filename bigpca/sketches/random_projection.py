@@ -376,21 +376,16 @@ class SRHT(RandomSketch):
         return total, building + (0 if CACHE.fits(total) else total)
 
     def _apply(self, rows: Array, parts: Iterable[Any], out: Array) -> None:
-        first, *others = parts
-        for start, stop in spans(len(rows), self._tile(rows.shape[1], rows.itemsize)):
-            self._apply_tile(rows[start:stop], first, others, out[start:stop])
+        (signs_of, H_s), *others = parts
+        d, t, blocks = rows.shape[1], self._factors(rows.shape[1])[1], H_s.shape[1]
+        for start, stop in spans(len(rows), self._tile(d, rows.itemsize)):
+            padded = np.empty((stop - start, blocks * t), rows.dtype)
+            np.multiply(rows[start:stop], signs_of, out=padded[:, :d])
+            padded[:, d:] = 0
+            turned = H_s @ padded.reshape(stop - start, blocks, t)  # (rows, s, t)
+            for (i, place), H_t in others:
+                np.matmul(turned[:, i], H_t, out=out[start:stop, place : place + H_t.shape[1]])
         np.multiply(out, out.dtype.type(1 / np.sqrt(self.q)), out=out)
-
-    def _apply_tile(self, rows: Array, first: Any, others: list[Any], out: Array) -> None:
-        signs_of, H_s = first
-        d, t = rows.shape[1], self._factors(rows.shape[1])[1]
-        blocks = H_s.shape[1]
-        padded = np.empty((len(rows), blocks * t), rows.dtype)
-        np.multiply(rows, signs_of, out=padded[:, :d])
-        padded[:, d:] = 0
-        turned = H_s @ padded.reshape(len(rows), blocks, t)  # (rows, s, t)
-        for (i, place), H_t in others:
-            np.matmul(turned[:, i], H_t, out=out[:, place : place + H_t.shape[1]])
 
     def _tile(self, d: int, itemsize: int) -> int:
         s, t = self._factors(d)

@@ -171,16 +171,11 @@ def ridge_coefficients(S_xx: Matrix, S_xy: Matrix, alphas: Sequence[float]) -> l
     """Return ``(S_xx + alpha I)^-1 S_xy`` (p, q) for each alpha, from one eigendecomposition."""
     values, vectors = eigh(S_xx, driver="evd")
     projected = vectors.T @ S_xy
-    # Of alpha 0: on the numerical range, the solution of least norm.
-    least = numerical_floor(values)
+    # Of alpha 0: on the numerical range, the solution of least norm. No eigenvalue below is more than rounding.
+    least = len(values) * np.finfo(np.float64).eps * max(float(values[-1]), 0.0) if len(values) else 0.0
     found = []
     for alpha in alphas:
         own = np.maximum(values, 0.0) + alpha
         inverse = np.where(own > (least if alpha == 0 else 0.0), 1.0 / np.where(own > 0, own, 1.0), 0.0)
         found.append(vectors @ (inverse[:, None] * projected))
     return found
-
-
-def numerical_floor(values: Vector) -> float:
-    """Return the largest eigenvalue that may be rounding of the others."""
-    return float(len(values) * np.finfo(np.float64).eps * max(float(values[-1]), 0.0)) if len(values) else 0.0

@@ -91,16 +91,6 @@ def _coordinates(Q: Matrix, missing: NDArray[np.bool_], z: Matrix) -> tuple[Matr
     return np.asarray(found.T, np.float64), rank == k
 
 
-def warn_undetermined() -> None:
-    """Warn that the values that are there do not determine some scores: in words that Python shows once per process."""
-    warnings.warn(
-        "the observed values do not determine the scores of some rows: these rows have fewer values than components, "
-        "or values only in columns where components cannot be distinguished. They get the scores of minimum norm.",
-        ApproximationWarning,
-        stacklevel=2,
-    )
-
-
 def of_all_rows(what: str) -> str:
     """Return the message that ``what`` is impossible where missing values are filled by the means of all rows."""
     return (
@@ -188,7 +178,13 @@ class Projection(LinearRowMap):
             found /= np.where(self.deviations > 0, self.deviations, np.inf)
         scores[lines] = found
         if undetermined:
-            warn_undetermined()
+            warnings.warn(  # in words that Python shows once per process
+                "the observed values do not determine the scores of some rows: these rows have fewer values than "
+                "components, or values only in columns where components cannot be distinguished. They get the scores "
+                "of minimum norm.",
+                ApproximationWarning,
+                stacklevel=1,
+            )
         return empty
 
     def apply(self, rows: Values, where: str) -> Array:

@@ -104,7 +104,8 @@ class Problem(LabelUse):
         ------
         TypeError, ValueError
         """
-        check_count(self.n_components)
+        if self.n_components is not None and not is_share(self.n_components):
+            positive_integer("n_components", self.n_components)
 
     def most_axes(self, rank: int, d: int) -> int:
         """Return the maximum number of axes for rows of d columns, if the labels determine ``rank`` axes."""
@@ -227,17 +228,6 @@ def share_count(values: Vector, share: float) -> int:
     """Return the number of leading eigenvalues that hold that share of their sum; at least 1."""
     shares = np.cumsum(values) / max(values.sum(), np.finfo(np.float64).tiny)
     return min(int(np.searchsorted(shares, share)) + 1, len(shares))
-
-
-def check_count(n_components: Input) -> None:
-    """Reject a number of components that is not None, a share in (0, 1) or a positive integer.
-
-    Raises
-    ------
-    TypeError, ValueError
-    """
-    if n_components is not None and not is_share(n_components):
-        positive_integer("n_components", n_components)
 
 
 def check_label_kernel(label_kernel: Input) -> None:
