@@ -30,6 +30,7 @@ from bigpca.data.keys import (
     label_places,
     origin_of_rows,
     path_of_source,
+    row_keys,
     stored_keys,
 )
 from bigpca.data.label_files import column_names, read_label_file, split_column
@@ -359,9 +360,26 @@ def _keys_carried(known: Carried) -> Keys | None:
     return None if known.labels is None else Keys(_names_of_samples(known.labels))
 
 
+def names_of_index(X: da.Array) -> NDArray[np.str_] | None:
+    """Return the names that the index of a frame, or a coordinate, gave to rows; None if they are loose, or no keys."""
+    base, places, samples = origin_of_rows(X)
+    known = carried(base)
+    found = None if samples or _is_loose(known.index) else _keys_carried(known)
+    if found is None or found.names is None:
+        return None
+    try:
+        return row_keys(found.names if places is None else found.names[places])
+    except ValueError as error:
+        log.info("the names of the rows are not stored as their keys: %s", error)
+        return None
+
+
+def _is_loose(index: Any) -> bool:
+    return getattr(index, "name", None) is None and getattr(getattr(index, "dtype", None), "kind", None) in ("i", "u")
+
+
 def _keys_of_index(index: Any) -> Keys:
-    index = index.compute() if hasattr(index, "compute") else index
-    loose = getattr(index, "name", None) is None and getattr(index.dtype, "kind", "") in "iu"
+    loose, index = _is_loose(index), index.compute() if hasattr(index, "compute") else index
     return Keys(np.asarray(index) if loose else _texts_alignment(np.asarray(index)), loose=loose)
 
 

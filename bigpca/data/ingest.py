@@ -47,7 +47,7 @@ def ingest(
     missing_chunks : {"raise", "fill"}, default "raise"
     keys : array-like of shape (n,), or path such as ``"labels.csv::name"``, default None
         One string or integer for each row, stored beside the rows (:func:`bigpca.data.keys.row_keys`); None for the
-        keys of a Zarr source on disk, if it has any.
+        keys of the source, if it has any: those of a store on disk, or the index of a frame that names rows.
     overwrite : replace an existing output once the new one is complete, default False
     progress : True for a bar, or a callable that receives events, default None
 

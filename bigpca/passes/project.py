@@ -352,8 +352,9 @@ def project_to(
 
 
 def keys_of(rows: Rows, given: object = None) -> Array | None:
-    """Return the given keys of the rows, or those of a source on disk if it has any."""
-    from bigpca.data.keys import row_keys, stored_keys  # imports all formats of labels, which fits do not need
+    """Return the given keys of the rows, or those of a source on disk, or of a frame's index, if it has any."""
+    from bigpca.data.alignment import names_of_index  # imports all formats of labels, which fits do not need
+    from bigpca.data.keys import row_keys, stored_keys
 
     if given is not None and rows.open_ended:
         raise ValueError(
@@ -363,7 +364,7 @@ def keys_of(rows: Rows, given: object = None) -> Array | None:
     if given is not None:
         return row_keys(given, rows.n_rows)
     found = stored_keys(rows.X) if all(kind_of(path) == "disk" for path in rows.paths if path) else None
-    return None if found is None else row_keys(found, rows.n_rows)
+    return names_of_index(rows.given) if found is None else row_keys(found, rows.n_rows)
 
 
 def _reject_own_source(rows: Rows, out: str | os.PathLike[str]) -> None:

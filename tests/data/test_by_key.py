@@ -58,6 +58,24 @@ CONTAINERS: dict[str, Callable[[Path], Any]] = {
 }  # fmt: skip
 
 
+def kept(folder: Path, rows: Any) -> Path:
+    """Rows, of which a model's output and a copy have the keys."""
+    opened = bp.open(rows)
+    model = bp.PCA(2).fit(opened)
+    assert bp.data.stored_keys(model.transform(opened, out=folder / "out.npy")).tolist() == NAMES.tolist()
+    bp.ingest(rows, folder / "kept.zarr")
+    return folder / "kept.zarr"
+
+
+CONTAINERS |= {
+    "copy of a frame": lambda folder: kept(folder, frame(folder)),
+    "copy of a Dask frame": lambda folder: kept(folder, CONTAINERS["dask frame"](folder)),
+    "copy of chosen rows": lambda folder: kept(folder, bp.open(frame(folder))[ORDER][np.argsort(ORDER)]),
+    "copy of AnnData": lambda folder: kept(folder, cells(folder)),
+    "copy of a DataArray": lambda folder: kept(folder, CONTAINERS["DataArray"](folder)),
+}
+
+
 def csv(folder: Path) -> tuple[Any, ...]:
     TABLE.to_csv(folder / "w.csv", index=False)
     return f"{folder}/w.csv::w", f"{folder}/w.csv::name"

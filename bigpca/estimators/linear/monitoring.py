@@ -51,7 +51,7 @@ class Outliers:
     values : ndarray of shape (m,), float64
         Their statistic.
     keys : ndarray of shape (m,), str, or None, default None
-        Their keys; None if the source of the rows stores no keys.
+        Their keys; None if the rows have none.
     """
 
     rows: Integers

@@ -473,8 +473,8 @@ class Estimator(
             Replace an existing ``out`` once the new one is complete.
         progress : True for a bar, or a callable that receives events, default None
         keys : array-like of shape (n,), or path such as ``"labels.csv::filename"``, default None
-            A distinct string or integer for each row, stored beside the scores; None for the keys in the store of X, if
-            it has any. :func:`bigpca.data.keys.stored_keys` returns them.
+            A distinct string or integer for each row, stored beside the scores; None for the keys in the store of X,
+            or those of a frame's index, if it has any. :func:`bigpca.data.keys.stored_keys` returns them.
         dtype : {"float16", "float32", "float64", "int8", "bits"}, default None
             Dtype in which the scores are returned or stored; None for the dtype in which they are computed. Scores that
             it cannot hold are rejected. "int8" and "bits" are codes for vector databases, whose range is known from the
