@@ -25,19 +25,22 @@ from bigpca.data.keys import (
     Keys,
     given_keys,
     joined,
+    keys_carried,
     keys_listed,
+    keys_of_index,
     keys_of_source,
     label_places,
+    names_as_texts,
+    names_of_samples,
     origin_of_rows,
     path_of_source,
-    row_keys,
     stored_keys,
 )
 from bigpca.data.label_files import column_names, read_label_file, split_column
 from bigpca.data.labels import ARGUMENTS, label_values, with_gaps
 from bigpca.data.sources import open as open_array
 from bigpca.data.sources import source_of
-from bigpca.data.views import Carried, carried, records_in, sources_in, view_of, was_persisted
+from bigpca.data.views import carried, records_in, sources_in, view_of, was_persisted
 from bigpca.errors import counted
 
 PICTURE_SUFFIXES = (".png", ".jpg", ".jpeg", ".gif", ".webp", ".bmp", ".tif", ".tiff", ".pgm", ".ppm")
@@ -334,10 +337,10 @@ def keys_of_rows(X: Any) -> Keys:
     if isinstance(X, da.Array):
         base, places, samples = origin_of_rows(X)
         known = carried(base)
-        found = _keys_carried(known) or Keys(keys_of_source(source_of(base)))
+        found = keys_carried(known) or Keys(keys_of_source(source_of(base)))
         if found.names is None:
             stores = [path_of_source(one) for one in sources_in(X) if keys_of_source(one) is not None]
-            tables = [_keys_carried(one) for one in records_in(X)]
+            tables = [keys_carried(one) for one in records_in(X)]
             stores += ["a table or DataArray" for one in tables if one and one.names is not None and not one.loose]
             lost = f"{stores[0]}, whose rows have keys" if stores else ""
             return Keys(lost=lost or ("rows that were persisted, which keep no keys" if was_persisted(X) else ""))
@@ -346,51 +349,11 @@ def keys_of_rows(X: Any) -> Keys:
         return Keys(np.asarray(X.obs_names).astype(np.str_))
     if is_labelled(X):
         if X.ndim == 1:
-            return Keys(_texts_alignment(X.coords[X.dims[0]].values) if X.dims[0] in X.coords else None)
-        return Keys(_names_of_samples(label(X, None)[1]))
+            return Keys(names_as_texts(X.coords[X.dims[0]].values) if X.dims[0] in X.coords else None)
+        return Keys(names_of_samples(label(X, None)[1]))
     if hasattr(X, "loc") and hasattr(X, "index"):  # tables and series of pandas and Dask
-        return _keys_of_index(X.index)
+        return keys_of_index(X.index)
     return Keys(keys_of_source(X))
-
-
-def _keys_carried(known: Carried) -> Keys | None:
-    """Return the keys of the frame or DataArray that an array was made from; None for others."""
-    if known.index is not None:
-        return _keys_of_index(known.index)
-    return None if known.labels is None else Keys(_names_of_samples(known.labels))
-
-
-def names_of_index(X: da.Array) -> NDArray[np.str_] | None:
-    """Return the names that the index of a frame, or a coordinate, gave to rows; None if they are loose, or no keys."""
-    base, places, samples = origin_of_rows(X)
-    known = carried(base)
-    found = None if samples or _is_loose(known.index) else _keys_carried(known)
-    if found is None or found.names is None:
-        return None
-    try:
-        return row_keys(found.names if places is None else found.names[places])
-    except ValueError as error:
-        log.info("the names of the rows are not stored as their keys: %s", error)
-        return None
-
-
-def _is_loose(index: Any) -> bool:
-    return getattr(index, "name", None) is None and getattr(getattr(index, "dtype", None), "kind", None) in ("i", "u")
-
-
-def _keys_of_index(index: Any) -> Keys:
-    loose, index = _is_loose(index), index.compute() if hasattr(index, "compute") else index
-    return Keys(np.asarray(index) if loose else _texts_alignment(np.asarray(index)), loose=loose)
-
-
-def _names_of_samples(labels: Any) -> NDArray[np.str_] | None:
-    dim, *others = labels.grid.samples
-    return None if others or dim not in labels.coords.coords else _texts_alignment(labels.coords[dim].values)
-
-
-def _texts_alignment(names: NDArray[Any]) -> NDArray[np.str_]:
-    """Return names as strings; dates of nanoseconds, whatever their unit is."""
-    return (names.astype("M8[ns]") if names.dtype.kind == "M" else names).astype(np.str_)
 
 
 def as_maps(scores: Any, shape: tuple[int, ...]) -> Any:

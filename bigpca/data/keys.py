@@ -387,6 +387,48 @@ def origin_of_rows(X: da.Array) -> tuple[da.Array, NDArray[np.int64] | None, boo
         X = found.before
 
 
+def keys_carried(known: Any) -> Keys | None:
+    """Return the keys of the frame or DataArray that an array was made from; None for others."""
+    if known.index is not None:
+        return keys_of_index(known.index)
+    return None if known.labels is None else Keys(names_of_samples(known.labels))
+
+
+def names_of_index(X: da.Array) -> NDArray[np.str_] | None:
+    """Return the names that the index of a frame, or a coordinate, gave to rows; None if they are loose, or no keys."""
+    from bigpca.data.views import carried  # as in origin_of_rows
+
+    base, places, samples = origin_of_rows(X)
+    known = carried(base)
+    found = None if samples or _is_loose(known.index) else keys_carried(known)
+    if found is None or found.names is None:
+        return None
+    try:
+        return row_keys(found.names if places is None else found.names[places])
+    except ValueError as error:
+        log.info("the names of the rows are not stored as their keys: %s", error)
+        return None
+
+
+def _is_loose(index: Any) -> bool:
+    return getattr(index, "name", None) is None and getattr(getattr(index, "dtype", None), "kind", None) in ("i", "u")
+
+
+def keys_of_index(index: Any) -> Keys:
+    loose, index = _is_loose(index), index.compute() if hasattr(index, "compute") else index
+    return Keys(np.asarray(index) if loose else names_as_texts(np.asarray(index)), loose=loose)
+
+
+def names_of_samples(labels: Any) -> NDArray[np.str_] | None:
+    dim, *others = labels.grid.samples
+    return None if others or dim not in labels.coords.coords else names_as_texts(labels.coords[dim].values)
+
+
+def names_as_texts(names: NDArray[Any]) -> NDArray[np.str_]:
+    """Return names as strings; dates of nanoseconds, whatever their unit is."""
+    return (names.astype("M8[ns]") if names.dtype.kind == "M" else names).astype(np.str_)
+
+
 def path_of_source(source: Any) -> str:
     """Return the path beside which keys may be stored; "" for none."""
     if isinstance(source, str | os.PathLike):

@@ -353,8 +353,7 @@ def project_to(
 
 def keys_of(rows: Rows, given: object = None) -> Array | None:
     """Return the given keys of the rows, or those of a source on disk, or of a frame's index, if it has any."""
-    from bigpca.data.alignment import names_of_index  # imports all formats of labels, which fits do not need
-    from bigpca.data.keys import row_keys, stored_keys
+    from bigpca.data.keys import names_of_index, row_keys, stored_keys  # imports all formats of labels, unlike fits
 
     if given is not None and rows.open_ended:
         raise ValueError(
