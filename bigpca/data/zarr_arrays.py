@@ -574,10 +574,9 @@ class ZarrReader:
             if isinstance(error, KeyboardInterrupt | SystemExit):
                 raise
             raise TypeError(
-                f"{self.label} cannot be sent to workers, because its store cannot be pickled "
-                f"({type(error).__name__}: {brief(error)}). Pass its URL or, with icechunk, an array of "
-                'repo.readonly_session("main").store; or run without workers '
-                '(dask.config.set(scheduler="threads")).'
+                f"{self.label} cannot be sent to workers, because its store cannot be pickled ({type(error).__name__}: "
+                f'{brief(error)}). Pass its URL or, with icechunk, an array of repo.readonly_session("main").store; or '
+                'run without workers (dask.config.set(scheduler="threads")).'
             ) from None
         return vars(self)
 

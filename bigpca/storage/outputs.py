@@ -120,7 +120,12 @@ def open_partial(target: Path, layout: Layout, resume: bool, *, copied: bool = F
     for unfinished in store.glob(".zarr.json.*.tmp"):  # of a run that was killed while it wrote the metadata
         remove(unfinished)
     if ours is not None and layout.grows and ours["shape"][0]:
-        _grow_again(ours, writer)
+        # Its run was killed at its end: it grows again without its last chunk, if that is a short one.
+        n, chunk_rows = ours["shape"][0], ours["chunk_grid"]["configuration"]["chunk_shape"][0]
+        if n % chunk_rows:
+            writer.chunk_path(n // chunk_rows).unlink(missing_ok=True)
+        set_rows(writer, 0)
+        ours["shape"][0] = 0
     if ours is not None and resume and layout.matches(ours) and Path(writer.journal).is_dir():
         done = {record.index for record in writer.records() if writer.is_intact(record, check_bytes=False)}
         _check_disk(target, layout, sum(stop - start for start, stop in map(writer.row_range, done)), copied)
@@ -173,15 +178,6 @@ def set_rows(writer: DiskChunks, n: int) -> None:
     metadata = read_document(path)
     metadata["shape"][0] = n
     atomic_write_bytes(path, json.dumps(metadata).encode())
-
-
-def _grow_again(metadata: dict[str, Any], writer: DiskChunks) -> None:
-    """Let a partial output grow whose run was killed at its end: without its last chunk, if that is a short one."""
-    n, chunk_rows = metadata["shape"][0], metadata["chunk_grid"]["configuration"]["chunk_shape"][0]
-    if n % chunk_rows:
-        writer.chunk_path(n // chunk_rows).unlink(missing_ok=True)
-    set_rows(writer, 0)
-    metadata["shape"][0] = 0
 
 
 def read_layout(target: Path) -> Layout | None:

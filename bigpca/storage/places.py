@@ -207,7 +207,9 @@ class Place:
                 f"{self.describe()} is in the memory of this process, where workers cannot reach it. Pass the URL of a "
                 'store, or run without workers (dask.config.set(scheduler="threads")).'
             )
-        address = _scheduler_address()
+        client = sys.modules.get("distributed.client")  # which this does not import
+        found = client._get_global_client() if client is not None else None
+        address = getattr(getattr(found, "scheduler", None), "address", None)
         if address is not None and split_url(address)[0] not in ("tls", "wss", "inproc") and _has_secret(held):
             raise TypeError(
                 f"the store of {self.describe()} carries its credentials, which would be sent to workers through "
@@ -692,11 +694,3 @@ def _has_secret(store: Any) -> bool:
         if isinstance(error, KeyboardInterrupt | SystemExit):
             raise
         return True
-
-
-def _scheduler_address() -> str | None:
-    """Return the address of the scheduler of this process's client; imports nothing."""
-    client = sys.modules.get("distributed.client")
-    found = client._get_global_client() if client is not None else None
-    address = getattr(getattr(found, "scheduler", None), "address", None)
-    return None if address is None else str(address)

@@ -72,9 +72,8 @@ class KernelSketchFit(KernelFit):
         if not kernel.positive_semidefinite and given is not None and needs_full_spectrum(given):
             raise ValueError(
                 f"n_components = {given!r} depends on the whole spectrum, and {kernel} is not positive semi-definite: "
-                f"the trace of HKH contains negative parts, which leading eigenvalues do not show. Give a number, "
-                f"or use "
-                f'KernelPCA(solver="dense").'
+                "the trace of HKH contains negative parts, which leading eigenvalues do not show. Give a number, or "
+                'use KernelPCA(solver="dense").'
             )
 
     @property
@@ -192,22 +191,6 @@ def _singular(Z: Matrix, settings: KernelSettings) -> tuple[Vector, Matrix]:
     return np.ldexp(values, exponent), U
 
 
-def _tutorial_pairs(
-    operator: KernelOperator, Z: Matrix, settings: KernelSettings
-) -> tuple[SignedPairs, Matrix, Matrix]:
-    """Algorithm 6 on an indefinite kernel; also what the second sweep multiplied, and its product.
-
-    NOTE: a square root has no sign, so the sign is that of the Rayleigh quotient of ``Z u``: the second sweep
-    multiplies all q columns.
-    """
-    values, U = _singular(Z, settings)
-    axes = _unit_rows(Z @ U.T).T
-    products = operator.multiply(axes)  # sweep 2
-    values *= np.sign(np.einsum("ij,ij->j", axes, products))
-    order = np.argsort(-values, kind="stable")
-    return SignedPairs(values[order], _unit_rows(products)[order]), axes, products
-
-
 def _unit_rows(columns: Matrix) -> Matrix:
     """Return columns (n, k), divided by their lengths, as rows (k, n); zeros stay.
 
@@ -228,7 +211,15 @@ def _signed(
     if approximation == "ritz":
         pairs = signed_ritz(W, Y, q)
     elif approximation == "tutorial":
-        pairs, W, Y = _tutorial_pairs(operator, Y, settings)  # its span is far closer to the leading axes
+        # Algorithm 6, whose axes, multiplied again, span what is far closer to the leading ones.
+        # NOTE: a square root has no sign, so the sign is that of the Rayleigh quotient of Y u: the second sweep
+        # multiplies all q columns.
+        values, U = _singular(Y, settings)
+        axes = _unit_rows(Y @ U.T).T
+        products = operator.multiply(axes)  # sweep 2
+        values *= np.sign(np.einsum("ij,ij->j", axes, products))
+        order = np.argsort(-values, kind="stable")
+        pairs, W, Y = SignedPairs(values[order], _unit_rows(products)[order]), axes, products
     else:
         pairs = signed_nystrom(W, Y, q, precision=operator.precision)
     rounding = rounding_of(pairs.values, operator.row_means, operator.tile_rounding)
@@ -256,9 +247,8 @@ def _components(settings: KernelSettings, values: Vector, operator: KernelOperat
     k = resolve_partial(given, values, operator.trace, operator.size, operator.size)
     if k is None:
         raise ValueError(
-            f"n_components = {given!r} needs more of the spectrum than a sketch of {len(values)} columns can show. "
-            f"Use a "
-            f"wider sketch, or KernelPCA."
+            f"n_components = {given!r} needs more of the spectrum than a sketch of {len(values)} columns can show. Use "
+            "a wider sketch, or KernelPCA."
         )
     return k
 

@@ -153,9 +153,8 @@ def size_iteration(rows: Rows, settings: KernelSettings) -> Iterator[Iteration]:
     if not settings.kernel.positive_semidefinite and not isinstance(settings.n_components, int | np.integer):
         raise ValueError(
             f"n_components = {settings.n_components!r} depends on the whole spectrum, and {settings.kernel} is not "
-            f"positive semi-definite: the trace of HKH contains negative parts, which leading eigenvalues do not "
-            f"show. Give a "
-            f'number, or use solver="dense".'
+            "positive semi-definite: the trace of HKH contains negative parts, which leading eigenvalues do not show. "
+            'Give a number, or use solver="dense".'
         )
     return Iteration.sizes(settings, k, n)
 

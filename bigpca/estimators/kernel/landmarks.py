@@ -238,7 +238,12 @@ def solve_features(
     k = _components(settings, everything, total, n, moments.weight)
     V = fix_signs(vectors[:k]).T  # (r, k)
     expansion = landmark_expansion(features, V, moments.mean)
-    certificate = _certify(everything, k, total, state, which, features)
+    # HKH - HBB'H is positive semi-definite, its trace at most the residual's: that bounds the eigenvalues of HKH.
+    slack = features.rounding(float(state.diagonals[which]), state.precision)
+    bounds = trace_bounds(everything, k, total, slack)
+    captured = np.array(captured_variance_bounds(everything, k, total, slack))
+    share = np.minimum(captured / total, 1.0) if total > 0 else np.ones(2)
+    certificate = Certificate(np.column_stack([bounds.lower, bounds.upper]), None, share, bounds.confidence)
     diagonal = float(state.diagonals[which])
     return KernelSpectrum(
         n, omitted, everything[:k], total, expansion, state.evaluations // len(state.moments), certificate,
@@ -299,17 +304,6 @@ def _components(settings: KernelSettings, values: Vector, total: float, n: int, 
             f"hold {share:.3f} of the variance. Use more landmarks, or fewer components."
         )
     return min(k, rank)
-
-
-def _certify(
-    values: Vector, k: int, total: float, state: LandmarkMoments, which: int, features: LandmarkFeatures
-) -> Certificate:
-    """Bound the eigenvalues of HKH: ``HKH - HBB'H`` is positive semi-definite, its trace at most the residual's."""
-    slack = features.rounding(float(state.diagonals[which]), state.precision)
-    bounds = trace_bounds(values, k, total, slack)
-    captured = np.array(captured_variance_bounds(values, k, total, slack))
-    share = np.minimum(captured / total, 1.0) if total > 0 else np.ones(2)
-    return Certificate(np.column_stack([bounds.lower, bounds.upper]), None, share, bounds.confidence)
 
 
 def fit_landmarks(
