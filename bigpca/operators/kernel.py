@@ -61,9 +61,16 @@ class KernelOperator(Operator):
         Near the mean of the rows; see :meth:`bigpca.kernels.base.Kernel.prepare`.
     seed : int
         Seed of the probes.
+    shifted : bool
+        Whether products are those of ``A + sigma I``, positive semi-definite, for an indefinite A. Krylov spaces do not
+        change with the shift sigma, an upper bound of ``-lambda_min(A)`` that is known after the first product:
+        ``|A|_F^2 = sum_i lambda_i^2`` and each of the leading eigenvalues is at least its Ritz value, so
+        ``lambda_min^2 <= |A|_F^2 - sum theta_i^2`` over positive Ritz values theta. The norms are those of A.
 
     Attributes
     ----------
+    own_trace : float
+        Trace of A, without the shift.
     row_means : ndarray of shape (n,)
         ``K 1 / n``.
     norm : float
@@ -80,7 +87,11 @@ class KernelOperator(Operator):
 
     other_reads = 1  # of begin
 
-    def __init__(self, rows: Rows, kernel: Kernel, run: Run, cost: SweepPlan, *, shift: Vector, seed: int = 0) -> None:
+    def __init__(
+        self, rows: Rows, kernel: Kernel, run: Run, cost: SweepPlan, *, shift: Vector, seed: int = 0,
+        shifted: bool = False,
+    ) -> None:  # fmt: skip
+        self.shifted, self.own_trace = shifted, 0.0
         self.rows, self.kernel, self.run, self.cost, self.shift, self.seed = rows, kernel, run, cost, shift, seed
         self.dtype = cost.dtype
         self.norm = self.entry_rounding = self.tile_rounding = 0.0
@@ -138,7 +149,16 @@ class KernelOperator(Operator):
 
     def begin(self, V: Matrix) -> Products:
         """Multiply a first block (n, l) and the probes, in one sweep, which also computes trace, means and norms."""
-        return Products(V, self._multiply_and_learn(V))
+        AV = self._multiply_and_learn(V)
+        if not self.shifted:
+            return Products(V, AV)
+        theta = np.linalg.eigvalsh(V.T @ AV)
+        left = 1.0 - float(((theta[theta > 0] / (self.norm or 1.0)) ** 2).sum())  # of the squared norm
+        self.sigma = self.norm * (float(np.sqrt(max(left, 0.0))) + 4 * self.precision)
+        self.trace = self.own_trace + self.size * self.sigma
+        probes = self.probes
+        self.probes = Probes(probes.vectors, probes.products + self.sigma * probes.vectors)
+        return Products(V, AV + self.sigma * V)
 
     def _multiply_and_learn(self, V: Matrix) -> Matrix:
         omega = probe_vectors(self.seed, self.size, PROBES).astype(np.float64)
@@ -159,13 +179,14 @@ class KernelOperator(Operator):
 
     def multiply(self, V: Matrix) -> Matrix:
         """Return ``A V`` (n, l), in one sweep: ``n^2 / 2`` kernel evaluations and ``2 n^2 l`` flops."""
-        if not self._learned:
-            return self._multiply_and_learn(V)
-        state = self._sweep(V - V.mean(axis=0), squared=False)
-        product: Matrix = state.product
-        product -= product.mean(axis=0)
-        self._look_for_evidence(V, product, state)
-        return product
+        if self._learned:
+            state = self._sweep(V - V.mean(axis=0), squared=False)
+            product: Matrix = state.product
+            product -= product.mean(axis=0)
+            self._look_for_evidence(V, product, state)
+        else:
+            product = self._multiply_and_learn(V)
+        return product + self.sigma * V if self.shifted else product
 
     def _look_for_evidence(self, V: Matrix, product: Matrix, state: KernelProduct) -> None:
         """Reject a kernel that was declared positive semi-definite if ``A V`` shows that HKH is not."""
@@ -213,6 +234,8 @@ class KernelOperator(Operator):
             norm = max(min(norm, float(np.ldexp(self.trace, -exponent))), least)
         self.entry_rounding = float(np.ldexp(10 * eps * whole**0.5, exponent))
         self.tile_rounding = self.entry_rounding * max(state.precision, self.kernel.stored_eps(self.rows.dtype)) / eps
+        self.own_trace = self.trace
+        self.trace += n * self.sigma
         # Centring magnifies the relative rounding of K by |K|_F / |HKH|_F: values that hardly differ lose digits.
         self.magnification = ALIKE * (max(1.0, whole**0.5 / norm) if norm > 0 else 1.0)
 

@@ -251,7 +251,9 @@ class KernelKrylovFit(KernelFit):
         """Iterate until the requested eigenvalues are known to ``tol``, or ``max_passes`` is reached."""
         rows, settings, kernel, iteration = self.rows, self.settings, self.settings.kernel, self.iteration
         shift = row_shift(run, rows)
-        operator = KernelOperator(rows, kernel, run, self.sweep, shift=shift, seed=settings.seed)
+        operator = KernelOperator(
+            rows, kernel, run, self.sweep, shift=shift, seed=settings.seed, shifted=not kernel.positive_semidefinite
+        )
         start = None if self.start is None else self._started(run, operator, shift)
         negative_mass = None
         if kernel.positive_semidefinite:
@@ -269,7 +271,7 @@ class KernelKrylovFit(KernelFit):
         expansion = training_expansion(run, rows, settings, shift, operator.row_means, coefficients)
         certificate = replace(certificate, n_passes=run.reads)
         return KernelSpectrum(
-            rows.n_rows, 0, values, operator.trace, expansion, run.evaluations, certificate, negative_mass
+            rows.n_rows, 0, values, operator.own_trace, expansion, run.evaluations, certificate, negative_mass
         )
 
     def _started(self, run: Run, operator: KernelOperator, shift: Vector) -> Matrix | None:

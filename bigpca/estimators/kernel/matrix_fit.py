@@ -31,7 +31,6 @@ from bigpca.estimators.kernel.spectrum import (
 from bigpca.estimators.linear.krylov import Iteration, iterate, kept_components, warn_unconverged
 from bigpca.estimators.linear.spectrum import counted
 from bigpca.estimators.shared.certificates import Certificate
-from bigpca.operators.base import Operator, Probes, Products
 from bigpca.operators.kernel import KernelOperator
 from bigpca.passes.accumulators.dot_matrix import DotPanels, double_centre
 from bigpca.passes.accumulators.kernel_product import reject_contradicted, reject_overflow
@@ -48,85 +47,27 @@ from bigpca.solvers.indefinite import negative_eigenvalue, negative_mass
 from bigpca.solvers.krylov import KrylovResult
 
 
-@dataclass(eq=False)
-class ShiftedOperator(Operator):
-    """``A + sigma I`` of an indefinite A, with sigma an upper bound of ``-lambda_min(A)``: positive semi-definite.
-
-    Krylov spaces do not change with the shift. It is known after the first product: ``|A|_F^2 = sum_i lambda_i^2`` and
-    each of the leading eigenvalues is at least its Ritz value, so ``lambda_min^2 <= |A|_F^2 - sum theta_i^2`` over
-    positive Ritz values theta.
-
-    Attributes
-    ----------
-    operator : KernelOperator
-    """
-
-    operator: KernelOperator
-    other_reads = KernelOperator.other_reads
-
-    @property
-    def size(self) -> int:
-        return self.operator.size
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        return self.operator.shape
-
-    @property
-    def weight(self) -> float:
-        return self.operator.weight
-
-    @property
-    def precision(self) -> float:
-        return self.operator.precision
-
-    @property
-    def rounding(self) -> float:
-        return self.operator.rounding
-
-    @property
-    def refinable(self) -> bool:
-        return self.operator.refinable
-
-    def refine(self) -> None:
-        """Make later products more precise; sigma does not change."""
-        self.operator.refine()
-
-    def begin(self, V: Matrix) -> Products:
-        """Multiply an orthonormal first block, and choose the shift."""
-        AV, probes = self.operator.begin(V).AB, self.operator.probes
-        theta = np.linalg.eigvalsh(V.T @ AV)
-        norm = self.operator.norm
-        left = 1.0 - float(((theta[theta > 0] / (norm or 1.0)) ** 2).sum())  # of the squared norm
-        self.sigma = norm * (float(np.sqrt(max(left, 0.0))) + 4 * self.precision)
-        self.trace = self.operator.trace + self.size * self.sigma
-        self.probes = Probes(probes.vectors, probes.products + self.sigma * probes.vectors)
-        return Products(V, AV + self.sigma * V)
-
-    def multiply(self, V: Matrix) -> Matrix:
-        """Return ``(A + sigma I) V``."""
-        product = self.operator.multiply(V)
-        self.trace = self.operator.trace + self.size * self.sigma
-        return product + self.sigma * V
-
-
 def iterate_indefinite(
     operator: KernelOperator, settings: KernelSettings, iteration: Iteration, run: Run
 ) -> tuple[KrylovResult, Vector, Certificate, float]:
-    """Return the algebraically largest eigenvalues, their bounds, and the negative mass that was found."""
-    shifted = ShiftedOperator(operator)
-    result = iterate(shifted, None, settings, iteration)
+    """Return the algebraically largest eigenvalues, their bounds, and the negative mass that was found.
+
+    The operator is a shifted one.
+    """
+    result = iterate(operator, None, settings, iteration)
     if not result.converged:
-        warn_unconverged(shifted, result, settings, run)
+        warn_unconverged(operator, result, settings, run)
     B = result.basis
-    ritz = np.linalg.eigvalsh(B.T @ result.approximation.multiply(B)) - shifted.sigma  # the approximation is exact on B
-    k = kept_components(shifted, result, settings)
-    values = result.values[:k] - shifted.sigma
+    ritz = (
+        np.linalg.eigvalsh(B.T @ result.approximation.multiply(B)) - operator.sigma
+    )  # the approximation is exact on B
+    k = kept_components(operator, result, settings)
+    values = result.values[:k] - operator.sigma
     positive = values > rounding_of(values, operator.row_means, operator.tile_rounding)
     values = np.maximum(values[: int(np.count_nonzero(positive)) or 1], 0.0)
     norm = operator.norm
     negative = negative_mass(ritz.astype(np.float64), 10 * operator.precision * norm)
-    lower = np.maximum(result.ritz_values[: len(values)] - shifted.sigma, 0.0)
+    lower = np.maximum(result.ritz_values[: len(values)] - operator.sigma, 0.0)
     certificate = replace(
         frobenius_bounds(operator, lower), residuals=result.residuals[: len(values)], n_passes=run.reads,
         converged=result.converged,
