@@ -61,7 +61,7 @@ from bigpca.data.sparse import csr_meta, held_csr, is_csr, is_sparse, sparse_row
 from bigpca.data.views import Names, View, array_of, carried, carrying, graph_of, named, viewed, with_index
 from bigpca.data.zarr_arrays import ZarrReader, ZarrRows, group_source, store_source, wrap_zarr
 from bigpca.errors import CorruptedChunkError, ShortTraceback, brief, check_choice
-from bigpca.storage.files import kind_of, open_regular
+from bigpca.storage.files import is_objects, kind_of, open_regular
 from bigpca.storage.forms import CODES
 
 
@@ -134,6 +134,10 @@ def _described(source: Any, member: str | None, missing_chunks: str, wanted: Wan
             f"{type_names(source)[0].removeprefix('builtins.')}. A frame is named by its index, as X.set_index("
             f"{wanted.keys!r}) makes it; other rows by keys beside them: bigpca.ingest(X, out, keys=...)."
         )
+    if is_objects(source) and not is_zarr_store(source):
+        from bigpca.storage.places import Place  # for object stores only
+
+        return _described(Place(source).openable(), member, missing_chunks, wanted)
     if is_zarr_store(source):
         return store_source(source, member, missing_chunks)
     if is_dataset(source):

@@ -235,7 +235,13 @@ class Place:
             return self.url
         import zarr
 
-        return zarr.open_array(zarr.storage.ObjectStore(self.store, read_only=True), path=self.prefix, mode="r")
+        try:
+            return zarr.open_array(zarr.storage.ObjectStore(self.store, read_only=True), path=self.prefix, mode="r")
+        except FileNotFoundError:
+            raise FileNotFoundError(
+                f"{self.describe()} is not a Zarr array. Tables are opened by their URLs, and groups as Zarr's "
+                "ObjectStore."
+            ) from None
 
     def key(self, key: str) -> str:
         """Return the key in the store of an object of this place."""

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import obstore
 import pytest
 from distributed import Client
@@ -15,6 +16,7 @@ from obstore.store import MemoryStore, S3Store
 from snailmail import ObjectStore
 from zarr.storage import ObjectStore as ZarrStore
 
+import bigpca as bp
 from bigpca.errors import OutputWriteError
 from bigpca.storage import places
 from bigpca.storage.files import OccupiedError
@@ -196,6 +198,13 @@ def test_stores_are_accepted_as_they_are(object_server: ObjectStore) -> None:
     assert Place(ZarrStore(own)).get("c/0").data == b"rows"
     assert Place(own).describe("c/0") == "s3://rows/given/x.zarr/c/0"
     assert str(Place(Place("s3://rows/a/b"))) == "s3://rows/a/b"
+    rows, held = np.eye(6, 3), MemoryStore()
+    for at in (Place(held).at("x.zarr"), MemoryStore(), Place(own).at("y.zarr")):
+        bp.ingest(rows, at)
+        assert np.array_equal(bp.open(at).compute(), rows)
+        assert bp.PCA(1).fit(at).n_samples_ == 6
+    with pytest.raises(FileNotFoundError, match=r"is not a Zarr array\. Tables are opened by"):
+        bp.open(Place(held).at("x.npy"))
 
 
 def test_a_place_is_sent_as_its_url(place: Place) -> None:

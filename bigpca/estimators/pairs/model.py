@@ -189,7 +189,7 @@ class PairModel(Estimator[PairFound]):
         def solve(state: Accumulator, omitted: int) -> PairFound:
             joint = JointMoments(whole_moments(state), p, scale).checked(omitted)
             # Threads wait longer for each other than small factors take, on a busy machine forty times as long.
-            with threads_of_solve() if joint.moments.n_features <= ALONE else nullcontext():
+            with threads_of_solve() if joint.moments.n_features <= 2 * ALONE else nullcontext():
                 return PairFound(state, omitted, p, self._solve(joint, state))
 
         return solve
