@@ -402,6 +402,11 @@ def is_zarr_store(X: Any) -> bool:
     return "zarr.Store" in type_names(X)
 
 
+def is_place(X: Any) -> bool:
+    """Whether this is a place of objects, or an obstore store."""
+    return type_names(X)[0].startswith(("bigpca.Place", "obstore."))
+
+
 def is_dataset(X: Any) -> bool:
     """Whether this is a Dataset of Hugging Face, whose rows can be read in any order."""
     return "datasets.Dataset" in type_names(X)

@@ -34,6 +34,7 @@ from bigpca.data.containers import (
     is_hdf5_dataset,
     is_labelled,
     is_path_list,
+    is_place,
     is_stored_sparse,
     is_zarr_array,
     is_zarr_group,
@@ -61,7 +62,7 @@ from bigpca.data.sparse import csr_meta, held_csr, is_csr, is_sparse, sparse_row
 from bigpca.data.views import Names, View, array_of, carried, carrying, graph_of, named, viewed, with_index
 from bigpca.data.zarr_arrays import ZarrReader, ZarrRows, group_source, store_source, wrap_zarr
 from bigpca.errors import CorruptedChunkError, ShortTraceback, brief, check_choice
-from bigpca.storage.files import is_objects, kind_of, open_regular
+from bigpca.storage.files import kind_of, open_regular
 from bigpca.storage.forms import CODES
 
 
@@ -134,7 +135,7 @@ def _described(source: Any, member: str | None, missing_chunks: str, wanted: Wan
             f"{type_names(source)[0].removeprefix('builtins.')}. A frame is named by its index, as X.set_index("
             f"{wanted.keys!r}) makes it; other rows by keys beside them: bigpca.ingest(X, out, keys=...)."
         )
-    if is_objects(source) and not is_zarr_store(source):
+    if is_place(source):
         from bigpca.storage.places import Place  # for object stores only
 
         return _described(Place(source).openable(), member, missing_chunks, wanted)

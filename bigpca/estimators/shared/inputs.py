@@ -31,6 +31,7 @@ from bigpca.data.containers import (
     is_hdf5_dataset,
     is_labelled,
     is_path_list,
+    is_place,
     is_stored_sparse,
     is_zarr_array,
     is_zarr_group,
@@ -51,7 +52,6 @@ from bigpca.passes.reading.row_maps import row_of
 from bigpca.passes.rows import Rows
 from bigpca.passes.summaries import reject_statistics
 from bigpca.solvers.scaling import Whitening
-from bigpca.storage.files import is_objects
 
 log = logging.getLogger("bigpca")
 Input: TypeAlias = Any  # what a user passed as X, y or a parameter, before its type is checked
@@ -64,7 +64,7 @@ LAZY = (da.Array, str, os.PathLike, np.memmap)
 def is_lazy(X: Input) -> bool:
     """Whether the engine reads X (Dask, Zarr, xarray, HDF5, paths, memory maps); False for an array in memory."""
     stores = (is_zarr_array, is_zarr_group, is_zarr_store, is_hdf5_dataset, is_stored_sparse)
-    known = (is_labelled, is_dask_frame, is_dataset, is_objects, *stores)
+    known = (is_labelled, is_dask_frame, is_dataset, is_place, *stores)
     return isinstance(X, LAZY) or is_path_list(X) or any(is_one(X) for is_one in known)
 
 
