@@ -306,11 +306,11 @@ def stored_keys(source: Any) -> NDArray[np.str_] | None:
     Parameters
     ----------
     source : path, URL or Dask array
-        A Zarr array that ``transform(out=..., keys=...)`` or ``ingest(..., keys=...)`` wrote, or of rows with an index
-        of names or a coordinate; scores in a Parquet or
-        ``.npy`` table, a matrix of AnnData in a file, whose keys are the names of the cells, or what
-        :func:`bigpca.open` returned for one. Slices ``X[a:b:s]`` of rows and columns of such an array, lists of rows,
-        masks, other chunks and dtypes, and lazy scores keep the keys of their rows. Anything else has no keys.
+        A Zarr array that ``transform(out=..., keys=...)`` or ``ingest(..., keys=...)`` wrote, or that either wrote from
+        rows with an index of names or a coordinate; scores in a Parquet or ``.npy`` table; a matrix of AnnData in a
+        file, whose keys are the names of the cells; or what :func:`bigpca.open` returned for one of these. Slices
+        ``X[a:b:s]`` of rows and columns of such an array, lists of rows, masks, other chunks and dtypes, and lazy
+        scores keep the keys of their rows. Anything else has no keys.
 
     Returns
     -------
