@@ -130,17 +130,18 @@ def eigh_bytes(d: int, k: int | None = None) -> int:
     -------
     int
         16 d k for LAPACK's vectors and their copy as rows; 24 d^2 where divide and conquer is used; a basis of vectors
-        and its products where few pairs are iterated for.
+        and its products, and BLAS's own buffers, where few pairs are iterated for.
 
     Examples
     --------
     >>> f"{eigh_bytes(10_000, 50) / 2**20:.0f} MiB beside a matrix of {8 * 10_000**2 / 2**20:.0f} MiB"
-    '52 MiB beside a matrix of 763 MiB'
+    '91 MiB beside a matrix of 763 MiB'
     """
     kept = d if k is None else k
     vectors = 24 * d * d if _divide_and_conquer(d, kept) else 16 * d * kept
     if is_iterated(d, kept):
         vectors = max(vectors, 8 * d * (basis_columns(kept) + 4 * kept))
+        vectors += 2 * 8 * 256 * d  # OpenBLAS packs strips of 256 columns of both factors of the Cholesky factorisation
     return vectors + max(8 * GRAM_STRIP * (d + kept), 32 * GRAM_STRIP**2) + 8 * 128 * d
 
 

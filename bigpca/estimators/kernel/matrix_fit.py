@@ -31,6 +31,7 @@ from bigpca.estimators.kernel.spectrum import (
 from bigpca.estimators.linear.krylov import Iteration, iterate, kept_components, warn_unconverged
 from bigpca.estimators.linear.spectrum import counted
 from bigpca.estimators.shared.certificates import Certificate
+from bigpca.kernels.base import FIXED_BYTES
 from bigpca.operators.kernel import KernelOperator
 from bigpca.passes.accumulators.dot_matrix import DotPanels, double_centre
 from bigpca.passes.accumulators.kernel_product import reject_contradicted, reject_overflow
@@ -169,9 +170,10 @@ class DenseFit(KernelFit):
         """The sweep."""
         rows, kernel, n = self.rows, self.settings.kernel, self.rows.n_rows
         template = DotPanels(n, rows.n_columns, kernel_layout(rows, kernel).panel_rows)
-        # Panels of the upper triangle, also as they come from other workers; the matrix; and its factorisation.
+        # Panels of the upper triangle, also as they come from other workers; the matrix; and its factorisation. The
+        # temporaries of each thread's last tile are free then, but the allocator may still keep them.
         held = 8 * n * (n + template.panel_rows) + 8 * n * n + 16 * n * n * kernel.taken_on_trust
-        solve = eigh_bytes(n, pairs_wanted(self.settings, n))
+        solve = eigh_bytes(n, pairs_wanted(self.settings, n)) + self.resources.threads * FIXED_BYTES
         return sweep_pass(rows, kernel, "kernel", template, finish_bytes=held + solve, collected=True)
 
     def passes(self) -> tuple[PassCost, ...]:
