@@ -327,9 +327,9 @@ def plan_of(
     passes: Sequence[PassCost], solve: SolveCost, resources: Resources, *,
     solver: str, reason: str, notes: tuple[str, ...] = (), most_evaluations: float = inf, share: float = 1.0,
 ) -> Plan:  # fmt: skip
-    """Return the cost of a fit: the sum of its passes, of which a share of the rows counts, and its solve.
+    """Return the cost of a fit: the sum of its passes, for that share of the declared rows, and its solve.
 
-    What the fitting process holds counts where passes run in that process.
+    What the fitting process holds is added where the passes run in the same process.
     """
     reads = sum(one.reads * one.times.typical for one in passes)
     usual = [(one, one.times.typical * share) for one in passes]

@@ -415,11 +415,13 @@ def _is_loose(index: Any) -> bool:
 
 
 def keys_of_index(index: Any) -> Keys:
+    """Return the keys that the index of a frame gives to its rows; numbers without a name are loose."""
     loose, index = _is_loose(index), index.compute() if hasattr(index, "compute") else index
     return Keys(np.asarray(index) if loose else names_as_texts(np.asarray(index)), loose=loose)
 
 
 def names_of_samples(labels: Any) -> NDArray[np.str_] | None:
+    """Return the coordinate of the rows of a DataArray as strings; None without one, or for several dimensions."""
     dim, *others = labels.grid.samples
     return None if others or dim not in labels.coords.coords else names_as_texts(labels.coords[dim].values)
 

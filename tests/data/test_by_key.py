@@ -59,7 +59,7 @@ CONTAINERS: dict[str, Callable[[Path], Any]] = {
 
 
 def kept(folder: Path, rows: Any) -> Path:
-    """Rows, of which a model's output and a copy have the keys."""
+    """Rows whose keys are kept by the output of a model and by a copy."""
     opened = bp.open(rows)
     model = bp.PCA(2).fit(opened)
     assert bp.data.stored_keys(model.transform(opened, out=folder / "out.npy")).tolist() == NAMES.tolist()
