@@ -51,6 +51,15 @@ def stacked(parts: Sequence[Any]) -> Any:
     return csr_array(sp.vstack(parts, format="csr")) if sp.issparse(parts[0]) else np.concatenate(parts)
 
 
+def in_blocks(blocks: Sequence[Sequence[Any]]) -> Any:
+    """Return blocks of rows and columns, ``blocks[i][j]``, all dense or all CSR, as one; a single one as it is."""
+    if len(blocks) == len(blocks[0]) == 1:
+        return blocks[0][0]
+    if sp.issparse(blocks[0][0]):
+        return stacked([csr_array(sp.hstack(columns, format="csr")) for columns in blocks])
+    return np.block([list(columns) for columns in blocks])
+
+
 def row_range(rows: Any, start: int, stop: int) -> Any:
     """Return rows ``start:stop`` of dense or CSR rows that share their memory.
 

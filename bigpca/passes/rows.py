@@ -16,7 +16,6 @@ from typing import TypedDict, Unpack
 import dask.array as da
 import numpy as np
 from numpy.typing import NDArray
-from scipy.sparse import csr_matrix, hstack
 
 from bigpca.arrays import DType
 from bigpca.data.batches import BatchRows, batches_of, blocks_in_batches, reject_batches
@@ -24,7 +23,7 @@ from bigpca.data.checks import NATIVE_BYTES, coalesce
 from bigpca.data.grids import Labels
 from bigpca.data.source import Source, stored_row_bytes
 from bigpca.data.sources import open_source, source_of
-from bigpca.data.sparse import csr_meta, is_csr, is_sparse
+from bigpca.data.sparse import csr_meta, is_csr
 from bigpca.data.views import View, array_of, carried, graph_of, view_of, viewed
 from bigpca.data.weights import open_weights, weight_sum
 from bigpca.data.zarr_arrays import ZarrReader
@@ -34,7 +33,6 @@ from bigpca.passes.accumulators.observed_columns import ColumnSearch
 from bigpca.passes.engine.cluster.get import get_watched
 from bigpca.passes.engine.jobs import Inputs, digest
 from bigpca.passes.graphs import GraphSource, paths_in, sources_of_graph, unknown_layer
-from bigpca.passes.reading.blocks import Values
 from bigpca.passes.reading.layout import Layout, plan_layout, working_dtype
 from bigpca.passes.reading.readers import (
     FILL,
@@ -420,7 +418,9 @@ class Rows:
     @property
     def _owned(self) -> bool:
         """Whether rows may be overwritten as they are read."""
-        return self.stored is not None or bool(self.sides) or (self.view is not None and self.view.copies)
+        return (
+            self.stored is not None or len(self.samples.chunks[1]) > 1 or (self.view is not None and self.view.copies)
+        )
 
     def copied_row_bytes(self, dtype: DType) -> int:
         """Return the bytes of a row's copy in ``dtype``; 0 if rows are read in that dtype and may be overwritten."""
@@ -478,7 +478,7 @@ class Rows:
             reader = DirectReader(self.stored)
         else:
             cut = self.inspected.graph.cut(first, last)
-            reader, futures = replace(cut.reader, owned=bool(self.sides)), cut.futures  # rows side by side are a copy
+            reader, futures = cut.reader, cut.futures
         if self.view is not None:
             ends = np.cumsum(self._sample_chunks)
             reader = ViewReader(reader, self.view, ends[(ends > first) & (ends < last)])
@@ -696,13 +696,11 @@ def side_by_side(sides: Sequence[Rows], names: Sequence[str] = "XY") -> Rows:
     # once for each group that they belong to.
     lead = max(range(len(sides)), key=lambda i: sides[i].row_bytes)
     arrays = [_in_pieces(side, array) for side, array in zip(sides, arrays, strict=True)]
-    rows, dtype = arrays[lead].chunks[0], np.result_type(*(array.dtype for array in arrays))
-    cut = [array.rechunk({0: rows, 1: -1}) for array in arrays]
-    blocks = [part for i, array in enumerate(cut) for part in (array, ("row", f"side {i}"))]
-    joined = da.blockwise(
-        beside, ("row", "column"), *blocks, new_axes={"column": sum(widths)}, concatenate=True, dtype=dtype,
-        meta=csr_meta(dtype) if sparse else np.empty((0, 0), dtype),
-    )  # fmt: skip
+    # Each side is a block of columns, which readers copy once, to its place. CSR cannot have float16.
+    cut = [array.rechunk({0: arrays[lead].chunks[0], 1: -1}) for array in arrays]
+    dtype = np.result_type(*(array.dtype for array in arrays), *[np.float32] * sparse)
+    whole = da.concatenate([array.astype(dtype) for array in cut], axis=1)
+    joined = array_of(graph_of(whole), whole.name, whole.chunks, csr_meta(dtype) if sparse else whole._meta)
     known = tuple(replace(side, X=array) for side, array in zip(sides, arrays, strict=True))
     return replace(
         Rows.opened(joined), sides=known, widths=widths, weights=sides[0].weights, seed=sides[0].seed,
@@ -743,14 +741,6 @@ def blocks_of_batches(rows: Rows) -> Rows | None:
     if found is None:
         return None
     return replace(rows.shown(found[0]), names=None, widths=tuple(found[1].values()))
-
-
-def beside(*parts: Values) -> Values:
-    """Return blocks of rows side by side; CSR if one is."""
-    if not any(is_sparse(part) for part in parts):
-        return np.concatenate(parts, axis=1)
-    wide = [part.astype(np.float32) if part.dtype == np.float16 else part for part in parts]  # which CSR cannot have
-    return csr_matrix(hstack([csr_matrix(part) for part in wide], format="csr"))
 
 
 def count_rows(X: da.Array) -> da.Array:

@@ -105,11 +105,6 @@ class PairFit(Fit[Found], Generic[Found, State]):
     before: int = 0
 
     @property
-    def has_folds(self) -> bool:
-        """Whether each fold has its own state."""
-        return isinstance(self.template, FoldStates)
-
-    @property
     def account(self) -> str:
         d = self.rows.n_columns
         folds = f", for each of {self.template.n_folds} folds" if isinstance(self.template, FoldStates) else ""

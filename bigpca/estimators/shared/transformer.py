@@ -1034,7 +1034,7 @@ class Estimator(
                 f"given = Z was passed to {type(self).__name__}, which cannot take covariates out: bigpca.PCA can, "
                 "from one read. Fit that, or pass the residuals as X."
             )
-        if rows.groups is not None and not getattr(planned, "has_folds", False):
+        if rows.groups is not None and not getattr(getattr(planned, "template", None), "grouped", False):
             raise TypeError(
                 f"groups were passed to this {type(self).__name__}, which has no folds: bigpca.Ridge with several "
                 "alphas has. Leave them out."

@@ -26,7 +26,7 @@ from bigpca.arrays import Array, DType, Integers, Vector
 from bigpca.data.checks import note_first
 from bigpca.data.containers import check_chunk_shape, dense_rows
 from bigpca.data.source import Source
-from bigpca.data.sparse import row_range, sparse_rows, stacked
+from bigpca.data.sparse import in_blocks, row_range, sparse_rows, stacked
 from bigpca.data.views import View
 from bigpca.errors import CorruptedChunkError, UnansweredError
 from bigpca.passes.reading.blocks import Values, cached_rows
@@ -225,8 +225,12 @@ class GraphReader:
     label: str = "the array"
     sparse: bool = False
     inputs: Mapping[Key, object] = field(default_factory=dict)
-    owned: bool = False
     _nodes: Nodes | None = None
+
+    @property
+    def owned(self) -> bool:
+        """Whether rows are a copy: those of several column chunks are."""
+        return len(self.keys[0]) > 1
 
     def read(self, start: int, stop: int) -> Values:
         return _with_attempts(lambda: self._read(start, stop))
@@ -243,15 +247,17 @@ class GraphReader:
             dtype = np.dtype(self.dtype)
             take = sparse_rows if self.sparse else dense_rows
             columns = [take(self._nodes.evaluate(key), self.label, dtype) for key in self.keys[i]]
-            rows = columns[0] if len(columns) == 1 else np.concatenate(columns, axis=1)
+            shape = columns[0].shape
+            shape = shape if len(columns) == 1 else (shape[0], sum(part.shape[1] for part in columns))
             declared = int(self.offsets[i + 1] - self.offsets[i]), self.n_columns
-            check_chunk_shape(rows.shape, declared, f"{self.label} (rows {self.offsets[i]}:{self.offsets[i + 1]})")
+            check_chunk_shape(shape, declared, f"{self.label} (rows {self.offsets[i]}:{self.offsets[i + 1]})")
             if not self.offsets[i]:
-                few = row_range(rows, 0, max(1, FIRST_BYTES // max(1, self.n_columns * dtype.itemsize)))
-                note_first(self.label, *((few.data, few.indices) if self.sparse else (few,)))
+                few = max(1, FIRST_BYTES // max(1, self.n_columns * dtype.itemsize))
+                first_rows = in_blocks([[row_range(part, 0, few) for part in columns]])
+                note_first(self.label, *((first_rows.data, first_rows.indices) if self.sparse else (first_rows,)))
             lo, hi = max(start - self.offsets[i], 0), min(stop, self.offsets[i + 1]) - self.offsets[i]
-            parts.append(rows if (lo, hi) == (0, rows.shape[0]) else rows[lo:hi])
-        return stacked(parts)
+            parts.append([part if (lo, hi) == (0, shape[0]) else part[lo:hi] for part in columns])
+        return in_blocks(parts)
 
     def where(self, start: int, stop: int) -> str:
         return f"rows {start}:{stop} of {self.label}"
