@@ -321,6 +321,11 @@ class Kernel(ABC):
         return self.flops_per_entry(0) + csr.product_flops(rows, 1)
 
     @property
+    def for_devices(self) -> bool:
+        """Whether :meth:`block` accepts :class:`bigpca.kernels.dot.PreparedThere`."""
+        return False
+
+    @property
     def accepts_strings(self) -> bool:
         """Whether rows are strings, encoded as character codes and padded with zeros."""
         return False

@@ -21,6 +21,7 @@ from bigpca.kernels.dot import (
     SMALLEST32,
     Prepared,
     PreparedRows,
+    PreparedThere,
     prepare_rows,
     product_error,
     products,
@@ -63,7 +64,7 @@ class DistanceKernel(Kernel):
     def block(self, A: Any, B: Any) -> Block:
         gamma = self._width(A)
         distances = self._negative_distances(A, B, gamma)
-        return self._values(distances, gamma, A is B, out=distances)
+        return self._values(distances, gamma, A, B)
 
     def blocks_at(self, A: Any, B: Any, gammas: Sequence[float]) -> Iterator[Block]:
         """Yield the block for each of several gammas; the distances are computed once.
@@ -81,7 +82,7 @@ class DistanceKernel(Kernel):
             return
         distances = self._negative_distances(A, B, max(gammas))
         for gamma in gammas:
-            yield self._values(distances, gamma, A is B, out=np.empty_like(distances))
+            yield self._values(distances, gamma, A, B, kept=True)
 
     def diagonal_of(self, A: Any) -> Vector:
         return np.ones(self._rows_of(A))
@@ -94,14 +95,20 @@ class DistanceKernel(Kernel):
     def _rows_of(self, A: Any) -> int:
         """Return the number of rows of a prepared block."""
 
-    def _values(self, distances: Block, gamma: float, same: bool, out: Block) -> Block:
-        """Write ``exp(gamma scale min(v, 0))`` to ``out``; if the rows are the same, symmetric with a unit diagonal."""
+    def _values(self, distances: Any, gamma: float, A: Any, B: Any, *, kept: bool = False) -> Block:
+        """Return ``exp(gamma scale min(v, 0))``, if not ``kept`` in the place of v; if the rows are the same, symmetric
+        with a unit diagonal.
+        """
+        if isinstance(A, PreparedThere):
+            # Rounding may leave v above 0 there, too.
+            return cast(Block, A.xp.exp(A.xp.clip(distances, max=0.0) * (gamma * self._scale)))
+        out: Block = np.empty_like(distances) if kept else distances
         factor = out.dtype.type(gamma * self._scale)
         for where, strip in strips(out):
             np.minimum(distances[where], 0, out=strip)
             strip *= factor
             np.exp(strip, out=strip)
-        if same:
+        if A is B:
             mirror_upper(out)
             np.fill_diagonal(out, 1)
         return out
@@ -128,6 +135,7 @@ class RBF(DistanceKernel):
 
     _scale: ClassVar[float] = 2.0
     accepts_csr: ClassVar[bool] = True
+    for_devices: ClassVar[bool] = True
 
     def prepare(self, rows: Array | csr_array, shift: Vector | None = None, first_row: int = 0) -> Prepared:
         return prepare_rows(rows, shift)
@@ -158,8 +166,11 @@ class RBF(DistanceKernel):
         if dtype == np.float32 and gamma * square_error(A, B) <= HARMLESS:
             return products(A, B, dtype, less_squares=True)
         product = products_in_float64 if dtype == np.float32 else products
-        result = product(A, B, dtype, less_squares=True)
         error, harmless = square_error(A, B, np.float64), HARMLESS if dtype == np.float32 else HARMLESS64
+        if isinstance(A, PreparedThere) and gamma * error > harmless:  # pair by pair: not on the device
+            here = self._negative_distances(PreparedRows(A.columns, A.squares), B, gamma)
+            return cast(Block, A.xp.asarray(here, device=A.columns_there.device))
+        result = product(A, B, dtype, less_squares=True)
         if gamma * error > harmless:
             # -|x - y|^2 / 2 again from differences. An error e of |x - y|^2 becomes at most e / (2.7 |x - y|^2) in the
             # kernel at any width, since t exp(-t) <= 1 / 2.7; so this is needed only for the nearest pairs, and only

@@ -9,7 +9,7 @@ from functools import lru_cache
 from itertools import combinations_with_replacement
 from math import comb, factorial, prod, sqrt
 from numbers import Integral
-from typing import Any, ClassVar, Self, TypeAlias
+from typing import Any, ClassVar, Self, TypeAlias, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -56,6 +56,33 @@ class PreparedRows:
     def taken(self, which: Array) -> NDArray[np.float64]:
         """Return some of the rows as columns (d, count)."""
         return self.columns[:, which].astype(np.float64)
+
+
+@dataclass(frozen=True)
+class PreparedThere(PreparedRows):
+    """Prepared rows that are also on a device of another array library, where their products are made.
+
+    Attributes
+    ----------
+    xp : module
+        The library's functions, as the array API standard names them.
+    columns_there, squares_there : arrays of that library
+    """
+
+    xp: Any
+    columns_there: Any
+    squares_there: Any
+
+    def products(self, B: Any, dtype: np.dtype[Any], result: np.dtype[Any], less_squares: bool) -> Any:
+        """Return what :func:`products` returns, computed in ``dtype`` and rounded to that of the result."""
+        xp, kind = self.xp, getattr(self.xp, dtype.name)
+        left, right = (xp.astype(one.columns_there, kind, copy=False) for one in (self, B))
+        made = xp.matrix_transpose(left) @ right
+        if less_squares:
+            # x'y - |x|^2 / 2 - |y|^2 / 2, with norms from float64
+            a, b = (xp.astype(one.squares_there / 2, kind) for one in (self, B))
+            made = made - (a[:, None] + b[None, :])
+        return xp.astype(made, getattr(xp, result.name), copy=False)
 
 
 @dataclass(frozen=True)
@@ -149,10 +176,14 @@ def products(A: Prepared, B: PreparedRows, dtype: np.dtype[Any], less_squares: b
 
     Rows of another precision than ``dtype`` are multiplied in float64 tiles, which are rounded once.
     """
+    wide = np.result_type(A.dtype, B.dtype, dtype)
+    if isinstance(A, PreparedThere):
+        return cast(Block, A.products(B, wide, dtype, less_squares))
     result: Block = np.empty((len(A.squares), len(B.squares)), dtype)
     if isinstance(A, PreparedSparse):
-        _fill_sparse(A, B, result, less_squares, np.result_type(A.dtype, B.dtype, dtype))
+        _fill_sparse(A, B, result, less_squares, wide)
     elif A.dtype == B.dtype == dtype:
+        # BLAS adds the product to the squares.
         _start(result, A.squares, B.squares, less_squares)
         add_product(A.columns, B.columns, result)
     else:
@@ -162,6 +193,8 @@ def products(A: Prepared, B: PreparedRows, dtype: np.dtype[Any], less_squares: b
 
 def products_in_float64(A: Prepared, B: PreparedRows, dtype: np.dtype[Any], less_squares: bool = False) -> Block:
     """Like :func:`products`, but always from float64 tiles, rounded once to ``dtype``."""
+    if isinstance(A, PreparedThere):
+        return cast(Block, A.products(B, np.dtype(np.float64), dtype, less_squares))
     result: Block = np.empty((len(A.squares), len(B.squares)), dtype)
     if isinstance(A, PreparedSparse):
         _fill_sparse(A, B, result, less_squares, np.dtype(np.float64))
@@ -210,6 +243,7 @@ class DotKernel(Kernel):
     """A function of ``x'y``, computed from one product of two blocks; the shift is ignored."""
 
     accepts_csr: ClassVar[bool] = True
+    for_devices: ClassVar[bool] = True
 
     def prepare(self, rows: Array | csr_array, shift: Vector | None = None, first_row: int = 0) -> Prepared:
         prepared = prepare_rows(rows)
@@ -224,12 +258,14 @@ class DotKernel(Kernel):
         """Return the precision that the product of these rows requires, from their norms."""
 
     @abstractmethod
-    def _values(self, products: Any, d: int) -> None:
-        """Overwrite products ``x'y`` with the kernel's values."""
+    def _values(self, products: Any, d: int) -> Any:
+        """Return the kernel's values of products ``x'y``, which those of NumPy replace in place."""
 
     def block(self, A: Prepared, B: PreparedRows) -> Block:
         dtype = np.result_type(A.dtype, B.dtype, self._precision(A, B))
         result = products(A, B, dtype)
+        if isinstance(A, PreparedThere):
+            return cast(Block, self._values(result, A.width))
         for _, strip in strips(result):
             self._values(strip, A.width)
         if A is B:
@@ -281,8 +317,9 @@ class Linear(DotKernel):
         size = max(A.largest, B.largest) + abs(self.coef0)
         return np.dtype(np.float32 if SMALLEST32 <= size <= LARGEST32 else np.float64)
 
-    def _values(self, products: Any, d: int) -> None:
+    def _values(self, products: Any, d: int) -> Any:
         products += self.coef0
+        return products
 
     def feature_width(self, d: int) -> int | None:
         return None if self.coef0 < 0 else d + (self.coef0 > 0)
@@ -316,9 +353,10 @@ class WithGamma(DotKernel):
     def resolve(self, d: int) -> Self:
         return replace(self, gamma=self._gamma(d))
 
-    def _affine(self, products: Any, d: int) -> None:
+    def _affine(self, products: Any, d: int) -> Any:
         products *= self._gamma(d)
         products += self.coef0
+        return products
 
 
 @dataclass(frozen=True)
@@ -379,9 +417,12 @@ class Polynomial(WithGamma):
         accurate = self.degree * product_error(d, np.dtype(np.float32)) <= HARMLESS
         return np.dtype(np.float32 if safe and accurate else np.float64)
 
-    def _values(self, products: Any, d: int) -> None:
-        self._affine(products, d)
-        raise_to(products, self.degree)
+    def _values(self, products: Any, d: int) -> Any:
+        base = self._affine(products, d)
+        if not isinstance(base, np.ndarray):
+            return base**self.degree
+        raise_to(base, self.degree)
+        return base
 
     def flops_per_entry(self, d: int) -> float:
         return 2.0 * d + 110 + 18 * self.degree
@@ -420,6 +461,7 @@ class Tanh(WithGamma):
     """
 
     positive_semidefinite: ClassVar[bool] = False
+    for_devices: ClassVar[bool] = False  # no features, so no reads that use a device
 
     def _precision(self, A: Prepared, B: PreparedRows) -> np.dtype[Any]:
         d = A.width
@@ -428,9 +470,9 @@ class Tanh(WithGamma):
         accurate = product_error(d, np.dtype(np.float32)) * self._gamma(d) * largest <= HARMLESS
         return np.dtype(np.float32 if safe and accurate else np.float64)
 
-    def _values(self, products: Any, d: int) -> None:
-        self._affine(products, d)
-        np.tanh(products, out=products)
+    def _values(self, products: Any, d: int) -> Any:
+        base = self._affine(products, d)
+        return np.tanh(base, out=base)
 
     def flops_per_entry(self, d: int) -> float:
         return 2.0 * d + 160
@@ -471,8 +513,8 @@ class Cosine(DotKernel):
     def _precision(self, A: Prepared, B: PreparedRows) -> np.dtype[Any]:
         return np.dtype(np.float32)
 
-    def _values(self, products: Any, d: int) -> None:
-        pass
+    def _values(self, products: Any, d: int) -> Any:
+        return products
 
     def entry_bytes(self, itemsize: int) -> int:
         return itemsize

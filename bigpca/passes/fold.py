@@ -97,13 +97,12 @@ def row_pass(
     check_states(rows, states)
     chosen = setting(None, "arithmetic")
     device = None if chosen in (None, "numpy") else Device.of(chosen)
-    if rows.mapped_form().sparse or not all("device" in one.accepts for one in states):
-        device = None
     layout, dtype = layout or rows.layout(cut_bytes), dtype or product_dtype(rows.dtype, work)
     block_rows = min(layout.slab_rows, layout.read_rows)
     widest = np.dtype(np.float64) if refinable else dtype
     copied = rows.copied_row_bytes(widest) * block_rows
     form = rows.mapped_form(block_rows, widest.itemsize)
+    there = [0 if device is None or form.sparse else one.device_bytes(form) for one in states]
     scratch = rows.scratch_bytes(block_rows, widest.itemsize)
     updates = sum((cost_of(one, form) for one in states), Work())
     done = updates + rows.prepared_work(widest.itemsize)
@@ -120,7 +119,7 @@ def row_pass(
         peak_bytes=peak_bytes(rows.read_bytes(layout.read_rows), copied, scratch + updates.bytes, held),
         finish_bytes=finish_bytes,
         driver_bytes=driver_bytes,
-        device_bytes=0 if device is None else sum(one.device_bytes(form) for one in states),
+        device_bytes=sum(there) if all(there) else 0,
         collected=collected,
         flops=float(layout.n_rows) * done.flops,
         products=float(layout.n_rows) * done.products,
@@ -128,7 +127,7 @@ def row_pass(
         layout=layout,
         dtype=dtype,
         refinable=refinable,
-        device=device,
+        device=device if all(there) else None,
     )
 
 

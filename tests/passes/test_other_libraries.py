@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import tracemalloc
+from dataclasses import replace
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
@@ -11,14 +13,15 @@ import dask.array as da
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from sklearn.base import clone
 
 import bigpca as bp
 from bigpca.arrays import packed_size
 from bigpca.errors import MemoryBudgetError
-from bigpca.passes.accumulators.base import SumOnDevice
+from bigpca.passes.accumulators.landmark_moments import LandmarkMap, LandmarkMoments
 from bigpca.passes.accumulators.moments import Moments
 from bigpca.passes.accumulators.thin_products import DenseFactor, FusedProduct, ProductOnDevice
-from bigpca.passes.reading.blocks import Device
+from bigpca.passes.reading.blocks import Block, Device, SumOnDevice
 from bigpca.planning import BlockForm
 from tests.builders import data_with_spectrum, power_law
 
@@ -56,12 +59,42 @@ def test_the_numbers_are_those_of_numpy(library: str, name: str, fit: str, monke
     assert bp.quality.similarity(found.components_, expected.components_).min() > 1 - 1e-5
 
 
+# gamma = 1e4: norms are large compared with the width, so NumPy computes near pairs again, from differences.
+KERNELS = [
+    bp.kernels.RBF(0.1), bp.kernels.RBF(1e4), bp.kernels.Linear(1.0), bp.kernels.Polynomial(degree=2),
+    bp.kernels.Cosine(), bp.kernels.Polynomial(0.1, degree=9),
+]  # fmt: skip
+
+
+@pytest.mark.filterwarnings("ignore:50 landmarks miss")
+@pytest.mark.parametrize("dtype", ["f4", "f8"])
+@pytest.mark.parametrize(("library", "name"), LIBRARIES, ids=[library for library, _ in LIBRARIES])
+def test_landmark_features_are_those_of_numpy(
+    library: str, name: str, dtype: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip(library, reason=f"{library} is not installed")
+    monkeypatch.setattr("bigpca.passes.reading.blocks.PRECISE_FLOPS", 0.0)  # the precision of the rows
+    X = lazy(dtype)[:, :10] - 30
+    landmarks = X[1::30].compute()
+    for kernel, weights in zip(KERNELS, cycle((None, WEIGHTS)), strict=False):
+        model = bp.NystromKernelPCA(K, kernel=kernel, n_landmarks=len(landmarks), sampling=landmarks)
+        expected = clone(model).fit(X, sample_weight=weights)
+        with bp.config(arithmetic=name):
+            found = model.fit(X, sample_weight=weights)
+        assert found.plan_.notes[-1].startswith(f"multiplied by {name}"), found.plan_.notes
+        # Rounding moves an eigenvalue by a few eps of the trace.
+        trace = kernel.diagonal(X.compute()) @ (np.ones(N) if weights is None else weights)
+        rounding = 2 * np.finfo(dtype).eps * trace
+        np.testing.assert_allclose(found.eigenvalues_, expected.eigenvalues_, rtol=0, atol=rounding)
+        assert abs(found.trace_error_ - expected.trace_error_) < 40 * np.finfo(dtype).eps
+
+
 def watch(monkeypatch: pytest.MonkeyPatch, moved: dict[str, int]) -> None:
     """Count the bytes that go to a device, and those that come from it."""
     put, fetch = Device.put, Device.fetch
 
     def counted_put(device: Device, values: Any) -> Any:
-        moved["put"] += values.nbytes
+        moved["put"] += values.nbytes if isinstance(values, np.ndarray) else 0
         return put(device, values)
 
     def counted_fetch(device: Device, array: Any) -> Any:
@@ -106,6 +139,19 @@ def test_scores_and_statistics_are_those_of_numpy(library: str, name: str, scale
         assert np.array_equal(stored, found, equal_nan=True)
 
 
+def test_landmark_features_take_one_block_in_and_give_one_number_of_each_row_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    pytest.importorskip("array_api_strict", reason="array-api-strict is not installed")
+    X, m, moved = lazy("f8")[:, :40], 30, {"put": 0, "fetch": 0}
+    watch(monkeypatch, moved)
+    with bp.config(arithmetic="array_api_strict:device1"), dask.config.set(num_workers=1):
+        bp.NystromKernelPCA(K, n_landmarks=m, sampling=X[:m].compute()).fit(X)
+    tiles = N // 250
+    assert 0 <= moved["put"] - 8 * N * (40 + 1) < 8 * m * (40 + m + 1 + 2 * tiles)
+    assert 0 <= moved["fetch"] - 8 * N < 8 * (packed_size(m) + 3 * m) * tiles + 1000
+
+
 def test_scores_take_one_block_in_and_give_scores_out(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("array_api_strict", reason="array-api-strict is not installed")
     X, moved = lazy("f8").compute(), {"put": 0, "fetch": 0}
@@ -140,9 +186,11 @@ def test_sparse_rows_and_states_of_numpy_stay_in_this_process_and_the_plan_says_
     with bp.config(arithmetic="array_api_strict:device1"):
         found = bp.PCA(2).fit(rows)
         labelled = bp.FisherDiscriminantAnalysis().plan(lazy(), np.arange(N) % 3)
+        laplacian = bp.NystromKernelPCA(K, kernel="laplacian", n_landmarks=9).plan(lazy())
     assert np.array_equal(found.components_, expected.components_)
     assert "multiplied by NumPy, not by array_api_strict:device1 (sparse rows): moments" in found.plan_.notes
-    assert any("(no states for devices)" in note for note in labelled.notes)
+    for plan, name in ((labelled, "labels"), (laplacian, "features")):
+        assert any("(states or kernels for NumPy only)" in note and name in note for note in plan.notes), plan.notes
 
 
 def test_a_checkpoint_of_another_arithmetic_is_not_used(tmp_path: Path) -> None:
@@ -171,25 +219,28 @@ def test_what_cannot_multiply_is_named_before_a_read(name: str, error: Any, word
 
 
 @pytest.mark.parametrize("dtype", ["f4", "f8"])
-@pytest.mark.parametrize("thin", [False, True])
-def test_the_memory_of_a_device_is_planned_as_it_is_taken(dtype: str, thin: bool) -> None:
+@pytest.mark.parametrize("kind", ["moments", "thin", "landmarks"])
+def test_the_memory_of_a_device_is_planned_as_it_is_taken(dtype: str, kind: str) -> None:
     pytest.importorskip("array_api_strict", reason="array-api-strict is not installed")
     rows, device = np.ones((200, 600), dtype), Device("array_api_strict")
     factor = DenseFactor(np.ones((600, 150)))
-    planned = (FusedProduct.of(600, factor) if thin else Moments(600)).device_bytes(
-        BlockForm(600, 200, itemsize=rows.itemsize)
-    )
+    landmarks = LandmarkMap((bp.kernels.RBF(0.1),), np.eye(150, 600, dtype=dtype), (np.eye(150),), np.zeros(600))
+    states = {"moments": Moments(600), "thin": FusedProduct.of(600, factor)}
+    state = states.get(kind) or LandmarkMoments.of(600, landmarks)
+    planned = state.device_bytes(BlockForm(600, 200, itemsize=rows.itemsize))
+    block = replace(Block.about(rows, np.arange(200), np.zeros(600), device), weights=np.ones(200))
     tracemalloc.start()  # arrays of array-api-strict are NumPy's; those that are put there were allocated before
     try:
-        if thin:
-            product = ProductOnDevice(device, 600, factor)
-            for _ in range(2):
-                product.add(rows, np.ones(200))
-        else:
-            total = SumOnDevice(device, 600)
-            for _ in range(2):
-                total.add(rows)
-        peak = tracemalloc.get_traced_memory()[1] + rows.nbytes + (factor.Q.nbytes if thin else 0)
+        put = {"moments": rows.nbytes, "thin": rows.nbytes + factor.Q.nbytes, "landmarks": 8 * 150**2}[kind]
+        here = state.state_bytes if kind == "landmarks" else 0
+        there: Any = SumOnDevice(device, 600) if kind == "moments" else ProductOnDevice(device, 600, factor)
+        for _ in range(2):
+            if kind == "landmarks":
+                there = there if isinstance(there, LandmarkMoments) else state.fresh(0, 200)
+                there.update(block)
+            else:
+                there.add(rows, block.weights if kind == "thin" else None)
+        peak = tracemalloc.get_traced_memory()[1] + put - here
     finally:
         tracemalloc.stop()
     assert 0.8 * planned < peak < planned + 20_000

@@ -153,7 +153,7 @@ class Reading(ABC):
         there = [one.name for one in passes if one.device is not None]
         held = f"{format_bytes(max((one.device_bytes for one in passes), default=0))} of its memory for each thread"
         here = [one.name for one in passes if one.device is None]
-        why = "sparse rows" if self.rows.sparse else "no states for devices"
+        why = "sparse rows" if self.rows.sparse else "states or kernels for NumPy only"
         return (
             *((f"multiplied by {name} ({held}): {', '.join(dict.fromkeys(there))}",) if there else ()),
             *((f"multiplied by NumPy, not by {name} ({why}): {', '.join(dict.fromkeys(here))}",) if here else ()),

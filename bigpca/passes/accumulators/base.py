@@ -17,10 +17,10 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 from bigpca import csr
-from bigpca.arrays import Array, DType, Integers, Vector, packed_strips
+from bigpca.arrays import Array, DType, Integers, Vector
 from bigpca.blas import symmetric_rank_update
 from bigpca.errors import counted, warn_approximation
-from bigpca.passes.reading.blocks import STRIP_BYTES, Block, Device, Values, cached_rows, scaled_rows
+from bigpca.passes.reading.blocks import MAX_SQUARE, MIN_SQUARE, STRIP_BYTES, Block, Values, cached_rows, scaled_rows
 from bigpca.planning import BlockForm, Work
 from bigpca.solvers.scaling import LearnedScale, Patterson
 
@@ -54,9 +54,8 @@ class Accumulator(ABC):
         be sent with each task. It is None in templates being sent and in closed states.
     needs_largest : bool
         Whether ``update`` uses the largest magnitude in its block.
-    accepts : frozenset of {"dense", "csr", "weights", "nan", "device"}
-        The blocks that ``update`` can use. Blocks are multiplied on a device if all states of a read accept "device",
-        and the rows are dense. Sparse rows are made dense in strips for states that do not accept "csr";
+    accepts : frozenset of {"dense", "csr", "weights", "nan"}
+        The blocks that ``update`` can use. Sparse rows are made dense in strips for states that do not accept "csr";
         weighted rows are rejected before the read if a state does not accept "weights". NaN stay in blocks if all
         states of a read accept "nan".
     """
@@ -82,7 +81,10 @@ class Accumulator(ABC):
         return self
 
     def device_bytes(self, rows: BlockForm) -> int:
-        """Return the peak memory of the device of another array library, for states that keep their sums there."""
+        """Return the peak memory of the device of another array library; 0 for states that do not use one.
+
+        Blocks are multiplied on a device if all states of a read use it, and the rows are dense.
+        """
         return 0
 
     def bare(self) -> Self:
@@ -278,9 +280,6 @@ def add_known(a: Vector | None, b: Vector | None) -> Vector | None:
     return b if a is None else a if b is None else a + b
 
 
-MIN_SQUARE, MAX_SQUARE = 1e-28, 1e38  # the range in which float32 holds sums of squares
-
-
 def column_squares(values: Values, weights: NDArray[np.float64] | None = None) -> NDArray[np.float64]:
     """Return the (weighted) sum of squares of every column in float64, converting only a few rows at a time."""
     total = np.zeros(values.shape[1])
@@ -327,34 +326,6 @@ def add_symmetric_product(rows: Array, out: Array) -> bool:
             return False
     symmetric_rank_update(rows, out, add=True)
     return True
-
-
-class SumOnDevice:
-    """``sum V'V`` (d, d) on a device in float64; at the end of a group, one packed triangle is fetched.
-
-    Parameters
-    ----------
-    device : Device
-    d : int
-    """
-
-    def __init__(self, device: Device, d: int) -> None:
-        self.device, self.total = device, device.zeros((d, d))
-
-    def add(self, rows: Array) -> float:
-        """Add the product of rows (b, d), and return its eps: that of float64 where float32 does not hold squares."""
-        if rows.dtype != np.float64:
-            squares = np.einsum("ij,ij->j", rows, rows)
-            if not (_squares_held(squares, rows) and (squares < MAX_SQUARE).all()):
-                rows = rows.astype(np.float64)
-        self.total = self.device.add_gram(self.total, rows)
-        return float(np.finfo(rows.dtype).eps)
-
-    def add_to(self, packed: Vector) -> None:
-        """Add the upper triangle to a packed one."""
-        with self.device.precise():
-            for rows, strip in packed_strips(packed, self.total.shape[0]):
-                strip += self.device.fetch(self.total[rows, rows.start :])
 
 
 def _squares_held(squares: Array, rows: Array) -> bool:

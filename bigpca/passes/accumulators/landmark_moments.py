@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from typing import ClassVar, cast
 
@@ -14,10 +15,11 @@ from bigpca import csr
 from bigpca.arrays import Array, DType, Integers, Matrix, Vector
 from bigpca.kernels.base import FIXED_BYTES, Kernel
 from bigpca.kernels.custom import reject_asymmetric
+from bigpca.kernels.dot import PreparedThere
 from bigpca.passes.accumulators.base import Accumulator, Arrays, broadcast
 from bigpca.passes.accumulators.kernel_product import entry_precision
 from bigpca.passes.accumulators.moments import Moments
-from bigpca.passes.reading.blocks import STRIP_BYTES, Block, Values
+from bigpca.passes.reading.blocks import STRIP_BYTES, Block, Device, There, Values
 from bigpca.passes.reading.layout import MIB
 from bigpca.passes.reading.row_maps import MapStep, NumberedMap
 from bigpca.planning import LOOPS, BlockForm, Work
@@ -159,7 +161,7 @@ class LandmarkMap(NumberedMap):
     transforms: tuple[Matrix, ...]
     shift: Vector
     indices: Integers | None = None
-    _prepared: dict[DType, object] = field(default_factory=dict, repr=False, compare=False)
+    _prepared: dict[object, tuple[object, tuple[There, ...]]] = field(default_factory=dict, repr=False, compare=False)
 
     @property
     def step(self) -> MapStep:
@@ -170,9 +172,9 @@ class LandmarkMap(NumberedMap):
 
     def apply_at(self, rows: Array, numbers: Integers, where: str) -> Array:
         """Return the features (b, r) of the first kernel."""
-        A = self.kernels[0].prepare(rows, self.shift, int(numbers[0]))
-        K = next(iter(self.blocks(A, self.prepare(rows.dtype))))
-        check_mirrored(self.kernels[0], A, self.prepare(rows.dtype), K, numbers, self.numbers)
+        A, landmarks = self.kernels[0].prepare(rows, self.shift, int(numbers[0])), self.prepare(rows.dtype)[0]
+        K = next(iter(self.blocks(A, landmarks)))
+        check_mirrored(self.kernels[0], A, landmarks, K, numbers, self.numbers)
         B: Array = K @ self.transforms[0].astype(K.dtype, copy=False)
         return B
 
@@ -187,15 +189,19 @@ class LandmarkMap(NumberedMap):
     def __getstate__(self) -> dict[str, object]:
         return {**vars(self), "_prepared": {}}
 
-    def prepare(self, dtype: DType) -> object:
-        """Return the prepared landmarks, which all groups of a process share."""
-        if dtype not in self._prepared:
-            self._prepared[dtype] = self._prepare(dtype)
-        return self._prepared[dtype]
-
-    def _prepare(self, dtype: DType) -> object:
-        landmarks = self.landmarks.astype(dtype, copy=False)
-        return prepare_landmarks(self.kernels[0], landmarks, self.numbers, self.shift)
+    def prepare(self, dtype: DType, device: Device | None = None) -> tuple[object, tuple[There, ...]]:
+        """Return the prepared landmarks and the transforms, on a device if one is given; the groups of a process share
+        them.
+        """
+        if (dtype, device) not in self._prepared:
+            landmarks = self.landmarks.astype(dtype, copy=False)
+            prepared = prepare_landmarks(self.kernels[0], landmarks, self.numbers, self.shift)
+            # T stays in float64: each tile rounds it to its own precision.
+            self._prepared[dtype, device] = (
+                (prepared, self.transforms) if device is None
+                else (_put(device, prepared), tuple(map(device.put, self.transforms)))
+            )  # fmt: skip
+        return self._prepared[dtype, device]
 
     @property
     def numbers(self) -> Integers:
@@ -237,6 +243,11 @@ class LandmarkMap(NumberedMap):
         """What identifies the features in fingerprints."""
         digest = content_digest(self.landmarks, *self.transforms)
         return {"landmarks": digest, "kernels": [repr(kernel) for kernel in self.kernels]}
+
+
+def _put(device: Device, rows: There) -> PreparedThere:
+    """Return rows that a kernel for devices prepared, also on a device."""
+    return PreparedThere(rows.columns, rows.squares, device.xp, device.put(rows.columns), device.put(rows.squares))
 
 
 @dataclass
@@ -294,28 +305,40 @@ class LandmarkMoments(Accumulator):
         for i in range(0, block.count, features.tile_rows):
             tile = slice(i, i + features.tile_rows)
             weights = None if block.weights is None else block.weights[tile]
-            self._add(block.values[tile], features, block.rows[tile], weights)
+            with nullcontext() if block.device is None else block.device.precise():
+                self._add(block.values[tile], features, block.rows[tile], weights, block.device)
 
-    def _add(self, rows: Values, features: LandmarkMap, numbers: Integers, weights: Vector | None) -> None:
+    def _add(
+        self, rows: Values, features: LandmarkMap, numbers: Integers, weights: Vector | None, device: Device | None
+    ) -> None:
         A = features.kernels[0].prepare(rows, features.shift, int(numbers[0]))
-        landmarks = features.prepare(rows.dtype)
+        landmarks, transforms = features.prepare(rows.dtype, device)
+        A = A if device is None else _put(device, A)
         # One kernel or several (widths that are compared), in one read.
         for j, K in enumerate(features.blocks(A, landmarks)):
             check_mirrored(features.kernels[j], A, landmarks, K, numbers, features.numbers)
-            B = K @ features.transforms[j].astype(K.dtype, copy=False)
+            T = transforms[j]
+            B = K @ (T.astype(K.dtype, copy=False) if device is None else device.xp.astype(T, K.dtype, copy=False))
             diagonal = features.kernels[j].diagonal_of(A)
             # k(x, x) - |b(x)|^2, what the features miss of x: its sum bounds the error of every eigenvalue.
-            left = np.maximum(diagonal - row_squares(B), 0.0)
+            left = np.maximum(diagonal - (row_squares(B) if device is None else device.sums(B, power=2, axis=1)), 0.0)
             self.diagonals[j] += diagonal.sum() if weights is None else weights @ diagonal
             self.residuals[j] += left.sum() if weights is None else weights @ left
-            self.evaluations += K.size
+            self.evaluations += len(numbers) * K.shape[1]
             # Rounding of kernel values enters B at most by this; bounds allow for it.
             error = features.kernels[j].entry_error(A, landmarks) if features.kernels[j].needs_rows else 0.0
-            self.precision = max(self.precision, entry_precision(B.dtype, error))
+            self.precision = max(
+                self.precision, entry_precision(B.dtype if device is None else device.dtype_of(B), error)
+            )
             # The features are rows of their own, with the shift of their first block.
-            block = Block.about(B, numbers, self._shifts[j])
+            if device is None:
+                block = Block.about(B, numbers, self._shifts[j])
+                block = block if weights is None else block.weighted(weights)
+            else:
+                values, shift = device.about(B, self._shifts[j])
+                block = Block(values, numbers, shift, device.sums(values, weights), weights=weights, device=device)
             self._shifts[j] = block.shift
-            self.moments[j].update(block if weights is None else block.weighted(weights))
+            self.moments[j].update(block)
 
     def close(self) -> None:
         self.features = None
@@ -338,6 +361,16 @@ class LandmarkMoments(Accumulator):
     def cost(self, rows: BlockForm) -> Work:
         of_features = (m.cost(BlockForm(m.n_features, rows.rows)) for m in self.moments)
         return sum(of_features, Work() if self.features is None else self.features.cost(rows))
+
+    def device_bytes(self, rows: BlockForm) -> int:
+        features = broadcast(self.features)
+        if not features.kernels[0].for_devices:
+            return 0
+        # Rows, of float32 also in float64, and their squares; kernel values, features and two copies; transforms.
+        m, tile = len(features.landmarks), min(features.tile_rows, rows.rows)
+        held = (tile + m) * (rows.columns * (12 if rows.itemsize == 4 else 8) + 24) + 32 * tile * m
+        held += sum(8 * T.size for T in features.transforms)
+        return held + sum(one.device_bytes(BlockForm(one.n_features, 0)) for one in self.moments)
 
     def to_arrays(self) -> Arrays:
         arrays = {f"moments{j}_{k}": a for j, m in enumerate(self.moments) for k, a in m.to_arrays().items()}

@@ -23,7 +23,6 @@ from bigpca.arrays import (
 from bigpca.passes.accumulators.base import (
     Accumulator,
     Arrays,
-    SumOnDevice,
     WeightSums,
     add_known,
     add_symmetric_product,
@@ -35,7 +34,7 @@ from bigpca.passes.accumulators.base import (
     stored_weights,
     symmetric_product,
 )
-from bigpca.passes.reading.blocks import STRIP_BYTES, Block, Device, scaled_rows
+from bigpca.passes.reading.blocks import STRIP_BYTES, Block, SumOnDevice, scaled_rows
 from bigpca.passes.reading.layout import SLAB_ROWS
 from bigpca.planning import BlockForm, Work
 
@@ -98,7 +97,7 @@ class Moments(Accumulator):
     """
 
     tag: ClassVar[str] = "Moments"
-    accepts: ClassVar[frozenset[str]] = frozenset({"dense", "csr", "weights", "device"})
+    accepts: ClassVar[frozenset[str]] = frozenset({"dense", "csr", "weights"})
 
     n_features: int
     count: int = 0
@@ -140,27 +139,25 @@ class Moments(Accumulator):
         if self._gram is not None:
             self._gram.add(block.values, block.weights)
             return
+        if block.device is not None:
+            if self._there is None:
+                self._there = SumOnDevice(block.device, self.n_features)
+            self.precision = max(self.precision, self._there.add(block.values, block.weights))
+            return
         # sqrt(w) (x - shift): weighted after the shift, so that the deviations keep their digits
-        rows = block.values if block.weights is None else scaled_rows(block.values, np.sqrt(block.weights))
-        self._multiply(rows, block.device)
+        self._multiply(block.values if block.weights is None else scaled_rows(block.values, np.sqrt(block.weights)))
 
     @property
     def weight(self) -> float:
         """``sum_t w_t``; the count of rows without weights."""
         return float(self.count) if self.weight_sums is None else self.weight_sums[0]
 
-    def _multiply(self, values: Array, device: Device | None) -> None:
+    def _multiply(self, values: Array) -> None:
         """Add ``values' values`` to the open product, which is added to the total every 8,192 rows.
 
         Slabs of wide rows are short. Summing several of them in float32 leaves the rounding error of one slab of 8,192
         rows, and makes additions in float64 rare: those are limited by memory bandwidth, the products are not.
-        On a device each slab is added in float64.
         """
-        if device is not None:
-            if self._there is None:
-                self._there = SumOnDevice(device, self.n_features)
-            self.precision = max(self.precision, self._there.add(values))
-            return
         if self._product is None or self._product.dtype != values.dtype:
             self._flush()
             self.precision = max(self.precision, float(np.finfo(values.dtype).eps))

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 from bigpca import blas, csr
-from bigpca.arrays import Array, DType, Integers, Vector
+from bigpca.arrays import Array, DType, Integers, Vector, packed_strips
 from bigpca.errors import NonFiniteError, brief, counted
 from bigpca.passes.reading.layout import MIB, working_dtype
 
@@ -82,7 +82,8 @@ class Device:
         return device
 
     @property
-    def _namespace(self) -> There:
+    def xp(self) -> There:
+        """The library's functions, as the standard names them."""
         if self.library in ("torch", "cupy"):  # whose own functions differ from the standard's
             return import_module(f"array_api_compat.{self.library}")
         return import_module("jax.numpy" if self.library == "jax" else self.library)
@@ -135,9 +136,11 @@ class Device:
                 '(dask.config.set(num_workers=1)), or arithmetic="numpy".'
             ) from error
 
-    def put(self, values: Array) -> There:
-        """Return an array on the device."""
-        xp = self._namespace
+    def put(self, values: There) -> There:
+        """Return an array on the device, also one that is there."""
+        if not isinstance(values, np.ndarray):
+            return values
+        xp = self.xp
         if self.library == "torch":
             return xp.from_numpy(np.ascontiguousarray(values)).to(self._device)
         return xp.asarray(values, device=self._device)
@@ -145,7 +148,7 @@ class Device:
     def zeros(self, shape: tuple[int, ...]) -> There:
         """Return zeros in float64."""
         with self.precise():
-            xp = self._namespace
+            xp = self.xp
             return xp.zeros(shape, dtype=xp.float64, device=self._device)
 
     def fetch(self, array: There) -> Array:
@@ -156,11 +159,38 @@ class Device:
             array = array.cpu()
         return array.get() if self.library == "cupy" else np.asarray(array)
 
-    def add_gram(self, total: There, values: Array) -> There:
-        """Return ``total + V'V`` (d, d) of rows V (b, d): the product in their precision, the sum in float64."""
+    def dtype_of(self, array: There) -> DType:
+        """Return the dtype that NumPy has for an array of the device."""
+        return np.dtype(f"f{self.xp.finfo(array.dtype).bits // 8}")
+
+    def sums(self, values: There, weights: Vector | None = None, *, power: int = 1, axis: int = 0) -> Vector:
+        """Return sums of (weighted) rows V (b, d), or of their squares, along an axis: in float64, and here."""
         with self.precise():
-            xp, V = self._namespace, self.put(values)
-            return total + xp.astype(xp.matmul(xp.matrix_transpose(V), V), xp.float64)
+            xp = self.xp
+            V = xp.astype(self.put(values), xp.float64, copy=False)
+            V = V if power == 1 else V * V
+            return self.fetch(xp.sum(V if weights is None else V * self.put(weights)[:, None], axis=axis))
+
+    def about(self, V: There, shift: Vector | None) -> tuple[There, Vector]:
+        """Return ``V - s`` of rows V (b, d) there, and s (d,): the shift or their mean, rounded to their precision."""
+        near = self.sums(V) / V.shape[0] if shift is None else shift
+        own = near.astype(self.dtype_of(V))
+        return V - self.put(own), own.astype(np.float64)
+
+    def add_gram(self, total: There, values: There, weights: Vector | None = None) -> tuple[There, DType]:
+        """Return ``total + V'W V`` (d, d) of rows V (b, d), and the dtype of the product; the sum is in float64.
+
+        The product is in the precision of the rows, if that holds all squares.
+        """
+        with self.precise():
+            xp, V = self.xp, self.put(values)
+            if weights is not None:
+                V = V * xp.astype(self.put(np.sqrt(weights)), V.dtype)[:, None]
+            if V.dtype != xp.float64:
+                squares = self.sums(V, power=2)
+                if not ((squares == 0) | ((squares >= MIN_SQUARE) & (squares < MAX_SQUARE))).all():
+                    V = xp.astype(V, xp.float64)
+            return total + xp.astype(xp.matmul(xp.matrix_transpose(V), V), xp.float64), self.dtype_of(V)
 
     def add_products(
         self, total: There, sums: There, values: Array, Q: There, weights: Vector | None, Z: There = None
@@ -171,7 +201,7 @@ class Device:
         given instead of Q.
         """
         with self.precise():
-            xp, V = self._namespace, self.put(values)
+            xp, V = self.xp, self.put(values)
             Z = xp.matmul(V, xp.astype(Q, V.dtype)) if Z is None else self.put(Z)
             if weights is not None:
                 Z = Z * xp.astype(self.put(weights), V.dtype)[:, None]
@@ -188,7 +218,7 @@ class Device:
         The rows are transferred once.
         """
         with self.precise():
-            xp, A = self._namespace, self.put(axes)
+            xp, A = self.xp, self.put(axes)
             # Centred first: a difference of products would lose the digits of rows far from zero.
             V = self.put(rows.astype(axes.dtype, copy=False)) - self.put(mean)
             V = V if rest is None else V + self.put(rest)
@@ -200,6 +230,31 @@ class Device:
             return self.fetch(Z), self.fetch(xp.sum(left * left, axis=1))
 
 
+class SumOnDevice:
+    """``sum V'V`` (d, d) on a device in float64; at the end of a group, one packed triangle is fetched.
+
+    Parameters
+    ----------
+    device : Device
+    d : int
+    """
+
+    def __init__(self, device: Device, d: int) -> None:
+        self.device, self.total = device, device.zeros((d, d))
+
+    def add(self, rows: Array, weights: Vector | None = None) -> float:
+        """Add the product of rows (b, d), and return its eps: that of float64 where float32 does not hold squares."""
+        self.total, dtype = self.device.add_gram(self.total, rows, weights)
+        return float(np.finfo(dtype).eps)
+
+    def add_to(self, packed: Vector) -> None:
+        """Add the upper triangle to a packed one."""
+        with self.device.precise():
+            for rows, strip in packed_strips(packed, self.total.shape[0]):
+                strip += self.device.fetch(self.total[rows, rows.start :])
+
+
+MIN_SQUARE, MAX_SQUARE = 1e-28, 1e38  # the range in which float32 holds sums of squares
 LIBRARIES = ("torch", "cupy", "jax", "array_api_strict")
 _TF32 = threading.Lock()
 _exact = 0  # threads that multiply without TF32
@@ -293,6 +348,7 @@ class Block:
     Attributes
     ----------
     values : ndarray of shape (rows, d), float32 or float64, or csr_array; ``x - shift``, with shift 0 for CSR
+        Or an array of the device, of rows that were made there.
     rows : ndarray of shape (rows,), int64
         Absolute row numbers: consecutive unless rows with missing values were omitted.
     shift : ndarray of shape (d,), float64
@@ -304,7 +360,7 @@ class Block:
     weights : ndarray of shape (rows,), float64, or None
         Weight of each row; None if every row counts once.
     device : Device or None
-        Where states that accept "device" multiply the values, by another array library; None for this process.
+        Where states multiply the values, by another array library; None for this process.
     centre : ndarray of shape (d,), float64, or None
         Of CSR values: what dense rows would be shifted by, for states that subtract it from products with the rows.
         The mean of the block if none is given; None for dense values.
