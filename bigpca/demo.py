@@ -18,8 +18,7 @@ import psutil
 from numpy.typing import NDArray
 
 from bigpca.errors import OutputExistsError
-from bigpca.passes.engine.events import Event, PassEvent
-from bigpca.passes.engine.progress import Progress
+from bigpca.passes.engine.events import Event, PassEvent, Progress
 from bigpca.quality.memory import MemoryMeter
 
 PATCH = (16, 16, 3)

@@ -5,11 +5,11 @@ from typing import TYPE_CHECKING
 from bigpca.names import lazily
 
 if TYPE_CHECKING:
-    from bigpca.passes.reading.preprocessing import L2 as L2
-    from bigpca.passes.reading.preprocessing import Power as Power
+    from bigpca.passes.reading.row_maps import L2 as L2
+    from bigpca.passes.reading.row_maps import Power as Power
 
 HOMES = {
-    "bigpca.passes.reading.preprocessing": "L2 Power",
+    "bigpca.passes.reading.row_maps": "L2 Power",
 }
 
 __getattr__, __dir__, __all__ = lazily(__name__, HOMES)

@@ -20,8 +20,7 @@ from bigpca.cli.options import grouped
 from bigpca.cli.output import ExitCode, Output, plain, reporting
 from bigpca.cli.runtime import PassCounter, running, shown
 from bigpca.errors import brief, counted, format_bytes
-from bigpca.passes.engine.events import format_seconds
-from bigpca.passes.engine.progress import TerminalProgress
+from bigpca.passes.engine.events import TerminalProgress, format_seconds
 from bigpca.storage.files import public
 
 if TYPE_CHECKING:

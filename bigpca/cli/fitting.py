@@ -30,8 +30,7 @@ from bigpca.cli.runtime import (
 )
 from bigpca.cli.stores import components_table, describe_file, facts
 from bigpca.errors import counted, format_bytes
-from bigpca.passes.engine.events import format_seconds
-from bigpca.passes.engine.progress import TerminalProgress
+from bigpca.passes.engine.events import TerminalProgress, format_seconds
 from bigpca.planning import Plan, format_estimate, format_times
 from bigpca.storage.files import kind_of
 from bigpca.storage.forms import CODES

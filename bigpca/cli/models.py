@@ -15,7 +15,7 @@ from bigpca.cli.options import grouped
 from bigpca.cli.output import reporting, table, wrapped
 from bigpca.cli.runtime import PassCounter, described, open_sources, recorded, reject_shared_paths, running, shown
 from bigpca.errors import component_columns, format_bytes
-from bigpca.passes.engine.progress import TerminalProgress
+from bigpca.passes.engine.events import TerminalProgress
 
 Model = Annotated[str, typer.Argument(metavar="MODEL", help="The model saved by a fit.")]
 Scores = Annotated[str | None, typer.Option(metavar="PATH", help="Its scores, written by fit --scores or transform.")]

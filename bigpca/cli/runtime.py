@@ -23,7 +23,7 @@ import typer
 from bigpca.cli.options import Cluster, MissingLabels, Reading, Supervision, parse_size
 from bigpca.cli.output import Output
 from bigpca.errors import MemoryBudgetError, OutputExistsError, OutputWriteError, closest, format_bytes
-from bigpca.passes.engine.progress import Event, LogProgress, PassEvent, PlanEvent, Progress, TerminalProgress
+from bigpca.passes.engine.events import Event, LogProgress, PassEvent, PlanEvent, Progress, TerminalProgress
 from bigpca.settings import config
 from bigpca.storage.files import kind_of
 
@@ -409,8 +409,7 @@ def _open_column(
     column: Column, given: Supervision, sources: list[str], data: Any, missing: MissingLabels
 ) -> tuple[Any, str]:
     """Return the entries of all rows, and how they were joined; raises as :func:`open_given_labels`."""
-    from bigpca.data.alignment import aligned, keys_of_rows, repeat_labels
-    from bigpca.data.keys import ABSENT
+    from bigpca.data.keys import ABSENT, aligned, keys_of_rows, repeat_labels
     from bigpca.data.views import carried, view_of
 
     rows, source, key, word = keys_of_rows(data), " ".join(sources[:1]), column.key, column.word

@@ -26,8 +26,7 @@ from bigpca.cli.runtime import (
     shown,
 )
 from bigpca.errors import brief, format_bytes
-from bigpca.passes.engine.events import format_seconds
-from bigpca.passes.engine.progress import TerminalProgress
+from bigpca.passes.engine.events import TerminalProgress, format_seconds
 
 # ``describe`` gives the JSON record of a model, ``shown`` its text: what it is, then a table of the leading components
 # with their eigenvalues, bounds and shares. ``bigpca fit`` shows the file that it has just written in the same way.

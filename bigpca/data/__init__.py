@@ -12,14 +12,15 @@ In reading order:
 - ``sparse``       sparse rows: their form in tasks, in memory, and as three arrays of a file or store
 - ``batches``      ``bp.from_batches``: rows that come in batches, cut again by absolute row, and their labels
 - ``containers``   arrays, tables and AnnData in memory, recognised without importing their libraries
-- ``cell_files``   names of cells and genes in files of AnnData and 10x Genomics
 - ``patterns``, ``views``   what is a row, as a user describes it; applied where rows are read, carried by the array
 - ``grids``        dimensions and coordinates of a DataArray, kept beside its rows and by models
 - ``checks``       checks before a row is read
-- ``labels``, ``label_files``   labels for the rows: read, checked, aligned by absolute row number
+- ``labels``, ``label_files``   labels for the rows: read (also names and columns in files of AnnData and 10x Genomics),
+  checked, aligned by absolute row number
 - ``weights``      weights of the rows: read like labels, checked; ``bp.reliability``
-- ``alignment``    weights and labels joined to rows by key; ``bp.by_key``
-- ``keys``, ``provenance``   beside the numbers of a store: a key for each row; how a model or scores were made
+- ``keys``         a key for each row beside the numbers of a store; weights and labels joined to rows by key;
+  ``bigpca.data.by_key``
+- ``provenance``   how a model or scores were made
 - ``growth``       which rows of a store a model has seen, for stores that grow
 - ``feature_writer``   ``bp.FeatureWriter``: batches to one Zarr array, resumable
 - ``ingest``, ``verification``    commands on whole stores; ``ingest`` alone may import ``passes``
@@ -37,17 +38,16 @@ from typing import TYPE_CHECKING
 from bigpca.names import lazily
 
 if TYPE_CHECKING:
-    from bigpca.data.alignment import as_maps as as_maps
-    from bigpca.data.alignment import by_key as by_key
-    from bigpca.data.alignment import repeat_labels as repeat_labels
+    from bigpca.data.keys import as_maps as as_maps
+    from bigpca.data.keys import by_key as by_key
+    from bigpca.data.keys import repeat_labels as repeat_labels
     from bigpca.data.keys import stored_keys as stored_keys
     from bigpca.data.provenance import provenance_of as provenance_of
     from bigpca.data.verification import verify as verify
     from bigpca.data.weights import reliability as reliability
 
 HOMES = {
-    "bigpca.data.alignment": "as_maps by_key repeat_labels",
-    "bigpca.data.keys": "stored_keys",
+    "bigpca.data.keys": "as_maps by_key repeat_labels stored_keys",
     "bigpca.data.provenance": "provenance_of",
     "bigpca.data.verification": "verify",
     "bigpca.data.weights": "reliability",

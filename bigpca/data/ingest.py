@@ -11,7 +11,7 @@ import numpy as np
 from bigpca.data.checks import check_dtype
 from bigpca.data.sources import open as open_array
 from bigpca.errors import format_bytes
-from bigpca.passes.engine.progress import ProgressArgument, resolve_progress
+from bigpca.passes.engine.events import ProgressArgument, resolve_progress
 from bigpca.passes.engine.run import Run
 from bigpca.passes.project import Made, project_to
 from bigpca.passes.reading.layout import SLAB_BYTES, working_dtype

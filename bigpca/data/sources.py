@@ -183,7 +183,7 @@ def names_in_file(source: Source) -> Names:
     place = f"{source.path}/{source.member}".rstrip("/").split("/")
     if source.format not in ("zarr", "hdf5") or not (source.sparse or {"X", "layers"} & set(place[-2:])):
         return None
-    from bigpca.data.cell_files import gene_names  # reads labels, which few sources have
+    from bigpca.data.label_files import gene_names  # reads labels, which few sources have
 
     return gene_names(source.path, source.member, source.shape[1])
 

@@ -14,8 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigpca.arrays import Integers, Matrix, Vector
-from bigpca.passes.reading.preprocessing import RowPreprocessor
-from bigpca.passes.reading.row_maps import RowMap
+from bigpca.passes.reading.row_maps import RowMap, RowPreprocessor
 from bigpca.storage.forms import reject_file, write_file
 
 

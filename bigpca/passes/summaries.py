@@ -20,8 +20,8 @@ from bigpca.errors import ModelFormatError, Shown, counted, warn_approximation
 from bigpca.passes.accumulators.base import Accumulator
 from bigpca.passes.accumulators.kept_rows import Furthest, RowsAt
 from bigpca.passes.accumulators.observed_columns import ColumnSearch, ObservedColumns
+from bigpca.passes.engine.events import ProgressArgument, resolve_progress
 from bigpca.passes.engine.jobs import PassPlan, PassState
-from bigpca.passes.engine.progress import ProgressArgument, resolve_progress
 from bigpca.passes.engine.resources import find_resources
 from bigpca.passes.engine.run import Run
 from bigpca.passes.fold import fold, fold_to, row_pass

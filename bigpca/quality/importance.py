@@ -14,7 +14,7 @@ from bigpca.arrays import Integers, Vector
 from bigpca.data.checks import check_scores
 from bigpca.data.sources import open as open_array
 from bigpca.errors import positive_integer
-from bigpca.passes.engine.progress import ProgressArgument
+from bigpca.passes.engine.events import ProgressArgument
 from bigpca.passes.project import keys_of
 from bigpca.passes.reading.row_maps import MapStep
 from bigpca.passes.rows import Rows

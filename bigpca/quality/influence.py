@@ -12,7 +12,7 @@ from bigpca.arrays import Array, DType, Matrix, Vector, unpack
 from bigpca.data.weights import degrees_of_freedom
 from bigpca.errors import Shown
 from bigpca.passes.accumulators.moments import ColumnMoments, Moments
-from bigpca.passes.engine.progress import ProgressArgument
+from bigpca.passes.engine.events import ProgressArgument
 from bigpca.passes.reading.row_maps import MapStep, RowMap
 from bigpca.quality.measurement import read_once
 from bigpca.rules import Patterson

@@ -14,8 +14,8 @@ from bigpca.estimators.shared.fit import Reading, running
 from bigpca.passes.accumulators.base import Accumulator, Arrays, broadcast
 from bigpca.passes.accumulators.kept_rows import RowsAt
 from bigpca.passes.accumulators.moments import ColumnMoments
+from bigpca.passes.engine.events import ProgressArgument
 from bigpca.passes.engine.jobs import PassPlan
-from bigpca.passes.engine.progress import ProgressArgument
 from bigpca.passes.engine.resources import find_resources
 from bigpca.passes.engine.run import Run
 from bigpca.passes.fold import fold, row_pass

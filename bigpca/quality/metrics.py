@@ -23,10 +23,9 @@ from bigpca.estimators.linear.rotated_pca import RotatedPCA
 from bigpca.estimators.shared.inputs import as_fitted, open_rows
 from bigpca.passes.accumulators.moments import Moments
 from bigpca.passes.engine.driver import solving_with
-from bigpca.passes.engine.progress import ProgressArgument
+from bigpca.passes.engine.events import ProgressArgument
 from bigpca.passes.reading.codes import Codes
-from bigpca.passes.reading.preprocessing import preprocessors
-from bigpca.passes.reading.row_maps import MapStep, RowMap
+from bigpca.passes.reading.row_maps import MapStep, RowMap, preprocessors
 from bigpca.passes.rows import Rows
 from bigpca.passes.summaries import read_ends
 from bigpca.quality.measurement import Residuals, Subspace, read_once, read_rows, strip_rows

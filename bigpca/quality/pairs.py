@@ -20,7 +20,7 @@ from bigpca.estimators.shared.inputs import open_rows, open_side
 from bigpca.passes.accumulators.base import Accumulator
 from bigpca.passes.accumulators.cross_moments import MAX_FOLDS, CrossMoments, FoldStates
 from bigpca.passes.accumulators.moments import Moments
-from bigpca.passes.engine.progress import ProgressArgument
+from bigpca.passes.engine.events import ProgressArgument
 from bigpca.passes.rows import Rows, naming_sides, side_by_side
 from bigpca.quality.measurement import read_once
 from bigpca.solvers.eigh import numerical_rank, top_eigenpairs

@@ -7,8 +7,6 @@
 - ``nystrom``  Nyström approximation of a symmetric positive semi-definite matrix from one product: Y = A W.
 - ``krylov``  Block Krylov iteration: leading eigenpairs of a matrix available only as products, each a read of all
   data.
-- ``krylov_basis``  The growing basis of a Krylov run: orthonormal rows, their products with A, and what follows from
-  both.
 - ``strips``  Long rows, strip by strip of their entries: what is worked on stays in a core's cache, and threads share
   the strips.
 - ``certificates``  How far an approximate answer can be from the true one: bounds that hold, from the reads that gave

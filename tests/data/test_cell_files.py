@@ -17,8 +17,7 @@ import zarr
 
 import bigpca as bp
 from bigpca.data import sparse
-from bigpca.data.cell_files import cell_names, gene_names
-from bigpca.data.label_files import read_label_file
+from bigpca.data.label_files import cell_names, gene_names, read_label_file
 from tests.cli.running import line_of, run, run_json, words
 from tests.data.sparse_savers import counts, to_tenx
 from tests.passes.kit import interrupt_after

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 import bigpca as bp
 from bigpca.operators.base import PROBES
-from bigpca.operators.dot import DotOperator, dot_pass
+from bigpca.operators.covariance import DotOperator, dot_pass
 from bigpca.passes.engine.run import Run
 from bigpca.passes.rows import Rows
 from bigpca.planning import Times

@@ -5,8 +5,7 @@ from functools import partial
 import numpy as np
 import pytest
 
-from bigpca.solvers.krylov import approximate, ritz_pairs
-from bigpca.solvers.krylov_basis import KrylovBasis
+from bigpca.solvers.krylov import KrylovBasis, approximate, ritz_pairs
 from bigpca.solvers.nystrom import nystrom
 from tests import builders
 

@@ -13,8 +13,8 @@ import numpy as np
 from bigpca.arrays import Matrix, Vector, norm_of
 from bigpca.blas import solving_alone
 from bigpca.errors import check_choice
+from bigpca.estimators.kernel.kernel_pca import frobenius_bounds, warn_fewer, warn_indefinite
 from bigpca.estimators.kernel.maps import kernel_identity
-from bigpca.estimators.kernel.matrix_fit import frobenius_bounds, warn_fewer, warn_indefinite
 from bigpca.estimators.kernel.model import KernelModel
 from bigpca.estimators.kernel.spectrum import (
     KernelFit,
@@ -40,7 +40,7 @@ from bigpca.estimators.shared.inputs import Input
 from bigpca.operators.base import PROBES
 from bigpca.operators.kernel import KernelOperator, product_pass
 from bigpca.passes.engine.run import Run
-from bigpca.passes.reading.preprocessing import Preprocess
+from bigpca.passes.reading.row_maps import Preprocess
 from bigpca.passes.rows import Rows
 from bigpca.passes.sweeps import SweepPlan
 from bigpca.planning import PassCost, SolveCost, Times

@@ -50,9 +50,8 @@ from bigpca.kernels.base import Kernel, is_number
 from bigpca.kernels.distance import RBF
 from bigpca.kernels.string import string_codes
 from bigpca.passes.engine.driver import solving
-from bigpca.passes.engine.progress import ProgressArgument
-from bigpca.passes.reading.preprocessing import RowPreprocessor
-from bigpca.passes.reading.row_maps import RowMap
+from bigpca.passes.engine.events import ProgressArgument
+from bigpca.passes.reading.row_maps import RowMap, RowPreprocessor
 from bigpca.passes.rows import Rows
 from bigpca.settings import setting
 from bigpca.solvers.components import NComponents

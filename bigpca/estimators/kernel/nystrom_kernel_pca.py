@@ -19,8 +19,8 @@ from bigpca.estimators.shared.inputs import Input
 from bigpca.landmarks import SAMPLINGS
 from bigpca.landmarks.base import landmark_values
 from bigpca.passes.engine.driver import solving
-from bigpca.passes.engine.progress import ProgressArgument
-from bigpca.passes.reading.preprocessing import Preprocess
+from bigpca.passes.engine.events import ProgressArgument
+from bigpca.passes.reading.row_maps import Preprocess
 from bigpca.passes.rows import Rows, reject_weights
 from bigpca.solvers.components import NComponents
 

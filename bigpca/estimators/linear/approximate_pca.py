@@ -20,8 +20,8 @@ from bigpca.estimators.linear.spectrum import Settings, Spectrum, StateForm, che
 from bigpca.estimators.shared.fit import Fit, execute
 from bigpca.estimators.shared.inputs import Input
 from bigpca.passes.accumulators.thin_products import FusedProduct
-from bigpca.passes.engine.progress import ProgressArgument
-from bigpca.passes.reading.preprocessing import Preprocess
+from bigpca.passes.engine.events import ProgressArgument
+from bigpca.passes.reading.row_maps import Preprocess
 from bigpca.passes.rows import Rows
 from bigpca.settings import setting
 from bigpca.sketches import Gaussian, Sketch

@@ -23,8 +23,7 @@ from bigpca.estimators.linear.spectrum import PCAFit, Settings, Spectrum, check_
 from bigpca.estimators.shared.certificates import Certificate, certificate_bytes, certify, warn_if_doubtful
 from bigpca.estimators.shared.fit import first_that_fits
 from bigpca.operators.base import PROBES, Operator
-from bigpca.operators.covariance import CovarianceOperator, CovariancePasses
-from bigpca.operators.dot import DotOperator, dot_pass
+from bigpca.operators.covariance import CovarianceOperator, CovariancePasses, DotOperator, dot_pass
 from bigpca.passes.accumulators.base import column_scale
 from bigpca.passes.accumulators.dot_matrix import ColumnProducts
 from bigpca.passes.engine.jobs import PassPlan
@@ -36,8 +35,16 @@ from bigpca.seeds import normals
 from bigpca.solvers.components import NComponents, partial_will_do, resolve_partial, starting_components
 from bigpca.solvers.dual import axes_flops
 from bigpca.solvers.eigh import fix_signs
-from bigpca.solvers.krylov import FLOOR, Known, KrylovOptions, KrylovResult, block_krylov, krylov_bytes, krylov_flops
-from bigpca.solvers.krylov_basis import orthonormal_columns
+from bigpca.solvers.krylov import (
+    FLOOR,
+    Known,
+    KrylovOptions,
+    KrylovResult,
+    block_krylov,
+    krylov_bytes,
+    krylov_flops,
+    orthonormal_columns,
+)
 from bigpca.solvers.scaling import scale_identity
 
 BLOCKS = 4  # in the basis before it is restarted, where USUAL_PASSES reads or fewer are granted

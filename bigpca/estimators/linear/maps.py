@@ -26,9 +26,8 @@ from bigpca.estimators.shared.inputs import Input, settle_non_finite
 from bigpca.export.linear import LinearMap, LinearRowMap
 from bigpca.passes.reading.blocks import Device, Values
 from bigpca.passes.reading.layout import working_dtype
-from bigpca.passes.reading.preprocessing import L2
 from bigpca.passes.reading.readers import Limits
-from bigpca.passes.reading.row_maps import Affine, MapStep, RowMap
+from bigpca.passes.reading.row_maps import L2, Affine, MapStep, RowMap
 from bigpca.passes.rows import Rows
 from bigpca.planning import BlockForm
 from bigpca.settings import setting

@@ -52,7 +52,7 @@ from bigpca.passes.accumulators.base import WeightSums
 from bigpca.passes.accumulators.moments import Moments
 from bigpca.passes.accumulators.thin_products import FusedProduct
 from bigpca.passes.engine.driver import solving
-from bigpca.passes.engine.progress import ProgressArgument
+from bigpca.passes.engine.events import ProgressArgument
 from bigpca.passes.rows import Rows
 from bigpca.planning import Resources
 from bigpca.solvers.components import NComponents

@@ -28,7 +28,7 @@ from bigpca.estimators.linear.spectrum import Spectrum
 from bigpca.estimators.shared.inputs import Input, Lazy, settle_non_finite
 from bigpca.estimators.shared.outputs import Destination, Path, maps_rows
 from bigpca.estimators.shared.transformer import Estimator
-from bigpca.passes.engine.progress import ProgressArgument
+from bigpca.passes.engine.events import ProgressArgument
 from bigpca.passes.project import keys_of
 from bigpca.passes.reading.layout import working_dtype
 from bigpca.passes.reading.row_maps import MapStep, RowMap

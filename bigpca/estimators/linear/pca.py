@@ -26,8 +26,8 @@ from bigpca.estimators.shared.fit import Fit, RandomState, check_iteration, exec
 from bigpca.estimators.shared.inputs import Input
 from bigpca.passes.accumulators.moments import Moments
 from bigpca.passes.engine.driver import solving
-from bigpca.passes.engine.progress import ProgressArgument
-from bigpca.passes.reading.preprocessing import Preprocess
+from bigpca.passes.engine.events import ProgressArgument
+from bigpca.passes.reading.row_maps import Preprocess
 from bigpca.passes.rows import Rows
 from bigpca.settings import setting
 from bigpca.solvers.components import NComponents, check_n_components

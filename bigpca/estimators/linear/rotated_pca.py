@@ -23,7 +23,7 @@ from bigpca.estimators.shared.files import StoredModel, Values
 from bigpca.estimators.shared.fit import Fit, fit_seed
 from bigpca.estimators.shared.inputs import Input, check_filling
 from bigpca.estimators.shared.transformer import Estimator
-from bigpca.passes.reading.preprocessing import Preprocess
+from bigpca.passes.reading.row_maps import Preprocess
 from bigpca.passes.rows import Rows
 from bigpca.solvers.components import NComponents
 

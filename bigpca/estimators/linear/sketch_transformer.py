@@ -12,7 +12,7 @@ from bigpca.estimators.shared.fit import Fit
 from bigpca.estimators.shared.inputs import Input, reject_non_finite
 from bigpca.estimators.shared.transformer import Estimator
 from bigpca.passes.engine.run import Run
-from bigpca.passes.reading.preprocessing import Preprocess
+from bigpca.passes.reading.row_maps import Preprocess
 from bigpca.passes.rows import Rows
 from bigpca.planning import PassCost, SolveCost
 from bigpca.sketches import Gaussian, Sketch

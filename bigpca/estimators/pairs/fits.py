@@ -33,8 +33,10 @@ def open_pair(rows: Rows, Y: Input, owner: str, names: str = "XY") -> Rows:
 
     Raises
     ------
+    TypeError
+        If there is no Y.
     ValueError
-        If there is no Y; as :func:`bigpca.passes.rows.side_by_side`, and for batches of another number of arrays.
+        As :func:`bigpca.passes.rows.side_by_side`, and for batches of another number of arrays.
     """
     if Y is None and has_batches(rows.X):
         joined = blocks_of_batches(rows)
@@ -43,7 +45,7 @@ def open_pair(rows: Rows, Y: Input, owner: str, names: str = "XY") -> Rows:
         if joined is not None:
             return joined
     if Y is None:
-        raise ValueError(f"{owner} requires y to be passed, but the target y is None. Give {names[1]} of shape (n, q).")
+        raise TypeError(f"{owner} compares rows of two sides: give {names[1]} too, of shape (n, q), as for X.")
     return side_by_side([rows, open_side(Y, owner, names[1])], names)
 
 
@@ -59,7 +61,7 @@ def placed_in_folds(states: FoldStates, joined: Rows, groups: Input = None) -> F
     ValueError
         For labels that are missing or do not belong to the rows, and for a single group.
     """
-    from bigpca.data.alignment import in_row_order, keys_of_rows  # imports all formats of labels
+    from bigpca.data.keys import in_row_order, keys_of_rows  # imports all formats of labels
     from bigpca.data.labels import label_values
 
     sides = joined.sides or (joined,)

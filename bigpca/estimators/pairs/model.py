@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Self
 
 import numpy as np
-from sklearn.utils import Tags, TargetTags
+from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted
 
 from bigpca.arrays import Array, DType, Matrix, Vector, unpack
@@ -27,10 +27,17 @@ from bigpca.passes.accumulators.base import Accumulator, WeightSums, column_scal
 from bigpca.passes.accumulators.cross_moments import FoldStates
 from bigpca.passes.accumulators.moments import Moments
 from bigpca.passes.engine.driver import solving
-from bigpca.passes.engine.progress import ProgressArgument
+from bigpca.passes.engine.events import ProgressArgument
 from bigpca.passes.engine.resources import find_resources
-from bigpca.passes.reading.preprocessing import Preprocess, RowPreprocessor, preprocessors
-from bigpca.passes.reading.row_maps import EachSide, MapStep, RowMap, chained
+from bigpca.passes.reading.row_maps import (
+    EachSide,
+    MapStep,
+    Preprocess,
+    RowMap,
+    RowPreprocessor,
+    chained,
+    preprocessors,
+)
 from bigpca.passes.rows import Rows
 from bigpca.planning import Resources
 from bigpca.settings import setting
@@ -398,9 +405,7 @@ class PairModel(Estimator[PairFound]):
 
     def __sklearn_tags__(self) -> Tags:
         tags: Tags = super().__sklearn_tags__()
-        # Coefficients and predictions have two dimensions for one column too; predictions are float64.
-        tags.target_tags = TargetTags(required=True, multi_output=True, single_output=False)
-        tags.transformer_tags.preserves_dtype = tags.transformer_tags.preserves_dtype if self._axes else []
+        tags.target_tags.required = True
         return tags
 
     def _target_map(self, mean: Vector, components: Matrix) -> RowMap:

@@ -14,7 +14,7 @@ from bigpca.estimators.shared.inputs import Input
 from bigpca.passes.accumulators.base import Accumulator
 from bigpca.passes.accumulators.cross_moments import MAX_FOLDS, FoldStates
 from bigpca.passes.accumulators.moments import Moments
-from bigpca.passes.reading.preprocessing import Preprocess
+from bigpca.passes.reading.row_maps import Preprocess
 from bigpca.solvers.pairs import ridge_coefficients
 
 
@@ -101,11 +101,14 @@ class Ridge(PairModel):
 
     def _solve(self, joint: JointMoments, state: Accumulator) -> dict[str, Array]:
         p, S, alphas = joint.p, joint.scatter, self._penalties()
-        scores = cross_validated(state, p, alphas) if isinstance(state, FoldStates) else None
-        best = 0 if scores is None else int(scores.mean(axis=1).argmax())
+        if isinstance(state, FoldStates):
+            scores = cross_validated(state, p, alphas)
+            best = int(scores.mean(axis=1).argmax())
+        else:
+            best = 0
         W = ridge_coefficients(S[:p, :p], S[:p, p:], alphas[best : best + 1])[0]
         mean = joint.moments.mean
-        if scores is None:
+        if not isinstance(state, FoldStates):
             residual, total = squared_errors(joint.moments, p, W, mean[:p], mean[p:])
             scores = (1 - np.divide(residual, total, out=np.ones(len(total)), where=total > 0))[None]
         coef = np.ascontiguousarray(W.T)

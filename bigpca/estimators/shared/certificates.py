@@ -31,8 +31,7 @@ from bigpca.solvers.certificates import (
     trustworthy,
 )
 from bigpca.solvers.eigh import FAR_FROM_ONE
-from bigpca.solvers.krylov import BasisApproximation
-from bigpca.solvers.krylov_basis import ORTHONORMAL
+from bigpca.solvers.krylov import ORTHONORMAL, BasisApproximation
 from bigpca.solvers.nystrom import NystromApproximation
 
 ARRAYS = ("eigenvalue_bounds", "residuals", "captured_variance_bounds")

@@ -25,10 +25,9 @@ from bigpca.data.provenance import Provenance
 from bigpca.errors import CheckpointError, MemoryBudgetError, format_bytes, positive_integer
 from bigpca.estimators.shared.outputs import Path
 from bigpca.passes.engine.checkpoint import Checkpoint, stored_seed
-from bigpca.passes.engine.events import PlanEvent
+from bigpca.passes.engine.events import PlanEvent, ProgressArgument, resolve_progress
 from bigpca.passes.engine.jobs import PassPlan
 from bigpca.passes.engine.local import threads_here
-from bigpca.passes.engine.progress import ProgressArgument, resolve_progress
 from bigpca.passes.engine.resources import known_speed
 from bigpca.passes.engine.run import Run
 from bigpca.passes.rows import Rows

@@ -47,8 +47,7 @@ from bigpca.data.sparse import as_csr, is_csr, is_sparse
 from bigpca.data.views import View, carried, viewed, with_index
 from bigpca.errors import NonFiniteError, check_choice, counted, warn_caller, warn_rounded
 from bigpca.passes.reading.blocks import Values
-from bigpca.passes.reading.preprocessing import RowPreprocessor
-from bigpca.passes.reading.row_maps import row_of
+from bigpca.passes.reading.row_maps import RowPreprocessor, row_of
 from bigpca.passes.rows import Rows
 from bigpca.passes.summaries import reject_statistics
 from bigpca.solvers.scaling import Whitening
@@ -143,9 +142,8 @@ def open_side(Y: Input, estimator: str, name: str = "Y") -> Rows:
 
     Raises as :func:`open_rows`, with the name of the side in place of X.
     """
-    plain = isinstance(Y, list | tuple) or (hasattr(Y, "__array__") and not hasattr(Y, "shape") and not is_lazy(Y))
-    given = np.asarray(Y) if plain else Y
-    column = len(getattr(given, "shape", (0, 0))) == 1 and not hasattr(given, "dask")
+    given = np.asarray(Y) if isinstance(Y, list | tuple) else Y
+    column = getattr(given, "ndim", 2) == 1 and not hasattr(given, "dask")
     try:
         return open_rows(np.asarray(given).reshape(-1, 1) if column else given, estimator)
     except (TypeError, ValueError) as error:

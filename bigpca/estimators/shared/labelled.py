@@ -23,7 +23,7 @@ from bigpca.data.views import View, carrying, viewed
 from bigpca.errors import NonFiniteError, brief, warn_caller
 from bigpca.estimators.shared.fit import Reading, running
 from bigpca.estimators.shared.inputs import Exported, Input, Lazy
-from bigpca.passes.engine.progress import ProgressArgument
+from bigpca.passes.engine.events import ProgressArgument
 from bigpca.passes.rows import Rows
 from bigpca.passes.summaries import search_columns, search_passes
 from bigpca.planning import PassCost, Resources, SolveCost

@@ -23,7 +23,7 @@ from sklearn.base import BaseEstimator
 from bigpca.data.batches import has_batches
 from bigpca.data.containers import is_dask_frame
 from bigpca.estimators.shared.inputs import Input, Lazy
-from bigpca.passes.engine.progress import ProgressArgument, resolve_progress
+from bigpca.passes.engine.events import ProgressArgument, resolve_progress
 from bigpca.passes.engine.run import Run
 from bigpca.passes.project import Made, project_in_memory, project_in_order, project_lazily, project_to
 from bigpca.passes.reading.row_maps import RowMap

@@ -78,13 +78,22 @@ from bigpca.estimators.shared.outputs import (
 from bigpca.export.linear import Affine, LinearMap, LinearRowMap, faiss_index, faiss_transform, torch_layer, write_onnx
 from bigpca.passes.accumulators.observed_columns import ColumnSearch
 from bigpca.passes.engine.driver import solving, solving_with
+from bigpca.passes.engine.events import ProgressArgument
 from bigpca.passes.engine.jobs import digest
 from bigpca.passes.engine.local import threads_here
-from bigpca.passes.engine.progress import ProgressArgument
 from bigpca.passes.engine.resources import find_resources, machine_speed
 from bigpca.passes.project import Made
-from bigpca.passes.reading.preprocessing import Preprocess, RowPreprocessor, preprocessors
-from bigpca.passes.reading.row_maps import Copy, EachSide, MapStep, RowMap, Stored, chained
+from bigpca.passes.reading.row_maps import (
+    Copy,
+    EachSide,
+    MapStep,
+    Preprocess,
+    RowMap,
+    RowPreprocessor,
+    Stored,
+    chained,
+    preprocessors,
+)
 from bigpca.passes.rows import Rows, reject_weights
 from bigpca.passes.summaries import search_passes
 from bigpca.planning import Plan, Resources
@@ -1011,7 +1020,7 @@ class Estimator(
         """
         if not self._labelled:
             return y
-        from bigpca.data.alignment import in_row_order  # imports all formats of labels, which other fits do not need
+        from bigpca.data.keys import in_row_order  # imports all formats of labels, which other fits do not need
 
         drop = getattr(self, "missing_labels", "raise") == "drop"
         found = in_row_order(y, X, absent=None if drop else "raise")

@@ -21,8 +21,7 @@ from bigpca.estimators.supervised.model import SupervisedModel
 from bigpca.estimators.supervised.problems import RoweisProblem, check_conditioning, check_factor
 from bigpca.estimators.supervised.statistics import LabelStatistics
 from bigpca.passes.engine.driver import solving
-from bigpca.passes.reading.preprocessing import Preprocess
-from bigpca.passes.reading.row_maps import RowMap
+from bigpca.passes.reading.row_maps import Preprocess, RowMap
 from bigpca.settings import setting
 from bigpca.solvers.components import NComponents, rounding_level
 from bigpca.solvers.eigh import top_eigenpairs

@@ -24,8 +24,8 @@ from bigpca.estimators.supervised.problems import (
 )
 from bigpca.estimators.supervised.statistics import KeptStatistics, LabelStatistics
 from bigpca.estimators.supervised.supervised_pca import SupervisedPCA
-from bigpca.passes.engine.progress import ProgressArgument
-from bigpca.passes.reading.preprocessing import Preprocess
+from bigpca.passes.engine.events import ProgressArgument
+from bigpca.passes.reading.row_maps import Preprocess
 from bigpca.passes.rows import Rows
 from bigpca.planning import Resources
 from bigpca.settings import setting

@@ -38,7 +38,7 @@ from bigpca.estimators.supervised.statistics import (
     merge_models,
 )
 from bigpca.passes.engine.driver import solving
-from bigpca.passes.engine.progress import ProgressArgument
+from bigpca.passes.engine.events import ProgressArgument
 from bigpca.passes.reading.row_maps import RowMap, row_of
 from bigpca.passes.rows import Rows
 from bigpca.solvers.components import NComponents

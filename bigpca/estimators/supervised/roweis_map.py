@@ -24,7 +24,7 @@ from bigpca.estimators.supervised.kernel_supervised import KernelRoweisDiscrimin
 from bigpca.estimators.supervised.problems import check_classes, check_factor, family_of, open_classes
 from bigpca.estimators.supervised.statistics import KeptStatistics, LabelStatistics
 from bigpca.passes.engine.driver import solving_with
-from bigpca.passes.engine.progress import ProgressArgument
+from bigpca.passes.engine.events import ProgressArgument
 from bigpca.passes.project import project_in_memory, project_lazily
 from bigpca.passes.reading.row_maps import RowMap, chained
 from bigpca.settings import setting

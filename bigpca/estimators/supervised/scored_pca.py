@@ -47,15 +47,14 @@ from bigpca.export.linear import LinearMap, LinearRowMap
 from bigpca.passes.accumulators.base import Accumulator
 from bigpca.passes.accumulators.class_moments import ClassMoments
 from bigpca.passes.engine.driver import solving
+from bigpca.passes.engine.events import ProgressArgument
 from bigpca.passes.engine.jobs import PassPlan, PassState
-from bigpca.passes.engine.progress import ProgressArgument
 from bigpca.passes.engine.resources import find_resources
 from bigpca.passes.engine.run import Run, one_fit
 from bigpca.passes.fold import fold_to, row_pass
 from bigpca.passes.project import mapped_lazily
 from bigpca.passes.reading.layout import plan_layout
-from bigpca.passes.reading.preprocessing import Preprocess
-from bigpca.passes.reading.row_maps import Beside, MapStep, RowMap
+from bigpca.passes.reading.row_maps import Beside, MapStep, Preprocess, RowMap
 from bigpca.passes.rows import Rows
 from bigpca.planning import PassCost, Resources, SolveCost
 from bigpca.seeds import integers

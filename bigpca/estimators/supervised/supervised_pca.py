@@ -5,7 +5,7 @@ from __future__ import annotations
 from bigpca.estimators.shared.fit import RandomState
 from bigpca.estimators.supervised.model import SupervisedModel
 from bigpca.estimators.supervised.problems import ProjectionProblem, SupervisedProblem
-from bigpca.passes.reading.preprocessing import Preprocess
+from bigpca.passes.reading.row_maps import Preprocess
 from bigpca.settings import setting
 from bigpca.solvers.components import NComponents
 

@@ -5,9 +5,9 @@
 - ``readers``  Readers: rows of X inside a task, from a store or by running the Dask nodes that compute them, checked
   and filled.
 - ``blocks``  Slabs of rows become blocks: checked, shifted, in the precision of the pass; and what multiplies them.
-- ``row_maps``  Row maps: pure functions from rows to rows, applied in a chain inside the task that reads them.
+- ``row_maps``  Row maps: pure functions from rows to rows, applied in a chain inside the task that reads them; among
+  them the preprocessing that users give to an estimator.
 - ``codes``  Scores as codes for vector databases: one byte or one bit for each.
-- ``preprocessing``  Preprocessing of single rows: records that users give to an estimator, each a row map.
 
 A group task iterates over its reads. A dense slab without maps becomes one ``Block``, checked and shifted in one
 traversal of memory. With maps, incomplete rows are rejected or omitted first, and each mapped tile becomes a ``Block``.

@@ -22,7 +22,7 @@ import bigpca as bp
 from bigpca import PCA, ApproximatePCA, select_solver
 from bigpca.errors import MemoryBudgetError
 from bigpca.estimators.shared.fit import FLOPS_PER_SECOND, Fit, choose, seconds
-from bigpca.passes.engine.progress import PassEvent, PlanEvent
+from bigpca.passes.engine.events import PassEvent, PlanEvent
 from bigpca.planning import Plan, Resources, Speed
 from tests.estimators.stores import stored, unreadable
 

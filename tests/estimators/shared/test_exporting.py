@@ -19,7 +19,7 @@ from sklearn.pipeline import Pipeline
 
 import bigpca as bp
 from bigpca.errors import OutputExistsError
-from bigpca.passes.reading.preprocessing import RowPreprocessor
+from bigpca.passes.reading.row_maps import RowPreprocessor
 from tests.estimators.test_every_estimator import CASES, NEW, X
 
 Array = NDArray[Any]

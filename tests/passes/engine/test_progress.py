@@ -11,8 +11,7 @@ from collections.abc import Callable
 
 import pytest
 
-from bigpca.passes.engine.events import PassTally, format_seconds
-from bigpca.passes.engine.progress import (
+from bigpca.passes.engine.events import (
     CheckpointEvent,
     DelayedProgress,
     DoneEvent,
@@ -21,9 +20,11 @@ from bigpca.passes.engine.progress import (
     LogProgress,
     NotebookProgress,
     PassEvent,
+    PassTally,
     PlanEvent,
     RetryEvent,
     TerminalProgress,
+    format_seconds,
     resolve_progress,
 )
 

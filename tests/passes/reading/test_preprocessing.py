@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 import bigpca as bp
-from bigpca.passes.reading.preprocessing import RowPreprocessor, preprocessors
-from bigpca.passes.reading.row_maps import Affine, chained
+from bigpca.passes.reading.row_maps import Affine, RowPreprocessor, chained, preprocessors
 
 RNG = np.random.default_rng(0)
 X = RNG.standard_normal((7, 5))
