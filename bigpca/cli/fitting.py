@@ -112,7 +112,7 @@ def _load(model: str, references: list[str], statistics: list[str] | None) -> An
     fitted = bigpca.load(model, references=references)
     if statistics is not None and not hasattr(fitted, "statistics"):
         raise ValueError(
-            f"a {type(fitted).__name__} has no {', '.join(statistics)} of rows: these are of a PCA, or of an "
+            f"a {type(fitted).__name__} has no {', '.join(statistics)} of rows: only a PCA has these, or an "
             "ApproximatePCA with orthogonal components. Leave out --statistics, or fit one of them."
         )
     return fitted

@@ -280,7 +280,7 @@ def compare(
     first: Annotated[str, typer.Argument(help="A model saved by a fit; with --metric, features of rows.")],
     second: Annotated[str, typer.Argument(help="The other.")],
     metric: Annotated[
-        Metric | None, typer.Option(help="Of two sets of features of the same rows, in one read of both.")
+        Metric | None, typer.Option(help="Compare two sets of features of the same rows, in one read of both.")
     ] = None,
     as_json: o.Json = False,
     debug: o.Debug = False,

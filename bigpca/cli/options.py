@@ -297,7 +297,7 @@ class Reading:
         ),
     ] = None
     reduce: Annotated[
-        str | None, _rows(metavar="mean|max|gem", help='Pools what the pattern leaves out: "n c h w -> n c".')
+        str | None, _rows(metavar="mean|max|gem", help='How to pool what the pattern leaves out: "n c h w -> n c".')
     ] = None
     axis: Annotated[
         list[str] | None,
@@ -573,7 +573,7 @@ class Estimator:
             "-k",
             metavar="K",
             autocompletion=lambda: ("all", *RULES),
-            help=f"How many: an integer, a fraction such as 0.95, all (default; of cca and plssvd 2), or a rule: "
+            help=f"How many: an integer, a fraction such as 0.95, all (default; 2 for cca and plssvd), or a rule: "
             f"{', '.join(RULES)}.",
         ),
     ] = None
@@ -604,7 +604,7 @@ class Estimator:
             "supervised: landmarks, pairs.",
         ),
     ] = None
-    seed: Annotated[int | None, _model(metavar="INT", min=0, help="Of all that is random.")] = None
+    seed: Annotated[int | None, _model(metavar="INT", min=0, help="Seed of everything random.")] = None
     memory_limit: Annotated[str | None, _model(metavar="SIZE", help="Reject a plan over this size, e.g. 2GiB.")] = None
     solve_threads: Annotated[int | None, _model(metavar="INT", min=1, help="BLAS threads of the final solve.")] = None
     missing_labels: Annotated[
@@ -653,7 +653,7 @@ class Estimator:
         float | None, _kernel(metavar="NUMBER", help="For rbf, poly, sigmoid, laplacian; 1 / columns if not given.")
     ] = None
     degree: Annotated[int | None, _kernel(metavar="INT", min=1, help="Of poly.")] = None
-    coef0: Annotated[float | None, _kernel(metavar="NUMBER", help="Of poly and sigmoid.")] = None
+    coef0: Annotated[float | None, _kernel(metavar="NUMBER", help="For poly and sigmoid.")] = None
     landmarks: Annotated[
         int | None,
         _kernel(metavar="INT", min=1, help="Nystrom approximation with this many landmark rows, for large n."),

@@ -417,7 +417,7 @@ def _open_column(
     if key is not None and rows.names is None and not rows.lost:
         raise typer.BadParameter(
             f"--key {key} needs row keys, but {source} has none. Store them with bigpca ingest ... --keys "
-            f"{path}::{key}, or leave out --key: {word}s in the order of the rows are taken --by-position."
+            f"{path}::{key}, or leave out --key, and pass --by-position if the {word}s are in the order of the rows."
         )
     keys = False if given.by_position else None if key is None else f"{path}::{key}"
     absent = None if missing is MissingLabels.DROP else ABSENT

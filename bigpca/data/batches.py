@@ -281,7 +281,7 @@ def same_columns(batch: Any, names: list[Any] | None, label: str) -> list[Any] |
     found = list(rows.columns) if hasattr(rows, "columns") and hasattr(rows, "dtypes") else names
     if names is not None and found != names:
         raise ValueError(
-            f"{label} has the columns {brief(found)}, but the batches before {brief(names)}. The same columns in the "
+            f"{label} has the columns {brief(found)}, but earlier batches have {brief(names)}. The same columns in the "
             "same order were expected."
         )
     return found
@@ -361,7 +361,7 @@ class BatchStream:
     Attributes
     ----------
     once : bool
-        Whether ``batches`` is an iterator, which gives its batches once.
+        Whether ``batches`` is an iterator, which yields its batches only once.
     position : int
         The row that is read next.
     """
@@ -394,8 +394,9 @@ class BatchStream:
         with self._lock:
             if self._torn and self.once:
                 raise ValueError(
-                    f"the batches were interrupted at row {self.position:,}, and an iterator gives its batches once: "
-                    "rows may be lost. Make a new iterator; a fit with checkpoint= then skips the rows that it has."
+                    f"the batches were interrupted at row {self.position:,}, and an iterator yields its batches only "
+                    "once: rows may be lost. Make a new iterator; a fit with checkpoint= then skips the rows that it "
+                    "has."
                 )
             if (self._torn or self._failure is not None) and not self.once:
                 self._restart()
@@ -580,8 +581,8 @@ class BatchStream:
         if row < self.position:
             if self.once:
                 raise ValueError(
-                    f"row {row:,} was read already, and an iterator gives its batches once. Make a new iterator, or "
-                    "pass an iterable that can be iterated again (a list, a DataLoader)."
+                    f"row {row:,} was read already, and an iterator yields its batches only once. Make a new iterator, "
+                    "or pass an iterable that can be iterated again (a list, a DataLoader)."
                 )
             self._restart()
         while self.position < row and self._advance():
@@ -687,7 +688,7 @@ class BatchStream:
             self._dtype = rows.dtype
         if self._asked is None and rows.dtype != self._dtype:
             raise TypeError(
-                f"{label} is {rows.dtype}, but the first batch {self._dtype}. One dtype was expected: convert the "
+                f"{label} is {rows.dtype}, but the first batch is {self._dtype}. One dtype was expected: convert the "
                 f'batches, or pass dtype="{np.promote_types(rows.dtype, self._dtype)}".'
             )
         if not np.can_cast(rows.dtype, self._dtype, "same_kind"):
@@ -711,7 +712,7 @@ class BatchStream:
         counts = {name: len(block) for name, block in values.items()}
         if shapes != self._blocks:
             raise ValueError(
-                f"{label} has blocks of rows of shapes {brief(shapes)}, but the first batch {brief(self._blocks)}. "
+                f"{label} has blocks of rows of shapes {brief(shapes)}, but the first batch has {brief(self._blocks)}. "
                 "Give every batch the same blocks."
             )
         if len(set(counts.values())) != 1:
@@ -741,7 +742,7 @@ class BatchStream:
         if not self.once:
             batches = self.batches
         elif self._given is None or self._iterator is None:
-            raise ValueError("rows of the iterator were read already. Make a new one, which gives its batches once.")
+            raise ValueError("rows of the iterator were read already. Make a new one.")
         else:
             batches = chain([self._given], self._iterator)
         count = self.count if self._declared else None
@@ -911,8 +912,8 @@ def blocks_in_batches(X: da.Array) -> tuple[da.Array, dict[Any, int]] | None:
         return None
     if view is not None:
         raise ValueError(
-            "a pattern was given for batches of several blocks, whose rows would have other places. Reshape the blocks "
-            "in the batches."
+            "a pattern was given for batches of several blocks, but a row of a pattern belongs to no one block. "
+            "Reshape the blocks in the batches."
         )
     stream = source.stream.side_by_side()
     return (X if stream is source.stream else _open_stream(stream)), stream.blocks

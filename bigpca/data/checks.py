@@ -424,13 +424,13 @@ def check_scores(X: Any) -> None:
     --------
     >>> check_scores(np.zeros((2, 3), np.int8))  # doctest: +ELLIPSIS
     Traceback (most recent call last):
-    TypeError: scores have dtype int8, which codes have; floats were expected. Give the path of their store, ...
+    TypeError: scores have dtype int8, which is the dtype of codes; floats were expected. ...
     """
     dtype = np.dtype(X.dtype)
     if dtype.itemsize == 1:
         raise TypeError(
-            f"scores have dtype {dtype}, which codes have; floats were expected. Give the path of their store, which "
-            "is decoded as it is read, or multiply codes by its scale_factor."
+            f"scores have dtype {dtype}, which is the dtype of codes; floats were expected. Give the path of their "
+            "store, which is decoded as it is read, or multiply codes by its scale_factor."
         )
 
 

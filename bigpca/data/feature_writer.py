@@ -34,7 +34,7 @@ SHOWN_KEYS = 5
 class FeatureWriter:
     """Write batches of rows to a Zarr array, in whole chunks with checksums; it becomes visible when it is closed.
 
-    At most two chunks of rows are held in memory, and at an object store up to 64 MiB that are being put. If the
+    At most two chunks of rows are held in memory, and up to 64 MiB that are being sent to an object store. If the
     process is killed, the complete chunks are kept: a new writer with the same path continues after them, and
     ``n_rows`` is the first row to write next. As a context manager, it closes at the end of the block. If an error is
     raised, the complete chunks are kept as after a kill. An interrupt leaves a batch either complete or absent;
@@ -54,8 +54,8 @@ class FeatureWriter:
     overwrite : bool, default False
         Replace an existing Zarr store once the new one is complete; at a URL, delete it first.
     resume : bool, default False
-        At a URL, continue what a killed writer left there, which on a disk its lock tells. Only you know that the other
-        writer has ended.
+        At a URL, continue what a killed writer left there. On a disk, the lock shows whether the other writer has
+        ended; at a URL, only you know.
 
     Attributes
     ----------
@@ -136,7 +136,7 @@ class FeatureWriter:
     def write(self, batch: Any, keys: Any = None) -> None:
         """Append a batch of rows; chunks are written once they are complete.
 
-        At an object store, up to 64 MiB of chunks are in flight when this returns.
+        At a URL, up to 64 MiB of chunks may still be in flight when this returns.
 
         Parameters
         ----------
@@ -169,8 +169,8 @@ class FeatureWriter:
         output = self._output or self._create(rows)
         if rows.shape[1:] != output.shape[1:]:
             raise ValueError(
-                f"{label} has rows of shape {brief(rows.shape[1:])}, but the first batch {brief(output.shape[1:])}. "
-                "The same shape was expected: write other features to another path."
+                f"{label} has rows of shape {brief(rows.shape[1:])}, but the first batch has "
+                f"{brief(output.shape[1:])}. The same shape was expected: write other features to another path."
             )
         if not np.can_cast(rows.dtype, output.dtype, "same_kind"):
             raise TypeError(
@@ -334,7 +334,7 @@ class FeatureWriter:
         self._drop_keys()
         if (keys is not None) != bool(self._keys) and self.n_rows:
             given = "no keys" if keys is None else "keys"
-            raise ValueError(f"{label} has {given}, unlike the rows before. Give keys with every batch, or with none.")
+            raise ValueError(f"{label} has {given}, unlike earlier batches. Give keys with every batch, or with none.")
         if keys is None:
             return
         found = row_keys(keys, count).tolist()

@@ -49,8 +49,8 @@ def file_source(path: str, member: str | None, missing_chunks: str, wanted: Want
         found = _glob(path, member, wanted)
     if found is not None and wanted.keys is not None and not isinstance(found, TableRows):
         raise ValueError(
-            f"keys = {wanted.keys!r} names a column of a table (CSV, Parquet or Arrow), and {path} is none. Store the "
-            "keys beside the rows: bigpca.ingest(path, out, keys=...)."
+            f"keys = {wanted.keys!r} names a column of a table (CSV, Parquet or Arrow), but {path} is not one. Store "
+            "the keys beside the rows: bigpca.ingest(path, out, keys=...)."
         )
     if found is not None:
         return found
@@ -70,8 +70,8 @@ def _at_url(url: str, member: str | None, missing_chunks: str, wanted: Wanted) -
     end = suffix_of(url.rstrip("/"))
     if end in (*SHARD_SUFFIXES, *list(FLAT)[1:], *ARROW_SUFFIXES, *CSV_SUFFIXES, ".zip"):
         raise ValueError(
-            f"{public(url)} is a {end} file, which is read from disks only; Zarr, .npy and Parquet are read at URLs. "
-            f"Copy it to a disk, and write it as Zarr for workers: bp.ingest({os.path.basename(public(url))!r}, "
+            f"{public(url)} is a {end} file, which can only be read from a disk; Zarr, .npy and Parquet are read at "
+            f"URLs. Copy it to a disk, and write it as Zarr for workers: bp.ingest({os.path.basename(public(url))!r}, "
             '"rows.zarr").'
         )
     if place_at(url) is None:

@@ -168,7 +168,8 @@ class Grid:
             if not _equal(own, other):
                 raise ValueError(
                     f"the coordinate {dim!r} of {what} is {brief(other[:4].tolist())}..., but that of X is "
-                    f"{brief(own[:4].tolist())}.... Give both one grid, such as {what}.reindex({dim}=X.{dim}) does."
+                    f"{brief(own[:4].tolist())}.... Put both on one grid, for example with "
+                    f"{what}.reindex({dim}=X.{dim})."
                 )
         return self._along(np.asarray(given.values, np.float64), dims)
 

@@ -127,7 +127,7 @@ def label_places(
         raise ValueError(
             f"the {word}s have keys, such as {keys_listed(given[:2])}, but the rows of X have lost theirs: X was "
             f"computed from {rows.lost}. Slices, lists of rows, masks, rechunk, astype and scores of transform keep "
-            f"them: pass such, or write X with keys: bigpca.ingest(X, path, keys=...). {BY_POSITION}"
+            f"them: pass one of these, or write X with keys: bigpca.ingest(X, path, keys=...). {BY_POSITION}"
         )
     if own is None:
         raise ValueError(

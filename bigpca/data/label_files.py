@@ -205,7 +205,7 @@ def read_label_file(source: str, word: str = "label") -> Array:
     if kind_of(path) != "disk":
         if path.lower().endswith((".npy", ".csv", *PARQUET_SUFFIXES)):
             raise ValueError(
-                f"{public(path)} is at a URL, but files of labels and weights are read from disks only. Copy it to "
+                f"{public(path)} is at a URL, but files of labels and weights can only be read from a disk. Copy it to "
                 "this machine, or pass its values; labels in Zarr are read at URLs."
             )
         with without_credentials(path):

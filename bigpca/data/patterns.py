@@ -401,8 +401,8 @@ def missing_code(given: Any, dtype: np.dtype[Any] | None = None) -> float | None
     low, high = (0, 1) if dtype.kind == "b" else (np.iinfo(dtype).min, np.iinfo(dtype).max)
     if code != int(code) or not low <= code <= high:
         raise ValueError(
-            f"missing_value = {given}, but the values are {dtype}, whole numbers from {low} to {high}, and none can be "
-            f"that. Pass the stored code."
+            f"missing_value = {given}, but the values are {dtype}, whole numbers from {low} to {high}, so none has "
+            "this value. Pass the stored code."
         )
     return code
 

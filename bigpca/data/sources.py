@@ -256,14 +256,14 @@ def open(
         How values are pooled over the axes that the right side leaves out, as in ``"n c h w -> n c"``. "gem" is the
         generalised mean of power 3 (Radenovic et al. 2019), in which values below 1e-6 count as 1e-6.
     columns : slice, list of int, mask or list of names, optional
-        Which columns are kept, in this order. Names also say which columns of a table are features: others may hold
-        texts then.
+        Which columns are kept, in this order. Names also say which columns of a table are features: the others may
+        then hold text.
     keys : str, optional
         The column of a table in files (CSV, Parquet, Arrow) that names the rows, and is not a feature. By default an
-        index that pandas wrote, if it has a name or holds texts. Labels, weights and scores are joined by it.
+        index that pandas wrote, if it has a name or holds strings. Labels, weights and scores are joined by it.
     missing_value : int or float, optional
         The code of missing values, such as -1 in genotypes: it becomes NaN as rows are read, in float32 for integers of
-        up to 16 bits and in float64 for others. By default every value is a value.
+        up to 16 bits and in float64 for others. By default there is none.
     fill : {"default"}, int, float or None, default "default"
         How to treat netCDF variables without an attribute for missing values. By default, the default fill of netCDF-4
         in variables without ``_FillValue`` is missing: it becomes NaN in floats, and is an error in integers, where it

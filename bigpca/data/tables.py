@@ -174,10 +174,10 @@ class TableRows(Source):
         return 4 * len(groups), flight_bytes(1, largest)
 
     def decoding_bytes(self, columns: int) -> int:
-        """Of the largest group: its numbers in Arrow, and the copies of the text of CSV that Arrow holds."""
+        """Of the largest group: its numbers and pages in Arrow, or its numbers and the copies of the text of CSV."""
         groups = self._groups()
         numbers = max((group.rows for group in groups), default=0) * columns * self.dtype.itemsize
-        text = TEXT_COPIES * max((group.size for group in groups), default=0) if self.parsed else numbers
+        text = TEXT_COPIES * max((group.size for group in groups), default=0) if self.parsed else 2 * numbers
         return numbers + text
 
     def details(self) -> dict[str, Any]:

@@ -125,7 +125,7 @@ def fit_layers(
         Rows as for :func:`bigpca.from_batches`, of any number. Or pairs of such a dict and labels, or targets, of the
         rows, for models that need these. Iterated once.
     estimators : dict of str to estimator, or one estimator
-        Fitted copies are returned. One estimator is for every layer of the first batch.
+        Fitted copies are returned. A single estimator is used for every layer of the first batch.
     patterns : dict of str to str, default None
         What a row of a layer is, as for :func:`bigpca.open`, such as ``"n c h w -> (n h w) c"``.
     checkpoint : path of a directory, default None
@@ -139,7 +139,7 @@ def fit_layers(
     Raises
     ------
     MemoryBudgetError
-        Before a second batch is taken, if all states together do not fit: see :func:`plan_layers`.
+        Before a second batch is read, if all states together do not fit: see :func:`plan_layers`.
     ValueError
         For batches without a layer, and for fits that read their rows more than once.
 
@@ -191,13 +191,13 @@ def plan_layers(
     Parameters
     ----------
     batches, estimators
-        As for :func:`fit_layers`; of an iterator, the first batch is then gone.
+        As for :func:`fit_layers`; an iterator has then lost its first batch.
     patterns : as for :func:`fit_layers`, default None
 
     Returns
     -------
     Plan
-        For a million rows of each layer, where their number is not known.
+        For a million rows of each layer if their number is not known.
 
     Examples
     --------
@@ -216,7 +216,7 @@ def _opened(
     if not hasattr(batches, "__iter__") or isinstance(batches, Mapping | da.Array):
         raise TypeError(
             f"batches is a {type(batches).__name__}; an iterable of dicts {{name: rows}} was expected, as a forward "
-            "pass yields them. Layers that are stored are fitted each alone."
+            "pass yields them. Fit stored layers one by one."
         )
     iterator = iter(batches)
     first = next(iterator, None)
@@ -228,7 +228,7 @@ def _opened(
     patterns = patterns or {}
     unknown = {*named, *patterns} - blocks.keys()
     if unknown or not named:
-        raise ValueError(f"the first batch has {brief(list(blocks))}, and not {brief(sorted(map(str, unknown)))}.")
+        raise ValueError(f"the first batch has {brief(list(blocks))}, but not {brief(sorted(map(str, unknown)))}.")
     shared = SharedBatches(_chained(first, iterator), {name: deque() for name in named})
     rows = {name: from_batches(shared.of(name)) for name in named}
     opened = {name: open_array(one, pattern=patterns[name]) if name in patterns else one for name, one in rows.items()}

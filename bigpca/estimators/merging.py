@@ -99,7 +99,7 @@ def _check_alike(a: Model, b: Model) -> None:
         )
     if a._analysed.covariates != b._analysed.covariates:
         raise ValueError(
-            f"the models were fitted given {a._analysed.covariates} and {b._analysed.covariates} covariates. Fit both "
+            f"the models were fitted with {a._analysed.covariates} and {b._analysed.covariates} covariates. Fit both "
             "given the same ones."
         )
     names = [getattr(model, "feature_names_in_", None) for model in (a, b)]

@@ -107,6 +107,7 @@ def row_pass(
     updates = sum((cost_of(one, form) for one in states), Work())
     done = updates + rows.prepared_work(widest.itemsize)
     state = sum(one.state_bytes for one in states)
+    read = rows.read_bytes(max(layout.read_rows, layout.whole_rows))
     held = 0 if collected else state if len(layout.groups) > 1 else -(-state // 2)  # one group is not merged
     return PassPlan(
         name=name,
@@ -116,7 +117,7 @@ def row_pass(
         tasks=2 * len(layout.groups) + 1,
         block_rows=block_rows,
         state_bytes=state,
-        peak_bytes=peak_bytes(rows.read_bytes(layout.read_rows), copied, scratch + updates.bytes, held),
+        peak_bytes=peak_bytes(read, copied, scratch + updates.bytes, held, layout.held_reads),
         finish_bytes=finish_bytes,
         driver_bytes=driver_bytes,
         device_bytes=sum(there) if all(there) else 0,
@@ -429,4 +430,6 @@ def sample_layout(base: Layout, runs: tuple[tuple[int, int], ...]) -> Layout:
         groups.append(range(first, len(reads)))
     segments = tuple(range(i, i + 1) for i in range(len(groups)))
     rows = sum(b - a for a, b in runs)
-    return replace(base, n_rows=rows, reads=tuple(reads), groups=tuple(groups), segments=segments)
+    return replace(
+        base, n_rows=rows, reads=tuple(reads), groups=tuple(groups), segments=segments, whole_rows=base.read_rows
+    )

@@ -197,7 +197,7 @@ class Rows:
             blocks = batches.stream.blocks
             if blocks and not self.widths:
                 raise TypeError(
-                    f"the batches are dicts of several arrays, {brief(list(blocks))}, and this call takes one matrix. "
+                    f"the batches are dicts of several arrays, {brief(list(blocks))}, but this call takes one matrix. "
                     f"Give batches of one of them, or use what takes several, such as bigpca.CCA."
                 )
             batches.stream.begin_fit()

@@ -50,7 +50,7 @@ def fitted(model: Any) -> Any:
     if not hasattr(model, "fit"):
         raise TypeError(
             f"a {type(model).__name__} was given; a fitted model, or an array of its numbers, was expected. "
-            "A saved model is read by bigpca.load(path)."
+            "Read a saved model with bigpca.load(path)."
         )
     check_is_fitted(model)
     return getattr(model, "estimator_", model)

@@ -315,7 +315,7 @@ def extremes(model: Any, X: Any, n: int = 10, *, progress: ProgressArgument = No
     n : int, default 10
         How many to return at each end, at most all rows.
     progress : True, "auto", a callable that receives events, or None, default None
-        True shows a bar, "auto" one after two seconds.
+        True shows a bar; "auto" shows one after two seconds.
 
     Returns
     -------

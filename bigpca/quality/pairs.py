@@ -63,8 +63,8 @@ def cka(
     """Return the centred kernel alignment of linear kernels of X and Y, exact at any number of rows, in one read.
 
     ``|C_xy|_F^2 / (|C_xx|_F |C_yy|_F)`` of the covariances. It is biased: independent features of many columns and few
-    rows are alike to it. ``debiased`` replaces each term by the unbiased HSIC (Song et al. 2012, eq. 5), which is about
-    0 for independent features, and may be below 0. Both equal the computation from the n x n kernel matrices, which are
+    rows seem similar. ``debiased`` replaces each term by the unbiased HSIC (Song et al. 2012, eq. 5), which is about 0
+    for independent features, and may be below 0. Both equal the computation from the n x n kernel matrices, which are
     never formed; a mean of batches does not. Invariant to rotations, isotropic scales and offsets of each side.
 
     Parameters

@@ -530,8 +530,8 @@ def create_objects(
     place = Place(given)
     if form.is_table and (place._held is not None or place.options or not place.prefix):
         raise OutputWriteError(
-            f"{place.describe()} would be a table, which is opened by its URL alone. Pass the URL of a table, and set "
-            "what the store needs in the environment; or write a Zarr array (.zarr)."
+            f"{place.describe()} would be a table, which can be opened only by its URL. Pass the URL of a table, and "
+            "set what the store needs in the environment; or write a Zarr array (.zarr)."
         )
     form.check()
     place.check_exclusive()

@@ -81,8 +81,8 @@ class Entry(NamedTuple):
 class Place:
     """An object prefix: a URL of S3, Google Cloud Storage or Azure, or a store that is open.
 
-    Requests take the credentials of the environment of the process that makes them. Sent to workers are the URL and
-    the options alone; a store carries its credentials, which is accepted within this process and over TLS.
+    Each process takes the credentials from its own environment. Workers receive only the URL and the options. A store
+    carries its credentials, which is accepted within this process and over TLS.
 
     Parameters
     ----------
@@ -218,7 +218,7 @@ class Place:
             )
 
     def beside(self, suffix: str) -> Place:
-        """Return the place beside this one whose name is longer by a suffix."""
+        """Return the place next to this one, with a suffix added to its name."""
         other = Place(self)
         other.prefix = self.prefix + suffix
         return other
@@ -262,7 +262,7 @@ class Place:
     def survey(self, root: str | None = None) -> dict[str, Entry]:
         """Return all objects by key, except those of :meth:`conditions`, which a killed process leaves.
 
-        That at the place itself is below no key: it is looked up if it is the ``root``.
+        An object at the place itself is in no listing below it: it is looked up if it is the ``root``.
         """
         found = {entry.key: entry for entry in self.list() if not entry.key.startswith(PROBE)}
         return found | ({"": Entry("", 0, None, "")} if root == "" and self.exists("") else {})
@@ -290,7 +290,7 @@ class Place:
             found = obstore.get(self.store, self.key(key))
             facts, data = found.meta, bytes(found.bytes())
             if len(data) != facts["size"]:
-                raise _CutError(f"{len(data):,} of {facts['size']:,} bytes came")
+                raise _CutError(f"only {len(data):,} of {facts['size']:,} bytes arrived")
             mark = dict(found.attributes).get(MARK, "")
             return Content(data, facts["e_tag"] or change_of(facts)[1] or "", str(mark))
 
@@ -302,16 +302,17 @@ class Place:
         Parameters
         ----------
         if_absent : bool
-            Only if no object has this key. One with equal bytes is what an earlier try of this request has put.
+            Only if no object has this key. If it has the same bytes, an earlier try of this request put it, which is no
+            error.
         if_etag : str or None
             Only if the object still has this ETag.
         mark : str
-            Stored with the object: which run it is of.
+            Stored with the object: the run that wrote it.
 
         Raises
         ------
         OccupiedError
-            If a condition does not hold; has what was found.
+            If a condition does not hold; ``found`` is the object that is there.
         FileNotFoundError
             If the bucket does not exist, or with ``if_etag`` the object.
         """
@@ -345,7 +346,7 @@ class Place:
                 raise OccupiedError(f"{self.describe(key)} exists with other bytes", found) from None
 
     def fill(self, key: str, write: Callable[[Any], object], *, if_etag: str | None = None) -> int:
-        """Put what a function writes to a file, as :meth:`put`, and return its bytes; memory: all of them."""
+        """Put what a function writes to a file, like :meth:`put`, and return its size; all its bytes are in memory."""
         buffer = io.BytesIO()
         write(buffer)
         data = buffer.getvalue()
@@ -360,7 +361,7 @@ class Place:
 
     @property
     def shared(self) -> bool:
-        """True, if the place can be sent to workers: see :meth:`check_sendable`."""
+        """True if the place can be sent to workers: see :meth:`check_sendable`."""
         self.check_sendable()
         return True
 
@@ -463,7 +464,7 @@ class Place:
 
     @property
     def patience(self) -> float:
-        """Seconds in which a request is repeated: few for a store that has never answered."""
+        """Seconds during which a request is repeated: few for a store that has never answered."""
         return PATIENCE if (self.root, id(self._held or None)) in _ANSWERED else FIRST_PATIENCE
 
     def answered(self) -> None:
@@ -471,7 +472,7 @@ class Place:
         _ANSWERED.add((self.root, id(self._held or None)))
 
     def translated(self, error: Exception, key: str) -> Exception:
-        """Return an error of a read in words, without secrets; a :class:`BusyError` if it may be repeated."""
+        """Return an error of a request with its remedy, without secrets; a :class:`BusyError` if it may be repeated."""
 
         def fail() -> None:
             raise error

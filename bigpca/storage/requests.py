@@ -242,7 +242,7 @@ async def _answer(place: Place, one: Wanted) -> Got:
         )
     data = await reply.bytes_async()
     if len(data) != stop - start:
-        raise places.BusyError(f"{len(data):,} of {stop - start:,} bytes came")
+        raise places.BusyError(f"only {len(data):,} of {stop - start:,} bytes arrived")
     size, change = change_of(reply.meta)
     return Got(data, start, size, change)
 

@@ -368,7 +368,7 @@ MISUSE: dict[str, tuple[Callable[[], Any], str]] = {
     ),
     "columns in another order": (
         lambda: bp.PCA(2).fit(bp.from_batches([DataFrame(X[:50]), DataFrame(X[50:])[[1, 0, 2, 3, 4, 5]]])),
-        r"batch 1 .* has the columns \[1, 0, .* before \[0, 1, .* same order were expected",
+        r"batch 1 .* has the columns \[1, 0, .* earlier batches have \[0, 1, .* same order were expected",
     ),
     "iterator, several reads": (
         lambda: bp.PCA(2, solver="krylov").fit(bp.from_batches(iter([X]), X.shape)), "krylov takes up to .* an iterator"

@@ -571,8 +571,8 @@ class TestKinds:
     @pytest.mark.parametrize(
         ("name", "message"),
         [
-            ("x.h5", r"\.h5 file, which is read from disks only; .* Copy it .* bp\.ingest\('x\.h5', \"rows\.zarr\"\)"),
-            ("x.safetensors", "which is read from disks only"), ("x.npz", "which is read from disks only"),
+            ("x.h5", r".h5 file, which can only .* Copy it .* bp\.ingest\('x\.h5', \"rows\.zarr\"\)"),
+            ("x.safetensors", "which can only be read from a disk"), ("x.npz", "which can only be read from a disk"),
             ("columns.npy", r"Fortran order, by columns, .*ascontiguousarray"), ("absent", "holds no rows"),
             ("absent*.npy", "holds no rows"),
         ],
@@ -584,7 +584,7 @@ class TestKinds:
     @pytest.mark.parametrize("name", ["part-2.npy", "y.csv", "t.parquet"])
     def test_labels_and_weights_are_rejected(self, name: str, folder: Path) -> None:
         url = f"s3://rows/{folder.name}/{name}"
-        with pytest.raises(ValueError, match=r"labels and weights are read from disks only. Copy it"):
+        with pytest.raises(ValueError, match=r"labels and weights can only be read from a disk. Copy it"):
             bp.SupervisedPCA(2).fit(OLD, url)
-        with pytest.raises(ValueError, match=r"labels and weights are read from disks only. Copy it"):
+        with pytest.raises(ValueError, match=r"labels and weights can only be read from a disk. Copy it"):
             bp.PCA(2).fit(OLD, sample_weight=url)

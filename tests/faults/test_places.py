@@ -604,7 +604,7 @@ def test_a_table_that_appears_meanwhile_is_named_and_kept(place: Place, model: b
 
 
 def test_a_table_in_an_open_store_is_rejected(model: bp.PCA, rows: Path) -> None:
-    with pytest.raises(OutputWriteError, match=r"would be a table, which is opened by its URL alone"):
+    with pytest.raises(OutputWriteError, match=r"would be a table, which can be opened only by its URL"):
         model.transform(rows, out=Place(MemoryStore()).at("scores.parquet"))
 
 

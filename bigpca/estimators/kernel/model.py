@@ -264,7 +264,7 @@ class KernelModel(Estimator[KernelSpectrum]):
         y : labels of the new rows, for supervised models, default None
         sample_weight : weights of the new rows as for :meth:`fit`, default None
         progress : True, "auto", a callable that receives events, or None, default None
-            True shows a bar, "auto" one after two seconds.
+            True shows a bar; "auto" shows one after two seconds.
 
         Returns
         -------
@@ -352,8 +352,8 @@ class KernelModel(Estimator[KernelSpectrum]):
     def inverse_transform(self, X: Input, *, out: Path | None = None, overwrite: bool = False) -> Lazy:
         """Return rows (n, d) from scores (n, k), by kernel ridge regression of the reference rows on their scores.
 
-        As scikit-learn's, after a fit with ``fit_inverse_transform=True``. With landmarks, the regression is over them
-        only.
+        Like scikit-learn's, after a fit with ``fit_inverse_transform=True``. With landmarks, the regression is over
+        them only.
 
         Parameters
         ----------

@@ -79,7 +79,7 @@ class NystromKernelPCA(KernelModel):
         T with ``T'K_mm T = I``: features are ``k(x, landmarks_) @ T``.
     trace_error_ : float
         ``(tr K - tr BB') / tr K``, the exact relative trace error of the approximation. An ``ApproximationWarning``
-        says that m is too small where this is over 0.9, and more than the variance of all k components.
+        says that m is too small if this exceeds 0.9 and the share of the variance of all k components.
     rank_ : int
         r.
 
@@ -140,7 +140,7 @@ class NystromKernelPCA(KernelModel):
             Rows, as for :meth:`fit`.
         gammas : sequence of float
         progress : True, "auto", a callable that receives events, or None, default None
-            True shows a bar, "auto" one after two seconds.
+            True shows a bar; "auto" shows one after two seconds.
 
         Returns
         -------

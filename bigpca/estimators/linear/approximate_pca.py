@@ -50,7 +50,7 @@ class ApproximatePCA(LinearModel[FusedProduct]):
     n_components : int, float in (0, 1), a rule such as RelativeThreshold, or None for all q, default None
     sketch : Sketch or None, default None
         ``bp.sketches.Gaussian(q)``, ``SparseSign``, ``FeatureHash``, ``SRHT`` or ``Downsample`` (tutorial, algorithms 3
-        and 4); None for a Gaussian one of 10 columns per component, at least 100.
+        and 4); None for a Gaussian sketch of 10 columns per component, at least 100.
     approximation : {"nystrom", "tutorial", "ritz"}, default "nystrom"
         "nystrom": ``A_hat = Y (W'Y)^-1 Y'`` from ``Y = Xc'Z``, one read. "tutorial": algorithm 4 as printed, one read
         (two if a scale is learned); its axes are unit vectors that are not orthogonal. "ritz": one more read multiplies

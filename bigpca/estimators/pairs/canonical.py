@@ -42,7 +42,7 @@ class CCA(PairModel):
         Canonical correlations of the fit, descending.
     x_weights_, x_rotations_, x_loadings_ : ndarray of shape (p, k)
     y_weights_, y_rotations_, y_loadings_ : ndarray of shape (q, k)
-        As of scikit-learn: scores are ``(x - x_mean_) / x_std_ @ x_rotations_``.
+        As in scikit-learn: scores are ``(x - x_mean_) / x_std_ @ x_rotations_``.
     coef_ : ndarray of shape (q, p), intercept_ : ndarray of shape (q,)
         Of predictions of Y.
     ranks_ : ndarray of shape (2,)

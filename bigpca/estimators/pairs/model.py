@@ -224,7 +224,7 @@ class PairModel(Estimator[PairFound]):
             New rows.
         sample_weight : weights of the new rows as for :meth:`fit`, default None
         progress : True, "auto", a callable that receives events, or None, default None
-            True shows a bar, "auto" one after two seconds.
+            True shows a bar; "auto" shows one after two seconds.
 
         Returns
         -------

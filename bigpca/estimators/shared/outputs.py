@@ -43,7 +43,7 @@ SHARED_PARAMETERS = {
     "overwrite": """overwrite : bool, default False
     Replace an existing ``out``.""",
     "progress": """progress : True, "auto", a callable that receives events, or None, default None
-    True shows a bar, "auto" one after two seconds.""",
+    True shows a bar; "auto" shows one after two seconds.""",
     "keys": """keys : array-like of shape (n,), path, or None, default None
     As for :meth:`transform`.""",
 }

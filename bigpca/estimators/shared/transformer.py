@@ -548,7 +548,7 @@ class Estimator(
         return labelled_rows(scores, labels, self._output_name).assign_attrs(f.attributes)
 
     def fit_transform(self, X: Input, y: Input = None, **options: Input) -> Lazy:
-        """Fit to X and return its transform, which reads X once more (a lazy result: when it is computed).
+        """Fit to X and return its transform, which reads X once more (for a lazy result, when it is computed).
 
         Parameters
         ----------
@@ -724,7 +724,7 @@ class Estimator(
         out : path, default "report.html"
         **options
             ``scores``, ``labels``, ``keys``, ``pictures``, ``image_shape``, ``feature_names``, ``standard_errors``,
-            ``layers``, ``held_out``, ``provenance`` and ``overwrite``, as there.
+            ``layers``, ``held_out``, ``provenance`` and ``overwrite``, as for that function.
 
         Returns
         -------
@@ -921,7 +921,7 @@ class Estimator(
         """
         if self._analysed.covariates:
             raise TypeError(
-                f"{type(self).__name__} was fitted given {self._analysed.covariates} covariates, which other libraries "
+                f"{type(self).__name__} was fitted with {self._analysed.covariates} covariates, which other libraries "
                 "have no place for. Export a PCA of the residuals."
             )
         return cast("LinearRowMap", self._row_map())
@@ -949,7 +949,7 @@ class Estimator(
             ``components`` of shape (component, features...), ``mean`` and ``scale`` of shape (features...), with NaN
             where columns without values were left out; ``explained_variance``, ``explained_variance_ratio`` and other
             attributes of the model of shape (component,), where it has them. Its attributes are those of the DataArray,
-            and the call, the solver, the number of samples, and the version of bigpca.
+            plus the call, the solver, the number of samples, and the version of bigpca.
 
         Raises
         ------
@@ -1125,12 +1125,12 @@ class Estimator(
         known, q = self._analysed.covariates, 0 if rows.covariates is None else rows.covariates.viewed_columns
         if known and not q:
             raise TypeError(
-                f"{type(self).__name__} was fitted given {known} covariates, which these rows need too: "
+                f"{type(self).__name__} was fitted with {known} covariates, which these rows need too: "
                 "transform(X, given=Z). Other methods of rows cannot take covariates out: pass the residuals to a PCA."
             )
         if q != known:
             raise ValueError(
-                f"Z has {q} columns, but {type(self).__name__} was fitted given {known} covariates. Pass those of "
+                f"Z has {q} columns, but {type(self).__name__} was fitted with {known} covariates. Pass those of "
                 "the fit, in the same order."
             )
         return rows

@@ -318,7 +318,7 @@ def hsic(
     missing_labels : {"raise", "drop"}, default "raise"
         What to do about rows without a label.
     progress : True, "auto", a callable that receives events, or None, default None
-        True shows a bar, "auto" one after two seconds.
+        True shows a bar; "auto" shows one after two seconds.
 
     Returns
     -------

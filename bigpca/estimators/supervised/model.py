@@ -156,7 +156,7 @@ class SupervisedModel(Estimator[SupervisedResult]):
             The classes that labels may have, as for scikit-learn's classifiers. Optional: None accepts any class.
         sample_weight : weights of the new rows as for :meth:`fit`, default None
         progress : True, "auto", a callable that receives events, or None, default None
-            True shows a bar, "auto" one after two seconds.
+            True shows a bar; "auto" shows one after two seconds.
 
         Returns
         -------

@@ -590,7 +590,7 @@ class ScoredPCA(Estimator[ScoredResult]):
         checkpoint : path of a directory, default None
             Folder with one checkpoint for each part; see :meth:`bigpca.PCA.fit`.
         progress : True, "auto", a callable that receives events, or None, default None
-            True shows a bar, "auto" one after two seconds.
+            True shows a bar; "auto" shows one after two seconds.
 
         Returns
         -------
@@ -656,7 +656,7 @@ class ScoredPCA(Estimator[ScoredResult]):
         y : array-like of shape (m,) or (m, c), or path such as "labels.csv::class", default None
             Labels of the new rows.
         progress : True, "auto", a callable that receives events, or None, default None
-            True shows a bar, "auto" one after two seconds.
+            True shows a bar; "auto" shows one after two seconds.
 
         Returns
         -------
@@ -764,7 +764,7 @@ class ScoredPCA(Estimator[ScoredResult]):
         used = int(np.count_nonzero(labelled.known_codes >= 0))
         if labelled.features is None and used <= labelled.n_classes:
             raise ValueError(
-                f"{used} rows have {labelled.n_classes} classes, one row each: so there is no variation within "
+                f"{used} rows have {labelled.n_classes} classes, one row each, so there is no variation within "
                 f"classes to compare with. Give classes of several rows, or numbers as real labels."
             )
         X = mapped_lazily(rows)

@@ -70,7 +70,7 @@ class CrossMoments(Accumulator):
 
     def update(self, block: Block) -> None:
         if block.weights is not None:
-            raise TypeError("the rows have weights, which CrossMoments cannot use: copies are no independent pairs.")
+            raise TypeError("the rows have weights, which CrossMoments cannot use: copies are not independent pairs.")
         self._shift = block.shift
         self.moments.update(block)
         edges, step = self.edges, cached_rows(8 * self.n_features)

@@ -99,7 +99,7 @@ class SegmentStates:
             return PassState.from_arrays(self.templates, arrays)
         except FileNotFoundError as error:
             raise CheckpointError(
-                f"{where} was deleted while this run needed it, by another run of the same fit that is further. Run "
+                f"{where} was deleted while this run needed it, by another run of the same fit that is ahead. Run "
                 "again: it resumes."
             ) from error
         except (zipfile.BadZipFile, zlib.error, ValueError, LookupError, EOFError, TypeError, RuntimeError) as error:

@@ -58,6 +58,8 @@ class Layout:
         Consecutive row ranges.
     groups, segments : tuple of range
         Ranges of reads, and ranges of groups.
+    whole_rows : int
+        Rows that are decoded for the largest read, if that is only a part of what is stored together; else 0.
     """
 
     n_rows: int
@@ -67,11 +69,17 @@ class Layout:
     reads: tuple[tuple[int, int], ...]
     groups: tuple[range, ...]
     segments: tuple[range, ...]
+    whole_rows: int = 0
 
     @cached_property
     def read_rows(self) -> int:
         """Rows of the largest read."""
         return max((b - a for a, b in self.reads), default=0)
+
+    @property
+    def held_reads(self) -> int:
+        """Reads that a task holds at a time: one in use, and the next where a group has several."""
+        return min(2, max(map(len, self.groups), default=1))
 
     def rows_of(self, group: int) -> tuple[int, int]:
         """Return the rows [start, stop) of a group."""

@@ -142,7 +142,11 @@ REJECTED: dict[str, tuple[Any, type[Exception], str]] = {
         ValueError,
         "packs 8 components",
     ),
-    "codes as scores": (lambda p: MODEL.inverse_transform(INT8), TypeError, "which codes have; floats were expected"),
+    "codes as scores": (
+        lambda p: MODEL.inverse_transform(INT8),
+        TypeError,
+        "which is the dtype of codes; floats were expected",
+    ),
     "lazy codes as scores": (
         lambda p: bp.quality.extremes(MODEL, MODEL.transform(X, out=p / "c.zarr", dtype="int8")),
         TypeError,
