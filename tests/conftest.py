@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import faulthandler
+import gc
 import logging
 import multiprocessing
 import os
@@ -23,7 +24,6 @@ from obstore.store import MemoryStore
 from snailmail import ObjectStore, StoreBehavior
 from threadpoolctl import threadpool_limits
 
-from bigpca.passes.engine import driver
 from bigpca.passes.reading import blocks, layout
 from bigpca.storage.places import Place
 from tests.operators.counting import Reads
@@ -84,6 +84,17 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: (rank.get(item.path.name, len(LONG)), -count[item.path], item.path))
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Any:
+    """Collect without garbage collection, which would look at all tests again and again and find nothing to free."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
+
+
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
     """Import no file without a test on a cluster where only these are to run."""
     if config.option.markexpr != "cluster" or collection_path.suffix != ".py":
@@ -99,17 +110,19 @@ def pytest_unconfigure() -> None:
 
 @pytest.fixture(autouse=True, scope="session")
 def _one_blas_thread() -> Iterator[None]:
-    """Multiply and solve with one BLAS thread where no number is given: these matrices are small, and threads that wait
-    for each other on a busy machine take several times as long.
+    """Multiply and solve with one BLAS thread where no number is given, here and in child processes: these matrices are
+    small, and threads that wait for each other on a busy machine take several times as long. No file is forced to the
+    disk here: a process that dies leaves what it wrote to the system.
     """
     with (
         threadpool_limits(1, user_api="blas"), pytest.MonkeyPatch.context() as patch,
         dask.config.set({"distributed.worker.profile.enabled": False}),
     ):  # fmt: skip
-        patch.setenv("OPENBLAS_NUM_THREADS", "1")  # of child processes
+        patch.setenv("OPENBLAS_NUM_THREADS", "1")
+        patch.setenv("BIGPCA_SOLVE_THREADS", "1")
+        patch.setattr(os, "fsync", lambda descriptor: None)
         # Looking at the stacks of threads may wait for ever before Python 3.11.9: see bigpca/blas.py.
         patch.setenv("DASK_DISTRIBUTED__WORKER__PROFILE__ENABLED", "False")
-        patch.setattr(driver, "threads_here", lambda solve_threads: solve_threads or 1)
         yield
 
 

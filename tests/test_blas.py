@@ -193,12 +193,14 @@ def test_folds_and_solves_go_on_while_threads_begin_and_end_and_the_collector_le
         for i in range(3):
             threading.Thread(target=work, args=(counts, i), daemon=True).start()
         threading.Thread(target=begin_and_end, daemon=True).start()
-        time.sleep(2)
-        print(any(gc.isenabled() for _ in range(10**6)), max(counts) > 0, flush=True)
+        time.sleep(1)
+        while max(counts) < 20:  # on a busy machine, the others may not have had their turn
+            time.sleep(0.05)
+        print(any(gc.isenabled() for _ in range(10**6)), flush=True)
         os._exit(0)
     """
     done = subprocess.run([sys.executable, "-c", textwrap.dedent(script)], capture_output=True, text=True, timeout=60)
-    assert (done.stdout.split(), done.stderr) == (["True", "True"], "")
+    assert (done.stdout.split(), done.stderr) == (["True"], "")
 
 
 @pytest.mark.parametrize("dtype", ["f4", "f8"])

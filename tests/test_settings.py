@@ -31,6 +31,11 @@ SETTINGS: dict[str, Any] = {
 }  # fmt: skip
 
 
+@pytest.fixture(autouse=True)
+def _no_setting_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("BIGPCA_SOLVE_THREADS")
+
+
 def in_force() -> dict[str, Any]:
     return {name: setting(None, name) for name in SETTINGS}
 

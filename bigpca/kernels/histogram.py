@@ -56,7 +56,7 @@ def _build(term: str, dtype: np.dtype[Any]) -> Any:
         key = (term, dtype.char)
         if key not in _built:
             numba = importlib.import_module("numba")
-            compiled_term = numba.njit(_TERMS[term](dtype.type), inline="always", fastmath=STRICT)
+            compiled_term = numba.njit(_TERMS[term](dtype.type), fastmath=STRICT)
             _built[key] = _sums(numba, compiled_term, dtype.type)
         return _built[key]
 

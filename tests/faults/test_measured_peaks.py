@@ -245,7 +245,7 @@ def stores(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def measured(stores: Path) -> dict[str, dict[str, Any]]:
     """Growth and plan of every case, in bytes."""
     command = [sys.executable, "-c", CHILD, str(stores), *CASES, *(f"{name}, grown" for name in GROWN)]
-    environment = {**os.environ, "PYTHONPATH": os.getcwd(), "OPENBLAS_NUM_THREADS": "1"}
+    environment = {**os.environ, "PYTHONPATH": os.getcwd(), "OPENBLAS_NUM_THREADS": "1", "BIGPCA_SOLVE_THREADS": "1"}
     done = subprocess.run(command, capture_output=True, text=True, env=environment, check=True, timeout=900)
     return {found["name"]: found for found in map(json.loads, done.stdout.splitlines())}
 

@@ -37,7 +37,9 @@ def one_thread() -> dict[str, str]:
 
 def test_no_bit_depends_on_the_blas_threads_of_the_calling_process(one_thread: dict[str, str]) -> None:
     assert len(one_thread) > 1000
-    assert differing(one_thread, digests("memory", 2)) == []
+    fits = "covariance", "dot", "krylov", "ritz", "kernel dense", "rpcholesky", "roweis", "scored", "canonical"
+    chosen = {key: digest for key, digest in one_thread.items() if key.partition(".")[0].partition(":")[0] in fits}
+    assert differing(chosen, digests("memory", 2, *fits)) == []
 
 
 def test_public_results_have_the_bits_on_record(one_thread: dict[str, str]) -> None:
