@@ -133,7 +133,7 @@ def _glob(pattern: str, member: str | None, wanted: Wanted) -> Source:
         remedy = "Narrow the pattern."
         if others[0].lower().endswith((".nc", ".nc4")):
             remedy = f'Pass xarray.open_mfdataset({pattern!r})["x"], one of the variables.'
-        raise ValueError(f"{pattern} matches {others[0]}, but a pattern may match only files of one form. {remedy}")
+        raise ValueError(f"{pattern} matches {others[0]}, but a pattern may match only files of one format. {remedy}")
     return joined_shards(pattern, member)
 
 

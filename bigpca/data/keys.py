@@ -866,7 +866,7 @@ def repeat_labels(y: Any, X: da.Array) -> NDArray[Any]:
     """
     samples, view = view_of(X)
     if view is None:
-        raise ValueError("X was opened without a pattern, so that each sample is one row. Pass the labels as they are.")
+        raise ValueError("X was opened without a pattern, so each sample is one row. Pass the labels as they are.")
     values, gaps = label_values(in_row_order(y, samples))
     if len(values) != samples.shape[0]:
         given = counted(len(values), "label")

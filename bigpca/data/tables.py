@@ -145,7 +145,7 @@ class TableRows(Source):
         where = f"{group.path}: {_place(self.format, group)}, column {brief(repr(self.member))}"
         if len(column) != group.rows:
             raise CorruptedChunkError(
-                f"{where} holds {len(column):,} rows, but {group.rows:,} are stated: it is damaged. Copy it again."
+                f"{where} holds {len(column):,} rows, but {group.rows:,} are declared: it is damaged. Copy it again."
             )
         rows, d = arrow_rows(column, where), self.shape[1]
         if rows[0].size != d:

@@ -288,7 +288,7 @@ def maps(scores: Any, components: tuple[int, ...] = (0, 1, 2), *, n: int = 12, a
     scores : array of shape (m, h, w, k), in memory or lazy
         From :func:`bigpca.data.as_maps`. The first n maps are read.
     components : (int, int, int) or (int,), default (0, 1, 2)
-        Which, counted from 0.
+        Their numbers, counted from 0.
     n : int, default 12
         Number of maps, at most.
     ax : matplotlib Axes, optional

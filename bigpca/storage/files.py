@@ -556,7 +556,7 @@ def check_member(info: zipfile.ZipInfo, header_bytes: int, nbytes: int) -> None:
     if info.file_size != header_bytes + nbytes or info.file_size > ratio * info.compress_size:
         raise ValueError(
             f"{info.filename} declares {nbytes:,} bytes of values, but has {info.file_size:,} bytes in "
-            f"{info.compress_size:,} compressed ones"
+            f"{info.compress_size:,} compressed bytes"
         )
 
 

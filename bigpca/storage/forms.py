@@ -317,13 +317,13 @@ def check_extension(path: str | os.PathLike[str], *accepted: str) -> None:
     >>> check_extension("pca_k0.5", *STORES)
     >>> check_extension("scores.csv", *SCORES)
     Traceback (most recent call last):
-    ValueError: scores.csv: .csv is not written here. Choose .zarr, .npy or .parquet.
+    ValueError: scores.csv: .csv cannot be written here. Choose .zarr, .npy or .parquet.
     """
     suffix = Path(path).suffix.lower()
     if suffix in (*FOREIGN, *WRITTEN) and suffix not in accepted:
         *others, last = accepted
         choices = f"{', '.join(others)} or {last}" if others else last
-        raise ValueError(f"{brief(path)}: {suffix} is not written here. Choose {choices}.")
+        raise ValueError(f"{brief(path)}: {suffix} cannot be written here. Choose {choices}.")
 
 
 def reject_file(path: str | os.PathLike[str], overwrite: bool, *accepted: str) -> None:

@@ -134,16 +134,24 @@ BEFORE_ANY_READ: dict[str, tuple[tuple[str, ...], str, str]] = {  # a command, t
     "foreign scores": (
         ("fit", "rows.zarr", "--model", "n.zarr", "--scores", "s.xlsx"),
         "",
-        "s.xlsx: .xlsx is not written",
+        "s.xlsx: .xlsx cannot be written",
     ),
-    "foreign model": (("fit", "rows.zarr", "--model", "n.pkl"), "", "n.pkl: .pkl is not written here. Choose .zarr."),
+    "foreign model": (
+        ("fit", "rows.zarr", "--model", "n.pkl"),
+        "",
+        "n.pkl: .pkl cannot be written here. Choose .zarr.",
+    ),
     "foreign update": (
         ("fit", "rows.zarr", "--update", "m.zarr", "--model", "n.npz"),
         "",
-        "n.npz: .npz is not written",
+        "n.npz: .npz cannot be written",
     ),
-    "foreign copy": (("ingest", "rows.zarr", "--out", "n.nc"), "", "n.nc: .nc is not written here. Choose .zarr."),
-    "foreign report": (("report", "m.zarr", "--rows", "rows.zarr", "--out", "r.pdf"), "", "r.pdf: .pdf is not written"),
+    "foreign copy": (("ingest", "rows.zarr", "--out", "n.nc"), "", "n.nc: .nc cannot be written here. Choose .zarr."),
+    "foreign report": (
+        ("report", "m.zarr", "--rows", "rows.zarr", "--out", "r.pdf"),
+        "",
+        "r.pdf: .pdf cannot be written",
+    ),
 }
 
 

@@ -189,7 +189,7 @@ BAD: dict[str, tuple[Callable[[Path], None], type[Exception], str]] = {
     "columns in another order": (
         _write((DataFrame(X[:, 0]), None), (DataFrame(X[:, 0])[[2, 0, 1]], None)), ValueError, r"columns \[2, 0, 1\]",
     ),
-    "a table": (lambda out: _other(out.with_suffix(".parquet")), ValueError, ".parquet is not written here"),
+    "a table": (lambda out: _other(out.with_suffix(".parquet")), ValueError, ".parquet cannot be written here"),
     "a URL": (lambda out: _other(Path("s3://bucket", out.name)), OutputWriteError, "s3://bucket/x.zarr is a URL"),
     "a part of a row": (lambda out: _other(out, chunk_rows=8.5), ValueError, "chunk_rows = 8.5; a number of rows"),
     "chunk_rows": (lambda out: _other(out, chunk_rows=0), ValueError, "chunk_rows = 0; a number of rows"),

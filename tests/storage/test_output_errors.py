@@ -193,7 +193,9 @@ def test_an_output_with_the_extension_of_another_format_is_rejected_before_anyth
 ):
     monkeypatch.chdir(tmp_path)
     for suffix in foreign.split():
-        with pytest.raises(ValueError, match=rf"^x{suffix}: {suffix.lower()} is not written here. Choose {written}\.$"):
+        with pytest.raises(
+            ValueError, match=rf"^x{suffix}: {suffix.lower()} cannot be written here. Choose {written}\.$"
+        ):
             write(f"x{suffix}")
     assert list(tmp_path.iterdir()) == []
 

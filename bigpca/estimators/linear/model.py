@@ -543,7 +543,7 @@ class LinearModel(RowStatistics, Generic[State]):
     def _score_variances(self) -> Vector:
         if self._whitening is not None and self._whitening.l2:
             raise ValueError(
-                f"whiten = {self.whiten!r} divides the scores of each row by their norm, so that their ranges are not "
+                f"whiten = {self.whiten!r} divides the scores of each row by their norm, so their ranges are not "
                 "known from the variances of the fit. Fit without l2 (a database normalises vectors itself), or write "
                 "float16."
             )

@@ -233,7 +233,9 @@ class RotatedPCA(Estimator[Spectrum]):
         check_is_fitted(model)
         has_covariance(model)
         if model._analysed.covariates:
-            raise TypeError("the model was fitted with covariates, which rotated scores cannot take out of new rows.")
+            raise TypeError(
+                "the model was fitted with covariates, whose effect rotated scores cannot remove from new rows."
+            )
         policies = {name: getattr(model, name) for name in POLICIES}
         rotated = cls(method=method, power=power, estimator=clone(model), **policies)
         rotated._inner()

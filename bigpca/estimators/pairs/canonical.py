@@ -47,7 +47,7 @@ class CCA(PairModel):
         Of predictions of Y.
     ranks_ : ndarray of shape (2,)
         Numerical ranks of the covariances of X and Y. Where one is below its number of columns and there is no
-        regularization, CCA is done on the numerical range, with a warning.
+        regularization, CCA works on the numerical range, with a warning.
     x_mean_, y_mean_, x_std_, y_std_, n_targets_, n_samples_, n_omitted_, sum_weights_, n_effective_
         See :class:`bigpca.estimators.pairs.model.PairModel`.
 

@@ -160,7 +160,7 @@ def check_float(dtype: Input, *codes: str) -> str:
             if np.dtype(dtype) == name:
                 return name
     *others, last = ("float16", "float32", "float64", *codes)
-    raise ValueError(f"dtype = {dtype!r}; {', '.join(others)} or {last} was expected, in which scores are stored.")
+    raise ValueError(f"dtype = {dtype!r}; scores are stored as {', '.join(others)} or {last}.")
 
 
 def map_rows(rows: Rows, f: RowMap, columns: int, *, memory_limit: int | str | None) -> Lazy:

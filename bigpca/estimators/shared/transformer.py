@@ -1040,8 +1040,8 @@ class Estimator(
             reject_weights(rows, [type(self).__name__], self._unweighted)
         if rows.covariates is not None and not planned.rows.widths:
             raise TypeError(
-                f"given = Z was passed to {type(self).__name__}, which cannot take covariates out: bigpca.PCA can, "
-                "from one read. Fit that, or pass the residuals as X."
+                f"given = Z was passed to {type(self).__name__}, which cannot remove the effect of covariates: "
+                "bigpca.PCA can, from one read. Fit that, or pass the residuals as X."
             )
         if rows.groups is not None and not getattr(getattr(planned, "template", None), "grouped", False):
             raise TypeError(
@@ -1126,7 +1126,8 @@ class Estimator(
         if known and not q:
             raise TypeError(
                 f"{type(self).__name__} was fitted with {known} covariates, which these rows need too: "
-                "transform(X, given=Z). Other methods of rows cannot take covariates out: pass the residuals to a PCA."
+                "transform(X, given=Z). Other methods cannot remove the effect of covariates: pass the residuals to a "
+                "PCA."
             )
         if q != known:
             raise ValueError(

@@ -128,7 +128,7 @@ HOLED = np.where(np.arange(2 * N).reshape(N, 2) == 9, np.nan, Z)
         (lambda: bp.PCA(K, nan_policy="mean").fit(X, given=Z), ValueError, "nan_policy = 'mean', but with"),
         (lambda: bp.PCA(K, center=np.ones(P)).fit(X, given=Z), ValueError, "center and scale"),
         (lambda: bp.PCA(8).fit(X, given=Z), ValueError, "n_components = 8 is out of range: 150 samples of 7 features"),
-        (lambda: bp.KernelPCA(K).fit(X, given=Z), TypeError, "KernelPCA, which cannot take covariates out"),
+        (lambda: bp.KernelPCA(K).fit(X, given=Z), TypeError, "KernelPCA, which cannot remove the effect of covariates"),
         (lambda: bp.ApproximatePCA(K).plan(X, given=Z), TypeError, "ApproximatePCA, which cannot"),
         (lambda: FITTED.transform(X), TypeError, "was fitted with 2 covariates"),
         (lambda: FITTED.score_samples(X), TypeError, "was fitted with 2 covariates"),

@@ -114,7 +114,7 @@ def test_many_saturated_codes_are_reported() -> None:
 
 
 REJECTED: dict[str, tuple[Any, type[Exception], str]] = {
-    "another dtype": (lambda p: MODEL.transform(X, dtype="int4"), ValueError, "int8 or bits was expected"),
+    "another dtype": (lambda p: MODEL.transform(X, dtype="int4"), ValueError, "scores are stored as .* or bits"),
     "no scale in .npy": (
         lambda p: MODEL.transform(X, out=p / "c.npy", dtype="int8"),
         ValueError,
