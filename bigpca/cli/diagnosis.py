@@ -67,7 +67,16 @@ def doctor(
                 raise typer.Exit(int(ExitCode.INPUT))
             return
         record = machine_facts(directory)
-        output.show(_machine_rows(record))
+        rows: dict[str, object] = dict(record["versions"])
+        for pool in record["blas"]:
+            rows["BLAS"] = (
+                f"{pool['internal_api']} {pool['version']}, {pool['architecture']}, {pool['num_threads']} threads"
+            )
+        rows["cores"] = record["cores"]
+        rows["memory"] = format_bytes(record["memory_bytes"])
+        rows["free disk"] = format_bytes(record["free_disk_bytes"])
+        rows["worker processes"] = record["worker_start_method"]
+        output.show(rows)
         output.doing("self-test ...")
         record["self_test"] = self_test()
         output.say(f"\nself-test: {record['self_test']['result']}, {format_seconds(record['self_test']['seconds'])}")
@@ -238,19 +247,6 @@ def cluster_facts(client: Client) -> dict[str, Any]:
         except ConnectionError as error:
             problems.append(str(error))
     return {"workers": facts, "problems": problems, "notes": [str(warning.message) for warning in caught]}
-
-
-def _machine_rows(record: dict[str, Any]) -> dict[str, object]:
-    rows: dict[str, object] = dict(record["versions"])
-    for pool in record["blas"]:
-        rows["BLAS"] = (
-            f"{pool['internal_api']} {pool['version']}, {pool['architecture']}, {pool['num_threads']} threads"
-        )
-    rows["cores"] = record["cores"]
-    rows["memory"] = format_bytes(record["memory_bytes"])
-    rows["free disk"] = format_bytes(record["free_disk_bytes"])
-    rows["worker processes"] = record["worker_start_method"]
-    return rows
 
 
 def _worker_line(worker: dict[str, Any]) -> str:

@@ -433,10 +433,19 @@ class CompressedMember(Source):
         view = rows.reshape(-1).view(np.uint8).data
         with stream.lock:
             try:
-                file = self._at_row(stream, start)
+                # Decode the open member up to the first row: from its start, if it is already behind it.
+                if stream.row > start:
+                    stream.close()
+                if stream.file is None:
+                    with zipfile.ZipFile(self.path) as archive:  # the open member keeps the file open
+                        stream.file = archive.open(f"{self.member}.npy")
+                    npy_header(stream.file, self.path)
+                skip = (start - stream.row) * self._row_bytes
+                while skip:
+                    skip -= len(_some(stream.file, min(skip, SKIP_BYTES)))
                 done = 0
                 while done < len(view):
-                    piece = _some(file, min(len(view) - done, SKIP_BYTES))
+                    piece = _some(stream.file, min(len(view) - done, SKIP_BYTES))
                     view[done : done + len(piece)] = piece
                     done += len(piece)
                 stream.row = stop
@@ -444,19 +453,6 @@ class CompressedMember(Source):
                 stream.close()
                 raise
         return rows
-
-    def _at_row(self, stream: _Stream, start: int) -> IO[bytes]:
-        """Return the open member at a row, decoding up to it: from the start, if it is behind."""
-        if stream.row > start:
-            stream.close()
-        if stream.file is None:
-            with zipfile.ZipFile(self.path) as archive:  # the open member keeps the file open
-                stream.file = archive.open(f"{self.member}.npy")
-            npy_header(stream.file, self.path)
-        skip = (start - stream.row) * self._row_bytes
-        while skip:
-            skip -= len(_some(stream.file, min(skip, SKIP_BYTES)))
-        return stream.file
 
     def details(self) -> dict[str, Any]:
         """Return byte order and layout."""

@@ -152,7 +152,16 @@ def _described(source: Any, member: str | None, missing_chunks: str, wanted: Wan
     if isinstance(source, ZarrReader):
         return ZarrRows.of(source)
     if isinstance(source, np.memmap) and source.filename is not None:
-        return _memmap_source(source)
+        # The whole of a memory map is read from its file; a view of one is treated as an array in memory.
+        from bigpca.data.flat_files import raw_file  # as the other formats of files
+
+        whole = type(source.base).__name__ == "mmap" and source.size * source.itemsize > 0
+        path = os.path.abspath(str(source.filename))
+        if not whole:
+            check_dtype(source.dtype)
+            return held_rows(np.asarray(source))
+        order = "C" if source.flags.c_contiguous else "F"
+        return raw_file(path, int(source.offset), source.shape, source.dtype, order, format="raw")
     in_group = is_stored_sparse(source)  # a sparse matrix that AnnData has opened in a Zarr or HDF5 group
     if in_group and is_zarr_group(source.group):
         return group_source(source.group, None, lambda array: wrap_zarr(array, missing_chunks))
@@ -186,19 +195,6 @@ def names_in_file(source: Source) -> Names:
     from bigpca.data.label_files import gene_names  # reads labels, which few sources have
 
     return gene_names(source.path, source.member, source.shape[1])
-
-
-def _memmap_source(array: np.memmap[Any, Any]) -> Source:
-    """Read a memory map from its file if it is the whole map; a view of one is treated as an array in memory."""
-    from bigpca.data.flat_files import raw_file  # as the other formats of files
-
-    whole = type(array.base).__name__ == "mmap" and array.size * array.itemsize > 0
-    path = os.path.abspath(str(array.filename))
-    if not whole:
-        check_dtype(array.dtype)
-        return held_rows(np.asarray(array))
-    order = "C" if array.flags.c_contiguous else "F"
-    return raw_file(path, int(array.offset), array.shape, array.dtype, order, format="raw")
 
 
 __all__ = ["DASK_CHUNK_BYTES", "Source", "check_dtype", "open", "open_source", "row_source", "source_of"]

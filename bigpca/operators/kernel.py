@@ -110,11 +110,6 @@ class KernelOperator(Operator):
         """(n, n), which limits the number of components."""
         return self.rows.n_rows, self.rows.n_rows
 
-    def _eps(self, state: KernelProduct) -> float:
-        """Return the rounding error of K's entries: of the tiles, and of the rows if K may be computed in float32."""
-        given = float(np.finfo(working_dtype(self.rows.dtype)).eps)
-        return max(state.precision, given) if self.kernel.taken_on_trust else state.precision
-
     @property
     def weight(self) -> float:
         """Number of rows, which have no weights."""
@@ -199,7 +194,9 @@ class KernelOperator(Operator):
         state = fold_kernel(  # one sweep over all pairs of rows
             self.run, self.cost, self.rows, self.kernel, template, _state_of, shift=self.shift
         )
-        self._rounding = self._eps(state)
+        # The rounding error of K's entries: of the tiles, and of the rows if K may be computed in float32.
+        given = float(np.finfo(working_dtype(self.rows.dtype)).eps)
+        self._rounding = max(state.precision, given) if self.kernel.taken_on_trust else state.precision
         return state
 
     def _learn(self, state: KernelProduct, norm: float) -> None:

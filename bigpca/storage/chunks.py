@@ -238,7 +238,10 @@ class DiskChunks(ChunkWriter):
         # The line break in front ends a line that a full disk may have cut. Opened and closed each time: closing is
         # what makes it visible to the driver on network file systems.
         line = json.dumps(astuple(record))
-        descriptor = os.open(Path(self.journal, _process_log()), os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+        pid = os.getpid()
+        if pid not in _PROCESS:
+            _PROCESS[pid] = f"{socket.gethostname()}-{pid}-{uuid.uuid4().hex[:8]}.log"
+        descriptor = os.open(Path(self.journal, _PROCESS[pid]), os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
         try:
             while os.write(descriptor, f"\n{line}\n".encode()) <= len(line) + 1:  # a part of it is not a record
                 pass
@@ -292,13 +295,6 @@ def _cast(index: int, rows: Array, dtype: np.dtype[Any]) -> Array:
             "Choose a wider output dtype."
         )
     return cast
-
-
-def _process_log() -> str:
-    pid = os.getpid()
-    if pid not in _PROCESS:
-        _PROCESS[pid] = f"{socket.gethostname()}-{pid}-{uuid.uuid4().hex[:8]}.log"
-    return _PROCESS[pid]
 
 
 MARKERS = ("zarr.json", ".zarray", ".zgroup")

@@ -112,7 +112,15 @@ class RunLock:
             # hold its kernel lock. Without kernel locks only the creator may continue.
             free = (created or alone) if holder is None else _is_dead(holder)
             if not free:
-                raise OutputLockedError(self._message(holder))
+                who = (
+                    "a run that is just starting"
+                    if holder is None
+                    else (f"run {holder.run_id}, pid {holder.pid} on {holder.host}, since {holder.since}")
+                )
+                raise OutputLockedError(
+                    f"{self.what} is held by {who}; only one run at a time may write it. Wait for that run to "
+                    f"end or stop it; if it is certainly dead (which cannot be checked for another machine), delete {self.path}."
+                )
             now, pid = datetime.now(UTC).isoformat(timespec="seconds"), os.getpid()
             ours = Holder(socket.gethostname(), _namespace(), pid, _start_mark(pid), self.run_id, now)
             record = json.dumps(asdict(ours)).encode()
@@ -122,17 +130,6 @@ class RunLock:
             while written < len(record):  # a part of a record would be taken for that of a run that died
                 written += os.pwrite(descriptor, record[written:], written)
             os.fsync(descriptor)
-
-    def _message(self, holder: Holder | None) -> str:
-        who = (
-            "a run that is just starting"
-            if holder is None
-            else (f"run {holder.run_id}, pid {holder.pid} on {holder.host}, since {holder.since}")
-        )
-        return (
-            f"{self.what} is held by {who}; only one run at a time may write it. Wait for that run to end or stop it; "
-            f"if it is certainly dead (which cannot be checked for another machine), delete {self.path}."
-        )
 
     def release(self) -> None:
         """Release the lock, even if it is interrupted once; a no-op if it is not held.

@@ -280,7 +280,8 @@ class KernelModel(Estimator[KernelSpectrum]):
         """
         if not self.__sklearn_is_fitted__():
             return self.fit(X, y, sample_weight=sample_weight, progress=progress)
-        latest = self._latest
+        # Rows are added to the last fit, with the statistics of all rows, solved or not.
+        latest = vars(self).get("_found") or self._grown
         if latest.state is None:
             raise ValueError(
                 'partial_fit needs the statistics of the features, which a fit with components_from="landmarks" or '
@@ -387,11 +388,6 @@ class KernelModel(Estimator[KernelSpectrum]):
     def _growth(self, X: da.Array, y: Input, latest: KernelSpectrum) -> Growth:
         """Plan the read of added rows."""
         raise AttributeError(self._why_fixed)
-
-    @property
-    def _latest(self) -> KernelSpectrum:
-        """The last fit, with the statistics of all rows, solved or not, to which rows are added."""
-        return vars(self).get("_found") or self._grown
 
     @property
     def _orthonormal(self) -> bool:

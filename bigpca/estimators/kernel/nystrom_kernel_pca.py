@@ -27,19 +27,15 @@ from bigpca.solvers.components import NComponents
 COMPONENTS_FROM = ("rows", "landmarks")
 
 
-def _keeps_moments(model: NystromKernelPCA) -> bool:
-    """Whether a fit keeps the moments of the features; otherwise raises AttributeError, with the reason."""
-    if model._why_fixed:
-        raise AttributeError(model._why_fixed)
-    return True
-
-
 def _has_widths(model: NystromKernelPCA) -> bool:
     """Whether several widths can be fitted from one read; otherwise raises AttributeError, with the reason."""
     kernel = requested_kernel(model)
     if kernel is not None and not hasattr(kernel, "blocks_at"):
         raise AttributeError(f"{kernel} has no width: fit_widths requires a kernel of distances (RBF, Laplacian).")
-    return _keeps_moments(model)
+    # A fit must keep the moments of the features.
+    if model._why_fixed:
+        raise AttributeError(model._why_fixed)
+    return True
 
 
 class NystromKernelPCA(KernelModel):

@@ -280,7 +280,12 @@ class KrylovRoweisFit(LabelledFit):
             values = found
             if converged:
                 break
-            Q = next_block(basis, Y)
+            # Orthonormal columns that Y adds to the span of the basis; none if it adds nothing.
+            Z = Y / max(float(np.linalg.norm(Y, 2)), np.finfo(float).tiny)
+            for _ in range(2):
+                Z = Z - basis @ (basis.T @ Z)
+            U, s, _ = np.linalg.svd(Z, full_matrices=False)
+            Q = np.ascontiguousarray(U[:, s > 1e-10][:, : len(basis) - basis.shape[1]])
         converged = converged or not Q.shape[1]  # the basis spans the whole Krylov space
         check_classes(statistics, problem.r1, problem.r2)
         axes = family_axes(family, problem.r1, problem.r2, self.k, Conditioning(), statistics)
@@ -310,16 +315,6 @@ def orthonormal(V: Matrix) -> Matrix:
     """Return orthonormal columns that span V, without directions of rounding."""
     U, s, _ = np.linalg.svd(V, full_matrices=False)
     return U[:, s > 1e-10 * s[0]] if s.size and s[0] > 0 else U[:, :0]
-
-
-def next_block(basis: Matrix, Y: Matrix) -> Matrix:
-    """Return orthonormal columns that ``Y`` adds to the span of the basis; none if it adds nothing."""
-    Z = Y / max(float(np.linalg.norm(Y, 2)), np.finfo(float).tiny)
-    for _ in range(2):
-        Z = Z - basis @ (basis.T @ Z)
-    U, s, _ = np.linalg.svd(Z, full_matrices=False)
-    room = len(basis) - basis.shape[1]
-    return np.ascontiguousarray(U[:, s > 1e-10][:, :room])
 
 
 def family_in(

@@ -238,11 +238,6 @@ def ranked(scores: Vector) -> Integers:
 MAX_CANDIDATES = 2048  # columns among which cross-validation chooses
 
 
-def some_columns(X: da.Array, q: int | None) -> da.Array:
-    """Return q columns of X, or as many as cross-validation chooses among: to plan with."""
-    return columns_of(X, np.arange(q or min(X.shape[1], MAX_CANDIDATES)))
-
-
 def explained_shares(folds: list[ClassMoments], ranked: Integers, n_components: Input) -> dict[int, float]:
     """Return the mean explained share of the folds left out by number of features: q, q / 2, q / 4, and so on.
 
@@ -769,7 +764,8 @@ class ScoredPCA(Estimator[ScoredResult]):
             )
         X = mapped_lazily(rows)
         scoring = Scoring(self._rows_of_all_parts(rows, X), resources, "scores", labelled, False)
-        some = estimator._open(some_columns(X, q), minimum=2)
+        # To plan with: q columns of X, or as many as cross-validation chooses among.
+        some = estimator._open(columns_of(X, np.arange(q or min(X.shape[1], MAX_CANDIDATES))), minimum=2)
         inner = estimator._fit(replace(some, seed=fit_seed(estimator)), y)
         folding = None
         if q is None:

@@ -268,7 +268,10 @@ class FusedProduct(Accumulator):
             if self.squared:
                 csr.note_constants(values, self.constants, self._counts)
             # (x - c)'W = x'W - c'W: sparse rows are centred after the product, which keeps their zeros.
-            Z -= self._about(block.centre).astype(Z.dtype)
+            # W' centre is the same of all sparse rows of a group; ``close`` adds it again.
+            if self._centre is None or self._projected is None:
+                self._centre, self._projected = block.centre, broadcast(self.factor).multiply(block.centre[None, :])[0]
+            Z -= self._projected.astype(Z.dtype)
         # Products of up to FLUSH_ROWS rows are summed in the rows' precision, and these sums in float64.
         if self._open is None or self._open.dtype != values.dtype or self._open_rows + block.count > FLUSH_ROWS:
             self._flush()
@@ -285,12 +288,6 @@ class FusedProduct(Accumulator):
     def weight(self) -> float:
         """``sum_t w_t``; the count of rows without weights."""
         return float(self.count) if self.weight_sums is None else self.weight_sums[0]
-
-    def _about(self, centre: Vector) -> Vector:
-        """Return ``W' centre`` (l,): of all sparse rows of a group the same, which :meth:`close` adds again."""
-        if self._centre is None or self._projected is None:
-            self._centre, self._projected = centre, broadcast(self.factor).multiply(centre[None, :])[0]
-        return self._projected
 
     def _flush(self) -> None:
         if self._open is not None:

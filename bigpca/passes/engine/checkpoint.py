@@ -261,7 +261,12 @@ class Checkpoint:
         try:
             place.put(PASS, described, if_absent=True)
         except OccupiedError as error:  # its states go first: a killed run leaves their description
-            _warn_of_another_way(place.describe(), number)
+            warnings.warn(
+                f"{place.describe()} contains results that pass {number} of this fit computed differently, for example with "
+                "another version or machine. It is deleted, and its rows are read again.",
+                UserWarning,
+                stacklevel=2,
+            )
             place.delete([name for name in place.survey() if name != PASS])
             place.put(PASS, described, if_etag=error.found.etag)
         place.sweep()
@@ -317,15 +322,6 @@ def _warn_of_changes(path: Path | str, stored: Mapping[str, object]) -> None:
             UserWarning,
             stacklevel=2,
         )
-
-
-def _warn_of_another_way(directory: Path | str, number: int) -> None:
-    warnings.warn(
-        f"{directory} contains results that pass {number} of this fit computed differently, for example with "
-        "another version or machine. It is deleted, and its rows are read again.",
-        UserWarning,
-        stacklevel=2,
-    )
 
 
 def _describe_pass(templates: Mapping[str, Accumulator], layout: Layout, rows: Mapping[str, object] | None) -> bytes:

@@ -215,7 +215,14 @@ def run_locally(job: Pass[R], options: Run, resumed: Resumed) -> R:
     """Run one pass in this process; see :func:`bigpca.passes.engine.driver.run_pass`."""
     graph, key = LocalPass(job, options, resumed).graph()
     if key is not None:
-        return job.finish(_local_get(len(job.layout.groups))(graph, key))
+        get: Get = dask.threaded.get
+        if len(job.layout.groups) <= 1 or _in_task():
+            get = dask.local.get_sync
+        elif not hasattr(getattr(chosen_scheduler(), "__self__", None), "scheduler_info"):
+            get = chosen_scheduler() or get
+        # Tasks here share this process's memory: another process would pickle states and see no progress.
+        get = dask.threaded.get if get is named_schedulers.get("processes") else get
+        return job.finish(get(graph, key))
     if resumed.prefix is None:
         raise ValueError("the pass has no rows")
     return job.finish(resumed.prefix)
@@ -223,16 +230,6 @@ def run_locally(job: Pass[R], options: Run, resumed: Resumed) -> R:
 
 def _discard(state: PassState) -> None:
     """Signal that a state exists, without passing it on."""
-
-
-def _local_get(groups: int) -> Get:
-    get: Get = dask.threaded.get
-    if groups <= 1 or _in_task():
-        get = dask.local.get_sync
-    elif not hasattr(getattr(chosen_scheduler(), "__self__", None), "scheduler_info"):
-        get = chosen_scheduler() or get
-    # Tasks here share this process's memory: another process would pickle states and see no progress.
-    return dask.threaded.get if get is named_schedulers.get("processes") else get
 
 
 _cancelled: set[str] = set()

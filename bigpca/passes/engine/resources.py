@@ -68,27 +68,23 @@ def find_resources(memory_limit: int | str | None, *, in_process: bool = False) 
     given = parse_limit(memory_limit)
     client = None if in_process else current_client()
     if client is not None:
-        return _of_workers(client, given)
+        # The tightest worker; without any worker yet, one thread within the given limit.
+        workers = client.scheduler_info(n_workers=-1).get("workers", {})  # -1 for all; empty if the scheduler is gone
+        found = [_of_worker(address, worker, given) for address, worker in workers.items()]
+        if not found:
+            where = "memory_limit" if given else "this machine (no worker yet)"
+            return Resources(1, given or machine_limit(), 0, where, local=False)
+        smallest = replace(min(found, key=lambda r: r.room_bytes / r.threads), processes=len(found))
+        if given:
+            return replace(smallest, where="memory_limit")
+        if len({(r.limit_bytes, r.threads) for r in found}) == 1:
+            return replace(smallest, where="the workers' memory limit")
+        return smallest
     idle = int(psutil.Process(os.getpid()).memory_info().rss)
     if given is not None:
         return Resources(local_threads(), given, idle, "memory_limit")
     free = min(psutil.virtual_memory().available, max(0, machine_limit() - idle))
     return Resources(local_threads(), free + idle, idle, "this machine's free memory")
-
-
-def _of_workers(client: Any, given: int | None) -> Resources:
-    """Return the resources of the tightest worker; without any worker yet, one thread within the given limit."""
-    workers = client.scheduler_info(n_workers=-1).get("workers", {})  # -1 for all; empty if the scheduler is gone
-    found = [_of_worker(address, worker, given) for address, worker in workers.items()]
-    if not found:
-        where = "memory_limit" if given else "this machine (no worker yet)"
-        return Resources(1, given or machine_limit(), 0, where, local=False)
-    smallest = replace(min(found, key=lambda r: r.room_bytes / r.threads), processes=len(found))
-    if given:
-        return replace(smallest, where="memory_limit")
-    if len({(r.limit_bytes, r.threads) for r in found}) == 1:
-        return replace(smallest, where="the workers' memory limit")
-    return smallest
 
 
 def _of_worker(address: str, worker: Mapping[str, Any], given: int | None) -> Resources:

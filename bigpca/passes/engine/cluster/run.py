@@ -486,11 +486,6 @@ class ClusterRun:
         key = self.job.key(f"stored-{kind}", index)
         return self.client.submit(resumed.files.read, kind, index, key=key, pure=False)
 
-    def prepare_broadcast(self) -> None:
-        """Prepare copies of the broadcast values, if there are any."""
-        if self.job.shared:
-            self.copies = SharedCopies(self.client, dict(self.job.shared), self.job.key("shared"))
-
     def _check(self) -> None:
         self.watch.check()
         if self.copies is not None:
@@ -703,8 +698,8 @@ def _fold(watch: Watch, job: AnyPass, resumed: Resumed) -> object:
     waiting = [i for i in range(resumed.covered, len(job.layout.segments)) if i not in resumed.segments]
     try:
         run.fold_ready()
-        if waiting:
-            run.prepare_broadcast()
+        if waiting and run.job.shared:  # values that are broadcast
+            run.copies = SharedCopies(run.client, dict(run.job.shared), run.job.key("shared"))
         while waiting or run.futures or run.suspects.waiting:
             if run.suspects.waiting and not run.futures:
                 run.submit_suspect()
