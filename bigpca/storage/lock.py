@@ -118,8 +118,9 @@ class RunLock:
                     else (f"run {holder.run_id}, pid {holder.pid} on {holder.host}, since {holder.since}")
                 )
                 raise OutputLockedError(
-                    f"{self.what} is held by {who}; only one run at a time may write it. Wait for that run to "
-                    f"end or stop it; if it is certainly dead (which cannot be checked for another machine), delete {self.path}."
+                    f"{self.what} is held by {who}; only one run at a time may write it. Wait for that run to end or "
+                    "stop it; if it is certainly dead (which cannot be checked for another machine), delete "
+                    f"{self.path}."
                 )
             now, pid = datetime.now(UTC).isoformat(timespec="seconds"), os.getpid()
             ours = Holder(socket.gethostname(), _namespace(), pid, _start_mark(pid), self.run_id, now)

@@ -262,8 +262,8 @@ class Checkpoint:
             place.put(PASS, described, if_absent=True)
         except OccupiedError as error:  # its states go first: a killed run leaves their description
             warnings.warn(
-                f"{place.describe()} contains results that pass {number} of this fit computed differently, for example with "
-                "another version or machine. It is deleted, and its rows are read again.",
+                f"{place.describe()} contains results that pass {number} of this fit computed differently, for "
+                "example with another version or machine. It is deleted, and its rows are read again.",
                 UserWarning,
                 stacklevel=2,
             )
