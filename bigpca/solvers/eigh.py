@@ -6,22 +6,19 @@ missed; all others from LAPACK.
 
 from __future__ import annotations
 
-import inspect
-from typing import Any
-
 import numpy as np
 from scipy.linalg import LinAlgError, eigh
 from scipy.linalg.blas import dsymv
 from scipy.linalg.lapack import dpotrf
-from scipy.sparse.linalg import ArpackError, ArpackNoConvergence, LinearOperator, eigsh
 
 from bigpca.arrays import Matrix, Vector, mirror_upper
 from bigpca.blas import blas_threads
 from bigpca.seeds import normals
 
 # The reduction to tridiagonal form that a dense solver starts with costs 4/3 d^3 flops, half of them bound by
-# memory. ARPACK needs about as many products with a vector as the basis has columns, and 2 to 10 times less
-# time for k of up to d / 20; but a Krylov space may miss an eigenvector. That is found out by one Cholesky
+# memory. A Lanczos iteration needs at most about as many products with a vector as the basis has columns, and 2 to
+# 20 times less time for k of up to d / 20; but a Krylov space may miss an eigenvector. That it did not is shown by
+# the Frobenius norm of what the space leaves of S, where the spectrum falls fast; or else found out by one Cholesky
 # factorisation, d^3 / 3 flops at full speed: of ``(lambda_k + margin) I - (S - V diag(lambda) V')``, which
 # exists if and only if no other eigenvalue is larger.
 
@@ -30,9 +27,7 @@ MIN_RATIO = 20  # of d to k
 ORTHONORMALITY = 1e-12  # of Lanczos vectors, below which their residuals prove them
 ROUNDED = 10.0  # eps of the products that rounding may change in an eigenvalue
 CHOLESKY_STRIP = 256  # rows that are updated at a time before the factorisation
-_SEEDED: dict[str, Any] = (
-    {"rng": 0} if "rng" in inspect.signature(eigsh).parameters else {}
-)  # of restarts, SciPy >= 1.17
+CHECKED = 10  # Lanczos vectors between two looks at the Ritz values
 
 
 def is_iterated(d: int, k: int) -> bool:
@@ -60,32 +55,69 @@ def leading_eigenpairs(S: Matrix, diagonal: Vector, k: int, *, lower: bool) -> t
 
     Notes
     -----
-    Costs about d / 6 products with a vector at most, one with V, and the Cholesky factorisation. Eigenvalues are within
-    ``4 d eps lambda_1`` of the largest there are, as those of a dense solver.
+    Thick-restart Lanczos with full reorthogonalisation (Wu & Simon 2000). Costs about d / 6 products with a vector at
+    most, one with V, and the Cholesky factorisation where the Frobenius norm of what the basis leaves of S does not
+    show that no other eigenvalue is larger. Eigenvalues are within ``4 d eps lambda_1`` of the largest there are, as
+    those of a dense solver.
     """
-    d, columns = len(S), basis_columns(k)
+    d, columns, eps = len(S), basis_columns(k), float(np.finfo(np.float64).eps)
+    Q, H, norm = np.empty((d, columns + 1), order="F"), np.zeros((columns, columns)), float(np.linalg.norm(S))
     start = normals(0, "lanczos-start", 0, 1, d, np.float64)[0]
-    # A product takes the time of reading S, and symv reads one triangle only.
-    A = LinearOperator(S.shape, lambda v: dsymv(1.0, S, v), dtype=S.dtype)
-    try:
-        values, V = eigsh(
-            A, k, which="LA", v0=start, ncv=columns, maxiter=max(4, d // (6 * (columns - k))), tol=0, **_SEEDED
-        )
-    except (ArpackNoConvergence, ArpackError):
+    Q[:, 0] = start / np.linalg.norm(start)
+    kept, converged, proven = 0, False, False
+    for _ in range(max(4, d // (6 * (columns - k)))):
+        for j in range(kept, columns):
+            # 1. S Q = Q H + beta q e', with q orthogonal to the basis Q: twice is enough (Kahan). symv reads one
+            # triangle, and the time of a product is that of reading S.
+            basis, w = Q[:, : j + 1], dsymv(1.0, S, Q[:, j])
+            for _ in range(2):
+                h = w @ basis
+                w -= basis @ h
+                H[: j + 1, j] += h
+            beta = float(np.linalg.norm(w))
+            invariant = beta <= eps * norm
+            Q[:, j + 1] = 0.0 if invariant else w / beta
+            if (j + 1) % CHECKED and j + 1 < columns and not invariant:
+                continue
+            # 2. Ritz values, and the residuals beta |e'y| of their vectors.
+            ritz, Y = np.linalg.eigh(H[: j + 1, : j + 1], UPLO="U")
+            coupling = beta * np.abs(Y[-1])
+            converged = j + 1 >= k and bool(coupling[-k:].max() <= 4 * eps * ritz[-1])
+            proven = converged and _rest_is_below(ritz, coupling, 4 * eps, norm, d) <= ritz[-k]
+            if proven or invariant:
+                break
+        if converged or invariant:
+            break
+        # 3. Restart with the leading Ritz vectors and q.
+        kept = (columns + k) // 2
+        Q[:, :kept], Q[:, kept] = Q[:, :columns] @ Y[:, -kept:], Q[:, columns]
+        H[:] = np.diag(np.append(ritz[-kept:], np.zeros(columns - kept)))
+    if not converged:
         return None
-    # ARPACK's order is not promised.
-    order = np.argsort(values)
-    values, V = values[order], V[:, order]
+    values, V = ritz[-k:], basis @ Y[:, -k:]
     # What a dense solver's eigenvalues are known to: residuals below it are converged.
-    noise = 4 * d * float(np.finfo(np.float64).eps) * float(values[-1])
+    noise = 4 * d * eps * float(values[-1])
     residuals = np.linalg.norm(S @ V - V * values, axis=0)
     gram = V.T @ V
     gram[np.diag_indices(k)] -= 1.0
     if not (values[0] > noise and residuals.max() <= noise and np.abs(gram).max() < ORTHONORMALITY):
         return None  # eigenvectors of zeros are the dense solver's to choose
-    if not _are_largest(S, diagonal, values, V, float(values[0]) + noise, lower=lower):
+    if not proven and not _are_largest(S, diagonal, values, V, float(values[0]) + noise, lower=lower):
         return None
     return values, V
+
+
+def _rest_is_below(ritz: Vector, coupling: Vector, eps: float, norm: float, d: int) -> float:
+    """Bound the eigenvalues of S other than the Ritz values whose residuals have converged.
+
+    In the basis of the other Ritz vectors and its complement they are those of [[Theta, E'], [E, R]], at most those of
+    the same with norms, and ``|R|_F^2 = |S|_F^2 - sum_i theta_i^2 - 2 |E|^2``.
+    """
+    rest = coupling > eps * ritz[-1]
+    top, E = float(ritz[rest].max(initial=0.0)), float(np.linalg.norm(coupling))
+    left = max(norm**2 - float(ritz @ ritz) - 2 * E**2, 0.0) + d * eps * norm**2  # sums of d^2 squares are rounded
+    R = left**0.5
+    return float((top + R) / 2 + np.hypot((top - R) / 2, np.linalg.norm(coupling[rest])))
 
 
 def _are_largest(S: Matrix, diagonal: Vector, values: Vector, V: Matrix, bound: float, *, lower: bool) -> bool:

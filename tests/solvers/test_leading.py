@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 from scipy.linalg import eigh
+from scipy.sparse.linalg import eigsh
 
 from bigpca.solvers import eigh as leading
 from bigpca.solvers.eigh import eigh_bytes, is_iterated, leading_eigenpairs, top_eigenpairs
@@ -65,13 +66,24 @@ def test_it_is_the_iteration_that_answers_and_twice_alike(name: str) -> None:
     np.testing.assert_array_equal(found[1], again[1])
 
 
+@pytest.mark.parametrize(("name", "factorised"), [("i^-1", True), ("i^-2", False), ("geometric", False)])
+def test_a_spectrum_that_falls_fast_needs_no_factorisation(
+    name: str, factorised: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The squares of all other eigenvalues sum to less than lambda_k^2."""
+    calls = []
+    monkeypatch.setattr(leading, "_are_largest", lambda *arguments, **options: calls.append(1) is None)
+    assert iterated(rotated(SPECTRA[name])) is not None
+    assert bool(calls) is factorised
+
+
 def test_an_eigenvector_that_the_start_cannot_see_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
     """A diagonal matrix, and a start without the axis of its third eigenvalue: the Krylov space never meets it."""
     S = np.diag(SPECTRA["geometric"])
     start = np.ones(D)
     start[2] = 0.0
     monkeypatch.setattr(leading, "normals", lambda *arguments: start[None])
-    blind = leading.eigsh(S, K, which="LA", v0=start, ncv=80)[0][::-1]
+    blind = eigsh(S, K, which="LA", v0=start, ncv=80)[0][::-1]
     assert abs(blind[2] / S[2, 2] - 1) > 0.01  # so it does miss it
     assert iterated(S) is None
     np.testing.assert_allclose(top_eigenpairs(S.copy(), K)[0], S.diagonal()[:K], rtol=1e-12)
