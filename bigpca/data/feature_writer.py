@@ -8,6 +8,7 @@ import time
 from collections import deque
 from concurrent.futures import Future, wait
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -314,9 +315,9 @@ class FeatureWriter:
     def _write_chunk(self, first: int, rows: Array, output: Output) -> None:
         """Write the keys of a chunk's rows, then the chunk."""
         index = first // len(self._state[1])
-        if self._keys:
-            output.keep(f"keys-{index}.json", json.dumps(self._keys[first : first + len(rows)]).encode())
-        self._begun.append(output.writer.begin(index, rows))
+        keys = json.dumps(self._keys[first : first + len(rows)]).encode()
+        keep = partial(output.keep, f"keys-{index}.json", keys) if self._keys else None
+        self._begun.append(output.writer.begin(index, rows, first=keep))
         self._note(output)
 
     def _note(self, output: Output, *, all_of: bool = False) -> None:

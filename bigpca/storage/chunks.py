@@ -12,7 +12,7 @@ import socket
 import uuid
 import zlib
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from dataclasses import astuple, dataclass, replace
@@ -27,6 +27,7 @@ from bigpca.storage.files import free_bytes, read_document, read_regular
 
 MAX_LOG_BYTES = 2**30
 FSYNC_BYTES = 2**20  # smaller chunks are not fsynced one by one; a resume checks their bytes instead
+First = Callable[[], object] | None  # what is stored before a chunk, such as the keys of its rows
 _PROCESS: dict[int, str] = {}  # pid -> name of the process's log, so that a forked child gets its own
 
 
@@ -116,13 +117,13 @@ class ChunkWriter(ABC):
         """
         return self.begin(index, rows, saturated=saturated).result()
 
-    def begin(self, index: int, rows: Array, *, saturated: int = 0) -> Future[ChunkRecord]:
-        """Encode a chunk and begin to write it, as :meth:`write`; the rows may then be overwritten."""
+    def begin(self, index: int, rows: Array, *, saturated: int = 0, first: First = None) -> Future[ChunkRecord]:
+        """Encode a chunk and begin to write it, as :meth:`write`, once ``first`` is done; rows may be overwritten."""
         from numcodecs.zstd import Zstd  # with its libraries: whoever only reads an array has no use for it
 
         block = self._block(index, rows)
         # A new Zstd per call: the codec has no state worth sharing between threads.
-        return self._begin(index, bytes(Zstd(level=self.level, checksum=True).encode(block)), saturated)
+        return self._begin(index, bytes(Zstd(level=self.level, checksum=True).encode(block)), saturated, first)
 
     @abstractmethod
     def log(self, records: Sequence[ChunkRecord]) -> None:
@@ -133,8 +134,8 @@ class ChunkWriter(ABC):
         """Iterate over (first row, rows) of all chunks in order; one is in memory at a time."""
 
     @abstractmethod
-    def _begin(self, index: int, data: bytes, saturated: int) -> Future[ChunkRecord]:
-        """Begin to store the encoded chunk."""
+    def _begin(self, index: int, data: bytes, saturated: int, first: First) -> Future[ChunkRecord]:
+        """Begin to store the encoded chunk, once ``first`` is done."""
 
     def _block(self, index: int, rows: Array) -> Array:
         """Check and cast the rows, and pad the last chunk with the fill value to the full size that Zarr stores."""
@@ -177,8 +178,10 @@ class DiskChunks(ChunkWriter):
             start, stop = self.row_range(index)
             yield start, np.asarray(stored[start:stop])
 
-    def _begin(self, index: int, data: bytes, saturated: int) -> Future[ChunkRecord]:
+    def _begin(self, index: int, data: bytes, saturated: int, first: First) -> Future[ChunkRecord]:
         done: Future[ChunkRecord] = Future()
+        if first is not None:
+            first()
         with self.storing(f"chunk {index}", len(data)):
             record = replace(self._write_file(index, data), saturated=saturated)
             self._log(record)

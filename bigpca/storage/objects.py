@@ -40,7 +40,7 @@ from bigpca.errors import (
     OutputWriteError,
     brief,
 )
-from bigpca.storage.chunks import MARKERS, ChunkRecord, ChunkWriter
+from bigpca.storage.chunks import MARKERS, ChunkRecord, ChunkWriter, First
 from bigpca.storage.files import OccupiedError, canonical_json
 from bigpca.storage.forms import PROVENANCE, STORE, Annotations, Form, TableForm, with_manifest
 from bigpca.storage.outputs import LEVEL, Layout, Output, check_output, partial_document
@@ -156,8 +156,13 @@ class ObjectChunks(ChunkWriter):
                 f"shape {shape} was expected. Delete it, and run again."
             ) from error
 
-    def _begin(self, index: int, data: bytes, saturated: int) -> Future[ChunkRecord]:
-        return requests().begin(len(data), lambda: self._put(index, data, saturated))
+    def _begin(self, index: int, data: bytes, saturated: int, first: First) -> Future[ChunkRecord]:
+        def put() -> ChunkRecord:
+            if first is not None:
+                first()
+            return self._put(index, data, saturated)
+
+        return requests().begin(len(data), put)
 
     def log(self, records: Sequence[ChunkRecord]) -> None:
         """Put an object of the journal."""
