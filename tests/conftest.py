@@ -70,8 +70,12 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
 def pytest_configure(config: pytest.Config) -> None:
     """Have pytest-xdist keep the order of ``pytest_collection_modifyitems``, and its processes keep what they compile.
 
-    Where a container says PYTHONDONTWRITEBYTECODE, each process would compile the package and all tests again.
+    Where a container says PYTHONDONTWRITEBYTECODE, each process would compile the package and all tests again. All
+    multiply and solve with one BLAS thread, children too: these matrices are small, and threads that wait for each
+    other on a busy machine take several times as long.
     """
+    os.environ |= {"OPENBLAS_NUM_THREADS": "1", "BIGPCA_SOLVE_THREADS": "1"}
+    threadpool_limits(1, user_api="blas")
     config.option.loadscopereorder = False
     if config.getoption("numprocesses", None):
         os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
@@ -109,25 +113,18 @@ def pytest_unconfigure() -> None:
 
 
 @pytest.fixture(autouse=True, scope="session")
-def _one_blas_thread() -> Iterator[None]:
-    """Multiply and solve with one BLAS thread where no number is given, here and in child processes: these matrices are
-    small, and threads that wait for each other on a busy machine take several times as long. No file is forced to the
-    disk here: a process that dies leaves what it wrote to the system.
+def _quiet_process() -> Iterator[None]:
+    """Look at no stacks of threads, which may wait for ever before Python 3.11.9 (see bigpca/blas.py). Force no file to
+    the disk: a process that dies leaves what it wrote to the system.
     """
-    with (
-        threadpool_limits(1, user_api="blas"), pytest.MonkeyPatch.context() as patch,
-        dask.config.set({"distributed.worker.profile.enabled": False}),
-    ):  # fmt: skip
-        patch.setenv("OPENBLAS_NUM_THREADS", "1")
-        patch.setenv("BIGPCA_SOLVE_THREADS", "1")
+    with pytest.MonkeyPatch.context() as patch, dask.config.set({"distributed.worker.profile.enabled": False}):
+        patch.setenv("DASK_DISTRIBUTED__WORKER__PROFILE__ENABLED", "False")  # of child processes
         patch.setattr(os, "fsync", lambda descriptor: None)
-        # Looking at the stacks of threads may wait for ever before Python 3.11.9: see bigpca/blas.py.
-        patch.setenv("DASK_DISTRIBUTED__WORKER__PROFILE__ENABLED", "False")
         yield
 
 
 @pytest.fixture(autouse=True, scope="session")
-def _forked_workers(_one_blas_thread: None) -> Iterator[None]:
+def _forked_workers(_quiet_process: None) -> Iterator[None]:
     """Fork workers from one process that has imported what they need: a worker then starts in 0.1 instead of 2 seconds.
 
     By default nannies start each in a fresh interpreter: processes that tests run as a user would still do.

@@ -331,6 +331,7 @@ def test_supervised_compares_with_pca_of_the_same_rows_and_counts_reads(
     assert row["bigpca-fisher"]["first"] == pytest.approx(exact[0], rel=1e-3)  # printed with four digits
 
 
+@pytest.mark.usefixtures("_contenders_here")
 def test_kernel_compares_with_arpack_and_counts_kernel_evaluations(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
