@@ -25,7 +25,6 @@ from bigpca.kernels.dot import (
     prepare_rows,
     product_error,
     products,
-    products_in_float64,
 )
 
 RUN = 512  # terms of an L1 distance that are summed in the precision of the rows
@@ -165,12 +164,11 @@ class RBF(DistanceKernel):
         dtype = _distance_dtype(A, B)
         if dtype == np.float32 and gamma * square_error(A, B) <= HARMLESS:
             return products(A, B, dtype, less_squares=True)
-        product = products_in_float64 if dtype == np.float32 else products
         error, harmless = square_error(A, B, np.float64), HARMLESS if dtype == np.float32 else HARMLESS64
         if isinstance(A, PreparedThere) and gamma * error > harmless:  # pair by pair: not on the device
             here = self._negative_distances(PreparedRows(A.columns, A.squares), B, gamma)
             return cast(Block, A.xp.asarray(here, device=A.columns_there.device))
-        result = product(A, B, dtype, less_squares=True)
+        result = products(A, B, dtype, less_squares=True, exact=dtype == np.float32)
         if gamma * error > harmless:
             # -|x - y|^2 / 2 again from differences. An error e of |x - y|^2 becomes at most e / (2.7 |x - y|^2) in the
             # kernel at any width, since t exp(-t) <= 1 / 2.7; so this is needed only for the nearest pairs, and only
@@ -277,11 +275,10 @@ def _negative_lengths(A: Prepared, B: PreparedRows, gamma: float) -> Block:
     nearest = NEAREST * max(A.largest, B.largest)
     close = (gamma * square_error(A, B, dtype) / (HARMLESS if dtype == np.float32 else HARMLESS64)) ** 2
     # Too many would be near in float32: products in float64, whose nearest pairs are few.
-    if dtype == np.float32 and close > nearest:
-        result = products_in_float64(A, B, dtype, less_squares=True)
+    exact = dtype == np.float32 and close > nearest
+    result = products(A, B, dtype, less_squares=True, exact=exact)
+    if exact:
         close = (gamma * square_error(A, B, np.float64) / HARMLESS) ** 2
-    else:
-        result = products(A, B, dtype, less_squares=True)
     close = min(close, nearest)
     for where, strip in strips(result):
         strip *= -2

@@ -171,33 +171,24 @@ def product_error(d: int, dtype: np.dtype[Any]) -> float:
     return float(np.finfo(dtype).eps) / 2 * (4 + 0.75 * sqrt(d))
 
 
-def products(A: Prepared, B: PreparedRows, dtype: np.dtype[Any], less_squares: bool = False) -> Block:
+def products(
+    A: Prepared, B: PreparedRows, dtype: np.dtype[Any], less_squares: bool = False, *, exact: bool = False
+) -> Block:
     """Return ``x'y``, or ``x'y - |x|^2 / 2 - |y|^2 / 2 = -|x - y|^2 / 2``, of all pairs (a, b).
 
-    Rows of another precision than ``dtype`` are multiplied in float64 tiles, which are rounded once.
+    Rows of another precision than ``dtype``, and all rows if ``exact``, are multiplied in float64 tiles, which are
+    rounded once.
     """
-    wide = np.result_type(A.dtype, B.dtype, dtype)
+    wide = np.dtype(np.float64) if exact else np.result_type(A.dtype, B.dtype, dtype)
     if isinstance(A, PreparedThere):
         return cast(Block, A.products(B, wide, dtype, less_squares))
     result: Block = np.empty((len(A.squares), len(B.squares)), dtype)
     if isinstance(A, PreparedSparse):
         _fill_sparse(A, B, result, less_squares, wide)
-    elif A.dtype == B.dtype == dtype:
+    elif A.dtype == B.dtype == dtype and not exact:
         # BLAS adds the product to the squares.
         _start(result, A.squares, B.squares, less_squares)
         add_product(A.columns, B.columns, result)
-    else:
-        _fill_in_tiles(A, B, result, less_squares)
-    return result
-
-
-def products_in_float64(A: Prepared, B: PreparedRows, dtype: np.dtype[Any], less_squares: bool = False) -> Block:
-    """Like :func:`products`, but always from float64 tiles, rounded once to ``dtype``."""
-    if isinstance(A, PreparedThere):
-        return cast(Block, A.products(B, np.dtype(np.float64), dtype, less_squares))
-    result: Block = np.empty((len(A.squares), len(B.squares)), dtype)
-    if isinstance(A, PreparedSparse):
-        _fill_sparse(A, B, result, less_squares, np.dtype(np.float64))
     else:
         _fill_in_tiles(A, B, result, less_squares)
     return result

@@ -330,13 +330,13 @@ class FoldGroup:
         """Yield sparse rows as one block about zero; mapped, as sparse blocks or as dense ones about a shift."""
         note_rounded(slab.data)
         values = slab.astype(self.dtype, copy=False)
-        complete = sparse_block(values, row, self.nan_policy, where, self.device, numbers, shift, self._keeps_nan)
+        complete = sparse_block(values, row, self.nan_policy, where, numbers, shift, self._keeps_nan)
         if not steps:
             yield complete
             return
         for rows, own in map_tiles(steps, complete, where):
-            make = Block.of_csr if isinstance(rows, csr_array) else Block.about
-            block = make(rows, own, shift, self.device)
+            sparse = isinstance(rows, csr_array)
+            block = Block.of_csr(rows, own, shift) if sparse else Block.about(rows, own, shift, self.device)
             shift = block.origin
             yield block
 

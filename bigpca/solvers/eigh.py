@@ -65,7 +65,7 @@ def leading_eigenpairs(S: Matrix, diagonal: Vector, k: int, *, lower: bool) -> t
     start = normals(0, "lanczos-start", 0, 1, d, np.float64)[0]
     Q[:, 0] = start / np.linalg.norm(start)
     kept, converged, proven = 0, False, False
-    for _ in range(max(4, d // (6 * (columns - k)))):
+    for _ in range(max(7, d // (3 * (columns - k)))):
         for j in range(kept, columns):
             # 1. S Q = Q H + beta q e', with q orthogonal to the basis Q: twice is enough (Kahan). symv reads one
             # triangle, and the time of a product is that of reading S.

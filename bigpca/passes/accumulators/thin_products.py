@@ -244,7 +244,7 @@ class FusedProduct(Accumulator):
     def update(self, block: Block) -> None:
         values = within_range(block.values, block.largest)
         self.shift = block.shift
-        if block.device is not None and not isinstance(values, csr_array):
+        if block.device is not None:
             # Q is transferred once for the group; product and 1'Z come back when it is closed.
             if self._there is None:
                 self._there = ProductOnDevice(block.device, self.n_features, broadcast(self.factor))

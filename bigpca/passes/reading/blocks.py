@@ -383,14 +383,11 @@ class Block:
         return cls(values, rows, shift.astype(np.float64), column_sums(values), device=device)
 
     @classmethod
-    def of_csr(
-        cls, values: csr_array, rows: Integers, centre: NDArray[np.float64] | None = None,
-        device: Device | None = None,
-    ) -> Block:  # fmt: skip
+    def of_csr(cls, values: csr_array, rows: Integers, centre: NDArray[np.float64] | None = None) -> Block:
         """Return a block of finite sparse rows about zero, because a shift would make them dense."""
         zero, sums = np.zeros(values.shape[1]), column_sums(values)
         near = sums / max(1, values.shape[0]) if centre is None else centre
-        return cls(values, rows, zero, sums, device=device, centre=near)
+        return cls(values, rows, zero, sums, centre=near)
 
     @property
     def count(self) -> int:
@@ -413,7 +410,7 @@ class Block:
             return
         for values, first in dense_strips(self.values):
             part = slice(first, first + len(values))
-            block = Block.about(values, self.rows[part], shift, self.device)
+            block = Block.about(values, self.rows[part], shift)
             shift = block.shift
             yield block if self.weights is None else block.weighted(self.weights[part])
 
@@ -570,8 +567,8 @@ def complete_rows(
 
 
 def sparse_block(
-    values: csr_array, row_start: int, nan_policy: str, where: str, device: Device | None = None,
-    numbers: Integers | None = None, centre: NDArray[np.float64] | None = None, keep_nan: bool = False,
+    values: csr_array, row_start: int, nan_policy: str, where: str, numbers: Integers | None = None,
+    centre: NDArray[np.float64] | None = None, keep_nan: bool = False,
 ) -> Block:  # fmt: skip
     """Return a block of sparse rows about zero; bad values are handled as by :func:`prepare_block`."""
     rows = np.arange(row_start, row_start + values.shape[0]) if numbers is None else numbers
@@ -584,7 +581,7 @@ def sparse_block(
             raise _non_finite(marks, rows, where, nan_policy)
         keep = np.setdiff1d(np.arange(values.shape[0]), at)
         values, rows = values[keep], rows[keep]
-    return Block.of_csr(values, rows, centre, device)
+    return Block.of_csr(values, rows, centre)
 
 
 def _non_finite(bad: NDArray[np.bool_], numbers: Integers, where: str, nan_policy: str) -> NonFiniteError:
