@@ -18,9 +18,9 @@ import tempfile
 import tokenize
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
-from types import FrameType
+from types import CodeType, FrameType
 from typing import Any
 
 PACKAGE = Path(__file__).resolve().parent.parent / "bigpca"
@@ -38,10 +38,11 @@ class File:
         self.path = path.relative_to(PACKAGE)
         text = path.read_text()
         self.tree = ast.parse(text)
+        self.nodes = list(ast.walk(self.tree))
         self.module = ".".join(["bigpca", *self.path.with_suffix("").parts]).removesuffix(".__init__")
         docstrings = {
             line
-            for node in ast.walk(self.tree)
+            for node in self.nodes
             if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
             and ast.get_docstring(node, clean=False) is not None
             for line in range(node.body[0].lineno, (node.body[0].end_lineno or 0) + 1)
@@ -57,7 +58,7 @@ class File:
         self.code = code - docstrings
         self.imports = {
             line
-            for node in ast.walk(self.tree)
+            for node in self.nodes
             if isinstance(node, ast.Import | ast.ImportFrom)
             for line in range(node.lineno, (node.end_lineno or 0) + 1)
         }
@@ -78,7 +79,7 @@ def importers() -> dict[str, frozenset[str]]:
     modules = {file.module for file in files()}
     found: defaultdict[str, set[str]] = defaultdict(set)
     for file in files():
-        for node in ast.walk(file.tree):
+        for node in file.nodes:
             if isinstance(node, ast.Import):
                 names = [alias.name for alias in node.names]
             elif isinstance(node, ast.ImportFrom):
@@ -123,7 +124,7 @@ def protocols() -> list[str]:
     return [
         f"{file.path}:{node.name}"
         for file in files()
-        for node in ast.walk(file.tree)
+        for node in file.nodes
         if isinstance(node, ast.ClassDef) and any("Protocol" in ast.unparse(base) for base in node.bases)
     ]
 
@@ -150,7 +151,7 @@ def unexplained() -> list[str]:
         if not str(file.path).startswith(NUMERICAL + FAMILIES):
             continue
         explained = {line for line, _ in file.comments}
-        for node in ast.walk(file.tree):
+        for node in file.nodes:
             if isinstance(node, ast.FunctionDef):
                 body = [part for part in node.body if not is_docstring(part)]
                 lines = set(range(body[0].lineno, (node.end_lineno or 0) + 1)) if body else set()
@@ -199,11 +200,19 @@ class Walk:
     """The files of the package that a call enters, and the functions entered in each."""
 
     def __init__(self) -> None:
-        self.entered: defaultdict[str, set[str]] = defaultdict(set)
+        self.codes: set[CodeType] = set()
 
     def __call__(self, frame: FrameType, event: str, _: Any) -> None:
-        if event == "call" and frame.f_code.co_filename.startswith(str(PACKAGE)):
-            self.entered[os.path.relpath(frame.f_code.co_filename, PACKAGE)].add(frame.f_code.co_qualname)
+        if event == "call":
+            self.codes.add(frame.f_code)
+
+    @cached_property
+    def entered(self) -> dict[str, set[str]]:
+        found: defaultdict[str, set[str]] = defaultdict(set)
+        for code in self.codes:
+            if code.co_filename.startswith(str(PACKAGE)):
+                found[os.path.relpath(code.co_filename, PACKAGE)].add(code.co_qualname)
+        return found
 
     @property
     def once(self) -> list[str]:

@@ -561,7 +561,7 @@ def merge_anyhow(states: list[Accumulator], draw: Callable[[int], int]) -> Accum
 
 
 @every_case
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=10, deadline=None)
 @given(data=st.data())
 def test_any_split_and_any_merge_tree_equal_plain_numpy_and_merging_changes_no_input(case: Case, data: Any) -> None:
     X = normal(N, D, mean=2.0, seed=data.draw(st.integers(0, 3)), dtype="f8")
