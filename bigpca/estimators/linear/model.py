@@ -10,7 +10,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import ClassVar, Generic, Self, TypeVar, cast
+from typing import TYPE_CHECKING, ClassVar, Generic, Self, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -50,13 +50,15 @@ from bigpca.estimators.shared.inputs import AnalysedRows, Input, Lazy, check_fea
 from bigpca.estimators.shared.outputs import Destination, Path, maps_rows
 from bigpca.passes.accumulators.base import WeightSums
 from bigpca.passes.accumulators.moments import Moments
-from bigpca.passes.accumulators.thin_products import FusedProduct
 from bigpca.passes.engine.driver import solving
 from bigpca.passes.engine.events import ProgressArgument
 from bigpca.passes.rows import Rows
 from bigpca.planning import Resources
 from bigpca.solvers.components import NComponents
 from bigpca.solvers.scaling import Whitening
+
+if TYPE_CHECKING:
+    from bigpca.passes.accumulators.thin_products import FusedProduct
 
 
 @dataclass(frozen=True, repr=False)
@@ -105,7 +107,7 @@ def correlations(loadings: Matrix, variances: Vector) -> Matrix:
     return np.where(deviations > 0, loadings / np.where(deviations > 0, deviations, 1.0), 0.0)
 
 
-State = TypeVar("State", Moments, FusedProduct)
+State = TypeVar("State", Moments, "FusedProduct")
 
 
 def _adds_rows(model: LinearModel[State]) -> bool:

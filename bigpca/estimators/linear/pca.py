@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
+from typing import TYPE_CHECKING
 
 import numpy as np
 from sklearn.utils import Tags
 
 from bigpca.arrays import Vector, packed_size
-from bigpca.estimators.linear.choosing import SolverChoice, check_solver, plan_fit, reject_undecided
 from bigpca.estimators.linear.maps import Center, Scale, Standardization
 from bigpca.estimators.linear.model import Added, LinearModel
 from bigpca.estimators.linear.spectrum import (
@@ -32,6 +32,9 @@ from bigpca.passes.rows import Rows
 from bigpca.settings import setting
 from bigpca.solvers.components import NComponents, check_n_components
 from bigpca.solvers.scaling import Whitening
+
+if TYPE_CHECKING:
+    from bigpca.estimators.linear.choosing import SolverChoice
 
 MIN_BATCH_BYTES = 1 << 20  # bytes of small batches that are multiplied together, however small the moments are
 
@@ -173,6 +176,8 @@ class PCA(LinearModel[Moments]):
         SolverChoice
             Its ``solver`` and ``reason``.
         """
+        from bigpca.estimators.linear.choosing import SolverChoice
+
         plan = self.plan(X)
         return SolverChoice(plan.solver, plan.reason)
 
@@ -189,6 +194,8 @@ class PCA(LinearModel[Moments]):
         )  # fmt: skip
 
     def _fit(self, rows: Rows, y: Input) -> Fit[Spectrum]:
+        from bigpca.estimators.linear.choosing import plan_fit  # all solvers: only a fit loads them
+
         n, d = rows.X.shape
         check_n_components(self.n_components, None if np.isnan(n) else n, d)
         if rows.covariates is not None:
@@ -206,6 +213,8 @@ class PCA(LinearModel[Moments]):
         ValueError
             For parameters that need the residuals before the read.
         """
+        from bigpca.estimators.linear.choosing import check_solver, reject_undecided
+
         check_solver(self.solver)
         q = 0 if rows.covariates is None else rows.covariates.viewed_columns
         # Given numbers and rules would be applied to the columns before the covariates are taken out.
@@ -227,6 +236,8 @@ class PCA(LinearModel[Moments]):
         return CovarianceFit(joined, resources, replace(settings, covariates=q), before)
 
     def _read_state(self, rows: Rows, *, old: Moments | None, progress: ProgressArgument) -> Added[Moments]:
+        from bigpca.estimators.linear.choosing import check_solver, reject_undecided
+
         check_solver(self.solver)
         d = rows.viewed_columns
         check_n_components(self.n_components, None, d)

@@ -7,6 +7,7 @@ a fit have left.
 from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -31,8 +32,10 @@ from bigpca.solvers.certificates import (
     trustworthy,
 )
 from bigpca.solvers.eigh import FAR_FROM_ONE
-from bigpca.solvers.krylov import ORTHONORMAL, BasisApproximation
 from bigpca.solvers.nystrom import NystromApproximation
+
+if TYPE_CHECKING:
+    from bigpca.solvers.krylov import BasisApproximation
 
 ARRAYS = ("eigenvalue_bounds", "residuals", "captured_variance_bounds")
 SUBSPACE_ARRAYS = tuple(field.name for field in fields(SubspaceBounds))
@@ -209,11 +212,13 @@ def certify(
     missed = max(0.0, trace - float(values.sum())) + slack
     largest = missed if norm_bound is None else min(missed, norm_bound)
     majorant: Vector | None = None
-    if isinstance(approximation, BasisApproximation):
+    if not isinstance(approximation, NystromApproximation):
         basis, majorant = approximation.basis, approximation.majorant_values(largest, P)
     elif basis is not None:
         majorant = approximation.majorant_values(basis, largest, P)
     if basis is not None and majorant is not None:
+        from bigpca.solvers.krylov import ORTHONORMAL  # heavy, and only iterations have a basis
+
         rounding = slack + ORTHONORMAL * np.sqrt(basis.shape[1]) * float(majorant[0])
         bounds = replace(bounds, upper=np.minimum(bounds.upper, majorant + rounding))
     if residuals is None:
