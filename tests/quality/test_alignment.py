@@ -176,7 +176,7 @@ FLAT = np.ones((N, 3))
 @pytest.mark.parametrize(
     ("call", "error", "message"),
     [
-        (lambda: cka(X), TypeError, "cka compares rows of two sides: give Y too"),
+        (lambda: cka(X), ValueError, "cka requires y to be passed, but the target y is None. Give Y"),
         (lambda: cka(FLAT * 7.1, Y, debiased=False), ValueError, "X is constant"),
         (lambda: cka(X, Y, sample_weight=np.ones(N)), TypeError, "copies of a row would count as independent pairs"),
         (lambda: cka(X, Y, n_folds=21), ValueError, "n_folds = 21; 2 to 20"),

@@ -109,8 +109,7 @@ class CCA(PairModel):
                     f"{moments.count} rows. CCA is done on their range, where correlations are too high if rows are "
                     "few. Give a regularization, such as 0.1, or fewer columns."
                 )
-        x_weights, x_rotations = deflated(found.x)
-        y_weights, y_rotations = deflated(found.y)
+        (x_weights, x_rotations), (y_weights, y_rotations) = deflated(found.x), deflated(found.y)
         # scikit-learn's signs: the largest weight of X is positive.
         flip = np.sign(x_weights[np.abs(x_weights).argmax(axis=0), np.arange(x_weights.shape[1])])
         x_weights, x_rotations, y_weights, y_rotations = (

@@ -33,10 +33,8 @@ def open_pair(rows: Rows, Y: Input, owner: str, names: str = "XY") -> Rows:
 
     Raises
     ------
-    TypeError
-        If there is no Y.
     ValueError
-        As :func:`bigpca.passes.rows.side_by_side`, and for batches of another number of arrays.
+        If there is no Y; as :func:`bigpca.passes.rows.side_by_side`, and for batches of another number of arrays.
     """
     if Y is None and has_batches(rows.X):
         joined = blocks_of_batches(rows)
@@ -45,7 +43,7 @@ def open_pair(rows: Rows, Y: Input, owner: str, names: str = "XY") -> Rows:
         if joined is not None:
             return joined
     if Y is None:
-        raise TypeError(f"{owner} compares rows of two sides: give {names[1]} too, of shape (n, q), as for X.")
+        raise ValueError(f"{owner} requires y to be passed, but the target y is None. Give {names[1]} of shape (n, q).")
     return side_by_side([rows, open_side(Y, owner, names[1])], names)
 
 

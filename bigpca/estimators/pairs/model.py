@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Self
 
 import numpy as np
-from sklearn.utils import Tags
+from sklearn.utils import Tags, TargetTags
 from sklearn.utils.validation import check_is_fitted
 
 from bigpca.arrays import Array, DType, Matrix, Vector, unpack
@@ -405,7 +405,9 @@ class PairModel(Estimator[PairFound]):
 
     def __sklearn_tags__(self) -> Tags:
         tags: Tags = super().__sklearn_tags__()
-        tags.target_tags.required = True
+        # Coefficients and predictions have two dimensions for one column too; predictions are float64.
+        tags.target_tags = TargetTags(required=True, multi_output=True, single_output=False)
+        tags.transformer_tags.preserves_dtype = tags.transformer_tags.preserves_dtype if self._axes else []
         return tags
 
     def _target_map(self, mean: Vector, components: Matrix) -> RowMap:

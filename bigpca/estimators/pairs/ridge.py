@@ -101,14 +101,11 @@ class Ridge(PairModel):
 
     def _solve(self, joint: JointMoments, state: Accumulator) -> dict[str, Array]:
         p, S, alphas = joint.p, joint.scatter, self._penalties()
-        if isinstance(state, FoldStates):
-            scores = cross_validated(state, p, alphas)
-            best = int(scores.mean(axis=1).argmax())
-        else:
-            best = 0
+        scores = cross_validated(state, p, alphas) if isinstance(state, FoldStates) else None
+        best = 0 if scores is None else int(scores.mean(axis=1).argmax())
         W = ridge_coefficients(S[:p, :p], S[:p, p:], alphas[best : best + 1])[0]
         mean = joint.moments.mean
-        if not isinstance(state, FoldStates):
+        if scores is None:
             residual, total = squared_errors(joint.moments, p, W, mean[:p], mean[p:])
             scores = (1 - np.divide(residual, total, out=np.ones(len(total)), where=total > 0))[None]
         coef = np.ascontiguousarray(W.T)

@@ -142,8 +142,9 @@ def open_side(Y: Input, estimator: str, name: str = "Y") -> Rows:
 
     Raises as :func:`open_rows`, with the name of the side in place of X.
     """
-    given = np.asarray(Y) if isinstance(Y, list | tuple) else Y
-    column = getattr(given, "ndim", 2) == 1 and not hasattr(given, "dask")
+    plain = isinstance(Y, list | tuple) or (hasattr(Y, "__array__") and not hasattr(Y, "shape") and not is_lazy(Y))
+    given = np.asarray(Y) if plain else Y
+    column = len(getattr(given, "shape", (0, 0))) == 1 and not hasattr(given, "dask")
     try:
         return open_rows(np.asarray(given).reshape(-1, 1) if column else given, estimator)
     except (TypeError, ValueError) as error:

@@ -280,7 +280,7 @@ def test_more_columns_than_rows_need_a_regularization_and_say_so() -> None:
 @pytest.mark.parametrize(
     ("call", "error", "message"),
     [
-        (lambda: bp.CCA(2).fit(X), TypeError, "CCA compares rows of two sides: give Y too"),
+        (lambda: bp.CCA(2).fit(X), ValueError, "CCA requires y to be passed, but the target y is None. Give Y"),
         (lambda: bp.CCA(5).fit(X, Y), ValueError, "n_components = 5, but X has 6 columns and Y 4: at most 4"),
         (lambda: bp.PLSSVD(0).fit(X, Y), ValueError, "n_components = 0"),
         (lambda: bp.CCA(1, scale="patterson").fit(X, Y), ValueError, "scale = patterson; True or False"),
