@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextvars import copy_context
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import chain
 from urllib.parse import quote
 
 import dask.array as da
@@ -229,15 +230,10 @@ def _opened(
     unknown = {*named, *patterns} - blocks.keys()
     if unknown or not named:
         raise ValueError(f"the first batch has {brief(list(blocks))}, but not {brief(sorted(map(str, unknown)))}.")
-    shared = SharedBatches(_chained(first, iterator), {name: deque() for name in named})
+    shared = SharedBatches(chain([first], iterator), {name: deque() for name in named})
     rows = {name: from_batches(shared.of(name)) for name in named}
     opened = {name: open_array(one, pattern=patterns[name]) if name in patterns else one for name, one in rows.items()}
     return shared, {name: clone(one) for name, one in named.items()}, opened
-
-
-def _chained(first: Input, others: Iterator[Input]) -> Iterator[Input]:
-    yield first
-    yield from others
 
 
 def _summed(plans: Mapping[str, Plan]) -> Plan:

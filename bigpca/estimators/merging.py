@@ -8,7 +8,6 @@ from typing import Any, TypeVar
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
-from bigpca.data.grids import Grid
 from bigpca.errors import brief
 from bigpca.estimators.linear.choosing import SolverChoice
 from bigpca.estimators.linear.maps import of_all_rows
@@ -16,6 +15,7 @@ from bigpca.estimators.linear.model import LinearModel
 from bigpca.estimators.linear.pca import PCA
 from bigpca.estimators.pairs.model import PairModel
 from bigpca.estimators.shared.inputs import Input
+from bigpca.estimators.shared.labelled import common_grid
 from bigpca.estimators.supervised.model import SupervisedModel
 from bigpca.passes.engine.driver import solving_with
 from bigpca.passes.engine.local import threads_here
@@ -58,7 +58,7 @@ def merge(a: Model, b: Model) -> Model:
     True
     """
     _check_alike(a, b)
-    grid = _common_grid(a, b)
+    grid = common_grid(a._analysed.grid, b._analysed.grid)
     view, other = a._analysed.view, b._analysed.view
     if view is None or other is None or view.describe() != other.describe():
         view = None
@@ -120,19 +120,6 @@ def _check_alike(a: Model, b: Model) -> None:
             f"the models were fitted to rows of different patterns, {patterns[0]} and {patterns[1]}. Fit both with "
             f"the same."
         )
-
-
-def _common_grid(a: Model, b: Model) -> Grid | None:
-    """Return the grid of two models of labelled arrays, None if one has none; other grids are rejected."""
-    first, second = a._analysed.grid, b._analysed.grid
-    if first is None or second is None:
-        return None
-    first.check_same(second, "the first model")
-    if not np.array_equal(first.columns(np.arange(first.width)), second.columns(np.arange(first.width))):
-        raise ValueError(
-            "the models left out different columns without values. Fit both on rows with the same columns."
-        )
-    return first
 
 
 def _check_state(model: LinearModel[Any]) -> None:

@@ -198,16 +198,7 @@ def fold_job(
         own = {name: a.for_rows(start, stop).without_shared() for name, a in templates.items()}
         weights = None if rows.weights is None else rows.weights[start:stop]
         task = FoldGroup(
-            group,
-            reader,
-            reads,
-            layout.slab_rows,
-            cost.dtype,
-            rows.nan_policy,
-            own,
-            known,
-            weights,
-            cost.device,
+            group, reader, reads, layout.slab_rows, cost.dtype, rows.nan_policy, own, known, weights, cost.device
         )
         return task, futures
 

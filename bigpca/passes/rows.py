@@ -418,9 +418,8 @@ class Rows:
     @property
     def _owned(self) -> bool:
         """Whether rows may be overwritten as they are read."""
-        return (
-            self.stored is not None or len(self.samples.chunks[1]) > 1 or (self.view is not None and self.view.copies)
-        )
+        copied = len(self.samples.chunks[1]) > 1 or (self.view is not None and self.view.copies)
+        return copied or self.stored is not None
 
     def copied_row_bytes(self, dtype: DType) -> int:
         """Return the bytes of a row's copy in ``dtype``; 0 if rows are read in that dtype and may be overwritten."""

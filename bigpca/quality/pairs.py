@@ -10,13 +10,15 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 import numpy as np
+from scipy.linalg import block_diag
 from scipy.stats import chi2
 
-from bigpca.arrays import Matrix, Vector, unpack
+from bigpca.arrays import Matrix, unpack
 from bigpca.data.batches import blocks_in_batches
 from bigpca.errors import check_choice, positive_integer
 from bigpca.estimators.pairs.fits import jackknife, left_out, merged, open_pair, placed_in_folds
-from bigpca.estimators.shared.inputs import open_rows, open_side
+from bigpca.estimators.shared.inputs import open_rows
+from bigpca.estimators.shared.labelled import open_side
 from bigpca.passes.accumulators.base import Accumulator
 from bigpca.passes.accumulators.cross_moments import MAX_FOLDS, CrossMoments, FoldStates
 from bigpca.passes.accumulators.moments import Moments
@@ -238,10 +240,7 @@ def compare_layers(
     """
     check_choice("metric", metric, ("cka",))
     if isinstance(X, Mapping):
-        layers = [
-            *((f"{name}", one) for name, one in X.items()),
-            *((f"{name}", one) for name, one in (Y or {}).items()),
-        ]
+        layers = [(f"{name}", one) for network in (X, Y or {}) for name, one in network.items()]
         opened = [open_side(one, "compare_layers", f"layer {name!r}") for name, one in layers]
         names, rows = [name for name, _ in layers], side_by_side(opened, [name for name, _ in layers])
         split = len(X)
@@ -326,14 +325,7 @@ def _svcca_of(moments: Moments, p: int, variance: float) -> float:
         rank = numerical_rank(values, len(part))
         if not rank or not values[0] > 0:
             raise ValueError(f"{name} is constant in all {moments.count} rows. Leave it out.")
-        kept.append(vectors[: _wanted(values[:rank], variance)].T)
-    left, right = kept
-    k = left.shape[1]
-    joint = np.block([[left.T @ S[:p, :p] @ left, left.T @ S[:p, p:] @ right],
-                      [right.T @ S[p:, :p] @ left, right.T @ S[p:, p:] @ right]])  # fmt: skip
-    return float(canonical(joint, k, None).values.mean())
-
-
-def _wanted(values: Vector, variance: float) -> int:
-    shares = np.cumsum(values) / values.sum()
-    return min(len(values), int(np.searchsorted(shares, variance * (1 - 1e-12))) + 1)
+        shares = np.cumsum(values[:rank]) / values[:rank].sum()
+        kept.append(vectors[: int(np.searchsorted(shares, variance * (1 - 1e-12))) + 1][:rank].T)
+    basis = block_diag(*kept)
+    return float(canonical(basis.T @ S @ basis, kept[0].shape[1], None).values.mean())

@@ -13,7 +13,8 @@ import numpy as np
 from bigpca.arrays import Vector
 from bigpca.data.batches import has_batches
 from bigpca.estimators.shared.fit import Fit
-from bigpca.estimators.shared.inputs import Input, open_side
+from bigpca.estimators.shared.inputs import Input
+from bigpca.estimators.shared.labelled import open_side
 from bigpca.passes.accumulators.base import Accumulator
 from bigpca.passes.accumulators.cross_moments import FoldStates
 from bigpca.passes.accumulators.moments import Moments

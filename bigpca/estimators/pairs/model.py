@@ -14,13 +14,16 @@ from sklearn.utils.validation import check_is_fitted
 
 from bigpca.arrays import Array, DType, Matrix, Vector, unpack
 from bigpca.blas import threads_of_solve
+from bigpca.data.containers import is_labelled
+from bigpca.data.grids import Grid, grid_from_stored, grid_to_stored
 from bigpca.errors import brief, positive_integer
 from bigpca.estimators.linear.maps import Projection
 from bigpca.estimators.linear.spectrum import check_enough_rows, limit_of_states
 from bigpca.estimators.pairs.fits import PairFit, open_pair, placed_in_folds, whole_moments
 from bigpca.estimators.shared.files import StoredModel, Values
 from bigpca.estimators.shared.fit import execute
-from bigpca.estimators.shared.inputs import Input, Lazy, open_side, settle_non_finite
+from bigpca.estimators.shared.inputs import Input, Lazy, settle_non_finite
+from bigpca.estimators.shared.labelled import common_grid, labelled_rows, open_side
 from bigpca.estimators.shared.outputs import Destination, Path, maps_rows
 from bigpca.estimators.shared.transformer import FLOPS_PER_VALUE, Estimator, only_with
 from bigpca.passes.accumulators.base import Accumulator, WeightSums, column_scale
@@ -109,6 +112,8 @@ class PairFound:
         Of both sides, and for each fold if there are folds.
     omitted : int
     p : int
+    grid : Grid or None
+        Of the columns of Y, if it was a DataArray.
     arrays : dict of str to ndarray
         The solution, by the names of the attributes without their underscore.
     """
@@ -116,6 +121,7 @@ class PairFound:
     state: Accumulator
     omitted: int
     p: int
+    grid: Grid | None
     arrays: dict[str, Array]
 
 
@@ -128,7 +134,7 @@ class PairModel(Estimator[PairFound]):
     Attributes
     ----------
     n_features_in_, n_targets_ : int
-        p and q.
+        p and q: columns of a DataArray that are NaN in every row are left out.
     x_mean_, y_mean_ : ndarray of shape (p,), (q,)
     x_std_, y_std_ : ndarray of shape (p,), (q,)
         Standard deviations by which columns are divided; ones without ``scale``.
@@ -151,6 +157,7 @@ class PairModel(Estimator[PairFound]):
     n_omitted_: int
     _state: Accumulator | None
     _weight_sums: WeightSums = None
+    _target_grid: Grid | None = None
     _merged_alike: ClassVar[tuple[str, ...]] = ("preprocess", "preprocess_y")
     _shapes: ClassVar[dict[str, str]]  # of the arrays of a solution, in the letters p, q, k and numbers
     _axes: ClassVar[str] = ""  # "rotations" or "weights", along which both sides have scores
@@ -190,14 +197,25 @@ class PairModel(Estimator[PairFound]):
             joined = joined.mapped(MapStep(EachSide(maps, joined.widths), d, FLOPS_PER_VALUE * d))
         return joined, find_resources(setting(self, "memory_limit"), in_process=joined.in_process)
 
-    def _solver_of(self, p: int) -> Callable[[Accumulator, int], PairFound]:
+    def _opened_targets(self, y: Input, **options: Input) -> Input:
+        """Return the rows of Y opened, without the columns that have no values."""
+        return y if y is None else self._without_empty_columns(open_side(y, type(self).__name__), **options)
+
+    def _joined_like(self, X: Input, y: Input, weights: Input) -> tuple[Rows, Resources]:
+        """Return new rows of both sides as those of the fit, and the resources that may be used."""
+        y = y if y is None else open_side(y, type(self).__name__, grid=self._target_grid)
+        joined, resources = self._joined(self._open_like(X).weighted(weights), y)
+        self._check_targets(joined.widths[1])
+        return joined, resources
+
+    def _solver_of(self, p: int, grid: Grid | None) -> Callable[[Accumulator, int], PairFound]:
         scale = self._scales
 
         def solve(state: Accumulator, omitted: int) -> PairFound:
             joint = JointMoments(whole_moments(state), p, scale).checked(omitted)
             # Threads wait longer for each other than small factors take, on a busy machine forty times as long.
             with threads_of_solve() if joint.moments.n_features <= 2 * ALONE else nullcontext():
-                return PairFound(state, omitted, p, self._solve(joint, state))
+                return PairFound(state, omitted, p, grid, self._solve(joint, state))
 
         return solve
 
@@ -207,8 +225,9 @@ class PairModel(Estimator[PairFound]):
         if not isinstance(self._scales, bool | np.bool_):
             raise ValueError(f"scale = {brief(self._scales)}; True or False were expected.")
         self._check(p, q)
-        template = self._placed(joined, rows.groups)
-        return PairFit(joined, resources, template, self._with_parameters()._solver_of(p))
+        labels = joined.sides[1].labels if joined.sides else None
+        solve = self._with_parameters()._solver_of(p, None if labels is None else labels.grid)
+        return PairFit(joined, resources, self._placed(joined, rows.groups), solve)
 
     @solving
     def partial_fit(
@@ -239,13 +258,12 @@ class PairModel(Estimator[PairFound]):
         if "_state" not in vars(self):
             return self.fit(X, y, sample_weight=sample_weight, progress=progress)
         old, p, omitted = self._whole_state("partial_fit"), self.n_features_in_, self.n_omitted_
-        joined, resources = self._joined(self._open_like(X).weighted(sample_weight), y)
-        self._check_targets(joined.widths[1])
-        before = whole_moments(old).count
-        fit = PairFit(joined, resources, self._placed(joined), self._solver_of(p), before)
+        joined, resources = self._joined_like(X, y, sample_weight)
+        before, grid = whole_moments(old).count, self._target_grid
+        fit = PairFit(joined, resources, self._placed(joined), self._solver_of(p, grid), before)
         read, made = execute(self, fit, fit.read, f"{self._called}.partial_fit(X, Y)", progress=progress)
         state, omitted = old.merge(read.state), omitted + read.omitted
-        solve = self._with_parameters()._solver_of(p)
+        solve = self._with_parameters()._solver_of(p, grid)
         self._take_later(lambda: solve(state, omitted))
         self._state, self.n_omitted_ = state, omitted
         self._record_rows(made)
@@ -291,14 +309,16 @@ class PairModel(Estimator[PairFound]):
 
         Returns
         -------
-        ndarray or dask.array.Array of shape (n, k)
+        ndarray or dask.array.Array of shape (n, k); a DataArray for one
         """
         check_is_fitted(self)
         axes = getattr(self, f"y_{self._axes}_")
-        rows = open_side(X, type(self).__name__)
+        rows = open_side(X, type(self).__name__, grid=self._target_grid)
         self._check_targets(rows.viewed_columns)
         to = Destination(out, overwrite, what="scores of Y")
-        return self._mapped_as_given(rows, self._target_map(self.y_mean_, axes.T), axes.shape[1], to)
+        scores = self._mapped_as_given(rows, self._target_map(self.y_mean_, axes.T), axes.shape[1], to)
+        labels = rows.labels if is_labelled(X) else None
+        return scores if labels is None else labelled_rows(scores, labels, self._output_name)
 
     def _row_map(self) -> RowMap:
         if not self._axes:
@@ -314,11 +334,14 @@ class PairModel(Estimator[PairFound]):
         Returns
         -------
         ndarray or dask.array.Array of shape (n, q)
-            In float64.
+            In float64. For DataArrays X, if Y of the fit was one, a DataArray on its grid, NaN in columns that had no
+            values.
         """
         check_is_fitted(self)
         to = Destination(out, overwrite, what="predictions")
-        return self._mapped(self._open_like(X), self._prediction(), self.n_targets_, to)
+        rows, grid = self._open_like(X), self._target_grid
+        found = self._mapped(rows, self._prediction(), self.n_targets_, to)
+        return found if grid is None else self._on_fitted_grid(X, rows, found, grid=grid)
 
     def _prediction(self) -> Prediction:
         return Prediction(self.x_mean_, self.coef_, self.y_mean_, self.nan_policy)
@@ -340,9 +363,8 @@ class PairModel(Estimator[PairFound]):
             exactly.
         """
         check_is_fitted(self)
-        joined, resources = self._joined(self._open_like(X).weighted(sample_weight), y)
+        joined, resources = self._joined_like(X, y, sample_weight)
         p, q = joined.widths
-        self._check_targets(q)
         fit = PairFit(joined, resources, Moments(p + q), lambda state, omitted: state)
         read, _ = execute(self, fit, fit.read, f"{self._called}.score(X, Y)", progress=None)
         residual, total = squared_errors(read.state, p, self.coef_.T, self.x_mean_, self.y_mean_)
@@ -379,7 +401,8 @@ class PairModel(Estimator[PairFound]):
         if a.n_targets_ != b.n_targets_:
             raise ValueError(f"models of {a.n_targets_} and {b.n_targets_} columns of Y cannot be merged.")
         state = a._whole_state("merge").merge(b._whole_state("merge"))
-        found = self._solver_of(a.n_features_in_)(state, a.n_omitted_ + b.n_omitted_)
+        grid = common_grid(a._target_grid, b._target_grid)
+        found = self._solver_of(a.n_features_in_, grid)(state, a.n_omitted_ + b.n_omitted_)
         self._take(found, a.solver_)
         self._check_shares()
 
@@ -391,7 +414,7 @@ class PairModel(Estimator[PairFound]):
         self.x_mean_, self.y_mean_ = moments.mean[:p], moments.mean[p:]
         self.n_features_in_, self.n_targets_ = p, moments.n_features - p
         self._count(moments.count, found.omitted, moments.weight_sums)
-        self.solver_, self._state = solver, found.state if kept else None
+        self.solver_, self._target_grid, self._state = solver, found.grid, found.state if kept else None
 
     def _set_solution(self, arrays: dict[str, Array]) -> None:
         for name, array in arrays.items():
@@ -425,13 +448,18 @@ class PairModel(Estimator[PairFound]):
         }  # fmt: skip
         if self._weight_sums is not None:
             attributes["weight_sums"] = list(self._weight_sums)
+        if self._target_grid is not None:
+            attributes["target_grid"], own = grid_to_stored(self._target_grid)
+            arrays |= {f"target_grid_{name}": array for name, array in own.items()}
         return arrays, attributes
 
     def _restore(self, stored: StoredModel) -> None:
         arrays, attributes = stored.arrays, stored.attributes
         p, q = int(attributes["n_features"]), int(attributes["n_targets"])
-        if q < 1 or isinstance(attributes["n_targets"], bool):
-            raise ValueError(f"it has n_targets = {attributes['n_targets']!r}; a positive integer was expected")
+        grid = attributes.get("target_grid")
+        grid = grid and grid_from_stored(grid, stored.named("target_grid_"))
+        if q < 1 or isinstance(attributes["n_targets"], bool) or (grid and grid.n_columns != q):
+            raise ValueError(f"it has n_targets = {attributes['n_targets']!r}; the number of columns of Y was expected")
         known = {"p": p, "q": q}
         for name, letters in {**self._shapes, "x_mean": "p", "y_mean": "q"}.items():
             array = arrays[name]
@@ -449,7 +477,7 @@ class PairModel(Estimator[PairFound]):
         sums = attributes.get("weight_sums")
         n, omitted = int(attributes["n_samples"]), int(attributes["n_omitted"])
         self._count(n, omitted, None if sums is None else (float(sums[0]), float(sums[1])))
-        self._state = None
+        self._state, self._target_grid = None, grid
         if own_state:
             self._state = template.bare().with_arrays(own_state)
             _check_state(self._state, p + q, n)
@@ -471,14 +499,13 @@ def check_components(n_components: int, p: int, q: int) -> None:
 
 def _check_state(state: Accumulator, d: int, n: int) -> None:
     """Reject stored statistics of other sizes, which would fail only when rows are added."""
-    each = [state] if isinstance(state, Moments) else list(state.states) if isinstance(state, FoldStates) else []
-    sizes = Moments(d)
-    for one in each:
-        if not isinstance(one, Moments) or one.mean.shape != (d,) or 8 * (one.packed.size + d) != sizes.state_bytes:
-            raise ValueError(f"it has moments of other shapes than those of {d} columns")
-        if not (np.isfinite(one.mean).all() and np.isfinite(one.packed).all()):
-            raise ValueError("it has moments with values that are not finite numbers")
-    if sum(one.count for one in each if isinstance(one, Moments)) != n:
+    each: tuple[Input, ...] = getattr(state, "states", (state,))
+    size = Moments(d).state_bytes
+    if any(one.mean.shape != (d,) or 8 * (one.packed.size + d) != size for one in each):
+        raise ValueError(f"it has moments of other shapes than those of {d} columns")
+    if not all(np.isfinite(values).all() for one in each for values in (one.mean, one.packed)):
+        raise ValueError("it has moments with values that are not finite numbers")
+    if sum(one.count for one in each) != n:
         raise ValueError(f"it has moments of another number of rows than {n}")
 
 

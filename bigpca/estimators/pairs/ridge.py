@@ -8,7 +8,7 @@ import numpy as np
 
 from bigpca.arrays import Array, Matrix
 from bigpca.errors import positive_integer
-from bigpca.estimators.pairs.fits import left_out
+from bigpca.estimators.pairs.fits import left_out, merged
 from bigpca.estimators.pairs.model import JointMoments, PairModel, squared_errors
 from bigpca.estimators.shared.inputs import Input
 from bigpca.passes.accumulators.base import Accumulator
@@ -124,9 +124,7 @@ def cross_validated(folds: FoldStates, p: int, alphas: list[float]) -> Matrix:
     states = [state for state in folds.states if isinstance(state, Moments) and state.count]
     if len(states) < 2:
         raise ValueError(f"only {len(states)} of {folds.n_folds} folds have rows. Give more rows, or one penalty.")
-    whole, errors = states[0], np.zeros((len(alphas), states[0].n_features - p))
-    for state in states[1:]:
-        whole = whole.merge(state)
+    whole, errors = merged(states), np.zeros((len(alphas), states[0].n_features - p))
     for state, others in zip(states, left_out(states), strict=True):
         # One eigendecomposition of the others' scatter for all penalties; errors about their means.
         S, mean = JointMoments(others, p, False).scatter, others.mean

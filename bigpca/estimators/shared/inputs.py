@@ -9,7 +9,6 @@ from __future__ import annotations
 import logging
 import math
 import os
-import re
 from collections import Counter
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
@@ -135,23 +134,6 @@ def open_rows(X: Input, estimator: str, *, minimum: int = 1) -> Rows:
     given = feature_names(X)
     names = feature_names(opened) if given is None else given  # a file may have names too
     return Rows.opened(opened, names=names, sample=sample, lazy=not is_held(X))
-
-
-def open_side(Y: Input, estimator: str, name: str = "Y") -> Rows:
-    """Open rows that belong to those of X; an array (n,) in memory is one column.
-
-    Raises as :func:`open_rows`, with the name of the side in place of X.
-    """
-    plain = isinstance(Y, list | tuple) or (hasattr(Y, "__array__") and not hasattr(Y, "shape") and not is_lazy(Y))
-    given = np.asarray(Y) if plain else Y
-    column = len(getattr(given, "shape", (0, 0))) == 1 and not hasattr(given, "dask")
-    try:
-        return open_rows(np.asarray(given).reshape(-1, 1) if column else given, estimator)
-    except (TypeError, ValueError) as error:
-        if type(error) not in (TypeError, ValueError):
-            raise
-        text, said = re.subn(r"\bX\b", name, str(error))
-        raise type(error)(text if said else f"{name}: {text}") from None
 
 
 def open_scores(X: Input, estimator: str, k: int) -> Rows:

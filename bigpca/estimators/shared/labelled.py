@@ -6,9 +6,11 @@ fitted linear model as an xarray.Dataset: its patterns on the grid of the featur
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from importlib.metadata import version
 from typing import ClassVar
 
@@ -17,12 +19,12 @@ from sklearn.base import BaseEstimator
 
 from bigpca.arrays import Matrix
 from bigpca.data.containers import is_labelled
-from bigpca.data.grids import COMPONENT, FEATURE, Coordinate, Grid, Labels
+from bigpca.data.grids import COMPONENT, FEATURE, Coordinate, Grid, Labels, as_fitted_grid, is_held
 from bigpca.data.sources import open as open_array
 from bigpca.data.views import View, carrying, viewed
 from bigpca.errors import NonFiniteError, brief, warn_caller
 from bigpca.estimators.shared.fit import Reading, running
-from bigpca.estimators.shared.inputs import Exported, Input, Lazy
+from bigpca.estimators.shared.inputs import Exported, Input, Lazy, is_lazy, open_rows
 from bigpca.passes.engine.events import ProgressArgument
 from bigpca.passes.rows import Rows
 from bigpca.passes.summaries import search_columns, search_passes
@@ -103,6 +105,18 @@ def grid_of(model: BaseEstimator) -> Grid:
     return Grid((FEATURE,), (d,), coords, ("sample",), None, {})
 
 
+def common_grid(first: Grid | None, second: Grid | None) -> Grid | None:
+    """Return the grid of two models of labelled arrays, None if one has none; other grids are rejected."""
+    if first is None or second is None:
+        return None
+    first.check_same(second, "the first model")
+    if not np.array_equal(first.columns(np.arange(first.width)), second.columns(np.arange(first.width))):
+        raise ValueError(
+            "the models left out different columns without values. Fit both on rows with the same columns."
+        )
+    return first
+
+
 def rows_on_grid(rows: Lazy, labels: Labels, grid: Grid, name: str | None) -> Exported:
     """Return rows (n, d) as a DataArray (samples..., features...), NaN where columns were left out; lazily."""
     import xarray as xr  # as above
@@ -171,8 +185,8 @@ def without_empty_columns(opened: Rows, rows: Rows, resources: Resources, progre
         count = int(found.totals[0])
         read = "every row" if count == rows.n_present else f"the first {count} rows" if count > 1 else "the first row"
         raise ValueError(
-            f"all {len(found.absent)} columns of X are NaN in {read}, so none has values. Drop such rows: "
-            f"X.dropna({labels.grid.samples[0]!r}, how='all')."
+            f"all {len(found.absent)} columns of the DataArray are NaN in {read}, so none has values. Drop "
+            f"such rows by dropna({labels.grid.samples[0]!r}, how='all')."
         )
     if len(kept) < len(found.absent):
         opened = _cut(opened, replace(labels, grid=replace(labels.grid, kept=kept)))
@@ -184,6 +198,37 @@ def without_empty_columns(opened: Rows, rows: Rows, resources: Resources, progre
 def kept_view(grid: Grid) -> View | None:
     """Return the view of all places of a grid that are its columns, which are checked to have all values."""
     return None if grid.kept is None else View((grid.width,), columns=grid.kept, absent=True)
+
+
+def open_side(Y: Input, estimator: str, name: str = "Y", grid: Grid | None = None) -> Rows:
+    """Open rows that belong to those of X, unless they are opened; an array (n,) in memory is one column.
+
+    Raises as :func:`bigpca.estimators.shared.inputs.open_rows` and :func:`open_on_grid`, with the name of the side in
+    place of X.
+    """
+    if isinstance(Y, Rows):
+        return Y
+    plain = isinstance(Y, list | tuple) or (hasattr(Y, "__array__") and not hasattr(Y, "shape") and not is_lazy(Y))
+    given = np.asarray(Y) if plain else Y
+    column = len(getattr(given, "shape", (0, 0))) == 1 and not hasattr(given, "dask")
+    try:
+        given = np.asarray(given).reshape(-1, 1) if column else given
+        return open_on_grid(given, grid, estimator, partial(open_rows, estimator=estimator))
+    except (TypeError, ValueError) as error:
+        if type(error) not in (TypeError, ValueError):
+            raise
+        text, said = re.subn(r"\bX\b", name, str(error))
+        raise type(error)(text if said else f"{name}: {text}") from None
+
+
+def open_on_grid(X: Input, grid: Grid | None, owner: str, opened: Callable[[Input], Rows]) -> Rows:
+    """Open new rows, on the grid of the fit if there was one; raises and warns as :func:`like_fitted`."""
+    if grid is None:
+        return opened(X)
+    lazy = is_lazy(X) and not is_held(X)
+    if is_labelled(X):
+        X = open_array(as_fitted_grid(X, grid, owner), sample_dims=grid.samples)
+    return replace(like_fitted(opened(X), grid, owner), lazy=lazy)
 
 
 def like_fitted(rows: Rows, grid: Grid, owner: str) -> Rows:

@@ -30,10 +30,9 @@ from sklearn.utils.validation import check_is_fitted
 from bigpca.arrays import Array, Vector
 from bigpca.data.batches import BatchLabels, batch_labels, has_batches, reject_batches
 from bigpca.data.containers import is_labelled
-from bigpca.data.grids import Grid, as_fitted_grid, is_held
+from bigpca.data.grids import Grid
 from bigpca.data.patterns import RowPattern
 from bigpca.data.provenance import Provenance
-from bigpca.data.sources import open as open_array
 from bigpca.data.views import View, carrying
 from bigpca.data.weights import degrees_of_freedom, warn_of_shares
 from bigpca.errors import ShortTraceback, check_choice, closest
@@ -51,16 +50,16 @@ from bigpca.estimators.shared.inputs import (
     note_flattened,
     open_rows,
     open_scores,
-    open_side,
 )
 from bigpca.estimators.shared.labelled import (
     by_component,
     dataset_of,
     grid_of,
     labelled_rows,
-    like_fitted,
     may_have_empty_columns,
     naming_places,
+    open_on_grid,
+    open_side,
     rows_on_grid,
     without_empty_columns,
 )
@@ -384,7 +383,7 @@ class Estimator(
             If no solver fits in memory (``solver="auto"``); the plan of a named solver has ``fits = False`` instead.
         """
         rows = replace(self._open_weighted(X, sample_weight, given, groups, read=False), seed=fit_seed(self))
-        planned = self._planned_fit(rows, y)
+        planned = self._planned_fit(rows, self._opened_targets(y, read=False))
         planned.check_readable()
         return replace(planned.plan, speed=machine_speed())
 
@@ -441,21 +440,16 @@ class Estimator(
         rows = self._open_weighted(X, sample_weight, given, groups, progress=progress)
         rows = replace(rows, seed=draw_fit_seed(self, checkpoint))
         note_flattened(X)
-        planned = cast("Fit[Found]", self._planned_fit(rows, y))
+        planned = cast("Fit[Found]", self._planned_fit(rows, self._opened_targets(y, progress=progress)))
         seed = rows.seed if hasattr(self, "random_state") else None
         weighted = "" if rows.weights is None else ", sample_weight=w"
         weighted += "" if rows.covariates is None else ", given=Z"
         weighted += "" if rows.groups is None else ", groups=groups"
         labels = None if planned.rows.widths else rows.labels  # whose columns are those that are read
         with nullcontext() if labels is None else naming_places(labels):
+            called = f"{self._called}.fit(X{weighted})"
             found, made = execute(
-                self,
-                planned,
-                planned.run,
-                f"{self._called}.fit(X{weighted})",
-                progress=progress,
-                checkpoint=checkpoint,
-                seed=seed,
+                self, planned, planned.run, called, progress=progress, checkpoint=checkpoint, seed=seed
             )
         self._finish(rows, planned.plan, found)
         self._provenance = made
@@ -999,6 +993,13 @@ class Estimator(
     def _with_covariates(self, rows: Rows, given: Input) -> Rows:
         return rows if given is None else replace(rows, covariates=open_side(given, type(self).__name__, "Z"))
 
+    def _opened_targets(self, y: Input, **options: Input) -> Input:
+        """Return y as a fit takes it: labels unchanged; a hook for models of two sides.
+
+        The options are those of :meth:`_without_empty_columns`.
+        """
+        return y
+
     def _without_empty_columns(self, rows: Rows, *, read: bool = True, progress: ProgressArgument = None) -> Rows:
         """Return the rows of a DataArray without the columns that have no values, others unchanged.
 
@@ -1137,13 +1138,7 @@ class Estimator(
         return rows
 
     def _open_as_fitted(self, X: Input) -> Rows:
-        grid = self._analysed.grid
-        if grid is None:
-            return as_fitted(self, self._open(X))
-        name, lazy = type(self).__name__, is_lazy(X) and not is_held(X)
-        if is_labelled(X):
-            X = open_array(as_fitted_grid(X, grid, name), sample_dims=grid.samples)
-        return replace(as_fitted(self, like_fitted(self._open(X), grid, name)), lazy=lazy)
+        return as_fitted(self, open_on_grid(X, self._analysed.grid, type(self).__name__, self._open))
 
     def _mapped_to_numbers(
         self, X: Input, f: RowMap, what: str, to: Destination | None = None, *, dim: str | None = None,
@@ -1187,8 +1182,8 @@ class Estimator(
         with brought_by(self):
             return write_rows(rows, f, columns, to, name=what, made=made, memory_limit=setting(self, "memory_limit"))
 
-    def _on_fitted_grid(self, X: Input, rows: Rows, mapped: Lazy, what: str = "") -> Lazy:
-        labels, grid = rows.labels if is_labelled(X) else None, grid_of(self)
+    def _on_fitted_grid(self, X: Input, rows: Rows, mapped: Lazy, what: str = "", grid: Grid | None = None) -> Lazy:
+        labels, grid = rows.labels if is_labelled(X) else None, grid or grid_of(self)
         return mapped if labels is None else rows_on_grid(mapped, labels, grid, what or grid.name)
 
     def _whole_map(self) -> RowMap:

@@ -76,15 +76,36 @@ def test_covariances_of_sea_surface_temperatures_are_those_of_xeofs() -> None:
     field = xr.open_dataset(Path(eofs.__file__).parent / "examples/example_data/sst_ndjfm_anom.nc")["sst"].astype("f8")
     west, east = field.isel(longitude=slice(18)), field.isel(longitude=slice(18, None))
     theirs = xeofs.MCA(n_modes=3, standardize=False, use_pca=False, solver="full").fit(west, east, dim="time")
-    sea = [half.stack(place=("latitude", "longitude")).dropna("place").to_numpy() for half in (west, east)]
-    ours = bp.PLSSVD(3, scale=False).fit(*sea)
+    ours = bp.PLSSVD(3, scale=False).fit(west, east)  # land of both sides is left out
     np.testing.assert_allclose(
         ours.squared_covariance_fraction_, theirs.squared_covariance_fraction().to_numpy(), atol=1e-6
     )
-    for own, other in zip(ours.transform(*sea), theirs.scores(normalized=False), strict=True):
+    for own, other in zip(ours.transform(west, east), theirs.scores(normalized=False), strict=True):
         np.testing.assert_allclose(np.abs(own), np.abs(other.transpose("time", "mode").to_numpy()), atol=1e-6)
-    with pytest.raises(bp.errors.NonFiniteError, match="of Y"):  # whose land is left out by hand
-        bp.PLSSVD(3).fit(west, east)
+
+
+SEA = xr.DataArray(X, dims=("time", "place"))
+FIELD = xr.DataArray(Y.reshape(N, 2, 2), dims=("time", "lat", "lon"), coords={"lat": [10.0, 20.0], "lon": [5.0, 6.0]})
+OCEAN = FIELD.where(FIELD.lat + FIELD.lon > 15)  # the first place is land
+
+
+def test_land_of_y_is_left_out_and_is_nan_in_predictions(tmp_path: Path) -> None:
+    for lazily in (OCEAN, OCEAN.chunk(time=50)):
+        assert bp.Ridge(1.0).plan(SEA, lazily).passes == 1
+        model, plain = bp.Ridge(1.0).fit(SEA, lazily), bp.Ridge(1.0).fit(X, Y[:, 1:])
+        np.testing.assert_allclose(model.coef_, plain.coef_, rtol=1e-12)
+    model.save(tmp_path / "m.zarr")
+    halves = [bp.Ridge(1.0).fit(SEA[rows], OCEAN[rows]) for rows in (slice(70), slice(70, None))]
+    for one in (model, bp.load(tmp_path / "m.zarr"), bp.merge(*halves), halves[0].partial_fit(SEA[70:], OCEAN[70:])):
+        found = one.predict(SEA)
+        assert found.dims == OCEAN.dims
+        assert found.lat.equals(OCEAN.lat)
+        assert found[:, 0, 0].isnull().all()
+        np.testing.assert_allclose(found.to_numpy().reshape(N, -1)[:, 1:], plain.predict(X), rtol=1e-9)
+        assert one.score(SEA, OCEAN.transpose("time", "lon", "lat")) == pytest.approx(plain.score(X, Y[:, 1:]))
+    scores = bp.CCA(2).fit(X, OCEAN).transform_y(OCEAN)
+    assert scores.dims == ("time", "component")
+    np.testing.assert_allclose(scores, bp.CCA(2).fit(X, Y[:, 1:]).transform_y(Y[:, 1:]), atol=1e-12)
 
 
 @pytest.mark.parametrize("scale", [True, False])
@@ -302,6 +323,10 @@ def test_more_columns_than_rows_need_a_regularization_and_say_so() -> None:
         (lambda: bp.CCA(2).fit(X, Y).partial_fit(X, X), ValueError, "Y has 6 columns, but CCA was fitted on 4"),
         (lambda: bp.CCA(2, memory_limit="1 MiB").fit(X, Y), MemoryError, "memory"),
         (lambda: bp.merge(bp.CCA(2).fit(X, Y), bp.CCA(2).fit(X, Y[:, :3])), ValueError, "4 and 3 columns of Y"),
+        (lambda: bp.CCA(2).fit(X, FIELD * np.nan), ValueError, "all 4 columns of the DataArray are NaN"),
+        (lambda: bp.Ridge().fit(X, OCEAN).score(X, FIELD[:, :1]), ValueError, "the features of Y are .*Pass Y on that"),
+        (lambda: bp.Ridge().fit(X, OCEAN).score(X, FIELD), ValueError, "1 column holds NaN in some rows and values"),
+        (lambda: bp.merge(bp.CCA(2).fit(X, OCEAN), bp.CCA(2).fit(X, FIELD)), ValueError, "4 columns of Y"),
     ],
 )  # fmt: skip
 def test_bad_input_is_named(call: Any, error: type[Exception], message: str) -> None:
