@@ -500,8 +500,7 @@ def check_components(n_components: int, p: int, q: int) -> None:
 def _check_state(state: Accumulator, d: int, n: int) -> None:
     """Reject stored statistics of other sizes, which would fail only when rows are added."""
     each: tuple[Input, ...] = getattr(state, "states", (state,))
-    size = Moments(d).state_bytes
-    if any(one.mean.shape != (d,) or 8 * (one.packed.size + d) != size for one in each):
+    if any(one.mean.shape != (d,) or 8 * (one.packed.size + d) != Moments(d).state_bytes for one in each):
         raise ValueError(f"it has moments of other shapes than those of {d} columns")
     if not all(np.isfinite(values).all() for one in each for values in (one.mean, one.packed)):
         raise ValueError("it has moments with values that are not finite numbers")

@@ -1138,7 +1138,9 @@ class Estimator(
         return rows
 
     def _open_as_fitted(self, X: Input) -> Rows:
-        return as_fitted(self, open_on_grid(X, self._analysed.grid, type(self).__name__, self._open))
+        grid = self._analysed.grid
+        rows = self._open(X) if grid is None else open_on_grid(X, grid, type(self).__name__, self._open)
+        return as_fitted(self, rows)
 
     def _mapped_to_numbers(
         self, X: Input, f: RowMap, what: str, to: Destination | None = None, *, dim: str | None = None,
