@@ -20,7 +20,7 @@ def open_weights(weights: Any, X: Any = None) -> Vector:
     ----------
     weights : array, list, pandas or Dask object, zarr.Array or path
         As the labels of :func:`bigpca.data.labels.open_labels`.
-    X : the opened rows, by whose keys weights are joined as in :func:`bigpca.data.keys.aligned`, default None
+    X : the opened rows, by whose keys weights are joined as in :func:`bigpca.data.alignment.aligned`, default None
 
     Raises
     ------
@@ -34,7 +34,7 @@ def open_weights(weights: Any, X: Any = None) -> Vector:
     if isinstance(weights, Number):
         raise ValueError(f"sample_weight = {weights!r} is one number. Give one weight for each row.")
     if X is not None and not isinstance(weights, np.ndarray):
-        from bigpca.data.keys import in_row_order
+        from bigpca.data.alignment import in_row_order
 
         weights = in_row_order(weights, X, word="weight")
     values, gaps = label_values(weights, "weight")

@@ -669,11 +669,8 @@ def side_by_side(sides: Sequence[Rows], names: Sequence[str] = "XY") -> Rows:
     TypeError
         For rows in batches beside others.
     """
-    from bigpca.data.keys import (
-        keys_listed,
-        keys_of_rows,  # imports all formats of labels, which other fits do not need
-        label_places,
-    )
+    from bigpca.data.alignment import keys_of_rows  # imports all formats of labels, which other fits do not need
+    from bigpca.data.keys import keys_listed, label_places
 
     arrays = [count_rows(side.X) if np.isnan(side.X.shape[0]) else side.X for side in sides]
     for array in arrays:

@@ -60,7 +60,7 @@ def placed_in_folds(states: FoldStates, joined: Rows, groups: Input = None) -> F
     ValueError
         For labels that are missing or do not belong to the rows, and for a single group.
     """
-    from bigpca.data.keys import in_row_order, keys_of_rows  # imports all formats of labels
+    from bigpca.data.alignment import in_row_order, keys_of_rows  # imports all formats of labels
     from bigpca.data.labels import label_values
 
     sides = joined.sides or (joined,)

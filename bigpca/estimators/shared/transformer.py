@@ -1021,7 +1021,7 @@ class Estimator(
         """
         if not self._labelled:
             return y
-        from bigpca.data.keys import in_row_order  # imports all formats of labels, which other fits do not need
+        from bigpca.data.alignment import in_row_order  # imports all formats of labels, which other fits do not need
 
         drop = getattr(self, "missing_labels", "raise") == "drop"
         found = in_row_order(y, X, absent=None if drop else "raise")
