@@ -81,12 +81,15 @@ def test_landmark_features_are_those_of_numpy(
         expected = clone(model).fit(X, sample_weight=weights)
         with bp.config(arithmetic=name):
             found = model.fit(X, sample_weight=weights)
+            scores = found.transform(X[:300].compute())
         assert found.plan_.notes[-1].startswith(f"multiplied by {name}"), found.plan_.notes
         # Rounding moves an eigenvalue by a few eps of the trace.
         trace = kernel.diagonal(X.compute()) @ (np.ones(N) if weights is None else weights)
         rounding = 2 * np.finfo(dtype).eps * trace
         np.testing.assert_allclose(found.eigenvalues_, expected.eigenvalues_, rtol=0, atol=rounding)
         assert abs(found.trace_error_ - expected.trace_error_) < 40 * np.finfo(dtype).eps
+        here = found.transform(X[:300].compute())  # the same model by NumPy
+        np.testing.assert_allclose(scores, here, rtol=0, atol=100 * np.finfo(dtype).eps * np.abs(here).max())
 
 
 def watch(monkeypatch: pytest.MonkeyPatch, moved: dict[str, int]) -> None:

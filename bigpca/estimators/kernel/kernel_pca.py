@@ -354,7 +354,7 @@ class Start:
         if not isinstance(found.expansion, Expansion) or not len(found.eigenvalues):
             return None
         width = found.expansion.coefficients.shape[1]
-        scored = rows.mapped(MapStep(KernelScores(found.expansion), width))
+        scored = rows.mapped(MapStep(KernelScores(found.expansion, device=None), width))
         # The third read: the scores of all rows.
         template = RowSample(width, rows.n_rows, 8.0 * width)
         scores = fold_to(

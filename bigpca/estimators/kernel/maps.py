@@ -6,7 +6,8 @@ The functions that kernel models apply to rows: expansions over reference rows, 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from contextlib import nullcontext
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,11 +16,12 @@ from scipy.sparse import csr_array
 
 from bigpca.arrays import Array, DType, Matrix, Vector
 from bigpca.blas import threads_of_solve
+from bigpca.estimators.linear.maps import device_of_setting
 from bigpca.estimators.shared.files import STREAM_BYTES, TILE_ROWS, References, streamed_rows
 from bigpca.estimators.shared.inputs import bad_places, reject_non_finite, settle_non_finite
 from bigpca.kernels.base import FIXED_BYTES, Kernel
-from bigpca.passes.accumulators.landmark_moments import landmark_block, prepare_landmarks
-from bigpca.passes.reading.blocks import Values
+from bigpca.passes.accumulators.landmark_moments import landmark_block, prepare_landmarks, put_prepared
+from bigpca.passes.reading.blocks import Device, There, Values
 from bigpca.passes.reading.layout import working_dtype
 from bigpca.passes.reading.row_maps import RowMap
 from bigpca.storage.files import content_digest
@@ -101,7 +103,9 @@ class Expansion:
         """Whether new rows may be sparse, compared as they are with dense references."""
         return self.kernel.accepts_csr
 
-    def products(self, rows: Values, weights: Matrix, centre: Vector | None = None) -> Matrix:
+    def products(
+        self, rows: Values, weights: Matrix, centre: Vector | None = None, device: Device | None = None
+    ) -> Matrix:
         """Return ``k(rows, R) weights`` (b, l) in float64, or ``(k(rows, R) - centre') weights``; one read of the
         references.
 
@@ -109,17 +113,22 @@ class Expansion:
         """
         dtype = np.result_type(working_dtype(rows.dtype), self.dtype)
         total = np.zeros((rows.shape[0], weights.shape[1]))
+        tiles, references = self._tiles(rows, dtype), self._reference_tiles(dtype)
+        device = device if self.kernel.for_devices and isinstance(rows, np.ndarray) else None
+        if device is not None:
+            tiles = ((start, put_prepared(device, A)) for start, A in tiles)
+            references = ((first, put_prepared(device, B)) for first, B in references)
         # Either way the references, which may be in a store, are read once.
         if rows.shape[0] <= self.references.shape[0]:
-            held = list(self._tiles(rows, dtype))
-            for first, B in self._reference_tiles(dtype):
+            held = list(tiles)
+            for first, B in references:
                 for start, A in held:
-                    self._add(total, start, A, B, weights, first, centre)
+                    self._add(total, start, A, B, weights, first, centre, device)
         else:
-            references = list(self._reference_tiles(dtype))
-            for start, A in self._tiles(rows, dtype):
-                for first, B in references:
-                    self._add(total, start, A, B, weights, first, centre)
+            compared = list(references)
+            for start, A in tiles:
+                for first, B in compared:
+                    self._add(total, start, A, B, weights, first, centre, device)
         return total
 
     def squares(self, rows: Values) -> Vector:
@@ -136,16 +145,19 @@ class Expansion:
             yield first, self._prepare_references(rows, dtype, first)
 
     def _add(
-        self, total: Matrix, start: int, A: object, B: object, weights: Matrix, first: int, centre: Vector | None
-    ) -> None:
-        K = landmark_block(self.kernel, A, B) if self.references.indices is not None else self.kernel.block(A, B)
-        W = weights[first : first + K.shape[1]]
+        self, total: Matrix, start: int, A: object, B: object, weights: Matrix, first: int, centre: Vector | None,
+        device: Device | None = None,
+    ) -> None:  # fmt: skip
+        K: There = landmark_block(self.kernel, A, B) if self.references.indices is not None else self.kernel.block(A, B)
+        W, own = weights[first : first + K.shape[1]], total[start : start + K.shape[0]]
+        dtype, put = (K.dtype, np.asarray) if device is None else (device.dtype_of(K), device.put)
         if centre is not None:
             exact = centre[first : first + K.shape[1]]
-            near = exact.astype(K.dtype)
-            K -= near  # almost no rounding, because both are nearly equal when cancellation matters
-            total[start : start + len(K)] += (near - exact) @ W
-        total[start : start + len(K)] += K @ W.astype(K.dtype, copy=False)
+            near = exact.astype(dtype)
+            K -= put(near)  # almost no rounding, because both are nearly equal when cancellation matters
+            own += (near - exact) @ W
+        product = K @ put(W.astype(dtype, copy=False))
+        own += product if device is None else device.fetch(product)
 
     def _prepare(self, rows: Values, dtype: DType, first: int) -> object:
         return self.kernel.prepare(rows.astype(dtype, copy=False), self.shift, first)
@@ -156,9 +168,9 @@ class Expansion:
         numbers = self.references.indices[first : first + len(rows)]
         return prepare_landmarks(self.kernel, rows.astype(dtype, copy=False), numbers, self.shift)
 
-    def apply(self, rows: Values) -> Matrix:
+    def apply(self, rows: Values, device: Device | None = None) -> Matrix:
         """Return ``f`` of rows (b, d)."""
-        total = self.products(rows, self.coefficients, self.centre)
+        total = self.products(rows, self.coefficients, self.centre, device)
         total -= self.offsets - self.centre @ self.coefficients
         return total
 
@@ -231,8 +243,8 @@ class FeatureProjection:
         scores = (features - near) @ self.components.T.astype(features.dtype)
         return scores + (near - self.mean) @ self.components.T
 
-    def apply(self, rows: Array) -> Array:
-        """Return ``f`` of rows (b, d), a few thousand at a time."""
+    def apply(self, rows: Array, device: Device | None = None) -> Array:
+        """Return ``f`` of rows (b, d), a few thousand at a time; never on a device."""
         dtype = np.result_type(working_dtype(rows.dtype), self.dtype)
         out = np.empty((len(rows), len(self.components)), working_dtype(rows.dtype))
         for i in range(0, len(rows), self.step):
@@ -322,10 +334,14 @@ class KernelScores(RowMap):
     ----------
     expansion : Expansion or FeatureProjection
     nan_policy : {"raise", "omit"}
+    device : Device or None
+        Where dense rows are compared with the references, by kernels for devices; by default that of the setting when
+        the map is made.
     """
 
     expansion: Expansion | FeatureProjection
     nan_policy: str = "raise"
+    device: Device | None = field(default_factory=device_of_setting)
 
     @property
     def takes_csr(self) -> bool:
@@ -341,8 +357,8 @@ class KernelScores(RowMap):
             Where rows hold NaN or infinities and the policy is to raise.
         """
         clean, bad = _set_aside(rows, where, self.nan_policy, "scores")
-        with np.errstate(over="ignore"):
-            scores = self.expansion.apply(clean).astype(working_dtype(rows.dtype), copy=False)
+        with np.errstate(over="ignore"), nullcontext() if self.device is None else self.device.precise():
+            scores = self.expansion.apply(clean, self.device).astype(working_dtype(rows.dtype), copy=False)
         settle_non_finite(clean, scores, where, "raise", "scores")
         scores[bad] = np.nan
         return scores
@@ -355,7 +371,8 @@ class KernelScores(RowMap):
 
     def describe(self) -> dict[str, object]:
         """Digest of the map."""
-        return {"map": "kernel scores", "nan_policy": self.nan_policy, **self.expansion.describe()}
+        own = {} if self.device is None else {"arithmetic": self.device.name}
+        return {"map": "kernel scores", "nan_policy": self.nan_policy, **self.expansion.describe(), **own}
 
 
 @dataclass(frozen=True)

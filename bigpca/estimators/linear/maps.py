@@ -102,7 +102,8 @@ STRIP_BYTES = 2**20  # of centred rows: they stay in a core's cache
 MIN_STRIP_ROWS = 256
 
 
-def _device_of_setting() -> Device | None:
+def device_of_setting() -> Device | None:
+    """Return the device on which new maps multiply rows; None for NumPy."""
     name = setting(None, "arithmetic")
     return None if name in (None, "numpy") else Device.of(name)
 
@@ -137,7 +138,7 @@ class Projection(LinearRowMap):
     nan_policy: str = "raise"
     l2: bool = False
     limits: Limits | None = None
-    device: Device | None = field(default_factory=_device_of_setting)
+    device: Device | None = field(default_factory=device_of_setting)
 
     def linear(self, d: int) -> LinearMap:
         """Return the same map as a matrix and a centre."""

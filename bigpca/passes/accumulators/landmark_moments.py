@@ -199,7 +199,7 @@ class LandmarkMap(NumberedMap):
             # T stays in float64: each tile rounds it to its own precision.
             self._prepared[dtype, device] = (
                 (prepared, self.transforms) if device is None
-                else (_put(device, prepared), tuple(map(device.put, self.transforms)))
+                else (put_prepared(device, prepared), tuple(map(device.put, self.transforms)))
             )  # fmt: skip
         return self._prepared[dtype, device]
 
@@ -245,7 +245,7 @@ class LandmarkMap(NumberedMap):
         return {"landmarks": digest, "kernels": [repr(kernel) for kernel in self.kernels]}
 
 
-def _put(device: Device, rows: There) -> PreparedThere:
+def put_prepared(device: Device, rows: There) -> PreparedThere:
     """Return rows that a kernel for devices prepared, also on a device."""
     return PreparedThere(rows.columns, rows.squares, device.xp, device.put(rows.columns), device.put(rows.squares))
 
@@ -313,7 +313,7 @@ class LandmarkMoments(Accumulator):
     ) -> None:
         A = features.kernels[0].prepare(rows, features.shift, int(numbers[0]))
         landmarks, transforms = features.prepare(rows.dtype, device)
-        A = A if device is None else _put(device, A)
+        A = A if device is None else put_prepared(device, A)
         # One kernel or several (widths that are compared), in one read.
         for j, K in enumerate(features.blocks(A, landmarks)):
             check_mirrored(features.kernels[j], A, landmarks, K, numbers, features.numbers)
