@@ -185,12 +185,16 @@ class _Clock:
 
 
 def _draw(pca: Any, path: Path, rows: int) -> Path | None:
-    from bigpca.plots.collections import picture_of_components
-    from bigpca.plots.style import save_picture
+    from bigpca.plots.images import components
+    from bigpca.plots.spectra import scree
+    from bigpca.plots.style import INK, plain_figure, save_picture
 
-    title = f"PCA of {rows:,} patches of 16 x 16 x 3 from two photographs"
     try:
-        figure = picture_of_components(pca, PATCH, title=title)
+        figure = plain_figure(12.5, 5.4)
     except ImportError:
         return None
+    left, right = figure.subplots(1, 2)
+    components(pca, PATCH, n=16, ax=left)
+    scree(pca, ax=right)
+    figure.suptitle(f"PCA of {rows:,} patches of 16 x 16 x 3 from two photographs", color=INK, fontsize=13)
     return save_picture(figure, path)

@@ -55,7 +55,7 @@ sphinx_gallery_conf = {
     "examples_dirs": "../examples",
     "gallery_dirs": "gallery",
     "filename_pattern": r"/(01|02_resume|03_tutorial_(large|number)|04_kernel_(denoising|scaling|words)|07|08)",
-    "ignore_pattern": r"(06_jupyter|nearest_neighbour|tutorial_data)\.py",
+    "ignore_pattern": r"(06_jupyter|nearest_neighbour|tutorial_data|tutorial_pictures)\.py",
     "backreferences_dir": "generated/backreferences",
     "doc_module": ("bigpca",),
     "reference_url": {"bigpca": None},

@@ -54,7 +54,8 @@ def main() -> None:
         )
 
     try:
-        from bigpca.plots.collections import picture_of_strips
+        from tutorial_pictures import picture_of_strips
+
         from bigpca.plots.images import image_tiles
         from bigpca.plots.style import save_picture
     except ImportError:

@@ -80,7 +80,8 @@ def main(arguments: list[str] | None = None) -> None:
 def draw(folder: Path, strips: dict[str, np.ndarray]) -> None:
     """Draw the rows of pictures below one another, if Matplotlib is installed."""
     try:
-        from bigpca.plots.collections import picture_of_strips
+        from tutorial_pictures import picture_of_strips
+
         from bigpca.plots.images import image_tiles
         from bigpca.plots.style import save_picture
 

@@ -108,8 +108,8 @@ def main(arguments: list[str] | None = None) -> None:
 
     try:
         from matplotlib.figure import Figure
+        from tutorial_pictures import draw_errors
 
-        from bigpca.plots.collections import draw_errors
         from bigpca.plots.style import save_picture
     except ImportError:
         return

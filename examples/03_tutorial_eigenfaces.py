@@ -68,7 +68,8 @@ def main(arguments: list[str] | None = None) -> None:
 def draw(folder: Path, fitted: dict[tuple[int, int], bp.PCA], one_read: bp.ApproximatePCA) -> None:
     """Draw the eigenfaces of each resolution, if Matplotlib is installed."""
     try:
-        from bigpca.plots.collections import picture_of_strips
+        from tutorial_pictures import picture_of_strips
+
         from bigpca.plots.images import component_tiles
         from bigpca.plots.style import save_picture
 

@@ -93,7 +93,8 @@ def main(arguments: list[str] | None = None) -> None:
 def draw(folder: Path, portraits: list[tuple[Any, ...]]) -> None:
     """Draw the spectra and the scores of each network, if Matplotlib is installed."""
     try:
-        from bigpca.plots.collections import Portrait, picture_of_portraits
+        from tutorial_pictures import Portrait, picture_of_portraits
+
         from bigpca.plots.style import save_picture
 
         drawn = [

@@ -90,7 +90,8 @@ def main(arguments: list[str] | None = None) -> None:
         portraits.append((name, model, scores[few], None if kinds is None else kinds[few]))
 
     try:
-        from bigpca.plots.collections import Portrait, picture_of_portraits
+        from tutorial_pictures import Portrait, picture_of_portraits
+
         from bigpca.plots.style import save_picture
 
         drawn = [

@@ -54,7 +54,8 @@ def main(arguments: list[str] | None = None) -> None:
     strips |= {f"{name}, {k} axes: error {error:.2f}": found for name, (error, k, found) in best.items()}
 
     try:
-        from bigpca.plots.collections import picture_of_strips
+        from tutorial_pictures import picture_of_strips
+
         from bigpca.plots.images import image_tiles
         from bigpca.plots.style import save_picture
 

@@ -105,8 +105,8 @@ def draw(folder: Path, embedded: dict[str, tuple[np.ndarray, np.ndarray]], strip
     """Draw the scores of each model and strips of faces, if Matplotlib is installed."""
     try:
         from matplotlib.figure import Figure
+        from tutorial_pictures import picture_of_strips
 
-        from bigpca.plots.collections import picture_of_strips
         from bigpca.plots.images import image_tiles
         from bigpca.plots.style import save_picture
     except ImportError:

@@ -81,7 +81,8 @@ def main(arguments: list[str] | None = None) -> None:
 def draw(folder: Path, fitted: dict[str, tuple[Any, np.ndarray]], new_kinds: np.ndarray) -> None:
     """Draw the spectra and the held-out scores of each model, if Matplotlib is installed."""
     try:
-        from bigpca.plots.collections import Portrait, picture_of_portraits
+        from tutorial_pictures import Portrait, picture_of_portraits
+
         from bigpca.plots.style import save_picture
 
         drawn = [

@@ -78,7 +78,8 @@ def main(arguments: list[str] | None = None) -> None:
 def draw(folder: Path, judged: np.ndarray, novel: np.ndarray, distances: dict[str, np.ndarray]) -> None:
     """Draw the pictures that each model ranks most wrongly, if Matplotlib is installed."""
     try:
-        from bigpca.plots.collections import picture_of_strips
+        from tutorial_pictures import picture_of_strips
+
         from bigpca.plots.images import image_tiles
         from bigpca.plots.style import save_picture
     except ImportError:

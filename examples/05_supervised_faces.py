@@ -208,7 +208,8 @@ def main(arguments: list[str] | None = None) -> None:
     embedded = three_people(faces, people, held_out) | glasses(faces, people, held_out)
 
     try:
-        from bigpca.plots.collections import picture_of_strips
+        from tutorial_pictures import picture_of_strips
+
         from bigpca.plots.images import component_tiles
         from bigpca.plots.style import save_picture
     except ImportError:

@@ -168,8 +168,8 @@ def lowest(found: list[tuple[float, str]]) -> tuple[float, str]:
 def draw_curves(axes: Any, curves: Mapping[str, Curve], title: str) -> None:
     """Errors in per cent against the number of axes, and a line at that of all columns."""
     from matplotlib.ticker import LogLocator
+    from tutorial_pictures import draw_errors
 
-    from bigpca.plots.collections import draw_errors
     from bigpca.plots.style import QUIET, legend
 
     whole = curves[WHOLE]

@@ -20,6 +20,7 @@ from types import ModuleType
 
 import numpy as np
 import pytest
+from matplotlib.figure import Figure
 
 import bigpca as bp
 
@@ -149,6 +150,12 @@ def fashion(tmp_path_factory: pytest.TempPathFactory) -> Path:
         for name, values, head in (("images-idx3", pixels, 16), ("labels-idx1", labels, 8)):
             (folder / f"{part}-{name}-ubyte.gz").write_bytes(gzip.compress(bytes(head) + values.tobytes()))
     return folder
+
+
+@pytest.fixture
+def tutorial_pictures(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    monkeypatch.syspath_prepend(str(FOLDER))
+    return importlib.import_module("tutorial_pictures")
 
 
 @pytest.fixture
@@ -556,3 +563,27 @@ def test_a_supervised_example_without_its_data_says_what_to_install(
         assert f"skipped: {missing} is not installed" in capsys.readouterr().out
     load(supervised_example("network")).main([*NOWHERE, "--data", "faces", "--out", str(tmp_path / "out")])
     assert "skipped: the ORL faces are not installed" in capsys.readouterr().out
+
+
+def test_errors_are_drawn_by_name_with_ticks_that_do_not_touch(tutorial_pictures: ModuleType) -> None:
+    curves = {"one": ([500, 1000], [4.0, 2.0]), "two": ([1280], [3.0])}
+    ax = tutorial_pictures.draw_errors(Figure().subplots(), curves, xlabel="q", ylabel="error", title="errors")
+    for line, (sizes, errors) in zip(ax.lines, curves.values(), strict=True):
+        np.testing.assert_array_equal(line.get_xydata(), np.column_stack([sizes, errors]))
+    assert [text.get_text() for text in ax.get_legend().get_texts()] == ["one", "two"]
+    assert [label.get_text() for label in ax.get_xticklabels()] == ["500", "1,000"]
+
+
+def test_portraits_name_their_kinds_once_a_row_and_strips_are_equally_wide(tutorial_pictures: ModuleType) -> None:
+    values, scores = (np.array([3.0, 2.0]), np.array([0.5, 0.3])), np.random.default_rng(0).normal(size=(40, 2))
+    drawn = tutorial_pictures.Portrait("some", *values, scores, np.arange(40))
+    figure = tutorial_pictures.picture_of_portraits([drawn, tutorial_pictures.Portrait("others", *values, scores)])
+    assert [axes.get_title(loc="left") for axes in figure.axes[:4]] == ["some", "variance captured", "scores", "scores"]
+    assert [axes.get_legend() is None for axes in figure.axes] == [True, True, True, False, *[True] * 4]
+    assert len(figure.axes[3].get_legend().get_texts()) == 10
+    np.testing.assert_allclose(figure.axes[1].lines[0].get_ydata(), [0, 50, 80])
+    strips = {"fine": np.zeros((20, 100, 3)), "coarse": np.ones((5, 25, 3))}
+    figure = tutorial_pictures.picture_of_strips(strips, title="strips")
+    figure.draw_without_rendering()
+    fine, coarse = (axes.get_window_extent() for axes in figure.axes)
+    assert fine.size == pytest.approx(coarse.size, rel=0.01)

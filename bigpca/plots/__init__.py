@@ -6,8 +6,6 @@ Every function draws into ``ax`` or makes a figure of its own, and returns the A
 - ``scatter``  Rows by their scores on two components, with classes or values as colours; and the features beside
   them.
 - ``images``  Matrices as pictures: components, weights of features, scores of pixels, tiles of images, grids of models.
-- ``collections``  Several panels in one figure: portraits of models, strips of images, components and shares, errors
-  by size.
 - ``data``  What figures and reports read: numbers of a fitted model, the rows that are drawn, and the kinds of their
   labels.
 - ``style``  The one palette, and what all figures share: axes, titles, legends, numbers as text.
@@ -15,9 +13,8 @@ Every function draws into ``ax`` or makes a figure of its own, and returns the A
 Models are read by their fitted attributes alone, so that nothing here imports an estimator.
 """
 
-from bigpca.plots.collections import pairs
 from bigpca.plots.images import components, extremes, layers, maps, roweis_map, top_features
-from bigpca.plots.scatter import biplot, correlation_circle, density, outliers, scores
+from bigpca.plots.scatter import biplot, correlation_circle, density, outliers, pairs, scores
 from bigpca.plots.spectra import bounds, scree, spectrum, standard_errors
 
 __all__ = [

@@ -43,7 +43,9 @@ from bigpca.plots.style import (
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
+MOST_PAIRED = 8  # components of a grid
 MANY_POINTS = 2_000  # above this, points are one image in SVG and PDF files
 
 
@@ -386,6 +388,67 @@ def density(
     ax.locator_params(axis="x", nbins=5)
     name = f"{name_of(model)}, density" if hasattr(model, "fit") else "Density"
     return tidy(ax, f"{name} of {drawn.title()}")
+
+
+def pairs(
+    model: Any, X: Any = None, *, labels: Any = None, components: Sequence[int | str] = (0, 1, 2, 3), seed: int = 0
+) -> Figure:
+    """Draw rows by their scores on every pair of some components, and the distribution of each on the diagonal.
+
+    Parameters
+    ----------
+    model, X, labels, seed
+        As in :func:`bigpca.plots.scores`; defaults None, None and 0.
+    components : sequence of 2 to 8 int or str, default (0, 1, 2, 3)
+        By number from 0 or by name. By default the first four, or all if the model has fewer.
+
+    Returns
+    -------
+    matplotlib Figure
+        Its axes are those of the panels, row by row.
+
+    Raises
+    ------
+    ValueError
+        For components that do not exist, and labels that do not fit.
+    ImportError
+        If matplotlib is not installed.
+    """
+    require_matplotlib()
+    import matplotlib.pyplot as plt
+
+    drawn = drawn_scores(model, X, seed=seed)
+    k = drawn.scores.shape[1]
+    given = components[: max(2, k)] if tuple(components) == (0, 1, 2, 3) else components
+    own = component_names(model, k)
+    columns = chosen(given, own, range(2, MOST_PAIRED + 1))
+    kinds = None if labels is None else kinds_of(labels, drawn.n, drawn.rows, model if X is None else X)
+    names = axis_names(columns, own, shares_or_none(model) if hasattr(model, "fit") else None)
+    size = len(columns)
+    figure: Figure = plt.figure(figsize=(1.2 + 2.1 * size, 0.6 + 2.0 * size), layout="constrained")
+    panels = figure.subplots(size, size, sharex="col")
+    for (i, j), ax in np.ndenumerate(panels):
+        if i < j:
+            ax.set_axis_off()
+            continue
+        if i == j:
+            draw_histogram(ax, drawn.scores[:, columns[i]], kinds)
+        else:
+            draw_marks(ax, drawn.scores[:, [columns[j], columns[i]]], kinds)
+        tidy(ax)
+        if (names_shown := ax.get_legend()) is not None:
+            names_shown.set_in_layout(False)
+            names_shown.set_bbox_to_anchor((0, 1), transform=panels[0, -1].transAxes)  # where no panels are
+            if (i, j) != (0, 0):
+                names_shown.remove()
+        if i == size - 1:
+            ax.set_xlabel(names[j], fontsize=9)
+        if j == 0:
+            ax.set_ylabel("rows" if i == 0 else names[i], fontsize=9)
+        ax.locator_params(nbins=4)
+    name = f"{name_of(model)}, scores" if hasattr(model, "fit") else "Scores"
+    figure.suptitle(f"{name} of {drawn.title()}", color=INK, fontsize=11)
+    return figure
 
 
 def axis_names(columns: Sequence[int], names: Sequence[str], ratio: Vector | None) -> list[str]:

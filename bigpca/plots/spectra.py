@@ -97,21 +97,6 @@ def reaching(ratio: Vector, level: float) -> int | None:
     return int(held[0]) + 1 if len(held) else None
 
 
-def captured(ratio: Any, *, ax: Axes | None = None, levels: Sequence[float] = LEVELS) -> Axes:
-    """Draw the share of the variance that the first components capture, and mark how many of them reach each level."""
-    held = np.append(0.0, np.cumsum(shares(ratio)))
-    ax = axes_of(ax)
-    ax.plot(np.arange(len(held)), 100 * held, color=ACCENT, linewidth=1.6)
-    counts = {level: count for level in levels if (count := reaching(np.diff(held), level)) is not None}
-    if counts:
-        ax.plot([*counts.values()], [100 * held[k] for k in counts.values()], "o", color=INK, markersize=3.5)
-        found = "\n".join(f"{k:,} hold {100 * level:g} %" for level, k in counts.items())
-        ax.text(0.96, 0.08, found, transform=ax.transAxes, ha="right", va="bottom", color=INK, fontsize=9)
-    ax.set(xlabel="components", ylabel="variance captured, %", ylim=(0, 105))
-    whole_numbers(ax)
-    return tidy(ax)
-
-
 def spectrum(models: Any, *, ax: Axes | None = None) -> Axes:
     """Draw eigenvalues in decreasing order on a log scale: of one model, or of several to compare.
 

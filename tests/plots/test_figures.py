@@ -23,16 +23,9 @@ mpl.use("Agg")
 import matplotlib.pyplot as plt
 
 import bigpca as bp
-from bigpca.plots.collections import (
-    Portrait,
-    draw_errors,
-    picture_of_components,
-    picture_of_portraits,
-    picture_of_strips,
-)
 from bigpca.plots.data import drawn_rows, drawn_scores
 from bigpca.plots.scatter import _name_arrows
-from bigpca.plots.spectra import captured, reaching, relative_width
+from bigpca.plots.spectra import reaching, relative_width
 from bigpca.plots.style import ABSENT, COLOURS, short
 from tests.estimators.stores import unreadable
 
@@ -357,7 +350,6 @@ def test_the_scree_marks_the_first_component_that_reaches_each_level() -> None:
         "99 %: not reached",
     ]
     np.testing.assert_allclose(ax.lines[2].get_xydata(), [[k - 1, 100 * held[k - 1]]])
-    np.testing.assert_allclose(captured(ratio).lines[0].get_ydata(), 100 * np.append(0, held))
 
 
 def test_a_spectrum_leaves_out_what_has_no_logarithm() -> None:
@@ -594,29 +586,3 @@ def test_marks_of_classes_that_are_faint_on_dark_paper_have_a_light_edge_in_repo
     card = luminance(style.split("--card: ")[2][:7])  # of the dark scheme
     faint = {colour for colour in COLOURS if luminance(colour) + 0.05 < 3 * (card + 0.05)}
     assert faint == {colour for colour in COLOURS if f"fill: {colour}" in style}
-
-
-def test_errors_are_drawn_by_name_with_ticks_that_do_not_touch() -> None:
-    curves = {"one": ([500, 1000], [4.0, 2.0]), "two": ([1280], [3.0])}
-    ax = draw_errors(Figure().subplots(), curves, xlabel="q", ylabel="error", title="errors")
-    for line, (sizes, errors) in zip(ax.lines, curves.values(), strict=True):
-        np.testing.assert_array_equal(line.get_xydata(), np.column_stack([sizes, errors]))
-    assert [text.get_text() for text in ax.get_legend().get_texts()] == ["one", "two"]
-    assert [label.get_text() for label in ax.get_xticklabels()] == ["500", "1,000"]
-
-
-def test_portraits_name_their_kinds_once_a_row_and_strips_are_equally_wide(models: dict[str, Any]) -> None:
-    drawn = Portrait("some", np.array([3.0, 2.0]), np.array([0.5, 0.3]), rows(40, 2), np.arange(40))
-    figure = picture_of_portraits([drawn, Portrait("others", *_numbers(drawn))], title="two")
-    assert [axes.get_title(loc="left") for axes in figure.axes[:4]] == ["some", "variance captured", "scores", "scores"]
-    assert [axes.get_legend() is None for axes in figure.axes] == [True, True, True, False, *[True] * 4]
-    assert len(figure.axes[3].get_legend().get_texts()) == 10
-    strips = picture_of_strips({"fine": np.zeros((20, 100, 3)), "coarse": np.ones((5, 25, 3))}, title="strips")
-    strips.draw_without_rendering()
-    fine, coarse = (axes.get_window_extent() for axes in strips.axes)
-    assert fine.size == pytest.approx(coarse.size, rel=0.01)
-    assert len(picture_of_components(models["pca"], (4, 3), title="four").axes) == 2
-
-
-def _numbers(portrait: Portrait) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    return portrait.explained_variance, portrait.explained_variance_ratio, portrait.scores
