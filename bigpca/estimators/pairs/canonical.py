@@ -119,12 +119,11 @@ class CCA(PairModel):
         x_loadings = _loadings(C[:p, :p], x_rotations)
         y_loadings = _loadings(C[p:, p:], y_rotations)
         coef = ((x_rotations @ y_loadings.T) * std[p:]).T / std[:p]
-        intercept = moments.mean[p:] - coef @ moments.mean[:p]
         return {
             "x_weights": x_weights, "y_weights": y_weights, "x_rotations": x_rotations, "y_rotations": y_rotations,
             "x_loadings": x_loadings, "y_loadings": y_loadings, "coef": np.ascontiguousarray(coef),
-            "intercept": intercept, "correlations": found.values, "x_std": std[:p], "y_std": std[p:],
-            "ranks": np.array(found.ranks),
+            "intercept": moments.mean[p:] - coef @ moments.mean[:p], "correlations": found.values,
+            "x_std": std[:p], "y_std": std[p:], "ranks": np.array(found.ranks),
         }  # fmt: skip
 
 

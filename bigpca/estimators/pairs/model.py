@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Self
 
 import numpy as np
-from sklearn.utils import Tags, TargetTags
+from sklearn.utils import RegressorTags, Tags, TargetTags
 from sklearn.utils.validation import check_is_fitted
 
 from bigpca.arrays import Array, DType, Matrix, Vector, unpack
@@ -430,7 +430,9 @@ class PairModel(Estimator[PairFound]):
         tags: Tags = super().__sklearn_tags__()
         # Coefficients and predictions have two dimensions for one column too; predictions are float64.
         tags.target_tags = TargetTags(required=True, multi_output=True, single_output=False)
-        tags.transformer_tags.preserves_dtype = tags.transformer_tags.preserves_dtype if self._axes else []
+        if not self._axes:
+            tags.estimator_type, tags.regressor_tags = "regressor", RegressorTags()
+            tags.transformer_tags.preserves_dtype = []
         return tags
 
     def _target_map(self, mean: Vector, components: Matrix) -> RowMap:
