@@ -244,6 +244,8 @@ def top_eigenpairs(
         if not signed and is_iterated(len(S), kept):
             found = leading_eigenpairs(S, diagonal, kept, lower=not lower)
             np.fill_diagonal(S, diagonal)
+            if found is None:
+                mirror_upper(S.T if lower else S)  # a factorisation destroyed the other triangle
         values, columns = _solve(S, diagonal, kept, lower) if found is None else found
     eigenvalues = np.ldexp(values[::-1], exponent)
     return eigenvalues if signed else np.maximum(eigenvalues, 0.0), np.array(columns[:, ::-1].T, order="C")

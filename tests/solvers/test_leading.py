@@ -89,6 +89,21 @@ def test_an_eigenvector_that_the_start_cannot_see_is_found_out(monkeypatch: pyte
     np.testing.assert_allclose(top_eigenpairs(S.copy(), K)[0], S.diagonal()[:K], rtol=1e-12)
 
 
+def test_a_solve_that_fails_after_a_factorisation_is_repeated_from_a_whole_triangle(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    S, factorise = rotated(SPECTRA["i^-1"]), leading._are_largest
+
+    def failing(*arguments: Any, driver: str, **options: Any) -> Any:
+        if driver == "evr":
+            raise np.linalg.LinAlgError
+        return eigh(*arguments, driver=driver, **options)
+
+    monkeypatch.setattr(leading, "_are_largest", lambda *a, **b: factorise(*a, **b) and False)
+    monkeypatch.setattr(leading, "eigh", failing)
+    np.testing.assert_allclose(top_eigenpairs(S.copy(), K)[0], SPECTRA["i^-1"][:K], rtol=1e-11)
+
+
 @pytest.mark.parametrize("rank", [0, K - 1])
 def test_zeros_among_the_wanted_are_left_to_the_dense_solver(rank: int) -> None:
     S = rotated(np.where(rank >= I, 1 / I, 0.0))
