@@ -167,7 +167,11 @@ class FeatureWriter:
             raise TypeError(f"{label} has rows and labels; rows alone are stored. Call write(rows), or give keys.")
         check_shape(rows.shape, label)
         names = same_columns(batch, self._names, label)
-        output = self._output or self._create(rows)
+        output = self._output
+        if output is None:
+            dtype = rows.dtype if self._dtype is None else self._dtype
+            row_bytes = max(1, row_width(rows.shape) * dtype.itemsize)
+            output = self._open(rows.shape[1:], dtype, self._chunk_rows or max(1, NATIVE_BYTES // row_bytes))
         if rows.shape[1:] != output.shape[1:]:
             raise ValueError(
                 f"{label} has rows of shape {brief(rows.shape[1:])}, but the first batch has "
@@ -275,11 +279,6 @@ class FeatureWriter:
         if chunks and self._stored_keys(output, 0) is not None:
             self._keys = [key for index in range(chunks) for key in self._stored_keys(output, index) or ()]
             self._known = set(self._keys)
-
-    def _create(self, rows: Array) -> Output:
-        dtype = rows.dtype if self._dtype is None else self._dtype
-        row_bytes = max(1, row_width(rows.shape) * dtype.itemsize)
-        return self._open(rows.shape[1:], dtype, self._chunk_rows or max(1, NATIVE_BYTES // row_bytes))
 
     def _open(self, row_shape: tuple[int, ...], dtype: np.dtype[Any], chunk_rows: int) -> Output:
         asked: dict[str, Any] = {

@@ -23,17 +23,24 @@ POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"  # nothi
 
 def render(report: Report) -> str:
     """Return the report as HTML."""
+    figures = "".join(
+        f"<figure id='figure-{one.name}'>{one.svg}<figcaption>{text(one.caption)}</figcaption></figure>"
+        for one in report.figures
+    )
+    cited = "".join(f"<li>{text(one)}</li>" for one in report.citations)
+    methods = f"<blockquote>{text(report.methods)}</blockquote><ul class='citations'>{cited}</ul>"
+    made = "".join(f"<dt>{text(name)}</dt><dd>{text(value)}</dd>" for name, value in report.made)
     body = [
         f"<header><h1>{text(report.title)}</h1><p class='summary'>{text(report.summary)}</p></header>",
         _section("Checks", "checks", f"<ul class='lights'>{''.join(map(_light, report.lights))}</ul>"),
         "".join(f"<p class='note'>{text(note)}</p>" for note in report.notes),
-        _section("Figures", "figures", f"<div class='grid'>{''.join(map(_figure, report.figures))}</div>"),
+        _section("Figures", "figures", f"<div class='grid'>{figures}</div>"),
         _section("Extremes", "extremes", _ends(report)) if report.extremes else "",
         _table(report.components),
         *(_table(one) for one in (report.features, report.classes) if one is not None),
         _table(report.plan) if report.plan.rows else "",
-        _section("How it was made", "made", _pairs(report.made)) if report.made else "",
-        _section("Methods, for a paper", "methods", _methods(report)),
+        _section("How it was made", "made", f"<dl>{made}</dl>") if report.made else "",
+        _section("Methods, for a paper", "methods", methods),
         _section("Next steps", "next", _steps(report.next_steps)),
     ]
     style = files("bigpca.report").joinpath("page.css").read_text("utf-8")
@@ -75,18 +82,13 @@ def _light(light: Light) -> str:
     return f"<li class='light {verdict.name.lower()}'>{symbol}<div>{head}<br>{text(light.text)}</div></li>"
 
 
-def _figure(figure: Figure) -> str:
-    return f"<figure id='figure-{figure.name}'>{figure.svg}<figcaption>{text(figure.caption)}</figcaption></figure>"
-
-
 def _ends(report: Report) -> str:
-    parts = "".join(map(_both_ends, report.extremes))
+    parts = "".join(
+        f"<div class='component'><h3>{text(one.component)}</h3>{_row('lowest', one.lowest)}"
+        f"{_row('highest', one.highest)}</div>"
+        for one in report.extremes
+    )
     return f"<div class='grid'>{parts}</div>{_download(extremes_table(report.extremes))}"
-
-
-def _both_ends(one: Extremes) -> str:
-    sides = _row("lowest", one.lowest) + _row("highest", one.highest)
-    return f"<div class='component'><h3>{text(one.component)}</h3>{sides}</div>"
 
 
 def extremes_table(extremes: Iterable[Extremes]) -> Table:
@@ -151,15 +153,6 @@ def _inert(value: object) -> object:
         begins = shown[:1] in ("\t", "\r", "\n") or shown.lstrip()[:1] in (*"=+-@＝＋－＠",)
         return f"'{shown}" if begins else shown
     return "" if value is None else repr(value) if isinstance(value, float) else value
-
-
-def _pairs(pairs: Iterable[tuple[str, str]]) -> str:
-    return f"<dl>{''.join(f'<dt>{text(name)}</dt><dd>{text(value)}</dd>' for name, value in pairs)}</dl>"
-
-
-def _methods(report: Report) -> str:
-    cited = "".join(f"<li>{text(one)}</li>" for one in report.citations)
-    return f"<blockquote>{text(report.methods)}</blockquote><ul class='citations'>{cited}</ul>"
 
 
 def _steps(steps: Iterable[tuple[str, str]]) -> str:

@@ -157,10 +157,30 @@ class ObjectChunks(ChunkWriter):
             ) from error
 
     def _begin(self, index: int, data: bytes, saturated: int, first: First) -> Future[ChunkRecord]:
+        """Put the chunk; one that exists counts if it is this run's, or equal.
+
+        Raises
+        ------
+        OutputLockedError
+            If another run has put other bytes there.
+        """
+
         def put() -> ChunkRecord:
             if first is not None:
                 first()
-            return self._put(index, data, saturated)
+            try:
+                etag, stored = self.place.put(self.chunk_key(index), data, if_absent=True, mark=self.mark), data
+            except OccupiedError as error:
+                stored, etag, mark = error.found
+                if mark != self.mark:
+                    raise OutputLockedError(
+                        f"{self.place.describe(self.chunk_key(index))} exists with other values, of the run "
+                        f"{mark or 'of another program'}; this is the run {self.mark}. Stop the other one, and run "
+                        "this again with overwrite=True."
+                    ) from None
+                # An equal run on another processor, which may round in another way.
+                self.decoded(index, stored)
+            return ChunkRecord(index, zlib.crc32(stored), len(stored), saturated=saturated, etag=etag)
 
         return requests().begin(len(data), put)
 
@@ -169,28 +189,6 @@ class ObjectChunks(ChunkWriter):
         if records:
             fields = [astuple(record) for record in records]
             self.place.put(f"{JOURNAL}{records[0].index:08d}-{self.mark}", json.dumps(fields).encode())
-
-    def _put(self, index: int, data: bytes, saturated: int) -> ChunkRecord:
-        """Put the chunk; one that exists counts if it is this run's, or equal.
-
-        Raises
-        ------
-        OutputLockedError
-            If another run has put other bytes there.
-        """
-        try:
-            etag = self.place.put(self.chunk_key(index), data, if_absent=True, mark=self.mark)
-        except OccupiedError as error:
-            data, etag, mark = error.found
-            if mark != self.mark:
-                raise OutputLockedError(
-                    f"{self.place.describe(self.chunk_key(index))} exists with other values, of the run "
-                    f"{mark or 'of another program'}; this is the run {self.mark}. Stop the other one, and run this "
-                    "again with overwrite=True."
-                ) from None
-            # An equal run on another processor, which may round in another way.
-            self.decoded(index, data)
-        return ChunkRecord(index, zlib.crc32(data), len(data), saturated=saturated, etag=etag)
 
 
 class ObjectOutput(Output):

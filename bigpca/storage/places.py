@@ -403,13 +403,8 @@ class Place:
                 self._request("delete", some[0], lambda some=some: obstore.delete(self.store, some))  # type: ignore[misc]
             except FileNotFoundError:  # stores in memory say so, and stop there
                 for name in some:
-                    self._delete_one(name)
-
-    def _delete_one(self, name: str) -> None:
-        import obstore
-
-        with suppress(FileNotFoundError):
-            self._request("delete", name, lambda: obstore.delete(self.store, name))
+                    with suppress(FileNotFoundError):
+                        self._request("delete", name, lambda name=name: obstore.delete(self.store, name))  # type: ignore[misc]
 
     def conditions(self) -> Conditions:
         """Return what the store does about conditional writes, found by creating one key twice; once per process.
