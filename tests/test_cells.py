@@ -263,7 +263,7 @@ REJECTED: dict[str, tuple[Any, type[Exception], str]] = {
     "center": (lambda p: masked(center=False), TypeError, "'center'. Pass zero_center"),
     "rng": (lambda p: masked(rng=1), TypeError, "'rng'. Pass random_state=0"),
     "misspelt": (lambda p: masked(solvr="dot"), TypeError, "no parameter 'solvr'. Did you mean solver"),
-    "dtype": (lambda p: masked(dtype="int8"), ValueError, "dtype = 'int8'; float16, float32 or float64"),
+    "dtype": (lambda p: masked(dtype="int8"), ValueError, "dtype = 'int8'; scores are stored as float16"),
     "too many": (lambda p: masked(n_comps=30), ValueError, "n_components = 30 .* 26 features have 1 to 26"),
     "two matrices": (lambda p: masked(layer="counts", obsm="first"), ValueError, "name two matrices"),
     "no layer": (lambda p: masked(layer="count"), KeyError, "no matrix 'layers/count'; it has X, .*Did you mean"),

@@ -2,10 +2,8 @@
 
 - ``metrics``  How well two answers agree: axes, eigenvalues, reconstructions, dot products; two fitted models as
   wholes; neighbours by features, scores and codes.
-- ``importance``  What components are made of: weights of examples, rows at both ends, and features that neighbours can
-  replace.
-- ``influence``  How much eigenvalues and axes would vary between samples of rows: standard errors from
-  influence functions.
+- ``influence``  How much single rows and columns weigh: standard errors from influence functions; weights of examples,
+  rows at both ends, and features that neighbours can replace.
 - ``memory``  Measured memory: the peak of a run above the memory of its processes at the start.
 - ``pairs``  How similar two sets of features of the same rows are: aligned kernels and canonical correlations, with
   errors.
@@ -25,12 +23,12 @@ from bigpca.names import lazily
 
 if TYPE_CHECKING:
     from bigpca.estimators.supervised.kernel_supervised import hsic as hsic
-    from bigpca.quality.importance import example_importance as example_importance
-    from bigpca.quality.importance import extremes as extremes
-    from bigpca.quality.importance import feature_replacement_bound as feature_replacement_bound
-    from bigpca.quality.importance import pixel_groups as pixel_groups
-    from bigpca.quality.importance import top_examples as top_examples
+    from bigpca.quality.influence import example_importance as example_importance
+    from bigpca.quality.influence import extremes as extremes
+    from bigpca.quality.influence import feature_replacement_bound as feature_replacement_bound
+    from bigpca.quality.influence import pixel_groups as pixel_groups
     from bigpca.quality.influence import standard_errors as standard_errors
+    from bigpca.quality.influence import top_examples as top_examples
     from bigpca.quality.memory import MemoryMeter as MemoryMeter
     from bigpca.quality.metrics import compare as compare
     from bigpca.quality.metrics import dot_product_error as dot_product_error
@@ -45,8 +43,8 @@ if TYPE_CHECKING:
 
 HOMES = {
     "bigpca.estimators.supervised.kernel_supervised": "hsic",
-    "bigpca.quality.importance": "example_importance extremes feature_replacement_bound pixel_groups top_examples",
-    "bigpca.quality.influence": "standard_errors",
+    "bigpca.quality.influence": "example_importance extremes feature_replacement_bound pixel_groups standard_errors "
+    "top_examples",
     "bigpca.quality.memory": "MemoryMeter",
     "bigpca.quality.metrics": (
         "compare dot_product_error eigenvalue_difference frechet_distance principal_angles recall "

@@ -19,11 +19,10 @@ from bigpca import kernels
 from bigpca.data.views import View, columns_of, view_of, viewed
 from bigpca.estimators.linear.maps import Sketching
 from bigpca.passes.accumulators.base import Accumulator, cost_of
-from bigpca.passes.accumulators.class_moments import ClassMoments
 from bigpca.passes.accumulators.dot_matrix import DotPanels, DotSum
 from bigpca.passes.accumulators.kept_rows import RowSample, RowsAt
 from bigpca.passes.accumulators.landmark_moments import LandmarkMap
-from bigpca.passes.accumulators.moments import ColumnMoments, Moments
+from bigpca.passes.accumulators.moments import ClassMoments, ColumnMoments, Moments
 from bigpca.passes.accumulators.thin_products import DenseFactor, FusedProduct, LeftProduct
 from bigpca.passes.engine.checkpoint import Checkpoint
 from bigpca.passes.engine.run import Run

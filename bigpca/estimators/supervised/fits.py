@@ -25,7 +25,7 @@ from bigpca.estimators.supervised.problems import (
 )
 from bigpca.estimators.supervised.statistics import KeptStatistics, LabelStatistics, Supervision, fold_labels
 from bigpca.passes.accumulators.base import Accumulator
-from bigpca.passes.accumulators.class_moments import WithinFactor, WithinProduct
+from bigpca.passes.accumulators.moments import WithinFactor, WithinProduct
 from bigpca.passes.accumulators.thin_products import LeftProduct
 from bigpca.passes.engine.jobs import PassPlan
 from bigpca.passes.engine.run import Run

@@ -45,7 +45,7 @@ from bigpca.estimators.supervised.statistics import (
 )
 from bigpca.export.linear import LinearMap, LinearRowMap
 from bigpca.passes.accumulators.base import Accumulator
-from bigpca.passes.accumulators.class_moments import ClassMoments
+from bigpca.passes.accumulators.moments import ClassMoments
 from bigpca.passes.engine.driver import solving
 from bigpca.passes.engine.events import ProgressArgument
 from bigpca.passes.engine.jobs import PassPlan, PassState

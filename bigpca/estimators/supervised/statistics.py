@@ -16,7 +16,7 @@ from bigpca.data.labels import merge_classes
 from bigpca.data.weights import degrees_of_freedom
 from bigpca.estimators.supervised.label_features import LabelFeatures, LandmarkLabels, LinearLabels, label_features_from
 from bigpca.passes.accumulators.base import Accumulator, Codes
-from bigpca.passes.accumulators.class_moments import ClassMoments
+from bigpca.passes.accumulators.moments import ClassMoments
 from bigpca.passes.accumulators.thin_products import LeftProduct, LeftRows
 from bigpca.passes.engine.jobs import PassPlan, PassState
 from bigpca.passes.engine.run import Run

@@ -2,11 +2,10 @@
 
 - ``base``  The contract of accumulators, small states that fold blocks, merge and are stored; and what several of
   them share.
-- ``moments``  Moments of the rows: count, mean and centred scatter, or the squares of each column only.
+- ``moments``  Moments of the rows: count, mean and centred scatter, or the squares of each column only; and of
+  labelled rows, with the within-class scatter, or its product with a thin matrix.
 - ``cross_moments``  Moments of rows side by side, with the sums of row norms that debiased statistics need; and states
   for each fold.
-- ``class_moments``  States of labelled rows: counts, means and the within-class scatter, or its product with a thin
-  matrix.
 - ``dot_matrix``  States of the dot matrix, over pairs of row panels or over column blocks, and of products with
   column blocks.
 - ``kernel_product``  The state of one sweep over a kernel matrix: its product with a thin block, its trace and its

@@ -199,6 +199,7 @@ def test_a_kernel_made_of_a_function_is_not_saved(kernel: Any, tmp_path: Path) -
             r"it has mean_weights of shape \(90,\); \(80,\) was expected, as coeff",
         ),
         ({"references": np.full((90, 5), np.nan)}, "references with values that are not finite"),
+        ({"shift": np.zeros(4)}, r"it has rows of 5 columns, but a shift of shape \(4,\) and n_features = 5"),
         ({"shift": None}, "does not hold what a KernelPCA of format"),
     ],
 )

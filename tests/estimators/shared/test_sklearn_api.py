@@ -105,9 +105,16 @@ def test_a_refit_on_unnamed_features_forgets_the_names() -> None:
     assert not hasattr(pca.fit(X), "feature_names_in_")
 
 
-def test_feature_names_out_need_a_fit() -> None:
+@pytest.mark.parametrize(
+    ("method", "given"),
+    [
+        ("get_feature_names_out", ()), ("score_samples", (X,)), ("score", (X,)), ("get_covariance", ()),
+        ("get_precision", ()), ("top_features", (0,)), ("remove_components", (X, [0])),
+    ],
+)  # fmt: skip
+def test_what_needs_a_fit_says_so(method: str, given: tuple[Any, ...]) -> None:
     with pytest.raises(NotFittedError, match="not fitted yet"):
-        PCA(2).get_feature_names_out()
+        getattr(PCA(2), method)(*given)
 
 
 def test_pipeline_with_the_scaler_equals_scale() -> None:

@@ -15,7 +15,7 @@ from sklearn.base import clone
 import bigpca as bp
 from bigpca import FisherDiscriminantAnalysis, RoweisDiscriminantAnalysis
 from bigpca.data.sources import open as open_array
-from bigpca.passes.accumulators.class_moments import WithinFactor, WithinProduct
+from bigpca.passes.accumulators.moments import WithinFactor, WithinProduct
 from bigpca.passes.rows import Rows
 from tests.estimators.labelled import assert_same_axes, labelled_rows, within_scatter
 from tests.estimators.stores import stored, unreadable

@@ -21,13 +21,12 @@ from scipy.sparse import csr_array
 import bigpca
 from bigpca import kernels
 from bigpca.passes.accumulators.base import Accumulator, update_all
-from bigpca.passes.accumulators.class_moments import ClassMoments, WithinFactor, WithinProduct
 from bigpca.passes.accumulators.cross_moments import CrossMoments, FoldStates
 from bigpca.passes.accumulators.dot_matrix import ColumnProducts, DotPanels, DotProduct, DotSum
 from bigpca.passes.accumulators.kept_rows import Furthest, RowSample, RowsAt
 from bigpca.passes.accumulators.kernel_product import KernelProduct
 from bigpca.passes.accumulators.landmark_moments import LandmarkMap, LandmarkMoments
-from bigpca.passes.accumulators.moments import ColumnMoments, Moments
+from bigpca.passes.accumulators.moments import ClassMoments, ColumnMoments, Moments, WithinFactor, WithinProduct
 from bigpca.passes.accumulators.observed_columns import ObservedColumns
 from bigpca.passes.accumulators.row_weights import BestRows, Ones
 from bigpca.passes.accumulators.thin_products import DenseFactor, FusedProduct, LeftProduct

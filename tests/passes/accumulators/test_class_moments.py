@@ -9,9 +9,8 @@ import pytest
 from numpy.typing import NDArray
 
 import bigpca as bp
-from bigpca.passes.accumulators import class_moments
-from bigpca.passes.accumulators.class_moments import ClassMoments
-from bigpca.passes.accumulators.moments import Moments
+from bigpca.passes.accumulators import moments
+from bigpca.passes.accumulators.moments import ClassMoments, Moments
 from bigpca.passes.rows import Rows
 from tests.estimators.labelled import labelled_rows, within_scatter
 from tests.passes.kit import folded, full, moments_of, scatter_of
@@ -67,7 +66,7 @@ def test_chunks_change_class_moments_by_rounding_only(chunk: int, whole: bool) -
 @pytest.mark.usefixtures("small_groups", "float32_products")
 def test_many_small_steps_and_groups_lose_no_digits_in_float32(monkeypatch: pytest.MonkeyPatch) -> None:
     """Tolerance: 4 eps of float32."""
-    monkeypatch.setattr(class_moments, "TILE_BYTES", 1024)  # steps of 256 rows
+    monkeypatch.setattr(moments, "TILE_BYTES", 1024)  # steps of 256 rows
     X, y = labelled_rows(N, D, C, mean=1e4, dtype="f4")
     truth = within_scatter(X, y)
     for chunk in (25, N):
