@@ -12,7 +12,7 @@ import numpy as np
 from sklearn.utils import RegressorTags, Tags, TargetTags
 from sklearn.utils.validation import check_is_fitted
 
-from bigpca.arrays import Array, DType, Matrix, Vector, unpack
+from bigpca.arrays import Array, DType, Matrix, Vector, packed_diagonal, unpack
 from bigpca.blas import threads_of_solve
 from bigpca.data.containers import is_labelled
 from bigpca.data.grids import Grid, grid_from_stored, grid_to_stored
@@ -78,7 +78,7 @@ class JointMoments:
         ValueError
         """
         check_enough_rows(self.moments.count, omitted, sums=self.moments.weight_sums)
-        S = np.diagonal(self.scatter)
+        S = packed_diagonal(self.moments.packed, self.moments.n_features)
         if not np.isfinite(S).all():
             raise ValueError("squares of the values overflow float64 (beyond 1e154). Divide the data by a constant.")
         for name, part in (("X", S[: self.p]), ("Y", S[self.p :])):
@@ -96,7 +96,7 @@ class JointMoments:
         d, weight = self.moments.n_features, self.moments.weight
         if not self.scale:
             return np.ones(d)
-        squares = np.diagonal(self.scatter)
+        squares = packed_diagonal(self.moments.packed, d)
         found = column_scale(squares, self.moments.mean, self.moments.count, True, weight)
         constant = (found == 1.0) & (np.abs(squares / weight - 1.0) > 1e-9)
         return np.where(constant, 1.0, found * np.sqrt(weight / self.freedom))

@@ -6,7 +6,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from bigpca.arrays import Array, Matrix
+from bigpca.arrays import Array, Matrix, packed_diagonal
 from bigpca.errors import positive_integer
 from bigpca.estimators.pairs.fits import left_out, merged
 from bigpca.estimators.pairs.model import JointMoments, PairModel, squared_errors
@@ -133,5 +133,5 @@ def cross_validated(folds: FoldStates, p: int, alphas: list[float]) -> Matrix:
             for W in ridge_coefficients(S[:p, :p], S[:p, p:], alphas)
         ])  # fmt: skip
         errors += found
-    total = np.diagonal(JointMoments(whole, p, False).scatter)[p:]
+    total = packed_diagonal(whole.packed, whole.n_features)[p:]
     return 1 - np.divide(errors, total, out=np.ones(errors.shape), where=total > 0)
