@@ -21,7 +21,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from contextvars import ContextVar
 from functools import cache
 from types import FrameType
@@ -74,6 +74,7 @@ _waiting: list[ref[_Work]] = []  # solves
 _idle: list[int] = []  # the numbers of threads to restore when all have ended; empty when they are restored
 _inside_fold: ContextVar[ref[_Work] | None] = ContextVar("bigpca_inside_fold", default=None)
 _inside_solve: ContextVar[ref[_Work] | None] = ContextVar("bigpca_inside_solve", default=None)
+ALONE = 6e9  # floating-point operations: half a second of one core
 HOLD_BACK_SECONDS = 10.0  # the longest that a new fold is delayed by a waiting solve
 LOOK_SECONDS = 0.5  # after which those that wait look again
 _WAITING = {("dask.local", "get_async"), ("distributed.utils", "sync")}
@@ -227,15 +228,17 @@ def inside_fold() -> bool:
 
 
 @contextmanager
-def blas_threads(count: int | None) -> Iterator[None]:
+def blas_threads(count: int | None, flops: float = math.inf) -> Iterator[None]:
     """Run the body (a solve) with ``count`` BLAS threads once no fold is running; None keeps the current number.
 
-    A nested solve keeps the number of the outer one.
+    A nested solve keeps the number of the outer one. A body of fewer than ``ALONE`` operations uses one thread: where
+    the cores have other work too, threads that wait busily for each other take up to forty times as long.
     """
     if count is None or inside_fold() or _current(_inside_solve) is not None:
-        yield
+        with threads_of_solve() if flops < ALONE else nullcontext():
+            yield
         return
-    solve = _Work(count)
+    solve = _Work(1 if flops < ALONE else count)
     try:
         _solve(solve)
         _inside_solve.set(ref(solve))

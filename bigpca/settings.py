@@ -52,7 +52,8 @@ class config(AbstractContextManager[None]):  # read as a verb: with bp.config(..
         As in :class:`bigpca.PCA`. Here and below, None leaves a setting unchanged.
     solve_threads : int or None, default None
         BLAS threads of the computations between passes, whatever OPENBLAS_NUM_THREADS and similar variables are; by
-        default, one per core that the process may use. The last bits depend on it, so ``provenance_`` records it.
+        default, one per core that the process may use. Computations of less than about half a second use one. The last
+        bits depend on it, so ``provenance_`` records it.
         Passes and scores use one thread for each block of rows, and many blocks at a time.
     workers_timeout : float or None, default None
         Seconds without any worker after which a run on a cluster fails; 60 by default.

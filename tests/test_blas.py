@@ -119,6 +119,17 @@ def test_a_solve_that_computes_lazy_folds_waits_for_them_and_keeps_its_number() 
     assert set(found[1]) == {2}
 
 
+def test_a_short_solve_uses_one_thread_and_gives_back_the_number_of_the_outer_one() -> None:
+    with blas_threads(2, 1e6):
+        assert set(current_threads()) == {1}
+    with blas_threads(2):
+        with blas_threads(2, 1e6):
+            assert set(current_threads()) == {1}
+        assert set(current_threads()) == {2}
+        with blas_threads(2, 1e12):
+            assert set(current_threads()) == {2}
+
+
 def test_a_solve_waits_until_no_fold_runs() -> None:
     solved = threading.Event()
 

@@ -9,11 +9,10 @@ import numpy as np
 from scipy.sparse import csr_array
 
 from bigpca.arrays import Array, Matrix, Vector
-from bigpca.blas import blas_threads, solving_alone, symmetric_rank_update
+from bigpca.blas import blas_threads, symmetric_rank_update
 from bigpca.solvers.eigh import numerical_rank, top_eigenpairs
 from bigpca.solvers.strips import PARTS, STRIP, Strip, each_strip, sum_strips
 
-ALONE = 2048  # rows up to which one BLAS thread solves the eigenproblem in half a second
 SUM_BYTES = 64 << 20  # of the sums of dot matrices that threads make beside each other
 
 
@@ -77,7 +76,7 @@ def leading_axes(
         symmetric_rank_update(values.T, product)
         return product.astype(np.float64, copy=False)
 
-    with solving_alone(threads) if m <= ALONE else blas_threads(threads):
+    with blas_threads(threads, 2 / 3 * m**3):  # those of few eigenpairs
         G = sum_strips(products, d, _parts(m))
         eigenvalues, V = top_eigenpairs(G, min(k, m))  # rows of V: (k, m)
     rank = min(numerical_rank(eigenvalues, m), int(np.count_nonzero(eigenvalues > 1e-6 * eigenvalues[0])))

@@ -12,7 +12,7 @@ from scipy.linalg.blas import dsymv
 from scipy.linalg.lapack import dpotrf
 
 from bigpca.arrays import Matrix, Vector, mirror_upper
-from bigpca.blas import blas_threads
+from bigpca.blas import blas_threads, threads_of_solve
 from bigpca.seeds import normals
 
 # The reduction to tridiagonal form that a dense solver starts with costs 4/3 d^3 flops, half of them bound by
@@ -80,7 +80,8 @@ def leading_eigenpairs(S: Matrix, diagonal: Vector, k: int, *, lower: bool) -> t
             if (j + 1) % CHECKED and j + 1 < columns and not invariant:
                 continue
             # 2. Ritz values, and the residuals beta |e'y| of their vectors.
-            ritz, Y = np.linalg.eigh(H[: j + 1, : j + 1], UPLO="U")
+            with threads_of_solve():
+                ritz, Y = np.linalg.eigh(H[: j + 1, : j + 1], UPLO="U")
             coupling = beta * np.abs(Y[-1])
             converged = j + 1 >= k and bool(coupling[-k:].max() <= 4 * eps * ritz[-1])
             proven = converged and _rest_is_below(ritz, coupling, 4 * eps, norm, d) <= ritz[-k]
@@ -239,9 +240,10 @@ def top_eigenpairs(
         diagonal = np.ldexp(diagonal, -exponent)
     else:
         exponent = 0
-    with blas_threads(threads):
+    iterated = not signed and is_iterated(len(S), kept)
+    with blas_threads(threads, (2 / 3 if iterated else 9.0) * len(S) ** 3):
         found = None
-        if not signed and is_iterated(len(S), kept):
+        if iterated:
             found = leading_eigenpairs(S, diagonal, kept, lower=not lower)
             np.fill_diagonal(S, diagonal)
             if found is None:

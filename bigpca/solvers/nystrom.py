@@ -156,7 +156,7 @@ def nystrom(
     N, q = Y.shape
     in_place = overwrite and Y.dtype == np.float64 and Y.flags.writeable
     F = np.ldexp(Y, -exponent, out=Y) if in_place else np.ldexp(Y, -exponent, dtype=np.float64)
-    with blas_threads(threads):
+    with blas_threads(threads, 10.0 * N * q**2):
         # 1. W made orthonormal: the shift nu is stated for orthonormal test matrices.
         T = _whitening(W, max(SMALLEST_DIRECTION, float(np.sqrt(precision))))
         # 2. The shift: more than the rounding of Y can take from an eigenvalue (second NOTE).

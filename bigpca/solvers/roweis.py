@@ -246,7 +246,7 @@ def supervised_axes(psi: Matrix, k: int | None, *, precision: float = FLOAT64, t
     if m > d:
         values, vectors = top_eigenpairs(psi.T @ psi, threads=threads)
     else:
-        with blas_threads(threads):
+        with blas_threads(threads, 10.0 * d * m**2):
             # The dual form: right singular vectors of Psi' are the eigenvectors of Psi Psi' (SPCA paper, section 5.3).
             _, s, vectors = np.linalg.svd(psi, full_matrices=False)
         # The eigenvalues are squares of these, which must stay below 1.8e308.

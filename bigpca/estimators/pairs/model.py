@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable
-from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import ClassVar, Self
 
@@ -13,7 +12,7 @@ from sklearn.utils import RegressorTags, Tags, TargetTags
 from sklearn.utils.validation import check_is_fitted
 
 from bigpca.arrays import Array, DType, Matrix, Vector, packed_diagonal, unpack
-from bigpca.blas import threads_of_solve
+from bigpca.blas import blas_threads
 from bigpca.data.containers import is_labelled
 from bigpca.data.grids import Grid, grid_from_stored, grid_to_stored
 from bigpca.errors import brief, positive_integer
@@ -44,7 +43,6 @@ from bigpca.passes.reading.row_maps import (
 from bigpca.passes.rows import Rows
 from bigpca.planning import Resources
 from bigpca.settings import setting
-from bigpca.solvers.dual import ALONE
 from bigpca.storage.files import content_digest
 
 
@@ -213,8 +211,7 @@ class PairModel(Estimator[PairFound]):
 
         def solve(state: Accumulator, omitted: int) -> PairFound:
             joint = JointMoments(whole_moments(state), p, scale).checked(omitted)
-            # Threads wait longer for each other than small factors take, on a busy machine forty times as long.
-            with threads_of_solve() if joint.moments.n_features <= 2 * ALONE else nullcontext():
+            with blas_threads(None, 2 / 3 * p**3 + 2 / 3 * (joint.moments.n_features - p) ** 3):
                 return PairFound(state, omitted, p, grid, self._solve(joint, state))
 
         return solve

@@ -13,6 +13,7 @@ from typing import ClassVar
 import numpy as np
 
 from bigpca.arrays import Matrix
+from bigpca.blas import blas_threads
 from bigpca.errors import warn_approximation
 from bigpca.estimators.shared.fit import Fit, Reading, choose, first_that_fits
 from bigpca.estimators.supervised.problems import (
@@ -273,8 +274,9 @@ class KrylovRoweisFit(LabelledFit):
             template = WithinProduct(len(Q), Q.shape[1], codes, WithinFactor(statistics.moments.means, Q))
             Y = fold(run, self.product, self.rows, template).state.product  # one pass over X
             basis, products = np.hstack([basis, Q]), np.hstack([products, Y])
-            family = family_in(basis, products, statistics, problem, self.added)
-            found = family.solve(problem.r1, problem.r2, self.k).values
+            with blas_threads(problem.threads, 20.0 * len(basis) * basis.shape[1] ** 2):
+                family = family_in(basis, products, statistics, problem, self.added)
+                found = family.solve(problem.r1, problem.r2, self.k).values
             if len(values) == len(found):
                 converged = bool((np.abs(found - values) <= problem.tol * found).all())
             values = found

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigpca.arrays import Matrix, Vector, packed_size
+from bigpca.blas import blas_threads
 from bigpca.data.batches import BatchLabels, LabelColumn
 from bigpca.data.labels import (
     ClassLabels,
@@ -620,8 +621,9 @@ class RoweisProblem(Problem):
         if not self.whole:
             return thin_axes(statistics, self.n_components, normalize=self.normalize, threads=self.threads)
         check_classes(statistics, self.r1, self.r2)
-        family = family_of(statistics, self.r2, normalize=self.normalize, threads=self.threads)
-        return self.axes(family, statistics)
+        with blas_threads(self.threads, 20.0 * statistics.moments.n_features**3):
+            family = family_of(statistics, self.r2, normalize=self.normalize, threads=self.threads)
+            return self.axes(family, statistics)
 
     def axes(self, family: RoweisFamily, statistics: LabelStatistics) -> Axes:
         """Return the axes at this point of a family."""

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from sklearn.base import clone
 
 from bigpca.arrays import Array
+from bigpca.blas import blas_threads
 from bigpca.errors import check_choice
 from bigpca.estimators.kernel.maps import Expansion, KernelScores
 from bigpca.estimators.kernel.spectrum import KernelSpectrum
@@ -230,7 +231,8 @@ def roweis_map(
     read = cast("KeptStatistics | FeatureRead", result)  # what both kinds of fit read
     statistics = read.statistics
     check_classes(statistics, 1.0, 1.0)
-    with solving_with(setting(template, "solve_threads")):
+    flops = 20.0 * statistics.moments.n_features**3  # as of one fit, so that the models have its bits
+    with solving_with(setting(template, "solve_threads")), blas_threads(problem.threads, flops):
         values = grid_values(grid, spacing, statistics.count)
         # One rotation into the eigenvectors of S_W serves all points; each then takes its k leading pairs.
         family = family_of(statistics, 1.0, normalize=problem.normalize, threads=problem.threads)
