@@ -54,10 +54,8 @@ def main() -> None:
         )
 
     try:
-        from tutorial_pictures import picture_of_strips
-
         from bigpca.plots.images import image_tiles
-        from bigpca.plots.style import save_picture
+        from bigpca.plots.style import plain_figure, save_picture
     except ImportError:
         return
     shown = np.arange(12)
@@ -65,8 +63,11 @@ def main() -> None:
     for k in reversed(KEPT):
         leading = np.where(np.arange(max(KEPT)) < k, scores[shown], 0)
         strips[f"from {k} components"] = pca.inverse_transform(leading)
-    tiles = {name: image_tiles(images, (28, 28), len(shown), limits=(255, 0)) for name, images in strips.items()}
-    figure = picture_of_strips(tiles, title="Pictures of Fashion-MNIST, and their reconstructions")
+    figure = plain_figure(12.3, 1.45 * len(strips))
+    for ax, (name, images) in zip(figure.subplots(len(strips)), strips.items(), strict=True):
+        ax.imshow(image_tiles(images, (28, 28), len(shown), limits=(255, 0)), interpolation="nearest")
+        ax.set_title(name, loc="left", fontsize=11)
+        ax.set_axis_off()
     picture = save_picture(figure, Path(tempfile.mkdtemp(prefix="bigpca-fashion-")) / "reconstructions.png")
     print(f"held-out pictures, and from {', '.join(map(str, reversed(KEPT)))} components: {picture}")
 

@@ -1,4 +1,4 @@
-"""The pictures of the 02_*, 03_*, 04_* and 05_* examples: portraits of models, strips of images, errors by size."""
+"""The pictures of the 03_*, 04_* and 05_* examples: portraits of models, strips of images, errors by size."""
 
 from __future__ import annotations
 
