@@ -1,5 +1,8 @@
-"""Examples in the gallery: executed with small arguments and shown with what they draw, or with a stored picture."""
+"""Examples in the gallery: executed with small arguments and shown with what they draw, or with a stored picture; and
+notebooks of them that run alone.
+"""
 
+import json
 import shutil
 import tempfile
 from pathlib import Path
@@ -14,6 +17,8 @@ ARGUMENTS = {
     "04_kernel_denoising": "--rows 1000",
     "04_kernel_scaling": "--rows 500",
 }
+SHARED = ("nearest_neighbour", "tutorial_pictures", "tutorial_data")  # modules of several examples
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 PICTURES = Path(__file__).resolve().parent.parent / "pictures"
 STORED = """
 .. image:: /pictures/{name}.webp
@@ -46,6 +51,24 @@ def add_stored_picture(app: Sphinx, docname: str, source: list[str]) -> None:
         source[0] = source[0].replace(code, STORED.format(name=name) + code, 1)
 
 
+def complete_notebooks(app: Sphinx) -> None:
+    """Put the modules that an example imports into its notebook, and take the kernel's command line from it."""
+    for path in Path(app.srcdir, "gallery").glob("*.ipynb"):
+        notebook = json.loads(path.read_text())
+        said = "".join("".join(cell["source"]) for cell in notebook["cells"])
+        cells = ["import sys\n\nsys.argv[1:] = []"]
+        if cells[0] in said:  # of a page that did not change
+            continue
+        for name in SHARED:
+            if f" {name} import" in said or f"import {name}" in said:
+                cells.append(f"%%writefile {name}.py\n" + (EXAMPLES / f"{name}.py").read_text())
+                said += cells[-1]
+        empty = {"cell_type": "code", "execution_count": None, "metadata": {}, "outputs": []}
+        notebook["cells"][1:1] = [empty | {"source": cell.splitlines(keepends=True)} for cell in cells]
+        path.write_text(json.dumps(notebook, indent=1))
+
+
 def setup(app: Sphinx) -> dict[str, bool]:
     app.connect("source-read", add_stored_picture)
+    app.connect("builder-inited", complete_notebooks, priority=900)  # after sphinx-gallery has written them
     return {"parallel_read_safe": True}
