@@ -421,8 +421,7 @@ class ClassLabels:
         """
         values, gaps = label_values(y)
         check_missing(gaps, missing)
-        labels = _coded(class_values(values, gaps), gaps)
-        return labels.with_classes(self.classes).codes
+        return _coded(class_values(values, gaps), gaps).with_classes(self.classes).codes
 
     def with_classes(self, classes: ArrayLike) -> ClassLabels:
         """Code the same rows in more classes, as returned by :func:`merge_classes`; the new ones may have no rows.

@@ -508,8 +508,7 @@ def _as_stored(path: Any, member: str | None, missing_chunks: str) -> Source | N
 
 def row_view(source: Any, pattern: RowPattern, shape: tuple[int, ...]) -> tuple[View, Names]:
     """Return the view that a pattern describes of a source whose samples have a shape, and the names of its columns."""
-    whole = View.of(replace(pattern, columns=None), shape)
-    names = _column_names(source, whole, shape)
+    names = _column_names(source, View.of(replace(pattern, columns=None), shape), shape)
     view = View.of(pattern, shape, names)
     return view, names if names is None or view.columns is None else names[view.columns]
 

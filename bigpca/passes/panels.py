@@ -147,8 +147,7 @@ def fold_panels(run: Run, cost: PassPlan, rows: Rows, finish: Finish[R], *, shif
 
     def cut(group: int) -> tuple[GroupTask, Inputs]:
         members = layout.groups[group]
-        start = layout.reads[members[0]][0]
-        reader, futures = rows.reader(start, layout.n_rows)
+        reader, futures = rows.reader(layout.reads[members[0]][0], layout.n_rows)
         panel = tuple(layout.reads[i] for i in members)
         task = PanelGroup(
             group, reader, panel, layout.reads[members[-1] + 1 :], layout.slab_rows, cost.dtype, template,

@@ -85,8 +85,7 @@ def mapped_lazily(rows: Rows) -> da.Array:
     """Return X with the maps of its rows applied, as a Dask array: for readers of Dask arrays."""
     if not rows.steps:
         return rows.X
-    whole = Chain(rows.maps[:-1], rows.maps[-1])
-    return project_lazily(rows.X, whole, rows.n_columns)
+    return project_lazily(rows.X, Chain(rows.maps[:-1], rows.maps[-1]), rows.n_columns)
 
 
 def _apply_block(block: object, f: RowMap, n_columns: int, dtype: str, sparse: bool) -> Array:

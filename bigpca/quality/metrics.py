@@ -470,8 +470,7 @@ def compare(a: Any, b: Any) -> Comparison:
     _check_same_preprocess(a, b)
     # rotation keeps the span and the variance along it, but not one variance for each of orthonormal axes
     a, b = (model.estimator_ if isinstance(model, RotatedPCA) else model for model in (a, b))
-    angles = principal_angles(a, b)
-    return Comparison(angles, _share_within(a, b), _share_within(b, a))
+    return Comparison(principal_angles(a, b), _share_within(a, b), _share_within(b, a))
 
 
 def _share_within(of: Any, within: Any) -> float:

@@ -89,8 +89,7 @@ def classified(model: Any, X: Any, y: Any) -> tuple[Light, Table]:
     """
     if not hasattr(model, "predict") or not hasattr(model, "classes_"):
         raise TypeError(f"a {name_of(model)} does not predict classes. Leave out held_out, or fit Fisher's analysis.")
-    found = aligned(y, X, absent=None)
-    truth, gaps = label_values(found.values)
+    truth, gaps = label_values(aligned(y, X, absent=None).values)
     predicted, classes = np.asarray(model.predict(X))[~gaps], np.asarray(model.classes_)
     truth = truth[~gaps]
     known = np.isin(truth, classes)

@@ -354,8 +354,7 @@ def _divide_and_conquer(d: int, k: int) -> bool:
 
 
 def _is_orthonormal(columns: Matrix) -> bool:
-    k = columns.shape[1]
-    for start in range(0, k, GRAM_STRIP):
+    for start in range(0, columns.shape[1], GRAM_STRIP):
         gram = columns[:, start : start + GRAM_STRIP].T @ columns
         strip = np.arange(len(gram))
         gram[strip, start + strip] -= 1.0

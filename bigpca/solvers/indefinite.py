@@ -48,8 +48,7 @@ def negative_eigenvalue(A: Matrix, rounding: float, *, threads: int | None = Non
     >>> negative_eigenvalue(np.diag([2.0, -1.0]), 0.0), negative_eigenvalue(np.diag([2.0, -1e-9]), 0.0)
     (-1.0, None)
     """
-    norm = float(norm_of(A))
-    allowed = SIGNIFICANT * norm + rounding
+    allowed = SIGNIFICANT * float(norm_of(A)) + rounding
     if not allowed or not np.isfinite(allowed):
         return None
     # A Cholesky factor of the shifted matrix exists if no eigenvalue is below -allowed: a third of the flops of eigh.

@@ -265,8 +265,7 @@ def supervised_axes(psi: Matrix, k: int | None, *, precision: float = FLOAT64, t
 def completed(found: Axes, k: int) -> Axes:
     """Return k orthonormal axes: the leading ones, and beyond them arbitrary ones of eigenvalue 0."""
     values = np.concatenate([found.values, np.zeros(max(0, k - len(found.values)))])[:k]
-    components = found.components[:k]
-    return Axes(values, complete_orthonormal(components, k), found.rank)
+    return Axes(values, complete_orthonormal(found.components[:k], k), found.rank)
 
 
 @dataclass(frozen=True)

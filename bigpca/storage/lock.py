@@ -106,8 +106,7 @@ class RunLock:
         with suppress(FileNotFoundError), flock(self.path, wait_seconds=MUTEX_SECONDS) as alone:
             if not os.path.samestat(os.fstat(descriptor), os.stat(self.path)):
                 return
-            content = os.pread(descriptor, 1 << 16, 0)
-            holder = _parse(content)
+            holder = _parse(os.pread(descriptor, 1 << 16, 0))
             # The creator of a file without a record died (or lost this race) before it wrote: the file is free if we
             # hold its kernel lock. Without kernel locks only the creator may continue.
             free = (created or alone) if holder is None else _is_dead(holder)

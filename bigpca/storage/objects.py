@@ -416,8 +416,7 @@ def put_group(given: Any, fill: Callable[[Path], None], identity: str, *, overwr
     claim = place.beside(CONTROL) if place.prefix else place.at(CONTROL)
     claim.conditions()
     place.check_exclusive()
-    run = uuid.uuid4().hex[:12]
-    ours = Claim(identity, [], run, (identity[:24],))
+    ours = Claim(identity, [], uuid.uuid4().hex[:12], (identity[:24],))
     listed = [key for key in place.survey() if not key.startswith(f"{CONTROL}/")]
     try:
         claim.put("claim", ours.encoded(), if_absent=True)

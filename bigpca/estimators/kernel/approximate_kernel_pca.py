@@ -225,8 +225,7 @@ def _signed(
     rounding = rounding_of(pairs.values, operator.row_means, operator.tile_rounding)
     positive = int(np.count_nonzero(pairs.values > rounding))
     given = counted(settings.n_components)  # None for all: the fit rejects shares and rules
-    wanted = positive if given is None else given
-    k = max(1, min(wanted, positive))
+    k = max(1, min(positive if given is None else given, positive))
     remedy = 'Use a wider sketch, approximation="ritz", or fewer components.'
     warn_fewer(settings, positive, f"a sketch of {q} columns shows", remedy)
     norm = operator.norm

@@ -565,9 +565,7 @@ class Growth(KernelReading):
 
     features: LandmarkFeatures
 
-    @property
-    def solver(self) -> str:
-        return "landmarks (given)"
+    solver = "landmarks (given)"
 
     @property
     def account(self) -> str:

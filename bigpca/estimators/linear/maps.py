@@ -85,8 +85,7 @@ def _coordinates(Q: Matrix, missing: NDArray[np.bool_], z: Matrix) -> tuple[Matr
     if k and values[0] > SOUND:
         return np.asarray(z @ Q @ (vectors / values) @ vectors.T), True
     # The normal matrix has lost half of the digits: the singular values of Q_o itself decide.
-    there = Q[~missing]
-    found, _, rank, _ = scipy.linalg.lstsq(there, z[:, ~missing].T)
+    found, _, rank, _ = scipy.linalg.lstsq(Q[~missing], z[:, ~missing].T)
     return np.asarray(found.T, np.float64), rank == k
 
 

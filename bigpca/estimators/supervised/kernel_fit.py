@@ -161,8 +161,7 @@ class FeatureLabelFit(LandmarksFit):
         if m == n and isinstance(sampling, str):
             sampling = np.arange(n) if rows.weights is None else np.flatnonzero(rows.weights)
             m = len(sampling)
-        choice = Choice(m, sampling)
-        return cls(rows, resources, settings, choice, labelled, problem)
+        return cls(rows, resources, settings, Choice(m, sampling), labelled, problem)
 
     @property
     def whole(self) -> bool:

@@ -233,9 +233,7 @@ class KernelRoweisDiscriminantAnalysis(KernelModel):
     def _orthonormal(self) -> bool:
         return bool(self.r2 == 0)
 
-    @property
-    def _why_fixed(self) -> str:
-        return ""
+    _why_fixed = ""
 
     def _problem(self, seed: int = 0) -> RoweisProblem:
         return RoweisProblem(

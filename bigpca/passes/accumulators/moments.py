@@ -486,8 +486,7 @@ class ClassMoments(Accumulator):
         # For each class, about its shift s_c:  S_c = sum_t (x_t - s_c)(x_t - s_c)' - n_c o_c o_c', o_c = mean_c - s_c.
         seen = self.counts > 0
         offsets = self.means[seen] / self.counts[seen, None]
-        weighted = offsets * np.sqrt(self.counts[seen, None])
-        self._correct(weighted, -1.0)
+        self._correct(offsets * np.sqrt(self.counts[seen, None]), -1.0)
         self.means[seen] = self._group_shift + self._shifts[seen].astype(np.float64) + offsets
         self._shifts = self._group_shift = None
 

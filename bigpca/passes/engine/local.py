@@ -248,8 +248,7 @@ def check_cancelled(run_id: str) -> None:
     """Raise :class:`RunCancelled` if this task's run was cancelled, in this process or by the Dask scheduler."""
     if run_id in _cancelled:
         raise RunCancelled(run_id)
-    workers = sys.modules.get("distributed.worker")
-    state = getattr(workers, "thread_state", None)
+    state = getattr(sys.modules.get("distributed.worker"), "thread_state", None)
     worker, key = getattr(state, "execution_state", {}).get("worker"), getattr(state, "key", None)
     if worker is None or key is None:
         return

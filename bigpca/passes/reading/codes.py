@@ -87,8 +87,7 @@ class Codes(RowMap):
             return np.packbits(scores > 0, axis=1)
         scaled = scores / scores.dtype.type(self.scale)
         codes: Array = np.clip(np.rint(scaled, out=scaled), -LAST, LAST, out=scaled).astype(np.int8)
-        saturated = self.saturated(codes)
-        if saturated > max(10, MANY * codes.size):
+        if self.saturated(codes) > max(10, MANY * codes.size):
             warnings.warn(
                 f"more than {MANY:.0%} of the codes of some rows are saturated: their scores are beyond the range of "
                 f"{DEVIATIONS:g} standard deviations of the fit. Fit the model to such rows, or write float16.",
