@@ -255,8 +255,8 @@ def fit(
             )
         if outputs.scores is not None or outputs.checkpoint is not None:
             raise typer.BadParameter(
-                "--update reads appended rows only, without --scores and --checkpoint. Write scores with bigpca "
-                "transform."
+                "--update reads only appended rows, and takes neither --scores nor --checkpoint. Write scores with "
+                "bigpca transform."
             )
         update(source, model, out, supervision, reading, cluster, shows, overwrite=overwrite)
         return

@@ -284,7 +284,7 @@ def aligned(
         values, file = table.labels, os.path.basename(table.path)
         if values is None and not pictures:
             raise ValueError(
-                f"{file} has no columns other than keys and pictures. Name that of the {word}s: {file}::column."
+                f"{file} has no columns other than keys and pictures. Name the column of the {word}s: {file}::column."
             )
     labels = replace(_keys_of_labels(values, table, keys, word), file=file)
     if not file and (by_key or labels.names is not None):

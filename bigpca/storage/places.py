@@ -504,8 +504,8 @@ class Place:
                 _ANSWERED.add(known)
                 if "NoSuchBucket" in str(error) or verb in ("put", "list"):
                     raise FileNotFoundError(
-                        f"{self.describe(key)}: its bucket does not exist, or not for these credentials. Create it, or "
-                        "check the name."
+                        f"{self.describe(key)}: its bucket does not exist, or these credentials cannot see it. Create "
+                        "it, or check the name."
                     ) from error
                 raise FileNotFoundError(f"{self.describe(key)} does not exist.") from error
             except BusyError as error:

@@ -329,7 +329,7 @@ class RowStatistics(Estimator[Spectrum]):
                 return quantile_limit(values, confidence)
             if len(values) < 2:
                 raise ValueError(
-                    f"{counted(len(values), 'row')} of X with an SPE, but a variance needs at least two. Give more "
+                    f"{counted(len(values), 'row')} of X can be used, but a variance needs at least two. Give more "
                     f"typical rows."
                 )
             unit = power_unit(values)  # the squares of very large or small values leave the range of float64

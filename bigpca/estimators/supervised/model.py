@@ -195,7 +195,7 @@ class SupervisedModel(Estimator[SupervisedResult]):
     @available_if(classifies)  # type: ignore[untyped-decorator]
     @maps_rows
     def predict(self, X: Input) -> Lazy:
-        """Return the most probable class of each row of X (n, d), (n,): lazy for lazy input, as ``transform``.
+        """Return the most probable class of each row of X (n, d), (n,): lazy for lazy input, like ``transform``.
 
         Returns
         -------

@@ -585,13 +585,13 @@ class L2(RowPreprocessor):
         return with_values(rows, values)
 
     def sklearn_step(self) -> object:
-        """Return a ``Normalizer``, which leaves rows of zeros zero."""
+        """Return a ``Normalizer``, which leaves rows of zeros unchanged."""
         from sklearn.preprocessing import Normalizer  # only exports need it
 
         return Normalizer()
 
     def onnx_form(self) -> OnnxForm:
-        """Return one node, which leaves rows of zeros zero."""
+        """Return one node, which leaves rows of zeros unchanged."""
         return OnnxForm((OnnxNode("LpNormalization", ("rows",), "result", {"axis": 1, "p": 2}),))
 
 

@@ -271,7 +271,7 @@ MISTAKES: dict[str, tuple[Callable[[], Any], str]] = {
     "a share as text": (lambda: FITTED["plain"].t2_limit("0.95"), "confidence = '0.95' is not a share between 0 and 1"),
     "None in place of statistics": (lambda: FITTED["plain"].statistics(NEW, None), "None is not a statistic"),
     "the variance of one row": (
-        lambda: FITTED["plain"].spe_limit(X=NEW[:1], limit="moments"), "1 row of X with an SPE, but a variance"
+        lambda: FITTED["plain"].spe_limit(X=NEW[:1], limit="moments"), "1 row of X can be used, but a variance"
     ),
     "an unknown limit": (lambda: FITTED["plain"].t2_limit(limit="F"), "limit = 'F'; one of 'empirical', 'theory'"),
     "other rows": (
