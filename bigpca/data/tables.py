@@ -177,7 +177,7 @@ class TableRows(Source):
         """Of the largest group: its numbers and pages in Arrow, or its numbers and the copies of the text of CSV."""
         groups = self._groups()
         numbers = max((group.rows for group in groups), default=0) * columns * self.dtype.itemsize
-        text = TEXT_COPIES * max((group.size for group in groups), default=0) if self.parsed else 2 * numbers
+        text = TEXT_COPIES * max((group.size for group in groups), default=0) if self.parsed else 3 * numbers
         return numbers + text
 
     def details(self) -> dict[str, Any]:

@@ -378,7 +378,7 @@ def density(
     names = component_names(model, drawn.scores.shape[1])
     columns = chosen(components, names)
     if columns[1] < 0:
-        raise ValueError("a density needs two components, but the model has 1. Draw its scores: a histogram.")
+        raise ValueError("a density needs two components, but the model has 1. Draw its scores as a histogram.")
     ax = axes_of(ax)
     x, y = drawn.scores[:, columns].T
     counts = ax.hexbin(x, y, gridsize=BINS, bins="log", mincnt=1, cmap="cividis", linewidths=0.1)

@@ -167,7 +167,7 @@ def unit_rows(V: ArrayLike, name: str) -> Matrix:
     if len(bad):
         raise ValueError(
             f"row {bad[0]} of {name} has no direction: its largest entry is {largest[bad[0], 0]:g}. Remove it, "
-            "or replace it by finite numbers."
+            "or replace it with finite numbers."
         )
     scaled = rows / largest  # because squares of the entries could overflow
     return np.asarray(scaled / np.linalg.norm(scaled, axis=1, keepdims=True))
