@@ -389,8 +389,7 @@ class ChunkFiles:
         bounds = [(i * size, (i + 1) * size) for i, size in zip(cell, self.cell_shape, strict=True)]
         for _, reason in self.too_large(bounds):
             raise ValueError(reason)
-        index = tuple(slice(*pair) for pair in bounds)
-        return np.asarray(self.array[index])
+        return np.asarray(self.array[tuple(slice(*pair) for pair in bounds)])
 
     def _full(self, key: str) -> str:
         return f"{self.array.path}/{key}" if self.array.path else key
@@ -865,8 +864,7 @@ class ZarrRows(Source):
     def stamps(self, start: int, stop: int) -> list[Stamp]:
         """Return a stamp for each chunk (or shard) of those rows."""
         files = self.reader.files()
-        bounds = [(start, stop), *((0, size) for size in self.array_shape[1:])]
-        return files.stamps(bounds)
+        return files.stamps([(start, stop), *((0, size) for size in self.array_shape[1:])])
 
     @property
     def stamped(self) -> bool:

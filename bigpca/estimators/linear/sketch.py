@@ -133,8 +133,7 @@ def solve_tutorial(found: Sketched, fit: Settings) -> Spectrum:
     # |A u - lambda u| <= |A_hat u - lambda u| + |A - A_hat|, the latter being the residuals of the certificate.
     products = approximation.multiply(axes.T)
     off = norm_of(products - axes.T * eigenvalues[:k], axis=0)
-    residuals = np.asarray(certificate.residuals) + off
-    certificate = replace(certificate, residuals=residuals)
+    certificate = replace(certificate, residuals=np.asarray(certificate.residuals) + off)
     return _spectrum(found, fit, eigenvalues[:k], fix_signs(axes), certificate)
 
 
@@ -356,8 +355,7 @@ def solve_product(
     keep = part.state_bytes <= settings.fit.keep_state_bytes and scale is None
     found = unpack(part, settings, omitted=omitted, scale=scale)
     solve = solve_tutorial if settings.approximation == "tutorial" else solve_nystrom
-    spectrum = solve(found, settings.fit)
-    return replace(spectrum, state=part if keep else None)
+    return replace(solve(found, settings.fit), state=part if keep else None)
 
 
 def unpack(part: FusedProduct, settings: SketchSettings, *, omitted: int, scale: Vector | None) -> Sketched:

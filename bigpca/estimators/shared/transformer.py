@@ -1177,8 +1177,7 @@ class Estimator(
     def _mapped_as_given(self, rows: Rows, f: RowMap, columns: int, to: Destination) -> Lazy:
         """Return ``f`` of opened rows that are not preprocessed, such as scores."""
         if to.out is None:
-            limit = setting(self, "memory_limit")
-            return map_rows(rows, f, columns, memory_limit=limit)
+            return map_rows(rows, f, columns, memory_limit=setting(self, "memory_limit"))
         rows, what = rows.begun(**self._policies), to.what or self._output_name
         made = Made(f"{what} of X by {self._called}", self._digest(), to.keys)
         with brought_by(self):

@@ -94,8 +94,7 @@ class LabelledReading(Reading):
 
     def read(self, run: Run) -> KeptStatistics:
         """Read X."""
-        statistics = fold_labels(run, self.labels, self.rows, self.templates)
-        return self.labelled.kept(statistics)
+        return self.labelled.kept(fold_labels(run, self.labels, self.rows, self.templates))
 
 
 @dataclass(frozen=True)
