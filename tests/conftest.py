@@ -95,8 +95,9 @@ def pytest_collection() -> Any:
     try:
         return (yield)
     finally:
-        gc.freeze()
         gc.enable()
+        gc.collect()  # trees of the files that pytest has compiled
+        gc.freeze()
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:

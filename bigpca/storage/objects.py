@@ -51,6 +51,7 @@ log = logging.getLogger("bigpca")
 CLAIM = f"{CONTROL}/claim"
 ROWS = f"{CONTROL}/rows"
 JOURNAL = f"{CONTROL}/chunks-"
+KEYS = f"{CONTROL}/keys-"  # of a chunk's rows
 JOURNAL_CHUNKS = 64  # per object of the journal, of an output whose chunks are all written by this process
 ROOT = "zarr.json"
 
@@ -174,9 +175,7 @@ class ObjectChunks(ChunkWriter):
                 stored, etag, mark = error.found
                 if mark != self.mark:
                     raise OutputLockedError(
-                        f"{self.place.describe(self.chunk_key(index))} exists with other values, of the run "
-                        f"{mark or 'of another program'}; this is the run {self.mark}. Stop the other one, and run "
-                        "this again with overwrite=True."
+                        occupied(self.place.describe(self.chunk_key(index)), mark, self.mark)
                     ) from None
                 # An equal run on another processor, which may round in another way.
                 self.decoded(index, stored)
@@ -189,6 +188,14 @@ class ObjectChunks(ChunkWriter):
         if records:
             fields = [astuple(record) for record in records]
             self.place.put(f"{JOURNAL}{records[0].index:08d}-{self.mark}", json.dumps(fields).encode())
+
+
+def occupied(url: str, mark: str, own: str) -> str:
+    """Return the message for an object of another run."""
+    return (
+        f"{url} exists with other values, of the run {mark or 'of another program'}; this is the run {own}. Stop the "
+        "other one, and run this again with overwrite=True."
+    )
 
 
 class ObjectOutput(Output):
@@ -232,8 +239,8 @@ class ObjectOutput(Output):
             if (entry := listed.get(self.writer.chunk_key(index))) is not None:
                 looks.append((entry.size, partial(look, index, entry)))
             elif not self.joins:  # rows in order, continued where the first chunk is missing: what was in flight goes
-                before = {self.writer.chunk_key(i) for i in range(index)}
-                self.place.delete([key for key in listed if key.startswith("c/") and key not in before])
+                before = {key for i in range(index) for key in (self.writer.chunk_key(i), f"{KEYS}{i}.json")}
+                self.place.delete([key for key in listed if key.startswith(("c/", KEYS)) and key not in before])
                 break
         self._records = {record.index: record for record in together(looks) if record is not None}
 
@@ -269,8 +276,14 @@ class ObjectOutput(Output):
         self._noted = []
 
     def keep(self, name: str, data: bytes) -> None:
-        """Put the record, in place of one that an earlier try has put."""
-        self.place.put(f"{CONTROL}/{name}", data)
+        """Put the record, in place of one of this run only."""
+        key, mark = f"{CONTROL}/{name}", self.writer.mark
+        try:
+            self.place.put(key, data, if_absent=True, mark=mark)
+        except OccupiedError as error:
+            if error.found.mark != mark:
+                raise OutputLockedError(occupied(self.place.describe(key), error.found.mark, mark)) from None
+            self.place.put(key, data, if_etag=error.found.etag, mark=mark)
 
     def kept(self, name: str) -> bytes | None:
         """Get the record."""

@@ -500,25 +500,29 @@ def test_chunks_of_features_are_put_at_the_same_time_and_continued_without_a_gap
 
 @enforced
 def test_a_second_writer_of_features_is_rejected_until_it_is_said_to_resume(place: Place) -> None:
-    one = bp.FeatureWriter(place, chunk_rows=4)
+    one, keys = bp.FeatureWriter(place, chunk_rows=4), [f"row {i}" for i in range(48)]
 
     def late() -> None:
-        one.write(X[20:23])
+        one.write(X[20:23], keys[20:23])
         one.close()
 
-    one.write(X[:10])
+    one.write(X[:10], keys[:10])
     wait(one._begun)
     with pytest.raises(OutputLockedError, match=r"unfinished output of run .*resume=True"):
         bp.FeatureWriter(place)
-    with bp.FeatureWriter(place, resume=True) as two:
-        assert two.n_rows == 8
-        two.write(X[8:12])
-        wait(two._begun)
-        with pytest.raises(OutputLockedError, match=r"exists with other values, of the run"):
-            late()
-        two.write(X[12:14])
+    two = bp.FeatureWriter(place, resume=True)
+    assert two.n_rows == 8
+    two.write(X[8:12], keys[8:12])
+    wait(two._begun)
+    with pytest.raises(OutputLockedError, match=r"exists with other values, of the run"):
+        late()
+    two.write(X[12:14], keys[12:14])
     one.abort()
+    two.abort()  # it is killed too, and what it wrote has its own keys
+    with bp.FeatureWriter(place, resume=True) as three:
+        three.write(X[12:14], keys[12:14])
     assert np.array_equal(read(place), X[:14])
+    assert read(place.at("keys")).tolist() == keys[:14]
 
 
 @enforced

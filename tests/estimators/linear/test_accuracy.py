@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from scipy.linalg import hadamard
 from sklearn.decomposition import PCA as InMemoryPCA
 from sklearn.preprocessing import StandardScaler
 
@@ -205,3 +206,15 @@ def test_squares_beyond_float32_are_not_lost(route: str, scale: float, tmp_path:
     expected, _, _ = exact(X, K)
     pca = PCA(K, solver=solver).fit(stored(tmp_path, X, chunks))
     np.testing.assert_allclose(pca.explained_variance_, expected, rtol=1e-6)
+
+
+def test_equal_entries_prove_nothing_that_is_false() -> None:
+    """The squares of many equal numbers are rounded one way: the second copy of an eigenvalue hid in their sum."""
+    d, share, size = 1500, 0.83, 2.5e-6
+    columns = hadamard(64).astype(float)
+    X = np.repeat(share * columns[:, 1:2], d, axis=1)
+    lengths = share * np.sqrt(size * d * np.array([1, 1, 1, 0.8, 0.72, 0.64, 0.56, 0.48]))
+    X[:, [0, 1, 2, 5, 6, 7, 8, 9]] += lengths * columns[:, [2, 3, 4, 6, 7, 8, 9, 10]]
+    values = PCA(3, solver="covariance").fit(X).explained_variance_
+    truth = np.linalg.svd(X, compute_uv=False)[:3] ** 2 / 63
+    np.testing.assert_allclose(values, truth, rtol=0, atol=4 * d * np.finfo(np.float64).eps * truth[0])
