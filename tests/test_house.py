@@ -7,6 +7,7 @@ tests/house.json``. One that makes a figure worse has a reason, and says it wher
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -35,8 +36,9 @@ PROTOCOLS = {
 
 
 @pytest.fixture(scope="module")
-def walks() -> dict[str, house.Walk]:
-    return dict(house.walks())
+def walks() -> Iterator[dict[str, house.Walk]]:
+    yield dict(house.walks())
+    house.files.cache_clear()  # trees of 150 MiB
 
 
 @pytest.fixture(scope="module")

@@ -76,6 +76,13 @@ def tier_of(part: str) -> int:
     raise AssertionError(f"bigpca.{part} has no tier: add it to TIERS, and to DESIGN and CONTRIBUTING")
 
 
+@pytest.fixture(autouse=True, scope="module")
+def _trees_are_freed() -> Iterator[None]:
+    """They hold some 150 MiB."""
+    yield
+    modules.cache_clear()
+
+
 @cache
 def modules() -> list[tuple[str, ast.Module]]:
     paths = {

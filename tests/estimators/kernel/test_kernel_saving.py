@@ -34,7 +34,7 @@ MODELS: dict[str, dict[str, Any]] = {
     "algebra": {"kernel": 2 * kernels.RBF(0.3) * kernels.Laplacian() + kernels.normalized(
         kernels.Polynomial(1.0, 1.0, 2))},
     "and back": {"kernel": "rbf", "fit_inverse_transform": 0.1},
-    "share": {"n_components": 0.8, "kernel": "laplacian", "memory_limit": "2 GiB"},
+    "share": {"n_components": 0.8, "kernel": "laplacian", "memory_limit": "8 GiB"},
     "rule": {"n_components": bp.rules.RelativeThreshold(0.2), "kernel": "rbf"},
     "indefinite": {"kernel": kernels.Tanh(0.5, -1.0)},
 }  # fmt: skip

@@ -30,7 +30,7 @@ MODELS: dict[str, dict[str, Any]] = {
     "whitened": {"n_components": 3, "whiten": True},
     "scaled": {"n_components": np.int64(3), "scale": True, "center": False},
     "by dot": {"n_components": 3, "solver": "dot"},
-    "share": {"n_components": 0.8, "memory_limit": "2 GiB"},
+    "share": {"n_components": 0.8, "memory_limit": "8 GiB"},
     "threshold": {"n_components": RelativeThreshold(0.2), "nan_policy": "omit"},
     "mle": {"n_components": "mle"},
     "without state": {"n_components": None},
