@@ -52,6 +52,9 @@ class Layers(ArrayExpr):  # type: ignore[misc]  # Dask has no types
             self._determ_token = tokenize(self._name, self.operand("chunks"), records)
         return self._determ_token
 
+    def _layer(self) -> dict[Any, Any]:  # which Dask calls
+        return dict(self.operand("graph"))
+
 
 def _named(value: Any) -> Any:
     return value.expr.__dask_tokenize__() if isinstance(value, da.Array) else value
@@ -100,7 +103,7 @@ def _layers(X: da.Array) -> HighLevelGraph:
             layers.update(expr.operand("graph").layers)
             dependencies.update(expr.operand("graph").dependencies)
         elif expr._name not in layers:
-            tasks, below = dict(expr.operand("graph")), expr.dependencies()
+            tasks, below = dict(expr._layer()), expr.dependencies()
             stored = {
                 key: tasks.pop(key) for key in list(tasks) if isinstance(key, str) and key.startswith("original-")
             }
