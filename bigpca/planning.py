@@ -25,7 +25,6 @@ class LOOPS:
 
     reference_value = 6.8e-9  # of the product by which :class:`Speed` compares a core with the reference
     prepared_value = 1.4e-8  # copied, converted, checked and summed
-    column_value = 3.7e-9  # added to the sum of its column
     noted_value = 5.7e-9  # the same for its square, and constant columns found
     product_value = 3e-9  # of X Q, beside
     product_byte = 2.5e-11  # a row of Q

@@ -27,7 +27,7 @@ MIN_RATIO = 20  # of d to k
 ORTHONORMALITY = 1e-12  # of Lanczos vectors, below which their residuals prove them
 ROUNDED = 10.0  # eps of the products that rounding may change in an eigenvalue
 CHOLESKY_STRIP = 256  # rows that are updated at a time before the factorisation
-CHECKED = 10  # Lanczos vectors between two looks at the Ritz values
+CHECKED = 10  # Lanczos vectors between two looks at the Ritz values: a look costs an eigenproblem of the basis
 
 
 def is_iterated(d: int, k: int) -> bool:
@@ -125,7 +125,7 @@ def _rest_is_below(ritz: Vector, coupling: Vector, eps: float, norm: float, d: i
     """
     rest = coupling > eps * ritz[-1]
     top, E = float(ritz[rest].max(initial=0.0)), float(np.linalg.norm(coupling))
-    left = max(norm**2 - float(ritz @ ritz) - 2 * E**2, 0.0) + d * eps * norm**2  # sums of d^2 squares are rounded
+    left = max(norm**2 - float(ritz @ ritz) - 2 * E**2, 0.0) + d * eps * norm**2  # sums of d squares are rounded
     R = left**0.5
     return float((top + R) / 2 + np.hypot((top - R) / 2, np.linalg.norm(coupling[rest])))
 

@@ -141,9 +141,9 @@ def warn_indefinite(settings: KernelSettings, negative: float, norm: float, *, w
         return
     found = f"{negative:.3g}" if whole else f"at least {negative:.3g}"
     warn_approximation(
-        f"{settings.kernel} is not positive semi-definite: its centred matrix has negative eigenvalues that sum to "
-        f"-{found} (Frobenius norm {norm:.3g}). The largest eigenvalues by value are kept, and there are no bounds "
-        f"from the trace. Use a positive semi-definite kernel if variances and distances must be meaningful."
+        f"{settings.kernel} is not positive semi-definite: its centred matrix has negative eigenvalues, whose "
+        f"magnitudes sum to {found} (Frobenius norm {norm:.3g}). The largest eigenvalues by value are kept, and the "
+        f"trace gives no bounds. Use a positive semi-definite kernel if variances and distances must be meaningful."
     )
 
 
