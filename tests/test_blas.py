@@ -172,14 +172,18 @@ def test_an_interrupt_at_any_line_leaves_nothing_to_wait_for_although_its_traceb
 def test_folds_and_solves_go_on_while_threads_begin_and_end_and_the_collector_lets_others_run() -> None:
     """In a process of its own: where one waits for ever (python/cpython#106883), it handles no signal."""
     script = """
-        import gc, os, sys, threading, time
+        import collections, gc, os, sys, threading, time
         from bigpca.blas import blas_threads, one_blas_thread
+
+        living = collections.deque()
 
         class Cycle:
             def __init__(self):
                 self.itself = self
+                living.append(1)
 
             def __del__(self):
+                living.pop()
                 time.sleep(0)  # lets another thread run
 
         def work(counts, i):
@@ -197,6 +201,8 @@ def test_folds_and_solves_go_on_while_threads_begin_and_end_and_the_collector_le
                     thread.start()
                 for thread in threads:
                     thread.join()
+                while len(living) > 500:  # else more may be made than one thread, which holds what others need, collects
+                    time.sleep(0.001)
 
         gc.set_threshold(5)
         sys.setswitchinterval(1e-5)
