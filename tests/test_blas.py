@@ -201,7 +201,7 @@ def test_folds_and_solves_go_on_while_threads_begin_and_end_and_the_collector_le
                     thread.start()
                 for thread in threads:
                     thread.join()
-                while len(living) > 500:  # else more may be made than one thread, which holds what others need, collects
+                while len(living) > 500:  # else one thread, which holds what others need, collects fewer than are made
                     time.sleep(0.001)
 
         gc.set_threshold(5)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar, Self
 
 import numpy as np
@@ -21,8 +21,8 @@ from bigpca.estimators.linear.spectrum import check_enough_rows, limit_of_states
 from bigpca.estimators.pairs.fits import PairFit, open_pair, placed_in_folds, whole_moments
 from bigpca.estimators.shared.files import StoredModel, Values
 from bigpca.estimators.shared.fit import execute
-from bigpca.estimators.shared.inputs import Input, Lazy, settle_non_finite
-from bigpca.estimators.shared.labelled import common_grid, labelled_rows, open_side
+from bigpca.estimators.shared.inputs import Exported, Input, Lazy, settle_non_finite
+from bigpca.estimators.shared.labelled import common_grid, dataset_of, grid_of_columns, labelled_rows, open_side
 from bigpca.estimators.shared.outputs import Destination, Path, maps_rows
 from bigpca.estimators.shared.transformer import FLOPS_PER_VALUE, Estimator, only_with
 from bigpca.passes.accumulators.base import Accumulator, WeightSums, column_scale
@@ -222,8 +222,10 @@ class PairModel(Estimator[PairFound]):
         if not isinstance(self._scales, bool | np.bool_):
             raise ValueError(f"scale = {brief(self._scales)}; True or False were expected.")
         self._check(p, q)
-        labels = joined.sides[1].labels if joined.sides else None
-        solve = self._with_parameters()._solver_of(p, None if labels is None else labels.grid)
+        side = joined.sides[1] if joined.sides else joined
+        named = side is not joined and side.names is not None
+        grid = side.labels.grid if side.labels is not None else grid_of_columns(side.names, q) if named else None
+        solve = self._with_parameters()._solver_of(p, grid)
         return PairFit(joined, resources, self._placed(joined, rows.groups), solve)
 
     @solving
@@ -317,6 +319,32 @@ class PairModel(Estimator[PairFound]):
         labels = rows.labels if is_labelled(X) else None
         return scores if labels is None else labelled_rows(scores, labels, self._output_name)
 
+    @only_with("_axes")
+    @solving
+    def to_xarray(self) -> Exported:
+        """Return the model as two Datasets, of X and of Y: patterns on the grid of each side. No read.
+
+        A side that was no DataArray has the only dimension ``feature``, with the names of the columns of a frame.
+
+        Returns
+        -------
+        tuple of two xarray.Dataset
+            ``weights``, and of CCA ``rotations`` and ``loadings``, of shape (component, features...), ``mean`` and
+            ``std`` of shape (features...), with NaN where columns without values were left out; ``correlations``, or
+            ``singular_values`` and ``squared_covariance_fraction``, of shape (component,). Attributes as of
+            :meth:`bigpca.PCA.to_xarray`, which raises the same.
+
+        Examples
+        --------
+        >>> import bigpca as bp, numpy as np, xarray as xr
+        >>> X = xr.DataArray(np.eye(4).reshape(4, 2, 2), dims=("time", "lat", "lon"), coords={"lat": [10, 20]})
+        >>> of_x, of_y = bp.PLSSVD(1).fit(X, X[:, 0].rename(lon="station") ** 2).to_xarray()
+        >>> of_x.weights.dims, of_y.weights.dims
+        (('component', 'lat', 'lon'), ('component', 'station'))
+        """
+        check_is_fitted(self)
+        return dataset_of(self, "x_"), dataset_of(self, "y_")
+
     def _row_map(self) -> RowMap:
         if not self._axes:
             return self._prediction()
@@ -331,17 +359,16 @@ class PairModel(Estimator[PairFound]):
         Returns
         -------
         ndarray or dask.array.Array of shape (n, q)
-            In float64. For DataArrays X, if Y of the fit was one, a DataArray on its grid, NaN in columns that had no
-            values.
+            In float64: all columns of Y of the fit, NaN in those of a DataArray that had no values. For DataArrays X,
+            if Y of the fit was one, a DataArray on its grid.
         """
         check_is_fitted(self)
-        to = Destination(out, overwrite, what="predictions")
-        rows, grid = self._open_like(X), self._target_grid
-        found = self._mapped(rows, self._prediction(), self.n_targets_, to)
-        return found if grid is None else self._on_fitted_grid(X, rows, found, grid=grid)
+        to, rows, grid = Destination(out, overwrite, what="predictions"), self._open_like(X), self._target_grid
+        found = self._mapped(rows, self._prediction(grid), self.n_targets_ if grid is None else grid.width, to)
+        return found if grid is None else self._on_fitted_grid(X, rows, found, grid=replace(grid, kept=None))
 
-    def _prediction(self) -> Prediction:
-        return Prediction(self.x_mean_, self.coef_, self.y_mean_, self.nan_policy)
+    def _prediction(self, grid: Grid | None = None) -> Prediction:
+        return Prediction(self.x_mean_, self.coef_, self.y_mean_, self.nan_policy, grid)
 
     @only_with("_predicts")
     @solving
@@ -527,12 +554,15 @@ class Prediction(RowMap):
     ----------
     mean : ndarray of shape (p,), coef : ndarray of shape (q, p), intercept : ndarray of shape (q,)
     nan_policy : {"raise", "omit"}
+    grid : Grid or None
+        Of the columns of Y; those that have no values are NaN.
     """
 
     mean: Vector
     coef: Matrix
     intercept: Vector
     nan_policy: str = "raise"
+    grid: Grid | None = None
 
     def output_dtype(self, dtype: DType) -> DType:
         """Always float64."""
@@ -543,15 +573,16 @@ class Prediction(RowMap):
         with np.errstate(invalid="ignore", over="ignore"):
             found: Matrix = (rows.astype(np.float64) - self.mean) @ self.coef.T + self.intercept
         settle_non_finite(rows, found, where, self.nan_policy, "predictions")
-        return found
+        return found if self.grid is None else self.grid.spread(found)
 
     def bytes_for(self, d: int, rows: int, itemsize: int) -> tuple[int, int]:
         """Centred rows and predictions in float64."""
-        return 8 * rows * (d + 2 * len(self.coef)), 0
+        return 8 * rows * (d + 2 * len(self.coef) + (0 if self.grid is None else self.grid.width)), 0
 
     def describe(self) -> dict[str, object]:
         """Digest of the map."""
         return {
             "map": "prediction", "nan_policy": self.nan_policy,
             "digest": content_digest(self.mean, self.coef, self.intercept),
+            "kept": None if self.grid is None or self.grid.kept is None else content_digest(self.grid.kept),
         }  # fmt: skip

@@ -334,6 +334,11 @@ def _check_names(estimator: BaseEstimator, names: Names) -> None:
         if known is not None:
             warn_caller(f"X does not have valid feature names, but {name} was fitted with feature names", UserWarning)
         return
+    compare_names(known, names)
+
+
+def compare_names(known: NDArray[np.object_], names: NDArray[np.object_]) -> None:
+    """Reject names of columns that are not those of the fit, in the words of scikit-learn."""
     if len(known) == len(names) and (known == names).all():
         return
     unseen, missing = sorted(set(names) - set(known)), sorted(set(known) - set(names))

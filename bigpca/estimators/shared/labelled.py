@@ -24,7 +24,7 @@ from bigpca.data.sources import open as open_array
 from bigpca.data.views import View, carrying, viewed
 from bigpca.errors import NonFiniteError, brief, warn_caller
 from bigpca.estimators.shared.fit import Reading, running
-from bigpca.estimators.shared.inputs import Exported, Input, Lazy, is_lazy, open_rows
+from bigpca.estimators.shared.inputs import Exported, Input, Lazy, compare_names, is_lazy, open_rows
 from bigpca.passes.engine.events import ProgressArgument
 from bigpca.passes.rows import Rows
 from bigpca.passes.summaries import search_columns, search_passes
@@ -95,12 +95,15 @@ def by_component(X: Input, k: int) -> Input:
     return open_array(X, sample_dims=[dim for dim in X.dims if dim != COMPONENT])
 
 
-def grid_of(model: BaseEstimator) -> Grid:
-    """Return the grid of the features of a fit; one dimension ``feature`` for a fit on rows without labels."""
-    grid: Grid | None = model._analysed.grid
-    if grid is not None:
-        return grid
-    names, d = getattr(model, "feature_names_in_", None), model.n_features_in_
+def grid_of(model: BaseEstimator, side: str = "") -> Grid:
+    """Return the grid of the features of a fit, or of its Y (``side`` "y_"); see :func:`grid_of_columns`."""
+    if side == "y_":
+        return model._target_grid or grid_of_columns(None, model.n_targets_)
+    return model._analysed.grid or grid_of_columns(getattr(model, "feature_names_in_", None), model.n_features_in_)
+
+
+def grid_of_columns(names: Input, d: int) -> Grid:
+    """Return the grid of columns without labels: one dimension ``feature``, with their names if they have some."""
     coords = {} if names is None else {FEATURE: Coordinate((FEATURE,), np.asarray(names, np.str_), {})}
     return Grid((FEATURE,), (d,), coords, ("sample",), None, {})
 
@@ -189,7 +192,7 @@ def without_empty_columns(opened: Rows, rows: Rows, resources: Resources, progre
             f"such rows by dropna({labels.grid.samples[0]!r}, how='all')."
         )
     if len(kept) < len(found.absent):
-        opened = _cut(opened, replace(labels, grid=replace(labels.grid, kept=kept)))
+        opened = _cut(opened, replace(labels.grid, kept=kept))
     if made.found is not None:
         made = replace(made, found=made.found.columns(kept))
     return opened.shown(carrying(opened.X, search=made))
@@ -211,9 +214,15 @@ def open_side(Y: Input, estimator: str, name: str = "Y", grid: Grid | None = Non
     plain = isinstance(Y, list | tuple) or (hasattr(Y, "__array__") and not hasattr(Y, "shape") and not is_lazy(Y))
     given = np.asarray(Y) if plain else Y
     column = len(getattr(given, "shape", (0, 0))) == 1 and not hasattr(given, "dask")
+    named = grid is not None and grid.dims == (FEATURE,)  # of a fit to a frame, which has no other grid
     try:
         given = np.asarray(given).reshape(-1, 1) if column else given
-        return open_on_grid(given, grid, estimator, partial(open_rows, estimator=estimator))
+        rows = open_on_grid(given, None if named else grid, estimator, partial(open_rows, estimator=estimator))
+        if grid is not None and named and rows.names is not None:
+            compare_names(grid.coords[FEATURE].values, rows.names)
+        if grid is not None and rows.labels is None and rows.view is None and rows.viewed_columns == grid.width:
+            return _cut(rows, grid)
+        return rows
     except (TypeError, ValueError) as error:
         if type(error) not in (TypeError, ValueError):
             raise
@@ -258,35 +267,43 @@ def like_fitted(rows: Rows, grid: Grid, owner: str) -> Rows:
     rows = replace(rows, names=grid.like(labels.grid).names())
     if rows.view is not None:
         return rows
-    return _cut(rows, replace(labels, grid=replace(labels.grid, kept=grid.kept)))
+    return _cut(rows, grid)
 
 
-def _cut(rows: Rows, labels: Labels) -> Rows:
-    view = kept_view(labels.grid)
+def _cut(rows: Rows, grid: Grid) -> Rows:
+    """Return rows of all places of a grid without those that are not its columns."""
+    view, labels = kept_view(grid), rows.labels
     if view is None or view.columns is None:
         return rows
     names = None if rows.names is None else rows.names[view.columns]
+    labels = labels and replace(labels, grid=replace(labels.grid, kept=grid.kept))
     array = carrying(viewed(rows.X, view, names), labels=labels)
     return replace(rows.shown(array), names=names, sample=(view.width,))
 
 
 BY_COMPONENT = (
     "explained_variance", "explained_variance_ratio", "singular_values", "eigenvalues", "residuals",
-    "subspace_error_bounds",
+    "subspace_error_bounds", "correlations", "squared_covariance_fraction",
 )  # fmt: skip
-BY_FEATURE = ("mean", "scale")
+BY_FEATURE = ("mean", "scale", "std")
+PATTERNS = ("weights", "rotations", "loadings")  # of shape (d, k), of each of two sides
 
 
-def dataset_of(model: BaseEstimator, call: str | None) -> Exported:
-    """Return a fitted model with components as a Dataset, made by ``call``; see :meth:`Estimator.to_xarray`."""
+def dataset_of(model: BaseEstimator, side: str = "") -> Exported:
+    """Return a fitted model as a Dataset, see :meth:`Estimator.to_xarray`; of two sides, that of ``side`` "x_" or "y_".
+
+    Variables are named as the attributes, without the side.
+    """
     try:
         import xarray as xr
     except ImportError as error:
         raise ImportError(
             "to_xarray needs xarray, which is not installed. Run: pip install 'bigpca[xarray]'"
         ) from error
-    grid = grid_of(model)
-    taken = {COMPONENT: "that of patterns", **dict.fromkeys(("components", *BY_COMPONENT, *BY_FEATURE), "a variable")}
+    grid, made = grid_of(model, side), model.provenance_
+    names = [name for name in PATTERNS if hasattr(model, f"{side}{name}_")] if side else []
+    patterns = {name: getattr(model, f"{side}{name}_").T for name in names} or {"components": model.components_}
+    taken = {COMPONENT: "that of patterns", **dict.fromkeys((*patterns, *BY_COMPONENT, *BY_FEATURE), "a variable")}
     clash = next((name for name in (*grid.dims, *grid.coords) if name in taken), None)
     if clash is not None:
         raise ValueError(
@@ -297,19 +314,19 @@ def dataset_of(model: BaseEstimator, call: str | None) -> Exported:
     def fields(values: Matrix) -> Matrix:
         return np.asarray(grid.spread(values).reshape(len(values), *grid.sizes))
 
-    k = len(model.components_)
-    found: dict[str, object] = {"components": ((COMPONENT, *grid.dims), fields(model.components_))}
+    k = model.n_components_
+    found: dict[str, object] = {name: ((COMPONENT, *grid.dims), fields(one)) for name, one in patterns.items()}
     for name in BY_COMPONENT:
         values = getattr(model, f"{name}_", None)
         if values is not None and np.shape(values) == (k,):
             found[name] = (COMPONENT, values)
     for name in BY_FEATURE:
-        values = getattr(model, f"{name}_", None)
+        values = getattr(model, f"{side}{name}_", None)
         if values is not None:
             found[name] = (grid.dims, fields(np.asarray(values)[None])[0])
     own = {
         "bigpca_version": version("bigpca"),
-        "call": call,
+        "call": model._called if made is None else made.call,
         "solver": getattr(model, "solver_", ""),
         "n_samples": int(model.n_samples_),
         "sample_dims": ", ".join(grid.samples),

@@ -961,8 +961,7 @@ class Estimator(
         (('component', 'lat', 'lon'), 2, [10, 20])
         """
         check_is_fitted(self)
-        made = self.provenance_
-        return dataset_of(self, self._called if made is None else made.call)
+        return dataset_of(self)
 
     @property
     def provenance_(self) -> Provenance | None:

@@ -82,6 +82,12 @@ def test_covariances_of_sea_surface_temperatures_are_those_of_xeofs() -> None:
     )
     for own, other in zip(ours.transform(west, east), theirs.scores(normalized=False), strict=True):
         np.testing.assert_allclose(np.abs(own), np.abs(other.transpose("time", "mode").to_numpy()), atol=1e-6)
+    for of_side, other, field_of in zip(ours.to_xarray(), theirs.components(), (west, east), strict=True):
+        found = of_side.weights.assign_coords(component=other.mode.values)
+        truth = other.rename(mode="component").transpose(*found.dims)
+        assert found.longitude.equals(field_of.longitude)
+        assert (np.isnan(found) == field_of.isnull().all("time")).all()
+        xr.testing.assert_allclose(np.abs(found), np.abs(truth).drop_attrs(), atol=1e-6)
 
 
 SEA = xr.DataArray(X, dims=("time", "place"))
@@ -103,9 +109,40 @@ def test_land_of_y_is_left_out_and_is_nan_in_predictions(tmp_path: Path) -> None
         assert found[:, 0, 0].isnull().all()
         np.testing.assert_allclose(found.to_numpy().reshape(N, -1)[:, 1:], plain.predict(X), rtol=1e-9)
         assert one.score(SEA, OCEAN.transpose("time", "lon", "lat")) == pytest.approx(plain.score(X, Y[:, 1:]))
+        for rows in (X, da.from_array(X, chunks=50)):  # without labels too: the columns of Y as they were given
+            np.testing.assert_allclose(one.predict(rows), found.to_numpy().reshape(N, -1), rtol=1e-12)
+        values = OCEAN.to_numpy().reshape(N, -1)
+        assert one.score(X, values) == one.score(X, values[:, 1:]) == pytest.approx(one.score(SEA, OCEAN))
+    assert np.isnan(model.predict(X, out=tmp_path / "p.zarr")[:, 0]).all()
     scores = bp.CCA(2).fit(X, OCEAN).transform_y(OCEAN)
     assert scores.dims == ("time", "component")
     np.testing.assert_allclose(scores, bp.CCA(2).fit(X, Y[:, 1:]).transform_y(Y[:, 1:]), atol=1e-12)
+
+
+@pytest.mark.parametrize("make", [bp.CCA, bp.PLSSVD])
+def test_each_side_has_maps_on_its_own_grid(make: Any, tmp_path: Path) -> None:
+    model = make(2).fit(SEA, OCEAN)
+    model.save(tmp_path / "m.zarr")
+    merged = bp.merge(make(2).fit(SEA[:70], OCEAN[:70]), make(2).fit(SEA[70:], OCEAN[70:]))
+    for one in (model, bp.load(tmp_path / "m.zarr"), merged):
+        of_x, of_y = one.to_xarray()
+        for name in ["weights"] + ["rotations", "loadings"] * (make is bp.CCA):
+            np.testing.assert_allclose(of_x[name], getattr(model, f"x_{name}_").T, atol=1e-9)
+            assert of_y[name].dims == ("component", "lat", "lon")
+            found = of_y[name].to_numpy().reshape(2, -1)
+            np.testing.assert_allclose(found[:, 1:], getattr(model, f"y_{name}_").T, atol=1e-9)
+            assert np.isnan(found[:, 0]).all()
+        np.testing.assert_allclose(of_y["std"].to_numpy().ravel()[1:], model.y_std_)
+        assert of_y.lat.equals(OCEAN.lat)
+        assert of_y.sizes["component"] == 2
+        strength = "correlations" if make is bp.CCA else "squared_covariance_fraction"
+        np.testing.assert_allclose(of_x[strength], getattr(model, f"{strength}_"))
+    frame = pd.DataFrame(Y, columns=list("abcd"))
+    by_name = make(2).fit(X, frame)
+    assert by_name.to_xarray()[1].feature.values.tolist() == list("abcd")
+    with pytest.raises(ValueError, match="same order as they were in fit"):
+        by_name.transform_y(frame[list("badc")])
+    assert make(2).fit(X, Y).to_xarray()[1].weights.dims == ("component", "feature")
 
 
 @pytest.mark.parametrize("scale", [True, False])
