@@ -24,6 +24,7 @@ from bigpca.data.keys import (
     ABSENT,
     Keys,
     given_keys,
+    home_of,
     joined,
     keys_carried,
     keys_listed,
@@ -33,7 +34,6 @@ from bigpca.data.keys import (
     names_as_texts,
     names_of_samples,
     origin_of_rows,
-    path_of_source,
     stored_keys,
 )
 from bigpca.data.label_files import column_names, read_label_file, split_column
@@ -42,6 +42,7 @@ from bigpca.data.sources import open as open_array
 from bigpca.data.sources import source_of
 from bigpca.data.views import carried, records_in, sources_in, view_of, was_persisted
 from bigpca.errors import counted
+from bigpca.storage.files import public
 
 PICTURE_SUFFIXES = (".png", ".jpg", ".jpeg", ".gif", ".webp", ".bmp", ".tif", ".tiff", ".pgm", ".ppm")
 MAX_COLUMNS = 64  # that are searched for keys and pictures; of more, those that have a name of keys
@@ -339,7 +340,7 @@ def keys_of_rows(X: Any) -> Keys:
         known = carried(base)
         found = keys_carried(known) or Keys(keys_of_source(source_of(base)))
         if found.names is None:
-            stores = [path_of_source(one) for one in sources_in(X) if keys_of_source(one) is not None]
+            stores = [public(str(home_of(one))) for one in sources_in(X) if keys_of_source(one) is not None]
             tables = [keys_carried(one) for one in records_in(X)]
             stores += ["a table or DataArray" for one in tables if one and one.names is not None and not one.loose]
             lost = f"{stores[0]}, whose rows have keys" if stores else ""

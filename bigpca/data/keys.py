@@ -15,14 +15,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigpca.data.checks import MemberError
-from bigpca.data.containers import is_zarr_array
+from bigpca.data.containers import is_place, is_zarr_array, is_zarr_group, is_zarr_store
 from bigpca.data.label_files import cell_names
 from bigpca.data.labels import label_values, rows_shown, with_gaps
 from bigpca.data.source import Source, file_stamp
 from bigpca.data.tables import TableRows, parquet_metadata, table_column
-from bigpca.data.zarr_arrays import is_array_directory
+from bigpca.data.zarr_arrays import is_array_directory, open_node
 from bigpca.errors import brief
-from bigpca.storage.files import check_regular, kind_of
+from bigpca.storage.files import check_regular, disk_path, kind_of
 from bigpca.storage.forms import KEY_COLUMN, KEYS, TABLE_MARK
 
 if TYPE_CHECKING:
@@ -305,7 +305,7 @@ def stored_keys(source: Any) -> NDArray[np.str_] | None:
 
     Parameters
     ----------
-    source : path, URL or Dask array
+    source : path, URL, store, place or Dask array
         A Zarr array that ``transform(out=..., keys=...)`` or ``ingest(..., keys=...)`` wrote, or that either wrote from
         rows with an index of names or a coordinate; scores in a Parquet or ``.npy`` table; a matrix of AnnData in a
         file, whose keys are the names of the cells; or what :func:`bigpca.open` returned for one of these. Slices
@@ -348,7 +348,12 @@ def keys_of_source(source: Any) -> NDArray[np.str_] | None:
                 raise
             log.warning("the index in %s is not distinct, so it is not used as keys of the rows.", source.path)
             return None
-    path = path_of_source(source)
+    path = home_of(source)
+    if not isinstance(path, str):
+        with suppress(FileNotFoundError):
+            return row_keys(open_node(path / KEYS))
+        names = cell_names(path)
+        return None if names is None else row_keys(names)
     if kind_of(path) != "disk" and path.lower().endswith(".npy"):
         from bigpca.data.sources import row_source  # imports dask.array, which local paths do not need
 
@@ -431,17 +436,21 @@ def names_as_texts(names: NDArray[Any]) -> NDArray[np.str_]:
     return (names.astype("M8[ns]") if names.dtype.kind == "M" else names).astype(np.str_)
 
 
-def path_of_source(source: Any) -> str:
-    """Return the path beside which keys may be stored; "" for none."""
+def home_of(source: Any) -> Any:
+    """Return beside what keys may be stored, as :attr:`bigpca.data.source.Source.home`; "" for none."""
+    if is_place(source):
+        from bigpca.storage.places import Place  # for object stores only
+
+        source = Place(source).openable()
     if isinstance(source, str | os.PathLike):
         return os.fspath(source)
-    if is_zarr_array(source):
-        root = getattr(source.store, "root", "")
-        return os.path.join(root, source.path) if root else ""
-    if not isinstance(source, Source):
-        return ""
-    member = source.member.strip("/") if source.path and source.format in ("zarr", "hdf5") else ""
-    return os.path.join(source.path, member) if member else source.path
+    if is_zarr_store(source):
+        source = open_node(source)
+    if is_zarr_array(source) or is_zarr_group(source):
+        if (root := disk_path(source.store)) is not None:
+            return os.path.join(root, source.path)
+        return source.store_path if is_zarr_array(source) else source.store_path / "X"  # of AnnData
+    return source.home if isinstance(source, Source) else ""
 
 
 def _place_of_keys(path: str) -> str | None:

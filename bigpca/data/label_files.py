@@ -40,15 +40,15 @@ TENX_CELLS, TENX_GENES = ("barcodes",), ("features/name", "gene_names")  # those
 Names = NDArray[np.object_]
 
 
-def cell_names(path: str) -> Names | None:
+def cell_names(home: Any) -> Names | None:
     """Return the names of the cells of a matrix: ``obs_names`` or barcodes; None if they are not distinct.
 
     Parameters
     ----------
-    path : str
+    home : str or place in an open store of Zarr
         The file or store, or a matrix in it, such as ``"cells.zarr/X"``.
     """
-    place, name = _in_file(path, "")
+    place, name = _in_file(home, "")
     names = _index(place, "obs") if name.split("/")[0] in OF_CELLS else None
     names = _of_tenx(place, name, TENX_CELLS) if names is None else names
     if names is not None and len(set(names)) < len(names):
@@ -57,7 +57,7 @@ def cell_names(path: str) -> Names | None:
     return names
 
 
-def gene_names(path: str, member: str, width: int) -> Names | None:
+def gene_names(home: Any, member: str, width: int) -> Names | None:
     """Return the names of the ``width`` columns of a matrix, ``var_names`` or features; None for other matrices.
 
     Raises
@@ -65,7 +65,7 @@ def gene_names(path: str, member: str, width: int) -> Names | None:
     ValueError
         For another number of names.
     """
-    place, name = _in_file(path, member)
+    place, name = _in_file(home, member)
     frame = "raw/var" if name.startswith("raw/") else "var"
     names = _index(place, frame) if name.split("/")[0] in OF_GENES else None
     if names is None:
@@ -131,26 +131,29 @@ def _stored(path: str, name: str, word: str) -> dict[str, Array] | None:
     return {part: read_whole(array, word) for part, array in arrays.items()}
 
 
-def _in_file(path: str, member: str) -> tuple[str, str]:
+def _in_file(home: Any, member: str) -> tuple[Any, str]:
     """Return the file or store of a matrix, and its name there; X where none is given."""
-    path = path if kind_of(path) != "disk" else os.path.abspath(os.path.expanduser(path))
+    if isinstance(home, str) and kind_of(home) == "disk":
+        home = os.path.abspath(os.path.expanduser(home))
     if member:
-        return path, member.strip("/")
-    parts = path.rstrip("/").split("/")
+        return home, member.strip("/")
+    parts = (home.rstrip("/") if isinstance(home, str) else f"/{home.path}").split("/")
     for depth, folders in ((1, ("X",)), (2, OF_CELLS)):
         if len(parts) > depth and parts[-depth] in folders:
-            return "/".join(parts[:-depth]), "/".join(parts[-depth:])
-    return path, "X"
+            above = "/".join(parts[:-depth])
+            return above if isinstance(home, str) else type(home)(home.store, above), "/".join(parts[-depth:])
+    return home, "X"
 
 
-def _index(path: str, frame: str) -> Names | None:
+def _index(home: Any, frame: str) -> Names | None:
     """Return the names of the rows of a data frame of AnnData; None in a file of another kind."""
-    if os.path.isfile(path):
-        return hdf5_index(path, frame) if path.lower().endswith(HDF5_SUFFIXES) else None
-    if kind_of(path) == "disk" and not is_zarr_directory(path):
-        return None
-    with without_credentials(path), naming_damage(public(path)):
-        root = open_node(path)
+    if isinstance(home, str) and kind_of(home) == "disk":
+        if os.path.isfile(home):
+            return hdf5_index(home, frame) if home.lower().endswith(HDF5_SUFFIXES) else None
+        if not is_zarr_directory(home):
+            return None
+    with without_credentials(str(home)), naming_damage(public(str(home))):
+        root = open_node(home)
         if not is_zarr_group(root) or root.attrs.get("encoding-type") != "anndata":
             return None
         found: Any = root.get(frame)
@@ -158,9 +161,11 @@ def _index(path: str, frame: str) -> Names | None:
         return read_whole(stored, "name").astype(object) if is_zarr_array(stored) and stored.ndim == 1 else None
 
 
-def _of_tenx(path: str, name: str, columns: tuple[str, ...]) -> Names | None:
+def _of_tenx(path: Any, name: str, columns: tuple[str, ...]) -> Names | None:
     """Return names in an HDF5 file of 10x Genomics, which are in the group of the matrix; None in other files."""
     group = TENX if name == "X" else name
+    if not isinstance(path, str):  # a place in an open store of Zarr
+        return None
     if not os.path.isfile(path):  # the path may name the group
         path, group = os.path.split(path)
     if not os.path.isfile(path) or not path.lower().endswith(HDF5_SUFFIXES):

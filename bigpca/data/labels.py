@@ -14,9 +14,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from bigpca.blas import solve_paused
 from bigpca.data.checks import rounded_integers
-from bigpca.data.containers import check_columns, is_zarr_array, is_zarr_group, reject_foreign
+from bigpca.data.containers import check_columns, is_place, is_zarr_array, is_zarr_group, is_zarr_store, reject_foreign
 from bigpca.data.label_files import read_label_file, read_zarr
-from bigpca.data.zarr_arrays import check_chunks
+from bigpca.data.zarr_arrays import check_chunks, open_node
 from bigpca.errors import check_choice, warn_rounded
 
 BOOLEANS, INTEGERS, REALS, STRINGS, BYTES = "booleans", "integers", "real numbers", "strings", "bytes"
@@ -45,7 +45,7 @@ def label_values(y: Any, word: str = "label") -> LabelValues:
 
     Parameters
     ----------
-    y : array, list, pandas or Dask object, zarr.Array, zarr.Group or path
+    y : array, list, pandas or Dask object, zarr.Array, zarr.Group, store of Zarr, place of objects or path
         See :func:`bigpca.data.labels.open_labels`. A single column, (n, 1), counts as (n,).
     word : {"label", "weight", "key", "value"}, default "label"
         What they are, for messages.
@@ -108,8 +108,8 @@ def _as_array(y: Any, word: str) -> NDArray[Any]:
     """Return the argument as a NumPy array, with None or NaN in its gaps."""
     if isinstance(y, (str, os.PathLike)):
         return read_label_file(os.fspath(y), word)
-    if is_zarr_array(y) or is_zarr_group(y):
-        return read_zarr(y, word=word)
+    if is_zarr_array(y) or is_zarr_group(y) or is_zarr_store(y) or is_place(y):
+        return read_zarr(open_node(y), word=word)
     if hasattr(y, "__dask_graph__") and hasattr(y, "compute"):
         import dask.array as da  # which imports pandas
 

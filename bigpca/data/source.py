@@ -114,6 +114,12 @@ class Source(ABC):
         return [file_stamp(self.path)]
 
     @property
+    def home(self) -> Any:
+        """Beside what keys and names are stored: a path, a URL, or the place in an open store of Zarr; "" for none."""
+        member = self.member.strip("/") if self.path and self.format in ("zarr", "hdf5") else ""
+        return f"{self.path}/{member}" if member else self.path
+
+    @property
     def stored_values(self) -> int | None:
         """Number of stored values of sparse rows; None for dense rows."""
         return None
@@ -354,6 +360,11 @@ class DecodedRows(Source):
         """Return the scores that a source of codes holds."""
         shape, path, member = stored.array_shape, stored.path, stored.member
         return cls(shape, stored, scale, path=path, member=member, format=stored.format)
+
+    @property
+    def home(self) -> Any:
+        """That of the codes."""
+        return self.stored.home
 
     def read_block(self, start: int, stop: int, columns: tuple[int, int]) -> Array:
         """Read and decode a block."""

@@ -194,7 +194,8 @@ def names_in_file(source: Source) -> Names:
         return None
     from bigpca.data.label_files import gene_names  # reads labels, which few sources have
 
-    return gene_names(source.path, source.member, source.shape[1])
+    home, member = (source.path, source.member) if isinstance(source.home, str) else (source.home, "")
+    return gene_names(home, member, source.shape[1])
 
 
 __all__ = ["DASK_CHUNK_BYTES", "Source", "check_dtype", "open", "open_source", "row_source", "source_of"]

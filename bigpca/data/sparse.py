@@ -319,6 +319,12 @@ class CsrRows(Source):
     count: int
 
     @property
+    def home(self) -> Any:
+        """That of the group, also in a store that is only open."""
+        home = self.data.home
+        return super().home if isinstance(home, str) else type(home)(home.store, home.path.rpartition("/")[0])
+
+    @property
     def stored_values(self) -> int:
         return self.count
 

@@ -16,7 +16,7 @@ import zarr
 
 from bigpca.data.checks import is_decode_error
 from bigpca.data.source import choose_member
-from bigpca.data.zarr_arrays import Cell, ChunkFiles, arrays_of, documents_at, place_at
+from bigpca.data.zarr_arrays import Cell, ChunkFiles, arrays_of, open_node
 from bigpca.data.zarr_format import (
     array_document,
     as_integers,
@@ -25,8 +25,7 @@ from bigpca.data.zarr_format import (
     is_uncompressed,
     naming_damage,
 )
-from bigpca.storage.files import kind_of, path_of, public, without_credentials
-from bigpca.storage.regular_store import RegularStore
+from bigpca.storage.files import is_objects, path_of, public, without_credentials
 
 MANIFEST = "bigpca_manifest"
 THREADS = 4
@@ -84,13 +83,13 @@ class VerifyReport:
         return "\n".join(lines)
 
 
-def verify(path: str | os.PathLike[str], *, member: str | None = None) -> VerifyReport:
+def verify(path: Any, *, member: str | None = None) -> VerifyReport:
     """Decode every chunk of a Zarr array, or of each array of a group, and classify the failures.
 
     Parameters
     ----------
-    path : str or path
-        Zarr store, v2 or v3.
+    path : str, path, store of Zarr, obstore store or :class:`bigpca.Place`
+        Zarr array or group, v2 or v3.
     member : str, optional
         One array of a group, or a group inside it, such as a sparse matrix.
 
@@ -106,11 +105,15 @@ def verify(path: str | os.PathLike[str], *, member: str | None = None) -> Verify
         If the path holds no Zarr store.
     """
     started = time.perf_counter()
-    location = path_of(path, "path")
-    location = location if kind_of(location) != "disk" else os.path.abspath(os.path.expanduser(location))
+    given: Any = path if is_objects(path) else os.path.abspath(os.path.expanduser(path_of(path, "path")))
+    location = given
+    if not isinstance(given, str):
+        from bigpca.storage.places import Place  # for object stores only
+
+        location = Place(given).describe()
     found: dict[str, list[str]] = {"missing": [], "truncated": [], "corrupted": []}
     chunks, checksummed, skipped = 0, True, []
-    for name, array in _arrays(location, member):
+    for name, array in _arrays(given, location, member):
         try:
             check_document(array_document(array), name or public(location))
         except (TypeError, ValueError) as error:
@@ -133,17 +136,12 @@ def verify(path: str | os.PathLike[str], *, member: str | None = None) -> Verify
     )
 
 
-def _arrays(location: str, member: str | None) -> list[tuple[str, zarr.Array[Any]]]:
-    remote = kind_of(location) != "disk"
-    if not remote and not os.path.isdir(location):
+def _arrays(given: Any, location: str, member: str | None) -> list[tuple[str, zarr.Array[Any]]]:
+    if not is_objects(given) and not os.path.isdir(given):
         raise FileNotFoundError(f"{location} is not a directory; a Zarr store was expected. Check the path.")
-    place = place_at(location)
-    store: Any = location if remote else RegularStore(location, rewritten=as_integers)
-    if place is not None:
-        store = documents_at(place, as_integers)
     try:
         with without_credentials(location), naming_damage(public(location)):
-            node = zarr.open(store, mode="r")
+            node = open_node(given, as_integers)
             found = [("", node)] if isinstance(node, zarr.Array) else list(arrays_of(node))
     except FileNotFoundError as error:
         raise FileNotFoundError(f"{public(location)} holds no Zarr array or group. Check the path.") from error

@@ -26,7 +26,7 @@ import numpy as np
 
 from bigpca.arrays import Array
 from bigpca.data.checks import MemberError, check_dtype, is_decode_error, regular_chunks
-from bigpca.data.containers import is_zarr_array
+from bigpca.data.containers import is_place, is_zarr_array, is_zarr_group
 from bigpca.data.source import SPARSE_PARTS, Index, Source, Stamp, choose_member, plan_index
 from bigpca.data.sparse import SparseGroup
 from bigpca.data.zarr_format import (
@@ -591,6 +591,13 @@ class ZarrReader:
         return os.path.join(store, self.path_in_group) if self.path_in_group else store
 
     @property
+    def home(self) -> Any:
+        """What :func:`open_node` opens again: a path or URL, or the place in an open store."""
+        if self._held is not None:
+            return self._held.array.store_path
+        return f"{self.store}/{self.path_in_group}" if self.path_in_group else self.store
+
+    @property
     def digest(self) -> str:
         """SHA-256 of the metadata that define how chunks are decoded."""
         return self._digest
@@ -823,6 +830,11 @@ class ZarrRows(Source):
     @property
     def dtype(self) -> np.dtype[Any]:
         return self.reader.dtype
+
+    @property
+    def home(self) -> Any:
+        """Also in a store that is only open."""
+        return self.reader.home
 
     @property
     def decoded_rows(self) -> int:
@@ -1082,16 +1094,25 @@ def is_array_directory(path: str) -> bool:
 TEXT_CODECS = ALLOWED_CODECS | {"vlen-utf8", "vlen-bytes"}
 
 
-def open_node(path: str) -> zarr.Array[Any] | zarr.Group:
-    """Open a Zarr store at a path or URL."""
+def open_node(
+    home: Any, rewritten: Callable[[dict[str, Any]], dict[str, Any]] | None = None
+) -> zarr.Array[Any] | zarr.Group:
+    """Open the Zarr array or group at a path or URL, in a store (or at a place in one), or at a place of objects."""
     import zarr  # slow to import, and not needed for labels in a table
 
     from bigpca.storage.regular_store import RegularStore
 
-    place = place_at(path)
-    return zarr.open(
-        RegularStore(path) if kind_of(path) == "disk" else path if place is None else documents_at(place), mode="r"
-    )
+    if is_place(home):
+        from bigpca.storage.places import Place  # for object stores only
+
+        home = Place(home).openable()
+    if is_zarr_array(home) or is_zarr_group(home):
+        return home
+    if isinstance(home, str) and kind_of(home) == "disk":
+        home = RegularStore(home, rewritten=rewritten)
+    elif isinstance(home, str) and (place := place_at(home)) is not None:
+        home = documents_at(place, rewritten)
+    return zarr.open(home, mode="r")
 
 
 def read_whole(array: zarr.Array[Any], word: str) -> Array:

@@ -230,17 +230,16 @@ class Place:
         return other
 
     def openable(self) -> Any:
-        """Return what readers open: the URL if it is all that they need, else Zarr's store of the objects here."""
+        """Return what readers open: the URL if it is all that they need, else the Zarr array or group here."""
         if self._held is None and not self.options:
             return self.url
         import zarr
 
         try:
-            return zarr.open_array(zarr.storage.ObjectStore(self.store, read_only=True), path=self.prefix, mode="r")
+            return zarr.open(zarr.storage.ObjectStore(self.store, read_only=True), path=self.prefix, mode="r")
         except FileNotFoundError:
             raise FileNotFoundError(
-                f"{self.describe()} is not a Zarr array. Tables are opened by their URLs, and groups as Zarr's "
-                "ObjectStore."
+                f"{self.describe()} is neither a Zarr array nor a group. Tables are opened by their URLs."
             ) from None
 
     def key(self, key: str) -> str:

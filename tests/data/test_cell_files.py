@@ -14,6 +14,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import zarr
+from obstore.store import MemoryStore
 
 import bigpca as bp
 from bigpca.data import sparse
@@ -62,7 +63,17 @@ OPENED: dict[str, Callable[[Path], Any]] = {
     "stored": lambda path: ad.io.sparse_dataset(group_of(path, "X")),
     "Dask": lambda path: ad.experimental.read_elem_lazy(group_of(path, "X")),
     "raw": lambda path: bp.open(path, member="raw/X"),
+    "objects": lambda path: path if path.suffix == ".h5ad" else in_a_store(path),
 }
+
+
+def in_a_store(path: Path) -> bp.Place:
+    """Return a place whose store is only open: it has no address."""
+    held = bp.Place(MemoryStore()).at("cells")
+    for file in path.rglob("*"):
+        if file.is_file():
+            held.put(file.relative_to(path).as_posix(), file.read_bytes())
+    return held
 
 
 @pytest.mark.parametrize("how", OPENED)
@@ -72,6 +83,8 @@ def test_rows_of_cells_are_fitted_from_wherever_anndata_has_them(how: str, path:
     assert_model(model)
     names = {"Dask": None, "raw": [name.upper() for name in GENES]}.get(how, GENES)
     assert (list(model.feature_names_in_) if hasattr(model, "feature_names_in_") else None) == names
+    if how in ("path", "objects"):
+        assert list(bp.data.stored_keys(given)) == list(bp.data.stored_keys(bp.open(given))) == CELLS
     scores = model.transform(given)
     np.testing.assert_allclose(scores, TRUTH.transform(X), atol=1e-5)
 

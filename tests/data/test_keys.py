@@ -14,6 +14,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import zarr
+from obstore.store import MemoryStore
+from zarr.storage import ObjectStore
 
 import bigpca as bp
 from bigpca.data.keys import MAX_KEY_LENGTH, row_keys, stored_keys
@@ -92,7 +94,15 @@ def test_keys_come_back_from_every_output_and_follow_a_store_that_has_them(tmp_p
         assert np.array_equal(np.array(stored_keys(tmp_path / name)), keys), name
     assert zarr.open_array(tmp_path / "rows.zarr" / "keys", mode="r")[...].tolist() == NAMES, "by Zarr alone"
     assert np.array_equal(np.array(stored_keys(rows)), NAMES)
-    assert bp.data.verify(tmp_path / "rows.zarr").ok
+    store, below = MemoryStore(), bp.Place(MemoryStore()).at("rows.zarr")
+    lazily = bp.ingest(X, below, keys=NAMES)
+    bp.ingest(X, store, keys=NAMES)
+    for given in (lazily, below, store, ObjectStore(store), bp.open(store)[::1]):
+        assert np.array_equal(np.array(stored_keys(given)), NAMES)
+        assert bp.data.by_key(range(5), given, NAMES[::-1]).tolist() == [4, 3, 2, 1, 0]
+    assert row_keys(bp.Place(store).at("keys")).tolist() == NAMES
+    for checked in (tmp_path / "rows.zarr", store, ObjectStore(store), below):
+        assert bp.data.verify(checked).ok
 
 
 def test_a_store_without_keys_has_none(tmp_path: Path) -> None:
@@ -108,6 +118,8 @@ def test_a_store_without_keys_has_none(tmp_path: Path) -> None:
     assert stored_keys(rows) is None
     assert stored_keys(rows[:2]) is None
     assert stored_keys(np.eye(3)) is None
+    held = zarr.create_array(zarr.storage.MemoryStore(), shape=(3, 3), dtype="f4")
+    assert stored_keys(held) is stored_keys(bp.open(held)) is None
 
 
 def test_names_of_rows_do_not_travel_with_blocks() -> None:

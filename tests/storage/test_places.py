@@ -203,7 +203,7 @@ def test_stores_are_accepted_as_they_are(object_server: ObjectStore) -> None:
         bp.ingest(rows, at)
         assert np.array_equal(bp.open(at).compute(), rows)
         assert bp.PCA(1).fit(at).n_samples_ == 6
-    with pytest.raises(FileNotFoundError, match=r"is not a Zarr array\. Tables are opened by"):
+    with pytest.raises(FileNotFoundError, match=r"is neither a Zarr array nor a group\. Tables"):
         bp.open(Place(held).at("x.npy"))
 
 
