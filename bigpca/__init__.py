@@ -89,5 +89,6 @@ ELSEWHERE = {  # names of scikit-learn, xeofs and others
     "EOF": "PCA(...).to_xarray()",
     "MCA": "PLSSVD",
     "RidgeCV": "Ridge(alphas=[...])",
+    "pca": "cells.pca, or PCA(...).fit(X)",
 }
 __getattr__, __dir__, __all__ = lazily(__name__, HOMES, MODULES, ELSEWHERE)

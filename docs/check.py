@@ -1,14 +1,17 @@
-"""Look at the built site as a reader does: ``python docs/check.py OUT [--pictures FOLDER]``.
+"""Look at the built site as a reader does: ``python docs/check.py OUT [--pictures FOLDER] [--notebooks PYTHON]``.
 
 Without a browser: every link inside the site leads to a file, every anchor to an element, and every class of the
 reference shows the parameters that it documents, in its signature. In headless Chromium, on
 a phone (400 px): nothing is cut off but what scrolls in its own box, no request fails or leaves the machine, no script
-raises. With ``--pictures`` some pages are drawn at 400 and 1,280 px, light and dark.
+raises. With ``--pictures`` some pages are drawn at 400 and 1,280 px, light and dark. With ``--notebooks`` each notebook
+of the gallery runs alone, in an empty folder, by an interpreter that has ``bigpca[plot]`` and nothing else.
 """
 
 import argparse
 import re
+import subprocess
 import sys
+import tempfile
 from html.parser import HTMLParser
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
@@ -21,6 +24,17 @@ CUT = """() => [...document.querySelectorAll("article *")].filter(element => {
     return box.width > 0 && (spills || box.right > window.innerWidth + 1)
         && !element.closest("pre, table, math, div.formula, .sd-tab-set, .headerlink");
 }).map(element => element.tagName + " " + (element.textContent || "").trim().slice(0, 40)).slice(0, 3)"""
+
+CELLS = """
+import json, sys
+names = {"__name__": "__main__"}
+for cell in json.load(open(sys.argv.pop()))["cells"]:
+    first, _, rest = "".join(cell["source"]).partition("\\n")
+    if first.startswith("%%writefile "):
+        open(first.split()[1], "w").write(rest)
+    elif cell["cell_type"] == "code":
+        exec(compile(f"{first}\\n{rest}", "cell", "exec"), names)
+"""
 
 
 class Page(HTMLParser):
@@ -113,12 +127,28 @@ def seen_in_browser(site: Path, pictures: Path | None) -> list[str]:
     return found
 
 
+def notebooks_that_fail(site: Path, python: str) -> list[str]:
+    found = []
+    for path in sorted((site / "_downloads").rglob("*.ipynb")):
+        with tempfile.TemporaryDirectory() as folder:
+            command = [python, "-W", "error", "-c", CELLS, path.resolve()]
+            done = subprocess.run(command, cwd=folder, capture_output=True, text=True)
+        *_, last = ["nothing was printed", *(done.stderr if done.returncode else done.stdout).splitlines()]
+        print(f"{path.name}: {last}", flush=True)
+        if done.returncode or not done.stdout:
+            found.append(f"{path.name} does not run alone: {last}")
+    return found
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("site", type=Path)
     parser.add_argument("--pictures", type=Path, help="folder for pictures of some pages")
+    parser.add_argument("--notebooks", metavar="PYTHON", help="interpreter that runs each notebook alone")
     given = parser.parse_args()
     found = broken_links(given.site) + lost_signatures(given.site)
+    if given.notebooks:
+        found += notebooks_that_fail(given.site, given.notebooks)
     if CHROMIUM.exists():
         found += seen_in_browser(given.site, given.pictures)
     else:

@@ -41,6 +41,7 @@ MISTAKES: dict[str, tuple[Callable[[], Any], str]] = {
     "another name of weights": (lambda: bp.PCA(1).fit(X, weights=[1]), "no argument 'weights'. Did you mean sample_we"),
     "no such argument": (lambda: bp.PCA(1).fit(X, zzz=1), "fit has no argument 'zzz'; it has X, y, "),
     "scikit-learn's class": (lambda: bp.IncrementalPCA, "no attribute 'IncrementalPCA'. Use PCA(...).partial_fit(X)."),
+    "cells of scanpy": (lambda: bp.pca, "no attribute 'pca'. Use cells.pca, or PCA(...).fit(X)."),
     "LDA": (lambda: bp.LDA, "no attribute 'LDA'. Use FisherDiscriminantAnalysis."),
     "dask-ml's solver": (lambda: bp.PCA(1, svd_solver="tsqr"), '"tsqr" of dask-ml is "dot" or "covariance"'),
     "whitening by a root": (lambda: bp.rules.Whitening(-0.5), "power = 0.5 gives them variance 1"),

@@ -70,6 +70,10 @@ class _Commands(TyperGroup):
         ctx.meta["bigpca.json"] = "--json" in args
         return super().parse_args(ctx, args)
 
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        _describe(self.get_params(ctx))
+        super().format_help(ctx, formatter)
+
     def invoke(self, ctx: Any) -> Any:
         try:
             return super().invoke(ctx)
@@ -86,20 +90,22 @@ class _Commands(TyperGroup):
 
 
 class _Command(TyperCommand):
-    """A command; the defaults of estimators' parameters are read from their constructors when help is shown."""
-
     def format_help(self, ctx: Any, formatter: Any) -> None:
-        for parameter in self.get_params(ctx):
-            option: Any = parameter
-            if getattr(option, "is_flag", False):
-                option.display_type_rich = lambda ctx: None  # flags take no value
-            if parameter.name in _ESTIMATOR and option.default is None and (default := default_of(parameter.name)):
-                option.help = f"{option.help} (default: {default})"
+        _describe(self.get_params(ctx))
         super().format_help(ctx, formatter)
 
 
+def _describe(options: list[Any]) -> None:
+    """Drop the type of flags, which take no value, and read the defaults of estimators' parameters."""
+    for option in options:
+        if getattr(option, "is_flag", False):
+            option.display_type_rich = lambda ctx: None
+        if option.name in _ESTIMATOR and option.default is None and (default := default_of(option.name)):
+            option.help = f"{option.help} (default: {default})"
+
+
 # Without a kernel or sketch another class is fitted; the help of numbers and scales says for which methods they are.
-_ESTIMATOR = {field.name for field in fields(Estimator)} - {"kernel", "sketch", "n_components", "scale"}
+_ESTIMATOR = {field.name for field in fields(Estimator)} - {"kernel", "sketch", "n_components", "scale", "scale_by"}
 
 app = typer.Typer(
     name="bigpca",

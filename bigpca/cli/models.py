@@ -241,7 +241,7 @@ def extremes(
     reading: o.Reading,
     cluster: o.Cluster,
     shows: o.Shows,
-    n: Annotated[int, typer.Option("-n", min=1, help="Rows at each end.")] = 5,
+    n: Annotated[int, typer.Option("-n", metavar="INT", min=1, help="Rows at each end.")] = 5,
     references: o.References = None,
 ) -> None:
     """Show the rows with the lowest and highest scores of each component of MODEL, in one read of SOURCE."""

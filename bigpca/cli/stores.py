@@ -352,7 +352,9 @@ def ingest(
     out: Annotated[str | None, typer.Option(metavar="PATH", help="The Zarr store to write.")] = None,
     overwrite: o.Overwrite = False,
     dtype: Annotated[str | None, typer.Option(help="Convert to this dtype, e.g. float32.")] = None,
-    chunk_rows: Annotated[int | None, typer.Option(min=1, help="Rows per chunk (default: about 64 MiB).")] = None,
+    chunk_rows: Annotated[
+        int | None, typer.Option(metavar="INT", min=1, help="Rows per chunk (default: about 64 MiB).")
+    ] = None,
     keys: Annotated[
         str | None,
         typer.Option(metavar="FILE::COLUMN", help="Store these row keys too, such as labels.csv::filename."),

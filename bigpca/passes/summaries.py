@@ -142,6 +142,8 @@ class Ends(Shown):
     lowest_scores, highest_scores : ndarray of shape (c, m), float64
     lowest_keys, highest_keys : ndarray of shape (c, m), str, or None, default None
         Keys of those rows; None where rows have no keys.
+    names : tuple of str, or None, default None
+        Of the columns, which are components; None where they are not known.
     """
 
     lowest: Integers
@@ -150,12 +152,7 @@ class Ends(Shown):
     highest_scores: NDArray[np.float64]
     lowest_keys: NDArray[np.str_] | None = None
     highest_keys: NDArray[np.str_] | None = None
-
-    def with_keys(self, keys: NDArray[np.str_] | None) -> Ends:
-        """Return the same rows with their keys, of the keys (n,) of all rows."""
-        if keys is None:
-            return self
-        return replace(self, lowest_keys=keys[self.lowest], highest_keys=keys[self.highest])
+    names: tuple[str, ...] | None = None
 
     def cells(self) -> list[tuple[str, ...]]:
         """Return the first rows at both ends of each column."""
@@ -163,15 +160,16 @@ class Ends(Shown):
             (self.lowest if self.lowest_keys is None else self.lowest_keys, self.lowest_scores),
             (self.highest if self.highest_keys is None else self.highest_keys, self.highest_scores),
         ]
-        shown = [
+        shown = (
             tuple(
                 ", ".join(f"{row} ({score:.3g})" for row, score in zip(names[i][:3], scores[i][:3], strict=True))
                 + (", ..." if len(names[i]) > 3 else "")
                 for names, scores in sides
             )
             for i in range(len(self.lowest))
-        ]
-        return [("column", "lowest", "highest"), *((str(i), *ends) for i, ends in enumerate(shown))]
+        )
+        columns = self.names or map(str, range(len(self.lowest)))
+        return [("component", "lowest", "highest"), *((name, *ends) for name, ends in zip(columns, shown, strict=True))]
 
 
 @dataclass(frozen=True)

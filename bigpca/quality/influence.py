@@ -6,7 +6,7 @@ what components are made of: weights of examples, rows at both ends, and feature
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -56,6 +56,8 @@ class StandardErrors(Shown):
         Number of rows; of weighted rows the sum of the weights.
     n_features : int
         Number of columns.
+    names : tuple of str
+        Of the components.
     """
 
     explained_variance_: Vector
@@ -63,11 +65,12 @@ class StandardErrors(Shown):
     component_angle_: Vector
     n_rows: float
     n_features: int
+    names: tuple[str, ...]
 
     def cells(self) -> list[tuple[str, ...]]:
         """Return a line for each component; NaN where nothing is determined."""
         columns = (self.explained_variance_, self.explained_variance_ratio_, self.component_angle_)
-        lines = [(f"{i}", *(f"{value:.4g}" for value in row)) for i, row in enumerate(zip(*columns, strict=True))]
+        lines = [(name, *(f"{value:.4g}" for value in row)) for name, *row in zip(self.names, *columns, strict=True)]
         return [("component", "variance", "share", "angle"), *lines]
 
     @property
@@ -297,12 +300,13 @@ def standard_errors(
             f"X has the total variance {total:.6g} about the model's mean_, but the rows of the fit have "
             f"{model.total_variance_:.6g}. Pass the rows and weights of the fit."
         )
-    return _errors(found, model.explained_variance_, unit, model.n_features_in_)
+    return _errors(found, model, unit)
 
 
-def _errors(found: Moments | ColumnMoments, explained: Vector, unit: float, d: int) -> StandardErrors:
-    """Compute the standard errors of d columns from the moments of the squares, which are in this unit."""
-    values, n, k, axes = explained / unit, found.weight, len(explained), min(found.count, d)
+def _errors(found: Moments | ColumnMoments, model: Any, unit: float) -> StandardErrors:
+    """Compute the standard errors of a model from the moments of the squares, which are in this unit."""
+    values, n, d = model.explained_variance_ / unit, found.weight, model.n_features_in_
+    k, axes = len(values), min(found.count, d)
     if isinstance(found, ColumnMoments):  # of a learned scale: the total is the number of columns
         products, total = found.mean[:-1].reshape(k, k + 1), float(found.mean[-1])
         spread = products.diagonal()
@@ -330,7 +334,7 @@ def _errors(found: Moments | ColumnMoments, explained: Vector, unit: float, d: i
     apart = several & (angles <= MAX_ANGLE) & (np.abs(gaps) > bias[:, None] + bias).all(axis=1)
     return StandardErrors(
         np.where(sound, unit * errors, np.nan), np.where(sound, np.sqrt(np.maximum(ratios, 0) / n), np.nan),
-        np.where(apart, angles, np.nan), n, d,
+        np.where(apart, angles, np.nan), n, d, tuple(model.get_feature_names_out()),
     )  # fmt: skip
 
 
@@ -669,4 +673,7 @@ def extremes(model: Any, X: Any, n: int = 10, *, progress: ProgressArgument = No
         scores = rows.mapped(MapStep(model._row_map(), k, 2 * rows.n_columns * k))
     limit = None if model is None else setting(model, "memory_limit")
     ends = read_ends(scores, n, memory_limit=limit, progress=progress).ends
-    return ends.with_keys(keys_of(rows))
+    names, keys = None if model is None else tuple(model.get_feature_names_out()), keys_of(rows)
+    if keys is None:
+        return replace(ends, names=names)
+    return replace(ends, names=names, lowest_keys=keys[ends.lowest], highest_keys=keys[ends.highest])

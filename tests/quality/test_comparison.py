@@ -81,6 +81,7 @@ def test_extremes_are_the_rows_at_both_ends_with_their_keys(given: str, tmp_path
                 assert named.tolist() == [[keys[i] for i in of_one] for of_one in found]
             else:
                 assert named is None
+    assert repr(ends).split()[:4] == ["component", "lowest", "highest", model.get_feature_names_out()[0]]
     alone = extremes(None, scores, n=4)
     np.testing.assert_array_equal(alone.lowest_scores, np.sort(scores.T, axis=1)[:, :4])
 

@@ -70,7 +70,7 @@ def test_fewer_components_give_the_same_errors_of_eigenvalues_and_upper_values_o
     assert (some.component_angle_[:3] >= whole.component_angle_[:3] * (1 - 1e-10)).all()
     assert (some.component_angle_[:3] <= 1.5 * whole.component_angle_[:3]).all()
     assert some.n_rows == N
-    assert repr(some).split()[:5] == ["component", "variance", "share", "angle", "0"]
+    assert repr(some).split()[:5] == ["component", "variance", "share", "angle", "pca0"]
 
 
 def test_ties_and_as_many_features_as_rows_are_undetermined() -> None:
