@@ -8,8 +8,8 @@ from itertools import accumulate
 from typing import TypeAlias
 
 import numpy as np
-from scipy.linalg import eigh, qr, svd
-from scipy.linalg.lapack import dpotrf, dtrtri
+from scipy.linalg import eigh, qr, solve_triangular, svd
+from scipy.linalg.lapack import dpotrf
 
 from bigpca.arrays import Matrix, Vector
 from bigpca.solvers.eigh import top_eigenpairs
@@ -89,22 +89,54 @@ class Canonical:
     ranks: tuple[int, int]
 
 
-def whitening(C: Matrix, added: float, precision: float) -> tuple[Matrix, int]:
-    """Return V (p, r) with ``V'(C + added I) V = I`` on the numerical range of C, and the rank r.
+@dataclass(frozen=True)
+class Whitening:
+    """V (p, r) with ``V'(C + added I) V = I`` on the numerical range of C.
 
-    Only the lower triangle of C is read.
+    Attributes
+    ----------
+    matrix : ndarray of shape (p, r), or (p, p)
+        V; or, if ``triangular``, L of ``L L' = C + added I``, whose inverse is V'.
+    triangular : bool
+    rank : int
+        Of C, numerically.
     """
-    d, eps = len(C), float(np.finfo(np.float64).eps)
-    least = max(d * eps, np.sqrt(d) * precision * (precision > eps))  # of products in float32
-    # Full rank, if C has a Cholesky factor less more than could be rounding: its trace is at least its eigenvalues.
-    eye = np.eye(d)
-    if dpotrf(C - 4 * least * np.trace(C) * eye, lower=True)[1] == 0:
-        return dtrtri(dpotrf(C + added * eye, lower=True)[0], lower=True)[0].T, d
-    values, vectors = eigh(C, driver="evd")
-    values, vectors = values[::-1], vectors[:, ::-1]
-    rank = int((values > least * max(float(values[0]), 0.0)).sum())
-    kept = d if added > 0 else rank
-    return vectors[:, :kept] / np.sqrt(np.maximum(values[:kept], 0.0) + added), rank
+
+    matrix: Matrix
+    triangular: bool
+    rank: int
+
+    @classmethod
+    def of(cls, C: Matrix, added: float, precision: float) -> Whitening:
+        """Return that of C, of which only the upper triangle is read."""
+        d, eps = len(C), float(np.finfo(np.float64).eps)
+        least = max(d * eps, np.sqrt(d) * precision * (precision > eps))  # of products in float32
+
+        def factor(more: float) -> Matrix | None:
+            shifted = C.copy(order="C").T
+            np.fill_diagonal(shifted, shifted.diagonal() + more)
+            L, failed = dpotrf(shifted, lower=True, overwrite_a=True)
+            return None if failed else L
+
+        # Full rank, if C has a Cholesky factor less more than could be rounding: its trace is at least its eigenvalues.
+        if factor(-4 * least * float(np.trace(C))) is not None and (L := factor(added)) is not None:
+            return cls(L, True, d)
+        values, vectors = eigh(C, lower=False, driver="evd")
+        values, vectors = values[::-1], vectors[:, ::-1]
+        rank = int((values > least * max(float(values[0]), 0.0)).sum())
+        kept = d if added > 0 else rank
+        return cls(vectors[:, :kept] / np.sqrt(np.maximum(values[:kept], 0.0) + added), False, rank)
+
+    def across(self, A: Matrix) -> Matrix:
+        """Return V'A."""
+        return np.asarray(self._solved(A, 0) if self.triangular else self.matrix.T @ A)
+
+    def along(self, U: Matrix) -> Matrix:
+        """Return V U."""
+        return np.asarray(self._solved(U, 1) if self.triangular else self.matrix @ U)
+
+    def _solved(self, A: Matrix, trans: int) -> Matrix:
+        return np.asarray(solve_triangular(self.matrix, A, trans, lower=True, check_finite=False))
 
 
 FEW = 4  # of the columns to the wanted triplets: with more, a full decomposition is as fast
@@ -146,12 +178,12 @@ def canonical(
     k : int or None
         At most so many; None for all on the numerical range.
     """
-    (left, rank), (right, rank_y) = (
-        whitening(part, more, precision) for part, more in zip((C[:p, :p], C[p:, p:]), added, strict=True)
+    left, right = (
+        Whitening.of(part, more, precision) for part, more in zip((C[:p, :p], C[p:, p:]), added, strict=True)
     )
-    K = left.T @ C[:p, p:] @ right
+    K = right.across(left.across(C[:p, p:]).T).T
     U, s, V = leading_triplets(K, min(K.shape) if k is None else min(k, *K.shape))
-    return Canonical(np.minimum(s, 1.0), left @ U, right @ V, (rank, rank_y))
+    return Canonical(np.minimum(s, 1.0), left.along(U), right.along(V), (left.rank, right.rank))
 
 
 def deflated(directions: Matrix) -> tuple[Matrix, Matrix]:

@@ -1,4 +1,4 @@
-"""Few singular triplets and whitening have the digits of full decompositions, wherever these are taken."""
+"""Few singular triplets and Whitening have the digits of full decompositions, wherever these are taken."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from numpy.typing import NDArray
 
 from bigpca.solvers import pairs
-from bigpca.solvers.pairs import canonical, leading_triplets, whitening
+from bigpca.solvers.pairs import Whitening, canonical, leading_triplets
 from tests.builders import orthonormal_rows
 
 Array = NDArray[Any]
@@ -50,11 +50,13 @@ def test_few_triplets_have_the_digits_of_a_full_decomposition(spectrum: str, wid
 def test_whitened_covariances_are_the_identity_on_their_range(condition: float, rank: int | None) -> None:
     values, V = condition ** -np.linspace(0, 1, Q), orthonormal_rows(Q, Q)
     C = (V * values) @ V.T
-    found, own = whitening(np.tril(C), 0.0, 0.0)
-    assert own == (rank or np.count_nonzero(values > Q * 2.3e-16))
-    np.testing.assert_allclose(found.T @ C @ found, np.eye(own), atol=1e-15 * min(condition, 1e15) * 10 + 1e-12)
-    added, _ = whitening((C + C.T) / 2, 0.1, 0.0)
-    np.testing.assert_allclose(added.T @ (C + 0.1 * np.eye(Q)) @ added, np.eye(Q), atol=1e-12)
+    for added in (0.0, 0.1):
+        found = Whitening.of(np.triu(C), added, 0.0)
+        assert found.rank == (rank or np.count_nonzero(values > Q * 2.3e-16))
+        V = found.along(np.eye(Q if added else found.rank))
+        tolerance = 1e-12 if added else 1e-15 * min(condition, 1e15) * 10 + 1e-12
+        np.testing.assert_allclose(V.T @ (C + added * np.eye(Q)) @ V, np.eye(V.shape[1]), atol=tolerance)
+        np.testing.assert_allclose(found.across(C), V.T @ C, atol=1e-10)
 
 
 @pytest.mark.parametrize("condition", [1e1, 1e6])

@@ -253,14 +253,14 @@ def without_covariates(joint: Moments, q: int) -> tuple[Moments, Regression]:
     ``S_xx - S_xz S_zz^-1 S_zx``, with the inverse on the numerical range of the correlations of the covariates. What is
     left of a column that they determine is rounding, and becomes 0.
     """
-    from bigpca.solvers.pairs import whitening  # which other fits do not need
+    from bigpca.solvers.pairs import Whitening  # which other fits do not need
 
     S, p = joint.scatter, joint.n_features - q
     deviations = np.sqrt(np.diagonal(S)[p:])
     deviations[deviations == 0] = 1.0
     # Correlations of the covariates, whose units differ: V'C V = I on their range.
-    V, rank = whitening(np.triu(S[p:, p:]).T / np.outer(deviations, deviations), 0.0, joint.precision)
-    explained = V.T @ (S[:p, p:] / deviations).T  # (rank, p): standardised, uncorrelated covariates with the columns
+    whitening = Whitening.of(S[p:, p:] / np.outer(deviations, deviations), 0.0, joint.precision)
+    explained = whitening.across((S[:p, p:] / deviations).T)  # (rank, p): uncorrelated covariates with the columns
     S, total = S[:p, :p], np.diagonal(S)[:p].copy()
     for i in range(0, p, STRIP):
         S[i : i + STRIP, i:] -= explained[:, i : i + STRIP].T @ explained[:, i:]
@@ -268,11 +268,11 @@ def without_covariates(joint: Moments, q: int) -> tuple[Moments, Regression]:
     # The difference of two sums of the size of the total is known to its rounding.
     rounded = np.diagonal(S) <= ROUNDED * np.sqrt(p + q) * precision * total
     S[rounded], S[:, rounded] = 0.0, 0.0
-    coef = (V @ explained).T / deviations
+    coef = whitening.along(explained).T / deviations
     packed, lost = np.zeros(packed_size(p)), None if joint.lost is None else joint.lost[:p]
     add_packed(packed, S)
     residual = replace(joint, n_features=p, mean=joint.mean[:p], packed=packed, precision=precision, lost=lost)
-    return residual, Regression(coef, joint.mean[p:], rank)
+    return residual, Regression(coef, joint.mean[p:], whitening.rank)
 
 
 def check_enough_rows(n: int, omitted: int = 0, minimum: int = 2, sums: WeightSums = None) -> None:

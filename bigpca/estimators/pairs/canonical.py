@@ -98,8 +98,9 @@ class CCA(PairModel):
 
     def _solve(self, joint: JointMoments, state: Accumulator) -> dict[str, Array]:
         p, moments, added = joint.p, joint.moments, self._added()
-        std = joint.deviations()
-        C = joint.scatter / joint.freedom / np.outer(std, std)
+        C, std = joint.scatter, joint.deviations()
+        C /= joint.freedom * std
+        C /= std[:, None]
         # Units of unscaled columns differ: ranks are those of correlations only where columns are scaled.
         found = canonical(C, p, self.n_components, added, moments.precision)
         for name, rank, width, more in zip("XY", found.ranks, (p, len(C) - p), added, strict=True):
