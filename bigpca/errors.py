@@ -14,6 +14,7 @@ import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from html import escape
+from importlib import import_module
 from numbers import Integral
 from types import TracebackType
 from typing import Any
@@ -278,6 +279,21 @@ def warn_caller(message: str, category: type[Warning]) -> None:
     while frame.f_back is not None and frame.f_code.co_filename.startswith(PACKAGE):
         level, frame = level + 1, frame.f_back
     warnings.warn(message, category, stacklevel=level)
+
+
+def required(name: str, what: str, package: str = "'bigpca[formats]'") -> Any:
+    """Import a library that is installed on request.
+
+    Raises
+    ------
+    ImportError
+        With the command that installs it.
+    """
+    try:
+        return import_module(name)
+    except ImportError as error:
+        library = name.partition(".")[0]
+        raise ImportError(f"{what} needs {library}, which is not installed. Run: pip install {package}") from error
 
 
 class Shown(ABC):

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from bigpca.arrays import Array
-from bigpca.errors import brief
+from bigpca.errors import CorruptedChunkError, brief
 from bigpca.storage.files import content_digest
 
 LARGE_CHUNK_BYTES = 64 * 2**20
@@ -210,6 +210,28 @@ def is_decode_error(error: Exception) -> bool:
         return False
     # gzip, bz2, HDF5 and Arrow report bad data as OSErrors without an errno.
     return not isinstance(error, OSError) or isinstance(error, gzip.BadGzipFile) or error.errno is None
+
+
+@contextmanager
+def decoding(
+    what: str,
+    remedy: str = "Copy or write it again.",
+    *,
+    errors: tuple[type[Exception], ...] = (OSError, ValueError, LookupError, EOFError),
+) -> Iterator[None]:
+    """Say what cannot be decoded, and what to do, in errors of the block that undecodable bytes cause.
+
+    Raises
+    ------
+    CorruptedChunkError
+        Instead of one of these errors.
+    """
+    try:
+        yield
+    except errors as error:
+        if isinstance(error, CorruptedChunkError) or not is_decode_error(error):
+            raise
+        raise CorruptedChunkError(f"{what} ({brief(error)}). {remedy}") from error
 
 
 def arrow_rows(column: Any, label: str) -> Array:

@@ -27,6 +27,7 @@ from bigpca.data.checks import (
     MemberError,
     check_dtype,
     check_shape,
+    decoding,
     natural_key,
     readable_chunks,
     regular_chunks,
@@ -278,12 +279,8 @@ def npy_objects(urls: list[str]) -> list[FlatFile]:
 
 def npy_header(file: Any, label: str) -> tuple[tuple[int, ...], str, np.dtype[Any]]:
     """Read shape, order and dtype with NumPy's own header reader, which leaves the file at the first value."""
-    try:
+    with decoding(f"{label} is not a complete .npy file", "Write it again with np.save."):
         shape, fortran, dtype = read_npy_header(file)
-    except (ValueError, EOFError) as error:
-        raise CorruptedChunkError(
-            f"{label} is not a complete .npy file: {brief(error)}. Write it again with np.save."
-        ) from error
     if len(shape) == 1 and dtype.names == (KEY_COLUMN, VALUES) and dtype[KEY_COLUMN].str.startswith("<U"):
         return shape, "C", dtype
     try:
@@ -303,12 +300,8 @@ def safetensors_file(path: str, member: str | None) -> FlatFile:
             raise CorruptedChunkError(
                 f"{path} has {size:,} bytes and is not a complete safetensors file. Copy it again."
             )
-        try:
+        with decoding(f"{path} is not a safetensors file: its header is not JSON", errors=(ValueError, RecursionError)):
             header = json.loads(file.read(length))
-        except (ValueError, RecursionError) as error:
-            raise CorruptedChunkError(
-                f"{path} is not a safetensors file: its header is not JSON ({brief(error)})."
-            ) from error
     try:
         tensors = {name: entry for name, entry in header.items() if name != "__metadata__"}
         shapes = {name: tuple(map(index, entry["shape"])) for name, entry in tensors.items()}
@@ -415,16 +408,12 @@ class CompressedMember(Source):
 
     def read_block(self, start: int, stop: int, columns: tuple[int, int]) -> NDArray[Any]:
         """Read a block by decoding up to its last row; only its whole rows are held in memory."""
-        try:
+        with decoding(f"{self.path}: {brief(f'{self.member}.npy')} cannot be decoded", errors=BAD_ZIP):
             if self.order == "F":
                 with open_regular(self.path) as file, np.load(file, allow_pickle=False) as archive:
                     rows = archive[self.member][start:stop]
             else:
                 rows = self._read_rows(_stream(self.member, file_stamp(self.path)), start, stop)
-        except (zlib.error, zipfile.BadZipFile, EOFError, RuntimeError) as error:
-            raise CorruptedChunkError(
-                f"{self.path}: {brief(f'{self.member}.npy')} cannot be decoded ({brief(error)}). Copy it again."
-            ) from error
         block: NDArray[Any] = rows.reshape(stop - start, row_width(self.array_shape))[:, slice(*columns)]
         return block
 
@@ -610,26 +599,25 @@ def _rebuilt(function: Any, arguments: Any) -> Any:
 
 def npz_member(path: str, member: str | None) -> Source:
     """Describe a member of a .npz file: the named one, the only matrix, or the sparse one of ``scipy.sparse``."""
-    try:
-        with open_regular(path) as file, zipfile.ZipFile(file) as archive:
-            names = {name.removesuffix(".npy"): name for name in archive.namelist() if name.endswith(".npy")}
-            headers, held = {}, os.fstat(file.fileno()).st_size
-            for short, name in names.items():
-                # Other members may hold objects; only the chosen one must be numbers.
-                if member not in names or short == member:
-                    check_place(archive.getinfo(name), held)
-                    headers[short] = _header(archive, name, path)
-            shapes = {short: headers[short].shape if short in headers else () for short in names}
-            form = _sparse_format(archive, path, headers)
-            chosen = "" if form and member is None else choose_member(path, member, shapes)
-            sparse = {part: f"{chosen}/{part}".lstrip("/") for part in (*SPARSE_PARTS, "shape")}
-            places = {chosen: chosen} if chosen in headers else sparse
-            there = {part: place for part, place in places.items() if place in headers}
-            found = {part: _stored(path, at, archive.getinfo(names[at]), headers[at]) for part, at in there.items()}
-    except BAD_ZIP as error:
-        raise CorruptedChunkError(
-            f"{path} is not a complete .npz file ({brief(error)}). Copy or write it again."
-        ) from error
+    with (
+        decoding(f"{path} is not a complete .npz file", errors=BAD_ZIP),
+        open_regular(path) as file,
+        zipfile.ZipFile(file) as archive,
+    ):
+        names = {name.removesuffix(".npy"): name for name in archive.namelist() if name.endswith(".npy")}
+        headers, held = {}, os.fstat(file.fileno()).st_size
+        for short, name in names.items():
+            # Other members may hold objects; only the chosen one must be numbers.
+            if member not in names or short == member:
+                check_place(archive.getinfo(name), held)
+                headers[short] = _header(archive, name, path)
+        shapes = {short: headers[short].shape if short in headers else () for short in names}
+        form = _sparse_format(archive, path, headers)
+        chosen = "" if form and member is None else choose_member(path, member, shapes)
+        sparse = {part: f"{chosen}/{part}".lstrip("/") for part in (*SPARSE_PARTS, "shape")}
+        places = {chosen: chosen} if chosen in headers else sparse
+        there = {part: place for part, place in places.items() if place in headers}
+        found = {part: _stored(path, at, archive.getinfo(names[at]), headers[at]) for part, at in there.items()}
     if chosen in found:
         return found[chosen]
     return SparseGroup.of(path, chosen, {"encoding-type": form}, found.get("shape"), names).rows(found)
@@ -675,12 +663,8 @@ def _stored(path: str, member: str, info: zipfile.ZipInfo, header: _Header) -> S
 
 def _header(archive: zipfile.ZipFile, name: str, path: str) -> _Header:
     with archive.open(name) as file:
-        try:
+        with decoding(f"{path}: {brief(name)} is not a complete .npy file", "Write it again with np.savez."):
             shape, fortran, dtype = read_npy_header(file)
-        except ValueError as error:
-            raise CorruptedChunkError(
-                f"{path}: {brief(name)} is not a complete .npy file: {brief(error)}. Write it again with np.savez."
-            ) from error
         return _Header(shape, "F" if fortran else "C", dtype.str if dtype.names is None else "V", file.tell())
 
 

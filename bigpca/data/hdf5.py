@@ -24,6 +24,7 @@ from bigpca.data.checks import (
     check_cells,
     check_chunk,
     check_dtype,
+    decoding,
     is_decode_error,
     readable_chunks,
     regular_chunks,
@@ -32,7 +33,7 @@ from bigpca.data.checks import (
 from bigpca.data.source import SPARSE_PARTS, Source, Stamp, choose_member, file_stamp
 from bigpca.data.sparse import CsrRows, SparseGroup
 from bigpca.data.zarr_format import SPARE_BYTES, streamed_size
-from bigpca.errors import CorruptedChunkError, MissingChunksError, brief
+from bigpca.errors import CorruptedChunkError, MissingChunksError, brief, required
 from bigpca.storage.files import check_regular, max_encoded
 
 HDF5_SUFFIXES = (".h5", ".hdf5", ".hdf", ".he5", ".h5ad")
@@ -110,18 +111,12 @@ class Hdf5Rows(Source):
                 self._check_present(dataset, start, stop, columns)
             if dataset.compression == "gzip":
                 self._check_sizes(dataset, start, stop, columns)
-            try:
+            what = f"{self.path}: rows {start}:{stop} of {brief(self.member)} cannot be decoded"
+            with decoding(what, errors=(Exception,)):
                 if dataset.ndim == 2:
                     rows: NDArray[Any] = dataset[start:stop, slice(*columns)]
                     return rows
                 rows = dataset[start:stop].reshape(stop - start, row_width(self.array_shape))
-            except Exception as error:
-                if not is_decode_error(error):
-                    raise
-                raise CorruptedChunkError(
-                    f"{self.path}: rows {start}:{stop} of {brief(self.member)} cannot be decoded ({brief(error)}). "
-                    "Copy the file again."
-                ) from error
         return rows[:, slice(*columns)]
 
     def _check_present(self, dataset: Any, start: int, stop: int, columns: tuple[int, int]) -> None:
@@ -208,19 +203,10 @@ def _chunks_there(stamp: Stamp, name: str, shape: tuple[int, ...], chunks: tuple
 
 @contextmanager
 def _opened(path: str) -> Iterator[Any]:
-    try:
-        import h5py
-    except ImportError as error:
-        raise ImportError(f"{path} needs h5py, which is not installed. Run: pip install 'bigpca[formats]'") from error
+    h5py = required("h5py", path)
     check_regular(path)
-    try:
+    with decoding(f"{path} is not a complete HDF5 file"):
         file = h5py.File(path, "r")
-    except OSError as error:
-        if not is_decode_error(error):
-            raise
-        raise CorruptedChunkError(
-            f"{path} is not a complete HDF5 file ({brief(error)}). Copy or write it again."
-        ) from error
     with file:
         try:
             yield file

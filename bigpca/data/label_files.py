@@ -18,14 +18,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigpca.arrays import Array
-from bigpca.data.checks import MemberError, is_decode_error
+from bigpca.data.checks import MemberError, decoding
 from bigpca.data.containers import is_zarr_array, is_zarr_group
 from bigpca.data.hdf5 import HDF5_SUFFIXES, hdf5_column, hdf5_frame, hdf5_index, hdf5_names
 from bigpca.data.source import Wanted, file_stamp
 from bigpca.data.tables import PARQUET_SUFFIXES, parquet_metadata, partition_values, table_paths, table_rows
 from bigpca.data.zarr_arrays import arrays_of, is_zarr_directory, open_node, read_whole
 from bigpca.data.zarr_format import naming_damage
-from bigpca.errors import MAX_MESSAGE, CorruptedChunkError, brief, closest, shorten
+from bigpca.errors import MAX_MESSAGE, brief, closest, required, shorten
 from bigpca.storage.files import check_regular, kind_of, open_regular, public, read_npy_header, without_credentials
 
 if TYPE_CHECKING:
@@ -228,14 +228,13 @@ def read_label_file(source: str, word: str = "label") -> Array:
             f"{path} holds no {word}s: a .npy or .csv file, Parquet or a Zarr store was expected. Check the path."
         )
     if path.lower().endswith((".csv", ".tsv")):
-        try:
-            with io.TextIOWrapper(open_regular(path), "utf-8-sig", newline="") as file:
-                lines = csv.reader(file, strict=True, delimiter=_delimiter(path))
-                return parse_column(_csv_texts(lines, path, name, word))
-        except (csv.Error, UnicodeDecodeError) as error:
-            raise CorruptedChunkError(
-                f"{path} cannot be read as comma-separated UTF-8 text: {error}. Repair or write it again."
-            ) from error
+        what = f"{path} cannot be read as comma-separated UTF-8 text"
+        with (
+            decoding(what, "Repair or write it again.", errors=(csv.Error, UnicodeDecodeError)),
+            io.TextIOWrapper(open_regular(path), "utf-8-sig", newline="") as file,
+        ):
+            lines = csv.reader(file, strict=True, delimiter=_delimiter(path))
+            return parse_column(_csv_texts(lines, path, name, word))
     if not path.lower().endswith(".npy"):
         column = cell_column(path, name, word)
         if column is not None:
@@ -306,27 +305,19 @@ def _choose(path: str, name: str | None, names: Sequence[str], what: str, word: 
 
 
 def _npy(path: str) -> Array:
-    with open_regular(path) as file:
-        try:
-            # A header may state more bytes than the file holds: found before NumPy allocates memory for them.
-            shape, _, dtype = read_npy_header(file)
-            needed, held = math.prod(shape) * dtype.itemsize, os.fstat(file.fileno()).st_size - file.tell()
-            if not dtype.hasobject and held < needed:
-                raise CorruptedChunkError(
-                    f"{path} holds {held:,} bytes of values, but its header states {needed:,}: it is truncated. "
-                    "Copy it again."
-                )
-            file.seek(0)
-            return np.lib.format.read_array(file, allow_pickle=False)
-        except (ValueError, EOFError) as error:
-            if "Object arrays" in str(error):
-                raise TypeError(
-                    f"{path} holds pickled objects, which are never loaded. Save numbers or strings instead, for "
-                    "instance np.save(path, y.astype(str))."
-                ) from None
-            raise CorruptedChunkError(
-                f"{path} is not a complete .npy file: {error}. Write it again with np.save."
-            ) from error
+    with open_regular(path) as file, decoding(f"{path} is not a complete .npy file", "Write it again with np.save."):
+        # A header may state more bytes than the file holds: found before NumPy allocates memory for them.
+        shape, _, dtype = read_npy_header(file)
+        if dtype.hasobject:
+            raise TypeError(
+                f"{path} holds pickled objects, which are never loaded. Save numbers or strings instead, for "
+                "instance np.save(path, y.astype(str))."
+            )
+        needed, held = math.prod(shape) * dtype.itemsize, os.fstat(file.fileno()).st_size - file.tell()
+        if held < needed:
+            raise ValueError(f"{held:,} bytes of values, but its header states {needed:,}")
+        file.seek(0)
+        return np.lib.format.read_array(file, allow_pickle=False)
 
 
 def _delimiter(path: str) -> str:
@@ -387,20 +378,14 @@ def parse_column(texts: Sequence[str]) -> Array:
 
 
 def _parquet_column(path: str, name: str | None, word: str) -> Array:
-    try:
-        import pyarrow as pa
-        import pyarrow.parquet as pq
-    except ImportError as error:
-        raise ImportError(
-            f"{path} needs pyarrow, which is not installed. Run: pip install 'bigpca[formats]'"
-        ) from error
+    pa, pq = (required(name, path) for name in ("pyarrow", "pyarrow.parquet"))
     paths = table_paths(path)
     if not paths:
         raise FileNotFoundError(f"no Parquet files were found for {path}. Check the path.")
     parts = []
     for file in paths:
         check_regular(file)
-        try:
+        with decoding(f"{file} cannot be decoded", "Copy or write the file again.", errors=(OSError, pa.ArrowInvalid)):
             below = None if name is None else partition_values(path, file, name)
             if below is not None:
                 with pq.ParquetFile(file) as opened:
@@ -413,10 +398,6 @@ def _parquet_column(path: str, name: str | None, word: str) -> Array:
             # The file alone: a parent folder named "a=b" must not become a column.
             with pq.ParquetFile(file) as opened:
                 column = opened.read(columns=[name]).column(0)
-        except (OSError, pa.ArrowInvalid) as error:
-            if not is_decode_error(error):
-                raise
-            raise CorruptedChunkError(f"{file} cannot be decoded ({error}). Copy or write the file again.") from error
         numeric = pa.types.is_integer(column.type) or pa.types.is_floating(column.type)
         exact = numeric and not column.null_count
         parts.append(column.to_numpy() if exact else np.array(column.to_pylist(), dtype=object))

@@ -22,7 +22,7 @@ from bigpca.data.checks import (
     check_dtype,
     check_shape,
     coalesce,
-    is_decode_error,
+    decoding,
     regular_chunks,
     row_width,
 )
@@ -448,14 +448,8 @@ class FieldRows(Source):
 
     def read_block(self, start: int, stop: int, columns: tuple[int, int]) -> Array:
         """Decode a range of rows."""
-        try:
+        with decoding(f"rows {start}:{stop} of {self.label} cannot be decoded", errors=(OSError, RuntimeError)):
             rows: Array = _lazy_field(file_stamp(self.path), self.member)[start:stop].values
-        except (OSError, RuntimeError) as error:
-            if not is_decode_error(error):
-                raise
-            raise CorruptedChunkError(
-                f"rows {start}:{stop} of {self.label} cannot be decoded ({brief(error)}). Copy the file again."
-            ) from error
         return rows.reshape(stop - start, -1)[:, slice(*columns)]
 
     def details(self) -> dict[str, Any]:

@@ -22,9 +22,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from bigpca.arrays import Array
-from bigpca.data.checks import MemberError, arrow_rows, check_dtype, is_decode_error, natural_key
+from bigpca.data.checks import MemberError, arrow_rows, check_dtype, decoding, natural_key
 from bigpca.data.source import Source, Stamp, Wanted, file_stamp, parts_of
-from bigpca.errors import MAX_MESSAGE, CorruptedChunkError, brief, closest, shorten
+from bigpca.errors import MAX_MESSAGE, CorruptedChunkError, brief, closest, required, shorten
 from bigpca.storage.files import kind_of, open_regular, read_document
 from bigpca.storage.forms import KEY_COLUMN, TABLE_ATTRIBUTES, TABLE_MARK
 
@@ -278,16 +278,10 @@ def _place(form: str, group: _Group) -> str:
 
 def _decoded(form: str, group: _Group, names: list[str]) -> Any:
     """Return columns of a group as a table of Arrow."""
-    try:
+    remedy = "Correct the lines." if form == "csv" else "Copy or write the file again."
+    of = f", column {brief(repr(names[0]))}" if len(names) == 1 else ""
+    with decoding(f"{group.path}: {_place(form, group)}{of} cannot be decoded", remedy):
         return FORMS[form].read(group, names)
-    except (OSError, ValueError, KeyError, EOFError) as error:
-        if isinstance(error, CorruptedChunkError) or not is_decode_error(error):
-            raise
-        remedy = "Correct the lines." if form == "csv" else "Copy or write the file again."
-        of = f", column {brief(repr(names[0]))}" if len(names) == 1 else ""
-        raise CorruptedChunkError(
-            f"{group.path}: {_place(form, group)}{of} cannot be decoded ({brief(error)}). {remedy}"
-        ) from error
 
 
 def _index_columns(schema: Any) -> list[str]:
@@ -338,12 +332,7 @@ def table_rows(form: str, pattern: str, member: str | None, wanted: Wanted) -> T
     TypeError
         For columns of several dtypes, and if files disagree in them.
     """
-    try:
-        import pyarrow.parquet  # noqa: F401
-    except ImportError as error:
-        raise ImportError(
-            f"{pattern} needs pyarrow, which is not installed. Run: pip install 'bigpca[formats]'"
-        ) from error
+    required("pyarrow.parquet", pattern)
     stamps = table_stamps(pattern, form)
     schema = FORMS[form].schema(stamps[0])
     if wanted.keys is not None and schema.names.count(wanted.keys) != 1:
@@ -536,14 +525,8 @@ def parquet_metadata(stamp: Stamp) -> Any:
     """Return the footer of a file."""
     import pyarrow.parquet as pq
 
-    try:
+    with decoding(f"{stamp[0]} is not a complete Parquet file"):
         return pq.read_metadata(_opened(stamp))
-    except (OSError, ValueError) as error:
-        if not is_decode_error(error):
-            raise
-        raise CorruptedChunkError(
-            f"{stamp[0]} is not a complete Parquet file ({brief(error)}). Copy or write it again."
-        ) from error
 
 
 def _opened(stamp: Stamp) -> Any:
@@ -585,29 +568,22 @@ def _arrow_index(stamp: Stamp) -> tuple[Any, list[_Group]]:
     import pyarrow as pa
 
     path, groups = stamp[0], list[_Group]()
-    try:
-        with pa.memory_map(path) as file:
-            if file.read(6) == b"ARROW1":
-                reader = pa.ipc.open_file(file)
-                for i in range(reader.num_record_batches):
-                    groups.append(_Group(path, i, reader.get_batch(i).num_rows))
-                return reader.schema, groups
-            file.seek(0)
-            schema = pa.ipc.read_schema(pa.ipc.read_message(file))
-            while (offset := file.tell()) < file.size() and file.read(8)[4:] not in (b"", b"\0\0\0\0"):
-                file.seek(offset)
-                message = pa.ipc.read_message(file)
-                if message.type != "record batch":
-                    raise ValueError(f"a {message.type} was found in the stream; write it as Parquet")
-                rows = pa.ipc.read_record_batch(message, schema).num_rows
-                groups.append(_Group(path, offset, rows, file.tell() - offset))
-            return schema, groups
-    except (OSError, ValueError, EOFError) as error:
-        if not is_decode_error(error):
-            raise
-        raise CorruptedChunkError(
-            f"{path} is not a complete Arrow file ({brief(error)}). Copy or write it again."
-        ) from error
+    with decoding(f"{path} is not a complete Arrow file"), pa.memory_map(path) as file:
+        if file.read(6) == b"ARROW1":
+            reader = pa.ipc.open_file(file)
+            for i in range(reader.num_record_batches):
+                groups.append(_Group(path, i, reader.get_batch(i).num_rows))
+            return reader.schema, groups
+        file.seek(0)
+        schema = pa.ipc.read_schema(pa.ipc.read_message(file))
+        while (offset := file.tell()) < file.size() and file.read(8)[4:] not in (b"", b"\0\0\0\0"):
+            file.seek(offset)
+            message = pa.ipc.read_message(file)
+            if message.type != "record batch":
+                raise ValueError(f"a {message.type} was found in the stream; write it as Parquet")
+            rows = pa.ipc.read_record_batch(message, schema).num_rows
+            groups.append(_Group(path, offset, rows, file.tell() - offset))
+        return schema, groups
 
 
 def _arrow_read(group: _Group, names: list[str]) -> Any:
@@ -650,12 +626,10 @@ def csv_head(stamp: Stamp) -> _Head:
     path = stamp[0]
     with open_regular(path) as file:
         line = file.readline(64 << 20)
-    try:
+    with decoding(f"{path} cannot be read as UTF-8 text in columns", errors=(UnicodeDecodeError, csv.Error)):
         text = line.decode("utf-8-sig").rstrip("\r\n")
         delimiter = "\t" if path.lower().endswith(".tsv") else next((one for one in ",;\t" if one in text), ",")
         names = next(csv.reader(io.StringIO(text), delimiter=delimiter, strict=True), [])
-    except (UnicodeDecodeError, csv.Error) as error:
-        raise CorruptedChunkError(f"{path} cannot be read as UTF-8 text in columns: {brief(error)}.") from error
     numbers = [_as_number(name) for name in names]
     named = None in numbers
     values = [number for number in numbers if number is not None]
@@ -679,10 +653,8 @@ def csv_head(stamp: Stamp) -> _Head:
     first = next(_csv_blocks(path, head), None)
     schema = pa.schema([(name, pa.null()) for name in names])
     if first is not None:
-        try:
+        with decoding(f"{path} cannot be read as columns of text", "Correct the lines."):
             schema = _csv_parsed(first, head, None, None).schema
-        except ValueError as error:
-            raise CorruptedChunkError(f"{path} cannot be read as columns of text: {brief(error)}") from error
     fields = [pa.field(one.name, pa.float64() if pa.types.is_null(one.type) else one.type) for one in schema]
     return head._replace(schema=pa.schema(fields))
 

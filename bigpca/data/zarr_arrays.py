@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self, TypeVar
 import numpy as np
 
 from bigpca.arrays import Array
-from bigpca.data.checks import MemberError, check_dtype, is_decode_error, regular_chunks
+from bigpca.data.checks import MemberError, check_dtype, decoding, is_decode_error, regular_chunks
 from bigpca.data.containers import is_place, is_zarr_array, is_zarr_group
 from bigpca.data.source import SPARSE_PARTS, Index, Source, Stamp, choose_member, plan_index
 from bigpca.data.sparse import SparseGroup
@@ -1042,14 +1042,12 @@ def zip_source(path: str, member: str | None, missing_chunks: str) -> Source:
     """
     from zarr.storage import ZipStore
 
-    try:
-        with open_regular(path) as file, zipfile.ZipFile(file) as archive:
-            held = os.fstat(file.fileno()).st_size
-            infos = {info.filename: info for info in archive.infolist()}
-            for info in infos.values():
-                check_place(info, held)
-    except (zipfile.BadZipFile, EOFError) as error:
-        raise CorruptedChunkError(f"{path} is not a complete zip file ({brief(error)}). Copy it again.") from error
+    broken = decoding(f"{path} is not a complete zip file", errors=(zipfile.BadZipFile, EOFError))
+    with broken, open_regular(path) as file, zipfile.ZipFile(file) as archive:
+        held = os.fstat(file.fileno()).st_size
+        infos = {info.filename: info for info in archive.infolist()}
+        for info in infos.values():
+            check_place(info, held)
     roots = [name for name in infos if os.path.basename(name) in (*DOCUMENTS, *GROUP_DOCUMENTS)]
     if not roots:
         shown = ", ".join(map(brief, list(infos)[:5])) or "nothing"

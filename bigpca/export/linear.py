@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigpca.arrays import Integers, Matrix, Vector
+from bigpca.errors import required
 from bigpca.passes.reading.row_maps import RowMap, RowPreprocessor
 from bigpca.storage.forms import reject_file, write_file
 
@@ -85,22 +86,6 @@ class LinearRowMap(RowMap):
 IR_VERSION, OPSET = 10, 17  # onnxruntime rejects the newest ones that onnx writes by default
 
 
-def required(name: str, package: str) -> Any:
-    """Import an optional library.
-
-    Raises
-    ------
-    ImportError
-        With the command that installs it.
-    """
-    from importlib import import_module
-
-    try:
-        return import_module(name)
-    except ImportError as error:
-        raise ImportError(f"{name} is required but not installed. Install it: pip install {package}.") from error
-
-
 def write_onnx(
     linear: LinearMap, path: str | os.PathLike[str], *, overwrite: bool, before: Sequence[RowPreprocessor] = ()
 ) -> Path | str:
@@ -118,7 +103,7 @@ def write_onnx(
     OutputExistsError
         If the path exists and ``overwrite`` is False.
     """
-    onnx = required("onnx", "onnx")
+    onnx = required("onnx", "to_onnx", "onnx")
     reject_file(path, overwrite, ".onnx")
     k, d = linear.matrix.shape
     centre = linear.centre.astype(np.float32)
@@ -168,7 +153,7 @@ def torch_layer(linear: LinearMap) -> Any:
     ImportError
         If torch is not installed.
     """
-    torch = required("torch", "torch")
+    torch = required("torch", "to_torch", "torch")
     A, b = linear.affine
     # without initial values, which would draw from torch's generator
     layer = torch.nn.utils.skip_init(torch.nn.Linear, A.shape[1], A.shape[0], dtype=torch.float32)
@@ -186,7 +171,7 @@ def faiss_transform(linear: LinearMap) -> Any:
     ImportError
         If faiss is not installed.
     """
-    faiss = required("faiss", "faiss-cpu")
+    faiss = required("faiss", "to_faiss", "faiss-cpu")
     A, b = (np.ascontiguousarray(one, np.float32) for one in linear.affine)
     transform = faiss.LinearTransform(A.shape[1], A.shape[0], True)
     faiss.copy_array_to_vector(A.ravel(), transform.A)
@@ -198,7 +183,7 @@ def faiss_transform(linear: LinearMap) -> Any:
 
 def faiss_index(transform: Any, variances: Vector) -> Any:
     """Return an empty ``faiss.IndexPreTransform``: a transform, then 8 bits for each score of those variances (k,)."""
-    faiss = required("faiss", "faiss-cpu")
+    faiss = required("faiss", "to_faiss", "faiss-cpu")
     index = faiss.IndexScalarQuantizer(len(variances), faiss.ScalarQuantizer.QT_8bit, faiss.METRIC_L2)
     half = 4.0 * np.sqrt(np.maximum(variances, 0.0))
     # FAISS keeps the lower ends of the ranges, and then their widths.

@@ -445,7 +445,7 @@ CSV_ERRORS: dict[str, tuple[str, dict[str, Any], str]] = {
     "another number of fields": (
         "a,b\n1,2\n3\n",
         {},
-        r"cannot be read as columns of text: .*Expected 2 columns, got 1: 3",
+        r"cannot be read as columns of text .*Expected 2 columns, got 1: 3",
     ),
     "rounded integers": (
         "id,b\n9007199254740993,2\n7,4\n",

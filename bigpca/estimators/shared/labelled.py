@@ -22,7 +22,7 @@ from bigpca.data.containers import is_labelled
 from bigpca.data.grids import COMPONENT, FEATURE, Coordinate, Grid, Labels, as_fitted_grid, is_held
 from bigpca.data.sources import open as open_array
 from bigpca.data.views import View, carrying, viewed
-from bigpca.errors import NonFiniteError, brief, warn_caller
+from bigpca.errors import NonFiniteError, brief, required, warn_caller
 from bigpca.estimators.shared.fit import Reading, running
 from bigpca.estimators.shared.inputs import Exported, Input, Lazy, compare_names, is_lazy, open_rows
 from bigpca.passes.engine.events import ProgressArgument
@@ -294,12 +294,7 @@ def dataset_of(model: BaseEstimator, side: str = "") -> Exported:
 
     Variables are named as the attributes, without the side.
     """
-    try:
-        import xarray as xr
-    except ImportError as error:
-        raise ImportError(
-            "to_xarray needs xarray, which is not installed. Run: pip install 'bigpca[xarray]'"
-        ) from error
+    xr = required("xarray", "to_xarray", "'bigpca[xarray]'")
     grid, made = grid_of(model, side), model.provenance_
     names = [name for name in PATTERNS if hasattr(model, f"{side}{name}_")] if side else []
     patterns = {name: getattr(model, f"{side}{name}_").T for name in names} or {"components": model.components_}

@@ -35,7 +35,7 @@ from bigpca.data.patterns import RowPattern
 from bigpca.data.provenance import Provenance
 from bigpca.data.views import View, carrying
 from bigpca.data.weights import degrees_of_freedom, warn_of_shares
-from bigpca.errors import ShortTraceback, check_choice, closest
+from bigpca.errors import ShortTraceback, check_choice, closest, required
 from bigpca.estimators.shared.certificates import Certificate, bounds_subspaces
 from bigpca.estimators.shared.files import StoredModel, Values, save_model
 from bigpca.estimators.shared.fit import Fit, Reading, draw_fit_seed, execute, fit_seed
@@ -215,14 +215,6 @@ def only_with(flag: str) -> Callable[[Method], Method]:
         return cast("Method", _OfClassesWith(flag, method))
 
     return of_classes
-
-
-def _pandas(what: str) -> Exported:
-    try:
-        import pandas
-    except ImportError as error:
-        raise ImportError(f"{what}() needs pandas, which is not installed. Run: pip install pandas") from error
-    return pandas
 
 
 @dataclass(frozen=True, eq=False)
@@ -662,7 +654,7 @@ class Estimator(
             columns["cumulative"] = np.cumsum(self.explained_variance_ratio_)
         if hasattr(self, "eigenvalue_bounds_"):
             columns["lower"], columns["upper"] = np.asarray(self.eigenvalue_bounds_).T
-        return _pandas("summary").DataFrame(columns, index=self._components_index("summary"))
+        return required("pandas", "summary", "pandas").DataFrame(columns, index=self._components_index("summary"))
 
     def to_frame(self, scores: Input = None) -> Exported:
         """Return scores, or the loadings, as a table whose rows and columns have their names.
@@ -698,13 +690,15 @@ class Estimator(
             from bigpca.data.keys import stored_keys  # imports the formats of labels, which fits do not need
 
             values = np.asarray(open_scores(scores, type(self).__name__, self._n_features_out).X)
-            return _pandas("to_frame").DataFrame(values, stored_keys(scores), columns)
+            return required("pandas", "to_frame", "pandas").DataFrame(values, stored_keys(scores), columns)
         if not hasattr(self, "loadings_"):
             raise ValueError(f"{type(self).__name__} has no loadings_. Pass scores: to_frame(model.transform(X)).")
-        return _pandas("to_frame").DataFrame(self.loadings_, getattr(self, "feature_names_in_", None), columns)
+        return required("pandas", "to_frame", "pandas").DataFrame(
+            self.loadings_, getattr(self, "feature_names_in_", None), columns
+        )
 
     def _components_index(self, what: str) -> Exported:
-        return _pandas(what).Index(self.get_feature_names_out(), name="component")
+        return required("pandas", what, "pandas").Index(self.get_feature_names_out(), name="component")
 
     @property
     def _component_names(self) -> list[str]:
