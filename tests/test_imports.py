@@ -14,7 +14,7 @@ PACKAGE = Path(__file__).resolve().parent.parent / "bigpca"
 
 # Bottom to top. Longest prefix wins; a tuple is one tier of parts that must not import each other.
 TIERS: list[tuple[str, ...]] = [
-    ("names",),
+    ("names", "records"),
     ("errors", "arrays", "seeds", "blas", "settings"),
     ("planning",),
     ("csr",),
@@ -49,6 +49,7 @@ TIERS: list[tuple[str, ...]] = [
 ]
 PURE = (
     "names",
+    "records",
     "errors",
     "arrays",
     "seeds",

@@ -6,7 +6,6 @@ import uuid
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
 from itertools import chain
 from threading import Lock, RLock
 from typing import Any, overload
@@ -22,6 +21,7 @@ from bigpca.data.source import IN_ORDER, Source, Stamp
 from bigpca.data.sources import open_source, source_of
 from bigpca.data.views import array_of, graph_of, view_of
 from bigpca.errors import brief, counted
+from bigpca.records import dataclass, field, replace
 
 
 class LabelColumn:

@@ -12,7 +12,6 @@ import struct
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -20,6 +19,7 @@ from numpy.typing import DTypeLike
 
 from bigpca.arrays import Array
 from bigpca.errors import CorruptedChunkError, brief
+from bigpca.records import dataclass, field
 from bigpca.storage.files import content_digest
 
 LARGE_CHUNK_BYTES = 64 * 2**20

@@ -17,7 +17,6 @@ import zipfile
 import zlib
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self, TypeVar
@@ -47,6 +46,7 @@ from bigpca.data.zarr_format import (
     widened,
 )
 from bigpca.errors import CorruptedChunkError, MissingChunksError, brief, check_choice
+from bigpca.records import dataclass, field, replace
 from bigpca.storage.chunks import MARKERS
 from bigpca.storage.files import (
     MAX_DOCUMENT_BYTES,
@@ -68,7 +68,7 @@ if TYPE_CHECKING:
     import zarr
 
     from bigpca.storage.places import Place
-    from bigpca.storage.regular_store import ObjectDocuments
+    from bigpca.storage.regular_store import ObjectDocuments, RegularStore, Rewritten
     from bigpca.storage.requests import Got, ObjectFile
 
 
@@ -653,8 +653,6 @@ class ZarrReader:
     def _open(self, document: str, version: int) -> ChunkFiles:
         import zarr  # slow to import, so only when the first store is opened
 
-        from bigpca.storage.regular_store import RegularStore
-
         if not document:
             if (place := place_at(self.store)) is not None:
                 return self._open_objects(place)
@@ -668,7 +666,7 @@ class ZarrReader:
             raise ValueError(f"{self.label} is a Zarr group, not an array. Name the array with member=.")
         with naming_damage(self.label):
             check_document(as_integers(metadata), self.label)
-            root = RegularStore(self.store, rewritten=as_integers)
+            root = documents_in(self.store, as_integers)
             return ChunkFiles.of(
                 zarr.open_array(store=root, path=self.path_in_group, mode="r", zarr_format=3 if version == 3 else 2),
                 is_half(metadata),
@@ -917,7 +915,16 @@ def place_at(url: str) -> Place | None:
     return Place(url)
 
 
-def documents_at(place: Place, rewritten: Callable[[dict[str, Any]], dict[str, Any]] | None = None) -> ObjectDocuments:
+def documents_in(folder: str, rewritten: Rewritten | None = None) -> RegularStore:
+    """Return the Zarr store of a local folder, which reads its metadata."""
+    from bigpca.storage.regular_store import RegularStore
+
+    store = RegularStore(folder, read_only=True)
+    store.rewritten = rewritten
+    return store
+
+
+def documents_at(place: Place, rewritten: Rewritten | None = None) -> ObjectDocuments:
     """Return the Zarr store of a place, which reads its metadata."""
     from bigpca.storage.regular_store import ObjectDocuments
 
@@ -977,8 +984,6 @@ def zarr_source(path: str, member: str | None, missing_chunks: str) -> Source:
     """Return the rows at a local path or URL, or of a member of the group there."""
     import zarr  # slow to import, so only when the first store is opened
 
-    from bigpca.storage.regular_store import RegularStore
-
     remote = kind_of(path) != "disk"
     if member is not None and not remote and is_array_directory(os.path.join(path, member.strip("/"))):
         return ZarrRows.of(ZarrReader(path, member, missing_chunks))
@@ -1005,7 +1010,7 @@ def zarr_source(path: str, member: str | None, missing_chunks: str) -> Source:
             return ZarrRows.of(ZarrReader(path, "", missing_chunks))
         return group_source(node, member, lambda array: ZarrReader(path, array.path, missing_chunks))
     with naming_damage(path):
-        group = zarr.open_group(RegularStore(path, rewritten=as_integers), mode="r")
+        group = zarr.open_group(documents_in(path, as_integers), mode="r")
         return group_source(group, member, lambda array: ZarrReader(path, array.path, missing_chunks))
 
 
@@ -1092,13 +1097,9 @@ def is_array_directory(path: str) -> bool:
 TEXT_CODECS = ALLOWED_CODECS | {"vlen-utf8", "vlen-bytes"}
 
 
-def open_node(
-    home: Any, rewritten: Callable[[dict[str, Any]], dict[str, Any]] | None = None
-) -> zarr.Array[Any] | zarr.Group:
+def open_node(home: Any, rewritten: Rewritten | None = None) -> zarr.Array[Any] | zarr.Group:
     """Open the Zarr array or group at a path or URL, in a store (or at a place in one), or at a place of objects."""
     import zarr  # slow to import, and not needed for labels in a table
-
-    from bigpca.storage.regular_store import RegularStore
 
     if is_place(home):
         from bigpca.storage.places import Place  # for object stores only
@@ -1107,7 +1108,7 @@ def open_node(
     if is_zarr_array(home) or is_zarr_group(home):
         return home
     if isinstance(home, str) and kind_of(home) == "disk":
-        home = RegularStore(home, rewritten=rewritten)
+        home = documents_in(home, rewritten)
     elif isinstance(home, str) and (place := place_at(home)) is not None:
         home = documents_at(place, rewritten)
     return zarr.open(home, mode="r")

@@ -15,7 +15,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
-from dataclasses import astuple, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +22,7 @@ import numpy as np
 
 from bigpca.arrays import Array
 from bigpca.errors import CorruptedChunkError, OutputExistsError, OutputWriteError
+from bigpca.records import astuple, dataclass, replace
 from bigpca.storage.files import free_bytes, read_document, read_regular
 
 MAX_LOG_BYTES = 2**30
@@ -173,7 +173,7 @@ class DiskChunks(ChunkWriter):
 
         from bigpca.storage.regular_store import RegularStore
 
-        stored = zarr.open_array(RegularStore(self.store), mode="r", zarr_format=3)
+        stored = zarr.open_array(RegularStore(self.store, read_only=True), mode="r", zarr_format=3)
         for index in range(self.n_chunks):
             start, stop = self.row_range(index)
             yield start, np.asarray(stored[start:stop])

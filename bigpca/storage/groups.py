@@ -8,7 +8,6 @@ import math
 import os
 from collections.abc import Collection, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +15,7 @@ import numpy as np
 
 from bigpca.arrays import Array
 from bigpca.errors import ModelFormatError, brief
+from bigpca.records import dataclass, field
 from bigpca.storage.chunks import is_storable, reject_existing
 from bigpca.storage.files import (
     canonical_json,
@@ -318,7 +318,7 @@ def _read_array(target: Path, name: str, declared: Any) -> Array:
         large = next((path for path in files if path.stat().st_size > most), None)
         if large is not None:
             raise ValueError(f"{large.name} has {large.stat().st_size:,} bytes; a chunk of it has at most {most:,}")
-        array = np.asarray(zarr.open_array(RegularStore(target / name), mode="r", zarr_format=3)[...])
+        array = np.asarray(zarr.open_array(RegularStore(target / name, read_only=True), mode="r", zarr_format=3)[...])
         if array.shape != shape or array.dtype != dtype:
             raise ValueError(f"it is {array.shape} {array.dtype}, declared as {shape} {dtype}")
         # The caller must get neither a scalar (from a 0-d array) nor a read-only buffer.

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from zarr.core.buffer import default_buffer_prototype
@@ -24,21 +23,13 @@ Rewritten = Callable[[dict[str, Any]], dict[str, Any]]  # a metadata document ->
 class RegularStore(LocalStore):
     """A local Zarr store that reads only regular files, and metadata of bounded size.
 
-    Parameters
+    Attributes
     ----------
     rewritten : callable or None
         A metadata document -> the one that Zarr is given instead.
     """
 
-    def __init__(
-        self,
-        root: str | Path,
-        *,
-        read_only: bool = True,
-        rewritten: Rewritten | None = None,
-    ) -> None:
-        super().__init__(root, read_only=read_only)
-        self.rewritten = rewritten
+    rewritten: Rewritten | None = None
 
     async def get(self, key: str, *arguments: Any, **options: Any) -> Any:
         """Return the bytes of one object; see :func:`check_regular`."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import ClassVar
 
 import numpy as np
@@ -13,6 +12,7 @@ from bigpca.arrays import Array
 from bigpca.passes.accumulators.base import Accumulator, Arrays
 from bigpca.passes.reading.blocks import Block, cached_rows
 from bigpca.planning import BlockForm, PassCost, Work
+from bigpca.records import dataclass, field
 
 
 @dataclass

@@ -11,7 +11,6 @@ import contextlib
 import errno
 import os
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar
 
@@ -22,6 +21,7 @@ from distributed import Client, Future, KilledWorker
 from bigpca.passes.engine.checkpoint import SegmentStates
 from bigpca.passes.engine.jobs import SHARED, AnyPass, Finish, PassState, fold_group, merge_states, tree
 from bigpca.passes.engine.local import RunCancelled
+from bigpca.records import dataclass
 
 T = TypeVar("T")
 
