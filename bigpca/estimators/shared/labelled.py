@@ -103,9 +103,9 @@ def grid_of(model: BaseEstimator, side: str = "") -> Grid:
 
 
 def grid_of_columns(names: Input, d: int) -> Grid:
-    """Return the grid of columns without labels: one dimension ``feature``, with their names if they have some."""
+    """Return the grid of columns without labels: the dimension ``feature``, with its names, and no samples."""
     coords = {} if names is None else {FEATURE: Coordinate((FEATURE,), np.asarray(names, np.str_), {})}
-    return Grid((FEATURE,), (d,), coords, ("sample",), None, {})
+    return Grid((FEATURE,), (d,), coords, (), None, {})
 
 
 def common_grid(first: Grid | None, second: Grid | None) -> Grid | None:
@@ -212,11 +212,14 @@ def open_side(Y: Input, estimator: str, name: str = "Y", grid: Grid | None = Non
     if isinstance(Y, Rows):
         return Y
     plain = isinstance(Y, list | tuple) or (hasattr(Y, "__array__") and not hasattr(Y, "shape") and not is_lazy(Y))
-    given = np.asarray(Y) if plain else Y
+    given: Input = np.asarray(Y) if plain else Y
     column = len(getattr(given, "shape", (0, 0))) == 1 and not hasattr(given, "dask")
-    named = grid is not None and grid.dims == (FEATURE,)  # of a fit to a frame, which has no other grid
+    named = grid is not None and not grid.samples  # of a fit to a frame, which has no other grid
     try:
-        given = np.asarray(given).reshape(-1, 1) if column else given
+        if column and is_labelled(given):
+            given = given.expand_dims(FEATURE, 1)  # whose rows keep their names, as those of a Series do
+        elif column:
+            given = given.to_frame(0) if hasattr(given, "iloc") else np.asarray(given).reshape(-1, 1)
         rows = open_on_grid(given, None if named else grid, estimator, partial(open_rows, estimator=estimator))
         if grid is not None and named and rows.names is not None:
             compare_names(grid.coords[FEATURE].values, rows.names)
@@ -324,7 +327,7 @@ def dataset_of(model: BaseEstimator, side: str = "") -> Exported:
         "call": model._called if made is None else made.call,
         "solver": getattr(model, "solver_", ""),
         "n_samples": int(model.n_samples_),
-        "sample_dims": ", ".join(grid.samples),
+        "sample_dims": ", ".join(grid.samples or ("sample",)),
         **({} if grid.name is None else {"variable": str(grid.name)}),
     }
     coords = {**grid_coords(grid), COMPONENT: np.arange(k)}

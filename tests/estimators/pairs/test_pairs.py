@@ -403,6 +403,13 @@ BAD: dict[str, tuple[Any, Any, str, set[str]]] = {  # X, Y, the message, and the
     "keys in another order": (
         "x.zarr", "y.zarr", r"have the keys of the rows of X, but in another order: 'a0'.*by_key\([YZ], X\)", set(),
     ),
+    "a series in another order": (
+        pd.DataFrame(X, KEYS), pd.Series(Y[:, 0], KEYS)[::-1], "in another order: 'a0', 'a1' and 'a119'", set(),
+    ),
+    "a labelled column in another order": (
+        xr.DataArray(X, {"time": KEYS}, ("time", "place")), xr.DataArray(Y[:, 0], {"time": KEYS}, ("time",))[::-1],
+        "in another order: 'a0', 'a1' and 'a119'", set(),
+    ),
     "other keys": ("x.zarr", "z.zarr", "no value: 'a0'.*like 'a0b'", set()),
 }  # fmt: skip
 
