@@ -289,11 +289,13 @@ def same_columns(batch: Any, names: list[Any] | None, label: str) -> list[Any] |
 
 def batch_values(rows: Any, label: str) -> Array:
     """Return an array or tensor as a NumPy array of a dtype that PCA can use; bfloat16 becomes float32, exactly."""
-    if not hasattr(rows, "detach"):
+    if hasattr(rows, "detach") or _on_gpu(rows):
+        rows = host_array(rows)
+    else:
         reject_foreign(rows, label)
         rows = table_rows(rows, label)
     try:
-        array = unmasked(rows) if isinstance(rows, np.ma.MaskedArray) else host_array(rows)
+        array = unmasked(rows) if isinstance(rows, np.ma.MaskedArray) else np.asarray(rows)
     except ValueError:
         raise TypeError(
             f"{label} is a {type(rows).__name__} that is not an array of numbers. Give an array (b, d), or a pair of "
@@ -307,12 +309,17 @@ def batch_values(rows: Any, label: str) -> Array:
 def host_array(array: Any) -> Array:
     """Return an array or a tensor as a NumPy array in the host's memory, without importing the tensor's library."""
     if not hasattr(array, "detach"):
-        return np.asarray(array)
+        return np.asarray(array.get() if _on_gpu(array) else array)
     tensor = array.detach().cpu()
     try:
         return np.asarray(tensor)
     except (TypeError, RuntimeError):  # NumPy has no such dtype
         return np.asarray(tensor.float())
+
+
+def _on_gpu(array: Any) -> bool:
+    """Whether this is an array of CuPy."""
+    return hasattr(array, "__cuda_array_interface__") and hasattr(array, "get")
 
 
 def fitting(rows: Array, dtype: np.dtype[Any], first: int) -> Array:
@@ -893,7 +900,8 @@ def _laid_out(stream: BatchStream) -> da.Array:
 
 def _count_rows(batch: Any, label: str) -> int:
     if not isinstance(batch, Mapping):
-        return len(split_batch(batch, label)[0])
+        rows = _parts(batch)[0]  # copied from a device by the fit alone
+        return int(rows.shape[0]) if len(getattr(rows, "shape", ())) else len(split_batch(batch, label)[0])
     return max((len(block) for block in batch.values()), default=0)
 
 

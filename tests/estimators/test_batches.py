@@ -8,7 +8,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import dask
 import ml_dtypes
@@ -457,6 +457,25 @@ def test_what_batches_cannot_do_is_rejected(name: str) -> None:
         call()
 
 
+COPIED: list[int] = []  # rows that came from a device
+
+
+class OnGPU:
+    """An array as CuPy's, which NumPy cannot read."""
+
+    __cuda_array_interface__: ClassVar[dict[str, int]] = {"version": 3}
+
+    def __init__(self, values: Array) -> None:
+        self.values, self.shape = values, values.shape
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
+        raise TypeError("Implicit conversion to a NumPy array is not allowed.")
+
+    def get(self) -> Array:
+        COPIED.append(len(self.values))
+        return self.values
+
+
 class Tensor:
     """A tensor as torch's: on a device, with gradients, of a dtype that NumPy may not have."""
 
@@ -475,6 +494,7 @@ class Tensor:
         return Tensor(self.values, None if self.refused is RuntimeError else self.refused)
 
     def cpu(self) -> Tensor:
+        COPIED.append(len(self.values))
         return self
 
     def float(self) -> Tensor:
@@ -493,6 +513,7 @@ KINDS: dict[str, Callable[[Array], Any]] = {
     "Fortran order": lambda rows: np.asfortranarray(rows.astype("f4")),
     "feature maps": lambda rows: rows.astype("f4").reshape(-1, 1, 2, 3),
     "torch.Tensor": lambda rows: _torch(rows),
+    "cupy.ndarray": lambda rows: OnGPU(rows.astype("f4")),
 }
 
 
@@ -505,7 +526,9 @@ def _torch(rows: Array) -> Any:
 def test_batches_of_every_kind_are_read_exactly(kind: str) -> None:
     expected = bits(bp.PCA(2).fit(HALF.astype("f4")))
     given = [KINDS[kind](rows) for rows in batched(HALF, 50)]
+    COPIED.clear()
     assert bits(bp.PCA(2).fit(bp.from_batches(given))) == expected
+    assert sum(COPIED) in (0, len(HALF))  # each row once
     assert bits(bp.PCA(2).fit(bp.from_batches(iter(given), X.shape, "f4"))) == expected
 
 

@@ -28,8 +28,9 @@ from tests.builders import data_with_spectrum, power_law
 pytest.importorskip("array_api_compat", reason="other array libraries need array-api-compat")
 
 N, D, K = 1500, 300, 4
-# Its second device: every implicit transfer raises.
-LIBRARIES = [("array_api_strict", "array_api_strict:device1"), ("torch", "torch:cpu"), ("jax", "jax:cpu")]
+# The second device of array-api-strict: every implicit transfer raises.
+DEVICES = ["array_api_strict:device1", "torch:cpu", "jax:cpu", "torch:cuda", "cupy:0", "jax:gpu"]
+GPUS = DEVICES[3:]
 WEIGHTS = np.arange(N) % 3
 FITS: dict[str, Any] = {
     "covariance": lambda X: bp.PCA(K, solver="covariance").fit(X),
@@ -39,15 +40,26 @@ FITS: dict[str, Any] = {
 }
 
 
+def require(name: str) -> None:
+    """Skip the test if that library is not installed, or has no such GPU."""
+    library = name.partition(":")[0]
+    pytest.importorskip(library, reason=f"{library} is not installed")
+    if name in GPUS:
+        try:
+            Device.of(name)
+        except ValueError as error:
+            pytest.skip(str(error))
+
+
 def lazy(dtype: str = "f4") -> Any:
     X = data_with_spectrum(N, power_law(D), mean=30.0)[0]
     return da.from_array(X.astype(dtype), chunks=(250, D))
 
 
 @pytest.mark.parametrize("fit", FITS)
-@pytest.mark.parametrize(("library", "name"), LIBRARIES, ids=[library for library, _ in LIBRARIES])
-def test_the_numbers_are_those_of_numpy(library: str, name: str, fit: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip(library, reason=f"{library} is not installed")
+@pytest.mark.parametrize("name", DEVICES)
+def test_the_numbers_are_those_of_numpy(name: str, fit: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    require(name)
     monkeypatch.setattr("bigpca.passes.reading.blocks.PRECISE_FLOPS", 0.0)  # multiply in float32
     X = lazy()
     expected = FITS[fit](X)
@@ -68,11 +80,9 @@ KERNELS = [
 
 @pytest.mark.filterwarnings("ignore:50 landmarks miss")
 @pytest.mark.parametrize("dtype", ["f4", "f8"])
-@pytest.mark.parametrize(("library", "name"), LIBRARIES, ids=[library for library, _ in LIBRARIES])
-def test_landmark_features_are_those_of_numpy(
-    library: str, name: str, dtype: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    pytest.importorskip(library, reason=f"{library} is not installed")
+@pytest.mark.parametrize("name", DEVICES)
+def test_landmark_features_are_those_of_numpy(name: str, dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    require(name)
     monkeypatch.setattr("bigpca.passes.reading.blocks.PRECISE_FLOPS", 0.0)  # the precision of the rows
     X = lazy(dtype)[:, :10] - 30
     landmarks = X[1::30].compute()
@@ -124,9 +134,9 @@ def test_one_block_goes_in_and_one_triangle_comes_out_of_each_group(monkeypatch:
 
 
 @pytest.mark.parametrize("scale", [False, True])
-@pytest.mark.parametrize(("library", "name"), LIBRARIES, ids=[library for library, _ in LIBRARIES])
-def test_scores_and_statistics_are_those_of_numpy(library: str, name: str, scale: bool, tmp_path: Path) -> None:
-    pytest.importorskip(library, reason=f"{library} is not installed")
+@pytest.mark.parametrize("name", DEVICES)
+def test_scores_and_statistics_are_those_of_numpy(name: str, scale: bool, tmp_path: Path) -> None:
+    require(name)
     X = lazy().compute()[:300]
     X[7] = np.nan
     models = [bp.PCA(K, scale=scale, whiten=True, nan_policy="omit").fit(X[:, :20]), bp.PCA(20, nan_policy="omit")]
@@ -212,7 +222,7 @@ def test_a_checkpoint_of_another_arithmetic_is_not_used(tmp_path: Path) -> None:
     [
         ("tpu", ValueError, "one of torch, cupy, jax, array_api_strict with a device"),
         ("array_api_strict:device9", ValueError, "cannot use that device"),
-        ("cupy", (ImportError, ValueError), "cupy"),
+        ("cupy:99", (ImportError, ValueError), "cupy"),
     ],
 )
 def test_what_cannot_multiply_is_named_before_a_read(name: str, error: Any, words: str) -> None:
@@ -263,22 +273,30 @@ def test_a_read_that_a_device_cannot_hold_is_rejected_unread(monkeypatch: pytest
 
 
 def test_lack_of_memory_on_a_device_is_named() -> None:
-    with pytest.raises(MemoryError, match="the memory of cupy:0 does not hold"), Device("cupy", "0").precise():
+    with (
+        pytest.raises(MemoryError, match="the memory of array_api_strict:0 does not hold"),
+        Device("array_api_strict", "0").precise(),
+    ):
         raise RuntimeError("CUDA out of memory. Tried to allocate 20.00 GiB")
-    with pytest.raises(RuntimeError, match=r"^another$"), Device("cupy", "0").precise():
+    with pytest.raises(RuntimeError, match=r"^another$"), Device("array_api_strict", "0").precise():
         raise RuntimeError("another")
 
 
-def test_torch_multiplies_without_tf32_and_restores_the_switch() -> None:
+def test_torch_multiplies_without_tf32_and_restores_the_switches() -> None:
     torch = pytest.importorskip("torch", reason="torch is not installed")
-    flags, device = torch.backends.cuda.matmul, Device("torch", "cpu")
-    before = flags.allow_tf32
+    device, on_cuda, on_cpu = Device("torch", "cpu"), torch.backends.cuda.matmul, torch.backends.mkldnn.matmul
+    own = torch.get_float32_matmul_precision()
     try:
-        flags.allow_tf32 = True
-        with device.precise():
+        for older, newer in (("highest", "none"), ("high", "tf32"), ("medium", "tf32"), ("highest", "tf32")):
+            torch.set_float32_matmul_precision(older)
+            on_cuda.fp32_precision = newer  # the last pair: only the newer switch was set, and torch reads no older one
+            before = on_cuda.fp32_precision, on_cpu.fp32_precision
             with device.precise():
-                assert not flags.allow_tf32
-            assert not flags.allow_tf32
-        assert flags.allow_tf32
+                with device.precise():
+                    assert (on_cuda.fp32_precision, on_cpu.fp32_precision) == ("ieee", "ieee")
+                assert not on_cuda.allow_tf32
+            assert (on_cuda.fp32_precision, on_cpu.fp32_precision) == before
+            if (older, newer) != ("highest", "tf32"):
+                assert torch.get_float32_matmul_precision() == older
     finally:
-        flags.allow_tf32 = before
+        torch.set_float32_matmul_precision(own)

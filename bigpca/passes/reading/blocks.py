@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib import import_module
 from importlib.util import find_spec
@@ -103,9 +104,11 @@ class Device:
     def free_bytes(self) -> int | None:
         """Memory of the device that is free; None where its library does not report it."""
         if self.library == "torch" and self.place.startswith("cuda"):
-            return int(import_module("torch").cuda.mem_get_info(self.place)[0])
+            cuda, where = import_module("torch").cuda, self.place  # what torch holds for later arrays is free too
+            return int(cuda.mem_get_info(where)[0] + cuda.memory_reserved(where) - cuda.memory_allocated(where))
         if self.library == "cupy":
-            return int(self._device.mem_info[0])
+            with self._device:
+                return int(self._device.mem_info[0] + import_module("cupy").get_default_memory_pool().free_bytes())
         stats = self._device.memory_stats() if self.library == "jax" else None  # None on a CPU
         return int(stats["bytes_limit"] - stats["bytes_in_use"]) if stats else None
 
@@ -123,8 +126,8 @@ class Device:
                 jax = import_module("jax")
                 with jax.enable_x64(True), jax.default_matmul_precision("highest"):
                     yield
-            elif self.library == "torch":
-                with _without_tf32(import_module("torch")):
+            elif self.library in ("torch", "cupy"):
+                with _without_tf32(self.library):
                     yield
             else:
                 yield
@@ -257,29 +260,51 @@ class SumOnDevice:
 MIN_SQUARE, MAX_SQUARE = 1e-28, 1e38  # the range in which float32 holds sums of squares
 LIBRARIES = ("torch", "cupy", "jax", "array_api_strict")
 _TF32 = threading.Lock()
-_exact = 0  # threads that multiply without TF32
+_exact: Counter[str] = Counter()  # threads that multiply without TF32, by library
+_restore: dict[str, Callable[[], None]] = {}
 
 
 @contextmanager
-def _without_tf32(torch: There) -> Iterator[None]:
-    """Switch TF32 off while any thread multiplies; the switch is the process's."""
-    global _exact, _allowed
-    flags = torch.backends.cuda.matmul
+def _without_tf32(library: str) -> Iterator[None]:
+    """Multiply float32 in float32 while any thread multiplies; the switches are the process's."""
     with _TF32:
-        if not _exact:
-            _allowed = flags.allow_tf32
-            flags.allow_tf32 = False
-        _exact += 1
+        if not _exact[library]:
+            _restore[library] = (_torch_exact if library == "torch" else _cupy_exact)()
+        _exact[library] += 1
     try:
         yield
     finally:
         with _TF32:
-            _exact -= 1
-            if not _exact:
-                flags.allow_tf32 = _allowed
+            _exact[library] -= 1
+            if not _exact[library]:
+                _restore[library]()
 
 
-_allowed = False
+def _torch_exact() -> Callable[[], None]:
+    """Switch TF32 off, and bfloat16 on a CPU; return what sets the switches as they were."""
+    torch = import_module("torch")
+    own = torch.backends.cuda.matmul, torch.backends.mkldnn.matmul
+    newer = [(flags, flags.fp32_precision) for flags in own if hasattr(flags, "fp32_precision")]  # torch 2.9
+    try:
+        older = torch.get_float32_matmul_precision()
+    except RuntimeError:  # where only a newer switch was set
+        older = "highest"
+    torch.set_float32_matmul_precision("highest")
+
+    def restore() -> None:
+        torch.set_float32_matmul_precision(older)
+        for flags, precision in newer:
+            flags.fp32_precision = precision
+
+    return restore
+
+
+def _cupy_exact() -> Callable[[], None]:
+    """Switch TF32 off; return what sets the switch as it was."""
+    products = import_module("cupy._core._routines_linalg")  # CuPy's only switch besides CUPY_TF32
+    own = products.get_compute_type(np.float32)
+    products.set_compute_type(np.float32, products.COMPUTE_TYPE_DEFAULT)
+    return lambda: products.set_compute_type(np.float32, own)
 
 
 def multiply(V: Values, Q: Array) -> Array:
