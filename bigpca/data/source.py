@@ -262,9 +262,10 @@ class Source(ABC):
             **self.details(),
         }
 
-    def token(self) -> str:
+    def token(self, stamps: list[Stamp] | None = None) -> str:
         """Return a short digest of the description and the stamps of all rows, for Dask names."""
-        stamps = [] if self.in_memory else self.stamps(0, self.shape[0])  # a description of values has their CRC-32
+        if stamps is None:
+            stamps = [] if self.in_memory else self.stamps(0, self.shape[0])  # a description of values has their CRC-32
         text = json.dumps([self.describe(), stamps], sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:32]
 

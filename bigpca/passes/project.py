@@ -303,6 +303,10 @@ def project_to(
     if not rows.in_order:
         reject_batches(rows.X, "the output")
     _reject_own_source(rows, out)
+    if is_objects(out):
+        from bigpca.storage.objects import create_objects, look_ahead  # for object stores only
+
+        listing = look_ahead(out, form)
     keys = keys_of(rows, made.keys)
     dtype = f.output_dtype(rows.dtype)
     size = chunk_rows or output_chunk_rows(rows, width * dtype.itemsize)
@@ -320,11 +324,9 @@ def project_to(
     plan.check()
     opened: Output
     if is_objects(out):
-        from bigpca.storage.objects import create_objects  # for object stores only
-
         opened = create_objects(
             out, shape=shape, dtype=dtype, chunk_rows=size, identity=identity, form=form, overwrite=overwrite,
-            joins=again,
+            joins=again, listing=listing,
         )  # fmt: skip
     else:
         opened = create_output(
@@ -336,6 +338,7 @@ def project_to(
         written = _write_pending(rows.mapped(MapStep(f, width)), output, plan, run)
         if rows.open_ended:
             output.set_rows(written)
+        output.review()
         rows.check_unchanged(before)
         seconds = time.perf_counter() - began
         record = Provenance.now(
@@ -344,10 +347,15 @@ def project_to(
         attributes = f.attributes
         if attributes:
             attributes["saturated_share"] = output.saturated / max(1, output.shape[0] * width)
-        output.finish(Annotations(keys, record.to_json(), attributes))
-    written_at = out if output.place is None else output.place.openable()
-    # Codes are opened as they are, not decoded.
-    return open_source(row_source(written_at)) if attributes else open_array(written_at)
+
+        def reopened() -> da.Array:
+            at = out if output.place is None else output.place.openable()
+            if (stamps := output.stamps()) is not None:  # which need not be listed again
+                found = row_source(at)
+                return open_source(found, found.token(stamps))
+            return open_source(row_source(at)) if attributes else open_array(at)  # codes as they are, not decoded
+
+        return output.finish(Annotations(keys, record.to_json(), attributes), reopened)
 
 
 def keys_of(rows: Rows, given: object = None) -> Array | None:
@@ -389,7 +397,7 @@ def _reject_own_source(rows: Rows, out: str | os.PathLike[str]) -> None:
 
 
 AHEAD_BYTES = 32 * MIB  # of reads that an object store answers meanwhile: more than arrive while one answer is awaited
-MAX_AHEAD = 8  # small reads: more would only wait for the limits of requests in flight
+MAX_AHEAD = 16  # small reads: more would only wait for the limits of requests in flight
 REMOTE_GROUP_BYTES = 512 * MIB  # of input: a task waits at its start and its end
 REMOTE_GROUP_CHUNKS = 256  # of output, at most: a rerun gets and checks those of a killed task
 

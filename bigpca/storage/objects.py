@@ -24,7 +24,7 @@ from functools import partial
 from itertools import groupby
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import DTypeLike
@@ -47,6 +47,7 @@ from bigpca.storage.outputs import LEVEL, Layout, Output, check_output, partial_
 from bigpca.storage.places import CONTROL, Entry, Place
 from bigpca.storage.requests import in_order, requests, together
 
+Listing: TypeAlias = "Future[dict[str, Entry]]"
 log = logging.getLogger("bigpca")
 CLAIM = f"{CONTROL}/claim"
 ROWS = f"{CONTROL}/rows"
@@ -206,15 +207,17 @@ class ObjectOutput(Output):
     place: Place
 
     def __init__(
-        self, place: Place, writer: ObjectChunks, layout: Layout, claim: Claim, form: Form, *, joins: bool,
+        self, place: Place, writer: ObjectChunks, layout: Layout, claim: Claim, etag: str, form: Form, *, joins: bool,
         published: bool,
     ) -> None:  # fmt: skip
         super().__init__(place.describe(), writer, joins=joins)
-        self.place, self._layout, self._claim, self._form = place, layout, claim, form
+        self.place, self._layout, self._claim, self._etag, self._form = place, layout, claim, etag, form
         self._open, self.published = True, published
         self._records: dict[int, ChunkRecord] = {}
         self._noted: list[ChunkRecord] = []
         self._left: list[str] | None = None  # objects to delete once it is visible; None before they were listed
+        self._listing: Listing | None = None  # of all that is here, once all chunks are
+        self._stamps: list[tuple[str, int, int | str | None]] | None = None
 
     def resume(self, listed: dict[str, Entry]) -> None:
         """Take over the chunks that earlier runs put: by the journal, and else by getting and checking them."""
@@ -312,9 +315,10 @@ class ObjectOutput(Output):
 
     def _publish_listed(self, finished: dict[int, ChunkRecord], annotations: Annotations) -> None:
         """List all chunks once more, and put what makes them visible: if each is the object that this run recorded."""
-        claim = requests().begin(0, self._check_claim)
-        listed = {entry.key: entry for entry in self.place.list()}
-        claim.result()
+        listed, self._listing = (self._listing or self._listed()).result(), None
+        if CLAIM not in listed or listed[CLAIM].etag != self._etag:  # else members of another run would get mixed in
+            self._check_claim()
+        self._stamps = []
         for index in range(self.n_chunks):
             entry = listed.get(self.writer.chunk_key(index))
             if entry is None:
@@ -323,6 +327,7 @@ class ObjectOutput(Output):
                     "again: it writes what is missing."
                 )
             finished[index] = self._checked(index, finished[index], entry)
+            self._stamps.append((entry.key, entry.size, entry.change))
         self._left = [CLAIM, *(key for key in listed if self._form.is_table or key.startswith(f"{CONTROL}/"))]
         own = {self.writer.chunk_key(index) for index in range(self.n_chunks)}
         self.place.delete([key for key in listed if key.startswith("c/") and key not in own])  # of older runs
@@ -342,7 +347,9 @@ class ObjectOutput(Output):
         crc32 = {index: record.crc32 for index, record in finished.items()}
         document = json.loads(partial_document(replace(self._layout, shape=self.shape)))
         document["attributes"]["bigpca"]["identity"] = self._layout.identity
+        claim = requests().begin(0, self._check_claim)
         together((len(data), partial(self._put_member, key, data)) for key, data in members(annotations))
+        claim.result()  # checked last: who takes the output over changes it before anything else
         try:
             self.place.put(
                 ROOT,
@@ -357,12 +364,26 @@ class ObjectOutput(Output):
                 "to replace it."
             ) from error
 
+    def review(self) -> None:
+        """List all that is here."""
+        if not self.published:
+            self._listing = self._listed()
+
+    def _listed(self) -> Listing:
+        return requests().begin(0, lambda: {entry.key: entry for entry in self.place.list()})
+
+    def stamps(self) -> list[tuple[str, int, int | str | None]] | None:
+        """Those of the listing before it was published."""
+        return None if self._form.is_table else self._stamps
+
     def _put_member(self, key: str, data: bytes) -> None:
         try:
             self.place.put(key, data, if_absent=True, mark=self.writer.mark)
-        except OccupiedError:
+        except OccupiedError as error:
             if not key.startswith(PROVENANCE):  # which has the time of the run that was there before
                 raise
+            if error.found.mark != self.writer.mark:  # late, of a run whose output was taken over
+                self.place.put(key, data, if_etag=error.found.etag, mark=self.writer.mark)
 
     def _is_table_of_ours(self) -> bool:
         if isinstance(self._form, TableForm):
@@ -384,12 +405,18 @@ class ObjectOutput(Output):
                 "one of them may write it: stop the other one, and run this again."
             )
 
-    def _close(self) -> None:
+    def _close(self) -> Callable[[], object]:
         if self._left is None:  # it was visible before this run
             below = "" if self._form.is_table else CONTROL  # the chunks of a table have been copied
             self._left = [entry.key for entry in self.place.list(below)]
-        self.place.delete(self._left)
-        self._open = False
+        self._noted = []
+        deleted = requests().begin(0, partial(self.place.delete, self._left))
+
+        def end() -> None:
+            deleted.result()
+            self._open = False
+
+        return end
 
     def abort(self) -> None:
         """Keep finished chunks for the next run; remove the claim of this run if there are none."""
@@ -521,6 +548,7 @@ def create_objects(
     overwrite: bool = False,
     resume: bool = False,
     joins: bool = True,
+    listing: Callable[[], dict[str, Entry]] | None = None,
 ) -> ObjectOutput:
     """Claim a prefix for an output, or join or resume one.
 
@@ -531,6 +559,7 @@ def create_objects(
         As for :func:`bigpca.storage.outputs.create_output`.
     resume : whether a run that does not join takes over the claim of an earlier one.
     joins : whether runs of equal identity write equal bytes, and so may write at the same time.
+    listing : callable that :func:`look_ahead` returned.
 
     Raises
     ------
@@ -554,23 +583,47 @@ def create_objects(
     kept = [list(layout.shape), layout.dtype.str, layout.chunk_rows]
     run = uuid.uuid4().hex[:12]
     ours = Claim(full, kept, run, (full[:24] if joins else run,))
-    claim, published, listed = _claimed(place, ours, form.root, overwrite=overwrite, resume=resume, joins=joins)
+    claim, etag, published, listed = _claimed(
+        place, ours, form.root, overwrite=overwrite, resume=resume, joins=joins, listing=listing
+    )
     writer = ObjectChunks(
         place.describe(), "", layout.shape, layout.dtype.str, layout.chunk_rows, LEVEL, place, ours.marks[0]
     )
-    output = ObjectOutput(place, writer, layout, claim, form, joins=joins, published=published)
+    output = ObjectOutput(place, writer, layout, claim, etag, form, joins=joins, published=published)
     if not published:
-        output.resume(listed)
+        try:
+            output.resume(listed)
+        except OutputLockedError:
+            if not (joins and overwrite):
+                raise
+            # What an equal run has claimed holds chunks of another one: they are no more than an output to replace.
+            output._claim, output._etag, _, _ = _claimed(
+                place, ours, form.root, overwrite=True, resume=False, joins=False, listing=None
+            )
     return output
 
 
+def look_ahead(given: Any, form: Form) -> Callable[[], dict[str, Entry]]:
+    """Begin to list what is at a prefix, and to ask its store about conditions, for :func:`create_objects`."""
+    place = Place(given)
+    asked, listed = requests().begin(0, place.conditions), requests().begin(0, partial(place.survey, form.root))
+    return lambda: (asked.result(), listed.result())[1]
+
+
 def _claimed(
-    place: Place, ours: Claim, root: str, *, overwrite: bool, resume: bool, joins: bool
-) -> tuple[Claim, bool, dict[str, Entry]]:
-    """Return the claim under which this run writes, whether its output is published already, and what is there."""
+    place: Place,
+    ours: Claim,
+    root: str,
+    *,
+    overwrite: bool,
+    resume: bool,
+    joins: bool,
+    listing: Callable[[], dict[str, Entry]] | None,
+) -> tuple[Claim, str, bool, dict[str, Entry]]:
+    """Return the claim under which this run writes, its ETag, whether its output is published, and what is there."""
     deadline = time.monotonic() + 60
     while True:
-        listed = place.survey(root)
+        early, listed, listing = listing is not None, place.survey(root) if listing is None else listing(), None
         if CLAIM not in listed:
             if listed and not overwrite:
                 raise OutputExistsError(_there(place, describe_objects(place, listed)))
@@ -581,27 +634,29 @@ def _claimed(
                 )
             claim, condition = replace(ours, clearing=bool(listed)), None
         else:
-            found = place.get(CLAIM)
+            try:
+                found = place.get(CLAIM)
+            except FileNotFoundError:
+                continue  # its run has ended meanwhile: look again
             held, condition = Claim.parse(found.data, place.describe(CLAIM)), found.etag
             same = held.identity == ours.identity and held.layout == ours.layout
             if same and joins and not held.clearing:
                 if root not in listed:
-                    return held, False, listed
+                    return held, condition, False, listed
                 if place.mark(root) in held.marks:
-                    return held, True, listed
+                    return held, condition, True, listed
                 if not overwrite:
                     raise OutputExistsError(
                         _there(place, f"a {root or 'file'} of another program in an unfinished output")
                     )
                 place.delete([root])
-                return held, False, listed
+                return held, condition, False, listed
             if same and not joins and resume and not held.clearing:
                 if root in listed:
                     raise OutputExistsError(_there(place, "a zarr.json of another program in an unfinished output"))
                 claim = replace(ours, marks=(*ours.marks, *held.marks))
                 with suppress(OccupiedError):
-                    place.put(CLAIM, claim.encoded(), if_etag=condition)
-                    return claim, False, listed
+                    return claim, place.put(CLAIM, claim.encoded(), if_etag=condition), False, listed
                 continue
             if not overwrite:
                 more = "Continue it with resume=True if that run has ended." if same and not joins else ""
@@ -609,19 +664,24 @@ def _claimed(
                     _unfinished(place, held, f"This is the run {ours.identity[:24]}. {more}".strip())
                 )
             claim = replace(ours, clearing=True)
+        now = requests().begin(0, partial(place.survey, root)) if early else None
         try:
             etag = place.put(CLAIM, claim.encoded(), if_absent=condition is None, if_etag=condition)
         except (OccupiedError, FileNotFoundError):
             if time.monotonic() > deadline:
                 raise
             continue  # another run was faster: look again
+        if now is not None and condition is None and now.result().keys() - {CLAIM} != listed.keys():
+            place.delete([CLAIM])  # another run has come and gone since that early look
+            continue
         if claim.clearing:
+            listed = listed if now is None else now.result()
             warn_of_replacement(place, root in listed)
             place.delete([key for key in listed if key == root])  # readers see that it is absent, and then the rest go
             place.delete([key for key in listed if key not in (root, CLAIM)])
             claim = replace(claim, clearing=False)
-            place.put(CLAIM, claim.encoded(), if_etag=etag)
-        return claim, False, {}
+            etag = place.put(CLAIM, claim.encoded(), if_etag=etag)
+        return claim, etag, False, {}
 
 
 def warn_of_replacement(place: Place, visible: bool) -> None:

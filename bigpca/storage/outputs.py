@@ -10,7 +10,7 @@ import json
 import math
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Self
@@ -287,7 +287,7 @@ class Output(ABC):
         """How many values of the finished chunks are at the end of a range of codes."""
         return sum(record.saturated for record in self._finished().values())
 
-    def finish(self, annotations: Annotations = NOTHING) -> None:
+    def finish(self, annotations: Annotations = NOTHING, then: Callable[[], Any] = lambda: None) -> Any:
         """Make the output visible: check that it is complete, give it its form, make it durable, publish it.
 
         A Zarr array's attributes get ``bigpca_manifest`` (CRC-32 of every stored chunk) and ``bigpca`` (kind, format,
@@ -297,6 +297,8 @@ class Output(ABC):
         ----------
         annotations : Annotations
             Row keys, provenance, and what its numbers are.
+        then : callable
+            Called once the output is visible, while what it no longer needs is removed; its result is returned.
 
         Raises
         ------
@@ -315,7 +317,10 @@ class Output(ABC):
                     "Write them, or abort and rerun: finished chunks are kept."
                 )
             self._publish(finished, annotations)
-        self._close()
+        ended = self._close()
+        found = then()
+        ended()
+        return found
 
     @abstractmethod
     def abort(self) -> None:
@@ -337,6 +342,14 @@ class Output(ABC):
         """Take note of a chunk that a task or this process has written."""
 
     @abstractmethod
+    def review(self) -> None:
+        """Begin to look at all chunks once more for :meth:`finish`: no more are written."""
+
+    @abstractmethod
+    def stamps(self) -> list[tuple[str, int, int | str | None]] | None:
+        """Return the stamps of the chunks as they were published; None if that takes another look."""
+
+    @abstractmethod
     def _finished(self) -> dict[int, ChunkRecord]:
         """Return the records of the chunks that are written."""
 
@@ -353,8 +366,8 @@ class Output(ABC):
         """Make the chunks visible at the path, all at once."""
 
     @abstractmethod
-    def _close(self) -> None:
-        """Remove what is of no use once the output is visible, and let other runs write."""
+    def _close(self) -> Callable[[], object]:
+        """Begin to remove what is of no use once the output is visible, and let other runs write; return the end."""
 
     @abstractmethod
     def _is_open(self) -> bool:
@@ -406,9 +419,10 @@ class DiskOutput(Output):
         with writing(self.path):
             self._form.commit(self.writer, crc32, self.path, annotations, self._replace)
 
-    def _close(self) -> None:
+    def _close(self) -> Callable[[], object]:
         remove_journals(self.path)
         self._lock.release()
+        return lambda: None
 
     def abort(self) -> None:
         """Release the lock and keep finished chunks for the next run; remove the output if there are none."""
@@ -433,6 +447,12 @@ class DiskOutput(Output):
 
     def note(self, record: ChunkRecord) -> None:
         """Do nothing: the task has written its log."""
+
+    def review(self) -> None:
+        """Do nothing: each file is looked at in an instant."""
+
+    def stamps(self) -> None:
+        """None: times of change are read where they are needed."""
 
     def _is_open(self) -> bool:
         return self._lock.held

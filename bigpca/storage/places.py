@@ -413,9 +413,10 @@ class Place:
         {"enforced", "rejected", "ignored"}
         """
         known = (self.root, repr(sorted(self.options.items())), id(self._held or None))
-        if known not in _CONDITIONS:
-            _CONDITIONS[known] = self._probe()
-        return _CONDITIONS[known]
+        with _ASKING:
+            if known not in _CONDITIONS:
+                _CONDITIONS[known] = self._probe()
+            return _CONDITIONS[known]
 
     def _probe(self) -> Conditions:
         import obstore
@@ -612,7 +613,7 @@ _CONDITIONS: dict[object, Conditions] = {}
 _ANSWERED: set[object] = set()
 _STORES: dict[tuple[str, str, int], ObjectStore] = {}
 _SETTINGS = ("AWS_", "GOOGLE_", "AZURE_", "STORAGE_EMULATOR")  # variables that stores read when they are opened
-_LOCK = threading.Lock()
+_LOCK, _ASKING = threading.Lock(), threading.Lock()
 _PROCESS: list[int] = []  # the one that opened the first store
 
 

@@ -147,7 +147,7 @@ def test_one_request_per_chunk_and_read_and_one_listing_per_1000_chunks(url: str
     assert "HEAD" not in asked(object_server)
 
 
-def test_an_output_takes_one_request_per_chunk_and_eight_others(url: str, object_server: Server) -> None:
+def test_an_output_takes_one_request_per_chunk_and_few_others(url: str, object_server: Server) -> None:
     model, out = bp.PCA(2, solver="covariance").fit(OLD), f"{url}-scores.zarr"
     Place(out).conditions()
     settle(object_server)
@@ -155,7 +155,7 @@ def test_an_output_takes_one_request_per_chunk_and_eight_others(url: str, object
     with dask.config.set(scheduler="sync"):
         model.transform(url, out=out)
     # The claim, and whether it still holds. Listed are the rows at their opening, before and after they are read; the
-    # output before and after it is written, and as it is opened.
+    # output before it is claimed (while the rows are listed), as it is claimed, and after it is written.
     expected = {"GET": CHUNKS + 1, "PUT": CHUNKS + 1, "LIST": 6, "DELETE": 1}
     assert asked(object_server) == expected
     assert sum(one.op == "PUT" for one in object_server.requests) == CHUNKS + 3  # and provenance, and zarr.json
