@@ -74,7 +74,7 @@ def main(arguments: list[str] | None = None) -> None:
     print("\neigenvalues of the Gaussian kernel: exact, and the bounds by landmarks")
     for i in (0, max(KEPT) - 1):
         low, high = fitted[LANDMARKS][0].eigenvalue_bounds_[i]
-        print(f"  number {i + 1:2} {fitted[EXACT][0].eigenvalues_[i]:9.2f}   {low:9.2f} to {high:9.2f}")
+        print(f"  number {i:2} {fitted[EXACT][0].eigenvalues_[i]:9.2f}   {low:9.2f} to {high:9.2f}")
     draw(folder, fitted, new_kinds)
 
 

@@ -124,7 +124,7 @@ def draw(folder: Path, words: np.ndarray, families: np.ndarray, scores: np.ndarr
     for axes, pair in zip(figure.subplots(1, 2), ((0, 1), (2, 3)), strict=True):
         places = scores[:, pair] / np.ptp(scores[:, pair], axis=0)
         axes.scatter(*places.T, s=12, color=[colours[family] for family in families])
-        axes.set(xlabel=f"score on component {pair[0] + 1}", ylabel=f"on component {pair[1] + 1}", xticks=[], yticks=[])
+        axes.set(xlabel=f"score on kpca{pair[0]}", ylabel=f"on kpca{pair[1]}", xticks=[], yticks=[])
         axes.margins(0.13)
         for word, family, place, side in zip(words, families, places, label_sides(places, words), strict=True):
             if side:

@@ -173,7 +173,7 @@ def main(arguments: list[str] | None = None) -> None:
     print("\nimages with the lowest and the highest scores:")
     for number in range(3):
         low, high = ", ".join(ends.lowest_keys[number]), ", ".join(ends.highest_keys[number][::-1])
-        print(f"component {number + 1}: {low}  ...  {high}")
+        print(f"pca{number}: {low}  ...  {high}")
     outliers, typical = pca.top_outliers(X, LINES), np.median(np.asarray(pca.mahalanobis(X)))
     print(f"outliers, by their Mahalanobis distance squared (the median of all images is {typical:,.0f}):")
     print(", ".join(f"{key} {value:,.0f}" for key, value in zip(outliers.keys, outliers.values, strict=True)))

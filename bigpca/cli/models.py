@@ -32,18 +32,7 @@ ImageShape = Annotated[
 OverwriteFile = Annotated[bool, typer.Option("--overwrite", help="Replace a file that exists.")]
 
 
-class Kind(StrEnum):
-    """What is drawn."""
-
-    SCREE = "scree"
-    SPECTRUM = "spectrum"
-    BOUNDS = "bounds"
-    SCORES = "scores"
-    COMPONENTS = "components"
-    BIPLOT = "biplot"
-    MAPS = "maps"
-
-
+Kind = StrEnum("Kind", ["SCREE", "SPECTRUM", "BOUNDS", "SCORES", "COMPONENTS", "BIPLOT", "MAPS"])
 SCORED = (Kind.SCORES, Kind.BIPLOT, Kind.MAPS)  # which are drawn from scores
 
 
@@ -144,6 +133,8 @@ def plot(
             )
         reject_file(out, overwrite, *FORMATS)
         reject_shared_paths([(labels or "").partition("::")[0]], figure=out)
+        if kind in SCORED and scores is None and rows is None:
+            raise typer.BadParameter(f"{kind} needs --scores STORE, or --rows SOURCE to compute them.")
         given: Any = scores
         if rows is not None and scores is None and kind in SCORED:
             given = open_sources([rows], reading)
@@ -196,17 +187,11 @@ def parse_components(text: str, counts: tuple[int, ...]) -> tuple[int | str, ...
 def _draw_maps(model: Any, ax: Any, given: Any, components: tuple[int | str, ...], shape: str | None) -> None:
     import bigpca
 
-    _require_scores(Kind.MAPS, given)
     if shape is None:
         raise typer.BadParameter("maps needs --map-shape HxW, the places of one sample, such as 14x14.")
     scores = bigpca.open(given) if isinstance(given, str) else model.transform(given)
     columns = tuple(component_columns(components, model.get_feature_names_out().tolist()))
     bigpca.plots.maps(bigpca.data.as_maps(scores, parse_image_shape(shape)[:2]), columns, ax=ax)
-
-
-def _require_scores(kind: Kind, given: Any) -> None:
-    if given is None:
-        raise typer.BadParameter(f"{kind} needs --scores STORE, or --rows SOURCE to compute them.")
 
 
 def _draw(
@@ -215,7 +200,6 @@ def _draw(
     from bigpca import plots
 
     if kind in SCORED:
-        _require_scores(kind, given)
         draw = plots.scores if kind is Kind.SCORES else plots.biplot
         draw(model, given, labels=labels, components=(pair[0], pair[1]), ax=ax)
     elif kind is Kind.COMPONENTS:
@@ -269,11 +253,7 @@ def _end(rows: Any, keys: Any, component: int) -> list[Any]:
     return named
 
 
-class Metric(StrEnum):
-    """How similar features of the same rows are."""
-
-    CKA = "cka"
-    SVCCA = "svcca"
+Metric = StrEnum("Metric", ["CKA", "SVCCA"])
 
 
 def compare(

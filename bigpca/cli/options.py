@@ -248,11 +248,7 @@ def parse_whitening(text: str) -> Any:
         ) from None
 
 
-class MissingChunks(StrEnum):
-    """What to do about missing chunks of the input."""
-
-    RAISE = "raise"
-    FILL = "fill"
+MissingChunks = StrEnum("MissingChunks", ["RAISE", "FILL"])  # each value is its name in lower case
 
 
 label_option = partial(typer.Option, rich_help_panel="Labels")
@@ -537,27 +533,9 @@ _iteration = partial(typer.Option, rich_help_panel="Few reads: eigenvalues to a 
 _sketch = partial(typer.Option, rich_help_panel="One read: an approximation with bounds")
 
 
-class NanPolicy(StrEnum):
-    """What to do about rows with NaN or infinity."""
-
-    RAISE = "raise"
-    OMIT = "omit"
-    MEAN = "mean"
-
-
-class MissingLabels(StrEnum):
-    """What to do about rows without a label."""
-
-    RAISE = "raise"
-    DROP = "drop"
-
-
-class Approximation(StrEnum):
-    """How components are computed from a sketch."""
-
-    NYSTROM = "nystrom"
-    TUTORIAL = "tutorial"
-    RITZ = "ritz"
+NanPolicy = StrEnum("NanPolicy", ["RAISE", "OMIT", "MEAN"])
+MissingLabels = StrEnum("MissingLabels", ["RAISE", "DROP"])
+Approximation = StrEnum("Approximation", ["NYSTROM", "TUTORIAL", "RITZ"])
 
 
 @dataclass(frozen=True)

@@ -378,7 +378,7 @@ def extremes(ends: Any, images: Any, *, n: int = 6, ax: Axes | None = None) -> A
             left = j * across if j < at_an_end else half + (j - at_an_end) * across
             picture = image_tiles(found[place : place + 1].reshape(1, -1), found.shape[1:], columns=1, limits=limits)
             ax.imshow(picture, extent=(left, left + width, i * down + height, i * down), interpolation="nearest")
-        for left, name in ((0.0, f"component {i}: lowest"), (half, "highest")):
+        for left, name in ((0.0, f"{ends.names[i] if ends.names else i}: lowest"), (half, "highest")):
             ax.text(left, i * down - 0.03 * width, name, ha="left", va="bottom", color=INK, fontsize=8)
     ax.set(xlim=(0, half + at_an_end * across), ylim=(count * down - 0.22 * width, -0.22 * width))
     tidy(ax, "Rows at both ends of each component")

@@ -573,7 +573,7 @@ def _name_arrows(ax: Axes, tips: Matrix, names: list[str]) -> int:
                 if distance > SHORT:
                     lines.append(line)
                     ax.annotate(
-                        "", tip, text.xyann, textcoords="offset points",
+                        "", tip, tuple(72 / figure.dpi * (line[-1] - end)), textcoords="offset points",
                         arrowprops={"arrowstyle": "-", "color": QUIET, "linewidth": 0.6, "shrinkA": 0, "shrinkB": 0},
                     ).set_in_layout(False)  # fmt: skip
                 break

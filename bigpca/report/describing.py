@@ -479,6 +479,11 @@ def citations_of(model: Any) -> tuple[str, ...]:
     return tuple(CITATIONS[key] for key in dict.fromkeys(keys))
 
 
+def solver_of(inner: Any) -> str:
+    """Return the solver of a fit, without the class of the model; "" where the class has only one."""
+    return str(getattr(inner, "solver_", "")).removeprefix(type(inner).__name__).strip(" ()")
+
+
 def methods_of(model: Any) -> str:
     """Return a paragraph for the methods section of a paper."""
     inner = fitted(model)
@@ -488,9 +493,9 @@ def methods_of(model: Any) -> str:
     if hasattr(inner, "n_targets_"):
         text = f"{n:,} rows of {model.n_features_in_:,} and {inner.n_targets_:,} features were analysed together by "
     text += f"{method_name(model)}, computed with bigpca ({versions})"
-    text += f" with the solver {inner.solver_}" if hasattr(inner, "solver_") else ""
-    if getattr(inner, "solver_", "") == "krylov":
-        text += f" (relative tolerance {inner.tol:g})"
+    solver = solver_of(inner)
+    text += f" with the solver {solver}" if solver else ""
+    text += f" (relative tolerance {inner.tol:g})" if solver == "krylov" else ""
     text += f" in {counted_reads(inner.n_passes_)} of the data" if hasattr(inner, "n_passes_") else ""
     text += f", with the kernel {inner.kernel_}" if hasattr(inner, "kernel_") else ""
     text = " ".join(filter(None, (f"{text}.", _values(model, inner), _share(inner))))
@@ -543,8 +548,7 @@ def made_of(model: Any, *, provenance: bool) -> tuple[tuple[str, str], ...]:
     record = provenance_of(model)
     if record is None:
         return ()
-    names = ("source", "member", "call", "date") if provenance else ("date",)
-    known = [(name, getattr(record, name, None)) for name in names[:-1]]
+    known = [(name, getattr(record, name, None)) for name in ("source", "member", "call") if provenance]
     known.append(("date", local_date(record.date)))
     for name, text in (("rows added", "added_rows"), ("models merged", "merged_models")):
         count = getattr(record, text, None)
@@ -578,19 +582,19 @@ def provenance_of(model: Any) -> Any:
 def plan_table(model: Any) -> Table:
     """Return what was planned beside what was measured."""
     record = provenance_of(model)
-    formats: dict[str, tuple[Callable[[Any], str], ...]] = {
-        "planned_": (counted_reads, format_estimate, format_bytes), "": (counted_reads, format_seconds, format_bytes)
-    }  # fmt: skip
-    planned, measured = (
-        [
-            None if (value := getattr(record, prefix + name, None)) is None else as_text(value)
-            for name, as_text in zip(names, formats[prefix], strict=True)
-        ]
-        for prefix, names in (("planned_", ("reads", "seconds", "bytes")), ("", ("reads", "seconds", "peak_bytes")))
+
+    def text(name: str, as_text: Callable[[Any], str]) -> str | None:
+        value = getattr(record, name, None)
+        return None if value is None else as_text(value)
+
+    planned = text("planned_reads", counted_reads)
+    if planned is not None and record.planned_max_reads is not None:
+        planned += f", at most {counted_reads(record.planned_max_reads)}"
+    rows = (
+        ("reads of the data", planned, text("reads", counted_reads)),
+        ("time", text("planned_seconds", format_estimate), text("seconds", format_seconds)),
+        ("memory above idle", text("planned_bytes", format_bytes), text("peak_bytes", format_bytes)),
     )
-    if planned[0] is not None and record.planned_max_reads is not None:
-        planned[0] += f", at most {counted_reads(record.planned_max_reads)}"
-    rows = zip(("reads of the data", "time", "memory above idle"), planned, measured, strict=True)
     return Table("Plan and measurement", ("", "planned", "measured"), tuple(row for row in rows if any(row[1:])))
 
 
@@ -641,8 +645,35 @@ def describe(
 ) -> Report:
     """Return all that a report says; the scores are read once, nothing else is read.
 
-    Parameters and errors are those of :func:`bigpca.report.write_report`; ``path`` is that of the model, for the
-    commands that are shown.
+    Parameters
+    ----------
+    model : fitted model with components
+    scores : array, or path of a store, of shape (n, k), optional
+        Read once, in blocks. Without it no rows are shown.
+    labels : array-like of shape (n,), or path such as "labels.csv::class", optional
+        A Series with an index of keys, and a file with a column of keys, are joined by key where the scores have keys,
+        or ``keys`` are given; others are in the order of the rows, and the report says so. A column of image paths is
+        shown as pictures.
+    keys, pictures : array-like of shape (n,), optional
+        Names of the rows, by default the keys of the scores, stored or lazy; False for labels in the order of the rows,
+        whatever keys they have. And paths of their images beside or below the working directory.
+    image_shape : (height, width) or (height, width, 3), optional
+        Of one row: components are then shown as pictures.
+    feature_names : array-like of shape (d,), optional
+        By default those of the fit.
+    standard_errors : StandardErrors, optional
+        From :func:`bigpca.quality.standard_errors`, of this model: the report then shows how much eigenvalues and axes
+        would vary between samples of rows, beside the bounds of the computation.
+    layers : LayerComparison, optional
+        From :func:`bigpca.compare_layers`: the report then has its heat map.
+    held_out : (rows, labels), optional
+        Rows that were not fitted, with their classes: the report then has the accuracy of a model that predicts
+        classes, and which it confuses, measured on them in one read. Without them neither is shown; rows of the fit
+        would give an accuracy that is too high.
+    provenance : bool, default True
+        False leaves out paths and commands.
+    path : str, default "model.zarr"
+        Where the model is, for the commands that are shown.
     """
     inner, k = fitted(model), len(eigenvalues(model))
     own = weights(model, feature_names) if hasattr(inner, "components_") else None
@@ -685,8 +716,9 @@ def _summary(model: Any, k: int) -> str:
         size += f" and {counted(inner.n_targets_, 'column')} of Y"
     elif not hasattr(inner, "explained_variance_") and not hasattr(inner, "eigenvalue_bounds_"):
         certainty = "from labels"
-    solver, kind = getattr(inner, "solver_", "-"), "target" if hasattr(inner, "cv_scores_") else "component"
-    return f"{name_of(model)} of {size}: {counted(k, kind)}{held}, {certainty}; solver {solver}."
+    solver, kind = solver_of(inner), "target" if hasattr(inner, "cv_scores_") else "component"
+    solved = f"; solver {solver}" if solver else ""
+    return f"{name_of(model)} of {size}: {counted(k, kind)}{held}, {certainty}{solved}."
 
 
 def _figures(subject: Subject) -> tuple[Figure, ...]:
@@ -775,14 +807,9 @@ def _levels(ratio: np.ndarray[Any, Any], whole: str) -> str:
     reached = {level: reaching(ratio, level) for level in LEVELS}
     texts = [f"{percent(level)} by {counted(count, 'component')}" for level, count in reached.items() if count]
     missed = [percent(level) for level, count in reached.items() if not count]
-    return (
-        (
-            (f"Of {whole}, " + ", ".join(texts) + " are reached. " if texts else "")
-            + (f"Not reached: {', '.join(missed)}." if missed else "")
-        )
-        .replace("are reached", "is reached" if len(texts) == 1 else "are reached")
-        .strip()
-    )
+    verb = "is" if len(texts) == 1 else "are"
+    found = f"Of {whole}, {', '.join(texts)} {verb} reached. " if texts else ""
+    return found + (f"Not reached: {', '.join(missed)}." if missed else "")
 
 
 def _components_table(model: Any, errors: Any = None) -> Table:
@@ -878,20 +905,7 @@ PAGES = (".html", ".htm")
 
 
 def write_report(
-    model: Any,
-    out: str | os.PathLike[str] = "report.html",
-    *,
-    scores: Any = None,
-    labels: Any = None,
-    keys: Any = None,
-    pictures: Any = None,
-    image_shape: tuple[int, ...] | None = None,
-    feature_names: Any = None,
-    standard_errors: Any = None,
-    layers: Any = None,
-    held_out: tuple[Any, Any] | None = None,
-    provenance: bool = True,
-    overwrite: bool = False,
+    model: Any, out: str | os.PathLike[str] = "report.html", *, overwrite: bool = False, **options: Any
 ) -> Path | str:
     """Write a report on a fitted model: one HTML file that needs no network, of at most 3 MB.
 
@@ -902,32 +916,10 @@ def write_report(
     ----------
     model : fitted model with components
     out : path, default "report.html"
-    scores : array, or path of a store, of shape (n, k), optional
-        Read once, in blocks. Without it no rows are shown.
-    labels : array-like of shape (n,), or path such as "labels.csv::class", optional
-        A Series with an index of keys, and a file with a column of keys, are joined by key where the scores have keys,
-        or ``keys`` are given; others are in the order of the rows, and the report says so. A column of image paths is
-        shown as pictures.
-    keys, pictures : array-like of shape (n,), optional
-        Names of the rows, by default the keys of the scores, stored or lazy; False for labels in the order of the rows,
-        whatever keys they have. And paths of their images beside or below the working directory.
-    image_shape : (height, width) or (height, width, 3), optional
-        Of one row: components are then shown as pictures.
-    feature_names : array-like of shape (d,), optional
-        By default those of the fit.
-    standard_errors : StandardErrors, optional
-        From :func:`bigpca.quality.standard_errors`, of this model: the report then shows how much eigenvalues and axes
-        would vary between samples of rows, beside the bounds of the computation.
-    layers : LayerComparison, optional
-        From :func:`bigpca.compare_layers`: the report then has its heat map.
-    held_out : (rows, labels), optional
-        Rows that were not fitted, with their classes: the report then has the accuracy of a model that predicts
-        classes, and which it confuses, measured on them in one read. Without them neither is shown; rows of the fit
-        would give an accuracy that is too high.
-    provenance : bool, default True
-        False leaves out paths and commands.
     overwrite : bool, default False
         Replace an existing file.
+    **options
+        Those of :func:`describe`.
 
     Returns
     -------
@@ -946,9 +938,4 @@ def write_report(
     """
     require_matplotlib()
     reject_file(out, overwrite, *PAGES)
-    report = describe(
-        model, scores=scores, labels=labels, keys=keys, pictures=pictures, image_shape=image_shape,
-        feature_names=feature_names, standard_errors=standard_errors, layers=layers, held_out=held_out,
-        provenance=provenance,
-    )  # fmt: skip
-    return write_file(out, render(report).encode(), overwrite=overwrite)
+    return write_file(out, render(describe(model, **options)).encode(), overwrite=overwrite)

@@ -257,6 +257,7 @@ def test_images_at_the_ends_of_components_are_drawn_from_lowest_to_highest(model
     assert sorted(set(np.ravel(expected).tolist())) == read
     places = [image.get_extent()[0] for image in ax.images]
     assert places[:6] == sorted(places[:6])
+    assert [text.get_text() for text in ax.texts] == ["pca0: lowest", "highest", "pca1: lowest", "highest"]
 
 
 def test_maps_are_coloured_by_three_components_on_one_scale() -> None:

@@ -705,7 +705,7 @@ class Estimator(
         return [f"{self._prefix}{i}" for i in range(self._n_features_out)]
 
     def report(self, out: Path = "report.html", **options: Input) -> FilePath | str:
-        """Write a report on the model to an HTML file and return its path; see :func:`bigpca.report.write_report`.
+        """Write a report on the model to an HTML file and return its path; see :func:`bigpca.report.describe`.
 
         Parameters
         ----------
