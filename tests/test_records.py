@@ -74,3 +74,14 @@ def test_it_does_what_pythons_frozen_dataclasses_do(
         twins = [twin == one for twin in (pickle.loads(pickle.dumps(one)), copy.deepcopy(one), alike, other, 1)]
         found.append((shown, twins, one.twice, vars(one), dataclasses.asdict(other), rejected))
     assert found[0] == found[1]
+
+
+@pytest.mark.parametrize("child", [dataclasses.dataclass, records.dataclass])
+@pytest.mark.parametrize("parent", [dataclasses.dataclass, records.dataclass])
+def test_one_kind_can_extend_the_other(parent: Any, child: Any) -> None:
+    class Wider(parent(frozen=True)(type("Parent", (), {"__annotations__": {"a": int}}))):  # type: ignore[misc]
+        b: int = 2
+
+    made = child(frozen=True)(Wider)
+    assert made(1) == made(a=1, b=2) != made(1, 3)
+    assert repr(made(1)).endswith("Wider(a=1, b=2)")
