@@ -14,7 +14,7 @@ import os
 import re
 import zlib
 from collections.abc import Callable, Iterable, Iterator
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import accumulate, pairwise
 from typing import Any, NamedTuple
 
@@ -721,16 +721,11 @@ def _csv_groups(stamp: Stamp) -> Iterable[_Group]:
     return _csv_blocks(stamp[0], csv_head(stamp))
 
 
-def _csv_read(group: _Group, names: list[str]) -> Any:
-    import pyarrow as pa
-
-    return _csv_parsed(group, csv_head(file_stamp(group.path)), names, pa.float64())
+def _csv_read(group: _Group, names: list[str], kind: str = "float64") -> Any:
+    return _csv_parsed(group, csv_head(file_stamp(group.path)), names, kind)
 
 
-def _csv_texts(group: _Group, names: list[str]) -> Any:
-    import pyarrow as pa
-
-    return _csv_parsed(group, csv_head(file_stamp(group.path)), names, pa.string())
+_csv_texts = partial(_csv_read, kind="string")
 
 
 def _check_exact(group: _Group, table: Any) -> None:

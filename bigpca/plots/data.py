@@ -27,8 +27,8 @@ from bigpca.seeds import uniforms
 
 
 def name_of(model: Any) -> str:
-    """Return the class of a model, or "" for an array."""
-    return "" if is_array(model) else type(model).__name__
+    """Return the class of a model, or "" for an array or a path."""
+    return type(model).__name__ if hasattr(model, "fit") else ""
 
 
 def is_array(model: Any) -> bool:
@@ -68,14 +68,17 @@ def shares(model: Any) -> Vector:
         return _vector(model, "shares of the variance")
     found = shares_or_none(model)
     if found is None:
-        raise ValueError(
-            f"a {name_of(model)} has no explained_variance_ratio_{_why_no_shares(model)}. {_instead(model)}"
-        )
+        instead = "Draw its eigenvalues with spectrum(model), or its scores."
+        if not hasattr(fitted(model), "eigenvalues_"):
+            instead = "Fit a PCA, or another model of components."
+        raise ValueError(f"a {name_of(model)} has no explained_variance_ratio_{_why_no_shares(model)}. {instead}")
     return found
 
 
 def shares_or_none(model: Any) -> Vector | None:
-    """Return the shares of the variance, or None where a model has none."""
+    """Return the shares of the variance, or None where a model has none, and for an array or a path."""
+    if not hasattr(model, "fit"):
+        return None
     inner = fitted(model)
     found = getattr(inner, "explained_variance_ratio_", getattr(inner, "squared_covariance_fraction_", None))
     return None if found is None else np.asarray(found, dtype=np.float64)
@@ -238,12 +241,6 @@ def _why_no_shares(model: Any) -> str:
     return ": its eigenvalues refer to the labels or classes, and are not parts of the variance"
 
 
-def _instead(model: Any) -> str:
-    if hasattr(fitted(model), "eigenvalues_"):
-        return "Draw its eigenvalues with spectrum(model), or its scores."
-    return "Fit a PCA, or another model of components."
-
-
 MAX_ROWS = 20_000
 SILENT_BYTES = 256 * 2**20  # reads of less are not announced
 
@@ -312,7 +309,7 @@ def drawn_scores(
         For arrays of another width, and rows whose number is unknown.
     """
     if X is None:
-        if not is_array(model) and hasattr(model, "fit"):
+        if hasattr(model, "fit"):
             raise TypeError(f"no rows were given with the {name_of(model)}; X or its scores were expected.")
         model, X = None, model
     transform: Any = getattr(model, "statistics" if statistics else "transform", None)

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigpca.arrays import Matrix
-from bigpca.plots.data import Weights, chosen, component_names, grid_of, is_array, name_of, shares_or_none, weights
+from bigpca.plots.data import Weights, chosen, component_names, grid_of, name_of, shares_or_none, weights
 from bigpca.plots.style import (
     ABSENT,
     ACCENT,
@@ -169,7 +169,7 @@ def components(
         If matplotlib is not installed.
     """
     found = weights(model, feature_names)
-    ratio = None if is_array(model) else shares_or_none(model)
+    ratio = shares_or_none(model)
     k = min(n, len(found.components))
     names = known = component_names(model, len(found.components))[:k]
     if ratio is not None:
@@ -270,7 +270,7 @@ def top_features(
     ax.axvline(0, color=INK, linewidth=0.8)
     ax.set_yticks(range(len(largest)), short_names(found.names[largest].tolist()), parse_math=False)
     ax.invert_yaxis()
-    ratio = None if is_array(model) else shares_or_none(model)
+    ratio = shares_or_none(model)
     ax.set_xlabel(f"weight in {names[column]}" + ("" if ratio is None else f" ({percent(ratio[column])})"))
     tidy(ax, f"{name_of(model) or 'Components'}, {main_of(len(largest), len(found.names))}")
     ax.grid(visible=False, axis="y")

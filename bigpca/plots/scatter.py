@@ -414,16 +414,15 @@ def pairs(
     ImportError
         If matplotlib is not installed.
     """
-    require_matplotlib()
+    drawn, ratio = _drawn(model, X, seed)
     import matplotlib.pyplot as plt
 
-    drawn = drawn_scores(model, X, seed=seed)
     k = drawn.scores.shape[1]
     given = components[: max(2, k)] if tuple(components) == (0, 1, 2, 3) else components
     own = component_names(model, k)
     columns = chosen(given, own, range(2, MOST_PAIRED + 1))
     kinds = None if labels is None else kinds_of(labels, drawn.n, drawn.rows, model if X is None else X)
-    names = axis_names(columns, own, shares_or_none(model) if hasattr(model, "fit") else None)
+    names = axis_names(columns, own, ratio)
     size = len(columns)
     figure: Figure = plt.figure(figsize=(1.2 + 2.1 * size, 0.6 + 2.0 * size), layout="constrained")
     panels = figure.subplots(size, size, sharex="col")
@@ -467,15 +466,13 @@ def axis_names(columns: Sequence[int], names: Sequence[str], ratio: Vector | Non
 def _drawn(model: Any, X: Any, seed: int, most: int = MAX_ROWS) -> tuple[DrawnScores, Vector | None]:
     """Return the scores to draw, and the shares of the variance where they are known."""
     require_matplotlib()  # before a read
-    if hasattr(model, "fit"):
-        ratio = shares_or_none(model)
-        if ratio is None and hasattr(model, "sketch_"):
-            raise ValueError(
-                f"a {name_of(model)} has no components: the columns of its sketch are random combinations of the "
-                f"features. Fit a PCA, or another model of components."
-            )
-        return drawn_scores(model, X, seed=seed, most=most), ratio
-    return drawn_scores(model, X, seed=seed, most=most), None
+    ratio = shares_or_none(model)
+    if ratio is None and hasattr(model, "sketch_"):
+        raise ValueError(
+            f"a {name_of(model)} has no components: the columns of its sketch are random combinations of the "
+            f"features. Fit a PCA, or another model of components."
+        )
+    return drawn_scores(model, X, seed=seed, most=most), ratio
 
 
 def draw_marks(ax: Axes, xy: Matrix, kinds: Kinds | Values | None) -> None:
@@ -501,18 +498,10 @@ def draw_marks(ax: Axes, xy: Matrix, kinds: Kinds | Values | None) -> None:
     if unlabelled.any():
         x, y = xy[unlabelled].T
         ax.scatter(x, y, s=size + 6, color=QUIET, marker="x", linewidths=0.8, label="no label", rasterized=raster)
-    from matplotlib.lines import Line2D
-
     # Symbols in the legend are large enough to show their colour, however small the points are.
     names = kinds.names if isinstance(kinds, Kinds) else ()
-    handles = [
-        Line2D([], [], linestyle="", marker=MARKERS[i], color=COLOURS[i], markersize=6, markeredgewidth=0)
-        for i in range(len(names))
-    ]
-    if unlabelled.any():
-        handles.append(Line2D([], [], linestyle="", marker="x", color=QUIET, markersize=6))
-    if handles:
-        legend(ax, handles, [*names, *(["no label"] if unlabelled.any() else [])], short(kinds.column))
+    styles = [{"marker": marker, "markeredgewidth": 0} for marker in MARKERS[: len(names)]]
+    _legend(ax, names, bool(unlabelled.any()), kinds.column, [*styles, {"marker": "x"}], linestyle="", markersize=6)
 
 
 def draw_histogram(ax: Axes, values: Vector, kinds: Kinds | Values | None) -> None:
@@ -525,15 +514,19 @@ def draw_histogram(ax: Axes, values: Vector, kinds: Kinds | Values | None) -> No
         ax.hist(values[kinds.codes == code], bins=edges, histtype="step", linewidth=1.6, color=COLOURS[code])
     if (kinds.codes < 0).any():
         ax.hist(values[kinds.codes < 0], bins=edges, histtype="step", linewidth=1.0, color=QUIET, linestyle=":")
+    _legend(ax, kinds.names, bool((kinds.codes < 0).any()), kinds.column, [{}] * (len(kinds.names) + 1))
+
+
+def _legend(
+    ax: Axes, names: Sequence[str], unlabelled: bool, title: str, styles: Sequence[dict[str, Any]], **common: Any
+) -> None:
+    """Name classes, and rows without a label as the last, with a line or mark of each one's style."""
     from matplotlib.lines import Line2D
 
-    names = [*kinds.names, *(["no label"] if (kinds.codes < 0).any() else [])]
-    legend(
-        ax,
-        [Line2D([], [], color=[*COLOURS[: len(kinds.names)], QUIET][i]) for i in range(len(names))],
-        names,
-        kinds.column,
-    )
+    named = [*zip(names, COLOURS, styles, strict=False), *([("no label", QUIET, styles[-1])] if unlabelled else [])]
+    handles = [Line2D([], [], color=colour, **style, **common) for _, colour, style in named]
+    if handles:
+        legend(ax, handles, [name for name, *_ in named], short(title))
 
 
 SHORT = 5  # points between the tip of an arrow and its name; names further away have a line

@@ -188,10 +188,7 @@ def bounds(model: Any, *, ax: Axes | None = None) -> Axes:
     below = np.clip(values - np.maximum(low, floor), 0, None)[positive]
     above = np.clip(high - values, 0, None)[positive]
     if len(values) <= MAX_BARS:
-        ax.errorbar(
-            order[positive], values[positive], yerr=[below, above], fmt="o", markersize=3.5, color=ACCENT, ecolor=INK,
-            elinewidth=1.2, capsize=3,
-        )  # fmt: skip
+        ax.errorbar(order[positive], values[positive], yerr=[below, above], **BARS)
     else:
         ax.fill_between(
             order[positive], values[positive] - below, values[positive] + above, color=QUIET, alpha=0.4, linewidth=0
@@ -228,6 +225,9 @@ def _named(models: Any) -> dict[str, Any]:
     return {f"{number}: {name_of(one) or 'array'}": one for number, one in enumerate(models, 1)}
 
 
+BARS: dict[str, Any] = {
+    "fmt": "o", "markersize": 3.5, "color": ACCENT, "ecolor": INK, "elinewidth": 1.2, "capsize": 3,
+}  # fmt: skip
 WIDTH = 2.0  # standard errors on either side
 
 
@@ -283,10 +283,7 @@ def standard_errors(model: Any, errors: Any, *, ax: Axes | None = None) -> Axes:
     reach = WIDTH * found[known]
     floor = 0.8 * min([*(values[known] - reach)[values[known] > reach], *values[positive]], default=0.1)
     below = np.minimum(reach, values[known] - floor)
-    bars = ax.errorbar(
-        order[known], values[known], yerr=[below, reach], fmt="o", markersize=3.5, color=ACCENT, ecolor=INK,
-        elinewidth=1.2, capsize=3,
-    )  # fmt: skip
+    bars = ax.errorbar(order[known], values[known], yerr=[below, reach], **BARS)
     if unknown.any():
         hollow = ax.plot(order[unknown], values[unknown], "o", markersize=4, color=ACCENT, markerfacecolor="none")
         legend(ax, [bars, *hollow], ["two standard errors", "not determined by the rows"])
