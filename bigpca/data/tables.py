@@ -383,7 +383,7 @@ def _checked_features(path: str, schema: Any, wanted: Wanted) -> list[Any]:
         raise ValueError(
             f"{path}: columns of it do not hold numbers: {shown}. Numbers were expected in every column, or one column "
             f"of equally long lists. {key} the names of the others, "
-            f"columns=[...], and labels as y='path::column'. Numbers with decimal commas are read by "
+            f"columns=[...] (--columns), and labels as y='path::column'. Numbers with decimal commas are read by "
             f"dask.dataframe.read_csv(path, sep=';', decimal=','). Its columns: {_listed(schema)}."
         )
     names = [field.name for field in fields]
@@ -741,7 +741,7 @@ def _check_exact(group: _Group, table: Any) -> None:
             raise ValueError(
                 f"{group.path}: column {brief(repr(name))} holds the integer {brief(text)}, which float64 rounds: it "
                 f"is exact up to 2^53. If the column names the rows, pass keys={brief(repr(name))}; if not, name the "
-                "other columns in columns=[...]."
+                "other columns in columns=[...] (--columns)."
             )
 
 
@@ -758,8 +758,8 @@ def _check_no_row_number(stamp: Stamp, fields: list[Any], wanted: Wanted) -> Non
             raise ValueError(
                 f"{stamp[0]}: column {brief(repr(name))} holds integers that increase from row to row "
                 f"({values[0]}, {values[1]}, ...): it numbers the rows, and would become the first component. "
-                f"If it names the rows, pass keys={brief(repr(name))}; if it is a feature, name it in columns=[...]; "
-                "if neither, name the others there."
+                f"If it names the rows, pass keys={brief(repr(name))}; if it is a feature, name it in columns=[...] "
+                "(--columns); if neither, name the others there."
             )
 
 
