@@ -429,7 +429,8 @@ def repeat_labels(y: Any, X: da.Array) -> NDArray[Any]:
     Raises
     ------
     ValueError
-        For another number of labels than samples, keys that do not fit, and arrays that were opened without a pattern.
+        For a different number of labels than samples, keys that do not fit, and arrays that were opened without a
+        pattern.
 
     Examples
     --------

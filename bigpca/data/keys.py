@@ -174,7 +174,7 @@ def given_keys(keys: Any, count: int, word: str) -> NDArray[np.str_]:
     Raises
     ------
     ValueError
-        For another number of keys, and for labels without a key.
+        For a different number of keys, and for labels without a key.
     """
     values, gaps = label_values(keys, "key")
     if len(values) != count:
@@ -237,7 +237,8 @@ def row_keys(keys: Any, n: int | None = None) -> NDArray[np.str_]:
     Raises
     ------
     ValueError
-        For another number of keys than rows, and for missing, doubled and overlong keys, with the rows that have them.
+        For a different number of keys than rows, and for missing, doubled and overlong keys, with the rows that have
+        them.
     TypeError
         For keys that are neither strings nor integers.
 

@@ -63,7 +63,7 @@ def gene_names(home: Any, member: str, width: int) -> Names | None:
     Raises
     ------
     ValueError
-        For another number of names.
+        For a different number of names.
     """
     place, name = _in_file(home, member)
     frame = "raw/var" if name.startswith("raw/") else "var"
@@ -202,7 +202,7 @@ def read_label_file(source: str, word: str = "label") -> Array:
     MemberError
         If the table has no such column; lists its columns.
     ValueError
-        If the format is unknown, a column must be named, or a line of a CSV has another number of fields.
+        If the format is unknown, a column must be named, or a line of a CSV has a different number of fields.
     CorruptedChunkError, MissingChunksError
         If the file cannot be decoded, or a chunk is missing from the store.
     """

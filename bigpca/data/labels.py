@@ -504,7 +504,7 @@ def open_labels(y: Any, n: int, *, kind: str = "auto", missing: str = "raise", m
     Raises
     ------
     ValueError
-        For another number of labels than n, missing labels, too few classes, infinite targets, one-hot rows without
+        For a different number of labels than n, missing labels, too few classes, infinite targets, one-hot rows without
         exactly one 1, more than two dimensions, and unknown options.
     TypeError
         For complex numbers, dates, and strings among numbers.

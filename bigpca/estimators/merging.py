@@ -100,7 +100,7 @@ def _check_alike(a: Model, b: Model) -> None:
     if a._analysed.covariates != b._analysed.covariates:
         raise ValueError(
             f"the models were fitted with {a._analysed.covariates} and {b._analysed.covariates} covariates. Fit both "
-            "given the same ones."
+            "with the same covariates (given=)."
         )
     names = [getattr(model, "feature_names_in_", None) for model in (a, b)]
     if names[0] is not None and names[1] is not None and list(names[0]) != list(names[1]):

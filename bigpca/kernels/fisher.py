@@ -101,7 +101,7 @@ class GaussianMixtureScore:
         Raises
         ------
         ValueError
-            If the mixture was fitted to another number of columns.
+            If the mixture was fitted to a different number of columns.
         """
         columns = len(self.means[0])
         if d != columns:

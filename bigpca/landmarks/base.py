@@ -191,8 +191,8 @@ def given(landmarks: Array, request: LandmarkRequest) -> Landmarks:
     Raises
     ------
     ValueError
-        If there are not m of them; if a row number is out of range or repeated; if rows have another number of columns
-        or are not finite.
+        If there are not m of them; if a row number is out of range or repeated; if rows have a different number of
+        columns or are not finite.
     TypeError
         If they are not numbers, or row numbers are not integers.
     """

@@ -170,7 +170,7 @@ def weights(model: Any, names: Any = None) -> Weights:
     Raises
     ------
     ValueError
-        For a model whose components are not in the space of the features, and for another number of names.
+        For a model whose components are not in the space of the features, and for a different number of names.
     """
     if is_array(model):
         found: Vector = np.atleast_2d(np.asarray(model, dtype=np.float64))
@@ -210,7 +210,7 @@ def chosen(components: Any, names: Sequence[str], counts: Sequence[int] = (2,)) 
     Raises
     ------
     ValueError
-        For another number of components than one of ``counts``, and components that the model does not have.
+        For a different number of components than one of ``counts``, and components that the model does not have.
     """
     if len(names) == 1 and len(counts) == 1 and components == (0, 1):
         return 0, -1
@@ -424,7 +424,7 @@ def kinds_of(labels: Any, n: int, rows: Integers, X: Any = None) -> Kinds | Valu
     Raises
     ------
     ValueError
-        For another number of labels than n, several columns, and files that cannot be joined.
+        For a different number of labels than n, several columns, and files that cannot be joined.
     TypeError
         For labels that are neither numbers nor text.
     """

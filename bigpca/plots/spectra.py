@@ -255,7 +255,7 @@ def standard_errors(model: Any, errors: Any, *, ax: Axes | None = None) -> Axes:
     TypeError
         For anything other than standard errors.
     ValueError
-        For standard errors of another number of components, rows or columns.
+        For standard errors of a different number of components, rows or columns.
     ImportError
         If matplotlib is not installed.
     """

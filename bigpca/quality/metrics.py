@@ -353,7 +353,7 @@ def reconstruction_error(
     NotFittedError
         If the model was not fitted.
     ValueError
-        If X has another number of features, or no rows.
+        If X has a different number of features, or no rows.
     MemoryBudgetError
         Before any read, if the blocks do not fit.
     NonFiniteError, MissingChunksError, CorruptedChunkError
@@ -688,7 +688,7 @@ def recall(
     Raises
     ------
     ValueError
-        For fewer than k rows, another metric, and queries or rows with another number of features than the model.
+        For fewer than k rows, another metric, and queries or rows with a different number of features than the model.
     MemoryBudgetError
         Before any read, if the blocks do not fit.
     NonFiniteError, MissingChunksError, CorruptedChunkError

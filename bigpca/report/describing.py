@@ -274,7 +274,7 @@ def companions(labels: Any = None, *, keys: Any = None, pictures: Any = None, sc
     Raises
     ------
     ValueError
-        For labels that cannot be joined, and another number of labels, keys or pictures than n.
+        For labels that cannot be joined, and a different number of labels, keys or pictures than n.
     FileNotFoundError, MemberError
         If there is no such file, or a column must be named.
     """

@@ -369,7 +369,7 @@ class KernelModel(Estimator[KernelSpectrum]):
         Raises
         ------
         ValueError
-            If the model was not fitted for it, and for another number of scores.
+            If the model was not fitted for it, and for a different number of scores.
         """
         check_is_fitted(self)
         found = getattr(self, "_preimage", None)

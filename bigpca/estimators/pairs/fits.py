@@ -35,7 +35,7 @@ def open_pair(rows: Rows, Y: Input, owner: str, names: str = "XY") -> Rows:
     Raises
     ------
     ValueError
-        If there is no Y; as :func:`bigpca.passes.rows.side_by_side`, and for batches of another number of arrays.
+        If there is no Y; as :func:`bigpca.passes.rows.side_by_side`, and for batches of a different number of arrays.
     """
     if Y is None and has_batches(rows.X):
         joined = blocks_of_batches(rows)

@@ -252,7 +252,7 @@ class PairModel(Estimator[PairFound]):
         Raises
         ------
         ValueError
-            As ``fit``; for another number of columns, and if the model did not keep its statistics.
+            As ``fit``; for a different number of columns, and if the model did not keep its statistics.
         """
         if "_state" not in vars(self):
             return self.fit(X, y, sample_weight=sample_weight, progress=progress)
@@ -531,7 +531,7 @@ def _check_state(state: Accumulator, d: int, n: int) -> None:
     if not all(np.isfinite(values).all() for one in each for values in (one.mean, one.packed)):
         raise ValueError("it has moments with values that are not finite numbers")
     if sum(one.count for one in each) != n:
-        raise ValueError(f"it has moments of another number of rows than {n}")
+        raise ValueError(f"it has moments of a different number of rows than {n}")
 
 
 def squared_errors(moments: Moments, p: int, W: Matrix, x_mean: Vector, y_mean: Vector) -> tuple[Vector, Vector]:

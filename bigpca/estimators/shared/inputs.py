@@ -142,7 +142,7 @@ def open_scores(X: Input, estimator: str, k: int) -> Rows:
     Raises
     ------
     ValueError
-        For another number of columns, and for statistics.
+        For a different number of columns, and for statistics.
     TypeError
         For codes.
     """
@@ -239,7 +239,7 @@ def as_fitted(estimator: BaseEstimator, rows: Rows) -> Rows:
     Raises
     ------
     ValueError
-        For another number of features or other names, and where it is not clear whether the view applies.
+        For a different number of features or other names, and where it is not clear whether the view applies.
     """
     view: View | None = getattr(estimator, "_analysed", AnalysedRows()).view
     if view is not None and rows.view is not None:

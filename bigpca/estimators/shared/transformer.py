@@ -673,7 +673,7 @@ class Estimator(
         Raises
         ------
         ValueError, TypeError
-            For scores of another number of components, for codes, and without scores if the model has no loadings.
+            For scores of a different number of components, for codes, and without scores if the model has no loadings.
         ImportError
             If pandas is not installed.
 

@@ -38,7 +38,7 @@ class RowMap(ABC):
         """Map rows (b, d), sparse ones only with :attr:`takes_csr`, to rows (b, k)."""
 
     def apply_in_place(self, rows: Array, where: str) -> Values:
-        """Map dense rows that may be overwritten: a second block of memory less, where a map can do so."""
+        """Map dense rows that may be overwritten, which saves a second block of memory where a map can do so."""
         return self.apply(rows, where)
 
     @property
