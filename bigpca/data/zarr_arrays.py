@@ -445,11 +445,6 @@ async def _listing(store: Any, prefix: str) -> dict[str, Found]:
             getattr(store.fs, "sync_fs", store.fs).invalidate_cache()  # of listings
             listed = await store.fs._find(root, detail=True)
             found = {path.strip("/")[len(root.strip("/")) + 1 :]: change_of(facts) for path, facts in listed.items()}
-        if name == "ObjectStore":
-            import obstore
-
-            async for batch in obstore.list(store.store, prefix=prefix or None):
-                found |= {facts["path"][len(start) :]: change_of(facts) for facts in batch}
     except Exception:  # of any client: who may read objects need not be allowed to list them
         return {}
     return found
@@ -982,22 +977,15 @@ def group_source(group: zarr.Group, member: str | None, reader: Callable[[zarr.A
 
 def zarr_source(path: str, member: str | None, missing_chunks: str) -> Source:
     """Return the rows at a local path or URL, or of a member of the group there."""
-    import zarr  # slow to import, so only when the first store is opened
-
-    remote = kind_of(path) != "disk"
-    if member is not None and not remote and is_array_directory(os.path.join(path, member.strip("/"))):
+    local = kind_of(path) == "disk"
+    if local and member is not None and is_array_directory(os.path.join(path, member.strip("/"))):
         return ZarrRows.of(ZarrReader(path, member, missing_chunks))
-    if not remote and is_array_directory(path):
-        _reject_member(path, member)
-        return ZarrRows.of(ZarrReader(path, "", missing_chunks))
-    if remote:
-        place = place_at(path)
-        if place is not None and member is None:
-            with suppress(ValueError, LookupError, FileNotFoundError):  # a group, or damaged: asked once more
-                return ZarrRows.of(ZarrReader(path, "", missing_chunks))
+    if not local and member is None and place_at(path) is not None:
+        with suppress(ValueError, LookupError, FileNotFoundError):  # a group, or damaged: asked once more
+            return ZarrRows.of(ZarrReader(path, "", missing_chunks))
+    with naming_damage(path) if local else without_credentials(path):
         try:
-            with without_credentials(path):
-                node = zarr.open(path if place is None else documents_at(place, as_integers), mode="r")
+            node = None if local and is_array_directory(path) else open_node(path, as_integers)
         except ValueError as error:
             if BFLOAT16 not in str(error):
                 raise
@@ -1005,13 +993,10 @@ def zarr_source(path: str, member: str | None, missing_chunks: str) -> Source:
                 f"{public(path)} holds bfloat16, which Zarr cannot open at a URL. Copy the store to a local folder, "
                 "from which it is read, or store float32."
             ) from error
-        if is_zarr_array(node):
-            _reject_member(path, member)
-            return ZarrRows.of(ZarrReader(path, "", missing_chunks))
-        return group_source(node, member, lambda array: ZarrReader(path, array.path, missing_chunks))
-    with naming_damage(path):
-        group = zarr.open_group(documents_in(path, as_integers), mode="r")
-        return group_source(group, member, lambda array: ZarrReader(path, array.path, missing_chunks))
+        if is_zarr_group(node):
+            return group_source(node, member, lambda array: ZarrReader(path, array.path, missing_chunks))
+    _reject_member(path, member)
+    return ZarrRows.of(ZarrReader(path, "", missing_chunks))
 
 
 def store_source(store: Any, member: str | None, missing_chunks: str, folder: str = "") -> Source:

@@ -17,6 +17,7 @@ from bigpca.errors import OutputExistsError, brief
 from bigpca.records import dataclass, field
 from bigpca.storage.chunks import ChunkWriter, DiskChunks, reject_existing
 from bigpca.storage.files import (
+    MAX_DOCUMENT_BYTES,
     MUTEX_SECONDS,
     PLACES,
     PUBLISHED,
@@ -27,10 +28,11 @@ from bigpca.storage.files import (
     fsync_path,
     fsync_tree,
     is_objects,
-    is_there,
     name_of,
+    parsed_document,
     publish,
     read_document,
+    read_regular,
     remove,
     remove_dead,
     split_url,
@@ -101,25 +103,25 @@ def read_provenance(store: str | os.PathLike[str]) -> dict[str, Any] | None:
     CorruptedChunkError
         If it is larger than 1 MiB, not JSON, or not an object.
     """
+    if isinstance(store, str) and split_url(store)[0] not in ("", *PLACES):
+        return None  # bigpca writes nothing to other URLs
+    try:
+        attributes = document_at(store, f"{PROVENANCE}/zarr.json", MAX_PROVENANCE_BYTES).get("attributes")
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    return attributes if isinstance(attributes, dict) else {}
+
+
+def document_at(store: str | os.PathLike[str], key: str, limit: int = MAX_DOCUMENT_BYTES) -> dict[str, Any]:
+    """Return an untrusted JSON object in a local store, or at a place of objects; raises as :func:`read_document`."""
     if is_objects(store):
         from bigpca.storage.places import Place  # for object stores only
 
-        if isinstance(store, str) and split_url(store)[0] not in PLACES:
-            return None  # bigpca writes nothing to other URLs
-        try:
-            data = Place(store).get(f"{PROVENANCE}/zarr.json").data
-        except FileNotFoundError:
-            return None
-        check_size(len(data), str(store), MAX_PROVENANCE_BYTES)
-        document = json.loads(data)
-        found = document.get("attributes") if isinstance(document, dict) else None
-        return found if isinstance(found, dict) else {}
-    path = Path(store) / PROVENANCE / "zarr.json"
-    if not is_there(path):
-        return None
-    check_size(path.stat().st_size, path, MAX_PROVENANCE_BYTES)
-    attributes = read_document(path).get("attributes")
-    return attributes if isinstance(attributes, dict) else {}
+        data = Place(store).get(key).data
+        check_size(len(data), str(store), limit)
+        return parsed_document(data, f"{store}/{key}")
+    path = Path(store) / key
+    return parsed_document(read_regular(path, limit), path)
 
 
 VALUES = "scores"  # the field of a .npy table that holds the k columns

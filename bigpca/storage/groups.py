@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import math
 import os
 from collections.abc import Collection, Mapping
@@ -33,7 +32,7 @@ from bigpca.storage.files import (
     to_json,
     writing,
 )
-from bigpca.storage.forms import NOTHING, STORES, Annotations, check_extension
+from bigpca.storage.forms import NOTHING, STORES, Annotations, check_extension, document_at
 
 MODEL_FORMAT = (1, 0)  # of models, the newest that is written and read
 CHUNK_BYTES = 64 * 2**20
@@ -202,13 +201,7 @@ def read_group(
 def kind_at(path: str | os.PathLike[str]) -> str | None:
     """Return the kind of what bigpca has stored at a path or URL, such as "PCA" or "array"; None for anything else."""
     try:
-        if is_objects(path):
-            from bigpca.storage.places import Place  # for object stores only
-
-            document = json.loads(Place(path).get("zarr.json").data)
-        else:
-            document = read_document(Path(path, "zarr.json"))
-        return str(document["attributes"]["bigpca"]["kind"])
+        return str(document_at(path, "zarr.json")["attributes"]["bigpca"]["kind"])
     except (OSError, ValueError, LookupError, TypeError):
         return None
 

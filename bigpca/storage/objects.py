@@ -41,10 +41,10 @@ from bigpca.errors import (
 )
 from bigpca.records import asdict, astuple, dataclass, field, replace
 from bigpca.storage.chunks import MARKERS, ChunkRecord, ChunkWriter, First
-from bigpca.storage.files import OccupiedError, canonical_json
+from bigpca.storage.files import Content, OccupiedError, canonical_json
 from bigpca.storage.forms import PROVENANCE, STORE, Annotations, Form, TableForm, with_manifest
 from bigpca.storage.outputs import LEVEL, Layout, Output, check_output, partial_document
-from bigpca.storage.places import CONTROL, Entry, Place
+from bigpca.storage.places import CONTROL, Entry, Place, there
 from bigpca.storage.requests import in_order, requests, together
 
 Listing: TypeAlias = "Future[dict[str, Entry]]"
@@ -170,15 +170,8 @@ class ObjectChunks(ChunkWriter):
         def put() -> ChunkRecord:
             if first is not None:
                 first()
-            try:
-                etag, stored = self.place.put(self.chunk_key(index), data, if_absent=True, mark=self.mark), data
-            except OccupiedError as error:
-                stored, etag, mark = error.found
-                if mark != self.mark:
-                    raise OutputLockedError(
-                        occupied(self.place.describe(self.chunk_key(index)), mark, self.mark)
-                    ) from None
-                # An equal run on another processor, which may round in another way.
+            stored, etag, _ = created(self.place, self.chunk_key(index), data, self.mark)
+            if stored is not data:  # by an equal run on another processor, which may round in another way
                 self.decoded(index, stored)
             return ChunkRecord(index, zlib.crc32(stored), len(stored), saturated=saturated, etag=etag)
 
@@ -191,12 +184,28 @@ class ObjectChunks(ChunkWriter):
             self.place.put(f"{JOURNAL}{records[0].index:08d}-{self.mark}", json.dumps(fields).encode())
 
 
-def occupied(url: str, mark: str, own: str) -> str:
-    """Return the message for an object of another run."""
-    return (
-        f"{url} exists with other values, of the run {mark or 'of another program'}; this is the run {own}. Stop the "
-        "other one, and run this again with overwrite=True."
+def occupied(place: Place, key: str, mark: str, own: str) -> OutputLockedError:
+    """Return the error for an object of another run."""
+    return OutputLockedError(
+        f"{place.describe(key)} exists with other values, of the run {mark or 'of another program'}; this is the run "
+        f"{own}. Stop the other one, and run this again with overwrite=True."
     )
+
+
+def created(place: Place, key: str, data: bytes, mark: str) -> Content:
+    """Create an object of a run; return it, or the one with other bytes that a run of the same mark has put.
+
+    Raises
+    ------
+    OutputLockedError
+        If another run has put one.
+    """
+    try:
+        return Content(data, place.put(key, data, if_absent=True, mark=mark), mark)
+    except OccupiedError as error:
+        if error.found.mark != mark:
+            raise occupied(place, key, error.found.mark, mark) from None
+        return error.found
 
 
 class ObjectOutput(Output):
@@ -280,13 +289,9 @@ class ObjectOutput(Output):
 
     def keep(self, name: str, data: bytes) -> None:
         """Put the record, in place of one of this run only."""
-        key, mark = f"{CONTROL}/{name}", self.writer.mark
-        try:
-            self.place.put(key, data, if_absent=True, mark=mark)
-        except OccupiedError as error:
-            if error.found.mark != mark:
-                raise OutputLockedError(occupied(self.place.describe(key), error.found.mark, mark)) from None
-            self.place.put(key, data, if_etag=error.found.etag, mark=mark)
+        found = created(self.place, f"{CONTROL}/{name}", data, self.writer.mark)
+        if found.data is not data:
+            self.place.put(f"{CONTROL}/{name}", data, if_etag=found.etag, mark=self.writer.mark)
 
     def kept(self, name: str) -> bytes | None:
         """Get the record."""
@@ -348,7 +353,10 @@ class ObjectOutput(Output):
         document = json.loads(partial_document(replace(self._layout, shape=self.shape)))
         document["attributes"]["bigpca"]["identity"] = self._layout.identity
         claim = requests().begin(0, self._check_claim)
-        together((len(data), partial(self._put_member, key, data)) for key, data in members(annotations))
+        together(
+            (len(data), partial(put_member, self.place, key, data, self.writer.mark))
+            for key, data in members(annotations)
+        )
         claim.result()  # checked last: who takes the output over changes it before anything else
         try:
             self.place.put(
@@ -375,15 +383,6 @@ class ObjectOutput(Output):
     def stamps(self) -> list[tuple[str, int, int | str | None]] | None:
         """Those of the listing before it was published."""
         return None if self._form.is_table else self._stamps
-
-    def _put_member(self, key: str, data: bytes) -> None:
-        try:
-            self.place.put(key, data, if_absent=True, mark=self.writer.mark)
-        except OccupiedError as error:
-            if not key.startswith(PROVENANCE):  # which has the time of the run that was there before
-                raise
-            if error.found.mark != self.writer.mark:  # late, of a run whose output was taken over
-                self.place.put(key, data, if_etag=error.found.etag, mark=self.writer.mark)
 
     def _is_table_of_ours(self) -> bool:
         if isinstance(self._form, TableForm):
@@ -442,6 +441,17 @@ def members(annotations: Annotations) -> Iterator[tuple[str, bytes]]:
                 yield path.relative_to(folder).as_posix(), path.read_bytes()
 
 
+def put_member(place: Place, key: str, data: bytes, mark: str) -> None:
+    """Create an object beside the chunks; provenance has the time of its run, and replaces that of another one."""
+    try:
+        place.put(key, data, if_absent=True, mark=mark)
+    except OccupiedError as error:
+        if not key.startswith(PROVENANCE):
+            raise occupied(place, key, error.found.mark, mark) from None
+        if error.found.mark != mark:  # late, of a run whose output was taken over
+            place.put(key, data, if_etag=error.found.etag, mark=mark)
+
+
 def put_group(given: Any, fill: Callable[[Path], None], identity: str, *, overwrite: bool) -> None:
     """Put a group that a function writes to a local folder: all chunks, the metadata of members, and the root last.
 
@@ -454,10 +464,11 @@ def put_group(given: Any, fill: Callable[[Path], None], identity: str, *, overwr
     """
     place = Place(given)
     claim = place.beside(CONTROL) if place.prefix else place.at(CONTROL)
-    claim.conditions()
+    asked, listing = requests().begin(0, claim.conditions), requests().begin(0, place.survey)
+    asked.result()
     place.check_exclusive()
     ours = Claim(identity, [], uuid.uuid4().hex[:12], (identity[:24],))
-    listed = [key for key in place.survey() if not key.startswith(f"{CONTROL}/")]
+    listed = {key: entry for key, entry in listing.result().items() if not key.startswith(f"{CONTROL}/")}
     try:
         claim.put("claim", ours.encoded(), if_absent=True)
         begun = False
@@ -468,17 +479,13 @@ def put_group(given: Any, fill: Callable[[Path], None], identity: str, *, overwr
             raise OutputLockedError(_unfinished(place, held, f"This is the run {identity[:24]}.")) from None
         if not begun:
             claim.put("claim", ours.encoded(), if_etag=error.found.etag)
+    claims = requests().begin(0, lambda: [entry.key for entry in claim.list()])
     try:
         if listed and not overwrite and (ROOT in listed or not begun):
-            raise OutputExistsError(_there(place, describe_objects(place, listed)))
+            raise there(place, describe_objects(place, listed))
         if listed and overwrite:
-            if not any(key.rpartition("/")[2] in MARKERS for key in listed):
-                raise OutputExistsError(
-                    f"{place.describe()} holds objects that are not a Zarr store. Delete them yourself."
-                )
-            warn_of_replacement(place, ROOT in listed)
-            place.delete([key for key in listed if key == ROOT])  # readers see that it is absent, and then the rest go
-            place.delete([key for key in listed if key != ROOT])
+            check_store(place, listed, any(key.rpartition("/")[2] in MARKERS for key in listed))
+            clear(place, listed, ROOT)
         with TemporaryDirectory(prefix="bigpca-") as folder:
             fill(Path(folder))
             files = [path for path in sorted(Path(folder).rglob("*")) if path.is_file()]
@@ -488,22 +495,14 @@ def put_group(given: Any, fill: Callable[[Path], None], identity: str, *, overwr
 
             def put(path: Path) -> None:
                 key = path.relative_to(folder).as_posix()
-                try:
-                    place.put(key, path.read_bytes(), if_absent=True, mark=ours.marks[0])
-                except OccupiedError as error:
-                    if key.startswith(PROVENANCE):  # which has the time of the run that was there before
-                        return
-                    raise OutputLockedError(
-                        f"{place.describe(key)} exists with other values, of the run {error.found.mark or 'unknown'}; "
-                        f"this is the run {ours.marks[0]}. Stop the other one, and run this again with overwrite=True."
-                    ) from None
+                put_member(place, key, path.read_bytes(), ours.marks[0])
 
             for _, paths in groupby(sorted(files, key=level), level):
                 together((path.stat().st_size, partial(put, path)) for path in paths)
     except OutputExistsError:
-        claim.delete([entry.key for entry in claim.list()])
+        claim.delete(claims.result())
         raise
-    claim.delete([entry.key for entry in claim.list()])
+    claim.delete(claims.result())
 
 
 @contextmanager
@@ -626,12 +625,9 @@ def _claimed(
         early, listed, listing = listing is not None, place.survey(root) if listing is None else listing(), None
         if CLAIM not in listed:
             if listed and not overwrite:
-                raise OutputExistsError(_there(place, describe_objects(place, listed)))
-            if listed and not any(marker in listed for marker in (*MARKERS, root)):
-                raise OutputExistsError(
-                    f"{place.describe()} holds {len(listed):,} objects that are not a Zarr store, and overwriting "
-                    "replaces only those. Choose another path, or delete them yourself."
-                )
+                raise there(place, describe_objects(place, listed))
+            if listed:
+                check_store(place, listed, any(marker in listed for marker in (*MARKERS, root)))
             claim, condition = replace(ours, clearing=bool(listed)), None
         else:
             try:
@@ -646,14 +642,12 @@ def _claimed(
                 if place.mark(root) in held.marks:
                     return held, condition, True, listed
                 if not overwrite:
-                    raise OutputExistsError(
-                        _there(place, f"a {root or 'file'} of another program in an unfinished output")
-                    )
+                    raise there(place, f"a {root or 'file'} of another program in an unfinished output")
                 place.delete([root])
                 return held, condition, False, listed
             if same and not joins and resume and not held.clearing:
                 if root in listed:
-                    raise OutputExistsError(_there(place, "a zarr.json of another program in an unfinished output"))
+                    raise there(place, "a zarr.json of another program in an unfinished output")
                 claim = replace(ours, marks=(*ours.marks, *held.marks))
                 with suppress(OccupiedError):
                     return claim, place.put(CLAIM, claim.encoded(), if_etag=condition), False, listed
@@ -676,21 +670,30 @@ def _claimed(
             continue
         if claim.clearing:
             listed = listed if now is None else now.result()
-            warn_of_replacement(place, root in listed)
-            place.delete([key for key in listed if key == root])  # readers see that it is absent, and then the rest go
-            place.delete([key for key in listed if key not in (root, CLAIM)])
+            clear(place, listed, root)
             claim = replace(claim, clearing=False)
             etag = place.put(CLAIM, claim.encoded(), if_etag=etag)
         return claim, etag, False, {}
 
 
-def warn_of_replacement(place: Place, visible: bool) -> None:
-    """Log what readers of an output see while it is replaced."""
-    if visible:
+def check_store(place: Place, listed: Collection[str], known: bool) -> None:
+    """Raise OutputExistsError for objects that are not known as a Zarr store."""
+    if not known:
+        raise OutputExistsError(
+            f"{place.describe()} holds {len(listed):,} objects that are not a Zarr store, and overwriting "
+            "replaces only those. Choose another path, or delete them yourself."
+        )
+
+
+def clear(place: Place, listed: Collection[str], root: str) -> None:
+    """Delete an output, its root first: readers see that it is absent, and then the rest goes."""
+    if root in listed:
         log.warning(
             "%s is deleted, and written again: whoever opened it before reads fill values meanwhile, without an error.",
             place.describe(),
         )
+        place.delete([root])
+    place.delete([key for key in listed if key not in (root, CLAIM)])
 
 
 class Unfinished(NamedTuple):
@@ -726,13 +729,13 @@ def look(place: Place, *, overwrite: bool, resume: bool) -> Layout | None:
     listed = place.survey()
     if CLAIM not in listed:
         if listed and not overwrite:
-            raise OutputExistsError(_there(place, describe_objects(place, listed)))
+            raise there(place, describe_objects(place, listed))
         return None
     claim = Claim.parse(place.get(CLAIM).data, place.describe(CLAIM))
     if ROOT in listed and place.mark(ROOT) in claim.marks:  # killed after it was published
         place.delete([key for key in listed if key.startswith(f"{CONTROL}/")])
         if not overwrite:
-            raise OutputExistsError(_there(place, describe_objects(place, listed)))
+            raise there(place, describe_objects(place, listed))
         return None
     if not resume:
         if not overwrite:
@@ -748,13 +751,6 @@ def _unfinished(place: Place, claim: Claim, more: str) -> str:
     return (
         f"{place.describe()} holds the unfinished output of {claim.describe()}. {more} Wait for that run or stop it; "
         "if it has ended, overwrite=True (--overwrite on the command line) deletes what it wrote."
-    )
-
-
-def _there(place: Place, what: str) -> str:
-    return (
-        f"{place.describe()} exists already ({what}). Choose another path, or replace it with overwrite=True "
-        "(--overwrite on the command line)."
     )
 
 

@@ -466,69 +466,68 @@ class Place:
         """Note that the store has answered."""
         _ANSWERED.add((self.root, id(self._held or None)))
 
-    def translated(self, error: Exception, key: str) -> Exception:
-        """Return an error of a request with its remedy, without secrets; a :class:`BusyError` if it may be repeated."""
+    def translated(self, error: Exception, key: str, verb: str = "read") -> Exception:
+        """Return an error of a request with its remedy, without secrets; a :class:`BusyError` if it may be repeated.
 
-        def fail() -> None:
-            raise error
+        Errors are told apart by their class, and by the status in them.
+        """
+        from obstore import exceptions
 
+        at, generic = self.describe(key), isinstance(error, exceptions.GenericError)
+        status = _STATUS.search(str(error)) if generic else None
+        code = int(status[1]) if status else 0
+        if isinstance(error, exceptions.AlreadyExistsError | exceptions.PreconditionError):
+            return _UnmetError(public(str(error)))
+        if isinstance(error, exceptions.NotSupportedError | NotImplementedError) or code == 501:
+            return _UnsupportedError(_reason(error))
+        if generic and (code in (408, 409, 429) or code >= 500 or (not code and "source: Builder" not in str(error))):
+            return BusyError(_reason(error))
+        if isinstance(error, exceptions.PermissionDeniedError | exceptions.UnauthenticatedError) or (
+            generic and _EXPIRED.search(str(error))
+        ):
+            return PermissionError(
+                f"{at}: the store does not let these credentials {verb} it, or they have expired "
+                f"({brief(_reason(error), 300)}). Renew them in the environment of each process, and run it again."
+            )
+        if isinstance(error, FileNotFoundError):
+            if "NoSuchBucket" not in str(error) and verb not in ("put", "list"):
+                return FileNotFoundError(f"{at} does not exist.")
+            return NoBucketError(
+                f"{at}: its bucket does not exist, or these credentials cannot see it. Create it, or check the name."
+            )
+        if generic:
+            return (OutputWriteError if verb in ("put", "delete") else OSError)(
+                f"{at}: the store could not {verb} it ({brief(_reason(error), 300)}). Check the address, the network "
+                "and the credentials of this process."
+            )
         try:
             with without_credentials(self.url):
-                _translated(fail)
-        except FileNotFoundError as found:
-            if "NoSuchBucket" not in str(found):
-                return FileNotFoundError(f"{self.describe(key)} does not exist.")
-            return OSError(f"{self.describe(key)}: its bucket does not exist. Check the name.")
-        except PermissionError as found:
-            return PermissionError(
-                f"{self.describe(key)}: the store does not let these credentials read it, or they have expired "
-                f"({brief(found, 300)}). Renew them in the environment of each process, and run it again."
-            )
-        except OutputWriteError as found:
-            return OSError(f"{self.describe(key)} cannot be read ({brief(found, 300)}).")
+                raise error
         except Exception as found:
             return found
-        return error
 
     def _request(self, verb: str, key: str, call: Callable[[], T]) -> T:
         """Make one request, repeated while the store is busy or out of reach."""
         began, pause = time.monotonic(), FIRST_PAUSE
-        known = (self.root, id(self._held or None))
         while True:
             try:
-                with without_credentials(self.url):
-                    found = _translated(call)
-                _ANSWERED.add(known)
+                found = call()
+                self.answered()
                 return found
-            except FileNotFoundError as error:
-                _ANSWERED.add(known)
-                if "NoSuchBucket" in str(error) or verb in ("put", "list"):
-                    raise FileNotFoundError(
-                        f"{self.describe(key)}: its bucket does not exist, or these credentials cannot see it. Create "
-                        "it, or check the name."
-                    ) from error
-                raise FileNotFoundError(f"{self.describe(key)} does not exist.") from error
-            except BusyError as error:
+            except Exception as error:
+                said = self.translated(error, key, verb)
+                if isinstance(said, FileNotFoundError):
+                    self.answered()
+                if not isinstance(said, BusyError):
+                    raise said from error
                 waited = time.monotonic() - began
-                if waited > (PATIENCE if known in _ANSWERED else FIRST_PATIENCE):
+                if waited > self.patience:
                     raise OutputWriteError(
                         f"{self.describe(key)}: the store could not {verb} it for {waited:.0f} s "
-                        f"({brief(error, 300)}). Check the address and the network, and run it again: it resumes."
+                        f"({brief(said, 300)}). Check the address and the network, and run it again: it resumes."
                     ) from error
-                time.sleep(pause * (0.5 + random.random() / 2))  # so that many workers do not ask at once
-                pause = min(2 * pause, LONGEST_PAUSE)
-            except PermissionError as error:
-                raise PermissionError(
-                    f"{self.describe(key)}: the store does not let these credentials {verb} it, or they have expired "
-                    f"({brief(error, 300)}). Renew them in the environment of each process, and run it again: it "
-                    "resumes."
-                ) from error
-            except OutputWriteError as error:
-                kind = OutputWriteError if verb in ("put", "delete") else OSError
-                raise kind(
-                    f"{self.describe(key)}: the store could not {verb} it ({brief(error, 300)}). Check the address, "
-                    "the network and the credentials of this process."
-                ) from error
+            time.sleep(pause * (0.5 + random.random() / 2))  # so that many workers do not ask at once
+            pause = min(2 * pause, LONGEST_PAUSE)
 
 
 def reject_object(given: Any, overwrite: bool, key: str = "") -> None:
@@ -538,7 +537,7 @@ def reject_object(given: Any, overwrite: bool, key: str = "") -> None:
         raise OutputExistsError(f"{place.describe()} is a bucket. Add a name, such as {place.describe('report.html')}.")
     place.check_exclusive()
     if not overwrite and place.exists(key):
-        raise _there(place)
+        raise there(place)
 
 
 def put_object(given: Any, data: bytes, *, overwrite: bool) -> str:
@@ -549,19 +548,24 @@ def put_object(given: Any, data: bytes, *, overwrite: bool) -> str:
     try:
         place.put("", data, if_absent=not overwrite)
     except OccupiedError:
-        raise _there(place) from None
+        raise there(place) from None
     return place.describe()
 
 
-def _there(place: Place) -> OutputExistsError:
+def there(place: Place, what: str = "an object") -> OutputExistsError:
+    """Return the error for an output that exists."""
     return OutputExistsError(
-        f"{place.describe()} exists already. Choose another URL, or replace it with overwrite=True (--overwrite on the "
-        "command line)."
+        f"{place.describe()} exists already ({what}). Choose another path, or replace it with overwrite=True "
+        "(--overwrite on the command line)."
     )
 
 
 class BusyError(OSError):
     """The store is busy or cannot be reached: worth another try."""
+
+
+class NoBucketError(FileNotFoundError):
+    """There is no such bucket, unlike an object that a bucket does not have."""
 
 
 class _CutError(BusyError):
@@ -574,30 +578,6 @@ class _UnmetError(OSError):
 
 class _UnsupportedError(OSError):
     """The store does not know this kind of request."""
-
-
-def _translated(call: Callable[[], T]) -> T:
-    """Return what a request of obstore returns, and tell errors apart: by their class, and by the status in them."""
-    from obstore import exceptions
-
-    try:
-        return call()
-    except (exceptions.AlreadyExistsError, exceptions.PreconditionError) as error:
-        raise _UnmetError(public(str(error))) from error
-    except (exceptions.PermissionDeniedError, exceptions.UnauthenticatedError) as error:
-        raise PermissionError(_reason(error)) from error
-    except (exceptions.NotSupportedError, NotImplementedError) as error:
-        raise _UnsupportedError(public(str(error))) from error
-    except exceptions.GenericError as error:
-        status = _STATUS.search(str(error))
-        code = int(status[1]) if status else 0
-        if code == 501:
-            raise _UnsupportedError(_reason(error)) from error
-        if code in (408, 409, 429) or code >= 500 or (not code and "source: Builder" not in str(error)):
-            raise BusyError(_reason(error)) from error
-        if _EXPIRED.search(str(error)):
-            raise PermissionError(_reason(error)) from error
-        raise OutputWriteError(_reason(error)) from error
 
 
 def _reason(error: BaseException) -> str:

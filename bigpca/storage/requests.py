@@ -164,10 +164,9 @@ class Requests:
         async def put(number: int, one: Wanted) -> None:
             try:
                 arrived.put((number, await self._get(place, one)))
-            except FileNotFoundError:
-                arrived.put((number, None))
             except Exception as error:
-                arrived.put((number, error))
+                absent = isinstance(error, FileNotFoundError) and not isinstance(error, places.NoBucketError)
+                arrived.put((number, None if absent else error))
             except BaseException as error:  # a panic of obstore, or its runtime gave up: somebody waits for the answer
                 reason = f"{type(error).__name__}: {brief(error, 300)}"
                 arrived.put((number, OSError(f"{place.describe(one.key)} cannot be read ({reason}).")))
