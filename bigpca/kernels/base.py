@@ -275,16 +275,16 @@ class Kernel(ABC):
         Elementwise passes over the block are counted by their measured time, as 80 to 600 operations.
         """
 
-    @abstractmethod
     def entry_bytes(self, itemsize: int) -> int:
         """Return the peak bytes of :meth:`block` per entry, including the result; ``itemsize`` is that of the rows.
 
-        Each block being computed needs another :data:`bigpca.kernels.base.FIXED_BYTES`.
+        Each block being computed needs another :data:`bigpca.kernels.base.FIXED_BYTES`. By default one value.
         """
+        return itemsize
 
-    @abstractmethod
     def prepared_bytes(self, d: int, itemsize: int) -> int:
-        """Return the bytes of one prepared row."""
+        """Return the bytes of one prepared row: by default the row, and one number in float64."""
+        return d * itemsize + 8
 
     def resolve(self, d: int) -> Kernel:
         """Return the kernel with defaults that depend on the number of columns filled in (``gamma=None`` is 1 / d)."""
@@ -620,9 +620,6 @@ class FeatureKernel(Kernel):
 
     def flops_per_entry(self, d: int) -> float:
         return 2.0 * self.feature_width(d)
-
-    def entry_bytes(self, itemsize: int) -> int:
-        return itemsize
 
     def prepared_bytes(self, d: int, itemsize: int) -> int:
         return self.feature_width(d) * itemsize

@@ -108,9 +108,6 @@ class Precomputed(Kernel):
     def entry_bytes(self, itemsize: int) -> int:
         return 2 * itemsize
 
-    def prepared_bytes(self, d: int, itemsize: int) -> int:
-        return d * itemsize
-
 
 def reject_asymmetric(
     entries: NDArray[np.floating], mirrored: NDArray[np.floating], rows: Integers, columns: Integers
@@ -208,9 +205,6 @@ class FromFunction(Kernel):
 
     def entry_bytes(self, itemsize: int) -> int:
         return 32
-
-    def prepared_bytes(self, d: int, itemsize: int) -> int:
-        return d * itemsize
 
     def _checked_block(self, A: Array, B: Array) -> Block:
         result = np.asarray(self.function(A, B))

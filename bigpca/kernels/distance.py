@@ -142,12 +142,6 @@ class RBF(DistanceKernel):
     def flops_per_entry(self, d: int) -> float:
         return 2.0 * d + 200
 
-    def entry_bytes(self, itemsize: int) -> int:
-        return itemsize
-
-    def prepared_bytes(self, d: int, itemsize: int) -> int:
-        return d * itemsize + 8
-
     def entry_error(self, A: Prepared, B: PreparedRows) -> float:
         """Bound the errors of |x - y|^2 and of shifted rows, since ``2 gamma t exp(-gamma t^2) <= sqrt(gamma)``."""
         gamma, dtype = self._width(A), np.result_type(A.dtype, B.dtype)
@@ -209,12 +203,6 @@ class Laplacian(DistanceKernel):
 
     def flops_per_entry(self, d: int) -> float:
         return 2.0 * d + 400 if self.norm == "l2" else 7.0 * d + 600
-
-    def entry_bytes(self, itemsize: int) -> int:
-        return itemsize
-
-    def prepared_bytes(self, d: int, itemsize: int) -> int:
-        return d * itemsize + 8 * (self.norm == "l2")
 
     def entry_error(self, A: Any, B: Any) -> float:
         gamma = self._width(A)

@@ -274,9 +274,6 @@ class DotKernel(Kernel):
     def entry_bytes(self, itemsize: int) -> int:
         return 8
 
-    def prepared_bytes(self, d: int, itemsize: int) -> int:
-        return d * itemsize + 8
-
 
 @dataclass(frozen=True)
 class Linear(DotKernel):

@@ -264,9 +264,6 @@ class HistogramKernel(Kernel):
     def flops_per_entry(self, d: int) -> float:
         return self._term.flops * d
 
-    def entry_bytes(self, itemsize: int) -> int:
-        return itemsize
-
     def prepared_bytes(self, d: int, itemsize: int) -> int:
         return d * itemsize * (2 if self._term.takes_logarithms else 1)
 
