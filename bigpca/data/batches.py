@@ -7,6 +7,7 @@ import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import chain
+from sys import getrefcount
 from threading import Lock, RLock
 from typing import Any, overload
 
@@ -287,6 +288,11 @@ def same_columns(batch: Any, names: list[Any] | None, label: str) -> list[Any] |
     return found
 
 
+def _references(arrays: list[Array]) -> list[int]:
+    """Return how often each is referred to, and by the views of it; that of a list alone is the same for all."""
+    return [getrefcount(array) for array in arrays]
+
+
 def batch_values(rows: Any, label: str) -> Array:
     """Return an array or tensor as a NumPy array of a dtype that PCA can use; bfloat16 becomes float32, exactly."""
     if hasattr(rows, "detach") or _on_gpu(rows):
@@ -387,6 +393,7 @@ class BatchStream:
         self._given_shape: tuple[int, ...] | None = None  # of a row, as the batches have it
         self._lock = RLock()
         self._head: Array | None = None
+        self._rooms: list[Array] = []  # of reads, which callers may hold still
         self._first_rows: dict[int, int] = {}
         self._digests: dict[int, tuple[int, int]] | None = None
         self._label_digests: dict[int, int] = {}
@@ -436,7 +443,7 @@ class BatchStream:
         return self._labels
 
     def read(self, start: int, stop: int) -> Array:
-        """Return rows ``start:stop`` as a new (stop - start, d) array; fewer at the end if their number is not known.
+        """Return rows ``start:stop``, an array (stop - start, d) of the caller; fewer where rows of unknown number end.
 
         Raises
         ------
@@ -447,7 +454,7 @@ class BatchStream:
             For batches of other dtypes, or that are not arrays of numbers.
         """
         with self._alone():
-            out = np.empty((stop - start, row_width((0, *self.row_shape))), self.dtype)
+            out = self._room(stop - start)
             done = self._copy_head(start, out)
             if done == 0:
                 self._skip_to(start)
@@ -573,6 +580,18 @@ class BatchStream:
         self._head = None
         self._torn = False
 
+    def _room(self, rows: int) -> Array:
+        """Return an array of so many rows: that of an earlier read which nobody holds any more, if there is one.
+
+        Pages that are new to the process take as long as the copy of the rows.
+        """
+        (unused,), counts = _references([np.empty(0)]), _references(self._rooms)
+        held = [room for room, count in zip(self._rooms, counts, strict=True) if count > unused]
+        free = [room for room, count in zip(self._rooms, counts, strict=True) if count == unused and len(room) >= rows]
+        room = free[0] if free else np.empty((rows, row_width((0, *self.row_shape))), self.dtype)
+        self._rooms = [*held, room]
+        return room[:rows]
+
     def _copy_head(self, start: int, out: Array) -> int:
         """Copy rows that are kept, if the next rows continue them; return how many."""
         head = self._head
@@ -650,7 +669,7 @@ class BatchStream:
                 batch, labels = self._checked(given)
             except StopIteration:
                 self._batch, self._first = self._batch[:0], self.position
-                self._ended, self._torn = True, False
+                self._ended, self._torn, self._rooms = True, False, []
                 self._check_count(self.position)
                 return False
             except Exception as error:  # raised again if the read is repeated: the iterator may have ended by it

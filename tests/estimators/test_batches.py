@@ -596,6 +596,24 @@ def test_dtype_converts_batches() -> None:
         bp.PCA(2).fit(bp.from_batches(given, dtype="i2"))
 
 
+def test_memory_of_rows_is_used_again_only_if_nobody_holds_them() -> None:
+    numbers = np.arange(60.0).reshape(20, 3)
+    stream = batches.BatchStream(iter([numbers[i : i + 6] for i in range(0, 20, 6)]), None, None, None)
+    first = stream.read(0, 5)
+    place, view = first.ctypes.data, memoryview(first[2:4])
+    del first
+    second = stream.read(5, 9)
+    assert second.ctypes.data != place
+    np.testing.assert_array_equal(view, numbers[2:4])
+    del view
+    third = stream.read(9, 12)
+    assert third.ctypes.data == place
+    np.testing.assert_array_equal(second, numbers[5:9])
+    np.testing.assert_array_equal(third, numbers[9:12])
+    assert len(stream.read(12, 30)) == 8
+    assert stream._rooms == []  # at the end nothing is kept
+
+
 def test_partial_fit_takes_batches() -> None:
     found = bp.PCA(2).partial_fit(bp.from_batches(iter(batched(X[:150], 9)))).partial_fit(X[150:])
     np.testing.assert_allclose(found.explained_variance_, bp.PCA(2).fit(X).explained_variance_, rtol=1e-5)
