@@ -52,6 +52,8 @@ class Accumulator(ABC):
     shared_field : str or None
         The field that holds the broadcast value: a parameter that every group needs to fold, and that is too large to
         be sent with each task. It is None in templates being sent and in closed states.
+    stored : tuple of str
+        The fields of the closed state, arrays and numbers, unless ``to_arrays`` and ``with_arrays`` say otherwise.
     needs_largest : bool
         Whether ``update`` uses the largest magnitude in its block.
     accepts : frozenset of {"dense", "csr", "weights", "nan"}
@@ -64,6 +66,7 @@ class Accumulator(ABC):
     accepts: ClassVar[frozenset[str]] = frozenset({"dense"})
     shared_field: ClassVar[str | None] = None
     needs_largest: ClassVar[bool] = False
+    stored: ClassVar[tuple[str, ...]] = ()
 
     @abstractmethod
     def fresh(self, start: int, stop: int) -> Self:
@@ -120,13 +123,16 @@ class Accumulator(ABC):
         ``rows`` are sparse only if the state accepts "csr"; see :func:`cost_of`.
         """
 
-    @abstractmethod
     def to_arrays(self) -> Arrays:
         """Return the closed state as named arrays."""
+        return {name: np.asarray(getattr(self, name)) for name in self.stored}
 
-    @abstractmethod
     def with_arrays(self, arrays: Mapping[str, Array]) -> Self:
         """Return the closed state whose :meth:`to_arrays` returned ``arrays``."""
+        own = {name: getattr(self, name) for name in self.stored}
+        found = {name: type(one)(arrays[name]) if isinstance(one, int | float) else arrays[name]
+                 for name, one in own.items()}  # fmt: skip
+        return replace(self.without_shared(), **found)
 
     def describe(self) -> dict[str, object]:
         """Return what identifies the computation in fingerprints: the tag and :meth:`identity`."""

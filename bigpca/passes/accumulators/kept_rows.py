@@ -164,6 +164,7 @@ class Furthest(Accumulator):
     """
 
     tag: ClassVar[str] = "Furthest"
+    stored: ClassVar[tuple[str, ...]] = ("rows", "values")
 
     n_columns: int
     wanted: int
@@ -206,12 +207,6 @@ class Furthest(Accumulator):
 
     def cost(self, rows: BlockForm) -> Work:
         return Work(3 * 16 * self.n_columns * SLAB_ROWS + 2 * self.state_bytes, 16.0 * self.n_columns)
-
-    def to_arrays(self) -> Arrays:
-        return {"rows": self.rows, "values": self.values}
-
-    def with_arrays(self, arrays: Mapping[str, Array]) -> Furthest:
-        return replace(self, rows=arrays["rows"], values=arrays["values"])
 
     def identity(self) -> dict[str, object]:
         return {"wanted": self.wanted}

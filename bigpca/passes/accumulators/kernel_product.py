@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
@@ -10,7 +9,7 @@ import numpy as np
 
 from bigpca.arrays import Array, DType, Matrix, Vector
 from bigpca.kernels.base import Kernel
-from bigpca.passes.accumulators.base import Accumulator, Arrays, broadcast
+from bigpca.passes.accumulators.base import Accumulator, broadcast
 from bigpca.passes.reading.blocks import Block
 from bigpca.planning import BlockForm, Work
 from bigpca.storage.files import content_digest
@@ -56,6 +55,7 @@ class KernelProduct(Accumulator):
 
     tag: ClassVar[str] = "KernelProduct"
     shared_field: ClassVar[str | None] = "V"
+    stored: ClassVar[tuple[str, ...]] = ("start", "product", "squares", "diagonal", "evaluations", "precision")
 
     n_samples: int
     n_columns: int
@@ -121,20 +121,6 @@ class KernelProduct(Accumulator):
 
     def cost(self, rows: BlockForm) -> Work:
         return Work(0, 2.0 * self.n_samples * self.n_columns)
-
-    def to_arrays(self) -> Arrays:
-        return {
-            "start": np.array(self.start), "product": self.product, "squares": self.squares,
-            "diagonal": np.array(self.diagonal), "evaluations": np.array(self.evaluations),
-            "precision": np.array(self.precision),
-        }  # fmt: skip
-
-    def with_arrays(self, arrays: Mapping[str, Array]) -> KernelProduct:
-        return replace(
-            self, V=None, start=int(arrays["start"]), product=arrays["product"], squares=arrays["squares"],
-            diagonal=float(arrays["diagonal"]), evaluations=int(arrays["evaluations"]),
-            precision=float(arrays["precision"]),
-        )  # fmt: skip
 
     def identity(self) -> dict[str, object]:
         digest = "" if self.V is None else content_digest(self.V)

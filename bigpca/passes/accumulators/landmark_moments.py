@@ -273,6 +273,7 @@ class LandmarkMoments(Accumulator):
     tag: ClassVar[str] = "LandmarkMoments"
     accepts: ClassVar[frozenset[str]] = frozenset({"dense", "csr", "weights"})
     shared_field: ClassVar[str | None] = "features"
+    stored: ClassVar[tuple[str, ...]] = ("diagonals", "residuals", "evaluations", "precision")
 
     n_features: int
     features: LandmarkMap | None
@@ -374,20 +375,14 @@ class LandmarkMoments(Accumulator):
 
     def to_arrays(self) -> Arrays:
         arrays = {f"moments{j}_{k}": a for j, m in enumerate(self.moments) for k, a in m.to_arrays().items()}
-        return arrays | {
-            "diagonals": self.diagonals, "residuals": self.residuals, "evaluations": np.array(self.evaluations),
-            "precision": np.array(self.precision),
-        }  # fmt: skip
+        return arrays | super().to_arrays()
 
     def with_arrays(self, arrays: Mapping[str, Array]) -> LandmarkMoments:
         moments = []
         for j, m in enumerate(self.moments):
             start = f"moments{j}_"
             moments.append(m.with_arrays({k.removeprefix(start): a for k, a in arrays.items() if k.startswith(start)}))
-        return replace(
-            self, moments=tuple(moments), diagonals=arrays["diagonals"], residuals=arrays["residuals"],
-            evaluations=int(arrays["evaluations"]), precision=float(arrays["precision"]),
-        )  # fmt: skip
+        return replace(super().with_arrays(arrays), moments=tuple(moments))
 
     def identity(self) -> dict[str, object]:
         return {**({} if self.features is None else self.features.describe())}

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bigpca.arrays import Array
-from bigpca.passes.accumulators.base import Accumulator, Arrays
+from bigpca.passes.accumulators.base import Accumulator
 from bigpca.passes.reading.blocks import Block, cached_rows
 from bigpca.planning import BlockForm, PassCost, Work
 from bigpca.records import dataclass, field
@@ -33,6 +31,7 @@ class ObservedColumns(Accumulator):
     """
 
     tag: ClassVar[str] = "ObservedColumns"
+    stored: ClassVar[tuple[str, ...]] = ("totals", "weights", "means")
     accepts: ClassVar[frozenset[str]] = frozenset({"dense", "weights", "nan"})
 
     n_features: int
@@ -92,12 +91,6 @@ class ObservedColumns(Accumulator):
 
     def cost(self, rows: BlockForm) -> Work:
         return Work(0, 4.0 * self.n_features)
-
-    def to_arrays(self) -> Arrays:
-        return {"totals": self.totals, "weights": self.weights, "means": self.means}
-
-    def with_arrays(self, arrays: Mapping[str, Array]) -> ObservedColumns:
-        return ObservedColumns(self.n_features, arrays["totals"], arrays["weights"], arrays["means"])
 
 
 @dataclass(frozen=True)
