@@ -6,6 +6,7 @@ Those of the tutorial and of kernels run on small files in the forms of the real
 from __future__ import annotations
 
 import argparse
+import ast
 import gzip
 import importlib.util
 import os
@@ -90,6 +91,19 @@ def test_an_example_without_its_data_says_what_to_install(
     said = capsys.readouterr().out
     assert said.startswith("skipped: ")
     assert "install" in said
+
+
+def test_a_notebook_holds_the_modules_that_its_example_imports_and_needs_no_file() -> None:
+    """``python docs/check.py SITE --notebooks PYTHON`` runs them."""
+    code = (FOLDER.parent / "docs" / "extensions" / "gallery.py").read_text()
+    held = set(ast.literal_eval(code.partition("\nSHARED = ")[2].partition("  #")[0]))
+    own = {path.stem for path in FOLDER.glob("*.py")}
+    for path in [*FOLDER.glob("[0-9]*.py"), *(FOLDER / f"{name}.py" for name in held)]:
+        nodes = list(ast.walk(ast.parse(path.read_text())))
+        named = {alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names}
+        named |= {node.module for node in nodes if isinstance(node, ast.ImportFrom) and node.module}
+        assert named & own <= held, path.name
+        assert "__file__" not in path.read_text(), path.name
 
 
 def test_an_extraction_that_is_interrupted_goes_on_where_it_stopped(
