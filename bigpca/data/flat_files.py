@@ -116,7 +116,7 @@ class FlatFile(Source):
 
     def read_block(self, start: int, stop: int, columns: tuple[int, int]) -> NDArray[Any]:
         """Read a block: whole rows in C order directly into new memory, others through a short-lived map."""
-        if self.remote:
+        if self.remote or self.lead:
             values = self._records(start, stop)[VALUES][:, slice(*columns)]
             return np.ascontiguousarray(values).astype(self.dtype, copy=False)
         self.check_size()
@@ -131,13 +131,6 @@ class FlatFile(Source):
 
     def _read_bits(self, start: int, stop: int, columns: tuple[int, int]) -> NDArray[Any]:
         width, stored = row_width(self.array_shape), self._bits
-        if self.lead:
-            record = self._record
-            records = np.empty(stop - start, record)
-            with open_regular(self.path, buffering=0) as file:
-                file.seek(self.offset + start * record.itemsize)
-                _fill(file, records, self.path)
-            return np.ascontiguousarray(records[VALUES][:, slice(*columns)])
         if self.order == "C" and columns == (0, width):
             block = np.empty((stop - start, width), stored)
             with open_regular(self.path, buffering=0) as file:
@@ -162,15 +155,22 @@ class FlatFile(Source):
         return np.dtype([("", f"V{self.lead}"), (VALUES, self._bits, (row_width(self.array_shape),))])
 
     def _records(self, start: int, stop: int) -> NDArray[Any]:
-        """Get rows of an object, whole and as they are stored."""
-        from bigpca.storage.requests import read_range  # imports clients of object stores
-
+        """Read rows whole, as they are stored."""
         record = self._record
         first, last = (self.offset + row * record.itemsize for row in (start, stop))
-        return read_range(self.path, first, last).view(record)
+        if self.remote:
+            from bigpca.storage.requests import read_range  # imports clients of object stores
+
+            return read_range(self.path, first, last).view(record)
+        self.check_size()
+        records = np.empty(stop - start, record)
+        with open_regular(self.path, buffering=0) as file:
+            file.seek(first)
+            _fill(file, records, self.path)
+        return records
 
     def texts(self) -> NDArray[np.str_] | None:
-        """Get the keys before the values of an object's rows, 64 MiB at a time; None where there are none."""
+        """Read the keys before the values of the rows, 64 MiB at a time; None where there are none."""
         if not self.lead:
             return None
         n, step = self.array_shape[0], max(1, PIECES_BYTES // self._record.itemsize)
@@ -236,15 +236,18 @@ def npy_file(path: str, member: str | None = None) -> FlatFile:
     """Describe a .npy file from its header: an array, or scores with keys; objects are rejected, never unpickled."""
     _check_whole(path, member)
     with open_regular(path) as file:
-        shape, order, dtype = npy_header(file, path)
-        if dtype.names is not None:
-            values = dtype[VALUES]
-            check_dtype(values.base)
-            sizes, lead = (*shape, *values.shape), dtype[KEY_COLUMN].itemsize
-            keyed = FlatFile(sizes, file.tell(), values.base.str, lead=lead, path=path)
-            keyed.check_size()
-            return keyed
-        return raw_file(path, file.tell(), shape, dtype, order)
+        return _npy_described(file, path)
+
+
+def _npy_described(file: Any, path: str, size: int | None = None) -> FlatFile:
+    """Describe a .npy file, or an object of that size, from its first bytes."""
+    (shape, order, dtype), lead = npy_header(file, path), 0
+    if dtype.names is not None:
+        shape, lead, dtype = (*shape, *dtype[VALUES].shape), dtype[KEY_COLUMN].itemsize, dtype[VALUES].base
+        check_dtype(dtype)
+    flat = FlatFile(shape, file.tell(), dtype.str, order, lead, path=path)
+    flat.check_size(size)
+    return flat
 
 
 def _check_whole(path: str, member: str | None) -> None:
@@ -260,20 +263,12 @@ def npy_objects(urls: list[str]) -> list[FlatFile]:
     wanted = [Wanted(url.rpartition("/")[2], TAIL_BYTES, (0, TAIL_BYTES)) for url in urls]
     found = []
     for url, got in zip(urls, requests().all(place, wanted), strict=True):
-        head = io.BytesIO(bytes(got.data))
-        shape, order, dtype = npy_header(head, url)
-        lead = 0
-        if dtype.names is not None:
-            shape, lead, dtype = (*shape, *dtype[VALUES].shape), dtype[KEY_COLUMN].itemsize, dtype[VALUES].base
-        if order == "F" and len(shape) > 1:
+        found.append(_npy_described(io.BytesIO(bytes(got.data)), url, got.size))
+        if found[-1].order == "F" and len(found[-1].array_shape) > 1:
             raise ValueError(
                 f"{url} is stored in Fortran order, by columns, which is read from local disks only. Write it again "
                 "with np.save(path, np.ascontiguousarray(x)), or copy it to a disk."
             )
-        check_dtype(dtype)
-        file = FlatFile(shape, head.tell(), dtype.str, lead=lead, path=url)
-        file.check_size(got.size)
-        found.append(file)
     return found
 
 

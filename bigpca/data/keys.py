@@ -20,9 +20,9 @@ from bigpca.data.labels import label_values, rows_shown, with_gaps
 from bigpca.data.source import Source, file_stamp
 from bigpca.data.tables import TableRows, parquet_metadata, table_column
 from bigpca.data.zarr_arrays import is_array_directory, open_node
-from bigpca.errors import brief
+from bigpca.errors import CorruptedChunkError, brief
 from bigpca.records import dataclass, replace
-from bigpca.storage.files import check_regular, disk_path, kind_of
+from bigpca.storage.files import disk_path, kind_of
 from bigpca.storage.forms import KEY_COLUMN, KEYS, TABLE_MARK
 
 if TYPE_CHECKING:
@@ -349,25 +349,17 @@ def keys_of_source(source: Any) -> NDArray[np.str_] | None:
                 raise
             log.warning("the index in %s is not distinct, so it is not used as keys of the rows.", source.path)
             return None
-    path = home_of(source)
-    if not isinstance(path, str):
-        with suppress(FileNotFoundError):
-            return row_keys(open_node(path / KEYS))
-        names = cell_names(path)
-        return None if names is None else row_keys(names)
-    if kind_of(path) != "disk" and path.lower().endswith(".npy"):
-        from bigpca.data.sources import row_source  # imports dask.array, which local paths do not need
-
-        shards: Any = row_source(path)
-        found = shards.texts()
+    home = home_of(source)
+    path = home if isinstance(home, str) else ""
+    if path.lower().endswith((".npy", ".parquet")) and (kind_of(path) != "disk" or os.path.isfile(path)):
+        found = _keys_in_table(path)
         return None if found is None else row_keys(found)
-    if kind_of(path) != "disk" and path.lower().endswith(".parquet"):
-        return row_keys(table_column(path, "parquet", KEY_COLUMN)) if _has_key_column(path) else None
-    place = _place_of_keys(path)
     with suppress(FileNotFoundError, MemberError):
-        if place is not None:
+        if not path and home:
+            return row_keys(open_node(home / KEYS))
+        if (place := _place_of_keys(path)) is not None:
             return row_keys(place)
-    names = cell_names(path) if path else None
+    names = cell_names(home) if home else None
     return None if names is None else row_keys(names)
 
 
@@ -459,19 +451,19 @@ def _place_of_keys(path: str) -> str | None:
     if kind_of(path) != "disk":
         return f"{path.rstrip('/')}/{KEYS}"
     path = os.path.abspath(os.path.expanduser(path)) if path else ""
-    if os.path.isfile(path) and _has_key_column(path):
-        return f"{path}::{KEY_COLUMN}"
     beside = os.path.join(path, KEYS)
     return beside if path and is_array_directory(path) and is_array_directory(beside) else None
 
 
-def _has_key_column(path: str) -> bool:
-    """Whether a file is a table that bigpca wrote, with keys."""
+def _keys_in_table(path: str) -> Any:
+    """Return the keys in a table that bigpca wrote; None where it has none."""
     if path.lower().endswith(".npy"):
-        check_regular(path)
-        with suppress(ValueError, EOFError):  # damaged: whoever reads its rows reports that
-            return KEY_COLUMN in (np.lib.format.open_memmap(path, mode="r").dtype.names or ())
-    if not path.lower().endswith(".parquet"):
-        return False
+        from bigpca.data.sources import row_source  # imports dask.array, which other paths do not need
+
+        with suppress(CorruptedChunkError, TypeError):  # whoever reads its rows reports that
+            shards: Any = row_source(path)
+            return shards.texts()
+        return None
     schema = parquet_metadata(file_stamp(path)).schema.to_arrow_schema()
-    return TABLE_MARK in (schema.metadata or {}) and KEY_COLUMN in schema.names
+    marked = TABLE_MARK in (schema.metadata or {}) and KEY_COLUMN in schema.names
+    return table_column(path, "parquet", KEY_COLUMN) if marked else None
