@@ -6,6 +6,7 @@ import tracemalloc
 from dataclasses import replace
 from itertools import cycle
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import dask
@@ -300,3 +301,17 @@ def test_torch_multiplies_without_tf32_and_restores_the_switches() -> None:
                 assert torch.get_float32_matmul_precision() == older
     finally:
         torch.set_float32_matmul_precision(own)
+
+
+def test_cupy_multiplies_without_tf32_and_restores_the_switch(monkeypatch: pytest.MonkeyPatch) -> None:
+    switch = {"f": 7}  # COMPUTE_TYPE_TF32
+    imitated = SimpleNamespace(
+        COMPUTE_TYPE_DEFAULT=1, get_compute_type=lambda dtype: switch[np.dtype(dtype).char],
+        set_compute_type=lambda dtype, kind: switch.update({np.dtype(dtype).char: kind}),
+    )  # fmt: skip
+    monkeypatch.setattr("bigpca.passes.reading.blocks.import_module", lambda name: imitated)
+    with Device("cupy", "0").precise():
+        with Device("cupy", "1").precise():
+            assert switch == {"f": 1}
+        assert switch == {"f": 1}
+    assert switch == {"f": 7}

@@ -283,8 +283,8 @@ def _without_tf32(library: str) -> Iterator[None]:
 def _torch_exact() -> Callable[[], None]:
     """Switch TF32 off, and bfloat16 on a CPU; return what sets the switches as they were."""
     torch = import_module("torch")
-    own = torch.backends.cuda.matmul, torch.backends.mkldnn.matmul
-    newer = [(flags, flags.fp32_precision) for flags in own if hasattr(flags, "fp32_precision")]  # torch 2.9
+    own: tuple[There, There] = torch.backends.cuda.matmul, getattr(torch.backends.mkldnn, "matmul", None)
+    newer = [(flags, flags.fp32_precision) for flags in own if hasattr(flags, "fp32_precision")]  # from torch 2.9 on
     try:
         older = torch.get_float32_matmul_precision()
     except RuntimeError:  # where only a newer switch was set
