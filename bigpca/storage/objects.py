@@ -725,23 +725,17 @@ def look(place: Place, *, overwrite: bool, resume: bool) -> Layout | None:
     OutputExistsError, OutputLockedError
         If something is there that is neither to be resumed nor overwritten.
     """
+    listed = look_ahead(place, STORE)()
     place.check_exclusive()
-    listed = place.survey()
-    if CLAIM not in listed:
-        if listed and not overwrite:
-            raise there(place, describe_objects(place, listed))
-        return None
-    claim = Claim.parse(place.get(CLAIM).data, place.describe(CLAIM))
-    if ROOT in listed and place.mark(ROOT) in claim.marks:  # killed after it was published
+    claim = Claim.parse(place.get(CLAIM).data, place.describe(CLAIM)) if CLAIM in listed else None
+    if claim is not None and ROOT in listed and place.mark(ROOT) in claim.marks:  # killed after it was published
         place.delete([key for key in listed if key.startswith(f"{CONTROL}/")])
-        if not overwrite:
-            raise there(place, describe_objects(place, listed))
-        return None
-    if not resume:
-        if not overwrite:
-            raise OutputLockedError(_unfinished(place, claim, "Continue it with resume=True if that run has ended."))
-        return None
-    if claim.clearing:
+        claim = None
+    if claim is None and listed and not overwrite:
+        raise there(place, describe_objects(place, listed))
+    if claim is not None and not (resume or overwrite):
+        raise OutputLockedError(_unfinished(place, claim, "Continue it with resume=True if that run has ended."))
+    if claim is None or claim.clearing or not resume:
         return None
     shape, dtype, chunk_rows = claim.layout
     return Layout(tuple(shape), np.dtype(dtype), chunk_rows, claim.identity)
