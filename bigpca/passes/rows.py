@@ -694,7 +694,9 @@ def side_by_side(sides: Sequence[Rows], names: Sequence[str] = "XY") -> Rows:
     # Chunks are those of the side with the longest rows. Chunks of others that end within them are held, and decoded
     # once for each group that they belong to.
     lead = max(range(len(sides)), key=lambda i: sides[i].row_bytes)
-    arrays = [_in_pieces(side, array) for side, array in zip(sides, arrays, strict=True)]
+    arrays[lead] = _in_pieces(sides[lead], arrays[lead])
+    arrays = [array if i == lead else _in_pieces(side, array, arrays[lead].chunks[0])
+              for i, (side, array) in enumerate(zip(sides, arrays, strict=True))]  # fmt: skip
     # Each side is a block of columns, which readers copy once, to its place. CSR cannot have float16.
     cut = [array.rechunk({0: arrays[lead].chunks[0], 1: -1}) for array in arrays]
     dtype = np.result_type(*(array.dtype for array in arrays), *[np.float32] * sparse)
@@ -723,14 +725,16 @@ def naming_sides(widths: Sequence[int], names: Sequence[str] = "XY") -> Iterator
         raise named from None
 
 
-def _in_pieces(side: Rows, array: da.Array) -> da.Array:
+def _in_pieces(side: Rows, array: da.Array, chunks: tuple[int, ...] = ()) -> da.Array:
     """Return an array that a source is read into in its stored chunks, not in the larger ones of Dask; others as given.
 
-    Pieces of at least 1 MiB, so that what is decoded beyond the ends of a group is little beside the group.
+    Pieces of at least 1 MiB, so that what is decoded beyond the ends of a group is little beside the group. Rows in
+    memory have the ``chunks`` of the side beside them, if that is known.
     """
     if side.stored is None or side.view is not None:
         return array
-    rows = coalesce(side.stored.row_chunks(), side.row_bytes, PIECE_BYTES)
+    held = side.stored.in_memory and chunks
+    rows = chunks if held else coalesce(side.stored.row_chunks(), side.row_bytes, PIECE_BYTES)
     return open_source(side.stored, f"{array.name.removeprefix('bigpca-open-')}-pieces", rows)
 
 

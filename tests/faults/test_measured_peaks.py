@@ -110,7 +110,11 @@ CASES: dict[str, tuple[str, Callable[[], Any]]] = {  # name -> (rows, estimator)
     "fisher of one chunk": ("whole", lambda: bp.FisherDiscriminantAnalysis(2, **LIMIT)),
     "pixels": ("wide", lambda: bp.PCA(8, solver="covariance", **LIMIT)),
     "pooled": ("wide", lambda: bp.PCA(8, solver="covariance", **LIMIT)),
+    "cca": ("tall", lambda: bp.CCA(3, **LIMIT)),
+    "mca": ("tall", lambda: bp.PLSSVD(3, **LIMIT)),
+    "ridge of folds": ("tall", lambda: bp.Ridge([0.1, 1.0], cv=5, **LIMIT)),
 }  # fmt: skip
+TARGETS = {"cca": 300, "mca": 300, "ridge of folds": 20}  # columns of Y
 PATTERNS: dict[str, dict[str, Any]] = {
     **{name: {"member": "X"} for name in CASES if name.startswith("sparse")},
     "pixels": {"pattern": "n (c p) -> (n p) c", "c": 400, "p": list(range(24, 0, -1))},
@@ -207,7 +211,9 @@ LABELLED = (
 
 
 def labels(name: str, n: int) -> Any:
-    """Three classes, numbers where they are to be predicted; None where nothing learns from labels."""
+    """Three classes, numbers where they are to be predicted, or rows of Y; None where nothing learns from labels."""
+    if name in TARGETS:
+        return np.random.default_rng(2).standard_normal((n, TARGETS[name]), dtype="f4")
     classes = np.arange(n) % 3
     return (classes + 0.0 if "scored" in name else classes) if name in LABELLED else None
 
