@@ -449,9 +449,13 @@ def test_names_go_in_and_come_out(name: str) -> None:
     assert scores.index[0] == 100
     summary = model.summary()
     assert list(summary.index) == list(scores.columns)
-    for column, found in (("variance", "explained_variance_"), ("share", "explained_variance_ratio_")):
+    for column, found in (
+        ("variance", "explained_variance_"), ("share", "explained_variance_ratio_"), ("correlation", "correlations_"),
+        ("share", "squared_covariance_fraction_"), ("alpha", "alpha_"),
+    ):  # fmt: skip
         if hasattr(model, found):
             np.testing.assert_array_equal(summary[column], getattr(model, found))
+    assert len(summary.columns) or name in ("SketchTransformer", "SupervisedRandomProjection")
     framed = model.to_frame(np.asarray(scores))
     np.testing.assert_array_equal(framed, scores)
     assert list(framed.columns) == list(scores.columns)

@@ -60,6 +60,7 @@ class CCA(PairModel):
     """
 
     _prefix = "cca"
+    _summarized = (("correlation", "correlations_"),)
     _axes = "rotations"
     _predicts = True
     _shapes: ClassVar[dict[str, str]] = {
@@ -172,6 +173,7 @@ class PLSSVD(PairModel):
     """
 
     _prefix = "plssvd"
+    _summarized = (("covariance", "singular_values_"), ("share", "squared_covariance_fraction_"))
     _axes = "weights"
     _shapes: ClassVar[dict[str, str]] = {
         "x_weights": "p k", "y_weights": "q k", "singular_values": "k", "squared_covariance_fraction": "k",

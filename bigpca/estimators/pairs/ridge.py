@@ -6,7 +6,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from bigpca.arrays import Array, Matrix, packed_diagonal
+from bigpca.arrays import Array, Matrix, Vector, packed_diagonal
 from bigpca.errors import positive_integer
 from bigpca.estimators.pairs.fits import left_out, merged
 from bigpca.estimators.pairs.model import JointMoments, PairModel, squared_errors
@@ -60,6 +60,7 @@ class Ridge(PairModel):
     """
 
     _prefix = "ridge"
+    _summarized = (("alpha", "alpha_"), ("cv_score", "_chosen_scores"))
     _output_name = "predictions"
     _merged_alike = ("preprocess", "cv")
     _predicts = True
@@ -90,6 +91,12 @@ class Ridge(PairModel):
                 "[0.1, 1.0, 10.0]."
             )
         return [float(alpha) for alpha in given]
+
+    @property
+    def _chosen_scores(self) -> Vector:
+        """R^2 of each target, with the penalty that was taken."""
+        found: Vector = self.cv_scores_[int(self.cv_scores_.mean(axis=1).argmax())]
+        return found
 
     def _check(self, p: int, q: int) -> None:
         self._penalties()

@@ -293,6 +293,9 @@ class Estimator(
     _unsolved: Unsolved[Found] | None
     _certificate: Certificate | None
     _prefix: ClassVar[str]  # of the names of components
+    _summarized: ClassVar[tuple[tuple[str, str], ...]] = (  # columns of summary(), and attributes that some models have
+        ("variance", "eigenvalues_"), ("variance", "explained_variance_"), ("share", "explained_variance_ratio_"),
+    )  # fmt: skip
     _output_name: ClassVar[str]  # of the output of transform, in the names of tasks and in messages
     _min_rows: ClassVar[int] = 2  # that a fit requires
     _unweighted: ClassVar[str] = ""  # why a fit cannot use weights, where it cannot
@@ -631,7 +634,8 @@ class Estimator(
         pandas.DataFrame of k rows, whose index is the names of the components
             ``variance`` (of kernel models and discriminants, the eigenvalue); ``share`` of the total variance, and its
             ``cumulative`` sum, where the model has them; ``lower`` and ``upper``, certified bounds of approximate
-            models.
+            models. Of CCA, ``correlation``; of PLSSVD, ``covariance`` and its ``share`` of the squared covariance; of
+            Ridge, a row for each target, with ``alpha`` and ``cv_score``.
 
         Raises
         ------
@@ -645,13 +649,9 @@ class Estimator(
         {'pca0': 4.0}
         """
         check_is_fitted(self)
-        columns: dict[str, Input] = {}
-        for name, attribute in (("variance", "eigenvalues_"), ("variance", "explained_variance_")):
-            if hasattr(self, attribute):
-                columns[name] = getattr(self, attribute)
-        if hasattr(self, "explained_variance_ratio_"):
-            columns["share"] = self.explained_variance_ratio_
-            columns["cumulative"] = np.cumsum(self.explained_variance_ratio_)
+        columns = {name: getattr(self, found) for name, found in self._summarized if hasattr(self, found)}
+        if "share" in columns:
+            columns["cumulative"] = np.cumsum(columns["share"])
         if hasattr(self, "eigenvalue_bounds_"):
             columns["lower"], columns["upper"] = np.asarray(self.eigenvalue_bounds_).T
         return required("pandas", "summary", "pandas").DataFrame(columns, index=self._components_index("summary"))

@@ -30,7 +30,7 @@ from bigpca.estimators.linear.pca import PCA
 from bigpca.estimators.linear.sketch_transformer import SketchTransformer
 from bigpca.estimators.shared.files import StoredModel, Values, pack_values, unpack_values
 from bigpca.estimators.shared.fit import RandomState, Reading, draw_fit_seed, execute, fit_seed, with_plan
-from bigpca.estimators.shared.inputs import Input, Lazy, open_rows
+from bigpca.estimators.shared.inputs import Exported, Input, Lazy, open_rows
 from bigpca.estimators.shared.outputs import Destination, Path, maps_rows
 from bigpca.estimators.shared.transformer import AnyEstimator, Estimator
 from bigpca.estimators.supervised.fits import LabelledReading
@@ -688,6 +688,11 @@ class ScoredPCA(Estimator[ScoredResult]):
         self._take(ScoredResult(kept, spread, scores, self.selected_, inner, vars(self).get("cv_scores_")), "")
         self._record_rows(replace(made, reads=2.0))
         return self
+
+    def summary(self) -> Exported:
+        """Return the table of the components of ``estimator_``; see :meth:`bigpca.PCA.summary`."""
+        check_is_fitted(self)
+        return self.estimator_.summary().set_axis(self._components_index("summary"))
 
     @available_if(_estimator_has("inverse_transform"))  # type: ignore[untyped-decorator]
     @maps_rows
