@@ -165,7 +165,7 @@ class Weights:
 def weights(model: Any, names: Any = None) -> Weights:
     """Return the components with names of features: given ones, the model's, or "feature 0" and so on.
 
-    Features that a ``ScoredPCA`` has not selected have the weight 0.
+    Those of two sides are the weights of X. Features that a ``ScoredPCA`` has not selected have the weight 0.
 
     Raises
     ------
@@ -176,12 +176,13 @@ def weights(model: Any, names: Any = None) -> Weights:
         found: Vector = np.atleast_2d(np.asarray(model, dtype=np.float64))
     else:
         inner = fitted(model)
-        if not hasattr(inner, "components_"):
+        axes = inner.components_ if hasattr(inner, "components_") else getattr(inner, "x_weights_", np.zeros(0)).T
+        if not axes.size:
             raise ValueError(
                 f"a {name_of(model)} has no components_: its components are functions of the rows, not weights of the "
                 "features. Draw the scores, or fit a linear model such as PCA."
             )
-        found = np.asarray(inner.components_, dtype=np.float64)
+        found = np.asarray(axes, dtype=np.float64)
         if inner is not model and hasattr(model, "selected_"):
             whole = np.zeros((len(found), model.n_features_in_))
             whole[:, model.selected_] = found

@@ -142,7 +142,8 @@ def components(
 
     In a picture 0 is mid-grey, and the largest magnitude of each component is black or white. A model that was fitted
     to a labelled array with two dimensions of features, such as latitude and longitude, has maps (EOFs): 0 is white,
-    the largest magnitudes are orange and violet, and places without values, such as land, are grey.
+    the largest magnitudes are orange and violet, and places without values, such as land, are grey. Of CCA and PLSSVD
+    the weights of X are drawn.
 
     Parameters
     ----------

@@ -106,6 +106,7 @@ FIGURES: dict[str, Callable[[dict[str, Any]], Any]] = {
     ),
     "extremes of one": lambda m: bp.plots.extremes(bp.quality.extremes(m["one"], X, 1), X.reshape(-1, 2, 2, 3)),
     "weights": lambda m: bp.plots.components(m["selected"], feature_names=NAMES[:12]),
+    "weights of two sides": lambda m: bp.plots.components(bp.PLSSVD(2).fit(X, X[:, :3])),
     "layers": lambda m: bp.plots.layers(_layers(12, "$block{} <b>")),
     "forty layers": lambda m: bp.plots.layers(_layers(40, "encoder.blocks.{}.attention.out_projection")),
     "forty layers in little room": lambda m: bp.plots.layers(_layers(40, "encoder.blocks.{}.mlp"), ax=_narrow()),
