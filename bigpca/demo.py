@@ -9,6 +9,7 @@ from __future__ import annotations
 import shutil
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,6 @@ from numpy.typing import NDArray
 from bigpca.errors import OutputExistsError
 from bigpca.passes.engine.events import Event, PassEvent, Progress
 from bigpca.quality.memory import MemoryMeter
-from bigpca.records import dataclass
 
 PATCH = (16, 16, 3)
 BAND = 16

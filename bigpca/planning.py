@@ -8,11 +8,11 @@ The limits come from :mod:`bigpca.passes.engine.resources`, which queries Dask a
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from math import inf
 from typing import Self
 
 from bigpca.errors import EvaluationBudgetError, MemoryBudgetError, Shown, format_bytes
-from bigpca.records import dataclass, field, replace
 
 
 class LOOPS:

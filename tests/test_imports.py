@@ -14,7 +14,7 @@ PACKAGE = Path(__file__).resolve().parent.parent / "bigpca"
 
 # Bottom to top. Longest prefix wins; a tuple is one tier of parts that must not import each other.
 TIERS: list[tuple[str, ...]] = [
-    ("names", "records"),
+    ("names",),
     ("errors", "arrays", "seeds", "blas", "settings"),
     ("planning",),
     ("csr",),
@@ -49,7 +49,6 @@ TIERS: list[tuple[str, ...]] = [
 ]
 PURE = (
     "names",
-    "records",
     "errors",
     "arrays",
     "seeds",

@@ -6,6 +6,7 @@ import math
 import os
 import shlex
 import time
+from dataclasses import dataclass
 from typing import Annotated, Any
 
 import typer
@@ -31,7 +32,6 @@ from bigpca.cli.stores import components_table, describe_file, facts
 from bigpca.errors import counted, format_bytes
 from bigpca.passes.engine.events import TerminalProgress, format_seconds
 from bigpca.planning import Plan, format_estimate, format_times
-from bigpca.records import dataclass
 from bigpca.storage.files import kind_of
 from bigpca.storage.forms import CODES
 

@@ -14,6 +14,7 @@ import signal
 import threading
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +24,6 @@ from bigpca.cli.options import Cluster, MissingLabels, Reading, Supervision, par
 from bigpca.cli.output import Output
 from bigpca.errors import MemoryBudgetError, OutputExistsError, OutputWriteError, closest, format_bytes
 from bigpca.passes.engine.events import Event, LogProgress, PassEvent, PlanEvent, Progress, TerminalProgress
-from bigpca.records import dataclass
 from bigpca.settings import config
 from bigpca.storage.files import kind_of
 

@@ -10,6 +10,7 @@ import logging
 import math
 import os
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
@@ -41,7 +42,6 @@ from bigpca.data.sources import open as open_array
 from bigpca.data.sources import source_of
 from bigpca.data.views import carried, records_in, sources_in, view_of, was_persisted
 from bigpca.errors import counted
-from bigpca.records import dataclass, replace
 from bigpca.storage.files import public
 
 PICTURE_SUFFIXES = (".png", ".jpg", ".jpeg", ".gif", ".webp", ".bmp", ".tif", ".tiff", ".pgm", ".ppm")

@@ -6,6 +6,7 @@ import uuid
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from itertools import chain
 from sys import getrefcount
 from threading import Lock, RLock
@@ -22,7 +23,6 @@ from bigpca.data.source import IN_ORDER, Source, Stamp
 from bigpca.data.sources import open_source, source_of
 from bigpca.data.views import array_of, graph_of, view_of
 from bigpca.errors import brief, counted
-from bigpca.records import dataclass, field, replace
 
 
 class LabelColumn:

@@ -12,6 +12,7 @@ import struct
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -19,7 +20,6 @@ from numpy.typing import DTypeLike
 
 from bigpca.arrays import Array
 from bigpca.errors import CorruptedChunkError, brief
-from bigpca.records import dataclass, field
 from bigpca.storage.files import content_digest
 
 LARGE_CHUNK_BYTES = 64 * 2**20

@@ -13,6 +13,7 @@ import threading
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from itertools import accumulate
 from operator import index, mul
@@ -36,7 +37,6 @@ from bigpca.data.source import SPARSE_PARTS, Source, Stamp, choose_member, file_
 from bigpca.data.sparse import SparseGroup
 from bigpca.data.zarr_format import BFLOAT16, widened
 from bigpca.errors import CorruptedChunkError, brief, printable
-from bigpca.records import dataclass, field, replace
 from bigpca.storage.files import check_member, check_place, check_regular, kind_of, open_regular, read_npy_header
 from bigpca.storage.forms import KEY_COLUMN, VALUES
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import product
 from typing import Any
@@ -23,7 +24,6 @@ from bigpca.data.checks import check_decoded, note_rounded
 from bigpca.data.containers import check_columns, is_dask_frame, is_labelled, reject_foreign
 from bigpca.data.views import carried
 from bigpca.errors import brief, closest, warn_caller
-from bigpca.records import dataclass, replace
 
 FEATURE = "feature"  # dimension of columns without labels
 COMPONENT = "component"  # dimension of scores and patterns; components are numbered from 0

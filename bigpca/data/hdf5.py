@@ -7,6 +7,7 @@ import os
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import product
 from typing import Any
@@ -33,7 +34,6 @@ from bigpca.data.source import SPARSE_PARTS, Source, Stamp, choose_member, file_
 from bigpca.data.sparse import CsrRows, SparseGroup
 from bigpca.data.zarr_format import SPARE_BYTES, streamed_size
 from bigpca.errors import CorruptedChunkError, MissingChunksError, brief, required
-from bigpca.records import dataclass, field
 from bigpca.storage.files import check_regular, max_encoded
 
 HDF5_SUFFIXES = (".h5", ".hdf5", ".hdf", ".he5", ".h5ad")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from numbers import Complex, Integral, Real
 from typing import Any, NamedTuple, TypeAlias
@@ -17,7 +18,6 @@ from bigpca.data.containers import check_columns, is_place, is_zarr_array, is_za
 from bigpca.data.label_files import read_label_file, read_zarr
 from bigpca.data.zarr_arrays import check_chunks, open_node
 from bigpca.errors import check_choice, warn_rounded
-from bigpca.records import dataclass, replace
 
 BOOLEANS, INTEGERS, REALS, STRINGS, BYTES = "booleans", "integers", "real numbers", "strings", "bytes"
 # The arguments that messages name.

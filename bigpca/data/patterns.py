@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
 from numbers import Integral, Real
@@ -17,7 +18,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigpca.errors import brief, check_choice, closest
-from bigpca.records import dataclass
 
 Taken: TypeAlias = slice | NDArray[np.int64]
 

@@ -8,6 +8,7 @@ import platform
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
+from dataclasses import asdict, dataclass, field, fields, replace
 from datetime import UTC, datetime
 from functools import lru_cache
 from importlib.metadata import PackageNotFoundError, version
@@ -15,7 +16,6 @@ from typing import Any
 
 from bigpca.errors import CorruptedChunkError, ModelFormatError, Shown, brief, format_bytes, shorten
 from bigpca.planning import format_times
-from bigpca.records import asdict, dataclass, field, fields, replace
 from bigpca.storage.files import kind_of, public
 from bigpca.storage.forms import MAX_PROVENANCE_BYTES, TABLE_MARK, read_provenance
 

@@ -14,7 +14,7 @@ import zlib
 from abc import ABC, abstractmethod
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import KW_ONLY
+from dataclasses import KW_ONLY, dataclass, field
 from types import EllipsisType
 from typing import Any, ClassVar, NamedTuple, SupportsIndex
 
@@ -24,7 +24,6 @@ from scipy.sparse import csr_array, csr_matrix
 from bigpca.arrays import Array
 from bigpca.data.checks import Limits, MemberError, check_dtype, owned, readable_chunks, row_width
 from bigpca.errors import MAX_MESSAGE, brief, shorten
-from bigpca.records import dataclass, field
 from bigpca.storage.files import check_regular, kind_of
 
 Stamp = tuple[str, int, int | str | None]  # key, size, change: a time, or what a store has in its place

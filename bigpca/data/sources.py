@@ -6,6 +6,7 @@ import os
 import uuid
 import warnings
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
@@ -61,7 +62,6 @@ from bigpca.data.sparse import csr_meta, held_csr, is_csr, is_sparse, sparse_row
 from bigpca.data.views import Names, View, array_of, carried, carrying, graph_of, named, viewed, with_index
 from bigpca.data.zarr_arrays import ZarrReader, ZarrRows, group_source, store_source, wrap_zarr
 from bigpca.errors import CorruptedChunkError, ShortTraceback, brief, check_choice
-from bigpca.records import dataclass, replace
 from bigpca.storage.files import kind_of, open_regular
 from bigpca.storage.forms import CODES
 

@@ -14,6 +14,7 @@ import os
 import re
 import zlib
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
 from functools import lru_cache, partial
 from itertools import accumulate, pairwise
 from typing import Any, NamedTuple
@@ -24,7 +25,6 @@ from bigpca.arrays import Array
 from bigpca.data.checks import MemberError, arrow_rows, check_dtype, decoding, natural_key
 from bigpca.data.source import Source, Stamp, Wanted, file_stamp, parts_of
 from bigpca.errors import MAX_MESSAGE, CorruptedChunkError, brief, closest, required, shorten
-from bigpca.records import dataclass, field
 from bigpca.storage.files import kind_of, open_regular, read_document
 from bigpca.storage.forms import KEY_COLUMN, TABLE_ATTRIBUTES, TABLE_MARK
 

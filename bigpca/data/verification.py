@@ -8,6 +8,7 @@ import time
 import zlib
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -24,7 +25,6 @@ from bigpca.data.zarr_format import (
     is_uncompressed,
     naming_damage,
 )
-from bigpca.records import dataclass
 from bigpca.storage.files import is_objects, path_of, public, without_credentials
 
 MANIFEST = "bigpca_manifest"

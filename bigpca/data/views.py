@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any, TypeAlias
 
@@ -23,7 +24,6 @@ from scipy.sparse import issparse
 from bigpca.data.containers import is_cells
 from bigpca.data.patterns import Chosen, RowPattern, Taken, pool
 from bigpca.errors import NonFiniteError
-from bigpca.records import dataclass, replace
 from bigpca.storage.files import content_digest
 
 Names: TypeAlias = NDArray[np.object_] | None

@@ -17,6 +17,7 @@ import zipfile
 import zlib
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self, TypeVar
@@ -46,7 +47,6 @@ from bigpca.data.zarr_format import (
     widened,
 )
 from bigpca.errors import CorruptedChunkError, MissingChunksError, brief, check_choice
-from bigpca.records import dataclass, field, replace
 from bigpca.storage.chunks import MARKERS
 from bigpca.storage.files import (
     MAX_DOCUMENT_BYTES,

@@ -17,6 +17,7 @@ import sys
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from itertools import product
 from typing import TYPE_CHECKING, Any
 
@@ -25,7 +26,6 @@ from numpy.typing import NDArray
 
 from bigpca.data.checks import check_cells, check_chunk, check_dtype, is_decode_error
 from bigpca.errors import CorruptedChunkError, brief
-from bigpca.records import dataclass
 from bigpca.storage.files import max_encoded, open_regular
 
 if TYPE_CHECKING:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from abc import abstractmethod
 from collections.abc import Sequence
+from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -15,7 +16,6 @@ from numpy.typing import NDArray
 from bigpca.arrays import Integers, Matrix, Vector
 from bigpca.errors import required
 from bigpca.passes.reading.row_maps import RowMap, RowPreprocessor
-from bigpca.records import dataclass
 from bigpca.storage.forms import reject_file, write_file
 
 

@@ -6,6 +6,7 @@ Sums, products and powers are operators of Kernel.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import Any, Self
 
 import numpy as np
@@ -14,7 +15,6 @@ from bigpca.arrays import Array, Vector
 from bigpca.kernels.base import Block, Kernel, Product, Sum, checked_gamma, reject_overflow, strips, widened
 from bigpca.kernels.distance import RBF
 from bigpca.kernels.dot import Linear
-from bigpca.records import dataclass, replace
 
 __all__ = ["Normalized", "Product", "RBFOf", "Scaled", "Sum", "normalized", "rbf_of", "scaled"]
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, fields, replace
 from functools import reduce
 from math import isfinite, prod
 from numbers import Real
@@ -20,7 +21,6 @@ from numpy.typing import ArrayLike, NDArray
 from bigpca import csr
 from bigpca.arrays import Array, Vector
 from bigpca.planning import BlockForm
-from bigpca.records import dataclass, fields, replace
 
 Block = NDArray[np.floating]
 FIXED_BYTES = 8 << 20  # temporaries of a block of any size: strips, tiles in float64

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import cache
 from math import sqrt
 from typing import Any, ClassVar, Self, cast
@@ -25,7 +26,6 @@ from bigpca.kernels.dot import (
     product_error,
     products,
 )
-from bigpca.records import dataclass, replace
 
 RUN = 512  # terms of an L1 distance that are summed in the precision of the rows
 HARMLESS64 = 1e-12  # accepted error of an entry for float64 rows

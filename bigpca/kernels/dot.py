@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections import Counter
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import combinations_with_replacement
 from math import comb, factorial, prod, sqrt
@@ -18,7 +19,6 @@ from bigpca import csr
 from bigpca.arrays import Array, Vector, mirror_upper
 from bigpca.blas import add_product
 from bigpca.kernels.base import WIDEST, Block, Kernel, checked_coef0, checked_gamma, raise_to, strips
-from bigpca.records import dataclass, replace
 
 TILE = 256  # rows converted to float64 at a time
 RUN = 64  # squares summed one by one: a sum of partial sums is more accurate

@@ -6,6 +6,7 @@ With the scores of a diagonal Gaussian mixture, these are the Fisher vectors of 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,6 @@ from numpy.typing import NDArray
 
 from bigpca.arrays import Array, Vector
 from bigpca.kernels.base import FeatureKernel
-from bigpca.records import dataclass
 
 Table = tuple[tuple[float, ...], ...]
 

@@ -9,6 +9,7 @@ import importlib
 import threading
 from abc import abstractmethod
 from collections.abc import Callable
+from dataclasses import dataclass
 from numbers import Integral, Real
 from typing import Any, ClassVar
 
@@ -18,7 +19,6 @@ from numpy.typing import NDArray
 
 from bigpca.arrays import Array, Vector
 from bigpca.kernels.base import FeatureKernel, Kernel
-from bigpca.records import dataclass
 
 # Compiled on first use in each process (about 1 s per term and precision) and kept only in memory: a disk cache would
 # fail on a read-only or shared installation. The compiled code releases the GIL, so threads run in parallel.

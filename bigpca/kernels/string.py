@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import importlib
 import threading
+from dataclasses import dataclass
 from numbers import Integral, Real
 from typing import Any, ClassVar
 
@@ -16,7 +17,6 @@ from scipy import sparse
 
 from bigpca.arrays import Array, Integers, Vector
 from bigpca.kernels.base import Kernel
-from bigpca.records import dataclass
 
 LARGEST_CODE = 0x10FFFF  # of Unicode; exact in float32
 

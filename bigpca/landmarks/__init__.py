@@ -15,6 +15,7 @@ Add a sampling: a function and its passes in ``samplings``, one row of ``SAMPLIN
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from operator import attrgetter
 
 from bigpca.arrays import Array
@@ -42,7 +43,6 @@ from bigpca.landmarks.samplings import (
 )
 from bigpca.passes.rows import reject_weights
 from bigpca.planning import PassCost
-from bigpca.records import dataclass
 
 __all__ = ["LandmarkRequest", "Landmarks", "SAMPLINGS", "compared_rows", "landmark_passes", "select_landmarks"]
 

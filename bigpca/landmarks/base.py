@@ -6,6 +6,7 @@ Landmarks that the caller chose, and landmarks drawn with weights that are known
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -29,7 +30,6 @@ from bigpca.passes.reading.row_maps import map_run
 from bigpca.passes.rows import Rows
 from bigpca.passes.sweeps import SweepPlan
 from bigpca.planning import LOOPS, ONCE, Times, Work
-from bigpca.records import dataclass, field, replace
 
 STREAM = "landmarks"
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, replace
 
 import dask
 import dask.array as da
@@ -37,7 +38,6 @@ from bigpca.passes.project import mapped_lazily
 from bigpca.passes.reading.layout import working_dtype
 from bigpca.passes.rows import check_any_order
 from bigpca.planning import PassCost, Times, peak_bytes
-from bigpca.records import dataclass, replace
 from bigpca.seeds import integers, uniforms
 from bigpca.solvers.eigh import top_eigenpairs
 from bigpca.solvers.features import landmark_transform, residual_rounding, truncation_for

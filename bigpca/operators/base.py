@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from dataclasses import dataclass
 
 from bigpca.arrays import Matrix
-from bigpca.records import dataclass
 
 PROBES = 10
 

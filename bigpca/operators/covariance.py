@@ -7,6 +7,7 @@ executes them; the dot matrix is multiplied in one read of a store chunked in co
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
@@ -28,7 +29,6 @@ from bigpca.passes.reading.blocks import product_dtype
 from bigpca.passes.reading.layout import Layout
 from bigpca.passes.rows import Rows
 from bigpca.planning import PassCost, Times
-from bigpca.records import dataclass, replace
 from bigpca.solvers.certificates import product_slack
 from bigpca.solvers.dual import SampleAxes, axes_bytes, leading_axes
 from bigpca.solvers.eigh import top_eigenpairs

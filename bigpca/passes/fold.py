@@ -7,6 +7,7 @@ is never the result of a task, because neither queuing nor spilling bounds the m
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
 
 import numpy as np
@@ -36,7 +37,6 @@ from bigpca.passes.reading.readers import Reader, read_ahead, with_inputs
 from bigpca.passes.reading.row_maps import MapStep, map_rows, map_tiles
 from bigpca.passes.rows import Rows, check_states
 from bigpca.planning import ONCE, PassCost, Times, Work, peak_bytes
-from bigpca.records import dataclass, replace
 from bigpca.seeds import uniforms
 from bigpca.settings import setting
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import operator
 from collections import Counter
 from collections.abc import Hashable, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 import cloudpickle
@@ -32,7 +33,6 @@ from bigpca.errors import MemoryBudgetError
 from bigpca.passes.engine.cluster.get import get_watched
 from bigpca.passes.engine.jobs import Inputs
 from bigpca.passes.reading.readers import GraphReader
-from bigpca.records import dataclass, replace
 
 SAMPLED_CHUNKS = 30  # of so many chunks, a tenth may be read to count stored values
 SLICES = (getter, getter_inline, getter_nofancy, operator.getitem)  # by which Dask takes a chunk of an array

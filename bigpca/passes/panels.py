@@ -6,6 +6,7 @@ columns is read once.
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
 from typing import Generic, TypeAlias, TypeVar
 
 import numpy as np
@@ -34,7 +35,6 @@ from bigpca.passes.reading.readers import ColumnReader, Reader, ValueReader, rea
 from bigpca.passes.reading.row_maps import MapStep, map_rows
 from bigpca.passes.rows import Rows, check_any_order, check_dense, check_states
 from bigpca.planning import ONCE, BlockForm, Times, peak_bytes
-from bigpca.records import dataclass, replace
 
 R = TypeVar("R")
 CORRECTED = 10.0  # times that the cost of a corrected pass counts when its precision is chosen

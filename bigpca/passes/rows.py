@@ -9,6 +9,7 @@ import math
 import threading
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import TypedDict, Unpack
 
@@ -45,7 +46,6 @@ from bigpca.passes.reading.readers import (
 )
 from bigpca.passes.reading.row_maps import PLACE_BYTES, MapStep, RowMap, chain_cost
 from bigpca.planning import LOOPS, BlockForm, PassCost, Work
-from bigpca.records import dataclass, replace
 from bigpca.storage.files import content_digest, kind_of
 
 COUNTED_BYTES = 64 << 20  # of a sparse chunk, if it stored its zeros, beyond which its values are counted

@@ -6,6 +6,7 @@ The verb that finds the rows at both ends of each column, in one read; and the c
 from __future__ import annotations
 
 from contextlib import suppress
+from dataclasses import dataclass, replace
 
 import dask.array as da
 import numpy as np
@@ -28,7 +29,6 @@ from bigpca.passes.reading.layout import working_dtype
 from bigpca.passes.reading.readers import ColumnFill
 from bigpca.passes.rows import Rows
 from bigpca.planning import Plan, Times
-from bigpca.records import dataclass, replace
 from bigpca.storage.files import kind_of
 
 SHOWN_COLUMNS = 5  # in messages

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from typing import TypeAlias, TypeVar
 
 import numpy as np
@@ -30,7 +31,6 @@ from bigpca.passes.reading.readers import Reader, read_ahead, with_inputs
 from bigpca.passes.reading.row_maps import MapStep, map_rows
 from bigpca.passes.rows import Rows, check_any_order, check_dense, reject_weights
 from bigpca.planning import ONCE, Times, peak_bytes
-from bigpca.records import dataclass, replace
 
 SweepState: TypeAlias = KernelProduct | DotPanels
 R = TypeVar("R")

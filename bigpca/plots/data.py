@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -22,7 +23,6 @@ from bigpca.data.sources import open as open_array
 from bigpca.errors import component_columns, format_bytes
 from bigpca.passes.summaries import reject_statistics
 from bigpca.plots.style import COLOURS
-from bigpca.records import dataclass
 from bigpca.seeds import uniforms
 
 

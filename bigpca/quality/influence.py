@@ -6,6 +6,7 @@ what components are made of: weights of examples, rows at both ends, and feature
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -25,7 +26,6 @@ from bigpca.passes.reading.row_maps import MapStep, RowMap
 from bigpca.passes.rows import Rows
 from bigpca.passes.summaries import Ends, read_ends, reject_statistics
 from bigpca.quality.measurement import ReplacementMoments, read_once
-from bigpca.records import dataclass, replace
 from bigpca.rules import Patterson, Whitening
 from bigpca.settings import setting
 from bigpca.storage.files import content_digest

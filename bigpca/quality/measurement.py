@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, ClassVar, Generic, TypeVar
 
@@ -22,7 +23,6 @@ from bigpca.passes.reading.blocks import Block
 from bigpca.passes.reading.layout import MIB, Layout, working_dtype
 from bigpca.passes.rows import Rows
 from bigpca.planning import BlockForm, PassCost, SolveCost, Work
-from bigpca.records import dataclass, field, replace
 from bigpca.storage.files import content_digest
 
 State = TypeVar("State", bound=Accumulator)

@@ -6,6 +6,7 @@ Measures of an approximation against the original, then :func:`compare` and :fun
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -28,7 +29,6 @@ from bigpca.passes.reading.row_maps import MapStep, RowMap, preprocessors
 from bigpca.passes.rows import Rows
 from bigpca.passes.summaries import read_ends
 from bigpca.quality.measurement import Residuals, Subspace, read_once, read_rows, strip_rows
-from bigpca.records import dataclass
 from bigpca.seeds import check_seed, uniforms
 from bigpca.settings import setting
 from bigpca.solvers.eigh import top_eigenpairs

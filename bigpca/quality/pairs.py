@@ -6,6 +6,7 @@ All pairs of the layers of one or two networks, in one read of all.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 import numpy as np
@@ -24,7 +25,6 @@ from bigpca.passes.accumulators.moments import Moments
 from bigpca.passes.engine.events import ProgressArgument
 from bigpca.passes.rows import Rows, naming_sides, side_by_side
 from bigpca.quality.measurement import read_once
-from bigpca.records import dataclass, replace
 from bigpca.solvers.eigh import numerical_rank, top_eigenpairs
 from bigpca.solvers.pairs import alignment, block_edges, block_squares, canonical, unbiased_hsic, unbiased_rounding
 

@@ -15,7 +15,7 @@ import platform
 import shlex
 from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import is_dataclass
+from dataclasses import dataclass, is_dataclass, replace
 from datetime import datetime
 from functools import lru_cache
 from importlib.metadata import version
@@ -58,7 +58,6 @@ from bigpca.plots.images import largest_weights
 from bigpca.plots.scatter import axis_names, draw_points
 from bigpca.plots.spectra import LEVELS, reaching
 from bigpca.plots.style import counted, percent, require_matplotlib, short
-from bigpca.records import dataclass, replace
 from bigpca.report.page import HEIGHT, drawn, render
 from bigpca.report.records import Extreme, Extremes, Figure, Light, Mark, Report, Table, Verdict
 from bigpca.solvers.certificates import Bounds, trustworthy

@@ -6,6 +6,7 @@ import threading
 from abc import ABC, abstractmethod
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterable, Iterator
+from dataclasses import asdict, dataclass, field
 from typing import Any, ClassVar
 
 import numpy as np
@@ -15,7 +16,6 @@ from scipy.sparse import csr_array
 from bigpca.arrays import Array, Matrix, Vector
 from bigpca.errors import positive_integer
 from bigpca.planning import BlockForm, Work
-from bigpca.records import asdict, dataclass, field
 from bigpca.seeds import check_seed
 
 CACHE_BYTES = 256 << 20

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, ClassVar
 
@@ -12,7 +13,6 @@ import numpy as np
 from bigpca.arrays import Array, Matrix, Vector
 from bigpca.errors import positive_integer
 from bigpca.planning import BlockForm, Work
-from bigpca.records import dataclass
 from bigpca.sketches.base import CACHE, TILE_BYTES, Sketch, spans
 
 

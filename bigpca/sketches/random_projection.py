@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
@@ -19,7 +20,6 @@ from bigpca import csr
 from bigpca.arrays import Array, Integers, Matrix, Vector
 from bigpca.errors import positive_integer
 from bigpca.planning import LOOPS, BlockForm, Work
-from bigpca.records import dataclass
 from bigpca.seeds import integers, normals, signs, uniforms
 from bigpca.sketches.base import CACHE, TILE_BYTES, RandomSketch, pair_products, spans
 

@@ -8,13 +8,13 @@ Bounds on eigenvalues come first, then bounds on the angles between computed and
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from scipy.special import gammaincinv
 
 from bigpca.arrays import Matrix, Vector
-from bigpca.records import dataclass
 
 FAILURE = 1e-3  # probability that a bound from probes is wrong
 SLACK = 10.0  # of precision * trace; see rounding_slack

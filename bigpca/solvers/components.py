@@ -7,6 +7,7 @@ choice by name and by spectrum.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from dataclasses import dataclass, field, fields, replace
 from numbers import Integral, Real
 from typing import Any, ClassVar, Self
 
@@ -15,7 +16,6 @@ from scipy.special import gammaln
 
 from bigpca.arrays import Vector
 from bigpca.errors import check_choice, closest
-from bigpca.records import dataclass, field, fields, replace
 from bigpca.seeds import check_seed
 
 MULTIPLIED = 4.0  # eps of lambda_1 that a covariance may be off by; measured: up to 1.1, of 300 rows

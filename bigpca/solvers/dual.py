@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from scipy.sparse import csr_array
 
 from bigpca.arrays import Array, Matrix, Vector
 from bigpca.blas import blas_threads, symmetric_rank_update
-from bigpca.records import dataclass
 from bigpca.solvers.eigh import numerical_rank, top_eigenpairs
 from bigpca.solvers.strips import PARTS, STRIP, Strip, each_strip, sum_strips
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 from scipy.linalg import LinAlgError, cholesky, eigvalsh, qr
 
 from bigpca.arrays import Matrix, Vector, norm_of
 from bigpca.blas import blas_threads
-from bigpca.records import dataclass
 
 KEPT = 2 / 3  # directions of W'AW that are kept, the largest by modulus
 UNCANCELLED = 3.0  # times the most negative eigenvalue of W'AW: larger ones are kept, too

@@ -8,6 +8,7 @@ probes that bound the error of the pairs, and the iteration.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Protocol
 
@@ -16,7 +17,6 @@ from scipy.linalg import qr
 
 from bigpca.arrays import Matrix, Vector, norm_of
 from bigpca.blas import solving_alone
-from bigpca.records import dataclass, field, replace
 from bigpca.solvers.certificates import FAILURE, probe_quantile
 from bigpca.solvers.eigh import top_eigenpairs
 from bigpca.solvers.nystrom import SHIFT, orthonormal_rows

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field, replace
+
 import numpy as np
 from scipy.linalg import LinAlgError, cholesky, qr, solve_triangular
 
 from bigpca.arrays import Matrix, Vector
 from bigpca.blas import blas_threads
-from bigpca.records import dataclass, field, replace
 from bigpca.solvers.eigh import top_eigenpairs
 
 SHIFT = 4.0  # of precision |Y|_F: what keeps the rounded A + nu I positive semi-definite

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import accumulate
 from typing import TypeAlias
 
@@ -11,7 +12,6 @@ from scipy.linalg import eigh, qr, solve_triangular, svd
 from scipy.linalg.lapack import dpotrf
 
 from bigpca.arrays import Matrix, Vector
-from bigpca.records import dataclass
 from bigpca.solvers.eigh import top_eigenpairs
 
 ROUNDED_SHARE = 64  # roundings of the sums below which an unbiased HSIC of a block with itself says nothing

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
 from scipy.linalg import solve_triangular
 
 from bigpca.arrays import Integers, Matrix, Vector
-from bigpca.records import dataclass
 
 BLOCK = 32, 128  # proposals that are decided together: a quarter of those wanted, within these limits
 FEW = 4  # blocks double where less than one proposal in so many is accepted: each costs the same dozen small products

@@ -5,11 +5,12 @@ And the classifier that a covariance within classes and the class means make: li
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from bigpca.arrays import Matrix, Vector
 from bigpca.blas import blas_threads
-from bigpca.records import dataclass
 from bigpca.solvers.eigh import ROUNDED, complete_orthonormal, fix_signs, top_eigenpairs
 
 STRENGTHENED = 1e-8  # of R2's largest eigenvalue, where the mean of those replaced is 0

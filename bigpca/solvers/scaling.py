@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from numbers import Integral, Real
 from typing import TypeAlias
 
 import numpy as np
 
 from bigpca.arrays import Vector
-from bigpca.records import dataclass
 from bigpca.solvers.components import rounding_level
 
 ROUNDING = 1e-12  # of allele frequencies

@@ -6,6 +6,7 @@ import json
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, ClassVar
@@ -14,7 +15,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigpca.errors import OutputExistsError, brief
-from bigpca.records import dataclass, field
 from bigpca.storage.chunks import ChunkWriter, DiskChunks, reject_existing
 from bigpca.storage.files import (
     MAX_DOCUMENT_BYTES,

@@ -7,6 +7,7 @@ import math
 import os
 from collections.abc import Collection, Mapping
 from contextlib import suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,6 @@ import numpy as np
 
 from bigpca.arrays import Array
 from bigpca.errors import ModelFormatError, brief
-from bigpca.records import dataclass, field
 from bigpca.storage.chunks import is_storable, reject_existing
 from bigpca.storage.files import (
     canonical_json,

@@ -7,6 +7,7 @@ import os
 import socket
 import uuid
 from contextlib import suppress
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,7 +16,6 @@ from weakref import WeakValueDictionary
 import psutil
 
 from bigpca.errors import OutputLockedError
-from bigpca.records import asdict, dataclass
 from bigpca.storage.files import MUTEX_SECONDS, flock, read_regular
 
 if TYPE_CHECKING:

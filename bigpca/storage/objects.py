@@ -19,6 +19,7 @@ import zlib
 from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
+from dataclasses import asdict, astuple, dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
 from itertools import groupby
@@ -39,7 +40,6 @@ from bigpca.errors import (
     OutputWriteError,
     brief,
 )
-from bigpca.records import asdict, astuple, dataclass, field, replace
 from bigpca.storage.chunks import MARKERS, ChunkRecord, ChunkWriter, First
 from bigpca.storage.files import Content, OccupiedError, canonical_json
 from bigpca.storage.forms import PROVENANCE, STORE, Annotations, Form, TableForm, with_manifest

@@ -12,6 +12,7 @@ import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -19,7 +20,6 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from bigpca.errors import MemoryBudgetError, OutputExistsError
-from bigpca.records import dataclass, replace
 from bigpca.storage.chunks import (
     MAX_LOG_BYTES,
     ChunkRecord,

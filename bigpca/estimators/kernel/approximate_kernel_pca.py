@@ -5,6 +5,7 @@ The fit, then the estimator.
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -43,7 +44,6 @@ from bigpca.passes.reading.row_maps import Preprocess
 from bigpca.passes.rows import Rows
 from bigpca.passes.sweeps import SweepPlan
 from bigpca.planning import PassCost, SolveCost, Times
-from bigpca.records import dataclass, replace
 from bigpca.sketches import Gaussian, Sketch
 from bigpca.solvers.certificates import orthonormal_axes
 from bigpca.solvers.components import NComponents, needs_full_spectrum, resolve_partial

@@ -10,6 +10,7 @@ fits compared by cost; and the estimator.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import ClassVar
 
@@ -64,7 +65,6 @@ from bigpca.passes.reading.row_maps import MapStep, Preprocess
 from bigpca.passes.rows import Rows
 from bigpca.passes.sweeps import SweepPlan, fold_kernel, kernel_layout, sweep_pass
 from bigpca.planning import PassCost, Resources, SolveCost, Times
-from bigpca.records import dataclass, replace
 from bigpca.settings import setting
 from bigpca.solvers.certificates import rounding_slack
 from bigpca.solvers.components import NComponents, partial_will_do, resolve_components, starting_components

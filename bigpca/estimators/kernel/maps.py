@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import nullcontext
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,7 +24,6 @@ from bigpca.passes.accumulators.landmark_moments import landmark_block, prepare_
 from bigpca.passes.reading.blocks import Device, There, Values
 from bigpca.passes.reading.layout import working_dtype
 from bigpca.passes.reading.row_maps import RowMap
-from bigpca.records import dataclass, field, replace
 from bigpca.storage.files import content_digest
 
 # Exact kernel PCA expands over all training rows, Nyström's features over the landmarks; the centring is in A and b.

@@ -6,6 +6,7 @@ Fitted kernel models on disk: expansions as arrays and JSON values, and back, va
 from __future__ import annotations
 
 import os
+from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
@@ -36,7 +37,6 @@ from bigpca.passes.fold import first_shift, fold_to, row_pass, shift_pass
 from bigpca.passes.reading.layout import working_dtype
 from bigpca.passes.rows import Rows
 from bigpca.planning import PassCost, Resources
-from bigpca.records import dataclass
 from bigpca.solvers.components import NComponents, check_n_components
 from bigpca.storage.files import kind_of
 

@@ -6,6 +6,7 @@ Parallel analysis by any solver: reads that find the edge of unrelated columns, 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 
 import numpy as np
@@ -25,7 +26,6 @@ from bigpca.passes.fold import fold, row_pass
 from bigpca.passes.reading.row_maps import Affine, MapStep, NumberedMap
 from bigpca.passes.rows import Rows, check_dense
 from bigpca.planning import PassCost, Resources, SolveCost, Times
-from bigpca.records import dataclass, replace
 from bigpca.seeds import signs
 from bigpca.solvers.components import NComponents, ParallelAnalysis, by_name, noise_edge, unknown_edge
 from bigpca.solvers.scaling import scale_identity

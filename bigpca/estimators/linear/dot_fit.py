@@ -6,6 +6,7 @@ panels. The components require one more read: ``components = V' Xc / sqrt(lambda
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import ClassVar
 
@@ -34,7 +35,6 @@ from bigpca.passes.reading.layout import Layout
 from bigpca.passes.reading.row_maps import Affine, MapStep
 from bigpca.passes.rows import Rows
 from bigpca.planning import PassCost, Resources, SolveCost
-from bigpca.records import dataclass, replace
 from bigpca.solvers.components import resolve_components
 from bigpca.solvers.eigh import complete_orthonormal, fix_signs, numerical_rank, top_eigenpairs
 from bigpca.solvers.scaling import scale_identity

@@ -9,6 +9,7 @@ columns it uses the dot matrix (n, n) instead, and one more read turns the eigen
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import ClassVar, Protocol
 
@@ -30,7 +31,6 @@ from bigpca.passes.engine.run import Run
 from bigpca.passes.panels import column_layout, fold_columns
 from bigpca.passes.rows import Rows
 from bigpca.planning import PassCost, Resources, SolveCost, Times
-from bigpca.records import dataclass, replace
 from bigpca.seeds import normals
 from bigpca.solvers.components import NComponents, partial_will_do, resolve_partial, starting_components
 from bigpca.solvers.dual import axes_flops

@@ -8,6 +8,7 @@ whether they are orthonormal, their duals, their numbers, a covariance of them.
 from __future__ import annotations
 
 import warnings
+from dataclasses import dataclass, field, replace
 from typing import ClassVar, TypeAlias
 
 import numpy as np
@@ -29,7 +30,6 @@ from bigpca.passes.reading.readers import Limits
 from bigpca.passes.reading.row_maps import L2, Affine, MapStep, RowMap
 from bigpca.passes.rows import Rows
 from bigpca.planning import BlockForm
-from bigpca.records import dataclass, field, replace
 from bigpca.settings import setting
 from bigpca.sketches import Sketch
 from bigpca.solvers.scaling import CosLatitude, LearnedScale, Patterson

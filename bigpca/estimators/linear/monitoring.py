@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from numbers import Real
 
 import numpy as np
@@ -32,7 +33,6 @@ from bigpca.passes.project import keys_of
 from bigpca.passes.reading.layout import working_dtype
 from bigpca.passes.reading.row_maps import MapStep, RowMap
 from bigpca.passes.summaries import STATISTICS, read_ends
-from bigpca.records import dataclass
 from bigpca.settings import setting
 from bigpca.solvers.components import rounding_level
 from bigpca.storage.files import content_digest

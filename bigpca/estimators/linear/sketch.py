@@ -9,6 +9,7 @@ From a sketch of a matrix and its product to components: Nyström, and algorithm
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 
 import numpy as np
@@ -33,7 +34,6 @@ from bigpca.passes.engine.jobs import PassPlan, PassState
 from bigpca.passes.engine.run import Run
 from bigpca.passes.fold import Folded, fold, fold_to, row_pass
 from bigpca.planning import ONCE, PassCost, SolveCost
-from bigpca.records import dataclass, replace
 from bigpca.sketches.base import Sketch
 from bigpca.solvers.certificates import orthonormal_axes
 from bigpca.solvers.components import resolve_partial

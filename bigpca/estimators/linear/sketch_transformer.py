@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import ClassVar
 
 from bigpca.arrays import Array
@@ -14,7 +15,6 @@ from bigpca.passes.engine.run import Run
 from bigpca.passes.reading.row_maps import Preprocess
 from bigpca.passes.rows import Rows
 from bigpca.planning import PassCost, SolveCost
-from bigpca.records import dataclass
 from bigpca.sketches import Gaussian, Sketch
 
 DEFAULT_COLUMNS = 100

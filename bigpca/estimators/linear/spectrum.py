@@ -7,6 +7,7 @@ disk: a solved problem as arrays and JSON values, and back, validated.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from numbers import Integral
 from typing import ClassVar
@@ -28,7 +29,6 @@ from bigpca.passes.engine.run import Run
 from bigpca.passes.fold import Folded, fold, fold_to, row_pass
 from bigpca.passes.rows import Rows, naming_sides
 from bigpca.planning import BlockForm, PassCost, Resources, SolveCost
-from bigpca.records import dataclass, field, replace
 from bigpca.solvers.components import NComponents, resolve_components
 from bigpca.solvers.eigh import ROUNDED, fix_signs, numerical_rank, top_eigenpairs
 from bigpca.solvers.scaling import LearnedScale

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import ClassVar, Generic, TypeVar, cast
 
@@ -22,7 +23,6 @@ from bigpca.passes.engine.run import Run
 from bigpca.passes.fold import Folded, fold, row_pass
 from bigpca.passes.rows import Rows, blocks_of_batches, naming_sides, side_by_side
 from bigpca.planning import PassCost, SolveCost
-from bigpca.records import dataclass, replace
 from bigpca.solvers.eigh import eigh_bytes
 
 Found = TypeVar("Found")

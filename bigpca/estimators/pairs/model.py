@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import ClassVar, Self
 
 import numpy as np
@@ -41,7 +42,6 @@ from bigpca.passes.reading.row_maps import (
 )
 from bigpca.passes.rows import Rows
 from bigpca.planning import Resources
-from bigpca.records import dataclass, replace
 from bigpca.settings import setting
 from bigpca.storage.files import content_digest
 

@@ -6,6 +6,7 @@ a fit have left.
 
 from __future__ import annotations
 
+from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -14,7 +15,6 @@ from bigpca.arrays import Array, Matrix, Vector
 from bigpca.errors import warn_approximation
 from bigpca.estimators.shared.files import Values
 from bigpca.operators.base import Probes
-from bigpca.records import dataclass, fields, replace
 from bigpca.solvers.certificates import (
     FAILURE,
     Bounds,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from dataclasses import dataclass, fields, replace
 from typing import Any, Protocol, TypeAlias
 
 import numpy as np
@@ -21,7 +22,6 @@ from bigpca.data.source import Source
 from bigpca.errors import ModelFormatError, brief
 from bigpca.passes.engine.jobs import digest
 from bigpca.passes.reading.readers import DirectReader
-from bigpca.records import dataclass, fields, replace
 from bigpca.rows import L2, Power
 from bigpca.sketches import Sketch, sketch_from
 from bigpca.solvers.components import decode_components, encode_components

@@ -12,6 +12,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import inf
 from numbers import Real
@@ -32,7 +33,6 @@ from bigpca.passes.engine.run import Run
 from bigpca.passes.rows import Rows
 from bigpca.passes.summaries import fill_pass, find_fill
 from bigpca.planning import PassCost, Plan, Resources, SolveCost, plan_of
-from bigpca.records import dataclass, field, replace
 from bigpca.seeds import check_seed, draw_seed, draws_seed
 from bigpca.settings import setting
 

@@ -10,6 +10,7 @@ import logging
 import math
 import os
 from collections import Counter
+from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 import dask.array as da
@@ -48,7 +49,6 @@ from bigpca.passes.reading.blocks import Values
 from bigpca.passes.reading.row_maps import RowPreprocessor, row_of
 from bigpca.passes.rows import Rows
 from bigpca.passes.summaries import reject_statistics
-from bigpca.records import dataclass, replace
 from bigpca.solvers.scaling import Whitening
 
 log = logging.getLogger("bigpca")

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import re
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import wraps
 from inspect import cleandoc
 from types import FunctionType
@@ -27,7 +28,6 @@ from bigpca.passes.engine.run import Run
 from bigpca.passes.project import Made, project_in_memory, project_in_order, project_lazily, project_to
 from bigpca.passes.reading.row_maps import RowMap
 from bigpca.passes.rows import Rows
-from bigpca.records import dataclass
 from bigpca.storage.files import is_objects, name_of, path_of
 from bigpca.storage.forms import form_of
 

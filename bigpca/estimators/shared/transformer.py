@@ -12,6 +12,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import nullcontext
 from copy import copy
+from dataclasses import dataclass, field, replace
 from inspect import Signature, signature
 from numbers import Integral
 from pathlib import Path as FilePath
@@ -95,7 +96,6 @@ from bigpca.passes.reading.row_maps import (
 from bigpca.passes.rows import Rows, reject_weights
 from bigpca.passes.summaries import search_passes
 from bigpca.planning import Plan, Resources
-from bigpca.records import dataclass, field, replace
 from bigpca.settings import DEFAULTS as RUN_SETTINGS
 from bigpca.settings import brought_by, in_force, setting
 

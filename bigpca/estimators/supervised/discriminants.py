@@ -5,6 +5,8 @@ The distance of a row to the nearest class, by the covariance within classes (Le
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 from sklearn.base import ClassifierMixin
 from sklearn.utils import Tags
@@ -20,7 +22,6 @@ from bigpca.estimators.supervised.problems import RoweisProblem, check_condition
 from bigpca.estimators.supervised.statistics import LabelStatistics
 from bigpca.passes.engine.driver import solving
 from bigpca.passes.reading.row_maps import Preprocess, RowMap
-from bigpca.records import dataclass
 from bigpca.settings import setting
 from bigpca.solvers.components import NComponents, rounding_level
 from bigpca.solvers.eigh import top_eigenpairs

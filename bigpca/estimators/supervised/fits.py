@@ -6,6 +6,7 @@ solver of a problem with labels: exact, or an iteration if that is far cheaper o
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import ClassVar
 
@@ -32,7 +33,6 @@ from bigpca.passes.engine.run import Run
 from bigpca.passes.fold import fold, row_pass
 from bigpca.passes.rows import Rows
 from bigpca.planning import PassCost, Resources, SolveCost, Times
-from bigpca.records import dataclass, replace
 from bigpca.seeds import normals
 from bigpca.solvers.eigh import eigh_bytes
 from bigpca.solvers.roweis import Axes, Conditioning, RoweisFamily

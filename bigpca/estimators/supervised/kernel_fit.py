@@ -5,6 +5,7 @@ Kernel supervised PCA by its dual: one sweep over pairs of rows, exact for any n
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import ClassVar
 
@@ -50,7 +51,6 @@ from bigpca.passes.fold import row_pass
 from bigpca.passes.rows import Rows
 from bigpca.passes.sweeps import SweepPlan
 from bigpca.planning import ONCE, PassCost, Resources, SolveCost
-from bigpca.records import dataclass, replace
 from bigpca.solvers.roweis import Axes
 
 EXACT_ROWS = 2000  # up to which all rows are landmarks

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
 from typing import Protocol, Self, overload
 
 import numpy as np
@@ -11,7 +12,6 @@ from bigpca.blas import one_blas_thread
 from bigpca.data.batches import ColumnRows, LabelColumn
 from bigpca.estimators.shared.inputs import Input
 from bigpca.kernels.distance import RBF
-from bigpca.records import dataclass, replace
 from bigpca.seeds import normals, uniforms
 from bigpca.solvers.features import landmark_transform, residual_rounding, truncation_for
 from bigpca.solvers.pivoting import weighted_pivots

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from abc import abstractmethod
+from dataclasses import dataclass
 from typing import Self
 
 import numpy as np
@@ -40,7 +41,6 @@ from bigpca.passes.engine.driver import solving
 from bigpca.passes.engine.events import ProgressArgument
 from bigpca.passes.reading.row_maps import RowMap, row_of
 from bigpca.passes.rows import Rows
-from bigpca.records import dataclass
 from bigpca.solvers.components import NComponents
 from bigpca.solvers.roweis import Axes, Discriminants
 

@@ -7,6 +7,7 @@ labels of a fit: checked, and in the form that a pass reads.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass, replace
 from functools import partial
 from numbers import Integral, Real
 from typing import Self
@@ -42,7 +43,6 @@ from bigpca.estimators.supervised.label_features import (
 )
 from bigpca.estimators.supervised.statistics import KeptStatistics, LabelStatistics, Supervision, label_templates
 from bigpca.passes.accumulators.base import Accumulator, Codes
-from bigpca.records import dataclass, replace
 from bigpca.solvers.roweis import Axes, Conditioning, RoweisFamily, completed, supervised_axes
 
 LABEL_KERNELS = ("linear", "rbf")

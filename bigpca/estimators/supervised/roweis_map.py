@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import TypeAlias, cast
 
 import numpy as np
@@ -27,7 +28,6 @@ from bigpca.passes.engine.driver import solving_with
 from bigpca.passes.engine.events import ProgressArgument
 from bigpca.passes.project import project_in_memory, project_lazily
 from bigpca.passes.reading.row_maps import RowMap, chained
-from bigpca.records import dataclass, replace
 from bigpca.settings import setting
 from bigpca.solvers.roweis import Axes
 

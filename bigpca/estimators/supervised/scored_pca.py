@@ -11,6 +11,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from copy import copy
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from numbers import Integral
 from pathlib import Path as Place
@@ -56,7 +57,6 @@ from bigpca.passes.reading.layout import plan_layout
 from bigpca.passes.reading.row_maps import Beside, MapStep, Preprocess, RowMap
 from bigpca.passes.rows import Rows
 from bigpca.planning import PassCost, Resources, SolveCost
-from bigpca.records import dataclass, replace
 from bigpca.seeds import integers
 from bigpca.settings import setting
 from bigpca.solvers.components import NComponents, resolve_components

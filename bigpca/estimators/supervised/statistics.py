@@ -6,6 +6,7 @@ What a model keeps of its labelled rows, so that rows can be added to it, and mo
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import Self
 
 import numpy as np
@@ -21,7 +22,6 @@ from bigpca.passes.engine.jobs import PassPlan, PassState
 from bigpca.passes.engine.run import Run
 from bigpca.passes.fold import fold_to
 from bigpca.passes.rows import Rows
-from bigpca.records import dataclass, replace
 from bigpca.solvers.roweis import CENTRED
 
 FLOAT64 = float(np.finfo(np.float64).eps)

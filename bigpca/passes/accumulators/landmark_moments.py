@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from contextlib import nullcontext
+from dataclasses import dataclass, field, replace
 from typing import ClassVar, cast
 
 import numpy as np
@@ -22,7 +23,6 @@ from bigpca.passes.reading.blocks import STRIP_BYTES, Block, Device, There, Valu
 from bigpca.passes.reading.layout import MIB
 from bigpca.passes.reading.row_maps import MapStep, NumberedMap
 from bigpca.planning import LOOPS, BlockForm, Work
-from bigpca.records import dataclass, field, replace
 from bigpca.storage.files import content_digest
 
 # Precomputed kernels identify rows by absolute number, not by content. Landmarks, whose numbers are not consecutive,

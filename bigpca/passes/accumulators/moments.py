@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
 import numpy as np
@@ -47,7 +48,6 @@ from bigpca.passes.accumulators.base import (
 from bigpca.passes.reading.blocks import STRIP_BYTES, Block, SumOnDevice, scaled_rows, within_range
 from bigpca.passes.reading.layout import MIB, SLAB_ROWS
 from bigpca.planning import BlockForm, Work
-from bigpca.records import dataclass, field, replace
 
 
 @dataclass

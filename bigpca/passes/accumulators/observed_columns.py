@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from typing import ClassVar
 
 import numpy as np
@@ -10,7 +11,6 @@ from numpy.typing import NDArray
 from bigpca.passes.accumulators.base import Accumulator
 from bigpca.passes.reading.blocks import Block, cached_rows
 from bigpca.planning import BlockForm, PassCost, Work
-from bigpca.records import dataclass, field
 
 
 @dataclass

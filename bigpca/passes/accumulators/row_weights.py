@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from typing import ClassVar, Self
 
 import numpy as np
@@ -24,7 +25,6 @@ from bigpca.passes.accumulators.landmark_moments import (
 )
 from bigpca.passes.reading.blocks import STRIP_BYTES, Block, dense_rows
 from bigpca.planning import BlockForm, Work
-from bigpca.records import dataclass, field, replace
 from bigpca.seeds import uniforms
 from bigpca.storage.files import content_digest
 

@@ -8,6 +8,7 @@ or a sketch that is generated where it is needed.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import ClassVar, Protocol, Self, overload
 
@@ -32,7 +33,6 @@ from bigpca.passes.accumulators.base import (
 from bigpca.passes.reading.blocks import Block, Device, Values, add_product, multiply, within_range, zeros
 from bigpca.passes.reading.layout import MIB, largest_slab
 from bigpca.planning import LOOPS, BlockForm, Work
-from bigpca.records import dataclass, field, replace
 from bigpca.seeds import normals
 from bigpca.sketches.base import Sketch
 from bigpca.storage.files import content_digest

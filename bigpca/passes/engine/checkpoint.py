@@ -15,6 +15,7 @@ import zipfile
 import zlib
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -26,7 +27,6 @@ from bigpca.errors import CheckpointError, CorruptedChunkError
 from bigpca.passes.accumulators.base import Accumulator
 from bigpca.passes.engine.jobs import PassState, digest
 from bigpca.passes.reading.layout import Layout
-from bigpca.records import dataclass
 from bigpca.storage import RunLock
 from bigpca.storage.files import Folder, OccupiedError, is_objects, parsed_document, read_arrays, reject_url
 

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from dataclasses import dataclass, replace
 from functools import wraps
 from inspect import Parameter, signature
 from typing import Concatenate, Generic, ParamSpec, TypeVar, cast
@@ -17,7 +18,6 @@ from bigpca.passes.engine.events import DoneEvent, PassEvent, SkipEvent
 from bigpca.passes.engine.jobs import Finish, Pass, PassState
 from bigpca.passes.engine.local import cancel_run, current_client, run_in_order, run_locally, threads_here
 from bigpca.passes.engine.run import Run
-from bigpca.records import dataclass, replace
 from bigpca.settings import brought_by, setting, steady_heap, trim_heap
 
 # They are set in one place, the public method, and need not be passed on to what it calls. The bits therefore depend on

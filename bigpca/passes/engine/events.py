@@ -14,13 +14,13 @@ import time
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from html import escape
 from importlib import import_module
 from typing import IO, TYPE_CHECKING, Any, Literal, Self
 
 from bigpca.errors import format_bytes
 from bigpca.planning import Plan
-from bigpca.records import dataclass, replace
 
 if TYPE_CHECKING:
     from rich.progress import Progress as RichProgress

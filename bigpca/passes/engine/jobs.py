@@ -10,6 +10,7 @@ import hashlib
 import json
 import uuid
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 
@@ -27,7 +28,6 @@ from bigpca.passes.reading.layout import Layout
 from bigpca.passes.reading.readers import SHARED as SHARED
 from bigpca.passes.reading.readers import Reader
 from bigpca.planning import PassCost
-from bigpca.records import dataclass, field, replace
 from bigpca.settings import steady_heap
 
 A = TypeVar("A", bound=Accumulator)

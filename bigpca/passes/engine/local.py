@@ -9,6 +9,7 @@ from collections import deque
 from collections.abc import Callable
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from queue import SimpleQueue
 from typing import Any
 from weakref import WeakSet
@@ -28,7 +29,6 @@ from bigpca.passes.engine.events import CheckpointEvent
 from bigpca.passes.engine.jobs import SHARED, AnyPass, GroupTask, Pass, PassState, R, merge_states, run_group, tree
 from bigpca.passes.engine.run import Run
 from bigpca.passes.reading.readers import Reader, with_inputs
-from bigpca.records import dataclass, field, replace
 
 # Dask keeps its thread pool and its clients in globals, which a child inherits without their threads. The pool is
 # created again; an inherited client is rejected by :func:`reject_inherited`.

@@ -7,6 +7,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from importlib import import_module
 from importlib.util import find_spec
 from typing import Any, TypeAlias
@@ -19,7 +20,6 @@ from bigpca import blas, csr
 from bigpca.arrays import Array, DType, Integers, Vector, packed_strips
 from bigpca.errors import NonFiniteError, brief, counted
 from bigpca.passes.reading.layout import MIB, working_dtype
-from bigpca.records import dataclass, replace
 
 Values: TypeAlias = Array | csr_array
 There: TypeAlias = Any  # type: ignore[explicit-any]  # an array, a device or a module of another library

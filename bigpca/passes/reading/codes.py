@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -10,7 +11,6 @@ from bigpca.arrays import Array, DType, Vector
 from bigpca.errors import ApproximationWarning
 from bigpca.passes.reading.blocks import Values
 from bigpca.passes.reading.row_maps import RowMap
-from bigpca.records import dataclass
 from bigpca.storage.forms import CODES
 
 DEVIATIONS = 4.0  # of the scores, that the range of codes has on both sides

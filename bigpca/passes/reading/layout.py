@@ -11,6 +11,7 @@ The same store therefore gives the same bits wherever it is folded:
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
 
@@ -18,7 +19,6 @@ import numpy as np
 
 from bigpca.arrays import DType
 from bigpca.data.checks import coalesce
-from bigpca.records import dataclass
 
 MIB = 1 << 20
 SLAB_BYTES = 64 * MIB

@@ -11,6 +11,7 @@ import math
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from numbers import Real
 from typing import ClassVar, TypeAlias
@@ -24,7 +25,6 @@ from bigpca.errors import check_choice
 from bigpca.passes.reading.blocks import STRIP_BYTES, Block, Values, dense_strips
 from bigpca.passes.reading.layout import working_dtype
 from bigpca.planning import LOOPS, BlockForm, Work
-from bigpca.records import asdict, dataclass, field, replace
 from bigpca.storage.files import content_digest
 
 PLACE_BYTES = 12  # beside a stored value: its column, and its row while it is mapped

@@ -11,6 +11,7 @@ import contextlib
 import errno
 import os
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar
 
@@ -21,7 +22,6 @@ from distributed import Client, Future, KilledWorker
 from bigpca.passes.engine.checkpoint import SegmentStates
 from bigpca.passes.engine.jobs import SHARED, AnyPass, Finish, PassState, fold_group, merge_states, tree
 from bigpca.passes.engine.local import RunCancelled
-from bigpca.records import dataclass
 
 T = TypeVar("T")
 
