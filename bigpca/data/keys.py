@@ -21,7 +21,7 @@ from bigpca.data.labels import label_values, rows_shown, with_gaps
 from bigpca.data.source import Source, file_stamp
 from bigpca.data.tables import TableRows, parquet_metadata, table_column
 from bigpca.data.zarr_arrays import is_array_directory, open_node
-from bigpca.errors import CorruptedChunkError, brief
+from bigpca.errors import brief
 from bigpca.storage.files import disk_path, kind_of
 from bigpca.storage.forms import KEY_COLUMN, KEYS, TABLE_MARK
 
@@ -460,10 +460,11 @@ def _keys_in_table(path: str) -> Any:
     if path.lower().endswith(".npy"):
         from bigpca.data.sources import row_source  # imports dask.array, which other paths do not need
 
-        with suppress(CorruptedChunkError, TypeError):  # whoever reads its rows reports that
+        try:
             shards: Any = row_source(path)
-            return shards.texts()
-        return None
+        except (ValueError, TypeError):  # damaged, or not rows, such as labels: whoever reads them reports that
+            return None
+        return shards.texts()
     schema = parquet_metadata(file_stamp(path)).schema.to_arrow_schema()
     marked = TABLE_MARK in (schema.metadata or {}) and KEY_COLUMN in schema.names
     return table_column(path, "parquet", KEY_COLUMN) if marked else None

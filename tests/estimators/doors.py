@@ -333,7 +333,7 @@ REJECTED: dict[str, Door] = {
     **{
         f"{library} frame with {kind}": Door(
             lambda p, X, make=make, values=values: make(X, values),
-            rf"columns of [\w ]+ do not hold numbers: 'when' .{words}.*Leave these out, convert them",
+            rf"columns of [\w ()]+ do not hold numbers: 'when' .{words}.*Leave these out, convert them",
         )
         for kind, values, *types in (
             ("dates", [datetime.date(2020, 1, 1)] * 60, "Date", "date32", "date32", r"such as datetime\.date"),
@@ -346,10 +346,10 @@ REJECTED: dict[str, Door] = {
     },
     "polars Series of structs with dates": Door(
         lambda p, X: _polars(X, [datetime.date(2020, 1, 1)] * 60).to_struct("rows"),
-        r"columns of [\w ]+ do not hold numbers: 'when' .Date",
+        r"columns of [\w ()]+ do not hold numbers: 'when' .Date",
     ),
     "pandas frame with categories of numbers": Door(
-        lambda p, X: _frame(X).astype({"f2": "category"}), "columns of [\\w ]+ do not hold numbers: 'f2' .category"
+        lambda p, X: _frame(X).astype({"f2": "category"}), "columns of [\\w ()]+ do not hold numbers: 'f2' .category"
     ),
     "dates beside numbers in a list": Door(lambda p, X: [[1.0, np.datetime64("2020")]] * 9, "dtype datetime64 cannot"),
     "AnnCollection": Door(
