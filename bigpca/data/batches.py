@@ -589,7 +589,7 @@ class BatchStream:
         held = [room for room, count in zip(self._rooms, counts, strict=True) if count > unused]
         free = [room for room, count in zip(self._rooms, counts, strict=True) if count == unused and len(room) >= rows]
         room = free[0] if free else np.empty((rows, row_width((0, *self.row_shape))), self.dtype)
-        self._rooms = [*held, room]
+        self._rooms = [] if self._ended else [*held, room]
         return room[:rows]
 
     def _copy_head(self, start: int, out: Array) -> int:
@@ -673,7 +673,7 @@ class BatchStream:
                 self._check_count(self.position)
                 return False
             except Exception as error:  # raised again if the read is repeated: the iterator may have ended by it
-                self._failure, self._torn = error, False
+                self._failure, self._torn, self._rooms = error, False, []
                 raise
             self._given = given if self.position == 0 else None
             self._batch, self._labels, self._first = batch, labels, self.position

@@ -357,7 +357,9 @@ class ObjectOutput(Output):
             (len(data), partial(put_member, self.place, key, data, self.writer.mark))
             for key, data in members(annotations)
         )
-        claim.result()  # checked last: who takes the output over changes it before anything else
+        if claim.result():  # checked last: who takes the output over changes it before anything else
+            self._publish_listed(finished, annotations)  # and has left again, perhaps without these chunks: list again
+            return
         try:
             self.place.put(
                 ROOT,
@@ -390,10 +392,10 @@ class ObjectOutput(Output):
                 return self.place.mark("") == self.writer.mark
         return False
 
-    def _check_claim(self) -> None:
-        """Raise OutputLockedError if another run has taken over the claim."""
+    def _check_claim(self) -> bool:
+        """Raise OutputLockedError if another run has taken over the claim; return whether there was none."""
         data = self.kept("claim")
-        if data is None:
+        if absent := data is None:
             with suppress(OccupiedError):
                 self.place.put(CLAIM, self._claim.encoded(), if_absent=True)
             data = self.kept("claim") or self._claim.encoded()
@@ -403,6 +405,7 @@ class ObjectOutput(Output):
                 f"the output {self.path} was taken over by {found.describe()}; this is {self._claim.describe()}. Only "
                 "one of them may write it: stop the other one, and run this again."
             )
+        return absent
 
     def _close(self) -> Callable[[], object]:
         if self._left is None:  # it was visible before this run

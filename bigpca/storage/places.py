@@ -251,9 +251,21 @@ class Place:
         import obstore
 
         start = self.key("") + "/" if self.prefix else ""
-        stream = obstore.list(self.store, prefix=self.key(below) or None, chunk_size=LISTED)
-        # Each batch is a request, and can be repeated alone.
-        while batch := self._request("list", below, lambda: next(stream, None)):
+        stream: Any = None
+        last: str | None = None
+
+        def following() -> Any:
+            nonlocal stream
+            stream = stream or obstore.list(self.store, self.key(below) or None, offset=last, chunk_size=LISTED)
+            try:
+                return next(stream, None)
+            except BaseException:
+                stream = None  # NOTE: after an error it only says that it has ended, as if that were all
+                raise
+
+        # Each batch is a request, and can be repeated alone: behind the last key that came.
+        while batch := self._request("list", below, following):
+            last = batch[-1]["path"]
             for facts in batch:
                 size, change = change_of(facts)
                 yield Entry(facts["path"][len(start) :], size, change, facts["e_tag"] or change or "")
@@ -413,7 +425,7 @@ class Place:
         {"enforced", "rejected", "ignored"}
         """
         known = (self.root, repr(sorted(self.options.items())), id(self._held or None))
-        with _ASKING:
+        with _ASKING.setdefault(known, threading.Lock()):  # one for each store: another may not answer for minutes
             if known not in _CONDITIONS:
                 _CONDITIONS[known] = self._probe()
             return _CONDITIONS[known]
@@ -593,7 +605,8 @@ _CONDITIONS: dict[object, Conditions] = {}
 _ANSWERED: set[object] = set()
 _STORES: dict[tuple[str, str, int], ObjectStore] = {}
 _SETTINGS = ("AWS_", "GOOGLE_", "AZURE_", "STORAGE_EMULATOR")  # variables that stores read when they are opened
-_LOCK, _ASKING = threading.Lock(), threading.Lock()
+_ASKING: dict[object, threading.Lock] = {}
+_LOCK = threading.Lock()
 _PROCESS: list[int] = []  # the one that opened the first store
 
 

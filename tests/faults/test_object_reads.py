@@ -36,7 +36,7 @@ from zarr.storage import ObjectStore
 
 import bigpca as bp
 from bigpca.data.sources import row_source, source_of
-from bigpca.errors import CorruptedChunkError, MissingChunksError, UnansweredError
+from bigpca.errors import CorruptedChunkError, MissingChunksError, OutputWriteError, UnansweredError
 from bigpca.passes.engine.events import GroupEvent
 from bigpca.storage import places, requests
 from bigpca.storage.places import Place
@@ -329,10 +329,13 @@ class TestWhatIsMissing:
 
 
 class failing:
-    """Answer requests for one key wrongly: all of them, or so many."""
+    """Answer requests for one key, and with this in the query, wrongly: all of them, or so many."""
 
-    def __init__(self, server: Server, key: str, wrongly: Callable[..., Any], times: int = 1000) -> None:
+    def __init__(
+        self, server: Server, key: str, wrongly: Callable[..., Any], times: int = 1000, query: str = ""
+    ) -> None:
         self.server, self.key, self.wrongly, self.left, self.count = server, key, wrongly, times, 0
+        self.query = query
 
     def __enter__(self) -> failing:
         self.app = self.server.middleware.app
@@ -343,7 +346,7 @@ class failing:
         self.server.middleware.app = self.app
 
     def __call__(self, environ: dict[str, Any], start: Callable[..., Any]) -> Any:
-        if not environ["PATH_INFO"].endswith(self.key):
+        if not environ["PATH_INFO"].endswith(self.key) or self.query not in environ["QUERY_STRING"]:
             return self.app(environ, start)
         self.count += 1
         self.left -= 1
@@ -397,6 +400,21 @@ class TestWrongAnswers:
         with failing(object_server, "c/2/0", WRONG.get(kind, late)), unanswered as caught:
             bp.PCA(2).fit(url)
         assert kind != "503" or "SlowDown" in str(caught.value)
+
+    def test_of_a_listing_are_no_end_of_it(
+        self, url: str, object_server: Server, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        backend, place = s3_backends["123456789012"]["aws"], Place(f"{url}-many")
+        for i in range(1100):
+            backend.put_object("rows", f"{place.prefix}/{i:04}", b"1234")
+        for page in ("list-type=2", "continuation-token"):
+            with failing(object_server, "rows", WRONG["503"], times=4, query=page) as failed:  # obstore tries 3 times
+                assert [int(entry.key) for entry in place.list()] == list(range(1100))
+            assert failed.count >= 3
+        monkeypatch.setattr(places, "PATIENCE", 1.0)
+        failed = failing(object_server, "rows", WRONG["503"], query="list-type=2")
+        with failed, pytest.raises(OutputWriteError, match="could not list it for"):
+            list(place.list())
 
     @pytest.mark.parametrize(
         ("status", "code"), [("403 Forbidden", "AccessDenied"), ("400 Bad Request", "ExpiredToken")]

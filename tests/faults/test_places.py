@@ -440,6 +440,21 @@ def test_another_run_that_comes_after_a_look_at_the_output_is_noticed(place: Pla
 
 
 @enforced
+def test_another_run_that_takes_the_output_over_and_leaves_is_noticed(place: Place) -> None:
+    with begin(place) as one:
+        fill(one)
+        one.review()
+        one._listing.result()  # type: ignore[union-attr]
+        with suppress(KeyError), begin(place, identity="two", overwrite=True):
+            raise KeyError
+        with pytest.raises(OutputLockedError, match="was deleted since it was put"):
+            one.finish(Annotations())
+    assert "zarr.json" not in stored(place)
+    write_output(place)
+    assert not [key for key in stored(place) if key.startswith(".bigpca")]
+
+
+@enforced
 def test_a_chunk_that_is_replaced_or_deleted_before_it_is_published_is_named(place: Place) -> None:
     for change in (lambda: place.put("c/2/0", b"other"), lambda: place.delete(["c/2/0"])):
         with begin(place) as output:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -71,6 +72,24 @@ def test_the_store_is_asked_what_it_does_about_conditions(place: Place, request:
     else:
         with pytest.raises(OutputWriteError, match=r"conditional writes.*exclusive=True"):
             place.check_exclusive()
+
+
+def test_a_store_that_does_not_answer_blocks_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    silent, other, asked, end = Place(MemoryStore()), Place(MemoryStore()), threading.Event(), threading.Event()
+
+    def probe(place: Place) -> str:
+        if place is silent:
+            asked.set()
+            end.wait(20)
+        return "enforced"
+
+    monkeypatch.setattr(Place, "_probe", probe)
+    thread = threading.Thread(target=silent.conditions)
+    thread.start()
+    assert asked.wait(20)
+    assert (other.conditions(), thread.is_alive()) == ("enforced", True)
+    end.set()
+    thread.join()
 
 
 def answers(*failures: Any) -> Callable[..., Any]:

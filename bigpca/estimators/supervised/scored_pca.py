@@ -690,7 +690,12 @@ class ScoredPCA(Estimator[ScoredResult]):
         return self
 
     def summary(self) -> Exported:
-        """Return the table of the components of ``estimator_``; see :meth:`bigpca.PCA.summary`."""
+        """Return a table of the components of ``estimator_``, as :meth:`bigpca.PCA.summary`.
+
+        Returns
+        -------
+        pandas.DataFrame of k rows
+        """
         check_is_fitted(self)
         return self.estimator_.summary().set_axis(self._components_index("summary"))
 
