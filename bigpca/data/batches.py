@@ -289,7 +289,7 @@ def same_columns(batch: Any, names: list[Any] | None, label: str) -> list[Any] |
 
 
 def _references(arrays: list[Array]) -> list[int]:
-    """Return how often each is referred to, and by the views of it; that of a list alone is the same for all."""
+    """Return the number of references to each, its views included: equal for all arrays that only a list holds."""
     return [getrefcount(array) for array in arrays]
 
 
@@ -443,7 +443,9 @@ class BatchStream:
         return self._labels
 
     def read(self, start: int, stop: int) -> Array:
-        """Return rows ``start:stop``, an array (stop - start, d) of the caller; fewer where rows of unknown number end.
+        """Return rows ``start:stop`` as an array (stop - start, d); fewer at the end if their number is not known.
+
+        The array is the caller's: its memory is used again only after the caller has let go of it.
 
         Raises
         ------
@@ -581,9 +583,9 @@ class BatchStream:
         self._torn = False
 
     def _room(self, rows: int) -> Array:
-        """Return an array of so many rows: that of an earlier read which nobody holds any more, if there is one.
+        """Return an array of so many rows: one of an earlier read that nobody holds any more, or a new one.
 
-        Pages that are new to the process take as long as the copy of the rows.
+        The first touch of new memory takes as long as the copy of the rows.
         """
         (unused,), counts = _references([np.empty(0)]), _references(self._rooms)
         held = [room for room, count in zip(self._rooms, counts, strict=True) if count > unused]
@@ -919,7 +921,7 @@ def _laid_out(stream: BatchStream) -> da.Array:
 
 def _count_rows(batch: Any, label: str) -> int:
     if not isinstance(batch, Mapping):
-        rows = _parts(batch)[0]  # copied from a device by the fit alone
+        rows = _parts(batch)[0]  # not copied from a device: the fit does that
         return int(rows.shape[0]) if len(getattr(rows, "shape", ())) else len(split_batch(batch, label)[0])
     return max((len(block) for block in batch.values()), default=0)
 

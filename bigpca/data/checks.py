@@ -219,7 +219,7 @@ def decoding(
     *,
     errors: tuple[type[Exception], ...] = (OSError, ValueError, LookupError, EOFError),
 ) -> Iterator[None]:
-    """Say what cannot be decoded, and what to do, in errors of the block that undecodable bytes cause.
+    """Turn errors that undecodable bytes cause in the block into one that says what cannot be decoded, and what to do.
 
     Raises
     ------

@@ -108,7 +108,7 @@ class Whitening:
 
     @classmethod
     def of(cls, C: Matrix, added: float, precision: float) -> Whitening:
-        """Return that of C, of which only the upper triangle is read."""
+        """Return V for C. Only the upper triangle of C is read."""
         d, eps = len(C), float(np.finfo(np.float64).eps)
         least = max(d * eps, np.sqrt(d) * precision * (precision > eps))  # of products in float32
 
@@ -118,7 +118,8 @@ class Whitening:
             L, failed = dpotrf(shifted, lower=True, overwrite_a=True)
             return None if failed else L
 
-        # Full rank, if C has a Cholesky factor less more than could be rounding: its trace is at least its eigenvalues.
+        # C has full rank if C - 4 least tr(C) I has a Cholesky factor: its eigenvalues are then above least lambda_max,
+        # since tr(C) >= lambda_max, and the factorisation itself rounds by less than least tr(C).
         if factor(-4 * least * float(np.trace(C))) is not None and (L := factor(added)) is not None:
             return cls(L, True, d)
         values, vectors = eigh(C, lower=False, driver="evd")

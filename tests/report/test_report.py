@@ -574,7 +574,7 @@ def test_shares_of_a_discriminant_are_of_the_variance_between_the_classes() -> N
     report = describe(model)
     assert f"2 components with 100 % {of}" in report.summary
     assert f"The components capture 100 % {of}." in report.methods
-    assert "solver" not in report.summary + report.methods  # of which the class has one
+    assert "solver" not in report.summary + report.methods  # this class has only one solver
     assert f"% {of}" in report.components.header
     assert "Of the variance between the classes, " in report.figures[0].caption
     assert f"100 % {of}" in model._repr_mimebundle_()["text/html"]
