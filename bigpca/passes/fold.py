@@ -33,7 +33,7 @@ from bigpca.passes.reading.blocks import (
     sparse_block,
 )
 from bigpca.passes.reading.layout import MIB, Layout, working_dtype
-from bigpca.passes.reading.readers import Reader, read_ahead, with_inputs
+from bigpca.passes.reading.readers import BEGUN, Reader, read_ahead, with_inputs
 from bigpca.passes.reading.row_maps import MapStep, map_rows, map_tiles
 from bigpca.passes.rows import Rows, check_states
 from bigpca.planning import ONCE, PassCost, Times, Work, peak_bytes
@@ -108,6 +108,7 @@ def row_pass(
     done = updates + rows.prepared_work(widest.itemsize)
     state = sum(one.state_bytes for one in states)
     read = rows.read_bytes(max(layout.read_rows, layout.whole_rows))
+    held_reads = 2 if rows.requests[0] and len(layout.groups) > 1 else layout.held_reads  # of this group or the next
     held = 0 if collected else state if len(layout.groups) > 1 else -(-state // 2)  # one group is not merged
     return PassPlan(
         name=name,
@@ -117,7 +118,7 @@ def row_pass(
         tasks=2 * len(layout.groups) + 1,
         block_rows=block_rows,
         state_bytes=state,
-        peak_bytes=peak_bytes(read, copied, scratch + updates.bytes, held, layout.held_reads),
+        peak_bytes=peak_bytes(read, copied, scratch + updates.bytes, held, held_reads),
         finish_bytes=finish_bytes,
         driver_bytes=driver_bytes,
         device_bytes=sum(there) if all(there) else 0,
@@ -206,7 +207,7 @@ def fold_job(
     return Pass(
         cost=cost, templates=templates, cut=cut, stamp=stamp, finish=finish, shared=shared, paths=rows.paths,
         unit_bytes=rows.row_bytes, whole=rows.n_rows, input=rows.identity | bits,
-        has_row=rows.has if rows.in_order else None, open_ended=rows.open_ended,
+        has_row=rows.has if rows.in_order else None, open_ended=rows.open_ended, follows=rows.requests[0] > 0,
     )  # fmt: skip
 
 
@@ -247,7 +248,7 @@ class FoldGroup:
         strip_shift = shift
         # Squares that overflow float32 make the product infinite; it is then repeated in float64.
         with one_blas_thread(), np.errstate(over="ignore", invalid="ignore"):
-            for first, rows in read_ahead(reader, self.reads):
+            for first, rows in read_ahead(reader, self.reads, begun=inputs.get(BEGUN)):
                 count += rows.shape[0]
                 for i in range(0, rows.shape[0], self.slab_rows):
                     check_cancelled(run_id)

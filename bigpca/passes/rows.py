@@ -532,7 +532,7 @@ class Rows:
         label = self.inspected.unstamped
         return f"changes of {label} go unnoticed: its store has no ETags and no times of change" if label else ""
 
-    @property
+    @cached_property
     def requests(self) -> tuple[int, int]:
         """Requests to an object store for one read, and the most bytes in flight in a process; (0, 0) elsewhere."""
         return (0, 0) if self.stored is None else self.stored.requests

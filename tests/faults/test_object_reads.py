@@ -37,7 +37,9 @@ from zarr.storage import ObjectStore
 import bigpca as bp
 from bigpca.data.sources import row_source, source_of
 from bigpca.errors import CorruptedChunkError, MissingChunksError, OutputWriteError, UnansweredError
+from bigpca.passes import fold
 from bigpca.passes.engine.events import GroupEvent
+from bigpca.passes.reading.readers import DirectReader
 from bigpca.storage import places, requests
 from bigpca.storage.places import Place
 from bigpca.storage.requests import Wanted, joined
@@ -145,6 +147,41 @@ def test_one_request_per_chunk_and_read_and_one_listing_per_1000_chunks(url: str
     reads = model.n_passes_
     assert asked(object_server, "/c/")["GET"] == pytest.approx(CHUNKS * reads, abs=1)
     assert "HEAD" not in asked(object_server)
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_the_next_group_is_read_while_one_is_folded_and_a_thread_holds_two_reads(
+    threads: int, url: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Any
+) -> None:
+    monkeypatch.setattr("bigpca.passes.reading.layout.MIN_GROUP_BYTES", 1)
+    begun, folded, ahead, most = threading.Semaphore(0), [0], [0], [0]
+    read, update = DirectReader.read, fold.update_all
+
+    def reading(self: DirectReader, start: int, stop: int) -> Any:
+        ahead[0] += 1
+        most[0] = max(most[0], ahead[0])
+        begun.release()
+        return read(self, start, stop)
+
+    def folding(*given: Any) -> Any:
+        folded[0] += 1
+        if folded[0] == 1:
+            assert begun.acquire(timeout=10)  # its own; then that of the next group
+        if folded[0] < CHUNKS:
+            assert begun.acquire(timeout=10)
+        ahead[0] -= 1
+        return update(*given)
+
+    monkeypatch.setattr(DirectReader, "read", reading)
+    monkeypatch.setattr(fold, "update_all", folding)
+    scheduler = {"scheduler": "sync"} if threads == 1 else {"scheduler": "threads", "num_workers": threads}
+    with dask.config.set(scheduler):
+        far = bp.PCA(3, solver="covariance").fit(url)
+    assert (folded[0], most[0] <= 2 * threads) == (CHUNKS, True)
+    monkeypatch.setattr(fold, "update_all", update)
+    write(tmp_path / "x.zarr", OLD)
+    local = bp.PCA(3, solver="covariance").fit(tmp_path / "x.zarr")
+    assert far.components_.tobytes() == local.components_.tobytes()
 
 
 def test_an_output_takes_one_request_per_chunk_and_few_others(url: str, object_server: Server) -> None:

@@ -192,6 +192,8 @@ class Pass(Generic[R]):
         there is such a row. None for rows that tasks read, in any order.
     open_ended : bool
         Whether the number of rows is found by the read; the layout then has room for more.
+    follows : bool
+        Whether the first read of a group begins while the group before it is folded, as object stores answer late.
     """
 
     cost: PassPlan
@@ -209,6 +211,7 @@ class Pass(Generic[R]):
     input: Mapping[str, object] = field(default_factory=dict)
     has_row: Callable[[int], bool] | None = None
     open_ended: bool = False
+    follows: bool = False
 
     @property
     def name(self) -> str:

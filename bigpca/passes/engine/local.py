@@ -10,6 +10,7 @@ from collections.abc import Callable
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from queue import SimpleQueue
 from typing import Any
 from weakref import WeakSet
@@ -26,9 +27,20 @@ from bigpca.arrays import Array
 from bigpca.blas import LOOK_SECONDS, Caller, forget_others, inside_fold
 from bigpca.passes.engine.checkpoint import Resumed, SegmentStates, WriteFailed, warn_unwritten
 from bigpca.passes.engine.events import CheckpointEvent
-from bigpca.passes.engine.jobs import SHARED, AnyPass, GroupTask, Pass, PassState, R, merge_states, run_group, tree
+from bigpca.passes.engine.jobs import (
+    SHARED,
+    AnyPass,
+    GroupTask,
+    Pass,
+    PassState,
+    R,
+    merge_states,
+    run_group,
+    tree,
+)
 from bigpca.passes.engine.run import Run
-from bigpca.passes.reading.readers import Reader, with_inputs
+from bigpca.passes.reading.blocks import Values
+from bigpca.passes.reading.readers import BEGUN, Begun, Reader, begin_read, with_inputs
 
 # Dask keeps its thread pool and its clients in globals, which a child inherits without their threads. The pool is
 # created again; an inherited client is rejected by :func:`reject_inherited`.
@@ -156,16 +168,63 @@ class StateWriter:
 class LocalPass:
     """One pass in this process: its tasks and their graph."""
 
-    def __init__(self, job: AnyPass, options: Run, resumed: Resumed) -> None:
-        self.job, self.options, self.resumed = job, options, resumed
+    def __init__(self, job: AnyPass, options: Run, resumed: Resumed, pool: ThreadPoolExecutor) -> None:
+        self.job, self.options, self.resumed, self.pool = job, options, resumed, pool
         self.files, self.writer = resumed.files, StateWriter(resumed.files, options)
+        left = (s for i, s in enumerate(job.layout.segments) if i >= resumed.covered and i not in resumed.segments)
+        self._waiting, self._asked, self._lock = deque(chain.from_iterable(left)), -1, threading.Lock()
+        self._begun: dict[int, tuple[GroupTask, dict[Key, Any], Future[Values] | None]] = {}
+        self._states: dict[int, Future[PassState]] = {}
 
     def fold(self, group: int, _after: None = None) -> PassState:
-        task, inputs = self.job.cut(group)
-        inputs = {SHARED: self.job.shared} | {key: future.result() for key, future in inputs.items()}
+        """Return the state of a group. Groups begin in their own order, not in Dask's, so that the next one is known.
+
+        Each thread thus holds two reads at most: one is ahead, of its own group, or of the next that any thread folds.
+        """
+        while (own := self._next(group)) is not None:
+            done = self._states[own]
+            try:
+                done.set_result(self._fold(own))
+            except BaseException as error:
+                done.set_exception(error)
+                raise
+        state = self._states[group].result()
+        del self._states[group]
+        return state
+
+    def _next(self, asked: int) -> int | None:
+        """Return the first group that waits, of those that Dask has asked for; None once this one is folded."""
+        with self._lock:
+            self._asked = max(self._asked, asked)
+            done = asked in self._states and self._states[asked].done()
+            if done or not self._waiting or self._waiting[0] > self._asked:
+                return None
+            self._states[self._waiting[0]] = Future()
+            return self._waiting.popleft()
+
+    def _fold(self, group: int) -> PassState:
+        begun = self._begun.pop(group, None)
+        task, inputs, first = self._begin(group) if begun is None else begun
+        if first is not None:
+            inputs |= {BEGUN: Begun(first, self._follow)}
         state = run_group(task, self.job.run_id, inputs)
         self.options.emit(self.job.done_event(range(group, group + 1)))
         return state
+
+    def _begin(self, group: int) -> tuple[GroupTask, dict[Key, Any], Future[Values] | None]:
+        task, futures = self.job.cut(group)
+        inputs = {SHARED: self.job.shared} | {key: future.result() for key, future in futures.items()}
+        if not self.job.follows:
+            return task, inputs, None
+        start, stop = self.job.layout.reads[self.job.layout.groups[group][0]]
+        return task, inputs, begin_read(self.pool, with_inputs(task.reader, inputs), start, stop)
+
+    def _follow(self) -> None:
+        """Begin to read the next group."""
+        with self._lock:
+            group = next((group for group in self._waiting if group not in self._begun), None)
+            if group is not None:
+                self._begun[group] = self._begin(group)
 
     def store(self, segment: int, state: PassState) -> PassState:
         if self.files is not None and self.writer.write("segment", segment, state):
@@ -213,16 +272,17 @@ class LocalPass:
 
 def run_locally(job: Pass[R], options: Run, resumed: Resumed) -> R:
     """Run one pass in this process; see :func:`bigpca.passes.engine.driver.run_pass`."""
-    graph, key = LocalPass(job, options, resumed).graph()
-    if key is not None:
-        get: Get = dask.threaded.get
-        if len(job.layout.groups) <= 1 or _in_task():
-            get = dask.local.get_sync
-        elif not hasattr(getattr(chosen_scheduler(), "__self__", None), "scheduler_info"):
-            get = chosen_scheduler() or get
-        # Tasks here share this process's memory: another process would pickle states and see no progress.
-        get = dask.threaded.get if get is named_schedulers.get("processes") else get
-        return job.finish(get(graph, key))
+    with ThreadPoolExecutor(local_threads(), thread_name_prefix="bigpca-read") as pool:
+        graph, key = LocalPass(job, options, resumed, pool).graph()
+        if key is not None:
+            get: Get = dask.threaded.get
+            if len(job.layout.groups) <= 1 or _in_task():
+                get = dask.local.get_sync
+            elif not hasattr(getattr(chosen_scheduler(), "__self__", None), "scheduler_info"):
+                get = chosen_scheduler() or get
+            # Tasks here share this process's memory: another process would pickle states and see no progress.
+            get = dask.threaded.get if get is named_schedulers.get("processes") else get
+            return job.finish(get(graph, key))
     if resumed.prefix is None:
         raise ValueError("the pass has no rows")
     return job.finish(resumed.prefix)

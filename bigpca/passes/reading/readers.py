@@ -390,19 +390,36 @@ def with_inputs(reader: Reader, inputs: Mapping[Key, object]) -> Reader:
     return replace(reader, inputs=inputs) if isinstance(reader, GraphReader) else reader
 
 
-def read_ahead(reader: Reader, reads: Sequence[tuple[int, int]], ahead: int = 1) -> Generator[tuple[int, Values]]:
+@dataclass(frozen=True)
+class Begun:
+    """The first read of a group, begun while the group before it is folded, and what begins that of the next group."""
+
+    first: Future[Values]
+    follow: Callable[[], object]
+
+
+BEGUN = "bigpca-begun"  # the key of these among a task's inputs
+
+
+def begin_read(pool: ThreadPoolExecutor, reader: Reader, start: int, stop: int) -> Future[Values]:
+    """Begin to read rows in a thread, in the context of the fold."""
+    return pool.submit(copy_context().run, reader.read, start, stop)
+
+
+def read_ahead(
+    reader: Reader, reads: Sequence[tuple[int, int]], ahead: int = 1, begun: Begun | None = None
+) -> Generator[tuple[int, Values]]:
     """Yield (first row, rows) of each read while the next ``ahead`` are being read; no others are held."""
     if not reads:
         return
-
-    def begin(start: int, stop: int) -> Future[Values]:
-        return pool.submit(copy_context().run, reader.read, start, stop)  # in the context of the fold
-
     with ThreadPoolExecutor(ahead, thread_name_prefix="bigpca-read") as pool:
-        coming = deque(begin(*read) for read in reads[:ahead])
+        coming = deque([] if begun is None else [begun.first])
+        coming.extend(begin_read(pool, reader, *read) for read in reads[len(coming) : ahead])
         for i, (start, _) in enumerate(reads):
             rows = coming.popleft().result()
             if i + ahead < len(reads):
-                coming.append(begin(*reads[i + ahead]))
+                coming.append(begin_read(pool, reader, *reads[i + ahead]))
+            elif begun is not None:
+                begun.follow()
             yield start, rows
             del rows
