@@ -27,17 +27,7 @@ from bigpca.arrays import Array
 from bigpca.blas import LOOK_SECONDS, Caller, forget_others, inside_fold
 from bigpca.passes.engine.checkpoint import Resumed, SegmentStates, WriteFailed, warn_unwritten
 from bigpca.passes.engine.events import CheckpointEvent
-from bigpca.passes.engine.jobs import (
-    SHARED,
-    AnyPass,
-    GroupTask,
-    Pass,
-    PassState,
-    R,
-    merge_states,
-    run_group,
-    tree,
-)
+from bigpca.passes.engine.jobs import SHARED, AnyPass, GroupTask, Pass, PassState, R, merge_states, run_group, tree
 from bigpca.passes.engine.run import Run
 from bigpca.passes.reading.blocks import Values
 from bigpca.passes.reading.readers import BEGUN, Begun, Reader, begin_read, with_inputs
