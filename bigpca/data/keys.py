@@ -20,7 +20,7 @@ from bigpca.data.label_files import cell_names
 from bigpca.data.labels import label_values, rows_shown, with_gaps
 from bigpca.data.source import Source, file_stamp
 from bigpca.data.tables import TableRows, parquet_metadata, table_column
-from bigpca.data.zarr_arrays import is_array_directory, open_node
+from bigpca.data.zarr_arrays import is_array_directory, open_node, place_at
 from bigpca.errors import brief
 from bigpca.storage.files import disk_path, kind_of
 from bigpca.storage.forms import KEY_COLUMN, KEYS, TABLE_MARK
@@ -449,7 +449,10 @@ def home_of(source: Any) -> Any:
 def _place_of_keys(path: str) -> str | None:
     """Return where the label reader finds the keys of what is at a path; None where there cannot be any."""
     if kind_of(path) != "disk":
-        return f"{path.rstrip('/')}/{KEYS}"
+        place = place_at(path)
+        with suppress(PermissionError):  # for who may not list, the answer about an object that does not exist
+            return f"{path.rstrip('/')}/{KEYS}" if place is None or place.exists(f"{KEYS}/zarr.json") else None
+        return None
     path = os.path.abspath(os.path.expanduser(path)) if path else ""
     beside = os.path.join(path, KEYS)
     return beside if path and is_array_directory(path) and is_array_directory(beside) else None

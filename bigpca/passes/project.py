@@ -31,6 +31,7 @@ from bigpca.data.sources import open as open_array
 from bigpca.data.sources import open_source, row_source
 from bigpca.data.sparse import csr_meta, is_csr, sparse_rows
 from bigpca.data.views import carrying
+from bigpca.data.zarr_arrays import place_at
 from bigpca.errors import MemoryBudgetError, OutputExistsError
 from bigpca.passes.engine.driver import run_pass
 from bigpca.passes.engine.events import Event, PassEvent
@@ -369,7 +370,9 @@ def keys_of(rows: Rows, given: object = None) -> Array | None:
         )
     if given is not None:
         return row_keys(given, rows.n_rows)
-    found = stored_keys(rows.X) if all(kind_of(path) == "disk" for path in rows.paths if path) else None
+    # Servers of other URLs answer in their own ways when they are asked for what is not there.
+    asked = all(kind_of(path) != "remote" or place_at(path) is not None for path in rows.paths if path)
+    found = stored_keys(rows.X) if asked else None
     return names_of_index(rows.given) if found is None else row_keys(found, rows.n_rows)
 
 

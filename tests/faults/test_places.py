@@ -108,6 +108,17 @@ def test_an_array_has_the_bits_of_one_on_a_disk(
         run(place)
 
 
+@pytest.mark.parametrize("place", ["memory", "enforces"], indirect=True)
+def test_scores_inherit_the_keys_of_their_rows(place: Place, model: bp.PCA) -> None:
+    keys = [f"row {i}" for i in range(len(X))]
+    for given in (keys, None):
+        rows, out = (place.at(f"{name}-{given is None}.zarr") for name in ("x", "scores"))
+        bp.ingest(X, rows, keys=given)
+        model.transform(rows, out=out)
+        found = bp.data.stored_keys(out)
+        assert found is None if given is None else found.tolist() == keys
+
+
 class Stop(BaseException):
     """Raised in the place of a request."""
 
