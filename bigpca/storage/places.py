@@ -17,6 +17,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future
 from contextlib import suppress
 from datetime import timedelta
 from importlib.util import find_spec
@@ -425,10 +426,16 @@ class Place:
         {"enforced", "rejected", "ignored"}
         """
         known = (self.root, repr(sorted(self.options.items())), id(self._held or None))
-        with _ASKING.setdefault(known, threading.Lock()):  # one for each store: another may not answer for minutes
-            if known not in _CONDITIONS:
-                _CONDITIONS[known] = self._probe()
-            return _CONDITIONS[known]
+        with _LOCK:
+            first = known not in _CONDITIONS
+            asked = _CONDITIONS.setdefault(known, Future())
+        if first:  # others wait for its answer, also if that is an error
+            try:
+                asked.set_result(self._probe())
+            except BaseException as error:
+                _CONDITIONS.pop(known, None)
+                asked.set_exception(error)
+        return asked.result()
 
     def _probe(self) -> Conditions:
         import obstore
@@ -601,11 +608,10 @@ def _reason(error: BaseException) -> str:
     return text.partition("\n")[0].partition(" Debug source:")[0]
 
 
-_CONDITIONS: dict[object, Conditions] = {}
+_CONDITIONS: dict[object, Future[Conditions]] = {}
 _ANSWERED: set[object] = set()
 _STORES: dict[tuple[str, str, int], ObjectStore] = {}
 _SETTINGS = ("AWS_", "GOOGLE_", "AZURE_", "STORAGE_EMULATOR")  # variables that stores read when they are opened
-_ASKING: dict[object, threading.Lock] = {}
 _LOCK = threading.Lock()
 _PROCESS: list[int] = []  # the one that opened the first store
 

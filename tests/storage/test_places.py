@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -74,22 +75,32 @@ def test_the_store_is_asked_what_it_does_about_conditions(place: Place, request:
             place.check_exclusive()
 
 
-def test_a_store_that_does_not_answer_blocks_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
-    silent, other, asked, end = Place(MemoryStore()), Place(MemoryStore()), threading.Event(), threading.Event()
+def test_a_store_that_does_not_answer_blocks_no_other_and_is_asked_once_by_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    silent, other, end = Place(MemoryStore()), Place(MemoryStore()), threading.Event()
+    asked, waits = threading.Semaphore(0), threading.Semaphore(0)
+
+    class Watched(Future[str]):
+        def result(self, timeout: float | None = None) -> str:
+            waits.release()
+            return super().result(timeout)
 
     def probe(place: Place) -> str:
         if place is silent:
-            asked.set()
+            asked.release()
             end.wait(20)
+            raise OutputWriteError("no answer")
         return "enforced"
 
     monkeypatch.setattr(Place, "_probe", probe)
-    thread = threading.Thread(target=silent.conditions)
-    thread.start()
-    assert asked.wait(20)
-    assert (other.conditions(), thread.is_alive()) == ("enforced", True)
-    end.set()
-    thread.join()
+    monkeypatch.setattr(places, "Future", Watched)
+    with ThreadPoolExecutor(2) as pool:
+        found = [pool.submit(silent.conditions) for _ in range(2)]
+        assert asked.acquire(timeout=20)
+        assert waits.acquire(timeout=20)
+        assert (other.conditions(), any(one.done() for one in found)) == ("enforced", False)
+        end.set()
+        assert [str(one.exception(20)) for one in found] == ["no answer"] * 2
+    assert not asked.acquire(blocking=False)
 
 
 def answers(*failures: Any) -> Callable[..., Any]:

@@ -112,9 +112,9 @@ class SegmentStates:
         """Delete states, as far as they exist."""
         self.place.delete([state_name(kind, index) for kind, index in states])
 
-    def forget_before(self, count: int) -> None:
-        """Delete the states that the prefix over segments ``0:count`` supersedes."""
-        self.delete([(kind, index) for kind, index in self.present() if index < count])
+    def forget(self, segments: range) -> None:
+        """Delete what a prefix supersedes that was extended by these segments: their states, and the shorter one."""
+        self.delete([("prefix", segments.start), *(("segment", index) for index in segments)])
 
     def present(self) -> list[tuple[str, int]]:
         """Return kind and index of every stored state."""
@@ -280,8 +280,8 @@ class Checkpoint:
         segments : sequence of range
             The groups of each segment, which each state's stamps must match.
         """
-        prefix, covered, stored = None, 0, set()
-        for kind, index in reversed(files.present()):  # segments first, then prefixes, the longest first
+        prefix, covered, stored, present = None, 0, set(), files.present()
+        for kind, index in reversed(present):  # segments first, then prefixes, the longest first
             try:
                 if kind == "prefix" and prefix is None:
                     prefix, covered = _of_groups(files, kind, index, segments[:index]), index
@@ -291,6 +291,7 @@ class Checkpoint:
             except CheckpointError as error:
                 warnings.warn(str(error), UserWarning, stacklevel=2)
                 files.delete([(kind, index)])
+        files.delete([one for one in present if one[1] < covered])  # of a run that was killed before it did
         return Resumed(files, prefix, covered, frozenset(s for s in stored if s >= covered))
 
 

@@ -224,7 +224,7 @@ class LocalPass:
     def fold_prefix(self, segment: int, state: PassState, total: PassState | None) -> PassState:
         total = state if total is None else merge_states(total, state)
         if self.files is not None and self.writer.write("prefix", segment + 1, total):
-            self.files.forget_before(segment + 1)
+            self.files.forget(range(segment, segment + 1))
         return total
 
     def read(self, segment: int, _after: None = None) -> PassState:
@@ -406,7 +406,7 @@ class OrderedMerge:
         self.total = state if self.total is None else merge_states(self.total, state)
         self.covered += 1
         if self.files is not None and self.writer.write("prefix", self.covered, self.total):
-            self.files.forget_before(self.covered)
+            self.files.forget(range(self.covered - 1, self.covered))
             self.options.emit(CheckpointEvent(self.files.directory, self.covered - 1))
 
 

@@ -567,7 +567,7 @@ class ClusterRun:
                 self.total = total
                 if self.files is not None:
                     self.files.write("prefix", stop, total)
-                    self.files.forget_before(stop)
+                    self.files.forget(range(self.covered, stop))
             elif self.total is None:
                 self.total = state
             else:
@@ -598,8 +598,8 @@ class ClusterRun:
             return
         for segment in range(self.covered, stop):
             self.ready.pop(segment, None)
+        self.files.forget(range(self.covered, stop))  # type: ignore[union-attr]
         self.covered = stop
-        self.files.forget_before(stop)  # type: ignore[union-attr]
 
     def _accept_trial(self, future: Future, segment: int, group: int) -> None:
         self.suspects.trial = None
