@@ -64,9 +64,9 @@ class config(AbstractContextManager[None]):  # read as a verb: with bp.config(..
         A plan that requires more is rejected before any read; 2e11 by default. ``np.inf`` for no limit.
     arithmetic : str or None, default None
         The array library that multiplies blocks of dense rows, and its device: "numpy" (the default), or "torch",
-        "cupy" or "jax" with a device, such as "torch:cuda". NumPy computes reads that cannot use it, and the plan says
-        which library computes each read. The last bits depend on it, so what a checkpoint holds from another arithmetic
-        is computed again.
+        "cupy" or "jax" with a device, such as "torch:cuda". If it is not set, batches and Dask chunks on a device are
+        multiplied there. NumPy computes reads that cannot use it, and the plan says which library computes each read.
+        The last bits depend on it, so what a checkpoint holds from another arithmetic is computed again.
 
     Raises
     ------

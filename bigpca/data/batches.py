@@ -16,7 +16,7 @@ import dask.array as da
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
-from bigpca.arrays import Array, Integers
+from bigpca.arrays import Array, Integers, RowsThere, host_array, is_on_gpu
 from bigpca.data.checks import check_dtype, check_shape, row_width
 from bigpca.data.containers import reject_foreign, table_rows, unmasked
 from bigpca.data.source import IN_ORDER, Source, Stamp
@@ -246,8 +246,8 @@ class BatchLabels:
         return np.repeat(labels, self.repeats, axis=0)
 
 
-def split_batch(batch: Any, label: str) -> tuple[Array, Any]:
-    """Return the rows of a batch as a NumPy array of at least one dimension, and its labels or None.
+def split_batch(batch: Any, label: str) -> tuple[Any, Any]:
+    """Return the rows of a batch, as :func:`batch_values` does, and its labels or None.
 
     A list or tuple of one or two arrays is (rows,) or (rows, labels), as a DataLoader yields it.
 
@@ -293,9 +293,12 @@ def _references(arrays: list[Array]) -> list[int]:
     return [getrefcount(array) for array in arrays]
 
 
-def batch_values(rows: Any, label: str) -> Array:
-    """Return an array or tensor as a NumPy array of a dtype that PCA can use; bfloat16 becomes float32, exactly."""
-    if hasattr(rows, "detach") or _on_gpu(rows):
+def batch_values(rows: Any, label: str) -> Any:
+    """Return an array or tensor in a dtype that PCA can use: NumPy's, or on its device; bfloat16 becomes float32."""
+    there = RowsThere.of(rows)
+    if there is not None:
+        return there
+    if hasattr(rows, "detach") or is_on_gpu(rows):
         rows = host_array(rows)
     else:
         reject_foreign(rows, label)
@@ -312,23 +315,7 @@ def batch_values(rows: Any, label: str) -> Array:
     return array.astype(check_dtype(array.dtype), copy=False)
 
 
-def host_array(array: Any) -> Array:
-    """Return an array or a tensor as a NumPy array in the host's memory, without importing the tensor's library."""
-    if not hasattr(array, "detach"):
-        return np.asarray(array.get() if _on_gpu(array) else array)
-    tensor = array.detach().cpu()
-    try:
-        return np.asarray(tensor)
-    except (TypeError, RuntimeError):  # NumPy has no such dtype
-        return np.asarray(tensor.float())
-
-
-def _on_gpu(array: Any) -> bool:
-    """Whether this is an array of CuPy."""
-    return hasattr(array, "__cuda_array_interface__") and hasattr(array, "get")
-
-
-def fitting(rows: Array, dtype: np.dtype[Any], first: int) -> Array:
+def fitting(rows: Any, dtype: np.dtype[Any], first: int) -> Any:
     """Return rows in a dtype.
 
     Raises
@@ -338,6 +325,8 @@ def fitting(rows: Array, dtype: np.dtype[Any], first: int) -> Array:
     """
     if rows.dtype == dtype:
         return rows
+    if isinstance(rows, RowsThere):
+        return rows.astype(dtype) if np.can_cast(rows.dtype, dtype) else fitting(np.asarray(rows), dtype, first)
     with np.errstate(over="ignore", invalid="ignore"):  # of NaN in integers, too
         cast = rows.astype(dtype)
     changed = np.isinf(cast) & np.isfinite(rows) if dtype.kind == "f" else cast != rows
@@ -392,7 +381,7 @@ class BatchStream:
         self._names: list[Any] | None = None
         self._given_shape: tuple[int, ...] | None = None  # of a row, as the batches have it
         self._lock = RLock()
-        self._head: Array | None = None
+        self._head: Any = None
         self._rooms: list[Array] = []  # of reads, which callers may hold still
         self._first_rows: dict[int, int] = {}
         self._digests: dict[int, tuple[int, int]] | None = None
@@ -442,8 +431,14 @@ class BatchStream:
         self._require_first()
         return self._labels
 
-    def read(self, start: int, stop: int) -> Array:
-        """Return rows ``start:stop`` as an array (stop - start, d); fewer at the end if their number is not known.
+    @property
+    def first_array(self) -> Any:
+        """An array of the library, and on the device, of the first batch."""
+        self._require_first()
+        return getattr(self._batch, "array", self._batch)
+
+    def read(self, start: int, stop: int) -> Any:
+        """Return rows ``start:stop``, (stop - start, d), where the batches are; fewer at the end of an unknown number.
 
         The array is the caller's: its memory is used again only after the caller has let go of it.
 
@@ -456,12 +451,14 @@ class BatchStream:
             For batches of other dtypes, or that are not arrays of numbers.
         """
         with self._alone():
+            if self._number == 0:
+                self._advance()  # which tells where rows are
             out = self._room(stop - start)
             done = self._copy_head(start, out)
             if done == 0:
                 self._skip_to(start)
             while done < len(out) and self._advance():
-                done += self._take(out[done:])
+                done += self._take(out, done)
             if done < len(out) and self._declared:
                 raise ValueError(
                     f"the batches ended after {counted(self.position, 'row')}; shape says {self.count:,}. Correct "
@@ -471,7 +468,7 @@ class BatchStream:
                 self._compare(start, out[0])
                 self._note_end(start + done)
             if start == 0 and self.position == done:
-                self._head = out[:done].copy()
+                self._head = out[:done].astype(self.dtype)  # a copy
             return out[:done]
 
     def has(self, row: int) -> bool:
@@ -524,7 +521,7 @@ class BatchStream:
         if end == self.position:
             crc, labels = self._digests.get(chunk, (0, 0))[1], self._label_digests.get(chunk, 0)
         elif self._head is not None and end < len(self._head):
-            crc = zlib.crc32(self._head[end - within : end].data)
+            crc = zlib.crc32(np.asarray(self._head[end - within : end]).data)
             column = None if self._column is None else self._column[np.arange(end - within, end)]
             labels = 0 if column is None else zlib.crc32(column.data)
         else:
@@ -574,7 +571,7 @@ class BatchStream:
         self._torn = True  # while the fields below are not those of one row
         self._iterator: Iterator[Any] | None = None
         self._failure: Exception | None = None
-        self._batch: Array = np.zeros((0, 0))
+        self._batch: Any = np.zeros((0, 0))  # or RowsThere, as what is read of it
         self._given: Any = None  # the first batch, as it was given, until another is taken
         self._labels: Any = None
         self._first = self._number = self.position = 0  # row and number of the batch, and the next row
@@ -582,11 +579,13 @@ class BatchStream:
         self._head = None
         self._torn = False
 
-    def _room(self, rows: int) -> Array:
+    def _room(self, rows: int) -> Any:
         """Return an array of so many rows: one of an earlier read that nobody holds any more, or a new one.
 
         The first touch of new memory takes as long as the copy of the rows.
         """
+        if isinstance(self._batch, RowsThere):
+            return self._batch.room(rows, self.dtype)
         (unused,), counts = _references([np.empty(0)]), _references(self._rooms)
         held = [room for room, count in zip(self._rooms, counts, strict=True) if count > unused]
         free = [room for room, count in zip(self._rooms, counts, strict=True) if count == unused and len(room) >= rows]
@@ -615,7 +614,7 @@ class BatchStream:
             self._restart()
         while self.position < row and self._advance():
             step = min(row - self.position, self._digested_rows if self._digests is not None else row)
-            self._take(np.empty((min(step, self._left), self._batch.shape[1]), self.dtype))
+            self._take(self._room(min(step, self._left)), 0)
         if self.position < row and self._declared and not short:
             raise ValueError(f"the batches ended after {self.position:,} rows, before row {row:,}.")
 
@@ -623,14 +622,14 @@ class BatchStream:
     def _left(self) -> int:
         return self._first + len(self._batch) - self.position
 
-    def _take(self, out: Array) -> int:
-        """Copy rows of the current batch to the start of ``out``; return how many."""
-        count, offset = min(self._left, len(out)), self.position - self._first
-        out[:count] = fitting(self._batch[offset : offset + count], out.dtype, self.position)
+    def _take(self, out: Array, done: int) -> int:
+        """Copy rows of the current batch to ``out``, behind those that are ``done``; return how many."""
+        count, offset = min(self._left, len(out) - done), self.position - self._first
+        out[done : done + count] = fitting(self._batch[offset : offset + count], out.dtype, self.position)
         if self._column is not None:
             self._column.add(self.position, self._labels[offset : offset + count])
         self._torn = True
-        self._digest(out[:count])
+        self._digest(out[done : done + count])
         self.position += count
         self._torn = False
         return count
@@ -643,14 +642,14 @@ class BatchStream:
             chunk, within = divmod(self.position + done, size)
             part = rows[done : done + size - within]
             before, crc = digests.get(chunk, (0, 0)) if within else (0, 0)
-            digests[chunk] = before + len(part), zlib.crc32(part.data, crc)
+            digests[chunk] = before + len(part), zlib.crc32(np.asarray(part).data, crc)
             if self._column is not None:
                 labels = self._column[np.arange(self.position + done, self.position + done + len(part))]
                 self._label_digests[chunk] = zlib.crc32(labels.data, self._label_digests.get(chunk, 0) if within else 0)
             done += len(part)
 
     def _compare(self, start: int, row: Array) -> None:
-        crc = zlib.crc32(row.data)
+        crc = zlib.crc32(np.asarray(row).data)
         if self._first_rows.setdefault(start, crc) != crc:
             raise ValueError(
                 f"row {start:,} differs from an earlier iteration of the batches: they are shuffled, or augmented "
@@ -692,7 +691,7 @@ class BatchStream:
                 )
             self.count = rows
 
-    def _checked(self, batch: Any) -> tuple[Array, Any]:
+    def _checked(self, batch: Any) -> tuple[Any, Any]:
         """Return the rows (b, d) and the labels of a batch, after comparing them with those of the first."""
         label = f"batch {self._number} (from row {self.position:,})"
         if self.beside or isinstance(batch, Mapping):
@@ -814,7 +813,7 @@ class BatchRows(Source):
         """Dtype in native byte order."""
         return self.stream.dtype
 
-    def read_block(self, start: int, stop: int, columns: tuple[int, int]) -> Array:
+    def read_block(self, start: int, stop: int, columns: tuple[int, int]) -> Any:
         """Read on to a block; fewer rows at the end if their number is not known."""
         rows = self.stream.read(start, stop)
         return rows if columns == (0, rows.shape[1]) else rows[:, slice(*columns)]
@@ -846,12 +845,13 @@ def from_batches(
     Parameters
     ----------
     batches : iterable of batches
-        A batch is an array (b, d) or (b, c, h, w) of any number of rows b: NumPy, a torch tensor (on any device, with
-        gradients, of any floating dtype), or whatever has ``__array__``. Or a pair (rows, labels); fits that need
-        labels use these if y is None, and fits of two sides, such as CCA, take the second array (b, q) as rows of Y. Or
-        a dict {name: rows} of blocks with the same number of rows, which are joined side by side in the order of the
-        first batch, such as layers of a network. An iterable that can be iterated again (a list, a DataLoader) works
-        for fits of several reads; an iterator works only for fits of one read.
+        A batch is an array (b, d) or (b, c, h, w) of any number of rows b: NumPy, a torch tensor (with gradients, of
+        any floating dtype), CuPy, JAX, or whatever has ``__array__``. Rows on a GPU stay there in reads that can use
+        it, if array-api-compat is installed, and are copied in others. Or a pair (rows, labels); fits that need labels
+        use these if y is None, and fits of two sides, such as CCA, take the second array (b, q) as rows of Y. Or a dict
+        {name: rows} of blocks with the same number of rows, which are joined side by side in the order of the first
+        batch, such as layers of a network. An iterable that can be iterated again (a list, a DataLoader) works for fits
+        of several reads; an iterator works only for fits of one read.
     shape : tuple of int, optional
         (n, d) or (n, c, h, w) of all rows. Without it, a fit of one read finds n in that read.
     dtype : dtype, optional

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from bigpca.arrays import RowsThere
 from bigpca.data.checks import MemberError, arrow_rows, check_dtype, counted_rows
 from bigpca.errors import brief, closest
 
@@ -297,21 +298,24 @@ def reject_chunks(chunk: Any, label: str) -> None:
         Names their type and the call that converts them.
     """
     found = foreign(chunk)
-    if found is not None and type_names(chunk)[0].startswith(("scipy.", "sparse.")):
+    if found is None or RowsThere.of(chunk) is not None:
+        return
+    if type_names(chunk)[0].startswith(("scipy.", "sparse.")):
         meta = "meta=scipy.sparse.csr_matrix((0, 0), dtype=X.dtype)"
         raise TypeError(
             f"the chunks of {label} are sparse data, {type_names(chunk)[0]} of shape {chunk.shape}, which the Dask "
             f"array does not declare, or in a form that cannot be read row by row. CSR was expected. Pass "
             f"X.map_blocks(scipy.sparse.csr_matrix, dtype=X.dtype, {meta})."
         )
-    if found is not None:
-        convert = f"lambda block: block{found.convert}, dtype=X.dtype, meta=np.empty((0, 0), X.dtype)"
-        remedy = f"Pass X.map_blocks({convert})." if found.convert else found.remedy
-        raise TypeError(f"the chunks of {label} are {found.what}. Dense NumPy chunks were expected. {remedy}")
+    convert = f"lambda block: block{found.convert}, dtype=X.dtype, meta=np.empty((0, 0), X.dtype)"
+    remedy = f"Pass X.map_blocks({convert})." if found.convert else found.remedy
+    raise TypeError(f"the chunks of {label} are {found.what}. Dense NumPy chunks were expected. {remedy}")
 
 
-def dense_rows(chunk: Any, label: str, dtype: np.dtype[Any]) -> NDArray[Any]:
+def dense_rows(chunk: Any, label: str, dtype: np.dtype[Any], *, there: bool = False) -> Any:
     """Return a computed chunk of a Dask array as a plain NumPy array; masked entries become NaN.
+
+    A chunk on a device stays there if ``there``.
 
     Parameters
     ----------
@@ -321,18 +325,21 @@ def dense_rows(chunk: Any, label: str, dtype: np.dtype[Any]) -> NDArray[Any]:
     Raises
     ------
     TypeError
-        For chunks that are not dense arrays of numbers in the host's memory, or not of the kind that was promised: what
-        a Dask array says of its chunks need not be true.
+        For chunks that are not dense arrays of numbers, in the host's memory or on a device, or not of the kind that
+        was promised: what a Dask array says of its chunks need not be true.
     """
+    rows: Any = chunk
     if not isinstance(chunk, np.ndarray):
         reject_chunks(chunk, label)
-    rows: NDArray[Any] = chunk if isinstance(chunk, np.ndarray) else np.asarray(chunk)
+        on_device = RowsThere.of(chunk)
+        rows = on_device if there and on_device is not None else np.asarray(chunk if on_device is None else on_device)
     if not np.can_cast(check_dtype(rows.dtype), dtype, "same_kind"):
         raise TypeError(
             f"a chunk of {label} has dtype {rows.dtype}, but the Dask array says {dtype}. Chunks of that dtype were "
             f"expected. Correct the dtype, such as X.map_blocks(..., dtype={rows.dtype.name!r})."
         )
-    rows = unmasked(rows) if isinstance(rows, np.ma.MaskedArray) else np.asarray(rows)
+    if not isinstance(rows, RowsThere):
+        rows = unmasked(rows) if isinstance(rows, np.ma.MaskedArray) else np.asarray(rows)
     return rows.astype(dtype, copy=False) if np.can_cast(rows.dtype, dtype) else rows
 
 

@@ -162,7 +162,8 @@ class FeatureWriter:
         """
         self._check_open()
         label = f"the batch from row {self.n_rows:,}"
-        rows, labels = split_batch(batch, label)
+        given, labels = split_batch(batch, label)
+        rows = np.asarray(given)
         if labels is not None:
             raise TypeError(f"{label} has rows and labels; rows alone are stored. Call write(rows), or give keys.")
         check_shape(rows.shape, label)

@@ -21,7 +21,7 @@ from typing import Any, ClassVar, NamedTuple, SupportsIndex
 import numpy as np
 from scipy.sparse import csr_array, csr_matrix
 
-from bigpca.arrays import Array
+from bigpca.arrays import Array, RowsThere
 from bigpca.data.checks import Limits, MemberError, check_dtype, owned, readable_chunks, row_width
 from bigpca.errors import MAX_MESSAGE, brief, shorten
 from bigpca.storage.files import check_regular, kind_of
@@ -225,7 +225,7 @@ class Source(ABC):
         if not 0 <= first <= last <= d:
             raise IndexError(f"columns {first}:{last} of {self.label} were requested, but it has {d}.")
         block = self._values(start, stop, (first, last))
-        return block if self.sparse else owned(block, self.dtype)
+        return block if self.sparse or isinstance(block, RowsThere) else owned(block, self.dtype)
 
     def _values(self, start: int, stop: int, columns: tuple[int, int]) -> Any:
         block = self.read_block(start, stop, columns)

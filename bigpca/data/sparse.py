@@ -13,7 +13,7 @@ import numpy as np
 import scipy.sparse as sp
 from scipy.sparse import csr_array
 
-from bigpca.arrays import Array, Integers
+from bigpca.arrays import Array, Integers, RowsThere
 from bigpca.data.checks import NATIVE_BYTES, check_decoded, check_dtype, regular_chunks
 from bigpca.data.source import INDEX_BYTES, SPARSE_PARTS, Source, Stamp
 from bigpca.errors import CorruptedChunkError, brief
@@ -57,6 +57,8 @@ def in_blocks(blocks: Sequence[Sequence[Any]]) -> Any:
         return blocks[0][0]
     if sp.issparse(blocks[0][0]):
         return stacked([csr_array(sp.hstack(columns, format="csr")) for columns in blocks])
+    if isinstance(blocks[0][0], RowsThere):
+        return RowsThere.joined(blocks)
     return np.block([list(columns) for columns in blocks])
 
 

@@ -38,7 +38,6 @@ from bigpca.passes.reading.row_maps import MapStep, map_rows, map_tiles
 from bigpca.passes.rows import Rows, check_states
 from bigpca.planning import ONCE, PassCost, Times, Work, peak_bytes
 from bigpca.seeds import uniforms
-from bigpca.settings import setting
 
 A = TypeVar("A", bound=Accumulator)
 R = TypeVar("R")
@@ -95,14 +94,14 @@ def row_pass(
     """
     states = list(templates)
     check_states(rows, states)
-    chosen = setting(None, "arithmetic")
-    device = None if chosen in (None, "numpy") else Device.of(chosen)
+    device, staying = rows.device
     layout, dtype = layout or rows.layout(cut_bytes), dtype or product_dtype(rows.dtype, work)
     block_rows = min(layout.slab_rows, layout.read_rows)
     widest = np.dtype(np.float64) if refinable else dtype
     copied = rows.copied_row_bytes(widest) * block_rows
     form = rows.mapped_form(block_rows, widest.itemsize)
     there = [0 if device is None or form.sparse else one.device_bytes(form) for one in states]
+    staying = staying and all("there" in one.accepts for one in states)
     scratch = rows.scratch_bytes(block_rows, widest.itemsize)
     updates = sum((cost_of(one, form) for one in states), Work())
     done = updates + rows.prepared_work(widest.itemsize)
@@ -121,7 +120,7 @@ def row_pass(
         peak_bytes=peak_bytes(read, copied, scratch + updates.bytes, held, held_reads),
         finish_bytes=finish_bytes,
         driver_bytes=driver_bytes,
-        device_bytes=sum(there) if all(there) else 0,
+        device_bytes=sum(there) + staying * (layout.held_reads + 2) * read if all(there) else 0,
         collected=collected,
         flops=float(layout.n_rows) * done.flops,
         products=float(layout.n_rows) * done.products,
@@ -130,6 +129,7 @@ def row_pass(
         dtype=dtype,
         refinable=refinable,
         device=device if all(there) else None,
+        there=staying and all(there),
     )
 
 
@@ -194,7 +194,7 @@ def fold_job(
     def cut(group: int) -> tuple[GroupTask, Inputs]:
         start, stop = layout.rows_of(group)
         reads = tuple(layout.reads[i] for i in layout.groups[group])
-        reader, futures = rows.reader(start, stop)
+        reader, futures = rows.reader(start, stop, there=cost.there)
         known = "" if rows.in_order else stamp(group)  # of rows in order: after they were read
         own = {name: a.for_rows(start, stop).without_shared() for name, a in templates.items()}
         weights = None if rows.weights is None else rows.weights[start:stop]
@@ -255,6 +255,8 @@ class FoldGroup:
                     slab, numbers = self._present(row_range(rows, i, i + self.slab_rows), first + i)
                     omitted += slab.shape[0]
                     for block in self._blocks(slab, first + i, numbers, shift, shared.get(MAPS, ())):
+                        if self.weights is not None:
+                            block = block.weighted(self.weights[block.rows - self.reads[0][0]])
                         shift = block.origin if shift is None else shift
                         omitted -= block.count
                         if block.count:
@@ -282,47 +284,28 @@ class FoldGroup:
     def _blocks(
         self, slab: Values, row: int, numbers: Integers | None, shift: Vector | None, steps: tuple[MapStep, ...]
     ) -> Iterator[Block]:
-        """Yield the blocks of a slab, one per mapped tile, all about the given shift or the mean of the first block."""
-        for block in self._unweighted(slab, row, numbers, shift, steps):
-            if self.weights is None:
-                yield block
-            else:
-                yield block.weighted(self.weights[block.rows - self.reads[0][0]])
+        """Yield the blocks of a slab, one per mapped tile, all about the given shift or the mean of the first block.
 
-    def _unweighted(
-        self, slab: Values, row: int, numbers: Integers | None, shift: Vector | None, steps: tuple[MapStep, ...]
-    ) -> Iterator[Block]:
+        Sparse rows are one block about zero, or as their maps leave them: sparse, or dense and about a shift.
+        """
         last = row + slab.shape[0] if numbers is None else int(numbers[-1]) + 1 if len(numbers) else row
-        where = self.reader.where(row, last)
-        if isinstance(slab, csr_array):
-            yield from self._sparse(slab, row, numbers, where, shift, steps)
-            return
-        note_rounded(slab)
+        where, sparse = self.reader.where(row, last), isinstance(slab, csr_array)
+        note_rounded(np.asarray(slab.data) if sparse else slab)
         owned = self.reader.owned or numbers is not None
-        if not steps:
+        if sparse:
+            values = slab.astype(self.dtype, copy=False)
+            complete = sparse_block(values, row, self.nan_policy, where, numbers, shift, self._keeps_nan)
+        elif steps:
+            complete = complete_rows(
+                slab, row, owned=owned, nan_policy=self.nan_policy, where=where, numbers=numbers, dtype=self.dtype
+            )
+        else:
             searched = any(part.needs_largest for part in self.templates.values())
             about = group_shift(slab.astype(self.dtype, copy=False)) if shift is None else shift.astype(self.dtype)
-            yield prepare_block(
+            complete = prepare_block(
                 slab, row, about, owned=owned, nan_policy=self.nan_policy, where=where, find_largest=searched,
                 device=self.device, numbers=numbers, keep_nan=self._keeps_nan, dtype=self.dtype,
             )  # fmt: skip
-            return
-        complete = complete_rows(
-            slab, row, owned=owned, nan_policy=self.nan_policy, where=where, numbers=numbers, dtype=self.dtype
-        )
-        for rows, own in map_tiles(steps, complete, where):
-            block = Block.about(rows, own, shift, self.device)
-            shift = block.shift
-            yield block
-
-    def _sparse(
-        self, slab: csr_array, row: int, numbers: Integers | None, where: str, shift: Vector | None,
-        steps: tuple[MapStep, ...],
-    ) -> Iterator[Block]:  # fmt: skip
-        """Yield sparse rows as one block about zero; mapped, as sparse blocks or as dense ones about a shift."""
-        note_rounded(slab.data)
-        values = slab.astype(self.dtype, copy=False)
-        complete = sparse_block(values, row, self.nan_policy, where, numbers, shift, self._keeps_nan)
         if not steps:
             yield complete
             return
@@ -350,20 +333,18 @@ def _first_read(rows: Rows, layout: Layout) -> tuple[int, int]:
 def first_shift(run: Run, rows: Rows, layout: Layout) -> Vector:
     """Return the mean of the first slab (d,), so near the mean of all rows that double centring cancels no digits."""
     run.read_beside(shift_pass(rows, layout))
-    return group_shift(first_rows(rows, layout)).astype(np.float64)
+    return group_shift(first_rows(rows, layout, there=rows.device[1])).astype(np.float64)
 
 
-def first_rows(rows: Rows, layout: Layout) -> Values:
+def first_rows(rows: Rows, layout: Layout, *, there: bool = False) -> Values:
     """Return the rows of the first slab, mapped, in the working dtype; reads only the first chunks."""
     start, stop = _first_read(rows, layout)
-    reader, futures = rows.reader(start, stop)
+    reader, futures = rows.reader(start, stop, there=there)
     reader = with_inputs(reader, {SHARED: rows.broadcast} | {k: f.result() for k, f in futures.items()})
     with solve_paused():  # because nodes of a graph may fold rows themselves
         read = reader.read(start, stop)
+    read = read if rows.weights is None else read[rows.weights[start:stop] > 0]
     values = read[: layout.slab_rows].astype(working_dtype(rows.dtype), copy=False)
-    if rows.weights is not None:
-        present = rows.weights[start:stop] > 0
-        values = read[present][: layout.slab_rows].astype(values.dtype, copy=False)
     if not rows.steps:
         return values
     where = reader.where(start, start + values.shape[0])

@@ -23,6 +23,7 @@ from dask.task_spec import Alias, DataNode, GraphNode, Task
 from dask.typing import Key
 from dask.utils import key_split
 
+from bigpca.arrays import RowsThere
 from bigpca.blas import solve_paused
 from bigpca.data.containers import is_hdf5_dataset, is_zarr_array
 from bigpca.data.sources import Source, row_source
@@ -95,9 +96,10 @@ class GraphSource:
             )
         promised = int(self.X.shape[1]), np.dtype(self.X.dtype).str
         sparse = is_csr(self.X._meta)
-        reader = GraphReader(
-            self.offsets[first : last + 1], keys, cloudpickle.dumps(nodes), *promised, self.label, sparse
-        )
+        # A pickle would copy chunks that are on a device to the host.
+        there = any(isinstance(node, DataNode) and _is_there(node.value) for node in nodes.values())
+        blob = nodes if there else cloudpickle.dumps(nodes)
+        reader = GraphReader(self.offsets[first : last + 1], keys, blob, *promised, self.label, sparse)
         return GraphCut(reader, futures)
 
     def stored_values(self) -> tuple[int, int]:
@@ -203,12 +205,17 @@ class GraphSource:
 def _with_own_rows(nodes: dict[Key, GraphNode]) -> dict[Key, GraphNode]:
     """Return the nodes with slices of sparse rows and of sources in memory, so that a task is not sent all rows."""
     stored = {k: node.value for k, node in nodes.items() if isinstance(node, DataNode)}
-    values = {k: v for k, v in stored.items() if is_csr(v) or (isinstance(v, Source) and v.in_memory)}
+    values = {k: v for k, v in stored.items() if is_csr(v) or (isinstance(v, Source) and v.in_memory) or _is_there(v)}
     taken: dict[Key, GraphNode] = {}
     for key, node in nodes.items():
         if type(node) is Task and node.func in SLICES and node.dependencies and node.dependencies <= values.keys():
             taken[key] = DataNode(key, node({k: values[k] for k in node.dependencies}))
     return {**nodes, **taken}
+
+
+def _is_there(value: object) -> bool:
+    """Whether a value is an array on a device; NumPy's are not looked at."""
+    return type(value) is not np.ndarray and RowsThere.of(value) is not None
 
 
 def _needed(keys: list[Key], nodes: Mapping[Key, GraphNode]) -> set[Key]:

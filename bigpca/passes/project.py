@@ -12,6 +12,7 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import closing
 from contextvars import copy_context
 from dataclasses import astuple, dataclass, replace
+from functools import partial
 from itertools import chain, islice
 from typing import cast
 
@@ -59,7 +60,7 @@ def project_lazily(X: da.Array, f: RowMap, width: int, *, chunk_rows: int | None
     Its row chunks are those of X, or of ``chunk_rows`` rows.
     """
     reject_batches(X, "the map of rows")
-    given = X
+    given, (f, there) = X, _on_device(Rows.opened(X), f)
     X = wrap_sources(X if chunk_rows is None else X.rechunk({0: chunk_rows}))
     if len(X.chunks[1]) > 1:
         X = X.rechunk({1: -1})
@@ -74,6 +75,7 @@ def project_lazily(X: da.Array, f: RowMap, width: int, *, chunk_rows: int | None
         int(X.shape[1]),
         X.dtype.str,
         is_csr(X._meta),
+        there,
         name=name,
         dtype=dtype,
         chunks=(X.chunks[0], (width,)),
@@ -89,8 +91,9 @@ def mapped_lazily(rows: Rows) -> da.Array:
     return project_lazily(rows.X, Chain(rows.maps[:-1], rows.maps[-1]), rows.n_columns)
 
 
-def _apply_block(block: object, f: RowMap, n_columns: int, dtype: str, sparse: bool) -> Array:
-    rows: Values = (sparse_rows if sparse else dense_rows)(block, "the Dask array", np.dtype(dtype))
+def _apply_block(block: object, f: RowMap, n_columns: int, dtype: str, sparse: bool, there: bool) -> Array:
+    take = sparse_rows if sparse else partial(dense_rows, there=there)
+    rows: Values = take(block, "the Dask array", np.dtype(dtype))
     check_chunk_shape(rows.shape, (n_columns,), "the Dask array")
     note_rounded(np.asarray(rows.data) if sparse else rows)
     with one_blas_thread():
@@ -121,6 +124,13 @@ def project_in_memory(rows: Rows, f: RowMap, width: int) -> Array:
     return out
 
 
+def _on_device(rows: Rows, f: RowMap) -> tuple[RowMap, bool]:
+    """Return the map on the device of the rows, and whether it takes them there."""
+    device, staying = (None, False) if rows.on_device is None else rows.device
+    moved = f.on(device) if staying and device is not None else None
+    return (f, False) if moved is None else (moved, True)
+
+
 def project_in_order(rows: Rows, f: RowMap, width: int, memory_limit: int | str | None = None) -> Array:
     """Return ``f`` of the rows of batches, read once in this thread; same bits as those of the rows in memory.
 
@@ -129,12 +139,13 @@ def project_in_order(rows: Rows, f: RowMap, width: int, memory_limit: int | str 
     MemoryBudgetError
         If the result does not fit in memory; before the read, if the number of rows is known.
     """
+    f, there = _on_device(rows, f)
     steps, room = (*rows.steps, MapStep(f, width)), find_resources(memory_limit, in_process=True).room_bytes
     row_bytes, done, parts = width * f.output_dtype(rows.dtype).itemsize, 0, list[Array]()
     _check_held(1 if rows.open_ended else rows.n_rows, row_bytes, room)
     while done < rows.n_rows and (not rows.open_ended or rows.has(done)):
         stop = min(done + 8192, rows.n_rows)
-        reader, _ = rows.reader(done, stop)
+        reader, _ = rows.reader(done, stop, there=there)
         values = reader.read(done, stop)
         with one_blas_thread():
             parts.append(map_run(steps, values, done, reader.where(done, stop)))
@@ -296,6 +307,7 @@ def project_to(
         With ``errno.ENOSPC`` if the disk fills up during the run; finished chunks are kept.
     """
     began = time.perf_counter()
+    f, there = _on_device(rows, f)
     if f.attributes and not form.holds_attributes:
         raise ValueError(
             f"{os.fspath(out)} would hold codes without their scale, because .npy files have no place for it. Write a "
@@ -336,7 +348,7 @@ def project_to(
     for note in plan.notes[len(rows.unnoticed) :]:
         log.warning("%s: %s", opened.path, note)
     with opened as output:
-        written = _write_pending(rows.mapped(MapStep(f, width)), output, plan, run)
+        written = _write_pending(rows.mapped(MapStep(f, width)), output, plan, run, there=there)
         if rows.open_ended:
             output.set_rows(written)
         output.review()
@@ -457,7 +469,7 @@ def plan_writing(
     )
 
 
-def _write_pending(rows: Rows, output: Output, plan: Plan, run: Run) -> int:
+def _write_pending(rows: Rows, output: Output, plan: Plan, run: Run, *, there: bool) -> int:
     """Write the chunks that are missing, and return how many rows they have."""
     pending = list(range(-(-rows.n_rows // output.writer.chunk_rows))) if rows.open_ended else output.pending()
     if not pending or output.published:
@@ -479,7 +491,7 @@ def _write_pending(rows: Rows, output: Output, plan: Plan, run: Run) -> int:
     ahead = _reads_ahead(rows, min(slab_rows, output.writer.chunk_rows))
 
     def cut(group: int) -> tuple[GroupTask, Inputs]:
-        reader, futures = rows.reader(*ranges[group])
+        reader, futures = rows.reader(*ranges[group], there=there)
         logs = output.joins and group + 1 < len(parts)  # after the last one the output is published
         return WriteGroup(group, reader, parts[group], slab_rows, output.writer, ahead, logs), futures
 

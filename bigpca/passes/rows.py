@@ -17,7 +17,7 @@ import dask.array as da
 import numpy as np
 from numpy.typing import NDArray
 
-from bigpca.arrays import DType
+from bigpca.arrays import DType, RowsThere
 from bigpca.data.batches import BatchRows, batches_of, blocks_in_batches, reject_batches
 from bigpca.data.checks import NATIVE_BYTES, coalesce
 from bigpca.data.grids import Labels
@@ -33,6 +33,7 @@ from bigpca.passes.accumulators.observed_columns import ColumnSearch
 from bigpca.passes.engine.cluster.get import get_watched
 from bigpca.passes.engine.jobs import Inputs, digest
 from bigpca.passes.graphs import GraphSource, paths_in, sources_of_graph, unknown_layer
+from bigpca.passes.reading.blocks import Device
 from bigpca.passes.reading.layout import Layout, plan_layout, working_dtype
 from bigpca.passes.reading.readers import (
     FILL,
@@ -46,6 +47,7 @@ from bigpca.passes.reading.readers import (
 )
 from bigpca.passes.reading.row_maps import PLACE_BYTES, MapStep, RowMap, chain_cost
 from bigpca.planning import LOOPS, BlockForm, PassCost, Work
+from bigpca.settings import setting
 from bigpca.storage.files import content_digest, kind_of
 
 COUNTED_BYTES = 64 << 20  # of a sparse chunk, if it stored its zeros, beyond which its values are counted
@@ -468,16 +470,39 @@ class Rows:
             return layout
         return replace(layout, segments=tuple(range(i, i + 1) for i in range(len(layout.groups))))
 
-    def reader(self, start: int, stop: int) -> tuple[Reader, Inputs]:
-        """Return a reader of rows ``start:stop`` of the view, and the futures its task must be given."""
+    @property
+    def on_device(self) -> RowsThere | None:
+        """The first rows on their device, or none of them, if they are analysed as they come from it."""
+        if self.view or self.steps or self.fill or self.limits or self.sides or self.sparse:
+            return None
+        one = self.samples._meta if self.batches is None else self.batches.stream.first_array
+        return None if type(one) is np.ndarray else RowsThere.of(one)
+
+    @property
+    def device(self) -> tuple[Device | None, bool]:
+        """The device that multiplies the rows, the one that is set or theirs, and whether they stay in its library."""
+        chosen, own = setting(None, "arithmetic"), self.on_device
+        if chosen is not None:
+            same = own is not None and own.place.partition(":")[0] == chosen.partition(":")[0]
+            return (None, False) if chosen == "numpy" else (Device.of(chosen), same)
+        try:
+            return (None, False) if own is None else (Device.of(own.place), True)
+        except ValueError:  # a device without float64
+            return None, False
+
+    def reader(self, start: int, stop: int, *, there: bool = False) -> tuple[Reader, Inputs]:
+        """Return a reader of rows ``start:stop`` of the view, and the futures its task must be given.
+
+        Rows on a device stay there if ``there``; else they are copied to the host's memory.
+        """
         first, last = (start, stop) if self.view is None else self.view.samples(start, stop)
         reader: Reader
         futures: Inputs = {}
         if self.stored is not None:
-            reader = DirectReader(self.stored)
+            reader = DirectReader(self.stored, there=there)
         else:
             cut = self.inspected.graph.cut(first, last)
-            reader, futures = cut.reader, cut.futures
+            reader, futures = replace(cut.reader, there=there), cut.futures
         if self.view is not None:
             ends = np.cumsum(self._sample_chunks)
             reader = ViewReader(reader, self.view, ends[(ends > first) & (ends < last)])

@@ -14,14 +14,18 @@ import dask.array as da
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from dask.highlevelgraph import HighLevelGraph
 from sklearn.base import clone
 
 import bigpca as bp
-from bigpca.arrays import packed_size
-from bigpca.errors import MemoryBudgetError
+from bigpca import arrays
+from bigpca.arrays import RowsThere, packed_size
+from bigpca.data.views import array_of
+from bigpca.errors import CheckpointError, MemoryBudgetError, NonFiniteError
 from bigpca.passes.accumulators.landmark_moments import LandmarkMap, LandmarkMoments
 from bigpca.passes.accumulators.moments import Moments
 from bigpca.passes.accumulators.thin_products import DenseFactor, FusedProduct, ProductOnDevice
+from bigpca.passes.reading import blocks
 from bigpca.passes.reading.blocks import Block, Device, SumOnDevice
 from bigpca.planning import BlockForm
 from tests.builders import data_with_spectrum, power_law
@@ -105,19 +109,25 @@ def test_landmark_features_are_those_of_numpy(name: str, dtype: str, monkeypatch
 
 def watch(monkeypatch: pytest.MonkeyPatch, moved: dict[str, int]) -> None:
     """Count the bytes that go to a device, and those that come from it."""
-    put, fetch = Device.put, Device.fetch
+    put, fetch, put_rows = Device.put, arrays.host_array, RowsThere._put
 
     def counted_put(device: Device, values: Any) -> Any:
         moved["put"] += values.nbytes if isinstance(values, np.ndarray) else 0
         return put(device, values)
 
-    def counted_fetch(device: Device, array: Any) -> Any:
-        found = fetch(device, array)
+    def counted_rows(beside: RowsThere, values: Any) -> Any:
+        moved["put"] += values.nbytes
+        return put_rows(beside, values)
+
+    def counted_fetch(array: Any) -> Any:
+        found = fetch(array)
         moved["fetch"] += found.nbytes
         return found
 
     monkeypatch.setattr(Device, "put", counted_put)
-    monkeypatch.setattr(Device, "fetch", counted_fetch)
+    monkeypatch.setattr(RowsThere, "_put", counted_rows)
+    monkeypatch.setattr(arrays, "host_array", counted_fetch)
+    monkeypatch.setattr(blocks, "host_array", counted_fetch)
 
 
 def test_one_block_goes_in_and_one_triangle_comes_out_of_each_group(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -315,3 +325,123 @@ def test_cupy_multiplies_without_tf32_and_restores_the_switch(monkeypatch: pytes
             assert switch == {"f": 1}
         assert switch == {"f": 1}
     assert switch == {"f": 7}
+
+
+def batched_there(rows: Any, name: str, monkeypatch: pytest.MonkeyPatch, size: int = 170) -> list[Any]:
+    """Return batches of rows on a device; those of a library on the CPU are treated as if they were on another one."""
+    require(name)
+    library, _, place = name.partition(":")
+    if place == "cpu":
+        monkeypatch.setattr(arrays, "_place_of", lambda array: None if isinstance(array, np.ndarray) else name)
+    return [Device(library, place).put(rows[i : i + size]) for i in range(0, len(rows), size)]
+
+
+@pytest.mark.parametrize("fit", [*FITS, "partial"])
+@pytest.mark.parametrize("name", DEVICES)
+def test_rows_that_come_from_a_device_stay_there(name: str, fit: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(blocks, "PRECISE_FLOPS", 0.0)  # multiply in float32
+    solve = {**FITS, "partial": lambda X: bp.PCA(K).partial_fit(X)}[fit]
+    X, moved = lazy().compute(), {"put": 0, "fetch": 0}
+    expected, given = solve(X), batched_there(X, name, monkeypatch)
+    watch(monkeypatch, moved)
+    found = solve(bp.from_batches(given))
+    assert max(moved.values()) < X.nbytes / 2, moved  # a triangle or thin matrices, weights and sums, but no rows
+    np.testing.assert_allclose(found.explained_variance_, expected.explained_variance_, rtol=3e-6)
+    np.testing.assert_allclose(found.mean_, expected.mean_, rtol=1e-12)
+    again = solve(bp.from_batches(batched_there(X, name, monkeypatch, 333)))
+    assert np.array_equal(again.components_, found.components_)
+    if fit != "partial":
+        assert any(f"multiplied by {name.partition(':')[0]}" in note and "rows are there" in note
+                   for note in found.plan_.notes)  # fmt: skip
+
+
+@pytest.mark.parametrize("name", DEVICES)
+def test_batches_on_a_device_are_mapped_there(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    X, moved = lazy().compute(), {"put": 0, "fetch": 0}
+    model = bp.PCA(K, nan_policy="omit").fit(X)
+    X[[3, 700], 5] = np.nan
+    expected, statistics = model.transform(X), model.statistics(X)
+    given = batched_there(X, name, monkeypatch)
+    found = model.transform(bp.from_batches(given))
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-5 * np.nanmax(np.abs(expected)))
+    np.testing.assert_allclose(model.statistics(bp.from_batches(given)), statistics, rtol=2e-5, atol=1e-9)
+    stored = model.transform(bp.from_batches(given), out=tmp_path / "scores.zarr")
+    assert np.array_equal(stored.compute(), found, equal_nan=True)
+    given = batched_there(X[710:], name, monkeypatch)
+    watch(monkeypatch, moved)
+    model.spe(bp.from_batches(given))
+    assert moved["fetch"] < X[710:].nbytes / 10
+    assert moved["put"] < 8 * D * (K + 3)
+
+
+class OnDevice(np.ndarray):
+    """What a Dask array says of chunks of array-api-strict, which Dask does not know."""
+
+    device = "array_api_strict.Device('device1')"
+
+
+OnDevice.__module__ = "array_api_strict"
+
+
+@pytest.mark.parametrize("kind", ["computed", "held"])
+@pytest.mark.parametrize("name", ["array_api_strict:device1", "cupy:0"])
+def test_chunks_of_a_dask_array_stay_on_their_device(name: str, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    require(name)
+    library, _, place = name.partition(":")
+    X, moved, meta = lazy(), {"put": 0, "fetch": 0}, np.empty((0, 0), "f4")
+    meta = Device(library, place).put(meta) if library == "cupy" else meta.view(OnDevice)
+    there = X.map_blocks(lambda block: Device(library, place).put(block), dtype="f4", meta=meta)
+    if kind == "held":
+        chunks = {("held", i, 0): Device(library, place).put(X.blocks[i].compute()) for i in range(N // 250)}
+        there = array_of(HighLevelGraph.from_collections("held", chunks), "held", X.chunks, meta)
+        monkeypatch.setattr("bigpca.passes.graphs.cloudpickle.dumps", None)  # which would copy them
+    expected, model = bp.PCA(K, solver="covariance").fit(X), bp.FisherDiscriminantAnalysis(1)
+    monkeypatch.setattr("bigpca.passes.reading.readers.FIRST_BYTES", 4 * D)
+    put = X.nbytes if kind == "computed" else 0  # by the map of the blocks
+    watch(monkeypatch, moved)
+    found = bp.PCA(K, solver="covariance").fit(there)
+    assert moved["put"] < put + 16 * D
+    assert moved["fetch"] < 8 * (packed_size(D) + 10 * D)
+    np.testing.assert_allclose(found.explained_variance_, expected.explained_variance_, rtol=1e-9)
+    np.testing.assert_allclose(expected.transform(there).compute(), expected.transform(X).compute(), atol=1e-3)
+    labels = np.arange(N) % 2  # by states of NumPy
+    assert np.array_equal(model.fit(there, labels).components_, model.fit(X, labels).components_)
+
+
+@pytest.mark.filterwarnings("ignore:3.33e-05 of the entries are missing")
+def test_missing_values_and_checkpoints_of_rows_there_are_as_of_rows_here(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = "array_api_strict:device1"
+    X = lazy().compute()[:, :40]
+    whole = bp.PCA(K).fit(bp.from_batches(batched_there(X, name, monkeypatch)), checkpoint=tmp_path / "c")
+    again = bp.PCA(K).fit(bp.from_batches(batched_there(X, name, monkeypatch, 40)), checkpoint=tmp_path / "c")
+    assert np.array_equal(again.components_, whole.components_)
+    changed = batched_there(X + 1, name, monkeypatch)
+    with pytest.raises(CheckpointError, match="the input changed"):
+        bp.PCA(K).fit(bp.from_batches(changed), checkpoint=tmp_path / "c")
+    with bp.config(arithmetic="numpy"):
+        here = bp.PCA(K).fit(bp.from_batches(changed))
+    assert np.array_equal(here.components_, bp.PCA(K).fit(X + 1).components_)
+    X[7, 3], X[900, 1] = np.nan, np.inf
+    given = batched_there(X, name, monkeypatch)
+    with pytest.raises(NonFiniteError, match=r"2 NaN or infinite values in 2 rows .* row 7, column 3"):
+        bp.PCA(K).fit(bp.from_batches(given))
+    for policy in ("omit", "mean"):
+        X[900, 1] = np.nan
+        given = batched_there(X, name, monkeypatch)
+        found, expected = (bp.PCA(K, nan_policy=policy).fit(one) for one in (bp.from_batches(given), X))
+        np.testing.assert_allclose(found.explained_variance_, expected.explained_variance_, rtol=1e-12)
+        assert found.n_omitted_ == expected.n_omitted_
+
+
+@pytest.mark.parametrize("dtype", ["f2", "f4", "f8", "u1", "i2", "i4", "?"])
+def test_every_dtype_of_rows_there_is_that_of_rows_here(dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    X = np.abs(lazy().compute()[:, :40])
+    X = (np.median(X) < X) if dtype == "?" else X.astype(dtype)
+    given = X.astype("f4") if dtype == "f2" else X  # which the standard does not have
+    batches = batched_there(given, "array_api_strict:device1", monkeypatch)
+    asked = "f4" if dtype in ("f2", "u1", "i2", "?") else "f8"  # a wider one
+    for rows in (bp.from_batches(batches), bp.from_batches(iter(batches), X.shape, asked)):
+        found = bp.PCA(K).fit(rows)
+        np.testing.assert_allclose(found.explained_variance_, bp.PCA(K).fit(X).explained_variance_, rtol=1e-12)

@@ -143,6 +143,10 @@ class Projection(LinearRowMap):
         """Return the same map as a matrix and a centre."""
         return LinearMap(self._axes(), self.mean, self.l2)
 
+    def on(self, device: Device) -> Projection | None:
+        """Unless values are examined one by one."""
+        return replace(self, device=device) if self.takes_csr else None
+
     def sklearn_steps(self, d: int, facts: dict[str, object]) -> list[object]:
         """Return the same map as fitted transformers of scikit-learn."""
         from bigpca.export.sklearn import projection_steps  # only exports need scikit-learn's PCA

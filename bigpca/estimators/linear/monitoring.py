@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from numbers import Real
 
 import numpy as np
@@ -30,6 +30,7 @@ from bigpca.estimators.shared.outputs import Destination, Path, maps_rows
 from bigpca.estimators.shared.transformer import Estimator
 from bigpca.passes.engine.events import ProgressArgument
 from bigpca.passes.project import keys_of
+from bigpca.passes.reading.blocks import Device
 from bigpca.passes.reading.layout import working_dtype
 from bigpca.passes.reading.row_maps import MapStep, RowMap
 from bigpca.passes.summaries import STATISTICS, read_ends
@@ -483,6 +484,11 @@ class StatisticsMap(RowMap):
     variances: Vector
     noise: float
     names: tuple[str, ...]
+
+    def on(self, device: Device) -> StatisticsMap | None:
+        """As the projection."""
+        moved = self.projection.on(device)
+        return None if moved is None else replace(self, projection=moved)
 
     def output_dtype(self, dtype: DType) -> DType:
         """Always float64; residuals and scores are computed in the precision of the rows."""

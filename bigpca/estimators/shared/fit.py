@@ -145,11 +145,11 @@ class Reading(ABC):
     @property
     def _devices(self) -> tuple[str, ...]:
         """The lines of the plan about what multiplies blocks, where a device was set."""
-        name = setting(None, "arithmetic")
-        if name in (None, "numpy"):
-            return ()
         passes = [one for one in self.declared if isinstance(one, PassPlan)]
-        there = [one.name for one in passes if one.device is not None]
+        name = setting(None, "arithmetic") or next((one.device.name for one in passes if one.device), "numpy")
+        if name == "numpy":
+            return ()
+        there = [one.name + ", whose rows are there" * one.there for one in passes if one.device is not None]
         held = f"{format_bytes(max((one.device_bytes for one in passes), default=0))} of its memory for each thread"
         here = [one.name for one in passes if one.device is None]
         why = "sparse rows" if self.rows.sparse else "states or kernels for NumPy only"

@@ -56,10 +56,10 @@ class Accumulator(ABC):
         The fields of the closed state, arrays and numbers, unless ``to_arrays`` and ``with_arrays`` say otherwise.
     needs_largest : bool
         Whether ``update`` uses the largest magnitude in its block.
-    accepts : frozenset of {"dense", "csr", "weights", "nan"}
+    accepts : frozenset of {"dense", "csr", "weights", "nan", "there"}
         The blocks that ``update`` can use. Sparse rows are made dense in strips for states that do not accept "csr";
         weighted rows are rejected before the read if a state does not accept "weights". NaN stay in blocks if all
-        states of a read accept "nan".
+        states of a read accept "nan", and rows on a device stay there if all accept "there".
     """
 
     tag: ClassVar[str]

@@ -12,7 +12,7 @@ import numpy as np
 from scipy.sparse import csr_array
 
 from bigpca import csr
-from bigpca.arrays import Array, DType, Integers, Matrix, Vector
+from bigpca.arrays import Array, DType, Integers, Matrix, RowsThere, Vector
 from bigpca.kernels.base import FIXED_BYTES, Kernel
 from bigpca.kernels.custom import reject_asymmetric
 from bigpca.kernels.dot import PreparedThere
@@ -332,12 +332,9 @@ class LandmarkMoments(Accumulator):
                 self.precision, entry_precision(B.dtype if device is None else device.dtype_of(B), error)
             )
             # The features are rows of their own, with the shift of their first block.
-            if device is None:
-                block = Block.about(B, numbers, self._shifts[j])
-                block = block if weights is None else block.weighted(weights)
-            else:
-                values, shift = device.about(B, self._shifts[j])
-                block = Block(values, numbers, shift, device.sums(values, weights), weights=weights, device=device)
+            made = B if device is None else RowsThere(B, device.name)
+            block = Block.about(made, numbers, self._shifts[j], device)
+            block = block if weights is None else block.weighted(weights)
             self._shifts[j] = block.shift
             self.moments[j].update(block)
 

@@ -108,7 +108,7 @@ class Moments(Accumulator):
     """
 
     tag: ClassVar[str] = "Moments"
-    accepts: ClassVar[frozenset[str]] = frozenset({"dense", "csr", "weights"})
+    accepts: ClassVar[frozenset[str]] = frozenset({"dense", "csr", "weights", "there"})
 
     n_features: int
     count: int = 0

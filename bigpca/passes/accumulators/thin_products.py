@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 from bigpca import csr
-from bigpca.arrays import Array, Integers, Matrix, Vector
+from bigpca.arrays import Array, Integers, Matrix, RowsThere, Vector
 from bigpca.passes.accumulators.base import (
     Accumulator,
     Arrays,
@@ -31,7 +31,7 @@ from bigpca.passes.accumulators.base import (
     stored_weights,
 )
 from bigpca.passes.reading.blocks import Block, Device, Values, add_product, multiply, within_range, zeros
-from bigpca.passes.reading.layout import MIB, largest_slab
+from bigpca.passes.reading.layout import MIB, SLAB_BYTES, largest_slab
 from bigpca.planning import LOOPS, BlockForm, Work
 from bigpca.seeds import normals
 from bigpca.sketches.base import Sketch
@@ -123,6 +123,11 @@ class SketchFactor:
             return sketched
         return np.hstack([sketched, multiply(rows, probe_vectors(self.seed, self.d, self.probes))])
 
+    def matrix(self) -> Matrix:
+        """Return W (d, l) as an array."""
+        W = np.hstack([self.sketch.matrix(self.d), probe_vectors(self.seed, self.d, self.probes)])
+        return W if self.inverse_scale is None else self.inverse_scale[:, None] * W
+
     def cost(self, rows: BlockForm) -> Work:
         d, b, itemsize = rows.columns, rows.rows, rows.itemsize
         scaled = (2 if rows.sparse else 1) * b * rows.values * itemsize if self.inverse_scale is not None else 0
@@ -153,9 +158,12 @@ class ProductOnDevice:
             with device.precise():
                 self.Q = device.put(factor.Q)
 
-    def add(self, values: Array, weights: Vector | None) -> None:
-        """Add the products of rows (b, d); sketches of rows are made in this process."""
-        Z = self.factor.multiply(values) if self.Q is None else None
+    def add(self, values: Values, weights: Vector | None) -> None:
+        """Add the products of rows (b, d); sketches of rows are made in this process, unless the rows are there."""
+        d, l = self.total.shape
+        if isinstance(values, RowsThere) and isinstance(self.factor, SketchFactor) and 8 * d * l <= SLAB_BYTES:
+            self.Q = self.device.put(self.factor.matrix()) if self.Q is None else self.Q
+        Z = self.factor.multiply(np.asarray(values)) if self.Q is None else None
         self.total, self.sums = self.device.add_products(self.total, self.sums, values, self.Q, weights, Z)
 
 
@@ -202,7 +210,7 @@ class FusedProduct(Accumulator):
     tag: ClassVar[str] = "FusedProduct"
     shared_field: ClassVar[str | None] = "factor"
     needs_largest: ClassVar[bool] = True
-    accepts: ClassVar[frozenset[str]] = frozenset({"dense", "csr", "weights"})
+    accepts: ClassVar[frozenset[str]] = frozenset({"dense", "csr", "weights", "there"})
 
     n_features: int
     factor: Factor | None
@@ -255,7 +263,9 @@ class FusedProduct(Accumulator):
         self.count += block.count
         self.precision = max(self.precision, float(np.finfo(values.dtype).eps))
         self.sums += block.sums
-        if self.squared:
+        if self.squared and isinstance(values, RowsThere):
+            self.squares += Device.holding(values).sums(values, block.weights, power=2)
+        elif self.squared:
             self.squares += column_squares(values, block.weights)
 
     def _multiply(self, block: Block, values: Values) -> None:

@@ -141,12 +141,15 @@ class PassPlan(PassCost):
         Whether the fit may switch to float64, for which the plan has room.
     device : Device or None
         The array library that multiplies the rows.
+    there : bool
+        Whether rows that come from that library stay on the device.
     """
 
     layout: Layout
     dtype: DType
     refinable: bool = False
     device: Device | None = None
+    there: bool = False
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "single", self.dtype == np.float32)

@@ -17,11 +17,11 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 from bigpca import blas, csr
-from bigpca.arrays import Array, DType, Integers, Vector, packed_strips
+from bigpca.arrays import LIBRARIES, Array, DType, Integers, RowsThere, Vector, host_array, packed_strips
 from bigpca.errors import NonFiniteError, brief, counted
 from bigpca.passes.reading.layout import MIB, working_dtype
 
-Values: TypeAlias = Array | csr_array
+Values: TypeAlias = Array | csr_array  # or RowsThere, where a read asked for them
 There: TypeAlias = Any  # type: ignore[explicit-any]  # an array, a device or a module of another library
 
 
@@ -82,6 +82,12 @@ class Device:
             ) from error
         return device
 
+    @classmethod
+    def holding(cls, rows: RowsThere) -> Device:
+        """Return the device on which rows are."""
+        library, _, place = rows.place.partition(":")
+        return cls(library, place)
+
     @property
     def xp(self) -> There:
         """The library's functions, as the standard names them."""
@@ -141,6 +147,8 @@ class Device:
 
     def put(self, values: There) -> There:
         """Return an array on the device, also one that is there."""
+        if isinstance(values, RowsThere):
+            return import_module("array_api_compat").to_device(values.array, self._device)
         if not isinstance(values, np.ndarray):
             return values
         xp = self.xp
@@ -156,11 +164,7 @@ class Device:
 
     def fetch(self, array: There) -> Array:
         """Return an array of the device in this process."""
-        if self.library == "array_api_strict":
-            array = array.to_device(import_module(self.library).Device("CPU_DEVICE"))
-        elif self.library == "torch":
-            array = array.cpu()
-        return array.get() if self.library == "cupy" else np.asarray(array)
+        return host_array(array)
 
     def dtype_of(self, array: There) -> DType:
         """Return the dtype that NumPy has for an array of the device."""
@@ -174,11 +178,13 @@ class Device:
             V = V if power == 1 else V * V
             return self.fetch(xp.sum(V if weights is None else V * self.put(weights)[:, None], axis=axis))
 
-    def about(self, V: There, shift: Vector | None) -> tuple[There, Vector]:
-        """Return ``V - s`` of rows V (b, d) there, and s (d,): the shift or their mean, rounded to their precision."""
-        near = self.sums(V) / V.shape[0] if shift is None else shift
-        own = near.astype(self.dtype_of(V))
-        return V - self.put(own), own.astype(np.float64)
+    def shifted(self, rows: RowsThere, shift: Array, *, find_largest: bool) -> tuple[There, Vector, float]:
+        """Return rows less a shift (d,) in its precision, the sums of the columns, and the largest magnitude."""
+        with self.precise():
+            xp, s = self.xp, self.put(shift)
+            V = xp.astype(self.put(rows), s.dtype, copy=False) - s
+            largest = float(self.fetch(xp.max(xp.abs(V)))) if find_largest and len(rows) else 0.0
+            return RowsThere(V, self.name), self.sums(V), largest
 
     def add_gram(self, total: There, values: There, weights: Vector | None = None) -> tuple[There, DType]:
         """Return ``total + V'W V`` (d, d) of rows V (b, d), and the dtype of the product; the sum is in float64.
@@ -258,7 +264,6 @@ class SumOnDevice:
 
 
 MIN_SQUARE, MAX_SQUARE = 1e-28, 1e38  # the range in which float32 holds sums of squares
-LIBRARIES = ("torch", "cupy", "jax", "array_api_strict")
 _TF32 = threading.Lock()
 _exact: Counter[str] = Counter()  # threads that multiply without TF32, by library
 _restore: dict[str, Callable[[], None]] = {}
@@ -330,6 +335,8 @@ def column_sums(values: Values, total: Vector | None = None) -> Vector:
 
     If ``total`` (d,) is given, the sums are added to it in place.
     """
+    if isinstance(values, RowsThere):
+        return Device.holding(values).sums(values)
     if total is None:
         total = np.zeros(values.shape[1])
     if isinstance(values, csr_array):
@@ -373,7 +380,7 @@ class Block:
     Attributes
     ----------
     values : ndarray of shape (rows, d), float32 or float64, or csr_array; ``x - shift``, with shift 0 for CSR
-        Or an array of the device, of rows that were made there.
+        Or RowsThere, of rows that come from the device or were made there.
     rows : ndarray of shape (rows,), int64
         Absolute row numbers: consecutive unless rows with missing values were omitted.
     shift : ndarray of shape (d,), float64
@@ -401,9 +408,12 @@ class Block:
     centre: NDArray[np.float64] | None = None
 
     @classmethod
-    def about(cls, values: Array, rows: Integers, shift: Array | None, device: Device | None = None) -> Block:
+    def about(cls, values: Values, rows: Integers, shift: Array | None, device: Device | None = None) -> Block:
         """Return a block of finite rows; subtracts the shift in place, or their own mean if it is None."""
         shift = group_shift(values) if shift is None else shift.astype(values.dtype, copy=False)
+        if isinstance(values, RowsThere):
+            values, sums, _ = Device.holding(values).shifted(values, shift, find_largest=False)
+            return cls(values, rows, shift.astype(np.float64), sums, device=device)
         values -= shift
         return cls(values, rows, shift.astype(np.float64), column_sums(values), device=device)
 
@@ -466,6 +476,8 @@ def scaled_rows(values: Values, factors: NDArray[np.float64]) -> Values:
 
 def weighted_sums(values: Values, weights: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return ``sum_t w_t x_t`` (d,) in float64, converting only a few rows at a time."""
+    if isinstance(values, RowsThere):
+        return Device.holding(values).sums(values, weights)
     total = np.zeros(values.shape[1])
     if isinstance(values, csr_array):
         csr.add_column_sums(values, total, weights)
@@ -478,7 +490,7 @@ def weighted_sums(values: Values, weights: NDArray[np.float64]) -> NDArray[np.fl
 
 def within_range(values: Values, largest: float | None = None) -> Values:
     """Convert values to float64 if products of two, or of two with a third, would leave the range of float32."""
-    if values.dtype == np.float64 or not values.size:
+    if values.dtype == np.float64 or 0 in values.shape:
         return values
     if largest is None:
         largest = _largest(values.data if isinstance(values, csr_array) else values)
@@ -514,7 +526,7 @@ def _finite(values: Values) -> Values:
 
 
 def prepare_block(
-    values: Array,
+    values: Values,
     row_start: int,
     shift: Array,
     *,
@@ -534,7 +546,7 @@ def prepare_block(
 
     Parameters
     ----------
-    values : ndarray of shape (rows, d)
+    values : ndarray of shape (rows, d), or RowsThere, which are shifted there
     shift : ndarray of shape (d,), in the dtype of the block
     owned : bool
         Whether ``values`` may be overwritten.
@@ -558,16 +570,19 @@ def prepare_block(
     rows = np.arange(row_start, row_start + len(values)) if numbers is None else numbers
     dtype = values.dtype if dtype is None else dtype
     with np.errstate(all="ignore"):
-        shifted = values if owned and values.dtype == dtype else np.empty_like(values, dtype)
-        sums, largest = np.zeros(values.shape[1]), 0.0
-        step = cached_rows(values.shape[1] * dtype.itemsize)
-        for i in range(0, len(values), step):
-            own = values[i : i + step].astype(dtype, copy=False)
-            strip = np.subtract(own, shift, out=shifted[i : i + step])
-            column_sums(strip, sums)
-            if find_largest:
-                largest = max(largest, _largest(strip))
+        sums, largest, step = np.zeros(values.shape[1]), 0.0, cached_rows(values.shape[1] * dtype.itemsize)
+        if isinstance(values, RowsThere):
+            shifted, sums, largest = Device.holding(values).shifted(values, shift, find_largest=find_largest)
+        else:
+            shifted = values if owned and values.dtype == dtype else np.empty_like(values, dtype)
+            for i in range(0, len(values), step):
+                own = values[i : i + step].astype(dtype, copy=False)
+                strip = np.subtract(own, shift, out=shifted[i : i + step])
+                column_sums(strip, sums)
+                if find_largest:
+                    largest = max(largest, _largest(strip))
         if not np.isfinite(sums).all():
+            shifted = np.asarray(shifted)
             bad = np.isinf(shifted) if keep_nan else ~np.isfinite(shifted)
             if bad.any():
                 if nan_policy != "omit":

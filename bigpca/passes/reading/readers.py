@@ -12,6 +12,7 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextvars import copy_context
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import pairwise
 from typing import Protocol
 
@@ -22,8 +23,8 @@ from dask.typing import Key
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
-from bigpca.arrays import Array, DType, Integers, Vector
-from bigpca.data.checks import note_first
+from bigpca.arrays import Array, DType, Integers, RowsThere, Vector
+from bigpca.data.checks import note_first, owned
 from bigpca.data.containers import check_chunk_shape, dense_rows
 from bigpca.data.source import Source
 from bigpca.data.sparse import in_blocks, row_range, sparse_rows, stacked
@@ -173,13 +174,15 @@ def _with_attempts(read: Callable[[], Values]) -> Values:
 
 @dataclass(frozen=True)
 class DirectReader:
-    """Rows read from a :class:`Source`, without Dask nodes."""
+    """Rows read from a :class:`Source`, without Dask nodes; those on a device stay there if ``there``."""
 
     source: Source
     owned: bool = True
+    there: bool = False
 
     def read(self, start: int, stop: int) -> Values:
-        return _with_attempts(lambda: self.source.read(start, stop))
+        rows = _with_attempts(lambda: self.source.read(start, stop))
+        return rows if self.there or not isinstance(rows, RowsThere) else owned(np.asarray(rows), rows.dtype)
 
     def where(self, start: int, stop: int) -> str:
         return f"rows {start}:{stop} of {self.source.label}"
@@ -209,21 +212,24 @@ class GraphReader:
         First row of each row chunk of the group, and the end of the last.
     keys : list of list
         Keys of the column chunks of each row chunk.
-    blob : bytes
-        Pickled mapping of key to Dask node.
+    blob : bytes or mapping
+        Pickled mapping of key to Dask node; the mapping itself if it has arrays on a device.
     n_columns, dtype, sparse : int, str, bool
         What the Dask array declares about its rows.
+    there : bool
+        Whether rows on a device stay there.
     inputs : mapping
         Values of nodes that Dask computed or holds (shared small nodes, persisted chunks), set by the task.
     """
 
     offsets: Integers
     keys: list[list[Key]]
-    blob: bytes
+    blob: bytes | Mapping[Key, GraphNode]
     n_columns: int
     dtype: str
     label: str = "the array"
     sparse: bool = False
+    there: bool = False
     inputs: Mapping[Key, object] = field(default_factory=dict)
     _nodes: Nodes | None = None
 
@@ -237,7 +243,8 @@ class GraphReader:
 
     def _read(self, start: int, stop: int) -> Values:
         if self._nodes is None:
-            self._nodes = Nodes(cloudpickle.loads(self.blob), self.inputs)
+            nodes = cloudpickle.loads(self.blob) if isinstance(self.blob, bytes) else self.blob
+            self._nodes = Nodes(nodes, self.inputs)
         first = int(np.searchsorted(self.offsets, start, side="right")) - 1
         last = int(np.searchsorted(self.offsets, stop, side="left"))
         parts = []
@@ -245,7 +252,7 @@ class GraphReader:
             if self.offsets[i] == self.offsets[i + 1]:
                 continue
             dtype = np.dtype(self.dtype)
-            take = sparse_rows if self.sparse else dense_rows
+            take = sparse_rows if self.sparse else partial(dense_rows, there=self.there)
             columns = [take(self._nodes.evaluate(key), self.label, dtype) for key in self.keys[i]]
             shape = columns[0].shape
             shape = shape if len(columns) == 1 else (shape[0], sum(part.shape[1] for part in columns))
@@ -417,9 +424,14 @@ def read_ahead(
         coming.extend(begin_read(pool, reader, *read) for read in reads[len(coming) : ahead])
         for i, (start, _) in enumerate(reads):
             rows = coming.popleft().result()
+            there = rows if isinstance(rows, RowsThere) else None
+            if there is not None:
+                there.settle()  # rows were made in another thread
             if i + ahead < len(reads):
                 coming.append(begin_read(pool, reader, *reads[i + ahead]))
             elif begun is not None:
                 begun.follow()
             yield start, rows
-            del rows
+            if there is not None:
+                there.settle()  # before their memory is used again, in the stream in which they were made
+            del rows, there

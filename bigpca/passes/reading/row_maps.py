@@ -22,7 +22,7 @@ from scipy.sparse import csr_array
 from bigpca.arrays import Array, DType, Integers, Vector
 from bigpca.data.sparse import row_range, stacked, with_values
 from bigpca.errors import check_choice
-from bigpca.passes.reading.blocks import STRIP_BYTES, Block, Values, dense_strips
+from bigpca.passes.reading.blocks import STRIP_BYTES, Block, Device, Values, dense_strips
 from bigpca.passes.reading.layout import working_dtype
 from bigpca.planning import LOOPS, BlockForm, Work
 from bigpca.storage.files import content_digest
@@ -40,6 +40,10 @@ class RowMap(ABC):
     def apply_in_place(self, rows: Array, where: str) -> Values:
         """Map dense rows that may be overwritten, which saves a second block of memory where a map can do so."""
         return self.apply(rows, where)
+
+    def on(self, device: Device) -> RowMap | None:
+        """Return the same map of rows on a device; None if it takes rows in the host's memory."""
+        return None
 
     @property
     def takes_csr(self) -> bool:
@@ -391,14 +395,15 @@ class Copy(RowMap):
             return rows
         dtype = np.dtype(self.dtype)
         if rows.size and dtype.kind != "b" and not np.can_cast(rows.dtype, dtype):
-            low, high = (np.iinfo(dtype).min, np.iinfo(dtype).max) if dtype.kind in "iu" else _float_range(dtype)
+            ends = (np.iinfo if dtype.kind in "iu" else np.finfo)(dtype)
             infinite = dtype.kind == "f"  # which holds NaN and infinities
-            inside = (rows >= low) & (rows <= high) | (infinite & ~np.isfinite(rows))
+            inside = (rows >= ends.min) & (rows <= ends.max) | (infinite & ~np.isfinite(rows))
             if not inside.all():
                 row, column = np.argwhere(~inside)[0]
                 raise ValueError(
                     f"{where}: {rows[row, column]} ({row_of(where, int(row))}, column {column}) does not fit "
-                    f"dtype {dtype}, whose values are in {low:g} to {high:g}. Choose another dtype, or repair the data."
+                    f"dtype {dtype}, whose values are in {ends.min:g} to {ends.max:g}. Choose another dtype, or repair "
+                    "the data."
                 )
         return rows.astype(dtype, copy=False)
 
@@ -451,10 +456,6 @@ class Stored(RowMap):
 
     def describe(self) -> dict[str, object]:
         return {"map": "stored", "of": self.f.describe(), "last": self.last.describe()}
-
-
-def _float_range(dtype: DType) -> tuple[float, float]:
-    return float(np.finfo(dtype).min), float(np.finfo(dtype).max)
 
 
 SHOWN_ROWS = 5  # in messages
