@@ -9,7 +9,7 @@ import time
 import uuid
 import warnings
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -168,7 +168,7 @@ CONDITIONS = {
 def store_facts(url: str) -> dict[str, str]:
     """Try list, put, conditional put, get and delete in an object store; everything that is put is deleted again."""
     from bigpca.storage.places import Place
-    from bigpca.storage.requests import Wanted, requests
+    from bigpca.storage.requests import Wanted, requests, together
 
     place = Place(url)
     own = place.at(f".bigpca/doctor-{uuid.uuid4().hex}")
@@ -183,8 +183,7 @@ def store_facts(url: str) -> dict[str, str]:
 
     def put_many() -> str:
         data = random.randbytes(TRIED_BYTES)
-        with ThreadPoolExecutor(TRIED) as pool:
-            return rate(lambda: list(pool.map(lambda name: own.put(name, data), names)))
+        return rate(lambda: together((TRIED_BYTES, partial(own.put, name, data)) for name in names))
 
     def delete() -> str:
         own.delete([*names, "small"])

@@ -168,7 +168,7 @@ def _without_plans(show: Progress) -> Progress:
     return show_others
 
 
-def reject_existing(path: str | None, what: str, overwrite: bool, instead: str = "", *, table: bool = False) -> None:
+def reject_existing(path: str | None, overwrite: bool, instead: str = "", *, table: bool = False) -> None:
     """Raise before anything is read if an output exists already.
 
     Raises
@@ -192,19 +192,10 @@ def reject_existing(path: str | None, what: str, overwrite: bool, instead: str =
 
         reject_object(path, overwrite, "" if table and is_table(path) else "zarr.json")
         return
-    with writing(path):  # rejects a name that is too long before the work
-        there = os.path.lexists(path)
-    if not there:
-        return
-    if overwrite:
-        from bigpca.storage.chunks import reject_existing as reject_all_but_stores
+    from bigpca.storage.chunks import reject_existing as reject_on_disk
 
-        reject_all_but_stores(Path(os.path.realpath(path)), True, table=table and is_table(path))
-    else:
-        raise OutputExistsError(
-            f"the {what} {path} exists already, but a new path was expected. "
-            f"Choose another path, or replace it with --overwrite.{instead}"
-        )
+    with writing(path):  # rejects a name that is too long before the work
+        reject_on_disk(Path(os.path.realpath(path)), overwrite, instead, table=table and is_table(path))
 
 
 def reject_shared_paths(sources: list[str], **paths: str | None) -> None:

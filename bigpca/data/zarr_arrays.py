@@ -345,7 +345,7 @@ class ChunkFiles:
             parts = [cell for cell in cells if inside[cell] != whole and self.cell_bytes > SMALL_SHARD_BYTES]
         for cell, got in self.get([cell for cell in cells if cell not in parts]):
             if got is not None:
-                held[self.key(cell)] = ObjectFile.holding(self._place, self.key(cell), [got])
+                held[self.key(cell)] = ObjectFile(self._place, self.key(cell), got.size, got)
         if self.sizes is not None and parts:
             size = self.sizes.index_bytes
             index: Any = (0, size) if self.sizes.index_at_start else size
@@ -354,7 +354,7 @@ class ChunkFiles:
             for i, got in requests().each(self._place, indices):
                 if got is not None:
                     key, limit = indices[i].key, max_encoded(self.sizes.limit)
-                    file = held[key] = ObjectFile.holding(self._place, key, [got])
+                    file = held[key] = ObjectFile(self._place, key, got.size, got)
                     spans = [(a, a + n) for a, n in self.sizes.places(file, got.size, inside[parts[i]]) if n <= limit]
                     wanted += [Wanted(key, b - a, (a, b)) for a, b in joined(spans)]
             for i, got in requests().each(self._place, wanted):
@@ -661,7 +661,7 @@ class ZarrReader:
             raise ValueError(f"{self.label} is a Zarr group, not an array. Name the array with member=.")
         with naming_damage(self.label):
             check_document(as_integers(metadata), self.label)
-            root = documents_in(self.store, as_integers)
+            root = documents_at(self.store, as_integers)
             return ChunkFiles.of(
                 zarr.open_array(store=root, path=self.path_in_group, mode="r", zarr_format=3 if version == 3 else 2),
                 is_half(metadata),
@@ -910,20 +910,13 @@ def place_at(url: str) -> Place | None:
     return Place(url)
 
 
-def documents_in(folder: str, rewritten: Rewritten | None = None) -> RegularStore:
-    """Return the Zarr store of a local folder, which reads its metadata."""
-    from bigpca.storage.regular_store import RegularStore
+def documents_at(home: str | Place, rewritten: Rewritten | None = None) -> RegularStore | ObjectDocuments:
+    """Return the Zarr store of a local folder or a place, which reads its metadata."""
+    from bigpca.storage.regular_store import ObjectDocuments, RegularStore
 
-    store = RegularStore(folder, read_only=True)
+    store = RegularStore(home, read_only=True) if isinstance(home, str) else ObjectDocuments(home.whole, read_only=True)
     store.rewritten = rewritten
     return store
-
-
-def documents_at(place: Place, rewritten: Rewritten | None = None) -> ObjectDocuments:
-    """Return the Zarr store of a place, which reads its metadata."""
-    from bigpca.storage.regular_store import ObjectDocuments
-
-    return ObjectDocuments(place.whole, rewritten=rewritten)
 
 
 def is_zarr_directory(path: str) -> bool:
@@ -1093,7 +1086,7 @@ def open_node(home: Any, rewritten: Rewritten | None = None) -> zarr.Array[Any] 
     if is_zarr_array(home) or is_zarr_group(home):
         return home
     if isinstance(home, str) and kind_of(home) == "disk":
-        home = documents_in(home, rewritten)
+        home = documents_at(home, rewritten)
     elif isinstance(home, str) and (place := place_at(home)) is not None:
         home = documents_at(place, rewritten)
     return zarr.open(home, mode="r")

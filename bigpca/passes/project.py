@@ -335,16 +335,12 @@ def project_to(
     resources = find_resources(memory_limit, in_process=rows.in_process)
     plan = plan_writing(rows, f, width, size, name, resources, form, place=out if is_objects(out) else None)
     plan.check()
-    opened: Output
+    create: partial[Output] = partial(create_output)
     if is_objects(out):
-        opened = create_objects(
-            out, shape=shape, dtype=dtype, chunk_rows=size, identity=identity, form=form, overwrite=overwrite,
-            joins=again, listing=listing,
-        )  # fmt: skip
-    else:
-        opened = create_output(
-            out, shape=shape, dtype=dtype, chunk_rows=size, identity=identity, form=form, overwrite=overwrite
-        )
+        create = partial(create_objects, joins=again, listing=listing)
+    opened = create(
+        out, shape=shape, dtype=dtype, chunk_rows=size, identity=identity, form=form, overwrite=overwrite
+    )  # fmt: skip
     for note in plan.notes[len(rows.unnoticed) :]:
         log.warning("%s: %s", opened.path, note)
     with opened as output:

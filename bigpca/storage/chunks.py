@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import errno
 import json
+import math
 import os
 import socket
 import uuid
@@ -22,8 +23,8 @@ from typing import Any
 import numpy as np
 
 from bigpca.arrays import Array
-from bigpca.errors import CorruptedChunkError, OutputExistsError, OutputWriteError
-from bigpca.storage.files import free_bytes, read_document, read_regular
+from bigpca.errors import CorruptedChunkError, OutputExistsError, OutputWriteError, brief
+from bigpca.storage.files import free_bytes, max_encoded, read_document, read_regular
 
 MAX_LOG_BYTES = 2**30
 FSYNC_BYTES = 2**20  # smaller chunks are not fsynced one by one; a resume checks their bytes instead
@@ -129,9 +130,38 @@ class ChunkWriter(ABC):
     def log(self, records: Sequence[ChunkRecord]) -> None:
         """Add chunks that this process has written to the journal, for a run that resumes this one."""
 
-    @abstractmethod
     def chunks(self) -> Iterator[tuple[int, Array]]:
         """Iterate over (first row, rows) of all chunks in order; one is in memory at a time."""
+        for index, data in enumerate(self._stored()):
+            start, stop = self.row_range(index)
+            yield start, self.decoded(index, data)[: stop - start]
+
+    def decoded(self, index: int, data: bytes) -> Array:
+        """Return the rows of a whole chunk; the frame's checksum is checked.
+
+        Raises
+        ------
+        CorruptedChunkError
+        """
+        from numcodecs.zstd import Zstd  # as in begin
+
+        shape = (self.chunk_rows, *self.shape[1:])
+        try:
+            return np.frombuffer(Zstd().decode(data), self.dtype).reshape(shape)
+        except (ValueError, RuntimeError) as error:
+            raise CorruptedChunkError(
+                f"{self.store}/{self.chunk_key(index)} cannot be decoded ({brief(error)}); a chunk of the shape "
+                f"{shape} was expected. Delete it, and run again."
+            ) from error
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of a decoded chunk."""
+        return self.chunk_rows * math.prod(self.shape[1:]) * np.dtype(self.dtype).itemsize
+
+    @abstractmethod
+    def _stored(self) -> Iterator[bytes]:
+        """Iterate over the bytes of all chunks in order."""
 
     @abstractmethod
     def _begin(self, index: int, data: bytes, saturated: int, first: First) -> Future[ChunkRecord]:
@@ -167,16 +197,8 @@ class DiskChunks(ChunkWriter):
         """Return the path of one chunk's file, in Zarr v3's default naming."""
         return Path(self.store, self.chunk_key(index))
 
-    def chunks(self) -> Iterator[tuple[int, Array]]:
-        """Read the chunks by Zarr."""
-        import zarr
-
-        from bigpca.storage.regular_store import RegularStore
-
-        stored = zarr.open_array(RegularStore(self.store, read_only=True), mode="r", zarr_format=3)
-        for index in range(self.n_chunks):
-            start, stop = self.row_range(index)
-            yield start, np.asarray(stored[start:stop])
+    def _stored(self) -> Iterator[bytes]:
+        return (read_regular(self.chunk_path(i), max_encoded(self.nbytes)) for i in range(self.n_chunks))
 
     def _begin(self, index: int, data: bytes, saturated: int, first: First) -> Future[ChunkRecord]:
         done: Future[ChunkRecord] = Future()
@@ -315,13 +337,17 @@ def describe(path: Path) -> str:
     if path.is_file():
         return f"a file of {path.stat().st_size:,} bytes"
     try:
-        metadata = read_document(path / "zarr.json")
-        if metadata["node_type"] == "group":
-            kind = metadata.get("attributes", {}).get("bigpca", {}).get("kind")
-            return "a Zarr group" if kind is None else f"a bigpca {kind} model"
-        return f"a Zarr array {tuple(metadata['shape'])} {metadata['data_type']}"
+        return described(read_document(path / "zarr.json"))
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return "a Zarr v2 store" if is_replaceable(path) else f"a folder of {len(list(path.iterdir()))} entries"
+
+
+def described(document: dict[str, Any]) -> str:
+    """Describe an array or group by its metadata."""
+    if document["node_type"] == "group":
+        kind = document.get("attributes", {}).get("bigpca", {}).get("kind")
+        return "a Zarr group" if kind is None else f"a bigpca {kind} model"
+    return f"a Zarr array {tuple(document['shape'])} {document['data_type']}"
 
 
 def is_replaceable(path: Path, *, table: bool = False) -> bool:
@@ -331,15 +357,20 @@ def is_replaceable(path: Path, *, table: bool = False) -> bool:
     return path.is_dir() and (any((path / marker).is_file() for marker in MARKERS) or not any(path.iterdir()))
 
 
-def reject_existing(target: Path, overwrite: bool, *, table: bool = False) -> None:
+def there(where: Path | str, what: str, instead: str = "") -> OutputExistsError:
+    """Return the error for an output that exists; ``instead`` is what else can be done."""
+    return OutputExistsError(
+        f"{where} exists already ({what}). Choose another path, or replace it with overwrite=True (--overwrite on the "
+        f"command line).{instead}"
+    )
+
+
+def reject_existing(target: Path, overwrite: bool, instead: str = "", *, table: bool = False) -> None:
     """Raise OutputExistsError unless ``target`` is free, or a Zarr store (for a ``table``: or a file) to overwrite."""
     if not os.path.lexists(target):
         return
     if not overwrite:
-        raise OutputExistsError(
-            f"{target} exists already ({describe(target)}). Choose another path, or replace it with overwrite=True "
-            "(--overwrite on the command line)."
-        )
+        raise there(target, describe(target), instead)
     if not is_replaceable(target, table=table):
         raise OutputExistsError(
             f"{target} is {describe(target)}, and overwriting replaces only Zarr stores. Choose another path, or "

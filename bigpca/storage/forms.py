@@ -165,6 +165,7 @@ def with_manifest(
     chunks = {writer.chunk_key(index): crc32[index] for index in range(writer.n_chunks)}
     metadata["attributes"]["bigpca_manifest"] = {"algorithm": "crc32", "chunks": chunks}
     metadata["attributes"]["bigpca"]["kind"] = "array"
+    metadata["shape"] = list(writer.shape)
     metadata["attributes"] |= annotations.attributes
     return metadata
 

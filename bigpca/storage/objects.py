@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 import logging
-import math
 import os
 import socket
 import time
@@ -30,21 +29,19 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import DTypeLike
 
-from bigpca.arrays import Array
 from bigpca.blas import numerical_environment
 from bigpca.errors import (
-    CorruptedChunkError,
     ModelFormatError,
     OutputExistsError,
     OutputLockedError,
     OutputWriteError,
     brief,
 )
-from bigpca.storage.chunks import MARKERS, ChunkRecord, ChunkWriter, First
+from bigpca.storage.chunks import MARKERS, ChunkRecord, ChunkWriter, First, described, there
 from bigpca.storage.files import Content, OccupiedError, canonical_json
 from bigpca.storage.forms import PROVENANCE, STORE, Annotations, Form, TableForm, with_manifest
 from bigpca.storage.outputs import LEVEL, Layout, Output, check_output, partial_document
-from bigpca.storage.places import CONTROL, Entry, Place, there
+from bigpca.storage.places import CONTROL, Entry, Place
 from bigpca.storage.requests import in_order, requests, together
 
 Listing: TypeAlias = "Future[dict[str, Entry]]"
@@ -132,31 +129,10 @@ class ObjectChunks(ChunkWriter):
     place: Place
     mark: str
 
-    def chunks(self) -> Iterator[tuple[int, Array]]:
-        """Get and decode the chunks; in memory are one, and those in flight."""
-        nbytes = self.chunk_rows * math.prod(self.shape[1:]) * np.dtype(self.dtype).itemsize
+    def _stored(self) -> Iterator[bytes]:
+        """Get the chunks; in memory are one, and those in flight."""
         reads = (partial(self.place.get, self.chunk_key(index)) for index in range(self.n_chunks))
-        for index, found in enumerate(in_order(nbytes, reads)):
-            start, stop = self.row_range(index)
-            yield start, self.decoded(index, found.data)[: stop - start]
-
-    def decoded(self, index: int, data: bytes) -> Array:
-        """Return the rows of a whole chunk; the frame's checksum is checked.
-
-        Raises
-        ------
-        CorruptedChunkError
-        """
-        from numcodecs.zstd import Zstd
-
-        shape = (self.chunk_rows, *self.shape[1:])
-        try:
-            return np.frombuffer(Zstd().decode(data), self.dtype).reshape(shape)
-        except (ValueError, RuntimeError) as error:
-            raise CorruptedChunkError(
-                f"{self.place.describe(self.chunk_key(index))} cannot be decoded ({brief(error)}); a chunk of the "
-                f"shape {shape} was expected. Delete it, and run again."
-            ) from error
+        return (found.data for found in in_order(self.nbytes, reads))
 
     def _begin(self, index: int, data: bytes, saturated: int, first: First) -> Future[ChunkRecord]:
         """Put the chunk; one that exists counts if it is this run's, or equal.
@@ -308,9 +284,6 @@ class ObjectOutput(Output):
     def _is_open(self) -> bool:
         return self._open
 
-    def _note_rows(self, n: int) -> None:
-        self.keep("rows", str(n).encode())
-
     def _publish(self, finished: dict[int, ChunkRecord], annotations: Annotations) -> None:
         try:
             self._publish_listed(finished, annotations)
@@ -344,13 +317,10 @@ class ObjectOutput(Output):
                     self.place.upload("", file, mark=self.writer.mark)
                 except OccupiedError as error:
                     if error.found.mark != self.writer.mark:
-                        raise OutputExistsError(
-                            f"{self.path} appeared while this run wrote its rows: another run created it. It was left "
-                            "as it is; run this again with overwrite=True to replace it."
-                        ) from None
+                        raise _appeared(self.path) from None
             return
         crc32 = {index: record.crc32 for index, record in finished.items()}
-        document = json.loads(partial_document(replace(self._layout, shape=self.shape)))
+        document = json.loads(partial_document(self._layout))
         document["attributes"]["bigpca"]["identity"] = self._layout.identity
         claim = requests().begin(0, self._check_claim)
         together(
@@ -368,11 +338,7 @@ class ObjectOutput(Output):
                 mark=self.writer.mark,
             )
         except OccupiedError as error:
-            raise OutputExistsError(
-                f"{self.place.describe(ROOT)} appeared while this run wrote its chunks: another program, such as "
-                "zarr.open in its default mode, created it. It was left as it is; run this again with overwrite=True "
-                "to replace it."
-            ) from error
+            raise _appeared(self.place.describe(ROOT)) from error
 
     def review(self) -> None:
         """List all that is here."""
@@ -435,6 +401,13 @@ class ObjectOutput(Output):
                 self._put_journal()
 
 
+def _appeared(where: str) -> OutputExistsError:
+    return OutputExistsError(
+        f"{where} appeared while this run wrote its rows: another run created it, or another program, such as "
+        "zarr.open in its default mode. It was left as it is; run this again with overwrite=True to replace it."
+    )
+
+
 def members(annotations: Annotations) -> Iterator[tuple[str, bytes]]:
     """Iterate over (key, bytes) of the objects of row keys and provenance."""
     with TemporaryDirectory(prefix="bigpca-") as folder:
@@ -485,7 +458,7 @@ def put_group(given: Any, fill: Callable[[Path], None], identity: str, *, overwr
     claims = requests().begin(0, lambda: [entry.key for entry in claim.list()])
     try:
         if listed and not overwrite and (ROOT in listed or not begun):
-            raise there(place, describe_objects(place, listed))
+            raise there(place.describe(), describe_objects(place, listed))
         if listed and overwrite:
             check_store(place, listed, any(key.rpartition("/")[2] in MARKERS for key in listed))
             clear(place, listed, ROOT)
@@ -551,7 +524,7 @@ def create_objects(
     resume: bool = False,
     joins: bool = True,
     listing: Callable[[], dict[str, Entry]] | None = None,
-) -> ObjectOutput:
+) -> Output:
     """Claim a prefix for an output, or join or resume one.
 
     Parameters
@@ -628,7 +601,7 @@ def _claimed(
         early, listed, listing = listing is not None, place.survey(root) if listing is None else listing(), None
         if CLAIM not in listed:
             if listed and not overwrite:
-                raise there(place, describe_objects(place, listed))
+                raise there(place.describe(), describe_objects(place, listed))
             if listed:
                 check_store(place, listed, any(marker in listed for marker in (*MARKERS, root)))
             claim, condition = replace(ours, clearing=bool(listed)), None
@@ -645,12 +618,12 @@ def _claimed(
                 if place.mark(root) in held.marks:
                     return held, condition, True, listed
                 if not overwrite:
-                    raise there(place, f"a {root or 'file'} of another program in an unfinished output")
+                    raise there(place.describe(), f"a {root or 'file'} of another program in an unfinished output")
                 place.delete([root])
                 return held, condition, False, listed
             if same and not joins and resume and not held.clearing:
                 if root in listed:
-                    raise there(place, "a zarr.json of another program in an unfinished output")
+                    raise there(place.describe(), "a zarr.json of another program in an unfinished output")
                 claim = replace(ours, marks=(*ours.marks, *held.marks))
                 with suppress(OccupiedError):
                     return claim, place.put(CLAIM, claim.encoded(), if_etag=condition), False, listed
@@ -735,7 +708,7 @@ def look(place: Place, *, overwrite: bool, resume: bool) -> Layout | None:
         place.delete([key for key in listed if key.startswith(f"{CONTROL}/")])
         claim = None
     if claim is None and listed and not overwrite:
-        raise there(place, describe_objects(place, listed))
+        raise there(place.describe(), describe_objects(place, listed))
     if claim is not None and not (resume or overwrite):
         raise OutputLockedError(_unfinished(place, claim, "Continue it with resume=True if that run has ended."))
     if claim is None or claim.clearing or not resume:
@@ -755,8 +728,5 @@ def describe_objects(place: Place, keys: Collection[str]) -> str:
     """Describe what is at a prefix in a few words."""
     if ROOT in keys:
         with suppress(OSError, ValueError, LookupError, TypeError):
-            document = json.loads(place.get(ROOT).data)
-            if document["node_type"] == "array":
-                return f"a Zarr array {tuple(document['shape'])} {document['data_type']}"
-            return "a Zarr group"
+            return described(json.loads(place.get(ROOT).data))
     return "a file" if [*keys] == [""] else f"{len(keys):,} objects"

@@ -6,7 +6,6 @@ Unfinished outputs: their layout, whether an earlier run's can be resumed, and w
 from __future__ import annotations
 
 import hashlib
-import json
 import math
 import os
 from abc import ABC, abstractmethod
@@ -76,7 +75,8 @@ class Layout:
     def matches(self, metadata: Mapping[str, Any]) -> bool:
         """Whether the Zarr metadata of a partial output describe this layout."""
         return bool(
-            tuple(metadata["shape"]) == self.stored_shape
+            tuple(metadata["shape"][1:]) == self.shape[1:]
+            and (self.grows or metadata["shape"][0] == self.shape[0])
             and metadata["data_type"] == self.dtype.name
             and metadata["chunk_grid"]["configuration"]["chunk_shape"] == [self.chunk_rows, *self.shape[1:]]
             and metadata["attributes"]["bigpca"]["identity"] == self.identity
@@ -119,14 +119,13 @@ def open_partial(target: Path, layout: Layout, resume: bool, *, copied: bool = F
     ours = _read_partial(store)
     for unfinished in store.glob(".zarr.json.*.tmp"):  # of a run that was killed while it wrote the metadata
         remove(unfinished)
-    if ours is not None and layout.grows and ours["shape"][0]:
-        # Its run was killed at its end: it grows again without its last chunk, if that is a short one.
-        n, chunk_rows = ours["shape"][0], ours["chunk_grid"]["configuration"]["chunk_shape"][0]
-        if n % chunk_rows:
-            writer.chunk_path(n // chunk_rows).unlink(missing_ok=True)
-        set_rows(writer, 0)
-        ours["shape"][0] = 0
     if ours is not None and resume and layout.matches(ours) and Path(writer.journal).is_dir():
+        ended = Path(writer.journal, "rows")
+        if ended.exists():  # by a run killed at its end: it grows again without its last chunk, if that is a short one
+            n = int(read_regular(ended, MAX_LOG_BYTES))
+            if n % layout.chunk_rows:
+                writer.chunk_path(n // layout.chunk_rows).unlink(missing_ok=True)
+            ended.unlink()
         done = {record.index for record in writer.records() if writer.is_intact(record, check_bytes=False)}
         _check_disk(target, layout, sum(stop - start for start, stop in map(writer.row_range, done)), copied)
         return writer
@@ -170,14 +169,6 @@ def remove_journals(target: Path) -> None:
         if (store / PUBLISHED).read_text() == file_mark(target):
             with temporary_sibling(target) as sibling:
                 os.rename(store, sibling / "chunks")  # removed with it, and by the next run after a kill
-
-
-def set_rows(writer: DiskChunks, n: int) -> None:
-    """Write the number of rows into the metadata of a partial output; 0 if it is to grow."""
-    path = Path(writer.store, "zarr.json")
-    metadata = read_document(path)
-    metadata["shape"][0] = n
-    atomic_write_bytes(path, json.dumps(metadata).encode())
 
 
 def read_layout(target: Path) -> Layout | None:
@@ -272,7 +263,7 @@ class Output(ABC):
         self._check_open()
         hidden = not self._is_visible()
         if hidden:
-            self._note_rows(n)
+            self.keep("rows", str(n).encode())
         self.writer = replace(self.writer, shape=(n, *self.shape[1:]))
         self.shape, self.n_chunks = self.writer.shape, self.writer.n_chunks
         return hidden
@@ -358,10 +349,6 @@ class Output(ABC):
         """Whether the output was published by this run, or one of the same identity."""
 
     @abstractmethod
-    def _note_rows(self, n: int) -> None:
-        """Store the number of rows, for a run that resumes this one."""
-
-    @abstractmethod
     def _publish(self, finished: dict[int, ChunkRecord], annotations: Annotations) -> None:
         """Make the chunks visible at the path, all at once."""
 
@@ -406,9 +393,6 @@ class DiskOutput(Output):
             if record not in self._distrusted and self.writer.is_intact(record, check_bytes=False):
                 found[record.index] = record
         return found
-
-    def _note_rows(self, n: int) -> None:
-        set_rows(self.writer, n)
 
     def _is_visible(self) -> bool:
         """Whether the unfinished output was renamed, which nobody else does while the lock is held."""

@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
 import numpy as np
 
 from bigpca.errors import OutputExistsError, OutputWriteError, brief
+from bigpca.storage.chunks import there
 from bigpca.storage.files import (
     PLACES,
     Content,
@@ -302,7 +303,7 @@ class Place:
             found = obstore.get(self.store, self.key(key))
             facts, data = found.meta, bytes(found.bytes())
             if len(data) != facts["size"]:
-                raise _CutError(f"only {len(data):,} of {facts['size']:,} bytes arrived")
+                raise BusyError(f"only {len(data):,} of {facts['size']:,} bytes arrived")
             mark = dict(found.attributes).get(MARK, "")
             return Content(data, facts["e_tag"] or change_of(facts)[1] or "", str(mark))
 
@@ -556,7 +557,7 @@ def reject_object(given: Any, overwrite: bool, key: str = "") -> None:
         raise OutputExistsError(f"{place.describe()} is a bucket. Add a name, such as {place.describe('report.html')}.")
     place.check_exclusive()
     if not overwrite and place.exists(key):
-        raise there(place)
+        raise there(place.describe(), "an object")
 
 
 def put_object(given: Any, data: bytes, *, overwrite: bool) -> str:
@@ -567,16 +568,8 @@ def put_object(given: Any, data: bytes, *, overwrite: bool) -> str:
     try:
         place.put("", data, if_absent=not overwrite)
     except OccupiedError:
-        raise there(place) from None
+        raise there(place.describe(), "an object") from None
     return place.describe()
-
-
-def there(place: Place, what: str = "an object") -> OutputExistsError:
-    """Return the error for an output that exists."""
-    return OutputExistsError(
-        f"{place.describe()} exists already ({what}). Choose another path, or replace it with overwrite=True "
-        "(--overwrite on the command line)."
-    )
 
 
 class BusyError(OSError):
@@ -585,10 +578,6 @@ class BusyError(OSError):
 
 class NoBucketError(FileNotFoundError):
     """There is no such bucket, unlike an object that a bucket does not have."""
-
-
-class _CutError(BusyError):
-    """Fewer bytes came than the object has."""
 
 
 class _UnmetError(OSError):

@@ -20,8 +20,23 @@ if TYPE_CHECKING:
 Rewritten = Callable[[dict[str, Any]], dict[str, Any]]  # a metadata document -> the one that Zarr is given instead
 
 
-class RegularStore(LocalStore):
-    """A local Zarr store that reads only regular files, and metadata of bounded size.
+class _Documents:
+    """What a store reads, with its metadata in the form that Zarr is given; of bounded size."""
+
+    rewritten: Rewritten | None = None
+
+    def _given(self, key: str, found: Any) -> Any:
+        if found is None or key.rpartition("/")[2] not in DOCUMENTS:
+            return found
+        check_size(len(found), key, MAX_DOCUMENT_BYTES)
+        document = None if self.rewritten is None else json.loads(found.to_bytes())
+        if self.rewritten is None or not isinstance(document, dict):
+            return found
+        return type(found).from_bytes(json.dumps(self.rewritten(document)).encode())
+
+
+class RegularStore(_Documents, LocalStore):
+    """A local Zarr store that reads only regular files.
 
     Attributes
     ----------
@@ -29,17 +44,15 @@ class RegularStore(LocalStore):
         A metadata document -> the one that Zarr is given instead.
     """
 
-    rewritten: Rewritten | None = None
-
     async def get(self, key: str, *arguments: Any, **options: Any) -> Any:
         """Return the bytes of one object; see :func:`check_regular`."""
         self._check(key)
-        return _rewrite(self.rewritten, key, await super().get(key, *arguments, **options))
+        return self._given(key, await super().get(key, *arguments, **options))
 
     def get_sync(self, key: str, **options: Any) -> Any:
         """Return the bytes of one object; see :func:`check_regular`."""
         self._check(key)
-        return _rewrite(self.rewritten, key, super().get_sync(key, **options))
+        return self._given(key, super().get_sync(key, **options))
 
     def _check(self, key: str) -> None:
         path = self.root / key
@@ -47,19 +60,12 @@ class RegularStore(LocalStore):
             check_size(path.stat().st_size, path, MAX_DOCUMENT_BYTES)
 
 
-class ObjectDocuments(ObjectStore):  # type: ignore[type-arg]  # not generic in the lowest zarr that is allowed
-    """The objects of an obstore store, of whose metadata some are given to Zarr in another form."""
-
-    def __init__(self, store: Any, *, read_only: bool = True, rewritten: Rewritten | None = None) -> None:
-        super().__init__(store, read_only=read_only)
-        self.rewritten = rewritten
+class ObjectDocuments(_Documents, ObjectStore):  # type: ignore[type-arg]  # not generic in the lowest zarr
+    """The objects of an obstore store."""
 
     async def get(self, key: str, *arguments: Any, **options: Any) -> Any:
         """Return the bytes of one object, or None."""
-        found = await super().get(key, *arguments, **options)
-        if found is not None and key.rpartition("/")[2] in DOCUMENTS:
-            check_size(len(found), key, MAX_DOCUMENT_BYTES)
-        return _rewrite(self.rewritten, key, found)
+        return self._given(key, await super().get(key, *arguments, **options))
 
 
 class HeldStore(MemoryStore):
@@ -80,12 +86,3 @@ class HeldStore(MemoryStore):
         start, stop = getattr(byte_range, "start", 0), getattr(byte_range, "end", file.size)
         start = max(getattr(byte_range, "offset", start), file.size - getattr(byte_range, "suffix", file.size))
         return (prototype or default_buffer_prototype()).buffer.from_bytes(file.part(start, stop))
-
-
-def _rewrite(rewritten: Rewritten | None, key: str, found: Any) -> Any:
-    if rewritten is None or found is None or key.rpartition("/")[2] not in DOCUMENTS:
-        return found
-    document = json.loads(found.to_bytes())
-    if not isinstance(document, dict):
-        return found
-    return type(found).from_bytes(json.dumps(rewritten(document)).encode())

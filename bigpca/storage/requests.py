@@ -358,19 +358,15 @@ class ObjectFile(io.RawIOBase):
     key : str
     size : int
         Bytes of the whole object.
+    *got : Got
+        Parts of it.
     """
 
-    def __init__(self, place: Place, key: str, size: int) -> None:
+    def __init__(self, place: Place, key: str, size: int, *got: Got) -> None:
         super().__init__()
         self.place, self.name, self.size, self._at = place, key, size, 0
         self._parts: list[tuple[int, memoryview]] = []
-
-    @classmethod
-    def holding(cls, place: Place, key: str, got: Sequence[Got]) -> ObjectFile:
-        """Return the file of an object, with the parts that were got."""
-        file = cls(place, key, got[0].size)
-        file.hold(got)
-        return file
+        self.hold(got)
 
     def hold(self, got: Sequence[Got]) -> None:
         """Keep more parts."""

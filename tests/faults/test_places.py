@@ -312,7 +312,7 @@ def test_a_model_has_the_bits_of_one_on_a_disk(place: Place, model: bp.PCA, tmp_
     assert numbers(stored(place)) == numbers(stored(tmp_path / "model.zarr"))
     assert not stored(place.beside(".bigpca"))
     assert np.array_equal(bp.load(place).components_, model.components_)
-    with pytest.raises(OutputExistsError, match=r"exists already \(a Zarr group\)"):
+    with pytest.raises(OutputExistsError, match=r"exists already \(a bigpca PCA model\)"):
         model.save(place)
     other = bp.PCA(2, random_state=0).fit(X)
     other.save(place, overwrite=True)
