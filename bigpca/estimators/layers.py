@@ -23,6 +23,7 @@ from bigpca.estimators.shared.inputs import Input
 from bigpca.estimators.shared.outputs import Path
 from bigpca.estimators.shared.transformer import AnyEstimator
 from bigpca.passes.engine.events import Event, PlanEvent
+from bigpca.passes.engine.local import threads_here
 from bigpca.planning import Plan
 
 AHEAD = 2  # batches that a layer may be behind the one that is read next
@@ -40,11 +41,14 @@ class SharedBatches:
         Blocks that a reader has not taken yet; readers that have ended are removed.
     plans : dict of str to Plan
         Of the fits that are about to read; none reads before all are known, and fit in memory together.
+    solving : set of str
+        Readers that were told that the batches have ended: one for each core, because each solve takes memory.
     """
 
     batches: Iterator[Input]
     waiting: dict[str, deque[Input]] = field(default_factory=dict)
     plans: dict[str, Plan] = field(default_factory=dict)
+    solving: set[str] = field(default_factory=set)
     failure: BaseException | None = None
     ended: bool = False
     number: int = 0
@@ -63,6 +67,8 @@ class SharedBatches:
                     else:
                         self._turn.wait()
                 if not own:
+                    self._turn.wait_for(lambda: self.failure is not None or len(self.solving) < threads_here(None))
+                    self.solving.add(name)
                     return
                 block = own.popleft()
                 self._turn.notify_all()
@@ -107,6 +113,7 @@ class SharedBatches:
         with self._turn:
             self.failure = self.failure or failure
             self.waiting.pop(name, None)
+            self.solving.discard(name)
             self._turn.notify_all()
 
 

@@ -266,8 +266,7 @@ class Pass(Generic[R]):
         return self._rows_of(groups) if self.rows_read is None else sum(map(self.rows_read, groups))
 
     def _rows_of(self, groups: range) -> int:
-        reads = (self.layout.reads[i] for group in groups for i in self.layout.groups[group])
-        return sum(stop - start for start, stop in reads)
+        return sum(stop - start for start, stop in map(self.layout.rows_of, groups))
 
 
 AnyPass: TypeAlias = Pass[Any]  # with a result of any type, for the engine, which only passes results on

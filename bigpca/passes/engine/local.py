@@ -351,6 +351,7 @@ class HandedRows:
             except BaseException:
                 answer.set_exception(CancelledError())
                 raise
+            del request, answer  # which hold the rows
             if end >= stop:
                 return
 
