@@ -336,11 +336,17 @@ def batched_there(rows: Any, name: str, monkeypatch: pytest.MonkeyPatch, size: i
     return [Device(library, place).put(rows[i : i + size]) for i in range(0, len(rows), size)]
 
 
-@pytest.mark.parametrize("fit", [*FITS, "partial"])
+MORE: dict[str, Any] = {
+    "partial": lambda X: bp.PCA(K).partial_fit(X),
+    "scaled sketch": lambda X: bp.ApproximatePCA(K, bp.sketches.SRHT(290), scale=True).fit(X),
+}
+
+
+@pytest.mark.parametrize("fit", [*FITS, *MORE])
 @pytest.mark.parametrize("name", DEVICES)
 def test_rows_that_come_from_a_device_stay_there(name: str, fit: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(blocks, "PRECISE_FLOPS", 0.0)  # multiply in float32
-    solve = {**FITS, "partial": lambda X: bp.PCA(K).partial_fit(X)}[fit]
+    solve = {**FITS, **MORE}[fit]
     X, moved = lazy().compute(), {"put": 0, "fetch": 0}
     expected, given = solve(X), batched_there(X, name, monkeypatch)
     watch(monkeypatch, moved)

@@ -125,7 +125,8 @@ class SketchFactor:
 
     def matrix(self) -> Matrix:
         """Return W (d, l) as an array."""
-        W = np.hstack([self.sketch.matrix(self.d), probe_vectors(self.seed, self.d, self.probes)])
+        W = self.sketch.matrix(self.d)
+        W = np.hstack([W, probe_vectors(self.seed, self.d, self.probes)]) if self.probes else W
         return W if self.inverse_scale is None else self.inverse_scale[:, None] * W
 
     def cost(self, rows: BlockForm) -> Work:
