@@ -14,10 +14,10 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
-import dask.array as da
 import numpy as np
 from numpy.typing import NDArray
 
+import bigpca.dask_array as da
 from bigpca.data.containers import is_cells, is_labelled
 from bigpca.data.grids import label
 from bigpca.data.keys import (

@@ -12,10 +12,10 @@ from sys import getrefcount
 from threading import Lock, RLock
 from typing import Any, overload
 
-import dask.array as da
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
+import bigpca.dask_array as da
 from bigpca.arrays import Array, Integers, RowsThere, host_array, is_on_gpu
 from bigpca.data.checks import check_dtype, check_shape, row_width
 from bigpca.data.containers import reject_foreign, table_rows, unmasked

@@ -16,10 +16,10 @@ from functools import partial
 from itertools import product
 from typing import Any
 
-import dask.array as da
 import numpy as np
 from numpy.typing import NDArray
 
+import bigpca.dask_array as da
 from bigpca.data.checks import check_decoded, note_rounded
 from bigpca.data.containers import check_columns, is_dask_frame, is_labelled, reject_foreign
 from bigpca.data.views import carried

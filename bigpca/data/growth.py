@@ -6,9 +6,9 @@ import hashlib
 import json
 import zlib
 
-import dask.array as da
 import numpy as np
 
+import bigpca.dask_array as da
 from bigpca.data.provenance import Provenance
 from bigpca.data.source import Source
 from bigpca.data.sources import source_of

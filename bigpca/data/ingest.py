@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 from typing import Any
 
-import dask.array as da
 import numpy as np
 
+import bigpca.dask_array as da
 from bigpca.data.checks import check_dtype
 from bigpca.data.sources import open as open_array
 from bigpca.errors import format_bytes

@@ -9,25 +9,24 @@ import logging
 import os
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+import bigpca.dask_array as da
 from bigpca.data.checks import MemberError
 from bigpca.data.containers import is_place, is_zarr_array, is_zarr_group, is_zarr_store
 from bigpca.data.label_files import cell_names
 from bigpca.data.labels import label_values, rows_shown, with_gaps
 from bigpca.data.source import Source, file_stamp
+from bigpca.data.sources import row_source, source_of
 from bigpca.data.tables import TableRows, parquet_metadata, table_column
+from bigpca.data.views import carried, taken_from
 from bigpca.data.zarr_arrays import is_array_directory, open_node, place_at
 from bigpca.errors import brief
 from bigpca.storage.files import disk_path, kind_of
 from bigpca.storage.forms import KEY_COLUMN, KEYS, TABLE_MARK
-
-if TYPE_CHECKING:
-    import dask.array as da
-
 
 log = logging.getLogger("bigpca")
 
@@ -331,8 +330,6 @@ def stored_keys(source: Any) -> NDArray[np.str_] | None:
     (['a', 'b', 'c'], ['a', 'c'], None)
     """
     if hasattr(source, "dask") and hasattr(source, "chunks"):  # not a DataArray
-        from bigpca.data.sources import source_of  # imports dask.array, which paths do not need
-
         base, places, samples = origin_of_rows(source)
         found = None if samples else keys_of_source(source_of(base))
         return found if found is None or places is None else found[places]
@@ -369,8 +366,6 @@ def origin_of_rows(X: da.Array) -> tuple[da.Array, NDArray[np.int64] | None, boo
     It is found through choices of rows, views and maps of rows: what :func:`bigpca.open` returned, or X where they lead
     nowhere.
     """
-    from bigpca.data.views import carried, taken_from  # imports dask.array, which paths do not need
-
     places, samples = None, False
     while True:
         base, own = taken_from(X)
@@ -394,8 +389,6 @@ def keys_carried(known: Any) -> Keys | None:
 
 def names_of_index(X: da.Array) -> NDArray[np.str_] | None:
     """Return the names that the index of a frame, or a coordinate, gave to rows; None if they are loose, or no keys."""
-    from bigpca.data.views import carried  # as in origin_of_rows
-
     base, places, samples = origin_of_rows(X)
     known = carried(base)
     found = None if samples or _is_loose(known.index) else keys_carried(known)
@@ -461,8 +454,6 @@ def _place_of_keys(path: str) -> str | None:
 def _keys_in_table(path: str) -> Any:
     """Return the keys in a table that bigpca wrote; None where it has none."""
     if path.lower().endswith(".npy"):
-        from bigpca.data.sources import row_source  # imports dask.array, which other paths do not need
-
         try:
             shards: Any = row_source(path)
         except (ValueError, TypeError):  # damaged, or not rows, such as labels: whoever reads them reports that

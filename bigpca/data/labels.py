@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+import bigpca.dask_array as da
 from bigpca.blas import solve_paused
 from bigpca.data.checks import rounded_integers
 from bigpca.data.containers import check_columns, is_place, is_zarr_array, is_zarr_group, is_zarr_store, reject_foreign
@@ -111,8 +112,6 @@ def _as_array(y: Any, word: str) -> NDArray[Any]:
     if is_zarr_array(y) or is_zarr_group(y) or is_zarr_store(y) or is_place(y):
         return read_zarr(open_node(y), word=word)
     if hasattr(y, "__dask_graph__") and hasattr(y, "compute"):
-        import dask.array as da  # which imports pandas
-
         for node in dict(y.__dask_graph__() or {}).values():
             if is_zarr_array(held := getattr(node, "value", node)):
                 check_chunks(held, word)

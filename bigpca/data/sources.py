@@ -10,10 +10,9 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
-import dask.array as da
 import numpy as np
-from dask.array.core import getter_nofancy, graph_from_arraylike
 
+import bigpca.dask_array as da
 from bigpca.arrays import Array
 from bigpca.data.checks import (
     MATLAB,
@@ -538,7 +537,7 @@ def open_source(source: Source, token: str | None = None, rows: tuple[int, ...] 
     row_bytes = source.row_bytes if densest is None else stored_row_bytes(1, densest, source.dtype.itemsize)
     rows = coalesce(source.row_chunks(), row_bytes, DASK_CHUNK_BYTES) if rows is None else rows
     name, chunks = "bigpca-open-" + (token or source.token()), (tuple(rows), (d,))
-    graph = graph_from_arraylike(source, chunks, source.shape, name, getter_nofancy, asarray=False)
+    graph = da.core.graph_from_arraylike(source, chunks, source.shape, name, da.core.getter_nofancy, asarray=False)
     return array_of(graph, name, chunks, csr_meta(source.dtype) if source.sparse else np.empty((0, 0), source.dtype))
 
 

@@ -13,7 +13,6 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any, TypeAlias
 
-import dask.array as da
 import numpy as np
 from dask.base import tokenize
 from dask.highlevelgraph import HighLevelGraph, MaterializedLayer
@@ -21,6 +20,7 @@ from dask.task_spec import Alias
 from numpy.typing import NDArray
 from scipy.sparse import issparse
 
+import bigpca.dask_array as da
 from bigpca.data.containers import is_cells
 from bigpca.data.patterns import Chosen, RowPattern, Taken, pool
 from bigpca.errors import NonFiniteError

@@ -16,5 +16,3 @@ plans every solver and chooses the cheapest that fits, the ``Fit`` of that solve
 Add an estimator: a final class in the folder of its family, its name in ``loading`` and in ``bigpca/__init__.py``, and
 a run of scikit-learn's checks in ``tests/estimators/shared/test_sklearn_api.py``.
 """
-
-import sklearn.base  # noqa: F401  before dask.array: in the other order both imports are a tenth slower

@@ -12,9 +12,9 @@ from functools import partial
 from itertools import chain
 from urllib.parse import quote
 
-import dask.array as da
 from sklearn.base import clone
 
+import bigpca.dask_array as da
 from bigpca.blas import one_blas_thread
 from bigpca.data.batches import from_batches
 from bigpca.data.sources import open as open_array

@@ -14,15 +14,14 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import cloudpickle
-import dask.array as da
 import numpy as np
 from dask._task_spec import convert_legacy_graph
-from dask.array.core import getter, getter_inline, getter_nofancy
 from dask.highlevelgraph import HighLevelGraph, MaterializedLayer
 from dask.task_spec import Alias, DataNode, GraphNode, Task
 from dask.typing import Key
 from dask.utils import key_split
 
+import bigpca.dask_array as da
 from bigpca.arrays import RowsThere
 from bigpca.blas import solve_paused
 from bigpca.data.containers import is_hdf5_dataset, is_zarr_array
@@ -31,12 +30,11 @@ from bigpca.data.sparse import is_csr
 from bigpca.data.views import array_of, graph_of
 from bigpca.data.zarr_arrays import ZarrReader, wrap_zarr
 from bigpca.errors import MemoryBudgetError
-from bigpca.passes.engine.cluster.get import get_watched
+from bigpca.passes.engine.driver import get_watched
 from bigpca.passes.engine.jobs import Inputs
 from bigpca.passes.reading.readers import GraphReader
 
 SAMPLED_CHUNKS = 30  # of so many chunks, a tenth may be read to count stored values
-SLICES = (getter, getter_inline, getter_nofancy, operator.getitem)  # by which Dask takes a chunk of an array
 SHARED_BYTES = 256 << 20  # limit of the computed nodes that all groups use and that are sent with every task
 
 
@@ -206,9 +204,10 @@ def _with_own_rows(nodes: dict[Key, GraphNode]) -> dict[Key, GraphNode]:
     """Return the nodes with slices of sparse rows and of sources in memory, so that a task is not sent all rows."""
     stored = {k: node.value for k, node in nodes.items() if isinstance(node, DataNode)}
     values = {k: v for k, v in stored.items() if is_csr(v) or (isinstance(v, Source) and v.in_memory) or _is_there(v)}
+    slices = (da.core.getter, da.core.getter_inline, da.core.getter_nofancy, operator.getitem)  # Dask's of an array
     taken: dict[Key, GraphNode] = {}
     for key, node in nodes.items():
-        if type(node) is Task and node.func in SLICES and node.dependencies and node.dependencies <= values.keys():
+        if type(node) is Task and node.func in slices and node.dependencies and node.dependencies <= values.keys():
             taken[key] = DataNode(key, node({k: values[k] for k in node.dependencies}))
     return {**nodes, **taken}
 

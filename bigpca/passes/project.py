@@ -17,10 +17,10 @@ from itertools import chain, islice
 from typing import cast
 
 import dask
-import dask.array as da
 import numpy as np
 from dask.base import tokenize
 
+import bigpca.dask_array as da
 from bigpca.arrays import Array
 from bigpca.blas import one_blas_thread, solve_paused
 from bigpca.data.batches import reject_batches

@@ -13,10 +13,10 @@ from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import TypedDict, Unpack
 
-import dask.array as da
 import numpy as np
 from numpy.typing import NDArray
 
+import bigpca.dask_array as da
 from bigpca.arrays import DType, RowsThere
 from bigpca.data.batches import BatchRows, batches_of, blocks_in_batches, reject_batches
 from bigpca.data.checks import NATIVE_BYTES, coalesce
@@ -30,7 +30,7 @@ from bigpca.data.zarr_arrays import ZarrReader
 from bigpca.errors import NonFiniteError, brief
 from bigpca.passes.accumulators.base import Accumulator
 from bigpca.passes.accumulators.observed_columns import ColumnSearch
-from bigpca.passes.engine.cluster.get import get_watched
+from bigpca.passes.engine.driver import get_watched
 from bigpca.passes.engine.jobs import Inputs, digest
 from bigpca.passes.graphs import GraphSource, paths_in, sources_of_graph, unknown_layer
 from bigpca.passes.reading.blocks import Device

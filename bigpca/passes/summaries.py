@@ -8,10 +8,10 @@ from __future__ import annotations
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
-import dask.array as da
 import numpy as np
 from numpy.typing import NDArray
 
+import bigpca.dask_array as da
 from bigpca.arrays import Array, Integers
 from bigpca.data.provenance import provenance_of
 from bigpca.data.sources import source_of

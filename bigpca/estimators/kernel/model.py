@@ -11,12 +11,12 @@ from dataclasses import fields, replace
 from functools import partial
 from typing import ClassVar, Self
 
-import dask.array as da
 import numpy as np
 from sklearn.utils import Tags
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
+import bigpca.dask_array as da
 from bigpca.arrays import Array, Integers, Matrix, Vector
 from bigpca.blas import one_blas_thread
 from bigpca.data.containers import is_path_list, reject_foreign

@@ -13,13 +13,13 @@ from collections import Counter
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
-import dask.array as da
 import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import validate_data
 
+import bigpca.dask_array as da
 from bigpca.arrays import Array
 from bigpca.data.checks import check_dtype, check_scores, row_width, tally_rounded
 from bigpca.data.containers import (
@@ -56,14 +56,15 @@ Input: TypeAlias = Any  # what a user passed as X, y or a parameter, before its 
 Lazy: TypeAlias = Any  # an array in memory, or a Dask array (which has no types) for lazy input
 Exported: TypeAlias = Any  # an object of another library
 Names: TypeAlias = NDArray[np.object_] | None
-LAZY = (da.Array, str, os.PathLike, np.memmap)
 
 
 def is_lazy(X: Input) -> bool:
     """Whether the engine reads X (Dask, Zarr, xarray, HDF5, paths, memory maps); False for an array in memory."""
     stores = (is_zarr_array, is_zarr_group, is_zarr_store, is_hdf5_dataset, is_stored_sparse)
     known = (is_labelled, is_dask_frame, is_dataset, is_place, *stores)
-    return isinstance(X, LAZY) or is_path_list(X) or any(is_one(X) for is_one in known)
+    return (
+        isinstance(X, (da.Array, str, os.PathLike, np.memmap)) or is_path_list(X) or any(is_one(X) for is_one in known)
+    )
 
 
 @dataclass(frozen=True)

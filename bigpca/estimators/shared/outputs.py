@@ -15,11 +15,11 @@ from inspect import cleandoc
 from types import FunctionType
 from typing import TypeAlias, TypeVar, cast
 
-import dask.array as da
 import numpy as np
 from sklearn import get_config
 from sklearn.base import BaseEstimator
 
+import bigpca.dask_array as da
 from bigpca.data.batches import has_batches
 from bigpca.data.containers import is_dask_frame
 from bigpca.estimators.shared.inputs import Input, Lazy

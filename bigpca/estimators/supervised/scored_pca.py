@@ -17,13 +17,13 @@ from numbers import Integral
 from pathlib import Path as Place
 from typing import ClassVar, Self, cast
 
-import dask.array as da
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, clone
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
+import bigpca.dask_array as da
 from bigpca.arrays import Array, DType, Integers, Matrix, Vector, unpack
 from bigpca.data.views import columns_of
 from bigpca.errors import positive_integer, warn_approximation

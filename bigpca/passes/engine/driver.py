@@ -1,24 +1,40 @@
-"""Drive one pass: load what a checkpoint holds, run the rest here or on a cluster, and report."""
+"""Drive one pass: load what a checkpoint holds, run the rest here or on a cluster, and report.
+
+Small graphs that are computed before a pass run in the same place, with the same limits.
+"""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
-from functools import wraps
+from functools import partial, wraps
 from inspect import Parameter, signature
-from typing import Concatenate, Generic, ParamSpec, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar, cast
 
+from dask.core import flatten
+
+import bigpca.dask_array as da
 from bigpca.blas import Caller, blas_threads, solve_paused
 from bigpca.errors import ShortTraceback, warn_rounded
 from bigpca.passes.engine.checkpoint import Checkpoint, Resumed, WriteFailed, check_stamps, warn_unwritten
 from bigpca.passes.engine.events import DoneEvent, PassEvent, SkipEvent
 from bigpca.passes.engine.jobs import Finish, Pass, PassState
-from bigpca.passes.engine.local import cancel_run, current_client, run_in_order, run_locally, threads_here
+from bigpca.passes.engine.local import (
+    cancel_run,
+    chosen_scheduler,
+    current_client,
+    run_in_order,
+    run_locally,
+    threads_here,
+)
 from bigpca.passes.engine.run import Run
 from bigpca.settings import brought_by, setting, steady_heap, trim_heap
+
+if TYPE_CHECKING:
+    from bigpca.passes.engine.cluster.watch import Watch
 
 # They are set in one place, the public method, and need not be passed on to what it calls. The bits therefore depend on
 # ``solve_threads`` (or the number of cores), and not on the environment in which the process was started.
@@ -28,6 +44,7 @@ M = TypeVar("M")
 _solve_threads: ContextVar[tuple[Caller, int | None] | None] = ContextVar("bigpca_solve_threads", default=None)
 
 
+POLL_SECONDS = 0.5  # between looks at a cluster that computes a small graph
 OPENING = ("member", "sample_dims", "pattern", "columns", "keys", "missing_chunks", "fill")  # parameters of bp.open
 
 
@@ -176,3 +193,53 @@ def _resume(job: Pass[R], number: int, checkpoint: Checkpoint, run: Run) -> Resu
     if job.stamp is not None:
         check_stamps(stored, {g: job.stamp(g) for g in stored}, job.layout.rows_of, checkpoint.path)
     return resumed
+
+
+def get_watched(graph: object, keys: object, paths: Mapping[str, str], **options: object) -> Any:
+    """Compute ``keys`` of a graph on the scheduler that Dask would use; on a client, under :class:`Watch`.
+
+    Parameters
+    ----------
+    paths : mapping of str to {"reads"}
+        What the graph reads: workers are checked first, as before a pass.
+
+    Raises
+    ------
+    TimeoutError, ConnectionError, FileNotFoundError
+        On a cluster: no worker for ``workers_timeout`` seconds, a lost scheduler, or workers that lack software or
+        files.
+    """
+    with solve_paused():
+        client = current_client()
+        if client is None:
+            get = chosen_scheduler() or da.Array.__dask_scheduler__
+            return get(graph, keys, **options)
+        from bigpca.passes.engine.cluster.tasks import releasing
+        from bigpca.passes.engine.cluster.watch import (
+            Watch,
+            join_workers,  # imports distributed, which is slow
+            scheduler_loss_named,
+        )
+
+        watch = Watch(client, Run(), lambda workers: join_workers(client, workers, paths, lambda threads: 0))
+        with scheduler_loss_named(watch):
+            watch.wait_for_workers()
+            theirs = client.futures.keys() & set(flatten([keys]))  # results that the caller persisted
+            own = set(flatten([keys])) - theirs
+            return releasing(client, own.__contains__, partial(_gather, watch, graph, keys, options))
+
+
+def _gather(watch: Watch, graph: Any, keys: Any, options: dict[str, Any]) -> Any:
+    from distributed import wait  # slow to import, so only if there is a client
+
+    from bigpca.passes.engine.cluster.tasks import GATHER_SECONDS, awaited
+
+    futures = watch.client.get(graph, keys, sync=False, **options)
+    while True:
+        try:
+            wait(futures, timeout=POLL_SECONDS)
+            break
+        except TimeoutError:
+            watch.check()
+            watch.warn_of_silent()
+    return awaited(watch.client, partial(watch.client.gather, futures), watch.check, GATHER_SECONDS)

@@ -6,8 +6,6 @@
   write.
 - ``watch``  Waits on a cluster have limits: no worker for too long, or a lost scheduler, is an error instead of a
   wait.
-- ``get``  Compute a small graph where the passes run, with their limits: what a pass needs to know about X
-  beforehand.
 
 ``run`` submits segments in a window, and its ``Suspects`` decide which tasks to submit again; ``watch`` checks the
 cluster meanwhile. The first result of a group counts, and results are merged by group number, so retries do not change
