@@ -5,7 +5,9 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 
-from bigpca.arrays import Matrix
+import numpy as np
+
+from bigpca.arrays import DType, Matrix
 
 PROBES = 10
 
@@ -52,6 +54,8 @@ class Operator(ABC):
         Multiple of I that was added to the matrix whose eigenvalues are wanted.
     trace, trace_error : float
         Trace of A, and a bound of its error.
+    dtype : numpy.dtype
+        Of the products.
     probes : Probes
         All are known after :meth:`begin`.
     """
@@ -64,6 +68,7 @@ class Operator(ABC):
     # Bounds of what a basis misses are differences from the trace, so the error of the trace widens all of them.
     trace: float = 0.0
     trace_error: float = 0.0
+    dtype: DType
     probes: Probes
 
     @property
@@ -82,23 +87,23 @@ class Operator(ABC):
         """Sum of the weights of these rows, or their number."""
 
     @property
-    @abstractmethod
     def precision(self) -> float:
-        """Rounding error of products, relative to the largest eigenvalue, or to |A|_F."""
+        """Rounding error of products, relative to the largest eigenvalue, or to |A|_F: eps of their precision."""
+        return float(np.finfo(self.dtype).eps)
 
     @property
-    @abstractmethod
     def rounding(self) -> float:
         """Rounding error that bounds allow for, relative to |A|_F."""
+        return self.precision
 
     @property
-    @abstractmethod
     def refinable(self) -> bool:
-        """Whether :meth:`refine` would make products more precise, and memory is planned for it."""
+        """Whether products are computed in float32, and memory is planned for float64."""
+        return self.dtype != np.float64
 
-    @abstractmethod
     def refine(self) -> None:
-        """Multiply in float64 from now on; the next product computes the trace again."""
+        """Multiply in float64 from now on, in which float32 rows are exact; the next product computes the trace again."""
+        self.dtype = np.dtype(np.float64)
 
     @abstractmethod
     def begin(self, V: Matrix, /) -> Products:

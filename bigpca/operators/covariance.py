@@ -196,7 +196,7 @@ class CovarianceOperator(Operator):
     @property
     def precision(self) -> float:
         """Rounding error of products, relative to the largest eigenvalue: eps of their precision for dense rows."""
-        return float(np.finfo(self.dtype).eps) * self.magnification
+        return super().precision * self.magnification
 
     @property
     def rounding(self) -> float:
@@ -208,14 +208,8 @@ class CovarianceOperator(Operator):
         """Bound of the relative error of any entry of A by the scale, whose squares are centred afterwards."""
         return self.centring_error or 0.0 if self.scaled else 0.0
 
-    @property
-    def refinable(self) -> bool:
-        """Whether products are computed in float32."""
-        return self.dtype != np.float64
-
     def refine(self) -> None:
-        """Multiply in float64 from now on, in which float32 rows are exact; the next read computes the trace again."""
-        self.dtype = np.dtype(np.float64)
+        super().refine()
         self._summed = False
 
     def sample(self, columns: int) -> SampleAxes | None:
@@ -509,25 +503,6 @@ class DotOperator(Operator):
     def weight(self) -> float:
         """Sum of the weights of the rows, or their number."""
         return self.rows.weight
-
-    @property
-    def precision(self) -> float:
-        """eps of the products' precision."""
-        return float(np.finfo(self.dtype).eps)
-
-    @property
-    def rounding(self) -> float:
-        """Rounding error that bounds allow for, relative to |A|_F."""
-        return self.precision
-
-    @property
-    def refinable(self) -> bool:
-        """Whether products are computed in float32."""
-        return self.dtype != np.float64
-
-    def refine(self) -> None:
-        """Multiply in float64 from now on, in which float32 columns are exact."""
-        self.dtype = np.dtype(np.float64)
 
     def begin(self, V: Matrix) -> Products:
         """Multiply a first block (n, l) and the probes, in one read."""

@@ -133,11 +133,11 @@ class KernelOperator(Operator):
     @property
     def refinable(self) -> bool:
         """Whether tiles are computed from float32 rows, and memory is planned for float64."""
-        return self.cost.refinable and self.dtype != np.float64
+        return self.cost.refinable and super().refinable
 
     def refine(self) -> None:
         """Compute tiles in float64 from now on; the next sweep computes trace and means again."""
-        self.dtype = np.dtype(np.float64)
+        super().refine()
         self.cost = refined_sweep(self.cost, self.rows, self.kernel)
         self._rounding = float(np.finfo(self.dtype).eps)
         self._learned = False
