@@ -14,4 +14,4 @@ if TYPE_CHECKING:
 def __getattr__(name: str) -> Any:
     import dask.array
 
-    return getattr(dask.array, name)
+    return globals().setdefault(name, getattr(dask.array, name))

@@ -102,7 +102,7 @@ class Operator(ABC):
         return self.dtype != np.float64
 
     def refine(self) -> None:
-        """Multiply in float64 from now on, in which float32 rows are exact; the next product computes the trace again."""
+        """Multiply in float64 from now on, where float32 rows are exact; the next product computes the trace again."""
         self.dtype = np.dtype(np.float64)
 
     @abstractmethod

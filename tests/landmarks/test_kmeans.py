@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 import bigpca as bp
+import bigpca.dask_array
 from bigpca.kernels.distance import RBF
 from bigpca.landmarks import landmark_passes
 from bigpca.passes.engine.run import Run
@@ -118,7 +119,7 @@ def test_where_dask_ml_fails_the_error_says_what_works(why: str, monkeypatch: py
         monkeypatch.setitem(sys.modules, "dask_ml.cluster", None)
     wanted = request(blobs(), KERNEL, CLUSTERS)
     if why != "dask_ml":
-        monkeypatch.setattr(da, "array_expr_enabled", lambda: True)
+        monkeypatch.setattr(bigpca.dask_array, "array_expr_enabled", lambda: True)
     with pytest.raises(
         ImportError, match=rf'"kmeans" needs dask-ml, .*{why}.* work without dask-ml. Use sampling="rpch'
     ):
