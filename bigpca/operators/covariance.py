@@ -196,7 +196,7 @@ class CovarianceOperator(Operator):
     @property
     def precision(self) -> float:
         """Rounding error of products, relative to the largest eigenvalue: eps of their precision for dense rows."""
-        return super().precision * self.magnification
+        return float(np.finfo(self.dtype).eps) * self.magnification
 
     @property
     def rounding(self) -> float:
@@ -207,6 +207,11 @@ class CovarianceOperator(Operator):
     def _scale_error(self) -> float:
         """Bound of the relative error of any entry of A by the scale, whose squares are centred afterwards."""
         return self.centring_error or 0.0 if self.scaled else 0.0
+
+    @property
+    def refinable(self) -> bool:
+        """Whether products are computed in float32."""
+        return self.dtype != np.float64
 
     def refine(self) -> None:
         super().refine()
