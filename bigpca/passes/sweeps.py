@@ -171,10 +171,8 @@ class KernelGroup:
                 yield row, rows[row - first : min(row + self.tile_rows, b) - first]
 
     def _prepare(self, slab: Array, row: int, shift: Vector, steps: tuple[MapStep, ...]) -> object:
-        values = slab.astype(self.dtype, copy=False)
-        where = self.reader.where(row, row + len(slab))
-        owned = self.reader.owned or values is not slab
-        block = complete_rows(values, row, owned=owned, nan_policy="raise", where=where)
+        where, owned = self.reader.where(row, row + len(slab)), self.reader.owned
+        block = complete_rows(slab, row, owned=owned, nan_policy="raise", where=where, dtype=self.dtype)
         return self.kernel.prepare(map_rows(steps, block, where) if steps else block.values, shift, row)
 
 
