@@ -253,5 +253,5 @@ def mirror_upper(S: NDArray[Any]) -> NDArray[Any]:
         for j in range(0, i, STRIP):
             S[i : i + STRIP, j : j + STRIP] = S[j : j + STRIP, i : i + STRIP].T
         tile = S[i : i + STRIP, i : i + STRIP]
-        tile[...] = np.triu(tile) + np.triu(tile, 1).T
+        np.copyto(tile, tile.T, where=np.tri(len(tile), k=-1, dtype=bool))
     return S

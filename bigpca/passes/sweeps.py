@@ -17,7 +17,7 @@ import numpy as np
 from bigpca.arrays import Array, DType, Vector
 from bigpca.blas import one_blas_thread
 from bigpca.data.checks import note_rounded
-from bigpca.kernels.base import FIXED_BYTES, Kernel
+from bigpca.kernels.base import FIXED_BYTES, STRIP, Kernel
 from bigpca.passes.accumulators.dot_matrix import DotPanels
 from bigpca.passes.accumulators.kernel_product import KernelProduct
 from bigpca.passes.engine.driver import run_pass
@@ -38,6 +38,7 @@ TILE_ROWS = 1024  # rows of a tile, which is 4 MiB in float32 and fits in the ca
 MIN_TILE = 128
 TILES_ACROSS = 16  # at least, if there are enough rows: tiles on the diagonal are computed in full
 PANELS = 16  # at least, so that all workers have work
+MIN_PANELS, PANEL_FLOPS = 4, 2e8  # unless there is little: each panel prepares all later rows
 MAX_PANELS = 64
 PANEL_ROWS = 4096
 PANEL_BYTES = 128 * MIB
@@ -77,6 +78,11 @@ class KernelLayout:
         """Rows of the largest panel."""
         return self.panels.read_rows
 
+    @property
+    def stream_rows(self) -> int:
+        """Rows beyond a panel that are compared at a time with a tile of it: more than a tile, if that is small."""
+        return max(self.tile_rows, STRIP // max(self.tile_rows, self.panels.n_columns))
+
     def clipped(self, start: int, stop: int) -> tuple[tuple[int, int], ...]:
         """Return the reads that hold rows ``start:stop``, cut to them."""
         return tuple((max(a, start), min(b, stop)) for a, b in self.reads if a < stop and b > start)
@@ -99,9 +105,10 @@ def kernel_layout(rows: Rows, kernel: Kernel, dtype: DType | None = None) -> Ker
     check_any_order(rows, "a kernel matrix of all pairs of rows")
     check_dense(rows, "a kernel matrix of all pairs of rows")
     n, base = rows.n_rows, rows.layout(0)
-    tile = max(MIN_TILE, min(TILE_ROWS, n // TILES_ACROSS))
+    tile = max(MIN_TILE, min(TILE_ROWS, -(-n // TILES_ACROSS)))
     itemsize = (dtype or kernel_dtype(rows)).itemsize
-    panels = min(MAX_PANELS, max(min(PANELS, n // tile), n // PANEL_ROWS))
+    worth = max(MIN_PANELS, int(n**2 * kernel.flops_per_entry(rows.n_columns) / 2 / PANEL_FLOPS))
+    panels = min(MAX_PANELS, max(min(PANELS, round(n / tile), worth), n // PANEL_ROWS))
     panels = max(panels, -(-n * kernel.prepared_bytes(rows.n_columns, itemsize) // PANEL_BYTES))
     panels = max(1, min(panels, MAX_GROUPS, n))
     edges = [n * p // panels for p in range(panels + 1)]
@@ -132,6 +139,7 @@ class KernelGroup:
     stop: int
     reads: tuple[tuple[int, int], ...]
     tile_rows: int
+    stream_rows: int
     dtype: DType
     kernel: Kernel
     template: SweepState
@@ -166,9 +174,9 @@ class KernelGroup:
         """Yield tiles of the rows that were read; no tile crosses the end of the panel."""
         end = first + len(rows)
         edge = min(max(self.stop, first), end)
-        for a, b in ((first, edge), (edge, end)):
-            for row in range(a, b, self.tile_rows):
-                yield row, rows[row - first : min(row + self.tile_rows, b) - first]
+        for a, b, step in ((first, edge, self.tile_rows), (edge, end, self.stream_rows)):
+            for row in range(a, b, step):
+                yield row, rows[row - first : min(row + step, b) - first]
 
     def _prepare(self, slab: Array, row: int, shift: Vector, steps: tuple[MapStep, ...]) -> object:
         where, owned = self.reader.where(row, row + len(slab)), self.reader.owned
@@ -203,10 +211,10 @@ def sweep_pass(
     widest_layout = kernel_layout(rows, kernel, widest)
     columns = template.n_columns if isinstance(template, KernelProduct) else 0
     # A task reads slabs and holds a prepared panel, tiles and products.
-    itemsize, tile_rows = widest.itemsize, widest_layout.tile_rows
+    itemsize, tile_rows = widest.itemsize, widest_layout.stream_rows
     prepared = (widest_layout.panel_rows + 2 * tile_rows) * kernel.prepared_bytes(d, itemsize)
     slab = 2 * tile_rows * d * itemsize + rows.scratch_bytes(tile_rows, itemsize)
-    tile = tile_rows**2 * kernel.entry_bytes(itemsize) + FIXED_BYTES
+    tile = widest_layout.tile_rows * tile_rows * kernel.entry_bytes(itemsize) + FIXED_BYTES
     read = rows.read_bytes(max(b - a for a, b in widest_layout.reads))
     working = prepared + slab + tile + 4 * 8 * tile_rows * columns
     panel = 0 if isinstance(template, KernelProduct) else 8 * layout.panel_rows * rows.n_rows
@@ -264,7 +272,7 @@ def fold_kernel(
         start, stop = layout.panels.reads[group]
         reader, futures = rows.reader(start, n)
         task = KernelGroup(
-            group, reader, stop, layout.clipped(start, n), layout.tile_rows, cost.dtype, kernel,
+            group, reader, stop, layout.clipped(start, n), layout.tile_rows, layout.stream_rows, cost.dtype, kernel,
             template.without_shared(), stamp(group),
         )  # fmt: skip
         return task, futures

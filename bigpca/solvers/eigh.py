@@ -27,7 +27,7 @@ MIN_RATIO = 20  # of d to k
 ORTHONORMALITY = 1e-12  # of Lanczos vectors, below which their residuals prove them
 ROUNDED = 10.0  # eps of the products that rounding may change in an eigenvalue
 CHOLESKY_STRIP = 256  # rows that are updated at a time before the factorisation
-CHECKED = 10  # Lanczos vectors between two looks at the Ritz values: a look costs an eigenproblem of the basis
+CHECKED = 5  # Lanczos vectors between two looks at the Ritz values: a look costs an eigenproblem of the basis
 
 
 def is_iterated(d: int, k: int) -> bool:
@@ -184,15 +184,15 @@ def eigh_bytes(d: int, k: int | None = None) -> int:
     if is_iterated(d, kept):
         vectors = max(vectors, 8 * d * (basis_columns(kept) + 4 * kept))
         vectors += 2 * 8 * 256 * d  # OpenBLAS packs strips of 256 columns of both factors of the Cholesky factorisation
-    return vectors + max(8 * GRAM_STRIP * (d + kept), 32 * GRAM_STRIP**2) + 8 * 128 * d
+    return vectors + 8 * GRAM_STRIP * (d + kept) + 8 * 128 * d
 
 
 def top_eigenpairs(
-    S: Matrix, k: int | None = None, *, lower: bool = False, signed: bool = False, threads: int | None = None
+    S: Matrix, k: int | None = None, *, lower: bool | None = False, signed: bool = False, threads: int | None = None
 ) -> tuple[Vector, Matrix]:
     """Compute the k largest eigenvalues of a symmetric positive semi-definite matrix, and their eigenvectors.
 
-    Only one triangle of S is read, and S is destroyed: it is the workspace. Few pairs of a large matrix come from
+    S is destroyed: it is the workspace. Few pairs of a large matrix come from
     :func:`bigpca.solvers.eigh.leading_eigenpairs` where they are sure. Else LAPACK's ``evr`` finds the wanted pairs,
     ``evd`` whole spectra up to d = 4096, and ``ev`` what ``evr`` fails at: about 4/3 d^3 flops for the reduction and 2
     d^2 k for the vectors. Memory beside S is :func:`eigh_bytes`. Eigenvectors of repeated or zero eigenvalues are
@@ -202,7 +202,7 @@ def top_eigenpairs(
     ----------
     S : ndarray of shape (d, d), float64, C or Fortran order (else it is copied).
     k : how many; None for all d.
-    lower : which triangle is filled; the other may hold anything.
+    lower : which triangle is filled; the other may hold anything. None for both, which are alike but for rounding.
     signed : the matrix is indefinite: negative eigenvalues are reported as they are.
     threads : BLAS threads for the solve; None leaves the process's setting.
 
@@ -234,6 +234,7 @@ def top_eigenpairs(
         raise ValueError(f"{kept} eigenpairs were requested, but a {S.shape} matrix has 1 to {len(S)}.")
     if not S.flags.writeable or not (S.flags.c_contiguous or S.flags.f_contiguous):
         S = np.array(S, order="C")
+    mirrored, lower = lower is None, bool(lower)
     if not S.flags.f_contiguous:
         # LAPACK wants Fortran order: the transposed view has it, with the triangles exchanged.
         S, lower = S.T, not lower
@@ -241,7 +242,8 @@ def top_eigenpairs(
     if not np.isfinite(diagonal).all():
         bad = int(np.flatnonzero(~np.isfinite(diagonal))[0])
         raise ValueError(f"the matrix has {diagonal[bad]} at [{bad}, {bad}], so it has no eigenvalues. Check the data.")
-    mirror_upper(S.T if lower else S)  # so that a failed solve can be repeated from the other triangle
+    if not mirrored:
+        mirror_upper(S.T if lower else S)  # so that a failed solve can be repeated from the other triangle
     exponent = int(np.frexp(np.max(np.abs(diagonal)))[1])
     if abs(exponent) > FAR_FROM_ONE:
         # LAPACK's bisection loses digits there; powers of two change none.

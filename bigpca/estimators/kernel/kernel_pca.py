@@ -99,12 +99,7 @@ def iterate_indefinite(
         converged=result.converged,
     )  # fmt: skip
     warn_indefinite(settings, negative, norm, whole=False)
-    warn_fewer(
-        settings,
-        int(np.count_nonzero(positive)),
-        f"the iteration on the matrix of {settings.kernel} finds",
-        "Use fewer.",
-    )
+    warn_fewer(settings, int(np.count_nonzero(positive)), f"the iteration on the matrix of {settings.kernel} finds")
     return result, values, certificate, negative
 
 
@@ -125,7 +120,7 @@ def frobenius_bounds(operator: KernelOperator, lower: Vector) -> Certificate:
     return Certificate(bounds, None, None, 1.0)
 
 
-def warn_fewer(settings: KernelSettings, positive: int, where: str, remedy: str) -> None:
+def warn_fewer(settings: KernelSettings, positive: int, where: str, remedy: str = "Use fewer.") -> None:
     """Warn if an indefinite kernel has fewer positive eigenvalues than the requested components."""
     given = counted(settings.n_components)
     if given is not None and positive < given:
@@ -231,9 +226,8 @@ class DenseFit(KernelFit):
         if not kernel.positive_semidefinite:
             negative_mass = found.negative_mass
             warn_indefinite(settings, found.negative_mass, found.norm, whole=True)
-            if isinstance(settings.n_components, int | np.integer):
-                positive = int(np.count_nonzero(found.eigenvalues))
-                warn_fewer(settings, positive, f"the centred matrix of {kernel} has", "Use fewer.")
+            positive = int(np.count_nonzero(found.eigenvalues))
+            warn_fewer(settings, positive, f"the centred matrix of {kernel} has")
         V = np.ascontiguousarray(fix_signs(np.ascontiguousarray(found.V.T)).T)
         warn_alike(found.eigenvalues, found.rounding)
         coefficients = axis_coefficients(V, found.eigenvalues, found.rounding)
@@ -276,8 +270,8 @@ def _solve(state: PassState, *, settings: KernelSettings, stored: float, tiles: 
         reject_contradicted(settings.kernel, evidence)
     # Before the eigensolver, which destroys the matrix.
     trace, norm = float(np.trace(K)), float(norm_of(K))
-    given, signed = settings.n_components, not settings.kernel.positive_semidefinite
-    eigenvalues, vectors = top_eigenpairs(K, pairs_wanted(settings, n), signed=signed, threads=settings.threads)
+    given, wanted, signed = settings.n_components, pairs_wanted(settings, n), not settings.kernel.positive_semidefinite
+    eigenvalues, vectors = top_eigenpairs(K, wanted, lower=None, signed=signed, threads=settings.threads)
     rounding = rounding_of(eigenvalues, row_means, tiles * entries)
     rank = max(1, int(np.count_nonzero(eigenvalues > rounding)))
     positive = np.where(eigenvalues > rounding, eigenvalues, 0.0)
@@ -288,14 +282,9 @@ def _solve(state: PassState, *, settings: KernelSettings, stored: float, tiles: 
     else:
         k = min(k, rank)
     return DenseSpectrum(
-        positive[:k],
-        np.ascontiguousarray(vectors[:k].T),
-        row_means,
-        trace,
-        norm,
-        negative_mass(eigenvalues, rounding),
-        rounding,
-    )
+        positive[:k], np.ascontiguousarray(vectors[:k].T), row_means, trace, norm,
+        negative_mass(eigenvalues, rounding), rounding,
+    )  # fmt: skip
 
 
 LANDMARKS_A_COLUMN = 16  # for each column of the first block

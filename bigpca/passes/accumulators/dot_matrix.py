@@ -86,7 +86,7 @@ class DotPanels(Accumulator):
 
     def matrix(self) -> Matrix:
         """Return G (n, n), both triangles."""
-        G = np.zeros((self.n_samples, self.n_samples))
+        G = np.empty((self.n_samples, self.n_samples))
         for first, panel in self.panels:
             G[first : first + len(panel), first:] = panel
         return mirror_upper(G)
