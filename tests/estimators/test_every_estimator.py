@@ -449,6 +449,7 @@ def test_names_go_in_and_come_out(name: str) -> None:
     assert scores.index[0] == 100
     summary = model.summary()
     assert list(summary.index) == list(scores.columns)
+    assert summary.index.name == ("target" if hasattr(model, "cv_scores_") else "component")
     for column, found in (
         ("variance", "explained_variance_"), ("share", "explained_variance_ratio_"), ("correlation", "correlations_"),
         ("share", "squared_covariance_fraction_"), ("alpha", "alpha_"),

@@ -15,6 +15,7 @@ from bigpca.arrays import Array, DType, Matrix, Vector, packed_diagonal, unpack
 from bigpca.blas import blas_threads
 from bigpca.data.containers import is_labelled
 from bigpca.data.grids import Grid, grid_from_stored, grid_to_stored
+from bigpca.data.views import View
 from bigpca.errors import brief, positive_integer
 from bigpca.estimators.linear.maps import Projection
 from bigpca.estimators.linear.spectrum import check_enough_rows, limit_of_states
@@ -112,6 +113,8 @@ class PairFound:
     p : int
     grid : Grid or None
         Of the columns of Y, if it was a DataArray.
+    view : View or None
+        Of Y, if it was opened with a pattern or with chosen columns.
     arrays : dict of str to ndarray
         The solution, by the names of the attributes without their underscore.
     """
@@ -120,6 +123,7 @@ class PairFound:
     omitted: int
     p: int
     grid: Grid | None
+    view: View | None
     arrays: dict[str, Array]
 
 
@@ -156,6 +160,7 @@ class PairModel(Estimator[PairFound]):
     _state: Accumulator | None
     _weight_sums: WeightSums = None
     _target_grid: Grid | None = None
+    _target_view: View | None = None
     _merged_alike: ClassVar[tuple[str, ...]] = ("preprocess", "preprocess_y")
     _shapes: ClassVar[dict[str, str]]  # of the arrays of a solution, in the letters p, q, k and numbers
     _axes: ClassVar[str] = ""  # "rotations" or "weights", along which both sides have scores
@@ -201,18 +206,22 @@ class PairModel(Estimator[PairFound]):
 
     def _joined_like(self, X: Input, y: Input, weights: Input) -> tuple[Rows, Resources]:
         """Return new rows of both sides as those of the fit, and the resources that may be used."""
-        y = y if y is None else open_side(y, type(self).__name__, grid=self._target_grid)
+        y = y if y is None else self._side_like(y)
         joined, resources = self._joined(self._open_like(X).weighted(weights), y)
         self._check_targets(joined.widths[1])
         return joined, resources
 
-    def _solver_of(self, p: int, grid: Grid | None) -> Callable[[Accumulator, int], PairFound]:
+    def _side_like(self, y: Input) -> Rows:
+        """Return new rows of Y as those of the fit."""
+        return open_side(y, type(self).__name__, grid=self._target_grid, view=self._target_view)
+
+    def _solver_of(self, p: int, grid: Grid | None, view: View | None) -> Callable[[Accumulator, int], PairFound]:
         scale = self._scales
 
         def solve(state: Accumulator, omitted: int) -> PairFound:
             joint = JointMoments(whole_moments(state), p, scale).checked(omitted)
             with blas_threads(None, 2 / 3 * p**3 + 2 / 3 * (joint.moments.n_features - p) ** 3):
-                return PairFound(state, omitted, p, grid, self._solve(joint, state))
+                return PairFound(state, omitted, p, grid, view, self._solve(joint, state))
 
         return solve
 
@@ -225,7 +234,8 @@ class PairModel(Estimator[PairFound]):
         side = joined.sides[1] if joined.sides else joined
         named = side is not joined and side.names is not None
         grid = side.labels.grid if side.labels is not None else grid_of_columns(side.names, q) if named else None
-        solve = self._with_parameters()._solver_of(p, grid)
+        view = None if side.view is None or side is joined or side.view.absent else side.view  # absent: as of the grid
+        solve = self._with_parameters()._solver_of(p, grid, view)
         return PairFit(joined, resources, self._placed(joined, rows.groups), solve)
 
     @solving
@@ -258,11 +268,11 @@ class PairModel(Estimator[PairFound]):
             return self.fit(X, y, sample_weight=sample_weight, progress=progress)
         old, p, omitted = self._whole_state("partial_fit"), self.n_features_in_, self.n_omitted_
         joined, resources = self._joined_like(X, y, sample_weight)
-        before, grid = whole_moments(old).count, self._target_grid
-        fit = PairFit(joined, resources, self._placed(joined), self._solver_of(p, grid), before)
+        before, of_y = whole_moments(old).count, (self._target_grid, self._target_view)
+        fit = PairFit(joined, resources, self._placed(joined), self._solver_of(p, *of_y), before)
         read, made = execute(self, fit, fit.read, f"{self._called}.partial_fit(X, Y)", progress=progress)
         state, omitted = old.merge(read.state), omitted + read.omitted
-        solve = self._with_parameters()._solver_of(p, grid)
+        solve = self._with_parameters()._solver_of(p, *of_y)
         self._take_later(lambda: solve(state, omitted))
         self._state, self.n_omitted_ = state, omitted
         self._record_rows(made)
@@ -312,7 +322,7 @@ class PairModel(Estimator[PairFound]):
         """
         check_is_fitted(self)
         axes = getattr(self, f"y_{self._axes}_")
-        rows = open_side(X, type(self).__name__, grid=self._target_grid)
+        rows = self._side_like(X)
         self._check_targets(rows.viewed_columns)
         to = Destination(out, overwrite, what="scores of Y")
         scores = self._mapped_as_given(rows, self._target_map(self.y_mean_, axes.T), axes.shape[1], to)
@@ -425,8 +435,17 @@ class PairModel(Estimator[PairFound]):
         if a.n_targets_ != b.n_targets_:
             raise ValueError(f"models of {a.n_targets_} and {b.n_targets_} columns of Y cannot be merged.")
         state = a._whole_state("merge").merge(b._whole_state("merge"))
-        grid = common_grid(a._target_grid, b._target_grid)
-        found = self._solver_of(a.n_features_in_, grid)(state, a.n_omitted_ + b.n_omitted_)
+        views = [model._target_view for model in (a, b)]
+        # Rows of maps of several sizes are alike.
+        patterns = [view and view.pattern and replace(view.pattern, sizes=()) for view in views]
+        if patterns[0] != patterns[1]:
+            raise ValueError(
+                f"the models were fitted to rows of Y of different patterns, {patterns[0]} and {patterns[1]}. Fit both "
+                "with the same."
+            )
+        same = views[0] is not None and views[1] is not None and views[0].describe() == views[1].describe()
+        grid, view = common_grid(a._target_grid, b._target_grid), views[0] if same else None
+        found = self._solver_of(a.n_features_in_, grid, view)(state, a.n_omitted_ + b.n_omitted_)
         self._take(found, a.solver_)
         self._check_shares()
 
@@ -438,7 +457,8 @@ class PairModel(Estimator[PairFound]):
         self.x_mean_, self.y_mean_ = moments.mean[:p], moments.mean[p:]
         self.n_features_in_, self.n_targets_ = p, moments.n_features - p
         self._count(moments.count, found.omitted, moments.weight_sums)
-        self.solver_, self._target_grid, self._state = solver, found.grid, found.state if kept else None
+        self.solver_, self._target_grid, self._target_view = solver, found.grid, found.view
+        self._state = found.state if kept else None
 
     def _set_solution(self, arrays: dict[str, Array]) -> None:
         for name, array in arrays.items():
@@ -474,6 +494,8 @@ class PairModel(Estimator[PairFound]):
         }  # fmt: skip
         if self._weight_sums is not None:
             attributes["weight_sums"] = list(self._weight_sums)
+        if self._target_view is not None:
+            attributes["target_rows"] = self._target_view.to_json()
         if self._target_grid is not None:
             attributes["target_grid"], own = grid_to_stored(self._target_grid)
             arrays |= {f"target_grid_{name}": array for name, array in own.items()}
@@ -504,6 +526,7 @@ class PairModel(Estimator[PairFound]):
         n, omitted = int(attributes["n_samples"]), int(attributes["n_omitted"])
         self._count(n, omitted, None if sums is None else (float(sums[0]), float(sums[1])))
         self._state, self._target_grid = None, grid
+        self._target_view = View.from_json(attributes["target_rows"], q) if "target_rows" in attributes else None
         if own_state:
             self._state = template.bare().with_arrays(own_state)
             _check_state(self._state, p + q, n)

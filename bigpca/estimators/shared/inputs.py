@@ -242,19 +242,24 @@ def as_fitted(estimator: BaseEstimator, rows: Rows) -> Rows:
     ValueError
         For a different number of features or other names, and where it is not clear whether the view applies.
     """
-    view: View | None = getattr(estimator, "_analysed", AnalysedRows()).view
+    view, known = getattr(estimator, "_analysed", AnalysedRows()).view, getattr(estimator, "feature_names_in_", None)
+    rows = viewed_as(view, rows, known, type(estimator).__name__)
+    check_features(estimator, rows.viewed_columns, rows.names)
+    return rows
+
+
+def viewed_as(view: View | None, rows: Rows, known: Names, name: str) -> Rows:
+    """Return new rows cut by the view of a fit, if there was one and they are not a view already."""
     if view is not None and rows.view is not None:
-        rows = _decoded(view.missing, rows, type(estimator).__name__)
-    elif view is not None:
-        known: Names = getattr(estimator, "feature_names_in_", None)
-        again = _view_again(view, rows, known, type(estimator).__name__)
+        return _decoded(view.missing, rows, name)
+    if view is not None:
+        again = _view_again(view, rows, known, name)
         if again is None and view.missing is not None and view.reduce is None:
             again = View.of(RowPattern(missing=view.missing), (rows.viewed_columns,))
             known = rows.names  # of rows whose columns are compared with those of the fit
         if again is not None:
             names = None if rows.names is None else known
-            rows = replace(rows.shown(viewed(rows.X, again, names)), names=names, sample=(again.width,))
-    check_features(estimator, rows.viewed_columns, rows.names)
+            return replace(rows.shown(viewed(rows.X, again, names)), names=names, sample=(again.width,))
     return rows
 
 

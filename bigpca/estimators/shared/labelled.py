@@ -24,7 +24,7 @@ from bigpca.data.sources import open as open_array
 from bigpca.data.views import View, carrying, viewed
 from bigpca.errors import NonFiniteError, brief, required, warn_caller
 from bigpca.estimators.shared.fit import Reading, running
-from bigpca.estimators.shared.inputs import Exported, Input, Lazy, compare_names, is_lazy, open_rows
+from bigpca.estimators.shared.inputs import Exported, Input, Lazy, compare_names, is_lazy, open_rows, viewed_as
 from bigpca.passes.engine.events import ProgressArgument
 from bigpca.passes.rows import Rows
 from bigpca.passes.summaries import search_columns, search_passes
@@ -203,8 +203,12 @@ def kept_view(grid: Grid) -> View | None:
     return None if grid.kept is None else View((grid.width,), columns=grid.kept, absent=True)
 
 
-def open_side(Y: Input, estimator: str, name: str = "Y", grid: Grid | None = None) -> Rows:
+def open_side(
+    Y: Input, estimator: str, name: str = "Y", grid: Grid | None = None, view: View | None = None
+) -> Rows:  # fmt: skip
     """Open rows that belong to those of X, unless they are opened; an array (n,) in memory is one column.
+
+    The grid and the view are those of a fit.
 
     Raises as :func:`bigpca.estimators.shared.inputs.open_rows` and :func:`open_on_grid`, with the name of the side in
     place of X.
@@ -225,7 +229,7 @@ def open_side(Y: Input, estimator: str, name: str = "Y", grid: Grid | None = Non
             compare_names(grid.coords[FEATURE].values, rows.names)
         if grid is not None and rows.labels is None and rows.view is None and rows.viewed_columns == grid.width:
             return _cut(rows, grid)
-        return rows
+        return viewed_as(view, rows, None, estimator)
     except (TypeError, ValueError) as error:
         if type(error) not in (TypeError, ValueError):
             raise

@@ -698,7 +698,9 @@ class Estimator(
         )
 
     def _components_index(self, what: str) -> Exported:
-        return required("pandas", what, "pandas").Index(self.get_feature_names_out(), name="component")
+        return required("pandas", what, "pandas").Index(
+            self.get_feature_names_out(), name="target" if self._output_name == "predictions" else "component"
+        )
 
     @property
     def _component_names(self) -> list[str]:

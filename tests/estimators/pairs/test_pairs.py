@@ -287,6 +287,22 @@ def test_stores_batches_parts_and_merged_models_give_one_answer(name: str, tmp_p
     assert loaded.partial_fit(X[:9], Y[:9]).n_samples_ == N + 9
 
 
+MAPS = Y.reshape(N, 2, 2)
+
+
+def seen(maps: Any) -> Any:
+    return bp.open(maps, pattern="n c h -> n (h c)")
+
+
+def test_new_rows_of_y_are_cut_as_those_of_the_fit(tmp_path: Path) -> None:
+    model, half = bp.CCA(2).fit(X, seen(MAPS)), bp.CCA(2).fit(X[:70], seen(MAPS[:70]))
+    expected = model.transform_y(seen(MAPS))
+    model.save(tmp_path / "m.zarr")
+    merged = bp.merge(half, bp.CCA(2).fit(X[70:], seen(MAPS[70:])))
+    for one in (model, bp.load(tmp_path / "m.zarr"), merged, half.partial_fit(X[70:], MAPS[70:])):
+        np.testing.assert_allclose(one.transform_y(MAPS), expected, atol=1e-8)
+
+
 @every
 def test_preprocessing_sparse_rows_and_missing_values_of_each_side(name: str) -> None:
     make, steps = MODELS[name], [bp.rows.L2()]
@@ -360,6 +376,7 @@ def test_more_columns_than_rows_need_a_regularization_and_say_so() -> None:
         (lambda: bp.CCA(2).fit(X, Y).partial_fit(X, X), ValueError, "Y has 6 columns, but CCA was fitted on 4"),
         (lambda: bp.CCA(2, memory_limit="1 MiB").fit(X, Y), MemoryError, "memory"),
         (lambda: bp.merge(bp.CCA(2).fit(X, Y), bp.CCA(2).fit(X, Y[:, :3])), ValueError, "4 and 3 columns of Y"),
+        (lambda: bp.merge(bp.CCA(1).fit(X, Y), bp.CCA(1).fit(X, seen(MAPS))), ValueError, "of Y of different patterns"),
         (lambda: bp.CCA(2).fit(X, FIELD * np.nan), ValueError, "all 4 columns of the DataArray are NaN"),
         (lambda: bp.Ridge().fit(X, OCEAN).score(X, FIELD[:, :1]), ValueError, "the features of Y are .*Pass Y on that"),
         (lambda: bp.Ridge().fit(X, OCEAN).score(X, FIELD), ValueError, "1 column holds NaN in some rows and values"),
