@@ -277,9 +277,12 @@ class FeatureWriter:
         output = self._open(found.shape[1:], found.dtype, found.chunk_rows)
         chunks = output.leading()
         self._state = chunks * found.chunk_rows, self._state[1]
-        if chunks and self._stored_keys(output, 0) is not None:
-            self._keys = [key for index in range(chunks) for key in self._stored_keys(output, index) or ()]
-            self._known = set(self._keys)
+        for index in range(chunks):
+            stored = json.loads(output.kept(f"keys-{index}.json") or "[]")
+            if not stored:  # no rows have keys
+                break
+            self._keys += stored
+        self._known = set(self._keys)
 
     def _open(self, row_shape: tuple[int, ...], dtype: np.dtype[Any], chunk_rows: int) -> Output:
         asked: dict[str, Any] = {
@@ -348,8 +351,3 @@ class FeatureWriter:
             )
         self._keys.extend(found)
         self._known.update(found)
-
-    def _stored_keys(self, output: Output, index: int) -> list[str] | None:
-        stored = output.kept(f"keys-{index}.json")
-        found: list[str] | None = None if stored is None else json.loads(stored)
-        return found

@@ -11,7 +11,6 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import zarr
 
 from bigpca.data.checks import is_decode_error
@@ -170,13 +169,9 @@ class _Walk:
     def checksummed(self) -> bool:
         return bool(self.manifest) or has_checksum(array_document(self.files.array))
 
-    @property
-    def _cell_bytes(self) -> int:
-        return int(np.prod(self.files.cell_shape)) * self.files.array.dtype.itemsize
-
     def run(self) -> Iterator[tuple[str, str]]:
         """Yield (key, verdict) of every chunk in order; the verdict of a good chunk is empty."""
-        threads = max(1, min(THREADS, DECODED_BYTES // max(self._cell_bytes, 1)))
+        threads = max(1, min(THREADS, DECODED_BYTES // max(self.files.cell_bytes, 1)))
         cells = self.files.all_cells()
         with ThreadPoolExecutor(threads, thread_name_prefix="bigpca-verify") as pool:
             while batch := list(itertools.islice(cells, 1024)):
@@ -197,7 +192,7 @@ class _Walk:
             if not is_decode_error(error):
                 raise
             message = str(error).lower()
-            short = is_uncompressed(array_document(self.files.array)) and size < self._cell_bytes
+            short = is_uncompressed(array_document(self.files.array)) and size < self.files.cell_bytes
             if self.files.may_hold(size) and "zstd" in message and "checksum" not in message:
                 # A frame that starts correctly but ends early.
                 short |= self.files.content(key).startswith(ZSTD_MAGIC)

@@ -775,7 +775,7 @@ class ZarrReader:
         cell, error = broken[0]
         key, size = files.key(cell), files.size(cell)
         others = f" Nor can {', '.join(files.key(c) for c, _ in broken[1:10])}." if len(broken) > 1 else ""
-        shape, nbytes = files.cell_shape, int(np.prod(files.cell_shape)) * files.array.dtype.itemsize
+        shape, nbytes = files.cell_shape, files.cell_bytes
         expected = "exactly" if is_uncompressed(array_document(files.array)) else "compressed data that decode to"
         return (
             f"{self.label}: chunk {key} cannot be decoded: its file has {size:,} bytes, {expected} {nbytes:,} bytes "

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigpca.errors import OutputExistsError, brief
-from bigpca.storage.chunks import ChunkWriter, DiskChunks, reject_existing
+from bigpca.storage.chunks import ChunkWriter, DiskChunks, describe, reject_existing, there
 from bigpca.storage.files import (
     MAX_DOCUMENT_BYTES,
     MUTEX_SECONDS,
@@ -344,13 +344,10 @@ def reject_file(path: str | os.PathLike[str], overwrite: bool, *accepted: str) -
         if accepted:
             check_extension(path, *accepted)
             remove_dead(Path(path))  # also of a run that was killed when its file was complete
-        there = os.path.lexists(path)
-    if there and not overwrite:
-        raise OutputExistsError(
-            f"{os.fspath(path)} exists already, but a new path was expected. Choose another path, or replace it with "
-            "overwrite=True (--overwrite on the command line)."
-        )
-    if there and not os.path.isfile(path):
+        found = os.path.lexists(path)
+    if found and not overwrite:
+        raise there(Path(path), describe(Path(path)))
+    if found and not os.path.isfile(path):
         raise OutputExistsError(f"{os.fspath(path)} is not a file, and only files are replaced. Choose another path.")
 
 

@@ -54,14 +54,6 @@ JOURNAL_CHUNKS = 64  # per object of the journal, of an output whose chunks are 
 ROOT = "zarr.json"
 
 
-def environment_identity(identity: str) -> str:
-    """Return the identity of runs that write equal bytes: with the libraries, the BLAS kernel and the codecs."""
-    import numcodecs
-
-    content = [identity, numerical_environment(), numcodecs.__version__]
-    return f"{zlib.crc32(canonical_json(content)):08x}-{identity}"
-
-
 @dataclass(frozen=True)
 class Claim:
     """Whose unfinished output a prefix holds: one object, created if absent, changed if it is still the same.
@@ -237,16 +229,9 @@ class ObjectOutput(Output):
         if record is not None and (record.etag, record.size) == (entry.etag, entry.size):
             return record
         data, etag, mark = self.place.get(entry.key)
-        if record is not None and zlib.crc32(data) != record.crc32:
-            raise OutputLockedError(
-                f"{self.place.describe(entry.key)} is not the object that this run put: another run "
-                f"({mark or 'unknown'}) has replaced it. Stop the other one, and run this again with overwrite=True."
-            )
-        if record is None and mark not in self._claim.marks:
-            raise OutputLockedError(
-                f"{self.place.describe(entry.key)} is of the run {mark or 'of another program'}, but the output is of "
-                f"{self._claim.describe()}. Stop the other one, and run this again with overwrite=True."
-            )
+        ours = mark in self._claim.marks if record is None else zlib.crc32(data) == record.crc32
+        if not ours:
+            raise occupied(self.place, entry.key, mark, self.writer.mark)
         self.writer.decoded(index, data)
         return ChunkRecord(index, zlib.crc32(data), len(data), etag=etag)
 
@@ -554,7 +539,11 @@ def create_objects(
         )
     form.check()
     place.check_exclusive()
-    full = environment_identity(identity) if joins else identity
+    import numcodecs
+
+    # Runs of an equal identity write equal bytes: with the libraries, the BLAS kernel and the codecs.
+    made = [identity, numerical_environment(), numcodecs.__version__]
+    full = f"{zlib.crc32(canonical_json(made)):08x}-{identity}" if joins else identity
     kept = [list(layout.shape), layout.dtype.str, layout.chunk_rows]
     run = uuid.uuid4().hex[:12]
     ours = Claim(full, kept, run, (full[:24] if joins else run,))

@@ -92,7 +92,7 @@ def test_of_two_files_for_one_new_path_one_is_written_and_what_a_kill_left_is_re
     assert list(tmp_path.iterdir()) == [killed]
     forms.reject_file(tmp_path / "a", overwrite=False)  # as both runs find before their work
     forms.write_file(tmp_path / "a", b"one", overwrite=False)
-    with pytest.raises(OutputExistsError, match="a exists already, but a new path was expected"):
+    with pytest.raises(OutputExistsError, match=r"a exists already \(a file of 3 bytes\)"):
         forms.write_file(tmp_path / "a", b"two", overwrite=False)
     assert (tmp_path / "a").read_bytes() == b"one"
     forms.write_file(tmp_path / "a", b"two", overwrite=True)
