@@ -81,7 +81,7 @@ class KernelLayout:
     @property
     def stream_rows(self) -> int:
         """Rows beyond a panel that are compared at a time with a tile of it: more than a tile, if that is small."""
-        return max(self.tile_rows, STRIP // max(self.tile_rows, self.panels.n_columns))
+        return max(self.tile_rows, STRIP // max(self.tile_rows, 2 * self.panels.n_columns))
 
     def clipped(self, start: int, stop: int) -> tuple[tuple[int, int], ...]:
         """Return the reads that hold rows ``start:stop``, cut to them."""
