@@ -262,7 +262,8 @@ class LocalPass:
 
 def run_locally(job: Pass[R], options: Run, resumed: Resumed) -> R:
     """Run one pass in this process; see :func:`bigpca.passes.engine.driver.run_pass`."""
-    with ThreadPoolExecutor(local_threads(), thread_name_prefix="bigpca-read") as pool:
+    pool = ThreadPoolExecutor(local_threads(), thread_name_prefix="bigpca-read")
+    try:
         graph, key = LocalPass(job, options, resumed, pool).graph()
         if key is not None:
             get: Get = dask.threaded.get
@@ -273,6 +274,8 @@ def run_locally(job: Pass[R], options: Run, resumed: Resumed) -> R:
             # Tasks here share this process's memory: another process would pickle states and see no progress.
             get = dask.threaded.get if get is named_schedulers.get("processes") else get
             return job.finish(get(graph, key))
+    finally:
+        pool.shutdown(wait=False, cancel_futures=True)  # after an error, a store may not answer for minutes
     if resumed.prefix is None:
         raise ValueError("the pass has no rows")
     return job.finish(resumed.prefix)
