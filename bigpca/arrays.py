@@ -144,6 +144,8 @@ def _place_of(array: Any) -> str | None:
     library = type(array).__module__.partition(".")[0].replace("jaxlib", "jax")
     if library not in LIBRARIES or str(getattr(array, "layout", "")).startswith("torch.sparse"):
         return None
+    if library == "jax" and len(array.devices()) > 1:  # in parts
+        return None
     # Written as cuda:0, as <CUDA Device 0>, or as array_api_strict.Device('device1')
     where = re.sub(r".*Device[ (']*|[>')]*$", "", str(getattr(array, "device", "cpu")))
     return None if "cpu" in where.lower() else f"{library}:{where}"

@@ -12,6 +12,8 @@ if TYPE_CHECKING:
 
 
 def __getattr__(name: str) -> Any:
+    if name.startswith("__"):  # what Python asks of every module
+        raise AttributeError(name)
     import dask.array
 
     return globals().setdefault(name, getattr(dask.array, name))

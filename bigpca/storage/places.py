@@ -435,7 +435,9 @@ class Place:
                 asked.set_result(self._probe())
             except BaseException as error:
                 _CONDITIONS.pop(known, None)
-                asked.set_exception(error)
+                stopped = ConnectionError(f"{self}: its check was stopped by {type(error).__name__}. Run it again.")
+                asked.set_exception(error if isinstance(error, Exception) else stopped)
+                raise
         return asked.result()
 
     def _probe(self) -> Conditions:

@@ -184,6 +184,31 @@ def test_the_next_group_is_read_while_one_is_folded_and_a_thread_holds_two_reads
     assert far.components_.tobytes() == local.components_.tobytes()
 
 
+def test_an_error_does_not_wait_for_reads_that_were_begun(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bigpca.passes.reading.layout.MIN_GROUP_BYTES", 1)
+    stuck, answers, read, ended = threading.Event(), threading.Event(), DirectReader.read, []
+
+    def reading(self: DirectReader, start: int, stop: int) -> Any:
+        if start:
+            stuck.set()
+            answers.wait(20)
+            ended.append(start)
+        return read(self, start, stop)
+
+    def folding(*given: Any) -> Any:
+        assert stuck.wait(10)
+        raise ValueError("a fold that fails")
+
+    monkeypatch.setattr(DirectReader, "read", reading)
+    monkeypatch.setattr(fold, "update_all", folding)
+    try:
+        with dask.config.set(scheduler="sync"), pytest.raises(ValueError, match="a fold that fails"):
+            bp.PCA(3, solver="covariance").fit(url)
+        assert ended == []
+    finally:
+        answers.set()
+
+
 def test_an_output_takes_one_request_per_chunk_and_few_others(url: str, object_server: Server) -> None:
     model, out = bp.PCA(2, solver="covariance").fit(OLD), f"{url}-scores.zarr"
     Place(out).conditions()
