@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def __getattr__(name: str) -> Any:
-    if name.startswith("__"):  # what Python asks of every module
+    if name.startswith("__"):  # which Python looks for in every module
         raise AttributeError(name)
     import dask.array
 
