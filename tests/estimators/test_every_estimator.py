@@ -109,6 +109,7 @@ def small_groups(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(layout, "MIN_GROUPS", 12)
     monkeypatch.setattr(rows_module, "PIECE_BYTES", 256)
     monkeypatch.setattr(sweeps, "MIN_TILE", 16)
+    monkeypatch.setattr(sweeps, "MIN_PANELS", 16)
     monkeypatch.setattr(landmarks, "CHUNK_BYTES", 10_000)
 
 

@@ -24,6 +24,7 @@ def small_groups(monkeypatch: pytest.MonkeyPatch) -> None:
     """Cut small data as if it were large: 16 panels, whose ends lie inside chunks."""
     monkeypatch.setattr(layout, "MIN_GROUP_BYTES", 256)
     monkeypatch.setattr(sweeps, "MIN_TILE", 16)
+    monkeypatch.setattr(sweeps, "MIN_PANELS", 16)
 
 
 @pytest.fixture(scope="module")
