@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import threading
+import weakref
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -19,6 +21,8 @@ from scipy.sparse import csr_matrix, issparse
 import bigpca as bp
 from bigpca.errors import MemoryBudgetError, MissingChunksError, NonFiniteError
 from bigpca.passes import graphs
+from bigpca.passes.engine import local
+from bigpca.passes.reading import layout
 from tests.passes.kit import assert_moments, logged, moments_of, normal, reads_in, write_store
 
 Array = NDArray[Any]
@@ -282,3 +286,29 @@ def test_a_zarr_array_that_was_deleted_is_an_error_and_not_zeros(store: Any, tmp
     os.rename(tmp_path / "x.zarr", tmp_path / "elsewhere.zarr")
     with pytest.raises(FileNotFoundError, match="holds no Zarr array"):
         moments_of(X)
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_few_states_wait_to_be_merged_however_many_groups_there_are(
+    threads: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(layout, "MIN_GROUP_BYTES", 1)
+    monkeypatch.setattr(layout, "MIN_GROUPS", 300)
+    write_store(tmp_path / "x.zarr", np.random.default_rng(0).normal(size=(600, 3)), (2, 3))
+    live, most, lock, run_group = [0], [0], threading.RLock(), local.run_group
+
+    def count(change: int) -> None:
+        with lock:
+            live[0] += change
+            most[0] = max(most[0], live[0])
+
+    def counted(*given: Any) -> Any:
+        state = run_group(*given)
+        count(1)
+        weakref.finalize(state.parts["moments"], count, -1)
+        return state
+
+    monkeypatch.setattr(local, "run_group", counted)
+    with dask.config.set(scheduler="threads", num_workers=threads):
+        bp.PCA(2, solver="covariance").fit(bp.open(tmp_path / "x.zarr"))
+    assert 1 < most[0] <= 4 * threads

@@ -10,7 +10,6 @@ from collections.abc import Callable
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from itertools import chain
 from queue import SimpleQueue
 from typing import Any
 from weakref import WeakSet
@@ -19,6 +18,7 @@ import dask
 import dask.local
 import dask.threaded
 from dask.base import get_scheduler, named_schedulers
+from dask.order import order
 from dask.system import CPU_COUNT
 from dask.task_spec import GraphNode, Task, TaskRef
 from dask.typing import Key
@@ -161,39 +161,15 @@ class LocalPass:
     def __init__(self, job: AnyPass, options: Run, resumed: Resumed, pool: ThreadPoolExecutor) -> None:
         self.job, self.options, self.resumed, self.pool = job, options, resumed, pool
         self.files, self.writer = resumed.files, StateWriter(resumed.files, options)
-        left = (s for i, s in enumerate(job.layout.segments) if i >= resumed.covered and i not in resumed.segments)
-        self._waiting, self._asked, self._lock = deque(chain.from_iterable(left)), -1, threading.Lock()
+        self._ahead: list[int] = []  # groups that are not begun, the next one last
         self._begun: dict[int, tuple[GroupTask, dict[Key, Any], Future[Values] | None]] = {}
-        self._states: dict[int, Future[PassState]] = {}
+        self._lock = threading.Lock()
 
     def fold(self, group: int, _after: None = None) -> PassState:
-        """Return the state of a group. Groups begin in their own order, not in Dask's, so that the next one is known.
-
-        Each thread thus holds two reads at most: one is ahead, of its own group, or of the next that any thread folds.
-        """
-        while (own := self._next(group)) is not None:
-            done = self._states[own]
-            try:
-                done.set_result(self._fold(own))
-            except BaseException as error:
-                done.set_exception(error)
-                raise
-        state = self._states[group].result()
-        del self._states[group]
-        return state
-
-    def _next(self, asked: int) -> int | None:
-        """Return the first group that waits, of those that Dask has asked for; None once this one is folded."""
         with self._lock:
-            self._asked = max(self._asked, asked)
-            done = asked in self._states and self._states[asked].done()
-            if done or not self._waiting or self._waiting[0] > self._asked:
-                return None
-            self._states[self._waiting[0]] = Future()
-            return self._waiting.popleft()
-
-    def _fold(self, group: int) -> PassState:
-        begun = self._begun.pop(group, None)
+            begun = self._begun.pop(group, None)
+            if group in self._ahead:
+                self._ahead.remove(group)
         task, inputs, first = self._begin(group) if begun is None else begun
         if first is not None:
             inputs |= {BEGUN: Begun(first, self._follow)}
@@ -210,10 +186,10 @@ class LocalPass:
         return task, inputs, begin_read(self.pool, with_inputs(task.reader, inputs), start, stop)
 
     def _follow(self) -> None:
-        """Begin to read the next group."""
+        """Begin to read the group that comes next in Dask's order; each thread thus holds two reads at most."""
         with self._lock:
-            group = next((group for group in self._waiting if group not in self._begun), None)
-            if group is not None:
+            if self._ahead and len(self._begun) < local_threads():
+                group = self._ahead.pop()
                 self._begun[group] = self._begin(group)
 
     def store(self, segment: int, state: PassState) -> PassState:
@@ -244,6 +220,10 @@ class LocalPass:
             graph[name] = Task(name, self.fold_prefix, index, TaskRef(segment), total)
             total = TaskRef(name)
             graph[opened] = Task(opened, _discard, total)
+        if job.follows:
+            numbers = {f"{job.prefix}-{group}": group for groups in job.layout.segments for group in groups}
+            dasks = order(graph)
+            self._ahead = [numbers[key] for key in sorted(numbers.keys() & graph, key=dasks.__getitem__, reverse=True)]
         return graph, total.key if isinstance(total, TaskRef) else None
 
     def _add_segment(self, graph: dict[Key, GraphNode], index: int, after: list[TaskRef]) -> str:
