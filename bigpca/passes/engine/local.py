@@ -220,7 +220,7 @@ class LocalPass:
             graph[name] = Task(name, self.fold_prefix, index, TaskRef(segment), total)
             total = TaskRef(name)
             graph[opened] = Task(opened, _discard, total)
-        if job.follows:
+        if job.follows:  # a guess: where Dask begins a group that became ready later first, its first read is not ahead
             numbers = {f"{job.prefix}-{group}": group for groups in job.layout.segments for group in groups}
             dasks = order(graph)
             self._ahead = [numbers[key] for key in sorted(numbers.keys() & graph, key=dasks.__getitem__, reverse=True)]

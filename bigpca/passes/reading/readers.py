@@ -416,7 +416,10 @@ def begin_read(pool: ThreadPoolExecutor, reader: Reader, start: int, stop: int) 
 def read_ahead(
     reader: Reader, reads: Sequence[tuple[int, int]], ahead: int = 1, begun: Begun | None = None
 ) -> Generator[tuple[int, Values]]:
-    """Yield (first row, rows) of each read while the next ``ahead`` are being read; no others are held."""
+    """Yield (first row, rows) of each read while the next ``ahead`` are being read; no others are held.
+
+    Of a group that was ``begun``, the first read is under way, and the next group is begun with its last one.
+    """
     if not reads:
         return
     with ThreadPoolExecutor(ahead, thread_name_prefix="bigpca-read") as pool:
