@@ -21,7 +21,6 @@ from bigpca.errors import ModelFormatError
 from bigpca.planning import BlockForm
 from bigpca.sketches import SRHT, Downsample, FeatureHash, Gaussian, SparseSign, sketch_from
 from bigpca.sketches.base import CACHE, FIXED_BYTES
-from tests.peaks import traced_peak
 
 # A sketch and the columns it is applied to; small enough for thousands of seeds.
 SKETCHES = {
@@ -225,12 +224,14 @@ def test_apply_takes_no_more_memory_than_it_says_and_not_far_less(sketch, d, dty
         monkeypatch.setattr(CACHE, "limit", limit)
     rows = block(64, d, dtype)
     sketch.apply(rows[:1, :])
-
-    def apply() -> None:
-        CACHE.clear()
+    CACHE.clear()
+    tracemalloc.start()
+    try:
+        before = tracemalloc.get_traced_memory()[0]
         sketch.apply(rows)
-
-    peak = traced_peak(apply)
+        peak = tracemalloc.get_traced_memory()[1] - before
+    finally:
+        tracemalloc.stop()
     said = sketch.cost(BlockForm(d, len(rows), itemsize=rows.itemsize)).bytes
     assert peak <= said <= 3 * peak + FIXED_BYTES
 

@@ -5,7 +5,7 @@ The fit, then the estimator.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import KW_ONLY, dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -37,6 +37,7 @@ from bigpca.estimators.linear.spectrum import Settings, check_enough_rows, count
 from bigpca.estimators.shared.certificates import Certificate, certificate_bytes, certify
 from bigpca.estimators.shared.fit import RandomState
 from bigpca.estimators.shared.inputs import Input
+from bigpca.estimators.shared.transformer import with_parameters
 from bigpca.operators.base import PROBES
 from bigpca.operators.kernel import KernelOperator, product_pass
 from bigpca.passes.engine.run import Run
@@ -252,7 +253,8 @@ def _components(settings: KernelSettings, values: Vector, operator: KernelOperat
     return k
 
 
-class ApproximateKernelPCA(KernelModel):
+@with_parameters
+class ApproximateKernelPCA(KernelModel):  # type: ignore[explicit-any]
     """Kernel PCA from a sketch of the empirical kernel map, ``Z = HKH W`` (tutorial, algorithm 6).
 
     Every row of HKH is a point in R^n, the empirical kernel map of the row, which W (n, q) reduces to q numbers. A
@@ -296,34 +298,19 @@ class ApproximateKernelPCA(KernelModel):
 
     _prefix = "kpca"
 
-    def __init__(
-        self,
-        n_components: NComponents = None,
-        *,
-        kernel: Input = "rbf",
-        gamma: float | None = None,
-        degree: int = 3,
-        coef0: float = 1,
-        sketch: Sketch | None = None,
-        approximation: str = "nystrom",
-        random_state: RandomState = 0,
-        fit_inverse_transform: bool | float = False,
-        preprocess: Preprocess = None,
-        nan_policy: str = "raise",
-        memory_limit: int | str | None = None,
-    ) -> None:
-        self.n_components = n_components
-        self.kernel = kernel
-        self.gamma = gamma
-        self.degree = degree
-        self.coef0 = coef0
-        self.sketch = sketch
-        self.approximation = approximation
-        self.random_state = random_state
-        self.fit_inverse_transform = fit_inverse_transform
-        self.preprocess = preprocess
-        self.nan_policy = nan_policy
-        self.memory_limit = memory_limit
+    n_components: NComponents = None
+    _: KW_ONLY
+    kernel: Input = "rbf"
+    gamma: float | None = None
+    degree: int = 3
+    coef0: float = 1
+    sketch: Sketch | None = None
+    approximation: str = "nystrom"
+    random_state: RandomState = 0
+    fit_inverse_transform: bool | float = False
+    preprocess: Preprocess = None
+    nan_policy: str = "raise"
+    memory_limit: int | str | None = None
 
     def _fit(self, rows: Rows, y: Input) -> KernelSketchFit:
         check_choice("approximation", self.approximation, APPROXIMATIONS)

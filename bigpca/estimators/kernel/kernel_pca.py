@@ -10,7 +10,7 @@ fits compared by cost; and the estimator.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import KW_ONLY, dataclass, replace
 from functools import cached_property, partial
 from typing import ClassVar
 
@@ -50,6 +50,7 @@ from bigpca.estimators.linear.spectrum import check_enough_rows, counted
 from bigpca.estimators.shared.certificates import Certificate, certificate_bytes
 from bigpca.estimators.shared.fit import RandomState, check_iteration, choose, first_that_fits
 from bigpca.estimators.shared.inputs import Input
+from bigpca.estimators.shared.transformer import with_parameters
 from bigpca.kernels.base import FIXED_BYTES, Kernel
 from bigpca.landmarks import LandmarkRequest, landmark_passes, select_landmarks
 from bigpca.operators.base import PROBES
@@ -566,7 +567,8 @@ def check_square(rows: Rows, kernel: Kernel) -> None:
         )
 
 
-class KernelPCA(KernelModel):
+@with_parameters
+class KernelPCA(KernelModel):  # type: ignore[explicit-any]
     """Kernel PCA: the leading axes of the rows' images under a kernel, exact or, if ``solver_`` is "krylov", to
     a tolerance.
 
@@ -622,36 +624,20 @@ class KernelPCA(KernelModel):
 
     _prefix = "kpca"
 
-    def __init__(
-        self,
-        n_components: NComponents = None,
-        *,
-        kernel: Input = "linear",
-        gamma: float | None = None,
-        degree: int = 3,
-        coef0: float = 1,
-        solver: str = "auto",
-        tol: float = 1e-3,
-        max_passes: int | None = 10,
-        random_state: RandomState = 0,
-        fit_inverse_transform: bool | float = False,
-        preprocess: Preprocess = None,
-        nan_policy: str = "raise",
-        memory_limit: int | str | None = None,
-    ) -> None:
-        self.n_components = n_components
-        self.kernel = kernel
-        self.gamma = gamma
-        self.degree = degree
-        self.coef0 = coef0
-        self.solver = solver
-        self.tol = tol
-        self.max_passes = max_passes
-        self.random_state = random_state
-        self.fit_inverse_transform = fit_inverse_transform
-        self.preprocess = preprocess
-        self.nan_policy = nan_policy
-        self.memory_limit = memory_limit
+    n_components: NComponents = None
+    _: KW_ONLY
+    kernel: Input = "linear"
+    gamma: float | None = None
+    degree: int = 3
+    coef0: float = 1
+    solver: str = "auto"
+    tol: float = 1e-3
+    max_passes: int | None = 10
+    random_state: RandomState = 0
+    fit_inverse_transform: bool | float = False
+    preprocess: Preprocess = None
+    nan_policy: str = "raise"
+    memory_limit: int | str | None = None
 
     def _fit(self, rows: Rows, y: Input) -> KernelFit:
         check_iteration(self.tol, self.max_passes)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import KW_ONLY, replace
 from typing import Self
 
 from sklearn.base import clone
@@ -16,6 +16,7 @@ from bigpca.estimators.kernel.spectrum import KernelSpectrum, check_kernel_compo
 from bigpca.estimators.linear.spectrum import check_enough_rows
 from bigpca.estimators.shared.fit import RandomState, draw_fit_seed, execute
 from bigpca.estimators.shared.inputs import Input
+from bigpca.estimators.shared.transformer import with_parameters
 from bigpca.landmarks import SAMPLINGS
 from bigpca.landmarks.base import landmark_values
 from bigpca.passes.engine.driver import solving
@@ -38,7 +39,8 @@ def _has_widths(model: NystromKernelPCA) -> bool:
     return True
 
 
-class NystromKernelPCA(KernelModel):
+@with_parameters
+class NystromKernelPCA(KernelModel):  # type: ignore[explicit-any]
     """Kernel PCA by landmarks: PCA of the Nyström features ``B = k(X, L) K_mm^(-1/2)``, centred by the mean of ALL
     rows.
 
@@ -92,36 +94,20 @@ class NystromKernelPCA(KernelModel):
 
     _prefix = "kpca"
 
-    def __init__(
-        self,
-        n_components: NComponents = None,
-        *,
-        kernel: Input = "rbf",
-        gamma: float | None = None,
-        degree: int = 3,
-        coef0: float = 1,
-        n_landmarks: int | None = None,
-        sampling: Input = "rpcholesky",
-        components_from: str = "rows",
-        random_state: RandomState = 0,
-        fit_inverse_transform: bool | float = False,
-        preprocess: Preprocess = None,
-        nan_policy: str = "raise",
-        memory_limit: int | str | None = None,
-    ) -> None:
-        self.n_components = n_components
-        self.kernel = kernel
-        self.gamma = gamma
-        self.degree = degree
-        self.coef0 = coef0
-        self.n_landmarks = n_landmarks
-        self.sampling = sampling
-        self.components_from = components_from
-        self.random_state = random_state
-        self.fit_inverse_transform = fit_inverse_transform
-        self.preprocess = preprocess
-        self.nan_policy = nan_policy
-        self.memory_limit = memory_limit
+    n_components: NComponents = None
+    _: KW_ONLY
+    kernel: Input = "rbf"
+    gamma: float | None = None
+    degree: int = 3
+    coef0: float = 1
+    n_landmarks: int | None = None
+    sampling: Input = "rpcholesky"
+    components_from: str = "rows"
+    random_state: RandomState = 0
+    fit_inverse_transform: bool | float = False
+    preprocess: Preprocess = None
+    nan_policy: str = "raise"
+    memory_limit: int | str | None = None
 
     @available_if(_has_widths)  # type: ignore[untyped-decorator]
     @solving

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import KW_ONLY, replace
 from functools import partial
 from math import inf
 
@@ -19,6 +19,7 @@ from bigpca.estimators.linear.sketch import APPROXIMATIONS, SketchFit, SketchSet
 from bigpca.estimators.linear.spectrum import Settings, Spectrum, StateForm, check_enough_rows, counted, limit_of_states
 from bigpca.estimators.shared.fit import Fit, execute
 from bigpca.estimators.shared.inputs import Input
+from bigpca.estimators.shared.transformer import with_parameters
 from bigpca.passes.accumulators.thin_products import FusedProduct
 from bigpca.passes.engine.events import ProgressArgument
 from bigpca.passes.reading.row_maps import Preprocess
@@ -38,7 +39,8 @@ def _solve_and_warn(state: FusedProduct, settings: SketchSettings, omitted: int)
     return spectrum
 
 
-class ApproximatePCA(LinearModel[FusedProduct]):
+@with_parameters
+class ApproximatePCA(LinearModel[FusedProduct]):  # type: ignore[explicit-any]
     """Approximate principal component analysis in one read, with bounds on what it misses.
 
     ``Z = Xc W`` and ``Xc'Z`` come from the same read, where W (d, q) is a sketch. This takes the memory of a few d x q
@@ -95,28 +97,16 @@ class ApproximatePCA(LinearModel[FusedProduct]):
     _apart_bytes = 0
     _merged_alike = ("preprocess", "center", "scale", "approximation", "sketch")
 
-    def __init__(
-        self,
-        n_components: NComponents = None,
-        sketch: Sketch | None = None,
-        *,
-        approximation: str = "nystrom",
-        center: Center = True,
-        scale: Scale = False,
-        whiten: bool | Whitening = False,
-        preprocess: Preprocess = None,
-        nan_policy: str = "raise",
-        memory_limit: int | str | None = None,
-    ) -> None:
-        self.n_components = n_components
-        self.sketch = sketch
-        self.approximation = approximation
-        self.center = center
-        self.scale = scale
-        self.whiten = whiten
-        self.preprocess = preprocess
-        self.nan_policy = nan_policy
-        self.memory_limit = memory_limit
+    n_components: NComponents = None
+    sketch: Sketch | None = None
+    _: KW_ONLY
+    approximation: str = "nystrom"
+    center: Center = True
+    scale: Scale = False
+    whiten: bool | Whitening = False
+    preprocess: Preprocess = None
+    nan_policy: str = "raise"
+    memory_limit: int | str | None = None
 
     @property
     def _orthonormal(self) -> bool:

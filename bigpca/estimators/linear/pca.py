@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import KW_ONLY, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -24,6 +24,7 @@ from bigpca.estimators.linear.spectrum import (
 )
 from bigpca.estimators.shared.fit import Fit, RandomState, check_iteration, execute
 from bigpca.estimators.shared.inputs import Input
+from bigpca.estimators.shared.transformer import with_parameters
 from bigpca.passes.accumulators.moments import Moments
 from bigpca.passes.engine.driver import solving
 from bigpca.passes.engine.events import ProgressArgument
@@ -39,7 +40,8 @@ if TYPE_CHECKING:
 MIN_BATCH_BYTES = 1 << 20  # bytes of small batches that are multiplied together, however small the moments are
 
 
-class PCA(LinearModel[Moments]):
+@with_parameters
+class PCA(LinearModel[Moments]):  # type: ignore[explicit-any]
     """Principal component analysis in bounded memory: exact to rounding, or to a tolerance in a few reads.
 
     ``X - mean = scores @ components_ + residual``, with orthonormal ``components_`` along which the variance is
@@ -136,32 +138,18 @@ class PCA(LinearModel[Moments]):
     _orthonormal = True
     _merged_alike = ("preprocess", "center", "scale")
 
-    def __init__(
-        self,
-        n_components: NComponents = None,
-        *,
-        solver: str = "auto",
-        tol: float = 1e-3,
-        max_passes: int | None = 10,
-        random_state: RandomState = 0,
-        center: Center = True,
-        scale: Scale = False,
-        whiten: bool | Whitening = False,
-        preprocess: Preprocess = None,
-        nan_policy: str = "raise",
-        memory_limit: int | str | None = None,
-    ) -> None:
-        self.n_components = n_components
-        self.solver = solver
-        self.tol = tol
-        self.max_passes = max_passes
-        self.random_state = random_state
-        self.center = center
-        self.scale = scale
-        self.whiten = whiten
-        self.preprocess = preprocess
-        self.nan_policy = nan_policy
-        self.memory_limit = memory_limit
+    n_components: NComponents = None
+    _: KW_ONLY
+    solver: str = "auto"
+    tol: float = 1e-3
+    max_passes: int | None = 10
+    random_state: RandomState = 0
+    center: Center = True
+    scale: Scale = False
+    whiten: bool | Whitening = False
+    preprocess: Preprocess = None
+    nan_policy: str = "raise"
+    memory_limit: int | str | None = None
 
     def select_solver(self, X: Input) -> SolverChoice:
         """Return the solver that ``fit(X)`` will use, and why; nothing is read.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from copy import copy
-from dataclasses import replace
+from dataclasses import KW_ONLY, replace
 from itertools import combinations
 from typing import Self
 
@@ -22,7 +22,7 @@ from bigpca.estimators.linear.spectrum import Spectrum
 from bigpca.estimators.shared.files import StoredModel, Values
 from bigpca.estimators.shared.fit import Fit, fit_seed
 from bigpca.estimators.shared.inputs import Input, check_filling
-from bigpca.estimators.shared.transformer import Estimator
+from bigpca.estimators.shared.transformer import Estimator, with_parameters
 from bigpca.passes.reading.row_maps import Preprocess
 from bigpca.passes.rows import Rows
 from bigpca.solvers.components import NComponents
@@ -114,7 +114,8 @@ METHODS = ("varimax", "promax")
 POLICIES = ("preprocess", "nan_policy", "memory_limit")
 
 
-class RotatedPCA(Estimator[Spectrum]):
+@with_parameters
+class RotatedPCA(Estimator[Spectrum]):  # type: ignore[explicit-any]
     """A PCA whose loadings are rotated, so that each feature has a large loading in few components.
 
     With loadings ``A = components' sqrt(variances)`` (d, k) and unit scores z of the PCA, ``x ~ mean + A z = mean + (A
@@ -176,24 +177,14 @@ class RotatedPCA(Estimator[Spectrum]):
     _nan_policies = ("raise", "omit", "mean")
     _maps_linearly = _has_axes = True
 
-    def __init__(
-        self,
-        n_components: NComponents = None,
-        *,
-        method: str = "varimax",
-        power: float = 4,
-        estimator: Input = None,
-        preprocess: Preprocess = None,
-        nan_policy: str = "raise",
-        memory_limit: int | str | None = None,
-    ) -> None:
-        self.n_components = n_components
-        self.method = method
-        self.power = power
-        self.estimator = estimator
-        self.preprocess = preprocess
-        self.nan_policy = nan_policy
-        self.memory_limit = memory_limit
+    n_components: NComponents = None
+    _: KW_ONLY
+    method: str = "varimax"
+    power: float = 4
+    estimator: Input = None
+    preprocess: Preprocess = None
+    nan_policy: str = "raise"
+    memory_limit: int | str | None = None
 
     @classmethod
     def of(cls, model: PCA | ApproximatePCA, method: str = "varimax", *, power: float = 4) -> Self:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from typing import ClassVar
 
 from bigpca.arrays import Array
@@ -10,7 +10,7 @@ from bigpca.estimators.linear.maps import Sketching
 from bigpca.estimators.shared.files import StoredModel, Values
 from bigpca.estimators.shared.fit import Fit
 from bigpca.estimators.shared.inputs import Input, reject_non_finite
-from bigpca.estimators.shared.transformer import Estimator
+from bigpca.estimators.shared.transformer import Estimator, with_parameters
 from bigpca.passes.engine.run import Run
 from bigpca.passes.reading.row_maps import Preprocess
 from bigpca.passes.rows import Rows
@@ -59,7 +59,8 @@ class SketchingFit(Fit[Sketch]):
         return self.sketch
 
 
-class SketchTransformer(Estimator[Sketch]):
+@with_parameters
+class SketchTransformer(Estimator[Sketch]):  # type: ignore[explicit-any]
     """Sketches ``X @ W`` of rows: fewer columns, with the same dot products on average.
 
     Parameters
@@ -95,18 +96,11 @@ class SketchTransformer(Estimator[Sketch]):
     _unweighted = "a sketch depends on the columns alone"
     _maps_linearly = True
 
-    def __init__(
-        self,
-        sketch: Sketch | None = None,
-        *,
-        preprocess: Preprocess = None,
-        nan_policy: str = "raise",
-        memory_limit: int | str | None = None,
-    ) -> None:
-        self.sketch = sketch
-        self.preprocess = preprocess
-        self.nan_policy = nan_policy
-        self.memory_limit = memory_limit
+    sketch: Sketch | None = None
+    _: KW_ONLY
+    preprocess: Preprocess = None
+    nan_policy: str = "raise"
+    memory_limit: int | str | None = None
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "sketch_")

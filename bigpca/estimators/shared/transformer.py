@@ -17,7 +17,7 @@ from inspect import Signature, signature
 from numbers import Integral
 from pathlib import Path as FilePath
 from types import MappingProxyType, MethodType
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeAlias, TypeVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeAlias, TypeVar, cast, dataclass_transform
 
 import numpy as np
 from numpy.typing import NDArray
@@ -183,6 +183,21 @@ Found = TypeVar("Found")
 
 
 Method = TypeVar("Method")
+Constructed = TypeVar("Constructed")
+
+
+@dataclass_transform(eq_default=False, field_specifiers=(field,))
+def with_parameters(kind: type[Constructed]) -> type[Constructed]:
+    """Write the constructor of an estimator, which sets one attribute for each of the annotated fields.
+
+    It is the constructor of a dataclass, but the class is none: other libraries take the fields of a dataclass for all
+    of its state, so that Dask would give two fits with equal parameters one token. (mypy, which does not know the base
+    class of scikit-learn, lets such a constructor take any further names; Python does not.)
+    """
+    made: Input = dataclass(eq=False, repr=False, match_args=False)(kind)
+    del made.__dataclass_fields__, made.__dataclass_params__
+    made.__signature__ = signature(MethodType(made.__init__, made))  # tools would show what __new__ takes
+    return kind
 
 
 class _OfClassesWith:

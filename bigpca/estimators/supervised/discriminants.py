@@ -5,7 +5,7 @@ The distance of a row to the nearest class, by the covariance within classes (Le
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 
 import numpy as np
 from sklearn.base import ClassifierMixin
@@ -15,7 +15,7 @@ from sklearn.utils.validation import check_is_fitted
 from bigpca.arrays import Array, DType, Matrix, Vector
 from bigpca.estimators.shared.inputs import Input, Lazy, settle_non_finite
 from bigpca.estimators.shared.outputs import Destination, Path, maps_rows
-from bigpca.estimators.shared.transformer import Estimator
+from bigpca.estimators.shared.transformer import Estimator, with_parameters
 from bigpca.estimators.supervised.fits import SupervisedResult
 from bigpca.estimators.supervised.model import SupervisedModel
 from bigpca.estimators.supervised.problems import RoweisProblem, check_conditioning, check_factor
@@ -29,7 +29,8 @@ from bigpca.storage.files import content_digest
 
 
 # SupervisedModel comes before ClassifierMixin, because its ``score`` accepts missing labels.
-class RoweisDiscriminantAnalysis(SupervisedModel, ClassifierMixin, Estimator[SupervisedResult]):  # type: ignore[misc]
+@with_parameters
+class RoweisDiscriminantAnalysis(SupervisedModel, ClassifierMixin, Estimator[SupervisedResult]):  # type: ignore[misc, explicit-any]
     """Maximise ``tr(U'R1 U)`` subject to ``U'R2 U = s I`` (RDA paper, eq. 35).
 
     ``R1 = r1 Psi Psi' + (1 - r1) S_T``, ``R2 = r2 S_W + (1 - r2) I``: (0, 0) is PCA, (1, 0) supervised PCA, (0, 1)
@@ -92,36 +93,20 @@ class RoweisDiscriminantAnalysis(SupervisedModel, ClassifierMixin, Estimator[Sup
 
     _prefix = "roweis"
 
-    def __init__(
-        self,
-        n_components: NComponents = None,
-        *,
-        r1: float = 0.5,
-        r2: float = 0.5,
-        robust: bool | float = False,
-        regularization: float | str | None = None,
-        normalize: bool = False,
-        solver: str = "auto",
-        tol: float = 1e-3,
-        max_passes: int | None = 20,
-        missing_labels: str = "raise",
-        preprocess: Preprocess = None,
-        nan_policy: str = "raise",
-        memory_limit: int | str | None = None,
-    ) -> None:
-        self.n_components = n_components
-        self.r1 = r1
-        self.r2 = r2
-        self.robust = robust
-        self.regularization = regularization
-        self.normalize = normalize
-        self.solver = solver
-        self.tol = tol
-        self.max_passes = max_passes
-        self.missing_labels = missing_labels
-        self.preprocess = preprocess
-        self.nan_policy = nan_policy
-        self.memory_limit = memory_limit
+    n_components: NComponents = None
+    _: KW_ONLY
+    r1: float = 0.5
+    r2: float = 0.5
+    robust: bool | float = False
+    regularization: float | str | None = None
+    normalize: bool = False
+    solver: str = "auto"
+    tol: float = 1e-3
+    max_passes: int | None = 20
+    missing_labels: str = "raise"
+    preprocess: Preprocess = None
+    nan_policy: str = "raise"
+    memory_limit: int | str | None = None
 
     @property
     def supervision_level_(self) -> float:
@@ -140,14 +125,11 @@ class RoweisDiscriminantAnalysis(SupervisedModel, ClassifierMixin, Estimator[Sup
         return tags
 
     def _problem(self, seed: int = 0) -> RoweisProblem:
-        return RoweisProblem(
-            self.n_components, setting(self, "solve_threads"), check_factor("r1", self.r1), check_factor("r2", self.r2),
-            check_conditioning(self.robust, self.regularization), bool(self.normalize), self.solver,
-            self.tol, self.max_passes,
-        )  # fmt: skip
+        return _problem_at(self, self.r1, self.r2, normalize=bool(self.normalize))
 
 
-class FisherDiscriminantAnalysis(SupervisedModel, ClassifierMixin, Estimator[SupervisedResult]):  # type: ignore[misc]
+@with_parameters
+class FisherDiscriminantAnalysis(SupervisedModel, ClassifierMixin, Estimator[SupervisedResult]):  # type: ignore[misc, explicit-any]
     """Fisher's discriminant analysis: ``S_T u = lambda S_W u``, the point (0, 1) of the Roweis family.
 
     The c - 1 axes that separate classes have ``lambda > 1``; all other eigenvalues are 1, and their axes are arbitrary.
@@ -180,30 +162,17 @@ class FisherDiscriminantAnalysis(SupervisedModel, ClassifierMixin, Estimator[Sup
 
     _prefix = "fisher"
 
-    def __init__(
-        self,
-        n_components: NComponents = None,
-        *,
-        robust: bool | float = False,
-        regularization: float | str | None = None,
-        solver: str = "auto",
-        tol: float = 1e-3,
-        max_passes: int | None = 20,
-        missing_labels: str = "raise",
-        preprocess: Preprocess = None,
-        nan_policy: str = "raise",
-        memory_limit: int | str | None = None,
-    ) -> None:
-        self.n_components = n_components
-        self.robust = robust
-        self.regularization = regularization
-        self.solver = solver
-        self.tol = tol
-        self.max_passes = max_passes
-        self.missing_labels = missing_labels
-        self.preprocess = preprocess
-        self.nan_policy = nan_policy
-        self.memory_limit = memory_limit
+    n_components: NComponents = None
+    _: KW_ONLY
+    robust: bool | float = False
+    regularization: float | str | None = None
+    solver: str = "auto"
+    tol: float = 1e-3
+    max_passes: int | None = 20
+    missing_labels: str = "raise"
+    preprocess: Preprocess = None
+    nan_policy: str = "raise"
+    memory_limit: int | str | None = None
 
     @solving
     @maps_rows
@@ -254,11 +223,16 @@ class FisherDiscriminantAnalysis(SupervisedModel, ClassifierMixin, Estimator[Sup
         return float(self.eigenvalues_.mean())
 
     def _problem(self, seed: int = 0) -> RoweisProblem:
-        return RoweisProblem(
-            self.n_components, setting(self, "solve_threads"), 0.0, 1.0,
-            check_conditioning(self.robust, self.regularization), False, self.solver, self.tol,
-            self.max_passes,
-        )  # fmt: skip
+        return _problem_at(self, 0.0, 1.0, normalize=False)
+
+
+def _problem_at(
+    model: RoweisDiscriminantAnalysis | FisherDiscriminantAnalysis, r1: float, r2: float, *, normalize: bool
+) -> RoweisProblem:
+    return RoweisProblem(
+        model.n_components, setting(model, "solve_threads"), check_factor("r1", r1), check_factor("r2", r2),
+        check_conditioning(model.robust, model.regularization), normalize, model.solver, model.tol, model.max_passes,
+    )  # fmt: skip
 
 
 def ledoit_wolf_shrinkage(values: Vector, freedom: float) -> float:

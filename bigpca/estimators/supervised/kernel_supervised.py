@@ -5,6 +5,8 @@ And the criterion that supervised PCA maximises, as a number: the dependence of 
 
 from __future__ import annotations
 
+from dataclasses import KW_ONLY
+
 from bigpca.errors import check_choice
 from bigpca.estimators.kernel.landmarks import landmark_features
 from bigpca.estimators.kernel.model import KernelModel
@@ -12,6 +14,7 @@ from bigpca.estimators.kernel.spectrum import KernelSpectrum, check_references
 from bigpca.estimators.shared.files import StoredModel
 from bigpca.estimators.shared.fit import RandomState, running
 from bigpca.estimators.shared.inputs import Input
+from bigpca.estimators.shared.transformer import with_parameters
 from bigpca.estimators.supervised.fits import LabelsFit
 from bigpca.estimators.supervised.kernel_fit import DualFit, FeatureLabelFit, LabelledGrowth, kept_by, stored_statistics
 from bigpca.estimators.supervised.problems import (
@@ -34,7 +37,8 @@ from bigpca.solvers.components import NComponents
 SOLVERS = ("landmarks", "pairs")
 
 
-class KernelSupervisedPCA(KernelModel):
+@with_parameters
+class KernelSupervisedPCA(KernelModel):  # type: ignore[explicit-any]
     """Kernel supervised PCA (SPCA paper, section 6): axes in feature space with the largest dependence on the labels.
 
     ``solver="landmarks"``: supervised PCA of Nyström features, in one read after the choice of landmarks; exact if all
@@ -77,42 +81,23 @@ class KernelSupervisedPCA(KernelModel):
     _prefix = "kspca"
     _labelled = _labels_beside_rows = True
 
-    def __init__(
-        self,
-        n_components: NComponents = None,
-        *,
-        solver: str = "landmarks",
-        kernel: Input = "rbf",
-        gamma: float | None = None,
-        degree: int = 3,
-        coef0: float = 1,
-        label_kernel: str = "linear",
-        label_gamma: float | None = None,
-        n_landmarks: int | None = None,
-        sampling: Input = "rpcholesky",
-        random_state: RandomState = 0,
-        fit_inverse_transform: bool | float = False,
-        missing_labels: str = "raise",
-        preprocess: Preprocess = None,
-        nan_policy: str = "raise",
-        memory_limit: int | str | None = None,
-    ) -> None:
-        self.n_components = n_components
-        self.solver = solver
-        self.kernel = kernel
-        self.gamma = gamma
-        self.degree = degree
-        self.coef0 = coef0
-        self.label_kernel = label_kernel
-        self.label_gamma = label_gamma
-        self.n_landmarks = n_landmarks
-        self.sampling = sampling
-        self.random_state = random_state
-        self.fit_inverse_transform = fit_inverse_transform
-        self.missing_labels = missing_labels
-        self.preprocess = preprocess
-        self.nan_policy = nan_policy
-        self.memory_limit = memory_limit
+    n_components: NComponents = None
+    _: KW_ONLY
+    solver: str = "landmarks"
+    kernel: Input = "rbf"
+    gamma: float | None = None
+    degree: int = 3
+    coef0: float = 1
+    label_kernel: str = "linear"
+    label_gamma: float | None = None
+    n_landmarks: int | None = None
+    sampling: Input = "rpcholesky"
+    random_state: RandomState = 0
+    fit_inverse_transform: bool | float = False
+    missing_labels: str = "raise"
+    preprocess: Preprocess = None
+    nan_policy: str = "raise"
+    memory_limit: int | str | None = None
 
     @property
     def _why_fixed(self) -> str:
@@ -151,7 +136,8 @@ class KernelSupervisedPCA(KernelModel):
         return stored_statistics(stored)
 
 
-class KernelRoweisDiscriminantAnalysis(KernelModel):
+@with_parameters
+class KernelRoweisDiscriminantAnalysis(KernelModel):  # type: ignore[explicit-any]
     """Kernel Roweis discriminant analysis (RDA paper, section 4): the family of (r1, r2) in feature space.
 
     Roweis discriminant analysis of Nyström features, in one read after the choice of landmarks: (0, 0) is kernel PCA,
@@ -178,46 +164,25 @@ class KernelRoweisDiscriminantAnalysis(KernelModel):
     _prefix = "kroweis"
     _labelled = _labels_beside_rows = True
 
-    def __init__(
-        self,
-        n_components: NComponents = None,
-        *,
-        r1: float = 0.5,
-        r2: float = 0.5,
-        robust: bool | float = False,
-        regularization: float | str | None = None,
-        normalize: bool = False,
-        kernel: Input = "rbf",
-        gamma: float | None = None,
-        degree: int = 3,
-        coef0: float = 1,
-        n_landmarks: int | None = None,
-        sampling: Input = "rpcholesky",
-        random_state: RandomState = 0,
-        fit_inverse_transform: bool | float = False,
-        missing_labels: str = "raise",
-        preprocess: Preprocess = None,
-        nan_policy: str = "raise",
-        memory_limit: int | str | None = None,
-    ) -> None:
-        self.n_components = n_components
-        self.r1 = r1
-        self.r2 = r2
-        self.robust = robust
-        self.regularization = regularization
-        self.normalize = normalize
-        self.kernel = kernel
-        self.gamma = gamma
-        self.degree = degree
-        self.coef0 = coef0
-        self.n_landmarks = n_landmarks
-        self.sampling = sampling
-        self.random_state = random_state
-        self.fit_inverse_transform = fit_inverse_transform
-        self.missing_labels = missing_labels
-        self.preprocess = preprocess
-        self.nan_policy = nan_policy
-        self.memory_limit = memory_limit
+    n_components: NComponents = None
+    _: KW_ONLY
+    r1: float = 0.5
+    r2: float = 0.5
+    robust: bool | float = False
+    regularization: float | str | None = None
+    normalize: bool = False
+    kernel: Input = "rbf"
+    gamma: float | None = None
+    degree: int = 3
+    coef0: float = 1
+    n_landmarks: int | None = None
+    sampling: Input = "rpcholesky"
+    random_state: RandomState = 0
+    fit_inverse_transform: bool | float = False
+    missing_labels: str = "raise"
+    preprocess: Preprocess = None
+    nan_policy: str = "raise"
+    memory_limit: int | str | None = None
 
     @property
     def supervision_level_(self) -> float:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from copy import copy
-from dataclasses import dataclass, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import cached_property, partial
 from numbers import Integral
 from pathlib import Path as Place
@@ -33,7 +33,7 @@ from bigpca.estimators.shared.files import StoredModel, Values, pack_values, unp
 from bigpca.estimators.shared.fit import RandomState, Reading, draw_fit_seed, execute, fit_seed, with_plan
 from bigpca.estimators.shared.inputs import Exported, Input, Lazy, open_rows
 from bigpca.estimators.shared.outputs import Destination, Path, maps_rows
-from bigpca.estimators.shared.transformer import AnyEstimator, Estimator
+from bigpca.estimators.shared.transformer import AnyEstimator, Estimator, with_parameters
 from bigpca.estimators.supervised.fits import LabelledReading
 from bigpca.estimators.supervised.problems import Labelled, LabelUse, read_labels
 from bigpca.estimators.supervised.statistics import (
@@ -487,7 +487,8 @@ def _estimator_has(method: str) -> Callable[[ScoredPCA], bool]:
     return check
 
 
-class ScoredPCA(Estimator[ScoredResult]):
+@with_parameters
+class ScoredPCA(Estimator[ScoredResult]):  # type: ignore[explicit-any]
     """PCA, or another estimator, of the q features with the highest scores.
 
     One read computes the scores; then the estimator reads the chosen columns. For classes the score is the one-way F
@@ -535,34 +536,22 @@ class ScoredPCA(Estimator[ScoredResult]):
     _prefix = "scored"
     _output_name = "scores"
 
-    cv_scores_: dict[int, float]
     _labelled = True
     _maps_linearly = True
 
     _unweighted = "its feature scores and folds count each row once"
 
-    def __init__(
-        self,
-        n_components: NComponents = None,
-        *,
-        n_features_to_select: int | float | str = 0.5,
-        estimator: Input = None,
-        folds: int = 5,
-        random_state: RandomState = 0,
-        missing_labels: str = "raise",
-        preprocess: Preprocess = None,
-        nan_policy: str = "raise",
-        memory_limit: int | str | None = None,
-    ) -> None:
-        self.n_components = n_components
-        self.n_features_to_select = n_features_to_select
-        self.estimator = estimator
-        self.folds = folds
-        self.random_state = random_state
-        self.missing_labels = missing_labels
-        self.preprocess = preprocess
-        self.nan_policy = nan_policy
-        self.memory_limit = memory_limit
+    n_components: NComponents = None
+    _: KW_ONLY
+    n_features_to_select: int | float | str = 0.5
+    estimator: Input = None
+    folds: int = 5
+    random_state: RandomState = 0
+    missing_labels: str = "raise"
+    preprocess: Preprocess = None
+    nan_policy: str = "raise"
+    memory_limit: int | str | None = None
+    cv_scores_: dict[int, float] = field(init=False)
 
     @solving
     @one_fit()

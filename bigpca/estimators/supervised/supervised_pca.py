@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import KW_ONLY
+
 from bigpca.estimators.shared.fit import RandomState
+from bigpca.estimators.shared.transformer import with_parameters
 from bigpca.estimators.supervised.model import SupervisedModel
 from bigpca.estimators.supervised.problems import ProjectionProblem, SupervisedProblem
 from bigpca.passes.reading.row_maps import Preprocess
@@ -10,7 +13,8 @@ from bigpca.settings import setting
 from bigpca.solvers.components import NComponents
 
 
-class SupervisedPCA(SupervisedModel):
+@with_parameters
+class SupervisedPCA(SupervisedModel):  # type: ignore[explicit-any]
     """Supervised PCA: the leading eigenvectors of ``X'H K_y H X = Psi Psi'`` with ``Psi = X'H Delta`` (SPCA paper,
     section 5).
 
@@ -50,30 +54,21 @@ class SupervisedPCA(SupervisedModel):
 
     _prefix = "spca"
 
-    def __init__(
-        self,
-        n_components: NComponents = None,
-        *,
-        label_kernel: str = "linear",
-        label_gamma: float | None = None,
-        missing_labels: str = "raise",
-        preprocess: Preprocess = None,
-        nan_policy: str = "raise",
-        memory_limit: int | str | None = None,
-    ) -> None:
-        self.n_components = n_components
-        self.label_kernel = label_kernel
-        self.label_gamma = label_gamma
-        self.missing_labels = missing_labels
-        self.preprocess = preprocess
-        self.nan_policy = nan_policy
-        self.memory_limit = memory_limit
+    n_components: NComponents = None
+    _: KW_ONLY
+    label_kernel: str = "linear"
+    label_gamma: float | None = None
+    missing_labels: str = "raise"
+    preprocess: Preprocess = None
+    nan_policy: str = "raise"
+    memory_limit: int | str | None = None
 
     def _problem(self, seed: int = 0) -> SupervisedProblem:
         return SupervisedProblem(self.n_components, setting(self, "solve_threads"), self.label_kernel, self.label_gamma)
 
 
-class SupervisedRandomProjection(SupervisedModel):
+@with_parameters
+class SupervisedRandomProjection(SupervisedModel):  # type: ignore[explicit-any]
     """Supervised PCA with random Fourier features in place of a Gaussian label kernel (SPCA paper, section 5.4).
 
     ``Psi = X'H Delta`` with m random features Delta of the labels spans the projection; its leading left singular
@@ -100,26 +95,15 @@ class SupervisedRandomProjection(SupervisedModel):
 
     _prefix = "srp"
 
-    def __init__(
-        self,
-        n_components: NComponents = None,
-        *,
-        n_features: int = 100,
-        label_gamma: float | None = None,
-        random_state: RandomState = 0,
-        missing_labels: str = "raise",
-        preprocess: Preprocess = None,
-        nan_policy: str = "raise",
-        memory_limit: int | str | None = None,
-    ) -> None:
-        self.n_components = n_components
-        self.n_features = n_features
-        self.label_gamma = label_gamma
-        self.random_state = random_state
-        self.missing_labels = missing_labels
-        self.preprocess = preprocess
-        self.nan_policy = nan_policy
-        self.memory_limit = memory_limit
+    n_components: NComponents = None
+    _: KW_ONLY
+    n_features: int = 100
+    label_gamma: float | None = None
+    random_state: RandomState = 0
+    missing_labels: str = "raise"
+    preprocess: Preprocess = None
+    nan_policy: str = "raise"
+    memory_limit: int | str | None = None
 
     def _problem(self, seed: int = 0) -> ProjectionProblem:
         return ProjectionProblem(
