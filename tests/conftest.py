@@ -11,6 +11,7 @@ import sys
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from time import monotonic
 from typing import Any
 
 import dask
@@ -18,6 +19,7 @@ import dask.array as da
 import numpy as np
 import pytest
 import zarr
+from _pytest.faulthandler import fault_handler_stderr_fd_key
 from distributed import Client
 from distributed.utils import get_mp_context
 from obstore.store import MemoryStore
@@ -36,6 +38,7 @@ LONG = (
     "test_screens.py", "test_processes.py", "test_kills.py", "test_scheduler.py", "test_stalls.py", "test_house.py",
     "test_lost_streams.py",
 )  # fmt: skip
+_watched = -60.0  # when the watch over this process began
 PRELOADED = ["distributed", "pandas", "scipy.linalg", "zarr", "tests.passes.kit"]
 
 
@@ -105,6 +108,19 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     if config.option.markexpr != "cluster" or collection_path.suffix != ".py":
         return None
     return b"mark.cluster" not in collection_path.read_bytes() or None
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """End a process that hangs where no signal is handled: print the stacks after fifteen minutes, and exit.
+
+    The clock starts anew once a minute, not for each test as pytest's own ``faulthandler_timeout`` has it: stopping it
+    waits for its thread, several milliseconds on a busy machine.
+    """
+    global _watched
+    if monotonic() > _watched + 60:
+        faulthandler.dump_traceback_later(900, exit=True, file=item.config.stash[fault_handler_stderr_fd_key])
+        _watched = monotonic()
 
 
 @pytest.hookimpl(trylast=True)
