@@ -23,6 +23,7 @@ from bigpca.errors import MemoryBudgetError, MissingChunksError, NonFiniteError
 from bigpca.passes import graphs
 from bigpca.passes.engine import local
 from bigpca.passes.reading import layout
+from bigpca.passes.rows import Rows
 from tests.passes.kit import assert_moments, logged, moments_of, normal, reads_in, write_store
 
 Array = NDArray[Any]
@@ -295,7 +296,8 @@ def test_few_states_wait_to_be_merged_however_many_groups_there_are(
     monkeypatch.setattr(layout, "MIN_GROUP_BYTES", 1)
     monkeypatch.setattr(layout, "MIN_GROUPS", 300)
     write_store(tmp_path / "x.zarr", np.random.default_rng(0).normal(size=(600, 3)), (2, 3))
-    live, most, lock, run_group = [0], [0], threading.RLock(), local.run_group
+    live, most, lock, run_group, begin = [0], [0], threading.RLock(), local.run_group, local.begin_read
+    begun, ahead = [0], list[tuple[int, int]]()
 
     def count(change: int) -> None:
         with lock:
@@ -303,12 +305,22 @@ def test_few_states_wait_to_be_merged_however_many_groups_there_are(
             most[0] = max(most[0], live[0])
 
     def counted(*given: Any) -> Any:
+        before = begun[0]
         state = run_group(*given)
         count(1)
+        ahead.append((before - len(ahead), begun[0] - len(ahead)))
         weakref.finalize(state.parts["moments"], count, -1)
         return state
 
+    def begins(*given: Any) -> Any:
+        begun[0] += 1
+        return begin(*given)
+
     monkeypatch.setattr(local, "run_group", counted)
+    monkeypatch.setattr(local, "begin_read", begins)
+    monkeypatch.setattr(Rows, "requests", (1, 1))  # as of an object store, where each group begins the next one
     with dask.config.set(scheduler="threads", num_workers=threads):
         bp.PCA(2, solver="covariance").fit(bp.open(tmp_path / "x.zarr"))
     assert 1 < most[0] <= 4 * threads
+    assert len(ahead) == 300
+    assert threads > 1 or ahead == [(1, 2)] * 299 + [(1, 1)]  # reads begun and not folded: its own, and the next one's

@@ -6,10 +6,11 @@ import os
 import sys
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from queue import SimpleQueue
 from typing import Any
 from weakref import WeakSet
@@ -18,6 +19,7 @@ import dask
 import dask.local
 import dask.threaded
 from dask.base import get_scheduler, named_schedulers
+from dask.callbacks import Callback
 from dask.order import order
 from dask.system import CPU_COUNT
 from dask.task_spec import GraphNode, Task, TaskRef
@@ -161,18 +163,19 @@ class LocalPass:
     def __init__(self, job: AnyPass, options: Run, resumed: Resumed, pool: ThreadPoolExecutor) -> None:
         self.job, self.options, self.resumed, self.pool = job, options, resumed, pool
         self.files, self.writer = resumed.files, StateWriter(resumed.files, options)
-        self._ahead: list[int] = []  # groups that are not begun, the next one last
+        self._groups = {job.key(str(group)): group for group in range(len(job.layout.groups))}
+        self._order: Mapping[Key, int] = {}
+        self._threads = local_threads()
+        self._dask: dict[str, Any] | None = None  # the state of Dask's scheduler, if it tells it
         self._begun: dict[int, tuple[GroupTask, dict[Key, Any], Future[Values] | None]] = {}
         self._lock = threading.Lock()
 
     def fold(self, group: int, _after: None = None) -> PassState:
         with self._lock:
             begun = self._begun.pop(group, None)
-            if group in self._ahead:
-                self._ahead.remove(group)
         task, inputs, first = self._begin(group) if begun is None else begun
         if first is not None:
-            inputs |= {BEGUN: Begun(first, self._follow)}
+            inputs |= {BEGUN: Begun(first, partial(self._follow, group))}
         state = run_group(task, self.job.run_id, inputs)
         self.options.emit(self.job.done_event(range(group, group + 1)))
         return state
@@ -185,12 +188,34 @@ class LocalPass:
         start, stop = self.job.layout.reads[self.job.layout.groups[group][0]]
         return task, inputs, begin_read(self.pool, with_inputs(task.reader, inputs), start, stop)
 
-    def _follow(self) -> None:
-        """Begin to read the group that comes next in Dask's order; each thread thus holds two reads at most."""
+    def watch(self, graph: Mapping[Key, GraphNode], get: Get) -> Get:
+        """Return ``get`` so that it tells this pass what is ready, if it is one of Dask's own."""
+        if not self.job.follows or get not in (dask.local.get_sync, dask.threaded.get):
+            return get
+        self._order = order(graph)
+        watched = None, lambda _, state: setattr(self, "_dask", state), None, None, None
+        return partial(get, callbacks=(*Callback.active, watched))
+
+    def _follow(self, group: int) -> None:
+        """Begin to read the group that comes after one that is ending; each thread thus holds two reads at most."""
         with self._lock:
-            if self._ahead and len(self._begun) < local_threads():
-                group = self._ahead.pop()
-                self._begun[group] = self._begin(group)
+            if self._dask is not None and len(self._begun) < self._threads:
+                following = self._following(self.job.key(str(group)), self._dask)
+                if following is not None:
+                    self._begun[following] = self._begin(following)
+
+    def _following(self, done: Key, state: dict[str, Any]) -> int | None:
+        """Return the group that begins after ``done``: Dask runs first what became ready last."""
+        ready, waits = [*state["ready"]], dict[Key, int]()
+        while True:
+            for key in sorted(state["dependents"][done], key=self._order.__getitem__, reverse=True):
+                waits[key] = waits.get(key, len(state["waiting"].get(key, ()))) - 1
+                if not waits[key]:
+                    ready.append(key)
+            while (group := self._groups.get(done := ready.pop() if ready else "")) in self._begun:
+                pass
+            if group is not None or not done:
+                return group
 
     def store(self, segment: int, state: PassState) -> PassState:
         if self.files is not None and self.writer.write("segment", segment, state):
@@ -212,7 +237,7 @@ class LocalPass:
         """Return the graph of all remaining segments and the key of the complete state; None if none remain."""
         job, graph = self.job, dict[Key, GraphNode]()
         total: TaskRef | PassState | None = self.resumed.prefix
-        ahead = 2 * local_threads()  # segments that may wait, each with a state, for a slow one before them
+        ahead = 2 * self._threads  # segments that may wait, each with a state, for a slow one before them
         for index in range(self.resumed.covered, len(job.layout.segments)):
             gate = job.key("gate", index - ahead)
             segment = self._add_segment(graph, index, [TaskRef(gate)] if gate in graph else [])
@@ -220,10 +245,6 @@ class LocalPass:
             graph[name] = Task(name, self.fold_prefix, index, TaskRef(segment), total)
             total = TaskRef(name)
             graph[opened] = Task(opened, _discard, total)
-        if job.follows:  # a guess: where Dask begins a group that became ready later first, its first read is not ahead
-            numbers = {f"{job.prefix}-{group}": group for groups in job.layout.segments for group in groups}
-            dasks = order(graph)
-            self._ahead = [numbers[key] for key in sorted(numbers.keys() & graph, key=dasks.__getitem__, reverse=True)]
         return graph, total.key if isinstance(total, TaskRef) else None
 
     def _add_segment(self, graph: dict[Key, GraphNode], index: int, after: list[TaskRef]) -> str:
@@ -244,7 +265,8 @@ def run_locally(job: Pass[R], options: Run, resumed: Resumed) -> R:
     """Run one pass in this process; see :func:`bigpca.passes.engine.driver.run_pass`."""
     pool = ThreadPoolExecutor(local_threads(), thread_name_prefix="bigpca-read")
     try:
-        graph, key = LocalPass(job, options, resumed, pool).graph()
+        local = LocalPass(job, options, resumed, pool)
+        graph, key = local.graph()
         if key is not None:
             get: Get = dask.threaded.get
             if len(job.layout.groups) <= 1 or _in_task():
@@ -253,7 +275,7 @@ def run_locally(job: Pass[R], options: Run, resumed: Resumed) -> R:
                 get = chosen_scheduler() or get
             # Tasks here share this process's memory: another process would pickle states and see no progress.
             get = dask.threaded.get if get is named_schedulers.get("processes") else get
-            return job.finish(get(graph, key))
+            return job.finish(local.watch(graph, get)(graph, key))
     finally:
         pool.shutdown(wait=False, cancel_futures=True)  # after an error, a store may not answer for minutes
     if resumed.prefix is None:
