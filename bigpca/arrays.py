@@ -67,8 +67,14 @@ class RowsThere:
         return rows if dtype in STAYING else None
 
     @property
-    def _xp(self) -> Any:
+    def xp(self) -> Any:
+        """The library's functions, as the array API standard names them."""
         return import_module("array_api_compat").array_namespace(self.array)
+
+    @property
+    def finite(self) -> bool:
+        """Whether no value is NaN or infinite."""
+        return bool(self.xp.all(self.xp.isfinite(self.array)))
 
     @property
     def dtype(self) -> DType:
@@ -95,32 +101,33 @@ class RowsThere:
         if not isinstance(index, np.ndarray):
             return RowsThere(self.array[index, ...], self.place)
         numbers = np.flatnonzero(index) if index.dtype == bool else index
-        return RowsThere(self._xp.take(self.array, self._put(numbers), axis=0), self.place)
+        return RowsThere(self.xp.take(self.array, self.put(numbers), axis=0), self.place)
 
     def __setitem__(self, index: Any, rows: RowsThere | Array) -> None:
         """Copy rows to a slice."""
-        array = rows.array if isinstance(rows, RowsThere) else self._put(rows)
+        array = rows.array if isinstance(rows, RowsThere) else self.put(rows)
         if hasattr(self.array, "at"):  # of JAX, whose arrays do not change
             self.array = self.array.at[index].set(array)
         else:
             self.array[index, ...] = array
 
-    def _put(self, values: Array) -> Any:
-        return self._xp.asarray(values, device=import_module("array_api_compat").device(self.array))
+    def put(self, values: Array) -> Any:
+        """Return an array beside the rows."""
+        return self.xp.asarray(values, device=import_module("array_api_compat").device(self.array))
 
     def room(self, rows: int, dtype: DType) -> RowsThere:
         """Return rows beside these, (rows, d), whose values are not set."""
-        xp, device = self._xp, import_module("array_api_compat").device(self.array)
+        xp, device = self.xp, import_module("array_api_compat").device(self.array)
         shape = rows, *self.shape[1:]
         return RowsThere(xp.empty(shape, dtype=getattr(xp, dtype.name), device=device), self.place)
 
     def reshape(self, *shape: int) -> RowsThere:
         """Return the rows in another shape."""
-        return RowsThere(self._xp.reshape(self.array, shape), self.place)
+        return RowsThere(self.xp.reshape(self.array, shape), self.place)
 
     def astype(self, dtype: Any, copy: bool = True) -> RowsThere:
         """Return the rows in another dtype."""
-        xp = self._xp
+        xp = self.xp
         with import_module("jax").enable_x64(True) if self.place.startswith("jax") else nullcontext():
             return RowsThere(xp.astype(self.array, getattr(xp, np.dtype(dtype).name), copy=copy), self.place)
 
@@ -135,8 +142,8 @@ class RowsThere:
     def joined(parts: Any) -> RowsThere:
         """Return rows (b, d) of blocks of rows and columns, ``parts[i][j]``."""
         first = parts[0][0]
-        lines = [first._xp.concat([one.array for one in line], axis=1) for line in parts]
-        return RowsThere(first._xp.concat(lines, axis=0), first.place)
+        lines = [first.xp.concat([one.array for one in line], axis=1) for line in parts]
+        return RowsThere(first.xp.concat(lines, axis=0), first.place)
 
 
 def _place_of(array: Any) -> str | None:

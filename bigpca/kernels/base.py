@@ -322,7 +322,7 @@ class Kernel(ABC):
 
     @property
     def for_devices(self) -> bool:
-        """Whether :meth:`block` accepts :class:`bigpca.kernels.dot.PreparedThere`."""
+        """Whether :meth:`prepare` also accepts :class:`bigpca.arrays.RowsThere`, for :meth:`block` on their device."""
         return False
 
     @property

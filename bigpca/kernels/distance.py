@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Self, cast
 import numpy as np
 from scipy.sparse import csr_array
 
-from bigpca.arrays import Array, Vector, mirror_upper
+from bigpca.arrays import Array, RowsThere, Vector, mirror_upper
 from bigpca.errors import check_choice
 from bigpca.kernels.base import Block, Kernel, checked_gamma, strips
 from bigpca.kernels.dot import (
@@ -100,7 +100,8 @@ class DistanceKernel(Kernel):
         """
         if isinstance(A, PreparedThere):
             # Rounding may leave v above 0 there, too.
-            return cast(Block, A.xp.exp(A.xp.clip(distances, max=0.0) * (gamma * self._scale)))
+            xp = A.rows.xp
+            return cast(Block, xp.exp(xp.clip(distances, max=0.0) * (gamma * self._scale)))
         out: Block = np.empty_like(distances) if kept else distances
         factor = out.dtype.type(gamma * self._scale)
         for where, strip in strips(out):
@@ -136,7 +137,7 @@ class RBF(DistanceKernel):
     accepts_csr: ClassVar[bool] = True
     for_devices: ClassVar[bool] = True
 
-    def prepare(self, rows: Array | csr_array, shift: Vector | None = None, first_row: int = 0) -> Prepared:
+    def prepare(self, rows: Array | csr_array | RowsThere, shift: Vector | None = None, first_row: int = 0) -> Prepared:
         return prepare_rows(rows, shift)
 
     def flops_per_entry(self, d: int) -> float:
@@ -160,8 +161,7 @@ class RBF(DistanceKernel):
             return products(A, B, dtype, less_squares=True)
         error, harmless = square_error(A, B, np.float64), HARMLESS if dtype == np.float32 else HARMLESS64
         if isinstance(A, PreparedThere) and gamma * error > harmless:  # pair by pair: not on the device
-            here = self._negative_distances(PreparedRows(A.columns, A.squares), B, gamma)
-            return cast(Block, A.xp.asarray(here, device=A.columns_there.device))
+            return cast(Block, A.rows.put(self._negative_distances(PreparedRows(A.columns, A.squares), B, gamma)))
         result = products(A, B, dtype, less_squares=True, exact=dtype == np.float32)
         if gamma * error > harmless:
             # -|x - y|^2 / 2 again from differences. An error e of |x - y|^2 becomes at most e / (2.7 |x - y|^2) in the

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections import Counter
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from itertools import combinations_with_replacement
 from math import comb, factorial, prod, sqrt
 from numbers import Integral
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 from bigpca import csr
-from bigpca.arrays import Array, Vector, mirror_upper
+from bigpca.arrays import Array, RowsThere, Vector, mirror_upper
 from bigpca.blas import add_product
 from bigpca.kernels.base import WIDEST, Block, Kernel, checked_coef0, checked_gamma, raise_to, strips
 
@@ -58,26 +58,37 @@ class PreparedRows:
         return self.columns[:, which].astype(np.float64)
 
 
-@dataclass(frozen=True)
 class PreparedThere(PreparedRows):
-    """Prepared rows that are also on a device of another array library, where their products are made.
+    """Prepared rows on a device of another array library, where their products are made.
 
     Attributes
     ----------
-    xp : module
-        The library's functions, as the array API standard names them.
-    columns_there, squares_there : arrays of that library
+    rows : RowsThere of shape (a, d)
+    squares_there : array of shape (a,) of that library; :attr:`squares` has the same numbers here.
     """
 
-    xp: Any
-    columns_there: Any
-    squares_there: Any
+    def __init__(self, rows: RowsThere, squares: Any) -> None:
+        self.rows, self.squares_there = rows, squares
+        vars(self)["squares"] = np.asarray(RowsThere(squares, rows.place))
+
+    @cached_property
+    def columns(self) -> Array:
+        """A copy in the host's memory."""
+        return np.ascontiguousarray(np.asarray(self.rows).T)
+
+    @property
+    def width(self) -> int:
+        return self.rows.shape[1]
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        return self.rows.dtype
 
     def products(self, B: Any, dtype: np.dtype[Any], result: np.dtype[Any], less_squares: bool) -> Any:
         """Return what :func:`products` returns, computed in ``dtype`` and rounded to that of the result."""
-        xp, kind = self.xp, getattr(self.xp, dtype.name)
-        left, right = (xp.astype(one.columns_there, kind, copy=False) for one in (self, B))
-        made = xp.matrix_transpose(left) @ right
+        xp, kind = self.rows.xp, getattr(self.rows.xp, dtype.name)
+        left, right = (xp.astype(one.rows.array, kind, copy=False) for one in (self, B))
+        made = left @ xp.matrix_transpose(right)
         if less_squares:
             # x'y - |x|^2 / 2 - |y|^2 / 2, with norms from float64
             a, b = (xp.astype(one.squares_there / 2, kind) for one in (self, B))
@@ -144,10 +155,15 @@ def prepare_sparse(rows: csr_array, shift: Vector | None = None) -> PreparedSpar
     return PreparedSparse(rows, about, squares, max(own.max(initial=0.0), squares.max(initial=0.0)))
 
 
-def prepare_rows(rows: Array | csr_array, shift: Vector | None = None) -> Prepared:
+def prepare_rows(rows: Array | csr_array | RowsThere, shift: Vector | None = None) -> Prepared:
     """Prepare the rows, minus ``shift`` (d,) in their precision (each difference is rounded once)."""
     if isinstance(rows, csr_array):
         return prepare_sparse(rows, shift)
+    if isinstance(rows, RowsThere):
+        xp = rows.xp
+        near = rows.array if shift is None else rows.array - rows.put(shift.astype(rows.dtype))
+        exact = xp.astype(near, xp.float64, copy=False)
+        return PreparedThere(RowsThere(near, rows.place), xp.sum(exact * exact, axis=1))
     # Stored as columns: BLAS takes either order, and strips of a product then read runs of rows.
     columns = np.empty(rows.shape[::-1], rows.dtype)
     if shift is None:
@@ -236,7 +252,7 @@ class DotKernel(Kernel):
     accepts_csr: ClassVar[bool] = True
     for_devices: ClassVar[bool] = True
 
-    def prepare(self, rows: Array | csr_array, shift: Vector | None = None, first_row: int = 0) -> Prepared:
+    def prepare(self, rows: Array | csr_array | RowsThere, shift: Vector | None = None, first_row: int = 0) -> Prepared:
         prepared = prepare_rows(rows)
         self._check_rows(prepared, first_row)
         return prepared
@@ -480,12 +496,24 @@ class Cosine(DotKernel):
 
     positive_semidefinite: ClassVar[bool] = True
 
-    def prepare(self, rows: Array | csr_array, shift: Vector | None = None, first_row: int = 0) -> Prepared:
+    def prepare(self, rows: Array | csr_array | RowsThere, shift: Vector | None = None, first_row: int = 0) -> Prepared:
         if isinstance(rows, csr_array):
             return self._prepare_sparse(rows)
+        if isinstance(rows, RowsThere):
+            return self._prepare_there(rows)
         return PreparedRows(
             np.array(self.features(rows, first_row).T, order="C"), np.asarray(rows.any(axis=1), np.float64)
         )
+
+    def _prepare_there(self, rows: RowsThere) -> PreparedThere:
+        """Divide each row by its largest value, so that squares stay in range, and then by its length."""
+        xp = rows.xp
+        size = V = xp.astype(rows.array, xp.float64, copy=False)
+        for order in (float("inf"), 2):
+            size = xp.linalg.vector_norm(V, axis=1, keepdims=True, ord=order)
+            V = V / (size + xp.astype(size == 0, size.dtype))
+        unit = RowsThere(xp.astype(V, rows.array.dtype, copy=False), rows.place)
+        return PreparedThere(unit, xp.astype(size[:, 0] > 0, xp.float64))
 
     def _prepare_sparse(self, rows: csr_array) -> PreparedSparse:
         """Divide the stored values of each row by its length: first by the largest, so that squares stay in range."""

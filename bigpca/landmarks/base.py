@@ -19,7 +19,7 @@ from bigpca.data.sparse import as_csr, is_sparse
 from bigpca.kernels.base import Kernel
 from bigpca.operators.kernel import kernel_row_squares, squares_pass
 from bigpca.passes.accumulators.kept_rows import RowsAt
-from bigpca.passes.accumulators.landmark_moments import TILE_BYTES, entries_work
+from bigpca.passes.accumulators.landmark_moments import TILE_BYTES, compared_bytes, entries_work, tile_rows
 from bigpca.passes.accumulators.row_weights import BestRows, Diagonal, Given, Ones, Residual, RowWeight
 from bigpca.passes.engine.jobs import PassPlan
 from bigpca.passes.engine.run import Run
@@ -99,10 +99,11 @@ def draw_pass(
     template = BestRows(d, count, Ones(), request.seed, name, request.dtype.itemsize)
     cost = row_pass(rows, name, [template], cut_bytes=template.state_bytes, work=0.0, dtype=request.dtype, times=times)
     n, draws, itemsize = float(rows.n_rows), max(1, len(compared)), request.dtype.itemsize
-    form, working = rows.mapped_form(itemsize=itemsize), 0
+    form, working, tile = rows.mapped_form(itemsize=itemsize), 0, tile_rows(request.kernel.prepared_bytes(d, itemsize))
     if max(compared, default=0) > 1:
         landmarks, T = np.broadcast_to(np.float32(0), (m, d)), np.broadcast_to(0.0, (m, m))
         weight = Residual(request.kernel, landmarks, np.zeros(m, np.int64), T, 0.0)
+        tile = weight.tile_rows(d, itemsize)
         working = weight.working_bytes(d, itemsize) + 2 * m * d * itemsize  # and the landmarks, once more as they join
         working += 2 * TILE_BYTES + csr.product_bytes(form, m) if form.sparse else 0  # rows and products of a tile
     each = entries_work(request.kernel, form, sum(compared) / draws)
@@ -110,6 +111,10 @@ def draw_pass(
     # In each group rows are drawn once, and the landmarks prepared
     once = LOOPS.drawn_byte * cost.state_bytes
     once += LOOPS.kernel_byte * request.kernel.prepared_bytes(d, itemsize) * sum(compared) / draws
+    if compared and cost.there and not request.kernel.for_devices:
+        cost = replace(cost, device=None, there=False, device_bytes=0)
+    elif compared and cost.there:
+        cost = replace(cost, device_bytes=cost.device_bytes + compared_bytes(tile, d, itemsize, max(compared)))
     return replace(
         cost, peak_bytes=cost.peak_bytes + working, evaluations=n * sum(compared) / draws, flops=n * each.flops,
         products=n * each.products, loops=cost.loops + n * each.loops + len(cost.layout.groups) * once,

@@ -100,8 +100,10 @@ def row_pass(
     widest = np.dtype(np.float64) if refinable else dtype
     copied = rows.copied_row_bytes(widest) * block_rows
     form = rows.mapped_form(block_rows, widest.itemsize)
-    there = [0 if device is None or form.sparse else one.device_bytes(form) for one in states]
-    staying = staying and all("there" in one.accepts for one in states)
+    there = [None if device is None or form.sparse else one.device_bytes(form) for one in states]
+    known = [held for held in there if held is not None]
+    staying = staying and len(known) == len(there)
+    on_device = sum(known) if len(known) == len(there) else 0
     scratch = rows.scratch_bytes(block_rows, widest.itemsize)
     updates = sum((cost_of(one, form) for one in states), Work())
     done = updates + rows.prepared_work(widest.itemsize)
@@ -120,7 +122,7 @@ def row_pass(
         peak_bytes=peak_bytes(read, copied, scratch + updates.bytes, held, held_reads),
         finish_bytes=finish_bytes,
         driver_bytes=driver_bytes,
-        device_bytes=sum(there) + staying * (layout.held_reads + 2) * read if all(there) else 0,
+        device_bytes=on_device + staying * (layout.held_reads + 2) * read,
         collected=collected,
         flops=float(layout.n_rows) * done.flops,
         products=float(layout.n_rows) * done.products,
@@ -128,8 +130,8 @@ def row_pass(
         layout=layout,
         dtype=dtype,
         refinable=refinable,
-        device=device if all(there) else None,
-        there=staying and all(there),
+        device=device if staying or on_device else None,
+        there=staying,
     )
 
 

@@ -6,7 +6,6 @@ The functions that kernel models apply to rows: expansions over reference rows, 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -20,8 +19,8 @@ from bigpca.estimators.linear.maps import device_of_setting
 from bigpca.estimators.shared.files import STREAM_BYTES, TILE_ROWS, References, streamed_rows
 from bigpca.estimators.shared.inputs import bad_places, reject_non_finite, settle_non_finite
 from bigpca.kernels.base import FIXED_BYTES, Kernel
-from bigpca.passes.accumulators.landmark_moments import landmark_block, prepare_landmarks, put_prepared
-from bigpca.passes.reading.blocks import Device, There, Values
+from bigpca.passes.accumulators.landmark_moments import landmark_block, prepare_landmarks
+from bigpca.passes.reading.blocks import Device, There, Values, precisely
 from bigpca.passes.reading.layout import working_dtype
 from bigpca.passes.reading.row_maps import RowMap
 from bigpca.storage.files import content_digest
@@ -113,11 +112,8 @@ class Expansion:
         """
         dtype = np.result_type(working_dtype(rows.dtype), self.dtype)
         total = np.zeros((rows.shape[0], weights.shape[1]))
-        tiles, references = self._tiles(rows, dtype), self._reference_tiles(dtype)
-        device = device if self.kernel.for_devices and isinstance(rows, np.ndarray) else None
-        if device is not None:
-            tiles = ((start, put_prepared(device, A)) for start, A in tiles)
-            references = ((first, put_prepared(device, B)) for first, B in references)
+        device = device if self.kernel.for_devices and not isinstance(rows, csr_array) else None
+        tiles, references = self._tiles(rows, dtype, device), self._reference_tiles(dtype, device)
         # Either way the references, which may be in a store, are read once.
         if rows.shape[0] <= self.references.shape[0]:
             held = list(tiles)
@@ -136,13 +132,13 @@ class Expansion:
         tiles = self._tiles(rows, working_dtype(rows.dtype))
         return np.concatenate([np.zeros(0), *(self.kernel.diagonal_of(A) for _, A in tiles)])
 
-    def _tiles(self, rows: Values, dtype: DType) -> Iterator[tuple[int, object]]:
+    def _tiles(self, rows: Values, dtype: DType, device: Device | None = None) -> Iterator[tuple[int, object]]:
         for i in range(0, rows.shape[0], TILE_ROWS):
-            yield i, self._prepare(rows[i : i + TILE_ROWS], dtype, 0)
+            yield i, self._prepare(rows[i : i + TILE_ROWS], dtype, 0, device)
 
-    def _reference_tiles(self, dtype: DType) -> Iterator[tuple[int, object]]:
+    def _reference_tiles(self, dtype: DType, device: Device | None) -> Iterator[tuple[int, object]]:
         for first, rows in self.references.tiles():
-            yield first, self._prepare_references(rows, dtype, first)
+            yield first, self._prepare_references(rows, dtype, first, device)
 
     def _add(
         self, total: Matrix, start: int, A: object, B: object, weights: Matrix, first: int, centre: Vector | None,
@@ -159,12 +155,13 @@ class Expansion:
         product = K @ put(W.astype(dtype, copy=False))
         own += product if device is None else device.fetch(product)
 
-    def _prepare(self, rows: Values, dtype: DType, first: int) -> object:
-        return self.kernel.prepare(rows.astype(dtype, copy=False), self.shift, first)
+    def _prepare(self, rows: Values, dtype: DType, first: int, device: Device | None = None) -> object:
+        rows = rows.astype(dtype, copy=False)
+        return self.kernel.prepare(rows if device is None else device.rows(rows), self.shift, first)
 
-    def _prepare_references(self, rows: Array, dtype: DType, first: int) -> object:
-        if self.references.indices is None:
-            return self._prepare(rows, dtype, first)
+    def _prepare_references(self, rows: Array, dtype: DType, first: int, device: Device | None = None) -> object:
+        if self.references.indices is None or self.kernel.needs_rows:
+            return self._prepare(rows, dtype, first, device)
         numbers = self.references.indices[first : first + len(rows)]
         return prepare_landmarks(self.kernel, rows.astype(dtype, copy=False), numbers, self.shift)
 
@@ -348,6 +345,11 @@ class KernelScores(RowMap):
         """Whether the kernel compares sparse rows with dense ones."""
         return self.expansion.takes_csr
 
+    def on(self, device: Device) -> KernelScores | None:
+        """With a kernel for devices, over rows."""
+        there = isinstance(self.expansion, Expansion) and self.expansion.kernel.for_devices
+        return replace(self, device=device) if there else None
+
     def apply(self, rows: Values, where: str) -> Array:
         """Return scores (b, k) of rows (b, d).
 
@@ -357,7 +359,7 @@ class KernelScores(RowMap):
             Where rows hold NaN or infinities and the policy is to raise.
         """
         clean, bad = _set_aside(rows, where, self.nan_policy, "scores")
-        with np.errstate(over="ignore"), nullcontext() if self.device is None else self.device.precise():
+        with np.errstate(over="ignore"), precisely(self.device):
             scores = self.expansion.apply(clean, self.device).astype(working_dtype(rows.dtype), copy=False)
         settle_non_finite(clean, scores, where, "raise", "scores")
         scores[bad] = np.nan
@@ -427,8 +429,8 @@ def _set_aside(rows: Values, where: str, nan_policy: str, name: str) -> tuple[Va
     if isinstance(rows, csr_array):  # kernels that accept CSR accept rows of zeros
         finite = np.where(np.isfinite(rows.data), rows.data, 0)
         return csr_array((finite, rows.indices, rows.indptr), rows.shape), bad
-    clean = rows.copy()
-    clean[bad] = rows[~bad][0] if not bad.all() else 1
+    clean = np.array(np.asarray(rows))
+    clean[bad] = clean[~bad][0] if not bad.all() else 1
     return clean, bad
 
 

@@ -20,7 +20,7 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import validate_data
 
 import bigpca.dask_array as da
-from bigpca.arrays import Array
+from bigpca.arrays import Array, RowsThere
 from bigpca.data.checks import check_dtype, check_scores, row_width, tally_rounded
 from bigpca.data.containers import (
     check_columns,
@@ -433,6 +433,8 @@ def settle_non_finite(rows: Values, mapped: Array, where: str, nan_policy: str, 
 
 def bad_places(rows: Values) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return the rows and columns of NaN and infinities, in order of rows."""
+    if isinstance(rows, RowsThere):
+        rows = np.asarray(rows[:0] if rows.finite else rows)
     if isinstance(rows, csr_array):
         bad = np.flatnonzero(~np.isfinite(rows.data))
         return np.searchsorted(rows.indptr, bad, side="right") - 1, rows.indices[bad].astype(np.int64)

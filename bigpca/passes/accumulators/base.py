@@ -56,10 +56,10 @@ class Accumulator(ABC):
         The fields of the closed state, arrays and numbers, unless ``to_arrays`` and ``with_arrays`` say otherwise.
     needs_largest : bool
         Whether ``update`` uses the largest magnitude in its block.
-    accepts : frozenset of {"dense", "csr", "weights", "nan", "there"}
+    accepts : frozenset of {"dense", "csr", "weights", "nan"}
         The blocks that ``update`` can use. Sparse rows are made dense in strips for states that do not accept "csr";
         weighted rows are rejected before the read if a state does not accept "weights". NaN stay in blocks if all
-        states of a read accept "nan", and rows on a device stay there if all accept "there".
+        states of a read accept "nan".
     """
 
     tag: ClassVar[str]
@@ -83,12 +83,13 @@ class Accumulator(ABC):
         """Return a template with only the parameters that rows ``start:stop`` need."""
         return self
 
-    def device_bytes(self, rows: BlockForm) -> int:
-        """Return the peak memory of the device of another array library; 0 for states that do not use one.
+    def device_bytes(self, rows: BlockForm) -> int | None:
+        """Return the peak memory of the device of another array library; None for states of NumPy only.
 
-        Blocks are multiplied on a device if all states of a read use it, and the rows are dense.
+        Blocks are multiplied on a device, and rows that are there stay there, if no state of a read is None and the
+        rows are dense. 0 is for states that multiply nothing: by themselves, they take no other rows to a device.
         """
-        return 0
+        return None
 
     def bare(self) -> Self:
         """Return a template without the parameters that only folding needs."""

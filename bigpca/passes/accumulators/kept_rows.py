@@ -71,6 +71,9 @@ class RowsAt(Accumulator):
     def cost(self, rows: BlockForm) -> Work:
         return Work(2 * self.state_bytes, 1.0)
 
+    def device_bytes(self, rows: BlockForm) -> int:
+        return 0
+
     def to_arrays(self) -> Arrays:
         rows = np.zeros((0, self.n_features)) if self.rows is None else self.rows
         return {"numbers": self.numbers, "rows": rows, "indices": self.indices}

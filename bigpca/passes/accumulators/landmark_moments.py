@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from typing import ClassVar, cast
 
@@ -12,14 +11,13 @@ import numpy as np
 from scipy.sparse import csr_array
 
 from bigpca import csr
-from bigpca.arrays import Array, DType, Integers, Matrix, RowsThere, Vector
+from bigpca.arrays import Array, DType, Integers, Matrix, Vector
 from bigpca.kernels.base import FIXED_BYTES, Kernel
 from bigpca.kernels.custom import reject_asymmetric
-from bigpca.kernels.dot import PreparedThere
 from bigpca.passes.accumulators.base import Accumulator, Arrays, broadcast
 from bigpca.passes.accumulators.kernel_product import entry_precision
 from bigpca.passes.accumulators.moments import Moments
-from bigpca.passes.reading.blocks import STRIP_BYTES, Block, Device, There, Values
+from bigpca.passes.reading.blocks import STRIP_BYTES, Block, Device, There, Values, precisely
 from bigpca.passes.reading.layout import MIB
 from bigpca.passes.reading.row_maps import MapStep, NumberedMap
 from bigpca.planning import LOOPS, BlockForm, Work
@@ -63,16 +61,24 @@ def prepare_tile(kernel: Kernel, block: Block, start: int, stop: int, shift: Vec
     ValueError
         If the kernel identifies rows by number, and rows with missing values were omitted between them.
     """
-    rows = block.rows[start:stop]
+    rows, values = block.rows[start:stop], block.values[start:stop]
     _check_consecutive(kernel, rows)
-    return kernel.prepare(block.values[start:stop], shift, int(rows[0]))
+    return kernel.prepare(values if block.device is None else block.device.rows(values), shift, int(rows[0]))
 
 
-def prepare_landmarks(kernel: Kernel, rows: Array, numbers: Integers, shift: Vector | None) -> object:
+def prepare_landmarks(kernel: Kernel, rows: Values, numbers: Integers, shift: Vector | None) -> object:
     """Prepare landmarks (m, d), rows ``numbers`` (m,) of X, for :func:`landmark_block`."""
     if kernel.needs_rows:
         return kernel.prepare(rows, shift)
     return [kernel.prepare(row[None], shift, int(i)) for row, i in zip(rows, numbers, strict=True)]
+
+
+def compared_bytes(tile: int, d: int, itemsize: int, m: int) -> int:
+    """Return what comparing a tile of rows of d columns with m landmarks takes of a device."""
+    # Landmarks, and a tile with what its squares take; or both, of float32 also in float64, and kernel values,
+    # features and two copies. Squares.
+    products = (tile + m) * d * (12 if itemsize == 4 else 8) + 32 * tile * m
+    return max(24 * tile * d + m * d * itemsize, products) + 24 * (tile + m)
 
 
 def landmark_block(kernel: Kernel, A: object, landmarks: object) -> Array:
@@ -194,13 +200,12 @@ class LandmarkMap(NumberedMap):
         them.
         """
         if (dtype, device) not in self._prepared:
-            landmarks = self.landmarks.astype(dtype, copy=False)
+            landmarks: Values = self.landmarks.astype(dtype, copy=False)
+            landmarks = landmarks if device is None else device.rows(landmarks)
             prepared = prepare_landmarks(self.kernels[0], landmarks, self.numbers, self.shift)
             # T stays in float64: each tile rounds it to its own precision.
-            self._prepared[dtype, device] = (
-                (prepared, self.transforms) if device is None
-                else (put_prepared(device, prepared), tuple(map(device.put, self.transforms)))
-            )  # fmt: skip
+            transforms = self.transforms if device is None else tuple(map(device.put, self.transforms))
+            self._prepared[dtype, device] = prepared, transforms
         return self._prepared[dtype, device]
 
     @property
@@ -243,11 +248,6 @@ class LandmarkMap(NumberedMap):
         """What identifies the features in fingerprints."""
         digest = content_digest(self.landmarks, *self.transforms)
         return {"landmarks": digest, "kernels": [repr(kernel) for kernel in self.kernels]}
-
-
-def put_prepared(device: Device, rows: There) -> PreparedThere:
-    """Return rows that a kernel for devices prepared, also on a device."""
-    return PreparedThere(rows.columns, rows.squares, device.xp, device.put(rows.columns), device.put(rows.squares))
 
 
 @dataclass
@@ -306,23 +306,23 @@ class LandmarkMoments(Accumulator):
         for i in range(0, block.count, features.tile_rows):
             tile = slice(i, i + features.tile_rows)
             weights = None if block.weights is None else block.weights[tile]
-            with nullcontext() if block.device is None else block.device.precise():
+            with precisely(block.device):
                 self._add(block.values[tile], features, block.rows[tile], weights, block.device)
 
     def _add(
         self, rows: Values, features: LandmarkMap, numbers: Integers, weights: Vector | None, device: Device | None
     ) -> None:
-        A = features.kernels[0].prepare(rows, features.shift, int(numbers[0]))
+        own = rows if device is None else device.rows(rows)
+        A = features.kernels[0].prepare(own, features.shift, int(numbers[0]))
+        del own  # what was put there, before the products
         landmarks, transforms = features.prepare(rows.dtype, device)
-        A = A if device is None else put_prepared(device, A)
         # One kernel or several (widths that are compared), in one read.
         for j, K in enumerate(features.blocks(A, landmarks)):
             check_mirrored(features.kernels[j], A, landmarks, K, numbers, features.numbers)
-            T = transforms[j]
-            B = K @ (T.astype(K.dtype, copy=False) if device is None else device.xp.astype(T, K.dtype, copy=False))
             diagonal = features.kernels[j].diagonal_of(A)
             # k(x, x) - |b(x)|^2, what the features miss of x: its sum bounds the error of every eigenvalue.
-            left = np.maximum(diagonal - (row_squares(B) if device is None else device.sums(B, power=2, axis=1)), 0.0)
+            B, squares = features_with_squares(K, transforms[j], device)
+            left = np.maximum(diagonal - squares, 0.0)
             self.diagonals[j] += diagonal.sum() if weights is None else weights @ diagonal
             self.residuals[j] += left.sum() if weights is None else weights @ left
             self.evaluations += len(numbers) * K.shape[1]
@@ -332,7 +332,7 @@ class LandmarkMoments(Accumulator):
                 self.precision, entry_precision(B.dtype if device is None else device.dtype_of(B), error)
             )
             # The features are rows of their own, with the shift of their first block.
-            made = B if device is None else RowsThere(B, device.name)
+            made = B if device is None else device.rows(B)
             block = Block.about(made, numbers, self._shifts[j], device)
             block = block if weights is None else block.weighted(weights)
             self._shifts[j] = block.shift
@@ -360,13 +360,12 @@ class LandmarkMoments(Accumulator):
         of_features = (m.cost(BlockForm(m.n_features, rows.rows)) for m in self.moments)
         return sum(of_features, Work() if self.features is None else self.features.cost(rows))
 
-    def device_bytes(self, rows: BlockForm) -> int:
+    def device_bytes(self, rows: BlockForm) -> int | None:
         features = broadcast(self.features)
         if not features.kernels[0].for_devices:
-            return 0
-        # Rows, of float32 also in float64, and their squares; kernel values, features and two copies; transforms.
-        m, tile = len(features.landmarks), min(features.tile_rows, rows.rows)
-        held = (tile + m) * (rows.columns * (12 if rows.itemsize == 4 else 8) + 24) + 32 * tile * m
+            return None
+        tile = min(features.tile_rows, rows.rows)
+        held = compared_bytes(tile, rows.columns, rows.itemsize, len(features.landmarks))
         held += sum(8 * T.size for T in features.transforms)
         return held + sum(one.device_bytes(BlockForm(one.n_features, 0)) for one in self.moments)
 
@@ -385,10 +384,16 @@ class LandmarkMoments(Accumulator):
         return {**({} if self.features is None else self.features.describe())}
 
 
-def row_squares(B: Array) -> Vector:
-    """Return ``|B_i|^2`` (b,) in float64, converting only a few rows at a time."""
+def features_with_squares(K: There, T: There, device: Device | None) -> tuple[There, Vector]:
+    """Return the features ``B = K T`` (b, r) in the precision of K (b, m), on the device of both, and ``|B_i|^2`` (b,)
+    in float64.
+    """
+    if device is not None:
+        made = K @ device.xp.astype(T, K.dtype, copy=False)
+        return made, device.sums(made, power=2, axis=1)
+    B: Array = K @ T.astype(K.dtype, copy=False)
     out = np.empty(len(B))
     for i in range(0, len(B), 256):
         rows = B[i : i + 256].astype(np.float64, copy=False)
         out[i : i + 256] = np.einsum("ij,ij->i", rows, rows)
-    return out
+    return B, out

@@ -18,12 +18,13 @@ from bigpca.kernels.base import FIXED_BYTES, Kernel
 from bigpca.passes.accumulators.base import Accumulator, Arrays, broadcast
 from bigpca.passes.accumulators.landmark_moments import (
     TILE_BYTES,
+    features_with_squares,
     landmark_block,
     prepare_landmarks,
     prepare_tile,
     tile_rows,
 )
-from bigpca.passes.reading.blocks import STRIP_BYTES, Block, dense_rows
+from bigpca.passes.reading.blocks import STRIP_BYTES, Block, dense_rows, precisely
 from bigpca.planning import BlockForm, Work
 from bigpca.seeds import uniforms
 from bigpca.storage.files import content_digest
@@ -180,20 +181,26 @@ class Residual(RowWeight):
         return prepare_landmarks(self.kernel, self.landmarks, self.indices, self.shift)
 
     def weigh(self, block: Block, prepared: object) -> tuple[Vector, Vector]:
-        values = block.values
-        step = tile_rows(self._tile_row_bytes(values.shape[1], values.dtype.itemsize))
+        device, landmarks, T = block.device, prepared, self.T
+        if device is not None:
+            near = device.rows(self.landmarks.astype(block.values.dtype, copy=False))
+            landmarks, T = self.kernel.prepare(near, self.shift), device.put(T)
+        step = self.tile_rows(block.values.shape[1], block.values.dtype.itemsize)
         residual, diagonal = np.zeros(block.count), np.zeros(block.count)
         for i in range(0, block.count, step):
             A = prepare_tile(self.kernel, block, i, i + step, self.shift)
-            K_im = landmark_block(self.kernel, A, prepared)  # (step, m)
-            B = K_im @ self.T.astype(K_im.dtype, copy=False)  # (step, r)
+            squares = features_with_squares(landmark_block(self.kernel, A, landmarks), T, device)[1]
             diagonal[i : i + step] = self.kernel.diagonal_of(A)
-            residual[i : i + step] = diagonal[i : i + step] - np.einsum("ij,ij->i", B, B, dtype=np.float64)
+            residual[i : i + step] = diagonal[i : i + step] - squares
         if self.cap is not None:
             return np.minimum(1.0, np.maximum(residual, 0.0) / self.cap), diagonal
         residual[residual <= self.rounding * diagonal] = 0.0  # NaN compares false, stays, and is rejected
         residual[np.isin(block.rows, self.indices)] = 0.0
         return residual, diagonal
+
+    def tile_rows(self, d: int, itemsize: int) -> int:
+        """Return the rows that are compared at a time."""
+        return tile_rows(self._tile_row_bytes(d, itemsize))
 
     def _tile_row_bytes(self, d: int, itemsize: int) -> int:
         m, r = len(self.landmarks), len(self.T.T)
@@ -293,7 +300,8 @@ class BestRows(Accumulator):
             for strip in block.strips(block.shift):
                 self.update(strip)
             return
-        weights, diagonal = weight.weigh(block, self._prepared)
+        with precisely(block.device):
+            weights, diagonal = weight.weigh(block, self._prepared)
         good = np.isfinite(weights) & (weights >= 0)
         if not good.all():
             at = int(np.flatnonzero(~good)[0])
@@ -353,6 +361,9 @@ class BestRows(Accumulator):
         if self.weight is None:
             return Work(held)
         return Work(held + self.weight.working_bytes(self.n_features, self.itemsize), self.weight.flops(rows))
+
+    def device_bytes(self, rows: BlockForm) -> int:
+        return 0  # beside what its weights take: those of kernels for devices
 
     def to_arrays(self) -> Arrays:
         rows = np.zeros((0, self.n_features)) if self.rows is None else self.rows

@@ -211,7 +211,7 @@ class FusedProduct(Accumulator):
     tag: ClassVar[str] = "FusedProduct"
     shared_field: ClassVar[str | None] = "factor"
     needs_largest: ClassVar[bool] = True
-    accepts: ClassVar[frozenset[str]] = frozenset({"dense", "csr", "weights", "there"})
+    accepts: ClassVar[frozenset[str]] = frozenset({"dense", "csr", "weights"})
 
     n_features: int
     factor: Factor | None

@@ -6,7 +6,7 @@ import re
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from importlib import import_module
 from importlib.util import find_spec
@@ -155,6 +155,10 @@ class Device:
         if self.library == "torch":
             return xp.from_numpy(np.ascontiguousarray(values)).to(self._device)
         return xp.asarray(values, device=self._device)
+
+    def rows(self, values: There) -> There:
+        """Return rows as RowsThere on the device."""
+        return RowsThere(self.put(values), self.name)
 
     def zeros(self, shape: tuple[int, ...]) -> There:
         """Return zeros in float64."""
@@ -458,9 +462,13 @@ def dense_strips(values: csr_array) -> Iterator[tuple[Array, int]]:
 
 
 def dense_rows(values: Values) -> Array:
-    """Return a few rows as an array."""
-    dense: Array = values.toarray() if isinstance(values, csr_array) else values
-    return dense
+    """Return a few rows as an array of NumPy."""
+    return np.asarray(values.toarray() if isinstance(values, csr_array) else values)
+
+
+def precisely(device: Device | None) -> AbstractContextManager[None]:
+    """Return what statements run in that may multiply on a device."""
+    return nullcontext() if device is None else device.precise()
 
 
 def strip_rows(d: int, itemsize: int) -> int:
