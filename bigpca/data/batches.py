@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from itertools import chain
 from sys import getrefcount
 from threading import Lock, RLock
-from typing import Any, overload
+from typing import Any, ClassVar, overload
 
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
@@ -467,13 +467,17 @@ class BatchStream:
             if done:
                 self._compare(start, out[0])
                 self._note_end(start + done)
-            if start == 0 and self.position == done:
+            if start == 0 and self.position == done and not self._passing:
                 self._head = out[:done].astype(self.dtype)  # a copy
             return out[:done]
 
     def has(self, row: int) -> bool:
-        """Whether there is a row of that number, which is not before the next one; takes a batch if necessary."""
+        """Whether there is a row of that number, which is not before the next one; takes a batch if necessary.
+
+        A pass asks this before it reads: first rows that are read then are not kept.
+        """
         with self._alone():
+            self._passing = True
             if row < self.position:
                 return self._head is not None and row < len(self._head)
             self._skip_to(row)
@@ -577,7 +581,7 @@ class BatchStream:
         self._first = self._number = self.position = 0  # row and number of the batch, and the next row
         self._ended = False
         self._head = None
-        self._torn = False
+        self._passing = self._torn = False
 
     def _room(self, rows: int) -> Any:
         """Return an array of so many rows: one of an earlier read that nobody holds any more, or a new one.
@@ -797,6 +801,8 @@ class BatchRows(Source):
         Whether the number of rows is not known; the shape then has that for which they are laid out.
     """
 
+    gives_rows: ClassVar[bool] = True
+
     stream: BatchStream
     open_ended: bool
     format: str = field(default=FORMAT, kw_only=True)
@@ -816,7 +822,7 @@ class BatchRows(Source):
     def read_block(self, start: int, stop: int, columns: tuple[int, int]) -> Any:
         """Read on to a block; fewer rows at the end if their number is not known."""
         rows = self.stream.read(start, stop)
-        return rows if columns == (0, rows.shape[1]) else rows[:, slice(*columns)]
+        return rows if columns == (0, rows.shape[1]) else np.ascontiguousarray(rows[:, slice(*columns)])
 
     def stamps(self, start: int, stop: int) -> list[Stamp]:
         """Return the CRC-32 of those rows in place of a file's mtime; reads on to them if necessary."""

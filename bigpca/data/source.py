@@ -75,6 +75,7 @@ class Source(ABC):
     """
 
     ndim: ClassVar[int] = 2
+    gives_rows: ClassVar[bool] = False  # whether the caller may overwrite what read_block returns
 
     array_shape: tuple[int, ...]
     _: KW_ONLY
@@ -225,7 +226,7 @@ class Source(ABC):
         if not 0 <= first <= last <= d:
             raise IndexError(f"columns {first}:{last} of {self.label} were requested, but it has {d}.")
         block = self._values(start, stop, (first, last))
-        return block if self.sparse or isinstance(block, RowsThere) else owned(block, self.dtype)
+        return block if self.sparse or self.gives_rows or isinstance(block, RowsThere) else owned(block, self.dtype)
 
     def _values(self, start: int, stop: int, columns: tuple[int, int]) -> Any:
         block = self.read_block(start, stop, columns)

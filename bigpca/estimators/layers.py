@@ -71,7 +71,8 @@ class SharedBatches:
                     self.solving.add(name)
                     return
                 block = own.popleft()
-                self._turn.notify_all()
+                if len(own) == AHEAD - 1 and max(map(len, self.waiting.values())) < AHEAD:
+                    self._turn.notify_all()  # those that waited for this one
             yield block
 
     def planned(self, name: str, event: Event) -> None:

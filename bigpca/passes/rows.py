@@ -465,10 +465,8 @@ class Rows:
         """Cut the rows for states of ``state_bytes``; where their number is unknown, each group is a segment."""
         least = int(self.row_bytes) if self._described else 0
         own = math.ceil(self._read_row_bytes(working_dtype(self.dtype))) if self.sparse else None
-        layout = plan_layout(self.row_chunks, self.viewed_columns, self.dtype, state_bytes, least, own)
-        if not self.open_ended:
-            return layout
-        return replace(layout, segments=tuple(range(i, i + 1) for i in range(len(layout.groups))))
+        chunks, d = self.row_chunks, self.viewed_columns
+        return plan_layout(chunks, d, self.dtype, state_bytes, least, own, self.open_ended)
 
     @property
     def on_device(self) -> RowsThere | None:

@@ -617,3 +617,15 @@ def test_memory_of_rows_is_used_again_only_if_nobody_holds_them() -> None:
 def test_partial_fit_takes_batches() -> None:
     found = bp.PCA(2).partial_fit(bp.from_batches(iter(batched(X[:150], 9)))).partial_fit(X[150:])
     np.testing.assert_allclose(found.explained_variance_, bp.PCA(2).fit(X).explained_variance_, rtol=1e-5)
+
+
+def test_the_first_rows_are_kept_for_a_pass_but_not_by_it() -> None:
+    stream = batches.BatchStream(iter(batched(X, 50)), X.shape[1:], X.dtype, None)
+    np.testing.assert_array_equal(stream.read(0, 60), X[:60])
+    assert stream.has(0)  # as a pass asks before it reads
+    np.testing.assert_array_equal(stream.read(0, 60), X[:60])
+    stream = batches.BatchStream(iter(batched(X, 50)), X.shape[1:], X.dtype, None)
+    assert stream.has(0)
+    stream.read(0, 60)
+    with pytest.raises(ValueError, match="row 0 was read already"):
+        stream.read(0, 60)

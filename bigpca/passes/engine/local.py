@@ -446,7 +446,7 @@ def run_in_order(job: Pass[R], options: Run, resumed: Resumed) -> R:
     try:
         for group in range(first, len(layout.groups)):
             start, stop = layout.rows_of(group)
-            if job.open_ended and not has_row(start):
+            if not has_row(start) and job.open_ended:
                 break
             collect(threads - 1)
             task, inputs = job.cut(group)

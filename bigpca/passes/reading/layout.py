@@ -24,6 +24,7 @@ MIB = 1 << 20
 SLAB_BYTES = 64 * MIB
 WIDE_SLAB_BYTES = 32 * MIB  # for rows over 64 KiB, whose states are already large
 SPARSE_SLAB_BYTES = 36 * MIB  # two chunks of 16 MiB or one of 32, with their row ends, whatever the rounding of rows
+OPEN_SLAB_BYTES, OPEN_SLAB_ROWS = 16 * MIB, 4096  # of an unknown number of rows, which many fits may read in step
 SLAB_ROWS = 8192  # enough rows that a d x d addition per slab takes little time compared with the product
 MIN_SLAB_BYTES = 4 * MIB
 GROUP_BYTES = 256 * MIB
@@ -89,7 +90,7 @@ class Layout:
 
 def plan_layout(
     row_chunks: Sequence[int], n_columns: int, dtype: DType, state_bytes: int, stored_row_bytes: int = 0,
-    row_bytes: int | None = None,
+    row_bytes: int | None = None, open_ended: bool = False,
 ) -> Layout:  # fmt: skip
     """Divide rows into reads, groups and segments.
 
@@ -97,11 +98,13 @@ def plan_layout(
     dtype, so that a uint8 store is divided like its float32 copy, or ``stored_row_bytes`` if a row is made of more. If
     groups would hold one large read each (over 32 MiB), with nothing to read while it is multiplied, there are half as
     many with two reads each. ``row_bytes`` are those of a row in the working dtype, if it does not store every column.
+    Where the number of rows is unknown (``open_ended``), slabs are smaller, and each group is a segment.
     """
     sparse = row_bytes is not None
     row_bytes = max(1, n_columns * working_dtype(dtype).itemsize if row_bytes is None else row_bytes)
     most = SPARSE_SLAB_BYTES if sparse else SLAB_BYTES
     most = min(most, WIDE_SLAB_BYTES) if row_bytes > 1 << 16 else most
+    most = min(most, max(OPEN_SLAB_BYTES, OPEN_SLAB_ROWS * row_bytes)) if open_ended else most
     slab_bytes = min(most, max(MIN_SLAB_BYTES, SLAB_ROWS * row_bytes))
     slab_rows = max(1, slab_bytes // row_bytes)
     n_rows = int(sum(row_chunks))
@@ -114,7 +117,7 @@ def plan_layout(
     if wanted <= len(reads) < 2 * wanted and 2 * row_bytes * max(joined) > SLAB_BYTES:
         wanted = max(1, len(reads) // 2)
     groups = _split_evenly(joined, wanted)
-    segments = _split_evenly([1] * len(groups), MAX_SEGMENTS)
+    segments = _split_evenly([1] * len(groups), len(groups) if open_ended else MAX_SEGMENTS)
     return Layout(n_rows, n_columns, row_bytes, slab_rows, reads, groups, segments)
 
 

@@ -57,7 +57,8 @@ def test_no_chunk_is_cut_by_a_read(chunks: list[int], d: int) -> None:
 
 def test_the_layout_is_a_function_of_chunks_dtype_and_state_size_and_of_nothing_else() -> None:
     names = set(inspect.signature(plan_layout).parameters)
-    assert names <= {"row_chunks", "n_columns", "dtype", "state_bytes", "stored_row_bytes", "row_bytes"}
+    known = {"row_chunks", "n_columns", "dtype", "state_bytes", "stored_row_bytes", "row_bytes"}
+    assert names == known | {"open_ended"}  # of rows whose number is not known
 
 
 @pytest.mark.parametrize("dtype", ["u1", "i1", "?", "f2", "i2"])
@@ -97,6 +98,14 @@ def test_the_same_holds_of_chunks_that_are_not_slabs(chunk: int, d: int, count: 
     groups = plan_layout([chunk] * count, d, F4, 4 * d * d).groups
     assert len(groups) == count // 2
     assert min(map(len, groups)) == 2
+
+
+@pytest.mark.parametrize(("d", "rows"), [(256, 8192), (1024, 4096), (4096, 4096), (8192, 2048)])
+def test_rows_of_unknown_number_have_small_slabs_and_a_segment_for_each_group(d: int, rows: int) -> None:
+    layout = plan_layout([4096] * 500, d, F4, 0, open_ended=True)
+    assert_partition(layout, 4096 * 500)
+    assert layout.slab_rows == rows
+    assert layout.segments == tuple(range(i, i + 1) for i in range(len(layout.groups)))
 
 
 def test_small_reads_keep_sixteen_groups() -> None:
