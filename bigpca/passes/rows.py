@@ -205,7 +205,9 @@ class Rows:
             batches.stream.begin_fit()
         return replace(
             self, X=X, samples=samples, stored=stored, counted=counted, batches=batches,
-            inspected=Inspected(samples, stored, " beside ".join(side.inspected.label for side in self.sides)),
+            inspected=Inspected(
+                samples, stored, " beside ".join(side.inspected.label for side in self.sides), self.inspected.opened
+            ),
             in_order=batches is not None,
             once=batches is not None and batches.stream.once,
             open_ended=batches is not None and batches.open_ended,
@@ -593,14 +595,17 @@ class Inspected:
         From which X is read directly; None for graphs.
     label : str
         What X is, for messages.
+    opened : str
+        Digest of the files, if the present call has opened X: its first question about them has that answer.
     """
 
-    def __init__(self, X: da.Array, source: Source | None, label: str = "") -> None:
+    def __init__(self, X: da.Array, source: Source | None, label: str = "", opened: str = "") -> None:
         self.X, self.source = X, source
         self.label = label or (f"the Dask array {X.name}" if source is None else source.label)
         self._graph: GraphSource | None = None
         self._lock = threading.Lock()
         self._digest: str | None = None
+        self.opened = opened
 
     @property
     def graph(self) -> GraphSource:
@@ -648,8 +653,9 @@ class Inspected:
         return self._digest
 
     def stamp_of_all(self) -> str:
-        """Digest of (key, size, change) of all files as they are now."""
-        return digest([s.stamps(0, s.shape[0]) if isinstance(s, Source) else s.stamps() for s in self.sources])
+        """Digest of (key, size, change) of all files as they are now, or as they were just opened."""
+        opened, self.opened = self.opened, ""
+        return opened or digest([s.token() if isinstance(s, Source) else s.stamps() for s in self.sources])
 
     @cached_property
     def unstamped(self) -> str:

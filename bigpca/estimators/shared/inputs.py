@@ -45,6 +45,7 @@ from bigpca.data.sources import open_in_memory, open_samples
 from bigpca.data.sparse import as_csr, is_csr, is_sparse
 from bigpca.data.views import View, carried, viewed, with_index
 from bigpca.errors import NonFiniteError, check_choice, counted, warn_caller, warn_rounded
+from bigpca.passes.engine.jobs import digest
 from bigpca.passes.reading.blocks import Values
 from bigpca.passes.reading.row_maps import RowPreprocessor, row_of
 from bigpca.passes.rows import Rows
@@ -134,7 +135,10 @@ def open_rows(X: Input, estimator: str, *, minimum: int = 1) -> Rows:
         )
     given = feature_names(X)
     names = feature_names(opened) if given is None else given  # a file may have names too
-    return Rows.opened(opened, names=names, sample=sample, lazy=not is_held(X))
+    rows = Rows.opened(opened, names=names, sample=sample, lazy=not is_held(X))
+    if rows.stored is not None and not isinstance(X, da.Array):
+        rows.inspected.opened = digest([rows.samples.name.removeprefix("bigpca-open-")])
+    return rows
 
 
 def open_scores(X: Input, estimator: str, k: int) -> Rows:
