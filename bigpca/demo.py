@@ -18,7 +18,7 @@ import psutil
 from numpy.typing import NDArray
 
 from bigpca.errors import OutputExistsError
-from bigpca.passes.engine.events import Event, PassEvent, Progress
+from bigpca.passes.engine.events import PassCounter, Progress
 from bigpca.quality.memory import MemoryMeter
 
 PATCH = (16, 16, 3)
@@ -139,14 +139,9 @@ def run_demo(directory: Path, *, small: bool = False, progress: tuple[Progress, 
         clock.stop("ingest")
         data = bigpca.open(store)
         pca = bigpca.PCA(n_components=N_COMPONENTS, memory_limit=limit)
-        passes: list[PassEvent] = []
-
-        def listen(event: Event) -> None:
-            if isinstance(event, PassEvent):
-                passes.append(event)
-
+        counter = PassCounter()
         solver = pca.plan(data).solver
-        pca.fit(data, progress=(*progress, listen))
+        pca.fit(data, progress=(*progress, counter))
         pca.save(str(directory / "model.zarr"))
         clock.stop("fit")
         pca.transform(data, out=str(directory / "scores.zarr"), progress=progress)
@@ -157,7 +152,7 @@ def run_demo(directory: Path, *, small: bool = False, progress: tuple[Progress, 
         n_samples=data.shape[0],
         n_features=data.shape[1],
         n_components=int(pca.n_components_),
-        passes=len(passes),
+        passes=counter.passes,
         data_bytes=data.nbytes,
         budget_bytes=BUDGET,
         peak_bytes=meter.peak_bytes,

@@ -18,7 +18,7 @@ import typer
 from bigpca.cli import options as o
 from bigpca.cli.options import grouped
 from bigpca.cli.output import ExitCode, Output, plain, reporting
-from bigpca.cli.runtime import PassCounter, running, shown
+from bigpca.cli.runtime import running, shown
 from bigpca.errors import brief, counted, format_bytes
 from bigpca.passes.engine.events import TerminalProgress, format_seconds
 from bigpca.storage.files import public
@@ -266,7 +266,7 @@ def demo(
         from bigpca.demo import run_demo
 
         with TerminalProgress() as bar:
-            report = run_demo(directory, small=small, progress=tuple(shown(PassCounter(), bar, output)))
+            report = run_demo(directory, small=small, progress=tuple(shown(bar, output)))
         output.show(_summary(report))
         output.say(f"\nNext: bigpca report {report.model}")
         output.finish({"command": "demo", "within_budget": report.within_budget, **plain(report)})

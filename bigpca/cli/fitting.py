@@ -15,7 +15,6 @@ from bigpca.cli import options as o
 from bigpca.cli.options import Estimator, MissingLabels, grouped
 from bigpca.cli.output import Output, command_line, plain, reporting
 from bigpca.cli.runtime import (
-    PassCounter,
     check_columns,
     described,
     open_given_labels,
@@ -30,7 +29,7 @@ from bigpca.cli.runtime import (
 )
 from bigpca.cli.stores import components_table, describe_file, facts
 from bigpca.errors import counted, format_bytes
-from bigpca.passes.engine.events import TerminalProgress, format_seconds
+from bigpca.passes.engine.events import PassCounter, TerminalProgress, format_seconds
 from bigpca.planning import Plan, format_estimate, format_times
 from bigpca.storage.files import kind_of
 from bigpca.storage.forms import CODES
@@ -78,7 +77,7 @@ def transform(
             output.resume = f"Finished score chunks are kept. To resume:\n  {command_line()}"
             start = time.monotonic()
             with MemoryMeter(client) as meter, TerminalProgress() as bar:
-                progress = shown(PassCounter(), bar, output, scores)
+                progress = shown(bar, output, scores)
                 to = {"out": scores, "overwrite": overwrite, "progress": progress, "keys": keys}
                 if names is None:
                     written = fitted.transform(data, dtype=dtype, **to)
@@ -129,17 +128,23 @@ def transform_command(sources: list[str], model: str, scores: str | None, readin
 
 
 def update(
-    source: list[str], old: str, out: str, supervision: o.Supervision, reading: o.Reading, cluster: o.Cluster,
-    shows: o.Shows, *, overwrite: bool,
+    source: list[str], old: str, outputs: Outputs, supervision: o.Supervision, reading: o.Reading, cluster: o.Cluster,
+    shows: o.Shows,
 ) -> None:  # fmt: skip
-    """Add the appended rows of SOURCE to the model at ``old``, and save it at ``out``."""
+    """Add the appended rows of SOURCE to the model at ``old``, and save it."""
+    if outputs.scores is not None or outputs.checkpoint is not None:
+        raise typer.BadParameter(
+            "--update reads only appended rows, and takes neither --scores nor --checkpoint. Write scores with "
+            "bigpca transform."
+        )
+    out = outputs.model
     with reporting(shows.as_json, shows.debug, quiet=shows.quiet) as output:
         import bigpca
         from bigpca.data.growth import appended_rows, rows_stamp
         from bigpca.data.provenance import stamping
 
         reject_shared_paths(source, model=out)
-        reject_existing(out, overwrite)
+        reject_existing(out, outputs.overwrite)
         model: Any = bigpca.load(old)
         if not hasattr(model, "partial_fit"):
             raise ValueError(f"{old} is a {type(model).__name__} that takes no more rows. Fit again without --update.")
@@ -151,8 +156,8 @@ def update(
             output.show({"data": described(source, data), "appended": f"{rows.shape[0]:,} rows"})
             start = time.monotonic()
             with TerminalProgress() as bar, stamping(rows_stamp(data, data.shape[0])):
-                model.partial_fit(rows, **given, progress=shown(PassCounter(), bar, output, None))
-                model.save(out, overwrite=overwrite)
+                model.partial_fit(rows, **given, progress=shown(bar, output, None))
+                model.save(out, overwrite=outputs.overwrite)
         seconds = time.monotonic() - start
         output.show({"model": f"{out}, of {data.shape[0]:,} rows", "time": format_seconds(seconds)})
         record = {"command": "fit", "source": recorded(source), "update": old, "appended": rows.shape[0]}
@@ -247,18 +252,12 @@ def fit(
 ) -> None:
     """Fit a model and save it, with --scores also the scores; shows the plan, the components and the cost."""
     if outputs.update is not None:
-        model, out, overwrite = outputs.update, outputs.model, outputs.overwrite
         if estimator != Estimator():
             raise typer.BadParameter(
-                f"--update adds rows to {model}, which has a method and parameters of its own. Leave these options "
-                "out, or fit without --update."
+                f"--update adds rows to {outputs.update}, which has a method and parameters of its own. Leave these "
+                "options out, or fit without --update."
             )
-        if outputs.scores is not None or outputs.checkpoint is not None:
-            raise typer.BadParameter(
-                "--update reads only appended rows, and takes neither --scores nor --checkpoint. Write scores with "
-                "bigpca transform."
-            )
-        update(source, model, out, supervision, reading, cluster, shows, overwrite=overwrite)
+        update(source, outputs.update, outputs, supervision, reading, cluster, shows)
         return
     estimator.check(supervision)
     with reporting(shows.as_json, shows.debug, quiet=shows.quiet) as output:
@@ -380,14 +379,14 @@ def _fit_and_save(
     with TerminalProgress() as bar:
         checkpoint = outputs.checkpoint
         with stamping(rows_stamp(data, data.shape[0])):
-            progress = shown(counter, bar, output, checkpoint)
-            model.fit(data, planned.labels, **planned.weights, checkpoint=checkpoint, progress=progress)
+            heard = [counter, *shown(bar, output, checkpoint)]
+            model.fit(data, planned.labels, **planned.weights, checkpoint=checkpoint, progress=heard)
         fitted = time.monotonic()
         model.save(outputs.model, overwrite=outputs.overwrite)
         output.resume = f"The model is saved in {outputs.model}."
         if outputs.scores is not None:
             output.resume += f" Finished score chunks are kept. To resume:\n  {scores_command}"
-            progress = shown(PassCounter(), bar, output, outputs.scores)
+            progress = shown(bar, output, outputs.scores)
             model.transform(data, out=outputs.scores, overwrite=outputs.overwrite, progress=progress)
     end = time.monotonic()
     record = describe_file(outputs.model)

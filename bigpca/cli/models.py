@@ -13,7 +13,7 @@ import typer
 from bigpca.cli import options as o
 from bigpca.cli.options import grouped
 from bigpca.cli.output import reporting, table, wrapped
-from bigpca.cli.runtime import PassCounter, described, open_sources, recorded, reject_shared_paths, running, shown
+from bigpca.cli.runtime import described, open_sources, recorded, reject_shared_paths, running, shown
 from bigpca.errors import component_columns, format_bytes
 from bigpca.passes.engine.events import TerminalProgress
 
@@ -237,7 +237,7 @@ def extremes(
             data = open_sources(source, reading)
             output.show({"data": described(source, data)})
             with TerminalProgress() as bar:
-                ends = bigpca.quality.extremes(fitted, data, n, progress=shown(PassCounter(), bar, output, None))
+                ends = bigpca.quality.extremes(fitted, data, n, progress=shown(bar, output, None))
         names, found = fitted.get_feature_names_out().tolist(), []
         for i, name in enumerate(names):
             low, high = _end(ends.lowest, ends.lowest_keys, i), _end(ends.highest, ends.highest_keys, i)
@@ -275,7 +275,7 @@ def compare(
             sides = [open_sources([path], o.Reading()) for path in (first, second)]
             output.show({path: described([path], X) for path, X in zip((first, second), sides, strict=True)})
             with TerminalProgress() as bar:
-                progress = shown(PassCounter(), bar, output, None)
+                progress = shown(bar, output, None)
                 alike = getattr(bigpca.quality, metric)(*sides, progress=progress)
             p_value = "" if alike.p_value is None else f", p = {alike.p_value:.2g} of independence"
             error = "" if alike.standard_error is None else f" +- {alike.standard_error:.2g}"

@@ -9,8 +9,8 @@ dataclass, whose fields become its options.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, fields, is_dataclass
 from enum import StrEnum
 from functools import partial, wraps
@@ -28,6 +28,15 @@ if TYPE_CHECKING:
 UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12, "ki": 2**10, "mi": 2**20, "gi": 2**30, "ti": 2**40}
 RULES = ("mle", "elbow", "marchenko-pastur", "gavish-donoho")
 SKETCHES = {"gaussian": "Gaussian", "sparse-sign": "SparseSign", "feature-hash": "FeatureHash", "srht": "SRHT"}
+
+
+@contextmanager
+def _rejecting(message: str, option: str | None = None) -> Iterator[None]:
+    """Make a ValueError a wrong use of the command line, with a message of its own."""
+    try:
+        yield
+    except ValueError:
+        raise typer.BadParameter(message, param_hint=option) from None
 
 
 def parse_size(text: str) -> int:
@@ -55,13 +64,11 @@ def parse_n_components(text: str) -> Any:
         return None
     if text in RULES:
         return text
-    try:
+    with _rejecting(
+        f"{text!r} is not a number of components. Write an integer, a fraction of the variance such as 0.95, all, or "
+        f"a rule: {', '.join(RULES)}.{closest(text, ('all', *RULES))}"
+    ):
         return int(text) if re.fullmatch(r"[+-]?\d+", text) else float(text)
-    except ValueError:
-        raise typer.BadParameter(
-            f"{text!r} is not a number of components. Write an integer, a fraction of the variance such as 0.95, "
-            f"all, or a rule: {', '.join(RULES)}.{closest(text, ('all', *RULES))}"
-        ) from None
 
 
 def parse_max_passes(text: str) -> int | None:
@@ -110,12 +117,8 @@ def parse_regularization(text: str) -> float | str:
     >>> parse_regularization("0.1"), parse_regularization("pinv")
     (0.1, 'pinv')
     """
-    try:
+    with _rejecting(f"{text!r} is neither pinv nor a number, such as 0.1.", "'--regularization'"):
         return text if text == "pinv" else float(text)
-    except ValueError:
-        raise typer.BadParameter(
-            f"{text!r} is neither pinv nor a number, such as 0.1.", param_hint="'--regularization'"
-        ) from None
 
 
 def parse_alphas(text: str) -> list[float]:
@@ -124,12 +127,8 @@ def parse_alphas(text: str) -> list[float]:
     >>> parse_alphas("0.1,10")
     [0.1, 10.0]
     """
-    try:
+    with _rejecting(f"{text!r} is not a list of penalties. Write numbers, such as 0.1,1,10.", "'--alphas'"):
         return [float(one) for one in text.split(",")]
-    except ValueError:
-        raise typer.BadParameter(
-            f"{text!r} is not a list of penalties. Write numbers, such as 0.1,1,10.", param_hint="'--alphas'"
-        ) from None
 
 
 def parse_positions(text: str) -> slice | list[int] | list[str]:
@@ -154,10 +153,8 @@ def parse_fill(text: str) -> float | None:
     >>> parse_fill("none"), parse_fill("-9223372036854775806"), parse_fill("9.96921e36")
     (None, -9223372036854775806, 9.96921e+36)
     """
-    try:
+    with _rejecting(f"{text!r} is neither none nor a number, such as -32767."):
         return None if text == "none" else int(text) if re.fullmatch(r"[+-]?\d+", text) else float(text)
-    except ValueError:
-        raise typer.BadParameter(f"{text!r} is neither none nor a number, such as -32767.") from None
 
 
 def parse_axis(text: str) -> tuple[str, slice | list[int] | int]:
@@ -235,16 +232,12 @@ def parse_whitening(text: str) -> Any:
     import bigpca as bp
 
     parts = re.fullmatch(r"([^:]+)(?::([^:l]+))?(:l2)?", text.lower())
-    try:
-        if parts is None:
-            raise ValueError
-        return bp.rules.Whitening(float(parts[1]), float(parts[2] or 0), l2=parts[3] is not None)
-    except ValueError:
-        raise typer.BadParameter(
-            f"{text!r} is not a whitening. Write a power such as 0.5, a power and an epsilon such as 0.5:0.001, or "
-            f"add l2: 0.5:0:l2.",
-            param_hint="'--whitening'",
-        ) from None
+    with _rejecting(
+        f"{text!r} is not a whitening. Write a power such as 0.5, a power and an epsilon such as 0.5:0.001, or add l2: "
+        f"0.5:0:l2.", "'--whitening'",
+    ):  # fmt: skip
+        power, epsilon, l2 = ("", "", None) if parts is None else parts.groups()
+        return bp.rules.Whitening(float(power), float(epsilon or 0), l2=l2 is not None)
 
 
 MissingChunks = StrEnum("MissingChunks", ["RAISE", "FILL"])  # each value is its name in lower case

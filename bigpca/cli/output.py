@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from enum import IntEnum
 from functools import partial
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 import typer
 
@@ -345,14 +345,6 @@ def wrapped(text: str, width: int) -> list[str]:
     return [line.replace("\u00a0", " ") for line in lines] or [""]
 
 
-def _show_warning(
-    output: Output,
-    message: Warning | str,
-    category: type[Warning],
-    filename: str,
-    lineno: int,
-    file: TextIO | None = None,
-    line: str | None = None,
-) -> None:
+def _show_warning(output: Output, message: Warning | str, category: type[Warning], *_: object) -> None:
     if not issubclass(category, DeprecationWarning | PendingDeprecationWarning):
         output.warn(str(message))

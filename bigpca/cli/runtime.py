@@ -23,7 +23,7 @@ import typer
 from bigpca.cli.options import Cluster, MissingLabels, Reading, Supervision, parse_size
 from bigpca.cli.output import Output
 from bigpca.errors import MemoryBudgetError, OutputExistsError, OutputWriteError, closest, format_bytes
-from bigpca.passes.engine.events import Event, LogProgress, PassEvent, PlanEvent, Progress, TerminalProgress
+from bigpca.passes.engine.events import Event, LogProgress, PlanEvent, Progress, TerminalProgress
 from bigpca.settings import config
 from bigpca.storage.files import kind_of
 
@@ -125,37 +125,23 @@ def _ignoring_interrupts() -> Iterator[None]:
         signal.signal(signal.SIGINT, before)
 
 
-@dataclass
-class PassCounter:
-    """Counts the actual reads of the data from the run's events."""
-
-    passes: int = 0
-    groups_resumed: int = 0
-
-    def __call__(self, event: Event) -> None:
-        if isinstance(event, PassEvent):
-            self.passes += 1
-            self.groups_resumed += event.groups_resumed
-
-
-def shown(counter: PassCounter, bar: TerminalProgress, output: Output, kept: str | None = None) -> list[Progress]:
+def shown(bar: TerminalProgress, output: Output, kept: str | None = None) -> list[Progress]:
     """Return the consumers of a command's events.
 
     Parameters
     ----------
-    counter : PassCounter
     bar : TerminalProgress
         Drawn on a terminal; otherwise lines are logged to stderr.
     output : Output
-        With ``--quiet`` only reads are counted.
+        With ``--quiet`` nothing is shown.
     kept : str, optional
         Where finished groups are kept.
     """
     if output.quiet:
-        return [counter]
+        return []
     bar.kept = kept or ""
     output.doing("")
-    return [counter, bar if bar.shown else _without_plans(LogProgress(interval=30))]
+    return [bar if bar.shown else _without_plans(LogProgress(interval=30))]
 
 
 def _without_plans(show: Progress) -> Progress:

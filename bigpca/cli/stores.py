@@ -6,7 +6,8 @@ import os
 import shlex
 import time
 from collections.abc import Mapping
-from typing import Annotated, Any, Protocol
+from dataclasses import replace
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -14,7 +15,6 @@ from bigpca.cli import options as o
 from bigpca.cli.options import grouped
 from bigpca.cli.output import ExitCode, command_line, plain, reporting
 from bigpca.cli.runtime import (
-    PassCounter,
     described,
     open_sources,
     recorded,
@@ -27,6 +27,9 @@ from bigpca.cli.runtime import (
 )
 from bigpca.errors import brief, format_bytes
 from bigpca.passes.engine.events import TerminalProgress, format_seconds
+
+if TYPE_CHECKING:
+    from bigpca.storage import Group
 
 # ``describe`` gives the JSON record of a model, ``shown`` its text: what it is, then a table of the leading components
 # with their eigenvalues, bounds and shares. ``bigpca fit`` shows the file that it has just written in the same way.
@@ -46,17 +49,6 @@ VALUES = {
 }  # fmt: skip
 
 
-class Stored(Protocol):
-    """A model as arrays and JSON values: :class:`bigpca.storage.Group`, or one that is about to be saved."""
-
-    @property
-    def kind(self) -> str: ...
-    @property
-    def arrays(self) -> dict[str, Any]: ...
-    @property
-    def attributes(self) -> dict[str, Any]: ...
-
-
 def describe_file(path: str) -> dict[str, Any]:
     """Return the JSON record of a saved model; reads its attributes and the arrays of at most k values.
 
@@ -67,36 +59,32 @@ def describe_file(path: str) -> dict[str, Any]:
     """
     from bigpca.storage import MODEL_FORMAT, read_group
 
-    group = read_group(path, kind=None, newest=MODEL_FORMAT, names=[*ARRAYS, *(HELD + name for name in ARRAYS)])
-    return describe(group, group.shapes)
+    names = [*ARRAYS, *(HELD + name for name in ARRAYS)]
+    return describe(read_group(path, kind=None, newest=MODEL_FORMAT, names=names))
 
 
-def describe(stored: Stored, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, Any]:
+def describe(stored: Group) -> dict[str, Any]:
     """Return the JSON record of a model: its class and parameters, sizes, leading eigenvalues, and certificate.
 
     Parameters
     ----------
-    stored : Stored
-        With the arrays named in ``ARRAYS``.
-    shapes : mapping of str to tuple of int
-        Shapes of all its arrays.
+    stored : Group
+        With the arrays named in ``ARRAYS``, and the shapes of all.
 
     Returns
     -------
     dict
         ``certificate`` is None if the answer is exact to rounding; values that the model does not have are left out.
     """
-    arrays, attributes = stored.arrays, stored.attributes
+    arrays, attributes, shapes = stored.arrays, stored.attributes, stored.shapes
     parameters = attributes["parameters"]
     if attributes.get("inner") is not None:  # of selected columns, or a rotation: another model is held
-        from bigpca.storage import MODEL_FORMAT, Group
-
-        inner = Group(attributes["inner"]["kind"], MODEL_FORMAT, _held(arrays), attributes["inner"]["attributes"])
+        inner = replace(stored, **attributes["inner"], arrays=_held(arrays), shapes=_held(shapes))
         own = {name: value for name, value in parameters.items() if value is not None and name != "estimator"}
         named = {"estimator": stored.kind, "parameters": own, "n_features_in": attributes["n_features"]}
         named |= {"n_features_selected": shapes["selected"][0]} if "selected" in shapes else {}
         named |= _pattern(attributes)
-        held = describe(inner, _held(shapes))
+        held = describe(inner)
         return {**(_rotated(held, inner.arrays, arrays["rotation"]) if "rotation" in arrays else held), **plain(named)}
     record: dict[str, Any] = {
         "estimator": stored.kind,
@@ -172,7 +160,7 @@ def _held(values: Mapping[str, Any]) -> dict[str, Any]:
     return {name.removeprefix(HELD): value for name, value in values.items() if name.startswith(HELD)}
 
 
-def _answer(stored: Stored) -> dict[str, Any]:
+def _answer(stored: Group) -> dict[str, Any]:
     arrays, attributes = stored.arrays, stored.attributes
     answer: dict[str, Any] = {"certificate": _certificate(arrays, attributes)}
     if "eigenvalues" in arrays:
@@ -373,7 +361,7 @@ def ingest(
             output.resume = f"Finished chunks are kept. To resume:\n  {command_line()}"
             start = time.monotonic()
             with TerminalProgress() as bar:
-                progress = shown(PassCounter(), bar, output, store)
+                progress = shown(bar, output, store)
                 bigpca.ingest(
                     data, store, overwrite=overwrite, dtype=dtype, chunk_rows=chunk_rows, keys=keys,
                     progress=progress,

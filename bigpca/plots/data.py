@@ -89,14 +89,18 @@ def column_shares(model: Any) -> Vector | None:
 
     Features that a ``ScoredPCA`` has not selected have the share 0.
     """
-    inner = fitted(model)
-    kept = getattr(inner, "_column_shares", None)
+    kept = getattr(fitted(model), "_column_shares", None)
     found: Vector | None = None if kept is None else kept()
-    if found is not None and inner is not model and hasattr(model, "selected_"):
-        whole = np.zeros(model.n_features_in_)
-        whole[model.selected_] = found
-        return whole
-    return found
+    return None if found is None else _of_all_columns(model, found)
+
+
+def _of_all_columns(model: Any, found: Vector) -> Vector:
+    """Return numbers of the features of the fitted model, with 0 for those that a ``ScoredPCA`` has not selected."""
+    if not hasattr(model, "selected_"):
+        return found
+    whole = np.zeros((*found.shape[:-1], model.n_features_in_))
+    whole[..., model.selected_] = found
+    return whole
 
 
 def grid_of(model: Any) -> Any:
@@ -182,11 +186,7 @@ def weights(model: Any, names: Any = None) -> Weights:
                 f"a {name_of(model)} has no components_: its components are functions of the rows, not weights of the "
                 "features. Draw the scores, or fit a linear model such as PCA."
             )
-        found = np.asarray(axes, dtype=np.float64)
-        if inner is not model and hasattr(model, "selected_"):
-            whole = np.zeros((len(found), model.n_features_in_))
-            whole[:, model.selected_] = found
-            found = whole
+        found = _of_all_columns(model, np.asarray(axes, dtype=np.float64))
         names = getattr(model, "feature_names_in_", None) if names is None else names
     d = found.shape[1]
     texts = [f"feature {i}" for i in range(d)] if names is None else [str(name) for name in names]
@@ -408,6 +408,16 @@ class Values:
     column: str = ""
 
 
+def check_one_each(values: Array, name: str, n: int) -> None:
+    """Reject values that are not one for each of n rows."""
+    if len(values) != n or values.ndim != 1:
+        columns = "" if values.ndim == 1 else f" in {values.shape[1]} columns"
+        raise ValueError(
+            f"there are {len(values)} {name}{columns} for {n} rows; one for each row was expected, in the order of the "
+            "rows. If a file has several columns, name one: labels.csv::column."
+        )
+
+
 def kinds_of(labels: Any, n: int, rows: Integers, X: Any = None) -> Kinds | Values:
     """Return the kinds of some rows; integers, booleans and text are classes, real numbers are values.
 
@@ -433,12 +443,7 @@ def kinds_of(labels: Any, n: int, rows: Integers, X: Any = None) -> Kinds | Valu
     found.note("label")
     values, gaps = label_values(found.values)
     column = str(getattr(labels, "name", None) or "") if found.table is None else found.table.column
-    if len(values) != n or values.ndim != 1:
-        columns = "" if values.ndim == 1 else f" in {values.shape[1]} columns"
-        raise ValueError(
-            f"there are {len(values)} labels{columns} for {n} rows; one label for each row was expected, in the order "
-            "of the rows. If a file has several columns, name one: labels.csv::column."
-        )
+    check_one_each(values, "labels", n)
     if values.dtype.kind == "f":
         return Values(np.where(gaps, np.nan, values)[rows], column)
     classes, codes, counts = np.unique(values[~gaps], return_inverse=True, return_counts=True)

@@ -13,7 +13,6 @@ from bigpca.plots.style import (
     ABSENT,
     ACCENT,
     COLOURS,
-    GRID,
     INK,
     axes_of,
     main_of,
@@ -196,9 +195,8 @@ def components(
         ax.imshow(picture, extent=(left, left + width, top + height, top), interpolation="nearest")
         ax.text(left, top - 0.02 * width, name, ha="left", va="bottom", color=INK, fontsize=8)
     ax.set(xlim=(0, columns * across), ylim=(lines * down - 0.16 * width, -0.16 * width))
-    tidy(ax, leading)
     ax.set_axis_off()
-    return ax
+    return tidy(ax, leading)
 
 
 def _on_grid(grid: Any, components: Matrix) -> tuple[list[Any], tuple[float, float], str]:
@@ -273,10 +271,7 @@ def top_features(
     ax.invert_yaxis()
     ratio = shares_or_none(model)
     ax.set_xlabel(f"weight in {names[column]}" + ("" if ratio is None else f" ({percent(ratio[column])})"))
-    tidy(ax, f"{name_of(model) or 'Components'}, {main_of(len(largest), len(found.names))}")
-    ax.grid(visible=False, axis="y")
-    ax.grid(visible=True, axis="x", color=GRID, linewidth=0.8)
-    return ax
+    return tidy(ax, f"{name_of(model) or 'Components'}, {main_of(len(largest), len(found.names))}", grid="x")
 
 
 def maps(scores: Any, components: tuple[int, ...] = (0, 1, 2), *, n: int = 12, ax: Axes | None = None) -> Axes:
@@ -323,9 +318,8 @@ def maps(scores: Any, components: tuple[int, ...] = (0, 1, 2), *, n: int = 12, a
     ax.imshow(picture, interpolation="nearest")
     names = ", ".join(str(column) for column in shown)
     how = f"components {names} as red, green, blue" if len(shown) == 3 else f"component {names}"
-    tidy(ax, f"{drawn:,} of {total:,} maps, {how}")
     ax.set_axis_off()
-    return ax
+    return tidy(ax, f"{drawn:,} of {total:,} maps, {how}")
 
 
 def extremes(ends: Any, images: Any, *, n: int = 6, ax: Axes | None = None) -> Axes:
@@ -382,9 +376,8 @@ def extremes(ends: Any, images: Any, *, n: int = 6, ax: Axes | None = None) -> A
         for left, name in ((0.0, f"{ends.names[i] if ends.names else i}: lowest"), (half, "highest")):
             ax.text(left, i * down - 0.03 * width, name, ha="left", va="bottom", color=INK, fontsize=8)
     ax.set(xlim=(0, half + at_an_end * across), ylim=(count * down - 0.22 * width, -0.22 * width))
-    tidy(ax, "Rows at both ends of each component")
     ax.set_axis_off()
-    return ax
+    return tidy(ax, "Rows at both ends of each component")
 
 
 def largest_weights(components: Any, top: int) -> np.ndarray[Any, Any]:
@@ -405,9 +398,7 @@ def _heat_map(ax: Axes | None, found: Weights, names: list[str], title: str) -> 
     turned: dict[str, Any] = {} if len(names) <= 4 else {"rotation": 60, "ha": "right", "rotation_mode": "anchor"}
     ax.set_xticks(range(len(names)), names, **turned)
     ax.set_xlabel("component")
-    tidy(ax, title)
-    ax.grid(visible=False)
-    return ax
+    return tidy(ax, title, grid="")
 
 
 MAX_WRITTEN = 7  # values along a side up to which each cell has its number
@@ -461,13 +452,8 @@ def roweis_map(found: Any, errors: Any = None, *, ax: Axes | None = None) -> Axe
         Rectangle((best[0] - 0.5, best[1] - 0.5), 1, 1, fill=False, edgecolor=COLOURS[1], linewidth=2.5, zorder=3)
     )
     at = f"at r1 = {found.r1[best[0]]:.3g}, r2 = {found.r2[best[1]]:.3g}"
-    if errors is None:
-        title = f"Variance between classes: {percent(values[best])} {at}"
-    else:
-        title = f"Least error {percent(values[best])} {at}"
-    tidy(ax, title)
-    ax.grid(visible=False)
-    return ax
+    what = "Variance between classes:" if errors is None else "Least error"
+    return tidy(ax, f"{what} {percent(values[best])} {at}", grid="")
 
 
 MIN_NAMED, MIN_WRITTEN = 0.17, 0.42  # inches of a cell beside which a name, and in which a number, has room
@@ -511,9 +497,7 @@ def layers(found: Any, *, ax: Axes | None = None) -> Axes:
         ax.text(j, i, f"{value:.2f}", ha="center", va="center", color=shade, fontsize=8)
     ax.figure.colorbar(image, ax=ax, label=found.metric.upper())
     many = " x ".join(str(size) for size in dict.fromkeys(values.shape))
-    tidy(ax, f"{found.metric.upper()} of {many} layers, {found.n_rows:,} rows")
-    ax.grid(visible=False)
-    return ax
+    return tidy(ax, f"{found.metric.upper()} of {many} layers, {found.n_rows:,} rows", grid="")
 
 
 def separation(found: Any) -> NDArray[np.float64]:

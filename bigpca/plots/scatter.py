@@ -98,10 +98,9 @@ def scores(
     ImportError
         If matplotlib is not installed.
     """
-    drawn, ratio = _drawn(model, X, seed)
+    drawn, ratio, kinds = _drawn(model, X, seed, labels=labels)
     names = component_names(model, drawn.scores.shape[1])
     pair = chosen(components, names)
-    kinds = None if labels is None else kinds_of(labels, drawn.n, drawn.rows, model if X is None else X)
     title = f"{name_of(model)}, scores of {drawn.title()}" if hasattr(model, "fit") else f"Scores of {drawn.title()}"
     ax = draw_points(axes_of(ax), drawn, kinds, axis_names(pair, names, ratio), pair, title)
     if ellipses is not None:
@@ -189,8 +188,7 @@ def biplot(
     columns = chosen(components, names)
     if columns[1] < 0:
         raise ValueError("a biplot needs two components, but the model has 1. Fit two, or draw its components.")
-    drawn, ratio = _drawn(model, X, seed)
-    kinds = None if labels is None else kinds_of(labels, drawn.n, drawn.rows, model if X is None else X)
+    drawn, ratio, kinds = _drawn(model, X, seed, labels=labels)
     ax = draw_points(axes_of(ax), drawn, kinds, axis_names(columns, names, ratio), columns, "")
     pair = found.components[[*columns]]
     largest = best_of_each(pair, top)
@@ -374,7 +372,7 @@ def density(
     ImportError
         If matplotlib is not installed.
     """
-    drawn, ratio = _drawn(model, X, seed, MAX_BINNED)
+    drawn, ratio, _ = _drawn(model, X, seed, MAX_BINNED)
     names = component_names(model, drawn.scores.shape[1])
     columns = chosen(components, names)
     if columns[1] < 0:
@@ -414,14 +412,13 @@ def pairs(
     ImportError
         If matplotlib is not installed.
     """
-    drawn, ratio = _drawn(model, X, seed)
+    drawn, ratio, kinds = _drawn(model, X, seed, labels=labels)
     import matplotlib.pyplot as plt
 
     k = drawn.scores.shape[1]
     given = components[: max(2, k)] if tuple(components) == (0, 1, 2, 3) else components
     own = component_names(model, k)
     columns = chosen(given, own, range(2, MOST_PAIRED + 1))
-    kinds = None if labels is None else kinds_of(labels, drawn.n, drawn.rows, model if X is None else X)
     names = axis_names(columns, own, ratio)
     size = len(columns)
     figure: Figure = plt.figure(figsize=(1.2 + 2.1 * size, 0.6 + 2.0 * size), layout="constrained")
@@ -463,8 +460,10 @@ def axis_names(columns: Sequence[int], names: Sequence[str], ratio: Vector | Non
     return [f"{names[column]} ({share})" for column, share in zip(shown, shares, strict=True)]
 
 
-def _drawn(model: Any, X: Any, seed: int, most: int = MAX_ROWS) -> tuple[DrawnScores, Vector | None]:
-    """Return the scores to draw, and the shares of the variance where they are known."""
+def _drawn(
+    model: Any, X: Any, seed: int, most: int = MAX_ROWS, labels: Any = None
+) -> tuple[DrawnScores, Vector | None, Kinds | Values | None]:
+    """Return the scores to draw, and where they are known the shares of the variance, and the labels of the rows."""
     require_matplotlib()  # before a read
     ratio = shares_or_none(model)
     if ratio is None and hasattr(model, "sketch_"):
@@ -472,7 +471,8 @@ def _drawn(model: Any, X: Any, seed: int, most: int = MAX_ROWS) -> tuple[DrawnSc
             f"a {name_of(model)} has no components: the columns of its sketch are random combinations of the "
             f"features. Fit a PCA, or another model of components."
         )
-    return drawn_scores(model, X, seed=seed, most=most), ratio
+    drawn = drawn_scores(model, X, seed=seed, most=most)
+    return drawn, ratio, None if labels is None else kinds_of(labels, drawn.n, drawn.rows, model if X is None else X)
 
 
 def draw_marks(ax: Axes, xy: Matrix, kinds: Kinds | Values | None) -> None:

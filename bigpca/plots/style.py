@@ -7,7 +7,7 @@ from importlib.util import find_spec
 from io import BytesIO
 from pathlib import Path
 from textwrap import fill
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from bigpca.errors import brief
 
@@ -59,9 +59,11 @@ def plain_figure(width: float, height: float) -> Figure:
     return Figure(figsize=(width, height), dpi=120, layout="constrained", facecolor="white")
 
 
-def tidy(ax: Axes, title: str = "") -> Axes:
-    """Set the title, the grid and the look of the axes, and return them."""
-    ax.grid(axis="y", color=GRID, linewidth=0.8)
+def tidy(ax: Axes, title: str = "", *, grid: Literal["x", "y", ""] = "y") -> Axes:
+    """Set the title, the lines of the grid and the look of the axes, and return them."""
+    ax.grid(visible=False)
+    if grid:
+        ax.grid(axis=grid, color=GRID, linewidth=0.8)
     ax.set_axisbelow(True)
     for side in ("top", "right"):
         ax.spines[side].set_visible(False)

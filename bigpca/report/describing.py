@@ -41,6 +41,7 @@ from bigpca.plots import standard_errors as errors_of
 from bigpca.plots.data import (
     DrawnScores,
     Weights,
+    check_one_each,
     chosen,
     column_shares,
     component_names,
@@ -298,11 +299,7 @@ def companions(labels: Any = None, *, keys: Any = None, pictures: Any = None, sc
 def _texts(values: Any, name: str, n: int) -> Array:
     """Return n values as an array of objects, None where there is none."""
     given, gaps = label_values(values)
-    if len(given) != n or given.ndim != 1:
-        columns = "" if given.ndim == 1 else f" in {given.shape[1]} columns"
-        raise ValueError(
-            f"there are {len(given)} {name}{columns} for {n} rows; one for each was expected, in the order of the rows."
-        )
+    check_one_each(given, name, n)
     objects = given.astype(object)
     objects[gaps] = None
     return objects
@@ -438,43 +435,36 @@ CITATIONS = {
     "scored": "Bair, E., Hastie, T., Paul, D. & Tibshirani, R. (2006). Prediction by supervised principal "
     "components. Journal of the American Statistical Association, 101(473), 119-137.",
 }
-_BY_CLASS = {
-    "PCA": ("PCA",), "ApproximatePCA": ("PCA",), "KernelPCA": ("kernel",), "ApproximateKernelPCA": ("kernel",),
-    "NystromKernelPCA": ("kernel", "landmarks"), "FisherDiscriminantAnalysis": ("Fisher",),
-    "SupervisedPCA": ("supervised",), "SupervisedRandomProjection": ("supervised",),
-    "KernelSupervisedPCA": ("supervised", "kernel"), "RoweisDiscriminantAnalysis": ("Roweis",),
-    "KernelRoweisDiscriminantAnalysis": ("Roweis", "kernel"), "ScoredPCA": ("scored", "PCA"),
-    "CCA": ("CCA",), "PLSSVD": ("MCA",), "Ridge": ("ridge",),
-}  # fmt: skip
 _BY_SOLVER = {"covariance": "moments", "krylov": "krylov", "sketch": "sketch"}
-_NAMES = {
-    "PCA": "principal component analysis (PCA)",
-    "ApproximatePCA": "approximate principal component analysis",
-    "KernelPCA": "kernel PCA",
-    "ApproximateKernelPCA": "approximate kernel PCA",
-    "NystromKernelPCA": "kernel PCA by the Nyström method",
-    "FisherDiscriminantAnalysis": "Fisher's discriminant analysis",
-    "SupervisedPCA": "supervised PCA",
-    "SupervisedRandomProjection": "supervised random projection",
-    "KernelSupervisedPCA": "kernel supervised PCA",
-    "RoweisDiscriminantAnalysis": "Roweis discriminant analysis",
-    "KernelRoweisDiscriminantAnalysis": "kernel Roweis discriminant analysis",
-    "ScoredPCA": "PCA of the features with the highest scores",
-    "CCA": "canonical correlation analysis",
-    "PLSSVD": "maximum covariance analysis (singular value decomposition of the covariance)",
-    "Ridge": "ridge regression",
+_METHODS = {  # of each class: what it does in words, and keys of CITATIONS
+    "PCA": ("principal component analysis (PCA)", "PCA"),
+    "ApproximatePCA": ("approximate principal component analysis", "PCA"),
+    "KernelPCA": ("kernel PCA", "kernel"),
+    "ApproximateKernelPCA": ("approximate kernel PCA", "kernel"),
+    "NystromKernelPCA": ("kernel PCA by the Nyström method", "kernel landmarks"),
+    "FisherDiscriminantAnalysis": ("Fisher's discriminant analysis", "Fisher"),
+    "SupervisedPCA": ("supervised PCA", "supervised"),
+    "SupervisedRandomProjection": ("supervised random projection", "supervised"),
+    "KernelSupervisedPCA": ("kernel supervised PCA", "supervised kernel"),
+    "RoweisDiscriminantAnalysis": ("Roweis discriminant analysis", "Roweis"),
+    "KernelRoweisDiscriminantAnalysis": ("kernel Roweis discriminant analysis", "Roweis kernel"),
+    "ScoredPCA": ("PCA of the features with the highest scores", "scored PCA"),
+    "CCA": ("canonical correlation analysis", "CCA"),
+    "PLSSVD": ("maximum covariance analysis (singular value decomposition of the covariance)", "MCA"),
+    "Ridge": ("ridge regression", "ridge"),
 }
 
 
 def method_name(model: Any) -> str:
     """Return what the model does, in words."""
-    return _NAMES.get(name_of(model), name_of(model))
+    return _METHODS.get(name_of(model), (name_of(model), ""))[0]
 
 
 def citations_of(model: Any) -> tuple[str, ...]:
     """Return what a paper cites: the method, and the algorithm of the solver."""
     solver = str(getattr(fitted(model), "solver_", ""))
-    keys = [*_BY_CLASS.get(name_of(model), ()), *(key for name, key in _BY_SOLVER.items() if name in solver)]
+    own = _METHODS.get(name_of(model), ("", ""))[1].split()
+    keys = [*own, *(key for name, key in _BY_SOLVER.items() if name in solver)]
     return tuple(CITATIONS[key] for key in dict.fromkeys(keys))
 
 

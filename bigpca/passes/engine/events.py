@@ -502,3 +502,16 @@ def _in_notebook() -> bool:
     shell = sys.modules.get("IPython")
     instance = shell.get_ipython() if shell is not None else None
     return instance is not None and type(instance).__name__ == "ZMQInteractiveShell"
+
+
+@dataclass
+class PassCounter:
+    """Counts the actual reads of the data from the run's events."""
+
+    passes: int = 0
+    groups_resumed: int = 0
+
+    def __call__(self, event: Event) -> None:
+        if isinstance(event, PassEvent):
+            self.passes += 1
+            self.groups_resumed += event.groups_resumed
