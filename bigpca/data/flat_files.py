@@ -33,9 +33,9 @@ from bigpca.data.checks import (
     regular_chunks,
     row_width,
 )
-from bigpca.data.source import SPARSE_PARTS, Source, Stamp, choose_member, file_stamp, parts_of
+from bigpca.data.source import SPARSE_PARTS, Source, Stamp, StoredRows, choose_member, file_stamp, parts_of
 from bigpca.data.sparse import SparseGroup
-from bigpca.data.zarr_format import BFLOAT16, widened
+from bigpca.data.zarr_format import BFLOAT16, fill_from, widened
 from bigpca.errors import CorruptedChunkError, brief, printable
 from bigpca.storage.files import check_member, check_place, check_regular, kind_of, open_regular, read_npy_header
 from bigpca.storage.forms import KEY_COLUMN, VALUES
@@ -209,13 +209,9 @@ def _check_crc(stamp: Stamp, bounds: tuple[int, int], expected: int, shape: tupl
 
 
 def _fill(file: BinaryIO, block: NDArray[Any], path: str) -> None:
-    view = block.reshape(-1).view(np.uint8).data
-    done = 0
-    while done < len(view):
-        got = file.readinto(view[done : done + 2**30])  # type: ignore[attr-defined]
-        if not got:
-            raise CorruptedChunkError(f"{path} ended {len(view) - done:,} bytes early while being read. Copy it again.")
-        done += got
+    missing = block.nbytes - fill_from(file, block)
+    if missing:
+        raise CorruptedChunkError(f"{path} ended {missing:,} bytes early while being read. Copy it again.")
 
 
 def raw_file(
@@ -373,24 +369,16 @@ def _stream(member: str, stamp: Stamp) -> _Stream:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class CompressedMember(Source):
+class CompressedMember(StoredRows):
     """Rows of a compressed .npz member. Reading in row order decodes once; going back decodes again from the start.
 
     Attributes
     ----------
-    stored : str
-        Dtype with its byte order.
     order : {"C", "F"}
     """
 
-    stored: str
     order: str
     format: str = field(default="npz", kw_only=True)
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """Stored dtype, in native byte order."""
-        return check_dtype(self.stored)
 
     @property
     def _row_bytes(self) -> int:
@@ -687,7 +675,7 @@ FLAT: dict[str, Callable[[str, str | None], FlatFile]] = {
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Shards(Source):
+class Shards(StoredRows):
     """Rows of .npy, safetensors or .pt shards joined in natural order (img_2 before img_10), or in a list's order.
 
     Its path is the folder or glob pattern, or the folder of the shards of a list. Each process lists it once, and reads
@@ -695,23 +683,15 @@ class Shards(Source):
 
     Attributes
     ----------
-    stored : str
-        Dtype with its byte order.
     digest : str
         Digest of names, shapes, dtypes and memory orders, by which a changed folder is detected.
     packed : bytes
         The paths of a list, compressed because every task contains them; empty otherwise.
     """
 
-    stored: str
     digest: str
     packed: bytes = b""
     format: str = field(default="npy-folder", kw_only=True)
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """Stored dtype, in native byte order."""
-        return check_dtype(self.stored)
 
     def _listing(self) -> _Listing:
         listing = _listed(self.path, self.packed, self.member, self.digest)

@@ -30,7 +30,7 @@ from bigpca.data.checks import (
     regular_chunks,
     row_width,
 )
-from bigpca.data.source import SPARSE_PARTS, Source, Stamp, choose_member, file_stamp
+from bigpca.data.source import SPARSE_PARTS, Stamp, StoredRows, choose_member, file_stamp
 from bigpca.data.sparse import CsrRows, SparseGroup
 from bigpca.data.zarr_format import SPARE_BYTES, streamed_size
 from bigpca.errors import CorruptedChunkError, MissingChunksError, brief, required
@@ -44,7 +44,7 @@ _NEVER_FILLED = 1  # H5D_FILL_TIME_NEVER, which netCDF-4 sets for variables that
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Hdf5Rows(Source):
+class Hdf5Rows(StoredRows):
     """Rows of an HDF5 dataset; the file is open only while a block is read, so no handle is ever shared or pickled.
 
     Attributes
@@ -59,15 +59,9 @@ class Hdf5Rows(Source):
         written.
     """
 
-    stored: str
     chunks: tuple[int, ...] | None
     missing_chunks: str = "raise"
     format: str = field(default="hdf5", kw_only=True)
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """Stored dtype, in native byte order."""
-        return check_dtype(self.stored)
 
     @property
     def column_chunk(self) -> int:

@@ -307,6 +307,24 @@ def stored_row_bytes(n: int, stored_values: float, itemsize: int) -> float:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
+class StoredRows(Source):
+    """Rows of numbers of one dtype, which is known without opening what holds them.
+
+    Attributes
+    ----------
+    stored : str
+        Dtype with its byte order.
+    """
+
+    stored: str
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Stored dtype, in native byte order."""
+        return check_dtype(self.stored)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
 class MemoryRows(Source):
     """Rows of a NumPy array; pickled with its values."""
 

@@ -52,6 +52,7 @@ from bigpca.data.source import (
     MemoryRows,
     Source,
     Stamp,
+    StoredRows,
     Wanted,
     choose_member,
     file_stamp,
@@ -417,10 +418,9 @@ def is_netcdf(source: Any) -> bool:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class FieldRows(Source):
+class FieldRows(StoredRows):
     """Rows of a variable of a netCDF file, which xarray decodes: along its first dimension."""
 
-    decoded: str
     decoded_together: int
 
     @classmethod
@@ -429,11 +429,6 @@ class FieldRows(Source):
         together = int((variable.encoding.get("chunksizes") or (1,))[0])
         own: dict[str, Any] = {"path": path, "member": member, "limits": Limits.of_decoded(variable)}
         return cls(variable.shape, variable.dtype.str, together, format="netcdf", **own)
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """Dtype of the decoded numbers."""
-        return np.dtype(self.decoded)
 
     @property
     def decoded_rows(self) -> int:

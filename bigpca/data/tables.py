@@ -23,7 +23,7 @@ import numpy as np
 
 from bigpca.arrays import Array
 from bigpca.data.checks import MemberError, arrow_rows, check_dtype, decoding, natural_key
-from bigpca.data.source import Source, Stamp, Wanted, file_stamp, parts_of
+from bigpca.data.source import Stamp, StoredRows, Wanted, file_stamp, parts_of
 from bigpca.errors import MAX_MESSAGE, CorruptedChunkError, brief, closest, required, shorten
 from bigpca.storage.files import kind_of, open_regular, read_document
 from bigpca.storage.forms import KEY_COLUMN, TABLE_ATTRIBUTES, TABLE_MARK
@@ -59,30 +59,22 @@ class Form(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class TableRows(Source):
+class TableRows(StoredRows):
     """Rows of number columns, one for each feature; or of a list column, which is then the member.
 
     Its path is a file, folder or glob pattern. A row group, batch or block of lines is the smallest part that is read.
 
     Attributes
     ----------
-    stored : str
-        Dtype.
     keys : str
         The column that names the rows, if the caller named one.
     packed : bytes
         The blocks of lines of CSV, which each process would otherwise look for again.
     """
 
-    stored: str
     keys: str = ""
     packed: bytes = b""
     format: str = field(default="parquet", kw_only=True)
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """Dtype of the numbers."""
-        return np.dtype(self.stored)
 
     @property
     def _stamps(self) -> tuple[Stamp, ...]:
@@ -213,7 +205,7 @@ class TableRows(Source):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class DatasetRows(Source):
+class DatasetRows(StoredRows):
     """Rows of a list column of a Dataset of Hugging Face, in the order that it has: selected, shuffled or joined.
 
     Attributes
@@ -225,7 +217,6 @@ class DatasetRows(Source):
     """
 
     data: Any
-    stored: str
     format: str = field(default="datasets", kw_only=True)
 
     @classmethod
@@ -242,12 +233,7 @@ class DatasetRows(Source):
         name = member or lists[0]
         first = arrow_rows(data[:1].column(name), f"column {brief(repr(name))} of the Dataset")
         stored = check_dtype(first.dtype).str
-        return cls((len(data), *first.shape[1:]), data.select_columns([name]), stored, member=name)
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """Dtype of the numbers in the lists."""
-        return np.dtype(self.stored)
+        return cls((len(data), *first.shape[1:]), stored, data.select_columns([name]), member=name)
 
     def read_block(self, start: int, stop: int, columns: tuple[int, int]) -> Array:
         """Read a range of rows, and choose columns of it."""
@@ -386,14 +372,18 @@ def _checked_features(path: str, schema: Any, wanted: Wanted) -> list[Any]:
             f"columns=[...] (--columns), and labels as y='path::column'. Numbers with decimal commas are read by "
             f"dask.dataframe.read_csv(path, sep=';', decimal=','). Its columns: {_listed(schema)}."
         )
-    names = [field.name for field in fields]
+    _check_unique(path, [field.name for field in fields])
+    return fields
+
+
+def _check_unique(path: str, names: list[str]) -> None:
+    """Reject names of columns that are not unique."""
     if len(set(names)) < len(names):
         twice = next(name for name in names if names.count(name) > 1)
         raise ValueError(
             f"{path}: {names.count(twice)} of its columns have the name {brief(repr(twice))}, but names in a table "
             f"must be unique. Rename them."
         )
-    return fields
 
 
 def _of_list_column(
@@ -640,15 +630,11 @@ def csv_head(stamp: Stamp) -> _Head:
         )
     if not names:
         raise ValueError(f"{path} is empty; a first line with the names of columns was expected.")
-    if named and len(set(names)) < len(names):
-        twice = next(name for name in names if names.count(name) > 1)
-        raise ValueError(
-            f"{path}: {names.count(twice)} of its columns have the name {brief(repr(twice))}, but names in a table "
-            f"must be unique. Rename them."
-        )
-    if named and names[0] == "":
-        names[0] = UNNAMED
-    names = names if named else [f"column {j}" for j in range(len(names))]
+    if named:
+        _check_unique(path, names)
+        names[0] = names[0] or UNNAMED
+    else:
+        names = [f"column {j}" for j in range(len(names))]
     head = _Head(tuple(names), named, delimiter, len(line) if named else 3 * line.startswith(b"\xef\xbb\xbf"), None)
     first = next(_csv_blocks(path, head), None)
     schema = pa.schema([(name, pa.null()) for name in names])

@@ -304,7 +304,7 @@ class DirectRows:
                 if os.fstat(file.fileno()).st_size != self._nbytes:
                     return False
                 file.seek(skip * (self._nbytes // self.chunk_shape[0]))
-                return _fill(file, target)
+                return fill_from(file, target) == target.nbytes
             if os.fstat(file.fileno()).st_size > max_encoded(self._nbytes):
                 return False
             data = file.read()
@@ -332,15 +332,12 @@ def _is_native(options: Any, dtype: np.dtype[Any]) -> bool:
     return bool(dtype.itemsize == 1 or endian == sys.byteorder)
 
 
-def _fill(file: Any, target: NDArray[Any]) -> bool:
-    view = target.reshape(-1).view(np.uint8).data
-    done = 0
-    while done < len(view):
-        count = file.readinto(view[done:])
-        if not count:
-            return False
+def fill_from(file: Any, target: NDArray[Any]) -> int:
+    """Read into a contiguous array, and return the bytes read: fewer than it has where the file ended."""
+    view, done = target.reshape(-1).view(np.uint8).data, 0
+    while done < len(view) and (count := file.readinto(view[done : done + 2**30])):
         done += count
-    return True
+    return done
 
 
 def frame_size(data: bytes) -> int | None:
