@@ -22,8 +22,6 @@ RISING = ("comments per 100 code lines where numbers are made",)
 
 # What implements each protocol.
 PROTOCOLS = {
-    "cli/stores.py:Stored": "storage.Group, estimators.shared.files.StoredModel",
-    "estimators/linear/krylov.py:IterationSettings": "linear Settings, KernelSettings",
     "estimators/shared/files.py:StoredState": "Moments, KeptStatistics",
     "estimators/supervised/label_features.py:LabelFeatures": "LinearLabels, LandmarkLabels",
     "passes/accumulators/base.py:CodeRows": "arrays of codes, labels that come with batches",

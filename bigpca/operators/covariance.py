@@ -30,6 +30,7 @@ from bigpca.passes.reading.layout import Layout
 from bigpca.passes.rows import Rows
 from bigpca.planning import PassCost, Times
 from bigpca.solvers.certificates import product_slack
+from bigpca.solvers.components import check_total
 from bigpca.solvers.dual import SampleAxes, axes_bytes, leading_axes
 from bigpca.solvers.eigh import top_eigenpairs
 from bigpca.solvers.krylov import orthonormal_columns
@@ -82,7 +83,7 @@ class CovariancePasses:
         sample = None
         if wanted:
             sample = row_pass(
-                rows, "sample", [RowSample(d, wanted, row_bytes)], cut_bytes=0, work=0.0, dtype=product.dtype,
+                rows, "sample", [RowSample(d, wanted, row_bytes)], cut_bytes=0, dtype=product.dtype,
                 layout=sample_layout(rows.layout(0), sample_runs(n, wanted, seed)), collected=True,
                 finish_bytes=math.ceil(wanted * row_bytes) + axes_bytes(wanted, d, sampled, itemsize),
             )  # fmt: skip
@@ -344,11 +345,7 @@ class CovarianceOperator(Operator):
             mean = found.mean if self.scale is None else found.mean / self.scale
             rounding = lost_variance(mean, self.weight) / self._divisor
         self.trace_error = self._scale_error * self.trace + rounding
-        if not np.isfinite(self.trace):
-            raise ValueError(
-                f"the total variance is {self.trace}: squares of the values overflow float64 (beyond 1e154). Divide "
-                f"the data by a constant first."
-            )
+        check_total(self.trace)
 
 
 def leading_value(W: Matrix, AW: Matrix) -> float:

@@ -64,8 +64,8 @@ def row_pass(
     name: str,
     templates: Iterable[Accumulator],
     *,
-    cut_bytes: int,
-    work: float,
+    cut_bytes: int | None = None,
+    work: float | None = None,
     times: Times = ONCE,
     layout: Layout | None = None,
     dtype: DType | None = None,
@@ -78,11 +78,12 @@ def row_pass(
 
     Parameters
     ----------
-    cut_bytes : int
-        State size from which rows are cut into groups. It and ``work`` belong to the pass, not to ``templates``: an
-        additional accumulator changes no group, and so no bit.
-    work : float
-        Floating-point operations from which the precision of the products is chosen.
+    cut_bytes : int or None
+        State size from which rows are cut into groups; None for that of all ``templates``. Where it and ``work`` are
+        given, an additional accumulator changes no group, and so no bit.
+    work : float or None
+        Floating-point operations from which the precision of the products is chosen; None for those of all
+        ``templates`` in dense rows.
     layout : Layout or None
         The rows that are read, and how they are cut; None for all rows, cut by ``cut_bytes``.
     dtype : numpy.dtype or None
@@ -95,7 +96,9 @@ def row_pass(
     states = list(templates)
     check_states(rows, states)
     device, staying = rows.device
-    layout, dtype = layout or rows.layout(cut_bytes), dtype or product_dtype(rows.dtype, work)
+    state = sum(one.state_bytes for one in states)
+    layout = layout or rows.layout(state if cut_bytes is None else cut_bytes)
+    dtype = dtype or product_dtype(rows.dtype, rows.dense_work(*states) if work is None else work)
     block_rows = min(layout.slab_rows, layout.read_rows)
     widest = np.dtype(np.float64) if refinable else dtype
     copied = rows.copied_row_bytes(widest) * block_rows
@@ -107,7 +110,6 @@ def row_pass(
     scratch = rows.scratch_bytes(block_rows, widest.itemsize)
     updates = sum((cost_of(one, form) for one in states), Work())
     done = updates + rows.prepared_work(widest.itemsize)
-    state = sum(one.state_bytes for one in states)
     read = rows.read_bytes(max(layout.read_rows, layout.whole_rows))
     held_reads = 2 if rows.requests[0] and len(layout.groups) > 1 else layout.held_reads  # of this group or the next
     held = 0 if collected else state if len(layout.groups) > 1 else -(-state // 2)  # one group is not merged

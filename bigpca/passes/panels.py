@@ -7,7 +7,8 @@ columns is read once.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Generic, TypeAlias, TypeVar
+from operator import methodcaller
+from typing import TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -278,7 +279,8 @@ def fold_columns(run: Run, cost: PassPlan, rows: Rows, template: C) -> C:
         From :func:`column_pass`.
     template : DotSum (for the dot matrix), DotProduct (for its product with V) or ColumnProducts (for V' X)
     """
-    return fold_columns_to(run, cost, rows, template, _Whole(type(template)))
+    found: C = fold_columns_to(run, cost, rows, template, methodcaller("part", "dot", type(template)))
+    return found
 
 
 def fold_columns_to(run: Run, cost: PassPlan, rows: Rows, template: ColumnState, finish: Finish[R]) -> R:
@@ -318,13 +320,3 @@ def fold_columns_to(run: Run, cost: PassPlan, rows: Rows, template: ColumnState,
         unit_bytes=rows.n_rows * rows.dtype.itemsize, whole=rows.n_columns, input=rows.identity,
     )  # fmt: skip
     return run_pass(job, run)
-
-
-@dataclass(frozen=True)
-class _Whole(Generic[C]):
-    """A finish that returns the accumulator itself."""
-
-    kind: type[C]
-
-    def __call__(self, state: PassState) -> C:
-        return state.part("dot", self.kind)

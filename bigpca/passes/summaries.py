@@ -39,12 +39,13 @@ NOT_SCORES = ("statistics", "contributions", "distances")  # the first word of t
 def observed_pass(rows: Rows, name: str, *, first: bool = False) -> PassPlan:
     """Declare the read that counts what there is in every column; of the ``first`` rows that are stored together."""
     template, layout = ObservedColumns(rows.viewed_columns), None
-    size, work = template.state_bytes, rows.dense_work(template)
     if first:
         start, stop = _first_rows(rows)
         one = (range(1),)
-        layout = replace(rows.layout(size), n_rows=stop - start, reads=((start, stop),), groups=one, segments=one)
-    return row_pass(replace(rows, fill=None, steps=()), name, [template], cut_bytes=size, work=work, layout=layout)
+        layout = replace(
+            rows.layout(template.state_bytes), n_rows=stop - start, reads=((start, stop),), groups=one, segments=one
+        )
+    return row_pass(replace(rows, fill=None, steps=()), name, [template], layout=layout)
 
 
 def _first_rows(rows: Rows) -> tuple[int, int]:
@@ -238,10 +239,7 @@ def read_ends(
         "ends": Furthest(min(width, columns or width), n),
         "chosen": RowsAt(width, wanted),
     }
-    size, work = sum(one.state_bytes for one in templates.values()), float(rows.n_rows) * 16 * width
-    cost = row_pass(
-        rows, "ends of the columns", templates.values(), cut_bytes=size, work=work, dtype=working_dtype(rows.dtype)
-    )
+    cost = row_pass(rows, "ends of the columns", templates.values(), dtype=working_dtype(rows.dtype))
     plan = Plan(
         solver=cost.name,
         reason="one read",

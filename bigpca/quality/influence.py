@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
-from bigpca.arrays import Array, DType, Integers, Matrix, Vector, unpack
+from bigpca.arrays import Array, Integers, Matrix, Vector, unpack
 from bigpca.data.checks import check_scores
 from bigpca.data.sources import open as open_array
 from bigpca.data.weights import degrees_of_freedom
@@ -22,7 +22,7 @@ from bigpca.errors import Shown, positive_integer
 from bigpca.passes.accumulators.moments import ColumnMoments, Moments
 from bigpca.passes.engine.events import ProgressArgument
 from bigpca.passes.project import keys_of
-from bigpca.passes.reading.row_maps import MapStep, RowMap
+from bigpca.passes.reading.row_maps import Float64Map, MapStep
 from bigpca.passes.rows import Rows
 from bigpca.passes.summaries import Ends, read_ends, reject_statistics
 from bigpca.quality.measurement import ReplacementMoments, read_once
@@ -95,7 +95,7 @@ class StandardErrors(Shown):
 
 
 @dataclass(frozen=True)
-class SquaredScores(RowMap):
+class SquaredScores(Float64Map):
     """Row map to the squares of the scores and of what they leave: ``(t_1^2, ..., t_k^2, |x - sum t_i v_i|^2) / unit``.
 
     Attributes
@@ -131,10 +131,6 @@ class SquaredScores(RowMap):
         squares /= self.unit
         return squares
 
-    def output_dtype(self, dtype: DType) -> DType:
-        """float64."""
-        return np.dtype(np.float64)
-
     def bytes_for(self, d: int, rows: int, itemsize: int) -> tuple[int, int]:
         """Centred rows, what the scores explain of them, scores and squares, in float64."""
         return 8 * rows * (2 * d + 2 * len(self.components) + 2), 0
@@ -146,7 +142,7 @@ class SquaredScores(RowMap):
 
 
 @dataclass(frozen=True)
-class LearnedScaleProducts(RowMap):
+class LearnedScaleProducts(Float64Map):
     """Row map to the squares of what a row changes in a correlation matrix R, along the components of R.
 
     With scores t of the standardized row z, and ``u_ij = sum_l v_il v_jl z_l^2`` from its part in the scale, the
@@ -189,10 +185,6 @@ class LearnedScaleProducts(RowMap):
             left = np.sqrt(np.maximum(outside, 0)) + self.values[-1] / 2 * np.sqrt(np.maximum(scaled, 0))
             found[:, i * (k + 1) + k] = left**2
         return found
-
-    def output_dtype(self, dtype: DType) -> DType:
-        """float64."""
-        return np.dtype(np.float64)
 
     def bytes_for(self, d: int, rows: int, itemsize: int) -> tuple[int, int]:
         """Rows, their squares and three products of these for one component; scores and squares, in float64."""

@@ -56,9 +56,8 @@ class Measurement(Reading, Generic[State]):
     @cached_property
     def pass_plan(self) -> PassPlan:
         """The read."""
-        size, work = self.template.state_bytes, self.rows.dense_work(self.template)
         dtype = None if self.part is None else working_dtype(self.rows.dtype)
-        return row_pass(self.rows, self.name, [self.template], cut_bytes=size, work=work, layout=self.part, dtype=dtype)
+        return row_pass(self.rows, self.name, [self.template], layout=self.part, dtype=dtype)
 
     def passes(self) -> tuple[PassCost, ...]:
         return (self.pass_plan,)

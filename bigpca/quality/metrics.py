@@ -15,7 +15,7 @@ from scipy.linalg import qr, svdvals
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
-from bigpca.arrays import Array, DType, Integers, Matrix, Vector
+from bigpca.arrays import Array, Integers, Matrix, Vector
 from bigpca.data.sources import open as open_array
 from bigpca.errors import Shown, check_choice, positive_integer
 from bigpca.estimators.linear.pca import PCA
@@ -25,7 +25,7 @@ from bigpca.passes.accumulators.moments import Moments
 from bigpca.passes.engine.driver import solving_with
 from bigpca.passes.engine.events import ProgressArgument
 from bigpca.passes.reading.codes import Codes
-from bigpca.passes.reading.row_maps import MapStep, RowMap, preprocessors
+from bigpca.passes.reading.row_maps import Float64Map, MapStep, RowMap, preprocessors
 from bigpca.passes.rows import Rows
 from bigpca.passes.summaries import read_ends
 from bigpca.quality.measurement import Residuals, Subspace, read_once, read_rows, strip_rows
@@ -593,7 +593,7 @@ class Recall:
 
 
 @dataclass(frozen=True)
-class QueryDistances(RowMap):
+class QueryDistances(Float64Map):
     """Row map to what orders rows by their distance from each query: by features, by scores, and by each kind of codes.
 
     Attributes
@@ -634,10 +634,6 @@ class QueryDistances(RowMap):
         forms = zip(self.forms(rows, where), self.forms(self.queries, "the queries"), strict=True)
         # |x - q|^2 = |x|^2 - 2 x.q + |q|^2, whose last term is the same for all rows. Of bits it is Hamming's distance.
         return np.hstack([np.einsum("ij,ij->i", x, x)[:, None] - 2 * (x @ q.T) for x, q in forms])
-
-    def output_dtype(self, dtype: DType) -> DType:
-        """float64."""
-        return np.dtype(np.float64)
 
     def bytes_for(self, d: int, rows: int, itemsize: int) -> tuple[int, int]:
         """Features, scores and codes of rows and of queries, and distances."""

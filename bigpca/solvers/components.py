@@ -569,6 +569,15 @@ def check_n_components(n_components: NComponents, n_samples: int | None, n_featu
         )
 
 
+def check_total(variance: float) -> None:
+    """Reject a total variance that is beyond float64."""
+    if not np.isfinite(variance):
+        raise ValueError(
+            f"the total variance is {variance}: squares of the values overflow float64 (beyond 1e154). Divide the data "
+            f"by a constant first."
+        )
+
+
 def needs_full_spectrum(n_components: NComponents) -> bool:
     """Whether the choice can be made only with every eigenvalue at hand (anything but a given number).
 

@@ -14,23 +14,15 @@ from bigpca.arrays import Matrix, Vector, norm_of
 from bigpca.blas import solving_alone
 from bigpca.errors import check_choice
 from bigpca.estimators.kernel.kernel_pca import frobenius_bounds, warn_fewer, warn_indefinite
-from bigpca.estimators.kernel.maps import kernel_identity
 from bigpca.estimators.kernel.model import KernelModel
 from bigpca.estimators.kernel.spectrum import (
-    KernelFit,
     KernelSettings,
     KernelSpectrum,
-    axis_coefficients,
+    PairsFit,
     check_kernel_components,
     check_references,
-    closing_passes,
-    expansion_bytes,
-    held_bytes,
     rounding_of,
     row_shift,
-    row_shift_pass,
-    training_expansion,
-    warn_alike,
 )
 from bigpca.estimators.linear.sketch import APPROXIMATIONS, Sketched, solve_nystrom
 from bigpca.estimators.linear.spectrum import Settings, check_enough_rows, counted
@@ -44,7 +36,7 @@ from bigpca.passes.engine.run import Run
 from bigpca.passes.reading.row_maps import Preprocess
 from bigpca.passes.rows import Rows
 from bigpca.passes.sweeps import SweepPlan
-from bigpca.planning import PassCost, SolveCost, Times
+from bigpca.planning import SolveCost, Times
 from bigpca.sketches import Gaussian, Sketch
 from bigpca.solvers.certificates import orthonormal_axes
 from bigpca.solvers.components import NComponents, needs_full_spectrum, resolve_partial
@@ -54,7 +46,7 @@ from bigpca.solvers.nystrom import nystrom, nystrom_bytes
 
 
 @dataclass(frozen=True)
-class KernelSketchFit(KernelFit):
+class KernelSketchFit(PairsFit):
     """One sweep with q columns ("ritz": two of that; "tutorial": a second one with k).
 
     Attributes
@@ -103,25 +95,15 @@ class KernelSketchFit(KernelFit):
         held = 5 * 8 * n * (q + PROBES + 1) + nystrom_bytes(n, q, q)
         return product_pass(self.rows, self.settings.kernel, q, Times(sweeps, sweeps), driver_bytes=held)
 
-    def passes(self) -> tuple[PassCost, ...]:
-        rows = self.rows
-        closing = closing_passes(rows, self.settings.kernel)
-        return (row_shift_pass(rows), self.sweep, *closing)
-
     def solve_cost(self) -> SolveCost:
         n, q = self.rows.n_rows, self.q
-        held = held_bytes(self.rows, self.settings.kernel)
         given = counted(self.settings.n_components)
         k = q if given is None else min(given, q)
-        output = expansion_bytes(self.rows, self.settings.kernel, k) + certificate_bytes(k, n)
-        return SolveCost(8.0 * n * q * q, held_bytes=held, output_bytes=output)
+        return self.cost_of(k, 8.0 * n * q * q, beside=certificate_bytes(k, n))
 
     def identity(self) -> dict[str, object]:
-        kernel = kernel_identity(self.settings.kernel)
-        return {
-            "computes": "kernel sketch", "input": self.rows.describe(), "kernel": kernel,
-            "sketch": self.sketch.describe(), "approximation": self.approximation,
-        }  # fmt: skip
+        own = {"computes": "kernel sketch", "sketch": self.sketch.describe(), "approximation": self.approximation}
+        return self.compared | own
 
     def run(self, run: Run) -> KernelSpectrum:
         rows, settings = self.rows, self.settings
@@ -142,14 +124,10 @@ class KernelSketchFit(KernelFit):
         else:
             values, V, certificate = _definite(operator, W, Y, settings, orthonormal=self.approximation == "ritz")
         rounding = rounding_of(values, operator.row_means, operator.tile_rounding)
-        warn_alike(values, rounding)
-        # Scores have A = H V / sqrt(lambda), whichever approximation found (lambda, V).
-        coefficients = axis_coefficients(V, values, rounding)
-        expansion = training_expansion(run, rows, settings, shift, operator.row_means, coefficients)
-        certificate = replace(certificate, n_passes=run.reads)
-        return KernelSpectrum(
-            rows.n_rows, 0, values, operator.trace, expansion, run.evaluations, certificate, negative_mass
-        )
+        return self.solved(
+            run, values, V, operator.trace, rounding=rounding, shift=shift, row_means=operator.row_means,
+            certificate=certificate, negative_mass=negative_mass,
+        )  # fmt: skip
 
 
 def _definite(

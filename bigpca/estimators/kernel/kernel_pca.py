@@ -19,23 +19,17 @@ import numpy as np
 from bigpca.arrays import Matrix, Vector, norm_of
 from bigpca.errors import check_choice, warn_approximation
 from bigpca.estimators.kernel.landmarks import FeaturesFit, features_pass, fit_landmarks
-from bigpca.estimators.kernel.maps import Expansion, KernelScores, kernel_identity
+from bigpca.estimators.kernel.maps import Expansion, KernelScores
 from bigpca.estimators.kernel.model import KernelModel, resolved_kernel
 from bigpca.estimators.kernel.spectrum import (
     KernelFit,
     KernelSettings,
     KernelSpectrum,
-    axis_coefficients,
+    PairsFit,
     check_kernel_components,
     check_references,
-    closing_passes,
-    expansion_bytes,
-    held_bytes,
     rounding_of,
     row_shift,
-    row_shift_pass,
-    training_expansion,
-    warn_alike,
 )
 from bigpca.estimators.linear.krylov import (
     RULE_COLUMNS,
@@ -172,7 +166,7 @@ class DenseSpectrum:
 
 
 @dataclass(frozen=True)
-class DenseFit(KernelFit):
+class DenseFit(PairsFit):
     """One sweep, an n x n matrix and its eigenproblem."""
 
     solver: ClassVar[str] = "dense"
@@ -197,24 +191,13 @@ class DenseFit(KernelFit):
         solve = eigh_bytes(n, pairs_wanted(self.settings, n)) + self.resources.threads * FIXED_BYTES
         return sweep_pass(rows, kernel, "kernel", template, finish_bytes=held + solve, collected=True)
 
-    def passes(self) -> tuple[PassCost, ...]:
-        rows = self.rows
-        closing = closing_passes(rows, self.settings.kernel)
-        return (row_shift_pass(rows), self.sweep, *closing)
-
     def solve_cost(self) -> SolveCost:
-        n = self.rows.n_rows
-        held = held_bytes(self.rows, self.settings.kernel)
-        given = counted(self.settings.n_components)
-        k = n if given is None else given
-        output = expansion_bytes(self.rows, self.settings.kernel, k)
-        flops = eigh_flops(n, pairs_wanted(self.settings, n))
-        return SolveCost(flops, held_bytes=held, output_bytes=output)
+        n, given = self.rows.n_rows, counted(self.settings.n_components)
+        return self.cost_of(n if given is None else given, eigh_flops(n, pairs_wanted(self.settings, n)))
 
     def identity(self) -> dict[str, object]:
         """One checkpoint of the matrix serves any number of components."""
-        kernel = kernel_identity(self.settings.kernel)
-        return {"computes": "kernel matrix", "input": self.rows.describe(), "kernel": kernel}
+        return self.compared | {"computes": "kernel matrix"}
 
     def run(self, run: Run) -> KernelSpectrum:
         rows, settings, kernel = self.rows, self.settings, self.settings.kernel
@@ -230,12 +213,10 @@ class DenseFit(KernelFit):
             positive = int(np.count_nonzero(found.eigenvalues))
             warn_fewer(settings, positive, f"the centred matrix of {kernel} has")
         V = np.ascontiguousarray(fix_signs(np.ascontiguousarray(found.V.T)).T)
-        warn_alike(found.eigenvalues, found.rounding)
-        coefficients = axis_coefficients(V, found.eigenvalues, found.rounding)
-        expansion = training_expansion(run, rows, settings, shift, found.row_means, coefficients)
-        return KernelSpectrum(
-            rows.n_rows, 0, found.eigenvalues, found.trace, expansion, run.evaluations, negative_mass=negative_mass
-        )
+        return self.solved(
+            run, found.eigenvalues, V, found.trace, rounding=found.rounding, shift=shift, row_means=found.row_means,
+            negative_mass=negative_mass,
+        )  # fmt: skip
 
 
 def iterates(rows: Rows, settings: KernelSettings) -> bool:
@@ -323,7 +304,7 @@ class Start:
         rows, m = self.request.rows, self.request.count
         template = RowSample(self._wanted, rows.n_rows, 8.0 * self._wanted)
         work = 2.0 * rows.n_rows * rows.n_columns * self._wanted
-        cost = row_pass(rows, "start", [template], cut_bytes=template.state_bytes, work=work)
+        cost = row_pass(rows, "start", [template], work=work)
         evaluations, kernel = float(rows.n_rows) * m, self.settings.kernel
         return replace(
             cost, peak_bytes=cost.peak_bytes + 16 * 1024 * m + 8 * 3 * m**2, evaluations=evaluations,
@@ -383,7 +364,7 @@ def size_iteration(rows: Rows, settings: KernelSettings) -> Iterator[Iteration]:
 
 
 @dataclass(frozen=True)
-class KernelKrylovFit(KernelFit):
+class KernelKrylovFit(PairsFit):
     """An iteration of about three sweeps.
 
     Attributes
@@ -448,27 +429,17 @@ class KernelKrylovFit(KernelFit):
         request = LandmarkRequest(self.rows, self.settings.kernel, m, self.settings.seed, threads=self.settings.threads)
         return Start(request, replace(self.settings, n_components=self.iteration.block - random))
 
-    def passes(self) -> tuple[PassCost, ...]:
-        rows = self.rows
-        start = () if self.start is None else self.start.passes()
-        closing = closing_passes(rows, self.settings.kernel)
-        return (row_shift_pass(rows), *start, self.sweep, *closing)
+    @property
+    def starting(self) -> tuple[PassCost, ...]:
+        return () if self.start is None else self.start.passes()
 
     def solve_cost(self) -> SolveCost:
-        held = held_bytes(self.rows, self.settings.kernel)
-        k, n = self.iteration.components, self.rows.n_rows
-        output = expansion_bytes(self.rows, self.settings.kernel, k) + certificate_bytes(k, n)
-        between = self.iteration.flops(self.sweep.times.typical)
-        return SolveCost(between=between, held_bytes=held, output_bytes=output)
+        k, between = self.iteration.components, self.iteration.flops(self.sweep.times.typical)
+        return self.cost_of(k, between=between, beside=certificate_bytes(k, self.rows.n_rows))
 
     def identity(self) -> dict[str, object]:
         """Return also everything that determines the blocks of later passes."""
-        settings, iteration = self.settings, self.iteration
-        return {
-            "computes": "kernel krylov", "input": self.rows.describe(), "kernel": kernel_identity(settings.kernel),
-            "n_components": repr(settings.n_components), "tol": settings.tol, "seed": settings.seed,
-            "columns": [iteration.block, iteration.columns], "probes": PROBES,
-        }  # fmt: skip
+        return self.compared | {"computes": "kernel krylov"} | self.iteration.identity(self.settings)
 
     def run(self, run: Run) -> KernelSpectrum:
         """Iterate until the requested eigenvalues are known to ``tol``, or ``max_passes`` is reached."""
@@ -479,6 +450,7 @@ class KernelKrylovFit(KernelFit):
         )
         start = None if self.start is None else self._started(run, operator, shift)
         negative_mass = None
+        # The trace bounds what eigenvalues are left only where none is negative; elsewhere the Frobenius norm does.
         if kernel.positive_semidefinite:
             result = iterate(operator, start, settings, iteration)
             k = kept_components(operator, result, settings)
@@ -489,13 +461,10 @@ class KernelKrylovFit(KernelFit):
             k = len(values)
         V = np.ascontiguousarray(fix_signs(np.ascontiguousarray(result.vectors[:k])).T)
         rounding = rounding_of(values, operator.row_means, operator.tile_rounding)
-        warn_alike(values, rounding)  # where it did not converge, too: this says why, and what would help
-        coefficients = axis_coefficients(V, values, rounding)
-        expansion = training_expansion(run, rows, settings, shift, operator.row_means, coefficients)
-        certificate = replace(certificate, n_passes=run.reads)
-        return KernelSpectrum(
-            rows.n_rows, 0, values, operator.own_trace, expansion, run.evaluations, certificate, negative_mass
-        )
+        return self.solved(
+            run, values, V, operator.own_trace, rounding=rounding, shift=shift, row_means=operator.row_means,
+            certificate=certificate, negative_mass=negative_mass,
+        )  # fmt: skip
 
     def _started(self, run: Run, operator: KernelOperator, shift: Vector) -> Matrix | None:
         """Return the axes of the start; its eigenvalues determine the precision of the tiles."""
@@ -533,16 +502,17 @@ def plan_kernel_fit(
         With ``solver="auto"``, if no solver fits, and for rows that a model can neither hold nor read again.
     """
     named = FITS.get(solver)
-    if pairs_only and named is not None and not named.compares_pairs:
+    if pairs_only and named is not None and not issubclass(named, PairsFit):
         raise ValueError(
             f'fit_inverse_transform regresses on reference rows, which solver="{solver}" does not keep. Use '
             f'solver="dense" or "krylov".'
         )
     check_enough_rows(rows.n_rows)
     check_square(rows, settings.kernel)
-    auto = [one for one in FITS.values() if one.offered(rows, settings) and (one.compares_pairs or not pairs_only)]
+    wanted = PairsFit if pairs_only else KernelFit  # a regression needs the rows that the others do not keep
+    auto = [one for one in FITS.values() if one.offered(rows, settings) and issubclass(one, wanted)]
     fit = choose([one.planned(rows, settings, resources) for one in (auto if named is None else [named])])
-    if not fit.compares_pairs:
+    if not isinstance(fit, PairsFit):
         return fit
     if rows.nan_policy == "omit":
         raise ValueError(
@@ -659,6 +629,6 @@ class KernelPCA(KernelModel):  # type: ignore[explicit-any]
 
     def _settings(self, d: int, seed: int = 0) -> KernelSettings:
         return KernelSettings(
-            self.n_components, resolved_kernel(self, d), self.tol, self.max_passes, seed,
-            setting(self, "solve_threads"), setting(self, "max_kernel_evaluations"),
+            self.n_components, resolved_kernel(self, d), setting(self, "max_kernel_evaluations"),
+            tol=self.tol, max_passes=self.max_passes, seed=seed, solve_threads=setting(self, "solve_threads"),
         )  # fmt: skip

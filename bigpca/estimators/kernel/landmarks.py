@@ -184,10 +184,7 @@ def features_pass(rows: Rows, kernels: tuple[Kernel, ...], m: int) -> PassPlan:
     landmarks, transforms = np.broadcast_to(np.float32(0), (m, d)), (np.broadcast_to(0.0, (m, m)),) * len(kernels)
     # Broadcast zeros price the states and tiles of these shapes without their memory.
     template = LandmarkMoments.of(d, LandmarkMap(kernels, landmarks, transforms, np.zeros(d)))
-    cost = row_pass(
-        rows, "features", [template], cut_bytes=template.state_bytes, work=0.0, refinable=True,
-        dtype=features_dtype(rows, kernels[0], m),
-    )  # fmt: skip
+    cost = row_pass(rows, "features", [template], refinable=True, dtype=features_dtype(rows, kernels[0], m))
     evaluations = float(rows.n_rows) * m
     # A row has m kernel values; each kernel multiplies them by T (m, r), r <= m, and squares the result.
     return replace(
@@ -441,10 +438,7 @@ class LandmarksFit(KernelFit):
         return expansion_bytes(self.rows, self.settings.kernel, k, m) + 8 * (m * m + (m if numbered else 0))
 
     def identity(self) -> dict[str, object]:
-        return {
-            "computes": "landmarks", "input": self.rows.describe(), "kernel": kernel_identity(self.settings.kernel),
-            "seed": self.settings.seed, **self.choice.identity(),
-        }  # fmt: skip
+        return self.compared | {"computes": "landmarks", "seed": self.settings.seed, **self.choice.identity()}
 
 
 @dataclass(frozen=True)
@@ -598,7 +592,7 @@ class Growth(KernelReading):
         return SolveCost(14.0 * m**3, bytes=8 * 6 * m**2)
 
     def identity(self) -> dict[str, object]:
-        return {"computes": "growth", "input": self.rows.describe(), "kernel": kernel_identity(self.settings.kernel)}
+        return self.compared | {"computes": "growth"}
 
 
 @dataclass(frozen=True)
@@ -702,7 +696,6 @@ class FeaturesFit(KernelFit):
     """
 
     solver: ClassVar[str] = "features"
-    compares_pairs: ClassVar[bool] = False
 
     given: Rows
     pca: Fit[Spectrum]

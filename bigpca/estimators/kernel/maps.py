@@ -22,7 +22,7 @@ from bigpca.kernels.base import FIXED_BYTES, Kernel
 from bigpca.passes.accumulators.landmark_moments import landmark_block, prepare_landmarks
 from bigpca.passes.reading.blocks import Device, There, Values, precisely
 from bigpca.passes.reading.layout import working_dtype
-from bigpca.passes.reading.row_maps import RowMap
+from bigpca.passes.reading.row_maps import Float64Map, RowMap
 from bigpca.storage.files import content_digest
 
 # Exact kernel PCA expands over all training rows, Nyström's features over the landmarks; the centring is in A and b.
@@ -378,15 +378,11 @@ class KernelScores(RowMap):
 
 
 @dataclass(frozen=True)
-class Novelty(RowMap):
+class Novelty(Float64Map):
     """Squared distance of a row's image to the subspace, one column: ``k_c(x, x) - |y|^2``, clipped at 0."""
 
     expansion: Expansion | FeatureProjection
     nan_policy: str = "raise"
-
-    def output_dtype(self, dtype: DType) -> DType:
-        """Always float64: the difference of nearly equal numbers."""
-        return np.dtype(np.float64)
 
     @property
     def takes_csr(self) -> bool:

@@ -416,8 +416,8 @@ class KernelModel(Estimator[KernelSpectrum]):
 
     def _settings(self, d: int, seed: int = 0) -> KernelSettings:
         return KernelSettings(
-            self.n_components, resolved_kernel(self, d), seed=seed, solve_threads=setting(self, "solve_threads"),
-            max_kernel_evaluations=setting(self, "max_kernel_evaluations"),
+            self.n_components, resolved_kernel(self, d), setting(self, "max_kernel_evaluations"), seed=seed,
+            solve_threads=setting(self, "solve_threads"),
         )  # fmt: skip
 
     def _row_map(self) -> RowMap:

@@ -6,8 +6,8 @@ Fitted kernel models on disk: expansions as arrays and JSON values, and back, va
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
-from typing import ClassVar
+from abc import abstractmethod
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -18,10 +18,12 @@ from bigpca.errors import MemoryBudgetError, brief, format_bytes, warn_approxima
 from bigpca.estimators.kernel.maps import (
     Expansion,
     FeatureProjection,
+    kernel_identity,
     scored_bytes,
     scored_evaluations,
     scored_in_float64,
 )
+from bigpca.estimators.linear.spectrum import IterationSettings
 from bigpca.estimators.shared.certificates import Certificate, pack_certificate, unpack_certificate
 from bigpca.estimators.shared.files import References, StoredModel, StoredState, Values, pack_values, unpack_values
 from bigpca.estimators.shared.fit import Fit, Reading, seconds
@@ -31,12 +33,12 @@ from bigpca.passes.accumulators.kept_rows import RowSample
 from bigpca.passes.accumulators.landmark_moments import LandmarkMoments
 from bigpca.passes.accumulators.moments import Moments
 from bigpca.passes.engine.jobs import PassPlan, PassState
-from bigpca.passes.engine.local import threads_here
 from bigpca.passes.engine.run import Run
 from bigpca.passes.fold import first_shift, fold_to, row_pass, shift_pass
 from bigpca.passes.reading.layout import working_dtype
 from bigpca.passes.rows import Rows
-from bigpca.planning import PassCost, Resources
+from bigpca.passes.sweeps import SweepPlan
+from bigpca.planning import PassCost, Resources, SolveCost
 from bigpca.solvers.components import NComponents, check_n_components
 from bigpca.storage.files import kind_of
 
@@ -45,37 +47,19 @@ HELD_BYTES = 256 << 20  # maximum size of training rows that a model holds becau
 
 
 @dataclass(frozen=True)
-class KernelSettings:
+class KernelSettings(IterationSettings):
     """What a kernel fit computes, independent of how it is executed.
 
     Attributes
     ----------
-    n_components : int, float, "mle", a rule, or None
     kernel : Kernel
         Resolved for the number of columns.
-    tol : float
-        Relative error of the eigenvalues at which an iteration stops.
-    max_passes : int or None
-        Maximum number of sweeps over the kernel matrix; None for as many as it takes.
-    seed : int
-    solve_threads : int or None
-        BLAS threads of solves; None for all cores.
     max_kernel_evaluations : float
         Maximum number of kernel evaluations; a plan with more is rejected before any read.
     """
 
-    n_components: NComponents
     kernel: Kernel
-    tol: float = 1e-3
-    max_passes: int | None = 10
-    seed: int = 0
-    solve_threads: int | None = None
     max_kernel_evaluations: float = 1e12
-
-    @property
-    def threads(self) -> int:
-        """BLAS threads for a solve in this process."""
-        return threads_here(self.solve_threads)
 
 
 @dataclass(frozen=True)
@@ -149,12 +133,15 @@ class KernelReading(Reading):
     def max_evaluations(self) -> float:
         return self.settings.max_kernel_evaluations
 
+    @property
+    def compared(self) -> dict[str, object]:
+        """Rows and kernel, on which a checkpoint must agree."""
+        return {"input": self.rows.describe(), "kernel": kernel_identity(self.settings.kernel)}
+
 
 @dataclass(frozen=True)
 class KernelFit(KernelReading, Fit[KernelSpectrum]):
     """One way to solve a kernel principal component problem."""
-
-    compares_pairs: ClassVar[bool] = True  # all of them, whose rows it must know before and keep after
 
     @classmethod
     def planned(cls, rows: Rows, settings: KernelSettings, resources: Resources) -> KernelFit:
@@ -170,6 +157,47 @@ class KernelFit(KernelReading, Fit[KernelSpectrum]):
     def price(self) -> float:
         """Seconds of one core; :meth:`offered` states from how many rows an iteration replaces the whole matrix."""
         return seconds(self.plan)
+
+
+@dataclass(frozen=True)
+class PairsFit(KernelFit):
+    """Compares all pairs of rows, which it must know before and keep after."""
+
+    @property
+    @abstractmethod
+    def sweep(self) -> SweepPlan:
+        """The sweeps over the kernel matrix."""
+
+    @property
+    def starting(self) -> tuple[PassCost, ...]:
+        """The reads for a start of an iteration."""
+        return ()
+
+    def passes(self) -> tuple[PassCost, ...]:
+        rows, kernel = self.rows, self.settings.kernel
+        # Beside the sweeps: rows of a computation, and rows that determine the precision of scores.
+        held = (collect_pass(rows),) if kernel.needs_rows and rows.source is None else ()
+        return (row_shift_pass(rows), *self.starting, self.sweep, *held, *scoring_reads(rows, kernel))
+
+    def cost_of(self, k: int, flops: float = 0.0, *, between: float = 0.0, beside: int = 0) -> SolveCost:
+        """Return the cost of a solve for k components, whose model has ``beside`` bytes other than their expansion."""
+        rows, kernel = self.rows, self.settings.kernel
+        held = 0 if not kernel.needs_rows or _read_again(rows) else _held_bytes(rows)
+        output = expansion_bytes(rows, kernel, k) + beside
+        return SolveCost(flops, between, held_bytes=held, output_bytes=output)
+
+    def solved(
+        self, run: Run, values: Vector, V: Matrix, trace: float, *, rounding: float, shift: Vector, row_means: Vector,
+        certificate: Certificate | None = None, negative_mass: float | None = None,
+    ) -> KernelSpectrum:  # fmt: skip
+        """Return the components of eigenvectors V (n, k) of HKH: scores are along ``H V / sqrt(lambda)``."""
+        warn_alike(values, rounding)  # where an iteration did not converge, too: this says why, and what would help
+        coefficients = axis_coefficients(V, values, rounding)
+        expansion = training_expansion(run, self.rows, self.settings, shift, row_means, coefficients)
+        if certificate is not None:
+            certificate = replace(certificate, n_passes=run.reads)
+        n = self.rows.n_rows
+        return KernelSpectrum(n, 0, values, trace, expansion, run.evaluations, certificate, negative_mass)
 
 
 def check_kernel_components(n_components: NComponents, n: int, d: int, m: int | None = None) -> None:
@@ -199,21 +227,11 @@ def row_shift_pass(rows: Rows) -> PassCost:
     return shift_pass(rows, rows.layout(0))
 
 
-def closing_passes(rows: Rows, kernel: Kernel) -> tuple[PassCost, ...]:
-    """Declare the reads of :func:`training_expansion`: rows of a computation, and rows that determine the precision."""
-    if not kernel.needs_rows:
-        return ()
-    return (*((collect_pass(rows),) if rows.source is None else ()), *scoring_reads(rows, kernel))
-
-
 def collect_pass(rows: Rows) -> PassPlan:
     """Declare the read that holds all rows of a computation."""
     dtype = working_dtype(rows.dtype)  # represents the rows exactly, in the planned number of bytes
     template = RowSample(rows.n_columns, rows.n_rows, rows.held_row_bytes(dtype))
-    return row_pass(
-        rows, "collect", [template], cut_bytes=template.state_bytes, work=0.0, dtype=dtype, collected=True,
-        finish_bytes=template.state_bytes,
-    )  # fmt: skip
+    return row_pass(rows, "collect", [template], dtype=dtype, collected=True, finish_bytes=template.state_bytes)
 
 
 def scoring_reads(rows: Rows, kernel: Kernel) -> tuple[PassCost, ...]:
@@ -228,11 +246,6 @@ def scoring_reads(rows: Rows, kernel: Kernel) -> tuple[PassCost, ...]:
             name="precision of scores", reads=again, bytes_read=again * size, evaluations=evaluations, driver_bytes=held
         ),
     )
-
-
-def held_bytes(rows: Rows, kernel: Kernel) -> int:
-    """Return the bytes of training rows that a model keeps in the fitting process."""
-    return 0 if not kernel.needs_rows or _read_again(rows) else _held_bytes(rows)
 
 
 def _read_again(rows: Rows) -> bool:

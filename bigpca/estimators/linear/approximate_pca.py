@@ -132,8 +132,8 @@ class ApproximatePCA(LinearModel[FusedProduct]):  # type: ignore[explicit-any]
                 'n_components = "mle" needs the whole spectrum, which a sketch does not provide. Use PCA, or an int.'
             )
         fit = Settings(
-            self.n_components, self._standardization(d, grid), setting(self, "solve_threads"),
-            setting(self, "keep_state_bytes"),
+            self.n_components, self._standardization(d, grid), setting(self, "keep_state_bytes"),
+            solve_threads=setting(self, "solve_threads"),
         )  # fmt: skip
         return SketchSettings(fit, sketch, self.approximation)
 

@@ -28,7 +28,6 @@ from bigpca.passes.rows import Rows, check_dense
 from bigpca.planning import PassCost, Resources, SolveCost, Times
 from bigpca.seeds import signs
 from bigpca.solvers.components import NComponents, ParallelAnalysis, by_name, noise_edge, unknown_edge
-from bigpca.solvers.scaling import scale_identity
 
 FLIPPED = "flipped"
 
@@ -134,9 +133,7 @@ class NullFit(Fit[Spectrum]):
     @cached_property
     def columns(self) -> PassPlan:
         """The read for means and variances."""
-        template = ColumnMoments(self.rows.n_columns)
-        work = self.rows.dense_work(template)
-        return row_pass(self.rows, "null columns", [template], cut_bytes=template.state_bytes, work=work)
+        return row_pass(self.rows, "null columns", [ColumnMoments(self.rows.n_columns)])
 
     def passes(self) -> tuple[PassCost, ...]:
         flipped: list[PassCost] = []
@@ -156,11 +153,8 @@ class NullFit(Fit[Spectrum]):
         )  # fmt: skip
 
     def identity(self) -> dict[str, object]:
-        settings = self.settings
-        return {
-            "computes": "parallel analysis", "rule": repr(self.rule), "center": settings.center,
-            "scale": scale_identity(settings.scale), "fit": self.main.identity(),
-        }  # fmt: skip
+        known = {"computes": "parallel analysis", "rule": repr(self.rule), "fit": self.main.identity()}
+        return known | self.settings.identity()
 
     def run(self, run: Run) -> Spectrum:
         columns = fold(run, self.columns, self.rows, ColumnMoments(self.rows.n_columns)).state  # one read of X

@@ -37,7 +37,6 @@ from bigpca.passes.rows import Rows
 from bigpca.planning import PassCost, Resources, SolveCost
 from bigpca.solvers.components import resolve_components
 from bigpca.solvers.eigh import complete_orthonormal, fix_signs, numerical_rank, top_eigenpairs
-from bigpca.solvers.scaling import scale_identity
 
 
 @dataclass(frozen=True)
@@ -161,17 +160,14 @@ class DotFit(PCAFit):
     @cached_property
     def columns(self) -> PassPlan:
         """The read for means and deviations, if columns are scaled."""
-        template = ColumnMoments(self.rows.n_columns)
-        work = self.rows.dense_work(template)
-        return row_pass(self.rows, "columns", [template], cut_bytes=template.state_bytes, work=work)
+        return row_pass(self.rows, "columns", [ColumnMoments(self.rows.n_columns)])
 
     @cached_property
     def components(self) -> PassPlan:
         """The read for the components."""
         n, d = self.rows.n_rows, self.rows.n_columns
         states = [LeftProduct(d, np.broadcast_to(0.0, (n, self.k))), ColumnMoments(d)]
-        size, work = sum(state.state_bytes for state in states), self.rows.dense_work(*states)
-        return row_pass(self.rows, "components", states, cut_bytes=size, work=work, dtype=self.components_dtype)
+        return row_pass(self.rows, "components", states, dtype=self.components_dtype)
 
     def passes(self) -> tuple[PassCost, ...]:
         before: tuple[PassCost, ...] = ()
@@ -190,11 +186,7 @@ class DotFit(PCAFit):
         )
 
     def identity(self) -> dict[str, object]:
-        settings = self.settings
-        return {
-            "computes": "dot", "input": self.rows.describe(), "center": settings.center,
-            "scale": scale_identity(settings.scale),
-        }  # fmt: skip
+        return {"computes": "dot", "input": self.rows.describe(), **self.settings.identity()}
 
     def run(self, run: Run) -> Spectrum:
         """Fit by the dot matrix.

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from typing import ClassVar, Protocol
+from typing import ClassVar
 
 import numpy as np
 
@@ -19,7 +19,14 @@ from bigpca.arrays import Matrix, Vector
 from bigpca.blas import solving_alone
 from bigpca.errors import warn_approximation
 from bigpca.estimators.linear.dot_fit import DotSpectrum, components_pass, dot_spectrum, reject_omission, unweighted
-from bigpca.estimators.linear.spectrum import PCAFit, Settings, Spectrum, check_enough_rows, linear_bytes
+from bigpca.estimators.linear.spectrum import (
+    IterationSettings,
+    PCAFit,
+    Settings,
+    Spectrum,
+    check_enough_rows,
+    linear_bytes,
+)
 from bigpca.estimators.shared.certificates import Certificate, certificate_bytes, certify, warn_if_doubtful
 from bigpca.estimators.shared.fit import first_that_fits
 from bigpca.operators.base import PROBES, Operator
@@ -45,7 +52,6 @@ from bigpca.solvers.krylov import (
     krylov_flops,
     orthonormal_columns,
 )
-from bigpca.solvers.scaling import scale_identity
 
 BLOCKS = 4  # in the basis before it is restarted, where USUAL_PASSES reads or fewer are granted
 USUAL_PASSES = 10
@@ -66,21 +72,6 @@ WIDE = (
 )
 MORE_COLUMNS = 10  # minimum number of columns of a block in addition to the components
 RULE_COLUMNS = 1024  # of the basis, if the spectrum decides the number of components, or many reads are granted
-
-
-class IterationSettings(Protocol):
-    """The settings of a fit that an iteration depends on."""
-
-    @property
-    def n_components(self) -> NComponents: ...
-    @property
-    def tol(self) -> float: ...
-    @property
-    def max_passes(self) -> int | None: ...
-    @property
-    def seed(self) -> int: ...
-    @property
-    def threads(self) -> int: ...
 
 
 @dataclass(frozen=True)
@@ -142,6 +133,13 @@ class Iteration:
     def flops(self, products: float) -> float:
         """Floating-point operations of the solver between so many products."""
         return krylov_flops(self.size, self.block, self.components, max(1, round(products)))
+
+    def identity(self, settings: IterationSettings) -> dict[str, object]:
+        """Return what determines the blocks of later passes, for :meth:`Fit.identity`."""
+        return {
+            "n_components": repr(settings.n_components), "tol": settings.tol, "seed": settings.seed,
+            "columns": [self.block, self.columns], "probes": PROBES,
+        }  # fmt: skip
 
     @property
     def basis_bytes(self) -> int:
@@ -367,13 +365,8 @@ class KrylovFit(PCAFit):
 
     def identity(self) -> dict[str, object]:
         """Return also everything that determines the blocks of later passes."""
-        settings, iteration = self.settings, self.iteration
-        return {
-            "computes": "krylov", "input": self.rows.describe(), "center": settings.center,
-            "scale": scale_identity(settings.scale),
-            "n_components": repr(settings.n_components), "tol": settings.tol, "seed": settings.seed,
-            "columns": [iteration.block, iteration.columns], "probes": PROBES,
-        }  # fmt: skip
+        known = {"computes": "krylov", "input": self.rows.describe(), **self.settings.identity()}
+        return known | self.iteration.identity(self.settings)
 
     def run(self, run: Run) -> Spectrum:
         """Iterate until the requested eigenvalues are known to ``tol``, or ``max_passes`` is reached."""

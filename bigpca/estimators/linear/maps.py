@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.sparse import csr_array
 
 from bigpca import csr
-from bigpca.arrays import Array, DType, Integers, Matrix, Vector
+from bigpca.arrays import Array, Integers, Matrix, Vector
 from bigpca.data.containers import is_labelled
 from bigpca.data.grids import Grid
 from bigpca.data.sparse import with_values
@@ -27,7 +27,7 @@ from bigpca.export.linear import LinearMap, LinearRowMap
 from bigpca.passes.reading.blocks import Device, Values
 from bigpca.passes.reading.layout import working_dtype
 from bigpca.passes.reading.readers import Limits
-from bigpca.passes.reading.row_maps import L2, Affine, MapStep, RowMap
+from bigpca.passes.reading.row_maps import L2, Affine, Float64Map, MapStep, RowMap
 from bigpca.passes.rows import Rows
 from bigpca.planning import BlockForm
 from bigpca.settings import setting
@@ -383,7 +383,7 @@ class Removal(RowMap):
 
 
 @dataclass(frozen=True)
-class LogLikelihood(RowMap):
+class LogLikelihood(Float64Map):
     """Log-likelihood of rows under probabilistic PCA (Bishop 2006, eq. 12.43, as scikit-learn), one column.
 
     With noise s the quadratic form is ``(|x|^2 - sum_i z_i^2 (1 - s / lambda_i)) / s``: no d x d matrix.
@@ -392,10 +392,6 @@ class LogLikelihood(RowMap):
     projection: Projection
     variances: Vector
     noise: float
-
-    def output_dtype(self, dtype: DType) -> DType:
-        """Always float64."""
-        return np.dtype(np.float64)
 
     def apply(self, rows: Array, where: str) -> Array:
         """Return log-likelihoods (b, 1)."""

@@ -22,7 +22,7 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
 from bigpca.arrays import Array, DType, Integers, Vector
-from bigpca.errors import closest, counted, positive_integer
+from bigpca.errors import check_choice, closest, counted, positive_integer
 from bigpca.estimators.linear.maps import Center, Projection, Scale, limits_of, orthonormality_error, strip_rows
 from bigpca.estimators.linear.spectrum import Spectrum
 from bigpca.estimators.shared.inputs import Input, Lazy, settle_non_finite
@@ -32,7 +32,7 @@ from bigpca.passes.engine.events import ProgressArgument
 from bigpca.passes.project import keys_of
 from bigpca.passes.reading.blocks import Device
 from bigpca.passes.reading.layout import working_dtype
-from bigpca.passes.reading.row_maps import MapStep, RowMap
+from bigpca.passes.reading.row_maps import Float64Map, MapStep, RowMap
 from bigpca.passes.summaries import STATISTICS, read_ends
 from bigpca.settings import setting
 from bigpca.solvers.components import rounding_level
@@ -241,7 +241,8 @@ class RowStatistics(Estimator[Spectrum]):
         """
         check_is_fitted(self)
         n = positive_integer("n", n)
-        f = self._statistics_map(check_statistics(check_choice("of", of, STATISTICS)))
+        check_choice("of", of, STATISTICS)
+        f = self._statistics_map((of,))
         rows, _ = self._rows(self._open_like(X))
         step = MapStep(f, 1, 4 * self.n_features_in_ * self.n_components_)
         ends = read_ends(rows.mapped(step), n, memory_limit=setting(self, "memory_limit"), progress=progress).ends
@@ -284,7 +285,8 @@ class RowStatistics(Estimator[Spectrum]):
         check_is_fitted(self)
         check_confidence(confidence)
         check_choice("rows", rows, ("new", "training"))
-        if check_choice("limit", limit, ("empirical", "theory")) == "empirical":
+        check_choice("limit", limit, ("empirical", "theory"))
+        if limit == "empirical":
             return quantile_limit(self._typical_values(X, "t2"), confidence)
         self._check_centred("the distribution of T2")
         k = int(np.count_nonzero(self._counted_variances()))
@@ -323,8 +325,8 @@ class RowStatistics(Estimator[Spectrum]):
         """
         check_is_fitted(self)
         check_confidence(confidence)
-        kinds = ("empirical", "moments", "jackson-mudholkar", "box")
-        if check_choice("limit", limit, kinds) in ("empirical", "moments"):
+        check_choice("limit", limit, ("empirical", "moments", "jackson-mudholkar", "box"))
+        if limit in ("empirical", "moments"):
             values = self._typical_values(X, "spe")
             if limit == "empirical":
                 return quantile_limit(values, confidence)
@@ -430,19 +432,6 @@ def check_statistics(names: str | Sequence[str]) -> tuple[str, ...]:
     return found
 
 
-def check_choice(name: str, given: str, known: tuple[str, ...]) -> str:
-    """Return a choice among names.
-
-    Raises
-    ------
-    ValueError
-        For another name.
-    """
-    if given not in known:
-        raise ValueError(f"{name} = {given!r}; one of {', '.join(map(repr, known))} was expected.")
-    return given
-
-
 def check_confidence(confidence: object) -> float:
     """Return the share of the rows below a limit.
 
@@ -461,7 +450,7 @@ LEAST_SQUARES = 1e-25  # sum of float32 squares to which those that underflow, b
 
 
 @dataclass(frozen=True)
-class StatisticsMap(RowMap):
+class StatisticsMap(Float64Map):
     """Statistics of rows under a model with orthonormal axes V (k, d), one column each.
 
     With ``x_s = (x - mean) / scale`` and ``t = V x_s``: T2 is ``sum_a t_a^2 / lambda_a``; SPE is ``|x_s - V't|^2``, of
@@ -489,10 +478,6 @@ class StatisticsMap(RowMap):
         """As the projection."""
         moved = self.projection.on(device)
         return None if moved is None else replace(self, projection=moved)
-
-    def output_dtype(self, dtype: DType) -> DType:
-        """Always float64; residuals and scores are computed in the precision of the rows."""
-        return np.dtype(np.float64)
 
     def apply(self, rows: Array, where: str) -> Array:
         """Return the statistics (b, m) of rows (b, d).

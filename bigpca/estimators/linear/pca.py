@@ -177,8 +177,8 @@ class PCA(LinearModel[Moments]):  # type: ignore[explicit-any]
     def _settings(self, standardization: Standardization, seed: int = 0) -> Settings:
         check_iteration(self.tol, self.max_passes)
         return Settings(
-            self.n_components, standardization, setting(self, "solve_threads"), setting(self, "keep_state_bytes"),
-            tol=self.tol, max_passes=self.max_passes, seed=seed,
+            self.n_components, standardization, setting(self, "keep_state_bytes"), tol=self.tol,
+            max_passes=self.max_passes, seed=seed, solve_threads=setting(self, "solve_threads"),
         )  # fmt: skip
 
     def _fit(self, rows: Rows, y: Input) -> Fit[Spectrum]:

@@ -13,10 +13,10 @@ from sklearn.utils.validation import check_is_fitted
 
 from bigpca.arrays import Array, Matrix, Vector
 from bigpca.blas import one_blas_thread
-from bigpca.errors import warn_approximation
+from bigpca.errors import check_choice, warn_approximation
 from bigpca.estimators.linear.approximate_pca import ApproximatePCA
 from bigpca.estimators.linear.maps import Projection, Reconstruction, limits_of
-from bigpca.estimators.linear.monitoring import check_choice, has_covariance, sound_variances
+from bigpca.estimators.linear.monitoring import has_covariance, sound_variances
 from bigpca.estimators.linear.pca import PCA
 from bigpca.estimators.linear.spectrum import Spectrum
 from bigpca.estimators.shared.files import StoredModel, Values
@@ -295,12 +295,8 @@ class RotatedPCA(Estimator[Spectrum]):  # type: ignore[explicit-any]
         return Projection(self.mean_, self.scale_, axes, None, self.nan_policy, limits=limits_of(inner.scale))
 
     def _fitted_values(self) -> tuple[dict[str, Array], Values]:
-        inner = StoredModel.of(self.estimator_)
-        arrays = {f"inner_{name}": array for name, array in inner.arrays.items()}
-        return arrays | {"rotation": self.rotation_matrix_}, {
-            "inner": {"kind": inner.kind, "attributes": inner.attributes},
-            "n_features": self.n_features_in_,
-        }
+        arrays, attributes = StoredModel.held(self.estimator_)
+        return arrays | {"rotation": self.rotation_matrix_}, attributes | {"n_features": self.n_features_in_}
 
     def _restore(self, stored: StoredModel) -> None:
         inner, T = stored.inner, stored.arrays["rotation"]

@@ -36,10 +36,9 @@ from bigpca.passes.fold import Folded, fold, fold_to, row_pass
 from bigpca.planning import ONCE, PassCost, SolveCost
 from bigpca.sketches.base import Sketch
 from bigpca.solvers.certificates import orthonormal_axes
-from bigpca.solvers.components import resolve_partial
+from bigpca.solvers.components import check_total, resolve_partial
 from bigpca.solvers.eigh import fix_signs, top_eigenpairs
 from bigpca.solvers.nystrom import nystrom, nystrom_bytes
-from bigpca.solvers.scaling import scale_identity
 
 
 @dataclass(frozen=True)
@@ -241,9 +240,7 @@ class SketchFit(Fit[Spectrum]):
     @cached_property
     def scale(self) -> PassPlan:
         """The read for the columns' deviations, if they must be known before the sketch."""
-        template = ColumnMoments(self.rows.n_columns)
-        work = self.rows.dense_work(template)
-        return row_pass(self.rows, "scale", [template], cut_bytes=template.state_bytes, work=work)
+        return row_pass(self.rows, "scale", [ColumnMoments(self.rows.n_columns)])
 
     def template(self, scale: Vector | None = None) -> FusedProduct:
         """The state of the sketching pass; ``scale`` if the columns' deviations are known before it."""
@@ -255,10 +252,7 @@ class SketchFit(Fit[Spectrum]):
         n, d = self.rows.n_rows, self.rows.n_columns
         template, q = self.template(np.ones(d) if self.settings.scaled_first else None), self.settings.sketch.width(d)
         solve = 3 * 8 * d * template.n_columns + nystrom_bytes(d, q, min(q, n), overwrite=True)
-        return row_pass(
-            self.rows, "sketch", [template], cut_bytes=template.state_bytes, work=self.rows.dense_work(template),
-            finish_bytes=max(0, solve - 3 * template.state_bytes),
-        )  # fmt: skip
+        return row_pass(self.rows, "sketch", [template], finish_bytes=max(0, solve - 3 * template.state_bytes))
 
     @cached_property
     def ritz(self) -> CovariancePasses:
@@ -282,10 +276,8 @@ class SketchFit(Fit[Spectrum]):
         return SolveCost(8.0 * d * settings.sketch.width(d) ** 2, output_bytes=output)
 
     def identity(self) -> dict[str, object]:
-        fit = self.settings.fit
         return {
-            "computes": "sketch", "input": self.rows.describe(), "center": fit.center,
-            "scale": scale_identity(fit.scale),
+            "computes": "sketch", "input": self.rows.describe(), **self.settings.fit.identity(),
             "approximation": self.settings.approximation, "sketch": self.settings.sketch.describe(),
         }  # fmt: skip
 
@@ -386,11 +378,7 @@ def unpack(part: FusedProduct, settings: SketchSettings, *, omitted: int, scale:
         trace_error = lost_variance(mean, weight) / (weight - 1)
     scale_error = centred or 0.0 if fit.scale else 0.0
     trace_error += scale_error * trace
-    if not np.isfinite(trace):
-        raise ValueError(
-            f"the total variance is {trace}: squares of the values overflow float64 (beyond 1e154). Divide the data "
-            f"by a constant first."
-        )
+    check_total(trace)
     probes = None
     if Y.shape[1] > q:
         vectors = probe_vectors(settings.sketch.seed, d, Y.shape[1] - q).astype(np.float64)

@@ -7,7 +7,7 @@ disk: a solved problem as arrays and JSON values, and back, validated.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import cached_property, partial
 from numbers import Integral
 from typing import ClassVar
@@ -29,40 +29,56 @@ from bigpca.passes.engine.run import Run
 from bigpca.passes.fold import Folded, fold, fold_to, row_pass
 from bigpca.passes.rows import Rows, naming_sides
 from bigpca.planning import BlockForm, PassCost, Resources, SolveCost
-from bigpca.solvers.components import NComponents, resolve_components
+from bigpca.solvers.components import NComponents, check_total, resolve_components
 from bigpca.solvers.eigh import ROUNDED, fix_signs, numerical_rank, top_eigenpairs
-from bigpca.solvers.scaling import LearnedScale
+from bigpca.solvers.scaling import LearnedScale, scale_identity
 
 
 @dataclass(frozen=True)
-class Settings:
-    """What a fit computes, independent of how it is executed.
+class IterationSettings:
+    """What every fit of components computes, and what an iteration depends on.
 
     Attributes
     ----------
     n_components : int, float, "mle", RelativeThreshold or None
-    standardization : Standardization
-    solve_threads : int or None
-        BLAS threads of the eigenproblem; None for all cores of the machine that solves it.
-    keep_state_bytes : int
-        Maximum size of a state that the model keeps.
     tol : float
         Relative error of the eigenvalues at which an iteration stops.
     max_passes : int or None
-        Maximum number of reads of all rows by an iteration; None for as many as it takes.
+        Maximum number of reads of all rows, or sweeps over a kernel matrix; None for as many as it takes.
     seed : int
-        Seed of the sample, random columns and probes of an iteration.
+        Seed of the sample, random columns and probes.
+    solve_threads : int or None
+        BLAS threads of solves; None for all cores of the machine that solves.
+    """
+
+    n_components: NComponents
+    _: KW_ONLY
+    tol: float = 1e-3
+    max_passes: int | None = 10
+    seed: int = 0
+    solve_threads: int | None = None
+
+    @property
+    def threads(self) -> int:
+        """BLAS threads for a solve in this process."""
+        return threads_here(self.solve_threads)
+
+
+@dataclass(frozen=True)
+class Settings(IterationSettings):
+    """What a fit computes, independent of how it is executed.
+
+    Attributes
+    ----------
+    standardization : Standardization
+    keep_state_bytes : int
+        Maximum size of a state that the model keeps.
     covariates : int
         Number of the last columns, whose linear effect is taken out of the others.
     """
 
-    n_components: NComponents
     standardization: Standardization = field(default_factory=Standardization)
-    solve_threads: int | None = None
     keep_state_bytes: int = 256 << 20
-    tol: float = 1e-3
-    max_passes: int | None = 10
-    seed: int = 0
     covariates: int = 0
 
     @property
@@ -80,10 +96,9 @@ class Settings:
         """Whether columns are divided by anything, learned or given."""
         return self.standardization.scales
 
-    @property
-    def threads(self) -> int:
-        """BLAS threads for a solve in this process."""
-        return threads_here(self.solve_threads)
+    def identity(self) -> dict[str, object]:
+        """Return what a checkpoint must agree on, for :meth:`Fit.identity`."""
+        return {"center": self.center, "scale": scale_identity(self.scale)}
 
     def wanted(self, n: int, d: int) -> int:
         """Number of eigenpairs to compute."""
@@ -222,11 +237,7 @@ def solve_moments(moments: Moments, settings: Settings, *, omitted: int = 0) -> 
             S[i : i + STRIP, i:] /= scale[i : i + STRIP, None] * scale[i:]
     S /= weight - 1
     total = float(np.trace(S))
-    if not np.isfinite(total):
-        raise ValueError(
-            f"the total variance is {total}: squares of the values overflow float64 (beyond 1e154). Divide the data "
-            f"by a constant first."
-        )
+    check_total(total)
     columns = np.diagonal(S).copy()
     values, vectors = top_eigenpairs(S, settings.wanted(n, d), threads=settings.threads)
     k = resolve_components(settings.n_components, values, total, n, d, weight, columns, moments.precision)
@@ -472,7 +483,7 @@ class CovarianceFit(PCAFit):
             if rows.in_memory and layout.n_rows * layout.row_bytes <= 2 * template.state_bytes:
                 layout = replace(layout, groups=(range(len(layout.reads)),), segments=(range(1),))
         work = float(rows.n_rows + (self.before or 0)) * template.cost(BlockForm(rows.n_columns)).flops
-        return row_pass(rows, "moments", [template], cut_bytes=template.state_bytes, work=work, layout=layout)
+        return row_pass(rows, "moments", [template], work=work, layout=layout)
 
     @property
     def precision(self) -> float:

@@ -162,6 +162,13 @@ class StoredModel:
         made = model.provenance_ and replace(model.provenance_, model=model._digest())
         return cls(type(model).__name__, arrays, common | attributes, provenance=made)
 
+    @classmethod
+    def held(cls, model: Any) -> tuple[dict[str, Array], Values]:
+        """Return arrays and attributes of a model in the file of another: a prefix keeps its arrays apart."""
+        own = cls.of(model)
+        arrays = {f"inner_{name}": array for name, array in own.arrays.items()}
+        return arrays, {"inner": {"kind": own.kind, "attributes": own.attributes}}
+
     def named(self, prefix: str) -> dict[str, Array]:
         """Return the arrays whose names start with a prefix, which is removed."""
         return {n.removeprefix(prefix): a for n, a in self.arrays.items() if n.startswith(prefix)}

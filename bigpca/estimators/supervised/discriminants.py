@@ -12,7 +12,7 @@ from sklearn.base import ClassifierMixin
 from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted
 
-from bigpca.arrays import Array, DType, Matrix, Vector
+from bigpca.arrays import Array, Matrix, Vector
 from bigpca.estimators.shared.inputs import Input, Lazy, settle_non_finite
 from bigpca.estimators.shared.outputs import Destination, Path, maps_rows
 from bigpca.estimators.shared.transformer import Estimator, with_parameters
@@ -21,7 +21,7 @@ from bigpca.estimators.supervised.model import SupervisedModel
 from bigpca.estimators.supervised.problems import RoweisProblem, check_conditioning, check_factor
 from bigpca.estimators.supervised.statistics import LabelStatistics
 from bigpca.passes.engine.driver import solving
-from bigpca.passes.reading.row_maps import Preprocess, RowMap
+from bigpca.passes.reading.row_maps import Float64Map, Preprocess
 from bigpca.settings import setting
 from bigpca.solvers.components import NComponents, rounding_level
 from bigpca.solvers.eigh import top_eigenpairs
@@ -258,7 +258,7 @@ def ledoit_wolf_shrinkage(values: Vector, freedom: float) -> float:
 
 
 @dataclass(frozen=True)
-class ClassDistance(RowMap):
+class ClassDistance(Float64Map):
     """``min_c (x - mean_c)' C^-1 (x - mean_c)``, with one covariance C for all classes.
 
     Attributes
@@ -304,10 +304,6 @@ class ClassDistance(RowMap):
         whitening = vectors / np.sqrt(shrunk)[:, None]
         deviations = statistics.deviations[moments.counts > 0]
         return cls(statistics.mean, whitening, deviations @ whitening.T, shrinkage, nan_policy)
-
-    def output_dtype(self, dtype: DType) -> DType:
-        """Always float64."""
-        return np.dtype(np.float64)
 
     def apply(self, rows: Array, where: str) -> Array:
         """Return the squared distances (b, 1).

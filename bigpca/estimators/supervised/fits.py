@@ -88,9 +88,7 @@ class LabelledReading(Reading):
     @cached_property
     def labels(self) -> PassPlan:
         """The read of rows and labels."""
-        states = list(self.templates.values())
-        size, work = sum(state.state_bytes for state in states), self.rows.dense_work(*states)
-        return row_pass(self.rows, "labels", states, cut_bytes=size, work=work)
+        return row_pass(self.rows, "labels", self.templates.values())
 
     def read(self, run: Run) -> KeptStatistics:
         """Read X."""
@@ -240,7 +238,7 @@ class KrylovRoweisFit(LabelledFit):
         columns = min(d, width * most)
         held = 8 * (d * (5 * columns + 6 * width) + 5 * columns**2)
         return row_pass(
-            self.rows, "within", [block], cut_bytes=block.state_bytes, work=4.0 * n * d * width * TYPICAL_READS,
+            self.rows, "within", [block], work=4.0 * n * d * width * TYPICAL_READS,
             times=Times(min(TYPICAL_READS - 1, most), most), driver_bytes=held,
         )  # fmt: skip
 

@@ -24,16 +24,11 @@ from bigpca.estimators.kernel.landmarks import (
     landmark_expansion,
     pass_dtype,
 )
-from bigpca.estimators.kernel.maps import kernel_identity
 from bigpca.estimators.kernel.spectrum import (
-    KernelFit,
     KernelSettings,
     KernelSpectrum,
-    closing_passes,
-    expansion_bytes,
-    held_bytes,
+    PairsFit,
     row_shift,
-    row_shift_pass,
     training_expansion,
     warn_alike,
 )
@@ -95,10 +90,9 @@ def labelled_features_pass(rows: Rows, kernel: Kernel, labelled: Labelled, m: in
     mapped = LandmarkMap(
         (kernel,), np.broadcast_to(np.float32(0), (m, d)), (np.broadcast_to(0.0, (m, m)),), np.zeros(d)
     )
-    states = labelled.templates(m, whole=whole).values()
     cost = row_pass(
-        rows.mapped(mapped.step), "labelled-features", states, work=0.0,
-        cut_bytes=sum(one.state_bytes for one in states), dtype=features_dtype(rows, kernel, m), refinable=True,
+        rows.mapped(mapped.step), "labelled-features", labelled.templates(m, whole=whole).values(),
+        dtype=features_dtype(rows, kernel, m), refinable=True,
     )  # fmt: skip
     return replace(cost, evaluations=float(rows.n_rows) * m)
 
@@ -279,7 +273,7 @@ def stored_statistics(stored: StoredModel) -> KeptStatistics | None:
 
 
 @dataclass(frozen=True)
-class DualFit(KernelFit):
+class DualFit(PairsFit):
     """Kernel supervised PCA by its dual: one sweep over the kernel matrix with the label features.
 
     ``(Delta'H K H Delta) v = s^2 v``, scores ``s^-1 v'Delta'H k(X, x)`` (SPCA paper, section 6.2). NOTE: they are
@@ -306,23 +300,13 @@ class DualFit(KernelFit):
         held = 3 * 8 * self.rows.n_rows * columns
         return product_pass(self.rows, self.settings.kernel, columns, ONCE, driver_bytes=held)
 
-    def passes(self) -> tuple[PassCost, ...]:
-        rows = self.rows
-        closing = closing_passes(rows, self.settings.kernel)
-        return (row_shift_pass(rows), self.sweep, *closing)
-
     def solve_cost(self) -> SolveCost:
-        held = held_bytes(self.rows, self.settings.kernel)
         given, rank = self.settings.n_components, self.labelled.rank
         k = rank if given is None else min(rank, int(given))  # type: ignore[arg-type]
-        output = expansion_bytes(self.rows, self.settings.kernel, k) + classes_bytes(self.labelled)
-        return SolveCost(held_bytes=held, output_bytes=output)
+        return self.cost_of(k, beside=classes_bytes(self.labelled))
 
     def identity(self) -> dict[str, object]:
-        return {
-            "computes": "kernel label product", "input": self.rows.describe(),
-            "kernel": kernel_identity(self.settings.kernel), "labels": self.labelled.describe(),
-        }  # fmt: skip
+        return self.compared | {"computes": "kernel label product", "labels": self.labelled.describe()}
 
     def multiply(self, run: Run) -> tuple[KernelOperator, Matrix, Matrix]:
         """Return the operator, the centred label features (n, m), and its product with them: one sweep."""

@@ -30,7 +30,6 @@ from bigpca.estimators.supervised.supervised_pca import SupervisedPCA
 from bigpca.passes.engine.events import ProgressArgument
 from bigpca.passes.reading.row_maps import Preprocess
 from bigpca.passes.rows import Rows
-from bigpca.planning import Resources
 from bigpca.settings import setting
 from bigpca.solvers.components import NComponents
 
@@ -117,7 +116,7 @@ class KernelSupervisedPCA(KernelModel):  # type: ignore[explicit-any]
             return plan_features(self, rows, y, self._problem())
         problem, (rows, resources) = self._problem(), self._rows(rows, weighted=False)
         problem.check(rows.n_columns)
-        labelled = read_labels(y, rows.n_rows, problem, missing=self.missing_labels, owner=type(self).__name__)
+        labelled = read_labels(self, y, rows.n_rows, problem)
         if rows.nan_policy == "omit" or labelled.supervision.unlabelled:
             raise ValueError(
                 'solver="pairs" compares all pairs of rows and must know them in advance: it cannot omit rows with '
@@ -129,8 +128,7 @@ class KernelSupervisedPCA(KernelModel):  # type: ignore[explicit-any]
         return DualFit(rows, resources, settings, labelled)
 
     def _growth(self, rows: Rows, y: Input, latest: KernelSpectrum) -> LabelledGrowth:
-        rows, resources = self._rows(rows)
-        return labelled_growth(self, rows, resources, y, latest)
+        return labelled_growth(self, rows, y, latest)
 
     def _stored_state(self, stored: StoredModel) -> KeptStatistics | None:
         return stored_statistics(stored)
@@ -214,8 +212,7 @@ class KernelRoweisDiscriminantAnalysis(KernelModel):  # type: ignore[explicit-an
         return plan_features(self, rows, y, problem)
 
     def _growth(self, rows: Rows, y: Input, latest: KernelSpectrum) -> LabelledGrowth:
-        rows, resources = self._rows(rows)
-        return labelled_growth(self, rows, resources, y, latest)
+        return labelled_growth(self, rows, y, latest)
 
     def _stored_state(self, stored: StoredModel) -> KeptStatistics | None:
         return stored_statistics(stored)
@@ -227,8 +224,7 @@ def plan_features(
     """Plan a fit on the features of landmarks."""
     rows, resources = model._rows(rows)
     problem.check(rows.n_rows)
-    owner, missing = type(model).__name__, model.missing_labels
-    labelled = read_labels(y, rows.n_rows, problem, missing=missing, owner=owner, weights=rows.weights)
+    labelled = read_labels(model, y, rows.n_rows, problem, weights=rows.weights)
     return FeatureLabelFit.of(
         rows, resources, model._settings(rows.n_columns, rows.seed), labelled, problem,
         n_landmarks=model.n_landmarks, sampling=model.sampling,
@@ -236,15 +232,15 @@ def plan_features(
 
 
 def labelled_growth(
-    model: KernelSupervisedPCA | KernelRoweisDiscriminantAnalysis, rows: Rows, resources: Resources, y: Input,
-    latest: KernelSpectrum,
-) -> LabelledGrowth:  # fmt: skip
-    """Plan the read of added labelled rows."""
+    model: KernelSupervisedPCA | KernelRoweisDiscriminantAnalysis, rows: Rows, y: Input, latest: KernelSpectrum
+) -> LabelledGrowth:
+    """Plan the read of rows that are added to a fit."""
+    rows, resources = model._rows(rows)
     old, problem = kept_by(latest), model._problem()
     if problem.whole:
         old.statistics.check_whole()
-    owner, settings = type(model).__name__, model._settings(rows.n_columns)
-    labelled = read_labels(y, rows.n_rows, problem, missing=model.missing_labels, owner=owner, like=old.supervision)
+    settings = model._settings(rows.n_columns)
+    labelled = read_labels(model, y, rows.n_rows, problem, like=old.supervision)
     whole, features = old.statistics.moments.whole, landmark_features(latest)
     return LabelledGrowth(rows, resources, settings, features, labelled, problem, whole)
 

@@ -181,8 +181,8 @@ class SupervisedModel(Estimator[SupervisedResult]):
             old.check_whole()
         opened = self._open_like(X)
         rows, resources = self._rows(opened.weighted(sample_weight))
-        y, missing = self._labels_of_fit(opened.X, y), self.missing_labels
-        labelled = read_labels(y, rows.n_rows, problem, missing=missing, owner=name, like=before, weights=rows.weights)
+        y = self._labels_of_fit(opened.X, y)
+        labelled = read_labels(self, y, rows.n_rows, problem, like=before, weights=rows.weights)
         fit = LabelsFit(rows, resources, name, labelled, old.moments.whole, problem)
         new, made = execute(self, fit, fit.read, f"{self._called}.partial_fit(X, y)", progress=progress)
         merged, supervision = merge_labelled(old, before, new.statistics, new.supervision)
@@ -313,10 +313,8 @@ class SupervisedModel(Estimator[SupervisedResult]):
     def _planned(self, rows: Rows, y: Input, problem: Problem) -> LabelledFit:
         rows, resources = self._rows(rows)
         problem.check(rows.n_columns)
-        name = type(self).__name__
-        missing = self.missing_labels
-        labelled = read_labels(y, rows.n_rows, problem, missing=missing, owner=name, weights=rows.weights)
-        return plan_labelled(rows, resources, name, labelled, problem)
+        labelled = read_labels(self, y, rows.n_rows, problem, weights=rows.weights)
+        return plan_labelled(rows, resources, type(self).__name__, labelled, problem)
 
     def _take(self, found: SupervisedResult, solver: str) -> None:
         statistics, supervision, axes = found.statistics, found.supervision, found.axes

@@ -372,17 +372,15 @@ class Labelled:
 
 
 def read_labels(
-    y: Input, n: int, use: LabelUse, *, missing: str, owner: str, like: Supervision | None = None,
+    model: Input, y: Input, n: int, use: LabelUse, *, like: Supervision | None = None,
     weights: Vector | None = None,
 ) -> Labelled:  # fmt: skip
     """Read the labels of n rows; of a batch, ``like`` those of the rows before. Rows of weight 0 have none.
 
     Parameters
     ----------
+    model : estimator with ``missing_labels``
     use : LabelUse
-    missing : {"raise", "drop"}
-    owner : str
-        Name of the estimator, for messages.
 
     Raises
     ------
@@ -390,6 +388,7 @@ def read_labels(
         As :func:`bigpca.data.labels.open_labels`; without labels, for a class of one row if the within-class scatter
         counts, and for a batch of labels of another width.
     """
+    missing = model.missing_labels
     if isinstance(y, BatchLabels):
         beside = labels_beside(y, n, use, missing, like, weights)
         if beside is not None:
@@ -397,7 +396,8 @@ def read_labels(
         y = y.in_advance()
     if y is None:
         raise ValueError(
-            f"{owner} requires y to be passed, but the target y is None. Give one label for each of {n} rows."
+            f"{type(model).__name__} requires y to be passed, but the target y is None. Give one label for each of {n} "
+            "rows."
         )
     labels = _opened(y, n, use, missing if weights is None else "drop", like)
     if weights is not None:

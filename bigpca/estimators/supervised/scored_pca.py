@@ -337,10 +337,9 @@ class Folding(Reading):
     def folds(self) -> PassPlan:
         """The read."""
         states = self.templates.values()
-        size, work = sum(one.state_bytes for one in states), self.rows.dense_work(*states)
         rows, exact = self.rows, np.dtype(np.float64)  # of rows and labels side by side
-        layout = plan_layout(rows.row_chunks, rows.n_columns, exact, size)
-        return row_pass(rows, "folds", states, cut_bytes=size, work=work, layout=layout, dtype=exact)
+        layout = plan_layout(rows.row_chunks, rows.n_columns, exact, sum(one.state_bytes for one in states))
+        return row_pass(rows, "folds", states, layout=layout, dtype=exact)
 
     def passes(self) -> tuple[PassCost, ...]:
         return (self.folds,)
@@ -713,7 +712,7 @@ class ScoredPCA(Estimator[ScoredResult]):  # type: ignore[explicit-any]
         return hasattr(self, "estimator_")
 
     def _read_labels(self, y: Input, n: int, like: Supervision | None = None) -> Labelled:
-        return read_labels(y, n, LabelUse(), missing=self.missing_labels, owner=type(self).__name__, like=like)
+        return read_labels(self, y, n, LabelUse(), like=like)
 
     @property
     def _n_features_out(self) -> int:
@@ -788,15 +787,13 @@ class ScoredPCA(Estimator[ScoredResult]):  # type: ignore[explicit-any]
         return Folding.of(rows, resources, labelled, candidates, int(self.folds), seed)
 
     def _fitted_values(self) -> tuple[dict[str, Array], Values]:
-        inner, supervision = StoredModel.of(self.estimator_), self._supervision
-        # A model file in a model file: prefixes keep the arrays of its parts apart.
-        arrays = {f"inner_{name}": array for name, array in inner.arrays.items()}
+        supervision, (arrays, attributes) = self._supervision, StoredModel.held(self.estimator_)
         kept = KeptStatistics(self._statistics, supervision).to_arrays()
         arrays |= {f"kept_{name}": array for name, array in kept.items()}
         if self._spread is not None:
             arrays |= {f"spread_{name}": array for name, array in self._spread.to_arrays().items()}
-        attributes = {
-            "inner": {"kind": inner.kind, "attributes": inner.attributes}, "n_features": self.n_features_in_,
+        attributes |= {
+            "n_features": self.n_features_in_,
             "cv_scores": [[int(q), share] for q, share in getattr(self, "cv_scores_", {}).items()],
             "classes": None if supervision.classes is None else pack_values(supervision.classes),
         }  # fmt: skip

@@ -80,6 +80,14 @@ class RowMap(ABC):
         """Return what identifies the map, for fingerprints of checkpoints and partial outputs."""
 
 
+class Float64Map(RowMap):
+    """A row map to float64 numbers, whatever the dtype of the rows is."""
+
+    def output_dtype(self, dtype: DType) -> DType:
+        """Return float64."""
+        return np.dtype(np.float64)
+
+
 class NumberedMap(RowMap):
     """A row map that also depends on absolute row numbers: appended labels, kernels that look rows up."""
 

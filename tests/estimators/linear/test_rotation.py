@@ -133,7 +133,7 @@ MISTAKES: dict[str, tuple[Callable[[], Any], str]] = {
     "no variance": (
         lambda: bp.RotatedPCA.of(bp.PCA(3).fit(X[:, :1] * np.arange(1, 5))), "2 of 3 components have variance 0"
     ),
-    "another method": (lambda: bp.RotatedPCA.of(PLAIN, "oblimin"), "method = 'oblimin'; one of 'varimax', 'promax'"),
+    "another method": (lambda: bp.RotatedPCA.of(PLAIN, "oblimin"), "method = 'oblimin' is unknown. Use 'varimax' or"),
     "a power of one": (lambda: bp.RotatedPCA.of(PLAIN, "promax", power=1), "power = 1 does not sharpen the loadings"),
     "another model": (lambda: bp.RotatedPCA.of(bp.KernelPCA(2).fit(X)), "a KernelPCA cannot be rotated. Give a fitted"),
     "another estimator": (lambda: bp.RotatedPCA(estimator=bp.KernelPCA(2)).fit(X), "is a KernelPCA; a PCA or"),

@@ -257,8 +257,8 @@ MISTAKES: dict[str, tuple[Callable[[], Any], str]] = {
     "an unknown statistic": (lambda: FITTED["plain"].statistics(X, "spee"), "is not a statistic; .*Did you mean spe"),
     "no statistic": (lambda: FITTED["plain"].statistics(X, []), "one or more different names"),
     "one twice": (lambda: FITTED["plain"].statistics(X, ["t2", "t2"]), "one or more different names"),
-    "another contribution": (lambda: FITTED["plain"].contributions(X, "q"), "of = 'q'; one of 't2', 'spe'"),
-    "an order by nothing": (lambda: FITTED["plain"].top_outliers(X, of="q"), "of = 'q'; one of"),
+    "another contribution": (lambda: FITTED["plain"].contributions(X, "q"), "of = 'q' is unknown. Use 't2' or 'spe'"),
+    "an order by nothing": (lambda: FITTED["plain"].top_outliers(X, of="q"), "of = 'q' is unknown. Use one of"),
     "no outliers": (lambda: FITTED["plain"].top_outliers(X, 0), "n = 0 is below 1"),
     "one and a half": (lambda: FITTED["plain"].top_outliers(X, 1.5), "n = 1.5 is a float, but an integer"),
     "keys without a path": (lambda: FITTED["plain"].statistics(X, keys=["a"]), "which requires out"),
@@ -273,9 +273,9 @@ MISTAKES: dict[str, tuple[Callable[[], Any], str]] = {
     "the variance of one row": (
         lambda: FITTED["plain"].spe_limit(X=NEW[:1], limit="moments"), "1 row of X can be used, but a variance"
     ),
-    "an unknown limit": (lambda: FITTED["plain"].t2_limit(limit="F"), "limit = 'F'; one of 'empirical', 'theory'"),
+    "an unknown limit": (lambda: FITTED["plain"].t2_limit(limit="F"), "limit = 'F' is unknown. Use 'empirical' or"),
     "other rows": (
-        lambda: FITTED["plain"].t2_limit(rows="old", limit="theory"), "rows = 'old'; one of 'new', 'training'"
+        lambda: FITTED["plain"].t2_limit(rows="old", limit="theory"), "rows = 'old' is unknown. Use 'new' or 'training'"
     ),
     "too few fitted": (
         lambda: FEW.t2_limit(rows="training", limit="theory"),
