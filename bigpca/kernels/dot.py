@@ -48,7 +48,7 @@ class PreparedRows:
         """Dtype of the rows."""
         return self.columns.dtype
 
-    @property
+    @cached_property
     def largest(self) -> float:
         """Largest |x|^2, from which the error of products is bounded."""
         return float(self.squares.max(initial=0.0))

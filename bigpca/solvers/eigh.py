@@ -11,7 +11,7 @@ from scipy.linalg import LinAlgError, eigh
 from scipy.linalg.blas import dsymv
 from scipy.linalg.lapack import dpotrf
 
-from bigpca.arrays import Matrix, Vector, mirror_upper
+from bigpca.arrays import Matrix, Vector, mirror_upper, norm_of_upper
 from bigpca.blas import blas_threads, threads_of_solve
 from bigpca.seeds import normals
 
@@ -46,12 +46,12 @@ def leading_eigenpairs(S: Matrix, diagonal: Vector, k: int, *, lower: bool) -> t
 
     Parameters
     ----------
-    S : ndarray of shape (d, d), float64, Fortran order, symmetric positive semi-definite, both triangles filled
-        The triangle named is destroyed, and the diagonal; the other one stays.
+    S : ndarray of shape (d, d), float64, Fortran order, symmetric positive semi-definite, one triangle filled
+        The other triangle is destroyed, and the diagonal.
     diagonal : ndarray of shape (d,)
         A copy of S's.
     lower : bool
-        Which triangle may be used.
+        Which triangle is filled.
 
     Notes
     -----
@@ -60,8 +60,8 @@ def leading_eigenpairs(S: Matrix, diagonal: Vector, k: int, *, lower: bool) -> t
     show that no other eigenvalue is larger. Eigenvalues are within ``4 d eps lambda_1`` of the largest there are, as
     those of a dense solver.
     """
-    d, columns, eps = len(S), basis_columns(k), float(np.finfo(np.float64).eps)
-    Q, H, norm = np.empty((d, columns + 1), order="F"), np.zeros((columns, columns)), _frobenius(S)
+    d, columns, eps, upper = len(S), basis_columns(k), float(np.finfo(np.float64).eps), S.T if lower else S
+    Q, H, norm = np.empty((d, columns + 1), order="F"), np.zeros((columns, columns)), norm_of_upper(upper)
     start = normals(0, "lanczos-start", 0, 1, d, np.float64)[0]
     Q[:, 0] = start / np.linalg.norm(start)
     kept, converged, proven = 0, False, False
@@ -69,7 +69,7 @@ def leading_eigenpairs(S: Matrix, diagonal: Vector, k: int, *, lower: bool) -> t
         for j in range(kept, columns):
             # 1. S Q = Q H + beta q e', with q orthogonal to the basis Q: twice is enough (Kahan). symv reads one
             # triangle, and the time of a product is that of reading S.
-            basis, w = Q[:, : j + 1], dsymv(1.0, S, Q[:, j])
+            basis, w = Q[:, : j + 1], dsymv(1.0, S, Q[:, j], lower=lower)
             for _ in range(2):
                 h = w @ basis
                 w -= basis @ h
@@ -98,23 +98,16 @@ def leading_eigenpairs(S: Matrix, diagonal: Vector, k: int, *, lower: bool) -> t
     values, V = ritz[-k:], basis @ Y[:, -k:]
     # What a dense solver's eigenvalues are known to: residuals below it are converged.
     noise = 4 * d * eps * float(values[-1])
-    residuals = np.linalg.norm(S @ V - V * values, axis=0)
+    products = np.column_stack([dsymv(1.0, S, v, lower=lower) for v in V.T])  # each faster than a thin gemm
+    residuals = np.linalg.norm(products - V * values, axis=0)
     gram = V.T @ V
     gram[np.diag_indices(k)] -= 1.0
     if not (values[0] > noise and residuals.max() <= noise and np.abs(gram).max() < ORTHONORMALITY):
         return None  # eigenvectors of zeros are the dense solver's to choose
-    if not proven and not _are_largest(S, diagonal, values, V, float(values[0]) + noise, lower=lower):
-        return None
-    return values, V
-
-
-def _frobenius(S: Matrix) -> float:
-    """Return ``|S|_F``, its square to d eps: sums of d squares, added in pairs.
-
-    NOTE: the rounding of one sum of d^2 equal numbers, as of columns that are equally correlated, adds up: the norm of
-    NumPy, one product of d^2 terms, was off by 20 d eps, and the proof below was false.
-    """
-    return float(np.sqrt(np.einsum("ij,ij->j", S, S).sum()))
+    if proven:
+        return values, V
+    mirror_upper(upper)
+    return (values, V) if _are_largest(S, diagonal, values, V, float(values[0]) + noise, lower=not lower) else None
 
 
 def _rest_is_below(ritz: Vector, coupling: Vector, eps: float, norm: float, d: int) -> float:
@@ -188,7 +181,7 @@ def eigh_bytes(d: int, k: int | None = None) -> int:
 
 
 def top_eigenpairs(
-    S: Matrix, k: int | None = None, *, lower: bool | None = False, signed: bool = False, threads: int | None = None
+    S: Matrix, k: int | None = None, *, lower: bool = False, signed: bool = False, threads: int | None = None
 ) -> tuple[Vector, Matrix]:
     """Compute the k largest eigenvalues of a symmetric positive semi-definite matrix, and their eigenvectors.
 
@@ -202,7 +195,7 @@ def top_eigenpairs(
     ----------
     S : ndarray of shape (d, d), float64, C or Fortran order (else it is copied).
     k : how many; None for all d.
-    lower : which triangle is filled; the other may hold anything. None for both, which are alike but for rounding.
+    lower : which triangle is filled; the other may hold anything.
     signed : the matrix is indefinite: negative eigenvalues are reported as they are.
     threads : BLAS threads for the solve; None leaves the process's setting.
 
@@ -234,7 +227,6 @@ def top_eigenpairs(
         raise ValueError(f"{kept} eigenpairs were requested, but a {S.shape} matrix has 1 to {len(S)}.")
     if not S.flags.writeable or not (S.flags.c_contiguous or S.flags.f_contiguous):
         S = np.array(S, order="C")
-    mirrored, lower = lower is None, bool(lower)
     if not S.flags.f_contiguous:
         # LAPACK wants Fortran order: the transposed view has it, with the triangles exchanged.
         S, lower = S.T, not lower
@@ -242,23 +234,19 @@ def top_eigenpairs(
     if not np.isfinite(diagonal).all():
         bad = int(np.flatnonzero(~np.isfinite(diagonal))[0])
         raise ValueError(f"the matrix has {diagonal[bad]} at [{bad}, {bad}], so it has no eigenvalues. Check the data.")
-    if not mirrored:
-        mirror_upper(S.T if lower else S)  # so that a failed solve can be repeated from the other triangle
     exponent = int(np.frexp(np.max(np.abs(diagonal)))[1])
     if abs(exponent) > FAR_FROM_ONE:
         # LAPACK's bisection loses digits there; powers of two change none.
-        np.ldexp(S, -exponent, out=S)
+        np.ldexp(mirror_upper(S.T if lower else S), -exponent, out=S.T if lower else S)
         diagonal = np.ldexp(diagonal, -exponent)
     else:
         exponent = 0
     iterated = not signed and is_iterated(len(S), kept)
     with blas_threads(threads, (2 / 3 if iterated else 9.0) * len(S) ** 3):
-        found = None
-        if iterated:
-            found = leading_eigenpairs(S, diagonal, kept, lower=not lower)
+        found = leading_eigenpairs(S, diagonal, kept, lower=lower) if iterated else None
+        if found is None:
             np.fill_diagonal(S, diagonal)
-            if found is None:
-                mirror_upper(S.T if lower else S)  # a factorisation destroyed the other triangle
+            mirror_upper(S.T if lower else S)  # so that a failed solve can be repeated from the other triangle
         values, columns = _solve(S, diagonal, kept, lower) if found is None else found
     eigenvalues = np.ldexp(values[::-1], exponent)
     return eigenvalues if signed else np.maximum(eigenvalues, 0.0), np.array(columns[:, ::-1].T, order="C")

@@ -16,7 +16,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from bigpca.arrays import Matrix, Vector, norm_of
+from bigpca.arrays import Matrix, Vector, mirror_upper, norm_of, norm_of_upper
 from bigpca.errors import check_choice, warn_approximation
 from bigpca.estimators.kernel.landmarks import FeaturesFit, features_pass, fit_landmarks
 from bigpca.estimators.kernel.maps import Expansion, KernelScores
@@ -241,19 +241,19 @@ def _solve(state: PassState, *, settings: KernelSettings, stored: float, tiles: 
     K = state.part("kernel", DotPanels).matrix()
     n = len(K)
     with np.errstate(over="ignore", invalid="ignore"):
-        row_means = K.mean(axis=1)
+        row_means = double_centre(K)
     reject_overflow(settings.kernel, row_means)
+    trace, norm = float(np.trace(K)), norm_of_upper(K)
     # Eigenvalues of HKH are known to about eps |K|, for the eps of its entries: ten times that is rounding.
-    entries = 10 * float(norm_of(K))
-    double_centre(K)
+    # |K|^2 = |HKH|^2 + 2 n |m - mean(m)|^2 + n^2 mean(m)^2 with the means m of rows
+    mean = float(row_means.mean())
+    entries = 10 * float(norm_of(np.array([norm, np.sqrt(2 * n) * norm_of(row_means - mean), n * mean])))
     if settings.kernel.taken_on_trust:
-        least = negative_eigenvalue(K, stored * entries, threads=settings.threads)
+        least = negative_eigenvalue(mirror_upper(K), stored * entries, threads=settings.threads)
         evidence = None if least is None else f"its centred matrix has the eigenvalue {least:.3g}"
         reject_contradicted(settings.kernel, evidence)
-    # Before the eigensolver, which destroys the matrix.
-    trace, norm = float(np.trace(K)), float(norm_of(K))
     given, wanted, signed = settings.n_components, pairs_wanted(settings, n), not settings.kernel.positive_semidefinite
-    eigenvalues, vectors = top_eigenpairs(K, wanted, lower=None, signed=signed, threads=settings.threads)
+    eigenvalues, vectors = top_eigenpairs(K, wanted, signed=signed, threads=settings.threads)
     rounding = rounding_of(eigenvalues, row_means, tiles * entries)
     rank = max(1, int(np.count_nonzero(eigenvalues > rounding)))
     positive = np.where(eigenvalues > rounding, eigenvalues, 0.0)

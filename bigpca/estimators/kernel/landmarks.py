@@ -327,7 +327,7 @@ def tutorial_spectrum(run: Run, n: int, features: LandmarkFeatures, settings: Ke
     K = features.block()
     m, means = len(K), K.mean(axis=1)
     # H K_mm H: centred by the means over the landmarks alone.
-    centred = double_centre(K.copy())
+    double_centre(centred := K.copy())
     given = settings.n_components
     values, vectors = top_eigenpairs(centred, threads=settings.threads)
     # What rounding leaves of eigenvalues is 0, and so are the coefficients of their axes.

@@ -71,9 +71,9 @@ def solve_dot_state(
     weight = len(G) if weights is None else float(weights.sum())
     if settings.center:
         double_centre(G, weights)
-    G /= weight - 1  # Z Z' / (n - 1), whose non-zero eigenvalues are those of the covariance Z'Z / (n - 1)
-    total = float(np.trace(G))
+    total = float(np.trace(G)) / (weight - 1)
     values, vectors = top_eigenpairs(G, settings.wanted(n, n_features), threads=settings.threads)
+    values /= weight - 1  # of Z Z' / (n - 1), whose non-zero ones are those of the covariance Z'Z / (n - 1)
     k = resolve_components(settings.n_components, values, total, n, n_features, weight, precision=precision)
     mean = squares = np.empty(0)
     if isinstance(part, DotSum):

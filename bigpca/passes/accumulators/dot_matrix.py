@@ -7,8 +7,10 @@ from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
 import numpy as np
+from scipy.linalg.blas import dsymv, dsyr2
 
-from bigpca.arrays import Array, DType, Matrix, Vector, add_packed, mirror_upper, packed_size, unpack
+from bigpca.arrays import Array, DType, Matrix, Vector, add_packed, packed_size, unpack_upper
+from bigpca.blas import blas_threads
 from bigpca.passes.accumulators.base import (
     Accumulator,
     Arrays,
@@ -85,11 +87,11 @@ class DotPanels(Accumulator):
         return DotPanels(self.n_samples, self.n_features, self.panel_rows, self.panels + other.panels)
 
     def matrix(self) -> Matrix:
-        """Return G (n, n), both triangles."""
-        G = np.empty((self.n_samples, self.n_samples))
+        """Return G (n, n), with zeros below the panels."""
+        G = np.zeros((self.n_samples, self.n_samples))
         for first, panel in self.panels:
             G[first : first + len(panel), first:] = panel
-        return mirror_upper(G)
+        return G
 
     @property
     def state_bytes(self) -> int:
@@ -153,8 +155,8 @@ class DotSum(Accumulator):
         return DotSum(self.n_samples, self.center, self.scale, self.packed + other.packed, means, squares)
 
     def matrix(self) -> Matrix:
-        """Return G (n, n), both triangles."""
-        return unpack(self.packed, self.n_samples)
+        """Return G (n, n), with zeros below the diagonal blocks."""
+        return unpack_upper(self.packed, self.n_samples)
 
     def columns(self, which: str) -> Matrix:
         """Return the means or the squares of all columns, in order."""
@@ -178,24 +180,18 @@ class DotSum(Accumulator):
         return {"center": self.center, "scale": scale_identity(self.scale)}
 
 
-def double_centre(G: Matrix, weights: Vector | None = None) -> Matrix:
-    """Return ``H G H`` in place, ``H = I - 11'/n``, which removes the part of the mean that the shift left.
+def double_centre(G: Matrix, weights: Vector | None = None) -> Vector:
+    """Make the upper triangle of G (n, n) that of ``H G H``, ``H = I - 11'/n``, which removes the part of the mean that
+    the shift left; and return the means of the rows.
 
     With weights w of the rows, ``G = R Y Y'R`` with ``R = diag(r)``, ``r = sqrt(w)``, and ``H = I - r r'/sum(w)``.
     """
-    if weights is not None:
-        # H G H = G - r u' - u r' with u = G r / s - (r'G r / 2 s^2) r and s = sum(w)
-        root = np.sqrt(weights)
-        u = G @ root / weights.sum()
-        u -= (u @ root) / (2 * weights.sum()) * root
-        G -= np.multiply.outer(root, u)
-        G -= np.multiply.outer(u, root)
-        return G
-    # (H G H)_ij = G_ij - m_i - m_j + mean(m) with the row means m, because G is symmetric
-    means = G.mean(axis=0)
-    G -= means
-    G -= means[:, None] - means.mean()
-    return G
+    # H G H = G - r u' - u r' with u = m - (r'm / 2 s) r, m = G r / s and s = r'r; without weights r = 1
+    r = np.ones(len(G)) if weights is None else np.sqrt(weights)
+    with blas_threads(1):
+        means: Vector = dsymv(1.0, G.T, r, lower=True) / (r @ r)
+        dsyr2(-1.0, r, means - (r @ means) / (2 * (r @ r)) * r, a=G.T, lower=True, overwrite_a=True)
+    return means
 
 
 @dataclass
