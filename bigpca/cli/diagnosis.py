@@ -181,10 +181,6 @@ def store_facts(url: str) -> dict[str, str]:
             seconds.append(time.perf_counter() - began)
         return f"yes, {1000 * statistics.median(seconds):.0f} ms each"
 
-    def put_many() -> str:
-        data = random.randbytes(TRIED_BYTES)
-        return rate(lambda: together((TRIED_BYTES, partial(own.put, name, data)) for name in names))
-
     def delete() -> str:
         own.delete([*names, "small"])
         return "yes"
@@ -194,12 +190,12 @@ def store_facts(url: str) -> dict[str, str]:
         action()
         return f"{TRIED * TRIED_BYTES / 1e6 / (time.perf_counter() - began):,.0f} MB/s, {TRIED} requests at a time"
 
-    wanted = [Wanted(name, TRIED_BYTES) for name in names]
+    wanted, data = [Wanted(name, TRIED_BYTES) for name in names], random.randbytes(TRIED_BYTES)
     steps: dict[str, Callable[[], str]] = {
         "list": lambda: "yes" if next(place.list(), None) is not None else "yes; nothing is there",
         "put": put,
         "conditional put": lambda: CONDITIONS[own.conditions()],
-        "write": put_many,
+        "write": lambda: rate(lambda: together((TRIED_BYTES, partial(own.put, name, data)) for name in names)),
         "read": lambda: rate(lambda: requests().all(own, wanted)),
         "delete": delete,
     }
@@ -226,18 +222,14 @@ def cluster_facts(client: Client) -> dict[str, Any]:
 
     workers = client.scheduler_info(n_workers=-1)["workers"]
     _, found = package_versions(client, workers)
-    facts = []
-    for address, worker in sorted(workers.items()):
-        threads, limit = int(worker["nthreads"]), int(worker["memory_limit"] or 0)
-        facts.append(
-            {
-                "address": address,
-                "threads": threads,
-                "memory_bytes": limit,
-                "memory_per_thread": limit // threads,
-                "versions": found.get(f"worker {address}", {}),
-            }
-        )
+    facts = [
+        {
+            "address": address, "threads": (threads := int(worker["nthreads"])),
+            "memory_bytes": (limit := int(worker["memory_limit"] or 0)), "memory_per_thread": limit // threads,
+            "versions": found.get(f"worker {address}", {}),
+        }
+        for address, worker in sorted(workers.items())
+    ]  # fmt: skip
     problems = []
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")

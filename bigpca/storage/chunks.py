@@ -126,9 +126,8 @@ class ChunkWriter(ABC):
         # A new Zstd per call: the codec has no state worth sharing between threads.
         return self._begin(index, bytes(Zstd(level=self.level, checksum=True).encode(block)), saturated, first)
 
-    @abstractmethod
-    def log(self, records: Sequence[ChunkRecord]) -> None:
-        """Add chunks that this process has written to the journal, for a run that resumes this one."""
+    def log(self, records: Sequence[ChunkRecord]) -> None:  # noqa: B027  # a chunk on a disk was logged
+        """Add chunks that this process has written to the journal, where each was not logged as it was written."""
 
     def chunks(self) -> Iterator[tuple[int, Array]]:
         """Iterate over (first row, rows) of all chunks in order; one is in memory at a time."""
@@ -209,9 +208,6 @@ class DiskChunks(ChunkWriter):
             self._log(record)
         done.set_result(record)
         return done
-
-    def log(self, records: Sequence[ChunkRecord]) -> None:
-        """Do nothing: each chunk was logged as it was written."""
 
     @contextmanager
     def storing(self, what: str, size: int) -> Iterator[None]:

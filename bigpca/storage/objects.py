@@ -308,10 +308,7 @@ class ObjectOutput(Output):
         document = json.loads(partial_document(self._layout))
         document["attributes"]["bigpca"]["identity"] = self._layout.identity
         claim = requests().begin(0, self._check_claim)
-        together(
-            (len(data), partial(put_member, self.place, key, data, self.writer.mark))
-            for key, data in members(annotations)
-        )
+        put_members(self.place, annotations.write, self.writer.mark)
         if claim.result():  # checked last: who takes the output over changes it before anything else
             self._publish_listed(finished, annotations)  # and has left again, perhaps without these chunks: list again
             return
@@ -393,28 +390,34 @@ def _appeared(where: str) -> OutputExistsError:
     )
 
 
-def members(annotations: Annotations) -> Iterator[tuple[str, bytes]]:
-    """Iterate over (key, bytes) of the objects of row keys and provenance."""
+def put_members(place: Place, write: Callable[[Path], object], mark: str) -> None:
+    """Create the objects of what a function writes to a folder: all chunks, the metadata of members, and the root last.
+
+    Provenance has the time of its run, and replaces that of another one.
+    """
+
+    def put(key: str, path: Path) -> None:
+        data = path.read_bytes()
+        try:
+            place.put(key, data, if_absent=True, mark=mark)
+        except OccupiedError as error:
+            if not key.startswith(PROVENANCE):
+                raise occupied(place, key, error.found.mark, mark) from None
+            if error.found.mark != mark:  # late, of a run whose output was taken over
+                place.put(key, data, if_etag=error.found.etag, mark=mark)
+
+    def level(path: Path) -> int:
+        return (path.name == ROOT) + (path == Path(folder, ROOT))
+
     with TemporaryDirectory(prefix="bigpca-") as folder:
-        annotations.write(Path(folder))
-        for path in sorted(Path(folder).rglob("*")):
-            if path.is_file():
-                yield path.relative_to(folder).as_posix(), path.read_bytes()
-
-
-def put_member(place: Place, key: str, data: bytes, mark: str) -> None:
-    """Create an object beside the chunks; provenance has the time of its run, and replaces that of another one."""
-    try:
-        place.put(key, data, if_absent=True, mark=mark)
-    except OccupiedError as error:
-        if not key.startswith(PROVENANCE):
-            raise occupied(place, key, error.found.mark, mark) from None
-        if error.found.mark != mark:  # late, of a run whose output was taken over
-            place.put(key, data, if_etag=error.found.etag, mark=mark)
+        write(Path(folder))
+        files = [path for path in sorted(Path(folder).rglob("*")) if path.is_file()]
+        for _, paths in groupby(sorted(files, key=level), level):
+            together((path.stat().st_size, partial(put, path.relative_to(folder).as_posix(), path)) for path in paths)
 
 
 def put_group(given: Any, fill: Callable[[Path], None], identity: str, *, overwrite: bool) -> None:
-    """Put a group that a function writes to a local folder: all chunks, the metadata of members, and the root last.
+    """Put a group that a function writes to a local folder; see :func:`put_members`.
 
     The claim is beside the group, inside which Zarr would warn of it.
 
@@ -447,19 +450,7 @@ def put_group(given: Any, fill: Callable[[Path], None], identity: str, *, overwr
         if listed and overwrite:
             check_store(place, listed, any(key.rpartition("/")[2] in MARKERS for key in listed))
             clear(place, listed, ROOT)
-        with TemporaryDirectory(prefix="bigpca-") as folder:
-            fill(Path(folder))
-            files = [path for path in sorted(Path(folder).rglob("*")) if path.is_file()]
-
-            def level(path: Path) -> int:
-                return (path.name == ROOT) + (path == Path(folder, ROOT))
-
-            def put(path: Path) -> None:
-                key = path.relative_to(folder).as_posix()
-                put_member(place, key, path.read_bytes(), ours.marks[0])
-
-            for _, paths in groupby(sorted(files, key=level), level):
-                together((path.stat().st_size, partial(put, path)) for path in paths)
+        put_members(place, fill, ours.marks[0])
     except OutputExistsError:
         claim.delete(claims.result())
         raise

@@ -328,17 +328,15 @@ class Output(ABC):
     def kept(self, name: str) -> bytes | None:
         """Return a record that :meth:`keep` stored, or None."""
 
-    @abstractmethod
-    def note(self, record: ChunkRecord) -> None:
-        """Take note of a chunk that a task or this process has written."""
+    def note(self, record: ChunkRecord) -> None:  # noqa: B027  # an output on a disk has nothing to do
+        """Take note of a chunk that a task or this process has written, and logged where that is a file."""
 
-    @abstractmethod
-    def review(self) -> None:
-        """Begin to look at all chunks once more for :meth:`finish`: no more are written."""
+    def review(self) -> None:  # noqa: B027  # as above
+        """Begin to look at all chunks once more for :meth:`finish`, where that takes long: no more are written."""
 
-    @abstractmethod
     def stamps(self) -> list[tuple[str, int, int | str | None]] | None:
         """Return the stamps of the chunks as they were published; None if that takes another look."""
+        return None
 
     @abstractmethod
     def _finished(self) -> dict[int, ChunkRecord]:
@@ -428,15 +426,6 @@ class DiskOutput(Output):
         """Read the record in the journal."""
         path = Path(self.writer.journal, name)
         return read_regular(path, MAX_LOG_BYTES) if path.exists() else None
-
-    def note(self, record: ChunkRecord) -> None:
-        """Do nothing: the task has written its log."""
-
-    def review(self) -> None:
-        """Do nothing: each file is looked at in an instant."""
-
-    def stamps(self) -> None:
-        """None: times of change are read where they are needed."""
 
     def _is_open(self) -> bool:
         return self._lock.held

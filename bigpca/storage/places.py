@@ -409,15 +409,15 @@ class Place:
         """Delete objects, as far as they exist; one request per 1,000 where the store can."""
         import obstore
 
-        names = [self.key(key) for key in keys]
-        for first in range(0, len(names), LISTED):
-            some = names[first : first + LISTED]
+        asked = [*keys]
+        for first in range(0, len(asked), LISTED):
+            some = asked[first : first + LISTED]
+            names = [self.key(key) for key in some]
             try:
-                self._request("delete", some[0], lambda some=some: obstore.delete(self.store, some))  # type: ignore[misc]
+                self._request("delete", some[0], lambda names=names: obstore.delete(self.store, names))  # type: ignore[misc]
             except FileNotFoundError:  # stores in memory say so, and stop there
-                for name in some:
-                    with suppress(FileNotFoundError):
-                        self._request("delete", name, lambda name=name: obstore.delete(self.store, name))  # type: ignore[misc]
+                for key in some if len(some) > 1 else ():
+                    self.delete([key])
 
     def conditions(self) -> Conditions:
         """Return what the store does about conditional writes, found by creating one key twice; once per process.
@@ -488,8 +488,8 @@ class Place:
         """Note that the store has answered."""
         _ANSWERED.add((self.root, id(self._held or None)))
 
-    def translated(self, error: Exception, key: str, verb: str = "read") -> Exception:
-        """Return an error of a request with its remedy, without secrets; a :class:`BusyError` if it may be repeated.
+    def busy(self, error: Exception, key: str, verb: str = "read") -> str:
+        """Return why a request may be repeated; raise any other error with its remedy, without secrets.
 
         Errors are told apart by their class, and by the status in them.
         """
@@ -499,34 +499,34 @@ class Place:
         status = _STATUS.search(str(error)) if generic else None
         code = int(status[1]) if status else 0
         if isinstance(error, exceptions.AlreadyExistsError | exceptions.PreconditionError):
-            return _UnmetError(public(str(error)))
+            raise _UnmetError(public(str(error))) from error
         if isinstance(error, exceptions.NotSupportedError | NotImplementedError) or code == 501:
-            return _UnsupportedError(_reason(error))
-        if generic and (code in (408, 409, 429) or code >= 500 or (not code and "source: Builder" not in str(error))):
-            return BusyError(_reason(error))
+            raise _UnsupportedError(_reason(error)) from error
+        repeated = code in (408, 409, 429) or code >= 500 or (not code and "source: Builder" not in str(error))
+        if isinstance(error, BusyError) or (generic and repeated):
+            return brief(_reason(error), 300)
         if isinstance(error, exceptions.PermissionDeniedError | exceptions.UnauthenticatedError) or (
             generic and _EXPIRED.search(str(error))
         ):
-            return PermissionError(
+            raise PermissionError(
                 f"{at}: the store does not let these credentials {verb} it, or they have expired "
                 f"({brief(_reason(error), 300)}). Renew them in the environment of each process, and run it again."
-            )
+            ) from error
         if isinstance(error, FileNotFoundError):
+            self.answered()
             if "NoSuchBucket" not in str(error) and verb not in ("put", "list"):
-                return FileNotFoundError(f"{at} does not exist.")
-            return NoBucketError(
+                raise FileNotFoundError(f"{at} does not exist.") from error
+            raise NoBucketError(
                 f"{at}: its bucket does not exist, or these credentials cannot see it. Create it, or check the name."
-            )
+            ) from error
         if generic:
-            return (OutputWriteError if verb in ("put", "delete") else OSError)(
+            raise (OutputWriteError if verb in ("put", "delete") else OSError)(
                 f"{at}: the store could not {verb} it ({brief(_reason(error), 300)}). Check the address, the network "
                 "and the credentials of this process."
-            )
-        try:
-            with without_credentials(self.url):
-                raise error
-        except Exception as found:
-            return found
+            ) from error
+        with without_credentials(self.url):
+            raise error
+        raise AssertionError("unreachable")
 
     def _request(self, verb: str, key: str, call: Callable[[], T]) -> T:
         """Make one request, repeated while the store is busy or out of reach."""
@@ -537,16 +537,11 @@ class Place:
                 self.answered()
                 return found
             except Exception as error:
-                said = self.translated(error, key, verb)
-                if isinstance(said, FileNotFoundError):
-                    self.answered()
-                if not isinstance(said, BusyError):
-                    raise said from error
-                waited = time.monotonic() - began
+                why, waited = self.busy(error, key, verb), time.monotonic() - began
                 if waited > self.patience:
                     raise OutputWriteError(
                         f"{self.describe(key)}: the store could not {verb} it for {waited:.0f} s "
-                        f"({brief(said, 300)}). Check the address and the network, and run it again: it resumes."
+                        f"({why}). Check the address and the network, and run it again: it resumes."
                     ) from error
             time.sleep(pause * (0.5 + random.random() / 2))  # so that many workers do not ask at once
             pause = min(2 * pause, LONGEST_PAUSE)

@@ -189,10 +189,7 @@ class Requests:
                 except TimeoutError as error:
                     raise _unanswered(place, one, began, why) from error
                 except Exception as error:
-                    found = place.translated(error, one.key)
-                    if not isinstance(found, places.BusyError):
-                        raise found from error
-                    why = f" ({brief(found, 300)})"
+                    why = f" ({place.busy(error, one.key)})"
                 await asyncio.sleep(pause * (0.5 + random.random() / 2))  # so that many workers do not ask at once
                 pause = min(2 * pause, places.LONGEST_PAUSE)
         finally:

@@ -166,7 +166,7 @@ class LocalPass:
         self._groups = {job.key(str(group)): group for group in range(len(job.layout.groups))}
         self._order: Mapping[Key, int] = {}
         self._threads = local_threads()
-        self._dask: dict[str, Any] | None = None  # the state of Dask's scheduler, if it tells it
+        self._dask: dict[str, Any] = {"ready": [], "dependents": {}}  # the state of Dask's scheduler, if it tells it
         self._begun: dict[int, tuple[GroupTask, dict[Key, Any], Future[Values] | None]] = {}
         self._lock = threading.Lock()
 
@@ -199,17 +199,16 @@ class LocalPass:
     def _follow(self, group: int) -> None:
         """Begin to read the group that comes after one that is ending; each thread thus holds two reads at most."""
         with self._lock:
-            if self._dask is not None and len(self._begun) < self._threads:
-                following = self._following(self.job.key(str(group)), self._dask)
-                if following is not None:
-                    self._begun[following] = self._begin(following)
+            following = self._following(self.job.key(str(group))) if len(self._begun) < self._threads else None
+            if following is not None:
+                self._begun[following] = self._begin(following)
 
-    def _following(self, done: Key, state: dict[str, Any]) -> int | None:
+    def _following(self, done: Key) -> int | None:
         """Return the group that begins after ``done``: Dask runs first what became ready last."""
-        ready, waits = [*state["ready"]], dict[Key, int]()
+        ready, waits = [*self._dask["ready"]], dict[Key, int]()
         while True:
-            for key in sorted(state["dependents"][done], key=self._order.__getitem__, reverse=True):
-                waits[key] = waits.get(key, len(state["waiting"].get(key, ()))) - 1
+            for key in sorted(self._dask["dependents"].get(done, ()), key=self._order.__getitem__, reverse=True):
+                waits[key] = waits.get(key, len(self._dask["waiting"].get(key, ()))) - 1
                 if not waits[key]:
                     ready.append(key)
             while (group := self._groups.get(done := ready.pop() if ready else "")) in self._begun:
