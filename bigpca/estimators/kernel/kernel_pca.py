@@ -137,7 +137,7 @@ def warn_indefinite(settings: KernelSettings, negative: float, norm: float, *, w
     )
 
 
-DENSE_ROWS = 2000  # up to which the whole matrix is the default
+DENSE_ROWS = 2500  # up to which the whole matrix is the default
 DENSE_INDEFINITE_ROWS = 4000  # the same for indefinite kernels: only the whole spectrum determines their negative mass
 
 
@@ -543,7 +543,7 @@ class KernelPCA(KernelModel):  # type: ignore[explicit-any]
     a tolerance.
 
     (Tutorial, algorithm 5.) ``HKH v = lambda v``, ``H = I - 11'/n``; the score of x is ``sum_t v_t k_c(x_t, x) /
-    sqrt(lambda)``, with the kernel centred by the training rows. Up to 2,000 rows the matrix is in memory; for more, a
+    sqrt(lambda)``, with the kernel centred by the training rows. Up to 2,500 rows the matrix is in memory; for more, a
     block Krylov iteration multiplies HKH by thin blocks in sweeps over pairs of row blocks: about three sweeps of ``n^2
     / 2`` kernel evaluations each, with the memory of a few (n, 2 k) arrays. Kernels with an exact finite feature map
     (linear, cosine, Hellinger, sums of these, polynomials of few columns) require no kernel matrix: the PCA of their

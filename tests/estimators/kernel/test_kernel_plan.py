@@ -51,8 +51,8 @@ def test_what_does_not_fit_in_memory_is_rejected_unread(solver: str) -> None:
 
 def test_the_solver_is_chosen_by_rows_components_and_kernel() -> None:
     for n, options, solver in (
-        (2000, {}, "dense"),
-        (2001, {}, "krylov"),
+        (2500, {}, "dense"),
+        (2501, {}, "krylov"),
         (3000, {"n_components": None}, "dense"),
         (3000, {"n_components": 0.5}, "krylov"),
         (3000, {"kernel": "sigmoid"}, "dense"),
