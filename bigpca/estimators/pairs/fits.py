@@ -48,7 +48,7 @@ def open_pair(rows: Rows, Y: Input, owner: str, names: str = "XY") -> Rows:
     return side_by_side([rows, open_side(Y, owner, names[1])], names)
 
 
-def placed_in_folds(states: FoldStates, joined: Rows, groups: Input = None) -> FoldStates:
+def placed_in_folds(states: FoldStates, joined: Rows, groups: Input = None, least: int = 2) -> FoldStates:
     """Return the states of folds, with the fold of each row of sides that are begun.
 
     Rows of one label are a fold. Without labels, a fold is a hash of the key of the row, and where rows have no keys,
@@ -58,22 +58,23 @@ def placed_in_folds(states: FoldStates, joined: Rows, groups: Input = None) -> F
     Raises
     ------
     ValueError
-        For labels that are missing or do not belong to the rows, and for a single group.
+        For labels that are missing or do not belong to the rows, and for fewer than ``least`` groups.
     """
     from bigpca.data.alignment import in_row_order, keys_of_rows  # imports all formats of labels
-    from bigpca.data.labels import label_values
+    from bigpca.data.labels import class_values, label_values
 
     sides = joined.sides or (joined,)
     if groups is not None:
         values, gaps = label_values(in_row_order(groups, sides[0].given, word="group"), "group")
         n = "an unknown number of" if joined.open_ended else f"{joined.n_rows:,}"
         names, codes = np.unique(values, return_inverse=True)
-        if joined.open_ended or values.shape != (joined.n_rows,) or gaps.any() or len(names) < 2:
+        if joined.open_ended or values.shape != (joined.n_rows,) or gaps.any() or len(names) < least:
             raise ValueError(
                 f"groups have shape {values.shape}, {gaps.sum():,} gaps and {len(names):,} different labels, and X has "
-                f"{n} rows. Give one label for each row, of at least 2 groups."
+                f"{n} rows. Give one label for each row, of at least {least} groups."
             )
-        return replace(states, n_folds=len(names), codes=codes.astype(np.int32), grouped=True)
+        labels = class_values(names, np.zeros(len(names), bool))
+        return replace(states, n_folds=len(names), codes=codes.astype(np.int32), labels=labels)
     for keys in (keys_of_rows(side.given) for side in sides):
         if keys.names is not None and not keys.loose:
             hashes = (hashlib.blake2b(key.encode("utf-8", "surrogatepass"), digest_size=4) for key in keys.names)
@@ -93,15 +94,15 @@ class PairFit(Fit[Found], Generic[Found, State]):
         Moments of all columns, or one state for each fold.
     solve : callable
         (state, omitted) -> the result.
-    before : int
-        Rows to which these are added.
+    before : Accumulator or None
+        The state to which that of these rows is added.
     """
 
     solver: ClassVar[str] = "covariance"
 
     template: State
     solve: Callable[[State, int], Found]
-    before: int = 0
+    before: State | None = None
 
     @property
     def account(self) -> str:
@@ -114,7 +115,7 @@ class PairFit(Fit[Found], Generic[Found, State]):
     @cached_property
     def moments(self) -> PassPlan:
         """The read."""
-        share = 1 + self.before / max(1, self.rows.n_rows)
+        share = 1 + int(getattr(self.before, "count", 0)) / max(1, self.rows.n_rows)
         work = share * self.rows.dense_work(self.template)
         size = self.template.state_bytes
         return row_pass(self.rows, "pairs", [self.template], cut_bytes=size, work=work)
@@ -124,9 +125,11 @@ class PairFit(Fit[Found], Generic[Found, State]):
 
     def solve_cost(self) -> SolveCost:
         d = self.rows.n_columns
-        states = getattr(self.template, "n_folds", 1)
+        states, size = getattr(self.template, "n_folds", 1), self.template.state_bytes
+        if isinstance(self.template, FoldStates) and isinstance(self.before, FoldStates):
+            states = len(self.before.union(self.template)[0])
+            size = states * self.template.template.state_bytes
         flops = 9.0 * sum(float(width) ** 3 for width in self.rows.widths) * states
-        size = self.template.state_bytes
         return SolveCost(flops, bytes=3 * size + 6 * 8 * d * d + eigh_bytes(d), output_bytes=size + 16 * d * 64)
 
     def identity(self) -> dict[str, object]:

@@ -20,7 +20,7 @@ from bigpca.errors import brief, positive_integer
 from bigpca.estimators.linear.maps import Projection
 from bigpca.estimators.linear.spectrum import check_enough_rows, limit_of_states
 from bigpca.estimators.pairs.fits import PairFit, open_pair, placed_in_folds, whole_moments
-from bigpca.estimators.shared.files import StoredModel, Values
+from bigpca.estimators.shared.files import StoredModel, Values, pack_values, unpack_values
 from bigpca.estimators.shared.fit import execute
 from bigpca.estimators.shared.inputs import Exported, Input, Lazy, settle_non_finite
 from bigpca.estimators.shared.labelled import common_grid, dataset_of, grid_of_columns, labelled_rows, open_side
@@ -158,6 +158,7 @@ class PairModel(Estimator[PairFound]):
     n_samples_: int
     n_omitted_: int
     _state: Accumulator | None
+    _state_bytes: int = 0  # of the fit, whose state may not be kept
     _weight_sums: WeightSums = None
     _target_grid: Grid | None = None
     _target_view: View | None = None
@@ -184,9 +185,15 @@ class PairModel(Estimator[PairFound]):
         """Return the state of the read; a hook for models with folds."""
         return Moments(d)
 
-    def _placed(self, joined: Rows, groups: Input = None) -> Accumulator:
+    def _placed(self, joined: Rows, groups: Input = None, before: Accumulator | None = None) -> Accumulator:
         template = self._template(sum(joined.widths))
-        return placed_in_folds(template, joined, groups) if isinstance(template, FoldStates) else template
+        if not isinstance(template, FoldStates):
+            self._reject_groups(groups)
+            return template
+        placed = placed_in_folds(template, joined, groups, 2 if before is None else 1)
+        if isinstance(before, FoldStates):
+            before.union(placed)
+        return placed
 
     def _maps_of_sides(self) -> tuple[tuple[RowPreprocessor, ...], tuple[RowPreprocessor, ...]]:
         y = getattr(self, "preprocess_y", None)
@@ -240,8 +247,9 @@ class PairModel(Estimator[PairFound]):
 
     @solving
     def partial_fit(
-        self, X: Input, y: Input = None, *, sample_weight: Input = None, progress: ProgressArgument = None
-    ) -> Self:
+        self, X: Input, y: Input = None, *, sample_weight: Input = None, groups: Input = None,
+        progress: ProgressArgument = None,
+    ) -> Self:  # fmt: skip
         """Add rows of both sides; the result equals a fit on all rows to rounding. One read of the new rows.
 
         The first call is a fit; later ones solve nothing until a fitted attribute is first accessed.
@@ -251,6 +259,8 @@ class PairModel(Estimator[PairFound]):
         X, y : as for :meth:`fit`, of shapes (m, p) and (m, q), default None
             New rows.
         sample_weight : weights of the new rows as for :meth:`fit`, default None
+        groups : labels of the new rows as for :meth:`fit`, default None
+            Rows of a known label join its group; a fit with groups needs them, and any other rejects them.
         progress : True, "auto", a callable that receives events, or None, default None
             True shows a bar; "auto" shows one after two seconds.
 
@@ -265,11 +275,11 @@ class PairModel(Estimator[PairFound]):
             As ``fit``; for a different number of columns, and if the model did not keep its statistics.
         """
         if "_state" not in vars(self):
-            return self.fit(X, y, sample_weight=sample_weight, progress=progress)
+            return self.fit(X, y, sample_weight=sample_weight, groups=groups, progress=progress)
         old, p, omitted = self._whole_state("partial_fit"), self.n_features_in_, self.n_omitted_
         joined, resources = self._joined_like(X, y, sample_weight)
-        before, of_y = whole_moments(old).count, (self._target_grid, self._target_view)
-        fit = PairFit(joined, resources, self._placed(joined), self._solver_of(p, *of_y), before)
+        of_y = (self._target_grid, self._target_view)
+        fit = PairFit(joined, resources, self._placed(joined, groups, old), self._solver_of(p, *of_y), old)
         read, made = execute(self, fit, fit.read, f"{self._called}.partial_fit(X, Y)", progress=progress)
         state, omitted = old.merge(read.state), omitted + read.omitted
         solve = self._with_parameters()._solver_of(p, *of_y)
@@ -423,9 +433,9 @@ class PairModel(Estimator[PairFound]):
             If they are not kept.
         """
         if self._state is None:
-            size = self._template(self.n_features_in_ + self.n_targets_).state_bytes
+            size = self._state_bytes or self._template(self.n_features_in_ + self.n_targets_).state_bytes
             raise ValueError(
-                f"{what} needs the moments of all rows, which are not kept after a fit with groups, or because "
+                f"{what} needs the moments of all rows, which are not kept because "
                 f"{limit_of_states(size, setting(self, 'keep_state_bytes'))}."
             )
         return self._state
@@ -451,8 +461,8 @@ class PairModel(Estimator[PairFound]):
 
     def _take(self, found: PairFound, solver: str) -> None:
         moments, p = whole_moments(found.state), found.p
-        kept = found.state.state_bytes <= setting(self, "keep_state_bytes")
-        kept = kept and not getattr(found.state, "grouped", False)
+        self._state_bytes = found.state.state_bytes
+        kept = self._state_bytes <= setting(self, "keep_state_bytes")
         self._set_solution(found.arrays)
         self.x_mean_, self.y_mean_ = moments.mean[:p], moments.mean[p:]
         self.n_features_in_, self.n_targets_ = p, moments.n_features - p
@@ -492,6 +502,8 @@ class PairModel(Estimator[PairFound]):
             "n_samples": int(self.n_samples_), "n_omitted": int(self.n_omitted_), "n_features": self.n_features_in_,
             "n_targets": self.n_targets_, "solver": self.solver_,
         }  # fmt: skip
+        if isinstance(self._state, FoldStates) and self._state.labels is not None:
+            attributes["groups"] = pack_values(self._state.labels)
         if self._weight_sums is not None:
             attributes["weight_sums"] = list(self._weight_sums)
         if self._target_view is not None:
@@ -519,6 +531,9 @@ class PairModel(Estimator[PairFound]):
             if array.shape != tuple(known[letter] for letter in own):
                 raise ValueError(f"it has {name} of shape {array.shape}; ({', '.join(own)}) was expected")
         own_state, template = stored.named("pair_"), self._template(p + q)
+        if "groups" in attributes and isinstance(template, FoldStates):
+            labels = unpack_values(attributes["groups"])
+            template = replace(template, n_folds=len(labels), labels=labels)
         self._set_solution({name: arrays[name] for name in self._shapes})
         self.x_mean_, self.y_mean_ = arrays["x_mean"], arrays["y_mean"]
         self.n_features_in_, self.n_targets_, self.solver_ = p, q, attributes["solver"]

@@ -75,6 +75,7 @@ from bigpca.estimators.shared.outputs import (
     write_rows,
 )
 from bigpca.export.linear import Affine, LinearMap, LinearRowMap, faiss_index, faiss_transform, torch_layer, write_onnx
+from bigpca.passes.accumulators.cross_moments import FoldStates
 from bigpca.passes.accumulators.observed_columns import ColumnSearch
 from bigpca.passes.engine.driver import solving, solving_with
 from bigpca.passes.engine.events import ProgressArgument
@@ -1054,12 +1055,16 @@ class Estimator(
                 f"given = Z was passed to {type(self).__name__}, which cannot remove the effect of covariates: "
                 "bigpca.PCA can, from one read. Fit that, or pass the residuals as X."
             )
-        if rows.groups is not None and not getattr(getattr(planned, "template", None), "grouped", False):
+        if not isinstance(getattr(planned, "template", None), FoldStates):
+            self._reject_groups(rows.groups)
+        return planned
+
+    def _reject_groups(self, groups: Input) -> None:
+        if groups is not None:
             raise TypeError(
                 f"groups were passed to this {type(self).__name__}, which has no folds: bigpca.Ridge with several "
                 "alphas has. Leave them out."
             )
-        return planned
 
     @property
     def _policies(self) -> dict[str, Input]:

@@ -154,7 +154,7 @@ MAX_FOLDS = 20
 class FoldStates(Accumulator):
     """One state for each fold of the rows, or for each group of them, all from one read.
 
-    What is left without a fold is merged from the others; nothing is subtracted.
+    What is left without a fold is merged from the others; nothing is subtracted. Groups merge by their labels.
 
     Attributes
     ----------
@@ -163,8 +163,8 @@ class FoldStates(Accumulator):
     n_folds : int
     codes : ndarray of shape (rows,), int32, or CodeRows, or None
         Folds of rows ``first_row : first_row + rows``; None draws them by row number, whatever the order of values.
-    grouped : bool
-        Whether the folds are groups of these rows, which other rows cannot join.
+    labels : ndarray of shape (n_folds,), sorted, or None
+        Of groups, if the folds are such.
     seed : int
     states : tuple of Accumulator
     """
@@ -175,7 +175,7 @@ class FoldStates(Accumulator):
     template: Accumulator
     n_folds: int
     codes: Codes | None = None
-    grouped: bool = False
+    labels: Array | None = None
     seed: int = 0
     first_row: int = 0
     states: tuple[Accumulator, ...] = ()
@@ -216,8 +216,36 @@ class FoldStates(Accumulator):
             state.close()
 
     def merge(self, other: FoldStates) -> FoldStates:
-        states = tuple(a.merge(b) for a, b in zip(self.states, other.states, strict=True))
-        return replace(self, codes=None, states=states)
+        union, own, others = self.union(other)
+        found = dict(zip(own.tolist(), self.states, strict=True))
+        for i, state in zip(others.tolist(), other.states, strict=True):
+            found[i] = found[i].merge(state) if i in found else state
+        states, labels = tuple(found[i] for i in range(len(union))), None if self.labels is None else union
+        return replace(self, n_folds=len(union), codes=None, labels=labels, states=states)
+
+    def union(self, other: FoldStates) -> tuple[Array, Integers, Integers]:
+        """Return the folds of both, and where those of each are among them.
+
+        Raises
+        ------
+        ValueError, TypeError
+            If only one has groups, or if labels are numbers on one side and strings on the other.
+        """
+        if self.labels is other.labels:  # of one read, or of rows without groups
+            same = np.arange(self.n_folds)
+            return same, same, same
+        if self.labels is None or other.labels is None:
+            raise ValueError(
+                "the folds of some rows are groups, those of others are not. Give groups= for all rows, or for none."
+            )
+        from bigpca.data.labels import merge_classes  # imports file formats
+
+        return merge_classes(self.labels, other.labels)
+
+    @property
+    def count(self) -> int:
+        """Number of rows."""
+        return sum(int(getattr(state, "count", 0)) for state in self.states)
 
     @property
     def state_bytes(self) -> int:

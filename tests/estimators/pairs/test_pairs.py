@@ -212,7 +212,7 @@ def keyed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_each_group_is_left_out_in_turn_as_by_scikit_learn(keyed: Path) -> None:
+def test_each_group_is_left_out_in_turn_as_by_scikit_learn(keyed: Path, tmp_path: Path) -> None:
     alphas, x, y = [1e-2, 1.0, 1e2], keyed / "x.zarr", pd.DataFrame(Y, index=KEYS)
     ours = bp.Ridge(alphas).fit(X, Y, groups=GROUPS)
     for i, alpha in enumerate(alphas):
@@ -225,6 +225,17 @@ def test_each_group_is_left_out_in_turn_as_by_scikit_learn(keyed: Path) -> None:
     for a, b, groups in ((x, y, labels), (batches, None, GROUPS)):
         found = bp.Ridge(alphas).fit(a, b, groups=groups)
         np.testing.assert_allclose(found.cv_scores_, ours.cv_scores_, atol=1e-8)
+    # Parts that cut a group, and a group alone, are joined by label: whole, merged, and from a file.
+    a, b, c = (
+        bp.Ridge(alphas).fit(X[own], Y[own], groups=GROUPS[own]) for own in (slice(73), slice(73, 97), slice(97, N))
+    )
+    a.save(tmp_path / "m.zarr")
+    grown = bp.load(tmp_path / "m.zarr")
+    for own in (slice(73, 75), slice(75, N)):
+        grown.partial_fit(X[own], Y[own], groups=GROUPS[own])
+    for found in (bp.merge(bp.merge(c, a), b), grown):
+        np.testing.assert_allclose(found.cv_scores_, ours.cv_scores_, atol=1e-12)
+        np.testing.assert_allclose(found.coef_, ours.coef_, atol=1e-12)
     error = bp.quality.cka(X, Y, groups=GROUPS).standard_error
     without = [
         bp.quality.cka(X[kept], Y[kept], n_folds=None).value for kept in (g != GROUPS for g in np.unique(GROUPS))
@@ -368,7 +379,10 @@ def test_more_columns_than_rows_need_a_regularization_and_say_so() -> None:
         (lambda: by_group(GROUPS, memory_limit="1 MiB"), MemoryError, "memory"),
         (lambda: bp.Ridge(1.0).fit(X, Y, groups=GROUPS), TypeError, "this Ridge, which has no folds"),
         (lambda: bp.PCA(1).plan(X, groups=GROUPS), TypeError, "this PCA, which has no folds: bigpca.Ridge"),
-        (lambda: by_group(GROUPS).partial_fit(X, Y), ValueError, "kept after a fit with groups"),
+        (lambda: by_group(GROUPS).partial_fit(X, Y), ValueError, "folds of some rows are groups, those of others are"),
+        (lambda: by_group(GROUPS).partial_fit(X, Y, groups=range(N)), TypeError, "so far are strings .*s0.* numbers"),
+        (lambda: by_group(None).partial_fit(X, Y, groups=GROUPS), ValueError, "Give groups= for all rows, or for none"),
+        (lambda: bp.CCA(1).fit(X, Y).partial_fit(X, Y, groups=GROUPS), TypeError, "this CCA, which has no folds"),
         (lambda: bp.CCA(2, regularization=-1).fit(X, Y), ValueError, "regularization = -1; a number of at least 0"),
         (lambda: bp.CCA(2, nan_policy="mean").fit(X, Y), ValueError, 'nan_policy = "mean" is for PCA'),
         (lambda: bp.CCA(2).fit(X, Y).transform(Y), ValueError, "X has 4 features, but CCA is expecting 6"),
