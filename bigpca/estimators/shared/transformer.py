@@ -75,7 +75,6 @@ from bigpca.estimators.shared.outputs import (
     write_rows,
 )
 from bigpca.export.linear import Affine, LinearMap, LinearRowMap, faiss_index, faiss_transform, torch_layer, write_onnx
-from bigpca.passes.accumulators.cross_moments import FoldStates
 from bigpca.passes.accumulators.observed_columns import ColumnSearch
 from bigpca.passes.engine.driver import solving, solving_with
 from bigpca.passes.engine.events import ProgressArgument
@@ -1055,7 +1054,7 @@ class Estimator(
                 f"given = Z was passed to {type(self).__name__}, which cannot remove the effect of covariates: "
                 "bigpca.PCA can, from one read. Fit that, or pass the residuals as X."
             )
-        if not isinstance(getattr(planned, "template", None), FoldStates):
+        if not hasattr(getattr(planned, "template", None), "n_folds"):
             self._reject_groups(rows.groups)
         return planned
 
