@@ -15,7 +15,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from html import escape
 from importlib import import_module
-from numbers import Integral
+from numbers import Integral, Real
 from types import TracebackType
 from typing import Any
 
@@ -257,6 +257,29 @@ def positive_integer(name: str, value: Any) -> int:
     if value < 1:
         raise ValueError(f"{name} = {value} is below 1, but an integer of at least 1 is required.")
     return int(value)
+
+
+def real_number(name: str, value: Any, interval: str, what: str) -> float:
+    """Return ``value`` as a float in an interval such as "(0, 1]"; ``name`` and ``what`` it is are for the message.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If it is not a real number, or outside the interval.
+
+    Examples
+    --------
+    >>> real_number("tol", 1, "(0, 1)", "a relative error such as 1e-3")
+    Traceback (most recent call last):
+    ValueError: tol = 1 is outside (0, 1); a relative error such as 1e-3 was expected.
+    """
+    if isinstance(value, bool) or not isinstance(value, Real):
+        kind = type(value).__name__
+        raise TypeError(f"{name} = {value!r} is a {kind}; a number in {interval} was expected: {what}.")
+    number, (low, high) = float(value), map(float, interval[1:-1].split(","))
+    if not (low < number < high or (number == low and interval[0] == "[") or (number == high and interval[-1] == "]")):
+        raise ValueError(f"{name} = {value} is outside {interval}; {what} was expected.")
+    return number
 
 
 def warn_approximation(message: str) -> None:

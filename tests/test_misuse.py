@@ -44,7 +44,7 @@ MISTAKES: dict[str, tuple[Callable[[], Any], str]] = {
     "cells of scanpy": (lambda: bp.pca, "no attribute 'pca'. Use cells.pca, or PCA(...).fit(X)."),
     "LDA": (lambda: bp.LDA, "no attribute 'LDA'. Use FisherDiscriminantAnalysis."),
     "dask-ml's solver": (lambda: bp.PCA(1, svd_solver="tsqr"), '"tsqr" of dask-ml is "dot" or "covariance"'),
-    "whitening by a root": (lambda: bp.rules.Whitening(-0.5), "power = 0.5 gives them variance 1"),
+    "whitening by a root": (lambda: bp.rules.Whitening(-0.5), "such as 0.5, which gives scores variance 1"),
     "scikit-learn's attribute": (lambda: bp.PCA(1).fit(X).n_samples_seen_, "'n_samples_seen_'. Use n_samples_."),
     "a misspelt rule": (lambda: bp.PCA("elbo").fit(X), "Did you mean elbow?"),
     "a misspelt column": (

@@ -419,8 +419,7 @@ def top_examples(importance: Any, component: int | None = 0, n: int = 10) -> Int
     rows, k = importance.shape
     if component is not None and not 0 <= component < k:
         raise ValueError(f"component = {component}, but there are {k}. Give 0 to {k - 1}, or None for all.")
-    if n < 1:
-        raise ValueError(f"n = {n} rows cannot be ranked. Give at least 1, for example 10.")
+    n = positive_integer("n", n)
     if np.isnan(rows):
         raise ValueError(
             "importance has an unknown number of rows, so they cannot be numbered. Call compute_chunk_sizes() on it "

@@ -273,8 +273,7 @@ def dot_product_error(X: Any, Z: Any, n_pairs: int = 1000, seed: int = 0) -> Dot
     >>> dot_product_error(X, 2 * X).mape  # four times too large
     3.0
     """
-    if isinstance(n_pairs, bool) or not isinstance(n_pairs, int | np.integer) or n_pairs < 1:
-        raise ValueError(f"n_pairs = {n_pairs!r}; an integer of at least 1 was expected. Give for example 1000.")
+    n_pairs = positive_integer("n_pairs", n_pairs)
     original, sketch = Rows.of(open_array(X)), Rows.of(open_array(Z))
     n = original.n_rows
     if n != sketch.n_rows or n < 2:
@@ -282,7 +281,7 @@ def dot_product_error(X: Any, Z: Any, n_pairs: int = 1000, seed: int = 0) -> Dot
             f"X has {n} rows and Z {sketch.n_rows}; the same number, at least 2, was expected: row i of Z is the "
             "sketch of row i of X. Pass the sketch of these rows."
         )
-    n_pairs, seed = int(n_pairs), check_seed(seed)
+    seed = check_seed(seed)
     held = max(2, min(n, 2 * n_pairs, POOL_BYTES // (8 * original.n_columns)))
     edges = np.arange(held + 1) * n // held  # one row from each of ``held`` equal parts of the file
     pool = edges[:-1] + (uniforms(seed, "sampled rows", 0, held, 1)[:, 0] * np.diff(edges)).astype(np.int64)

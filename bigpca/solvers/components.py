@@ -15,7 +15,7 @@ import numpy as np
 from scipy.special import gammaln
 
 from bigpca.arrays import Vector
-from bigpca.errors import check_choice, closest
+from bigpca.errors import check_choice, closest, positive_integer, real_number
 from bigpca.seeds import check_seed
 
 MULTIPLIED = 4.0  # eps of lambda_1 that a covariance may be off by; measured: up to 1.1, of 300 rows
@@ -78,11 +78,7 @@ class RelativeThreshold(ComponentRule):
     eps: float
 
     def __post_init__(self) -> None:
-        eps: Any = self.eps
-        if isinstance(eps, bool) or not isinstance(eps, Real):
-            raise TypeError(f"eps is {eps!r}, but RelativeThreshold needs a number in (0, 1]. Give for example 1e-3.")
-        if not 0 < float(eps) <= 1:
-            raise ValueError(f"eps is {eps}, but RelativeThreshold needs it in (0, 1]. Give for example 1e-3.")
+        real_number("eps", self.eps, "(0, 1]", "a share of the largest eigenvalue such as 1e-3")
 
     def choose(self, values: Vector, total: float, n_samples: int, n_features: int) -> int | None:
         """Count the eigenvalues at or above the threshold; undecided if the last one given is among them."""
@@ -177,19 +173,9 @@ class GavishDonoho(ComponentRule):
     noise_variance: float | None = None
 
     def __post_init__(self) -> None:
-        given: Any = self.noise_variance
-        if given is None:
-            return
-        if isinstance(given, bool) or not isinstance(given, Real):
-            raise TypeError(
-                f"noise_variance is {given!r}, but GavishDonoho needs a positive number, or None to take it from the "
-                "median. Give one of these."
-            )
-        if not 0 < float(given) < np.inf:
-            raise ValueError(
-                f"noise_variance is {given}, but GavishDonoho needs a positive number. "
-                "Use None to take it from the median."
-            )
+        if self.noise_variance is not None:
+            what = "a variance, or None to take it from the median"
+            real_number("noise_variance", self.noise_variance, "(0, inf)", what)
 
     @property
     def whole_spectrum_because(self) -> str | None:
@@ -406,12 +392,8 @@ class ParallelAnalysis(ComponentRule):
 
     def __post_init__(self) -> None:
         check_choice("null", self.null, NULLS)
-        flips: object = self.n_flips
-        if isinstance(flips, bool) or not isinstance(flips, int | np.integer) or flips < 1:
-            raise ValueError(f"n_flips = {flips!r}, but an int of at least 1 was expected, such as 10.")
-        quantile: object = self.quantile
-        if isinstance(quantile, bool) or not isinstance(quantile, Real) or not 0 <= float(quantile) <= 1:
-            raise ValueError(f"quantile = {quantile!r}, but a number in [0, 1] was expected, such as 1.0.")
+        positive_integer("n_flips", self.n_flips)
+        real_number("quantile", self.quantile, "[0, 1]", "a share such as 1.0")
         check_seed(self.seed)
 
     def for_columns(self, variances: Vector | None) -> ParallelAnalysis:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from numbers import Integral, Real
 from typing import TypeAlias
 
 import numpy as np
 
 from bigpca.arrays import Vector
+from bigpca.errors import positive_integer, real_number
 from bigpca.solvers.components import rounding_level
 
 ROUNDING = 1e-12  # of allele frequencies
@@ -39,14 +39,7 @@ class Patterson:
     ploidy: int = 2
 
     def __post_init__(self) -> None:
-        given: object = self.ploidy
-        if isinstance(given, bool) or not isinstance(given, Integral):
-            raise TypeError(f"ploidy = {given!r} is a {type(given).__name__}, not an integer such as 2.")
-        if given < 1:
-            raise ValueError(
-                f"ploidy = {given}, but it must be at least 1, the number of copies of each chromosome. Give for "
-                f"example 2."
-            )
+        positive_integer("ploidy", self.ploidy)
 
     def of(self, mean: Vector) -> Vector:
         """Return the scale of columns with those means.
@@ -159,15 +152,8 @@ class Whitening:
     l2: bool = False
 
     def __post_init__(self) -> None:
-        for name in ("power", "epsilon"):
-            given: object = getattr(self, name)
-            if isinstance(given, bool) or not isinstance(given, Real):
-                raise TypeError(f"{name} = {given!r} is a {type(given).__name__}; a number was expected, such as 0.5.")
-            if not 0 <= float(given) < np.inf:
-                raise ValueError(
-                    f"{name} = {given}; a finite number of at least 0 was expected. Scores are divided by "
-                    f"(variance + epsilon)**power: power = 0.5 gives them variance 1."
-                )
+        real_number("power", self.power, "[0, inf)", "a power such as 0.5, which gives scores variance 1,")
+        real_number("epsilon", self.epsilon, "[0, inf)", "a share of the largest variance such as 0.01")
         if not isinstance(self.l2, bool | np.bool_):
             raise TypeError(f"l2 = {self.l2!r} is a {type(self.l2).__name__}; True or False was expected.")
 

@@ -192,9 +192,9 @@ def test_pairs_are_sampled_on_a_cluster_too(tmp_path: Path) -> None:
     [
         (lambda: dot_product_error(X, X[:9]), ValueError, "X has 150 rows and Z 9; the same number, at least 2"),
         (lambda: dot_product_error(X[:1], X[:1]), ValueError, "X has 1 rows and Z 1; the same number, at least 2"),
-        (lambda: dot_product_error(X, X, 0), ValueError, "n_pairs = 0; an integer of at least 1"),
-        (lambda: dot_product_error(X, X, 2.5), ValueError, "n_pairs = 2.5; an integer"),
-        (lambda: dot_product_error(X, X, True), ValueError, "n_pairs = True; an integer"),
+        (lambda: dot_product_error(X, X, 0), ValueError, "n_pairs = 0 is below 1"),
+        (lambda: dot_product_error(X, X, 2.5), TypeError, "n_pairs = 2.5 is a float"),
+        (lambda: dot_product_error(X, X, True), TypeError, "n_pairs = True is a bool"),
         (lambda: dot_product_error(X, X, seed=-1), ValueError, "seed = -1 is negative"),
         (lambda: dot_product_error(X, X, seed=0.5), TypeError, "seed = 0.5 is a float"),
         (lambda: dot_product_error(X, np.full_like(X, np.nan)), bp.errors.NonFiniteError, "NaN or infinite value"),

@@ -156,23 +156,25 @@ def test_a_rule_is_a_choice_of_pca(rule, solver, tmp_path):
 
 @pytest.mark.parametrize("bad", [0, -1.0, float("nan"), float("inf")])
 def test_a_noise_variance_that_is_not_positive_is_rejected(bad):
-    with pytest.raises(ValueError, match=r"noise_variance is .*, but GavishDonoho needs a positive number. Use None"):
+    with pytest.raises(ValueError, match=r"noise_variance = .* is outside \(0, inf\); a variance, or None"):
         GavishDonoho(bad)
 
 
 @pytest.mark.parametrize("bad", [True, "1", [1.0]])
 def test_a_noise_variance_that_is_no_number_is_rejected(bad):
-    with pytest.raises(TypeError, match=r"noise_variance is .*, but GavishDonoho needs a positive number, or None"):
+    with pytest.raises(
+        TypeError, match=r"noise_variance = .* is a .*; a number in \(0, inf\) was expected: a variance"
+    ):
         GavishDonoho(bad)
 
 
 @pytest.mark.parametrize("eps", [0, -0.1, 1.5, float("nan")])
 def test_a_threshold_outside_its_range_is_rejected(eps):
-    with pytest.raises(ValueError, match=r"eps is .*, but RelativeThreshold needs it in \(0, 1\]"):
+    with pytest.raises(ValueError, match=r"eps = .* is outside \(0, 1\]; a share of the largest"):
         RelativeThreshold(eps)
 
 
 @pytest.mark.parametrize("eps", [True, "0.1", None])
 def test_a_threshold_that_is_no_number_is_rejected(eps):
-    with pytest.raises(TypeError, match=r"eps is .*, but RelativeThreshold needs a number"):
+    with pytest.raises(TypeError, match=r"eps = .* is a .*; a number in \(0, 1\]"):
         RelativeThreshold(eps)

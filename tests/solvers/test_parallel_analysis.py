@@ -159,8 +159,8 @@ def test_what_has_no_further_read_rejects_it_and_it_is_saved() -> None:
     ("given", "said"),
     [
         ({"null": "guess"}, "null = 'guess' is unknown. Use 'deterministic' or 'signflip'"),
-        ({"n_flips": 0}, "n_flips = 0, but an int of at least 1"),
-        ({"quantile": 1.5}, r"quantile = 1.5, but a number in \[0, 1\]"),
+        ({"n_flips": 0}, "n_flips = 0 is below 1"),
+        ({"quantile": 1.5}, r"quantile = 1.5 is outside \[0, 1\]"),
         ({"seed": -1}, "seed = -1 is negative"),
     ],
 )

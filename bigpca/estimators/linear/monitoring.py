@@ -13,7 +13,6 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from numbers import Real
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,7 +21,7 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
 from bigpca.arrays import Array, DType, Integers, Vector
-from bigpca.errors import check_choice, closest, counted, positive_integer
+from bigpca.errors import check_choice, closest, counted, positive_integer, real_number
 from bigpca.estimators.linear.maps import Center, Projection, Scale, limits_of, orthonormality_error, strip_rows
 from bigpca.estimators.linear.spectrum import Spectrum
 from bigpca.estimators.shared.inputs import Input, Lazy, settle_non_finite
@@ -283,7 +282,7 @@ class RowStatistics(Estimator[Spectrum]):
         Tracy, Young & Mason (1992).
         """
         check_is_fitted(self)
-        check_confidence(confidence)
+        real_number("confidence", confidence, "(0, 1)", "a share of the rows such as 0.95")
         check_choice("rows", rows, ("new", "training"))
         check_choice("limit", limit, ("empirical", "theory"))
         if limit == "empirical":
@@ -324,7 +323,7 @@ class RowStatistics(Estimator[Spectrum]):
         Nomikos & MacGregor (1995); Jackson & Mudholkar (1979), whose normal quantile takes the sign of h0; Box (1954).
         """
         check_is_fitted(self)
-        check_confidence(confidence)
+        real_number("confidence", confidence, "(0, 1)", "a share of the rows such as 0.95")
         check_choice("limit", limit, ("empirical", "moments", "jackson-mudholkar", "box"))
         if limit in ("empirical", "moments"):
             values = self._typical_values(X, "spe")
@@ -430,20 +429,6 @@ def check_statistics(names: str | Sequence[str]) -> tuple[str, ...]:
             f"statistics = {list(found)!r}; one or more different names of {list(STATISTICS)} were expected."
         )
     return found
-
-
-def check_confidence(confidence: object) -> float:
-    """Return the share of the rows below a limit.
-
-    Raises
-    ------
-    ValueError
-        If it is not between 0 and 1.
-    """
-    share = float(confidence) if isinstance(confidence, Real) else np.nan
-    if not 0 < share < 1:
-        raise ValueError(f"confidence = {confidence!r} is not a share between 0 and 1. Give for example 0.95.")
-    return share
 
 
 LEAST_SQUARES = 1e-25  # sum of float32 squares to which those that underflow, below 1e-38 each, add nothing

@@ -15,14 +15,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import inf
-from numbers import Real
 from typing import ClassVar, Generic, Self, TypeAlias, TypeVar
 
 import numpy as np
 
 from bigpca.blas import Caller
 from bigpca.data.provenance import Provenance
-from bigpca.errors import CheckpointError, MemoryBudgetError, format_bytes, positive_integer
+from bigpca.errors import CheckpointError, MemoryBudgetError, format_bytes, positive_integer, real_number
 from bigpca.estimators.shared.outputs import Path
 from bigpca.passes.engine.checkpoint import Checkpoint, stored_seed
 from bigpca.passes.engine.events import PlanEvent, ProgressArgument, resolve_progress
@@ -400,11 +399,7 @@ def check_iteration(tol: float, max_passes: int | None) -> None:
     ------
     TypeError, ValueError
     """
-    given: object = tol
-    if isinstance(given, bool) or not isinstance(given, Real):
-        raise TypeError(f"tol = {tol!r} is a {type(tol).__name__}; a number in (0, 1) was expected, such as 1e-3.")
-    if not 0 < tol < 1:
-        raise ValueError(f"tol = {tol} is outside (0, 1); a relative error was expected. Give a number such as 1e-3.")
+    real_number("tol", tol, "(0, 1)", "a relative error such as 1e-3")
     if max_passes is not None and positive_integer("max_passes", max_passes) < 2:
         raise ValueError(
             "max_passes = 1, but an iteration reads X at least twice. Give 2 or more, or use ApproximatePCA."

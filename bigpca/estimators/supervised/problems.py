@@ -28,7 +28,7 @@ from bigpca.data.labels import (
     open_labels,
 )
 from bigpca.data.weights import degrees_of_freedom
-from bigpca.errors import check_choice, positive_integer, warn_approximation
+from bigpca.errors import check_choice, positive_integer, real_number, warn_approximation
 from bigpca.estimators.shared.fit import check_iteration
 from bigpca.estimators.shared.inputs import Input
 from bigpca.estimators.supervised.label_features import (
@@ -637,11 +637,7 @@ def check_factor(name: str, value: Input) -> float:
     ------
     TypeError, ValueError
     """
-    if isinstance(value, bool | np.bool_) or not isinstance(value, Real):
-        raise TypeError(f"{name} = {value!r} is a {type(value).__name__}; a number from 0 to 1 was expected.")
-    if not 0 <= float(value) <= 1:
-        raise ValueError(f"{name} = {value} is outside [0, 1], the range of Roweis factors. Give a number from 0 to 1.")
-    return float(value)
+    return real_number(name, value, "[0, 1]", "a Roweis factor such as 0.5")
 
 
 KEPT_SHARE = 0.98  # of the eigenvalues of R2 that robust=True leaves as they are

@@ -359,7 +359,7 @@ def test_a_number_of_reads_that_does_not_do_is_said_with_the_error(
 @pytest.mark.parametrize(
     ("parameters", "error", "message"),
     [
-        ({"tol": 0.0}, ValueError, r"tol = 0.0 is outside \(0, 1\); a relative error was expected"),
+        ({"tol": 0.0}, ValueError, r"tol = 0.0 is outside \(0, 1\); a relative error such as"),
         ({"tol": 1}, ValueError, r"tol = 1 is outside \(0, 1\)"),
         ({"tol": np.nan}, ValueError, r"tol = nan is outside \(0, 1\)"),
         ({"tol": "small"}, TypeError, r"tol = 'small' is a str; a number in \(0, 1\) was expected"),

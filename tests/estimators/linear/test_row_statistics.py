@@ -263,12 +263,12 @@ MISTAKES: dict[str, tuple[Callable[[], Any], str]] = {
     "one and a half": (lambda: FITTED["plain"].top_outliers(X, 1.5), "n = 1.5 is a float, but an integer"),
     "keys without a path": (lambda: FITTED["plain"].statistics(X, keys=["a"]), "which requires out"),
     "no density": (lambda: FEW.mahalanobis(X), "the model has no density: 3 components of 12 features"),
-    "a percentage": (lambda: FITTED["plain"].t2_limit(95, X), "confidence = 95 is not a share between 0 and 1"),
+    "a percentage": (lambda: FITTED["plain"].t2_limit(95, X), r"confidence = 95 is outside \(0, 1\); a share"),
     "no rows for a quantile": (lambda: FITTED["plain"].spe_limit(), "X is missing: an empirical limit"),
     "too few rows": (
         lambda: FITTED["plain"].t2_limit(0.999, X), "cannot determine the 0.999 quantile, which takes at least 1000"
     ),
-    "a share as text": (lambda: FITTED["plain"].t2_limit("0.95"), "confidence = '0.95' is not a share between 0 and 1"),
+    "a share as text": (lambda: FITTED["plain"].t2_limit("0.95"), "confidence = '0.95' is a str; a number in"),
     "None in place of statistics": (lambda: FITTED["plain"].statistics(NEW, None), "None is not a statistic"),
     "the variance of one row": (
         lambda: FITTED["plain"].spe_limit(X=NEW[:1], limit="moments"), "1 row of X can be used, but a variance"
