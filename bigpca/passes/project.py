@@ -478,7 +478,8 @@ def _write_pending(rows: Rows, output: Output, plan: Plan, run: Run, *, there: b
         share = len(pending) // (2 * threads) if threads > 1 else len(pending)
         most = max(1, min(REMOTE_GROUP_BYTES // chunk_bytes, REMOTE_GROUP_CHUNKS, share))
     parts = _consecutive(pending, most)
-    ranges = tuple((output.row_range(part[0])[0], min(output.row_range(part[-1])[1], rows.n_rows)) for part in parts)
+    of = output.writer.row_range
+    ranges = tuple((of(part[0])[0], min(of(part[-1])[1], rows.n_rows)) for part in parts)
     groups = tuple(range(i, i + 1) for i in range(len(parts)))
     per_segment = -(-len(groups) // 256)
     segments = tuple(range(i, min(i + per_segment, len(groups))) for i in range(0, len(groups), per_segment))

@@ -528,7 +528,6 @@ def create_objects(
             f"{place.describe()} would be a table, which can be opened only by its URL. Pass the URL of a table, and "
             "set what the store needs in the environment; or write a Zarr array (.zarr)."
         )
-    form.check()
     place.check_exclusive()
     import numcodecs
 

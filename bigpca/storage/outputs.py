@@ -246,10 +246,6 @@ class Output(ABC):
         self.dtype = np.dtype(writer.dtype)
         self.n_chunks = writer.n_chunks
 
-    def row_range(self, index: int) -> tuple[int, int]:
-        """Return the rows [start, stop) of one chunk."""
-        return self.writer.row_range(index)
-
     def leading(self) -> int:
         """Return how many chunks are finished before the first one that is not."""
         finished = self._finished()
@@ -495,7 +491,7 @@ def create_output(
     >>> path = pathlib.Path(tempfile.mkdtemp()) / "scores.zarr"
     >>> with create_output(path, shape=(5, 2), dtype="float32", chunk_rows=3, identity="a1") as output:
     ...     for index in output.pending():
-    ...         start, stop = output.row_range(index)
+    ...         start, stop = output.writer.row_range(index)
     ...         record = output.writer.write(index, np.ones((stop - start, 2), np.float32))
     ...     output.finish()
     >>> float(zarr.open_array(path, mode="r")[...].sum())

@@ -14,7 +14,7 @@ N, DIMENSION, ROWS = 23, 3, 5  # five chunks, the last of three rows
 
 
 def rows_of(output, index, dtype=np.float32):
-    start, stop = output.row_range(index)
+    start, stop = output.writer.row_range(index)
     columns = output.shape[1]
     return np.arange(start * columns, stop * columns).reshape(stop - start, columns).astype(dtype) % 251
 
