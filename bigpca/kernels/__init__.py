@@ -64,29 +64,11 @@ __all__ = [
     "string_codes",
 ]
 
+_UNNAMED = (Kernel, FromFunction, Scaled)  # the base, and those of a Python function, which no file holds
 _KINDS: dict[str, type[Kernel]] = {
-    kind.__name__: kind
-    for kind in (
-        ChiSquare,
-        Cosine,
-        Fisher,
-        GeneralizedHistogramIntersection,
-        Hellinger,
-        HistogramIntersection,
-        JensenShannon,
-        Laplacian,
-        Linear,
-        Normalized,
-        Polynomial,
-        Precomputed,
-        Product,
-        RBF,
-        RBFOf,
-        Spectrum,
-        Subsequence,
-        Sum,
-        Tanh,
-    )
+    name: kind
+    for name in __all__
+    if isinstance(kind := globals().get(name), type) and issubclass(kind, Kernel) and kind not in _UNNAMED
 }
 _NAMES: dict[str, type[Kernel]] = {  # scikit-learn's names
     "linear": Linear,

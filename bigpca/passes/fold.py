@@ -26,7 +26,6 @@ from bigpca.passes.reading.blocks import (
     Block,
     Device,
     Values,
-    complete_rows,
     group_shift,
     prepare_block,
     product_dtype,
@@ -300,7 +299,7 @@ class FoldGroup:
             values = slab.astype(self.dtype, copy=False)
             complete = sparse_block(values, row, self.nan_policy, where, numbers, shift, self._keeps_nan)
         elif steps:
-            complete = complete_rows(
+            complete = prepare_block(
                 slab, row, owned=owned, nan_policy=self.nan_policy, where=where, numbers=numbers, dtype=self.dtype
             )
         else:
@@ -354,7 +353,7 @@ def first_rows(rows: Rows, layout: Layout, *, there: bool = False) -> Values:
     where = reader.where(start, start + values.shape[0])
     if isinstance(values, csr_array):
         return map_rows(rows.steps, sparse_block(values, start, "omit", where), where)
-    return map_rows(rows.steps, complete_rows(values, start, owned=False, nan_policy="omit", where=where), where)
+    return map_rows(rows.steps, prepare_block(values, start, owned=False, nan_policy="omit", where=where), where)
 
 
 # A sample consists of runs spread evenly over the file, one run at a random place in each stratum: dumps are often

@@ -24,7 +24,6 @@ from bigpca.passes.engine.run import Run
 from bigpca.passes.fold import SHIFT
 from bigpca.passes.reading.blocks import (
     Block,
-    complete_rows,
     group_shift,
     prepare_block,
     product_dtype,
@@ -88,7 +87,7 @@ class PanelGroup:
             )  # fmt: skip
             values, largest = block.values, block.largest
         else:
-            complete = complete_rows(slab, row, owned=owned, nan_policy="raise", where=where, dtype=self.dtype)
+            complete = prepare_block(slab, row, owned=owned, nan_policy="raise", where=where, dtype=self.dtype)
             values, largest = map_rows(steps, complete, where), None
             if about.any():
                 np.subtract(values, about, out=values)

@@ -25,7 +25,7 @@ from bigpca.passes.engine.jobs import MAPS, SHARED, Finish, GroupTask, Inputs, P
 from bigpca.passes.engine.local import check_cancelled
 from bigpca.passes.engine.run import Run
 from bigpca.passes.fold import SHIFT
-from bigpca.passes.reading.blocks import complete_rows, product_dtype
+from bigpca.passes.reading.blocks import prepare_block, product_dtype
 from bigpca.passes.reading.layout import MAX_GROUPS, MAX_SEGMENTS, MIB, Layout
 from bigpca.passes.reading.readers import Reader, read_ahead, with_inputs
 from bigpca.passes.reading.row_maps import MapStep, map_rows
@@ -180,7 +180,7 @@ class KernelGroup:
 
     def _prepare(self, slab: Array, row: int, shift: Vector, steps: tuple[MapStep, ...]) -> object:
         where, owned = self.reader.where(row, row + len(slab)), self.reader.owned
-        block = complete_rows(slab, row, owned=owned, nan_policy="raise", where=where, dtype=self.dtype)
+        block = prepare_block(slab, row, owned=owned, nan_policy="raise", where=where, dtype=self.dtype)
         return self.kernel.prepare(map_rows(steps, block, where) if steps else block.values, shift, row)
 
 

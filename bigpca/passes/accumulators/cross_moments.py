@@ -12,7 +12,7 @@ import numpy as np
 from bigpca.arrays import Array, Integers, Matrix, Vector, multiply_packed
 from bigpca.passes.accumulators.base import Accumulator, Arrays, Codes, codes_bytes
 from bigpca.passes.accumulators.moments import Moments
-from bigpca.passes.reading.blocks import Block, cached_rows, column_sums, weighted_sums
+from bigpca.passes.reading.blocks import Block, cached_rows, column_sums
 from bigpca.planning import BlockForm, Work
 from bigpca.seeds import uniforms
 from bigpca.solvers.pairs import Columns, block_edges
@@ -207,7 +207,7 @@ class FoldStates(Accumulator):
             own = np.flatnonzero(folds == fold)
             if len(own):
                 values, weights = block.values[own], None if block.weights is None else block.weights[own]
-                sums = column_sums(values) if weights is None else weighted_sums(values, weights)
+                sums = column_sums(values, weights=weights)
                 state.update(replace(block, values=values, rows=block.rows[own], sums=sums, weights=weights))
 
     def close(self) -> None:

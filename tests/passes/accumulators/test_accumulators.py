@@ -20,6 +20,7 @@ from scipy.sparse import csr_array
 
 import bigpca
 from bigpca import kernels
+from bigpca.arrays import mirror_upper
 from bigpca.passes.accumulators.base import Accumulator, update_all
 from bigpca.passes.accumulators.cross_moments import CrossMoments, FoldStates
 from bigpca.passes.accumulators.dot_matrix import ColumnProducts, DotPanels, DotProduct, DotSum
@@ -228,7 +229,7 @@ def _dot(center: bool, scale: bool) -> Case:
         lambda: DotSum(N, center, scale),
         column_state,
         D,
-        lambda s: [s.matrix(), s.columns("means"), s.columns("squares")],
+        lambda s: [mirror_upper(s.matrix()), s.columns("means"), s.columns("squares")],
         lambda X: [scaled(X, center, scale) @ scaled(X, center, scale).T, X.mean(0, "f8"), np.diag(scatter_of(X))],
     )
 
@@ -531,7 +532,7 @@ CASES = [
         lambda: DotPanels(N, D, N),
         panel_state,
         N,
-        lambda s: [s.matrix()],
+        lambda s: [mirror_upper(s.matrix())],
         lambda X: [X.astype("f8") @ X.astype("f8").T],
     ),
 ]
