@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tracemalloc
 from dataclasses import replace
 from typing import Any
 
@@ -15,6 +14,7 @@ from bigpca.kernels import RBF, Laplacian
 from bigpca.kernels.base import FIXED_BYTES
 from bigpca.kernels.distance import square_error
 from bigpca.kernels.dot import HARMLESS, prepare_rows, product_error, products
+from tests.peaks import traced_peak
 
 Kernel = RBF | Laplacian
 KERNELS: dict[str, Kernel] = {"rbf": RBF(0.1), "l1": Laplacian(0.1), "l2": Laplacian(0.1, "l2")}
@@ -156,12 +156,13 @@ def test_several_widths_hold_one_block_beside_the_one_they_give(name: str) -> No
     X = np.random.default_rng(6).standard_normal((1500, 4)).astype(np.float32)
     A, B = KERNELS[name].prepare(X), KERNELS[name].prepare(X)
     KERNELS[name].block(KERNELS[name].prepare(X[:2]), KERNELS[name].prepare(X[:2]))
-    tracemalloc.start()
-    for K in KERNELS[name].blocks_at(A, B, [0.1, 0.2, 0.3]):
-        size = K.size
-        del K
-    peak = tracemalloc.get_traced_memory()[1]
-    tracemalloc.stop()
+    size = len(X) ** 2
+
+    def all_widths() -> None:
+        for K in KERNELS[name].blocks_at(A, B, [0.1, 0.2, 0.3]):
+            del K
+
+    peak = traced_peak(all_widths)
     assert size * 8 <= peak <= size * (KERNELS[name].entry_bytes(4) + 4) + FIXED_BYTES
 
 

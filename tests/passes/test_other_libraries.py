@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tracemalloc
 from dataclasses import replace
 from itertools import cycle
 from pathlib import Path
@@ -29,6 +28,7 @@ from bigpca.passes.reading import blocks
 from bigpca.passes.reading.blocks import Block, Device, SumOnDevice
 from bigpca.planning import BlockForm
 from tests.builders import data_with_spectrum, power_law
+from tests.peaks import traced_peak
 
 pytest.importorskip("array_api_compat", reason="other array libraries need array-api-compat")
 
@@ -248,26 +248,34 @@ def test_the_memory_of_a_device_is_planned_as_it_is_taken(dtype: str, kind: str)
     pytest.importorskip("array_api_strict", reason="array-api-strict is not installed")
     rows, device = np.ones((200, 600), dtype), Device("array_api_strict")
     factor = DenseFactor(np.ones((600, 150)))
-    landmarks = LandmarkMap((bp.kernels.RBF(0.1),), np.eye(150, 600, dtype=dtype), (np.eye(150),), np.zeros(600))
+    features = [  # each puts its landmarks there once
+        LandmarkMoments.of(
+            600, LandmarkMap((bp.kernels.RBF(0.1),), np.eye(150, 600, dtype=dtype), (np.eye(150),), np.zeros(600))
+        )
+        for _ in range(2)
+    ]
     states = {"moments": Moments(600), "thin": FusedProduct.of(600, factor)}
-    state = states.get(kind) or LandmarkMoments.of(600, landmarks)
+    state = states.get(kind) or features[0]
     planned = state.device_bytes(BlockForm(600, 200, itemsize=rows.itemsize))
     block = replace(Block.about(rows, np.arange(200), np.zeros(600), device), weights=np.ones(200))
-    tracemalloc.start()  # arrays of array-api-strict are NumPy's; those that are put there were allocated before
-    try:
-        put = {"moments": rows.nbytes, "thin": rows.nbytes + factor.Q.nbytes, "landmarks": 8 * 150**2}[kind]
-        put += rows.nbytes if (kind, dtype) == ("landmarks", "f8") else 0  # f4 takes most when rows are given up
-        here = state.state_bytes if kind == "landmarks" else 0
-        there: Any = SumOnDevice(device, 600) if kind == "moments" else ProductOnDevice(device, 600, factor)
+    # Arrays of array-api-strict are NumPy's; those that are put there were allocated before.
+    put = {"moments": rows.nbytes, "thin": rows.nbytes + factor.Q.nbytes, "landmarks": 8 * 150**2}[kind]
+    put += rows.nbytes if (kind, dtype) == ("landmarks", "f8") else 0  # f4 takes most when rows are given up
+    here = state.state_bytes if kind == "landmarks" else 0
+
+    def add_twice() -> None:
+        there: Any = {
+            "moments": lambda: SumOnDevice(device, 600),
+            "thin": lambda: ProductOnDevice(device, 600, factor),
+            "landmarks": lambda: features.pop().fresh(0, 200),
+        }[kind]()
         for _ in range(2):
             if kind == "landmarks":
-                there = there if isinstance(there, LandmarkMoments) else state.fresh(0, 200)
                 there.update(block)
             else:
                 there.add(rows, block.weights if kind == "thin" else None)
-        peak = tracemalloc.get_traced_memory()[1] + put - here
-    finally:
-        tracemalloc.stop()
+
+    peak = traced_peak(add_twice) + put - here
     assert 0.8 * planned < peak < planned + 20_000
 
 

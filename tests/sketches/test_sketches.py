@@ -21,6 +21,7 @@ from bigpca.errors import ModelFormatError
 from bigpca.planning import BlockForm
 from bigpca.sketches import SRHT, Downsample, FeatureHash, Gaussian, SparseSign, sketch_from
 from bigpca.sketches.base import CACHE, FIXED_BYTES
+from tests.peaks import traced_peak
 
 # A sketch and the columns it is applied to; small enough for thousands of seeds.
 SKETCHES = {
@@ -224,14 +225,12 @@ def test_apply_takes_no_more_memory_than_it_says_and_not_far_less(sketch, d, dty
         monkeypatch.setattr(CACHE, "limit", limit)
     rows = block(64, d, dtype)
     sketch.apply(rows[:1, :])
-    CACHE.clear()
-    tracemalloc.start()
-    try:
-        before = tracemalloc.get_traced_memory()[0]
+
+    def apply() -> None:
+        CACHE.clear()
         sketch.apply(rows)
-        peak = tracemalloc.get_traced_memory()[1] - before
-    finally:
-        tracemalloc.stop()
+
+    peak = traced_peak(apply)
     said = sketch.cost(BlockForm(d, len(rows), itemsize=rows.itemsize)).bytes
     assert peak <= said <= 3 * peak + FIXED_BYTES
 

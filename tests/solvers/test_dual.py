@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tracemalloc
 from typing import Any
 
 import numpy as np
@@ -13,6 +12,7 @@ from bigpca.solvers import dual
 from bigpca.solvers.dual import axes_bytes, leading_axes
 from bigpca.solvers.strips import STRIP
 from tests.builders import data_with_spectrum, power_law
+from tests.peaks import traced_peak
 
 M, D, K = 40, 150, 6
 Array = NDArray[Any]
@@ -91,11 +91,6 @@ def test_memory_stays_within_what_is_said(d: int) -> None:
     m, k = 150, 20
     X = np.random.default_rng(0).standard_normal((m, d)).astype("f4")
     leading_axes([X[:50], X[50:]], k, threads=5)
-    tracemalloc.start()
-    try:
-        leading_axes([X[:50], X[50:]], k, threads=5)
-        peak = tracemalloc.get_traced_memory()[1]
-    finally:
-        tracemalloc.stop()
+    peak = traced_peak(lambda: leading_axes([X[:50], X[50:]], k, threads=5))
     assert peak <= axes_bytes(m, d, k, 4)
     assert d > STRIP or axes_bytes(m, d, k, 4) <= 3 * peak  # threads need not all be at their peak at once

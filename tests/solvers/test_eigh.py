@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import tracemalloc
-
 import numpy as np
 import pytest
 import scipy.linalg
@@ -11,6 +9,7 @@ import scipy.linalg
 from bigpca.solvers import eigh as module
 from bigpca.solvers.eigh import complete_orthonormal, eigh_bytes, fix_signs, numerical_rank, top_eigenpairs
 from tests import builders
+from tests.peaks import traced_peak
 
 EPS = np.finfo(np.float64).eps
 D = 40
@@ -169,14 +168,7 @@ def test_nothing_has_rank_zero():
 @pytest.mark.parametrize("k", [1, 30, 399, None])
 def test_memory_beside_the_matrix_is_what_the_plan_counts(lower, k):
     S, _ = builders.symmetric(builders.power_law(400))
-    top_eigenpairs(S[:50, :50].copy(), 5)  # lazy imports
-    tracemalloc.start()
-    try:
-        before = tracemalloc.get_traced_memory()[0]
-        top_eigenpairs(S, k, lower=lower)
-        peak = tracemalloc.get_traced_memory()[1] - before
-    finally:
-        tracemalloc.stop()
+    peak = traced_peak(lambda: top_eigenpairs(S, k, lower=lower))
     assert 0.4 * eigh_bytes(400, k) < peak <= eigh_bytes(400, k)
 
 

@@ -6,7 +6,6 @@ import json
 import os
 import subprocess
 import sys
-import tracemalloc
 from pathlib import Path
 
 import numpy as np
@@ -28,6 +27,7 @@ from bigpca.sketches.base import CACHE
 from bigpca.storage import places
 from bigpca.storage.forms import NpyForm
 from tests.estimators.stores import unreadable
+from tests.peaks import traced_peak
 
 D, K, ROWS = 2000, 200, 800
 HEADERS = 4096  # of the arrays themselves
@@ -58,11 +58,12 @@ def test_applying_a_map_takes_what_it_says_and_not_a_third_of_it(f: RowMap, dtyp
     rows = np.random.default_rng(1).standard_normal((ROWS, D)).astype(dtype)
     if getattr(f, "nan_policy", "raise") == "omit":
         rows[3, 5] = np.nan
-    CACHE.clear()
-    tracemalloc.start()
-    f.apply(rows, "rows")
-    measured = tracemalloc.get_traced_memory()[1]
-    tracemalloc.stop()
+
+    def apply() -> None:
+        CACHE.clear()
+        f.apply(rows, "rows")
+
+    measured = traced_peak(apply)
     said, kept = f.bytes_for(D, ROWS, rows.itemsize)
     assert measured <= said + kept + HEADERS
     assert measured >= (said + kept) / 3

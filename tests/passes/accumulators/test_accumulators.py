@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import pkgutil
-import tracemalloc
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import import_module
@@ -37,6 +36,7 @@ from bigpca.planning import BlockForm
 from bigpca.quality.measurement import ReplacementMoments, Residuals, Subspace
 from bigpca.seeds import uniforms
 from tests.passes.kit import full, normal, scatter_of
+from tests.peaks import traced_peak
 
 Array = NDArray[Any]
 N, D, K = 23, 9, 3
@@ -673,11 +673,6 @@ def subclasses(kind: type[Accumulator]) -> list[type[Accumulator]]:
 
 def test_a_product_with_a_dense_factor_allocates_what_it_says() -> None:
     rows, factor = np.ones((400, 50), "f4"), DenseFactor(np.ones((50, 30)))
-    tracemalloc.start()
-    try:
-        factor.multiply(rows)
-        peak = tracemalloc.get_traced_memory()[1]
-    finally:
-        tracemalloc.stop()
+    peak = traced_peak(lambda: factor.multiply(rows))
     said = factor.cost(BlockForm(50, len(rows), itemsize=4)).bytes
     assert said <= peak <= 1.1 * said
