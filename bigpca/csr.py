@@ -153,8 +153,12 @@ def _tile_columns(rows: csr_array, width: int) -> int:
 
 @cache
 def compiled(loop: Callable[..., None]) -> Any:
-    """Return a function of arrays, compiled; no sum of it is reordered."""
-    return importlib.import_module("numba").njit(loop, fastmath=STRICT, nogil=True)
+    """Return a function of arrays, compiled; no sum of it is reordered.
+
+    Compiling takes a process some seconds. Where ``NUMBA_CACHE_DIR`` names a folder, Numba keeps the result there.
+    """
+    numba = importlib.import_module("numba")
+    return numba.njit(loop, fastmath=STRICT, nogil=True, cache=bool(numba.config.CACHE_DIR))
 
 
 def _multiply(ptr: Any, indices: Any, values: Any, Q: Any, Z: Any, width: int) -> None:

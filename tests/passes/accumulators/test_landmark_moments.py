@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from bigpca import kernels
 from bigpca.passes.accumulators.base import Accumulator
-from bigpca.passes.accumulators.landmark_moments import LandmarkMap, LandmarkMoments, row_squares
+from bigpca.passes.accumulators.landmark_moments import LandmarkMap, LandmarkMoments, features_with_squares
 from bigpca.passes.rows import Rows
 from bigpca.solvers.features import landmark_transform
 from tests.builders import offset_data
@@ -98,4 +98,5 @@ def test_rows_left_out_for_missing_values_have_no_part() -> None:
 @pytest.mark.parametrize("dtype", ["f4", "f8"])
 def test_squares_of_rows_are_summed_in_float64(dtype: str) -> None:
     B = np.random.default_rng(0).standard_normal((700, 300)).astype(dtype)
-    np.testing.assert_allclose(row_squares(B), (B.astype("f8") ** 2).sum(axis=1), rtol=1e-14)
+    _, squares = features_with_squares(B, np.eye(300), None)
+    np.testing.assert_allclose(squares, (B.astype("f8") ** 2).sum(axis=1), rtol=1e-14)
