@@ -20,7 +20,7 @@ from bigpca.estimators.pairs.fits import jackknife, left_out, merged, open_pair,
 from bigpca.estimators.shared.inputs import open_rows
 from bigpca.estimators.shared.labelled import open_side
 from bigpca.passes.accumulators.base import Accumulator
-from bigpca.passes.accumulators.cross_moments import MAX_FOLDS, CrossMoments, FoldStates
+from bigpca.passes.accumulators.cross_moments import MAX_FOLDS, CrossMoments, FoldStates, PairedMoments
 from bigpca.passes.accumulators.moments import Moments
 from bigpca.passes.engine.events import ProgressArgument
 from bigpca.passes.rows import Rows, naming_sides, side_by_side
@@ -204,7 +204,8 @@ def compare_layers(
 ) -> LayerComparison:  # fmt: skip
     """Return how similar every layer of X is to every layer of Y, in one read of all layers side by side.
 
-    Memory and operations are those of one matrix of all columns together, (sum of widths)^2.
+    Memory and operations are those of one matrix of all columns together, (sum of widths)^2; with Y, of the scatter of
+    each layer and of the asked pairs alone: for two networks of twelve equal layers, a half.
 
     Parameters
     ----------
@@ -251,7 +252,8 @@ def compare_layers(
         names, split = [str(name) for name in found[1]], len(found[1])
         rows = replace(Rows.opened(found[0]), widths=tuple(found[1].values()))
     rows = rows.begun(nan_policy=nan_policy)
-    template = CrossMoments(rows.widths) if debiased else Moments(rows.n_columns)
+    of_all = PairedMoments(rows.widths, split) if Y else Moments(rows.n_columns)
+    template = CrossMoments(rows.widths, split if Y else 0) if debiased else of_all
     with naming_sides(rows.widths, names):
         state: Any = read_once(rows, template, "layers", memory_limit=memory_limit, progress=progress)
     values = _cka_of(state, rows.widths, names)
@@ -293,14 +295,18 @@ def _error(states: Sequence[State], statistic: Callable[[State], float]) -> floa
 
 def _cka_of(state: Any, widths: Sequence[int], names: Sequence[str]) -> Matrix:
     """Return the alignment (L, L) of every two blocks: debiased if the state has the sums for it."""
-    moments = state if isinstance(state, Moments) else state.moments
-    n, squares = moments.count, block_squares(unpack(moments.packed, moments.n_features), block_edges(widths))
+    moments = state.moments if isinstance(state, CrossMoments) else state
+    n, edges = moments.count, block_edges(widths)
+    if isinstance(moments, PairedMoments):
+        squares = moments.squares(edges)
+    else:
+        squares = block_squares(unpack(moments.packed, moments.n_features), edges)
     constant = [name for name, own in zip(names, np.diagonal(squares), strict=True) if not own > 0]
     if constant:
         raise ValueError(f"{constant[0]} is constant in all {n} rows, so nothing is aligned with it. Leave it out.")
     if not np.isfinite(squares).all():
         raise ValueError("squares of the covariances overflow float64. Divide the data by a constant first.")
-    if isinstance(state, Moments):
+    if moments is state:
         return alignment(squares)
     if n < 4:
         raise ValueError(f"there are {n} rows; the unbiased HSIC requires at least 4.")

@@ -312,7 +312,7 @@ def symmetric_product(rows: Array, out: Array) -> Array:
     entries of ``out`` below the diagonal do not change: they are zeros if :func:`product_scratch` returned it.
     """
     symmetric_rank_update(rows, out)
-    if rows.dtype == np.float64 or _squares_held(np.diagonal(out), rows):
+    if rows.dtype == np.float64 or squares_held(np.diagonal(out), rows):
         return out
     wide = rows.astype(np.float64)
     product: Array = np.matmul(wide.T, wide)
@@ -329,13 +329,13 @@ def add_symmetric_product(rows: Array, out: Array) -> bool:
     """
     if rows.dtype != np.float64:
         squares = np.einsum("ij,ij->j", rows, rows)
-        if not (_squares_held(squares, rows) and (np.diagonal(out) + squares < MAX_SQUARE).all()):
+        if not (squares_held(squares, rows) and (np.diagonal(out) + squares < MAX_SQUARE).all()):
             return False
     symmetric_rank_update(rows, out, add=True)
     return True
 
 
-def _squares_held(squares: Array, rows: Array) -> bool:
+def squares_held(squares: Array, rows: Array) -> bool:
     """Whether float32 sums of the columns' squares neither overflowed nor lost a value that is not zero."""
     small = np.flatnonzero(squares < MIN_SQUARE)
     return bool(np.isfinite(squares).all()) and not (len(small) and rows[:, small].any())

@@ -3,19 +3,143 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import ClassVar
+from typing import ClassVar, TypeVar
 
 import numpy as np
 
-from bigpca.arrays import Array, Integers, Matrix, Vector, multiply_packed
-from bigpca.passes.accumulators.base import Accumulator, Arrays, Codes, codes_bytes
+from bigpca.arrays import Array, Integers, Matrix, Vector, multiply_packed, unpack
+from bigpca.passes.accumulators.base import Accumulator, Arrays, Codes, codes_bytes, squares_held
 from bigpca.passes.accumulators.moments import Moments
 from bigpca.passes.reading.blocks import Block, cached_rows, column_sums
 from bigpca.planning import BlockForm, Work
 from bigpca.seeds import uniforms
 from bigpca.solvers.pairs import Columns, block_edges
+
+State = TypeVar("State", bound=Accumulator)
+
+
+def _numbered(arrays: Mapping[str, Array], templates: Sequence[State]) -> list[State]:
+    """Return states whose arrays have their number before their names."""
+    named = [(*name.partition("_")[::2], array) for name, array in arrays.items()]
+    return [one.with_arrays({name: array for number, name, array in named if number == str(i)})
+            for i, one in enumerate(templates)]  # fmt: skip
+
+
+@dataclass
+class PairedMoments(Accumulator):
+    """Moments of each block of columns, and of the pairs of one of the first ``split`` blocks and one of the others.
+
+    What :class:`Moments` of all columns holds, without the products of two blocks of the same side.
+
+    Attributes
+    ----------
+    widths : tuple of int
+        Columns of each block; P of the first ``split``, Q of the others.
+    split : int
+    own : tuple of Moments
+    cross : ndarray of shape (P, Q), float64
+    """
+
+    tag: ClassVar[str] = "PairedMoments"
+
+    widths: tuple[int, ...]
+    split: int
+    own: tuple[Moments, ...] = ()
+    cross: Matrix = field(default_factory=lambda: np.zeros((0, 0)))
+    _shift: Vector | None = field(default=None, repr=False)
+
+    @property
+    def _sides(self) -> tuple[int, int]:
+        return sum(self.widths[: self.split]), sum(self.widths[self.split :])
+
+    @property
+    def count(self) -> int:
+        """Number of rows."""
+        return self.own[0].count
+
+    @property
+    def mean(self) -> Vector:
+        """The mean of all columns."""
+        return np.concatenate([one.mean for one in self.own])
+
+    @property
+    def precision(self) -> float:
+        """As of :class:`Moments`."""
+        return max(one.precision for one in self.own)
+
+    def fresh(self, start: int, stop: int) -> PairedMoments:
+        own = tuple(Moments(width).fresh(start, stop) for width in self.widths)
+        return replace(self, own=own, cross=np.zeros(self._sides))
+
+    def update(self, block: Block) -> None:
+        rows, p, self._shift = block.values, self._sides[0], block.shift
+        for state, one in zip(self.own, block_edges(self.widths), strict=True):
+            values = np.ascontiguousarray(rows[:, one])
+            state.update(replace(block, values=values, shift=block.shift[one], sums=block.sums[one]))
+        # By Cauchy-Schwarz, float32 holds the products of columns whose squares it holds.
+        if rows.dtype != np.float64 and not squares_held(np.einsum("ij,ij->j", rows, rows), rows):
+            rows = rows.astype(np.float64)
+        self.cross += rows[:, :p].T @ rows[:, p:]
+
+    def close(self) -> None:
+        for state in self.own:
+            state.close()
+        if self._shift is not None and self.count:
+            self._add_outer(-self.count, self.mean - self._shift)
+        self._shift = None
+
+    def _add_outer(self, weight: float, e: Vector) -> None:
+        p = self._sides[0]
+        self.cross += np.outer(weight * e[:p], e[p:])
+
+    def merge(self, other: PairedMoments) -> PairedMoments:
+        if not other.count or not self.count:
+            return self if self.count else other
+        own = tuple(a.merge(b) for a, b in zip(self.own, other.own, strict=True))
+        both = replace(self, own=own, cross=self.cross + other.cross)
+        both._add_outer(self.count * (other.count / both.count), other.mean - self.mean)
+        return both
+
+    def times(self, D: Matrix) -> Matrix:
+        """Return what is known of the scatter, times D (d, m)."""
+        p = self._sides[0]
+        found = np.concatenate([self.cross @ D[p:], self.cross.T @ D[:p]])
+        for state, one in zip(self.own, block_edges(self.widths), strict=True):
+            found[one] += multiply_packed(state.packed, D[one])
+        return found
+
+    def squares(self, edges: Sequence[Columns]) -> Matrix:
+        """Return ``|S_ij|_F^2`` (L, L), with 0 for pairs of the same side."""
+        p, k = self._sides[0], self.split
+        found = np.diag([float((unpack(one.packed, one.n_features) ** 2).sum()) for one in self.own])
+        for i, a in enumerate(edges[:k]):
+            for j, b in enumerate(edges[k:], k):
+                part = self.cross[a, b.start - p : b.stop - p]
+                found[i, j] = found[j, i] = np.einsum("ij,ij->", part, part)
+        return found
+
+    @property
+    def state_bytes(self) -> int:
+        p, q = self._sides
+        return sum(Moments(width).state_bytes for width in self.widths) + 8 * p * q
+
+    def cost(self, rows: BlockForm) -> Work:
+        (p, q), copied = self._sides, rows.rows * max(self.widths) * rows.itemsize
+        flops = sum(width * (width + 1) for width in self.widths) + 2 * p * q
+        return Work(16 * sum(width**2 for width in self.widths) + 16 * p * q + copied, float(flops))
+
+    def to_arrays(self) -> Arrays:
+        own = {f"{i}_{name}": a for i, state in enumerate(self.own) for name, a in state.to_arrays().items()}
+        return own | {"cross": self.cross}
+
+    def with_arrays(self, arrays: Mapping[str, Array]) -> PairedMoments:
+        own = _numbered(arrays, [Moments(width) for width in self.widths])
+        return replace(self, own=tuple(own), cross=arrays["cross"])
+
+    def identity(self) -> dict[str, object]:
+        return {"widths": list(self.widths), "split": self.split}
 
 
 @dataclass
@@ -34,19 +158,25 @@ class CrossMoments(Accumulator):
     ----------
     widths : tuple of int
         Columns of each block.
-    moments : Moments
-        Of all columns.
+    split : int, default 0
+        If not 0, only pairs of one of so many first blocks and one of the others have an HSIC.
+    moments : Moments, or PairedMoments with ``split``
     norms : ndarray of shape (L,), products : ndarray of shape (L, L), vectors : ndarray of shape (L, d)
     """
 
     tag: ClassVar[str] = "CrossMoments"
 
     widths: tuple[int, ...]
-    moments: Moments = field(default_factory=lambda: Moments(0))
+    split: int = 0
+    moments: Moments | PairedMoments = field(default_factory=lambda: Moments(0))
     norms: Vector = field(default_factory=lambda: np.zeros(0))
     products: Matrix = field(default_factory=lambda: np.zeros((0, 0)))
     vectors: Matrix = field(default_factory=lambda: np.zeros((0, 0)))
     _shift: Vector | None = field(default=None, repr=False)
+
+    @property
+    def _template(self) -> Moments | PairedMoments:
+        return PairedMoments(self.widths, self.split) if self.split else Moments(self.n_features)
 
     @property
     def n_features(self) -> int:
@@ -65,8 +195,9 @@ class CrossMoments(Accumulator):
 
     def fresh(self, start: int, stop: int) -> CrossMoments:
         size, d = len(self.widths), self.n_features
-        moments = Moments(d).fresh(start, stop)
-        return CrossMoments(self.widths, moments, np.zeros(size), np.zeros((size, size)), np.zeros((size, d)))
+        moments = self._template.fresh(start, stop)
+        sums = np.zeros(size), np.zeros((size, size)), np.zeros((size, d))
+        return CrossMoments(self.widths, self.split, moments, *sums)
 
     def update(self, block: Block) -> None:
         if block.weights is not None:
@@ -101,7 +232,9 @@ class CrossMoments(Accumulator):
         c = np.array([d[one] @ d[one] for one in edges])
         # Of the rows z: G = (sum z z') D, from the scatter about their mean; ds = D' sum z, e1 = sum e, and sum e e'.
         ds = D.T @ sums
-        G = multiply_packed(self.moments.packed, D) + np.outer(sums / max(n, 1), ds)
+        own = self.moments
+        times = own.times(D) if isinstance(own, PairedMoments) else multiply_packed(own.packed, D)
+        G = times + np.outer(sums / max(n, 1), ds)
         e1 = 2 * ds + n * c
         ee = 4 * D.T @ G + 2 * np.outer(ds, c) + 2 * np.outer(c, ds) + n * np.outer(c, c)
         shared = 2 * self.vectors @ D + np.outer(self.norms, c)
@@ -112,7 +245,7 @@ class CrossMoments(Accumulator):
     def merge(self, other: CrossMoments) -> CrossMoments:
         if not other.count or not self.count:
             return self if self.count else other
-        moments = self.moments.merge(other.moments)
+        moments = self.moments.merge(other.moments)  # type: ignore[arg-type]  # both are of one kind
         # Each side's sums move from its own mean to the common one, and then add up.
         parts = []
         for state in (self, other):
@@ -122,17 +255,18 @@ class CrossMoments(Accumulator):
             moved._move(state.moments.mean - moments.mean, np.zeros(self.n_features))
             parts.append(moved)
         a, b = parts
-        return CrossMoments(self.widths, moments, a.norms + b.norms, a.products + b.products, a.vectors + b.vectors)
+        sums = a.norms + b.norms, a.products + b.products, a.vectors + b.vectors
+        return CrossMoments(self.widths, self.split, moments, *sums)
 
     @property
     def state_bytes(self) -> int:
         size = len(self.widths)
-        return Moments(self.n_features).state_bytes + 8 * size * (1 + size + self.n_features)
+        return self._template.state_bytes + 8 * size * (1 + size + self.n_features)
 
     def cost(self, rows: BlockForm) -> Work:
         d, size = self.n_features, len(self.widths)
         strip = 16 * d * min(rows.rows, cached_rows(8 * d)) + 8 * 6 * size * d
-        return Moments(d).cost(rows) + Work(strip, float((2 + 2 * size) * d))
+        return self._template.cost(rows) + Work(strip, float((2 + 2 * size) * d))
 
     def to_arrays(self) -> Arrays:
         own = {"norms": self.norms, "products": self.products, "vectors": self.vectors}
@@ -140,11 +274,11 @@ class CrossMoments(Accumulator):
 
     def with_arrays(self, arrays: Mapping[str, Array]) -> CrossMoments:
         own = {n.removeprefix("moments_"): a for n, a in arrays.items() if n.startswith("moments_")}
-        moments = Moments(self.n_features).with_arrays(own)
-        return CrossMoments(self.widths, moments, arrays["norms"], arrays["products"], arrays["vectors"])
+        moments = self._template.with_arrays(own)
+        return CrossMoments(self.widths, self.split, moments, arrays["norms"], arrays["products"], arrays["vectors"])
 
     def identity(self) -> dict[str, object]:
-        return {"widths": list(self.widths)}
+        return {"widths": list(self.widths), "split": self.split}
 
 
 MAX_FOLDS = 20
@@ -260,9 +394,7 @@ class FoldStates(Accumulator):
         return {f"{i}_{name}": a for i, state in enumerate(self.states) for name, a in state.to_arrays().items()}
 
     def with_arrays(self, arrays: Mapping[str, Array]) -> FoldStates:
-        each = [{n.partition("_")[2]: a for n, a in arrays.items() if n.partition("_")[0] == str(i)}
-                for i in range(self.n_folds)]  # fmt: skip
-        return replace(self, codes=None, states=tuple(self.template.with_arrays(own) for own in each))
+        return replace(self, codes=None, states=tuple(_numbered(arrays, [self.template] * self.n_folds)))
 
     def identity(self) -> dict[str, object]:
         codes = self.seed if self.codes is None else hashlib.sha256(codes_bytes(self.codes)).hexdigest()

@@ -20,6 +20,8 @@ from sklearn.datasets import load_digits, load_iris, load_linnerud
 from sklearn.model_selection import LeaveOneGroupOut, cross_val_predict
 
 import bigpca as bp
+from bigpca.passes.accumulators.cross_moments import CrossMoments
+from bigpca.planning import BlockForm
 
 Array = NDArray[Any]
 RNG = np.random.default_rng(0)
@@ -487,6 +489,12 @@ def test_every_two_layers_are_compared_in_one_read() -> None:
     assert two.values.shape == (3, 2)
     assert two.values[2, 0] == pytest.approx(1.0)
     assert two.values[1, 1] == pytest.approx(bp.quality.cka(X[:, :3] ** 2, X, debiased=False).value, rel=1e-12)
+    pairs, every = CrossMoments((64,) * 24, 12), CrossMoments((64,) * 24)  # 168 of 300 blocks, half of the others' own
+    form = BlockForm(24 * 64, 1000, itemsize=4)
+    assert pairs.state_bytes < 0.55 * every.state_bytes
+    assert pairs.cost(form).flops < 0.57 * every.cost(form).flops
+    two = bp.compare_layers(layers, {"out": Y, "in": X * 2.0**-60})
+    np.testing.assert_allclose(two.values, bp.compare_layers(layers).values[:, [2, 0]], rtol=1e-10)
     assert "second" in str(two)
     with pytest.raises(ValueError, match="flat is constant"):
         bp.compare_layers({"x": X, "flat": np.ones((N, 2))})

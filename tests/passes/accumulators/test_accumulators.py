@@ -35,6 +35,7 @@ from bigpca.passes.reading.blocks import Block, group_shift, prepare_block
 from bigpca.planning import BlockForm
 from bigpca.quality.measurement import ReplacementMoments, Residuals, Subspace
 from bigpca.seeds import uniforms
+from bigpca.solvers.pairs import block_edges
 from tests.passes.kit import full, normal, scatter_of
 from tests.peaks import traced_peak
 
@@ -342,6 +343,17 @@ def _cross_truth(X: Array) -> list[Array]:
     return [np.array(len(X)), Z.T @ Z, u.sum(1), u @ u.T, u @ Z]
 
 
+def _paired_answer(state: Any) -> list[Array]:
+    """The first block beside the two others, whose HSIC is not asked for."""
+    own = [full(one.scatter) for one in state.moments.own]
+    return [*own, state.moments.cross, state.norms, state.products[0], state.vectors[0]]
+
+
+def _paired_truth(X: Array) -> list[Array]:
+    (_, S, norms, products, vectors), edges = _cross_truth(X), block_edges(SIDES)
+    return [*(S[a, a] for a in edges), S[:4, 4:], norms, products[0], vectors[0]]
+
+
 def _folds(codes: Any) -> Case:
     def truth(X: Array) -> list[Array]:
         drawn = (uniforms(0, "folds", 0, N, 1)[:, 0] * 3).astype(int) if codes is None else codes
@@ -427,6 +439,7 @@ def _furthest(X: Array) -> list[Array]:
 
 CASES = [
     Case("CrossMoments", lambda: CrossMoments(SIDES), row_state, N, _cross_answer, _cross_truth),
+    Case("PairedMoments", lambda: CrossMoments(SIDES, 1), row_state, N, _paired_answer, _paired_truth),
     Case("CrossMoments of CSR rows", lambda: CrossMoments(SIDES), sparse_state, N, _cross_answer, _cross_truth),
     _folds(None),
     _folds((np.abs(CODES) % 3).astype(np.int32)),
