@@ -344,7 +344,8 @@ def test_kernel_compares_with_arpack_and_counts_kernel_evaluations(
     assert krylov["max_error"] < landmarks["max_error"] < landmarks["bound_width"]
     assert 0.5 < krylov["evaluations"] < 0.55 * 5
     assert 100 / 1200 <= landmarks["evaluations"] <= 4 * 100 / 1200  # its own setting, not the 50 for all
-    assert min(krylov["over_bound"], krylov["peak_mib"], landmarks["reads"]) > 0
+    assert min(krylov["over_bound"], landmarks["reads"]) > 0
+    assert krylov["peak_mib"] >= 0  # above what this process holds already: it may hold enough
     store = tmp_path / "clusters-1200x20.zarr"
     X = np.asarray(zarr.open_array(store, mode="r")[:], np.float64)
     squares = (X**2).sum(axis=1)

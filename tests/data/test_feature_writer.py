@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import errno
+import multiprocessing
 import os
 import signal
-import subprocess
-import sys
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -69,9 +68,10 @@ def die(name: str, out: str) -> None:
 @pytest.mark.parametrize("name", DIES)
 def test_a_writer_that_is_killed_anywhere_is_continued_after_its_whole_chunks(name: str, tmp_path: Path) -> None:
     out, calls = tmp_path / "features.zarr", DIES[name][2]
-    command = [sys.executable, "-c", f"from {__name__} import die; die({name!r}, {str(out)!r})"]
-    done = subprocess.run(command, check=False, capture_output=True, text=True)
-    assert done.returncode == -signal.SIGKILL, done.stderr
+    child = multiprocessing.get_context("forkserver").Process(target=die, args=(name, str(out)))
+    child.start()
+    child.join(300)
+    assert child.exitcode == -signal.SIGKILL
     if name == "after it became visible":
         with pytest.raises(OutputExistsError):
             bp.FeatureWriter(out)
