@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, reduce
 from typing import ClassVar, Generic, TypeVar, cast
 
 import numpy as np
@@ -162,10 +162,7 @@ def left_out(states: Sequence[State]) -> Iterator[State]:
 
 def merged(states: Sequence[State]) -> State:
     """Return the state of all."""
-    whole = states[0]
-    for state in states[1:]:
-        whole = whole.merge(state)
-    return whole
+    return reduce(lambda a, b: a.merge(b), states)
 
 
 def jackknife(values: Vector) -> float:

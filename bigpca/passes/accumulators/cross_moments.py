@@ -217,11 +217,11 @@ class CrossMoments(Accumulator):
         if self._shift is None or not self.count:
             return
         offset = self.moments.mean - self._shift
-        self._move(-offset, self.count * offset)
+        self.norms, self.products, self.vectors = self._moved(-offset, self.count * offset)
         self._shift = None
 
-    def _move(self, d: Vector, sums: Vector) -> None:
-        """Move the sums in place, from rows z to rows z + d; ``sums = sum_t z(t)``, and the moments are final.
+    def _moved(self, d: Vector, sums: Vector) -> tuple[Vector, Matrix, Matrix]:
+        """Return the sums moved from rows z to rows z + d; ``sums = sum_t z(t)``, and the moments are final.
 
         z -> z + d gives u -> u + e with e = 2 d_i'z_i + |d_i|^2 for each block i.
         """
@@ -238,25 +238,17 @@ class CrossMoments(Accumulator):
         e1 = 2 * ds + n * c
         ee = 4 * D.T @ G + 2 * np.outer(ds, c) + 2 * np.outer(c, ds) + n * np.outer(c, c)
         shared = 2 * self.vectors @ D + np.outer(self.norms, c)
-        self.products += shared + shared.T + ee
-        self.vectors += np.outer(self.norms, d) + 2 * G.T + np.outer(c, sums) + np.outer(e1, d)
-        self.norms += e1
+        added = np.outer(self.norms, d) + 2 * G.T + np.outer(c, sums) + np.outer(e1, d)
+        return self.norms + e1, self.products + (shared + shared.T + ee), self.vectors + added
 
     def merge(self, other: CrossMoments) -> CrossMoments:
         if not other.count or not self.count:
             return self if self.count else other
         moments = self.moments.merge(other.moments)  # type: ignore[arg-type]  # both are of one kind
         # Each side's sums move from its own mean to the common one, and then add up.
-        parts = []
-        for state in (self, other):
-            moved = replace(
-                state, norms=state.norms.copy(), products=state.products.copy(), vectors=state.vectors.copy()
-            )
-            moved._move(state.moments.mean - moments.mean, np.zeros(self.n_features))
-            parts.append(moved)
-        a, b = parts
-        sums = a.norms + b.norms, a.products + b.products, a.vectors + b.vectors
-        return CrossMoments(self.widths, self.split, moments, *sums)
+        still = np.zeros(self.n_features)
+        parts = [one._moved(one.moments.mean - moments.mean, still) for one in (self, other)]
+        return CrossMoments(self.widths, self.split, moments, *(a + b for a, b in zip(*parts, strict=True)))
 
     @property
     def state_bytes(self) -> int:
