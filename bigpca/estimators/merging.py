@@ -71,7 +71,7 @@ def merge(a: Model, b: Model) -> Model:
     threads = threads_here(setting(a, "solve_threads"))
     with solving_with(threads):
         if isinstance(a, SupervisedModel | PairModel):
-            both._take_merged(a, b)
+            both._take_merged(a, b)  # type: ignore[arg-type]  # of one class
         else:
             states = [model._whole_state("merge") for model in (a, b)]
             both._absorb(states[0].merge(states[1]), a.n_omitted_ + b.n_omitted_)

@@ -232,7 +232,7 @@ def _components(settings: KernelSettings, values: Vector, operator: KernelOperat
 
 
 @with_parameters
-class ApproximateKernelPCA(KernelModel):  # type: ignore[explicit-any]
+class ApproximateKernelPCA(KernelModel):
     """Kernel PCA from a sketch of the empirical kernel map, ``Z = HKH W`` (tutorial, algorithm 6).
 
     Every row of HKH is a point in R^n, the empirical kernel map of the row, which W (n, q) reduces to q numbers. A

@@ -538,7 +538,7 @@ def check_square(rows: Rows, kernel: Kernel) -> None:
 
 
 @with_parameters
-class KernelPCA(KernelModel):  # type: ignore[explicit-any]
+class KernelPCA(KernelModel):
     """Kernel PCA: the leading axes of the rows' images under a kernel, exact or, if ``solver_`` is "krylov", to
     a tolerance.
 

@@ -40,7 +40,7 @@ def _has_widths(model: NystromKernelPCA) -> bool:
 
 
 @with_parameters
-class NystromKernelPCA(KernelModel):  # type: ignore[explicit-any]
+class NystromKernelPCA(KernelModel):
     """Kernel PCA by landmarks: PCA of the Nyström features ``B = k(X, L) K_mm^(-1/2)``, centred by the mean of ALL
     rows.
 

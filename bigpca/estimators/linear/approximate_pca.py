@@ -40,7 +40,7 @@ def _solve_and_warn(state: FusedProduct, settings: SketchSettings, omitted: int)
 
 
 @with_parameters
-class ApproximatePCA(LinearModel[FusedProduct]):  # type: ignore[explicit-any]
+class ApproximatePCA(LinearModel[FusedProduct]):
     """Approximate principal component analysis in one read, with bounds on what it misses.
 
     ``Z = Xc W`` and ``Xc'Z`` come from the same read, where W (d, q) is a sketch. This takes the memory of a few d x q

@@ -41,7 +41,7 @@ MIN_BATCH_BYTES = 1 << 20  # bytes of small batches that are multiplied together
 
 
 @with_parameters
-class PCA(LinearModel[Moments]):  # type: ignore[explicit-any]
+class PCA(LinearModel[Moments]):
     """Principal component analysis in bounded memory: exact to rounding, or to a tolerance in a few reads.
 
     ``X - mean = scores @ components_ + residual``, with orthonormal ``components_`` along which the variance is

@@ -115,7 +115,7 @@ POLICIES = ("preprocess", "nan_policy", "memory_limit")
 
 
 @with_parameters
-class RotatedPCA(Estimator[Spectrum]):  # type: ignore[explicit-any]
+class RotatedPCA(Estimator[Spectrum]):
     """A PCA whose loadings are rotated, so that each feature has a large loading in few components.
 
     With loadings ``A = components' sqrt(variances)`` (d, k) and unit scores z of the PCA, ``x ~ mean + A z = mean + (A

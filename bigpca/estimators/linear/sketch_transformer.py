@@ -60,7 +60,7 @@ class SketchingFit(Fit[Sketch]):
 
 
 @with_parameters
-class SketchTransformer(Estimator[Sketch]):  # type: ignore[explicit-any]
+class SketchTransformer(Estimator[Sketch]):
     """Sketches ``X @ W`` of rows: fewer columns, with the same dot products on average.
 
     Parameters

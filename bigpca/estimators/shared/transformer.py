@@ -21,7 +21,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeAlias, TypeV
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils import Tags
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
@@ -74,6 +73,7 @@ from bigpca.estimators.shared.outputs import (
     reject_container,
     write_rows,
 )
+from bigpca.estimators.shared.sklearn_bases import BaseEstimator, TransformerMixin
 from bigpca.export.linear import Affine, LinearMap, LinearRowMap, faiss_index, faiss_transform, torch_layer, write_onnx
 from bigpca.passes.accumulators.observed_columns import ColumnSearch
 from bigpca.passes.engine.driver import solving, solving_with
@@ -191,8 +191,7 @@ def with_parameters(kind: type[Constructed]) -> type[Constructed]:
     """Write the constructor of an estimator, which sets one attribute for each of the annotated fields.
 
     It is the constructor of a dataclass, but the class is none: other libraries take the fields of a dataclass for all
-    of its state, so that Dask would give two fits with equal parameters one token. (mypy, which does not know the base
-    class of scikit-learn, lets such a constructor take any further names; Python does not.)
+    of its state, so that Dask would give two fits with equal parameters one token.
     """
     made: Input = dataclass(eq=False, repr=False, match_args=False)(kind)
     del made.__dataclass_fields__, made.__dataclass_params__
@@ -272,12 +271,7 @@ def _of_first_side(maps: tuple[RowPreprocessor, ...], rows: Rows) -> tuple[RowMa
 
 
 @lazy_dask_frames
-class Estimator(
-    TransformerMixin,  # type: ignore[misc]
-    BaseEstimator,  # type: ignore[misc]
-    ABC,
-    Generic[Found],
-):
+class Estimator(TransformerMixin, BaseEstimator, ABC, Generic[Found]):
     """A scikit-learn transformer that reports the cost of a fit in advance, and keeps to it.
 
     A subclass has the parameters named below and a row in the table of :mod:`bigpca.estimators.loading`. :meth:`_fit`

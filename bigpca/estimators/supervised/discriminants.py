@@ -8,13 +8,13 @@ from __future__ import annotations
 from dataclasses import KW_ONLY, dataclass
 
 import numpy as np
-from sklearn.base import ClassifierMixin
 from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted
 
 from bigpca.arrays import Array, Matrix, Vector
 from bigpca.estimators.shared.inputs import Input, Lazy, settle_non_finite
 from bigpca.estimators.shared.outputs import Destination, Path, maps_rows
+from bigpca.estimators.shared.sklearn_bases import ClassifierMixin
 from bigpca.estimators.shared.transformer import Estimator, with_parameters
 from bigpca.estimators.supervised.fits import SupervisedResult
 from bigpca.estimators.supervised.model import SupervisedModel
@@ -30,7 +30,7 @@ from bigpca.storage.files import content_digest
 
 # SupervisedModel comes before ClassifierMixin, because its ``score`` accepts missing labels.
 @with_parameters
-class RoweisDiscriminantAnalysis(SupervisedModel, ClassifierMixin, Estimator[SupervisedResult]):  # type: ignore[misc, explicit-any]
+class RoweisDiscriminantAnalysis(SupervisedModel, ClassifierMixin, Estimator[SupervisedResult]):
     """Maximise ``tr(U'R1 U)`` subject to ``U'R2 U = s I`` (RDA paper, eq. 35).
 
     ``R1 = r1 Psi Psi' + (1 - r1) S_T``, ``R2 = r2 S_W + (1 - r2) I``: (0, 0) is PCA, (1, 0) supervised PCA, (0, 1)
@@ -129,7 +129,7 @@ class RoweisDiscriminantAnalysis(SupervisedModel, ClassifierMixin, Estimator[Sup
 
 
 @with_parameters
-class FisherDiscriminantAnalysis(SupervisedModel, ClassifierMixin, Estimator[SupervisedResult]):  # type: ignore[misc, explicit-any]
+class FisherDiscriminantAnalysis(SupervisedModel, ClassifierMixin, Estimator[SupervisedResult]):
     """Fisher's discriminant analysis: ``S_T u = lambda S_W u``, the point (0, 1) of the Roweis family.
 
     The c - 1 axes that separate classes have ``lambda > 1``; all other eigenvalues are 1, and their axes are arbitrary.

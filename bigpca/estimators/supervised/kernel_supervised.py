@@ -37,7 +37,7 @@ SOLVERS = ("landmarks", "pairs")
 
 
 @with_parameters
-class KernelSupervisedPCA(KernelModel):  # type: ignore[explicit-any]
+class KernelSupervisedPCA(KernelModel):
     """Kernel supervised PCA (SPCA paper, section 6): axes in feature space with the largest dependence on the labels.
 
     ``solver="landmarks"``: supervised PCA of Nyström features, in one read after the choice of landmarks; exact if all
@@ -135,7 +135,7 @@ class KernelSupervisedPCA(KernelModel):  # type: ignore[explicit-any]
 
 
 @with_parameters
-class KernelRoweisDiscriminantAnalysis(KernelModel):  # type: ignore[explicit-any]
+class KernelRoweisDiscriminantAnalysis(KernelModel):
     """Kernel Roweis discriminant analysis (RDA paper, section 4): the family of (r1, r2) in feature space.
 
     Roweis discriminant analysis of Nyström features, in one read after the choice of landmarks: (0, 0) is kernel PCA,

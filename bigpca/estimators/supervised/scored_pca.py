@@ -487,7 +487,7 @@ def _estimator_has(method: str) -> Callable[[ScoredPCA], bool]:
 
 
 @with_parameters
-class ScoredPCA(Estimator[ScoredResult]):  # type: ignore[explicit-any]
+class ScoredPCA(Estimator[ScoredResult]):
     """PCA, or another estimator, of the q features with the highest scores.
 
     One read computes the scores; then the estimator reads the chosen columns. For classes the score is the one-way F

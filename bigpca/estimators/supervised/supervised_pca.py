@@ -14,7 +14,7 @@ from bigpca.solvers.components import NComponents
 
 
 @with_parameters
-class SupervisedPCA(SupervisedModel):  # type: ignore[explicit-any]
+class SupervisedPCA(SupervisedModel):
     """Supervised PCA: the leading eigenvectors of ``X'H K_y H X = Psi Psi'`` with ``Psi = X'H Delta`` (SPCA paper,
     section 5).
 
@@ -68,7 +68,7 @@ class SupervisedPCA(SupervisedModel):  # type: ignore[explicit-any]
 
 
 @with_parameters
-class SupervisedRandomProjection(SupervisedModel):  # type: ignore[explicit-any]
+class SupervisedRandomProjection(SupervisedModel):
     """Supervised PCA with random Fourier features in place of a Gaussian label kernel (SPCA paper, section 5.4).
 
     ``Psi = X'H Delta`` with m random features Delta of the labels spans the projection; its leading left singular
