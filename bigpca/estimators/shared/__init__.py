@@ -8,6 +8,7 @@
 - ``outputs``       where mapped rows go: to the caller, lazily or at once, or to a store
 - ``labelled``      labelled arrays in and out: columns without values, scores, rows on the grid of the fit, Datasets
 - ``certificates``  bounds of the error of approximate fits, and their warnings; as a record, in files
+- ``sklearn_bases``  scikit-learn's base classes, with types
 - ``files``         a fitted estimator as arrays and JSON values; rows with which a kernel compares new rows
 
 ``fit`` opens X (``inputs``), gets the ``Fit`` of the class, raises if its plan does not fit in memory, and executes it
