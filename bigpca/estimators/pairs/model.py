@@ -187,13 +187,13 @@ class PairModel(Estimator[PairFound]):
 
     def _placed(self, joined: Rows, groups: Input = None, before: Accumulator | None = None) -> Accumulator:
         template = self._template(sum(joined.widths))
-        if not isinstance(template, FoldStates):
+        if isinstance(template, FoldStates):
+            template = placed_in_folds(template, joined, groups, 2 if before is None else 1)
+        else:
             self._reject_groups(groups)
-            return template
-        placed = placed_in_folds(template, joined, groups, 2 if before is None else 1)
-        if isinstance(before, FoldStates):
-            before.union(placed)
-        return placed
+        if before is not None:
+            check_folds(before, template)
+        return template
 
     def _maps_of_sides(self) -> tuple[tuple[RowPreprocessor, ...], tuple[RowPreprocessor, ...]]:
         y = getattr(self, "preprocess_y", None)
@@ -444,7 +444,9 @@ class PairModel(Estimator[PairFound]):
         """Set the fitted attributes from the statistics of two models."""
         if a.n_targets_ != b.n_targets_:
             raise ValueError(f"models of {a.n_targets_} and {b.n_targets_} columns of Y cannot be merged.")
-        state = a._whole_state("merge").merge(b._whole_state("merge"))
+        states = [model._whole_state("merge") for model in (a, b)]
+        check_folds(*states)
+        state = states[0].merge(states[1])
         views = [model._target_view for model in (a, b)]
         # Rows of maps of several sizes are alike.
         patterns = [view and view.pattern and replace(view.pattern, sizes=()) for view in views]
@@ -545,6 +547,14 @@ class PairModel(Estimator[PairFound]):
         if own_state:
             self._state = template.bare().with_arrays(own_state)
             _check_state(self._state, p + q, n)
+
+
+def check_folds(before: Accumulator, added: Accumulator) -> None:
+    """Reject states of rows with other folds than those before; raises as :meth:`FoldStates.union`."""
+    if isinstance(before, FoldStates) and isinstance(added, FoldStates):
+        before.union(added)
+    elif isinstance(before, FoldStates) or isinstance(added, FoldStates):
+        raise ValueError("some rows have folds, for several alphas, and others have none. Give as many alphas for all.")
 
 
 def check_components(n_components: int, p: int, q: int) -> None:

@@ -355,9 +355,12 @@ class FoldStates(Accumulator):
         Raises
         ------
         ValueError, TypeError
-            If only one has groups, or if labels are numbers on one side and strings on the other.
+            If only one has groups, if labels are numbers on one side and strings on the other, or if rows without
+            groups have other numbers of folds.
         """
         if self.labels is other.labels:  # of one read, or of rows without groups
+            if self.n_folds != other.n_folds:
+                raise ValueError(f"some rows have {self.n_folds} folds, others {other.n_folds}. Give one cv for all.")
             same = np.arange(self.n_folds)
             return same, same, same
         if self.labels is None or other.labels is None:
