@@ -21,7 +21,7 @@ import bigpca
 from bigpca import kernels
 from bigpca.arrays import mirror_upper
 from bigpca.passes.accumulators.base import Accumulator, update_all
-from bigpca.passes.accumulators.cross_moments import CrossMoments, FoldStates
+from bigpca.passes.accumulators.cross_moments import CrossMoments, FoldStates, PairedMoments
 from bigpca.passes.accumulators.dot_matrix import ColumnProducts, DotPanels, DotProduct, DotSum
 from bigpca.passes.accumulators.kept_rows import Furthest, RowSample, RowsAt
 from bigpca.passes.accumulators.kernel_product import KernelProduct
@@ -345,8 +345,11 @@ def _cross_truth(X: Array) -> list[Array]:
 
 def _paired_answer(state: Any) -> list[Array]:
     """The first block beside the two others, whose HSIC is not asked for."""
-    own = [full(one.scatter) for one in state.moments.own]
-    return [*own, state.moments.cross, state.norms, state.products[0], state.vectors[0]]
+    return [*_pairs(state.moments), state.norms, state.products[0], state.vectors[0]]
+
+
+def _pairs(state: Any) -> list[Array]:
+    return [*(full(one.scatter) for one in state.own), state.cross]
 
 
 def _paired_truth(X: Array) -> list[Array]:
@@ -439,7 +442,8 @@ def _furthest(X: Array) -> list[Array]:
 
 CASES = [
     Case("CrossMoments", lambda: CrossMoments(SIDES), row_state, N, _cross_answer, _cross_truth),
-    Case("PairedMoments", lambda: CrossMoments(SIDES, 1), row_state, N, _paired_answer, _paired_truth),
+    Case("CrossMoments of pairs", lambda: CrossMoments(SIDES, 1), row_state, N, _paired_answer, _paired_truth),
+    Case("PairedMoments", lambda: PairedMoments(SIDES, 1), row_state, N, _pairs, lambda X: _paired_truth(X)[:-3]),
     Case("CrossMoments of CSR rows", lambda: CrossMoments(SIDES), sparse_state, N, _cross_answer, _cross_truth),
     _folds(None),
     _folds((np.abs(CODES) % 3).astype(np.int32)),
