@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import KW_ONLY, field
 from typing import ClassVar
 
 import numpy as np
@@ -10,12 +11,14 @@ from bigpca.arrays import Array, Matrix, Vector
 from bigpca.errors import warn_approximation
 from bigpca.estimators.pairs.model import JointMoments, PairModel, check_components
 from bigpca.estimators.shared.inputs import Input
+from bigpca.estimators.shared.transformer import with_parameters
 from bigpca.passes.accumulators.base import Accumulator
 from bigpca.passes.reading.row_maps import Preprocess
 from bigpca.solvers.pairs import canonical, deflated, leading_triplets
 
 
-class CCA(PairModel):
+@with_parameters
+class CCA(PairModel):  # type: ignore[explicit-any]
     """Canonical correlation analysis: the directions of X and of Y whose scores correlate most, in one read of both.
 
     The correlations are the singular values of ``L_x^-1 C_xy L_y^-T`` with ``L L' = C + regularization I``. Scores,
@@ -68,22 +71,18 @@ class CCA(PairModel):
         "y_loadings": "q k", "coef": "q p", "intercept": "q", "correlations": "k", "x_std": "p", "y_std": "q",
         "ranks": "two",
     }  # fmt: skip
-    correlations_: Vector
-    x_rotations_: Matrix
-    y_rotations_: Matrix
+    correlations_: Vector = field(init=False)
+    x_rotations_: Matrix = field(init=False)
+    y_rotations_: Matrix = field(init=False)
 
-    def __init__(
-        self, n_components: int = 2, *, regularization: float | tuple[float, float] = 0.0, scale: bool = True,
-        preprocess: Preprocess = None, preprocess_y: Preprocess = None, nan_policy: str = "raise",
-        memory_limit: int | str | None = None,
-    ) -> None:  # fmt: skip
-        self.n_components = n_components
-        self.regularization = regularization
-        self.scale = scale
-        self.preprocess = preprocess
-        self.preprocess_y = preprocess_y
-        self.nan_policy = nan_policy
-        self.memory_limit = memory_limit
+    n_components: int = 2
+    _: KW_ONLY
+    regularization: float | tuple[float, float] = 0.0
+    scale: bool = True
+    preprocess: Preprocess = None
+    preprocess_y: Preprocess = None
+    nan_policy: str = "raise"
+    memory_limit: int | str | None = None
 
     def _check(self, p: int, q: int) -> None:
         check_components(self.n_components, p, q)
@@ -134,7 +133,8 @@ def _loadings(C: Matrix, rotations: Matrix) -> Matrix:
     return np.asarray(products / np.einsum("ij,ij->j", rotations, products))
 
 
-class PLSSVD(PairModel):
+@with_parameters
+class PLSSVD(PairModel):  # type: ignore[explicit-any]
     """Singular value decomposition of the covariance between X and Y (maximum covariance analysis), in one read.
 
     ``C_xy = x_weights_ @ diag(singular_values_) @ y_weights_.T + residual``. The same as scikit-learn's PLSSVD, and as
@@ -179,19 +179,16 @@ class PLSSVD(PairModel):
         "x_weights": "p k", "y_weights": "q k", "singular_values": "k", "squared_covariance_fraction": "k",
         "x_std": "p", "y_std": "q",
     }  # fmt: skip
-    singular_values_: Vector
-    squared_covariance_fraction_: Vector
+    singular_values_: Vector = field(init=False)
+    squared_covariance_fraction_: Vector = field(init=False)
 
-    def __init__(
-        self, n_components: int = 2, *, scale: bool = True, preprocess: Preprocess = None,
-        preprocess_y: Preprocess = None, nan_policy: str = "raise", memory_limit: int | str | None = None,
-    ) -> None:  # fmt: skip
-        self.n_components = n_components
-        self.scale = scale
-        self.preprocess = preprocess
-        self.preprocess_y = preprocess_y
-        self.nan_policy = nan_policy
-        self.memory_limit = memory_limit
+    n_components: int = 2
+    _: KW_ONLY
+    scale: bool = True
+    preprocess: Preprocess = None
+    preprocess_y: Preprocess = None
+    nan_policy: str = "raise"
+    memory_limit: int | str | None = None
 
     def _check(self, p: int, q: int) -> None:
         check_components(self.n_components, p, q)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import KW_ONLY, field
 from typing import ClassVar
 
 import numpy as np
@@ -11,6 +12,7 @@ from bigpca.errors import positive_integer
 from bigpca.estimators.pairs.fits import left_out, merged
 from bigpca.estimators.pairs.model import JointMoments, PairModel, squared_errors
 from bigpca.estimators.shared.inputs import Input
+from bigpca.estimators.shared.transformer import with_parameters
 from bigpca.passes.accumulators.base import Accumulator
 from bigpca.passes.accumulators.cross_moments import MAX_FOLDS, FoldStates
 from bigpca.passes.accumulators.moments import Moments
@@ -18,7 +20,8 @@ from bigpca.passes.reading.row_maps import Preprocess
 from bigpca.solvers.pairs import ridge_coefficients
 
 
-class Ridge(PairModel):
+@with_parameters
+class Ridge(PairModel):  # type: ignore[explicit-any]
     """Linear regression with a penalty on the coefficients, for many penalties and targets, in one read of X and Y.
 
     Minimises ``sum_t |y_t - W'x_t - b|^2 + alpha |W|_F^2``: ``W = (S_xx + alpha I)^-1 S_xy`` with the scatter matrices,
@@ -65,18 +68,15 @@ class Ridge(PairModel):
     _merged_alike = ("preprocess", "cv")
     _predicts = True
     _shapes: ClassVar[dict[str, str]] = {"coef": "q p", "intercept": "q", "cv_scores": "a q", "alpha": ""}
-    cv_scores_: Matrix
-    alpha_: float
+    cv_scores_: Matrix = field(init=False)
+    alpha_: float = field(init=False)
 
-    def __init__(
-        self, alphas: Input = 1.0, *, cv: int = 5, preprocess: Preprocess = None, nan_policy: str = "raise",
-        memory_limit: int | str | None = None,
-    ) -> None:  # fmt: skip
-        self.alphas = alphas
-        self.cv = cv
-        self.preprocess = preprocess
-        self.nan_policy = nan_policy
-        self.memory_limit = memory_limit
+    alphas: Input = 1.0
+    _: KW_ONLY
+    cv: int = 5
+    preprocess: Preprocess = None
+    nan_policy: str = "raise"
+    memory_limit: int | str | None = None
 
     def _penalties(self) -> list[float]:
         given = np.atleast_1d(np.asarray(self.alphas))
