@@ -67,11 +67,6 @@ class Layout:
         """Whether the number of rows is set at the end; the metadata have 0 until then."""
         return self.shape[0] == GROWING
 
-    @property
-    def stored_shape(self) -> tuple[int, ...]:
-        """The shape in the metadata of the partial output."""
-        return (0, *self.shape[1:]) if self.grows else self.shape
-
     def matches(self, metadata: Mapping[str, Any]) -> bool:
         """Whether the Zarr metadata of a partial output describe this layout."""
         return bool(
@@ -149,7 +144,7 @@ def partial_document(layout: Layout) -> bytes:
     held: dict[str, Any] = {}
     zarr.create_array(  # in memory: Zarr's thread would go on with a folder after an interrupt
         zarr.storage.MemoryStore(held),
-        shape=layout.stored_shape,
+        shape=(0, *layout.shape[1:]) if layout.grows else layout.shape,
         dtype=layout.dtype,
         chunks=(layout.chunk_rows, *layout.shape[1:]),
         compressors=[ZstdCodec(level=LEVEL, checksum=True)],

@@ -113,7 +113,8 @@ class Expansion:
         dtype = np.result_type(working_dtype(rows.dtype), self.dtype)
         total = np.zeros((rows.shape[0], weights.shape[1]))
         device = device if self.kernel.for_devices and not isinstance(rows, csr_array) else None
-        tiles, references = self._tiles(rows, dtype, device), self._reference_tiles(dtype, device)
+        tiles = self._tiles(rows, dtype, device)
+        references = ((i, self._prepare_references(R, dtype, i, device)) for i, R in self.references.tiles())
         # Either way the references, which may be in a store, are read once.
         if rows.shape[0] <= self.references.shape[0]:
             held = list(tiles)
@@ -135,10 +136,6 @@ class Expansion:
     def _tiles(self, rows: Values, dtype: DType, device: Device | None = None) -> Iterator[tuple[int, object]]:
         for i in range(0, rows.shape[0], TILE_ROWS):
             yield i, self._prepare(rows[i : i + TILE_ROWS], dtype, 0, device)
-
-    def _reference_tiles(self, dtype: DType, device: Device | None) -> Iterator[tuple[int, object]]:
-        for first, rows in self.references.tiles():
-            yield first, self._prepare_references(rows, dtype, first, device)
 
     def _add(
         self, total: Matrix, start: int, A: object, B: object, weights: Matrix, first: int, centre: Vector | None,

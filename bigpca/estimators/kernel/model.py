@@ -180,11 +180,6 @@ MAX_REGRESSED = 10_000  # reference rows of a regression, which solves a dense s
 PAIRWISE = ("precomputed", "Precomputed")  # kernels whose rows cross-validation splits in both directions
 
 
-def _shares(found: KernelSpectrum) -> Vector:
-    """Return the eigenvalues as shares of the trace."""
-    return found.eigenvalues / found.total if found.total > 0 else np.zeros(len(found.eigenvalues))
-
-
 class KernelModel(Estimator[KernelSpectrum]):
     """Scores along the leading axes of the rows' images under a kernel: ``k(x, R) A - b``.
 
@@ -468,8 +463,9 @@ class KernelModel(Estimator[KernelSpectrum]):
         self.kernel_evaluations_ = found.evaluations
         self.n_components_, self.n_samples_, self.n_omitted_ = k, n, found.omitted
         self.solver_, self.transform_dtype_ = solver, expansion.dtype
+        shares = found.eigenvalues / found.total if found.total > 0 else np.zeros(len(found.eigenvalues))
         self._set_known(
-            explained_variance_=variances, explained_variance_ratio_=None if variances is None else _shares(found),
+            explained_variance_=variances, explained_variance_ratio_=None if variances is None else shares,
             negative_mass_=found.negative_mass, trace_error_=found.trace_error, rank_=found.rank,
             eigenvectors_=eigenvectors, landmarks_=landmarks, landmark_transform_=found.landmark_transform,
             landmark_indices_=found.landmark_indices, classes_=found.classes, n_unlabelled_=found.n_unlabelled,

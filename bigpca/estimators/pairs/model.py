@@ -335,7 +335,8 @@ class PairModel(Estimator[PairFound]):
         rows = self._side_like(X)
         self._check_targets(rows.viewed_columns)
         to = Destination(out, overwrite, what="scores of Y")
-        scores = self._mapped_as_given(rows, self._target_map(self.y_mean_, axes.T), axes.shape[1], to)
+        of_targets = Projection(self.y_mean_, self.y_std_, axes.T, None, self.nan_policy)
+        scores = self._mapped_as_given(rows, chained(self._maps_of_sides()[1], of_targets), axes.shape[1], to)
         labels = rows.labels if is_labelled(X) else None
         return scores if labels is None else labelled_rows(scores, labels, self._output_name)
 
@@ -490,10 +491,6 @@ class PairModel(Estimator[PairFound]):
             tags.estimator_type, tags.regressor_tags = "regressor", RegressorTags()
             tags.transformer_tags.preserves_dtype = []
         return tags
-
-    def _target_map(self, mean: Vector, components: Matrix) -> RowMap:
-        """Return the map of preprocessed rows of Y to scores."""
-        return chained(self._maps_of_sides()[1], Projection(mean, self.y_std_, components, None, self.nan_policy))
 
     def _fitted_values(self) -> tuple[dict[str, Array], Values]:
         arrays = {name: np.asarray(getattr(self, f"{name}_")) for name in self._shapes}

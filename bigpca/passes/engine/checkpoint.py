@@ -270,7 +270,8 @@ class Checkpoint:
             place.delete([name for name in place.survey() if name != PASS])
             place.put(PASS, described, if_etag=error.found.etag)
         place.sweep()
-        return SegmentStates(place, *_expected(templates))
+        most = STATE_MARGIN * sum(a.state_bytes for a in templates.values()) + MAX_RECORD  # bytes of a state
+        return SegmentStates(place, {k: a.bare() for k, a in templates.items()}, most)
 
     def finished(self, files: SegmentStates, segments: Sequence[range]) -> Resumed:
         """Return what an earlier run finished of a pass; damaged states are deleted with a warning.
@@ -330,12 +331,6 @@ def _describe_pass(templates: Mapping[str, Accumulator], layout: Layout, rows: M
     cut = digest([layout.reads, layout.slab_rows, [list(g) for g in layout.groups], [list(s) for s in layout.segments]])
     described = {"layout": cut, **{k: a.describe() for k, a in templates.items()}, **({"rows": rows} if rows else {})}
     return json.dumps(described, sort_keys=True).encode()
-
-
-def _expected(templates: Mapping[str, Accumulator]) -> tuple[dict[str, Accumulator], int]:
-    """Return bare accumulators, and how many bytes a state of them may have."""
-    expected = STATE_MARGIN * sum(a.state_bytes for a in templates.values()) + MAX_RECORD
-    return {k: a.bare() for k, a in templates.items()}, expected
 
 
 def stored_seed(path: str | os.PathLike[str]) -> int | None:
