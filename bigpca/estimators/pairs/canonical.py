@@ -18,7 +18,7 @@ from bigpca.solvers.pairs import canonical, deflated, leading_triplets
 
 
 @with_parameters
-class CCA(PairModel):  # type: ignore[explicit-any]
+class CCA(PairModel):
     """Canonical correlation analysis: the directions of X and of Y whose scores correlate most, in one read of both.
 
     The correlations are the singular values of ``L_x^-1 C_xy L_y^-T`` with ``L L' = C + regularization I``. Scores,
@@ -134,7 +134,7 @@ def _loadings(C: Matrix, rotations: Matrix) -> Matrix:
 
 
 @with_parameters
-class PLSSVD(PairModel):  # type: ignore[explicit-any]
+class PLSSVD(PairModel):
     """Singular value decomposition of the covariance between X and Y (maximum covariance analysis), in one read.
 
     ``C_xy = x_weights_ @ diag(singular_values_) @ y_weights_.T + residual``. The same as scikit-learn's PLSSVD, and as

@@ -21,7 +21,7 @@ from bigpca.solvers.pairs import ridge_coefficients
 
 
 @with_parameters
-class Ridge(PairModel):  # type: ignore[explicit-any]
+class Ridge(PairModel):
     """Linear regression with a penalty on the coefficients, for many penalties and targets, in one read of X and Y.
 
     Minimises ``sum_t |y_t - W'x_t - b|^2 + alpha |W|_F^2``: ``W = (S_xx + alpha I)^-1 S_xy`` with the scatter matrices,
