@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import importlib
 import threading
-from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from numbers import Integral, Real
@@ -238,9 +237,10 @@ class HistogramKernel(Kernel):
     _term: ClassVar[Term]
     positive_semidefinite: ClassVar[bool] = True
 
-    @abstractmethod
     def _histograms(self, rows: Array, first_row: int) -> Array:
         """Return new, non-negative rows; raise if the kernel does not accept them."""
+        reject_negative(rows, first_row, self)
+        return rows.copy()
 
     def prepare(self, rows: Array, shift: Vector | None = None, first_row: int = 0) -> PreparedHistograms:
         histograms = np.ascontiguousarray(self._histograms(rows, first_row))
@@ -299,10 +299,10 @@ class HistogramIntersection(HistogramKernel):
         object.__setattr__(self, "levels", _checked_levels(self.levels))
 
     def _histograms(self, rows: Array, first_row: int) -> Array:
-        reject_negative(rows, first_row, self)
+        histograms = super()._histograms(rows, first_row)
         if self.levels is not None:
             _reject_other_levels(rows, first_row, self.levels)
-        return rows.copy()
+        return histograms
 
     def feature_width(self, d: int) -> int | None:
         return None if self.levels is None else d * (self.levels - 1)
@@ -446,10 +446,6 @@ class ChiSquare(HistogramKernel):
 
     _term = Term("chi square", 0.5, 16.0)
 
-    def _histograms(self, rows: Array, first_row: int) -> Array:
-        reject_negative(rows, first_row, self)
-        return rows.copy()
-
 
 @dataclass(frozen=True)
 class JensenShannon(HistogramKernel):
@@ -473,10 +469,6 @@ class JensenShannon(HistogramKernel):
     """
 
     _term = Term("jensen shannon", 2.0, 60.0)
-
-    def _histograms(self, rows: Array, first_row: int) -> Array:
-        reject_negative(rows, first_row, self)
-        return rows.copy()
 
 
 @dataclass(frozen=True)
