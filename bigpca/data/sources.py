@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 import bigpca.dask_array as da
-from bigpca.arrays import Array
+from bigpca.arrays import Array, RowsThere, host_array
 from bigpca.data.checks import (
     MATLAB,
     Limits,
@@ -665,8 +665,8 @@ def _keys(X: da.Array) -> list[Any]:
 
 
 def whole_rows(X: da.Array, dtype: np.dtype[Any]) -> da.Array:
-    """Return X in a dtype, and in dense chunks of whole rows, of :func:`dense_chunk_rows`."""
-    if not is_csr(X._meta):
+    """Return X in a dtype, and in dense chunks of whole rows in the host's memory, of :func:`dense_chunk_rows`."""
+    if not is_csr(X._meta) and RowsThere.of(X._meta) is None:
         return X.astype(dtype).rechunk({1: -1})
     rows = dense_chunk_rows(X, dtype)
     parts = tuple(part for chunk in X.chunks[0] for part in regular_chunks(chunk, rows))
@@ -681,5 +681,5 @@ def dense_chunk_rows(X: da.Array, dtype: np.dtype[Any]) -> int:
 
 
 def _dense_block(block: Any, dtype: np.dtype[Any]) -> Array:
-    dense: Array = block.toarray() if is_csr(block) else block  # chunks without rows may be dense
+    dense: Array = block.toarray() if is_csr(block) else host_array(block)  # chunks without rows may be dense
     return dense.astype(dtype, copy=False)

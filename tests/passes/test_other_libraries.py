@@ -447,6 +447,9 @@ def test_chunks_of_a_dask_array_stay_on_their_device(name: str, kind: str, monke
     np.testing.assert_allclose(expected.transform(there).compute(), expected.transform(X).compute(), atol=1e-3)
     labels = np.arange(N) % 2  # by states of NumPy
     assert np.array_equal(model.fit(there, labels).components_, model.fit(X, labels).components_)
+    if kind == "computed":  # dask-ml clusters rows of NumPy
+        clusters = bp.NystromKernelPCA(1, kernel="rbf", gamma=1e-3, n_landmarks=4, sampling="kmeans")
+        assert np.array_equal(clusters.fit(there[:250]).landmarks_, clusters.fit(X[:250]).landmarks_)
 
 
 @pytest.mark.filterwarnings("ignore:3.33e-05 of the entries are missing")
