@@ -165,11 +165,11 @@ def measure(name, grown):
     rows, make = CASES[name]
     dask.config.set(scheduler="threads", num_workers=2)
     X = bp.open(f"{sys.argv[1]}/{rows if '.' in rows else rows + '.zarr'}", **PATTERNS.get(name, {}))
-    small = X[:300].compute()
+    small = X[:600].compute()
     y, model = labels(name, X.shape[0]), make()
     model.fit(small, labels(name, small.shape[0]))  # libraries, BLAS buffers and thread stacks are there beforehand
     if grown:
-        model.partial_fit(X[:300], y if y is None else y[:300])
+        model.partial_fit(X[:600], y if y is None else y[:600])
     before = psutil.Process().memory_info().rss
     open("/proc/self/clear_refs", "w").write("5")
     plans.clear()

@@ -422,9 +422,6 @@ def read_ahead(
     """
     if not reads:
         return
-    if len(reads) == 1 and begun is None:  # nothing comes after it: no thread
-        yield reads[0][0], reader.read(*reads[0])
-        return
     with ThreadPoolExecutor(ahead, thread_name_prefix="bigpca-read") as pool:
         coming = deque([] if begun is None else [begun.first])
         coming.extend(begin_read(pool, reader, *read) for read in reads[len(coming) : ahead])
