@@ -78,7 +78,8 @@ def pytest_configure(config: pytest.Config) -> None:
     other on a busy machine take several times as long.
     """
     os.environ |= {"OPENBLAS_NUM_THREADS": "1", "BIGPCA_SOLVE_THREADS": "1"}
-    os.environ["NUMBA_CACHE_DIR"] = str(config.cache.mkdir("numba"))  # what one process compiled, the next loads
+    if cache := getattr(config, "cache", None):
+        os.environ["NUMBA_CACHE_DIR"] = str(cache.mkdir("numba"))  # what one process compiled, the next loads
     threadpool_limits(1, user_api="blas")
     config.option.loadscopereorder = False
     if config.getoption("numprocesses", None):
