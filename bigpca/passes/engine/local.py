@@ -192,7 +192,8 @@ class LocalPass:
         """Return ``get`` so that it tells this pass what is ready, if it is one of Dask's own."""
         if not self.job.follows or get not in (dask.local.get_sync, dask.threaded.get):
             return get
-        self._order = order(graph)
+        self._order = order(graph)  # in which Dask adds tasks that become ready at once
+        # Of start, start_state, pretask, posttask and finish, the second is given the state, which Dask then changes.
         watched = None, lambda _, state: setattr(self, "_dask", state), None, None, None
         return partial(get, callbacks=(*Callback.active, watched))
 

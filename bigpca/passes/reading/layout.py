@@ -24,7 +24,8 @@ MIB = 1 << 20
 SLAB_BYTES = 64 * MIB
 WIDE_SLAB_BYTES = 32 * MIB  # for rows over 64 KiB, whose states are already large
 SPARSE_SLAB_BYTES = 36 * MIB  # two chunks of 16 MiB or one of 32, with their row ends, whatever the rounding of rows
-OPEN_SLAB_BYTES, OPEN_SLAB_ROWS = 16 * MIB, 4096  # of an unknown number of rows, which many fits may read in step
+# Of an unknown number of rows, which many fits may read in step, each holding slabs: half of SLAB_ROWS at least.
+OPEN_SLAB_BYTES, OPEN_SLAB_ROWS = 16 * MIB, 4096
 SLAB_ROWS = 8192  # enough rows that a d x d addition per slab takes little time compared with the product
 MIN_SLAB_BYTES = 4 * MIB
 GROUP_BYTES = 256 * MIB
