@@ -15,11 +15,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner
 
 import bigpca
-from bigpca.cli.commands import app
 from bigpca.cli.output import MEANINGS
+from tests.cli.running import run
 
 ROOT = Path(__file__).resolve().parent.parent
 TAB = re.compile(r"^:::\{tab-item\} (\w+)\n(.*?)^:::$", re.MULTILINE | re.DOTALL)
@@ -62,7 +61,7 @@ def run_block(language: str, code: str, page: str, names: dict[str, object]) -> 
         return
     for line in code.replace("\\\n", " ").splitlines():
         if line.startswith("bigpca "):
-            result = CliRunner().invoke(app, shlex.split(line, comments=True)[1:])
+            result = run(*shlex.split(line, comments=True)[1:])
             assert result.exit_code == 0, f"{line}\n{result.output}"
 
 
