@@ -8,8 +8,8 @@ Every sum has one fixed order: 256 terms (of a row of ``X Q``) or rows (of ``X'Z
 the rounding of terms that are alike, as those of a column of ones, does not add up beyond what
 :func:`bigpca.solvers.certificates.product_slack` allows for, and the bits of a row of ``X Q`` depend on that row alone.
 
-Compiled on first use in each process (about a second per precision) and kept only in memory, as
-:mod:`bigpca.kernels.histogram`. The compiled code releases the GIL.
+Compiled on first use in each process (about a second per precision), as :mod:`bigpca.kernels.loops`. The compiled code
+releases the GIL.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ SLOWER, SCATTERED = 15.0, 100.0
 SPILLED = 0.25  # the share by which tiles of twice TILE_BYTES take longer
 TILE_BYTES = 1 << 18  # of the dense matrix: one row of it for each column of a tile
 TILE_VALUES = 8  # stored values of a row that a tile should hold on average, so that the loops are worth their start
-STRICT = {"contract", "nsz"}  # no reordering of sums
+STRICT = frozenset(("contract", "nsz"))  # no reordering of sums
 
 
 def multiply(rows: csr_array, Q: Array) -> Array:
@@ -152,13 +152,15 @@ def _tile_columns(rows: csr_array, width: int) -> int:
 
 
 @cache
-def compiled(loop: Callable[..., None]) -> Any:
-    """Return a function of arrays, compiled; no sum of it is reordered.
+def compiled(loop: Callable[..., Any], fastmath: frozenset[str] = STRICT) -> Any:
+    """Return a function of arrays, compiled; no sum of it is reordered, unless ``fastmath`` says so.
 
-    Compiling takes a process some seconds. Where ``NUMBA_CACHE_DIR`` names a folder, Numba keeps the result there.
+    Compiling takes a process some seconds. Where ``NUMBA_CACHE_DIR`` names a folder, Numba keeps the result there. It
+    keeps none elsewhere: next to the package, a cache would fail on a read-only or shared installation.
     """
     numba = importlib.import_module("numba")
-    return numba.njit(loop, fastmath=STRICT, nogil=True, cache=bool(numba.config.CACHE_DIR))
+    numba.config.reload_config()  # the variable may have been set since Numba was imported
+    return numba.njit(loop, fastmath=set(fastmath), nogil=True, cache=bool(numba.config.CACHE_DIR))
 
 
 def _multiply(ptr: Any, indices: Any, values: Any, Q: Any, Z: Any, width: int) -> None:

@@ -5,6 +5,7 @@
 - ``distance``   RBF and Laplacian, for one width or several at once
 - ``histogram``  sums over columns of a term of two numbers, compiled, without a temporary per pair
 - ``string``     common substrings, and common subsequences by a compiled dynamic programme
+- ``loops``      what ``distance``, ``histogram`` and ``string`` have compiled
 - ``fisher``     how a row would change a model's parameters
 - ``custom``     what the caller brings: a precomputed matrix, or a Python function of two blocks of rows
 - ``algebra``    kernels derived from one kernel: scaled, inside an RBF, normalised

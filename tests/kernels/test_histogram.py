@@ -8,10 +8,6 @@ import numpy as np
 import pytest
 
 from bigpca.kernels.histogram import (
-    COLUMNS,
-    LANES,
-    RUN,
-    STRIP,
     ChiSquare,
     GeneralizedHistogramIntersection,
     Hellinger,
@@ -19,6 +15,7 @@ from bigpca.kernels.histogram import (
     JensenShannon,
     growth_polynomial,
 )
+from bigpca.kernels.loops import COLUMNS, LANES, RUN, STRIP
 
 NON_NEGATIVE = [HistogramIntersection(), ChiSquare(), Hellinger(), JensenShannon()]
 COMPILED = [HistogramIntersection(), GeneralizedHistogramIntersection(0.5), ChiSquare(), JensenShannon()]
