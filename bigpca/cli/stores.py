@@ -37,7 +37,7 @@ RECORDED, SHOWN = 10, 5  # leading components in JSON, and in text
 SUBSPACES = ("residuals", "deficits", "lowest", "upper")
 ARRAYS = (
     "explained_variance", "eigenvalues", "eigenvalue_bounds", "captured_variance_bounds", "moments_counts",
-    "moments_weighted_rows", "rotation", *(f"subspace_{name}" for name in SUBSPACES), "correlations", "singular_values",
+    "moments_weights", "rotation", *(f"subspace_{name}" for name in SUBSPACES), "correlations", "singular_values",
     "squared_covariance_fraction", "alpha", "cv_scores",
 )  # fmt: skip
 HELD = "inner_"  # prefix of the arrays of a model that another one holds
@@ -151,9 +151,9 @@ def _pattern(attributes: Mapping[str, Any]) -> dict[str, str]:
 
 def _counted(arrays: Mapping[str, Any]) -> int | None:
     """Return the rows of all classes, where a model has classes; counts of weighted rows are sums of weights."""
-    if "moments_counts" not in arrays:
-        return None
-    return int(arrays["moments_weighted_rows"]) or int(arrays["moments_counts"].sum())
+    if "moments_weights" in arrays:
+        return int(arrays["moments_weights"][2])
+    return int(arrays["moments_counts"].sum()) if "moments_counts" in arrays else None
 
 
 def _held(values: Mapping[str, Any]) -> dict[str, Any]:

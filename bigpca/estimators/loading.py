@@ -56,7 +56,7 @@ SIZES = {
     "moments_counts": "c", "moments_means": "c d", "cross_weight": "q", "cross_product": "q d", "cross_shift": "d",
     "labels_phases": "q", "coefficients": "p k", "offsets": "k", "mean_weights": "p", "centre": "p",
     "fact_landmark_transform": "p m", "fact_landmark_indices": "p", "fact_classes": "c", "state_moments_counts": "c",
-    "state_moments_means": "c m", "state_counted": "3", "state_moments_0_mean": "m", "state_moments_0_count": "=n",
+    "state_moments_means": "c m", "state_counted": "3", "state_moments0_mean": "m", "state_moments0_count": "=n",
     "rotation": "k k", "inner_components": "k s", "selected": "s", "scores": "d", "kept_moments_counts": "c",
     "kept_moments_means": "c d", "kept_counted": "3", "state_diagonals": "1", "state_residuals": "1",
 }  # fmt: skip

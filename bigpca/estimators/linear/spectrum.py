@@ -21,7 +21,7 @@ from bigpca.estimators.linear.maps import Standardization, orthonormality_error
 from bigpca.estimators.shared.certificates import Certificate, pack_certificate, unpack_certificate
 from bigpca.estimators.shared.files import StoredModel, Values
 from bigpca.estimators.shared.fit import Fit
-from bigpca.passes.accumulators.base import Accumulator, Weighted, WeightSums, column_scale
+from bigpca.passes.accumulators.base import Accumulator, WeightSums, column_scale
 from bigpca.passes.accumulators.moments import Moments
 from bigpca.passes.engine.jobs import PassPlan, PassState
 from bigpca.passes.engine.local import threads_here
@@ -130,7 +130,7 @@ class Regression:
 
 
 @dataclass(frozen=True)
-class Spectrum(Weighted):
+class Spectrum:
     """A solved principal component problem.
 
     Attributes
@@ -167,6 +167,11 @@ class Spectrum(Weighted):
     weight_sums: WeightSums = None
     centring_error: float | None = None
     regression: Regression | None = None
+
+    @property
+    def weight(self) -> float:
+        """Sum of the weights; the number of rows without weights."""
+        return float(self.count) if self.weight_sums is None else self.weight_sums[0]
 
     @property
     def n_effective(self) -> float:

@@ -206,7 +206,7 @@ def test_what_is_no_model_is_rejected(tmp_path: Path) -> None:
         bp.load(tmp_path / "rows.zarr")
 
 
-DETERMINE_NOTHING = {"subspace_upper", "state_moments_0_packed"}  # arrays whose size no other has, or that may be flat
+DETERMINE_NOTHING = {"subspace_upper", "state_moments0_scatter"}  # arrays whose size no other has, or that may be flat
 FORGED = {
     "n_features": (-1, 0, 1.5, "6", True, None, 2**70), "n_samples": (-1, 1.5, "6", True, None, []),
     "n_omitted": (-1, 0.5, "0", True, None), "omitted": (-1, 0.5, "0", None), "unlabelled": (-1, 0.5, "0", None),
