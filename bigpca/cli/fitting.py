@@ -140,8 +140,8 @@ def update(
     out = outputs.model
     with reporting(shows.as_json, shows.debug, quiet=shows.quiet) as output:
         import bigpca
-        from bigpca.data.growth import appended_rows, rows_stamp
         from bigpca.data.provenance import stamping
+        from bigpca.data.sources import rows_stamp
 
         reject_shared_paths(source, model=out)
         reject_existing(out, outputs.overwrite)
@@ -151,7 +151,7 @@ def update(
         check_columns(supervision)
         with running(cluster):
             data = open_sources(source, reading)
-            rows = appended_rows(data, model.provenance_)
+            rows = _appended_rows(data, model.provenance_)
             given = _of_appended_rows(model, supervision, source, data, data.shape[0] - rows.shape[0])
             output.show({"data": described(source, data), "appended": f"{rows.shape[0]:,} rows"})
             start = time.monotonic()
@@ -162,6 +162,35 @@ def update(
         output.show({"model": f"{out}, of {data.shape[0]:,} rows", "time": format_seconds(seconds)})
         record = {"command": "fit", "source": recorded(source), "update": old, "appended": rows.shape[0]}
         output.finish({**record, **describe_file(out), "model": out, "seconds": seconds})
+
+
+def _appended_rows(X: Any, seen: Any) -> Any:
+    """Return the rows of X that were appended since a model was made of the others.
+
+    Raises
+    ------
+    ValueError
+        If the model has no record of its rows; if these changed, are gone, or are elsewhere; and if none were appended.
+    """
+    from bigpca.data.sources import rows_stamp, source_of
+
+    n = int(X.shape[0])
+    if seen is None or seen.stamp is None:
+        raise ValueError(
+            "the model has no record of its rows: it was not made from a store by `bigpca fit`, or was merged. "
+            "Fit again, or add new rows with partial_fit."
+        )
+    if n < seen.rows or rows_stamp(X, seen.rows) != seen.stamp:
+        source = source_of(X)
+        place = source.path if source is not None else "the source"
+        raise ValueError(
+            f"the model was made of {seen.rows:,} rows of {seen.source}, but {place} has {n:,} rows that do not start "
+            "with the same rows: earlier rows changed, were removed, or were moved. A model of old and new rows would "
+            "be wrong: fit again without --update."
+        )
+    if n == seen.rows:
+        raise ValueError(f"no rows were appended: the model has all {n:,} rows. There is nothing to update.")
+    return X[seen.rows :]
 
 
 def _of_appended_rows(model: Any, given: o.Supervision, source: list[str], data: Any, seen: int) -> dict[str, Any]:
@@ -371,8 +400,8 @@ def _fit_and_save(
 ) -> dict[str, Any]:
     """Fit, save, write scores; ``output.resume`` always explains how to resume if this stops here."""
     data = planned.data
-    from bigpca.data.growth import rows_stamp
     from bigpca.data.provenance import stamping
+    from bigpca.data.sources import rows_stamp
 
     output.resume = _how_to_resume(outputs.checkpoint)
     counter, start = PassCounter(), time.monotonic()

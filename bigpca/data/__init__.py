@@ -21,7 +21,6 @@ In reading order:
 - ``keys``         a key for each row beside the numbers of a store, and the rules of a join, without Dask
 - ``alignment``    weights and labels joined to rows by key; ``bigpca.data.by_key``
 - ``provenance``   how a model or scores were made
-- ``growth``       which rows of a store a model has seen, for stores that grow
 - ``feature_writer``   ``bp.FeatureWriter``: batches to one Zarr array, resumable
 - ``ingest``, ``verification``    commands on whole stores; ``ingest`` alone may import ``passes``
 

@@ -61,7 +61,7 @@ class Provenance(Shown):
         BLAS threads of the computations between passes, on which the last bits depend; None where each worker used
         one for each of its cores.
     stamp : str or None
-        What identifies the rows in their store, see :func:`bigpca.data.growth.rows_stamp`; of ``bigpca fit`` only.
+        What identifies the rows in their store, see :func:`bigpca.data.sources.rows_stamp`; of ``bigpca fit`` only.
     """
 
     source: str | None

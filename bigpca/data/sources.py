@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
 import uuid
 import warnings
+import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -58,7 +61,7 @@ from bigpca.data.source import (
     file_stamp,
     stored_row_bytes,
 )
-from bigpca.data.sparse import csr_meta, held_csr, is_csr, is_sparse, sparse_rows
+from bigpca.data.sparse import CsrRows, csr_meta, held_csr, is_csr, is_sparse, sparse_rows
 from bigpca.data.views import Names, View, array_of, carried, carrying, graph_of, named, viewed, with_index
 from bigpca.data.zarr_arrays import ZarrReader, ZarrRows, group_source, store_source, wrap_zarr
 from bigpca.errors import CorruptedChunkError, ShortTraceback, brief, check_choice
@@ -624,6 +627,35 @@ def source_of(X: da.Array) -> Source | None:
     values = dict(layers[X.name]) if not hasattr(layers[X.name], "indices") else {}
     array = _array_behind(X, {key: getattr(value, "value", value) for key, value in values.items()})
     return None if array is None else held_rows(array)
+
+
+def rows_stamp(X: da.Array, n: int) -> str | None:
+    """Return what identifies the first n rows of a store, also after rows were appended.
+
+    It is the digest of the names, sizes and times of the files of whole chunks; rows in the last chunk, which appending
+    fills up, are read. Of sparse rows these are the chunks of values and of their columns, and the ends of all rows are
+    read, which AnnData writes as one chunk. None for arrays in memory, computed arrays, and stores that do not say when
+    their objects change.
+    """
+    source = source_of(X)
+    if source is None or not source.path or not source.stamped:
+        return None
+    found: list[object] = [source.shape[1], source.dtype.str]
+    if isinstance(source, CsrRows):
+        ends = source.ends(0, n)
+        found += [zlib.crc32(ends.data), *(_stamp(part, int(ends[-1]), 1) for part in (source.data, source.indices))]
+    elif source.sparse:  # in a form that is only read as a whole
+        return None
+    else:
+        found += _stamp(source, n, source.shape[1])
+    return hashlib.sha256(json.dumps(found).encode()).hexdigest()[:32]
+
+
+def _stamp(part: Source, n: int, width: int) -> list[object]:
+    """Return what identifies the first n rows of an array: the stamps of whole chunks, and the values of the rest."""
+    whole = n - n % part.decoded_rows if isinstance(part, ZarrRows) else n
+    tail = np.ascontiguousarray(part.read_block(whole, n, (0, width)))
+    return [part.stamps(0, whole), n - whole, zlib.crc32(tail.data)]
 
 
 def _direct(value: Any, shape: tuple[int, ...]) -> Source | None:

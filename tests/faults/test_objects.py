@@ -28,7 +28,7 @@ from zarr.storage import FsspecStore, MemoryStore, ObjectStore, ZipStore
 
 import bigpca as bp
 from bigpca.data import zarr_arrays
-from bigpca.data.growth import rows_stamp
+from bigpca.data.sources import rows_stamp
 from bigpca.data.zarr_arrays import ZarrReader
 from bigpca.passes.engine.events import CheckpointEvent, Event, GroupEvent, PassEvent
 from bigpca.passes.reading import layout
