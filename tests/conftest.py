@@ -39,7 +39,9 @@ LONG = (
     "test_lost_streams.py",
 )  # fmt: skip
 _watched = -60.0  # when the watch over this process began
-PRELOADED = ["distributed", "pandas", "scipy.linalg", "zarr", "tests.passes.kit"]
+PRELOADED = [
+    "distributed", "pandas", "scipy.linalg", "zarr", "tests.passes.kit", "bigpca.cli.commands", "bigpca.estimators.loading"
+]  # fmt: skip
 
 
 def _from_zarr(url: Any, component: str | None = None, **options: Any) -> da.Array:

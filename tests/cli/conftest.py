@@ -20,10 +20,16 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "rows.zarr"
 
 
-@pytest.fixture
-def tall(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+@pytest.fixture(scope="session")
+def tall_rows(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """64 MiB in 64 chunks: 16 groups."""
-    monkeypatch.chdir(tmp_path)
     rows = np.random.default_rng(1).standard_normal((2**17, 128), dtype=np.float32)
-    bp.ingest(rows, tmp_path / "tall.zarr", chunk_rows=2**11)
+    bp.ingest(rows, path := tmp_path_factory.mktemp("tall") / "tall.zarr", chunk_rows=2**11)
+    return path
+
+
+@pytest.fixture
+def tall(tall_rows: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    Path("tall.zarr").symlink_to(tall_rows)
     return tmp_path / "tall.zarr"

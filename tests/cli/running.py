@@ -1,12 +1,20 @@
-"""Run the command line in this process, or in a child that can be interrupted."""
+"""Run the command line in this process, in a child, or in a fork of a process that has imported everything."""
 
 from __future__ import annotations
 
+import fcntl
 import json
+import multiprocessing
+import os
+import signal
 import subprocess
 import sys
+import termios
 import time
+from collections.abc import Callable, Collection
 from functools import cache
+from multiprocessing.connection import Connection
+from multiprocessing.context import ForkServerProcess
 from typing import Any
 
 from typer import testing
@@ -58,6 +66,45 @@ def run_json(*arguments: object) -> Any:
 def start(*arguments: object) -> subprocess.Popen[str]:
     command = [sys.executable, "-c", SLOW, *map(str, arguments)]
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True)
+
+
+def forked(*arguments: object, streams: Collection[int], slow: bool = False) -> ForkServerProcess:
+    """Run a command here, in a fork; stdin, stdout and stderr are descriptors, which this process then closes."""
+    links = [Connection(os.dup(stream)) for stream in streams]
+    environment = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "NO_COLOR", "TERM")}
+    given = (links, [str(argument) for argument in arguments], slow, environment)
+    process = multiprocessing.get_context("forkserver").Process(target=_be_command, args=given)
+    process.start()
+    for stream in set(streams):
+        os.close(stream)
+    return process
+
+
+def interrupted(*arguments: object, number: int, once: Callable[[], object]) -> tuple[int | None, str, str]:
+    """Run a slow fit of ``tall``, and send a signal in its pass; returns the exit code, stdout and stderr."""
+    (out, writing), (said, saying) = os.pipe(), os.pipe()
+    child = forked(*arguments, streams=(os.open(os.devnull, os.O_RDONLY), writing, saying), slow=True)
+    with open(out) as output, open(said) as errors:
+        seen = next(line for line in errors if "moments: 131,072 rows" in line)  # the pass has begun
+        wait_for(once)
+        os.killpg(child.pid or 0, number)
+        seen += errors.read()
+        child.join(300)
+        return child.exitcode, output.read(), seen
+
+
+def _be_command(links: list[Connection], arguments: list[str], slow: bool, environment: dict[str, str]) -> None:
+    os.setsid()
+    for number, link in enumerate(links):
+        os.dup2(link.fileno(), number)
+        link.close()
+    if os.isatty(0):
+        fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+    os.environ.clear()
+    os.environ |= environment | {"TERM": "xterm-256color"}
+    sys.argv = ["bigpca", *arguments]
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    exec(SLOW if slow else "from bigpca.cli import main\nmain()", {})
 
 
 def wait_for(found: Any, seconds: float = 600.0) -> None:

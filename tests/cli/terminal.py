@@ -7,14 +7,11 @@ import os
 import pty
 import re
 import struct
-import subprocess
-import sys
 import termios
 from collections.abc import Callable
-from pathlib import Path
 from typing import NamedTuple
 
-from tests.cli.running import SLOW
+from tests.cli.running import forked
 
 CODES = re.compile(r"\x1b\[\??([0-9;]*)([A-Za-z])")
 
@@ -28,29 +25,22 @@ class Shown(NamedTuple):
         The screen at the end.
     stream : str
         Everything that was written.
-    exit_code : int
+    exit_code : int or None
     """
 
     lines: list[str]
     stream: str
-    exit_code: int
+    exit_code: int | None
 
 
 def shown(
-    *arguments: object, columns: int, folder: Path, interrupt: Callable[[str], object] | None = None, slow: bool = False
+    *arguments: object, columns: int, interrupt: Callable[[str], object] | None = None, slow: bool = False
 ) -> Shown:
     """Run one command; ``interrupt`` gets what was written so far and returns something true to press Ctrl-C."""
     leader, follower = pty.openpty()
     fcntl.ioctl(follower, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
-    program = ["-c", SLOW] if slow else ["-m", "bigpca.cli"]
-    environment = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "NO_COLOR", "TERM")}
     stream = b""
-    child = subprocess.Popen(
-        [sys.executable, *program, *map(str, arguments)],
-        stdin=follower, stdout=follower, stderr=follower, cwd=folder, start_new_session=True,
-        env=environment | {"TERM": "xterm-256color"}, preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
-    )  # fmt: skip
-    os.close(follower)
+    child = forked(*arguments, streams=(follower,) * 3, slow=slow)
     while True:
         try:
             part = os.read(leader, 65536)
@@ -64,7 +54,8 @@ def shown(
             interrupt = None
     os.close(leader)
     text = stream.decode()
-    return Shown(screen(text), text, child.wait(300))
+    child.join(300)
+    return Shown(screen(text), text, child.exitcode)
 
 
 def screen(text: str) -> list[str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import time
 from pathlib import Path
@@ -16,17 +15,14 @@ from distributed import Client, LocalCluster
 import bigpca as bp
 from bigpca.passes.engine.cluster.watch import Watch
 from bigpca.passes.engine.run import Run
-from tests.cli.running import run, run_json, start, wait_for
+from tests.cli.running import interrupted, run, run_json, start
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_an_interrupted_fit_says_how_to_resume_and_resumes_to_the_same_bits(tall: Path, number: int) -> None:
     arguments = ("fit", tall, "-k", "3", "--model", "m.zarr", "--checkpoint", "my ckpt")
-    child = start(*arguments)
-    wait_for(lambda: any(Path("my ckpt").rglob("*.npz")))
-    os.killpg(child.pid, number)
-    _, errors = child.communicate(timeout=600)
-    assert child.returncode == 130, errors
+    code, _, errors = interrupted(*arguments, number=number, once=lambda: any(Path("my ckpt").rglob("*.npz")))
+    assert code == 130, errors
     assert "interrupted." in errors
     assert f"bigpca fit {tall} -k 3 --model m.zarr --checkpoint 'my ckpt'" in errors
     assert "Traceback" not in errors
@@ -39,14 +35,8 @@ def test_an_interrupted_fit_says_how_to_resume_and_resumes_to_the_same_bits(tall
 
 
 def test_an_interrupt_without_a_checkpoint_says_that_progress_was_not_kept(tall: Path) -> None:
-    child = start("fit", tall, "-k", "3", "--json")
-    assert child.stderr is not None
-    for line in child.stderr:
-        if "moments: 131,072 rows" in line:  # the pass has begun
-            break
-    os.killpg(child.pid, signal.SIGINT)
-    out, errors = child.communicate(timeout=600)
-    assert child.returncode == 130, errors
+    code, out, errors = interrupted("fit", tall, "-k", "3", "--json", number=signal.SIGINT, once=lambda: True)
+    assert code == 130, errors
     assert "Progress was not stored. Give --checkpoint PATH" in errors
     assert json.loads(out)["error"]["exit_code"] == 130
 

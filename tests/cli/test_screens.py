@@ -23,9 +23,7 @@ def names(seen: Shown) -> list[str]:
 
 @pytest.mark.parametrize("columns", [80, 120])
 def test_a_fit_shows_a_plan_of_five_rows_a_table_and_what_to_do_next(store: Path, columns: int) -> None:
-    seen = shown(
-        "fit", store, "-k", 2, "--solver", "krylov", "--scores", "s.zarr", columns=columns, folder=store.parent
-    )
+    seen = shown("fit", store, "-k", 2, "--solver", "krylov", "--scores", "s.zarr", columns=columns)
     assert seen.exit_code == 0, seen.stream
     assert max(map(len, seen.lines)) <= columns
     assert names(seen) == [
@@ -46,18 +44,12 @@ def test_a_fit_shows_a_plan_of_five_rows_a_table_and_what_to_do_next(store: Path
 
 def test_ctrl_c_removes_the_bar_and_the_same_command_resumes_where_it_stopped(tall: Path) -> None:
     command = ("fit", tall.name, "-k", 3, "--model", "m.zarr", "--checkpoint", "run.ckpt")
-    half = shown(
-        *command,
-        columns=80,
-        folder=tall.parent,
-        slow=True,
-        interrupt=lambda text: re.search(r"[2-9]\d%", text) is not None,
-    )
+    half = shown(*command, columns=80, slow=True, interrupt=lambda text: re.search(r"[2-9]\d%", text) is not None)
     assert half.exit_code == 130, half.stream
     at = half.lines.index("bigpca: interrupted.")
     assert half.lines[at - 1].split() == ["run.ckpt"]  # the plan's last row: nothing of the bar is left
     assert half.lines[at + 2] == "  bigpca fit tall.zarr -k 3 --model m.zarr --checkpoint run.ckpt"
-    after = shown(*command, columns=80, folder=tall.parent)
+    after = shown(*command, columns=80)
     assert after.exit_code == 0, after.stream
     found = re.search(r"resumed from run.ckpt: (\d+) of 16 groups of moments are done", after.stream)
     assert found is not None
@@ -68,7 +60,7 @@ def test_ctrl_c_removes_the_bar_and_the_same_command_resumes_where_it_stopped(ta
 
 
 def test_wrong_usage_that_is_found_late_leaves_no_sign_of_life_on_the_screen(store: Path) -> None:
-    seen = shown("fit", store, "--kernel", "gaussian", columns=80, folder=store.parent)
+    seen = shown("fit", store, "--kernel", "gaussian", columns=80)
     assert (seen.exit_code, seen.lines[0]) == (2, "Usage: bigpca fit [OPTIONS] {SOURCE}...")
 
 
