@@ -40,7 +40,8 @@ LONG = (
 )  # fmt: skip
 _watched = -60.0  # when the watch over this process began
 PRELOADED = [
-    "distributed", "pandas", "scipy.linalg", "zarr", "tests.passes.kit", "bigpca.cli.commands", "bigpca.estimators.loading"
+    "distributed", "pandas", "scipy.linalg", "zarr", "tests.passes.kit", "bigpca.cli.commands",
+    "bigpca.estimators.loading",
 ]  # fmt: skip
 
 
