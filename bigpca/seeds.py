@@ -176,7 +176,7 @@ def integers(seed: int, stream: str, start: int, stop: int, width: int, bound: i
             raw[again] = bits.random_raw(len(again))
         out[...] = (raw % np.uint64(bound)).reshape(out.shape)
 
-    return _rows(("integers", stream, seed, width), start, stop, np.dtype(np.int64), draw)
+    return _rows(("integers", stream, seed, width), start, stop, np.dtype(np.int64), draw, whole=True)
 
 
 def uniforms(seed: int, stream: str, start: int, stop: int, width: int) -> NDArray[np.float64]:
@@ -197,8 +197,13 @@ def uniforms(seed: int, stream: str, start: int, stop: int, width: int) -> NDArr
     return _rows(("uniforms", stream, seed, width), start, stop, np.dtype(np.float64), draw)
 
 
-def _rows(name: tuple[str, str, int, int], start: int, stop: int, dtype: np.dtype[Any], draw: Draw) -> NDArray[Any]:
-    """Draw every block that overlaps rows ``start:stop`` and cut the range out."""
+def _rows(
+    name: tuple[str, str, int, int], start: int, stop: int, dtype: np.dtype[Any], draw: Draw, *, whole: bool = False
+) -> NDArray[Any]:
+    """Draw every block that overlaps rows ``start:stop``, up to its last row there, and cut the range out.
+
+    ``whole`` draws blocks whole: those whose first rows may be drawn again with numbers that follow the last.
+    """
     kind, stream, seed, width = name
     seed = check_seed(seed)
     if width < 1 or not 0 <= start <= stop:
@@ -213,11 +218,11 @@ def _rows(name: tuple[str, str, int, int], start: int, stop: int, dtype: np.dtyp
     for block in range(start // height, -(-stop // height)):
         bits = np.random.Philox(key=key, counter=np.array([0, 0, block, 0], dtype=np.uint64))
         first, end = max(start, block * height), min(stop, (block + 1) * height)
-        wanted = out[first - start : end - start]
-        if len(wanted) == height:
+        wanted, before = out[first - start : end - start], first - block * height
+        if not before and (len(wanted) == height or not whole):
             draw(bits, wanted)
         else:
-            whole = np.empty((height, width), dtype)
-            draw(bits, whole)
-            wanted[...] = whole[first - block * height : end - block * height]
+            drawn = np.empty((height if whole else before + len(wanted), width), dtype)
+            draw(bits, drawn)
+            wanted[...] = drawn[before : before + len(wanted)]
     return out

@@ -15,7 +15,8 @@ KINDS = {
     "normals f4": lambda seed, stream, start, stop, width: normals(seed, stream, start, stop, width, np.float32),
     "normals f8": lambda seed, stream, start, stop, width: normals(seed, stream, start, stop, width, np.float64),
     "signs": lambda seed, stream, start, stop, width: signs(seed, stream, start, stop, width, np.float32),
-    "integers": lambda seed, stream, start, stop, width: integers(seed, stream, start, stop, width, 1000),
+    # below a bound that has a quarter of all numbers drawn again
+    "integers": lambda seed, stream, start, stop, width: integers(seed, stream, start, stop, width, 2**62 + 1),
     "uniforms": uniforms,
 }
 MANY = 200_000
