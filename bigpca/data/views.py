@@ -170,7 +170,8 @@ class View:
 
     def chunks(self, samples: tuple[int, ...]) -> tuple[int, ...]:
         """Return the rows of chunks of so many samples."""
-        return tuple(count * self.rows_per_sample for count in samples)
+        each = self.rows_per_sample
+        return tuple(count * each for count in samples)
 
     def apply(self, samples: NDArray[Any], *, owned: bool = False) -> NDArray[Any]:
         """Return the rows (b * rows_per_sample, width) of samples (b, d), which may be overwritten if ``owned``."""

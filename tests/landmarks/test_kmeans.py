@@ -44,14 +44,14 @@ def test_centres_of_clusters_are_their_means(dtype: str) -> None:
 
 
 def test_the_seed_decides_and_threads_do_not() -> None:
-    X = da.from_array(digits(400), chunks=(100, 64))
+    X = da.from_array(digits(200), chunks=(50, 64))
     found = []
     for scheduler, seed in (("sync", 1), ("threads", 1), ("sync", 2)):
         with dask.config.set(scheduler=scheduler):
-            found.append(choose("kmeans", request(X, KERNEL, 20, seed=seed)).rows)
+            found.append(choose("kmeans", request(X, KERNEL, 8, seed=seed)).rows)
     np.testing.assert_allclose(found[0], found[1], rtol=0, atol=1e-12)
     assert not np.allclose(found[0], found[2])
-    local = choose("kmeans", request(X, KERNEL, 20, seed=1, run=Run(scheduler="local")))
+    local = choose("kmeans", request(X, KERNEL, 8, seed=1, run=Run(scheduler="local")))
     np.testing.assert_allclose(local.rows, found[0], rtol=0, atol=1e-12)
 
 
@@ -59,7 +59,7 @@ def test_centres_lose_less_of_the_trace_than_rows() -> None:
     X, m, lost = digits(400), 20, {}
     for sampling in ("kmeans", "uniform"):
         errors = []
-        for seed in range(5):
+        for seed in range(3):
             rows = choose(sampling, request(X, KERNEL, m, seed=seed)).rows
             K = np.asarray(KERNEL(np.vstack([rows, X])))
             errors.append(1 - (features(K, np.arange(m))[m:] ** 2).sum() / len(X))

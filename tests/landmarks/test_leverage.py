@@ -9,7 +9,7 @@ from bigpca.kernels import RBF, Kernel, Polynomial
 from bigpca.landmarks.samplings import Sample, Scorer, score_by_halves
 from tests.landmarks.cases import digits, matrix
 
-N, M = 1600, 100
+N, M = 800, 100
 KERNELS = [RBF(gamma=0.002), Polynomial(degree=3, gamma=1.0, coef0=0.0)]
 
 

@@ -43,11 +43,11 @@ SKETCHES = {
 }
 # The same kinds at sizes where parts, tiles and the cache show.
 LARGE = {
-    "gaussian": (Gaussian(300), 20_000),
-    "sparse sign": (SparseSign(300), 20_000),
-    "feature hash": (FeatureHash(300, n_hashes=2), 20_000),
-    "srht": (SRHT(300), 20_000),
-    "downsample": (Downsample((100, 100, 2), (20, 30, 2)), 20_000),
+    "gaussian": (Gaussian(100), 20_000),
+    "sparse sign": (SparseSign(100), 20_000),
+    "feature hash": (FeatureHash(100, n_hashes=2), 20_000),
+    "srht": (SRHT(100), 20_000),
+    "downsample": (Downsample((100, 100, 2), (10, 5, 2)), 20_000),
 }
 SEEDS = 1000
 SIGMAS = (

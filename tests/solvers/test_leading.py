@@ -32,6 +32,11 @@ def axes() -> Array:
     return np.linalg.qr(np.random.default_rng(0).standard_normal((D, D)))[0]
 
 
+@cache
+def known(name: str) -> Array:
+    return rotated(SPECTRA[name])
+
+
 def rotated(values: Array) -> Array:
     """A symmetric matrix with these eigenvalues, exactly symmetric."""
     Q = axes()
@@ -46,7 +51,7 @@ def iterated(S: Array, k: int = K, *, lower: bool = False) -> tuple[Array, Array
 @pytest.mark.parametrize(("name", "lower"), [*((name, False) for name in SPECTRA), ("i^-1", True)])
 def test_eigenvalues_are_those_of_the_dense_solver(name: str, lower: bool) -> None:
     """Within d eps lambda_1, through both triangles; residuals and lengths to rounding."""
-    S = rotated(SPECTRA[name])
+    S = known(name)
     truth = eigh(S, eigvals_only=True)[::-1][:K]
     filled = np.tril(S) if lower else np.triu(S)
     values, vectors = top_eigenpairs(filled, K, lower=lower)
@@ -58,7 +63,7 @@ def test_eigenvalues_are_those_of_the_dense_solver(name: str, lower: bool) -> No
 
 @pytest.mark.parametrize("name", ["i^-1", "geometric"])
 def test_it_is_the_iteration_that_answers_and_twice_alike(name: str) -> None:
-    S = rotated(SPECTRA[name])
+    S = known(name)
     found, again = iterated(S), iterated(S)
     assert found is not None
     assert again is not None
@@ -73,7 +78,7 @@ def test_a_spectrum_that_falls_fast_needs_no_factorisation(
     """The squares of all other eigenvalues sum to less than lambda_k^2."""
     calls = []
     monkeypatch.setattr(leading, "_are_largest", lambda *arguments, **options: calls.append(1) is None)
-    assert iterated(rotated(SPECTRA[name])) is not None
+    assert iterated(known(name)) is not None
     assert bool(calls) is factorised
 
 
@@ -92,7 +97,7 @@ def test_an_eigenvector_that_the_start_cannot_see_is_found_out(monkeypatch: pyte
 def test_a_solve_that_fails_after_a_factorisation_is_repeated_from_a_whole_triangle(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    S, factorise = rotated(SPECTRA["i^-1"]), leading._are_largest
+    S, factorise = known("i^-1"), leading._are_largest
 
     def failing(*arguments: Any, driver: str, **options: Any) -> Any:
         if driver == "evr":
@@ -122,7 +127,7 @@ def test_what_does_not_converge_in_time_is_left_to_the_dense_solver() -> None:
 
 @pytest.mark.parametrize("lower", [False, True])
 def test_the_filled_triangle_stays(lower: bool) -> None:
-    S = rotated(SPECTRA["i^-1"])
+    S = known("i^-1")
     used = np.asfortranarray(np.tril(S) if lower else np.triu(S))
     assert leading_eigenpairs(used, S.diagonal().copy(), K, lower=lower) is not None
     keep = np.tril if lower else np.triu

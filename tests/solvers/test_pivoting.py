@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from functools import cache
 from itertools import permutations
 
 import numpy as np
@@ -17,21 +18,28 @@ G = np.array([[4.0, 0, 0], [1.2, 0.4, 0], [0, 1, 1], [0.5, 0.5, 1], [1, 0, 1]])
 K = G @ G.T + np.diag([0.1, 0.1, 0.2, 0.4, 0.3])
 
 
-def residuals(chosen: list[int]) -> np.ndarray:
-    left = np.diag(K) - np.einsum("ij,ji->i", K[:, chosen], np.linalg.solve(K[np.ix_(chosen, chosen)], K[chosen]))
-    left[chosen] = 0
+@cache
+def residuals(*chosen: int) -> np.ndarray:
+    left = np.diag(K) - np.einsum(
+        "ij,ji->i", K[:, list(chosen)], np.linalg.solve(K[np.ix_(chosen, chosen)], K[list(chosen)])
+    )
+    left[list(chosen)] = 0
     return left if chosen else np.diag(K).copy()
+
+
+@cache
+def features(*chosen: int) -> np.ndarray:
+    return K[:, list(chosen)] @ np.linalg.inv(np.linalg.cholesky(K[np.ix_(chosen, chosen)])).T
 
 
 def drawn_in_reads(rng: np.random.Generator, wanted: int, candidates: int, reads: int = 99) -> list[int]:
     """Draw pivots as the sampling of landmarks does: a race by residual in each read, completed by repeats."""
     chosen: list[int] = []
     for read in range(reads):
-        weights = residuals(chosen)
+        weights, B = residuals(*chosen), features(*chosen)
         with np.errstate(divide="ignore"):
             race = np.argsort(rng.exponential(size=N) / weights)[: min(candidates, np.count_nonzero(weights > 1e-9))]
         unseen = 0.0 if len(race) < candidates else weights.sum() - weights[race].sum()
-        B = K[:, chosen] @ np.linalg.inv(np.linalg.cholesky(K[np.ix_(chosen, chosen)])).T
         found = rejection_pivots(
             Race(lambda a, b, p=race: K[np.ix_(p[a], p[b])], lambda i, j, p=race, B=B: B[p[i:j]], np.diag(K)[race],
                  weights[race], unseen),
@@ -50,7 +58,7 @@ def test_accepted_candidates_are_pivots_of_randomly_pivoted_cholesky(candidates:
     counts = Counter(tuple(drawn_in_reads(rng, M, candidates)) for _ in range(draws))
     statistic = 0.0
     for i, j in permutations(range(N), M):
-        p = K[i, i] / np.trace(K) * residuals([i])[j] / residuals([i]).sum()
+        p = K[i, i] / np.trace(K) * residuals(i)[j] / residuals(i).sum()
         statistic += (counts[i, j] - draws * p) ** 2 / (draws * p)
     assert statistic < chi2.isf(1e-3, N * (N - 1) - 1)
 

@@ -220,7 +220,7 @@ def test_eigenvalues_that_float32_tiles_would_hide_are_found_in_float64(
 
 
 def test_the_start_from_landmarks_saves_sweeps_and_is_counted() -> None:
-    rows = data_with_spectrum(2000, power_law(D), mean=1.0)[0]
+    rows = data_with_spectrum(1200, power_law(D), mean=1.0)[0]
     model = KernelPCA(3, kernel="rbf", solver="krylov").fit(rows)
     sweep = model.plan_.evaluations / 3
     assert sweep < model.kernel_evaluations_ < 1.3 * sweep  # one sweep, and landmarks

@@ -84,12 +84,11 @@ def test_out_is_written_once_and_not_over_another(tmp_path: Path) -> None:
     np.testing.assert_allclose(zarr.open_array(out, mode="r")[...], transformer.transform(2 * X), rtol=1e-12)
 
 
-@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
 @sketches
-def test_one_value_that_is_not_finite_is_found_in_any_column(sketch: Sketch, value: float) -> None:
+def test_one_value_that_is_not_finite_is_found_in_any_column(sketch: Sketch) -> None:
     for column in range(24):
         rows = X.copy()
-        rows[5, column] = value
+        rows[5, column] = (np.nan, np.inf, -np.inf)[column % 3]
         lazy = SketchTransformer(sketch).fit_transform(da.from_array(rows, chunks=(60, 24)))
         with pytest.raises(NonFiniteError, match=rf"1 NaN or infinite value in 1 row .*row 5, column {column}\."):
             lazy.compute()

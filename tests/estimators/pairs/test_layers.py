@@ -15,7 +15,7 @@ import pytest
 
 import bigpca as bp
 
-SIZE = 150
+SIZE = 70
 # The feature maps of a small convolutional network, LeNet-5 (LeCun et al. 1998); forward hooks see four of them.
 KERNELS = [np.random.default_rng(seed).standard_normal(shape).astype("f4") / 8 for seed, shape in
            enumerate([(6, 1, 5, 5), (16, 6, 5, 5)])]  # fmt: skip
