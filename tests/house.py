@@ -1,21 +1,20 @@
 """Measure the house: how deep its files are, how many of them a fit enters, which import which.
 
 ``python tests/house.py > tests/house.json`` writes every figure, which ``tests/test_house.py`` then holds. Shapes are
-read from the source with ast and tokenize; a walk is counted with ``sys.setprofile`` on the second of two equal calls,
-so that imports and caches do not count.
+read from the source with ast; a walk is counted with ``sys.setprofile`` on the second of two equal calls, so that
+imports and caches do not count.
 """
 
 from __future__ import annotations
 
 import ast
-import io
+import gc
+import importlib
 import json
 import os
 import re
-import subprocess
 import sys
 import tempfile
-import tokenize
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache, cached_property
@@ -28,7 +27,7 @@ NUMERICAL = ("solvers", "operators", "passes/accumulators", "kernels", "sketches
 FAMILIES = ("estimators/linear", "estimators/kernel", "estimators/supervised")
 FITS = re.compile(r"estimators/(linear|kernel|supervised)/(.*_fit|krylov|sketch|landmarks|fits|spectrum)\.py")
 DIRECTIVE = re.compile(r"#\s*(noqa|type:|pragma|mypy:|fmt:|ruff:)")
-SKIPPED = (tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER, tokenize.COMMENT)
+STRING_OR_COMMENT = re.compile(r'''"""(?s:\\.|.)*?"""|"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*'|(?P<comment>#.*)''')
 
 
 class File:
@@ -36,9 +35,9 @@ class File:
 
     def __init__(self, path: Path) -> None:
         self.path = path.relative_to(PACKAGE)
-        text = path.read_text()
-        self.tree = ast.parse(text)
-        self.nodes = list(ast.walk(self.tree))
+        self.text = path.read_text()
+        self.tree = ast.parse(self.text)
+        self.nodes = list(statements(self.tree))
         self.module = ".".join(["bigpca", *self.path.with_suffix("").parts]).removesuffix(".__init__")
         docstrings = {
             line
@@ -47,15 +46,20 @@ class File:
             and ast.get_docstring(node, clean=False) is not None
             for line in range(node.body[0].lineno, (node.body[0].end_lineno or 0) + 1)
         }
-        code: set[int] = set()
+        lines = self.text.splitlines()
         self.comments: list[tuple[int, str]] = []  # those that explain: on their own line, or longer than a label
-        for token in tokenize.generate_tokens(io.StringIO(text).readline):
-            if token.type == tokenize.COMMENT and not DIRECTIVE.match(token.string):
-                if token.line.lstrip().startswith("#") or len(token.string) > 20:
-                    self.comments.append((token.start[0], token.string))
-            elif token.type not in SKIPPED:
-                code.update(range(token.start[0], token.end[0] + 1))
-        self.code = code - docstrings
+
+        def without_comments(found: re.Match[str]) -> str:
+            comment = found["comment"]
+            if comment is None:
+                return re.sub("^.*", '""', found[0], flags=re.MULTILINE)  # each line of a string is one of code
+            number = self.text.count("\n", 0, found.start()) + 1
+            if not DIRECTIVE.match(comment) and (lines[number - 1].lstrip() == comment or len(comment) > 20):
+                self.comments.append((number, comment))
+            return ""
+
+        shown = STRING_OR_COMMENT.sub(without_comments, self.text).splitlines()
+        self.code = {number for number, line in enumerate(shown, start=1) if line.strip()} - docstrings
         self.imports = {
             line
             for node in self.nodes
@@ -68,9 +72,21 @@ class File:
         return str(self.path.parent)
 
 
+def statements(node: ast.AST) -> Iterator[Any]:
+    """Yield a node and the statements inside it, at any depth; no expressions, which are most nodes of a tree."""
+    yield node
+    for field in ("body", "orelse", "finalbody", "handlers", "cases"):
+        for child in getattr(node, field, ()):
+            yield from statements(child)
+
+
 @cache
 def files() -> tuple[File, ...]:
-    return tuple(File(path) for path in sorted(PACKAGE.rglob("*.py")))
+    gc.disable()  # it would look at all trees again and again
+    try:
+        return tuple(File(path) for path in sorted(PACKAGE.rglob("*.py")))
+    finally:
+        gc.enable()
 
 
 @cache
@@ -157,7 +173,7 @@ def unexplained() -> list[str]:
                 lines = set(range(body[0].lineno, (node.end_lineno or 0) + 1)) if body else set()
                 raised = {
                     line
-                    for part in ast.walk(node)
+                    for part in statements(node)
                     if isinstance(part, ast.Raise)
                     for line in range(part.lineno, (part.end_lineno or 0) + 1)
                 }
@@ -262,12 +278,24 @@ def walks() -> Iterator[tuple[str, Walk]]:
 
 
 def loaded() -> int:
-    """Modules of the package that a process has imported once it names ``bigpca.PCA``."""
-    program = "import sys, bigpca; bigpca.PCA; print(sum(name.partition('.')[0] == 'bigpca' for name in sys.modules))"
-    done = subprocess.run(
-        [sys.executable, "-c", program], cwd=PACKAGE.parent, capture_output=True, text=True, check=True
-    )
-    return int(done.stdout)
+    """Modules of the package that a process has imported once it names ``bigpca.PCA``: in a fork that forgets them."""
+    reading, writing = os.pipe()
+    if (child := os.fork()) == 0:
+        try:
+            for name in own_modules():
+                del sys.modules[name]
+            importlib.import_module("bigpca").PCA  # noqa: B018
+            os.write(writing, str(len(own_modules())).encode())
+        finally:
+            os._exit(0)
+    os.close(writing)
+    with os.fdopen(reading) as found:
+        os.waitpid(child, 0)
+        return int(found.read())
+
+
+def own_modules() -> list[str]:
+    return [name for name in sys.modules if name.partition(".")[0] == "bigpca"]
 
 
 def figures(walked: Mapping[str, Walk]) -> dict[str, float]:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import cache
 from pathlib import Path
 
 import pytest
 
-PACKAGE = Path(__file__).resolve().parent.parent / "bigpca"
+from tests.house import PACKAGE, File, files
 
 # Bottom to top. Longest prefix wins; a tuple is one tier of parts that must not import each other.
 TIERS: list[tuple[str, ...]] = [
@@ -63,10 +63,13 @@ GRAPHS = ("dask_array", "expressions", "data", "passes", "estimators", "landmark
 HARMLESS_DASK = ("dask.config", "dask.system", "dask.utils")
 
 
+PARTS = [part for tier in TIERS for part in tier if part]
+
+
+@cache
 def part_of(module: str) -> str:
     """The part of the house that a module (without the leading "bigpca.") belongs to."""
-    parts = [part for tier in TIERS for part in tier if part]
-    found = [part for part in parts if module == part or module.startswith(part + ".")]
+    found = [part for part in PARTS if module == part or module.startswith(part + ".")]
     return max(found, key=len, default="" if module == "" else module)
 
 
@@ -81,21 +84,16 @@ def tier_of(part: str) -> int:
 def _trees_are_freed() -> Iterator[None]:
     """They hold some 150 MiB."""
     yield
-    modules.cache_clear()
+    files.cache_clear()
 
 
-@cache
-def modules() -> list[tuple[str, ast.Module]]:
-    paths = {
-        ".".join(path.relative_to(PACKAGE).with_suffix("").parts).removesuffix("__init__").rstrip("."): path
-        for path in sorted(PACKAGE.rglob("*.py"))
-    }
-    return [(name, ast.parse(path.read_text())) for name, path in paths.items() if name]
+def modules() -> list[tuple[str, File]]:
+    return [(file.module.removeprefix("bigpca."), file) for file in files() if file.module != "bigpca"]
 
 
-def imports(tree: ast.AST) -> Iterator[str]:
-    """All modules that a tree imports, inside functions and for types too."""
-    for node in ast.walk(tree):
+def imports(nodes: Iterable[ast.AST]) -> Iterator[str]:
+    """All modules that statements import; those of a file include what is inside functions and for types."""
+    for node in nodes:
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -141,15 +139,16 @@ def problem(importer: str, imported: str) -> str | None:
 
 
 def test_no_import_points_up() -> None:
-    found = [problem(name, imported) for name, tree in modules() for imported in imports(tree)]
+    found = [problem(name, imported) for name, file in modules() for imported in imports(file.nodes)]
     assert [text for text in found if text] == []
 
 
 def test_one_module_takes_urls_apart_and_makes_them() -> None:
     found = {
         name
-        for name, tree in modules()
-        for node in ast.walk(tree)
+        for name, file in modules()
+        if "://" in file.text
+        for node in ast.walk(file.tree)
         if isinstance(node, ast.Constant) and "://" in str(node.value) and " " not in str(node.value)  # no sentence
     }
     assert found == {"storage.files", "passes.engine.cluster.watch"}  # whose function runs where bigpca may be missing
@@ -159,7 +158,7 @@ def test_no_two_modules_import_each_other_not_even_inside_functions() -> None:
     """A circle is a set of modules from which nothing leads out of it: what is left once modules
     without imports are gone.
     """
-    left = {f"bigpca.{name}": {i for i in imports(tree) if i.startswith("bigpca.")} for name, tree in modules()}
+    left = {f"bigpca.{name}": {i for i in imports(file.nodes) if i.startswith("bigpca.")} for name, file in modules()}
     left = {name: found for name, found in left.items() if not is_room(name)}
     while settled := [name for name, found in left.items() if not found & left.keys() - {name}]:
         for name in settled:
@@ -177,9 +176,9 @@ def test_nothing_above_the_passes_cuts_or_maps_dask_arrays() -> None:
     above = ("operators", "landmarks", "estimators")
     assert [
         (name, node.attr)
-        for name, tree in modules()
-        if part_of(name).partition(".")[0] in above
-        for node in ast.walk(tree)
+        for name, file in modules()
+        if part_of(name).partition(".")[0] in above and any(word in file.text for word in building)
+        for node in ast.walk(file.tree)
         if isinstance(node, ast.Attribute) and node.attr in building
     ] == []
 
@@ -187,9 +186,9 @@ def test_nothing_above_the_passes_cuts_or_maps_dask_arrays() -> None:
 def test_estimators_only_recognise_dask_arrays_and_never_build_graphs() -> None:
     used = {
         (name, node.attr)
-        for name, tree in modules()
-        if part_of(name).partition(".")[0] == "estimators"
-        for node in ast.walk(tree)
+        for name, file in modules()
+        if part_of(name).partition(".")[0] == "estimators" and "da." in file.text
+        for node in ast.walk(file.tree)
         if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "da"
     }
     assert {item for item in used if item[1] != "Array"} == set()
@@ -198,10 +197,8 @@ def test_estimators_only_recognise_dask_arrays_and_never_build_graphs() -> None:
 def test_dask_ml_is_never_imported_at_the_top_of_a_module() -> None:
     top = [
         name
-        for name, tree in modules()
-        for node in tree.body
-        if isinstance(node, ast.Import | ast.ImportFrom)
-        for imported in imports(node)
+        for name, file in modules()
+        for imported in imports(file.tree.body)
         if imported.partition(".")[0] == "dask_ml"
     ]
     assert top == []
