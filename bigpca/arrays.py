@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import nullcontext
 from importlib import import_module
 from importlib.util import find_spec
@@ -18,6 +18,11 @@ Vector: TypeAlias = NDArray[np.float64]
 Matrix: TypeAlias = NDArray[np.float64]
 Integers: TypeAlias = NDArray[np.int64]
 LEAST_NORM = 1e-140  # whose square is far from the ends of float64, with that of each part that counts
+
+
+def named(arrays: Mapping[str, Array], prefix: str) -> dict[str, Array]:
+    """Return the arrays whose names start with a prefix, which is removed."""
+    return {name.removeprefix(prefix): array for name, array in arrays.items() if name.startswith(prefix)}
 
 
 def norm_of(values: Array, axis: int | None = None) -> Any:

@@ -36,9 +36,9 @@ if TYPE_CHECKING:
 RECORDED, SHOWN = 10, 5  # leading components in JSON, and in text
 SUBSPACES = ("residuals", "deficits", "lowest", "upper")
 ARRAYS = (
-    "explained_variance", "eigenvalues", "eigenvalue_bounds", "captured_variance_bounds", "moments_counts",
-    "moments_weights", "rotation", *(f"subspace_{name}" for name in SUBSPACES), "correlations", "singular_values",
-    "squared_covariance_fraction", "alpha", "cv_scores",
+    "explained_variance", "eigenvalues", "eigenvalue_bounds", "captured_variance_bounds", "rotation",
+    *(f"subspace_{name}" for name in SUBSPACES), "correlations", "singular_values", "squared_covariance_fraction",
+    "alpha", "cv_scores",
 )  # fmt: skip
 HELD = "inner_"  # prefix of the arrays of a model that another one holds
 FACTS = ("alpha", "trace_error", "negative_mass", "n_unlabelled")
@@ -98,8 +98,8 @@ def describe(stored: Group) -> dict[str, Any]:
     known = {
         "n_components": None if values is None else len(values),
         "n_features_in": attributes.get("n_features", wide[-1]),
-        "n_samples": attributes["n_samples"] if "n_samples" in attributes else _counted(arrays),
-        "n_omitted": attributes.get("n_omitted", attributes.get("omitted")),
+        "n_samples": attributes.get("n_samples"),
+        "n_omitted": attributes.get("n_omitted"),
         "solver": attributes.get("solver"),
         "kernel_evaluations": attributes.get("evaluations"),
         "landmarks": shapes["references"][0] if {"references", "fact_landmark_transform"} <= set(shapes) else None,
@@ -147,13 +147,6 @@ def _pattern(attributes: Mapping[str, Any]) -> dict[str, str]:
     from bigpca.data.patterns import RowPattern
 
     return {"pattern": str(RowPattern.from_json(attributes["rows"]))}
-
-
-def _counted(arrays: Mapping[str, Any]) -> int | None:
-    """Return the rows of all classes, where a model has classes; counts of weighted rows are sums of weights."""
-    if "moments_weights" in arrays:
-        return int(arrays["moments_weights"][2])
-    return int(arrays["moments_counts"].sum()) if "moments_counts" in arrays else None
 
 
 def _held(values: Mapping[str, Any]) -> dict[str, Any]:

@@ -36,16 +36,16 @@ from bigpca.storage import MODEL_FORMAT, read_group
 
 MAX_REASON = 1000  # characters
 COUNTS = {
-    "n_features", "n_targets", "n_samples", "n_omitted", "omitted", "unlabelled", "rank", "evaluations", "facts.rank",
+    "n_features", "n_targets", "n_samples", "n_omitted", "rank", "evaluations", "facts.rank",
     "facts.n_unlabelled", "covariate_rank",
 }  # fmt: skip
 REALS = {  # from, to
-    "total_variance": (0, math.inf), "total": (-math.inf, math.inf), "missed": (0, math.inf),
+    "total_variance": (0, math.inf), "total": (-math.inf, math.inf),
     "mean_square": (-math.inf, math.inf), "facts.trace_error": (-math.inf, math.inf), "certificate.n_passes": (0, 1e9),
     "certificate.confidence": (0, 1), "weight_sums.0": (0, math.inf), "weight_sums.1": (0, math.inf),
 }  # fmt: skip
 OTHERS = {
-    "whole": bool, "solver": str, "facts": dict, "texts": dict, "parameters": dict, "certificate.converged": bool,
+    "solver": str, "facts": dict, "texts": dict, "parameters": dict, "certificate.converged": bool,
 }  # fmt: skip
 # Sizes of arrays by letters, each one number within a model: n rows, d columns, k components, p references, m features
 # of these, c classes, q features of labels, s selected columns. "=n" is a value that is the number itself.
@@ -56,9 +56,9 @@ SIZES = {
     "moments_counts": "c", "moments_means": "c d", "cross_weight": "q", "cross_product": "q d", "cross_shift": "d",
     "labels_phases": "q", "coefficients": "p k", "offsets": "k", "mean_weights": "p", "centre": "p",
     "fact_landmark_transform": "p m", "fact_landmark_indices": "p", "fact_classes": "c", "state_moments_counts": "c",
-    "state_moments_means": "c m", "state_counted": "3", "state_moments0_mean": "m", "state_moments0_count": "=n",
+    "state_moments_means": "c m", "state_moments_0_mean": "m", "state_moments_0_count": "=n",
     "rotation": "k k", "inner_components": "k s", "selected": "s", "scores": "d", "kept_moments_counts": "c",
-    "kept_moments_means": "c d", "kept_counted": "3", "state_diagonals": "1", "state_residuals": "1",
+    "kept_moments_means": "c d", "state_diagonals": "1", "state_residuals": "1",
 }  # fmt: skip
 Places = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 

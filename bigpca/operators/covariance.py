@@ -16,7 +16,7 @@ from bigpca import csr
 from bigpca.arrays import Matrix, Vector
 from bigpca.data.weights import degrees_of_freedom
 from bigpca.operators.base import PROBES, Operator, Probes, Products
-from bigpca.passes.accumulators.base import WeightSums, column_scale
+from bigpca.passes.accumulators.base import Weighted, WeightSums, column_scale
 from bigpca.passes.accumulators.dot_matrix import DotProduct
 from bigpca.passes.accumulators.kept_rows import RowSample
 from bigpca.passes.accumulators.thin_products import DenseFactor, FusedProduct, probe_vectors
@@ -114,7 +114,7 @@ MAX_LENGTH_RATIO = (
 )
 
 
-class CovarianceOperator(Operator):
+class CovarianceOperator(Weighted, Operator):
     """``A = Xc'Xc / (n - 1)`` (d, d), or the correlation matrix, accessed only by reads of X.
 
     Every read centres the product; the first also computes the number of rows, their mean, total variance and scale.
@@ -183,11 +183,6 @@ class CovarianceOperator(Operator):
     def shape(self) -> tuple[int, int]:
         """Rows counted so far, and columns, of X."""
         return self.count, self.rows.n_columns
-
-    @property
-    def weight(self) -> float:
-        """Sum of the weights of the rows counted so far, or their number."""
-        return float(self.count) if self.weight_sums is None else self.weight_sums[0]
 
     @property
     def _divisor(self) -> float:

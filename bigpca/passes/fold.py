@@ -22,15 +22,7 @@ from bigpca.passes.engine.driver import run_pass
 from bigpca.passes.engine.jobs import MAPS, SHARED, Finish, GroupTask, Inputs, Pass, PassPlan, PassState
 from bigpca.passes.engine.local import check_cancelled
 from bigpca.passes.engine.run import Run
-from bigpca.passes.reading.blocks import (
-    Block,
-    Device,
-    Values,
-    group_shift,
-    prepare_block,
-    product_dtype,
-    sparse_block,
-)
+from bigpca.passes.reading.blocks import Block, Device, Values, group_shift, prepare_block, product_dtype, sparse_block
 from bigpca.passes.reading.layout import MIB, Layout, working_dtype
 from bigpca.passes.reading.readers import BEGUN, Reader, read_ahead, with_inputs
 from bigpca.passes.reading.row_maps import MapStep, map_rows, map_tiles

@@ -22,14 +22,7 @@ from bigpca.passes.engine.jobs import MAPS, SHARED, Finish, GroupTask, Inputs, P
 from bigpca.passes.engine.local import check_cancelled
 from bigpca.passes.engine.run import Run
 from bigpca.passes.fold import SHIFT
-from bigpca.passes.reading.blocks import (
-    Block,
-    group_shift,
-    prepare_block,
-    product_dtype,
-    scaled_rows,
-    within_range,
-)
+from bigpca.passes.reading.blocks import Block, group_shift, prepare_block, product_dtype, scaled_rows, within_range
 from bigpca.passes.reading.layout import Layout, plan_layout
 from bigpca.passes.reading.readers import ColumnReader, Reader, ValueReader, read_ahead, with_inputs
 from bigpca.passes.reading.row_maps import MapStep, map_rows

@@ -590,7 +590,7 @@ def feature_replacement_bound(
             f"feature {bad[0]} is replaced by feature {chosen[bad[0]]}, but there are only 0 to {d - 1}. Correct it."
         )
     chosen = chosen.astype(np.int64)
-    found = read_once(rows, ReplacementMoments(chosen), "replacements", memory_limit=memory_limit, progress=progress)
+    found = read_once(rows, ReplacementMoments.of(chosen), "replacements", memory_limit=memory_limit, progress=progress)
     own, apart = found.own, found.difference
     mean, offset = (own.mean, apart.mean) if not center else (np.zeros(1), np.zeros(1))
     squares = own.squares + own.count * mean**2  # S_aa

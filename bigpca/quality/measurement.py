@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, ClassVar, Generic, TypeVar
 
@@ -11,7 +10,7 @@ import numpy as np
 
 from bigpca.arrays import Array, Integers, Matrix, Vector
 from bigpca.estimators.shared.fit import Reading, running
-from bigpca.passes.accumulators.base import Accumulator, Arrays, broadcast
+from bigpca.passes.accumulators.base import Accumulator, broadcast
 from bigpca.passes.accumulators.kept_rows import RowsAt
 from bigpca.passes.accumulators.moments import ColumnMoments
 from bigpca.passes.engine.events import ProgressArgument
@@ -187,6 +186,7 @@ class Residuals(Accumulator):
     """
 
     tag: ClassVar[str] = "Residuals"
+    stored: ClassVar[tuple[str, ...]] = ("count", "residual", "total")
     shared_field: ClassVar[str | None] = "subspace"
     state_bytes: ClassVar[int] = 24
 
@@ -223,13 +223,6 @@ class Residuals(Accumulator):
         scratch = 8 * strip_rows(self.n_features) * (2 * self.n_features + self.n_components)
         return Work(scratch, 4.0 * self.n_features * (self.n_components + 1))
 
-    def to_arrays(self) -> Arrays:
-        return {"count": np.array(self.count), "sums": np.array([self.residual, self.total])}
-
-    def with_arrays(self, arrays: Mapping[str, Array]) -> Residuals:
-        residual, total = (float(value) for value in arrays["sums"])
-        return replace(self.bare(), count=int(arrays["count"]), residual=residual, total=total)
-
     def identity(self) -> dict[str, object]:
         return {"subspace": None if self.subspace is None else self.subspace.digest()}
 
@@ -245,14 +238,19 @@ class ReplacementMoments(Accumulator):
     """
 
     tag: ClassVar[str] = "ReplacementMoments"
+    stored: ClassVar[tuple[str, ...]] = ("own", "difference")
 
     replacements: Integers
-    own: ColumnMoments = field(default_factory=lambda: ColumnMoments(0))
-    difference: ColumnMoments = field(default_factory=lambda: ColumnMoments(0))
+    own: ColumnMoments
+    difference: ColumnMoments
+
+    @classmethod
+    def of(cls, replacements: Integers) -> ReplacementMoments:
+        """Return a template."""
+        return cls(replacements, ColumnMoments(len(replacements)), ColumnMoments(len(replacements)))
 
     def fresh(self, start: int, stop: int) -> ReplacementMoments:
-        empty = ColumnMoments(len(self.replacements))
-        return ReplacementMoments(self.replacements, empty.fresh(start, stop), empty.fresh(start, stop))
+        return replace(self, own=self.own.fresh(start, stop), difference=self.difference.fresh(start, stop))
 
     def update(self, block: Block) -> None:
         self.own.update(block)
@@ -277,18 +275,6 @@ class ReplacementMoments(Accumulator):
     def cost(self, rows: BlockForm) -> Work:
         d = len(self.replacements)
         return Work(16 * strip_rows(d) * d, 6.0 * d)
-
-    def to_arrays(self) -> Arrays:
-        parts = {"own": self.own, "difference": self.difference}
-        return {f"{name}_{key}": array for name, part in parts.items() for key, array in part.to_arrays().items()}
-
-    def with_arrays(self, arrays: Mapping[str, Array]) -> ReplacementMoments:
-        empty = ColumnMoments(len(self.replacements))
-        own, difference = (
-            empty.with_arrays({key: arrays[f"{name}_{key}"] for key in ("count", "mean", "squares")})
-            for name in ("own", "difference")
-        )
-        return ReplacementMoments(self.replacements, own, difference)
 
     def identity(self) -> dict[str, object]:
         return {"replacements": content_digest(self.replacements)}

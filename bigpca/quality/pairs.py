@@ -121,7 +121,7 @@ def cka(
             "independent pairs. Use debiased=False, or leave the weights out."
         )
     rows = _pair(X, Y, "cka", nan_policy, sample_weight)
-    template = CrossMoments(rows.widths) if debiased else Moments(rows.n_columns)
+    template = CrossMoments(rows.widths, Moments(rows.n_columns)) if debiased else Moments(rows.n_columns)
     states, omitted = _states(rows, template, n_folds, groups, memory_limit, progress)
     whole = merged(states)
     value = float(_cka_of(whole, rows.widths, "XY")[0, 1])
@@ -252,8 +252,8 @@ def compare_layers(
         names, split = [str(name) for name in found[1]], len(found[1])
         rows = replace(Rows.opened(found[0]), widths=tuple(found[1].values()))
     rows = rows.begun(nan_policy=nan_policy)
-    of_all = PairedMoments(rows.widths, split) if Y else Moments(rows.n_columns)
-    template = CrossMoments(rows.widths, split if Y else 0) if debiased else of_all
+    of_all = PairedMoments(tuple(map(Moments, rows.widths)), split) if Y else Moments(rows.n_columns)
+    template = CrossMoments(rows.widths, of_all) if debiased else of_all
     with naming_sides(rows.widths, names):
         state: Any = read_once(rows, template, "layers", memory_limit=memory_limit, progress=progress)
     values = _cka_of(state, rows.widths, names)

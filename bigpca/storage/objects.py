@@ -30,13 +30,7 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from bigpca.blas import numerical_environment
-from bigpca.errors import (
-    ModelFormatError,
-    OutputExistsError,
-    OutputLockedError,
-    OutputWriteError,
-    brief,
-)
+from bigpca.errors import ModelFormatError, OutputExistsError, OutputLockedError, OutputWriteError, brief
 from bigpca.storage.chunks import MARKERS, ChunkRecord, ChunkWriter, First, described, there
 from bigpca.storage.files import Content, OccupiedError, canonical_json
 from bigpca.storage.forms import PROVENANCE, STORE, Annotations, Form, TableForm, with_manifest

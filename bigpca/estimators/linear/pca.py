@@ -277,4 +277,4 @@ class PCA(LinearModel[Moments]):
         return no_state(what, self.solver_, self.n_features_in_, setting(self, "keep_state_bytes"))
 
     def _state_form(self, d: int) -> StateForm:
-        return StateForm("moments", Moments(d), {"count": (), "mean": (d,), "scatter": (packed_size(d),)})
+        return StateForm("moments", Moments(d), {"count": (), "mean": (d,), "packed": (packed_size(d),)})

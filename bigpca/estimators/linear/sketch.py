@@ -27,7 +27,7 @@ from bigpca.operators.covariance import (
     lost_variance,
     magnification,
 )
-from bigpca.passes.accumulators.base import WeightSums, column_scale
+from bigpca.passes.accumulators.base import Weighted, WeightSums, column_scale
 from bigpca.passes.accumulators.moments import ColumnMoments
 from bigpca.passes.accumulators.thin_products import FusedProduct, SketchFactor, probe_vectors
 from bigpca.passes.engine.jobs import PassPlan, PassState
@@ -42,7 +42,7 @@ from bigpca.solvers.nystrom import nystrom, nystrom_bytes
 
 
 @dataclass(frozen=True)
-class Sketched:
+class Sketched(Weighted):
     """The result of one read, centred and divided by n - 1.
 
     Attributes
@@ -84,11 +84,6 @@ class Sketched:
     def rounding(self) -> float:
         """Rounding error that bounds allow for, relative to |A|_F."""
         return self.precision + self.scale_error
-
-    @property
-    def weight(self) -> float:
-        """Sum of the weights; the number of rows without weights."""
-        return float(self.count) if self.weight_sums is None else self.weight_sums[0]
 
 
 def solve_nystrom(found: Sketched, fit: Settings, *, multiplied: bool = False) -> Spectrum:

@@ -21,7 +21,7 @@ from bigpca.estimators.linear.maps import Standardization, orthonormality_error
 from bigpca.estimators.shared.certificates import Certificate, pack_certificate, unpack_certificate
 from bigpca.estimators.shared.files import StoredModel, Values
 from bigpca.estimators.shared.fit import Fit
-from bigpca.passes.accumulators.base import Accumulator, WeightSums, column_scale
+from bigpca.passes.accumulators.base import Accumulator, Weighted, WeightSums, column_scale
 from bigpca.passes.accumulators.moments import Moments
 from bigpca.passes.engine.jobs import PassPlan, PassState
 from bigpca.passes.engine.local import threads_here
@@ -130,7 +130,7 @@ class Regression:
 
 
 @dataclass(frozen=True)
-class Spectrum:
+class Spectrum(Weighted):
     """A solved principal component problem.
 
     Attributes
@@ -167,11 +167,6 @@ class Spectrum:
     weight_sums: WeightSums = None
     centring_error: float | None = None
     regression: Regression | None = None
-
-    @property
-    def weight(self) -> float:
-        """Sum of the weights; the number of rows without weights."""
-        return float(self.count) if self.weight_sums is None else self.weight_sums[0]
 
     @property
     def n_effective(self) -> float:
@@ -412,10 +407,11 @@ def unpack_spectrum(stored: StoredModel, form_of: Callable[[int], StateForm], *,
                 f"it has {name} of shape {arrays[name].shape}; {shape} was expected beside components of shape {(k, d)}"
             )
     _check_values(arrays, {f"{form.prefix}_{name}" for name in form.gaps}, orthonormal)
+    kept = stored.named(f"{form.prefix}_")
     return Spectrum(
         int(attributes["n_samples"]), int(attributes["n_omitted"]), arrays["mean"], arrays.get("scale"),
         arrays["explained_variance"], arrays["components"], float(attributes["total_variance"]),
-        _read_state(arrays, form), unpack_certificate(arrays, certified),
+        form.empty.with_arrays(kept) if kept else None, unpack_certificate(arrays, certified),
         None if sums is None else (float(sums[0]), float(sums[1])), None if centred is None else float(centred),
         regression,
     )  # fmt: skip
@@ -439,13 +435,6 @@ def _check_values(arrays: dict[str, Array], gaps: set[str], orthonormal: bool) -
     off = orthonormality_error(arrays["components"])
     if orthonormal and off > 1e-4:
         raise ValueError(f"it has components that are not orthonormal (off by {off:.1g})")
-
-
-def _read_state(arrays: dict[str, Array], form: StateForm) -> Accumulator | None:
-    """Return the stored sufficient statistics, if the model kept them."""
-    start = f"{form.prefix}_"
-    own = {name.removeprefix(start): array for name, array in arrays.items() if name.startswith(start)}
-    return form.empty.with_arrays(own) if own else None
 
 
 @dataclass(frozen=True)

@@ -542,7 +542,7 @@ class PairModel(Estimator[PairFound]):
         self._state, self._target_grid = None, grid
         self._target_view = View.from_json(attributes["target_rows"], q) if "target_rows" in attributes else None
         if own_state:
-            self._state = template.bare().with_arrays(own_state)
+            self._state = template.with_arrays(own_state)
             _check_state(self._state, p + q, n)
 
 

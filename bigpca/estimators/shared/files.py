@@ -13,7 +13,7 @@ from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 
-from bigpca.arrays import Array, DType, Integers
+from bigpca.arrays import Array, DType, Integers, named
 from bigpca.blas import numerical_environment
 from bigpca.data.containers import is_labelled
 from bigpca.data.grids import Grid, grid_to_stored, names_stored
@@ -171,7 +171,7 @@ class StoredModel:
 
     def named(self, prefix: str) -> dict[str, Array]:
         """Return the arrays whose names start with a prefix, which is removed."""
-        return {n.removeprefix(prefix): a for n, a in self.arrays.items() if n.startswith(prefix)}
+        return named(self.arrays, prefix)
 
 
 _DTYPES = {"b": np.bool_, "i": np.int64, "u": np.uint64, "U": np.str_}

@@ -28,7 +28,6 @@ from bigpca.estimators.shared.inputs import Input, Lazy, settle_non_finite
 from bigpca.estimators.shared.outputs import maps_rows
 from bigpca.estimators.shared.transformer import Estimator
 from bigpca.estimators.supervised.fits import LabelledFit, LabelsFit, SupervisedResult, plan_labelled
-from bigpca.estimators.supervised.label_features import label_features_from
 from bigpca.estimators.supervised.problems import Problem, check_among, open_classes, read_labels
 from bigpca.estimators.supervised.statistics import (
     KeptStatistics,
@@ -349,19 +348,17 @@ class SupervisedModel(Estimator[SupervisedResult]):
         self.explained_variance_ratio_ = statistics.shares_between(self.components_, functions.slopes)
 
     def _fitted_values(self) -> tuple[dict[str, Array], Values]:
-        features, classes = self._supervision.features, self._supervision.classes
-        arrays = {"components": self.components_, "eigenvalues": self.eigenvalues_} | self._statistics.to_arrays()
+        arrays = KeptStatistics(self._statistics, self._supervision).to_arrays()
+        arrays |= {"components": self.components_, "eigenvalues": self.eigenvalues_}
         # Slopes and offsets are computed from these again, with the same bits.
         if hasattr(self, "discriminants_"):
             arrays["inverses"] = self.discriminants_.inverses
-        if features is not None:
-            arrays |= {f"labels_{name}": array for name, array in features.to_arrays().items()}
+        classes = self._supervision.classes
         attributes = {
-            "classes": None if classes is None else pack_values(classes), "omitted": self.n_omitted_,
-            "rank": self.rank_,
-            "unlabelled": self.n_unlabelled_, "missed": self._supervision.missed,
+            "classes": None if classes is None else pack_values(classes),
             "facts": {name: vars(self)[f"{name}_"] for name in ("n_passes", "converged") if f"{name}_" in vars(self)},
-            "solver": self.solver_, "n_features": self.n_features_in_, "whole": self._statistics.moments.whole,
+            "n_samples": self.n_samples_, "n_omitted": self.n_omitted_, "n_features": self.n_features_in_,
+            "rank": self.rank_, "solver": self.solver_,
         }  # fmt: skip
         return arrays, attributes
 
@@ -371,29 +368,23 @@ class SupervisedModel(Estimator[SupervisedResult]):
         for name, array in arrays.items():
             if array.dtype.kind not in "fiu" or not np.isfinite(array).all():
                 raise ValueError(f"it has {name} with values that are not finite numbers")
-        own = {n: a for n, a in arrays.items() if n.startswith(("moments_", "cross_"))}
         d = int(attributes["n_features"])
-        statistics = LabelStatistics.of_arrays(own, d, whole=attributes["whole"], omitted=int(attributes["omitted"]))
-        classes = None
-        features = None
-        if attributes["classes"] is not None:
-            classes = unpack_values(attributes["classes"])
-        else:
-            features = label_features_from(stored.named("labels_"))
+        classes = None if attributes["classes"] is None else unpack_values(attributes["classes"])
+        kept = KeptStatistics.of_arrays(arrays, d, classes)
         components, values = arrays["components"], arrays["eigenvalues"]
-        if components.shape != (len(values), d) or statistics.moments.means.shape[1:] != (d,):
+        if components.shape != (len(values), d):
             raise ValueError(
                 f"it has {len(values)} eigenvalues of {d} features, but components of shape {components.shape}"
             )
-        supervision = Supervision(classes, features, int(attributes["unlabelled"]), float(attributes["missed"]))
-        # Statistics that do not fit the labels would fail only when rows are added.
-        KeptStatistics(statistics, supervision).checked()
-        inverses = arrays.get("inverses")
-        if inverses is not None and inverses.shape != (len(statistics.moments.counts) + 1, d):
-            raise ValueError(f"it has inverses of shape {inverses.shape} for {len(statistics.moments.counts)} classes")
+        inverses, c = arrays.get("inverses"), len(kept.statistics.moments.counts)
+        if inverses is not None and inverses.shape != (c + 1, d):
+            raise ValueError(f"it has inverses of shape {inverses.shape} for {c} classes")
         axes = Axes(values, components, int(attributes["rank"]), inverses)
-        found = SupervisedResult(statistics, supervision, axes, **attributes["facts"])
+        found = SupervisedResult(kept.statistics, kept.supervision, axes, **attributes["facts"])
         self._take(found, attributes["solver"])
+        counted = {"n_samples": self.n_samples_, "n_omitted": self.n_omitted_}
+        if any(attributes[name] != count for name, count in counted.items()):
+            raise ValueError(f"it has n_samples or n_omitted other than its statistics, of {counted}")
 
 
 @dataclass(frozen=True)

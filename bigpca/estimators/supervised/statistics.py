@@ -11,7 +11,7 @@ from typing import Self
 
 import numpy as np
 
-from bigpca.arrays import Array, Integers, Matrix, Vector, packed_diagonal, packed_size, unpack
+from bigpca.arrays import Array, Integers, Matrix, Vector, named, packed_diagonal, packed_size, unpack
 from bigpca.data.labels import merge_classes
 from bigpca.data.weights import degrees_of_freedom
 from bigpca.estimators.supervised.label_features import LabelFeatures, LandmarkLabels, LinearLabels, label_features_from
@@ -173,41 +173,6 @@ class LabelStatistics:
         """Return the statistics with the classes moved to ``positions`` of ``n_classes``."""
         return replace(self, moments=self.moments.with_classes(positions, n_classes))
 
-    def to_arrays(self) -> dict[str, Array]:
-        """Return the statistics as named arrays, for a model file."""
-        arrays = {f"moments_{name}": array for name, array in self.moments.to_arrays().items()}
-        if self.cross is not None:
-            arrays |= {f"cross_{name}": array for name, array in self.cross.to_arrays().items()}
-        if self.precision > FLOAT64:
-            arrays["moments_precision"] = np.array(self.precision)
-        return arrays
-
-    @classmethod
-    def of_arrays(cls, arrays: Mapping[str, Array], d: int, *, whole: bool, omitted: int) -> LabelStatistics:
-        """Return the statistics that :meth:`to_arrays` packed.
-
-        Raises
-        ------
-        KeyError, ValueError
-            For arrays that are missing or of other shapes.
-        """
-        # Names are "moments_..." and "cross_...", as to_arrays has them.
-        parts: dict[str, dict[str, Array]] = {"moments": {}, "cross": {}}
-        for name, array in arrays.items():
-            kind, _, own = name.partition("_")
-            parts[kind][own] = array
-        # Labels of single rows are not stored: statistics are merged, and fold no further rows themselves.
-        codes, precision = np.zeros(0, np.int32), float(parts["moments"].pop("precision", FLOAT64))
-        c, m = len(parts["moments"]["counts"]), len(parts["cross"].get("weight", ()))
-        shapes = {"counts": (c,), "means": (c, d), "within": (packed_size(d) if whole else d,)}
-        check_shapes(parts["moments"], shapes)
-        moments = ClassMoments(d, c, codes, whole).with_arrays(parts["moments"])
-        cross = None
-        if parts["cross"]:
-            check_shapes(parts["cross"], {"product": (m, d), "weight": (m,), "shift": (d,)})
-            cross = LeftProduct(d, np.zeros((0, m))).with_arrays(parts["cross"])
-        return cls(moments, cross, omitted, precision)
-
 
 def check_shapes(arrays: Mapping[str, Array], shapes: Mapping[str, tuple[int, ...]]) -> None:
     """Reject stored arrays of other shapes than expected.
@@ -293,29 +258,40 @@ class KeptStatistics:
 
     def to_arrays(self) -> dict[str, Array]:
         """Return named arrays, for a model file that stores the classes separately."""
-        arrays = self.statistics.to_arrays()
-        features = self.supervision.features
-        if features is not None:
-            arrays |= {f"labels_{name}": array for name, array in features.to_arrays().items()}
-        whole = self.statistics.moments.whole
-        counted = np.array([self.statistics.omitted, self.supervision.unlabelled, int(whole)])
-        return arrays | {"counted": counted, "missed": np.array(self.supervision.missed)}
+        statistics, labels = self.statistics, self.supervision
+        counted = np.array([statistics.omitted, labels.unlabelled, int(statistics.moments.whole)])
+        arrays = {"counted": counted, "missed": np.array(labels.missed), "precision": np.array(statistics.precision)}
+        for prefix, part in (("moments", statistics.moments), ("cross", statistics.cross), ("labels", labels.features)):
+            if part is not None:
+                arrays |= {f"{prefix}_{name}": array for name, array in part.to_arrays().items()}
+        return arrays
 
     @classmethod
-    def of_arrays(cls, arrays: Mapping[str, Array], columns: int, classes: Array | None) -> KeptStatistics:
-        """Return the statistics that :meth:`to_arrays` packed.
+    def of_arrays(cls, arrays: Mapping[str, Array], d: int, classes: Array | None) -> KeptStatistics:
+        """Return the statistics of d columns that :meth:`to_arrays` packed.
 
         Raises
         ------
         KeyError, ValueError
             For arrays that are missing or of other shapes.
         """
-        own = {n: a for n, a in arrays.items() if n.startswith(("moments_", "cross_"))}
         omitted, unlabelled, whole = (int(value) for value in arrays["counted"])
-        statistics = LabelStatistics.of_arrays(own, columns, whole=bool(whole), omitted=omitted)
-        labels = {n.removeprefix("labels_"): a for n, a in arrays.items() if n.startswith("labels_")}
-        features = label_features_from(labels) if classes is None else None
-        return cls(statistics, Supervision(classes, features, unlabelled, float(arrays["missed"]))).checked()
+        missed, precision = float(arrays["missed"]), float(arrays["precision"])
+        if arrays["counted"].dtype.kind != "i" or min(omitted, unlabelled, missed, precision) < 0:
+            raise ValueError(
+                f"it has counted = {arrays['counted'].tolist()}, missed = {missed}, precision = {precision}"
+            )
+        held, crossed = named(arrays, "moments_"), named(arrays, "cross_")
+        c, m = len(held["counts"]), len(crossed.get("weight", ()))
+        check_shapes(held, {"counts": (c,), "means": (c, d), "within": (packed_size(d) if whole else d,)})
+        # Labels of single rows are not stored: statistics are merged, and fold no further rows themselves.
+        moments, cross = ClassMoments(d, c, np.zeros(0, np.int32), bool(whole)).with_arrays(held), None
+        if crossed:
+            check_shapes(crossed, {"product": (m, d), "weight": (m,), "shift": (d,)})
+            cross = LeftProduct(d, np.zeros((0, m))).with_arrays(crossed)
+        features = label_features_from(named(arrays, "labels_")) if classes is None else None
+        statistics = LabelStatistics(moments, cross, omitted, precision)
+        return cls(statistics, Supervision(classes, features, unlabelled, missed)).checked()
 
     def checked(self) -> Self:
         """Return itself; raises ValueError if the statistics and the labels differ in classes or label features."""

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 from bigpca import csr
-from bigpca.arrays import Array, DType, Integers, Vector
+from bigpca.arrays import Array, DType, Integers, Vector, named
 from bigpca.blas import symmetric_rank_update
 from bigpca.errors import counted, warn_approximation
 from bigpca.passes.reading.blocks import MAX_SQUARE, MIN_SQUARE, STRIP_BYTES, Block, Values, cached_rows, scaled_rows
@@ -43,7 +43,7 @@ class Accumulator(ABC):
         update(block) ...         in place, in order of rows, all blocks about one shift
         close()                   once, in place, at the end of the group; drops the broadcast value
         merge(other) ...          any grouping of closed states; changes neither
-        to_arrays()               into a checkpoint, and back by ``template.bare().with_arrays(arrays)``
+        to_arrays()               into a checkpoint, and back by ``template.with_arrays(arrays)``
 
     Attributes
     ----------
@@ -53,7 +53,7 @@ class Accumulator(ABC):
         The field that holds the broadcast value: a parameter that every group needs to fold, and that is too large to
         be sent with each task. It is None in templates being sent and in closed states.
     stored : tuple of str
-        The fields of the closed state, arrays and numbers, unless ``to_arrays`` and ``with_arrays`` say otherwise.
+        The fields of the closed state: arrays, numbers, ``weight_sums``, other states or tuples of them, and pieces.
     needs_largest : bool
         Whether ``update`` uses the largest magnitude in its block.
     accepts : frozenset of {"dense", "csr", "weights", "nan"}
@@ -125,15 +125,13 @@ class Accumulator(ABC):
         """
 
     def to_arrays(self) -> Arrays:
-        """Return the closed state as named arrays."""
-        return {name: np.asarray(getattr(self, name)) for name in self.stored}
+        """Return the closed state as named arrays; fields that are None have none."""
+        return {key: array for name in self.stored for key, array in _named(name, getattr(self, name)).items()}
 
     def with_arrays(self, arrays: Mapping[str, Array]) -> Self:
         """Return the closed state whose :meth:`to_arrays` returned ``arrays``."""
-        own = {name: getattr(self, name) for name in self.stored}
-        found = {name: type(one)(arrays[name]) if isinstance(one, int | float) else arrays[name]
-                 for name, one in own.items()}  # fmt: skip
-        return replace(self.without_shared(), **found)
+        bare = self.bare()
+        return replace(bare, **{name: _restored(getattr(bare, name), name, arrays) for name in self.stored})
 
     def describe(self) -> dict[str, object]:
         """Return what identifies the computation in fingerprints: the tag and :meth:`identity`."""
@@ -144,7 +142,58 @@ class Accumulator(ABC):
         return {}
 
 
+def _named(name: str, value: object) -> Arrays:
+    """Return a field as arrays under its name; those of the states and pieces in it have their own names after it."""
+    if isinstance(value, Accumulator):
+        value = value.to_arrays()
+    elif isinstance(value, tuple) and all(isinstance(one, Accumulator) for one in value):
+        value = dict(enumerate(value))
+    if not isinstance(value, dict):
+        return {} if value is None else {name: np.asarray(value)}
+    return {key: array for inner, one in value.items() for key, array in _named(f"{name}_{inner}", one).items()}
+
+
+def _restored(template: object, name: str, arrays: Mapping[str, Array]) -> object:
+    """Return the field that :func:`_named` named, of the same kind as in a template."""
+    if name == "weight_sums" and name in arrays:
+        # None in templates, though it may hold two numbers, which states compare with ==: no array.
+        total, squares = arrays[name]
+        return float(total), float(squares)
+    if template is None:
+        return arrays.get(name)
+    if isinstance(template, int | float):
+        return type(template)(arrays[name])
+    if isinstance(template, np.ndarray):
+        return arrays[name]
+    own = named(arrays, f"{name}_")
+    if isinstance(template, Accumulator):
+        return template.with_arrays(own)
+    if isinstance(template, tuple):
+        return tuple(_restored(one, f"{i}", own) for i, one in enumerate(template))
+    return {int(first): array for first, array in own.items()}  # pieces
+
+
 WeightSums = tuple[float, float] | None
+
+
+class Weighted:
+    """A state or result of rows that may have weights.
+
+    Attributes
+    ----------
+    count : int
+        Number of rows.
+    weight_sums : (float, float) or None
+        ``sum_t w_t`` and ``sum_t w_t^2`` of weighted rows; None if every row counts once.
+    """
+
+    count: int
+    weight_sums: WeightSums
+
+    @property
+    def weight(self) -> float:
+        """``sum_t w_t``; the count of rows without weights."""
+        return float(self.count) if self.weight_sums is None else self.weight_sums[0]
 
 
 def add_weights(count: int, sums: WeightSums, more: int, weights: Vector | WeightSums) -> WeightSums:
@@ -155,20 +204,6 @@ def add_weights(count: int, sums: WeightSums, more: int, weights: Vector | Weigh
         weights = float(weights.sum()), float(weights @ weights)
     (total, squares), (added, more_squares) = sums or (count, count), weights or (more, more)
     return total + added, squares + more_squares
-
-
-def stored_weights(arrays: Mapping[str, Array], name: str) -> WeightSums:
-    """Return ``(sum w, sum w^2)`` from an array of that name, or None without it, as in files of rows without weights.
-
-    Raises
-    ------
-    ValueError
-        If it holds fewer than two numbers.
-    """
-    if name not in arrays:
-        return None
-    total, squares = arrays[name][:2]
-    return float(total), float(squares)
 
 
 def broadcast(value: T | None) -> T:
@@ -342,26 +377,12 @@ def squares_held(squares: Array, rows: Array) -> bool:
 
 
 VARIES = 100.0  # roundings of a value, by which a column that varies differs from its mean: far above those of merges
-Pieces = tuple[tuple[int, NDArray[np.float64]], ...]
-
-
-def _first(item: tuple[int, NDArray[np.float64]]) -> int:
-    return item[0]
+Pieces = dict[int, NDArray[np.float64]]  # by first column
 
 
 def joined(pieces: Pieces, axis: int = 0) -> NDArray[np.float64]:
     """Concatenate pieces in the order of their first columns."""
-    return np.concatenate([a for _, a in sorted(pieces, key=_first)], axis=axis)
-
-
-def named_pieces(name: str, pieces: Pieces) -> Arrays:
-    """Name pieces for an archive of arrays."""
-    return {f"{name}-{first}": a for first, a in pieces}
-
-
-def pieces_in(arrays: Mapping[str, Array], name: str) -> Pieces:
-    """Return the pieces that :func:`named_pieces` named, in order."""
-    return tuple(sorted(((int(k.split("-")[1]), a) for k, a in arrays.items() if k.startswith(f"{name}-")), key=_first))
+    return np.concatenate([pieces[first] for first in sorted(pieces)], axis=axis)
 
 
 def standardized_columns(

@@ -3,28 +3,19 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import ClassVar, TypeVar
+from typing import ClassVar
 
 import numpy as np
 
 from bigpca.arrays import Array, Integers, Matrix, Vector, multiply_packed, unpack
-from bigpca.passes.accumulators.base import Accumulator, Arrays, Codes, codes_bytes, squares_held
+from bigpca.passes.accumulators.base import Accumulator, Codes, codes_bytes, squares_held
 from bigpca.passes.accumulators.moments import Moments
 from bigpca.passes.reading.blocks import Block, cached_rows, column_sums
 from bigpca.planning import BlockForm, Work
 from bigpca.seeds import uniforms
 from bigpca.solvers.pairs import Columns, block_edges
-
-State = TypeVar("State", bound=Accumulator)
-
-
-def _numbered(arrays: Mapping[str, Array], templates: Sequence[State]) -> list[State]:
-    """Return states whose arrays have their number before their names."""
-    named = [(*name.partition("_")[::2], array) for name, array in arrays.items()]
-    return [one.with_arrays({name: array for number, name, array in named if number == str(i)})
-            for i, one in enumerate(templates)]  # fmt: skip
 
 
 @dataclass
@@ -35,24 +26,27 @@ class PairedMoments(Accumulator):
 
     Attributes
     ----------
-    widths : tuple of int
-        Columns of each block; P of the first ``split``, Q of the others.
-    split : int
     own : tuple of Moments
+        Of each block: P columns in the first ``split``, Q in the others.
+    split : int
     cross : ndarray of shape (P, Q), float64
     """
 
     tag: ClassVar[str] = "PairedMoments"
+    stored: ClassVar[tuple[str, ...]] = ("own", "cross")
 
-    widths: tuple[int, ...]
+    own: tuple[Moments, ...]
     split: int
-    own: tuple[Moments, ...] = ()
     cross: Matrix = field(default_factory=lambda: np.zeros((0, 0)))
     _shift: Vector | None = field(default=None, repr=False)
 
     @property
+    def _widths(self) -> list[int]:
+        return [one.n_features for one in self.own]
+
+    @property
     def _sides(self) -> tuple[int, int]:
-        return sum(self.widths[: self.split]), sum(self.widths[self.split :])
+        return sum(self._widths[: self.split]), sum(self._widths[self.split :])
 
     @property
     def count(self) -> int:
@@ -70,12 +64,12 @@ class PairedMoments(Accumulator):
         return max(one.precision for one in self.own)
 
     def fresh(self, start: int, stop: int) -> PairedMoments:
-        own = tuple(Moments(width).fresh(start, stop) for width in self.widths)
+        own = tuple(one.fresh(start, stop) for one in self.own)
         return replace(self, own=own, cross=np.zeros(self._sides))
 
     def update(self, block: Block) -> None:
         rows, p, self._shift = block.values, self._sides[0], block.shift
-        for state, one in zip(self.own, block_edges(self.widths), strict=True):
+        for state, one in zip(self.own, block_edges(self._widths), strict=True):
             values = np.ascontiguousarray(rows[:, one])
             state.update(replace(block, values=values, shift=block.shift[one], sums=block.sums[one]))
         # By Cauchy-Schwarz, float32 holds the products of columns whose squares it holds.
@@ -106,7 +100,7 @@ class PairedMoments(Accumulator):
         """Return what is known of the scatter, times D (d, m)."""
         p = self._sides[0]
         found = np.concatenate([self.cross @ D[p:], self.cross.T @ D[:p]])
-        for state, one in zip(self.own, block_edges(self.widths), strict=True):
+        for state, one in zip(self.own, block_edges(self._widths), strict=True):
             found[one] += multiply_packed(state.packed, D[one])
         return found
 
@@ -123,23 +117,15 @@ class PairedMoments(Accumulator):
     @property
     def state_bytes(self) -> int:
         p, q = self._sides
-        return sum(Moments(width).state_bytes for width in self.widths) + 8 * p * q
+        return sum(one.state_bytes for one in self.own) + 8 * p * q
 
     def cost(self, rows: BlockForm) -> Work:
-        (p, q), copied = self._sides, rows.rows * max(self.widths) * rows.itemsize
-        flops = sum(width * (width + 1) for width in self.widths) + 2 * p * q
-        return Work(16 * sum(width**2 for width in self.widths) + 16 * p * q + copied, float(flops))
-
-    def to_arrays(self) -> Arrays:
-        own = {f"{i}_{name}": a for i, state in enumerate(self.own) for name, a in state.to_arrays().items()}
-        return own | {"cross": self.cross}
-
-    def with_arrays(self, arrays: Mapping[str, Array]) -> PairedMoments:
-        own = _numbered(arrays, [Moments(width) for width in self.widths])
-        return replace(self, own=tuple(own), cross=arrays["cross"])
+        (p, q), copied = self._sides, rows.rows * max(self._widths) * rows.itemsize
+        flops = sum(width * (width + 1) for width in self._widths) + 2 * p * q
+        return Work(16 * sum(width**2 for width in self._widths) + 16 * p * q + copied, float(flops))
 
     def identity(self) -> dict[str, object]:
-        return {"widths": list(self.widths), "split": self.split}
+        return {"widths": self._widths, "split": self.split}
 
 
 @dataclass
@@ -158,25 +144,19 @@ class CrossMoments(Accumulator):
     ----------
     widths : tuple of int
         Columns of each block.
-    split : int, default 0
-        If not 0, only pairs of one of so many first blocks and one of the others have an HSIC.
-    moments : Moments, or PairedMoments with ``split``
+    moments : Moments of all columns, or PairedMoments if only some pairs of blocks have an HSIC
     norms : ndarray of shape (L,), products : ndarray of shape (L, L), vectors : ndarray of shape (L, d)
     """
 
     tag: ClassVar[str] = "CrossMoments"
+    stored: ClassVar[tuple[str, ...]] = ("moments", "norms", "products", "vectors")
 
     widths: tuple[int, ...]
-    split: int = 0
-    moments: Moments | PairedMoments = field(default_factory=lambda: Moments(0))
+    moments: Moments | PairedMoments
     norms: Vector = field(default_factory=lambda: np.zeros(0))
     products: Matrix = field(default_factory=lambda: np.zeros((0, 0)))
     vectors: Matrix = field(default_factory=lambda: np.zeros((0, 0)))
     _shift: Vector | None = field(default=None, repr=False)
-
-    @property
-    def _template(self) -> Moments | PairedMoments:
-        return PairedMoments(self.widths, self.split) if self.split else Moments(self.n_features)
 
     @property
     def n_features(self) -> int:
@@ -195,9 +175,8 @@ class CrossMoments(Accumulator):
 
     def fresh(self, start: int, stop: int) -> CrossMoments:
         size, d = len(self.widths), self.n_features
-        moments = self._template.fresh(start, stop)
         sums = np.zeros(size), np.zeros((size, size)), np.zeros((size, d))
-        return CrossMoments(self.widths, self.split, moments, *sums)
+        return CrossMoments(self.widths, self.moments.fresh(start, stop), *sums)
 
     def update(self, block: Block) -> None:
         if block.weights is not None:
@@ -248,29 +227,20 @@ class CrossMoments(Accumulator):
         # Each side's sums move from its own mean to the common one, and then add up.
         still = np.zeros(self.n_features)
         parts = [one._moved(one.moments.mean - moments.mean, still) for one in (self, other)]
-        return CrossMoments(self.widths, self.split, moments, *(a + b for a, b in zip(*parts, strict=True)))
+        return CrossMoments(self.widths, moments, *(a + b for a, b in zip(*parts, strict=True)))
 
     @property
     def state_bytes(self) -> int:
         size = len(self.widths)
-        return self._template.state_bytes + 8 * size * (1 + size + self.n_features)
+        return self.moments.state_bytes + 8 * size * (1 + size + self.n_features)
 
     def cost(self, rows: BlockForm) -> Work:
         d, size = self.n_features, len(self.widths)
         strip = 16 * d * min(rows.rows, cached_rows(8 * d)) + 8 * 6 * size * d
-        return self._template.cost(rows) + Work(strip, float((2 + 2 * size) * d))
-
-    def to_arrays(self) -> Arrays:
-        own = {"norms": self.norms, "products": self.products, "vectors": self.vectors}
-        return own | {f"moments_{name}": array for name, array in self.moments.to_arrays().items()}
-
-    def with_arrays(self, arrays: Mapping[str, Array]) -> CrossMoments:
-        own = {n.removeprefix("moments_"): a for n, a in arrays.items() if n.startswith("moments_")}
-        moments = self._template.with_arrays(own)
-        return CrossMoments(self.widths, self.split, moments, arrays["norms"], arrays["products"], arrays["vectors"])
+        return self.moments.cost(rows) + Work(strip, float((2 + 2 * size) * d))
 
     def identity(self) -> dict[str, object]:
-        return {"widths": list(self.widths), "split": self.split}
+        return {"widths": list(self.widths), "moments": self.moments.describe()}
 
 
 MAX_FOLDS = 20
@@ -296,6 +266,7 @@ class FoldStates(Accumulator):
     """
 
     tag: ClassVar[str] = "FoldStates"
+    stored: ClassVar[tuple[str, ...]] = ("states",)
     accepts: ClassVar[frozenset[str]] = frozenset({"dense", "weights"})
 
     template: Accumulator
@@ -307,7 +278,7 @@ class FoldStates(Accumulator):
     states: tuple[Accumulator, ...] = ()
 
     def bare(self) -> FoldStates:
-        return replace(self, codes=None)
+        return replace(self, codes=None, states=(self.template,) * self.n_folds)
 
     def for_rows(self, start: int, stop: int) -> FoldStates:
         if self.codes is None:
@@ -384,12 +355,6 @@ class FoldStates(Accumulator):
         work = self.template.cost(rows)
         copied = 2 * rows.rows * rows.columns * rows.itemsize
         return replace(work, bytes=self.n_folds * work.bytes + copied)
-
-    def to_arrays(self) -> Arrays:
-        return {f"{i}_{name}": a for i, state in enumerate(self.states) for name, a in state.to_arrays().items()}
-
-    def with_arrays(self, arrays: Mapping[str, Array]) -> FoldStates:
-        return replace(self, codes=None, states=tuple(_numbered(arrays, [self.template] * self.n_folds)))
 
     def identity(self) -> dict[str, object]:
         codes = self.seed if self.codes is None else hashlib.sha256(codes_bytes(self.codes)).hexdigest()

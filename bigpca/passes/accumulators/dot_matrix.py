@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
@@ -13,14 +12,11 @@ from bigpca.arrays import Array, DType, Matrix, Vector, add_packed, packed_size,
 from bigpca.blas import blas_threads
 from bigpca.passes.accumulators.base import (
     Accumulator,
-    Arrays,
     Pieces,
     column_moments,
     column_scale,
     column_squares,
     joined,
-    named_pieces,
-    pieces_in,
     present_rows,
     product_scratch,
     standardized_columns,
@@ -44,21 +40,22 @@ class DotPanels(Accumulator):
     Attributes
     ----------
     n_samples, n_features : int
-    panels : tuple of (int, ndarray of shape (rows, n - first))
-        First row, and ``G[first : first + rows, first:]``.
+    panels : dict of int to ndarray of shape (rows, n - first)
+        ``G[first : first + rows, first:]`` by first row.
     """
 
     tag: ClassVar[str] = "DotPanels"
+    stored: ClassVar[tuple[str, ...]] = ("panels",)
     accepts: ClassVar[frozenset[str]] = frozenset({"dense", "weights"})
 
     n_samples: int
     n_features: int
     panel_rows: int
-    panels: tuple[tuple[int, Matrix], ...] = ()
+    panels: Pieces = field(default_factory=dict)
 
     def fresh(self, start: int, stop: int) -> DotPanels:
         panel = np.zeros((stop - start, self.n_samples - start))
-        return DotPanels(self.n_samples, self.n_features, self.panel_rows, ((start, panel),))
+        return DotPanels(self.n_samples, self.n_features, self.panel_rows, {start: panel})
 
     def update(self, block: Block) -> None:
         raise NotImplementedError("a panel of the dot matrix is filled from pairs of blocks: use add_pair")
@@ -68,7 +65,7 @@ class DotPanels(Accumulator):
 
         The product is summed in float64 every 8,192 columns; its bits do not depend on the panel's size.
         """
-        start, panel = self.panels[0]
+        ((start, panel),) = self.panels.items()
         target = panel[
             first - start : first - start + len(rows), other_first - start : other_first - start + len(others)
         ]
@@ -80,16 +77,16 @@ class DotPanels(Accumulator):
 
         The error of its entries is not used: eigenvalues of the whole matrix need no bounds.
         """
-        start, panel = self.panels[0]
+        ((start, panel),) = self.panels.items()
         panel[row - start : row - start + K.shape[0], column - start : column - start + K.shape[1]] = K
 
     def merge(self, other: DotPanels) -> DotPanels:
-        return DotPanels(self.n_samples, self.n_features, self.panel_rows, self.panels + other.panels)
+        return DotPanels(self.n_samples, self.n_features, self.panel_rows, self.panels | other.panels)
 
     def matrix(self) -> Matrix:
         """Return G (n, n), with zeros below the panels."""
         G = np.zeros((self.n_samples, self.n_samples))
-        for first, panel in self.panels:
+        for first, panel in self.panels.items():
             G[first : first + len(panel), first:] = panel
         return G
 
@@ -99,13 +96,6 @@ class DotPanels(Accumulator):
 
     def cost(self, rows: BlockForm) -> Work:
         return Work(0, float(self.n_samples * self.n_features))
-
-    def to_arrays(self) -> Arrays:
-        return {f"panel-{first}": panel for first, panel in self.panels}
-
-    def with_arrays(self, arrays: Mapping[str, Array]) -> DotPanels:
-        panels = sorted((int(name.split("-")[1]), a) for name, a in arrays.items())
-        return DotPanels(self.n_samples, self.n_features, self.panel_rows, tuple(panels))
 
     def identity(self) -> dict[str, object]:
         return {"panel_rows": self.panel_rows}
@@ -122,18 +112,19 @@ class DotSum(Accumulator):
     n_samples : int
     packed : ndarray of shape (packed_size(n),), float64
         The upper triangle of G as :func:`bigpca.arrays.packed_strips` lays it out.
-    means, squares : tuple of (first column, ndarray)
+    means, squares : dict of first column to ndarray
     """
 
     tag: ClassVar[str] = "DotSum"
+    stored: ClassVar[tuple[str, ...]] = ("packed", "means", "squares")
     accepts: ClassVar[frozenset[str]] = frozenset({"dense", "weights"})
 
     n_samples: int
     center: bool = True
     scale: LearnedScale = False
     packed: Vector = field(default_factory=lambda: np.zeros(0))
-    means: Pieces = ()
-    squares: Pieces = ()
+    means: Pieces = field(default_factory=dict)
+    squares: Pieces = field(default_factory=dict)
     _product: Array | None = field(default=None, repr=False)
 
     def fresh(self, start: int, stop: int) -> DotSum:
@@ -142,7 +133,7 @@ class DotSum(Accumulator):
     def update(self, block: Block) -> None:
         first = int(block.rows[0])  # block.rows numbers columns of X
         values, mean, deviations = standardized_columns(block, block.values, self.center, self.scale)
-        self.means, self.squares = (*self.means, (first, mean)), (*self.squares, (first, deviations))
+        self.means[first], self.squares[first] = mean, deviations
         if self._product is None:
             self._product = product_scratch(len(values), values.dtype)
         add_packed(self.packed, symmetric_product(values.T, self._product))
@@ -151,7 +142,7 @@ class DotSum(Accumulator):
         self._product = None
 
     def merge(self, other: DotSum) -> DotSum:
-        means, squares = self.means + other.means, self.squares + other.squares
+        means, squares = self.means | other.means, self.squares | other.squares
         return DotSum(self.n_samples, self.center, self.scale, self.packed + other.packed, means, squares)
 
     def matrix(self) -> Matrix:
@@ -168,13 +159,6 @@ class DotSum(Accumulator):
 
     def cost(self, rows: BlockForm) -> Work:
         return Work(16 * self.n_samples**2, float(self.n_samples**2))
-
-    def to_arrays(self) -> Arrays:
-        return {"dot": self.packed, **named_pieces("means", self.means), **named_pieces("squares", self.squares)}
-
-    def with_arrays(self, arrays: Mapping[str, Array]) -> DotSum:
-        means, squares = pieces_in(arrays, "means"), pieces_in(arrays, "squares")
-        return DotSum(self.n_samples, self.center, self.scale, arrays["dot"], means, squares)
 
     def identity(self) -> dict[str, object]:
         return {"center": self.center, "scale": scale_identity(self.scale)}
@@ -201,17 +185,18 @@ class ColumnProducts(Accumulator):
     Attributes
     ----------
     V : ndarray of shape (n, k), float64
-    pieces : tuple of (first column, ndarray of shape (k, columns))
+    pieces : dict of first column to ndarray of shape (k, columns)
     """
 
     tag: ClassVar[str] = "ColumnProducts"
+    stored: ClassVar[tuple[str, ...]] = ("pieces",)
     accepts: ClassVar[frozenset[str]] = frozenset({"dense", "weights"})
 
     n_columns: int
     V: Matrix
     center: bool = True
     scale: LearnedScale = False
-    pieces: Pieces = ()
+    pieces: Pieces = field(default_factory=dict)
 
     def fresh(self, start: int, stop: int) -> ColumnProducts:
         return ColumnProducts(self.n_columns, self.V, self.center, self.scale)
@@ -226,13 +211,13 @@ class ColumnProducts(Accumulator):
         if self.scale:
             mean, count, weight = block.shift + residual, present_rows(block), total_weight(block)
             piece /= column_scale(deviations, mean, count, self.scale, weight)
-        self.pieces = (*self.pieces, (first, piece))
+        self.pieces[first] = piece
 
     def close(self) -> None:
         self.V = self.V[:0]
 
     def merge(self, other: ColumnProducts) -> ColumnProducts:
-        return ColumnProducts(self.n_columns, self.V[:0], self.center, self.scale, self.pieces + other.pieces)
+        return ColumnProducts(self.n_columns, self.V[:0], self.center, self.scale, self.pieces | other.pieces)
 
     def bare(self) -> ColumnProducts:
         return ColumnProducts(self.n_columns, self.V[:0], self.center, self.scale)
@@ -247,13 +232,6 @@ class ColumnProducts(Accumulator):
 
     def cost(self, rows: BlockForm) -> Work:
         return Work(0, 2.0 * self.V.size)
-
-    def to_arrays(self) -> Arrays:
-        return named_pieces("piece", self.pieces)
-
-    def with_arrays(self, arrays: Mapping[str, Array]) -> ColumnProducts:
-        pieces = pieces_in(arrays, "piece")
-        return ColumnProducts(self.n_columns, self.V[:0], self.center, self.scale, pieces)
 
     def identity(self) -> dict[str, object]:
         digest = content_digest(self.V)
@@ -275,10 +253,11 @@ class DotProduct(Accumulator):
     product : ndarray of shape (n, l), float64
     total : float
         Trace of G.
-    means, squares : tuple of (first column, ndarray)
+    means, squares : dict of first column to ndarray
     """
 
     tag: ClassVar[str] = "DotProduct"
+    stored: ClassVar[tuple[str, ...]] = ("product", "total", "means", "squares")
     accepts: ClassVar[frozenset[str]] = frozenset({"dense", "weights"})
     shared_field: ClassVar[str | None] = "V"
 
@@ -290,16 +269,17 @@ class DotProduct(Accumulator):
     scale: LearnedScale = False
     product: Matrix = field(default_factory=lambda: np.zeros((0, 0)))
     total: float = 0.0
-    means: Pieces = ()
-    squares: Pieces = ()
+    means: Pieces = field(default_factory=dict)
+    squares: Pieces = field(default_factory=dict)
 
     def fresh(self, start: int, stop: int) -> DotProduct:
-        return replace(self, product=np.zeros((self.n_samples, self.n_columns)), total=0.0)
+        product = np.zeros((self.n_samples, self.n_columns))
+        return DotProduct(self.n_samples, self.n_columns, self.V, self.dtype, self.center, self.scale, product)
 
     def update(self, block: Block) -> None:
         first, values = int(block.rows[0]), within_range(block.values, block.largest)
         values, mean, deviations = standardized_columns(block, values, self.center, self.scale)
-        self.means, self.squares = (*self.means, (first, mean)), (*self.squares, (first, deviations))
+        self.means[first], self.squares[first] = mean, deviations
         self.total += float(column_squares(values).sum())
         self.product += values @ (values.T @ np.asarray(self.V, values.dtype))
 
@@ -309,7 +289,7 @@ class DotProduct(Accumulator):
     def merge(self, other: DotProduct) -> DotProduct:
         return replace(
             self, product=self.product + other.product, total=self.total + other.total,
-            means=self.means + other.means, squares=self.squares + other.squares,
+            means=self.means | other.means, squares=self.squares | other.squares,
         )  # fmt: skip
 
     def columns(self, which: str) -> Matrix:
@@ -322,14 +302,6 @@ class DotProduct(Accumulator):
 
     def cost(self, rows: BlockForm) -> Work:
         return Work(2 * self.state_bytes, 4.0 * self.n_samples * self.n_columns)
-
-    def to_arrays(self) -> Arrays:
-        pieces = {**named_pieces("means", self.means), **named_pieces("squares", self.squares)}
-        return {"product": self.product, "total": np.array(self.total), **pieces}
-
-    def with_arrays(self, arrays: Mapping[str, Array]) -> DotProduct:
-        means, squares = pieces_in(arrays, "means"), pieces_in(arrays, "squares")
-        return replace(self, product=arrays["product"], total=float(arrays["total"]), means=means, squares=squares)
 
     def identity(self) -> dict[str, object]:
         digest = "" if self.V is None else content_digest(self.V)

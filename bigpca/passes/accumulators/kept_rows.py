@@ -33,6 +33,7 @@ class RowsAt(Accumulator):
     """
 
     tag: ClassVar[str] = "RowsAt"
+    stored: ClassVar[tuple[str, ...]] = ("numbers", "rows", "indices")
     accepts: ClassVar[frozenset[str]] = frozenset({"dense", "csr", "weights"})
 
     n_features: int
@@ -73,14 +74,6 @@ class RowsAt(Accumulator):
 
     def device_bytes(self, rows: BlockForm) -> int:
         return 0
-
-    def to_arrays(self) -> Arrays:
-        rows = np.zeros((0, self.n_features)) if self.rows is None else self.rows
-        return {"numbers": self.numbers, "rows": rows, "indices": self.indices}
-
-    def with_arrays(self, arrays: Mapping[str, Array]) -> RowsAt:
-        rows = arrays["rows"] if len(arrays["rows"]) else None
-        return replace(self, numbers=arrays["numbers"], rows=rows, indices=arrays["indices"])
 
     def identity(self) -> dict[str, object]:
         return {"numbers": content_digest(self.numbers)}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import ClassVar, cast
 
@@ -14,7 +14,7 @@ from bigpca import csr
 from bigpca.arrays import Array, DType, Integers, Matrix, Vector
 from bigpca.kernels.base import FIXED_BYTES, Kernel
 from bigpca.kernels.custom import reject_asymmetric
-from bigpca.passes.accumulators.base import Accumulator, Arrays, broadcast
+from bigpca.passes.accumulators.base import Accumulator, broadcast
 from bigpca.passes.accumulators.kernel_product import entry_precision
 from bigpca.passes.accumulators.moments import Moments
 from bigpca.passes.reading.blocks import STRIP_BYTES, Block, Device, There, Values, precisely
@@ -273,7 +273,7 @@ class LandmarkMoments(Accumulator):
     tag: ClassVar[str] = "LandmarkMoments"
     accepts: ClassVar[frozenset[str]] = frozenset({"dense", "csr", "weights"})
     shared_field: ClassVar[str | None] = "features"
-    stored: ClassVar[tuple[str, ...]] = ("diagonals", "residuals", "evaluations", "precision")
+    stored: ClassVar[tuple[str, ...]] = ("moments", "diagonals", "residuals", "evaluations", "precision")
 
     n_features: int
     features: LandmarkMap | None
@@ -368,17 +368,6 @@ class LandmarkMoments(Accumulator):
         held = compared_bytes(tile, rows.columns, rows.itemsize, len(features.landmarks))
         held += sum(8 * T.size for T in features.transforms)
         return held + sum(one.device_bytes(BlockForm(one.n_features, 0)) for one in self.moments)
-
-    def to_arrays(self) -> Arrays:
-        arrays = {f"moments{j}_{k}": a for j, m in enumerate(self.moments) for k, a in m.to_arrays().items()}
-        return arrays | super().to_arrays()
-
-    def with_arrays(self, arrays: Mapping[str, Array]) -> LandmarkMoments:
-        moments = []
-        for j, m in enumerate(self.moments):
-            start = f"moments{j}_"
-            moments.append(m.with_arrays({k.removeprefix(start): a for k, a in arrays.items() if k.startswith(start)}))
-        return replace(super().with_arrays(arrays), moments=tuple(moments))
 
     def identity(self) -> dict[str, object]:
         return {**({} if self.features is None else self.features.describe())}

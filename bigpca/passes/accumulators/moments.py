@@ -6,7 +6,6 @@ Then states of labelled rows: counts, means and the within-class scatter, or its
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
@@ -30,8 +29,8 @@ from bigpca.arrays import (
 )
 from bigpca.passes.accumulators.base import (
     Accumulator,
-    Arrays,
     Codes,
+    Weighted,
     WeightSums,
     add_known,
     add_symmetric_product,
@@ -42,7 +41,6 @@ from bigpca.passes.accumulators.base import (
     column_squares,
     lost_squares,
     product_scratch,
-    stored_weights,
     symmetric_product,
 )
 from bigpca.passes.reading.blocks import STRIP_BYTES, Block, SumOnDevice, scaled_rows, within_range
@@ -77,7 +75,7 @@ class SparseGram:
 
 
 @dataclass
-class Moments(Accumulator):
+class Moments(Weighted, Accumulator):
     """Count, mean and centred scatter of the rows seen so far.
 
     ``scatter = sum_t (x_t - mean)(x_t - mean)'``. Inside a group the sums are about the group's shift, and the mean is
@@ -108,6 +106,7 @@ class Moments(Accumulator):
     """
 
     tag: ClassVar[str] = "Moments"
+    stored: ClassVar[tuple[str, ...]] = ("count", "mean", "packed", "weight_sums", "lost", "precision")
     accepts: ClassVar[frozenset[str]] = frozenset({"dense", "csr", "weights"})
 
     n_features: int
@@ -157,11 +156,6 @@ class Moments(Accumulator):
             return
         # sqrt(w) (x - shift): weighted after the shift, so that the deviations keep their digits
         self._multiply(block.values if block.weights is None else scaled_rows(block.values, np.sqrt(block.weights)))
-
-    @property
-    def weight(self) -> float:
-        """``sum_t w_t``; the count of rows without weights."""
-        return float(self.count) if self.weight_sums is None else self.weight_sums[0]
 
     def _multiply(self, values: Array) -> None:
         """Add ``values' values`` to the open product, which is added to the total every 8,192 rows.
@@ -255,20 +249,9 @@ class Moments(Accumulator):
         # A block; and the sum, the product that is added to it in float64, and the new sum.
         return rows.rows * rows.columns * rows.itemsize + 24 * self.n_features**2
 
-    def to_arrays(self) -> Arrays:
-        weights = {} if self.weight_sums is None else {"weights": np.array(self.weight_sums)}
-        lost = {} if self.lost is None else {"lost": self.lost}
-        coarse = {"precision": np.array(self.precision)} if self.precision > np.finfo(np.float64).eps else {}
-        return {"count": np.array(self.count), "mean": self.mean, "scatter": self.packed, **weights, **lost, **coarse}
-
-    def with_arrays(self, arrays: Mapping[str, Array]) -> Moments:
-        sums, lost = stored_weights(arrays, "weights"), arrays.get("lost")
-        precision = float(arrays.get("precision", 0.0))
-        return Moments(self.n_features, int(arrays["count"]), arrays["mean"], arrays["scatter"], sums, lost, precision)
-
 
 @dataclass
-class ColumnMoments(Accumulator):
+class ColumnMoments(Weighted, Accumulator):
     """Count, mean and sum of squared deviations of every column: :class:`Moments` without the cross products.
 
     Attributes
@@ -281,6 +264,7 @@ class ColumnMoments(Accumulator):
     """
 
     tag: ClassVar[str] = "ColumnMoments"
+    stored: ClassVar[tuple[str, ...]] = ("count", "mean", "squares", "weight_sums")
     accepts: ClassVar[frozenset[str]] = frozenset({"dense", "weights"})  # sparse rows in strips, about a shift
 
     n_features: int
@@ -301,11 +285,6 @@ class ColumnMoments(Accumulator):
         self.count += block.count
         self._sums += block.sums
         self.squares += column_squares(block.values, block.weights)
-
-    @property
-    def weight(self) -> float:
-        """``sum_t w_t``; the count of rows without weights."""
-        return float(self.count) if self.weight_sums is None else self.weight_sums[0]
 
     def close(self) -> None:
         if self._sums is None or self._shift is None or not self.count:
@@ -331,14 +310,6 @@ class ColumnMoments(Accumulator):
 
     def cost(self, rows: BlockForm) -> Work:
         return Work(0, 2.0 * self.n_features)
-
-    def to_arrays(self) -> Arrays:
-        weights = {} if self.weight_sums is None else {"weights": np.array(self.weight_sums)}
-        return {"count": np.array(self.count), "mean": self.mean, "squares": self.squares, **weights}
-
-    def with_arrays(self, arrays: Mapping[str, Array]) -> ColumnMoments:
-        sums = stored_weights(arrays, "weights")
-        return ColumnMoments(self.n_features, int(arrays["count"]), arrays["mean"], arrays["squares"], sums)
 
 
 TILE_BYTES = 16 * MIB
@@ -377,6 +348,7 @@ class ClassMoments(Accumulator):
     """
 
     tag: ClassVar[str] = "ClassMoments"
+    stored: ClassVar[tuple[str, ...]] = ("counts", "means", "within", "weight_sums", "weighted_rows")
     accepts: ClassVar[frozenset[str]] = frozenset({"dense", "weights"})
 
     n_features: int
@@ -533,17 +505,6 @@ class ClassMoments(Accumulator):
     def _tile_rows(self) -> int:
         return max(256, TILE_BYTES // (4 * max(1, self.n_features)))
 
-    def to_arrays(self) -> Arrays:
-        sums = {} if self.weight_sums is None else {"weights": np.array([*self.weight_sums, self.weighted_rows])}
-        return {"counts": self.counts, "means": self.means, "within": self.within, **sums}
-
-    def with_arrays(self, arrays: Mapping[str, Array]) -> ClassMoments:
-        return replace(
-            self, codes=self.codes[:0], n_classes=len(arrays["counts"]), counts=arrays["counts"], means=arrays["means"],
-            within=arrays["within"], weight_sums=stored_weights(arrays, "weights"),
-            weighted_rows=int(arrays["weights"][2]) if "weights" in arrays else 0,
-        )  # fmt: skip
-
     def identity(self) -> dict[str, object]:
         return {
             "codes": hashlib.sha256(codes_bytes(self.codes)).hexdigest(),
@@ -588,6 +549,7 @@ class WithinProduct(Accumulator):
     """
 
     tag: ClassVar[str] = "WithinProduct"
+    stored: ClassVar[tuple[str, ...]] = ("product",)
     accepts: ClassVar[frozenset[str]] = frozenset({"dense", "weights"})
     shared_field: ClassVar[str | None] = "factor"
     needs_largest: ClassVar[bool] = True
@@ -648,12 +610,6 @@ class WithinProduct(Accumulator):
         tile = 2 * max(2 * TILE_BYTES_WITHIN_PRODUCT, 64 * 8 * self.n_features)
         scratch = 2 * self.state_bytes + tile + 8 * classes * self.n_features
         return Work(scratch, 4.0 * self.n_features * self.n_columns)
-
-    def to_arrays(self) -> Arrays:
-        return {"product": self.product}
-
-    def with_arrays(self, arrays: Mapping[str, Array]) -> WithinProduct:
-        return replace(self, factor=None, codes=self.codes[:0], product=arrays["product"])
 
     def identity(self) -> dict[str, object]:
         content = hashlib.sha256(codes_bytes(self.codes))

@@ -6,7 +6,6 @@ The draw is an exponential race by (seed, absolute row), so it does not depend o
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import ClassVar, Self
 
@@ -15,7 +14,7 @@ from scipy.sparse import csr_array
 
 from bigpca.arrays import Array, Integers, Matrix, Vector
 from bigpca.kernels.base import FIXED_BYTES, Kernel
-from bigpca.passes.accumulators.base import Accumulator, Arrays, broadcast
+from bigpca.passes.accumulators.base import Accumulator, broadcast
 from bigpca.passes.accumulators.landmark_moments import (
     TILE_BYTES,
     features_with_squares,
@@ -260,6 +259,9 @@ class BestRows(Accumulator):
     """
 
     tag: ClassVar[str] = "BestRows"
+    stored: ClassVar[tuple[str, ...]] = (
+        "count", "evaluations", "rows", "indices", "keys", "weights", "weight_sum", "diagonal_sum",
+    )  # fmt: skip
     accepts: ClassVar[frozenset[str]] = frozenset({"dense", "csr"})
     shared_field: ClassVar[str | None] = "weight"
 
@@ -364,21 +366,6 @@ class BestRows(Accumulator):
 
     def device_bytes(self, rows: BlockForm) -> int:
         return 0  # beside what its weights take: those of kernels for devices
-
-    def to_arrays(self) -> Arrays:
-        rows = np.zeros((0, self.n_features)) if self.rows is None else self.rows
-        return {
-            "counts": np.array([self.count, self.evaluations]), "sums": np.array([self.weight_sum, self.diagonal_sum]),
-            "rows": rows, "indices": self.indices, "keys": self.keys, "weights": self.weights,
-        }  # fmt: skip
-
-    def with_arrays(self, arrays: Mapping[str, Array]) -> BestRows:
-        return replace(
-            self, weight=None, count=int(arrays["counts"][0]), evaluations=int(arrays["counts"][1]),
-            weight_sum=float(arrays["sums"][0]), diagonal_sum=float(arrays["sums"][1]),
-            rows=arrays["rows"] if len(arrays["rows"]) else None, indices=arrays["indices"], keys=arrays["keys"],
-            weights=arrays["weights"],
-        )  # fmt: skip
 
     def identity(self) -> dict[str, object]:
         weight = {} if self.weight is None else self.weight.describe()

@@ -7,7 +7,6 @@ or a sketch that is generated where it is needed.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import ClassVar, Protocol, Self, overload
@@ -20,7 +19,7 @@ from bigpca import csr
 from bigpca.arrays import Array, Integers, Matrix, RowsThere, Vector
 from bigpca.passes.accumulators.base import (
     Accumulator,
-    Arrays,
+    Weighted,
     WeightSums,
     add_known,
     add_weights,
@@ -28,7 +27,6 @@ from bigpca.passes.accumulators.base import (
     centring_error,
     column_squares,
     lost_squares,
-    stored_weights,
 )
 from bigpca.passes.reading.blocks import Block, Device, Values, add_product, multiply, within_range, zeros
 from bigpca.passes.reading.layout import MIB, SLAB_BYTES, largest_slab
@@ -172,7 +170,7 @@ FLUSH_ROWS = 8192  # rows summed in the blocks' precision before the sum is adde
 
 
 @dataclass
-class FusedProduct(Accumulator):
+class FusedProduct(Weighted, Accumulator):
     """``X'(X W)`` about a shift, with the sums that centre it: ``product = sum_t (x_t - shift)(x_t - shift)'W``.
 
     Blocks of one group share a shift. States about one shift are added; a state about another shift is moved first,
@@ -209,6 +207,9 @@ class FusedProduct(Accumulator):
     """
 
     tag: ClassVar[str] = "FusedProduct"
+    stored: ClassVar[tuple[str, ...]] = (
+        "count", "shift", "sums", "weights", "product", "squares", "precision", "weight_sums", "lost", "constants",
+    )  # fmt: skip
     shared_field: ClassVar[str | None] = "factor"
     needs_largest: ClassVar[bool] = True
     accepts: ClassVar[frozenset[str]] = frozenset({"dense", "csr", "weights"})
@@ -294,11 +295,6 @@ class FusedProduct(Accumulator):
         self._open_rows += block.count
         # 1'Z, by which merging and centring move the product to another shift.
         self.weights += Z.sum(axis=0, dtype=np.float64)
-
-    @property
-    def weight(self) -> float:
-        """``sum_t w_t``; the count of rows without weights."""
-        return float(self.count) if self.weight_sums is None else self.weight_sums[0]
 
     def _flush(self) -> None:
         if self._open is not None:
@@ -452,25 +448,6 @@ class FusedProduct(Accumulator):
         thin = 2 * rows.rows * rows.itemsize + self.n_features * (rows.itemsize + 8 + 24)
         return rows.rows * rows.columns * rows.itemsize + thin * self.n_columns
 
-    def to_arrays(self) -> Arrays:
-        shift = np.zeros(0) if self.shift is None else self.shift
-        weights = {} if self.weight_sums is None else {"weight_sums": np.array(self.weight_sums)}
-        sparse = {"lost": self.lost, "constants": self.constants}
-        return {
-            "count": np.array(self.count), "shift": shift, "sums": self.sums, "weights": self.weights,
-            "product": self.product, "squares": self.squares, "precision": np.array(self.precision), **weights,
-            **{name: array for name, array in sparse.items() if array is not None},
-        }  # fmt: skip
-
-    def with_arrays(self, arrays: Mapping[str, Array]) -> FusedProduct:
-        shift = arrays["shift"] if arrays["shift"].size else None
-        return replace(
-            self, count=int(arrays["count"]), shift=shift, sums=arrays["sums"], weights=arrays["weights"],
-            product=arrays["product"], squares=arrays["squares"], precision=float(arrays["precision"]),
-            weight_sums=stored_weights(arrays, "weight_sums"), lost=arrays.get("lost"),
-            constants=arrays.get("constants"),
-        )  # fmt: skip
-
     def identity(self) -> dict[str, object]:
         factor = {} if self.factor is None else self.factor.describe()
         return {"squared": self.squared, **factor}
@@ -523,6 +500,7 @@ class LeftProduct(Accumulator):
     """
 
     tag: ClassVar[str] = "LeftProduct"
+    stored: ClassVar[tuple[str, ...]] = ("product", "weight", "shift")
     accepts: ClassVar[frozenset[str]] = frozenset({"dense", "weights"})
 
     n_features: int
@@ -579,14 +557,6 @@ class LeftProduct(Accumulator):
     def cost(self, rows: BlockForm) -> Work:
         tile = 2 * 8 * min(int(self.V.shape[0]), self._tile_rows) * int(self.V.shape[1])  # less in float32
         return Work(self.state_bytes + tile, 2.0 * int(self.V.shape[1]) * self.n_features)
-
-    def to_arrays(self) -> Arrays:
-        shift = np.zeros(0) if self.shift is None else self.shift
-        return {"product": self.product, "weight": self.weight, "shift": shift}
-
-    def with_arrays(self, arrays: Mapping[str, Array]) -> LeftProduct:
-        shift = arrays["shift"] if arrays["shift"].size else None
-        return replace(self, V=self._no_rows, product=arrays["product"], weight=arrays["weight"], shift=shift)
 
     def for_rows(self, start: int, stop: int) -> LeftProduct:
         return replace(self, V=self.V[start - self.first_row : stop - self.first_row], first_row=start)

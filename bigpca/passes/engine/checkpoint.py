@@ -33,7 +33,7 @@ from bigpca.storage.files import Folder, OccupiedError, is_objects, parsed_docum
 if TYPE_CHECKING:
     from bigpca.storage.places import Place
 
-FORMAT = 1
+FORMAT = 2
 PASS = "pass.json"  # of each pass: what its states are of
 STATE_MARGIN = 4  # a file may hold this many times the declared bytes of a state
 MAX_RECORD = 1 << 26  # bytes of the stamps and small arrays of a state

@@ -215,11 +215,7 @@ def get_watched(graph: object, keys: object, paths: Mapping[str, str], **options
             get = chosen_scheduler() or da.Array.__dask_scheduler__
             return get(graph, keys, **options)
         from bigpca.passes.engine.cluster.tasks import releasing
-        from bigpca.passes.engine.cluster.watch import (
-            Watch,
-            join_workers,  # imports distributed, which is slow
-            scheduler_loss_named,
-        )
+        from bigpca.passes.engine.cluster.watch import Watch, join_workers, scheduler_loss_named
 
         watch = Watch(client, Run(), lambda workers: join_workers(client, workers, paths, lambda threads: 0))
         with scheduler_loss_named(watch):

@@ -18,7 +18,7 @@ import numpy as np
 from dask.task_spec import GraphNode, Task, TaskRef
 from dask.typing import Key
 
-from bigpca.arrays import Array, DType
+from bigpca.arrays import Array, DType, named
 from bigpca.blas import one_blas_thread
 from bigpca.data.checks import tally_rounded
 from bigpca.passes.accumulators.base import Accumulator
@@ -95,12 +95,7 @@ class PassState:
     def from_arrays(cls, templates: Mapping[str, Accumulator], arrays: Mapping[str, Array]) -> PassState:
         """Return the state that :meth:`to_arrays` wrote."""
         record = json.loads(bytes(arrays["record"]).decode())
-        parts = {
-            name: template.with_arrays(
-                {k.removeprefix(f"{name}."): a for k, a in arrays.items() if k.startswith(f"{name}.")}
-            )
-            for name, template in templates.items()
-        }
+        parts = {name: template.with_arrays(named(arrays, f"{name}.")) for name, template in templates.items()}
         stamps = {int(k): v for k, v in record["stamps"].items()}
         return cls(parts, record["rows"], record["omitted"], stamps, record["rounded"], record["first"])
 

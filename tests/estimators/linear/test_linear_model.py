@@ -91,7 +91,7 @@ def test_a_certificate_comes_back_from_disk(certificate: Certificate, tmp_path: 
         ({"eigenvalue_bounds": np.full((3, 2), np.inf)}, "eigenvalue_bounds with values that are not finite"),
         ({"eigenvalue_bounds": None}, "lacks eigenvalue_bounds"),
         ({"moments_mean": np.zeros(5)}, r"moments_mean of shape \(5,\); \(6,\) was expected"),
-        ({"moments_scatter": None}, "scatter"),
+        ({"moments_packed": None}, "packed"),
     ],
 )
 def test_a_wrong_certificate_or_state_is_rejected(changes: dict[str, Any], message: str, tmp_path: Path) -> None:

@@ -20,7 +20,8 @@ from sklearn.datasets import load_digits, load_iris, load_linnerud
 from sklearn.model_selection import LeaveOneGroupOut, cross_val_predict
 
 import bigpca as bp
-from bigpca.passes.accumulators.cross_moments import CrossMoments
+from bigpca.passes.accumulators.cross_moments import CrossMoments, PairedMoments
+from bigpca.passes.accumulators.moments import Moments
 from bigpca.planning import BlockForm
 
 Array = NDArray[Any]
@@ -492,7 +493,8 @@ def test_every_two_layers_are_compared_in_one_read() -> None:
     assert two.values.shape == (3, 2)
     assert two.values[2, 0] == pytest.approx(1.0)
     assert two.values[1, 1] == pytest.approx(bp.quality.cka(X[:, :3] ** 2, X, debiased=False).value, rel=1e-12)
-    pairs, every = CrossMoments((64,) * 24, 12), CrossMoments((64,) * 24)  # 168 of 300 blocks, half of the others' own
+    paired = PairedMoments((Moments(64),) * 24, 12)  # 168 of 300 blocks, half of the others' own
+    pairs, every = CrossMoments((64,) * 24, paired), CrossMoments((64,) * 24, Moments(64 * 24))
     form = BlockForm(24 * 64, 1000, itemsize=4)
     assert pairs.state_bytes < 0.55 * every.state_bytes
     assert pairs.cost(form).flops < 0.57 * every.cost(form).flops

@@ -331,6 +331,7 @@ def _chosen_rows(form: str) -> list[Case]:
 
 
 SIDES = (4, 3, D - 7)
+PAIRED = PairedMoments(tuple(map(Moments, SIDES)), 1)
 
 
 def _cross_answer(state: Any) -> list[Array]:
@@ -364,7 +365,7 @@ def _folds(codes: Any) -> Case:
 
     return Case(
         f"FoldStates {'of groups' if codes is not None else 'by number'}",
-        lambda: FoldStates(CrossMoments(SIDES), 3, codes),
+        lambda: FoldStates(CrossMoments(SIDES, Moments(D)), 3, codes),
         row_state,
         N,
         lambda s: [one for state in s.states for one in _cross_answer(state)],
@@ -441,10 +442,17 @@ def _furthest(X: Array) -> list[Array]:
 
 
 CASES = [
-    Case("CrossMoments", lambda: CrossMoments(SIDES), row_state, N, _cross_answer, _cross_truth),
-    Case("CrossMoments of pairs", lambda: CrossMoments(SIDES, 1), row_state, N, _paired_answer, _paired_truth),
-    Case("PairedMoments", lambda: PairedMoments(SIDES, 1), row_state, N, _pairs, lambda X: _paired_truth(X)[:-3]),
-    Case("CrossMoments of CSR rows", lambda: CrossMoments(SIDES), sparse_state, N, _cross_answer, _cross_truth),
+    Case("CrossMoments", lambda: CrossMoments(SIDES, Moments(D)), row_state, N, _cross_answer, _cross_truth),
+    Case("CrossMoments of pairs", lambda: CrossMoments(SIDES, PAIRED), row_state, N, _paired_answer, _paired_truth),
+    Case("PairedMoments", lambda: PAIRED, row_state, N, _pairs, lambda X: _paired_truth(X)[:-3]),
+    Case(
+        "CrossMoments of CSR rows",
+        lambda: CrossMoments(SIDES, Moments(D)),
+        sparse_state,
+        N,
+        _cross_answer,
+        _cross_truth,
+    ),
     _folds(None),
     _folds((np.abs(CODES) % 3).astype(np.int32)),
     Case(
@@ -481,7 +489,7 @@ CASES = [
     ),
     Case(
         "ReplacementMoments",
-        lambda: ReplacementMoments(REPLACEMENTS),
+        lambda: ReplacementMoments.of(REPLACEMENTS),
         row_state,
         N,
         lambda s: [s.own.squares, s.difference.mean, s.difference.squares],
