@@ -47,8 +47,8 @@ def say_what_is_resumed(event: Event) -> None:
 
 def main() -> None:
     folder = Path(tempfile.mkdtemp(prefix="bigpca-resume-"))
-    rows = np.random.default_rng(0).standard_normal((200_000, 128)).astype("float32")
-    X = bp.ingest(rows, folder / "rows.zarr", chunk_rows=8_192)
+    rows = np.random.default_rng(0).standard_normal((100_000, 128)).astype("float32")
+    X = bp.ingest(rows, folder / "rows.zarr", chunk_rows=4_096)
 
     undisturbed = bp.PCA(n_components=8).fit(X)
     with dask.config.set(num_workers=1):

@@ -1,4 +1,4 @@
-"""Every example runs as a person would run it, with warnings as errors, and draws its picture.
+"""Every example runs as the main program, with warnings as errors, and draws its picture.
 
 Those of the tutorial and of kernels run on small files in the forms of the real data, so that they run everywhere.
 """
@@ -9,15 +9,14 @@ import argparse
 import ast
 import gzip
 import importlib.util
-import os
 import runpy
-import subprocess
 import sys
 import tempfile
 from contextlib import redirect_stdout
 from io import StringIO
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import numpy as np
 import pytest
@@ -30,19 +29,8 @@ TUTORIAL = sorted(FOLDER.glob("03_tutorial_*.py"))
 KERNEL = sorted(FOLDER.glob("04_kernel_*.py"))
 SUPERVISED = sorted(FOLDER.glob("05_supervised_*.py"))
 EXAMPLES = sorted(set(FOLDER.glob("[0-9][0-9]_*.py")) - set(TUTORIAL) - set(KERNEL) - set(SUPERVISED))
-ALONE = ("01_quickstart", "06_jupyter")  # run in a process of their own, which imports for seconds
 NOWHERE = ("--faces", "nowhere", "--fashion", "nowhere")
 PNG = b"\x89PNG\r\n\x1a\n"
-
-
-def run_alone(path: Path, folder: Path) -> str:
-    """Run an example in its own process, in a folder; returns what it printed."""
-    environment = os.environ | {"TMPDIR": str(folder), "PYTHONWARNINGS": "error"}
-    done = subprocess.run(
-        [sys.executable, str(path)], cwd=folder, env=environment, capture_output=True, text=True, timeout=600
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
 
 
 def run(path: Path, *arguments: object) -> str:
@@ -63,13 +51,39 @@ def load(path: Path) -> ModuleType:
     return module
 
 
+@pytest.fixture(autouse=True)
+def drawn(monkeypatch: pytest.MonkeyPatch, tutorial_pictures: ModuleType) -> list[str]:
+    """The names of the models and strips of pictures; only the first and the last are drawn, which takes long."""
+    names: list[str] = []
+    draw_portraits, draw_strips = tutorial_pictures.picture_of_portraits, tutorial_pictures.picture_of_strips
+
+    def two(given: list[Any]) -> list[Any]:
+        return given[:: max(1, len(given) - 1)]
+
+    def two_portraits(portraits: list[Any], **options: Any) -> Figure:
+        names.extend(portrait.name for portrait in portraits)
+        return draw_portraits(two(portraits), **options)
+
+    def two_strips(strips: dict[str, np.ndarray], **options: Any) -> Figure:
+        names.extend(strips)
+        return draw_strips(dict(two([*strips.items()])), **options)
+
+    monkeypatch.setattr(tutorial_pictures, "picture_of_portraits", two_portraits)
+    monkeypatch.setattr(tutorial_pictures, "picture_of_strips", two_strips)
+    return names
+
+
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
-def test_example_runs(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    if path.stem in ALONE:
-        said = run_alone(path, tmp_path)
+def test_example_runs(path: Path, tmp_path: Path, fashion: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    if "fashion" in path.stem:
+        example = load(path)
+        monkeypatch.setattr(example, "find_data", lambda: fashion)
+        with redirect_stdout(StringIO()) as printed:
+            example.main()
+        said = printed.getvalue()
     else:
-        monkeypatch.chdir(tmp_path)
-        monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
         said = run(path)
     assert said.strip()
     if said.startswith("skipped: "):
@@ -219,7 +233,7 @@ def test_number_of_axes_prints_the_numbers_of_the_tutorial(fashion: Path, tmp_pa
     assert (tmp_path / "Fashion-MNIST.zarr").is_dir()
 
 
-def test_eigenfaces_are_alike_at_every_resolution(faces: Path, tmp_path: Path) -> None:
+def test_eigenfaces_are_alike_at_every_resolution(faces: Path, tmp_path: Path, drawn: list[str]) -> None:
     said = run(example("eigenfaces"), "--faces", faces, "--out", tmp_path)
     for start in (
         "weights of the pictures, 89 x 77",
@@ -227,6 +241,7 @@ def test_eigenfaces_are_alike_at_every_resolution(faces: Path, tmp_path: Path) -
         "eigenfaces from 19 x 16, nystrom core",
     ):
         assert float(line_of(said, start)[1]) > 0.99, start
+    assert len(drawn) == 4
     assert_picture(tmp_path / "eigenfaces.png")
 
 
@@ -258,7 +273,7 @@ def test_features_of_another_network_need_the_shape_of_their_maps(
 
 
 def test_spectra_of_all_kinds_of_data_are_drawn(
-    faces: Path, fashion: Path, tmp_path: Path, tutorial_data: ModuleType,
+    faces: Path, fashion: Path, tmp_path: Path, tutorial_data: ModuleType, drawn: list[str],
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
 ) -> None:  # fmt: skip
     def write(images: np.ndarray, shape: tuple[int, int], size: int, folder: Path) -> bool:
@@ -277,6 +292,7 @@ def test_spectra_of_all_kinds_of_data_are_drawn(
         "ORL faces": ["400", "10,304", "dot"], "MobileNetV2 of Fashion-MNIST": ["150", "600", "sketch"],
     }.items():  # fmt: skip
         assert line_of(said, start)[:3] == words
+    assert len(drawn) == 6
     assert_picture(tmp_path / "spectra.png")
 
 
@@ -318,6 +334,7 @@ def test_an_example_continues_without_the_data_that_is_not_there(
     faces: Path, fashion: Path, tmp_path: Path, tutorial_data: ModuleType,
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
 ) -> None:  # fmt: skip
+    monkeypatch.setitem(sys.modules, "tutorial_pictures", None)  # nor Matplotlib
     for name in ("number_of_axes", "spectra"):
         load(example(name)).main([*NOWHERE, "--out", str(tmp_path)])
         said = capsys.readouterr().out
@@ -360,7 +377,9 @@ def test_ritz_is_nearest_to_exact_kernel_pca_and_indefinite_kernels_have_no_feat
         assert_picture(tmp_path / f"{name}.png")
 
 
-def test_the_linear_kernel_is_dual_pca_and_all_axes_give_known_faces_back(faces: Path, tmp_path: Path) -> None:
+def test_the_linear_kernel_is_dual_pca_and_all_axes_give_known_faces_back(
+    faces: Path, tmp_path: Path, drawn: list[str]
+) -> None:
     said = run(kernel_example("faces"), "--pixels", 8, "--faces", faces, "--out", tmp_path)
     for name, solver in (("dual PCA", "dot"), ("linear kernel", "dense")):
         words = line_of(said, name)
@@ -368,17 +387,19 @@ def test_the_linear_kernel_is_dual_pca_and_all_axes_give_known_faces_back(faces:
         assert float(words[1]) < 1e-9
     two, everything = (line_of(said, f"{axes} axes   ") for axes in ("2", "all"))
     assert float(everything[0]) < 1e-6 < float(everything[1]) < float(two[1])
+    assert len(drawn) == 8
     for name in ("kernel_faces", "kernel_faces_scores"):
         assert_picture(tmp_path / f"{name}.png")
 
 
-def test_the_landmarks_bounds_hold_the_exact_eigenvalues(fashion: Path, tmp_path: Path) -> None:
+def test_the_landmarks_bounds_hold_the_exact_eigenvalues(fashion: Path, tmp_path: Path, drawn: list[str]) -> None:
     given = ("--fashion", fashion, "--landmarks", 150, "--out", tmp_path)
     said = run(kernel_example("fashion"), *given)
     assert [line_of(said, name)[-1] for name in ("linear", "Hellinger, lengths 1")] == ["covariance", "features"]
     for number in ("0", "49"):
         exact, low, _, high = map(str, line_of(said, f"  number {number:>2}"))
         assert float(low) <= float(exact) <= float(high)
+    assert len(drawn) == 5
     assert_picture(tmp_path / "kernel_fashion.png")
 
 
