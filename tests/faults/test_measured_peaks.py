@@ -35,6 +35,7 @@ SHAPES = {
     "flat": (400, 2_500),
     "long": (260, 8_000),
     "whole": (32_768, 200),
+    "tallest": (40_000, 500),
     "text.csv": (40_000, 100),
     "groups.parquet": (40_000, 100),
 }
@@ -42,6 +43,7 @@ pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="pe
 LIMIT: dict[str, Any] = {"memory_limit": "8 GiB"}
 CASES: dict[str, tuple[str, Callable[[], Any]]] = {  # name -> (rows, estimator)
     "covariance": ("tall", lambda: bp.PCA(8, solver="covariance", **LIMIT)),
+    "covariance of many rows": ("tallest", lambda: bp.PCA(8, solver="covariance", **LIMIT)),
     "text": ("text.csv", lambda: bp.PCA(8, solver="covariance", **LIMIT)),
     "row groups": ("groups.parquet", lambda: bp.PCA(8, solver="covariance", **LIMIT)),
     "scale": ("tall", lambda: bp.PCA(8, solver="covariance", scale=True, **LIMIT)),

@@ -15,6 +15,7 @@ from bigpca.errors import ModelFormatError
 from bigpca.storage import create_output, read_group, write_group
 from bigpca.storage.forms import form_of
 
+CASES = ("model new", "model replace", "output new", "output replace", "table replace")
 NAMES = {"model": "x.zarr", "output": "x.zarr", "table": "x.npy"}
 
 # Forks one child per step; child i dies by SIGKILL at its i-th call of a function that changes the disk.
@@ -44,46 +45,52 @@ def arm():
 def table(path, value, **options):
     output(path, value, form=form_of(path, ("a", "b")), **options)
 
-act = {"model": model, "output": output, "table": table}[sys.argv[1]]
-replace, folder, target = sys.argv[2] == "replace", Path(sys.argv[3]), sys.argv[4]
-step = 0
-while True:
-    place = folder / f"step-{step:03d}"
-    place.mkdir()
-    child = os.fork()
-    if child == 0:
-        if replace:
-            act(place / target, 1.0)
-        count, armed = 0, sys.argv[1] != "table"  # whose chunks are those of an output
-        def killing(function):
-            def call(*args, **kwargs):
-                global count
-                if armed and count == step:
-                    os.kill(os.getpid(), signal.SIGKILL)
-                count += armed
-                return function(*args, **kwargs)
-            return call
-        for module, name in [(os, "rename"), (os, "replace"), (os, "unlink"), (os, "write"),
-                             (os, "mkdir"), (shutil, "rmtree")]:
-            setattr(module, name, killing(getattr(module, name)))
-        act(place / target, 2.0, **({"overwrite": True} if replace else {}))
-        os._exit(0)
-    _, status = os.waitpid(child, 0)
-    if status == 0:
-        break
-    assert os.WIFSIGNALED(status), status
-    step += 1
+folder = Path(sys.argv[1])
+for case in sys.argv[2:]:
+    what, how = case.split()
+    act = {"model": model, "output": output, "table": table}[what]
+    target, replace, step = "x.npy" if what == "table" else "x.zarr", how == "replace", 0
+    while True:
+        place = folder / case / f"step-{step:03d}"
+        place.mkdir(parents=True)
+        child = os.fork()
+        if child == 0:
+            if replace:
+                act(place / target, 1.0)
+            count, armed = 0, what != "table"  # whose chunks are those of an output
+            def killing(function):
+                def call(*args, **kwargs):
+                    global count
+                    if armed and count == step:
+                        os.kill(os.getpid(), signal.SIGKILL)
+                    count += armed
+                    return function(*args, **kwargs)
+                return call
+            for module, name in [(os, "rename"), (os, "replace"), (os, "unlink"), (os, "write"),
+                                 (os, "mkdir"), (shutil, "rmtree")]:
+                setattr(module, name, killing(getattr(module, name)))
+            act(place / target, 2.0, **({"overwrite": True} if replace else {}))
+            os._exit(0)
+        _, status = os.waitpid(child, 0)
+        if status == 0:
+            break
+        assert os.WIFSIGNALED(status), status
+        step += 1
 """
 
 
-@pytest.fixture(scope="module", params=["model new", "model replace", "output new", "output replace", "table replace"])
-def killed(request, tmp_path_factory):
-    what, how = request.param.split()
+@pytest.fixture(scope="module")
+def steps(tmp_path_factory):
     folder = tmp_path_factory.mktemp("killed")
-    subprocess.run([sys.executable, "-c", KILLER, what, how, str(folder), NAMES[what]], check=True, timeout=600)
-    places = sorted(folder.iterdir())
+    subprocess.run([sys.executable, "-c", KILLER, str(folder), *CASES], check=True, timeout=600)
+    return folder
+
+
+@pytest.fixture(params=CASES)
+def killed(request, steps):
+    places = sorted((steps / request.param).iterdir())
     assert len(places) >= 5
-    return what, how, places
+    return *request.param.split(), places
 
 
 def content(what: str, path: Path) -> float | None:
