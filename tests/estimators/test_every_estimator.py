@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import pickle
 from collections.abc import Callable, Mapping
+from functools import cache
 from itertools import permutations
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -125,6 +126,17 @@ def fitted(name: str, rows: Any = X, **options: Any) -> Any:
     return case.make().fit(rows, **options) if case.y is None else case.make().fit(rows, case.y, **options)
 
 
+known = cache(fitted)  # of X in memory, for tests that do not change it
+
+
+@cache
+def stored_bits(name: str, store: Path) -> tuple[Any, ...]:
+    """Of the fit and the scores of stored rows, on one thread; to be called with ``small_groups``."""
+    with dask.config.set(scheduler="sync", num_workers=1):
+        model = fitted(name, bp.open(store))
+        return bits(model), model.transform(bp.open(store)).compute().tobytes()
+
+
 def bits(model: Any) -> tuple[Any, ...]:
     """All that a saved model holds, to the last bit."""
     stored = StoredModel.of(model)
@@ -140,12 +152,9 @@ def assert_same_scores(found: Any, expected: Any, tolerance: float = 1e-6) -> No
 @reading
 @pytest.mark.usefixtures("small_groups")
 def test_threads_give_the_bits_of_one_thread(name: str, store: Path) -> None:
-    found = []
-    for scheduler, workers in (("sync", 1), ("threads", 3)):
-        with dask.config.set(scheduler=scheduler, num_workers=workers):
-            model = fitted(name, bp.open(store))
-            found.append((bits(model), model.transform(bp.open(store)).compute().tobytes()))
-    assert found[0] == found[1]
+    with dask.config.set(scheduler="threads", num_workers=3):
+        model = fitted(name, bp.open(store))
+        assert (bits(model), model.transform(bp.open(store)).compute().tobytes()) == stored_bits(name, store)
 
 
 @reading
@@ -154,10 +163,7 @@ def test_threads_give_the_bits_of_one_thread(name: str, store: Path) -> None:
 def test_worker_processes_give_the_bits_of_one_thread(name: str, store: Path, tmp_path: Path, client: Client) -> None:
     model = fitted(name, bp.open(store))
     written = model.transform(bp.open(store), out=tmp_path / "scores.zarr")
-    with dask.config.set(scheduler="sync"):
-        here = fitted(name, bp.open(store))
-        assert bits(model) == bits(here)
-        assert written.compute().tobytes() == here.transform(bp.open(store)).compute().tobytes()
+    assert (bits(model), written.compute().tobytes()) == stored_bits(name, store)
 
 
 @every
@@ -244,22 +250,22 @@ def test_scores_are_stored_in_another_dtype_where_it_holds_them(name: str, store
 @every
 def test_fit_transform_is_fit_and_transform(name: str) -> None:
     case = CASES[name]
-    assert_same_scores(case.make().fit_transform(X, case.y), fitted(name).transform(X), 1e-9)
+    assert_same_scores(case.make().fit_transform(X, case.y), known(name).transform(X), 1e-9)
 
 
 @every
 def test_a_model_comes_back_from_a_file_and_a_pickle_and_a_clone_is_unfitted(name: str, tmp_path: Path) -> None:
-    model = fitted(name)
+    model = known(name)
     model.save(tmp_path / "model")
     for again in (bp.load(tmp_path / "model"), pickle.loads(pickle.dumps(model))):
         assert type(again) is type(model)
         assert str(again.get_params()) == str(model.get_params())
         assert bits(again) == bits(model)
         assert again.transform(NEW).tobytes() == model.transform(NEW).tobytes()
-        known = {
+        public = {
             a for a in dir(model) if a.endswith("_") and not a.startswith("_") and a != "plan_" and hasattr(model, a)
         }
-        assert not {a for a in known if not hasattr(again, a)}
+        assert not {a for a in public if not hasattr(again, a)}
     unfitted = clone(model)
     assert str(unfitted.get_params()) == str(model.get_params())
     with pytest.raises(NotFittedError):
@@ -285,7 +291,7 @@ def test_a_stopped_fit_resumes_to_the_same_bits(name: str, store: Path, tmp_path
         events.clear()
         again = fitted(name, bp.open(store), checkpoint=tmp_path / "c", progress=events.append)
         assert max(event.groups_resumed for event in events if isinstance(event, PassEvent)) > 0
-        assert bits(again) == bits(fitted(name, bp.open(store)))
+        assert bits(again) == stored_bits(name, store)[0]
         with pytest.raises(bp.errors.CheckpointError):
             fitted(name, stored(tmp_path, X, (CHUNK, D)), checkpoint=tmp_path / "c")
         if (y := CASES[name].y) is not None:
@@ -481,7 +487,7 @@ def test_samples_of_a_labelled_field_with_land_are_rows_and_scores_have_their_la
     coords = {"time": np.arange(N // 3) + 0.5, "lat": [50.0, 40.0, 30.0, 20.0]}
     field = xr.DataArray(values, dims=("time", "member", "lat", "lon"), coords=coords).transpose("lat", ...)
     model = fitted(name, bp.open(field.transpose(..., "lat", "lon"), sample_dims=("time", "member")))
-    expected = fitted(name)
+    expected = known(name)
     assert model.n_features_in_ == D
     scores = model.transform(field.chunk(time=7))
     assert scores.dims == ("time", "member", "component")
@@ -507,7 +513,7 @@ def test_empty_and_one_row_chunks_are_rows_like_others(name: str) -> None:
     model = fitted(name, rows)
     scores = model.transform(rows)
     assert scores.chunks[0] == rows.chunks[0]
-    assert_same_scores(np.abs(scores), np.abs(fitted(name).transform(X)))
+    assert_same_scores(np.abs(scores), np.abs(known(name).transform(X)))
 
 
 @growing
@@ -526,7 +532,7 @@ def test_batches_in_any_order_give_the_model_of_one_fit(name: str, tmp_path: Pat
     assert_same_scores(found[0], found[1], 1e-8)
     chosen_by_the_first = {"n_landmarks", "n_features_to_select"} & set(first.get_params())
     if not chosen_by_the_first and getattr(first, "label_kernel", "") != "rbf":
-        assert_same_scores(found[0], np.abs(fitted(name).transform(NEW)))
+        assert_same_scores(found[0], np.abs(known(name).transform(NEW)))
 
 
 @pytest.mark.parametrize("name", ["PCA covariance", "PCA of values", "ApproximatePCA nystrom"])
@@ -535,11 +541,11 @@ def test_merged_models_in_any_order_are_the_model_of_all_rows(name: str) -> None
     for first, second, third in permutations(parts):
         merged = bp.merge(bp.merge(first, second), third)
         assert merged.n_samples_ == N
-        assert_same_scores(np.abs(merged.transform(NEW)), np.abs(fitted(name).transform(NEW)))
+        assert_same_scores(np.abs(merged.transform(NEW)), np.abs(known(name).transform(NEW)))
 
 
 # Rows times 2^j. A fit has the given parameters at each j, the powers of 2^j below, and those of its own.
-SCALES = {"f4": (-100, -70, -30, 30, 60, 100), "f8": (-300, -140, 140, 270)}  # sums of float32 rows are in float64
+SCALES = {"f4": (-100, -70, 60, 100), "f8": (-300, -140, 270)}  # sums of float32 rows are in float64
 HIGHEST = {"PCA krylov": 330, "PCA covariance": 480, "KernelPCA linear krylov": 330}  # more of float64
 POWERS = {
     name: power

@@ -1,4 +1,4 @@
-"""Every bound on an eigenvalue of HKH holds: 300 random cases, all approximations, against the
+"""Every bound on an eigenvalue of HKH holds: 100 random cases, all approximations, against the
 whole matrix in long double.
 
 The bounds contain their rounding slack, so the tests add none: only what the oracle itself owes to rounding.
@@ -45,7 +45,7 @@ pytestmark = [
 
 def distances(X: Wide, power: int) -> Wide:
     """``sum_i |x_i - y_i|^power`` (n, n)."""
-    found: Wide = (np.abs(X[:, None] - X[None]) ** power).sum(axis=-1)
+    found: Wide = sum(np.abs(x[:, None] - x) ** power for x in X.T)
     return found
 
 
@@ -60,8 +60,7 @@ def unit_rows(X: Wide) -> Wide:
 
 
 def chi_square(X: Wide) -> Wide:
-    sums = X[:, None] + X[None]
-    found: Wide = (X[:, None] * X[None] / np.where(sums > 0, sums, 1)).sum(axis=-1)
+    found: Wide = sum(np.outer(x, x) / np.maximum(x[:, None] + x, np.finfo(L).tiny) for x in X.T)
     return found
 
 
@@ -83,7 +82,8 @@ def laplacian(X: Wide, k: Laplacian) -> Wide:
 
 
 def power(X: Wide, k: Polynomial) -> Wide:
-    return (L(k.gamma) * (X @ X.T) + L(k.coef0)) ** k.degree
+    base = L(k.gamma) * (X @ X.T) + L(k.coef0)
+    return np.multiply.reduce([base] * k.degree)
 
 
 def tanh(X: Wide, k: Tanh) -> Wide:
@@ -106,7 +106,7 @@ DEFINITE: dict[str, Choice] = {
     ),
     "chi-square": Choice(lambda v, s: ChiSquare(), lambda X, k: chi_square(X), True),
     "intersection": Choice(
-        lambda v, s: HistogramIntersection(), lambda X, k: np.minimum(X[:, None], X[None]).sum(axis=-1), True
+        lambda v, s: HistogramIntersection(), lambda X, k: sum(np.minimum(x[:, None], x) for x in X.T), True
     ),
 }
 INDEFINITE: dict[str, Choice] = {
@@ -200,7 +200,7 @@ def random_rows(rng: np.random.Generator, n: int) -> Array:
     return X * 10 ** rng.uniform(-3, 3)
 
 
-def case_of(seed: int, least: int = 20, most: int = 300) -> Case:
+def case_of(seed: int, least: int = 20, most: int = 200) -> Case:
     rng = np.random.default_rng(seed)
     n = int(rng.integers(least, most + 1))
     table = DEFINITE if rng.random() < 0.7 else INDEFINITE
