@@ -141,17 +141,13 @@ def shown(bar: TerminalProgress, output: Output, kept: str | None = None) -> lis
         return []
     bar.kept = kept or ""
     output.doing("")
-    return [bar if bar.shown else _without_plans(LogProgress(interval=30))]
+    log = LogProgress(interval=30)
 
+    def lines(event: Event) -> None:
+        if not isinstance(event, PlanEvent):  # which the command has already printed
+            log(event)
 
-def _without_plans(show: Progress) -> Progress:
-    """Skip plans, which the command has already printed."""
-
-    def show_others(event: Event) -> None:
-        if not isinstance(event, PlanEvent):
-            show(event)
-
-    return show_others
+    return [bar if bar.shown else lines]
 
 
 def reject_existing(path: str | None, overwrite: bool, instead: str = "", *, table: bool = False) -> None:

@@ -249,7 +249,10 @@ def arrow_rows(column: Any, label: str) -> Array:
         values, present = column.flatten(), len(column) - column.null_count
         lengths = np.asarray(column.drop_null().value_lengths())
         if len(column) == present and not len(lengths):
-            return np.zeros((n, *sizes, 0), _numbers_of(column.type))
+            kind = column.type
+            while hasattr(kind, "value_type"):
+                kind = kind.value_type
+            return np.zeros((n, *sizes, 0), kind.to_pandas_dtype())
         if present < len(column) or (lengths != lengths[0]).any():
             counted_rows(np.empty(0), lengths, len(column), label)
         sizes.append(int(lengths[0]))
@@ -257,13 +260,6 @@ def arrow_rows(column: Any, label: str) -> Array:
     if column.null_count:
         raise ValueError(f"{label} has nulls. Drop or fill those rows first.")
     return np.asarray(column.to_numpy(zero_copy_only=False)).reshape(n, *sizes)
-
-
-def _numbers_of(kind: Any) -> Any:
-    """Return the dtype of the numbers in lists of a type of Arrow."""
-    while hasattr(kind, "value_type"):
-        kind = kind.value_type
-    return kind.to_pandas_dtype()
 
 
 def counted_rows(values: Array, lengths: Array | None, n: int, label: str) -> Array:

@@ -255,7 +255,8 @@ class DirectRows:
             plain = document.get("order", "C") == "C" and not document.get("filters")
             names = [name for name, _ in codecs]
         else:
-            plain = bool(codecs) and codecs[0][0] == "bytes" and _is_native(codecs[0][1], array.dtype)
+            first, options = codecs[0] if codecs else ("", {})
+            plain = first == "bytes" and (array.dtype.itemsize == 1 or options.get("endian", "little") == sys.byteorder)
             names = [name for name, _ in codecs[1:]]
         if not plain or names not in ([], ["zstd"]):
             return None
@@ -325,11 +326,6 @@ class DirectRows:
             decompress(data, chunk)
             target[...] = chunk[skip : skip + len(target)]
         return True
-
-
-def _is_native(options: Any, dtype: np.dtype[Any]) -> bool:
-    endian = options.get("endian", "little")
-    return bool(dtype.itemsize == 1 or endian == sys.byteorder)
 
 
 def fill_from(file: Any, target: NDArray[Any]) -> int:

@@ -274,12 +274,6 @@ LANDMARK_SHARE = 20  # at most one row in 20 is a landmark
 MAX_LANDMARKS = 2048
 
 
-def start_landmarks(n: int, block: int) -> int:
-    """Return the number of landmarks of the start; 0 if there are too few rows."""
-    wanted = min(LANDMARKS_A_COLUMN * block, MAX_LANDMARKS, n // LANDMARK_SHARE)
-    return wanted if wanted >= 2 * block else 0
-
-
 @dataclass(frozen=True)
 class Start:
     """The leading axes of a Nyström approximation, from which an iteration starts: three reads.
@@ -422,12 +416,13 @@ class KernelKrylovFit(PairsFit):
     @cached_property
     def start(self) -> Start | None:
         """The start, if there are enough rows for one."""
-        m = start_landmarks(self.rows.n_rows, self.iteration.block)
-        if not m or not self.settings.kernel.positive_semidefinite:
+        block = self.iteration.block
+        m = min(LANDMARKS_A_COLUMN * block, MAX_LANDMARKS, self.rows.n_rows // LANDMARK_SHARE)
+        if m < 2 * block or not self.settings.kernel.positive_semidefinite:
             return None
-        random = max(2, self.iteration.block // 20)
+        random = max(2, block // 20)
         request = LandmarkRequest(self.rows, self.settings.kernel, m, self.settings.seed, threads=self.settings.threads)
-        return Start(request, replace(self.settings, n_components=self.iteration.block - random))
+        return Start(request, replace(self.settings, n_components=block - random))
 
     @property
     def starting(self) -> tuple[PassCost, ...]:

@@ -256,8 +256,10 @@ class LinearModel(RowStatistics, Generic[State]):
             self._absorb(first.state, first.omitted)
             self._provenance = first.made
             return self
+        # Statistics add up if they are of the same quantities.
         fitted = self._analysed
-        if not fitted.adds_up_with(self._rows_analysed(self.n_features_in_, fitted.view, fitted.grid)):
+        now = self._rows_analysed(self.n_features_in_, fitted.view, fitted.grid)
+        if any(getattr(now, one) != getattr(fitted, one) for one in ("preprocessing", "filled", "standardized")):
             raise ValueError(
                 f"preprocess, nan_policy, center or scale was changed after the fit: {self._called}. The kept "
                 f"statistics were computed with the former values, so new rows cannot be added. Set them "

@@ -27,7 +27,7 @@ from bigpca.operators.covariance import (
     lost_variance,
     magnification,
 )
-from bigpca.passes.accumulators.base import Weighted, WeightSums, column_scale
+from bigpca.passes.accumulators.base import Weighted, WeightSums, broadcast, column_scale
 from bigpca.passes.accumulators.moments import ColumnMoments
 from bigpca.passes.accumulators.thin_products import FusedProduct, SketchFactor, probe_vectors
 from bigpca.passes.engine.jobs import PassPlan, PassState
@@ -351,8 +351,9 @@ def unpack(part: FusedProduct, settings: SketchSettings, *, omitted: int, scale:
     check_enough_rows(part.count, omitted, sums=part.weight_sums)
     q = settings.sketch.width(d)
     Y, squares, W = part.centred(), part.centred_squares(), settings.sketch.matrix(d)
-    if not fit.center:  # only adds, so there is no cancellation
-        Y += np.multiply.outer(weight * part.mean, part.projected_mean())
+    if not fit.center:
+        # X'X W = Xc'Xc W + n mean (W'mean)', which only adds, so there is no cancellation.
+        Y += np.multiply.outer(weight * part.mean, broadcast(part.factor).multiply(part.mean[None, :])[0])
     Y /= weight - 1
     centred = part.centring_error if fit.center or fit.scale else None
     scaled = scale

@@ -168,11 +168,6 @@ class Spectrum(Weighted):
     centring_error: float | None = None
     regression: Regression | None = None
 
-    @property
-    def n_effective(self) -> float:
-        """Kish's effective number of rows, ``(sum w)^2 / sum w^2``."""
-        return float(self.count) if self.weight_sums is None else self.weight_sums[0] ** 2 / self.weight_sums[1]
-
 
 @dataclass(frozen=True)
 class PCAFit(Fit[Spectrum]):

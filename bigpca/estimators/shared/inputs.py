@@ -95,11 +95,6 @@ class AnalysedRows:
     standardized: dict[str, object] | None = None
     covariates: int = 0
 
-    def adds_up_with(self, other: AnalysedRows) -> bool:
-        """Whether statistics of these rows and of others are of the same quantities."""
-        own, others = ((one.preprocessing, one.filled, one.standardized) for one in (self, other))
-        return own == others
-
 
 def open_rows(X: Input, estimator: str, *, minimum: int = 1) -> Rows:
     """Check the dtype and shape of X and open it, without reading.

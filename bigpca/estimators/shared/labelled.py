@@ -160,11 +160,6 @@ class EmptyColumns(Reading):
         return {"computes": self.solver, "input": self.rows.describe()}
 
 
-def may_have_empty_columns(rows: Rows) -> bool:
-    """Whether columns of a DataArray may have no values, and are left out then: floats that are not a view yet."""
-    return rows.view is None and rows.dtype.kind == "f" and rows.n_rows > 0
-
-
 def without_empty_columns(opened: Rows, rows: Rows, resources: Resources, progress: ProgressArgument = None) -> Rows:
     """Find the columns of a DataArray that are NaN in every row, and return the rows without them.
 

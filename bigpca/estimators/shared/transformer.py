@@ -55,7 +55,6 @@ from bigpca.estimators.shared.labelled import (
     dataset_of,
     grid_of,
     labelled_rows,
-    may_have_empty_columns,
     naming_places,
     open_on_grid,
     open_side,
@@ -1010,7 +1009,8 @@ class Estimator(TransformerMixin, BaseEstimator, ABC, Generic[Found]):
         Unless ``read`` is True or the rows are in memory, those columns remain, and only the reads that will find them
         are declared.
         """
-        if rows.labels is None or not may_have_empty_columns(rows):
+        # Floats alone may be NaN; a view has its columns already.
+        if rows.labels is None or rows.view is not None or rows.dtype.kind != "f" or rows.n_rows < 1:
             return rows
         begun = rows.begun(**self._policies)
         if not read and not begun.in_memory:

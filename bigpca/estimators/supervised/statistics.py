@@ -61,8 +61,7 @@ class LabelStatistics:
     @property
     def n_effective(self) -> float:
         """Kish's effective number of rows."""
-        sums = self.moments.weight_sums
-        return float(self.count) if sums is None else sums[0] ** 2 / sums[1]
+        return self.moments.n_effective
 
     @property
     def divisor(self) -> float:
@@ -283,6 +282,8 @@ class KeptStatistics:
             )
         held, crossed = named(arrays, "moments_"), named(arrays, "cross_")
         c, m = len(held["counts"]), len(crossed.get("weight", ()))
+        if "weight_sums" not in held and held["count"] != held["counts"].sum():
+            raise ValueError(f"it has {held['counts'].sum():g} rows of classes, but moments of {held['count']} rows")
         check_shapes(held, {"counts": (c,), "means": (c, d), "within": (packed_size(d) if whole else d,)})
         # Labels of single rows are not stored: statistics are merged, and fold no further rows themselves.
         moments, cross = ClassMoments(d, c, np.zeros(0, np.int32), bool(whole)).with_arrays(held), None

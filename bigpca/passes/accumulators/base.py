@@ -195,6 +195,11 @@ class Weighted:
         """``sum_t w_t``; the count of rows without weights."""
         return float(self.count) if self.weight_sums is None else self.weight_sums[0]
 
+    @property
+    def n_effective(self) -> float:
+        """Kish's effective number of rows, ``(sum w)^2 / sum w^2``."""
+        return float(self.count) if self.weight_sums is None else self.weight_sums[0] ** 2 / self.weight_sums[1]
+
 
 def add_weights(count: int, sums: WeightSums, more: int, weights: Vector | WeightSums) -> WeightSums:
     """Return ``(sum w, sum w^2)`` of ``count`` rows and ``more`` others; None if every row counts once."""

@@ -316,7 +316,7 @@ TILE_BYTES = 16 * MIB
 
 
 @dataclass
-class ClassMoments(Accumulator):
+class ClassMoments(Weighted, Accumulator):
     """Count and mean of every class, and the scatter of all rows about the means of their classes.
 
     ``within = sum_t (x_t - mean_{y_t})(x_t - mean_{y_t})'``, accumulated directly: each class has a fixed shift in a
@@ -341,14 +341,14 @@ class ClassMoments(Accumulator):
     means : ndarray of shape (c, d), float64; zeros for classes without rows
     within : ndarray, float64
         The scatter's upper triangle as :func:`bigpca.arrays.packed_strips` lays it out, or its diagonal (d,).
+    count : int
+        Number of labelled rows.
     weight_sums : (float, float) or None
         Of the labelled rows, as of :class:`bigpca.passes.accumulators.moments.Moments`.
-    weighted_rows : int
-        Number of labelled rows, if they have weights.
     """
 
     tag: ClassVar[str] = "ClassMoments"
-    stored: ClassVar[tuple[str, ...]] = ("counts", "means", "within", "weight_sums", "weighted_rows")
+    stored: ClassVar[tuple[str, ...]] = ("counts", "means", "within", "count", "weight_sums")
     accepts: ClassVar[frozenset[str]] = frozenset({"dense", "weights"})
 
     n_features: int
@@ -359,22 +359,12 @@ class ClassMoments(Accumulator):
     counts: Vector = field(default_factory=lambda: np.zeros(0))
     means: Matrix = field(default_factory=lambda: np.zeros((0, 0)))
     within: Vector = field(default_factory=lambda: np.zeros(0))
+    count: int = 0
     weight_sums: WeightSums = None
-    weighted_rows: int = 0
     _shifts: Array | None = field(default=None, repr=False)
     _group_shift: Vector | None = field(default=None, repr=False)
     _product: Array | None = field(default=None, repr=False)
     _rows: Array | None = field(default=None, repr=False)
-
-    @property
-    def count(self) -> int:
-        """Number of labelled rows."""
-        return int(self.counts.sum()) if self.weight_sums is None else self.weighted_rows
-
-    @property
-    def weight(self) -> float:
-        """``sum_t w_t`` of labelled rows; their number without weights."""
-        return float(self.count) if self.weight_sums is None else self.weight_sums[0]
 
     @property
     def mean(self) -> Vector:
@@ -395,7 +385,7 @@ class ClassMoments(Accumulator):
         own = self.for_rows(start, stop)
         return replace(
             own, counts=np.zeros(c), means=np.zeros((c, d)), within=np.zeros(packed_size(d) if self.whole else d),
-            weight_sums=None, weighted_rows=0, _shifts=None, _group_shift=None, _product=None, _rows=None,
+            count=0, weight_sums=None, _shifts=None, _group_shift=None, _product=None, _rows=None,
         )  # fmt: skip
 
     def for_rows(self, start: int, stop: int) -> ClassMoments:
@@ -424,9 +414,8 @@ class ClassMoments(Accumulator):
                 self._add(rows, own[labelled], self._shifts, weights)
 
     def _add(self, values: Array, codes: NDArray[np.int32], shifts: Array, weights: Vector | None) -> None:
-        if weights is not None:
-            self.weight_sums = add_weights(self.count, self.weight_sums, len(codes), weights)
-            self.weighted_rows += len(codes)
+        self.weight_sums = add_weights(self.count, self.weight_sums, len(codes), weights)
+        self.count += len(codes)
         ones = np.ones(len(codes), values.dtype) if weights is None else weights.astype(values.dtype)
         one_hot = csr_array((ones, codes, np.arange(len(codes) + 1)), (len(codes), self.n_classes))
         counts = np.bincount(codes, weights, minlength=self.n_classes)
@@ -478,8 +467,8 @@ class ClassMoments(Accumulator):
         both = (self.counts > 0) & (other.counts > 0)
         merged = replace(
             self, codes=self.codes[:0], counts=counts, means=means, within=self.within + other.within,
+            count=self.count + other.count,
             weight_sums=add_weights(self.count, self.weight_sums, other.count, other.weight_sums),
-            weighted_rows=self.count + other.count,
         )  # fmt: skip
         merged._correct(difference[both] * np.sqrt(self.counts[both] * share[both])[:, None], 1.0)
         return merged

@@ -420,11 +420,6 @@ class FusedProduct(Weighted, Accumulator):
         centred[self._constant] = 0
         return centred
 
-    def projected_mean(self) -> Vector:
-        """Return ``W' mean`` (l,), for sums about zero; requires W, like :meth:`about`."""
-        projected: Vector = broadcast(self.factor).multiply(self.mean[None, :])[0]
-        return projected
-
     def centred_squares(self) -> Vector:
         """Return the sums of squared deviations (d,) from the mean."""
         squares = np.maximum(self.squares - self.sums**2 / (self.weight or 1.0), 0)

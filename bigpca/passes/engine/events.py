@@ -153,14 +153,10 @@ class PassTally:
         return sentence(event)
 
     @property
-    def resumed_fraction(self) -> float:
-        """Share of the pass that an earlier run finished, in [0, 1]."""
-        return min(1.0, self.event.groups_resumed / self.event.groups_total) if self.event.groups_total else 0.0
-
-    @property
     def fraction(self) -> float:
         """Share of the pass that is done, in [0, 1]."""
-        return min(1.0, self.resumed_fraction + self._done_here)
+        resumed = self.event.groups_resumed / self.event.groups_total if self.event.groups_total else 0.0
+        return min(1.0, resumed + self._done_here)
 
     @property
     def _done_here(self) -> float:

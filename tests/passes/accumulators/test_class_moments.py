@@ -119,7 +119,7 @@ def test_the_mean_of_equal_means_is_theirs_to_the_last_bit() -> None:
     rng, rounded = np.random.default_rng(0), 0
     for _ in range(100):
         counts, means = rng.integers(1, 99, 3).astype(float), np.full((3, 1), rng.standard_normal())
-        state = ClassMoments(1, 3, np.zeros(0, np.int32), False, counts=counts, means=means)
+        state = ClassMoments(1, 3, np.zeros(0, np.int32), False, counts=counts, means=means, count=int(counts.sum()))
         assert state.mean == means[0]
         rounded += bool(counts @ means / counts.sum() != means[0])
     assert rounded >= 10
