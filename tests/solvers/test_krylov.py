@@ -13,7 +13,7 @@ import pytest
 from bigpca.solvers.krylov import Known, KrylovOptions, block_krylov, krylov_bytes
 from tests import builders
 
-N, K, BLOCK, PROBES = 300, 12, 24, 10
+N, K, BLOCK, PROBES = 240, 12, 24, 10
 EPS = float(np.finfo(np.float64).eps)
 SPECTRA = builders.solver_spectra(N)
 
@@ -97,7 +97,7 @@ def test_a_flat_spectrum_does_not_pass_for_a_known_one(spectrum, k, block):
 
 @pytest.mark.parametrize("k", [BLOCK + 10, 3 * BLOCK])
 def test_eigenvalues_repeated_more_often_than_the_block_has_columns_are_all_found(k):
-    A = product("repeated")  # 3, a hundred times 2, then less than 1
+    A = product("repeated")  # 3, eighty times 2, then less than 1
     result = solve(A, k, block=BLOCK)
     assert result.converged
     assert np.abs(result.values[1:] - 2.0).max() < 2e-3
@@ -325,8 +325,8 @@ def test_the_stated_memory_is_kept():
 @pytest.mark.parametrize(
     ("k", "changes", "message"),
     [
-        (0, {}, "0 eigenpairs were requested, but a matrix of size 300 has 1 to 300"),
-        (N + 1, {}, "301 eigenpairs were requested"),
+        (0, {}, "0 eigenpairs were requested, but a matrix of size 240 has 1 to 240"),
+        (N + 1, {}, "241 eigenpairs were requested"),
         (40, {"max_columns": 79}, "40 eigenpairs need a basis of 80 columns, but only 79 fit the memory limit"),
         (40, {"max_columns": 49, "rank": 50}, "40 eigenpairs need a basis of 50 columns, but only 49 fit"),
         (lambda values: 0, {}, "0 eigenpairs were requested"),
@@ -345,8 +345,8 @@ def test_impossible_wishes_are_rejected_with_the_numbers(k, changes, message):
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ((np.ones((N, 3)), np.ones((N, 4))), r"given products have shapes \(300, 3\) and \(300, 4\), but both must be"),
-        ((np.ones((N, 3)), np.ones((N - 1, 3))), r"must be \(300, c\) with c <= 60"),
+        ((np.ones((N, 3)), np.ones((N, 4))), r"given products have shapes \(240, 3\) and \(240, 4\), but both must be"),
+        ((np.ones((N, 3)), np.ones((N - 1, 3))), r"must be \(240, c\) with c <= 60"),
         ((np.ones((N, 61)), np.ones((N, 61))), "the columns that the basis can hold"),
     ],
 )
@@ -359,7 +359,7 @@ def test_products_of_another_shape_or_not_finite_are_rejected():
     A = product("power law 0.5")
     given = known(A)
     A.multiply = lambda Q: Q.T
-    with pytest.raises(ValueError, match=r"multiply returned shape \(34, 300\) for columns of shape \(300, 34\)"):
+    with pytest.raises(ValueError, match=r"multiply returned shape \(34, 240\) for columns of shape \(240, 34\)"):
         solve(A, given=given)
     A.multiply = lambda Q: np.full(Q.shape, np.nan)
     with pytest.raises(ValueError, match="multiplication 1 returned values that are not finite"):

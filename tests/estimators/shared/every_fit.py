@@ -131,6 +131,16 @@ def public(found: dict[str, str]) -> dict[str, str]:
     return {fit: hashlib.sha256("\n".join(lines).encode()).hexdigest()[:16] for fit, lines in fits.items()}
 
 
+def every(where: str, names: list[str]) -> dict[str, str]:
+    """Return the digests of these fits, or of all and of what is made of several."""
+    found = {key: digest for name in names or FITS for key, digest in results(name, where in ("threads", "cluster"))}
+    if not names:
+        a, b = (bp.PCA(K, solver="covariance").fit(part) for part in (X[:150], X[150:]))
+        found |= dict(numbers(bp.merge(a, b), "merged"))
+        found |= dict(numbers(bp.roweis_map(X, Y, 3, model=bp.RoweisDiscriminantAnalysis(2)), "map"))
+    return found
+
+
 def main(where: str, names: list[str]) -> None:
     """Print all digests as JSON."""
     warnings.simplefilter("ignore")
@@ -141,11 +151,7 @@ def main(where: str, names: list[str]) -> None:
         cluster = LocalCluster(n_workers=1, threads_per_worker=2, dashboard_address="127.0.0.1:0")
         Client(cluster)
     bp.config(solve_threads=2).keep()
-    found = {key: digest for name in names or FITS for key, digest in results(name, where in ("threads", "cluster"))}
-    if not names:
-        a, b = (bp.PCA(K, solver="covariance").fit(part) for part in (X[:150], X[150:]))
-        found |= dict(numbers(bp.merge(a, b), "merged"))
-        found |= dict(numbers(bp.roweis_map(X, Y, 3, model=bp.RoweisDiscriminantAnalysis(2)), "map"))
+    found = every(where, names)
     if where == "record":
         record = {"environment": numerical_environment(), "digests": public(found)}
         RECORD.write_text(json.dumps(record, indent=1) + "\n")
