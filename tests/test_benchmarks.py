@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import importlib
 import json
+import os
 import runpy
+import subprocess
 import sys
 from contextlib import redirect_stdout
 from io import StringIO
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -191,6 +194,7 @@ def test_all_contenders_in_process_find_the_same_eigenvalue(
         assert last_line(capsys)[bound] > 0
 
 
+@pytest.mark.usefixtures("_contenders_here")
 def test_tall_prints_a_ratio_for_each_contender(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -199,6 +203,20 @@ def test_tall_prints_a_ratio_for_each_contender(
     said = capsys.readouterr().out
     assert "1.00 x bigpca" in said
     assert "bigpca less the eigenproblem" in said
+
+
+def test_a_contender_runs_in_a_process_of_its_own_and_says_why_it_failed(tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import json, os, sys\n"
+        "if sys.argv[2] == 'no':\n    sys.exit('failed')\n"
+        "print(json.dumps([os.getpid(), *sys.argv[1:]]))"
+    )
+    run_apart = importlib.import_module("contenders").run_apart
+    number, *given = run_apart("some q=1", tmp_path, 3, "--cold", script=str(script))
+    assert number != os.getpid()
+    assert given == ["some", str(tmp_path), "3", "q=1", "--cold"]
+    assert run_apart("some", "no", 3, script=str(script)) == {"contender": "some", "failed": "failed"}
 
 
 @pytest.mark.usefixtures("_contenders_here")
@@ -250,7 +268,14 @@ def test_one_pass_reads_once_and_warns_of_a_heavy_tail(
 def test_batches_have_the_eigenvalues_of_rows_in_memory(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    run("batches.py", "--rows", 500, "--columns", 20, "--batch", 64, "-k", 3, "--rounds", 1, monkeypatch=monkeypatch)
+    def run_here(command: list[str], **options: Any) -> SimpleNamespace:  # a process of its own imports for seconds
+        with redirect_stdout(StringIO()) as said:
+            run("batches.py", *command[2:], monkeypatch=monkeypatch)
+        return SimpleNamespace(stdout=said.getvalue())
+
+    monkeypatch.setattr(subprocess, "run", run_here)
+    size = ("--rows", 500, "--columns", 20, "--batch", 64)
+    run("batches.py", *size, "-k", 3, "--rounds", 1, monkeypatch=monkeypatch)
     row = last_line(capsys)
     assert row["from_batches"]["error"] == 0
     assert row["from_batches, n unknown"]["error"] < 1e-5 < row["IncrementalPCA"]["error"]

@@ -63,6 +63,12 @@ def pca() -> bp.PCA:
     return bp.PCA(4).fit(X)
 
 
+@pytest.fixture
+def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Figures without their SVG, for tests of words: each takes a tenth of a second."""
+    monkeypatch.setattr("bigpca.report.page.svg_of", lambda figure, name: "<svg></svg>")
+
+
 class Seen(HTMLParser):
     """Tags, attributes and text of a page."""
 
@@ -118,6 +124,7 @@ def test_a_report_is_one_file_that_loads_nothing_and_in_which_no_text_acts(model
     assert len(ids) == len(set(ids))
 
 
+@pytest.mark.usefixtures("undrawn")
 @pytest.mark.parametrize(
     ("model", "computed"),
     [(bp.PCA(3), "rounding"), (bp.PCA(3, solver="krylov"), "within the certified bounds of the previous figure")],
@@ -143,12 +150,13 @@ def test_standard_errors_are_told_apart_from_the_errors_of_the_computation(model
 
 
 def test_the_same_model_has_the_same_report(pca: bp.PCA) -> None:
-    first, second = (render(describe(pca, scores=pca.transform(X), labels=CLASSES)) for _ in range(2))
-    labelled = xr.DataArray(pca.transform(X), dims=("sample", "component"))
-    assert render(describe(pca, scores=labelled, labels=CLASSES)) == first
+    scores = pca.transform(X)
+    labelled = xr.DataArray(scores, dims=("sample", "component"))
+    first, second = (render(describe(pca, scores=found, labels=CLASSES)) for found in (scores, labelled))
     assert first == second
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_tables_are_the_models_numbers_and_run_nothing_in_a_spreadsheet(pca: bp.PCA) -> None:
     model = bp.PCA(3, solver="krylov", tol=0.3).fit(X)
     files = Seen(render(describe(model, feature_names=HOSTILE * 2))).files()
@@ -352,6 +360,7 @@ def test_every_table_of_labels_is_joined_to_every_kind_of_keys(
     assert "joined by the key row" in found.source
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_a_stored_array_of_labels_has_the_keys_beside_it_and_arrays_are_said_to_be_in_order(tmp_path: Path) -> None:
     bp.ingest(np.array([[3.5], [1.5], [2.5]]), tmp_path / "y.zarr", keys=["z", "x", "y"])
     found = companions(tmp_path / "y.zarr", keys=["x", "y", "z"], n=3)
@@ -370,6 +379,7 @@ KEYED: dict[str, tuple[str, list[str | None] | str]] = {  # beside scores of the
 }
 
 
+@pytest.mark.usefixtures("undrawn")
 @pytest.mark.parametrize(("content", "expected"), KEYED.values(), ids=KEYED)
 def test_a_file_of_labels_is_joined_to_stored_scores_by_key_in_reports_and_figures(
     content: str, expected: list[str | None] | str, tmp_path: Path, caplog: pytest.LogCaptureFixture
@@ -404,6 +414,7 @@ def test_a_picture_of_many_rows_is_decoded_once(tmp_path: Path, monkeypatch: pyt
     assert len(opened) == 2
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_pictures_outside_the_folder_or_broken_are_not_shown(folder: Path) -> None:
     (folder / "link.png").symlink_to(folder.parent / "outside.png")
     for path in ("../outside.png", str(folder.parent / "outside.png"), "link.png"):
@@ -448,6 +459,7 @@ class Recorded(bp.PCA):
     provenance_ = Provenance()
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_what_was_recorded_is_shown_beside_the_plan_and_paths_can_be_left_out() -> None:
     recorded = Recorded(2).fit(X)
     assert plan_table(recorded).rows == (
@@ -508,6 +520,7 @@ def test_a_methods_paragraph_has_sizes_solver_bounds_and_citations() -> None:
     assert [text[:8] for text in citations_of(bp.PCA(2).fit(X))] == ["Hotellin", "Chan, T."]
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_a_report_is_written_where_nothing_is_lost(
     pca: bp.PCA, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -543,6 +556,7 @@ def test_what_does_not_fit_is_rejected(
         describe(pca, **given)
 
 
+@pytest.mark.usefixtures("undrawn")
 @pytest.mark.parametrize(
     ("model", "columns", "summary", "figure"),
     [
@@ -569,6 +583,7 @@ def test_models_of_two_sides_report_what_they_found_and_a_map_of_layers(
     assert "5 and 3 features were analysed together by" in report.methods
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_shares_of_a_discriminant_are_of_the_variance_between_the_classes() -> None:
     model, of = bp.FisherDiscriminantAnalysis().fit(X, CLASSES), "of the variance between the classes"
     report = describe(model)
@@ -580,6 +595,7 @@ def test_shares_of_a_discriminant_are_of_the_variance_between_the_classes() -> N
     assert f"100 % {of}" in model._repr_mimebundle_()["text/html"]
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_accuracy_and_confusions_are_of_held_out_rows_and_unknown_without_them(tmp_path: Path) -> None:
     rows, names = X + 2 * np.eye(3, 12)[CLASSES], np.array(["a", "b", "c"])[CLASSES]
     model = bp.FisherDiscriminantAnalysis().fit(rows[:200], names[:200])

@@ -76,7 +76,7 @@ class Layout:
     @cached_property
     def read_rows(self) -> int:
         """Rows of the largest read."""
-        return max((b - a for a, b in self.reads), default=0)
+        return int(np.diff(self.reads).max(initial=0))
 
     @property
     def held_reads(self) -> int:
