@@ -10,6 +10,8 @@ import os
 import sys
 from collections import Counter
 from collections.abc import Iterator
+from functools import cache
+from importlib import import_module
 from pathlib import Path
 from time import monotonic
 from typing import Any
@@ -194,6 +196,10 @@ def object_server() -> Iterator[ObjectStore]:
         }
         for name, value in own.items():
             patch.setenv(f"AWS_{name}", value)
+        # For each request it tries 180 names of services, and in each listing it parses the time of every object.
+        found, app = import_module("moto.core.serialize"), server.middleware.app
+        patch.setattr(app, "get_backend_for_host", cache(app.get_backend_for_host))
+        patch.setattr(found, "parse_to_aware_datetime", cache(found.parse_to_aware_datetime))
         yield server
 
 

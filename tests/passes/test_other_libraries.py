@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import cache
 from itertools import cycle
 from pathlib import Path
 from types import SimpleNamespace
@@ -56,9 +57,13 @@ def require(name: str) -> None:
             pytest.skip(str(error))
 
 
+@cache
+def values() -> np.ndarray:
+    return data_with_spectrum(N, power_law(D), mean=30.0)[0]
+
+
 def lazy(dtype: str = "f4") -> Any:
-    X = data_with_spectrum(N, power_law(D), mean=30.0)[0]
-    return da.from_array(X.astype(dtype), chunks=(250, D))
+    return da.from_array(values().astype(dtype), chunks=(250, D))
 
 
 @pytest.mark.parametrize("fit", FITS)

@@ -135,21 +135,20 @@ def test_nothing_is_unpickled_to_read_models_checkpoints_and_stores(
 def test_a_flipped_byte_anywhere_in_a_model_is_rejected_or_changes_nothing(
     name: str, models: dict[str, Path], tmp_path: Path
 ) -> None:
-    whole = bp.load(models[name])
-    rejected = 0
-    for number, file in enumerate(path.relative_to(models[name]) for path in files_of(models[name])):
-        copy = tmp_path / f"{number}.zarr"
-        shutil.copytree(models[name], copy)
-        content = bytearray((copy / file).read_bytes())
-        content[len(content) // 2] ^= 0x11
-        (copy / file).write_bytes(content)
+    copy, expected, rejected = tmp_path / "copy.zarr", bp.load(models[name]).transform(X), 0
+    shutil.copytree(models[name], copy)
+    for file in files_of(copy):
+        content = file.read_bytes()
+        middle = len(content) // 2
+        file.write_bytes(content[:middle] + bytes([content[middle] ^ 0x11]) + content[middle + 1 :])
         try:
             loaded = bp.load(copy)
         except ModelFormatError:
             rejected += 1
         else:
             assert file.name == "zarr.json"  # white space or redundant metadata
-            np.testing.assert_array_equal(loaded.transform(X), whole.transform(X))
+            np.testing.assert_array_equal(loaded.transform(X), expected)
+        file.write_bytes(content)
     assert rejected >= 1
 
 

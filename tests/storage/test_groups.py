@@ -113,7 +113,7 @@ def test_numpy_scalars_and_tuples_become_json_values(tmp_path):
     assert np.isnan(found["c"][0])
 
 
-@everywhere
+@local_or_memory
 def test_an_existing_path_is_kept_unless_overwriting_is_asked_for(place):
     save(place)
     with pytest.raises(

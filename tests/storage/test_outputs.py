@@ -47,7 +47,7 @@ def test_zarr_reads_what_was_written_for_every_dtype_and_chunking(place, dtype, 
     assert isinstance(place, Place) or os.listdir(place.parent) == [place.name]
 
 
-@everywhere
+@local_or_memory
 def test_an_output_without_rows_is_an_array_without_rows(place):
     with begin(place, shape=(0, 3)) as output:
         assert output.pending() == []
@@ -62,7 +62,7 @@ def test_never_written_reads_as_nan_and_codec_has_a_checksum(place):
     assert metadata["codecs"][-1] == {"name": "zstd", "configuration": {"level": 1, "checksum": True}}
 
 
-@everywhere
+@local_or_memory
 def test_the_manifest_holds_the_crc_of_every_chunk_file(place):
     attributes = opened(write(place)).attrs
     manifest = attributes["bigpca_manifest"]
@@ -207,7 +207,7 @@ def test_a_late_task_cannot_touch_a_finished_or_a_newer_output(path):
     assert np.array_equal(read(path), EXPECTED)
 
 
-@everywhere
+@local_or_memory
 def test_an_existing_output_is_named_and_kept(place):
     before = stored(write(place))
     with pytest.raises(OutputExistsError, match=r"\(a Zarr array \(23, 3\) float32\).*overwrite=True \(--overwrite"):

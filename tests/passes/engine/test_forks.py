@@ -28,7 +28,7 @@ pytestmark = [
     pytest.mark.usefixtures("small_groups"),
     pytest.mark.filterwarnings("ignore:This process .*is multi-threaded:DeprecationWarning"),
 ]
-X = da.from_array(normal(2000, 8), chunks=(50, 8))
+X = da.from_array(normal(400, 8), chunks=(50, 8))
 
 
 def in_a_fork(work: Callable[[], Any]) -> str:
