@@ -399,12 +399,6 @@ class ClassLabels:
         """Rows of each class, of shape (c,)."""
         return np.bincount(self.codes[self.used], minlength=self.n_classes).astype(np.int64)
 
-    @property
-    def singletons(self) -> NDArray[Any]:
-        """Classes with one row, which contribute nothing to the within-class scatter."""
-        found: NDArray[Any] = self.classes[self.counts == 1]
-        return found
-
     def among(self, present: NDArray[np.bool_]) -> ClassLabels:
         """Return the labels of the rows that are present; the others have none, and are not missing."""
         labels = _coded(self.classes[self.codes[self.used & present]], ~(self.used & present))

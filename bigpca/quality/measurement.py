@@ -114,7 +114,10 @@ def read_rows(rows: Rows, wanted: Integers, name: str) -> Array:
     ndarray of shape (m, d), float32 or float64
     """
     direct = rows.source is not None and rows.source.format in ROW_FORMATS
-    reads = _runs(wanted) if direct else _spans(wanted, rows.row_chunks)
+    # Of consecutive numbers, or of one chunk, from its first wanted row to its last.
+    apart = np.diff(wanted) > 1 if direct else np.diff(np.searchsorted(np.cumsum(rows.row_chunks), wanted, "right")) > 0
+    held = np.split(wanted, np.flatnonzero(apart) + 1)
+    reads = tuple((int(numbers[0]), int(numbers[-1]) + 1) for numbers in held)
     # A group of a Dask array holds the values shared by its nodes until the last of them has run: one read each.
     groups = tuple(range(i, i + 1) for i in range(len(reads)))
     if direct:
@@ -126,19 +129,6 @@ def read_rows(rows: Rows, wanted: Integers, name: str) -> Array:
     found = read_once(rows, RowsAt(rows.n_columns, wanted, working_dtype(rows.dtype).itemsize), name, layout=layout)
     kept = np.zeros((0, rows.n_columns)) if found.rows is None else found.rows
     return kept[np.argsort(found.indices)]
-
-
-def _runs(wanted: Integers) -> tuple[tuple[int, int], ...]:
-    """Return (start, stop) of each run of consecutive numbers."""
-    breaks = np.flatnonzero(np.diff(wanted) > 1) + 1
-    return tuple((int(run[0]), int(run[-1]) + 1) for run in np.split(wanted, breaks))
-
-
-def _spans(wanted: Integers, row_chunks: tuple[int, ...]) -> tuple[tuple[int, int], ...]:
-    """Return (start, stop) from the first to the last wanted row of each chunk that holds one."""
-    chunk = np.searchsorted(np.cumsum(row_chunks), wanted, side="right")
-    breaks = np.flatnonzero(np.diff(chunk)) + 1
-    return tuple((int(held[0]), int(held[-1]) + 1) for held in np.split(wanted, breaks))
 
 
 STRIP_BYTES = 4 * MIB  # of float64 rows processed at a time, so that no second slab is needed

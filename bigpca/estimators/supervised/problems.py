@@ -466,7 +466,7 @@ def reject_singletons(labels: ClassLabels) -> None:
     ------
     ValueError
     """
-    alone = labels.singletons
+    alone = labels.classes[labels.counts == 1]
     if len(alone):
         named = ", ".join(map(str, alone[:SHOWN].tolist())) + (", ..." if len(alone) > SHOWN else "")
         raise ValueError(

@@ -25,6 +25,7 @@ from bigpca.planning import BlockForm, Work
 from bigpca.solvers.scaling import LearnedScale, Patterson
 
 Arrays = dict[str, Array]
+CSR_PARTS = ("data", "indices", "indptr", "shape")
 T = TypeVar("T")
 
 
@@ -53,7 +54,8 @@ class Accumulator(ABC):
         The field that holds the broadcast value: a parameter that every group needs to fold, and that is too large to
         be sent with each task. It is None in templates being sent and in closed states.
     stored : tuple of str
-        The fields of the closed state: arrays, numbers, ``weight_sums``, other states or tuples of them, and pieces.
+        The fields of the closed state: arrays, numbers, ``weight_sums``, other states or tuples of them, and dicts of
+        pieces, arrays or CSR, by their first row or column.
     needs_largest : bool
         Whether ``update`` uses the largest magnitude in its block.
     accepts : frozenset of {"dense", "csr", "weights", "nan"}
@@ -146,6 +148,8 @@ def _named(name: str, value: object) -> Arrays:
     """Return a field as arrays under its name; those of the states and pieces in it have their own names after it."""
     if isinstance(value, Accumulator):
         value = value.to_arrays()
+    elif isinstance(value, csr_array):
+        value = {part: getattr(value, part) for part in CSR_PARTS}
     elif isinstance(value, tuple) and all(isinstance(one, Accumulator) for one in value):
         value = dict(enumerate(value))
     if not isinstance(value, dict):
@@ -170,7 +174,14 @@ def _restored(template: object, name: str, arrays: Mapping[str, Array]) -> objec
         return template.with_arrays(own)
     if isinstance(template, tuple):
         return tuple(_restored(one, f"{i}", own) for i, one in enumerate(template))
-    return {int(first): array for first, array in own.items()}  # pieces
+    return {int(key.partition("_")[0]): _piece(own, key.partition("_")[0]) for key in own}
+
+
+def _piece(arrays: Mapping[str, Array], name: str) -> Values:
+    if name in arrays:
+        return arrays[name]
+    data, indices, indptr, shape = (arrays[f"{name}_{part}"] for part in CSR_PARTS)
+    return csr_array((data, indices, indptr), tuple(shape.tolist()))
 
 
 WeightSums = tuple[float, float] | None

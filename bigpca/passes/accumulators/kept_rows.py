@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
 import numpy as np
-from scipy.sparse import csr_array
 
 from bigpca.arrays import Array, Integers, Matrix
-from bigpca.passes.accumulators.base import Accumulator, Arrays
+from bigpca.passes.accumulators.base import Accumulator
 from bigpca.passes.reading.blocks import Block, Values, dense_rows
 from bigpca.passes.reading.layout import SLAB_ROWS
 from bigpca.planning import BlockForm, Work
 from bigpca.storage.files import content_digest
-
-CSR_PARTS = ("data", "indices", "indptr")
 
 
 @dataclass
@@ -89,29 +85,30 @@ class RowSample(Accumulator):
         Number of columns, and number of rows of the whole sample.
     row_bytes : float
         Of a row; of sparse rows, on average.
-    pieces : tuple of (first row, ndarray or csr_array of shape (rows, d))
+    pieces : dict of first row to ndarray or csr_array of shape (rows, d)
     """
 
     tag: ClassVar[str] = "RowSample"
+    stored: ClassVar[tuple[str, ...]] = ("pieces",)
     accepts: ClassVar[frozenset[str]] = frozenset({"dense", "csr", "weights"})
 
     n_features: int
     wanted: int
     row_bytes: float
-    pieces: tuple[tuple[int, Values], ...] = ()
+    pieces: dict[int, Values] = field(default_factory=dict)
 
     def fresh(self, start: int, stop: int) -> RowSample:
-        return replace(self, pieces=())
+        return replace(self, pieces={})
 
     def update(self, block: Block) -> None:
-        self.pieces = (*self.pieces, (int(block.rows[0]), block.values))
+        self.pieces[int(block.rows[0])] = block.values
 
     def merge(self, other: RowSample) -> RowSample:
-        return replace(self, pieces=self.pieces + other.pieces)
+        return replace(self, pieces=self.pieces | other.pieces)
 
     def rows(self) -> list[Values]:
         """The pieces in order of rows."""
-        return [rows for _, rows in sorted(self.pieces, key=lambda piece: piece[0])]
+        return [self.pieces[first] for first in sorted(self.pieces)]
 
     @property
     def state_bytes(self) -> int:
@@ -119,25 +116,6 @@ class RowSample(Accumulator):
 
     def cost(self, rows: BlockForm) -> Work:
         return Work(0, self.wanted * rows.values)  # of one triangle of their dot products
-
-    def to_arrays(self) -> Arrays:
-        arrays: Arrays = {}
-        for first, rows in self.pieces:
-            if isinstance(rows, csr_array):
-                arrays |= {f"rows-{first}-{part}": getattr(rows, part) for part in CSR_PARTS}
-            else:
-                arrays[f"rows-{first}"] = rows
-        return arrays
-
-    def with_arrays(self, arrays: Mapping[str, Array]) -> RowSample:
-        numbers = sorted({int(name.split("-")[1]) for name in arrays})
-        return replace(self, pieces=tuple((first, self._piece(arrays, f"rows-{first}")) for first in numbers))
-
-    def _piece(self, arrays: Mapping[str, Array], name: str) -> Values:
-        if name in arrays:
-            return arrays[name]
-        data, indices, indptr = (arrays[f"{name}-{part}"] for part in CSR_PARTS)
-        return csr_array((data, indices, indptr), (len(indptr) - 1, self.n_features))
 
     def identity(self) -> dict[str, object]:
         return {"wanted": self.wanted}

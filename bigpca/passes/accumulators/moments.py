@@ -6,8 +6,9 @@ Then states of labelled rows: counts, means and the within-class scatter, or its
 from __future__ import annotations
 
 import hashlib
+from abc import abstractmethod
 from dataclasses import dataclass, field, replace
-from typing import ClassVar
+from typing import ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -75,7 +76,64 @@ class SparseGram:
 
 
 @dataclass
-class Moments(Weighted, Accumulator):
+class CentredRows(Weighted, Accumulator):
+    """Count and mean of the rows seen so far, about which a subclass adds up squares or products of deviations.
+
+    Inside a group, sums are about the group's shift; they are corrected once when it closes.
+
+    Attributes
+    ----------
+    n_features : int
+    count : int
+        Number of rows; rows of weight 0 are not counted.
+    mean : ndarray of shape (d,), float64
+    weight_sums : (float, float) or None
+        As of :class:`bigpca.passes.accumulators.base.Weighted`.
+    """
+
+    n_features: int
+    count: int = 0
+    mean: Vector = field(default_factory=lambda: np.zeros(0))
+    weight_sums: WeightSums = None
+    _sums: Vector | None = field(default=None, repr=False)
+    _shift: Vector | None = field(default=None, repr=False)
+
+    def _begin(self, block: Block) -> None:
+        """Add the count, the weights and the column sums of a block."""
+        if self._sums is None:
+            self._sums, self._shift = np.zeros(self.n_features), block.shift
+        self.weight_sums = add_weights(self.count, self.weight_sums, block.count, block.weights)
+        self.count += block.count
+        self._sums += block.sums
+
+    def _end(self) -> Vector | None:
+        """Set the mean at the end of a group, and return its distance from the shift (d,); None without rows."""
+        sums, shift, self._sums, self._shift = self._sums, self._shift, None, None
+        if sums is None or shift is None or not self.count:
+            return None
+        offset: Vector = sums / self.weight
+        self.mean = shift + offset
+        return offset
+
+    def merge(self, other: Self) -> Self:
+        if not other.count or not self.count:
+            return self if self.count else other
+        # S = S_a + S_b + (w_a w_b / w) e e' with e = mean_b - mean_a (Chan, Golub & LeVeque 1983, eq. 2.1).
+        weight, e = self.weight + other.weight, other.mean - self.mean
+        both = replace(
+            self, count=self.count + other.count, mean=self.mean + e * (other.weight / weight),
+            weight_sums=add_weights(self.count, self.weight_sums, other.count, other.weight_sums),
+        )  # fmt: skip
+        both._add(other, self.weight * (other.weight / weight), e)
+        return both
+
+    @abstractmethod
+    def _add(self, other: Self, factor: float, e: Vector) -> None:
+        """Replace this copy's scatter by the sum of it, of another state's, and of ``factor e e'``."""
+
+
+@dataclass
+class Moments(CentredRows):
     """Count, mean and centred scatter of the rows seen so far.
 
     ``scatter = sum_t (x_t - mean)(x_t - mean)'``. Inside a group the sums are about the group's shift, and the mean is
@@ -89,15 +147,11 @@ class Moments(Weighted, Accumulator):
 
     Attributes
     ----------
-    n_features : int
-    count : int
-        Number of rows; rows of weight 0 are not counted.
-    mean : ndarray of shape (d,), float64
+    n_features, count, mean, weight_sums
+        As of :class:`CentredRows`.
     packed : ndarray of shape (packed_size(d),), float64
         The scatter's upper triangle as :func:`bigpca.arrays.packed_strips` lays it out; empty before the first
         block.
-    weight_sums : (float, float) or None
-        ``sum_t w_t`` and ``sum_t w_t^2`` of weighted rows; None if every row counts once.
     lost : ndarray of shape (d,), or None
         Bound of the error of the diagonal of the scatter by the groups that were centred when they closed; None if no
         row was sparse.
@@ -109,16 +163,10 @@ class Moments(Weighted, Accumulator):
     stored: ClassVar[tuple[str, ...]] = ("count", "mean", "packed", "weight_sums", "lost", "precision")
     accepts: ClassVar[frozenset[str]] = frozenset({"dense", "csr", "weights"})
 
-    n_features: int
-    count: int = 0
-    mean: Vector = field(default_factory=lambda: np.zeros(0))
     packed: Vector = field(default_factory=lambda: np.zeros(0))
-    weight_sums: WeightSums = None
     lost: Vector | None = None
     precision: float = 0.0
     _gram: SparseGram | None = field(default=None, repr=False)
-    _sums: Vector | None = field(default=None, repr=False)
-    _shift: Vector | None = field(default=None, repr=False)
     _product: Array | None = field(default=None, repr=False)
     _product_rows: int = field(default=0, repr=False)
     _there: SumOnDevice | None = field(default=None, repr=False)
@@ -142,10 +190,7 @@ class Moments(Weighted, Accumulator):
                 return
         if self._sums is None:
             self.packed = np.zeros(packed_size(self.n_features))
-            self._sums, self._shift = np.zeros(self.n_features), block.shift
-        self.weight_sums = add_weights(self.count, self.weight_sums, block.count, block.weights)
-        self.count += block.count
-        self._sums += block.sums
+        self._begin(block)
         if self._gram is not None:
             self._gram.add(block.values, block.weights)
             return
@@ -191,22 +236,18 @@ class Moments(Weighted, Accumulator):
         if self._there is not None:
             self._there.add_to(self.packed)
         self._product = self._there = None
-        if self._sums is None or self._shift is None or not self.count:
-            self.packed, self._sums, self._shift = np.zeros(packed_size(self.n_features)), None, None
+        offset = self._end()
+        if offset is None:
+            self.packed = np.zeros(packed_size(self.n_features))
             return
         if self._gram is not None:
-            # Sparse rows are centred as below; the offset of constant columns is 0.
+            # Sparse rows are centred in the same way, about the values of their own sums; it is 0 of constant columns.
             offset = self._gram.sums / self.weight
             add_packed(self.packed, self._gram.product)
             self.lost = lost_squares(np.diagonal(self._gram.product), self.count)
             self.mean = self._gram.about + offset
-            self._gram = self._sums = self._shift = None
-            add_outer_packed(self.packed, -self.weight, offset)
-            return
+            self._gram = None
         # With o = mean - shift:  sum_t w_t (x_t - mean)(x_t - mean)' = sum_t w_t (x_t - shift)(x_t - shift)' - w o o'.
-        offset = self._sums / self.weight
-        self.mean = self._shift + offset
-        self._sums = self._shift = None
         add_outer_packed(self.packed, -self.weight, offset)
 
     @property
@@ -222,18 +263,10 @@ class Moments(Weighted, Accumulator):
             return None
         return centring_error(self.lost, packed_diagonal(self.packed, self.n_features))
 
-    def merge(self, other: Moments) -> Moments:
-        if not other.count or not self.count:
-            return self if self.count else other
-        # S = S_a + S_b + (w_a w_b / w) e e' with e = mean_b - mean_a (Chan, Golub & LeVeque 1983, eq. 2.1).
-        weight = self.weight + other.weight
-        difference = other.mean - self.mean
-        mean = self.mean + difference * (other.weight / weight)
-        packed = self.packed + other.packed
-        add_outer_packed(packed, self.weight * (other.weight / weight), difference)
-        sums = add_weights(self.count, self.weight_sums, other.count, other.weight_sums)
-        lost, precision = add_known(self.lost, other.lost), max(self.precision, other.precision)
-        return Moments(self.n_features, self.count + other.count, mean, packed, sums, lost, precision)
+    def _add(self, other: Moments, factor: float, e: Vector) -> None:
+        self.packed = self.packed + other.packed  # a new array: both states stay as they are
+        add_outer_packed(self.packed, factor, e)
+        self.lost, self.precision = add_known(self.lost, other.lost), max(self.precision, other.precision)
 
     @property
     def state_bytes(self) -> int:
@@ -251,58 +284,36 @@ class Moments(Weighted, Accumulator):
 
 
 @dataclass
-class ColumnMoments(Weighted, Accumulator):
+class ColumnMoments(CentredRows):
     """Count, mean and sum of squared deviations of every column: :class:`Moments` without the cross products.
 
     Attributes
     ----------
-    n_features : int
-    count : int
-    mean, squares : ndarray of shape (d,), float64; ``squares = sum_t w_t (x_t - mean)^2``
-    weight_sums : (float, float) or None
-        As of :class:`Moments`.
+    n_features, count, mean, weight_sums
+        As of :class:`CentredRows`.
+    squares : ndarray of shape (d,), float64; ``sum_t w_t (x_t - mean)^2``
     """
 
     tag: ClassVar[str] = "ColumnMoments"
     stored: ClassVar[tuple[str, ...]] = ("count", "mean", "squares", "weight_sums")
     accepts: ClassVar[frozenset[str]] = frozenset({"dense", "weights"})  # sparse rows in strips, about a shift
 
-    n_features: int
-    count: int = 0
-    mean: Vector = field(default_factory=lambda: np.zeros(0))
     squares: Vector = field(default_factory=lambda: np.zeros(0))
-    weight_sums: WeightSums = None
-    _sums: Vector | None = field(default=None, repr=False)
-    _shift: Vector | None = field(default=None, repr=False)
 
     def fresh(self, start: int, stop: int) -> ColumnMoments:
-        return ColumnMoments(self.n_features, 0, np.zeros(self.n_features), np.zeros(self.n_features))
+        return ColumnMoments(self.n_features, 0, np.zeros(self.n_features), squares=np.zeros(self.n_features))
 
     def update(self, block: Block) -> None:
-        if self._sums is None:
-            self._sums, self._shift = np.zeros(self.n_features), block.shift
-        self.weight_sums = add_weights(self.count, self.weight_sums, block.count, block.weights)
-        self.count += block.count
-        self._sums += block.sums
+        self._begin(block)
         self.squares += column_squares(block.values, block.weights)
 
     def close(self) -> None:
-        if self._sums is None or self._shift is None or not self.count:
-            return
-        offset = self._sums / self.weight
-        self.mean = self._shift + offset
-        self.squares -= self.weight * offset**2
-        self._sums = self._shift = None
+        offset = self._end()
+        if offset is not None:
+            self.squares -= self.weight * offset**2
 
-    def merge(self, other: ColumnMoments) -> ColumnMoments:
-        if not other.count or not self.count:
-            return self if self.count else other
-        weight = self.weight + other.weight
-        difference = other.mean - self.mean
-        mean = self.mean + difference * (other.weight / weight)
-        squares = self.squares + other.squares + difference**2 * (self.weight * (other.weight / weight))
-        sums = add_weights(self.count, self.weight_sums, other.count, other.weight_sums)
-        return ColumnMoments(self.n_features, self.count + other.count, mean, squares, sums)
+    def _add(self, other: ColumnMoments, factor: float, e: Vector) -> None:
+        self.squares = self.squares + other.squares + e**2 * factor
 
     @property
     def state_bytes(self) -> int:
