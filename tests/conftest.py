@@ -37,8 +37,7 @@ from tests.passes.conftest import start_cluster
 LONG = (
     "test_cluster.py", "test_chaos.py", "test_notebook.py", "test_measured_peaks.py", "test_examples.py",
     "test_every_line.py", "test_network.py", "test_elastic.py", "test_benchmarks.py", "test_blas_threads.py",
-    "test_screens.py", "test_processes.py", "test_kills.py", "test_scheduler.py", "test_stalls.py", "test_house.py",
-    "test_lost_streams.py",
+    "test_processes.py", "test_kills.py", "test_scheduler.py", "test_stalls.py",
 )  # fmt: skip
 _watched = -60.0  # when the watch over this process began
 PRELOADED = [
