@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -80,21 +81,20 @@ def test_a_gaussian_sketch_s_error_falls_with_the_square_root_of_q() -> None:
         assert 0.7 * np.sqrt(2 / (np.pi * q)) < found.relative_to_norms < np.sqrt(2 / q)
 
 
-def forms(A: NDArray[Any], folder: Path) -> dict[str, Any]:
-    write_store(folder / "a.zarr", A, (17, A.shape[1]))
+def saved(A: NDArray[Any], folder: Path) -> Path:
     np.save(folder / "a.npy", A)
-    return {
-        "memory": A,
-        "zarr": folder / "a.zarr",
-        "zarr in columns": write_store(folder / "b.zarr", A, (30, 4)),
-        "npy": folder / "a.npy",
-        "memmap": np.load(folder / "a.npy", mmap_mode="r"),
-        "dask": da.from_array(A, chunks=(23, 5)) + 0,
-        "masked rows": da.from_array(A, chunks=(23, 6))[da.from_array(np.ones(len(A), bool), chunks=23)],
-    }
+    return folder / "a.npy"
 
 
-FORMS = ["memory", "zarr", "zarr in columns", "npy", "memmap", "dask", "masked rows"]
+FORMS: dict[str, Callable[[NDArray[Any], Path], Any]] = {
+    "memory": lambda A, folder: A,
+    "zarr": lambda A, folder: Path(write_store(folder / "a.zarr", A, (17, A.shape[1])).store.root),
+    "zarr in columns": lambda A, folder: write_store(folder / "b.zarr", A, (30, 4)),
+    "npy": saved,
+    "memmap": lambda A, folder: np.load(saved(A, folder), mmap_mode="r"),
+    "dask": lambda A, folder: da.from_array(A, chunks=(23, 5)) + 0,
+    "masked rows": lambda A, folder: da.from_array(A, chunks=(23, 6))[da.from_array(np.ones(len(A), bool), chunks=23)],
+}
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -102,7 +102,7 @@ def test_any_form_of_the_same_rows_gives_the_same_pairs_and_errors(form: str, tm
     A = np.random.default_rng(0).standard_normal((120, 10)).astype("f4")
     Z = A[:, :6] * 1.1
     expected = dot_product_error(A, Z, n_pairs=40, seed=5)
-    found = dot_product_error(forms(A, tmp_path)[form], Z, n_pairs=40, seed=5)
+    found = dot_product_error(FORMS[form](A, tmp_path), Z, n_pairs=40, seed=5)
     np.testing.assert_array_equal(found.pairs, expected.pairs)
     np.testing.assert_allclose(found.exact, expected.exact, rtol=1e-12, atol=1e-12)
     other = dot_product_error(A, Z, n_pairs=40, seed=6)
@@ -117,7 +117,7 @@ def test_chosen_rows_are_those_rows_to_the_last_bit(form: str, wanted: list[int]
     for B in (A, A.astype("f4")):
         folder = tmp_path / B.dtype.name
         folder.mkdir()
-        rows = Rows.of(bp.open(forms(B, folder)[form]))
+        rows = Rows.of(bp.open(FORMS[form](B, folder)))
         np.testing.assert_array_equal(read_rows(rows, np.array(wanted), "rows"), B[wanted])
 
 

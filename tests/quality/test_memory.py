@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import subprocess
 import sys
 from pathlib import Path
@@ -15,13 +14,12 @@ from bigpca.quality import MemoryMeter
 MIB = 2**20
 
 
-def hold(ready: object, release: object) -> None:
-    block = np.ones(300 * MIB, np.uint8)
-    ready.set()  # type: ignore[attr-defined]
-    release.wait(30)  # type: ignore[attr-defined]
-    del block
-
-
+HOLD = """
+block = bytearray(300 * 2**20)
+block[::4096] = b"x" * (300 * 256)  # a page has memory once it is written to
+print("held", flush=True)
+input()
+"""
 PEAK_OF_A_PROCESS = """
 import numpy as np
 from bigpca.quality import MemoryMeter
@@ -41,15 +39,14 @@ def test_the_peak_is_what_was_allocated_even_if_freed_since() -> None:
 
 
 def test_child_processes_count() -> None:
-    context = multiprocessing.get_context("spawn")
-    ready, release = context.Event(), context.Event()
-    child = context.Process(target=hold, args=(ready, release))
-    with MemoryMeter(interval=0.01) as meter:
-        child.start()
-        assert ready.wait(60)
+    with (
+        MemoryMeter(interval=1) as meter,
+        subprocess.Popen([sys.executable, "-c", HOLD], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child,
+    ):
+        assert child.stdout is not None
+        assert child.stdout.readline() == b"held\n"
         meter._sample()
-        release.set()
-        child.join(60)
+        child.communicate(b"\n")
     assert meter.peak_bytes > 200 * MIB  # this process may give up to 100 MiB of others' garbage back meanwhile
 
 
