@@ -403,10 +403,12 @@ def _fit_and_save(
     from bigpca.data.provenance import stamping
     from bigpca.data.sources import rows_stamp
 
-    output.resume = _how_to_resume(outputs.checkpoint)
+    checkpoint = outputs.checkpoint
+    output.resume = "Progress was not stored. Give --checkpoint PATH to be able to resume."
+    if checkpoint is not None:
+        output.resume = f"Finished segments are kept in {checkpoint}. To resume:\n  {command_line()}"
     counter, start = PassCounter(), time.monotonic()
     with TerminalProgress() as bar:
-        checkpoint = outputs.checkpoint
         with stamping(rows_stamp(data, data.shape[0])):
             heard = [counter, *shown(bar, output, checkpoint)]
             model.fit(data, planned.labels, **planned.weights, checkpoint=checkpoint, progress=heard)
@@ -432,12 +434,6 @@ def _fit_and_save(
         "scores": outputs.scores,
         "checkpoint": outputs.checkpoint,
     }
-
-
-def _how_to_resume(checkpoint: str | None) -> str:
-    if checkpoint is None:
-        return "Progress was not stored. Give --checkpoint PATH to be able to resume."
-    return f"Finished segments are kept in {checkpoint}. To resume:\n  {command_line()}"
 
 
 def _show_result(output: Output, record: dict[str, Any], planned: Plan) -> None:

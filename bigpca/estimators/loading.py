@@ -58,7 +58,7 @@ SIZES = {
     "fact_landmark_transform": "p m", "fact_landmark_indices": "p", "fact_classes": "c", "state_moments_counts": "c",
     "state_moments_means": "c m", "state_moments_0_mean": "m", "state_moments_0_count": "=n",
     "rotation": "k k", "inner_components": "k s", "selected": "s", "scores": "d", "kept_moments_counts": "c",
-    "kept_moments_means": "c d", "state_diagonals": "1", "state_residuals": "1",
+    "kept_moments_means": "c d", "state_moments_count": "=n", "state_diagonals": "1", "state_residuals": "1",
 }  # fmt: skip
 Places = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 
