@@ -261,15 +261,19 @@ def _dot_product(center: bool, scale: bool) -> Case:
     )
 
 
-def _fused(by_driver: bool, fold: Any = None) -> Case:
+def _fused(by_driver: bool, fold: Any = None, squared: bool = True) -> Case:
     return Case(
-        f"FusedProduct {'of CSR rows ' if fold else ''}by_driver={by_driver}",
-        lambda: FusedProduct.of(D, DenseFactor(W), by_driver=by_driver),
+        f"FusedProduct {'of CSR rows ' if fold else ''}by_driver={by_driver}{'' if squared else ' without squares'}",
+        lambda: FusedProduct.of(D, DenseFactor(W), squared=squared, by_driver=by_driver),
         fold or (state_about_one_shift if by_driver else row_state),
         N,
-        lambda s: [np.array(s.count), s.mean, s.centred(), s.centred_squares()],
-        lambda X: [np.array(len(X)), X.mean(0, "f8"), scatter_of(X) @ W, np.diag(scatter_of(X))],
-    )
+        lambda s: [
+            np.array(s.count), s.mean, s.centred(), s.centred_squares() if squared else np.ones(1 + s.squares.size)
+        ],
+        lambda X: [
+            np.array(len(X)), X.mean(0, "f8"), scatter_of(X) @ W, np.diag(scatter_of(X)) if squared else np.ones(1)
+        ],
+    )  # fmt: skip
 
 
 def test_products_of_groups_far_from_each_other_merge_to_the_rounding_of_float64() -> None:
@@ -498,6 +502,7 @@ CASES = [
     ),
     _fused(False),
     _fused(True),
+    _fused(True, squared=False),
     _sample(state_about_zero, 4 * D),
     _sample(sparse_state, 8 * D),
     *(_dot_product(center, scale) for center in (True, False) for scale in (True, False)),
