@@ -227,13 +227,22 @@ def test_false_declarations_are_rejected_even_with_valid_hashes(tmp_path, change
         load(path)
 
 
-def test_no_array_is_allocated_that_its_files_cannot_hold(tmp_path):
-    path, shape = save(tmp_path / "m"), [10**9, 10**9]
+@pytest.mark.parametrize(
+    ("shape", "chunks", "cause"),
+    [
+        ([10**9, 10**9], [10**9, 10**9], "more than 67,108,864 bytes"),
+        # The indices alone of so many chunks would take 40 GB.
+        ([10**9, 10**9], [1, 1], "has 2 files"),
+        ([0, 10**9], [1, 1], "SHA-256"),
+    ],
+)
+def test_no_array_is_allocated_that_its_files_cannot_hold(tmp_path, shape, chunks, cause):
+    path = save(tmp_path / "m")
     declared = {"components": {"shape": shape, "dtype": "float64", "sha256": ""}}
     rewrite(path, lambda m: m["attributes"]["bigpca"].update(arrays=declared), rehash=True)
     rewrite(path / "components", lambda m: m.update(shape=shape))
-    rewrite(path / "components", lambda m: m["chunk_grid"]["configuration"].update(chunk_shape=shape))
-    with pytest.raises(ModelFormatError, match="declares 8,000,000,000"):
+    rewrite(path / "components", lambda m: m["chunk_grid"]["configuration"].update(chunk_shape=chunks))
+    with pytest.raises(ModelFormatError, match=cause):
         load(path)
 
 
