@@ -16,7 +16,6 @@ import argparse
 import asyncio
 import itertools
 import json
-import logging
 import os
 import statistics
 import subprocess
@@ -41,26 +40,28 @@ MIB = 2**20
 IN_FLIGHT = 64
 
 
-def serve() -> None:
-    """Run the server until its input ends; each line has latency and bandwidth, and is answered by its requests."""
-    import snailmail
+# A server until its input ends; each line has latency and bandwidth, and is answered by the requests since the last.
+SERVER = """
+import json, logging, sys
+import snailmail
 
-    logging.getLogger("werkzeug").setLevel(logging.ERROR)
-    with snailmail.ObjectStore(bucket="rows") as server:
-        print(server.endpoint_url, flush=True)
-        for line in sys.stdin:
-            latency, bandwidth = map(float, line.split())
-            print(json.dumps(server.stats()["ops"]), flush=True)
-            server.reset_counts()
-            server.set_latency(snailmail.Fixed(latency))
-            server.set_bandwidth_mbs(bandwidth or None)
+logging.getLogger("werkzeug").setLevel(logging.ERROR)
+with snailmail.ObjectStore(bucket="rows") as server:
+    print(server.endpoint_url, flush=True)
+    for line in sys.stdin:
+        latency, bandwidth = map(float, line.split())
+        print(json.dumps(server.stats()["ops"]), flush=True)
+        server.reset_counts()
+        server.set_latency(snailmail.Fixed(latency))
+        server.set_bandwidth_mbs(bandwidth or None)
+"""
 
 
 class Server:
     """The server in its process."""
 
     def __init__(self) -> None:
-        command = [sys.executable, __file__, "--serve"]
+        command = [sys.executable, "-c", SERVER]
         self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         os.environ |= {
             "AWS_ACCESS_KEY_ID": "key",
@@ -197,11 +198,7 @@ def main() -> None:
         parser.add_argument(f"--{name}", type=int, default=default)
     parser.add_argument("--latency", type=float, default=40.0)
     parser.add_argument("--bandwidth", type=float, default=500.0)
-    parser.add_argument("--serve", action="store_true")
     options = parser.parse_args()
-    if options.serve:
-        serve()
-        return
     server = Server()
     try:
         with tempfile.TemporaryDirectory() as folder:
