@@ -34,6 +34,9 @@ TILE_ROWS = 4096
 COMPARABLE = 0.1  # columns per row, from which eigenvalues of noise are biased by more than 1.7
 SAME_TOTAL = 1e-3  # relative, far above rounding of float16 rows, for the rows of the fit
 MAX_ANGLE = 0.5  # radians, beyond which the first order says nothing about an axis
+# Radians between two axes. Two equal eigenvalues l of n Gaussian rows are a Rayleigh variable of scale 2 l / sqrt(n)
+# apart, so that they seem so far apart in exp(-1 / (8 angle^2)) = 1 % of samples.
+MAX_TURN = 1 / 6
 
 
 @dataclass(frozen=True, repr=False)
@@ -49,9 +52,10 @@ class StandardErrors(Shown):
         Of their shares of the total variance; NaN for the same components.
     component_angle_ : ndarray of shape (k,)
         Root mean square of the angle between an axis and that of the population, in radians: an upper value if the
-        model has fewer components than the rows have axes. NaN for an axis that the rows do not determine: a close
-        eigenvalue, of another component or possibly of the first axis that the model lacks, leaves more than 0.5, or
-        is no farther away than both may be biased.
+        model has fewer components than the rows have axes. NaN for an axis that the rows do not determine: more than
+        0.5 in all, or more than 1/6 towards one other component, which 1 % of samples leave where two eigenvalues of
+        the population are equal; or a close eigenvalue, of another component or possibly of the first axis that the
+        model lacks, is no farther away than both may be biased.
     n_rows : float
         Number of rows; of weighted rows the sum of the weights.
     n_features : int
@@ -314,7 +318,8 @@ def _errors(found: Moments | ColumnMoments, model: Any, unit: float) -> Standard
     np.fill_diagonal(gaps, np.inf)
     left = left if axes > k else 0.0
     with np.errstate(divide="ignore", invalid="ignore"):
-        turns = (products[:k, :k] / gaps**2).sum(axis=1)
+        pairs = products[:k, :k] / gaps**2
+        turns = pairs.sum(axis=1)
         bias = np.abs(products[:k, :k] / gaps).sum(axis=1)
         if left > 0:  # no axis that the model lacks has more than the smallest eigenvalue, or than what is left
             turns += products[:k, k] / (values - min(float(values[-1]), left)) ** 2
@@ -323,7 +328,8 @@ def _errors(found: Moments | ColumnMoments, model: Any, unit: float) -> Standard
     errors = np.sqrt(np.maximum(spread, 0) / n)
     several = found.count > 2  # rows: the squares of two are equal about their mean, whatever the population is
     sound = several & (bias <= errors)
-    apart = several & (angles <= MAX_ANGLE) & (np.abs(gaps) > bias[:, None] + bias).all(axis=1)
+    apart = several & (angles <= MAX_ANGLE) & (pairs <= n * MAX_TURN**2).all(axis=1)
+    apart &= (np.abs(gaps) > bias[:, None] + bias).all(axis=1)
     return StandardErrors(
         np.where(sound, unit * errors, np.nan), np.where(sound, np.sqrt(np.maximum(ratios, 0) / n), np.nan),
         np.where(apart, angles, np.nan), n, d, tuple(model.get_feature_names_out()),
