@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import importlib
 import math
+import os
 from collections.abc import Callable
 from functools import cache
 from typing import Any
@@ -160,7 +161,12 @@ def compiled(loop: Callable[..., Any], fastmath: frozenset[str] = STRICT) -> Any
     """
     numba = importlib.import_module("numba")
     numba.config.reload_config()  # the variable may have been set since Numba was imported
-    return numba.njit(loop, fastmath=set(fastmath), nogil=True, cache=bool(numba.config.CACHE_DIR))
+    try:
+        os.makedirs(numba.config.CACHE_DIR, exist_ok=True)
+        kept = os.access(numba.config.CACHE_DIR, os.W_OK)  # Numba would look for another folder, or raise an error
+    except OSError:  # it names none, or one that cannot be made
+        kept = False
+    return numba.njit(loop, fastmath=set(fastmath), nogil=True, cache=kept)
 
 
 def _multiply(ptr: Any, indices: Any, values: Any, Q: Any, Z: Any, width: int) -> None:

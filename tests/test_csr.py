@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -103,3 +104,16 @@ def test_terms_that_are_alike_do_not_pile_up_their_rounding() -> None:
     csr.add_column_sums(column, sums)
     csr.add_column_sums(column, squares, power=2)
     np.testing.assert_allclose([sums[0], squares[0]], [819.2, 81.92], rtol=3e-16)
+
+
+def test_compiled_loops_are_kept_in_the_folder_that_is_named_and_nowhere_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").touch()
+    for named in ("kept", "file/cannot be made", ""):
+        monkeypatch.setenv("NUMBA_CACHE_DIR", named and str(tmp_path / named))
+        loop, squares = csr.compiled.__wrapped__(csr._row_squares), np.zeros(1)
+        loop(np.array([0, 2]), np.array([3.0, 4.0]), squares)
+        assert squares == 25
+        assert str(loop.stats.cache_path).startswith(str(tmp_path)) == (named == "kept")
+        assert named == "kept" or loop.stats.cache_path is None

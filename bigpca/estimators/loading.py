@@ -125,8 +125,8 @@ def load(path: str | os.PathLike[str], *, references: Places = ()) -> Any:
         if isinstance(error, ModelFormatError) and rows.model in str(error):
             raise
         raise ModelFormatError(
-            f"{path} does not hold what a {group.kind} of format {group.format} has: {brief(error, MAX_REASON)}. Save "
-            f"it again."
+            f"{path} does not hold what a {group.kind} of format {group.format} has: {brief(error, MAX_REASON)}. It is "
+            "damaged, or from a version under development: restore it from a copy, or fit again."
         ) from error
 
 
