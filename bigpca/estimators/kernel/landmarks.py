@@ -472,7 +472,7 @@ class NystromFit(LandmarksFit):
         if not self.kernels:
             return super().output_bytes
         m, k = self.choice.count, self.most_axes
-        return super().output_bytes + 8 * (2 * k + 2) + 8 * (5 + m + packed_size(m))
+        return super().output_bytes + 8 * (2 * k + 2) + 8 * (6 + m + packed_size(m))
 
     def run(self, run: Run) -> KernelSpectrum:
         """Choose landmarks, and read X once more."""

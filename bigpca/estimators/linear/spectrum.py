@@ -481,7 +481,7 @@ class CovarianceFit(PCAFit):
         n, d = self.rows.n_present, self.rows.n_columns
         k = self.settings.wanted(n, d)
         kept = self.template.state_bytes <= self.settings.keep_state_bytes
-        state = 8 * (1 + d + packed_size(d)) if kept else 0
+        state = 8 * (2 + d + packed_size(d)) if kept else 0
         output = linear_bytes(k, d, scaled=self.settings.scales, state=state)
         beside = self.settings.covariates  # a copy of the matrix without them, and what they explain
         size = 2 * 8 * d * d + 8 * beside * (3 * d + 3 * beside) if beside else 0

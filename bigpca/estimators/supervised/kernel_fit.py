@@ -185,7 +185,7 @@ class FeatureLabelFit(LandmarksFit):
     @property
     def output_bytes(self) -> int:
         kept = self.labelled.kept_bytes(self.choice.count, whole=self.whole)
-        return super().output_bytes + kept + 8 * 4 + classes_bytes(self.labelled)
+        return super().output_bytes + kept + classes_bytes(self.labelled)
 
     def identity(self) -> dict[str, object]:
         return super().identity() | {"labels": self.labelled.describe(), "whole": self.whole}

@@ -470,7 +470,7 @@ class ScoredFit(Reading):
         """Bytes of scores, chosen features, and statistics."""
         labelled, d, m = self.scoring.labelled, self.rows.n_columns, self.scoring.labelled.columns
         spread = 0 if labelled.features is None else 8 * (1 + m + m * m)
-        return labelled.kept_bytes(d, whole=False) + 8 * (4 + d + self.fit.rows.n_columns) + spread
+        return labelled.kept_bytes(d, whole=False) + 8 * (d + self.fit.rows.n_columns) + spread
 
     def identity(self) -> dict[str, object]:
         return {"computes": "scored", "parts": [part.identity() for part in self.parts]}
