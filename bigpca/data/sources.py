@@ -1,4 +1,4 @@
-"""``bigpca.open``: anything that holds rows as one row-chunked Dask array, and the source behind a Dask array."""
+"""``bigpca.open``: anything that holds rows as one row-chunked Dask array; the source behind one, and its stamp."""
 
 from __future__ import annotations
 
