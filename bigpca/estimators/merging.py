@@ -29,6 +29,9 @@ Model = TypeVar("Model", bound=LinearModel[Any] | PairModel | SupervisedModel)
 def merge(a: Model, b: Model) -> Model:
     """Return the model of the rows of both models, exact to rounding. Neither model changes, and nothing is read.
 
+    Folds (``cv`` of :class:`bigpca.Ridge`) stay as both fits drew them: they are those of one fit on all rows if rows
+    have keys or groups.
+
     Parameters
     ----------
     a, b : fitted models of one linear class

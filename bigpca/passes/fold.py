@@ -44,10 +44,13 @@ class Folded(Generic[A]):
     state : Accumulator
     omitted : int
         Rows omitted because of NaN or infinite values.
+    rows : int
+        Rows read, with those omitted and those of weight 0.
     """
 
     state: A
     omitted: int
+    rows: int
 
 
 def row_pass(
@@ -213,7 +216,7 @@ class _Whole(Generic[A]):
     kind: type[A]
 
     def __call__(self, state: PassState) -> Folded[A]:
-        return Folded(state.part("state", self.kind), state.omitted)
+        return Folded(state.part("state", self.kind), state.omitted, state.rows)
 
 
 @dataclass(frozen=True)

@@ -139,7 +139,10 @@ class PairFit(Fit[Found], Generic[Found, State]):
     def read(self, run: Run) -> Folded[State]:
         """Return the state of X and Y."""
         with naming_sides(self.rows.widths):
-            return fold(run, self.moments, self.rows, self.template)  # one pass over X and Y
+            read = fold(run, self.moments, self.rows, self.template)  # one pass over X and Y
+        if isinstance(read.state, FoldStates):
+            read.state.n_rows = read.rows
+        return read
 
     def run(self, run: Run) -> Found:
         read = self.read(run)

@@ -188,6 +188,8 @@ class PairModel(Estimator[PairFound]):
     def _placed(self, joined: Rows, groups: Input = None, before: Accumulator | None = None) -> Accumulator:
         template = self._template(sum(joined.widths))
         if isinstance(template, FoldStates):
+            if isinstance(before, FoldStates):
+                template = replace(template, offset=before.n_rows)
             template = placed_in_folds(template, joined, groups, 2 if before is None else 1)
         else:
             self._reject_groups(groups)

@@ -35,7 +35,9 @@ class Ridge(PairModel):
     cv : int from 2 to 20, default 5
         Folds for several penalties, by a hash of the keys of the rows, or of their numbers if they have none. With
         ``fit(X, Y, groups=labels)`` the folds are the groups instead, as many as fit in memory: each is left out in
-        turn. Rows that ``partial_fit`` or a merge adds join the group of their label. One penalty needs no folds.
+        turn. Rows that ``partial_fit`` or a merge adds join the group of their label, or have the fold of their key.
+        Without these, ``partial_fit`` continues the numbers of the rows; a merged model keeps the folds of both fits,
+        which are not those of one fit on all rows. One penalty needs no folds.
     preprocess : :class:`bigpca.rows.L2`, :class:`bigpca.rows.Power`, list of those, or None, default None
         Applied to each row of X first.
     nan_policy : {"raise", "omit"}, default "raise"

@@ -262,11 +262,13 @@ class FoldStates(Accumulator):
     labels : ndarray of shape (n_folds,), sorted, or None
         Of groups, if the folds are such.
     seed : int
+    offset, n_rows : int
+        Rows that were read before these, from which numbers continue, and in all. Those without weight or values count.
     states : tuple of Accumulator
     """
 
     tag: ClassVar[str] = "FoldStates"
-    stored: ClassVar[tuple[str, ...]] = ("states",)
+    stored: ClassVar[tuple[str, ...]] = ("states", "n_rows")
     accepts: ClassVar[frozenset[str]] = frozenset({"dense", "weights"})
 
     template: Accumulator
@@ -274,6 +276,8 @@ class FoldStates(Accumulator):
     codes: Codes | None = None
     labels: Array | None = None
     seed: int = 0
+    offset: int = 0
+    n_rows: int = 0
     first_row: int = 0
     states: tuple[Accumulator, ...] = ()
 
@@ -293,7 +297,7 @@ class FoldStates(Accumulator):
         if self.codes is not None:
             return self.codes[rows - self.first_row].astype(np.int64)
         first, last = int(rows.min()), int(rows.max()) + 1
-        drawn = uniforms(self.seed, "folds", first, last, 1)[:, 0]
+        drawn = uniforms(self.seed, "folds", first + self.offset, last + self.offset, 1)[:, 0]
         return (drawn[rows - first] * self.n_folds).astype(np.int64)
 
     def update(self, block: Block) -> None:
@@ -318,7 +322,8 @@ class FoldStates(Accumulator):
         for i, state in zip(others.tolist(), other.states, strict=True):
             found[i] = found[i].merge(state) if i in found else state
         states, labels = tuple(found[i] for i in range(len(union))), None if self.labels is None else union
-        return replace(self, n_folds=len(union), codes=None, labels=labels, states=states)
+        n_rows = self.n_rows + other.n_rows
+        return replace(self, n_folds=len(union), codes=None, labels=labels, states=states, n_rows=n_rows)
 
     def union(self, other: FoldStates) -> tuple[Array, Integers, Integers]:
         """Return the folds of both, and where those of each are among them.
@@ -357,5 +362,6 @@ class FoldStates(Accumulator):
         return replace(work, bytes=self.n_folds * work.bytes + copied)
 
     def identity(self) -> dict[str, object]:
-        codes = self.seed if self.codes is None else hashlib.sha256(codes_bytes(self.codes)).hexdigest()
+        drawn = [self.seed, self.offset]
+        codes = drawn if self.codes is None else hashlib.sha256(codes_bytes(self.codes)).hexdigest()
         return {"of": self.template.describe(), "folds": self.n_folds, "codes": codes}
