@@ -360,17 +360,25 @@ class MemoryRows(Source):
         return {"crc32": crc}
 
 
+def decoded_dtype(scale: float) -> np.dtype[Any]:
+    """Return the dtype of int8 codes times ``scale``: float32 where it holds all their products, else float64.
+
+    >>> decoded_dtype(0.5), decoded_dtype(1e-40), decoded_dtype(1e37)
+    (dtype('float32'), dtype('float64'), dtype('float64'))
+    """
+    known = np.finfo(np.float32)
+    return np.dtype(np.float32 if float(known.tiny) <= scale <= float(known.max) / 128 else np.float64)
+
+
 @dataclass(frozen=True, eq=False, repr=False)
 class DecodedRows(Source):
-    """Scores in a store of codes: each stored number times ``scale``, in float32.
+    """Scores in a store of codes: each stored number times ``scale``, in :func:`decoded_dtype`.
 
     Attributes
     ----------
     stored : Source
     scale : float
     """
-
-    dtype: ClassVar[np.dtype[Any]] = np.dtype(np.float32)
 
     stored: Source
     scale: float
@@ -382,13 +390,17 @@ class DecodedRows(Source):
         return cls(shape, stored, scale, path=path, member=member, format=stored.format)
 
     @property
+    def dtype(self) -> np.dtype[Any]:
+        return decoded_dtype(self.scale)
+
+    @property
     def home(self) -> Any:
         """That of the codes."""
         return self.stored.home
 
     def read_block(self, start: int, stop: int, columns: tuple[int, int]) -> Array:
         """Read and decode a block."""
-        decoded: Array = self.stored.read_block(start, stop, columns) * np.float32(self.scale)
+        decoded: Array = self.stored.read_block(start, stop, columns) * self.dtype.type(self.scale)
         return decoded
 
     def row_chunks(self) -> tuple[int, ...]:

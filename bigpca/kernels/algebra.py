@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
@@ -32,7 +32,13 @@ class PreparedWith:
 
 @dataclass(frozen=True)
 class Around(Kernel):
-    """A kernel derived from an inner kernel and one number per row."""
+    """A kernel derived from an inner kernel and one number per row, which a kernel of row numbers does not have.
+
+    A subclass names that ``number``, and how a ``finished`` matrix is made of K with the diagonal d.
+    """
+
+    number: ClassVar[str] = "k(x, x)"
+    finished: ClassVar[str]
 
     inner: Kernel
 
@@ -40,6 +46,11 @@ class Around(Kernel):
         given: Any = self.inner
         if not isinstance(given, Kernel):
             raise TypeError(f"inner = {given!r} is not a kernel. Convert it with bigpca.kernels.as_kernel.")
+        if not given.needs_rows:
+            raise ValueError(
+                f"{given} knows rows by their numbers, but {type(self).__name__} needs {self.number} of each row. Give "
+                f"Precomputed() the finished matrix: {self.finished}."
+            )
         self._check_options()
 
     def _check_options(self) -> None:
@@ -69,10 +80,6 @@ class Around(Kernel):
         return self.inner.prepared_bytes(d, itemsize) + 8
 
     @property
-    def needs_rows(self) -> bool:
-        return self.inner.needs_rows
-
-    @property
     def accepts_strings(self) -> bool:
         return self.inner.accepts_strings
 
@@ -86,6 +93,9 @@ class Scaled(Around):
     inner : Kernel
     function : function of a block of rows (a, d) that returns finite numbers (a,)
     """
+
+    number: ClassVar[str] = "f(x)"
+    finished: ClassVar[str] = "f[:, None] * K * f, and k(new, X) as f_new[:, None] * K_new * f"
 
     function: Callable[[Array], Any]
 
@@ -136,12 +146,13 @@ class RBFOf(Around):
         In units of 1 / (the units of ``inner``).
     """
 
+    finished: ClassVar[str] = "np.exp(-gamma * (d[:, None] + d - 2 * K)) with d = np.diag(K)"
+
     gamma: float
 
     def _check_options(self) -> None:
         if self.gamma is None:
             raise ValueError("gamma = None, but no default suits every kernel; give a finite number above 0.")
-        _reject_precomputed(self.inner, "rbf_of", "np.exp(-gamma * (d[:, None] + d - 2 * K))")
         checked_gamma(self.gamma)
 
     def prepare(self, rows: Array, shift: Vector | None = None, first_row: int = 0) -> PreparedWith:
@@ -204,8 +215,7 @@ class Normalized(Around):
     inner : Kernel
     """
 
-    def _check_options(self) -> None:
-        _reject_precomputed(self.inner, "normalisation", "K / np.sqrt(np.outer(d, d))")
+    finished: ClassVar[str] = "K / np.sqrt(np.outer(d, d)) with d = np.diag(K)"
 
     def _inverse_lengths(self, prepared: Any, first_row: int) -> Vector:
         diagonal = self.inner.diagonal_of(prepared)
@@ -236,20 +246,6 @@ class Normalized(Around):
     def features(self, rows: Array, first_row: int = 0) -> Block:
         inverse = self._inverse_lengths(self.inner.prepare(rows, None, first_row), first_row)
         return _times_rows(self.inner.features(rows, first_row), inverse, rows)
-
-
-def _reject_precomputed(inner: Kernel, what: str, instead: str) -> None:
-    """Reject a kernel that has no k(x, x) of new rows, for one that needs it to score them.
-
-    Raises
-    ------
-    ValueError
-    """
-    if not inner.needs_rows:
-        raise ValueError(
-            f"{inner} has no k(x, x) of new rows, which {what} needs. Give Precomputed() the finished matrix: "
-            f"{instead} with d = np.diag(K)."
-        )
 
 
 def scaled(kernel: Kernel, f: Callable[[Array], Any]) -> Scaled:

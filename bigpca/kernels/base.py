@@ -415,11 +415,9 @@ class Combined(Kernel):
             raise TypeError(
                 f"kernels = {given!r}; one or more kernels were expected. Make them with kernels.as_kernel."
             )
-        if len({item.accepts_strings for item in given}) > 1:
-            names = ", ".join(type(item).__name__ for item in given)
-            raise TypeError(
-                f"{names} cannot be combined: some take strings, others numbers. Combine kernels of one kind."
-            )
+        if len(kinds := {_rows_of(item): item for item in given}) > 1:
+            names = ", ".join(f"{item} takes {rows}" for rows, item in kinds.items())
+            raise TypeError(f"kernels of different rows cannot be combined: {names}. Combine kernels of one kind.")
         object.__setattr__(self, "kernels", given)
         self._check_options()
 
@@ -460,7 +458,7 @@ class Combined(Kernel):
 
     @property
     def needs_rows(self) -> bool:
-        return any(kernel.needs_rows for kernel in self.kernels)
+        return self.kernels[0].needs_rows
 
     @property
     def accepts_strings(self) -> bool:
@@ -583,6 +581,12 @@ class Product(Combined):
         # All products of one column of each factor.
         factors = (part for part, p in zip(parts, self.exponents, strict=True) for _ in range(int(p)))
         return reduce(lambda left, right: (left[:, :, None] * right[:, None, :]).reshape(len(left), -1), factors)
+
+
+def _rows_of(kernel: Kernel) -> str:
+    if not kernel.needs_rows:
+        return "rows of a kernel matrix"
+    return "strings" if kernel.accepts_strings else "vectors"
 
 
 def _as_sum(kernel: Kernel) -> Sum:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from bigpca.arrays import Array, DType, Vector
+from bigpca.data.source import decoded_dtype
 from bigpca.errors import ApproximationWarning
 from bigpca.passes.reading.blocks import Values
 from bigpca.passes.reading.row_maps import RowMap
@@ -85,7 +86,7 @@ class Codes(RowMap):
             )
         if self.kind == "bits":
             return np.packbits(scores > 0, axis=1)
-        scaled = scores / scores.dtype.type(self.scale)
+        scaled = scores / np.result_type(scores.dtype, decoded_dtype(self.scale)).type(self.scale)
         codes: Array = np.clip(np.rint(scaled, out=scaled), -LAST, LAST, out=scaled).astype(np.int8)
         if self.saturated(codes) > max(10, MANY * codes.size):
             warnings.warn(
@@ -106,7 +107,7 @@ class Codes(RowMap):
 
     def bytes_for(self, d: int, rows: int, itemsize: int) -> tuple[int, int]:
         """Scaled scores, codes, and masks; here d is k."""
-        return rows * self.width * (itemsize + 3), 0
+        return rows * self.width * (max(itemsize, decoded_dtype(self.scale).itemsize) + 3), 0
 
     def describe(self) -> dict[str, object]:
         """Kind and scale."""

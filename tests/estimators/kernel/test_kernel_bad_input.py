@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from functools import partial
 from typing import Any
 
@@ -135,10 +136,33 @@ def test_a_matrix_that_is_not_symmetric_is_rejected_by_every_fit(how: Any, K: An
         make(2, kernel="precomputed", **how).fit(K)
 
 
-@pytest.mark.parametrize("make", [kernels.normalized, partial(kernels.rbf_of, gamma=1.0)])
-def test_kernels_that_need_the_diagonal_of_new_rows_reject_a_precomputed_matrix(make: Any) -> None:
-    with pytest.raises(ValueError, match=r"has no k\(x, x\) of new rows, which .* needs. Give Precomputed\(\) the"):
-        make(kernels.Precomputed())
+GIVEN = kernels.Precomputed()
+DERIVED: dict[str, Any] = {
+    "normalised": kernels.normalized,
+    "in an RBF": partial(kernels.rbf_of, gamma=1.0),
+    "scaled": partial(kernels.scaled, f=lambda rows: rows.sum(axis=1)),
+}
+
+
+@pytest.mark.parametrize("inner", [GIVEN, GIVEN + 1.0, 2 * GIVEN**2, GIVEN * GIVEN], ids=str)
+@pytest.mark.parametrize("make", DERIVED.values(), ids=DERIVED)
+def test_kernels_that_need_a_number_of_each_row_reject_a_precomputed_matrix(make: Any, inner: Any) -> None:
+    with pytest.raises(ValueError, match=r"knows rows by their numbers, but .* Give Precomputed\(\) the finished"):
+        make(inner)
+
+
+@pytest.mark.parametrize("other", [kernels.RBF(), kernels.Spectrum(2), kernels.scaled(kernels.Linear(), np.sum)])
+@pytest.mark.parametrize("combine", [operator.add, operator.sub, operator.mul])
+def test_a_precomputed_matrix_is_not_combined_with_kernels_of_its_rows(combine: Any, other: Any) -> None:
+    for pair in ((GIVEN + 1.0, other), (other, GIVEN + 1.0)):
+        with pytest.raises(TypeError, match=r"cannot be combined: .*takes rows of a kernel matrix.*of one kind"):
+            combine(*pair)
+
+
+@pytest.mark.parametrize(("kernel", "made"), [(GIVEN + GIVEN, 2.0), (3 * GIVEN - 1.0, 3.0)], ids=str)
+def test_combinations_of_precomputed_matrices_score_new_rows(kernel: Any, made: float) -> None:
+    model, same = (KernelPCA(2, kernel=one).fit(c * X @ X.T) for one, c in ((kernel, 1.0), (GIVEN, made)))
+    np.testing.assert_allclose(model.transform(NEW @ X.T), same.transform(made * NEW @ X.T), atol=1e-9)
 
 
 @pytest.mark.parametrize("name", REJECTED)

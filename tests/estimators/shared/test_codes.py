@@ -74,6 +74,21 @@ def test_a_store_of_codes_says_its_scale_and_is_decoded_wherever_scores_are_read
     assert np.allclose(ends.highest_scores[:, 0], decoded.max(axis=0))
 
 
+@pytest.mark.parametrize(
+    ("unit", "dtype"),
+    [(1e-60, "f8"), (1e-41, "f4"), (1e-41, "f8"), (1e-36, "f4"), (1e36, "f4"), (1e38, "f8"), (1e100, "f8")],
+)
+def test_codes_are_decoded_in_a_dtype_that_holds_the_scores(unit: float, dtype: str, tmp_path: Path) -> None:
+    rows = ((X - 2).astype("f8") * unit).astype(dtype)
+    model = bp.PCA(K).fit(rows)
+    scores = model.transform(rows)
+    model.transform(rows, out=tmp_path / "codes.zarr", dtype="int8")
+    decoded = bp.open(tmp_path / "codes.zarr").compute()
+    step, last = model._codes("int8").scale, LAST * model._codes("int8").scale
+    assert decoded.dtype == (np.float32 if 1e-37 < unit < 1e37 else np.float64)
+    assert np.abs(decoded.astype("f8") - np.clip(scores.astype("f8"), -last, last)).max() <= step * 0.501
+
+
 def test_what_an_interrupted_run_wrote_is_kept_with_its_saturated_codes(tmp_path: Path) -> None:
     rows = bp.ingest(X, tmp_path / "rows.zarr", chunk_rows=50)
     for out in ("whole.zarr", "resumed.zarr"):
