@@ -379,6 +379,10 @@ class SubspaceBounds:
     lowest: Vector
     upper: Vector
 
+    def limited(self, k: int) -> SubspaceBounds:
+        """Return the bounds of the first k axes."""
+        return SubspaceBounds(self.residuals[:k], self.deficits[:k], self.lowest[:k], self.upper)
+
     def bound(self, j: int, p: int) -> float:
         """Bound the sine of the largest angle between the leading j axes and the span of the leading p eigenvectors.
 

@@ -372,14 +372,18 @@ class RitzPairs:
         scales = np.maximum(self.nystrom_values[: self.k] - self.shift, self.floor / self.tol)
         return np.where(scales > 0, scales, 1.0)
 
-    def unresolved(self, trace: float) -> int:
+    def unresolved(self, trace: float, error: float) -> int:
         """Return how many of the k values lie below ``F / tol``, where rounding hides a relative error of tol.
 
-        The count is 0 if the resolved values leave a trace of at most k F: no value of interest is missing.
+        The count is 0 if the resolved values leave at most k F: no value of interest is missing. They leave the rest of
+        the trace; of a shifted matrix, whose trace does not bound a value, the value itself and its ``error``.
         """
         nu = self.nystrom_values[: self.k] - self.shift
         resolved = nu[nu >= self.floor / self.tol]
-        return 0 if trace - float(resolved.sum()) <= self.k * self.floor else self.k - len(resolved)
+        left = trace - float(resolved.sum())
+        if self.shift and len(resolved) < self.k:
+            left = float(nu[len(resolved)]) + error * self.floor / self.tol
+        return 0 if left <= self.k * self.floor else self.k - len(resolved)
 
     def upper_values(self, norm: float, first: int = 0, *, outer: bool = False) -> Vector:
         """Bound the k largest eigenvalues of A from above, if ``|A - A_hat|_2 <= norm``: the
@@ -676,7 +680,8 @@ class KrylovResult:
         The reason: tol is met; tol is met except by values below the precision of the products; max_multiplications is
         reached; multiplications in a row, three or as many as make up for a restart, in which neither a value nor the
         estimated error moved by more than rounding.
-    largest_error : float; estimate of the largest relative error of a value, which is compared with tol.
+    largest_error : float; estimate of the largest relative error of a value, which is compared with tol; of unresolved
+        values, what rounding may be of the last.
     unresolved : int; how many of the last values lie below ``10 precision lambda_1 / tol``.
     norm_bound : float
         c_m: ``|A - A_hat|_2`` is at most this with probability 1 - 1e-3. Infinite where no probe was multiplied.
@@ -1034,14 +1039,14 @@ class _Run:
         return min(self.basis.size - pairs.block, max(self.basis.size // 2, 3 * pairs.block))
 
     def _unresolved(self, pairs: RitzPairs) -> int:
-        return pairs.unresolved(self.A.trace)
+        return pairs.unresolved(self.A.trace, self.error)
 
     def _coarse(self, pairs: RitzPairs) -> bool:
         """Whether values lie below the rounding of these products, and the next products can be more precise.
 
         The trace has the same rounding, so the remaining trace is unknown too.
         """
-        hidden = pairs.unresolved(np.inf) > 0 or not pairs.values[0] > 0  # if the first is 0, all are
+        hidden = pairs.unresolved(np.inf, np.inf) > 0 or not pairs.values[0] > 0  # if the first is 0, all are
         return pairs.complete and self.A.refinable and hidden
 
     def extend(self, pairs: RitzPairs) -> None:
@@ -1086,9 +1091,13 @@ class _Run:
         """Return the Nyström approximation of all stored products."""
         with solving_alone(self.options.threads):
             found = approximate(self.basis, pairs, precision=self.A.precision)
+        unresolved, error = self._unresolved(pairs), self.error
+        if unresolved:  # of which rounding may be more than tol
+            last = float(pairs.nystrom_values[pairs.k - 1] - pairs.shift)
+            error = max(error, pairs.floor / max(pairs.floor, last))
         return KrylovResult(
-            found, pairs.values[: pairs.k], pairs.residuals, stopped, self.error, self._unresolved(pairs),
-            self.probes.norm_bound, self.multiplications,
+            found, pairs.values[: pairs.k], pairs.residuals, stopped, error, unresolved, self.probes.norm_bound,
+            self.multiplications,
         )  # fmt: skip
 
 

@@ -176,6 +176,7 @@ def test_products_are_refined_where_their_rounding_hides_eigenvalues(name, refin
     assert without.stopped == ("unresolved" if refined else "tol")
     hidden = coarse.eigenvalues()[:K] < 10 * coarse.precision * coarse.eigenvalues()[0] / 1e-3
     assert without.unresolved == np.count_nonzero(hidden)
+    assert without.converged == (without.largest_error <= 1e-3)
 
 
 def test_zeros_of_a_matrix_that_lacks_rank_are_an_answer():

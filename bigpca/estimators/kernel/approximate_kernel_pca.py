@@ -13,7 +13,7 @@ import numpy as np
 from bigpca.arrays import Matrix, Vector, norm_of
 from bigpca.blas import solving_alone
 from bigpca.errors import check_choice
-from bigpca.estimators.kernel.kernel_pca import frobenius_bounds, warn_fewer, warn_indefinite
+from bigpca.estimators.kernel.kernel_pca import frobenius_bounds, warn_indefinite
 from bigpca.estimators.kernel.model import KernelModel
 from bigpca.estimators.kernel.spectrum import (
     KernelSettings,
@@ -126,7 +126,8 @@ class KernelSketchFit(PairsFit):
         rounding = rounding_of(values, operator.row_means, operator.tile_rounding)
         return self.solved(
             run, values, V, operator.trace, rounding=rounding, shift=shift, row_means=operator.row_means,
-            certificate=certificate, negative_mass=negative_mass,
+            where=f"a sketch of {self.q} columns shows", remedy=", or use a wider sketch", certificate=certificate,
+            negative_mass=negative_mass,
         )  # fmt: skip
 
 
@@ -201,19 +202,14 @@ def _signed(
         pairs, W, Y = SignedPairs(values[order], _unit_rows(products)[order]), axes, products
     else:
         pairs = signed_nystrom(W, Y, q, precision=operator.precision)
-    rounding = rounding_of(pairs.values, operator.row_means, operator.tile_rounding)
-    positive = int(np.count_nonzero(pairs.values > rounding))
     given = counted(settings.n_components)  # None for all: the fit rejects shares and rules
-    k = max(1, min(positive if given is None else given, positive))
-    remedy = 'Use a wider sketch, approximation="ritz", or fewer components.'
-    warn_fewer(settings, positive, f"a sketch of {q} columns shows", remedy)
+    k = len(pairs.vectors) if given is None else min(given, len(pairs.vectors))
     norm = operator.norm
     ritz = pairs if approximation == "ritz" else signed_ritz(*orthonormal_product(W, Y), 1)
-    lower = np.concatenate([ritz.values[:k], np.full(max(0, k - len(ritz.values)), -norm)])  # Cauchy
     negative = negative_mass(ritz.values, 10 * operator.precision * norm)
     warn_indefinite(settings, negative, norm, whole=False)
     V = fix_signs(np.ascontiguousarray(pairs.vectors[:k])).T
-    return np.maximum(pairs.values[:k], 0.0), V, frobenius_bounds(operator, lower), negative
+    return np.maximum(pairs.values[:k], 0.0), V, frobenius_bounds(operator, ritz.values, given or k), negative
 
 
 def _components(settings: KernelSettings, values: Vector, operator: KernelOperator) -> int:
@@ -242,7 +238,7 @@ class ApproximateKernelPCA(KernelModel):
     Parameters
     ----------
     n_components : int, float in (0, 1), a rule, or None, default None
-        None for as many as the sketch has columns.
+        None for as many eigenvalues above 0 as the sketch shows.
     kernel, gamma, degree, coef0
         As in :class:`bigpca.KernelPCA`; defaults "rbf", None, 3 and 1.
     sketch : Sketch or None, default None

@@ -83,46 +83,35 @@ def iterate_indefinite(
         np.linalg.eigvalsh(B.T @ result.approximation.multiply(B)) - operator.sigma
     )  # the approximation is exact on B
     k = kept_components(operator, result, settings)
-    values = result.values[:k] - operator.sigma
-    positive = values > rounding_of(values, operator.row_means, operator.tile_rounding)
-    values = np.maximum(values[: int(np.count_nonzero(positive)) or 1], 0.0)
+    values = np.maximum(result.values[:k] - operator.sigma, 0.0)
     norm = operator.norm
     negative = negative_mass(ritz.astype(np.float64), 10 * operator.precision * norm)
-    lower = np.maximum(result.ritz_values[: len(values)] - operator.sigma, 0.0)
     certificate = replace(
-        frobenius_bounds(operator, lower), residuals=result.residuals[: len(values)], n_passes=run.reads,
+        frobenius_bounds(operator, np.sort(ritz)[::-1], k), residuals=result.residuals[:k], n_passes=run.reads,
         converged=result.converged,
     )  # fmt: skip
     warn_indefinite(settings, negative, norm, whole=False)
-    warn_fewer(settings, int(np.count_nonzero(positive)), f"the iteration on the matrix of {settings.kernel} finds")
     return result, values, certificate, negative
 
 
-def frobenius_bounds(operator: KernelOperator, lower: Vector) -> Certificate:
-    """Bound the leading eigenvalues of an indefinite HKH, whose lower bounds (k,) are known.
+def frobenius_bounds(operator: KernelOperator, ritz: Vector, k: int) -> Certificate:
+    """Bound the k leading eigenvalues of an indefinite HKH by Ritz values (r,), descending.
 
-    ``lambda_i^2 <= |HKH|_F^2 - sum_(j != i) lower_j^2``, over the positive lower bounds. Only the first eigenvalue is
-    known to be at least 0 (``HKH 1 = 0``). Shares of a trace with negative parts are not defined.
+    Each Ritz value is at most the eigenvalue of its number, and a negative one at least that of its number from the end
+    (Cauchy), so ``lambda_i^2 <= |HKH|_F^2 - sum_(j != i) theta_j^2``, over positive and negative ones. Only the first
+    eigenvalue is known to be at least 0 (``HKH 1 = 0``). Shares of a trace with negative parts are not defined.
     """
     norm = operator.norm
     slack = rounding_slack(operator.size**0.5 * norm, precision=operator.precision)
-    least = lower - slack
+    least = np.concatenate([ritz[:k] - slack, np.full(max(0, k - len(ritz)), -norm)])
     least[:1] = np.maximum(least[:1], 0.0)
     # As shares of the norm; reduced by the slack, because the square root below magnifies an excess.
-    squares = (np.maximum(least, 0.0) / (norm or 1.0)) ** 2
-    upper = norm * np.sqrt(np.maximum(1.0 - (np.sum(squares) - squares), 0.0)) + slack
+    squares = (np.maximum(np.abs(ritz) - slack, 0.0) / (norm or 1.0)) ** 2
+    own = np.zeros(k)
+    own[: len(ritz)] = np.where(ritz > 0, squares, 0.0)[:k]
+    upper = norm * np.sqrt(np.maximum(1.0 - (np.sum(squares) - own), 0.0)) + slack
     bounds = np.column_stack([least, np.maximum.accumulate(upper[::-1])[::-1]])
     return Certificate(bounds, None, None, 1.0)
-
-
-def warn_fewer(settings: KernelSettings, positive: int, where: str, remedy: str = "Use fewer.") -> None:
-    """Warn if an indefinite kernel has fewer positive eigenvalues than the requested components."""
-    given = counted(settings.n_components)
-    if given is not None and positive < given:
-        warn_approximation(
-            f"{given} components were requested, but {where} {positive} positive eigenvalues: "
-            f"{max(1, positive)} are kept. {remedy}"
-        )
 
 
 def warn_indefinite(settings: KernelSettings, negative: float, norm: float, *, whole: bool) -> None:
@@ -210,12 +199,10 @@ class DenseFit(PairsFit):
         if not kernel.positive_semidefinite:
             negative_mass = found.negative_mass
             warn_indefinite(settings, found.negative_mass, found.norm, whole=True)
-            positive = int(np.count_nonzero(found.eigenvalues))
-            warn_fewer(settings, positive, f"the centred matrix of {kernel} has")
         V = np.ascontiguousarray(fix_signs(np.ascontiguousarray(found.V.T)).T)
         return self.solved(
             run, found.eigenvalues, V, found.trace, rounding=found.rounding, shift=shift, row_means=found.row_means,
-            negative_mass=negative_mass,
+            where=f"the centred matrix of {kernel} has", negative_mass=negative_mass,
         )  # fmt: skip
 
 
@@ -255,14 +242,11 @@ def _solve(state: PassState, *, settings: KernelSettings, stored: float, tiles: 
     given, wanted, signed = settings.n_components, pairs_wanted(settings, n), not settings.kernel.positive_semidefinite
     eigenvalues, vectors = top_eigenpairs(K, wanted, signed=signed, threads=settings.threads)
     rounding = rounding_of(eigenvalues, row_means, tiles * entries)
-    rank = max(1, int(np.count_nonzero(eigenvalues > rounding)))
     positive = np.where(eigenvalues > rounding, eigenvalues, 0.0)
-    k = rank if given is None else min(resolve_components(given, positive, trace, n, n), n)
+    k = n if given is None else min(resolve_components(given, positive, trace, n, n), n)
     if settings.kernel.positive_semidefinite:
         # A positive semi-definite matrix has a trace below 0 by rounding only.
         trace = max(trace, 0.0)
-    else:
-        k = min(k, rank)
     return DenseSpectrum(
         positive[:k], np.ascontiguousarray(vectors[:k].T), row_means, trace, norm,
         negative_mass(eigenvalues, rounding), rounding,
@@ -458,7 +442,8 @@ class KernelKrylovFit(PairsFit):
         rounding = rounding_of(values, operator.row_means, operator.tile_rounding)
         return self.solved(
             run, values, V, operator.own_trace, rounding=rounding, shift=shift, row_means=operator.row_means,
-            certificate=certificate, negative_mass=negative_mass,
+            where=f"the iteration on the matrix of {kernel} finds", certificate=certificate,
+            negative_mass=negative_mass,
         )  # fmt: skip
 
     def _started(self, run: Run, operator: KernelOperator, shift: Vector) -> Matrix | None:

@@ -10,7 +10,7 @@ from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from typing import ClassVar, Self
+from typing import ClassVar, Self, cast
 
 import numpy as np
 
@@ -30,6 +30,7 @@ from bigpca.estimators.kernel.spectrum import (
     KernelSettings,
     KernelSpectrum,
     axis_coefficients,
+    completed,
     expansion_bytes,
     rounding_of,
     row_shift,
@@ -75,6 +76,9 @@ from bigpca.solvers.indefinite import SIGNIFICANT, negative_eigenvalue
 ALIKE = (
     128.0  # eps in three sums of a matrix product whose terms are all equal: up to 35 in each, measured for n to 8192
 )
+MORE = ", or use more landmarks"
+FLOAT64, FLOAT32 = (float(np.finfo(dtype).eps) for dtype in (np.float64, np.float32))
+MISSED_BY_SINGLE = 1e-3  # of an eigenvalue of the landmarks, beyond which features in float32 do not do
 MAX_AMPLIFICATION = 1.01 * truncation_for(float(np.finfo(np.float32).eps)) ** -0.5  # by a T made for float32
 
 
@@ -132,9 +136,13 @@ class LandmarkFeatures:
 
 
 def features_of(
-    kernel: Kernel, landmarks: Landmarks, shift: Vector, precision: float, threads: int | None
-) -> LandmarkFeatures:
+    kernel: Kernel, landmarks: Landmarks, shift: Vector, precision: float, threads: int | None,
+    wanted: int | None = None,
+) -> LandmarkFeatures:  # fmt: skip
     """Return the features of landmarks; K_mm and its factor are in float64 whatever the dtype of the rows.
+
+    Features in float32 have fewer directions, unless ``wanted`` components (None for all) need the others: then those
+    of float64, in which the read is made (:func:`pass_dtype`).
 
     Raises
     ------
@@ -150,14 +158,34 @@ def features_of(
             kernel, None if least is None else f"the matrix of {len(K_mm)} landmarks has the eigenvalue {least:.3g}"
         )
     # Directions that rounding leaves in K_mm are dropped: of a stored matrix, half an eps of its own precision.
-    truncation = max(truncation_for(precision), 10 * kernel.stored_eps(landmarks.rows.dtype))
-    T = landmark_transform(K_mm, truncation, equilibrated=True, threads=threads)
+    least = 10 * kernel.stored_eps(landmarks.rows.dtype)
+    T = landmark_transform(K_mm, max(truncation_for(FLOAT64), least), equilibrated=True, threads=threads)
     if not T.size:
         raise ValueError(
             f"k(x, x) = 0 for all {len(landmarks.rows)} landmarks under {kernel}, so they span nothing. Choose other "
             f"landmarks, or another kernel."
         )
+    if (truncation := truncation_for(precision)) > truncation_for(FLOAT64):
+        T = _needed_columns(K_mm, T, truncation, wanted)
     return replace(found, transform=T)
+
+
+def _needed_columns(K_mm: Matrix, T: Matrix, truncation: float, wanted: int | None) -> Matrix:
+    """Return the columns of T (m, r) above a truncation, or all where the landmarks' own components need the others."""
+    lengths = np.sqrt(np.maximum(np.diagonal(K_mm), 0.0))
+    sizes = np.linalg.norm(lengths[:, None] * T, axis=0) ** -2  # the eigenvalues of the equilibrated K_mm
+    kept = int(np.count_nonzero(sizes > truncation * sizes[0]))
+    if kept == len(sizes) or wanted == 0:
+        return T[:, :kept]
+    B = K_mm @ T
+    B -= B.mean(axis=0)
+    S = B.T @ B
+    part = np.zeros(len(S))
+    whole, part[:kept] = np.linalg.eigvalsh(S)[::-1], np.linalg.eigvalsh(S[:kept, :kept])[::-1]
+    if wanted is None:
+        whole, part = whole.sum(keepdims=True), part.sum(keepdims=True)
+    least = MISSED_BY_SINGLE * np.maximum(whole, truncation_for(FLOAT64) * whole[0])
+    return T if ((whole - part) > least)[:wanted].any() else T[:, :kept]
 
 
 def features_dtype(rows: Rows, kernel: Kernel, m: int) -> DType:
@@ -249,6 +277,20 @@ def solve_features(
     )  # fmt: skip
 
 
+def completed_features(
+    found: KernelSpectrum, state: LandmarkMoments, features: LandmarkFeatures, settings: KernelSettings
+) -> KernelSpectrum:
+    """Return :func:`completed` components of the moments of one kernel's features."""
+    moments, largest = state.moments[0], float(found.eigenvalues[0])
+    rounding = max(len(features.landmarks) * FLOAT64, min(state.precision, FLOAT32)) * largest
+    rounding += 10 * FLOAT64 * moments.weight * float(moments.mean @ moments.mean)
+    # Where not even the largest eigenvalue is above 0 for certain, its upper bound says what rounding may add.
+    if found.certificate is not None and found.certificate.eigenvalue_bounds[0, 0] <= 0:
+        warn_alike(found.eigenvalues, float(found.certificate.eigenvalue_bounds[0, 1]))
+    where = f"the features of {len(features.landmarks)} landmarks have"
+    return completed(found, settings.n_components, rounding, where, MORE)
+
+
 def _excess(values: Vector, state: LandmarkMoments, which: int, features: LandmarkFeatures) -> str | None:
     """Return evidence against a kernel that is positive semi-definite by declaration only: |B(x)|^2 above k(x, x)."""
     if not features.kernel.taken_on_trust:
@@ -306,9 +348,9 @@ def _components(settings: KernelSettings, values: Vector, total: float, n: int, 
 def fit_landmarks(
     run: Run, rows: Rows, settings: KernelSettings, landmarks: Landmarks, shift: Vector
 ) -> KernelSpectrum:
-    """Fit to given landmarks in one pass over X."""
+    """Fit to given landmarks in one pass over X, in its precision: a start may miss small components."""
     precision = float(np.finfo(features_dtype(rows, settings.kernel, len(landmarks.rows))).eps)
-    features = features_of(settings.kernel, landmarks, shift, precision, settings.threads)
+    features = features_of(settings.kernel, landmarks, shift, precision, settings.threads, 0)
     found = fold_features(run, features_pass(rows, (settings.kernel,), len(landmarks.rows)), rows, (features,))
     return replace(solve_features(found.state, 0, features, settings, omitted=found.omitted), state=found.state)
 
@@ -333,9 +375,11 @@ def tutorial_spectrum(run: Run, n: int, features: LandmarkFeatures, settings: Ke
     # What rounding leaves of eigenvalues is 0, and so are the coefficients of their axes.
     entries = 10 * features.kernel.stored_eps(features.landmarks.dtype) * float(norm_of(K))
     rounding = rounding_of(values, means, entries)
-    warn_alike(values, rounding)
-    rank = max(1, int(np.count_nonzero(values > rounding)))
-    k = rank if given is None else min(resolve_components(given, values, float(values.sum()), m, m), m)
+    rank, number = max(1, int(np.count_nonzero(values > rounding))), counted(given)
+    if number is None:
+        k = rank if given is None else resolve_components(given, values, float(values.sum()), m, m)
+    else:
+        k = min(number, m)
     coefficients = axis_coefficients(fix_signs(vectors[:k]).T, values[:k], rounding)
     # The columns of A = H V / sqrt(lambda_q) sum to 0, so centring k(x, L) leaves (k(x, L) - means') A.
     expansion = Expansion(
@@ -345,10 +389,10 @@ def tutorial_spectrum(run: Run, n: int, features: LandmarkFeatures, settings: Ke
     # Eigenvalues of n rows are n / m times those of m landmarks (eq. 62), and so is their sum.
     total = float(values.sum()) * n / m
     run.add_evaluations(m * m)
-    return KernelSpectrum(n, 0, values[:k] * n / m, total, expansion, run.evaluations, rank=rank)
+    found = KernelSpectrum(n, 0, values[:k] * n / m, total, expansion, run.evaluations, rank=rank)
+    return completed(found, given, rounding * n / m, f"the centred matrix of {m} landmarks has", MORE)
 
 
-FLOAT64 = float(np.finfo(np.float64).eps)
 # Share of the trace, by convention: ordinary fits of narrow kernels miss half of it, and have bounds. Theory gives no
 # share: landmarks by the law of RPCholesky miss in expectation at most 1 + eps times what the best axes miss (Chen,
 # Epperly, Tropp & Webber 2023), and what these miss is not known.
@@ -410,6 +454,15 @@ class LandmarksFit(KernelFit):
         shift = row_shift(run, self.rows)
         request = replace(self.choice.request(self.rows, self.settings), run=run, shift=shift)
         return select_landmarks(self.choice.sampling, request), shift
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        if self.precision == FLOAT64:
+            return ()
+        return (
+            f"features are computed in float32, without directions below {truncation_for(self.precision):g} of the "
+            "landmarks' largest; in float64 where the components need them",
+        )
 
     @property
     def precision(self) -> float:
@@ -489,16 +542,15 @@ class NystromFit(LandmarksFit):
         before = run.evaluations
         threads = self.settings.threads
         # One read: the kernels differ in their width, and share the distances to the landmarks.
-        features = tuple(features_of(kernel, landmarks, shift, self.precision, threads) for kernel in self.kernels)
+        wanted = counted(self.settings.n_components)
+        features = tuple(features_of(one, landmarks, shift, self.precision, threads, wanted) for one in self.kernels)
         found = fold_features(run, self.features, self.rows, features)
         spectra = []
         for which, own in enumerate(features):
             state = _single(found.state, which)
             settings = replace(self.settings, kernel=own.kernel)
             spectrum = solve_features(state, 0, own, settings, omitted=found.omitted)
-            # Where not even the largest eigenvalue is above 0 for certain, its upper bound says what rounding may add.
-            if spectrum.certificate is not None and spectrum.certificate.eigenvalue_bounds[0, 0] <= 0:
-                warn_alike(spectrum.eigenvalues, float(spectrum.certificate.eigenvalue_bounds[0, 1]))
+            spectrum = completed_features(spectrum, state, own, settings)
             _warn_missed(spectrum, float(state.residuals[0]), len(landmarks.rows), self.rows.n_rows)
             spectrum = replace(spectrum, state=state, evaluations=before + state.evaluations)
             spectra.append(_with_landmarks(run, spectrum, landmarks, own))
@@ -620,7 +672,8 @@ def _solve_grown(
 ) -> KernelSpectrum:
     found = solve_features(state, 0, features, settings, omitted=grown.omitted)
     return replace(
-        found, state=state, evaluations=grown.evaluations, landmark_transform=grown.landmark_transform,
+        completed_features(found, state, features, settings),
+        state=state, evaluations=grown.evaluations, landmark_transform=grown.landmark_transform,
         landmark_indices=grown.landmark_indices,
     )  # fmt: skip
 
@@ -795,27 +848,10 @@ class FeaturesFit(KernelFit):
         eigenvalues = found.variances * (n - 1)
         spectrum = KernelSpectrum(n, found.omitted, eigenvalues, found.total * (n - 1), projection, 0, certificate)
         precision = self.pca.precision if isinstance(self.pca, CovarianceFit) else 0.0  # the others correct float32
-        whole = self.settings.n_components is None
-        spectrum, kept = _without_null_axes(spectrum, projection, whole=whole, precision=precision)
-        return replace(spectrum, expansion=kept.in_needed_precision(scored))
-
-
-def _without_null_axes(
-    spectrum: KernelSpectrum, projection: FeatureProjection, *, whole: bool, precision: float
-) -> tuple[KernelSpectrum, FeatureProjection]:
-    """Return the spectrum and its projection with zeros for axes whose eigenvalue is 0 to rounding.
-
-    The images of the rows have no part in such axes. If the ``whole`` spectrum was requested, all of them are removed,
-    unless no other axis is left.
-    """
-    n, eps = spectrum.count, float(np.finfo(np.float64).eps)
-    largest = float(spectrum.eigenvalues.max(initial=0.0))
-    rounding = eps * (max(n, len(projection.mean)) * largest + 10 * n * float(projection.mean @ projection.mean))
-    rounding = max(rounding, MULTIPLIED * precision * largest)
-    warn_alike(spectrum.eigenvalues, rounding)
-    used = spectrum.eigenvalues > rounding
-    k = max(1, int(np.count_nonzero(used))) if whole else len(used)
-    components = np.where(used[:, None], projection.components, 0.0)[:k]
-    eigenvalues = np.where(used, spectrum.eigenvalues, 0.0)[:k]
-    kept = replace(projection, components=components)
-    return replace(spectrum, eigenvalues=eigenvalues, expansion=kept), kept
+        # The images of the rows have no part in axes whose eigenvalue is 0 to rounding.
+        largest = float(eigenvalues.max(initial=0.0))
+        rounding = FLOAT64 * (max(n, len(found.mean)) * largest + 10 * n * float(found.mean @ found.mean))
+        rounding = max(rounding, MULTIPLIED * precision * largest)
+        where = f"the features of {self.settings.kernel} have"
+        spectrum = completed(spectrum, self.settings.n_components, rounding, where)
+        return replace(spectrum, expansion=cast(FeatureProjection, spectrum.expansion).in_needed_precision(scored))

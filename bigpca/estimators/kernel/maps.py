@@ -97,6 +97,11 @@ class Expansion:
         left = self.offsets - self.centre @ A
         return replace(self, dtype=needed_precision(scores[FLOAT32] - left, scores[FLOAT64] - left))
 
+    def limited(self, used: NDArray[np.bool_], k: int) -> Expansion:
+        """Return k columns: those ``used``, and zeros in the place of the others and of those that lack."""
+        A, b = _columns(self.coefficients, used, k), _columns(self.offsets, used, k)
+        return replace(self, coefficients=A, offsets=b)
+
     @property
     def takes_csr(self) -> bool:
         """Whether new rows may be sparse, compared as they are with dense references."""
@@ -224,6 +229,10 @@ class FeatureProjection:
         """Matrix (D, k) that multiplies the centred features."""
         return self.components.T
 
+    def limited(self, used: NDArray[np.bool_], k: int) -> FeatureProjection:
+        """As of an expansion."""
+        return replace(self, components=_columns(self.components.T, used, k).T)
+
     def in_needed_precision(self, rows: Array) -> FeatureProjection:
         """Return the same map, in float32 if these finite rows have the same scores as in float64, to 1e-4."""
         if scored_in_float64(self.kernel, rows.dtype) or not len(rows):
@@ -267,6 +276,14 @@ class FeatureProjection:
         """Digest of the map."""
         digest = content_digest(self.mean, self.components)
         return {"kernel": kernel_identity(self.kernel), "digest": digest, "dtype": self.dtype.name}
+
+
+def _columns(values: Array, used: NDArray[np.bool_], k: int) -> Array:
+    """Return the first k of the last axis, with zeros where they are not used."""
+    columns = np.zeros((*values.shape[:-1], k))
+    used = used[:k]
+    columns[..., : len(used)] = np.where(used, values[..., : len(used)], 0.0)
+    return columns
 
 
 def kernel_identity(kernel: Kernel) -> object:

@@ -190,7 +190,8 @@ class KernelModel(Estimator[KernelSpectrum]):
     kernel_ : Kernel
         The kernel, with its defaults filled in.
     eigenvalues_ : ndarray of shape (k,), descending
-        Of the centred kernel matrix HKH, as scikit-learn's.
+        Of the centred kernel matrix HKH, as scikit-learn's. Where it has fewer eigenvalues above 0 than the requested
+        components, the others are 0, and so are their scores; a warning gives their number.
     explained_variance_ : ndarray of shape (k,); ``eigenvalues_ / (n - 1)``
     explained_variance_ratio_ : ndarray of shape (k,)
         Share of the trace of HKH; of an indefinite kernel, whose negative eigenvalues are in the trace, the sum can

@@ -79,7 +79,8 @@ class NystromKernelPCA(KernelModel):
         ``(tr K - tr BB') / tr K``, the exact relative trace error of the approximation. An ``ApproximationWarning``
         says that m is too small if this exceeds 0.9 and the share of the variance of all k components.
     rank_ : int
-        r.
+        r. Of features in float32 (large fits, which the plan says) without directions below 1e-5 of the largest, unless
+        these would change an eigenvalue of the landmarks by 0.1 %: the read is then made in float64.
 
     See :class:`bigpca.estimators.kernel.model.KernelModel` for the others.
 

@@ -23,7 +23,7 @@ from bigpca.estimators.kernel.maps import (
     scored_evaluations,
     scored_in_float64,
 )
-from bigpca.estimators.linear.spectrum import IterationSettings
+from bigpca.estimators.linear.spectrum import IterationSettings, counted
 from bigpca.estimators.shared.certificates import Certificate, pack_certificate, unpack_certificate
 from bigpca.estimators.shared.files import References, StoredModel, StoredState, Values, pack_values, unpack_values
 from bigpca.estimators.shared.fit import Fit, Reading, seconds
@@ -188,16 +188,16 @@ class PairsFit(KernelFit):
 
     def solved(
         self, run: Run, values: Vector, V: Matrix, trace: float, *, rounding: float, shift: Vector, row_means: Vector,
-        certificate: Certificate | None = None, negative_mass: float | None = None,
+        where: str, remedy: str = "", certificate: Certificate | None = None, negative_mass: float | None = None,
     ) -> KernelSpectrum:  # fmt: skip
         """Return the components of eigenvectors V (n, k) of HKH: scores are along ``H V / sqrt(lambda)``."""
-        warn_alike(values, rounding)  # where an iteration did not converge, too: this says why, and what would help
         coefficients = axis_coefficients(V, values, rounding)
         expansion = training_expansion(run, self.rows, self.settings, shift, row_means, coefficients)
         if certificate is not None:
             certificate = replace(certificate, n_passes=run.reads)
         n = self.rows.n_rows
-        return KernelSpectrum(n, 0, values, trace, expansion, run.evaluations, certificate, negative_mass)
+        found = KernelSpectrum(n, 0, values, trace, expansion, run.evaluations, certificate, negative_mass)
+        return completed(found, self.settings.n_components, rounding, where, remedy)
 
 
 def check_kernel_components(n_components: NComponents, n: int, d: int, m: int | None = None) -> None:
@@ -284,6 +284,37 @@ def warn_alike(eigenvalues: Vector, rounding: float, what: str = "largest eigenv
             f"the values of the kernel hardly differ: the {what} of their centred matrix is {largest:.3g}, "
             f"and rounding changes it by up to {rounding:.2g}. Centre the columns, or use a narrower kernel."
         )
+
+
+def completed(
+    found: KernelSpectrum, n_components: NComponents, rounding: float, where: str, remedy: str = ""
+) -> KernelSpectrum:
+    """Return as many components as were requested: those whose eigenvalue is rounding have the eigenvalue 0, and scores
+    of 0. Of all (None), they are left out, except the first.
+
+    Warns
+    -----
+    ApproximationWarning
+        Where values hardly differ (:func:`warn_alike`), or else where fewer eigenvalues are above 0 than components
+        were requested; ``where`` they are, as "the centred matrix has".
+    """
+    values, certificate, wanted = found.eigenvalues, found.certificate, counted(n_components)
+    used = values > rounding
+    rank = int(np.count_nonzero(used))
+    alike = rounding > LOST * float(values.max(initial=0.0)) and not found.negative_mass
+    if alike:
+        warn_alike(values, rounding)  # where an iteration did not converge, too: this says why, and what would help
+    elif wanted is not None and rank < wanted:
+        warn_approximation(
+            f"{wanted} components were requested, but {where} {rank} eigenvalues above 0: the others, and their "
+            f"scores, are set to 0. Request fewer components{remedy}."
+        )
+    k = max(1, rank) if n_components is None else wanted or len(values)
+    eigenvalues = np.zeros(k)
+    eigenvalues[: len(values)] = np.where(used, values, 0.0)[:k]
+    if certificate is not None:
+        certificate = certificate.limited(k)
+    return replace(found, eigenvalues=eigenvalues, certificate=certificate, expansion=found.expansion.limited(used, k))
 
 
 def axis_coefficients(V: Matrix, eigenvalues: Vector, rounding: float) -> Matrix:

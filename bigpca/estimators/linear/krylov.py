@@ -253,15 +253,17 @@ def certify_iteration(
 
 def warn_unconverged(operator: Operator, result: KrylovResult, settings: IterationSettings, run: Run) -> None:
     """Warn with the error of the eigenvalues, and a remedy."""
+    multiplied = float(result.ritz_values[0])  # of the matrix that was multiplied, which may be a shifted one
+    largest = multiplied - operator.sigma
     remedy = REMEDIES[result.stopped].format(
         passes=settings.max_passes or MAX_PASSES, unresolved=result.unresolved, k=len(result.ritz_values),
         precision=operator.precision,
-        least=FLOOR * operator.precision / settings.tol,
+        least=FLOOR * operator.precision / settings.tol * (multiplied / largest if largest > 0 else np.inf),
     )  # fmt: skip
     warn_approximation(
         f"the iteration stopped after {run.reads:.3g} reads with eigenvalue errors of about "
         f"{result.largest_error:.2g}, tol = {settings.tol:g} was asked for (largest residual "
-        f"{float(result.residuals.max()):.3g}, largest eigenvalue {float(result.ritz_values[0]):.3g}): {remedy}"
+        f"{float(result.residuals.max()):.3g}, largest eigenvalue {largest:.3g}): {remedy}"
     )
 
 

@@ -91,6 +91,16 @@ class Certificate:
             and SubspaceBounds(**{name: np.ldexp(getattr(subspaces, name), exponent) for name in SUBSPACE_ARRAYS}),
         )  # fmt: skip
 
+    def limited(self, k: int) -> Certificate:
+        """Return the certificate of k components: those beyond the given ones have the upper bound of the last."""
+        limits, residuals, lack = self.eigenvalue_bounds[:k], self.residuals, max(0, k - len(self.eigenvalue_bounds))
+        beyond = np.tile([min(0.0, limits[-1, 0]), limits[-1, 1]], (lack, 1))
+        return replace(
+            self, eigenvalue_bounds=np.vstack([limits, beyond]),
+            residuals=None if residuals is None else np.append(residuals[:k], np.zeros(lack)),
+            subspaces=None if lack or self.subspaces is None else self.subspaces.limited(k),
+        )  # fmt: skip
+
     @property
     def subspace_error_bounds(self) -> Vector | None:
         """Bounds (k,) of the sines of the angles between the leading j axes and the leading j eigenvectors."""

@@ -324,7 +324,7 @@ def test_a_share_is_taken_of_what_the_landmarks_hold() -> None:
 def test_any_split_into_batches_equals_one_fit_with_the_same_landmarks(cuts: list[int], name: str) -> None:
     parameters: dict[str, Any] = {"kernel": KERNELS[name], "sampling": X[::8], "n_landmarks": None}
     model = nystrom(**parameters)
-    edges = [0, *sorted({max(2, cut) for cut in cuts}), N]
+    edges = [0, *sorted({max(K + 1, cut) for cut in cuts}), N]
     for start, stop in pairwise(edges):
         model.partial_fit(X[start:stop])
     whole = nystrom(**parameters).fit(X)

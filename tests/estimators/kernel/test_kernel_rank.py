@@ -1,0 +1,122 @@
+"""Kernel matrices of fewer positive eigenvalues than components: one rule for all kernel models."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import bigpca as bp
+from bigpca import kernels
+from bigpca.errors import ApproximationWarning
+from tests.estimators.kernel.test_kernel_scores import rows_at
+
+N, K = 120, 6
+X = np.random.default_rng(3).standard_normal((N, 3)) @ np.diag([3.0, 2.0, 1.0]) + 1.0
+SIGNS = np.array([1.0, 1.0, -1.0])
+FEATURES = X - X.mean(axis=0)
+SOME = {"sampling": "uniform", "n_landmarks": 40}
+
+MATRICES: dict[str, tuple[Any, Any, int]] = {  # kernel, rows and rank
+    "few columns": (kernels.Linear(), X, 3),
+    "a function": (kernels.FromFunction(lambda A, B: A @ B.T, positive_semidefinite=True), X, 3),
+    "precomputed": (kernels.Precomputed(), X @ X.T, 3),
+    "indefinite": (kernels.FromFunction(lambda A, B: (A * SIGNS) @ B.T), X, 2),
+    "indefinite, precomputed": (kernels.Precomputed(indefinite=True), (X * SIGNS) @ X.T, 2),
+}
+ROUTES: dict[str, Callable[..., Any]] = {
+    "dense": lambda k, kernel: bp.KernelPCA(k, kernel=kernel, solver="dense"),
+    "krylov": lambda k, kernel: bp.KernelPCA(k, kernel=kernel, solver="krylov"),
+    "sketch": lambda k, kernel: bp.ApproximateKernelPCA(k, kernel=kernel),
+    "ritz": lambda k, kernel: bp.ApproximateKernelPCA(k, kernel=kernel, approximation="ritz"),
+    "algorithm 6": lambda k, kernel: bp.ApproximateKernelPCA(k, kernel=kernel, approximation="tutorial"),
+    "landmarks": lambda k, kernel: bp.NystromKernelPCA(k, kernel=kernel, **SOME),
+    "few landmarks": lambda k, kernel: bp.NystromKernelPCA(k, kernel=kernel),
+    "landmarks alone": lambda k, kernel: bp.NystromKernelPCA(k, kernel=kernel, components_from="landmarks", **SOME),
+}
+CASES = [
+    (route, name)
+    for route in ROUTES
+    for name in MATRICES
+    if not (name.startswith("indefinite") and "landmarks" in route)
+]
+
+
+def eigenvalues(rank: int) -> Any:
+    values = np.linalg.eigvals((FEATURES * (SIGNS if rank == 2 else 1.0)).T @ FEATURES).real
+    return np.append(np.sort(values[values > 0])[::-1], np.zeros(K - rank))
+
+
+@pytest.mark.parametrize(("route", "name"), CASES)
+def test_components_beyond_the_rank_are_zeros_with_one_warning(route: str, name: str, tmp_path: Path) -> None:
+    kernel, rows, rank = MATRICES[name]
+    with pytest.warns(ApproximationWarning) as caught:
+        model = ROUTES[route](K, kernel).fit(rows)
+    said = [str(one.message) for one in caught if "is not positive semi-definite" not in str(one.message)]
+    assert len(said) == 1
+    assert said[0].startswith("6 components were requested, but ")
+    assert f" {rank} eigenvalues above 0: the others, and their scores, are set to 0. Request fewer" in said[0]
+    assert (model.n_components_, len(model.eigenvalues_)) == (K, K)
+    assert (model.eigenvalues_ > 0).tolist() == [True] * rank + [False] * (K - rank)
+    scores = model.transform(rows)
+    assert scores.shape == (N, K)
+    assert not scores[:, rank:].any()
+    assert (np.abs(scores[:, :rank]).max(axis=0) > 0).all()
+    if "alone" not in route and "6" not in route:
+        np.testing.assert_allclose(model.eigenvalues_, eigenvalues(rank), rtol=1e-8)
+    if hasattr(model, "eigenvalue_bounds_"):
+        lower, upper = model.eigenvalue_bounds_.T
+        assert (lower <= eigenvalues(rank)).all()
+        assert (eigenvalues(rank) <= upper).all()
+    if name != "a function" and name != "indefinite":
+        model.save(tmp_path / "model")  # warnings are errors: a loaded model repeats none
+        assert bp.load(tmp_path / "model").transform(rows).tobytes() == scores.tobytes()
+
+
+@pytest.mark.parametrize("route", [route for route in ROUTES if route != "krylov"])
+def test_all_components_are_those_of_the_rank(route: str) -> None:
+    assert ROUTES[route](None, kernels.Linear()).fit(X).n_components_ == 3
+
+
+def test_rows_that_are_added_count_in_the_rank() -> None:
+    model = bp.NystromKernelPCA(2, kernel="linear", sampling=X[:5])
+    with pytest.warns(ApproximationWarning, match="2 components were requested, but .* 1 eigenvalues above 0"):
+        model.partial_fit(X[:2])
+    assert (model.eigenvalues_ > 0).tolist() == [True, False]
+    model.partial_fit(X[2:])
+    np.testing.assert_allclose(model.eigenvalues_, eigenvalues(3)[:2], rtol=1e-8)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("negative", [0.3, 1.0, 30.0])
+@pytest.mark.parametrize("k", [2, 3, 6])
+def test_an_iteration_that_finds_all_of_an_indefinite_matrix_converges(k: int, negative: float, dtype: Any) -> None:
+    signs = np.array([1.0, 1.0, -negative])
+    kernel = kernels.FromFunction(lambda A, B: (A * signs.astype(A.dtype)) @ B.T)
+    with pytest.warns(ApproximationWarning) as caught:
+        model = bp.KernelPCA(k, kernel=kernel, solver="krylov").fit(X.astype(dtype))
+    assert not any("the iteration stopped" in str(one.message) for one in caught)
+    assert model.converged_
+    values = np.sort(np.linalg.eigvals((FEATURES * signs).T @ FEATURES).real)[::-1]
+    values = np.append(values[:2], np.zeros(K - 2))[:k]
+    np.testing.assert_allclose(model.eigenvalues_, values, rtol=1e-3, atol=1e-5 * values[0])
+    lower, upper = model.eigenvalue_bounds_.T
+    slack = 1e-5 * values[0] if dtype == np.float32 else 0.0  # the rows are rounded
+    assert (lower <= values + slack).all()
+    assert (values <= upper + slack).all()
+    # The Ritz values hold the whole norm: what is left for others is rounding.
+    assert upper[2:].max(initial=0.0) < 1e-2 * values[0]
+
+
+def test_features_are_computed_in_float64_where_float32_would_drop_components(float32_products: None) -> None:
+    rows = rows_at(1e4, kernels.RBF(), np.float32)  # centring leaves 1e-8 of the values
+    kernel = kernels.Polynomial(0.1, 1.0, 3)
+    model = bp.NystromKernelPCA(2, kernel=kernel)
+    assert "in float64 where the components need them" in str(model.plan(rows))
+    matrix = kernel(rows.astype(np.float64))
+    centred = matrix - matrix.mean(axis=0)
+    expected = np.linalg.eigvalsh(centred - centred.mean(axis=1)[:, None])[::-1][:2]
+    np.testing.assert_allclose(model.fit(rows).eigenvalues_, expected, rtol=1e-3)
