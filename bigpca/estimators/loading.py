@@ -24,7 +24,7 @@ from bigpca.estimators.linear.sketch_transformer import SketchTransformer
 from bigpca.estimators.pairs.canonical import CCA, PLSSVD
 from bigpca.estimators.pairs.ridge import Ridge
 from bigpca.estimators.shared.files import StoredModel, TrustedRows, Values, decode_parameters
-from bigpca.estimators.shared.inputs import AnalysedRows
+from bigpca.estimators.shared.inputs import Steps
 from bigpca.estimators.shared.labelled import kept_view
 from bigpca.estimators.shared.transformer import AnyEstimator
 from bigpca.estimators.supervised.discriminants import FisherDiscriminantAnalysis, RoweisDiscriminantAnalysis
@@ -151,7 +151,7 @@ def restored(stored: StoredModel) -> AnyEstimator:
     grid = stored.attributes.get("grid")  # absent where X was no DataArray
     if grid is not None:
         grid = grid_from_stored(grid, stored.named("grid_"))
-        model._analysed = AnalysedRows(grid=grid)  # its scale may name coordinates
+        model._steps = Steps(grid=grid)  # its scale may name coordinates
         own = {name: array for name, array in stored.arrays.items() if not name.startswith("grid_")}
         stored = replace(stored, arrays=own)
     _check_sizes(stored)
@@ -164,7 +164,7 @@ def restored(stored: StoredModel) -> AnyEstimator:
     rows = stored.attributes.get("rows")  # absent where samples were rows
     if rows is not None:
         view = View.from_json(rows, d)
-    model._analysed = model._rows_analysed(d, view, grid)
+    model._steps = model._steps_of(d, view, grid)
     if stored.provenance is not None:
         model._provenance = stored.provenance
     if stored.attributes.get("seed") is not None:

@@ -61,14 +61,14 @@ def merge(a: Model, b: Model) -> Model:
     True
     """
     _check_alike(a, b)
-    grid = common_grid(a._analysed.grid, b._analysed.grid)
-    view, other = a._analysed.view, b._analysed.view
+    grid = common_grid(a._steps.grid, b._steps.grid)
+    view, other = a._steps.view, b._steps.view
     if view is None or other is None or view.describe() != other.describe():
         view = None
     a._fitted_preprocessors()  # raises if they were changed after the fit
     both = type(a)(**a.get_params(deep=False))
     both.n_features_in_ = a.n_features_in_
-    both._analysed = replace(both._rows_analysed(a.n_features_in_, view, grid), covariates=a._analysed.covariates)
+    both._steps = replace(both._steps_of(a.n_features_in_, view, grid), covariates=a._steps.covariates)
     if hasattr(a, "feature_names_in_"):
         both.feature_names_in_ = a.feature_names_in_
     threads = threads_here(setting(a, "solve_threads"))
@@ -100,9 +100,9 @@ def _check_alike(a: Model, b: Model) -> None:
             + "".join(f", {p}={_shown(getattr(a, p))} and {_shown(getattr(b, p))}" for p in differing)
             + " cannot be merged. Fit both with the same parameters."
         )
-    if a._analysed.covariates != b._analysed.covariates:
+    if a._steps.covariates != b._steps.covariates:
         raise ValueError(
-            f"the models were fitted with {a._analysed.covariates} and {b._analysed.covariates} covariates. Fit both "
+            f"the models were fitted with {a._steps.covariates} and {b._steps.covariates} covariates. Fit both "
             "with the same covariates (given=)."
         )
     names = [getattr(model, "feature_names_in_", None) for model in (a, b)]
@@ -112,7 +112,7 @@ def _check_alike(a: Model, b: Model) -> None:
             f"the models name feature {first} {names[0][first]!r} and {names[1][first]!r}. Fit both on the same "
             f"columns in the same order."
         )
-    views = [model._analysed.view for model in (a, b)]
+    views = [model._steps.view for model in (a, b)]
     patterns = [
         replace(view.pattern, sizes=())  # rows of maps of several sizes are alike
         for view in views
@@ -128,7 +128,7 @@ def _check_alike(a: Model, b: Model) -> None:
 def _check_state(model: LinearModel[Any]) -> None:
     if model._state is None:
         raise ValueError(model._missing_state("merge"))
-    if model._analysed.filled:
+    if model._steps.filled:
         raise ValueError(of_all_rows("merge"))
 
 

@@ -105,7 +105,7 @@ def _of_all_columns(model: Any, found: Vector) -> Vector:
 
 def grid_of(model: Any) -> Any:
     """Return the grid of the features of a fit to a labelled array, or None."""
-    return None if is_array(model) else getattr(getattr(fitted(model), "_analysed", None), "grid", None)
+    return None if is_array(model) else getattr(getattr(fitted(model), "_steps", None), "grid", None)
 
 
 def whole_of(model: Any) -> str:

@@ -46,7 +46,7 @@ from bigpca.estimators.linear.spectrum import (
 from bigpca.estimators.shared.certificates import certified_attributes
 from bigpca.estimators.shared.files import StoredModel, Values
 from bigpca.estimators.shared.fit import fit_seed
-from bigpca.estimators.shared.inputs import AnalysedRows, Input, Lazy, check_features, check_filling, in_memory, is_lazy
+from bigpca.estimators.shared.inputs import Input, Lazy, Steps, check_features, check_filling, in_memory, is_lazy
 from bigpca.estimators.shared.outputs import Destination, Path, maps_rows
 from bigpca.passes.accumulators.base import WeightSums
 from bigpca.passes.accumulators.moments import Moments
@@ -257,8 +257,8 @@ class LinearModel(RowStatistics, Generic[State]):
             self._provenance = first.made
             return self
         # Statistics add up if they are of the same quantities.
-        fitted = self._analysed
-        now = self._rows_analysed(self.n_features_in_, fitted.view, fitted.grid)
+        fitted = self._steps
+        now = self._steps_of(self.n_features_in_, fitted.view, fitted.grid)
         if any(getattr(now, one) != getattr(fitted, one) for one in ("preprocessing", "filled", "standardized")):
             raise ValueError(
                 f"preprocess, nan_policy, center or scale was changed after the fit: {self._called}. The kept "
@@ -480,7 +480,7 @@ class LinearModel(RowStatistics, Generic[State]):
 
     def _residual_state(self, what: str) -> State:
         """Return the statistics of all rows without the effect of covariates; raises as :meth:`_whole_state`."""
-        state, q = self._whole_state(what), self._analysed.covariates
+        state, q = self._whole_state(what), self._steps.covariates
         return without_covariates(state, q)[0] if q and isinstance(state, Moments) else state
 
     def _column_shares(self) -> Vector | None:
@@ -498,7 +498,7 @@ class LinearModel(RowStatistics, Generic[State]):
 
     def _small_batch(self, X: Input) -> Array | None:
         """Return a copy of a small batch of finite rows in memory, which requires no read; None for other input."""
-        if is_lazy(X) or not self._apart_bytes or self._analysed.view is not None or self._analysed.covariates:
+        if is_lazy(X) or not self._apart_bytes or self._steps.view is not None or self._steps.covariates:
             return None
         batch, names, _ = in_memory(X, type(self).__name__)
         check_features(self, batch.shape[1], names)
@@ -525,12 +525,12 @@ class LinearModel(RowStatistics, Generic[State]):
         solve, solver = self._solution(state, count, omitted)
         if count >= 2:
             reader = self._with_parameters()
-            reader._analysed = self._analysed
+            reader._steps = self._steps
             self._take_later(lambda: solve(reader._with_apart(state, apart)), solver)
         self._state, self._apart, self.n_samples_, self.n_omitted_ = state, apart, count, omitted
 
-    def _rows_analysed(self, d: int, view: View | None, grid: Grid | None) -> AnalysedRows:
-        found = replace(super()._rows_analysed(d, view, grid), covariates=self._analysed.covariates)
+    def _steps_of(self, d: int, view: View | None, grid: Grid | None) -> Steps:
+        found = replace(super()._steps_of(d, view, grid), covariates=self._steps.covariates)
         given = Standardization.of(self.center, self.scale, d, grid).given
         standardized = None if given is None else given.describe()
         return replace(found, filled=self.nan_policy == "mean", standardized=standardized)
@@ -574,7 +574,7 @@ class LinearModel(RowStatistics, Generic[State]):
 
     def _standardization(self, d: int, grid: Grid | None = None) -> Standardization:
         """Return centre and scale of d columns, those of ``grid`` or of the fit."""
-        return Standardization.of(self.center, self.scale, d, self._analysed.grid if grid is None else grid)
+        return Standardization.of(self.center, self.scale, d, self._steps.grid if grid is None else grid)
 
     def _take(self, found: Spectrum, solver: str) -> None:
         n, d, k, weight = found.count, len(found.mean), len(found.variances), found.weight
@@ -614,4 +614,4 @@ class LinearModel(RowStatistics, Generic[State]):
         found = unpack_spectrum(stored, self._state_form, orthonormal=self._orthonormal)
         self._take(found, stored.attributes["solver"])
         q = 0 if found.regression is None else len(found.regression.mean)
-        self._analysed = replace(self._analysed, covariates=q)
+        self._steps = replace(self._steps, covariates=q)

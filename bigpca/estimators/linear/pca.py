@@ -249,7 +249,7 @@ class PCA(LinearModel[Moments]):
 
     def _solution(self, state: Moments, count: int, omitted: int) -> tuple[Callable[[Moments], Spectrum], str]:
         """Return the solve from merged moments; with fewer rows than components, for as many as there are."""
-        q = self._analysed.covariates
+        q = self._steps.covariates
         settings = replace(self._settings(self._standardization(state.n_features - q)), covariates=q)
         needed = state.n_features - q if self.n_components == "mle" else self.n_components
         if isinstance(needed, int | np.integer) and count < needed:
@@ -260,7 +260,7 @@ class PCA(LinearModel[Moments]):
     def _whole_spectrum(self, what: str) -> Vector:
         state = self._whole_state(what)
         settings = self._settings(self._standardization(self.n_features_in_))
-        settings = replace(settings, n_components=None, covariates=self._analysed.covariates)
+        settings = replace(settings, n_components=None, covariates=self._steps.covariates)
         return solve_moments(state, settings).variances
 
     @property

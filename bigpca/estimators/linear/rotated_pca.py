@@ -223,7 +223,7 @@ class RotatedPCA(Estimator[Spectrum]):
             raise TypeError(f"a {type(model).__name__} cannot be rotated. Give a fitted PCA or ApproximatePCA.")
         check_is_fitted(model)
         has_covariance(model)
-        if model._analysed.covariates:
+        if model._steps.covariates:
             raise TypeError(
                 "the model was fitted with covariates, whose effect rotated scores cannot remove from new rows."
             )
@@ -232,7 +232,7 @@ class RotatedPCA(Estimator[Spectrum]):
         rotated._inner()
         rotated._hold(copy(model), _rotation(model, method, power))
         model._fitted_preprocessors()  # raises if they were changed after the fit
-        rotated._analysed = rotated._rows_analysed(model.n_features_in_, model._analysed.view, model._analysed.grid)
+        rotated._steps = rotated._steps_of(model.n_features_in_, model._steps.view, model._steps.grid)
         rotated._set_known(feature_names_in_=vars(model).get("feature_names_in_"), _provenance=model.provenance_)
         return rotated
 
@@ -264,8 +264,8 @@ class RotatedPCA(Estimator[Spectrum]):
 
     def _remember(self, rows: Rows) -> None:
         super()._remember(rows)
-        grid = self._analysed.grid  # the scale of the PCA may name coordinates of it
-        self.estimator_._analysed = self.estimator_._rows_analysed(rows.viewed_columns, None, grid)
+        grid = self._steps.grid  # the scale of the PCA may name coordinates of it
+        self.estimator_._steps = self.estimator_._steps_of(rows.viewed_columns, None, grid)
 
     @one_blas_thread()  # so that a loaded model has the bits of the one that was saved
     def _hold(self, inner: PCA | ApproximatePCA, T: Matrix) -> None:

@@ -145,7 +145,7 @@ class StoredModel:
         """Return the arrays and values of a fitted :class:`bigpca.estimators.shared.transformer.Estimator`."""
         arrays, attributes = model._fitted_values()
         names = getattr(model, "feature_names_in_", None)
-        view, grid = model._analysed.view, model._analysed.grid
+        view, grid = model._steps.view, model._steps.grid
         common = {
             "parameters": _encode_all(model, grid),
             "environment": numerical_environment(),

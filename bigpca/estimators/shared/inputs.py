@@ -69,7 +69,7 @@ def is_lazy(X: Input) -> bool:
 
 
 @dataclass(frozen=True)
-class AnalysedRows:
+class Steps:
     """What a fit made of the rows that it was given, before it computed anything from them.
 
     Attributes
@@ -220,7 +220,7 @@ def check_features(estimator: BaseEstimator, n_features: int, names: Names) -> N
     """
     _check_names(estimator, names)
     if n_features != estimator.n_features_in_:
-        name, view = type(estimator).__name__, getattr(estimator, "_analysed", AnalysedRows()).view
+        name, view = type(estimator).__name__, getattr(estimator, "_steps", Steps()).view
         on, remedy = "rows of that length", "Pass rows of the same features."
         if view is not None:
             on, remedy = f"rows of samples ({view.pattern})", "Pass such samples, or bp.open(X, pattern=...)."
@@ -241,7 +241,7 @@ def as_fitted(estimator: BaseEstimator, rows: Rows) -> Rows:
     ValueError
         For a different number of features or other names, and where it is not clear whether the view applies.
     """
-    view, known = getattr(estimator, "_analysed", AnalysedRows()).view, getattr(estimator, "feature_names_in_", None)
+    view, known = getattr(estimator, "_steps", Steps()).view, getattr(estimator, "feature_names_in_", None)
     rows = viewed_as(view, rows, known, type(estimator).__name__)
     check_features(estimator, rows.viewed_columns, rows.names)
     return rows

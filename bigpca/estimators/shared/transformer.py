@@ -39,10 +39,10 @@ from bigpca.estimators.shared.certificates import Certificate, bounds_subspaces
 from bigpca.estimators.shared.files import StoredModel, Values, save_model
 from bigpca.estimators.shared.fit import Fit, Reading, draw_fit_seed, execute, fit_seed
 from bigpca.estimators.shared.inputs import (
-    AnalysedRows,
     Exported,
     Input,
     Lazy,
+    Steps,
     as_fitted,
     check_policies,
     is_lazy,
@@ -313,7 +313,7 @@ class Estimator(TransformerMixin, BaseEstimator, ABC, Generic[Found]):
     _maps_linearly: ClassVar[bool] = False  # whether other libraries can compute transform
     _certified: ClassVar[bool] = False  # whether a fit may be approximate, with bounds of its error
     _has_axes: ClassVar[bool] = False  # whether scores are along axes in the space of the features
-    _analysed: AnalysedRows = AnalysedRows()
+    _steps: Steps = Steps()
     _brought: Mapping[str, object] = MappingProxyType({})  # settings of the process in which it was pickled
     __signature__: ClassVar[Signature] = Signature()  # an abstract class has no constructor
 
@@ -917,9 +917,9 @@ class Estimator(TransformerMixin, BaseEstimator, ABC, Generic[Found]):
         TypeError
             If it needs covariates beside the rows.
         """
-        if self._analysed.covariates:
+        if self._steps.covariates:
             raise TypeError(
-                f"{type(self).__name__} was fitted with {self._analysed.covariates} covariates, which other libraries "
+                f"{type(self).__name__} was fitted with {self._steps.covariates} covariates, which other libraries "
                 "have no place for. Export a PCA of the residuals."
             )
         return cast("LinearRowMap", self._row_map())
@@ -975,7 +975,7 @@ class Estimator(TransformerMixin, BaseEstimator, ABC, Generic[Found]):
     @property
     def pattern_(self) -> RowPattern | None:
         """The pattern given to :func:`bigpca.open` for the fit, which says what a row is; None for whole samples."""
-        view = self._analysed.view
+        view = self._steps.view
         return None if view is None else view.pattern
 
     def _open(self, X: Input, *, minimum: int = 1) -> Rows:
@@ -1084,13 +1084,13 @@ class Estimator(TransformerMixin, BaseEstimator, ABC, Generic[Found]):
         self.n_features_in_ = rows.viewed_columns
         self._set_known(feature_names_in_=rows.names)
         labels, view = rows.labels, rows.view if rows.view is not None and rows.view.kept else None
-        analysed = self._rows_analysed(rows.viewed_columns, view, None if labels is None else labels.grid)
+        analysed = self._steps_of(rows.viewed_columns, view, None if labels is None else labels.grid)
         of_each = 0 if rows.covariates is None else rows.covariates.viewed_columns
-        self._analysed = replace(analysed, covariates=of_each)
+        self._steps = replace(analysed, covariates=of_each)
 
-    def _rows_analysed(self, d: int, view: View | None, grid: Grid | None) -> AnalysedRows:
+    def _steps_of(self, d: int, view: View | None, grid: Grid | None) -> Steps:
         """Return what a fit to rows of d columns makes of them; a hook for models that do more."""
-        return AnalysedRows(view, grid, self._preprocessors())
+        return Steps(view, grid, self._preprocessors())
 
     def _record_rows(self, added: Provenance) -> None:
         """Add the record of rows to that of the model; without the latter, none says how all rows came to be."""
@@ -1131,7 +1131,7 @@ class Estimator(TransformerMixin, BaseEstimator, ABC, Generic[Found]):
             Without the covariates of these rows, if there were some in the fit; and for others.
         """
         rows = self._with_covariates(self._open_as_fitted(X), given)
-        known, q = self._analysed.covariates, 0 if rows.covariates is None else rows.covariates.viewed_columns
+        known, q = self._steps.covariates, 0 if rows.covariates is None else rows.covariates.viewed_columns
         if known and not q:
             raise TypeError(
                 f"{type(self).__name__} was fitted with {known} covariates, which these rows need too: "
@@ -1146,7 +1146,7 @@ class Estimator(TransformerMixin, BaseEstimator, ABC, Generic[Found]):
         return rows
 
     def _open_as_fitted(self, X: Input) -> Rows:
-        grid = self._analysed.grid
+        grid = self._steps.grid
         rows = self._open(X) if grid is None else open_on_grid(X, grid, type(self).__name__, self._open)
         return as_fitted(self, rows)
 
@@ -1207,7 +1207,7 @@ class Estimator(TransformerMixin, BaseEstimator, ABC, Generic[Found]):
         ValueError
             If ``preprocess`` was changed since, which would map other rows than those that were fitted.
         """
-        now, fitted = self._preprocessors(), self._analysed.preprocessing
+        now, fitted = self._preprocessors(), self._steps.preprocessing
         if fitted is not None and fitted != now:
             raise ValueError(
                 f"preprocess = {self.preprocess!r} was set after a fit with {list(fitted) or None}. Set it back, or "
