@@ -174,7 +174,10 @@ def two_blas_threads() -> Iterator[None]:
 @pytest.fixture(scope="session")
 def two_workers() -> Iterator[Client]:
     """A client, not the default one, of two workers of one thread; for tests that kill nothing."""
+    levels = {handler: handler.level for handler in logging.getLogger("distributed").handlers}
     with start_cluster(2) as cluster, Client(cluster, set_as_default=False) as client:
+        for handler, level in levels.items():  # pytest's, which the cluster silences as long as it lives
+            handler.setLevel(level)
         yield client
 
 
