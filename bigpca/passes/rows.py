@@ -356,6 +356,17 @@ class Rows:
         return float(self.n_rows) * sum(state.cost(BlockForm(self.n_columns)).flops for state in states)
 
     @property
+    def roundings(self) -> tuple[float, ...]:
+        """Relative rounding of the stored values of each side, as a standard deviation: eps / sqrt(12) of short floats,
+        and otherwise float64's eps, to which rows are centred."""
+        dtypes = [side.dtype for side in self.sides] or [self.dtype] * max(1, len(self.widths))
+        short = [dtype.kind == "f" and dtype.itemsize < 8 for dtype in dtypes]
+        finer = float(np.finfo(np.float64).eps)
+        return tuple(
+            float(np.finfo(dtype).eps) / np.sqrt(12) if one else finer for dtype, one in zip(dtypes, short, strict=True)
+        )
+
+    @property
     def row_chunks(self) -> tuple[int, ...]:
         """Native row chunks: the store's for direct arrays, Dask's for general ones and for views."""
         if self.view is not None:

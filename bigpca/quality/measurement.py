@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Generic, TypeVar
 
 import numpy as np
 
-from bigpca.arrays import Array, Integers, Matrix, Vector
+from bigpca.arrays import Array, DType, Integers, Matrix, Vector
 from bigpca.estimators.shared.fit import Reading, running
 from bigpca.passes.accumulators.base import Accumulator, broadcast
 from bigpca.passes.accumulators.kept_rows import RowsAt
@@ -40,6 +40,8 @@ class Measurement(Reading, Generic[State]):
     template : Accumulator
     part : Layout or None
         The rows that are read, unshifted and in their own precision; None for all rows.
+    dtype : numpy.dtype or None
+        Of the products; None chooses by their number.
     """
 
     account: ClassVar[str] = "one read"
@@ -47,6 +49,7 @@ class Measurement(Reading, Generic[State]):
     name: str
     template: State
     part: Layout | None = None
+    dtype: DType | None = None
 
     @property
     def solver(self) -> str:
@@ -55,7 +58,7 @@ class Measurement(Reading, Generic[State]):
     @cached_property
     def pass_plan(self) -> PassPlan:
         """The read."""
-        dtype = None if self.part is None else working_dtype(self.rows.dtype)
+        dtype = self.dtype if self.part is None else working_dtype(self.rows.dtype)
         return row_pass(self.rows, self.name, [self.template], layout=self.part, dtype=dtype)
 
     def passes(self) -> tuple[PassCost, ...]:
@@ -81,6 +84,7 @@ def read_once(
     memory_limit: int | str | None = None,
     progress: ProgressArgument = None,
     layout: Layout | None = None,
+    dtype: DType | None = None,
 ) -> State:
     """Fold one read of X into ``template`` and return its state.  # one pass over X
 
@@ -88,6 +92,8 @@ def read_once(
     ----------
     layout : Layout or None
         The rows to read, unshifted and in their own precision; None for all rows.
+    dtype : numpy.dtype or None
+        Of the products; None chooses by their number.
 
     Raises
     ------
@@ -97,7 +103,7 @@ def read_once(
         From the read; names rows and block.
     """
     resources = find_resources(memory_limit, in_process=rows.in_process)
-    measurement = Measurement(rows, resources, name, template, layout)
+    measurement = Measurement(rows, resources, name, template, layout, dtype)
     measurement.plan.check()
     with running(measurement, progress=progress) as run:
         return measurement.read(run)

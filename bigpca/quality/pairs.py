@@ -10,13 +10,13 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 import numpy as np
-from scipy.linalg import block_diag
+from scipy.linalg import svd
 from scipy.stats import chi2
 
-from bigpca.arrays import Matrix, unpack
+from bigpca.arrays import DType, Matrix, unpack
 from bigpca.data.batches import blocks_in_batches
 from bigpca.errors import check_choice, positive_integer
-from bigpca.estimators.pairs.fits import jackknife, left_out, merged, open_pair, placed_in_folds
+from bigpca.estimators.pairs.fits import FLOAT64, jackknife, left_out, merged, open_pair, placed_in_folds
 from bigpca.estimators.shared.inputs import open_rows
 from bigpca.estimators.shared.labelled import open_side
 from bigpca.passes.accumulators.base import Accumulator
@@ -25,8 +25,8 @@ from bigpca.passes.accumulators.moments import Moments
 from bigpca.passes.engine.events import ProgressArgument
 from bigpca.passes.rows import Rows, naming_sides, side_by_side
 from bigpca.quality.measurement import read_once
-from bigpca.solvers.eigh import numerical_rank, top_eigenpairs
-from bigpca.solvers.pairs import alignment, block_edges, block_squares, canonical, unbiased_hsic, unbiased_rounding
+from bigpca.solvers.moments import Scatter, rounded_squares
+from bigpca.solvers.pairs import alignment, block_edges, block_squares, unbiased_hsic, unbiased_rounding
 
 State = TypeVar("State", bound=Accumulator)
 
@@ -164,10 +164,10 @@ def svcca(
     if not 0 < variance <= 1:
         raise ValueError(f"variance = {variance!r} is not in (0, 1]. Give the share to keep, such as 0.99.")
     rows = _pair(X, Y, "svcca", nan_policy, sample_weight)
-    states, omitted = _states(rows, Moments(rows.n_columns), n_folds, groups, memory_limit, progress)
-    whole, p = merged(states), rows.widths[0]
-    value = _svcca_of(whole, p, variance)
-    return Alignment(value, _error(states, lambda state: _svcca_of(state, p, variance)), None, whole.count, omitted)
+    states, omitted = _states(rows, Moments(rows.n_columns), n_folds, groups, memory_limit, progress, FLOAT64)
+    whole = merged(states)
+    value = _svcca_of(whole, rows, variance)
+    return Alignment(value, _error(states, lambda state: _svcca_of(state, rows, variance)), None, whole.count, omitted)
 
 
 @dataclass(frozen=True)
@@ -267,7 +267,7 @@ def _pair(X: Any, Y: Any, owner: str, nan_policy: str, weights: Any) -> Rows:
 
 def _states(
     rows: Rows, template: State, n_folds: int | None, groups: Any, memory_limit: int | str | None,
-    progress: ProgressArgument,
+    progress: ProgressArgument, dtype: DType | None = None,
 ) -> tuple[list[State], int]:  # fmt: skip
     """Return the states of the folds that have rows, or one of all rows, and the number of rows that were left out."""
     if n_folds is not None and not 2 <= positive_integer("n_folds", n_folds) <= MAX_FOLDS:
@@ -275,7 +275,7 @@ def _states(
     single = n_folds is None and groups is None
     read: Accumulator = template if single else placed_in_folds(FoldStates(template, n_folds or 2), rows, groups)
     with naming_sides(rows.widths):
-        found: Any = read_once(rows, read, "pairs", memory_limit=memory_limit, progress=progress)
+        found: Any = read_once(rows, read, "pairs", memory_limit=memory_limit, progress=progress, dtype=dtype)
     states = [found] if single else [state for state in found.states if state.count]
     n = sum(state.count for state in states)
     if n < 4:
@@ -323,15 +323,15 @@ def _cka_of(state: Any, widths: Sequence[int], names: Sequence[str]) -> Matrix:
     return alignment(hsic)
 
 
-def _svcca_of(moments: Moments, p: int, variance: float) -> float:
-    S = unpack(moments.packed, moments.n_features)
-    kept: list[Matrix] = []
-    for part, name in ((S[:p, :p], "X"), (S[p:, p:], "Y")):
-        values, vectors = top_eigenpairs(part.copy())
-        rank = numerical_rank(values, len(part))
-        if not rank or not values[0] > 0:
+def _svcca_of(moments: Moments, rows: Rows, variance: float) -> float:
+    S, p, axes = unpack(moments.packed, moments.n_features), rows.widths[0], list[Matrix]()
+    for own, name, eps in zip(block_edges(rows.widths), "XY", (rows.roundings[0], rows.roundings[-1]), strict=True):
+        noise = rounded_squares(np.diagonal(S)[own], moments.mean[own], moments.weight, eps)
+        side = Scatter.of(S[own, own], noise, moments.precision, moments.count - 1)
+        if not side.kept.any():
             raise ValueError(f"{name} is constant in all {moments.count} rows. Leave it out.")
-        shares = np.cumsum(values[:rank]) / values[:rank].sum()
-        kept.append(vectors[: int(np.searchsorted(shares, variance * (1 - 1e-12))) + 1][:rank].T)
-    basis = block_diag(*kept)
-    return float(canonical(basis.T @ S @ basis, kept[0].shape[1], None).values.mean())
+        found = side.spectral
+        shares = np.cumsum(found.s**2) / (found.s**2).sum()
+        axes.append(found.duals[:, : int(np.searchsorted(shares, variance * (1 - 1e-12))) + 1])
+    # Of principal components of length 1, the canonical correlations are singular values.
+    return float(np.minimum(svd(axes[0].T @ S[:p, p:] @ axes[1], compute_uv=False), 1.0).mean())

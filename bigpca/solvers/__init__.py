@@ -16,8 +16,10 @@
   matrix.
 - ``roweis``  The Roweis family from sufficient statistics: every (r1, r2) by one rotation, supervised PCA by a thin
   matrix.
+- ``moments``  One solve from moments: the numerical range of a scatter, penalties in the units of its columns, and the
+  coordinates in which one more read finds more digits.
 - ``pairs``  Two blocks of columns and their centred moments: alignment of kernels, canonical correlations,
-  covariances, ridge.
+  covariances.
 - ``components``  How many components: from ``n_components`` and a spectrum, whole or partial, to k.
 - ``scaling``  Scales of columns and of scores: rules that users give instead of True or a vector.
 

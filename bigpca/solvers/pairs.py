@@ -1,4 +1,4 @@
-"""Two blocks of columns and their centred moments: alignment of kernels, canonical correlations, covariances, ridge."""
+"""Two blocks of columns and their centred moments: alignment of kernels, canonical correlations, covariances."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from itertools import accumulate
 from typing import TypeAlias
 
 import numpy as np
-from scipy.linalg import eigh, qr, solve_triangular, svd
-from scipy.linalg.lapack import dpotrf
+from scipy.linalg import qr, svd
 
 from bigpca.arrays import Matrix, Vector
 from bigpca.solvers.eigh import top_eigenpairs
+from bigpca.solvers.moments import Solution
 
 ROUNDED_SHARE = 64  # roundings of the sums below which an unbiased HSIC of a block with itself says nothing
 
@@ -72,72 +72,22 @@ def alignment(hsic: Matrix) -> Matrix:
 
 @dataclass(frozen=True)
 class Canonical:
-    """Canonical correlations, and directions (p, k) and (q, k) of columns as they were given to the solver.
+    """Canonical correlations, and directions (p, k) and (q, k) of columns in their units.
 
     Attributes
     ----------
     values : ndarray of shape (k,), descending
     x, y : ndarray of shapes (p, k), (q, k)
-        Of unit variance (regularised, if the solve is) along each column.
-    ranks : (int, int)
-        Numerical ranks of both covariances.
+        Of unit length by the scatter of their columns (regularised, if the solve is).
+    x_products, y_products : ndarray of shapes (p, k), (q, k)
+        The scatters times the directions.
     """
 
     values: Vector
     x: Matrix
     y: Matrix
-    ranks: tuple[int, int]
-
-
-@dataclass(frozen=True)
-class Whitening:
-    """V (p, r) with ``V'(C + added I) V = I`` on the numerical range of C.
-
-    Attributes
-    ----------
-    matrix : ndarray of shape (p, r), or (p, p)
-        V; or, if ``triangular``, L of ``L L' = C + added I``, whose inverse is V'.
-    triangular : bool
-    rank : int
-        Of C, numerically.
-    """
-
-    matrix: Matrix
-    triangular: bool
-    rank: int
-
-    @classmethod
-    def of(cls, C: Matrix, added: float, precision: float) -> Whitening:
-        """Return V for C. Only the upper triangle of C is read."""
-        d, eps = len(C), float(np.finfo(np.float64).eps)
-        least = max(d * eps, np.sqrt(d) * precision * (precision > eps))  # of products in float32
-
-        def factor(more: float) -> Matrix | None:
-            shifted = C.copy(order="C").T
-            np.fill_diagonal(shifted, shifted.diagonal() + more)
-            L, failed = dpotrf(shifted, lower=True, overwrite_a=True)
-            return None if failed else L
-
-        # C has full rank if C - 4 least tr(C) I has a Cholesky factor: its eigenvalues are then above least lambda_max,
-        # since tr(C) >= lambda_max, and the factorisation itself rounds by less than least tr(C).
-        if factor(-4 * least * float(np.trace(C))) is not None and (L := factor(added)) is not None:
-            return cls(L, True, d)
-        values, vectors = eigh(C, lower=False, driver="evd")
-        values, vectors = values[::-1], vectors[:, ::-1]
-        rank = int((values > least * max(float(values[0]), 0.0)).sum())
-        kept = d if added > 0 else rank
-        return cls(vectors[:, :kept] / np.sqrt(np.maximum(values[:kept], 0.0) + added), False, rank)
-
-    def across(self, A: Matrix) -> Matrix:
-        """Return V'A."""
-        return np.asarray(self._solved(A, 0) if self.triangular else self.matrix.T @ A)
-
-    def along(self, U: Matrix) -> Matrix:
-        """Return V U."""
-        return np.asarray(self._solved(U, 1) if self.triangular else self.matrix @ U)
-
-    def _solved(self, A: Matrix, trans: int) -> Matrix:
-        return np.asarray(solve_triangular(self.matrix, A, trans, lower=True, check_finite=False))
+    x_products: Matrix
+    y_products: Matrix
 
 
 FEW = 4  # of the columns to the wanted triplets: with more, a full decomposition is as fast
@@ -167,24 +117,19 @@ def leading_triplets(K: Matrix, k: int) -> tuple[Matrix, Vector, Matrix]:
     return U[:, :k], np.ldexp(s[:k], exponent), Vt[:k].T
 
 
-def canonical(
-    C: Matrix, p: int, k: int | None, added: tuple[float, float] = (0.0, 0.0), precision: float = 0.0
-) -> Canonical:
-    """Return the singular values of ``L_x^-1 C_xy L_y^-T``, where ``L L' = C + added I``, and their directions.
+def canonical(x: Solution, y: Solution, S_xy: Matrix, k: int) -> Canonical:
+    """Return the k largest singular values of ``V_x'S_xy V_y``, and their directions.
 
     Parameters
     ----------
-    C : ndarray of shape (p + q, p + q)
-        Covariance of both blocks, the first of p columns.
-    k : int or None
-        At most so many; None for all on the numerical range.
+    x, y : Solution
+        V of both scatters, with their penalties.
+    S_xy : ndarray of shape (p, q)
+        In the coordinates of the frames of both.
     """
-    left, right = (
-        Whitening.of(part, more, precision) for part, more in zip((C[:p, :p], C[p:, p:]), added, strict=True)
-    )
-    K = right.across(left.across(C[:p, p:]).T).T
-    U, s, V = leading_triplets(K, min(K.shape) if k is None else min(k, *K.shape))
-    return Canonical(np.minimum(s, 1.0), left.along(U), right.along(V), (left.rank, right.rank))
+    K = y.across(x.across(S_xy).T).T
+    U, s, V = leading_triplets(K, min(k, *K.shape))
+    return Canonical(np.minimum(s, 1.0), x.along(U), y.along(V), x.products(U), y.products(V))
 
 
 def deflated(directions: Matrix) -> tuple[Matrix, Matrix]:
@@ -198,17 +143,3 @@ def deflated(directions: Matrix) -> tuple[Matrix, Matrix]:
     lengths = np.diagonal(R)
     signs = np.where(lengths < 0, -1.0, 1.0)
     return Q * signs, directions / np.abs(lengths)
-
-
-def ridge_coefficients(S_xx: Matrix, S_xy: Matrix, alphas: Sequence[float]) -> list[Matrix]:
-    """Return ``(S_xx + alpha I)^-1 S_xy`` (p, q) for each alpha, from one eigendecomposition."""
-    values, vectors = eigh(S_xx, driver="evd")
-    projected = vectors.T @ S_xy
-    # Of alpha 0: on the numerical range, the solution of least norm. No eigenvalue below is more than rounding.
-    least = len(values) * np.finfo(np.float64).eps * max(float(values[-1]), 0.0) if len(values) else 0.0
-    found = []
-    for alpha in alphas:
-        own = np.maximum(values, 0.0) + alpha
-        inverse = np.where(own > (least if alpha == 0 else 0.0), 1.0 / np.where(own > 0, own, 1.0), 0.0)
-        found.append(vectors @ (inverse[:, None] * projected))
-    return found

@@ -1,4 +1,4 @@
-"""Few singular triplets and Whitening have the digits of full decompositions, wherever these are taken."""
+"""Few singular triplets and solved scatters have the digits of full decompositions, wherever these are taken."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ import pytest
 from numpy.typing import NDArray
 
 from bigpca.solvers import pairs
-from bigpca.solvers.pairs import Whitening, canonical, leading_triplets
+from bigpca.solvers.moments import EPS, Scatter
+from bigpca.solvers.pairs import canonical, leading_triplets
 from tests.builders import orthonormal_rows
 
 Array = NDArray[Any]
@@ -46,17 +47,27 @@ def test_few_triplets_have_the_digits_of_a_full_decomposition(spectrum: str, wid
     np.testing.assert_allclose(left.T @ left, np.eye(K), atol=1e-12)
 
 
-@pytest.mark.parametrize(("condition", "rank"), [(1e2, Q), (1e10, Q), (1e13, Q), (1e20, None)])
-def test_whitened_covariances_are_the_identity_on_their_range(condition: float, rank: int | None) -> None:
+def scatter_of(C: Array, n: int = 10**9) -> Scatter:
+    return Scatter.of(C, np.zeros(len(C)), EPS, n)
+
+
+@pytest.mark.parametrize(("condition", "rank"), [(1e2, Q), (1e10, Q), (1e12, Q), (1e20, None)])
+@pytest.mark.parametrize("units", [0, 30])
+def test_solved_scatters_are_the_identity_on_their_range_in_any_units(
+    condition: float, rank: int | None, units: int
+) -> None:
     values, V = condition ** -np.linspace(0, 1, Q), orthonormal_rows(Q, Q)
-    C = (V * values) @ V.T
-    for added in (0.0, 0.1):
-        found = Whitening.of(np.triu(C), added, 0.0)
-        assert found.rank == (rank or np.count_nonzero(values > Q * 2.3e-16))
-        V = found.along(np.eye(Q if added else found.rank))
-        tolerance = 1e-12 if added else 1e-15 * min(condition, 1e15) * 10 + 1e-12
-        np.testing.assert_allclose(V.T @ (C + added * np.eye(Q)) @ V, np.eye(V.shape[1]), atol=tolerance)
-        np.testing.assert_allclose(found.across(C), V.T @ C, atol=1e-10)
+    C, unit = (V * values) @ V.T, 2.0 ** (units * np.cos(np.arange(Q)).round())
+    C = C * unit * unit[:, None]
+    for alpha in (0.0, 0.1):
+        scatter = scatter_of(C)
+        found = scatter.solved(alpha)
+        assert rank is None or scatter.rank == rank
+        assert (scatter.rank < Q) is (rank is None)
+        V = found.along(np.eye(len(found.across(scatter.frame.into(C)))))
+        if rank is not None:  # summed without cancellation
+            B = np.vstack([np.sqrt(values)[:, None] * orthonormal_rows(Q, Q).T * unit, np.sqrt(alpha) * np.eye(Q)]) @ V
+            np.testing.assert_allclose(B.T @ B, np.eye(Q), atol=1e-14 * condition + 1e-12 + alpha * 1e-8)
 
 
 @pytest.mark.parametrize("condition", [1e1, 1e6])
@@ -65,6 +76,7 @@ def test_canonical_correlations_are_the_cosines_between_the_column_spaces(condit
     X = rng((400, 40)) * condition ** -np.linspace(0, 1, 40)
     Y = X[:, :30] @ rng((30, 50)) + rng((400, 50))
     X, Y = X - X.mean(0), Y - Y.mean(0)
-    Z = np.hstack([X, Y])
     truth = np.linalg.svd(np.linalg.qr(X)[0].T @ np.linalg.qr(Y)[0], compute_uv=False)[:5]
-    np.testing.assert_allclose(canonical(Z.T @ Z / 399, 40, 5).values, truth, atol=1e-10)
+    x, y = scatter_of(X.T @ X), scatter_of(Y.T @ Y)
+    cross = y.frame.into(x.frame.into(X.T @ Y).T).T
+    np.testing.assert_allclose(canonical(x.solved(), y.solved(), cross, 5).values, truth, atol=1e-10)

@@ -14,7 +14,17 @@ from typing import ClassVar
 
 import numpy as np
 
-from bigpca.arrays import STRIP, Array, Matrix, Vector, add_outer_upper, add_packed, packed_diagonal, packed_size
+from bigpca.arrays import (
+    STRIP,
+    Array,
+    Matrix,
+    Vector,
+    add_outer_upper,
+    add_packed,
+    packed_diagonal,
+    packed_size,
+    unpack,
+)
 from bigpca.data.weights import degrees_of_freedom
 from bigpca.errors import format_bytes, warn_approximation
 from bigpca.estimators.linear.maps import Standardization, orthonormality_error
@@ -31,6 +41,7 @@ from bigpca.passes.rows import Rows, naming_sides
 from bigpca.planning import BlockForm, PassCost, Resources, SolveCost
 from bigpca.solvers.components import NComponents, check_total, resolve_components
 from bigpca.solvers.eigh import ROUNDED, fix_signs, numerical_rank, top_eigenpairs
+from bigpca.solvers.moments import EPS, Scatter, rounded_squares
 from bigpca.solvers.scaling import LearnedScale, scale_identity
 
 
@@ -254,14 +265,11 @@ def without_covariates(joint: Moments, q: int) -> tuple[Moments, Regression]:
     ``S_xx - S_xz S_zz^-1 S_zx``, with the inverse on the numerical range of the correlations of the covariates. What is
     left of a column that they determine is rounding, and becomes 0.
     """
-    from bigpca.solvers.pairs import Whitening  # which other fits do not need
-
     S, p = joint.scatter, joint.n_features - q
-    deviations = np.sqrt(np.diagonal(S)[p:])
-    deviations[deviations == 0] = 1.0
-    # Correlations of the covariates, whose units differ: V'C V = I on their range.
-    whitening = Whitening.of(S[p:, p:] / np.outer(deviations, deviations), 0.0, joint.precision)
-    explained = whitening.across((S[:p, p:] / deviations).T)  # (rank, p): uncorrelated covariates with the columns
+    S_zz = unpack(joint.packed, joint.n_features)[p:, p:]
+    noise = rounded_squares(np.diagonal(S_zz), joint.mean[p:], joint.weight, EPS)
+    covariates = Scatter.of(S_zz, noise, max(joint.precision, EPS), joint.count - 1).solved()
+    explained = covariates.across(covariates.scatter.frame.into(S[:p, p:].T))  # (rank, p), of uncorrelated covariates
     S, total = S[:p, :p], np.diagonal(S)[:p].copy()
     for i in range(0, p, STRIP):
         S[i : i + STRIP, i:] -= explained[:, i : i + STRIP].T @ explained[:, i:]
@@ -269,11 +277,11 @@ def without_covariates(joint: Moments, q: int) -> tuple[Moments, Regression]:
     # The difference of two sums of the size of the total is known to its rounding.
     rounded = np.diagonal(S) <= ROUNDED * np.sqrt(p + q) * precision * total
     S[rounded], S[:, rounded] = 0.0, 0.0
-    coef = whitening.along(explained).T / deviations
+    coef = covariates.along(explained).T
     packed, lost = np.zeros(packed_size(p)), None if joint.lost is None else joint.lost[:p]
     add_packed(packed, S)
     residual = replace(joint, n_features=p, mean=joint.mean[:p], packed=packed, precision=precision, lost=lost)
-    return residual, Regression(coef, joint.mean[p:], whitening.rank)
+    return residual, Regression(coef, joint.mean[p:], covariates.scatter.rank)
 
 
 def check_enough_rows(n: int, omitted: int = 0, minimum: int = 2, sums: WeightSums = None) -> None:

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import KW_ONLY, field
+from dataclasses import KW_ONLY, field, replace
 from typing import ClassVar
 
 import numpy as np
 
-from bigpca.arrays import Array, Matrix, Vector
+from bigpca.arrays import Array, Integers, Matrix, Vector
 from bigpca.errors import warn_approximation
+from bigpca.estimators.pairs.fits import Refinement
 from bigpca.estimators.pairs.model import JointMoments, PairModel, check_components
 from bigpca.estimators.shared.inputs import Input
 from bigpca.estimators.shared.transformer import with_parameters
 from bigpca.passes.accumulators.base import Accumulator
 from bigpca.passes.reading.row_maps import Preprocess
+from bigpca.solvers.moments import ENOUGH, Solution
 from bigpca.solvers.pairs import canonical, deflated, leading_triplets
 
 
@@ -51,6 +53,8 @@ class CCA(PairModel):
     ranks_ : ndarray of shape (2,)
         Numerical ranks of the covariances of X and Y. Where one is below its number of columns and there is no
         regularization, CCA works on the numerical range, with a warning.
+    solve_error_ : float
+        Estimated relative error of the solution by rounding; above 1e-3 with a warning.
     x_mean_, y_mean_, x_std_, y_std_, n_targets_, n_samples_, n_omitted_, sum_weights_, n_effective_
         See :class:`bigpca.estimators.pairs.model.PairModel`.
 
@@ -69,9 +73,12 @@ class CCA(PairModel):
     _shapes: ClassVar[dict[str, str]] = {
         "x_weights": "p k", "y_weights": "q k", "x_rotations": "p k", "y_rotations": "q k", "x_loadings": "p k",
         "y_loadings": "q k", "coef": "q p", "intercept": "q", "correlations": "k", "x_std": "p", "y_std": "q",
-        "ranks": "two",
+        "ranks": "two", "solve_error": "",
     }  # fmt: skip
+    _remedy = "Give a regularization, such as 0.1, or fewer columns."
     correlations_: Vector = field(init=False)
+    ranks_: Integers = field(init=False)
+    solve_error_: float = field(init=False)
     x_rotations_: Matrix = field(init=False)
     y_rotations_: Matrix = field(init=False)
 
@@ -96,20 +103,46 @@ class CCA(PairModel):
             raise ValueError(f"regularization = {given!r}; a number of at least 0, or two, were expected, such as 0.1.")
         return float(numbers[0]), float(numbers[1])
 
+    def _sides(self, joint: JointMoments) -> tuple[Solution, Solution]:
+        """Return both scatters, of columns that are divided to correlations or covariances, with their penalties."""
+        units, added = joint.deviations() * np.sqrt(joint.freedom), self._added()
+        parts = (joint.x, units[: joint.p], added[0]), (joint.y, units[joint.p :], added[1])
+        x, y = (replace(side, frame=side.frame.divided(own)).solved(alpha) for side, own, alpha in parts)
+        return x, y
+
+    def _second(self, joint: JointMoments) -> Refinement:
+        return Refinement(joint.moments.mean, joint.x.refined(), joint.y.refined())
+
+    def _check_solution(self) -> None:
+        n, widths, ranks = self.n_samples_, (self.n_features_in_, self.n_targets_), self.ranks_.tolist()
+        found = zip("XY", ranks, widths, self._added(), strict=True)
+        singular = [(name, rank, width) for name, rank, width, added in found if rank < width and not added]
+        for name, rank, width in singular:
+            sure = f" (solve_error_ = {self.solve_error_:.1g})" if self.solve_error_ > ENOUGH else ""
+            warn_approximation(
+                f"the covariance of {name} is singular: of {width} columns, {rank} are independent in {n} rows{sure}. "
+                f"CCA is done on their range, where correlations are too high if rows are few. {self._remedy}"
+            )
+        if not singular and sum(ranks) >= n and not any(self._added()):
+            warn_approximation(
+                f"X and Y have {sum(ranks)} independent columns together, of which at most {n - 1} differ in {n} rows: "
+                f"{sum(ranks) - n + 1} of the correlations are 1 whatever the rows are. {self._remedy}"
+            )
+        if not singular:
+            super()._check_solution()
+
     def _solve(self, joint: JointMoments, state: Accumulator) -> dict[str, Array]:
-        p, moments, added = joint.p, joint.moments, self._added()
-        C, std = joint.scatter, joint.deviations()
-        C /= joint.freedom * std
-        C /= std[:, None]
-        # Units of unscaled columns differ: ranks are those of correlations only where columns are scaled.
-        found = canonical(C, p, self.n_components, added, moments.precision)
-        for name, rank, width, more in zip("XY", found.ranks, (p, len(C) - p), added, strict=True):
-            if rank < width and not more:
-                warn_approximation(
-                    f"the covariance of {name} is singular: of {width} columns, {rank} are independent in "
-                    f"{moments.count} rows. CCA is done on their range, where correlations are too high if rows are "
-                    "few. Give a regularization, such as 0.1, or fewer columns."
-                )
+        p, moments, std = joint.p, joint.moments, joint.deviations()
+        x, y = self._sides(joint)
+        ranks = x.scatter.rank, y.scatter.rank
+        if not all(ranks):
+            name, eps = "XY"[ranks.index(0)], joint.roundings[ranks.index(0)]
+            raise ValueError(
+                f"{name} varies by no more than the rounding of its stored values, {eps:.1g} of their size. Store "
+                "deviations from a constant, or float64."
+            )
+        cross = joint.cross if joint.second is not None else joint.y.frame.into(joint.cross.T).T
+        found = canonical(x, y, cross, self.n_components)
         (x_weights, x_rotations), (y_weights, y_rotations) = deflated(found.x), deflated(found.y)
         # scikit-learn's signs: the largest weight of X is positive.
         flip = np.sign(x_weights[np.abs(x_weights).argmax(axis=0), np.arange(x_weights.shape[1])])
@@ -117,20 +150,23 @@ class CCA(PairModel):
             one * flip for one in (x_weights, x_rotations, y_weights, y_rotations)
         )
         # Loadings: the regression of the columns on each score, which are uncorrelated.
-        x_loadings = _loadings(C[:p, :p], x_rotations)
-        y_loadings = _loadings(C[p:, p:], y_rotations)
+        x_loadings = _loadings(found.x_products, found.x, x_rotations)
+        y_loadings = _loadings(found.y_products, found.y, y_rotations)
         coef = ((x_rotations @ y_loadings.T) * std[p:]).T / std[:p]
         return {
             "x_weights": x_weights, "y_weights": y_weights, "x_rotations": x_rotations, "y_rotations": y_rotations,
             "x_loadings": x_loadings, "y_loadings": y_loadings, "coef": np.ascontiguousarray(coef),
             "intercept": moments.mean[p:] - coef @ moments.mean[:p], "correlations": found.values,
-            "x_std": std[:p], "y_std": std[p:], "ranks": np.array(found.ranks),
+            "x_std": std[:p], "y_std": std[p:], "ranks": np.array(ranks),
+            "solve_error": np.array(max(x.error, y.error)),
         }  # fmt: skip
 
 
-def _loadings(C: Matrix, rotations: Matrix) -> Matrix:
-    products = C @ rotations
-    return np.asarray(products / np.einsum("ij,ij->j", rotations, products))
+def _loadings(products: Matrix, directions: Matrix, rotations: Matrix) -> Matrix:
+    """Return ``C r / (r'C r)`` of rotations r, which are multiples of the directions v, from ``C v``."""
+    lengths = np.einsum("ij,ij->j", directions, products)
+    shares = np.einsum("ij,ij->j", rotations, directions) / np.einsum("ij,ij->j", directions, directions)
+    return np.asarray(products / (lengths * shares))
 
 
 @with_parameters
@@ -196,12 +232,12 @@ class PLSSVD(PairModel):
     def _solve(self, joint: JointMoments, state: Accumulator) -> dict[str, Array]:
         # C_xy of the scaled columns, and its singular value decomposition, whose signs the weights of X fix.
         p, std = joint.p, joint.deviations()
-        C = joint.scatter[:p, p:] / joint.freedom / np.outer(std[:p], std[p:])
-        k, total = self.n_components, float(np.vdot(C, C))
+        C, k = joint.scatter[:p, p:] / joint.freedom / std[p:] / std[:p, None], self.n_components
+        total = float(np.linalg.norm(C / np.abs(C).max())) * float(np.abs(C).max()) if C.any() else 0.0
         U, s, V = leading_triplets(C, k)
         flip = np.sign(U[np.abs(U).argmax(axis=0), np.arange(k)])
         return {
             "x_weights": U * flip, "y_weights": V * flip, "singular_values": s,
-            "squared_covariance_fraction": s**2 / total if total > 0 else np.zeros(k),
+            "squared_covariance_fraction": (s / total) ** 2 if total > 0 else np.zeros(k),
             "x_std": std[:p], "y_std": std[p:],
         }  # fmt: skip

@@ -10,8 +10,9 @@ from typing import ClassVar, Generic, TypeVar, cast
 
 import numpy as np
 
-from bigpca.arrays import Vector
+from bigpca.arrays import Matrix, Vector
 from bigpca.data.batches import has_batches
+from bigpca.estimators.linear.maps import Projection
 from bigpca.estimators.shared.fit import Fit
 from bigpca.estimators.shared.inputs import Input
 from bigpca.estimators.shared.labelled import open_side
@@ -21,9 +22,11 @@ from bigpca.passes.accumulators.moments import Moments
 from bigpca.passes.engine.jobs import PassPlan
 from bigpca.passes.engine.run import Run
 from bigpca.passes.fold import Folded, fold, row_pass
+from bigpca.passes.reading.row_maps import MapStep
 from bigpca.passes.rows import Rows, blocks_of_batches, naming_sides, side_by_side
-from bigpca.planning import PassCost, SolveCost
+from bigpca.planning import PassCost, SolveCost, Times
 from bigpca.solvers.eigh import eigh_bytes
+from bigpca.solvers.moments import Frame
 
 Found = TypeVar("Found")
 State = TypeVar("State", bound=Accumulator)
@@ -85,24 +88,65 @@ def placed_in_folds(states: FoldStates, joined: Rows, groups: Input = None, leas
 
 
 @dataclass(frozen=True)
+class Refinement:
+    """The rows of a second read, in which the scatters of both sides are near the identity, and their state.
+
+    ``T_x'(x - mean_x)`` beside ``T_y'(y - mean_y)``, or beside ``y - mean_y - B'(x - mean_x)``.
+
+    Attributes
+    ----------
+    mean : ndarray of shape (p + q,)
+    x : Frame
+    y : Frame or None
+    B : ndarray of shape (p, q), or None
+    state : Accumulator or None
+        Once it is read.
+    """
+
+    mean: Vector
+    x: Frame
+    y: Frame | None = None
+    B: Matrix | None = None
+    state: Accumulator | None = None
+
+    @property
+    def row_map(self) -> Projection:
+        """The map from the rows of the first read."""
+        p, d = len(self.x.T), len(self.mean)
+        M = np.eye(d)
+        M[:p, :p] = self.x.T
+        if self.y is not None:
+            M[p:, p:] = self.y.T
+        if self.B is not None:
+            M[:p, p:] = -self.B
+        return Projection(self.mean, None, M.T)
+
+
+FLOAT64 = np.dtype(np.float64)  # of all products: what few digits of a scatter solve is noise
+
+
+@dataclass(frozen=True)
 class PairFit(Fit[Found], Generic[Found, State]):
-    """One read of both sides, and a solve from their moments.
+    """One read of both sides, and a solve from their moments; one more where that has too few digits.
 
     Attributes
     ----------
     template : Accumulator
         Moments of all columns, or one state for each fold.
     solve : callable
-        (state, omitted) -> the result.
+        (state, omitted, refinement or None) -> the result.
     before : Accumulator or None
         The state to which that of these rows is added.
+    refine : callable or None
+        Result -> the rows of a second read, or None where it has enough digits.
     """
 
     solver: ClassVar[str] = "covariance"
 
     template: State
-    solve: Callable[[State, int], Found]
+    solve: Callable[[State, int, Refinement | None], Found]
     before: State | None = None
+    refine: Callable[[Found], Refinement | None] | None = None
 
     @property
     def account(self) -> str:
@@ -115,13 +159,23 @@ class PairFit(Fit[Found], Generic[Found, State]):
     @cached_property
     def moments(self) -> PassPlan:
         """The read."""
-        share = 1 + int(getattr(self.before, "count", 0)) / max(1, self.rows.n_rows)
-        work = share * self.rows.dense_work(self.template)
+        return row_pass(self.rows, "pairs", [self.template], cut_bytes=self.template.state_bytes, dtype=FLOAT64)
+
+    @cached_property
+    def again(self) -> PassPlan | None:
+        """The second read, if there may be one: of values that are stored in float64, which can be read again."""
+        rows, d = self.rows, self.rows.n_columns
+        if self.refine is None or rows.once or rows.open_ended or max(rows.roundings) > np.finfo(np.float64).eps:
+            return None
+        shape = Projection(np.zeros(d), None, np.broadcast_to(0.0, (d, d)))
         size = self.template.state_bytes
-        return row_pass(self.rows, "pairs", [self.template], cut_bytes=size, work=work)
+        return row_pass(
+            rows.mapped(MapStep(shape, d, 2 * d * d)), "refined", [self.template], cut_bytes=size, times=Times(0, 1),
+            dtype=FLOAT64,
+        )  # fmt: skip
 
     def passes(self) -> tuple[PassCost, ...]:
-        return (self.moments,)
+        return (self.moments,) if self.again is None else (self.moments, self.again)
 
     def solve_cost(self) -> SolveCost:
         d = self.rows.n_columns
@@ -130,7 +184,7 @@ class PairFit(Fit[Found], Generic[Found, State]):
             states = len(self.before.union(self.template)[0])
             size = states * self.template.template.state_bytes
         flops = 9.0 * sum(float(width) ** 3 for width in self.rows.widths) * states
-        return SolveCost(flops, bytes=3 * size + 6 * 8 * d * d + eigh_bytes(d), output_bytes=size + 16 * d * 64)
+        return SolveCost(flops, bytes=3 * size + 9 * 8 * d * d + eigh_bytes(d), output_bytes=size + 16 * d * 64)
 
     def identity(self) -> dict[str, object]:
         """The moments depend on the input alone, so one checkpoint serves any number of components and penalties."""
@@ -138,15 +192,24 @@ class PairFit(Fit[Found], Generic[Found, State]):
 
     def read(self, run: Run) -> Folded[State]:
         """Return the state of X and Y."""
+        return self._folded(run, self.moments, self.rows)
+
+    def _folded(self, run: Run, cost: PassPlan, rows: Rows) -> Folded[State]:
         with naming_sides(self.rows.widths):
-            read = fold(run, self.moments, self.rows, self.template)  # one pass over X and Y
+            read = fold(run, cost, rows, self.template)  # one pass over X and Y
         if isinstance(read.state, FoldStates):
             read.state.n_rows = read.rows
         return read
 
     def run(self, run: Run) -> Found:
         read = self.read(run)
-        return self.solve(read.state, read.omitted)
+        found = self.solve(read.state, read.omitted, None)
+        second = None if self.again is None or self.refine is None else self.refine(found)
+        if second is None or self.again is None:
+            return found
+        d = self.rows.n_columns
+        state = self._folded(run, self.again, self.rows.mapped(MapStep(second.row_map, d, 2 * d * d))).state
+        return self.solve(read.state, read.omitted, replace(second, state=state))
 
 
 def left_out(states: Sequence[State]) -> Iterator[State]:

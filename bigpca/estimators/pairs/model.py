@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import ClassVar, Self
 
 import numpy as np
@@ -16,10 +17,10 @@ from bigpca.blas import blas_threads
 from bigpca.data.containers import is_labelled
 from bigpca.data.grids import Grid, grid_from_stored, grid_to_stored
 from bigpca.data.views import View
-from bigpca.errors import brief, positive_integer
+from bigpca.errors import brief, positive_integer, warn_approximation
 from bigpca.estimators.linear.maps import Projection
 from bigpca.estimators.linear.spectrum import check_enough_rows, limit_of_states
-from bigpca.estimators.pairs.fits import PairFit, open_pair, placed_in_folds, whole_moments
+from bigpca.estimators.pairs.fits import PairFit, Refinement, open_pair, placed_in_folds, whole_moments
 from bigpca.estimators.shared.files import StoredModel, Values, pack_values, unpack_values
 from bigpca.estimators.shared.fit import execute
 from bigpca.estimators.shared.inputs import Exported, Input, Lazy, settle_non_finite
@@ -28,7 +29,7 @@ from bigpca.estimators.shared.outputs import Destination, Path, maps_rows
 from bigpca.estimators.shared.transformer import FLOPS_PER_VALUE, Estimator, only_with
 from bigpca.passes.accumulators.base import Accumulator, WeightSums, column_scale
 from bigpca.passes.accumulators.cross_moments import FoldStates
-from bigpca.passes.accumulators.moments import Moments
+from bigpca.passes.accumulators.moments import ColumnMoments, Moments
 from bigpca.passes.engine.driver import solving
 from bigpca.passes.engine.events import ProgressArgument
 from bigpca.passes.engine.resources import find_resources
@@ -44,6 +45,8 @@ from bigpca.passes.reading.row_maps import (
 from bigpca.passes.rows import Rows
 from bigpca.planning import Resources
 from bigpca.settings import setting
+from bigpca.solvers.moments import ENOUGH, EPS, NOISE, Frame, Scatter, rounded_squares
+from bigpca.solvers.pairs import Columns
 from bigpca.storage.files import content_digest
 
 
@@ -54,20 +57,80 @@ class JointMoments:
     Attributes
     ----------
     moments : Moments
+        Of the first read.
     p : int
         Columns of X.
     scale : bool
         Whether columns are divided by their standard deviations (divisor n - 1), those that are constant by 1.
+    roundings : (float, float)
+        Relative rounding of the stored values of both sides.
+    second : Refinement or None
+        The second read, if there was one.
+    again : Moments or None
+        Of the second read.
+    centred : bool
+        Whether the scatter is about the means; else it is about 0.
     """
 
     moments: Moments
     p: int
     scale: bool
+    roundings: tuple[float, float]
+    second: Refinement | None = None
+    again: Moments | None = None
+    centred: bool = True
 
     @property
     def freedom(self) -> float:
         """Sum of the weights less 1."""
         return self.moments.weight - 1
+
+    @property
+    def summed(self) -> Moments:
+        """Moments of the last read, in the coordinates that it had."""
+        return self.moments if self.again is None else self.again
+
+    def of(self, summed: Moments) -> JointMoments:
+        """Return the same of other rows of the last read."""
+        return replace(self, moments=summed) if self.again is None else replace(self, again=summed)
+
+    @cached_property
+    def scatter(self) -> Matrix:
+        """The scatter (p + q, p + q) of the last read."""
+        S = unpack(self.summed.packed, self.summed.n_features)
+        if not self.centred:
+            S += self.summed.weight * np.outer(self.summed.mean, self.summed.mean)
+        return S
+
+    def _side(self, own: Columns, rounding: float, frame: Frame | None) -> Scatter:
+        moments, S, n = self.summed, self.scatter[own, own], self.summed.count - self.centred
+        precision = max(moments.precision, EPS)
+        if frame is not None:
+            return Scatter(S, frame, precision, n)
+        squares = packed_diagonal(moments.packed, moments.n_features)[own]
+        return Scatter.of(S, rounded_squares(squares, moments.mean[own], moments.weight, rounding), precision, n)
+
+    @cached_property
+    def x(self) -> Scatter:
+        """The scatter of X."""
+        return self._side(slice(0, self.p), self.roundings[0], None if self.second is None else self.second.x)
+
+    @cached_property
+    def y(self) -> Scatter:
+        """The scatter of Y."""
+        own = slice(self.p, self.moments.n_features)
+        return self._side(own, self.roundings[1], None if self.second is None else self.second.y)
+
+    @property
+    def cross(self) -> Matrix:
+        """The scatter between the coordinates of X and the columns of the last read (p, q)."""
+        S = self.scatter[: self.p, self.p :]
+        return S if self.second is not None else self.x.frame.into(S)
+
+    def deviating(self, W: Matrix) -> Matrix:
+        """Return d (p, q): predictions by W differ by d'z from those that the last read subtracted from y."""
+        second = self.second
+        return W if second is None else second.x.R.T @ (W if second.B is None else W - second.B)
 
     def checked(self, omitted: int) -> JointMoments:
         """Return the same, once there are two rows and no side is constant.
@@ -84,11 +147,6 @@ class JointMoments:
             if not (part > 0).any():
                 raise ValueError(f"{name} is constant in all {self.moments.count} rows: nothing varies with it.")
         return self
-
-    @property
-    def scatter(self) -> Matrix:
-        """The scatter (p + q, p + q)."""
-        return unpack(self.moments.packed, self.moments.n_features)
 
     def deviations(self) -> Vector:
         """Return the divisors (p + q,) of the columns."""
@@ -115,6 +173,8 @@ class PairFound:
         Of the columns of Y, if it was a DataArray.
     view : View or None
         Of Y, if it was opened with a pattern or with chosen columns.
+    joint : JointMoments
+        What was solved.
     arrays : dict of str to ndarray
         The solution, by the names of the attributes without their underscore.
     """
@@ -124,6 +184,7 @@ class PairFound:
     p: int
     grid: Grid | None
     view: View | None
+    joint: JointMoments
     arrays: dict[str, Array]
 
 
@@ -160,6 +221,9 @@ class PairModel(Estimator[PairFound]):
     _state: Accumulator | None
     _state_bytes: int = 0  # of the fit, whose state may not be kept
     _weight_sums: WeightSums = None
+    _roundings: tuple[float, float] = (EPS, EPS)  # of the stored values of both sides
+    _centred: bool = True  # whether the solve is about the means
+    _remedy: ClassVar[str] = ""  # for a solution that rounding may change
     _target_grid: Grid | None = None
     _target_view: View | None = None
     _merged_alike: ClassVar[tuple[str, ...]] = ("preprocess", "preprocess_y")
@@ -170,11 +234,24 @@ class PairModel(Estimator[PairFound]):
 
     @abstractmethod
     def _solve(self, joint: JointMoments, state: Accumulator) -> dict[str, Array]:
-        """Return the arrays of the solution, and "x_std" and "y_std"."""
+        """Return the arrays of the solution, and "x_std" and "y_std"; ``state`` is that of the last read."""
 
     @abstractmethod
     def _check(self, p: int, q: int) -> None:
         """Check the parameters for so many columns."""
+
+    def _second(self, joint: JointMoments) -> Refinement | None:
+        """Return the rows of a second read, for a solution with too few digits; a hook for those that divide."""
+        return None
+
+    def _check_solution(self) -> None:
+        """Warn of a solution that is uncertain; a hook."""
+        error = getattr(self, "solve_error_", 0.0)
+        if error > ENOUGH:
+            warn_approximation(
+                f"the columns are so nearly dependent that rounding may change the solution by {error:.1g} of its size "
+                f"(solve_error_). {self._remedy}"
+            )
 
     @property
     def _scales(self) -> bool:
@@ -224,15 +301,23 @@ class PairModel(Estimator[PairFound]):
         """Return new rows of Y as those of the fit."""
         return open_side(y, type(self).__name__, grid=self._target_grid, view=self._target_view)
 
-    def _solver_of(self, p: int, grid: Grid | None, view: View | None) -> Callable[[Accumulator, int], PairFound]:
+    def _solver_of(
+        self, p: int, grid: Grid | None, view: View | None, roundings: tuple[float, float]
+    ) -> Callable[[Accumulator, int, Refinement | None], PairFound]:
         scale = self._scales
 
-        def solve(state: Accumulator, omitted: int) -> PairFound:
-            joint = JointMoments(whole_moments(state), p, scale).checked(omitted)
+        def solve(state: Accumulator, omitted: int, second: Refinement | None = None) -> PairFound:
+            joint = JointMoments(whole_moments(state), p, scale, roundings, centred=self._centred).checked(omitted)
+            last = state if second is None or second.state is None else second.state
+            if second is not None:
+                joint = replace(joint, second=second, again=whole_moments(last))
             with blas_threads(None, 2 / 3 * p**3 + 2 / 3 * (joint.moments.n_features - p) ** 3):
-                return PairFound(state, omitted, p, grid, view, self._solve(joint, state))
+                return PairFound(state, omitted, p, grid, view, joint, self._solve(joint, last))
 
         return solve
+
+    def _refined(self, found: PairFound) -> Refinement | None:
+        return self._second(found.joint) if found.arrays.get("solve_error", np.zeros(())) > ENOUGH else None
 
     def _fit(self, rows: Rows, y: Input) -> PairFit[PairFound, Accumulator]:
         joined, resources = self._joined(rows, y)
@@ -244,8 +329,10 @@ class PairModel(Estimator[PairFound]):
         named = side is not joined and side.names is not None
         grid = side.labels.grid if side.labels is not None else grid_of_columns(side.names, q) if named else None
         view = None if side.view is None or side is joined or side.view.absent else side.view  # absent: as of the grid
-        solve = self._with_parameters()._solver_of(p, grid, view)
-        return PairFit(joined, resources, self._placed(joined, rows.groups), solve)
+        owner = self._with_parameters()
+        solve = owner._solver_of(p, grid, view, (joined.roundings[0], joined.roundings[-1]))
+        refine = owner._refined if "solve_error" in self._shapes else None
+        return PairFit(joined, resources, self._placed(joined, rows.groups), solve, refine=refine)
 
     @solving
     def partial_fit(
@@ -280,12 +367,12 @@ class PairModel(Estimator[PairFound]):
             return self.fit(X, y, sample_weight=sample_weight, groups=groups, progress=progress)
         old, p, omitted = self._whole_state("partial_fit"), self.n_features_in_, self.n_omitted_
         joined, resources = self._joined_like(X, y, sample_weight)
-        of_y = (self._target_grid, self._target_view)
-        fit = PairFit(joined, resources, self._placed(joined, groups, old), self._solver_of(p, *of_y), old)
+        roundings = (max(self._roundings[0], joined.roundings[0]), max(self._roundings[1], joined.roundings[-1]))
+        solve = self._with_parameters()._solver_of(p, self._target_grid, self._target_view, roundings)
+        fit = PairFit(joined, resources, self._placed(joined, groups, old), solve, old)
         read, made = execute(self, fit, fit.read, f"{self._called}.partial_fit(X, Y)", progress=progress)
         state, omitted = old.merge(read.state), omitted + read.omitted
-        solve = self._with_parameters()._solver_of(p, *of_y)
-        self._take_later(lambda: solve(state, omitted))
+        self._take_later(lambda: solve(state, omitted, None))
         self._state, self.n_omitted_ = state, omitted
         self._record_rows(made)
         return self
@@ -412,12 +499,20 @@ class PairModel(Estimator[PairFound]):
         check_is_fitted(self)
         joined, resources = self._joined_like(X, y, sample_weight)
         p, q = joined.widths
-        fit = PairFit(joined, resources, Moments(p + q), lambda state, omitted: state)
+        # Columns of y - prediction, and of y, about its mean of the fit: sums of their squares cancel no digits.
+        M = np.zeros((2 * q, p + q))
+        M[:q, :p], M[:q, p:], M[q:, p:] = -self.coef_, np.eye(q), np.eye(q)
+        errors = Projection(np.concatenate([self.x_mean_, self.y_mean_]), None, M)
+        measured = joined.mapped(MapStep(errors, 2 * q, 4 * q * (p + q)))
+        fit = PairFit(measured, resources, ColumnMoments(2 * q), lambda state, omitted, second: state)
         read, _ = execute(self, fit, fit.read, f"{self._called}.score(X, Y)", progress=None)
-        residual, total = squared_errors(read.state, p, self.coef_.T, self.x_mean_, self.y_mean_)
+        state, weight = read.state, read.state.weight
+        residual = state.squares[:q] + weight * state.mean[:q] ** 2
+        total, known = state.squares[q:], rounded_squares(state.squares[q:], self.y_mean_, weight, EPS)
+        varies = total > NOISE * known
         constant = np.where(residual > 1e-12 * max(float(total.max(initial=0)), 1e-300), 0.0, 1.0)
-        ratios = np.divide(residual, total, out=np.ones(q), where=total > 0)
-        return float(np.where(total > 0, 1 - ratios, constant).mean())
+        ratios = np.divide(residual, total, out=np.ones(q), where=varies)
+        return float(np.where(varies, 1 - ratios, constant).mean())
 
     def _check_targets(self, q: int) -> None:
         if q != self.n_targets_:
@@ -460,7 +555,8 @@ class PairModel(Estimator[PairFound]):
             )
         same = views[0] is not None and views[1] is not None and views[0].describe() == views[1].describe()
         grid, view = common_grid(a._target_grid, b._target_grid), views[0] if same else None
-        found = self._solver_of(a.n_features_in_, grid, view)(state, a.n_omitted_ + b.n_omitted_)
+        roundings = (max(a._roundings[0], b._roundings[0]), max(a._roundings[1], b._roundings[1]))
+        found = self._solver_of(a.n_features_in_, grid, view, roundings)(state, a.n_omitted_ + b.n_omitted_, None)
         self._take(found, a.solver_)
         self._check_shares()
 
@@ -473,7 +569,8 @@ class PairModel(Estimator[PairFound]):
         self.n_features_in_, self.n_targets_ = p, moments.n_features - p
         self._count(moments.count, found.omitted, moments.weight_sums)
         self.solver_, self._target_grid, self._target_view = solver, found.grid, found.view
-        self._state = found.state if kept else None
+        self._state, self._roundings = found.state if kept else None, found.joint.roundings
+        self._check_solution()
 
     def _set_solution(self, arrays: dict[str, Array]) -> None:
         for name, array in arrays.items():
@@ -501,7 +598,7 @@ class PairModel(Estimator[PairFound]):
             arrays |= {f"pair_{name}": np.asarray(array) for name, array in self._state.to_arrays().items()}
         attributes: Values = {
             "n_samples": int(self.n_samples_), "n_omitted": int(self.n_omitted_), "n_features": self.n_features_in_,
-            "n_targets": self.n_targets_, "solver": self.solver_,
+            "n_targets": self.n_targets_, "solver": self.solver_, "roundings": list(self._roundings),
         }  # fmt: skip
         if isinstance(self._state, FoldStates) and self._state.labels is not None:
             attributes["groups"] = pack_values(self._state.labels)
@@ -542,6 +639,7 @@ class PairModel(Estimator[PairFound]):
         n, omitted = int(attributes["n_samples"]), int(attributes["n_omitted"])
         self._count(n, omitted, None if sums is None else (float(sums[0]), float(sums[1])))
         self._state, self._target_grid = None, grid
+        self._roundings = (float(attributes["roundings"][0]), float(attributes["roundings"][1]))
         self._target_view = View.from_json(attributes["target_rows"], q) if "target_rows" in attributes else None
         if own_state:
             self._state = template.with_arrays(own_state)
@@ -581,16 +679,18 @@ def _check_state(state: Accumulator, d: int, n: int) -> None:
         raise ValueError(f"it has moments of a different number of rows than {n}")
 
 
-def squared_errors(moments: Moments, p: int, W: Matrix, x_mean: Vector, y_mean: Vector) -> tuple[Vector, Vector]:
-    """Return for each target ``sum_t (y_t - y_mean - W'(x_t - x_mean))^2`` (q,), and its sum of squares about its mean.
+def squared_errors(moments: Moments, p: int, D: Matrix, z_mean: Vector, e_mean: Vector) -> tuple[Vector, Vector]:
+    """Return for each target ``sum_t (e_t - e_mean - D'(z_t - z_mean))^2`` (q,), and the spread of e about its mean.
 
-    From the moments of the rows: ``S_yy - 2 W'S_xy + W'S_xx W``, and n times the square of the mean error.
+    From the moments of rows [z, e]: ``S_ee - 2 D'S_ze + D'S_zz D``, no less than its rounding, and n times the square
+    of the mean error.
     """
     S = unpack(moments.packed, moments.n_features)
     total = np.diagonal(S)[p:].copy()
-    spread = total - 2 * np.einsum("ij,ij->j", W, S[:p, p:]) + np.einsum("ij,ij->j", W, S[:p, :p] @ W)
-    mean_error = moments.mean[p:] - y_mean - W.T @ (moments.mean[:p] - x_mean)
-    return np.maximum(spread, 0.0) + moments.weight * mean_error**2, total
+    spread = total - 2 * np.einsum("ij,ij->j", D, S[:p, p:]) + np.einsum("ij,ij->j", D, S[:p, :p] @ D)
+    terms = np.sqrt(total) + np.sqrt(np.diagonal(S)[:p]) @ np.abs(D)
+    mean_error = moments.mean[p:] - e_mean - D.T @ (moments.mean[:p] - z_mean)
+    return np.maximum(spread, max(moments.precision, EPS) * terms**2) + moments.weight * mean_error**2, total
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ import numpy as np
 
 from bigpca.arrays import Array, Matrix, Vector, packed_diagonal
 from bigpca.errors import positive_integer
-from bigpca.estimators.pairs.fits import left_out, merged
+from bigpca.estimators.pairs.fits import Refinement, left_out
 from bigpca.estimators.pairs.model import JointMoments, PairModel, squared_errors
 from bigpca.estimators.shared.inputs import Input
 from bigpca.estimators.shared.transformer import with_parameters
@@ -17,7 +17,7 @@ from bigpca.passes.accumulators.base import Accumulator
 from bigpca.passes.accumulators.cross_moments import MAX_FOLDS, FoldStates
 from bigpca.passes.accumulators.moments import Moments
 from bigpca.passes.reading.row_maps import Preprocess
-from bigpca.solvers.pairs import ridge_coefficients
+from bigpca.solvers.moments import least_squares
 
 
 @with_parameters
@@ -52,6 +52,8 @@ class Ridge(PairModel):
     cv_scores_ : ndarray of shape (number of alphas, q)
         R^2 of each target on the left-out folds together, ``1 - sum_f |residuals|^2 / sum |y - mean|^2``; of one
         penalty, that of the fit.
+    solve_error_ : float
+        Estimated relative error by rounding, with the smallest penalty; above 1e-3 with a warning.
     x_mean_, y_mean_, n_targets_, n_samples_, n_omitted_, sum_weights_, n_effective_
         See :class:`bigpca.estimators.pairs.model.PairModel`.
 
@@ -69,9 +71,17 @@ class Ridge(PairModel):
     _output_name = "predictions"
     _merged_alike = ("preprocess", "cv")
     _predicts = True
-    _shapes: ClassVar[dict[str, str]] = {"coef": "q p", "intercept": "q", "cv_scores": "a q", "alpha": ""}
+    _shapes: ClassVar[dict[str, str]] = {
+        "coef": "q p",
+        "intercept": "q",
+        "cv_scores": "a q",
+        "alpha": "",
+        "solve_error": "",
+    }
+    _remedy = "Give a larger penalty, or fewer columns."
     cv_scores_: Matrix = field(init=False)
     alpha_: float = field(init=False)
+    solve_error_: float = field(init=False)
 
     alphas: Input = 1.0
     _: KW_ONLY
@@ -108,22 +118,38 @@ class Ridge(PairModel):
     def _template(self, d: int) -> Accumulator:
         return Moments(d) if len(self._penalties()) == 1 else FoldStates(Moments(d), self.cv)
 
+    def _second(self, joint: JointMoments) -> Refinement:
+        B, _ = least_squares(joint.x, joint.cross, 0.0)
+        return Refinement(joint.moments.mean, joint.x.refined(), B=B)
+
     def _solve(self, joint: JointMoments, state: Accumulator) -> dict[str, Array]:
-        p, S, alphas = joint.p, joint.scatter, self._penalties()
-        scores = cross_validated(state, p, alphas) if isinstance(state, FoldStates) else None
+        p, alphas = joint.p, self._penalties()
+        scores = cross_validated(state, joint, alphas) if isinstance(state, FoldStates) else None
         best = 0 if scores is None else int(scores.mean(axis=1).argmax())
-        W = ridge_coefficients(S[:p, :p], S[:p, p:], alphas[best : best + 1])[0]
-        mean = joint.moments.mean
+        W, error = coefficients(joint, alphas[best])
+        if min(alphas) < alphas[best]:  # whose scores were compared
+            error = joint.x.solved(min(alphas)).error
+        D, (mean, again) = joint.deviating(W), (joint.moments.mean, joint.summed.mean)
         if scores is None:
-            residual, total = squared_errors(joint.moments, p, W, mean[:p], mean[p:])
+            residual, total = squared_errors(joint.summed, p, D, again[:p], again[p:])
+            total = packed_diagonal(joint.moments.packed, joint.moments.n_features)[p:]
             scores = (1 - np.divide(residual, total, out=np.ones(len(total)), where=total > 0))[None]
-        coef = np.ascontiguousarray(W.T)
-        intercept = mean[p:] - coef @ mean[:p]
-        return {"coef": coef, "intercept": intercept, "cv_scores": scores, "alpha": np.array(alphas[best])}
+        intercept = mean[p:] - W.T @ mean[:p]
+        if joint.second is not None:
+            intercept += again[p:] - D.T @ again[:p]
+        return {
+            "coef": np.ascontiguousarray(W.T), "intercept": intercept, "cv_scores": scores,
+            "alpha": np.array(alphas[best]), "solve_error": np.array(error),
+        }  # fmt: skip
 
 
-def cross_validated(folds: FoldStates, p: int, alphas: list[float]) -> Matrix:
-    """Return R^2 (number of alphas, q) on the left-out folds together.
+def coefficients(joint: JointMoments, alpha: float) -> tuple[Matrix, float]:
+    """Return W (p, q) with that penalty, and its estimated relative error."""
+    return least_squares(joint.x, joint.cross, alpha, None if joint.second is None else joint.second.B)
+
+
+def cross_validated(folds: FoldStates, joint: JointMoments, alphas: list[float]) -> Matrix:
+    """Return R^2 (number of alphas, q) on the left-out folds together, from the states of the last read.
 
     Raises
     ------
@@ -133,14 +159,11 @@ def cross_validated(folds: FoldStates, p: int, alphas: list[float]) -> Matrix:
     states = [state for state in folds.states if isinstance(state, Moments) and state.count]
     if len(states) < 2:
         raise ValueError(f"only {len(states)} of {folds.n_folds} folds have rows. Give more rows, or one penalty.")
-    whole, errors = merged(states), np.zeros((len(alphas), states[0].n_features - p))
+    p, errors = joint.p, np.zeros((len(alphas), states[0].n_features - joint.p))
     for state, others in zip(states, left_out(states), strict=True):
-        # One eigendecomposition of the others' scatter for all penalties; errors about their means.
-        S, mean = JointMoments(others, p, False).scatter, others.mean
-        found = np.stack([
-            squared_errors(state, p, W, mean[:p], mean[p:])[0]
-            for W in ridge_coefficients(S[:p, :p], S[:p, p:], alphas)
-        ])  # fmt: skip
-        errors += found
-    total = packed_diagonal(whole.packed, whole.n_features)[p:]
+        # The scatter of the others for all penalties; errors about their means.
+        kept, mean = joint.of(others), others.mean
+        found = [joint.deviating(coefficients(kept, alpha)[0]) for alpha in alphas]
+        errors += np.stack([squared_errors(state, p, D, mean[:p], mean[p:])[0] for D in found])
+    total = packed_diagonal(joint.moments.packed, joint.moments.n_features)[p:]
     return 1 - np.divide(errors, total, out=np.ones(errors.shape), where=total > 0)

@@ -1,0 +1,283 @@
+"""One solve from moments: the numerical range of a scatter, and every penalty in the units of its columns.
+
+Columns are equilibrated by powers of two, so that no unit costs a digit. Directions are dropped only where they are
+rounding of the products or of the stored values. Where that leaves too few digits, one more read sums the same moments
+of rows ``z = T'(x - mean)``, whose scatter is near the identity (Yamamoto, Nakatsukasa, Yanagisawa & Fukaya 2015,
+CholeskyQR2), and the same functions solve them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.linalg import eigh, eigvalsh, qr, solve_triangular, svd
+from scipy.linalg.lapack import dpocon, dpotrf
+
+from bigpca.arrays import Matrix, Vector
+
+EPS = float(np.finfo(np.float64).eps)
+ENOUGH = 1e-3  # estimated relative error of a solution above which rows are read once more, or a warning tells
+NOISE = 4.0  # times the variance that rounding of the stored values adds to a direction: below it, no more is known
+
+
+def rounded_squares(squares: Vector, mean: Vector, weight: float, eps: float) -> Vector:
+    """Return what the rounding of stored values adds to the sums of squares (p,) of columns.
+
+    Values are known to a relative ``eps``; ``sum_t x_t^2 = squares + weight mean^2``.
+    """
+    return eps**2 * (squares + weight * mean**2)
+
+
+@dataclass(frozen=True)
+class Frame:
+    """Coordinates ``z = T'(x - mean)`` of columns x; ``x - mean = R z``.
+
+    Attributes
+    ----------
+    T, R : ndarray of shape (p, p), or (p,) of diagonal ones
+    noise : ndarray of shape (p, p), or (p,)
+        What the rounding of stored values adds to the scatter of z.
+    """
+
+    T: Matrix
+    R: Matrix
+    noise: Matrix
+
+    @classmethod
+    def equilibrating(cls, squares: Vector, noise: Matrix) -> Frame:
+        """Return the frame that divides columns by the powers of two nearest to the roots of their sums of squares.
+
+        ``noise`` is that of x: (p,), or (p, p).
+        """
+        E = np.ldexp(1.0, np.rint(np.log2(np.where(squares > 0, squares, 1.0)) / 2).astype(int))  # without rounding
+        return cls(1 / E, E, noise / E**2 if noise.ndim == 1 else noise / E / E[:, None])
+
+    def into(self, A: Matrix) -> Matrix:
+        """Return T'A (p, m)."""
+        return _times(self.T.T, A)
+
+    def congruent(self, S: Matrix) -> Matrix:
+        """Return ``T'S T`` of a symmetric S."""
+        return self.into(self.into(S).T)
+
+    def out(self, A: Matrix) -> Matrix:
+        """Return R A (p, m)."""
+        return _times(self.R, A)
+
+    def back(self, A: Matrix) -> Matrix:
+        """Return T A (p, m): directions w of x with ``w'(x - mean) = a'z``."""
+        return _times(self.T, A)
+
+    def divided(self, units: Vector) -> Frame:
+        """Return the frame of columns that are divided by ``units`` (p,)."""
+        return Frame(_times(units, self.T), _times(1 / units, self.R), self.noise)
+
+
+def _times(D: Matrix, A: Matrix) -> Matrix:
+    """Return D A, where D may be a diagonal (p,)."""
+    return np.asarray(D @ A if D.ndim == 2 else D.reshape(-1, *(1,) * (A.ndim - 1)) * A)
+
+
+@dataclass(frozen=True)
+class Solution:
+    """V with ``V'(S + alpha I) V = I`` on the numerical range of S, in the units of the columns.
+
+    Attributes
+    ----------
+    scatter : Scatter
+    alpha : float
+    triangular : ndarray of shape (p, p), or None
+        Lower K with ``K K' = T'(S + alpha I) T``, where no direction is rounding.
+    error : float
+        Estimated relative error of what is solved with it, by the rounding of S.
+    """
+
+    scatter: Scatter
+    alpha: float
+    triangular: Matrix | None
+    error: float
+
+    @cached_property
+    def _weights(self) -> Vector:
+        s = self.scatter.spectral.s
+        return s / np.hypot(s, np.sqrt(self.alpha))
+
+    def across(self, A: Matrix) -> Matrix:
+        """Return V'A (r, m) of A in the range of S, in the coordinates of the frame."""
+        if self.triangular is not None:
+            return np.asarray(solve_triangular(self.triangular, A, lower=True, check_finite=False))
+        found = self.scatter.spectral
+        return self._weights[:, None] * (found.W.T @ (found.inverse @ A))
+
+    def along(self, U: Matrix) -> Matrix:
+        """Return V U (p, m): directions of the columns."""
+        if self.triangular is not None:
+            return self.scatter.frame.back(
+                solve_triangular(self.triangular, U, trans=1, lower=True, check_finite=False)
+            )
+        return self.scatter.spectral.duals @ (self._weights[:, None] * U)
+
+    def products(self, U: Matrix) -> Matrix:
+        """Return S V U (p, m)."""
+        if self.triangular is not None:
+            return self.scatter.frame.out(self.scatter.S @ self._raised(U))
+        found = self.scatter.spectral
+        return np.asarray(found.F @ (found.W @ (self._weights[:, None] * U)))
+
+    def _raised(self, U: Matrix) -> Matrix:
+        """Return K'^-1 U: directions in the coordinates of the frame."""
+        return np.asarray(solve_triangular(self.triangular, U, trans=1, lower=True, check_finite=False))
+
+
+@dataclass(frozen=True)
+class Spectral:
+    """``S = F F'`` on the numerical range of S (p, p), and ``F = U diag(s) W'``.
+
+    Attributes
+    ----------
+    F : ndarray of shape (p, r), in the units of the columns
+    inverse : ndarray of shape (r, p)
+        h with ``h T'S T h' = I``, of coordinates of the frame.
+    s : ndarray of shape (r,), descending; W : ndarray of shape (r, r)
+    axes : ndarray of shape (p, p)
+        U, and orthonormal columns that complete it.
+    duals : ndarray of shape (p, r)
+        ``U / s``.
+    """
+
+    F: Matrix
+    inverse: Matrix
+    s: Vector
+    W: Matrix
+    axes: Matrix
+    duals: Matrix
+
+
+@dataclass(frozen=True)
+class Scatter:
+    """A scatter S in the coordinates of a frame, and what is known of its rounding.
+
+    Attributes
+    ----------
+    S : ndarray of shape (p, p); ``T'S_xx T``, symmetric
+    frame : Frame
+    precision : float
+        eps of the products.
+    freedom : int
+        Most directions in which the rows can differ: n - 1, or fewer.
+    """
+
+    S: Matrix
+    frame: Frame
+    precision: float
+    freedom: int
+
+    @classmethod
+    def of(cls, S: Matrix, noise: Matrix, precision: float, freedom: int) -> Scatter:
+        """Return the scatter S (p, p) of columns, equilibrated; ``noise`` is that of x, (p,) or (p, p)."""
+        frame = Frame.equilibrating(np.diagonal(S), noise)
+        return cls(frame.congruent(S), frame, precision, freedom)
+
+    @property
+    def least(self) -> float:
+        """Rounding of eigenvalues of S, relative to the largest."""
+        p = len(self.S)
+        return float(max(p * EPS, np.sqrt(p) * self.precision))
+
+    @cached_property
+    def _eigen(self) -> tuple[Vector, Matrix, Vector]:
+        """Eigenvalues, descending, eigenvectors (p, p), and the noise of each."""
+        values, V = eigh(self.S, driver="evd")
+        values, V = np.maximum(values[::-1], 0.0), V[:, ::-1]
+        N = self.frame.noise
+        return values, V, (V**2).T @ N if N.ndim == 1 else np.einsum("ij,ij->j", V, N @ V)
+
+    @property
+    def level(self) -> float:
+        """Eigenvalues up to it are rounding of the products."""
+        return self.least * float(self._eigen[0][0])
+
+    @cached_property
+    def kept(self) -> NDArray[np.bool_]:
+        """Whether each eigenvalue is more than rounding (p,)."""
+        values, _, noise = self._eigen
+        return (values > np.maximum(self.level, NOISE * noise)) & (np.arange(len(values)) < self.freedom)
+
+    @cached_property
+    def rank(self) -> int:
+        """Numerical rank of S."""
+        return len(self.S) if self.solved().triangular is not None else int(self.kept.sum())
+
+    @cached_property
+    def spectral(self) -> Spectral:
+        """The factor of S and its singular value decomposition."""
+        values, V, _ = self._eigen
+        roots = np.sqrt(values[self.kept])
+        inverse = (V[:, self.kept] / roots).T
+        F = self.frame.out(V[:, self.kept] * roots)
+        # Rows of F differ by the units of the columns. QR with pivoting of F' finds small singular values to their own
+        # digits, which a decomposition of F itself would find to those of the largest (Drmac & Veselic 2008).
+        Q, R, pivots = qr(F.T, mode="economic", pivoting=True, check_finite=False)
+        U, s, Wt = svd(R.T, check_finite=False)
+        axes, W = np.empty_like(U), Q @ Wt.T
+        axes[pivots] = U
+        full = len(s) == len(V)
+        duals = self.frame.back(inverse.T @ W) if full else axes[:, : len(s)] / s
+        if full:
+            axes = duals * s  # whose rows have the digits of each unit
+        return Spectral(F, inverse, s, W, axes, duals)
+
+    def solved(self, alpha: float = 0.0) -> Solution:
+        """Return V with ``V'(S_xx + alpha I) V = I``."""
+        p, T, N = len(self.S), self.frame.T, self.frame.noise
+        own = self.S.copy()
+        if alpha:
+            own += alpha * (np.diag(T**2) if T.ndim == 1 else T.T @ T)
+
+        def factor(less: float) -> Matrix | None:
+            shifted = own.copy()
+            shifted.flat[:: p + 1] -= less
+            if less:
+                shifted -= NOISE * (np.diag(N) if N.ndim == 1 else N)
+            L, failed = dpotrf(shifted.T, lower=True, overwrite_a=True)
+            return None if failed else L
+
+        # No direction is rounding if a matrix less all rounding has a Cholesky factor; trace(S) >= lambda_max.
+        lost = self.least * float(np.trace(self.S))
+        sure = (alpha > 0 or self.freedom >= p) and factor(NOISE * lost) is not None
+        if sure and (L := factor(0.0)) is not None:
+            norm = float(np.abs(own).sum(axis=0).max())
+            return Solution(self, alpha, L, lost / (norm * float(dpocon(L, norm, uplo="L")[0])))
+        values, V, noise = self._eigen
+        # Directions that a second read would find: more than rounding of the stored values, or of that read.
+        unsure = (values > np.maximum(NOISE * noise, EPS**2 * values[0])) & (np.arange(p) < self.freedom)
+        unsure = self.kept if T.ndim == 2 else unsure  # which was made
+        V = V[:, unsure]
+        smallest = eigvalsh(V.T @ own @ V, subset_by_index=(0, 0)) if alpha and unsure.any() else values[unsure]
+        return Solution(self, alpha, None, self.level / max(float(smallest.min(initial=np.inf)), self.level))
+
+    def refined(self) -> Frame:
+        """Return the frame in which one more read sums the scatter: ``T V (L + t)^-1/2`` of all directions."""
+        values, V, _ = self._eigen
+        roots = np.sqrt(values + self.level)
+        own = V / roots
+        return Frame(self.frame.back(own), self.frame.out(V * roots), own.T @ _times(self.frame.noise, own))
+
+
+def least_squares(x: Scatter, S_ze: Matrix, alpha: float, B: Matrix | None = None) -> tuple[Matrix, float]:
+    """Return ``(S_xx + alpha I)^-1 S_xy`` (p, q), of least norm where alpha is 0, and its estimated relative error.
+
+    Parameters
+    ----------
+    x : Scatter
+    S_ze : ndarray of shape (p, q)
+        Between the coordinates z and ``e = y - mean_y - B'(x - mean)``.
+    B : ndarray of shape (p, q), or None for 0
+    """
+    if B is not None:
+        S_ze = S_ze + x.S @ _times(x.frame.R.T, B)
+    solution = x.solved(alpha)
+    return solution.along(solution.across(S_ze)), solution.error
