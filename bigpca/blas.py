@@ -332,7 +332,14 @@ def numerical_environment() -> dict[str, str]:
         "numpy": np.__version__,
         "scipy": scipy.__version__,
         "blas": blas_description(),
+        "simd": _vector_instructions(),
     }
+
+
+def _vector_instructions() -> str:
+    """Return the vector instructions with which NumPy sums and computes elementary functions here."""
+    known = np.show_config(mode="dicts")
+    return " ".join(known.get("SIMD Extensions", {}).get("found", ())) or "unknown"
 
 
 def _fortran_routine(name: str, arguments: int) -> Any:

@@ -269,5 +269,5 @@ def test_a_product_of_mixed_types_or_into_every_other_row_is_rejected(wrong: str
 
 
 def test_the_environment_names_what_bits_depend_on() -> None:
-    assert set(numerical_environment()) == {"python", "numpy", "scipy", "blas"}
+    assert set(numerical_environment()) == {"python", "numpy", "scipy", "blas", "simd"}
     assert all(numerical_environment().values())

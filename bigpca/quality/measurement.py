@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, ClassVar, Generic, TypeVar
 
@@ -10,7 +10,7 @@ import numpy as np
 
 from bigpca.arrays import Array, DType, Integers, Matrix, Vector
 from bigpca.estimators.shared.fit import Reading, running
-from bigpca.passes.accumulators.base import Accumulator, broadcast
+from bigpca.passes.accumulators.base import KEPT, Accumulator, broadcast, kept
 from bigpca.passes.accumulators.kept_rows import RowsAt
 from bigpca.passes.accumulators.moments import ColumnMoments
 from bigpca.passes.engine.events import ProgressArgument
@@ -182,19 +182,14 @@ class Residuals(Accumulator):
     """
 
     tag: ClassVar[str] = "Residuals"
-    stored: ClassVar[tuple[str, ...]] = ("count", "residual", "total")
     shared_field: ClassVar[str | None] = "subspace"
-    state_bytes: ClassVar[int] = 24
 
     n_features: int
     n_components: int
     subspace: Subspace | None
-    count: int = 0
-    residual: float = 0.0
-    total: float = 0.0
-
-    def fresh(self, start: int, stop: int) -> Residuals:
-        return Residuals(self.n_features, self.n_components, self.subspace)
+    count: int = kept(default=0)
+    residual: float = kept(default=0.0)
+    total: float = kept(default=0.0)
 
     def update(self, block: Block) -> None:
         subspace = broadcast(self.subspace)
@@ -234,19 +229,15 @@ class ReplacementMoments(Accumulator):
     """
 
     tag: ClassVar[str] = "ReplacementMoments"
-    stored: ClassVar[tuple[str, ...]] = ("own", "difference")
 
     replacements: Integers
-    own: ColumnMoments
-    difference: ColumnMoments
+    own: ColumnMoments = field(metadata=KEPT)
+    difference: ColumnMoments = field(metadata=KEPT)
 
     @classmethod
     def of(cls, replacements: Integers) -> ReplacementMoments:
         """Return a template."""
         return cls(replacements, ColumnMoments(len(replacements)), ColumnMoments(len(replacements)))
-
-    def fresh(self, start: int, stop: int) -> ReplacementMoments:
-        return replace(self, own=self.own.fresh(start, stop), difference=self.difference.fresh(start, stop))
 
     def update(self, block: Block) -> None:
         self.own.update(block)
@@ -263,10 +254,6 @@ class ReplacementMoments(Accumulator):
 
     def merge(self, other: ReplacementMoments) -> ReplacementMoments:
         return replace(self, own=self.own.merge(other.own), difference=self.difference.merge(other.difference))
-
-    @property
-    def state_bytes(self) -> int:
-        return 40 * len(self.replacements)
 
     def cost(self, rows: BlockForm) -> Work:
         d = len(self.replacements)

@@ -206,9 +206,4 @@ class ApproximatePCA(LinearModel[FusedProduct]):
         )
 
     def _state_form(self, d: int) -> StateForm:
-        template = self._settings(d).template(d)
-        width = template.n_columns
-        shapes: dict[str, tuple[int, ...]] = {
-            "count": (), "shift": (d,), "sums": (d,), "weights": (width,), "product": (d, width), "squares": (d,),
-        }  # fmt: skip
-        return StateForm("product", template, shapes, gaps=("constants",))
+        return StateForm("product", self._settings(d).template(d), gaps=("constants",))

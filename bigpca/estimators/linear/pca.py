@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from sklearn.utils import Tags
 
-from bigpca.arrays import Vector, packed_size
+from bigpca.arrays import Vector
 from bigpca.estimators.linear.maps import Center, Scale, Standardization
 from bigpca.estimators.linear.model import Added, LinearModel
 from bigpca.estimators.linear.spectrum import (
@@ -277,4 +277,4 @@ class PCA(LinearModel[Moments]):
         return no_state(what, self.solver_, self.n_features_in_, setting(self, "keep_state_bytes"))
 
     def _state_form(self, d: int) -> StateForm:
-        return StateForm("moments", Moments(d), {"count": (), "mean": (d,), "packed": (packed_size(d),)})
+        return StateForm("moments", Moments(d))

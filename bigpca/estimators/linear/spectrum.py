@@ -335,16 +335,13 @@ class StateForm:
     prefix : str
         Their arrays are ``<prefix>_<name>``.
     empty : Accumulator
-        Restores the state from the arrays, by ``with_arrays``.
-    shapes : dict of str to tuple of int
-        The known shapes; ``with_arrays`` checks the others.
+        Restores the state from the arrays, by ``with_arrays``, which checks their shapes.
     gaps : tuple of str, default ()
         Arrays in which NaN stands for what there is not.
     """
 
     prefix: str
     empty: Accumulator
-    shapes: dict[str, tuple[int, ...]]
     gaps: tuple[str, ...] = ()
 
 
@@ -396,7 +393,7 @@ def unpack_spectrum(stored: StoredModel, form_of: Callable[[int], StateForm], *,
     certified = attributes.get("certificate")
     sums, centred = attributes.get("weight_sums"), attributes.get("centring_error")
     # The file is not trusted: names, shapes and values are checked before anything is computed from them.
-    k, d = _check_components(arrays, REQUIRED | (BOUNDS if certified is not None else set()))
+    _, d = _check_components(arrays, REQUIRED | (BOUNDS if certified is not None else set()))
     regression, q = None, 0
     if "covariate_mean" in arrays:
         regression = Regression(arrays["covariate_coef"], arrays["covariate_mean"], int(attributes["covariate_rank"]))
@@ -404,11 +401,6 @@ def unpack_spectrum(stored: StoredModel, form_of: Callable[[int], StateForm], *,
         if regression.coef.shape != (d, q) or regression.mean.shape != (q,) or not 0 <= regression.rank <= q:
             raise ValueError(f"it has covariate_coef of shape {regression.coef.shape}; {(d, q)} was expected")
     form = form_of(d + q)
-    for name, shape in ((f"{form.prefix}_{name}", shape) for name, shape in form.shapes.items()):
-        if name in arrays and arrays[name].shape != shape:
-            raise ValueError(
-                f"it has {name} of shape {arrays[name].shape}; {shape} was expected beside components of shape {(k, d)}"
-            )
     _check_values(arrays, {f"{form.prefix}_{name}" for name in form.gaps}, orthonormal)
     kept = stored.named(f"{form.prefix}_")
     return Spectrum(

@@ -40,7 +40,6 @@ from bigpca.estimators.supervised.statistics import (
     KeptStatistics,
     LabelStatistics,
     Supervision,
-    check_shapes,
     merge_labelled,
 )
 from bigpca.export.linear import LinearMap, LinearRowMap
@@ -202,8 +201,9 @@ class LabelSpread:
         KeyError, ValueError
             For arrays that are missing or of other shapes.
         """
-        m = len(arrays["mean"])
-        check_shapes(arrays, {"count": (), "mean": (m,), "scatter": (m, m)})
+        m, shape = len(arrays["mean"]), arrays["scatter"].shape
+        if shape != (m, m):
+            raise ValueError(f"it has a scatter of {m} labels of shape {shape}, where {(m, m)} was expected")
         return cls(int(arrays["count"]), arrays["mean"], arrays["scatter"])
 
 

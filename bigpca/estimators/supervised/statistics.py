@@ -11,7 +11,7 @@ from typing import Self
 
 import numpy as np
 
-from bigpca.arrays import Array, Integers, Matrix, Vector, named, packed_diagonal, packed_size, unpack
+from bigpca.arrays import Array, Integers, Matrix, Vector, named, packed_diagonal, unpack
 from bigpca.data.labels import merge_classes
 from bigpca.data.weights import degrees_of_freedom
 from bigpca.estimators.supervised.label_features import LabelFeatures, LandmarkLabels, LinearLabels, label_features_from
@@ -173,18 +173,6 @@ class LabelStatistics:
         return replace(self, moments=self.moments.with_classes(positions, n_classes))
 
 
-def check_shapes(arrays: Mapping[str, Array], shapes: Mapping[str, tuple[int, ...]]) -> None:
-    """Reject stored arrays of other shapes than expected.
-
-    Raises
-    ------
-    KeyError, ValueError
-    """
-    for name, shape in shapes.items():
-        if arrays[name].shape != shape:
-            raise ValueError(f"it has {name} of shape {arrays[name].shape}, where {shape} was expected")
-
-
 def label_templates(
     d: int, codes: Codes, n_classes: int, features: Matrix | LeftRows | None, *, whole: bool
 ) -> dict[str, Accumulator]:
@@ -284,11 +272,9 @@ class KeptStatistics:
         c, m = len(held["counts"]), len(crossed.get("weight", ()))
         if "weight_sums" not in held and held["count"] != held["counts"].sum():
             raise ValueError(f"it has {held['counts'].sum():g} rows of classes, but moments of {held['count']} rows")
-        check_shapes(held, {"counts": (c,), "means": (c, d), "within": (packed_size(d) if whole else d,)})
         # Labels of single rows are not stored: statistics are merged, and fold no further rows themselves.
         moments, cross = ClassMoments(d, c, np.zeros(0, np.int32), bool(whole)).with_arrays(held), None
         if crossed:
-            check_shapes(crossed, {"product": (m, d), "weight": (m,), "shift": (d,)})
             cross = LeftProduct(d, np.zeros((0, m))).with_arrays(crossed)
         features = label_features_from(named(arrays, "labels_")) if classes is None else None
         statistics = LabelStatistics(moments, cross, omitted, precision)

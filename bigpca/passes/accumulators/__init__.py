@@ -22,8 +22,9 @@
 Life of a state: the estimator makes a template, ``for_rows`` cuts its parameters to the rows of a group,
 ``without_shared`` removes the broadcast value before the template is sent, ``with_shared`` restores it in the task,
 ``fresh`` returns an empty state, ``update`` adds blocks, ``close`` ends a group. ``merge`` adds two states and changes
-neither; ``stored`` names the fields that checkpoints and models hold. ``accepts`` names the blocks that ``update`` can
-use: the engine makes sparse rows dense, and rejects weights, for states that do not accept them.
+neither. Fields made by ``kept`` are what a closed state holds: their shapes give the empty state, its bytes in plans,
+and its arrays in checkpoints and models. ``accepts`` names the blocks that ``update`` can use: the engine makes sparse
+rows dense, and rejects weights, for states that do not accept them.
 
 Add a state: one file with a subclass of ``Accumulator``, and one row of ``CASES`` in
 ``tests/passes/accumulators/test_accumulators.py``.

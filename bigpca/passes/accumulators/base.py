@@ -1,5 +1,8 @@
 """The contract of accumulators, small states that fold blocks, merge and are stored; and what several of them share.
 
+A state declares what it holds once, as fields made by :func:`kept`: their shapes give the empty state, its bytes in
+plans, its arrays in checkpoints and models, and the check of arrays that come back.
+
 An accumulator is a template until :meth:`Accumulator.fresh` returns an empty copy for the rows of one group. The task
 that owns a copy may update it in place; ``merge`` never changes its inputs, because Dask may use them again. Below the
 contract: classes of rows, the error of implicit centring, symmetric products, and statistics of columns.
@@ -9,11 +12,13 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
-from typing import ClassVar, Protocol, Self, TypeAlias, TypeVar, overload
+from dataclasses import MISSING, Field, dataclass, field, fields, replace
+from functools import cache, partial
+from math import prod
+from typing import Any, ClassVar, Protocol, Self, TypeAlias, TypeVar, overload
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import DTypeLike, NDArray
 from scipy.sparse import csr_array
 
 from bigpca import csr
@@ -27,6 +32,29 @@ from bigpca.solvers.scaling import LearnedScale, Patterson
 Arrays = dict[str, Array]
 CSR_PARTS = ("data", "indices", "indptr", "shape")
 T = TypeVar("T")
+SHAPE = "shape"  # in the metadata of a field: the state keeps it when it is closed
+KEPT: dict[str, object] = {SHAPE: None}  # an inner state, or a value of no known shape
+PARAMETER = KEPT | {"parameter": True}  # what a closed state keeps, and an empty one has from its template
+
+
+def kept(  # type: ignore[explicit-any]  # as of dataclasses.field
+    *shape: int | str, dtype: DTypeLike = np.float64, order: str = "C", default: object = MISSING
+) -> Any:
+    """Return a field that a state keeps when it is closed: an array that is zeros of a shape in an empty state.
+
+    Parameters
+    ----------
+    *shape : int or str
+        Sizes, or names of attributes of the state that give them; none for a value of no known shape.
+    dtype, order : dtype and memory order of the array
+    default : value
+        What an empty state has instead of zeros: a number, or None before the first rows.
+    """
+    kind = {SHAPE: shape or None, "dtype": np.dtype(dtype), "order": order}
+    if default is not MISSING:
+        return field(default=default, metadata=kind)
+    empty = partial(np.zeros, tuple(0 if isinstance(size, str) else size for size in shape), dtype)
+    return field(default_factory=empty, metadata=kind)
 
 
 @dataclass
@@ -53,9 +81,6 @@ class Accumulator(ABC):
     shared_field : str or None
         The field that holds the broadcast value: a parameter that every group needs to fold, and that is too large to
         be sent with each task. It is None in templates being sent and in closed states.
-    stored : tuple of str
-        The fields of the closed state: arrays, numbers, ``weight_sums``, other states or tuples of them, and dicts of
-        pieces, arrays or CSR, by their first row or column.
     needs_largest : bool
         Whether ``update`` uses the largest magnitude in its block.
     accepts : frozenset of {"dense", "csr", "weights", "nan"}
@@ -68,11 +93,28 @@ class Accumulator(ABC):
     accepts: ClassVar[frozenset[str]] = frozenset({"dense"})
     shared_field: ClassVar[str | None] = None
     needs_largest: ClassVar[bool] = False
-    stored: ClassVar[tuple[str, ...]] = ()
 
-    @abstractmethod
     def fresh(self, start: int, stop: int) -> Self:
-        """Return an empty state for rows ``start:stop``."""
+        """Return an empty state for rows ``start:stop``: zeros of the declared shapes, and empty inner states."""
+        own = self.for_rows(start, stop)
+        return replace(own, **{one.name: own._empty(one, start, stop) for one in _held(type(own))})
+
+    def _empty(self, one: Field[object], start: int, stop: int) -> object:
+        value = getattr(self, one.name)
+        if isinstance(value, Accumulator):
+            return value.fresh(start, stop)
+        if isinstance(value, tuple) and value and isinstance(value[0], Accumulator):
+            return tuple(inner.fresh(start, stop) for inner in value)
+        if one.metadata.get("parameter"):
+            return value
+        if one.default is not MISSING:
+            return one.default
+        if shape := one.metadata.get(SHAPE):
+            return np.zeros(self._sizes(shape), one.metadata["dtype"], one.metadata["order"])
+        return value if one.default_factory is MISSING else one.default_factory()
+
+    def _sizes(self, shape: tuple[int | str, ...]) -> tuple[int, ...]:
+        return tuple(int(getattr(self, size)) if isinstance(size, str) else size for size in shape)
 
     @abstractmethod
     def update(self, block: Block) -> None:
@@ -115,9 +157,15 @@ class Accumulator(ABC):
         """Return the state of both row ranges; associative to rounding."""
 
     @property
-    @abstractmethod
     def state_bytes(self) -> int:
-        """Bytes of the closed state."""
+        """Bytes of the closed state: of its arrays, and of its inner states."""
+        total = 0
+        for one in _stored(type(self)):
+            shape, value = one.metadata[SHAPE], getattr(self, one.name)
+            inner = value if isinstance(value, tuple) else (value,)
+            total += one.metadata["dtype"].itemsize * prod(self._sizes(shape)) if shape else 0
+            total += sum(state.state_bytes for state in inner if isinstance(state, Accumulator))
+        return total
 
     @abstractmethod
     def cost(self, rows: BlockForm) -> Work:
@@ -128,12 +176,27 @@ class Accumulator(ABC):
 
     def to_arrays(self) -> Arrays:
         """Return the closed state as named arrays; fields that are None have none."""
-        return {key: array for name in self.stored for key, array in _named(name, getattr(self, name)).items()}
+        names = [one.name for one in _stored(type(self))]
+        return {key: array for name in names for key, array in _named(name, getattr(self, name)).items()}
 
     def with_arrays(self, arrays: Mapping[str, Array]) -> Self:
-        """Return the closed state whose :meth:`to_arrays` returned ``arrays``."""
-        bare = self.bare()
-        return replace(bare, **{name: _restored(getattr(bare, name), name, arrays) for name in self.stored})
+        """Return the closed state whose :meth:`to_arrays` returned ``arrays``.
+
+        Raises
+        ------
+        KeyError, ValueError
+            For arrays that are missing, or of another shape than the template declares.
+        """
+        bare, stored = self.bare(), _stored(type(self))
+        others = [one.name for one in stored if not one.metadata[SHAPE]]
+        state = replace(bare, **{name: _restored(getattr(bare, name), name, arrays) for name in others})
+        for one in stored:
+            if (shape := one.metadata[SHAPE]) and (one.name in arrays or one.default is MISSING):
+                found, expected = arrays[one.name], state._sizes(shape)
+                if found.shape != expected:
+                    raise ValueError(f"it has {one.name} of shape {found.shape}, where {expected} was expected")
+                setattr(state, one.name, found)
+        return state
 
     def describe(self) -> dict[str, object]:
         """Return what identifies the computation in fingerprints: the tag and :meth:`identity`."""
@@ -142,6 +205,18 @@ class Accumulator(ABC):
     def identity(self) -> dict[str, object]:
         """Return the parameters that the state depends on, arrays as digests."""
         return {}
+
+
+@cache
+def _stored(kind: type[Accumulator]) -> tuple[Field[object], ...]:
+    """Return the fields that a closed state keeps, in the order of their declaration."""
+    return tuple(one for one in fields(kind) if SHAPE in one.metadata)
+
+
+@cache
+def _held(kind: type[Accumulator]) -> tuple[Field[object], ...]:
+    """Return the fields that an empty state has anew: those that it keeps, and those of an open group."""
+    return tuple(one for one in fields(kind) if SHAPE in one.metadata or one.name.startswith("_"))
 
 
 def _named(name: str, value: object) -> Arrays:

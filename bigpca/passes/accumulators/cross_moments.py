@@ -10,7 +10,7 @@ from typing import ClassVar
 import numpy as np
 
 from bigpca.arrays import Array, Integers, Matrix, Vector, multiply_packed, unpack
-from bigpca.passes.accumulators.base import Accumulator, Codes, codes_bytes, squares_held
+from bigpca.passes.accumulators.base import KEPT, Accumulator, Codes, codes_bytes, kept, squares_held
 from bigpca.passes.accumulators.moments import Moments
 from bigpca.passes.reading.blocks import Block, cached_rows, column_sums
 from bigpca.planning import BlockForm, Work
@@ -33,11 +33,10 @@ class PairedMoments(Accumulator):
     """
 
     tag: ClassVar[str] = "PairedMoments"
-    stored: ClassVar[tuple[str, ...]] = ("own", "cross")
 
-    own: tuple[Moments, ...]
+    own: tuple[Moments, ...] = field(metadata=KEPT)
     split: int
-    cross: Matrix = field(default_factory=lambda: np.zeros((0, 0)))
+    cross: Matrix = kept("_left", "_right")
     _shift: Vector | None = field(default=None, repr=False)
 
     @property
@@ -45,8 +44,12 @@ class PairedMoments(Accumulator):
         return [one.n_features for one in self.own]
 
     @property
-    def _sides(self) -> tuple[int, int]:
-        return sum(self._widths[: self.split]), sum(self._widths[self.split :])
+    def _left(self) -> int:
+        return sum(self._widths[: self.split])
+
+    @property
+    def _right(self) -> int:
+        return sum(self._widths[self.split :])
 
     @property
     def count(self) -> int:
@@ -63,12 +66,8 @@ class PairedMoments(Accumulator):
         """As of :class:`Moments`."""
         return max(one.precision for one in self.own)
 
-    def fresh(self, start: int, stop: int) -> PairedMoments:
-        own = tuple(one.fresh(start, stop) for one in self.own)
-        return replace(self, own=own, cross=np.zeros(self._sides))
-
     def update(self, block: Block) -> None:
-        rows, p, self._shift = block.values, self._sides[0], block.shift
+        rows, p, self._shift = block.values, self._left, block.shift
         for state, one in zip(self.own, block_edges(self._widths), strict=True):
             values = np.ascontiguousarray(rows[:, one])
             state.update(replace(block, values=values, shift=block.shift[one], sums=block.sums[one]))
@@ -85,7 +84,7 @@ class PairedMoments(Accumulator):
         self._shift = None
 
     def _add_outer(self, weight: float, e: Vector) -> None:
-        p = self._sides[0]
+        p = self._left
         self.cross += np.outer(weight * e[:p], e[p:])
 
     def merge(self, other: PairedMoments) -> PairedMoments:
@@ -98,7 +97,7 @@ class PairedMoments(Accumulator):
 
     def times(self, D: Matrix) -> Matrix:
         """Return what is known of the scatter, times D (d, m)."""
-        p = self._sides[0]
+        p = self._left
         found = np.concatenate([self.cross @ D[p:], self.cross.T @ D[:p]])
         for state, one in zip(self.own, block_edges(self._widths), strict=True):
             found[one] += multiply_packed(state.packed, D[one])
@@ -106,7 +105,7 @@ class PairedMoments(Accumulator):
 
     def squares(self, edges: Sequence[Columns]) -> Matrix:
         """Return ``|S_ij|_F^2`` (L, L), with 0 for pairs of the same side."""
-        p, k = self._sides[0], self.split
+        p, k = self._left, self.split
         found = np.diag([float((unpack(one.packed, one.n_features) ** 2).sum()) for one in self.own])
         for i, a in enumerate(edges[:k]):
             for j, b in enumerate(edges[k:], k):
@@ -114,13 +113,8 @@ class PairedMoments(Accumulator):
                 found[i, j] = found[j, i] = np.einsum("ij,ij->", part, part)
         return found
 
-    @property
-    def state_bytes(self) -> int:
-        p, q = self._sides
-        return sum(one.state_bytes for one in self.own) + 8 * p * q
-
     def cost(self, rows: BlockForm) -> Work:
-        (p, q), copied = self._sides, rows.rows * max(self._widths) * rows.itemsize
+        p, q, copied = self._left, self._right, rows.rows * max(self._widths) * rows.itemsize
         flops = sum(width * (width + 1) for width in self._widths) + 2 * p * q
         return Work(16 * sum(width**2 for width in self._widths) + 16 * p * q + copied, float(flops))
 
@@ -149,19 +143,22 @@ class CrossMoments(Accumulator):
     """
 
     tag: ClassVar[str] = "CrossMoments"
-    stored: ClassVar[tuple[str, ...]] = ("moments", "norms", "products", "vectors")
 
     widths: tuple[int, ...]
-    moments: Moments | PairedMoments
-    norms: Vector = field(default_factory=lambda: np.zeros(0))
-    products: Matrix = field(default_factory=lambda: np.zeros((0, 0)))
-    vectors: Matrix = field(default_factory=lambda: np.zeros((0, 0)))
+    moments: Moments | PairedMoments = field(metadata=KEPT)
+    norms: Vector = kept("_blocks")
+    products: Matrix = kept("_blocks", "_blocks")
+    vectors: Matrix = kept("_blocks", "n_features")
     _shift: Vector | None = field(default=None, repr=False)
 
     @property
     def n_features(self) -> int:
         """Columns of all blocks."""
         return sum(self.widths)
+
+    @property
+    def _blocks(self) -> int:
+        return len(self.widths)
 
     @property
     def count(self) -> int:
@@ -172,11 +169,6 @@ class CrossMoments(Accumulator):
     def edges(self) -> list[Columns]:
         """The columns of each block."""
         return block_edges(self.widths)
-
-    def fresh(self, start: int, stop: int) -> CrossMoments:
-        size, d = len(self.widths), self.n_features
-        sums = np.zeros(size), np.zeros((size, size)), np.zeros((size, d))
-        return CrossMoments(self.widths, self.moments.fresh(start, stop), *sums)
 
     def update(self, block: Block) -> None:
         if block.weights is not None:
@@ -229,11 +221,6 @@ class CrossMoments(Accumulator):
         parts = [one._moved(one.moments.mean - moments.mean, still) for one in (self, other)]
         return CrossMoments(self.widths, moments, *(a + b for a, b in zip(*parts, strict=True)))
 
-    @property
-    def state_bytes(self) -> int:
-        size = len(self.widths)
-        return self.moments.state_bytes + 8 * size * (1 + size + self.n_features)
-
     def cost(self, rows: BlockForm) -> Work:
         d, size = self.n_features, len(self.widths)
         strip = 16 * d * min(rows.rows, cached_rows(8 * d)) + 8 * 6 * size * d
@@ -268,7 +255,6 @@ class FoldStates(Accumulator):
     """
 
     tag: ClassVar[str] = "FoldStates"
-    stored: ClassVar[tuple[str, ...]] = ("states", "n_rows")
     accepts: ClassVar[frozenset[str]] = frozenset({"dense", "weights"})
 
     template: Accumulator
@@ -277,9 +263,9 @@ class FoldStates(Accumulator):
     labels: Array | None = None
     seed: int = 0
     offset: int = 0
-    n_rows: int = 0
+    n_rows: int = kept(default=0)
     first_row: int = 0
-    states: tuple[Accumulator, ...] = ()
+    states: tuple[Accumulator, ...] = field(default=(), metadata=KEPT)
 
     def bare(self) -> FoldStates:
         return replace(self, codes=None, states=(self.template,) * self.n_folds)

@@ -11,12 +11,14 @@ from scipy.linalg.blas import dsymv, dsyr2
 from bigpca.arrays import Array, DType, Matrix, Vector, add_packed, packed_size, unpack_upper
 from bigpca.blas import blas_threads
 from bigpca.passes.accumulators.base import (
+    KEPT,
     Accumulator,
     Pieces,
     column_moments,
     column_scale,
     column_squares,
     joined,
+    kept,
     present_rows,
     product_scratch,
     standardized_columns,
@@ -45,13 +47,12 @@ class DotPanels(Accumulator):
     """
 
     tag: ClassVar[str] = "DotPanels"
-    stored: ClassVar[tuple[str, ...]] = ("panels",)
     accepts: ClassVar[frozenset[str]] = frozenset({"dense", "weights"})
 
     n_samples: int
     n_features: int
     panel_rows: int
-    panels: Pieces = field(default_factory=dict)
+    panels: Pieces = field(default_factory=dict, metadata=KEPT)
 
     def fresh(self, start: int, stop: int) -> DotPanels:
         panel = np.zeros((stop - start, self.n_samples - start))
@@ -116,19 +117,19 @@ class DotSum(Accumulator):
     """
 
     tag: ClassVar[str] = "DotSum"
-    stored: ClassVar[tuple[str, ...]] = ("packed", "means", "squares")
     accepts: ClassVar[frozenset[str]] = frozenset({"dense", "weights"})
 
     n_samples: int
     center: bool = True
     scale: LearnedScale = False
-    packed: Vector = field(default_factory=lambda: np.zeros(0))
-    means: Pieces = field(default_factory=dict)
-    squares: Pieces = field(default_factory=dict)
+    packed: Vector = kept("_packed_size")
+    means: Pieces = field(default_factory=dict, metadata=KEPT)
+    squares: Pieces = field(default_factory=dict, metadata=KEPT)
     _product: Array | None = field(default=None, repr=False)
 
-    def fresh(self, start: int, stop: int) -> DotSum:
-        return DotSum(self.n_samples, self.center, self.scale, np.zeros(packed_size(self.n_samples)))
+    @property
+    def _packed_size(self) -> int:
+        return packed_size(self.n_samples)
 
     def update(self, block: Block) -> None:
         first = int(block.rows[0])  # block.rows numbers columns of X
@@ -152,10 +153,6 @@ class DotSum(Accumulator):
     def columns(self, which: str) -> Matrix:
         """Return the means or the squares of all columns, in order."""
         return joined(getattr(self, which))
-
-    @property
-    def state_bytes(self) -> int:
-        return 8 * packed_size(self.n_samples)
 
     def cost(self, rows: BlockForm) -> Work:
         return Work(16 * self.n_samples**2, float(self.n_samples**2))
@@ -189,17 +186,13 @@ class ColumnProducts(Accumulator):
     """
 
     tag: ClassVar[str] = "ColumnProducts"
-    stored: ClassVar[tuple[str, ...]] = ("pieces",)
     accepts: ClassVar[frozenset[str]] = frozenset({"dense", "weights"})
 
     n_columns: int
     V: Matrix
     center: bool = True
     scale: LearnedScale = False
-    pieces: Pieces = field(default_factory=dict)
-
-    def fresh(self, start: int, stop: int) -> ColumnProducts:
-        return ColumnProducts(self.n_columns, self.V, self.center, self.scale)
+    pieces: Pieces = field(default_factory=dict, metadata=KEPT)
 
     def update(self, block: Block) -> None:
         values, first = block.values, int(block.rows[0])
@@ -257,7 +250,6 @@ class DotProduct(Accumulator):
     """
 
     tag: ClassVar[str] = "DotProduct"
-    stored: ClassVar[tuple[str, ...]] = ("product", "total", "means", "squares")
     accepts: ClassVar[frozenset[str]] = frozenset({"dense", "weights"})
     shared_field: ClassVar[str | None] = "V"
 
@@ -267,14 +259,10 @@ class DotProduct(Accumulator):
     dtype: DType
     center: bool = True
     scale: LearnedScale = False
-    product: Matrix = field(default_factory=lambda: np.zeros((0, 0)))
-    total: float = 0.0
-    means: Pieces = field(default_factory=dict)
-    squares: Pieces = field(default_factory=dict)
-
-    def fresh(self, start: int, stop: int) -> DotProduct:
-        product = np.zeros((self.n_samples, self.n_columns))
-        return DotProduct(self.n_samples, self.n_columns, self.V, self.dtype, self.center, self.scale, product)
+    product: Matrix = kept("n_samples", "n_columns")
+    total: float = kept(default=0.0)
+    means: Pieces = field(default_factory=dict, metadata=KEPT)
+    squares: Pieces = field(default_factory=dict, metadata=KEPT)
 
     def update(self, block: Block) -> None:
         first, values = int(block.rows[0]), within_range(block.values, block.largest)
@@ -295,10 +283,6 @@ class DotProduct(Accumulator):
     def columns(self, which: str) -> Matrix:
         """Return the means or the squares of all columns, in order."""
         return joined(getattr(self, which))
-
-    @property
-    def state_bytes(self) -> int:
-        return 8 * self.n_samples * self.n_columns
 
     def cost(self, rows: BlockForm) -> Work:
         return Work(2 * self.state_bytes, 4.0 * self.n_samples * self.n_columns)

@@ -9,7 +9,7 @@ from typing import ClassVar
 import numpy as np
 
 from bigpca.arrays import Array, Integers, Matrix
-from bigpca.passes.accumulators.base import Accumulator
+from bigpca.passes.accumulators.base import KEPT, PARAMETER, Accumulator, kept
 from bigpca.passes.reading.blocks import Block, Values, dense_rows
 from bigpca.passes.reading.layout import SLAB_ROWS
 from bigpca.planning import BlockForm, Work
@@ -29,17 +29,13 @@ class RowsAt(Accumulator):
     """
 
     tag: ClassVar[str] = "RowsAt"
-    stored: ClassVar[tuple[str, ...]] = ("numbers", "rows", "indices")
     accepts: ClassVar[frozenset[str]] = frozenset({"dense", "csr", "weights"})
 
     n_features: int
-    numbers: Integers
+    numbers: Integers = field(metadata=PARAMETER)
     itemsize: int = 8
-    rows: Array | None = None
-    indices: Integers = field(default_factory=lambda: np.zeros(0, np.int64))
-
-    def fresh(self, start: int, stop: int) -> RowsAt:
-        return replace(self.for_rows(start, stop), rows=None, indices=np.zeros(0, np.int64))
+    rows: Array | None = kept(default=None)
+    indices: Integers = field(default_factory=lambda: np.zeros(0, np.int64), metadata=KEPT)
 
     def for_rows(self, start: int, stop: int) -> RowsAt:
         first, last = np.searchsorted(self.numbers, [start, stop])
@@ -89,16 +85,12 @@ class RowSample(Accumulator):
     """
 
     tag: ClassVar[str] = "RowSample"
-    stored: ClassVar[tuple[str, ...]] = ("pieces",)
     accepts: ClassVar[frozenset[str]] = frozenset({"dense", "csr", "weights"})
 
     n_features: int
     wanted: int
     row_bytes: float
-    pieces: dict[int, Values] = field(default_factory=dict)
-
-    def fresh(self, start: int, stop: int) -> RowSample:
-        return replace(self, pieces={})
+    pieces: dict[int, Values] = field(default_factory=dict, metadata=KEPT)
 
     def update(self, block: Block) -> None:
         self.pieces[int(block.rows[0])] = block.values
@@ -138,16 +130,15 @@ class Furthest(Accumulator):
     """
 
     tag: ClassVar[str] = "Furthest"
-    stored: ClassVar[tuple[str, ...]] = ("rows", "values")
 
     n_columns: int
     wanted: int
-    rows: Integers = field(default_factory=lambda: np.zeros((2, 0, 0), np.int64))
-    values: Matrix = field(default_factory=lambda: np.zeros((2, 0, 0)))
+    rows: Integers = field(default_factory=lambda: np.zeros((2, 0, 0), np.int64), metadata=KEPT)
+    values: Matrix = field(default_factory=lambda: np.zeros((2, 0, 0)), metadata=KEPT)
 
     def fresh(self, start: int, stop: int) -> Furthest:
-        empty = (2, self.n_columns, 0)
-        return Furthest(self.n_columns, self.wanted, np.zeros(empty, np.int64), np.zeros(empty))
+        empty = (2, self.n_columns, 0)  # as many rows as were found, at most those wanted
+        return replace(self, rows=np.zeros(empty, np.int64), values=np.zeros(empty))
 
     def update(self, block: Block) -> None:
         for start in range(0, block.count, SLAB_ROWS):

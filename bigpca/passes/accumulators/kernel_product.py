@@ -9,7 +9,7 @@ import numpy as np
 
 from bigpca.arrays import Array, DType, Matrix, Vector
 from bigpca.kernels.base import Kernel
-from bigpca.passes.accumulators.base import Accumulator, broadcast
+from bigpca.passes.accumulators.base import PARAMETER, Accumulator, broadcast, kept
 from bigpca.passes.reading.blocks import Block
 from bigpca.planning import BlockForm, Work
 from bigpca.storage.files import content_digest
@@ -55,23 +55,28 @@ class KernelProduct(Accumulator):
 
     tag: ClassVar[str] = "KernelProduct"
     shared_field: ClassVar[str | None] = "V"
-    stored: ClassVar[tuple[str, ...]] = ("start", "product", "squares", "diagonal", "evaluations", "precision")
 
     n_samples: int
     n_columns: int
     V: Array | None
     squared: bool = False
-    start: int = 0
-    product: Matrix = field(default_factory=lambda: np.zeros((0, 0)))
-    squares: Vector = field(default_factory=lambda: np.zeros(0))
-    diagonal: float = 0.0
-    evaluations: int = 0
-    precision: float = 0.0
+    start: int = field(default=0, metadata=PARAMETER)
+    product: Matrix = kept("_rows", "n_columns")
+    squares: Vector = kept("_squared_rows")
+    diagonal: float = kept(default=0.0)
+    evaluations: int = kept(default=0)
+    precision: float = kept(default=0.0)
 
-    def fresh(self, start: int, stop: int) -> KernelProduct:
-        rows = self.n_samples - start
-        squares = np.zeros(rows if self.squared else 0)
-        return replace(self, start=start, product=np.zeros((rows, self.n_columns)), squares=squares)
+    @property
+    def _rows(self) -> int:
+        return self.n_samples - self.start
+
+    @property
+    def _squared_rows(self) -> int:
+        return self._rows if self.squared else 0
+
+    def for_rows(self, start: int, stop: int) -> KernelProduct:
+        return replace(self, start=start)
 
     def update(self, block: Block) -> None:
         raise NotImplementedError("a sweep over a kernel matrix computes pairs of tiles: use add_tile")
@@ -114,10 +119,6 @@ class KernelProduct(Accumulator):
             first, product=product, squares=squares, diagonal=first.diagonal + second.diagonal,
             evaluations=first.evaluations + second.evaluations, precision=max(first.precision, second.precision),
         )  # fmt: skip
-
-    @property
-    def state_bytes(self) -> int:
-        return 8 * self.n_samples * (self.n_columns + int(self.squared))
 
     def cost(self, rows: BlockForm) -> Work:
         return Work(0, 2.0 * self.n_samples * self.n_columns)

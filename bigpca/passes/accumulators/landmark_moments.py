@@ -14,7 +14,7 @@ from bigpca import csr
 from bigpca.arrays import Array, DType, Integers, Matrix, Vector
 from bigpca.kernels.base import FIXED_BYTES, Kernel
 from bigpca.kernels.custom import reject_asymmetric
-from bigpca.passes.accumulators.base import Accumulator, broadcast
+from bigpca.passes.accumulators.base import KEPT, Accumulator, broadcast, kept
 from bigpca.passes.accumulators.kernel_product import entry_precision
 from bigpca.passes.accumulators.moments import Moments
 from bigpca.passes.reading.blocks import STRIP_BYTES, Block, Device, There, Values, precisely
@@ -273,29 +273,24 @@ class LandmarkMoments(Accumulator):
     tag: ClassVar[str] = "LandmarkMoments"
     accepts: ClassVar[frozenset[str]] = frozenset({"dense", "csr", "weights"})
     shared_field: ClassVar[str | None] = "features"
-    stored: ClassVar[tuple[str, ...]] = ("moments", "diagonals", "residuals", "evaluations", "precision")
 
     n_features: int
     features: LandmarkMap | None
-    moments: tuple[Moments, ...]
-    diagonals: Vector = field(default_factory=lambda: np.zeros(0))
-    residuals: Vector = field(default_factory=lambda: np.zeros(0))
-    evaluations: int = 0
-    precision: float = 0.0
-    _shifts: list[Vector | None] = field(default_factory=list, repr=False)
+    moments: tuple[Moments, ...] = field(metadata=KEPT)
+    diagonals: Vector = kept("_kernels")
+    residuals: Vector = kept("_kernels")
+    evaluations: int = kept(default=0)
+    precision: float = kept(default=0.0)
+    _shifts: dict[int, Vector] = field(default_factory=dict, repr=False)  # of the features of each kernel
 
     @classmethod
     def of(cls, n_features: int, features: LandmarkMap) -> LandmarkMoments:
         """Return a template."""
         return cls(n_features, features, tuple(Moments(T.shape[1]) for T in features.transforms))
 
-    def fresh(self, start: int, stop: int) -> LandmarkMoments:
-        zeros = np.zeros(len(self.moments))
-        fresh = tuple(m.fresh(start, stop) for m in self.moments)
-        return replace(
-            self, moments=fresh, diagonals=zeros, residuals=zeros.copy(), evaluations=0, precision=0.0,
-            _shifts=[None] * len(fresh),
-        )  # fmt: skip
+    @property
+    def _kernels(self) -> int:
+        return len(self.moments)
 
     def update(self, block: Block) -> None:
         features = broadcast(self.features)
@@ -333,14 +328,14 @@ class LandmarkMoments(Accumulator):
             )
             # The features are rows of their own, with the shift of their first block.
             made = B if device is None else device.rows(B)
-            block = Block.about(made, numbers, self._shifts[j], device)
+            block = Block.about(made, numbers, self._shifts.get(j), device)
             block = block if weights is None else block.weighted(weights)
             self._shifts[j] = block.shift
             self.moments[j].update(block)
 
     def close(self) -> None:
         self.features = None
-        self._shifts = []
+        self._shifts = {}
         for moments in self.moments:
             moments.close()
 
@@ -351,10 +346,6 @@ class LandmarkMoments(Accumulator):
             diagonals=self.diagonals + other.diagonals, residuals=self.residuals + other.residuals,
             evaluations=self.evaluations + other.evaluations, precision=max(self.precision, other.precision),
         )  # fmt: skip
-
-    @property
-    def state_bytes(self) -> int:
-        return sum(m.state_bytes for m in self.moments)
 
     def cost(self, rows: BlockForm) -> Work:
         of_features = (m.cost(BlockForm(m.n_features, rows.rows)) for m in self.moments)

@@ -40,6 +40,7 @@ from bigpca.passes.accumulators.base import (
     centring_error,
     codes_bytes,
     column_squares,
+    kept,
     lost_squares,
     product_scratch,
     symmetric_product,
@@ -92,9 +93,9 @@ class CentredRows(Weighted, Accumulator):
     """
 
     n_features: int
-    count: int = 0
-    mean: Vector = field(default_factory=lambda: np.zeros(0))
-    weight_sums: WeightSums = None
+    count: int = kept(default=0)
+    mean: Vector = kept("n_features")
+    weight_sums: WeightSums = kept(default=None)
     _sums: Vector | None = field(default=None, repr=False)
     _shift: Vector | None = field(default=None, repr=False)
 
@@ -150,8 +151,7 @@ class Moments(CentredRows):
     n_features, count, mean, weight_sums
         As of :class:`CentredRows`.
     packed : ndarray of shape (packed_size(d),), float64
-        The scatter's upper triangle as :func:`bigpca.arrays.packed_strips` lays it out; empty before the first
-        block.
+        The scatter's upper triangle as :func:`bigpca.arrays.packed_strips` lays it out.
     lost : ndarray of shape (d,), or None
         Bound of the error of the diagonal of the scatter by the groups that were centred when they closed; None if no
         row was sparse.
@@ -160,12 +160,11 @@ class Moments(CentredRows):
     """
 
     tag: ClassVar[str] = "Moments"
-    stored: ClassVar[tuple[str, ...]] = ("count", "mean", "packed", "weight_sums", "lost", "precision")
     accepts: ClassVar[frozenset[str]] = frozenset({"dense", "csr", "weights"})
 
-    packed: Vector = field(default_factory=lambda: np.zeros(0))
-    lost: Vector | None = None
-    precision: float = 0.0
+    packed: Vector = kept("_packed_size")
+    lost: Vector | None = kept(default=None)
+    precision: float = kept(default=0.0)
     _gram: SparseGram | None = field(default=None, repr=False)
     _product: Array | None = field(default=None, repr=False)
     _product_rows: int = field(default=0, repr=False)
@@ -176,8 +175,9 @@ class Moments(CentredRows):
         """The scatter's upper triangle as a new (d, d) matrix."""
         return unpack_upper(self.packed, self.n_features)
 
-    def fresh(self, start: int, stop: int) -> Moments:
-        return Moments(self.n_features, 0, np.zeros(self.n_features))
+    @property
+    def _packed_size(self) -> int:
+        return packed_size(self.n_features)
 
     def update(self, block: Block) -> None:
         if isinstance(block.values, csr_array) and block.count:
@@ -188,8 +188,6 @@ class Moments(CentredRows):
                 for strip in block.strips(self._shift):
                     self.update(strip)
                 return
-        if self._sums is None:
-            self.packed = np.zeros(packed_size(self.n_features))
         self._begin(block)
         if self._gram is not None:
             self._gram.add(block.values, block.weights)
@@ -238,7 +236,6 @@ class Moments(CentredRows):
         self._product = self._there = None
         offset = self._end()
         if offset is None:
-            self.packed = np.zeros(packed_size(self.n_features))
             return
         if self._gram is not None:
             # Sparse rows are centred in the same way, about the values of their own sums; it is 0 of constant columns.
@@ -268,10 +265,6 @@ class Moments(CentredRows):
         add_outer_packed(self.packed, factor, e)
         self.lost, self.precision = add_known(self.lost, other.lost), max(self.precision, other.precision)
 
-    @property
-    def state_bytes(self) -> int:
-        return 8 * (packed_size(self.n_features) + self.n_features)
-
     def cost(self, rows: BlockForm) -> Work:
         if rows.sparse:  # one product, of values or of strips
             return Work(8 * self.n_features**2 + STRIP_BYTES + 16 * self.n_features) + csr.gram_work(rows)
@@ -295,13 +288,9 @@ class ColumnMoments(CentredRows):
     """
 
     tag: ClassVar[str] = "ColumnMoments"
-    stored: ClassVar[tuple[str, ...]] = ("count", "mean", "squares", "weight_sums")
     accepts: ClassVar[frozenset[str]] = frozenset({"dense", "weights"})  # sparse rows in strips, about a shift
 
-    squares: Vector = field(default_factory=lambda: np.zeros(0))
-
-    def fresh(self, start: int, stop: int) -> ColumnMoments:
-        return ColumnMoments(self.n_features, 0, np.zeros(self.n_features), squares=np.zeros(self.n_features))
+    squares: Vector = kept("n_features")
 
     def update(self, block: Block) -> None:
         self._begin(block)
@@ -314,10 +303,6 @@ class ColumnMoments(CentredRows):
 
     def _add(self, other: ColumnMoments, factor: float, e: Vector) -> None:
         self.squares = self.squares + other.squares + e**2 * factor
-
-    @property
-    def state_bytes(self) -> int:
-        return 16 * self.n_features
 
     def cost(self, rows: BlockForm) -> Work:
         return Work(0, 2.0 * self.n_features)
@@ -359,7 +344,6 @@ class ClassMoments(Weighted, Accumulator):
     """
 
     tag: ClassVar[str] = "ClassMoments"
-    stored: ClassVar[tuple[str, ...]] = ("counts", "means", "within", "count", "weight_sums")
     accepts: ClassVar[frozenset[str]] = frozenset({"dense", "weights"})
 
     n_features: int
@@ -367,11 +351,11 @@ class ClassMoments(Weighted, Accumulator):
     codes: Codes
     whole: bool = True
     first_row: int = 0
-    counts: Vector = field(default_factory=lambda: np.zeros(0))
-    means: Matrix = field(default_factory=lambda: np.zeros((0, 0)))
-    within: Vector = field(default_factory=lambda: np.zeros(0))
-    count: int = 0
-    weight_sums: WeightSums = None
+    counts: Vector = kept("n_classes")
+    means: Matrix = kept("n_classes", "n_features")
+    within: Vector = kept("_within_size")
+    count: int = kept(default=0)
+    weight_sums: WeightSums = kept(default=None)
     _shifts: Array | None = field(default=None, repr=False)
     _group_shift: Vector | None = field(default=None, repr=False)
     _product: Array | None = field(default=None, repr=False)
@@ -391,13 +375,9 @@ class ClassMoments(Weighted, Accumulator):
         """The within-class scatter's upper triangle as a new (d, d) matrix."""
         return unpack_upper(self.within, self.n_features)
 
-    def fresh(self, start: int, stop: int) -> ClassMoments:
-        c, d = self.n_classes, self.n_features
-        own = self.for_rows(start, stop)
-        return replace(
-            own, counts=np.zeros(c), means=np.zeros((c, d)), within=np.zeros(packed_size(d) if self.whole else d),
-            count=0, weight_sums=None, _shifts=None, _group_shift=None, _product=None, _rows=None,
-        )  # fmt: skip
+    @property
+    def _within_size(self) -> int:
+        return packed_size(self.n_features) if self.whole else self.n_features
 
     def for_rows(self, start: int, stop: int) -> ClassMoments:
         return replace(self, codes=self.codes[start - self.first_row : stop - self.first_row], first_row=start)
@@ -490,11 +470,6 @@ class ClassMoments(Weighted, Accumulator):
         counts[positions], means[positions] = self.counts, self.means
         return replace(self, n_classes=n_classes, counts=counts, means=means)
 
-    @property
-    def state_bytes(self) -> int:
-        d = self.n_features
-        return 8 * (self.n_classes * (d + 1) + (packed_size(d) if self.whole else d))
-
     def cost(self, rows: BlockForm) -> Work:
         d, c = self.n_features, self.n_classes
         squares = 16 * d * d if self.whole else 0
@@ -549,7 +524,6 @@ class WithinProduct(Accumulator):
     """
 
     tag: ClassVar[str] = "WithinProduct"
-    stored: ClassVar[tuple[str, ...]] = ("product",)
     accepts: ClassVar[frozenset[str]] = frozenset({"dense", "weights"})
     shared_field: ClassVar[str | None] = "factor"
     needs_largest: ClassVar[bool] = True
@@ -559,7 +533,7 @@ class WithinProduct(Accumulator):
     codes: Codes
     factor: WithinFactor | None
     first_row: int = 0
-    product: Matrix = field(default_factory=lambda: np.zeros((0, 0)))
+    product: Matrix = kept("n_features", "n_columns")
     _prepared: tuple[DType, Array, Array] | None = field(default=None, repr=False)
 
     def bare(self) -> WithinProduct:
@@ -567,10 +541,6 @@ class WithinProduct(Accumulator):
 
     def for_rows(self, start: int, stop: int) -> WithinProduct:
         return replace(self, codes=self.codes[start - self.first_row : stop - self.first_row], first_row=start)
-
-    def fresh(self, start: int, stop: int) -> WithinProduct:
-        zeros = np.zeros((self.n_features, self.n_columns))
-        return replace(self.for_rows(start, stop), product=zeros, _prepared=None)
 
     def update(self, block: Block) -> None:
         factor = broadcast(self.factor)
@@ -600,10 +570,6 @@ class WithinProduct(Accumulator):
 
     def merge(self, other: WithinProduct) -> WithinProduct:
         return replace(self, codes=self.codes[:0], product=self.product + other.product)
-
-    @property
-    def state_bytes(self) -> int:
-        return 8 * self.n_features * self.n_columns
 
     def cost(self, rows: BlockForm) -> Work:
         classes = 0 if self.factor is None else len(self.factor.means)

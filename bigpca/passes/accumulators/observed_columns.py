@@ -8,7 +8,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from bigpca.passes.accumulators.base import Accumulator
+from bigpca.passes.accumulators.base import Accumulator, kept
 from bigpca.passes.reading.blocks import Block, cached_rows
 from bigpca.planning import BlockForm, PassCost, Work
 
@@ -31,13 +31,12 @@ class ObservedColumns(Accumulator):
     """
 
     tag: ClassVar[str] = "ObservedColumns"
-    stored: ClassVar[tuple[str, ...]] = ("totals", "weights", "means")
     accepts: ClassVar[frozenset[str]] = frozenset({"dense", "weights", "nan"})
 
     n_features: int
-    totals: NDArray[np.float64] = field(default_factory=lambda: np.zeros(3))
-    weights: NDArray[np.float64] = field(default_factory=lambda: np.zeros(0))
-    means: NDArray[np.float64] = field(default_factory=lambda: np.zeros(0))
+    totals: NDArray[np.float64] = kept(3)
+    weights: NDArray[np.float64] = kept("n_features")
+    means: NDArray[np.float64] = kept("n_features")
     _shift: NDArray[np.float64] | None = field(default=None, repr=False)
 
     @property
@@ -55,10 +54,6 @@ class ObservedColumns(Accumulator):
         """Share of the entries that are missing, by weight."""
         whole = self.totals[1] * self.n_features
         return float(1 - self.weights.sum() / whole) if whole else 0.0
-
-    def fresh(self, start: int, stop: int) -> ObservedColumns:
-        d = self.n_features
-        return ObservedColumns(d, np.zeros(3), np.zeros(d), np.zeros(d))
 
     def update(self, block: Block) -> None:
         self._shift = block.shift
@@ -84,10 +79,6 @@ class ObservedColumns(Accumulator):
         share = other.weights / np.where(weights > 0, weights, 1)
         means = np.where(self.weights > 0, self.means + (other.means - self.means) * share, other.means)
         return ObservedColumns(self.n_features, self.totals + other.totals, weights, means)
-
-    @property
-    def state_bytes(self) -> int:
-        return 8 * (2 * self.n_features + 3)
 
     def cost(self, rows: BlockForm) -> Work:
         return Work(0, 4.0 * self.n_features)

@@ -14,7 +14,7 @@ from scipy.sparse import csr_array
 
 from bigpca.arrays import Array, Integers, Matrix, Vector
 from bigpca.kernels.base import FIXED_BYTES, Kernel
-from bigpca.passes.accumulators.base import Accumulator, broadcast
+from bigpca.passes.accumulators.base import KEPT, Accumulator, broadcast, kept
 from bigpca.passes.accumulators.landmark_moments import (
     TILE_BYTES,
     features_with_squares,
@@ -259,9 +259,6 @@ class BestRows(Accumulator):
     """
 
     tag: ClassVar[str] = "BestRows"
-    stored: ClassVar[tuple[str, ...]] = (
-        "count", "evaluations", "rows", "indices", "keys", "weights", "weight_sum", "diagonal_sum",
-    )  # fmt: skip
     accepts: ClassVar[frozenset[str]] = frozenset({"dense", "csr"})
     shared_field: ClassVar[str | None] = "weight"
 
@@ -271,14 +268,14 @@ class BestRows(Accumulator):
     seed: int
     stream: str
     itemsize: int = 8
-    count: int = 0
-    evaluations: int = 0
-    rows: Array | None = None
-    indices: Integers = field(default_factory=lambda: np.zeros(0, np.int64))
-    keys: Vector = field(default_factory=lambda: np.zeros(0))
-    weights: Vector = field(default_factory=lambda: np.zeros(0))
-    weight_sum: float = 0.0
-    diagonal_sum: float = 0.0
+    count: int = kept(default=0)
+    evaluations: int = kept(default=0)
+    rows: Array | None = kept(default=None)
+    indices: Integers = field(default_factory=lambda: np.zeros(0, np.int64), metadata=KEPT)
+    keys: Vector = field(default_factory=lambda: np.zeros(0), metadata=KEPT)
+    weights: Vector = field(default_factory=lambda: np.zeros(0), metadata=KEPT)
+    weight_sum: float = kept(default=0.0)
+    diagonal_sum: float = kept(default=0.0)
     _prepared: object = field(default=None, repr=False)
 
     @property
@@ -292,9 +289,8 @@ class BestRows(Accumulator):
         return replace(self, weight=None)
 
     def fresh(self, start: int, stop: int) -> BestRows:
-        own = self.for_rows(start, stop)
-        prepared = None if own.weight is None else own.weight.prepared()
-        return replace(own, count=0, evaluations=0, rows=None, weight_sum=0.0, diagonal_sum=0.0, _prepared=prepared)
+        own = super().fresh(start, stop)
+        return replace(own, _prepared=None if own.weight is None else own.weight.prepared())
 
     def update(self, block: Block) -> None:
         weight = broadcast(self.weight)

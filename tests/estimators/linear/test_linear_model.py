@@ -90,7 +90,7 @@ def test_a_certificate_comes_back_from_disk(certificate: Certificate, tmp_path: 
         ({"captured_variance_bounds": np.zeros(3)}, r"captured_variance_bounds of shape \(3,\); \(2,\) was expected"),
         ({"eigenvalue_bounds": np.full((3, 2), np.inf)}, "eigenvalue_bounds with values that are not finite"),
         ({"eigenvalue_bounds": None}, "lacks eigenvalue_bounds"),
-        ({"moments_mean": np.zeros(5)}, r"moments_mean of shape \(5,\); \(6,\) was expected"),
+        ({"moments_mean": np.zeros(5)}, r"mean of shape \(5,\), where \(6,\) was expected"),
         ({"moments_packed": None}, "packed"),
     ],
 )

@@ -51,10 +51,11 @@ def test_public_results_have_the_bits_on_record(one_thread: dict[str, str]) -> N
 
     A change that moves bits on purpose writes the record anew, by ``python every_fit.py record``.
     """
-    record = json.loads(RECORD.read_text())
-    if record["environment"] != numerical_environment():
-        pytest.skip(f"the record is of {record['environment']}")
-    assert differing(record["digests"], public(one_thread)) == []
+    records = json.loads(RECORD.read_text())
+    here = [one["digests"] for one in records if one["environment"] == numerical_environment()]
+    if not here:
+        pytest.skip(f"the records are of {[one['environment'] for one in records]}")
+    assert differing(here[0], public(one_thread)) == []
 
 
 @pytest.mark.cluster
