@@ -105,7 +105,7 @@ class KernelSketchFit(PairsFit):
         own = {"computes": "kernel sketch", "sketch": self.sketch.describe(), "approximation": self.approximation}
         return self.compared | own
 
-    def run(self, run: Run) -> KernelSpectrum:
+    def spectrum(self, run: Run) -> KernelSpectrum:
         rows, settings = self.rows, self.settings
         shift = row_shift(run, rows)
         operator = KernelOperator(rows, settings.kernel, run, self.sweep, shift=shift, seed=self.sketch.seed)

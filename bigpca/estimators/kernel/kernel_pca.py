@@ -20,7 +20,7 @@ from bigpca.arrays import Matrix, Vector, mirror_upper, norm_of, norm_of_upper
 from bigpca.errors import check_choice, warn_approximation
 from bigpca.estimators.kernel.landmarks import FeaturesFit, features_pass, fit_landmarks
 from bigpca.estimators.kernel.maps import Expansion, KernelScores
-from bigpca.estimators.kernel.model import KernelModel, resolved_kernel
+from bigpca.estimators.kernel.model import KernelModel
 from bigpca.estimators.kernel.spectrum import (
     KernelFit,
     KernelSettings,
@@ -60,7 +60,6 @@ from bigpca.passes.reading.row_maps import MapStep, Preprocess
 from bigpca.passes.rows import Rows
 from bigpca.passes.sweeps import SweepPlan, fold_kernel, kernel_layout, sweep_pass
 from bigpca.planning import PassCost, Resources, SolveCost, Times
-from bigpca.settings import setting
 from bigpca.solvers.certificates import rounding_slack
 from bigpca.solvers.components import NComponents, partial_will_do, resolve_components, starting_components
 from bigpca.solvers.eigh import eigh_bytes, eigh_flops, fix_signs, top_eigenpairs
@@ -188,7 +187,7 @@ class DenseFit(PairsFit):
         """One checkpoint of the matrix serves any number of components."""
         return self.compared | {"computes": "kernel matrix"}
 
-    def run(self, run: Run) -> KernelSpectrum:
+    def spectrum(self, run: Run) -> KernelSpectrum:
         rows, settings, kernel = self.rows, self.settings, self.settings.kernel
         shift = row_shift(run, rows)
         template = DotPanels(rows.n_rows, rows.n_columns, self.sweep.sweep.panel_rows)
@@ -420,7 +419,7 @@ class KernelKrylovFit(PairsFit):
         """Return also everything that determines the blocks of later passes."""
         return self.compared | {"computes": "kernel krylov"} | self.iteration.identity(self.settings)
 
-    def run(self, run: Run) -> KernelSpectrum:
+    def spectrum(self, run: Run) -> KernelSpectrum:
         """Iterate until the requested eigenvalues are known to ``tol``, or ``max_passes`` is reached."""
         rows, settings, kernel, iteration = self.rows, self.settings, self.settings.kernel, self.iteration
         shift = row_shift(run, rows)
@@ -608,7 +607,4 @@ class KernelPCA(KernelModel):
         check_kernel_components(self.n_components, n, d)
 
     def _settings(self, d: int, seed: int = 0) -> KernelSettings:
-        return KernelSettings(
-            self.n_components, resolved_kernel(self, d), setting(self, "max_kernel_evaluations"),
-            tol=self.tol, max_passes=self.max_passes, seed=seed, solve_threads=setting(self, "solve_threads"),
-        )  # fmt: skip
+        return replace(super()._settings(d, seed), tol=self.tol, max_passes=self.max_passes)

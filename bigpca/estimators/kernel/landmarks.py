@@ -64,7 +64,7 @@ from bigpca.passes.reading.blocks import product_dtype
 from bigpca.passes.reading.layout import working_dtype
 from bigpca.passes.reading.row_maps import RowMap, chained
 from bigpca.passes.rows import Rows
-from bigpca.planning import PassCost, Resources, SolveCost
+from bigpca.planning import PassCost, Resources, SolveCost, Times
 from bigpca.solvers.certificates import captured_variance_bounds, rounding_slack, trace_bounds
 from bigpca.solvers.components import MULTIPLIED, needs_full_spectrum, resolve_components, resolve_partial
 from bigpca.solvers.eigh import fix_signs, top_eigenpairs
@@ -477,6 +477,10 @@ class LandmarksFit(KernelFit):
         return SolveCost(14.0 * m**3, between, 8 * 6 * max(m, compared) ** 2, output_bytes=self.output_bytes)
 
     @property
+    def n_references(self) -> int:
+        return self.choice.count
+
+    @property
     def most_axes(self) -> int:
         """Maximum number of axes of the model."""
         m, given = self.choice.count, self.settings.n_components
@@ -488,7 +492,7 @@ class LandmarksFit(KernelFit):
         m, k = self.choice.count, self.most_axes
         sampling = self.choice.sampling
         numbered = sampling != "kmeans" if isinstance(sampling, str) else np.ndim(sampling) == 1
-        return expansion_bytes(self.rows, self.settings.kernel, k, m) + 8 * (m * m + (m if numbered else 0))
+        return expansion_bytes(self.rows, self.settings, k, m) + 8 * (m * m + (m if numbered else 0))
 
     def identity(self) -> dict[str, object]:
         return self.compared | {"computes": "landmarks", "seed": self.settings.seed, **self.choice.identity()}
@@ -518,7 +522,9 @@ class NystromFit(LandmarksFit):
         return features_pass(self.rows, self.kernels, self.choice.count)
 
     def passes(self) -> tuple[PassCost, ...]:
-        return (*self.choosing_passes(), *((self.features,) if self.kernels else ()))
+        again = Times(max(1, len(self.kernels)), max(1, len(self.kernels)))
+        regressions = (one.repeated(again) for one in self.regression)
+        return (*self.choosing_passes(), *((self.features,) if self.kernels else ()), *regressions)
 
     @property
     def output_bytes(self) -> int:
@@ -527,7 +533,7 @@ class NystromFit(LandmarksFit):
         m, k = self.choice.count, self.most_axes
         return super().output_bytes + 8 * (2 * k + 2) + 8 * (6 + m + packed_size(m))
 
-    def run(self, run: Run) -> KernelSpectrum:
+    def spectrum(self, run: Run) -> KernelSpectrum:
         """Choose landmarks, and read X once more."""
         if self.kernels:
             return self.run_widths(run)[0]
@@ -832,7 +838,7 @@ class FeaturesFit(KernelFit):
         rows = spread_rows(rows, SCORED_ROWS)
         return rows[np.isfinite(rows).all(axis=1)]
 
-    def run(self, run: Run) -> KernelSpectrum:
+    def spectrum(self, run: Run) -> KernelSpectrum:
         for cost in self.given.counting:
             run.read_beside(cost)
         found = self.pca.run(run)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,7 +15,7 @@ from scipy.linalg import solve
 from scipy.sparse import csr_array
 
 from bigpca.arrays import Array, DType, Matrix, Vector
-from bigpca.blas import threads_of_solve
+from bigpca.blas import blas_threads, threads_of_solve
 from bigpca.estimators.linear.maps import device_of_setting
 from bigpca.estimators.shared.files import STREAM_BYTES, TILE_ROWS, References, streamed_rows
 from bigpca.estimators.shared.inputs import bad_places, reject_non_finite, settle_non_finite
@@ -101,6 +102,17 @@ class Expansion:
         """Return k columns: those ``used``, and zeros in the place of the others and of those that lack."""
         A, b = _columns(self.coefficients, used, k), _columns(self.offsets, used, k)
         return replace(self, coefficients=A, offsets=b)
+
+    @cached_property
+    def spread(self) -> float:
+        """Root mean square distance of the references from their mean; one read of them."""
+        sums, squares = np.zeros(self.references.shape[1]), 0.0
+        for _, rows in self.references.tiles():
+            centred = rows - self.shift
+            sums += centred.sum(axis=0)
+            squares += float(np.einsum("ij,ij->", centred, centred))
+        p = self.references.shape[0]
+        return float(np.sqrt(max(0.0, squares / p - float(sums @ sums) / p**2)))
 
     @property
     def takes_csr(self) -> bool:
@@ -457,7 +469,8 @@ class FixedPoint(RowMap):
         Whose kernel is an RBF.
     max_iter : int
     tol : float
-        Stop when no row moves by more than ``tol`` of its length.
+        A row stops when it moves by at most ``tol`` of the spread of the references: neither other rows nor the origin
+        affect it.
     """
 
     expansion: Expansion
@@ -470,11 +483,11 @@ class FixedPoint(RowMap):
         e = self.expansion
         z = clean.astype(np.float64)
         weights = e.apply(z) @ e.coefficients.T + e.mean_weights  # (b, p)
+        moving, least = np.arange(len(z)), self.tol * e.spread
         for _ in range(self.max_iter):
-            moved = self._step(z, weights)
-            still = np.linalg.norm(moved - z, axis=1) <= self.tol * np.maximum(np.linalg.norm(moved, axis=1), 1e-300)
-            z = moved
-            if still.all():
+            before, z[moving] = z[moving], self._step(z[moving], weights[moving])
+            moving = moving[np.linalg.norm(z[moving] - before, axis=1) > least]
+            if not len(moving):
                 break
         return z.astype(working_dtype(rows.dtype), copy=False)
 
@@ -485,10 +498,10 @@ class FixedPoint(RowMap):
         for first, references in e.references.tiles():
             R = references.astype(np.float64)
             K = e.kernel.block(A, e.kernel.prepare(R, e.shift, first)) * weights[:, first : first + len(R)]
-            numerator += K @ R
+            numerator += K @ (R - e.shift)  # far from the origin the weighted rows would lose digits
             denominator += K.sum(axis=1)
         stuck = np.abs(denominator) <= 1e-12 * np.abs(weights).max(axis=1)
-        return np.where(stuck[:, None], z, numerator / np.where(stuck, 1.0, denominator)[:, None])
+        return np.where(stuck[:, None], z, e.shift + numerator / np.where(stuck, 1.0, denominator)[:, None])
 
     def bytes_for(self, d: int, rows: int, itemsize: int) -> tuple[int, int]:
         """Weights and kernel values of all references, and four copies of the rows in float64."""
@@ -527,13 +540,44 @@ class RidgePreimage(RowMap):
         return {"map": "ridge pre-image", **self.expansion.describe()}
 
 
-def ridge_preimage(kernel: Kernel, rows: Array, scores: Matrix, alpha: float) -> Expansion:
-    """Return the regression from scores (p, k) to rows (p, d): ``(k(S, S) + alpha I)^-1 R``; p^3 / 3 + 2 p^2 d flop."""
-    K = kernel(scores).astype(np.float64)
-    K.flat[:: len(K) + 1] += alpha
-    coefficients = solve(K, rows.astype(np.float64), assume_a="sym")
-    points = References(np.ascontiguousarray(scores))
+def regression(expansion: Expansion, penalty: float, threads: int | None) -> Expansion:
+    """Return the regression of the references R (p, d) on their scores S (p, k): ``(k(S, S) + penalty I)^-1 R``.
+
+    ``p^3 / 3 + 2 p^2 d`` flop and ``2 p^2`` kernel evaluations; one read of the references.
+
+    Raises
+    ------
+    ValueError
+        If the kernel rejects scores as rows.
+    """
+    kernel, rows = expansion.kernel, np.concatenate([tile for _, tile in expansion.references.tiles()])
+    held = replace(expansion, references=replace(expansion.references, rows=rows))  # read once
+    with threads_of_solve():
+        scores = np.ascontiguousarray(held.apply(rows))
+    try:
+        K = kernel(scores).astype(np.float64, copy=False)
+    except ValueError as error:
+        raise ValueError(
+            f"fit_inverse_transform regresses rows on their scores, which {kernel} does not take: {error} Use "
+            f"fit_inverse_transform=False."
+        ) from error
+    K.flat[:: len(K) + 1] += penalty
+    # In Fortran order, K and the rows are overwritten.
+    targets = np.array(rows, np.float64, order="F")
+    with blas_threads(threads, len(K) ** 3 / 3 + 2.0 * len(K) * targets.size):
+        coefficients = solve(K.T, targets, assume_a="sym", overwrite_a=True, overwrite_b=True, check_finite=False)
+    return regressed_rows(kernel, scores, coefficients)
+
+
+def regression_bytes(kernel: Kernel, p: int, d: int, k: int, itemsize: int) -> int:
+    """Return the peak bytes of :func:`regression`: rows as they are and in float64, their scores, and ``k(S, S)``."""
+    rows = p * (d * (itemsize + 8) + 16 * k + kernel.prepared_bytes(d, 8) + kernel.prepared_bytes(k, 8))
+    return rows + p * p * kernel.entry_bytes(8) + TILE_ROWS**2 * kernel.entry_bytes(8) + 2 * FIXED_BYTES
+
+
+def regressed_rows(kernel: Kernel, scores: Matrix, coefficients: Matrix) -> Expansion:
+    """Return the map from scores to rows, of the scores (p, k) and coefficients (p, d) of a :func:`regression`."""
+    p, d = coefficients.shape
     return Expansion(
-        kernel, scores.mean(axis=0), points, coefficients, np.zeros(rows.shape[1]), np.zeros(len(rows)), 0.0,
-        np.zeros(len(rows)),
-    )  # fmt: skip
+        kernel, scores.mean(axis=0), References(scores), coefficients, np.zeros(d), np.zeros(p), 0.0, np.zeros(p)
+    )

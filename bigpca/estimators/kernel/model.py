@@ -18,7 +18,6 @@ from sklearn.utils.validation import check_is_fitted
 
 import bigpca.dask_array as da
 from bigpca.arrays import Array, Integers, Matrix, Vector
-from bigpca.blas import one_blas_thread
 from bigpca.data.containers import is_path_list, reject_foreign
 from bigpca.data.weights import degrees_of_freedom
 from bigpca.errors import MemoryBudgetError, format_bytes
@@ -30,7 +29,6 @@ from bigpca.estimators.kernel.maps import (
     KernelScores,
     Novelty,
     RidgePreimage,
-    ridge_preimage,
 )
 from bigpca.estimators.kernel.spectrum import (
     KernelSettings,
@@ -38,6 +36,7 @@ from bigpca.estimators.kernel.spectrum import (
     pack_kernel_spectrum,
     stored_moments,
     unpack_kernel_spectrum,
+    with_regression,
 )
 from bigpca.estimators.shared.certificates import certified_attributes
 from bigpca.estimators.shared.files import StoredModel, StoredState, Values
@@ -291,7 +290,7 @@ class KernelModel(Estimator[KernelSpectrum]):
             self, growth, partial(growth.read, latest=latest), f"{self._called}.partial_fit(X)", progress=progress
         )
         # The solve waits until a fitted attribute is accessed; until then, further rows are added to these statistics.
-        self._take_later(grown.solve)
+        self._take_later(lambda: with_regression(grown.solve(), growth.settings))
         self._grown = grown.found
         self._record_rows(made)
         return self
@@ -330,7 +329,8 @@ class KernelModel(Estimator[KernelSpectrum]):
         max_iter : int, default 100
             Maximum number of iterations of a row.
         tol : float, default 1e-6
-            Change of a row, relative to its norm, at which the iteration stops.
+            Step of a row at which its iteration stops, relative to the spread of the reference rows (their root mean
+            square distance from their mean).
 
         Returns
         -------
@@ -412,8 +412,8 @@ class KernelModel(Estimator[KernelSpectrum]):
 
     def _settings(self, d: int, seed: int = 0) -> KernelSettings:
         return KernelSettings(
-            self.n_components, resolved_kernel(self, d), setting(self, "max_kernel_evaluations"), seed=seed,
-            solve_threads=setting(self, "solve_threads"),
+            self.n_components, resolved_kernel(self, d), setting(self, "max_kernel_evaluations"),
+            float(self.fit_inverse_transform), seed=seed, solve_threads=setting(self, "solve_threads"),
         )  # fmt: skip
 
     def _row_map(self) -> RowMap:
@@ -448,7 +448,6 @@ class KernelModel(Estimator[KernelSpectrum]):
         n, k, expansion = found.count, len(found.eigenvalues), found.expansion
         weight, squares = found.weight_sums or (float(n), float(n))
         divisor = degrees_of_freedom(n, found.weight_sums)
-        preimage = self._fitted_regression(expansion)
         # Eigenvalues of HKH are variances times the divisor; those of labelled fits measure dependence on labels.
         variances, landmarks, eigenvectors = None, None, None
         if not self._labelled:
@@ -470,31 +469,10 @@ class KernelModel(Estimator[KernelSpectrum]):
             negative_mass_=found.negative_mass, trace_error_=found.trace_error, rank_=found.rank,
             eigenvectors_=eigenvectors, landmarks_=landmarks, landmark_transform_=found.landmark_transform,
             landmark_indices_=found.landmark_indices, classes_=found.classes, n_unlabelled_=found.n_unlabelled,
-            missed_label_trace_=found.missed_label_trace, _preimage=preimage, _grown=None,
+            missed_label_trace_=found.missed_label_trace, _preimage=found.preimage, _grown=None,
         )  # fmt: skip
         self._found, self._certificate = found, found.certificate
         self._set_known(**certified_attributes(found.certificate))
-
-    @one_blas_thread()  # so that a loaded model has the bits of the one that was saved
-    def _fitted_regression(self, expansion: Expansion | FeatureProjection) -> Expansion | None:
-        """Return the regression of the reference rows on their scores, if ``fit_inverse_transform`` is set.
-
-        Raises
-        ------
-        ValueError
-            If the kernel rejects scores as rows.
-        """
-        if not self.fit_inverse_transform or not isinstance(expansion, Expansion):
-            return None
-        rows = np.concatenate([tile for _, tile in expansion.references.tiles()])
-        scores = expansion.apply(rows)
-        try:
-            return ridge_preimage(expansion.kernel, rows, scores, float(self.fit_inverse_transform))
-        except ValueError as error:
-            raise ValueError(
-                f"fit_inverse_transform regresses rows on their scores, which {expansion.kernel} does not take: "
-                f"{error} Use fit_inverse_transform=False."
-            ) from error
 
     def __sklearn_tags__(self) -> Tags:
         tags: Tags = super().__sklearn_tags__()

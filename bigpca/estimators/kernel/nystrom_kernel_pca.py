@@ -141,7 +141,10 @@ class NystromKernelPCA(KernelModel):
             raise ValueError("gammas is empty. Give at least one width, such as [0.1, 1.0].")
         # This estimator's kernel chooses the landmarks; the read after it makes the features of all widths.
         fit = replace(planned, kernels=tuple(kernel.with_gamma(gamma) for gamma in gammas))
-        found, made = execute(self, fit, fit.run_widths, f"{self._called}.fit_widths(X, gammas)", progress=progress)
+        found, made = execute(
+            self, fit, lambda run: [fit.regressed(run, one) for one in fit.run_widths(run)],
+            f"{self._called}.fit_widths(X, gammas)", progress=progress,
+        )  # fmt: skip
         models = []
         for own, gamma, spectrum in zip(fit.kernels, gammas, found, strict=True):
             model = clone(self)

@@ -19,6 +19,9 @@ from bigpca.estimators.kernel.maps import (
     Expansion,
     FeatureProjection,
     kernel_identity,
+    regressed_rows,
+    regression,
+    regression_bytes,
     scored_bytes,
     scored_evaluations,
     scored_in_float64,
@@ -56,10 +59,13 @@ class KernelSettings(IterationSettings):
         Resolved for the number of columns.
     max_kernel_evaluations : float
         Maximum number of kernel evaluations; a plan with more is rejected before any read.
+    penalty : float
+        Of the regression of the reference rows on their scores; 0 without one.
     """
 
     kernel: Kernel
     max_kernel_evaluations: float = 1e12
+    penalty: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -97,6 +103,8 @@ class KernelSpectrum:
         Sufficient statistics, for ``partial_fit``.
     weight_sums : (float, float) or None
         Sums of the weights and of their squares; None for rows without weights.
+    preimage : Expansion or None
+        The regression of the reference rows on their scores.
     """
 
     count: int
@@ -116,6 +124,7 @@ class KernelSpectrum:
     missed_label_trace: float | None = None
     state: StoredState | None = None
     weight_sums: WeightSums = None
+    preimage: Expansion | None = None
 
 
 @dataclass(frozen=True)
@@ -158,6 +167,42 @@ class KernelFit(KernelReading, Fit[KernelSpectrum]):
         """Seconds of one core; :meth:`offered` states from how many rows an iteration replaces the whole matrix."""
         return seconds(self.plan)
 
+    @property
+    def n_references(self) -> int:
+        """Number of rows with which the model compares others: all, or the landmarks."""
+        return self.rows.n_rows
+
+    @property
+    def regression(self) -> tuple[PassCost, ...]:
+        """The regression of the reference rows on their scores, if it was requested."""
+        rows, kernel, p, d = self.rows, self.settings.kernel, self.n_references, self.rows.n_columns
+        if not self.settings.penalty:
+            return ()
+        again, k = p == rows.n_rows and _read_again(rows), counted(self.settings.n_components) or p
+        return (
+            PassCost(
+                name="regression", reads=int(again), bytes_read=again * p * d * rows.dtype.itemsize,
+                flops=p**2 * (kernel.flops_per_entry(d) + kernel.flops_per_entry(k) + p / 3 + 2.0 * d),
+                evaluations=2.0 * p**2, driver_bytes=regression_bytes(kernel, p, d, k, rows.dtype.itemsize),
+            ),
+        )  # fmt: skip
+
+    @abstractmethod
+    def spectrum(self, run: Run) -> KernelSpectrum:
+        """Read X and solve."""
+
+    def run(self, run: Run) -> KernelSpectrum:
+        return self.regressed(run, self.spectrum(run))
+
+    def regressed(self, run: Run, found: KernelSpectrum) -> KernelSpectrum:
+        """Return what was found with its regression, if that was requested."""
+        for cost in self.regression:
+            run.read_beside(cost)
+            found = replace(found, evaluations=found.evaluations + int(cost.evaluations))
+            if found.certificate is not None:
+                found = replace(found, certificate=replace(found.certificate, n_passes=run.reads))
+        return with_regression(found, self.settings)
+
 
 @dataclass(frozen=True)
 class PairsFit(KernelFit):
@@ -177,13 +222,14 @@ class PairsFit(KernelFit):
         rows, kernel = self.rows, self.settings.kernel
         # Beside the sweeps: rows of a computation, and rows that determine the precision of scores.
         held = (collect_pass(rows),) if kernel.needs_rows and rows.source is None else ()
-        return (row_shift_pass(rows), *self.starting, self.sweep, *held, *scoring_reads(rows, kernel))
+        scoring = scoring_reads(rows, kernel)
+        return (row_shift_pass(rows), *self.starting, self.sweep, *held, *scoring, *self.regression)
 
     def cost_of(self, k: int, flops: float = 0.0, *, between: float = 0.0, beside: int = 0) -> SolveCost:
         """Return the cost of a solve for k components, whose model has ``beside`` bytes other than their expansion."""
         rows, kernel = self.rows, self.settings.kernel
         held = 0 if not kernel.needs_rows or _read_again(rows) else _held_bytes(rows)
-        output = expansion_bytes(rows, kernel, k) + beside
+        output = expansion_bytes(rows, self.settings, k) + beside
         return SolveCost(flops, between, held_bytes=held, output_bytes=output)
 
     def solved(
@@ -198,6 +244,13 @@ class PairsFit(KernelFit):
         n = self.rows.n_rows
         found = KernelSpectrum(n, 0, values, trace, expansion, run.evaluations, certificate, negative_mass)
         return completed(found, self.settings.n_components, rounding, where, remedy)
+
+
+def with_regression(found: KernelSpectrum, settings: KernelSettings) -> KernelSpectrum:
+    """Return what was found with the regression of the reference rows on their scores, if that was requested."""
+    if not settings.penalty or not isinstance(found.expansion, Expansion):
+        return found
+    return replace(found, preimage=regression(found.expansion, settings.penalty, settings.threads))
 
 
 def check_kernel_components(n_components: NComponents, n: int, d: int, m: int | None = None) -> None:
@@ -389,14 +442,16 @@ EXPANSION = ("shift", "coefficients", "offsets", "mean_weights", "centre")
 PRECISIONS = ("float32", "float64")
 
 
-def expansion_bytes(rows: Rows, kernel: Kernel, k: int, landmarks: int | None = None) -> int:
-    """Return the bytes of a saved expansion of k axes over all rows, or over landmarks, with the eigenvalues."""
-    p = rows.n_rows if landmarks is None else landmarks
+def expansion_bytes(rows: Rows, settings: KernelSettings, k: int, landmarks: int | None = None) -> int:
+    """Return the bytes of a saved expansion of k axes over all rows, or over landmarks, with the eigenvalues, and with
+    the regression of these rows on their scores."""
+    p, kernel = rows.n_rows if landmarks is None else landmarks, settings.kernel
     stored = rows.source is not None and landmarks is None
     size = p * rows.n_columns * (rows.dtype if stored else working_dtype(rows.dtype)).itemsize
     named = rows.source is not None and not rows.source.in_memory and size > HELD_BYTES and landmarks is None
     held = 0 if named or (landmarks is None and not kernel.needs_rows) else size
-    return 8 * (2 * k + rows.n_columns + p * k + 2 * p) + held
+    back = p * (k + rows.n_columns) if settings.penalty else 0
+    return 8 * (2 * k + rows.n_columns + p * k + 2 * p + back) + held
 
 
 def pack_kernel_spectrum(found: KernelSpectrum) -> tuple[dict[str, Array], Values]:
@@ -432,6 +487,9 @@ def pack_kernel_spectrum(found: KernelSpectrum) -> tuple[dict[str, Array], Value
             attributes["references"]["fingerprint"] = references.fingerprint()
         else:
             arrays["references"] = np.concatenate([rows for _, rows in references.tiles()])
+    if found.preimage is not None:
+        arrays |= {"preimage_scores": np.asarray(found.preimage.references.rows)}
+        arrays |= {"preimage_coefficients": found.preimage.coefficients}
     certified, attributes["certificate"] = pack_certificate(found.certificate)
     arrays |= certified
     if found.state is not None:
@@ -460,6 +518,12 @@ def unpack_kernel_spectrum(stored: StoredModel, kernel: Kernel, state: StoredSta
         facts["weight_sums"] = float(total), float(squares)
     facts |= {name: unpack_values(value) for name, value in attributes["texts"].items()}
     facts |= {name.removeprefix("fact_"): array for name, array in arrays.items() if name.startswith("fact_")}
+    if "preimage_scores" in arrays:
+        scores, coefficients = arrays["preimage_scores"], arrays["preimage_coefficients"]
+        expected = (len(scores), len(arrays["eigenvalues"])), (len(scores), int(attributes["n_features"]))
+        if (scores.shape, coefficients.shape) != expected:
+            raise ValueError(f"it has a regression of shapes {scores.shape} and {coefficients.shape}, not {expected}")
+        facts["preimage"] = regressed_rows(kernel, scores, coefficients)
     return KernelSpectrum(
         int(attributes["n_samples"]), int(attributes["n_omitted"]), arrays["eigenvalues"], float(attributes["total"]),
         expansion, int(attributes["evaluations"]), certificate, state=state, **facts,

@@ -173,7 +173,7 @@ class FeatureLabelFit(LandmarksFit):
         return labelled_features_pass(self.rows, kernel, self.labelled, m, whole=self.whole)
 
     def passes(self) -> tuple[PassCost, ...]:
-        return (*self.choosing_passes(), self.features)
+        return (*self.choosing_passes(), self.features, *self.regression)
 
     def solve_cost(self) -> SolveCost:
         return replace(super().solve_cost(), held_bytes=self.labelled.nbytes)
@@ -196,7 +196,7 @@ class FeatureLabelFit(LandmarksFit):
         features = features_of(self.settings.kernel, landmarks, shift, self.precision, self.settings.threads)
         return read_features(run, self.features, self.rows, features, self.labelled, whole=self.whole)
 
-    def run(self, run: Run) -> KernelSpectrum:
+    def spectrum(self, run: Run) -> KernelSpectrum:
         """Choose landmarks, read X once more, solve."""
         read = self.read(run)
         axes, statistics = self.problem.solve(read.statistics), read.statistics
@@ -317,7 +317,7 @@ class DualFit(PairsFit):
         delta -= delta.mean(axis=0)
         return operator, delta, operator.begin(delta).AB
 
-    def run(self, run: Run) -> KernelSpectrum:
+    def spectrum(self, run: Run) -> KernelSpectrum:
         rows, settings = self.rows, self.settings
         operator, delta, Y = self.multiply(run)
         G = delta.T @ Y

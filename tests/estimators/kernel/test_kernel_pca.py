@@ -293,6 +293,21 @@ def test_denoising_moves_rows_towards_the_circle_they_were_drawn_from() -> None:
     np.testing.assert_allclose((near @ noisy[:400]) / near.sum(axis=1, keepdims=True), stays, atol=1e-8)  # Mika, eq. 10
 
 
+@pytest.mark.parametrize("origin", [0.0, 1e3, -1e6])
+@pytest.mark.parametrize("make", [KernelPCA, bp.NystromKernelPCA])
+def test_denoising_depends_neither_on_the_origin_nor_on_other_rows(make: Any, origin: float) -> None:
+    rows, far = X + origin, NEW + origin
+    cleaned = make(3, kernel="rbf", gamma=0.3).fit(X).denoise(NEW)
+    model = make(3, kernel="rbf", gamma=0.3).fit(rows)
+    found = model.denoise(far)
+    atol = 1e-9 + 1e-9 * abs(origin)
+    np.testing.assert_allclose(found - origin, cleaned, rtol=0, atol=atol)
+    alone = np.concatenate([model.denoise(far[i : i + 1]) for i in range(len(far))])
+    np.testing.assert_allclose(alone, found, rtol=0, atol=atol)
+    steps = [np.abs(model.denoise(far, tol=tol) - found).max() for tol in (1e-2, 1e-4)]
+    assert steps[1] < steps[0]
+
+
 @pytest.mark.parametrize("rule", [0.5, 0.7, bp.rules.RelativeThreshold(0.05)], ids=str)
 def test_shares_and_rules_count_as_on_the_whole_spectrum(rule: Any) -> None:
     values = np.maximum(spectrum(kernels.RBF(1 / D)(X)), 0)

@@ -4,6 +4,7 @@ rejects with a way out.
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +14,11 @@ import pytest
 import bigpca as bp
 from bigpca import KernelPCA, kernels
 from bigpca.errors import EvaluationBudgetError, MemoryBudgetError
+from bigpca.estimators.kernel.maps import regression, regression_bytes
 from tests.builders import data_with_spectrum, power_law
 from tests.estimators.stores import stored, unreadable
 from tests.operators.counting import Reads
+from tests.peaks import traced_peak
 
 N, D = 20_000, 50
 
@@ -72,6 +75,47 @@ def test_a_regression_on_too_many_rows_is_rejected_unread() -> None:
         MemoryBudgetError, match=r"regresses 20000 rows .* 20000 x 20000 numbers, 3\.0 GiB; the limit is 10000"
     ):
         KernelPCA(5, kernel="rbf", fit_inverse_transform=True).fit(unreadable(N, D, 1000))
+
+
+REGRESSED: dict[str, tuple[Any, int]] = {  # with the number of its reference rows
+    "dense": (partial(KernelPCA, 3, kernel="rbf", solver="dense"), 1000),
+    "krylov": (partial(KernelPCA, 3, kernel="rbf", solver="krylov"), 1000),
+    "sketch": (partial(bp.ApproximateKernelPCA, 3, kernel="rbf"), 1000),
+    "landmarks": (partial(bp.NystromKernelPCA, 3, kernel="rbf", n_landmarks=300), 300),
+}
+
+
+@pytest.mark.parametrize("name", REGRESSED)
+def test_a_regression_is_part_of_the_plan(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    make, p = REGRESSED[name]
+    n, d = 1000, 40
+    X = stored(tmp_path, data_with_spectrum(n, power_law(d), mean=1.0)[0], (500, d))
+    without, model = make(), make(fit_inverse_transform=True)
+    alone, plan = without.plan(X), model.plan(X)
+    assert plan.evaluations - alone.evaluations == 2 * p**2
+    assert plan.flops - alone.flops > p**3 / 3
+    assert plan.output_bytes - alone.output_bytes == 8 * p * (3 + d)
+    assert plan.passes - alone.passes == (p == n)  # references in a store are read again
+    reads = Reads().watch(monkeypatch)
+    model.fit(X)
+    ran = float(reads.per_chunk((n, d), (500, d)).mean())
+    assert model.kernel_evaluations_ <= plan.evaluations
+    if name != "krylov":  # whose number of sweeps depends on the data
+        assert plan.passes == pytest.approx(ran, abs=0.4)  # landmarks are drawn in a few more
+    if name == "dense":
+        expansion, expected = model._found.expansion, regression_bytes(kernels.RBF(), p, d, 3, 8)
+        peak = traced_peak(lambda: regression(expansion, 1.0, 1))
+        assert 8 * p**2 < peak < expected < 5 * peak
+
+
+def test_a_regression_that_does_not_fit_is_rejected_unread() -> None:
+    X = unreadable(8000, 10, 500)
+    limit = "1000 MiB"
+    assert KernelPCA(3, kernel="rbf", solver="krylov", memory_limit=limit).plan(X).fits
+    with pytest.raises(MemoryBudgetError, match=r"krylov needs .* memory_limit = 1000\.0 MiB"):
+        KernelPCA(3, kernel="rbf", solver="krylov", memory_limit=limit, fit_inverse_transform=True).fit(X)
+    with pytest.raises(EvaluationBudgetError), bp.config(max_kernel_evaluations=1.5e8):
+        KernelPCA(3, kernel="rbf", solver="krylov", fit_inverse_transform=True).fit(X)
 
 
 @pytest.mark.parametrize(

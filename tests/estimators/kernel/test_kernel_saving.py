@@ -59,6 +59,8 @@ def test_preimages_are_the_same_bits_after_loading(kernel: str, dtype: str, thre
     with threadpool_limits(threads, "blas"):
         model = KernelPCA(5, kernel=kernel, fit_inverse_transform=True).fit(rows)
         model.save(tmp_path / "model")
+        stored = zarr.open_group(tmp_path / "model", mode="r")
+        assert stored["preimage_coefficients"].shape == rows.shape  # nothing is solved again
         loaded, scores = bp.load(tmp_path / "model"), model.transform(rows)
         for given in (scores, scores[:1], da.from_array(scores, chunks=(100, 5))):
             back = [np.asarray(one.inverse_transform(given)) for one in (model, loaded, model)]

@@ -243,7 +243,7 @@ class ToyKernelFit(KernelFit):
     def identity(self) -> dict[str, Any]:
         return {"computes": "toy", "input": self.rows.describe()}
 
-    def run(self, run: Run) -> KernelSpectrum:
+    def spectrum(self, run: Run) -> KernelSpectrum:
         rows = collect_rows(run, self.rows)
         n, kernel = len(rows), self.settings.kernel
         K = kernel(rows)
