@@ -16,13 +16,14 @@ from scipy.stats import chi2
 from bigpca.arrays import DType, Matrix, unpack
 from bigpca.data.batches import blocks_in_batches
 from bigpca.errors import check_choice, positive_integer
-from bigpca.estimators.pairs.fits import FLOAT64, jackknife, left_out, merged, open_pair, placed_in_folds
+from bigpca.estimators.pairs.fits import jackknife, left_out, merged, open_pair, placed_in_folds
 from bigpca.estimators.shared.inputs import open_rows
 from bigpca.estimators.shared.labelled import open_side
 from bigpca.passes.accumulators.base import Accumulator
 from bigpca.passes.accumulators.cross_moments import MAX_FOLDS, CrossMoments, FoldStates, PairedMoments
 from bigpca.passes.accumulators.moments import Moments
 from bigpca.passes.engine.events import ProgressArgument
+from bigpca.passes.reading.blocks import PRECISE
 from bigpca.passes.rows import Rows, naming_sides, side_by_side
 from bigpca.quality.measurement import read_once
 from bigpca.solvers.moments import Scatter, rounded_squares
@@ -164,7 +165,7 @@ def svcca(
     if not 0 < variance <= 1:
         raise ValueError(f"variance = {variance!r} is not in (0, 1]. Give the share to keep, such as 0.99.")
     rows = _pair(X, Y, "svcca", nan_policy, sample_weight)
-    states, omitted = _states(rows, Moments(rows.n_columns), n_folds, groups, memory_limit, progress, FLOAT64)
+    states, omitted = _states(rows, Moments(rows.n_columns), n_folds, groups, memory_limit, progress, PRECISE)
     whole = merged(states)
     value = _svcca_of(whole, rows, variance)
     return Alignment(value, _error(states, lambda state: _svcca_of(state, rows, variance)), None, whole.count, omitted)

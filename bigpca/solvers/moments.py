@@ -21,6 +21,7 @@ from bigpca.arrays import Matrix, Vector
 EPS = float(np.finfo(np.float64).eps)
 ENOUGH = 1e-3  # estimated relative error of a solution above which rows are read once more, or a warning tells
 NOISE = 4.0  # times the variance that rounding of the stored values adds to a direction: below it, no more is known
+FAINT = 100.0  # times NOISE: a direction below it is known to a tenth at best, and is no loss where it is dropped
 
 
 def rounded_squares(squares: Vector, mean: Vector, weight: float, eps: float) -> Vector:
@@ -218,6 +219,8 @@ class Scatter:
         roots = np.sqrt(values[self.kept])
         inverse = (V[:, self.kept] / roots).T
         F = self.frame.out(V[:, self.kept] * roots)
+        if not len(roots):
+            return Spectral(F, inverse, roots, np.zeros((0, 0)), np.eye(len(V)), F)
         # Rows of F differ by the units of the columns. QR with pivoting of F' finds small singular values to their own
         # digits, which a decomposition of F itself would find to those of the largest (Drmac & Veselic 2008).
         Q, R, pivots = qr(F.T, mode="economic", pivoting=True, check_finite=False)
@@ -253,8 +256,8 @@ class Scatter:
             return Solution(self, alpha, L, lost / (norm * float(dpocon(L, norm, uplo="L")[0])))
         values, V, noise = self._eigen
         # Directions that a second read would find: more than rounding of the stored values, or of that read.
-        unsure = (values > np.maximum(NOISE * noise, EPS**2 * values[0])) & (np.arange(p) < self.freedom)
-        unsure = self.kept if T.ndim == 2 else unsure  # which was made
+        found = values > np.maximum(FAINT * NOISE * noise, EPS**2 * values[0])
+        unsure = self.kept if T.ndim == 2 else self.kept | (found & (np.arange(p) < self.freedom))
         V = V[:, unsure]
         smallest = eigvalsh(V.T @ own @ V, subset_by_index=(0, 0)) if alpha and unsure.any() else values[unsure]
         return Solution(self, alpha, None, self.level / max(float(smallest.min(initial=np.inf)), self.level))

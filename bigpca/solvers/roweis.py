@@ -12,6 +12,7 @@ import numpy as np
 from bigpca.arrays import Matrix, Vector
 from bigpca.blas import blas_threads
 from bigpca.solvers.eigh import ROUNDED, complete_orthonormal, fix_signs, top_eigenpairs
+from bigpca.solvers.moments import Scatter
 
 STRENGTHENED = 1e-8  # of R2's largest eigenvalue, where the mean of those replaced is 0
 FLOAT64 = float(np.finfo(np.float64).eps)
@@ -32,12 +33,15 @@ class Axes:
         Of R1 within the range of R2: eigenvalues above rounding.
     inverses : ndarray of shape (c + 1, d), or None
         Where r2 = 1: what :class:`bigpca.solvers.roweis.Discriminants` classify by.
+    error : float
+        Estimated relative error by the rounding of S_W, which R2^-1 magnifies; 0 where r2 = 0.
     """
 
     values: Vector
     components: Matrix
     rank: int
     inverses: Matrix | None = None
+    error: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -76,9 +80,9 @@ class RoweisFamily:
 
     Parameters
     ----------
-    within : ndarray of shape (d, d)
-        S_W, symmetric; destroyed. The total scatter where there are no classes. With a
-        basis (l, l), in its coordinates.
+    within : Scatter
+        S_W (d, d), the total scatter where there are no classes; with a basis (l, l), in its coordinates. Of n rows at
+        most ``n - c`` eigenvalues are not 0.
     between : ndarray of shape (c, d)
         Rows ``sqrt(n_c) (mean_c - mean)'``, whose product is S_B.
     psi : ndarray of shape (m, d)
@@ -86,11 +90,9 @@ class RoweisFamily:
     normalize : bool
         Scale Psi Psi', S_T and S_W to the trace of I. NOTE: as printed they grow as n^2, n and n while I does not grow,
         so that on large n an even grid of (r1, r2) holds its four corners only.
-    freedom : int
-        ``n - c`` of n rows: at most so many eigenvalues of S_W are not 0, those beyond are rounding.
     divisor : float or None
-        Of the covariance within classes: ``n - c``, where n is the sum of the weights of weighted rows; None for
-        ``freedom``, at least 1.
+        Of the covariance within classes: ``n - c``, where n is the sum of the weights of weighted rows; None for that
+        of rows, at least 1.
     threads : int or None
     scales : tuple of 3 float, or None
         Those of ``normalize``, where S_W is the compression of a larger matrix.
@@ -98,41 +100,29 @@ class RoweisFamily:
         Multiple of I that is added to R2.
     basis : ndarray of shape (d, l), or None
         Orthonormal columns, in whose span the family is solved.
-    precision : float
-        eps of the products in S_W and Psi.
 
     Attributes
     ----------
     values : ndarray of shape (d,), or (l,), descending
-        Eigenvalues of S_W; 0 where they are rounding: beyond ``within_rank``, and where rows differ from the means of
-        their classes by less than those means are known.
+        Eigenvalues of S_W; 0 where they are rounding, in whatever units columns are.
     """
 
     def __init__(
-        self, within: Matrix, between: Matrix, psi: Matrix, *, freedom: int, divisor: float | None = None,
-        normalize: bool = False, threads: int | None = None, scales: tuple[float, ...] | None = None,
-        added: float = 0.0, basis: Matrix | None = None, precision: float = FLOAT64,
+        self, within: Scatter, between: Matrix, psi: Matrix, *, divisor: float | None = None, normalize: bool = False,
+        threads: int | None = None, scales: tuple[float, ...] | None = None, added: float = 0.0,
+        basis: Matrix | None = None,
     ) -> None:  # fmt: skip
-        d = len(within)
-        trace_within, trace_between = float(np.trace(within)), float((between**2).sum())
-        spread = np.diagonal(within).copy() if basis is None else np.einsum("ij,ij->i", basis @ within, basis)
         # The rotation into the eigenvectors of S_W makes R2 diagonal for every r2 (RDA paper, eq. 31).
-        self.values, self.rotation = top_eigenpairs(within, threads=threads)  # rows are eigenvectors
-        # A row less its class mean is known to CENTRED of the row: what that leaves of S_W is not scatter.
-        self.values[self.values <= d * CENTRED**2 * (trace_within + trace_between)] = 0.0
-        # n rows in c classes span at most n - c directions about their means.
-        self.values[freedom:] = 0.0
+        self.within, found = within, within.spectral
+        d, r = len(within.S), len(found.s)
+        self.values, self.rotation = np.concatenate([found.s**2, np.zeros(d - r)]), found.axes.T
+        F = found.F if basis is None else basis @ found.F
         self.rotation = self.rotation if basis is None else self.rotation @ basis.T
-        # An entry of S_W is known to eps of its two columns, so u'S_W u to about sqrt(d) eps of their part in u.
-        rounding = max(d * FLOAT64, ROUNDED * float(np.sqrt(d)) * precision)
-        if precision > FLOAT64:
-            self.values[self.values <= rounding * (self.rotation**2 @ spread)] = 0.0
-        # What rounding changes in u'S_T u and u'Psi Psi'u, as sums over the squares of u.
-        # The eigensolver, for its part, knows S_W to about sqrt(d) eps of its largest eigenvalue.
-        solved = float(np.sqrt(d)) * FLOAT64 * float(self.values[0])
-        self._lost_of_total = rounding * (spread + (between**2).sum(axis=0)) + solved
-        self._lost_of_psi = (d * FLOAT64 + (ROUNDED * precision) ** 2) * (psi**2).sum(axis=0)
-        self.threads, self.divisor = threads, max(1, freedom) if divisor is None else divisor
+        trace_within, trace_between = float((F**2).sum()), float((between**2).sum())
+        # What rounding changes in u'S_B u and u'Psi Psi'u, which are squares of products, as sums over squares of u.
+        rounding = (d * FLOAT64 + ROUNDED * within.precision) ** 2
+        self._lost_of_total, self._lost_of_psi = (rounding * (rows**2).sum(axis=0) for rows in (between, psi))
+        self.threads, self.divisor = threads, max(1, within.freedom) if divisor is None else divisor
         self._between, self._psi = between @ self.rotation.T, psi @ self.rotation.T
         traces = (float((psi**2).sum()), trace_within + trace_between, trace_within)
         own = tuple(d / trace if normalize and trace > 0 else 1.0 for trace in traces)
@@ -180,8 +170,7 @@ class RoweisFamily:
         given = conditioning.regularization
         if isinstance(given, float | int) and not isinstance(given, bool):
             found = found + given
-        # The level to which the eigensolver knows zeros: d eps lambda_1.
-        null = found <= len(found) * np.finfo(np.float64).eps * found[0]
+        null = found <= 0
         if null.all():
             raise ValueError(
                 f"R2 = r2 S_W + (1 - r2) I with r2 = {r2:g} is 0: rows of a class are equal, or there is one row "

@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from bigpca.solvers.roweis import STRENGTHENED, Conditioning, RoweisFamily, completed, supervised_axes
+from bigpca.solvers.moments import EPS, Scatter, rounded_squares
+from bigpca.solvers.roweis import CENTRED, STRENGTHENED, Conditioning, RoweisFamily, completed, supervised_axes
 from tests.estimators.labelled import (
     assert_same_axes,
     centred,
@@ -36,7 +37,13 @@ def statistics(X: Array, y: Array) -> tuple[Array, Array, Array]:
 
 
 def family(X: Array = X, y: Array = Y, **options: Any) -> RoweisFamily:
-    return RoweisFamily(*statistics(X, y), **({"freedom": len(y) - len(np.unique(y))} | options))
+    within, between, psi = statistics(X, y)
+    return RoweisFamily(scattered(within, between, len(y) - len(np.unique(y))), between, psi, **options)
+
+
+def scattered(within: Array, between: Array, freedom: int, precision: float = EPS) -> Scatter:
+    noise = rounded_squares(np.diagonal(within) + (between**2).sum(axis=0), np.zeros(len(within)), 0, CENTRED)
+    return Scatter.of(within, noise, precision, freedom)
 
 
 @pytest.mark.parametrize(("r1", "r2"), GRID)
@@ -184,7 +191,8 @@ def test_a_basis_of_the_whole_space_changes_nothing_and_of_a_part_solves_there()
     within, between, psi = statistics(X, Y)
     Q = np.linalg.qr(np.random.default_rng(6).standard_normal((D, D)))[0]
     for basis in (Q, Q[:, :5]):
-        found = RoweisFamily(basis.T @ within @ basis, between, psi, freedom=N - C, basis=basis).solve(0.2, 0.7, 2)
+        inside = scattered(basis.T @ within @ basis, between @ basis, N - C)
+        found = RoweisFamily(inside, between, psi, basis=basis).solve(0.2, 0.7, 2)
         R1, R2 = (basis.T @ S @ basis for S in roweis_matrices(X, Y, 0.2, 0.7))
         values, axes = generalised(R1, R2, 2, unit_of(Y, 0.7))
         np.testing.assert_allclose(found.values, values, rtol=1e-10)
@@ -227,9 +235,9 @@ def test_eigenvalues_beyond_the_rank_that_rows_allow_are_rounding() -> None:
     noise = np.random.default_rng(5).standard_normal((D, D)) * 1e-7 * np.abs(within).max()
     noisy = within + noise @ noise.T / np.abs(within).max()
     with pytest.raises(ValueError, match="2 of its 9 eigenvalues are 0"):
-        RoweisFamily(noisy.copy(), between, psi, freedom=10 - 3).solve(0.0, 1.0, 2)
+        RoweisFamily(scattered(noisy, between, 10 - 3), between, psi).solve(0.0, 1.0, 2)
     assert (
-        RoweisFamily(noisy.copy(), between, psi, freedom=D).solve(0.0, 1.0, 2).values[0] > 1e6
+        RoweisFamily(scattered(noisy, between, D), between, psi).solve(0.0, 1.0, 2).values[0] > 1e6
     )  # what it would have made of it
 
 

@@ -258,6 +258,24 @@ class Projection(LinearRowMap):
         return own | ({"l2": True} if self.l2 else {})
 
 
+def projected(rows: Rows, mean: Vector, M: Matrix) -> Rows:
+    """Return rows ``M'(x - mean)`` (n, k), for a read of them."""
+    d, k = M.shape
+    return rows.mapped(MapStep(Projection(mean, None, M.T), k, 2 * d * k))
+
+
+def read_again(rows: Rows) -> Rows | None:
+    """Return rows as a second read sums them, in d other coordinates, to plan it.
+
+    None for rows that come once or without their number, and for values that were not stored in float64: their
+    rounding is more than what that read finds.
+    """
+    d = rows.n_columns
+    if rows.once or rows.open_ended or max(rows.roundings) > np.finfo(np.float64).eps:
+        return None
+    return projected(rows, np.zeros(d), np.broadcast_to(0.0, (d, d)))
+
+
 def strip_rows(rows: int, d: int, itemsize: int) -> int:
     """Return how many of ``rows`` rows are centred at a time, about the same number each time.
 

@@ -232,7 +232,7 @@ class PLSSVD(PairModel):
     def _solve(self, joint: JointMoments, state: Accumulator) -> dict[str, Array]:
         # C_xy of the scaled columns, and its singular value decomposition, whose signs the weights of X fix.
         p, std = joint.p, joint.deviations()
-        C, k = joint.scatter[:p, p:] / joint.freedom / std[p:] / std[:p, None], self.n_components
+        C, k = joint.scatter[:p, p:] / joint.freedom / np.outer(std[:p], std[p:]), self.n_components
         total = float(np.linalg.norm(C / np.abs(C).max())) * float(np.abs(C).max()) if C.any() else 0.0
         U, s, V = leading_triplets(C, k)
         flip = np.sign(U[np.abs(U).argmax(axis=0), np.arange(k)])

@@ -12,7 +12,7 @@ import numpy as np
 
 from bigpca.arrays import Matrix, Vector
 from bigpca.data.batches import has_batches
-from bigpca.estimators.linear.maps import Projection
+from bigpca.estimators.linear.maps import projected, read_again
 from bigpca.estimators.shared.fit import Fit
 from bigpca.estimators.shared.inputs import Input
 from bigpca.estimators.shared.labelled import open_side
@@ -22,7 +22,7 @@ from bigpca.passes.accumulators.moments import Moments
 from bigpca.passes.engine.jobs import PassPlan
 from bigpca.passes.engine.run import Run
 from bigpca.passes.fold import Folded, fold, row_pass
-from bigpca.passes.reading.row_maps import MapStep
+from bigpca.passes.reading.blocks import PRECISE
 from bigpca.passes.rows import Rows, blocks_of_batches, naming_sides, side_by_side
 from bigpca.planning import PassCost, SolveCost, Times
 from bigpca.solvers.eigh import eigh_bytes
@@ -109,9 +109,8 @@ class Refinement:
     B: Matrix | None = None
     state: Accumulator | None = None
 
-    @property
-    def row_map(self) -> Projection:
-        """The map from the rows of the first read."""
+    def of(self, rows: Rows) -> Rows:
+        """Return the rows of the second read, from those of the first."""
         p, d = len(self.x.T), len(self.mean)
         M = np.eye(d)
         M[:p, :p] = self.x.T
@@ -119,10 +118,7 @@ class Refinement:
             M[p:, p:] = self.y.T
         if self.B is not None:
             M[:p, p:] = -self.B
-        return Projection(self.mean, None, M.T)
-
-
-FLOAT64 = np.dtype(np.float64)  # of all products: what few digits of a scatter solve is noise
+        return projected(rows, self.mean, M)
 
 
 @dataclass(frozen=True)
@@ -159,20 +155,16 @@ class PairFit(Fit[Found], Generic[Found, State]):
     @cached_property
     def moments(self) -> PassPlan:
         """The read."""
-        return row_pass(self.rows, "pairs", [self.template], cut_bytes=self.template.state_bytes, dtype=FLOAT64)
+        return row_pass(self.rows, "pairs", [self.template], cut_bytes=self.template.state_bytes, dtype=PRECISE)
 
     @cached_property
     def again(self) -> PassPlan | None:
         """The second read, if there may be one: of values that are stored in float64, which can be read again."""
-        rows, d = self.rows, self.rows.n_columns
-        if self.refine is None or rows.once or rows.open_ended or max(rows.roundings) > np.finfo(np.float64).eps:
+        rows = None if self.refine is None else read_again(self.rows)
+        size, times = self.template.state_bytes, Times(0, 1)
+        if rows is None:
             return None
-        shape = Projection(np.zeros(d), None, np.broadcast_to(0.0, (d, d)))
-        size = self.template.state_bytes
-        return row_pass(
-            rows.mapped(MapStep(shape, d, 2 * d * d)), "refined", [self.template], cut_bytes=size, times=Times(0, 1),
-            dtype=FLOAT64,
-        )  # fmt: skip
+        return row_pass(rows, "refined", [self.template], cut_bytes=size, times=times, dtype=PRECISE)
 
     def passes(self) -> tuple[PassCost, ...]:
         return (self.moments,) if self.again is None else (self.moments, self.again)
@@ -207,8 +199,7 @@ class PairFit(Fit[Found], Generic[Found, State]):
         second = None if self.again is None or self.refine is None else self.refine(found)
         if second is None or self.again is None:
             return found
-        d = self.rows.n_columns
-        state = self._folded(run, self.again, self.rows.mapped(MapStep(second.row_map, d, 2 * d * d))).state
+        state = self._folded(run, self.again, second.of(self.rows)).state
         return self.solve(read.state, read.omitted, replace(second, state=state))
 
 

@@ -18,7 +18,7 @@ from bigpca.data.containers import is_labelled
 from bigpca.data.grids import Grid, grid_from_stored, grid_to_stored
 from bigpca.data.views import View
 from bigpca.errors import brief, positive_integer, warn_approximation
-from bigpca.estimators.linear.maps import Projection
+from bigpca.estimators.linear.maps import Projection, projected
 from bigpca.estimators.linear.spectrum import check_enough_rows, limit_of_states
 from bigpca.estimators.pairs.fits import PairFit, Refinement, open_pair, placed_in_folds, whole_moments
 from bigpca.estimators.shared.files import StoredModel, Values, pack_values, unpack_values
@@ -502,8 +502,7 @@ class PairModel(Estimator[PairFound]):
         # Columns of y - prediction, and of y, about its mean of the fit: sums of their squares cancel no digits.
         M = np.zeros((2 * q, p + q))
         M[:q, :p], M[:q, p:], M[q:, p:] = -self.coef_, np.eye(q), np.eye(q)
-        errors = Projection(np.concatenate([self.x_mean_, self.y_mean_]), None, M)
-        measured = joined.mapped(MapStep(errors, 2 * q, 4 * q * (p + q)))
+        measured = projected(joined, np.concatenate([self.x_mean_, self.y_mean_]), M.T)
         fit = PairFit(measured, resources, ColumnMoments(2 * q), lambda state, omitted, second: state)
         read, _ = execute(self, fit, fit.read, f"{self._called}.score(X, Y)", progress=None)
         state, weight = read.state, read.state.weight

@@ -23,8 +23,7 @@ from bigpca.estimators.supervised.statistics import LabelStatistics
 from bigpca.passes.engine.driver import solving
 from bigpca.passes.reading.row_maps import Float64Map, Preprocess
 from bigpca.settings import setting
-from bigpca.solvers.components import NComponents, rounding_level
-from bigpca.solvers.eigh import top_eigenpairs
+from bigpca.solvers.components import NComponents
 from bigpca.storage.files import content_digest
 
 
@@ -292,13 +291,15 @@ class ClassDistance(Float64Map):
         """
         statistics.check_whole()
         moments, freedom = statistics.moments, statistics.freedom
-        values, vectors = top_eigenpairs(statistics.within / freedom)
+        found = statistics.scatter.spectral
+        values, vectors = np.zeros(moments.n_features), found.axes.T
+        values[: len(found.s)] = found.s**2 / freedom
         if not values[0] > 0:
             raise ValueError(
                 f"{statistics.count} rows of {statistics.n_classes} classes equal the means of their classes, so "
                 f"distances have no unit. At least one class with different rows was expected."
             )
-        singular = values[-1] <= rounding_level(values, len(values))
+        singular = not values[-1] > 0
         shrinkage = ledoit_wolf_shrinkage(values, freedom) if singular else 0.0
         shrunk = (1 - shrinkage) * values + shrinkage * values.mean()
         whitening = vectors / np.sqrt(shrunk)[:, None]

@@ -15,6 +15,7 @@ import numpy as np
 from bigpca.arrays import Matrix
 from bigpca.blas import blas_threads
 from bigpca.errors import warn_approximation
+from bigpca.estimators.linear.maps import projected, read_again
 from bigpca.estimators.shared.fit import Fit, Reading, choose, first_that_fits
 from bigpca.estimators.supervised.problems import (
     Labelled,
@@ -31,10 +32,12 @@ from bigpca.passes.accumulators.thin_products import LeftProduct
 from bigpca.passes.engine.jobs import PassPlan
 from bigpca.passes.engine.run import Run
 from bigpca.passes.fold import fold, row_pass
+from bigpca.passes.reading.blocks import PRECISE
 from bigpca.passes.rows import Rows
 from bigpca.planning import PassCost, Resources, SolveCost, Times
 from bigpca.seeds import normals
 from bigpca.solvers.eigh import eigh_bytes
+from bigpca.solvers.moments import ENOUGH, Scatter
 from bigpca.solvers.roweis import Axes, Conditioning, RoweisFamily
 
 
@@ -88,7 +91,7 @@ class LabelledReading(Reading):
     @cached_property
     def labels(self) -> PassPlan:
         """The read of rows and labels."""
-        return row_pass(self.rows, "labels", self.templates.values())
+        return row_pass(self.rows, "labels", self.templates.values(), dtype=PRECISE if self.whole else None)
 
     def read(self, run: Run) -> KeptStatistics:
         """Read X."""
@@ -128,15 +131,25 @@ class LabelsFit(LabelledFit):
         what = f"and a {d} x {d} eigenproblem" if self.whole else "and a thin one"
         return f"one read of rows and labels, {what}{self.labelled.supervision.note}"
 
+    @cached_property
+    def again(self) -> PassPlan | None:
+        """The second read, if there may be one: where R2^-1 divides by the scatter, and rows can be read again."""
+        problem, labelled = self.problem, self.labelled
+        divides = isinstance(problem, RoweisProblem) and problem.divides and labelled.beside is None
+        rows = read_again(self.rows) if divides else None
+        if rows is None:
+            return None
+        return row_pass(rows, "refined", self.templates.values(), times=Times(0, 1), dtype=PRECISE)
+
     def passes(self) -> tuple[PassCost, ...]:
-        return (self.labels,)
+        return (self.labels,) if self.again is None else (self.labels, self.again)
 
     def solve_cost(self) -> SolveCost:
         d, state = self.rows.n_columns, self.labels.state_bytes
         held = sum(template.V.nbytes for template in self.templates.values() if isinstance(template, LeftProduct))
         return SolveCost(
-            9.0 * d**3 if self.whole else 4.0 * state / 8,
-            bytes=3 * 8 * d * d + eigh_bytes(d) if self.whole else 3 * state,
+            35.0 * d**3 if self.whole else 4.0 * state / 8,
+            bytes=9 * 8 * d * d + eigh_bytes(d) if self.whole else 3 * state,
             held_bytes=held,
             output_bytes=self.output_bytes(),
         )
@@ -147,8 +160,15 @@ class LabelsFit(LabelledFit):
         return {"computes": "labelled moments", "input": self.rows.describe(), "states": states}
 
     def run(self, run: Run) -> SupervisedResult:
-        read = self.read(run)
-        return SupervisedResult(read.statistics, read.supervision, self.problem.solve(read.statistics))
+        read, problem, scatter = self.read(run), self.problem, None
+        if self.again is not None and isinstance(problem, RoweisProblem):
+            scatter = read.statistics.scatter
+            if problem.error(scatter) > ENOUGH:
+                # S_W again, in coordinates in which it is near the identity.
+                frame = scatter.refined()
+                z = fold_labels(run, self.again, projected(self.rows, read.statistics.mean, frame.T), self.templates)
+                scatter = replace(scatter, S=z.within, frame=frame)
+        return SupervisedResult(read.statistics, read.supervision, problem.solve(read.statistics, scatter))
 
 
 EXTRA = 10  # random columns in addition to the requested axes, for the leading axes of S_W
@@ -325,10 +345,11 @@ def family_in(
     within = float(statistics.moments.within.sum())
     traces = (float((statistics.psi**2).sum()), statistics.total_scatter, within)
     scales = tuple(d / trace if problem.normalize and trace > 0 else 1.0 for trace in traces)
+    noise = basis.T @ (statistics.noise[:, None] * basis)
     return RoweisFamily(
-        (S + S.T) / 2, statistics.between, statistics.psi, freedom=max(0, statistics.count - statistics.n_classes),
-        divisor=statistics.freedom if problem.r2 > 0 else None, threads=problem.threads, scales=scales, added=added,
-        basis=basis, precision=statistics.precision, normalize=problem.normalize,
+        Scatter.of((S + S.T) / 2, noise, statistics.precision, statistics.most_rank), statistics.between,
+        statistics.psi, divisor=statistics.freedom if problem.r2 > 0 else None, threads=problem.threads, scales=scales,
+        added=added, basis=basis, normalize=problem.normalize,
     )  # fmt: skip
 
 

@@ -108,6 +108,8 @@ class SupervisedModel(Estimator[SupervisedResult]):
         Of a classifier: share of ``tr(R2^-1 S_B)``, the scatter between classes, that each component holds.
     discriminants_ : Discriminants
         The functions themselves, about the mean.
+    solve_error_ : float
+        Where r2 > 0, the estimated relative error of the axes by rounding; above 1e-3 with a warning.
     """
 
     n_components: NComponents
@@ -122,6 +124,7 @@ class SupervisedModel(Estimator[SupervisedResult]):
     coef_: Matrix
     intercept_: Vector
     explained_variance_ratio_: Vector
+    solve_error_: float
     _statistics: LabelStatistics
     _supervision: Supervision
     _output_name = "scores"
@@ -328,7 +331,7 @@ class SupervisedModel(Estimator[SupervisedResult]):
         self._set_known(
             n_passes_=found.n_passes, converged_=found.converged, missed_label_trace_=supervision.missed_label_trace,
             classes_=None, class_counts_=None, class_means_=None, discriminants_=None, coef_=None, intercept_=None,
-            explained_variance_ratio_=None,
+            explained_variance_ratio_=None, solve_error_=axes.error if axes.error > 0 else None,
         )  # fmt: skip
         if supervision.classes is not None:
             self.classes_ = supervision.classes
@@ -358,7 +361,7 @@ class SupervisedModel(Estimator[SupervisedResult]):
             "classes": None if classes is None else pack_values(classes),
             "facts": {name: vars(self)[f"{name}_"] for name in ("n_passes", "converged") if f"{name}_" in vars(self)},
             "n_samples": self.n_samples_, "n_omitted": self.n_omitted_, "n_features": self.n_features_in_,
-            "rank": self.rank_, "solver": self.solver_,
+            "rank": self.rank_, "solver": self.solver_, "solve_error": vars(self).get("solve_error_", 0.0),
         }  # fmt: skip
         return arrays, attributes
 
@@ -379,7 +382,7 @@ class SupervisedModel(Estimator[SupervisedResult]):
         inverses, c = arrays.get("inverses"), len(kept.statistics.moments.counts)
         if inverses is not None and inverses.shape != (c + 1, d):
             raise ValueError(f"it has inverses of shape {inverses.shape} for {c} classes")
-        axes = Axes(values, components, int(attributes["rank"]), inverses)
+        axes = Axes(values, components, int(attributes["rank"]), inverses, float(attributes["solve_error"]))
         found = SupervisedResult(kept.statistics, kept.supervision, axes, **attributes["facts"])
         self._take(found, attributes["solver"])
         counted = {"n_samples": self.n_samples_, "n_omitted": self.n_omitted_}

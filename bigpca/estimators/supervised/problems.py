@@ -43,6 +43,7 @@ from bigpca.estimators.supervised.label_features import (
 )
 from bigpca.estimators.supervised.statistics import KeptStatistics, LabelStatistics, Supervision, label_templates
 from bigpca.passes.accumulators.base import Accumulator, Codes
+from bigpca.solvers.moments import ENOUGH, Scatter
 from bigpca.solvers.roweis import Axes, Conditioning, RoweisFamily, completed, supervised_axes
 
 LABEL_KERNELS = ("linear", "rbf")
@@ -113,8 +114,11 @@ class Problem(LabelUse):
         counted = self.n_components is not None and not is_share(self.n_components)
         return int(self.n_components) if counted else min(rank, d)
 
-    def solve(self, statistics: LabelStatistics) -> Axes:
-        """Return the axes: those of supervised PCA, unless a subclass overrides that."""
+    def solve(self, statistics: LabelStatistics, scatter: Scatter | None = None) -> Axes:
+        """Return the axes: those of supervised PCA, unless a subclass overrides that.
+
+        ``scatter`` is S_W, if it was read again.
+        """
         return leading_axes(statistics, self.n_components, self.threads)
 
 
@@ -617,13 +621,30 @@ class RoweisProblem(Problem):
             )
         return super().features(labels)
 
-    def solve(self, statistics: LabelStatistics) -> Axes:
+    @property
+    def divides(self) -> bool:
+        """Whether R2^-1 divides by the scatter."""
+        return self.whole and self.r2 > 0
+
+    def error(self, scatter: Scatter) -> float:
+        """Return the estimated relative error of a solution from S_W."""
+        given: Input = self.conditioning.regularization
+        added = 0.0 if isinstance(given, str) else float(given or 0.0)
+        return scatter.solved((1 - self.r2 + added) / self.r2).error if self.divides else 0.0
+
+    def solve(self, statistics: LabelStatistics, scatter: Scatter | None = None) -> Axes:
         if not self.whole:
             return thin_axes(statistics, self.n_components, normalize=self.normalize, threads=self.threads)
         check_classes(statistics, self.r1, self.r2)
         with blas_threads(self.threads, 20.0 * statistics.moments.n_features**3):
-            family = family_of(statistics, self.r2, normalize=self.normalize, threads=self.threads)
-            return self.axes(family, statistics)
+            family = family_of(statistics, self.r2, normalize=self.normalize, threads=self.threads, scatter=scatter)
+            found = replace(self.axes(family, statistics), error=self.error(family.within))
+        if found.error > ENOUGH and not self.conditioning.robust:
+            warn_approximation(
+                "features are so nearly dependent within classes that rounding may change the axes by "
+                f"{found.error:.1g} of their size (solve_error_). Use a number as regularization, or fewer features."
+            )
+        return found
 
     def axes(self, family: RoweisFamily, statistics: LabelStatistics) -> Axes:
         """Return the axes at this point of a family."""
@@ -691,7 +712,9 @@ def check_classes(statistics: LabelStatistics, r1: float, r2: float) -> None:
         )
 
 
-def family_of(statistics: LabelStatistics, r2: float, *, normalize: bool, threads: int | None) -> RoweisFamily:
+def family_of(
+    statistics: LabelStatistics, r2: float, *, normalize: bool, threads: int | None, scatter: Scatter | None = None
+) -> RoweisFamily:
     """Return the family of the statistics, to be solved at ``r2`` at most: one (d, d) eigenproblem.
 
     Raises
@@ -701,9 +724,8 @@ def family_of(statistics: LabelStatistics, r2: float, *, normalize: bool, thread
     """
     statistics.check_whole()
     return RoweisFamily(
-        statistics.within, statistics.between, statistics.psi, normalize=normalize,
-        freedom=max(0, statistics.count - statistics.n_classes), divisor=statistics.freedom if r2 > 0 else None,
-        threads=threads, precision=statistics.precision,
+        scatter or statistics.scatter, statistics.between, statistics.psi, normalize=normalize,
+        divisor=statistics.freedom if r2 > 0 else None, threads=threads,
     )  # fmt: skip
 
 

@@ -22,6 +22,7 @@ from bigpca.passes.engine.jobs import PassPlan, PassState
 from bigpca.passes.engine.run import Run
 from bigpca.passes.fold import fold_to
 from bigpca.passes.rows import Rows
+from bigpca.solvers.moments import Scatter, rounded_squares
 from bigpca.solvers.roweis import CENTRED
 
 FLOAT64 = float(np.finfo(np.float64).eps)
@@ -41,12 +42,15 @@ class LabelStatistics:
         Rows omitted because of missing values.
     precision : float
         eps of the coarsest products that were summed.
+    rounding : float
+        Relative rounding of the stored values, as a standard deviation.
     """
 
     moments: ClassMoments
     cross: LeftProduct | None = None
     omitted: int = 0
     precision: float = FLOAT64
+    rounding: float = FLOAT64
 
     @property
     def count(self) -> int:
@@ -112,6 +116,24 @@ class LabelStatistics:
         return unpack(self.moments.within, self.moments.n_features)
 
     @property
+    def most_rank(self) -> int:
+        """Most directions in which the rows differ from the means of their classes."""
+        return max(0, self.count - self.n_classes)
+
+    @property
+    def noise(self) -> Vector:
+        """What rounding adds to the sums of squares of columns (d,): of the stored values, and of the class means."""
+        within = self.moments.within
+        squares = packed_diagonal(within, self.moments.n_features) if self.moments.whole else within
+        squares = squares + (self.between**2).sum(axis=0)
+        return CENTRED**2 * np.asarray(squares) + rounded_squares(squares, self.mean, self.weight, self.rounding)
+
+    @property
+    def scatter(self) -> Scatter:
+        """S_W, to be solved."""
+        return Scatter.of(self.within, self.noise, self.precision, self.most_rank)
+
+    @property
     def total_scatter(self) -> float:
         """Trace of S_T."""
         moments = self.moments
@@ -157,7 +179,8 @@ class LabelStatistics:
         if self.cross is not None and other.cross is not None:
             cross = self.cross.merge(other.cross)
         omitted, precision = self.omitted + other.omitted, max(self.precision, other.precision)
-        return LabelStatistics(self.moments.merge(other.moments), cross, omitted, precision)
+        rounding = max(self.rounding, other.rounding)
+        return LabelStatistics(self.moments.merge(other.moments), cross, omitted, precision, rounding)
 
     def with_offset(self, more: Vector) -> LabelStatistics:
         """Return the statistics of the same rows with labels less ``more`` (m,), in addition to their offset."""
@@ -186,7 +209,7 @@ def label_templates(
 def fold_labels(run: Run, cost: PassPlan, rows: Rows, templates: dict[str, Accumulator]) -> LabelStatistics:
     """Return the statistics of all labelled rows: one read of X."""
     found = fold_to(run, cost, rows, templates, _statistics)  # one pass over X
-    return replace(found, precision=float(np.finfo(cost.dtype).eps))
+    return replace(found, precision=float(np.finfo(cost.dtype).eps), rounding=rows.roundings[0])
 
 
 def _statistics(state: PassState) -> LabelStatistics:
@@ -248,6 +271,7 @@ class KeptStatistics:
         statistics, labels = self.statistics, self.supervision
         counted = np.array([statistics.omitted, labels.unlabelled, int(statistics.moments.whole)])
         arrays = {"counted": counted, "missed": np.array(labels.missed), "precision": np.array(statistics.precision)}
+        arrays["rounding"] = np.array(statistics.rounding)
         for prefix, part in (("moments", statistics.moments), ("cross", statistics.cross), ("labels", labels.features)):
             if part is not None:
                 arrays |= {f"{prefix}_{name}": array for name, array in part.to_arrays().items()}
@@ -263,10 +287,11 @@ class KeptStatistics:
             For arrays that are missing or of other shapes.
         """
         omitted, unlabelled, whole = (int(value) for value in arrays["counted"])
-        missed, precision = float(arrays["missed"]), float(arrays["precision"])
-        if arrays["counted"].dtype.kind != "i" or min(omitted, unlabelled, missed, precision) < 0:
+        missed, precision, rounding = (float(arrays[name]) for name in ("missed", "precision", "rounding"))
+        if arrays["counted"].dtype.kind != "i" or min(omitted, unlabelled, missed, precision, rounding) < 0:
             raise ValueError(
-                f"it has counted = {arrays['counted'].tolist()}, missed = {missed}, precision = {precision}"
+                f"it has counted = {arrays['counted'].tolist()}, missed = {missed}, precision = {precision}, "
+                f"rounding = {rounding}"
             )
         held, crossed = named(arrays, "moments_"), named(arrays, "cross_")
         c, m = len(held["counts"]), len(crossed.get("weight", ()))
@@ -277,7 +302,7 @@ class KeptStatistics:
         if crossed:
             cross = LeftProduct(d, np.zeros((0, m))).with_arrays(crossed)
         features = label_features_from(named(arrays, "labels_")) if classes is None else None
-        statistics = LabelStatistics(moments, cross, omitted, precision)
+        statistics = LabelStatistics(moments, cross, omitted, precision, rounding)
         return cls(statistics, Supervision(classes, features, unlabelled, missed)).checked()
 
     def checked(self) -> Self:

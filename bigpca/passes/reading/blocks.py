@@ -371,6 +371,9 @@ FITS_ONLY = (
 STRIP_BYTES = 4 * MIB  # of sparse rows that are made dense at a time
 CACHED_BYTES = 3 * MIB // 2  # of rows that are accessed several times in succession
 PRECISE_FLOPS = 1e11  # passes, and all typical passes of an iteration, up to this cost are computed in float64
+PRECISE = np.dtype(
+    np.float64
+)  # of products by which a solve divides: few digits of those leave none, whatever they cost
 FLOAT32_MIN, FLOAT32_MAX = 1e-12, 1e12  # largest entry of a block that is multiplied in float32
 
 

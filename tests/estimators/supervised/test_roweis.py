@@ -293,3 +293,43 @@ def test_chunks_change_rounding_only(chunks: tuple[int, int]) -> None:
     model = FisherDiscriminantAnalysis().fit(da.from_array(X, chunks=chunks), Y)
     truth = FisherDiscriminantAnalysis().fit(X, Y)
     np.testing.assert_allclose(model.components_, truth.components_, rtol=0, atol=1e-11)
+
+
+UNITS = 10.0 ** np.array([8, -2, 2.5, 0, -9, 12, 1, -5, 3])
+TURNED = np.linalg.qr(np.random.default_rng(5).standard_normal((D, D)))[0]
+DEPENDENT = {
+    "units": (X * UNITS, {}, 1),
+    "units and offsets": (X * UNITS + 1e3 * UNITS, {}, 1),
+    "nearly dependent": (X * 1e-7 ** np.linspace(0, 1, D) @ TURNED, {}, 2),
+    "dependent": (np.hstack([X, X[:, :4] @ TURNED[:4, :3]]), {"regularization": "pinv"}, 2),
+    "dependent, in float32": (np.hstack([X, X[:, :2]]).astype("f4"), {"regularization": "pinv"}, 1),
+}
+
+
+@pytest.mark.usefixtures("float32_products")
+@pytest.mark.parametrize("name", DEPENDENT)
+def test_fisher_separates_in_any_units_and_by_nearly_dependent_features_as_qr_of_the_rows(name: str) -> None:
+    rows, options, reads = DEPENDENT[name]
+    means = np.array([rows[c == Y].mean(axis=0, dtype="f8") for c in np.unique(Y)])
+    within, between = rows - means[np.unique(Y, return_inverse=True)[1]], means - rows.mean(axis=0, dtype="f8")
+    unit = np.linalg.norm(within, axis=0)
+    _, s, Vt = np.linalg.svd(within / unit, full_matrices=False)
+    kept = s > 1e-9 * s[0]
+    B = np.sqrt(np.unique(Y, return_counts=True)[1])[:, None] * between / unit @ Vt[kept].T / s[kept]
+    truth = 1 + np.linalg.svd(B, compute_uv=False)[: C - 1] ** 2
+    model = FisherDiscriminantAnalysis(**options).fit(rows, Y)
+    assert model.n_passes_ == reads if hasattr(model, "n_passes_") else model.provenance_.reads == reads
+    np.testing.assert_allclose(model.eigenvalues_, truth, rtol=1e-6)
+    assert model.solve_error_ < 1e-9
+    scores = np.asarray(model.transform(rows))
+    for c in np.unique(Y):
+        scores[c == Y] -= scores[c == Y].mean(axis=0)
+    np.testing.assert_allclose(scores.T @ scores / (N - C), np.eye(C - 1), atol=1e-6)
+
+
+def test_rows_added_to_fisher_by_nearly_dependent_features_say_how_uncertain_it_is() -> None:
+    rows = X * 2e-6 ** np.linspace(0, 1, D) @ TURNED
+    model = FisherDiscriminantAnalysis().fit(rows[:200], Y[:200]).partial_fit(rows[200:], Y[200:])
+    with pytest.warns(ApproximationWarning, match=r"so nearly dependent within classes .*\(solve_error_\)"):
+        assert 1e-3 < model.solve_error_ <= 1
+    assert FisherDiscriminantAnalysis().fit(rows, Y).solve_error_ < 1e-9
