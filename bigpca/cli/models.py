@@ -135,15 +135,16 @@ def plot(
         reject_shared_paths([(labels or "").partition("::")[0]], figure=out)
         if kind in SCORED and scores is None and rows is None:
             raise typer.BadParameter(f"{kind} needs --scores STORE, or --rows SOURCE to compute them.")
-        given: Any = scores
+        given: dict[str, Any] = {"scores": scores}
         if rows is not None and scores is None and kind in SCORED:
-            given = open_sources([rows], reading)
-            output.say(f"reads {rows} once, {format_bytes(given.nbytes)}; with --scores nothing is transformed")
+            given = {"rows": open_sources([rows], reading)}
+            size = format_bytes(given["rows"].nbytes)
+            output.say(f"reads {rows} once, {size}; with --scores nothing is transformed")
         colours: Any = labels
         if labels is not None and by_position:
             from bigpca.data import by_key
 
-            colours = by_key(labels, given, keys=False)
+            colours = by_key(labels, given.get("rows", scores), keys=False)
         figure = plain_figure(6.4, 4.8 if kind is Kind.COMPONENTS else 4.2)
         fitted, ax, shape = _load(model, references), figure.subplots(), image_shape
         if kind is Kind.MAPS:
@@ -184,24 +185,28 @@ def parse_components(text: str, counts: tuple[int, ...]) -> tuple[int | str, ...
     return tuple(int(one) if one.isdecimal() else one for one in given)
 
 
-def _draw_maps(model: Any, ax: Any, given: Any, components: tuple[int | str, ...], shape: str | None) -> None:
+def _draw_maps(
+    model: Any, ax: Any, given: dict[str, Any], components: tuple[int | str, ...], shape: str | None
+) -> None:
     import bigpca
+    from bigpca.data.roles import are_scores
 
     if shape is None:
         raise typer.BadParameter("maps needs --map-shape HxW, the places of one sample, such as 14x14.")
-    scores = bigpca.open(given) if isinstance(given, str) else model.transform(given)
+    scores = model.transform(given["rows"]) if "rows" in given else bigpca.open(given["scores"])
+    are_scores(model, given.get("scores"), scores, "scores")
     columns = tuple(component_columns(components, model.get_feature_names_out().tolist()))
     bigpca.plots.maps(bigpca.data.as_maps(scores, parse_image_shape(shape)[:2]), columns, ax=ax)
 
 
 def _draw(
-    kind: Kind, model: Any, ax: Any, given: Any, labels: Any, pair: tuple[int | str, ...], shape: str | None
+    kind: Kind, model: Any, ax: Any, given: dict[str, Any], labels: Any, pair: tuple[int | str, ...], shape: str | None
 ) -> None:
     from bigpca import plots
 
     if kind in SCORED:
         draw = plots.scores if kind is Kind.SCORES else plots.biplot
-        draw(model, given, labels=labels, components=(pair[0], pair[1]), ax=ax)
+        draw(model, **given, labels=labels, components=(pair[0], pair[1]), ax=ax)
     elif kind is Kind.COMPONENTS:
         plots.components(model, None if shape is None else parse_image_shape(shape), ax=ax)
     else:
@@ -226,6 +231,9 @@ def extremes(
     cluster: o.Cluster,
     shows: o.Shows,
     n: Annotated[int, typer.Option("-n", metavar="INT", min=1, help="Rows at each end.")] = 5,
+    scores: Annotated[
+        bool | None, typer.Option("--scores/--rows", help="What SOURCE holds, if neither its store nor its width says.")
+    ] = None,
     references: o.References = None,
 ) -> None:
     """Show the rows with the lowest and highest scores of each component of MODEL, in one read of SOURCE."""
@@ -237,12 +245,13 @@ def extremes(
             data = open_sources(source, reading)
             output.show({"data": described(source, data)})
             with TerminalProgress() as bar:
-                ends = bigpca.quality.extremes(fitted, data, n, progress=shown(bar, output, None))
+                given = {{None: "X", True: "scores", False: "rows"}[scores]: data}
+                ends = bigpca.quality.extremes(fitted, n=n, progress=shown(bar, output, None), **given)
         names, found = fitted.get_feature_names_out().tolist(), []
         for i, name in enumerate(names):
             low, high = _end(ends.lowest, ends.lowest_keys, i), _end(ends.highest, ends.highest_keys, i)
-            scores = {"lowest_scores": ends.lowest_scores[i], "highest_scores": ends.highest_scores[i]}
-            found.append({"component": name, "lowest": low, "highest": high, **scores})
+            ends_of = {"lowest_scores": ends.lowest_scores[i], "highest_scores": ends.highest_scores[i]}
+            found.append({"component": name, "lowest": low, "highest": high, **ends_of})
             output.show({name: [f"lowest: {', '.join(map(str, low))}", f"highest: {', '.join(map(str, high))}"]})
         output.finish({"command": "extremes", "model": model, "source": recorded(source), "components": found})
 

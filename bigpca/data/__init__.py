@@ -21,6 +21,7 @@ In reading order:
 - ``keys``         a key for each row beside the numbers of a store, and the rules of a join, without Dask
 - ``alignment``    weights and labels joined to rows by key; ``bigpca.data.by_key``
 - ``provenance``   how a model or scores were made
+- ``roles``        whether an array beside a model holds rows or scores, and of which model
 - ``feature_writer``   ``bp.FeatureWriter``: batches to one Zarr array, resumable
 - ``ingest``, ``verification``    commands on whole stores; ``ingest`` alone may import ``passes``
 

@@ -9,11 +9,12 @@ import numpy as np
 
 import bigpca.dask_array as da
 from bigpca.data.checks import check_dtype
+from bigpca.data.provenance import Made
 from bigpca.data.sources import open as open_array
 from bigpca.errors import format_bytes
 from bigpca.passes.engine.events import ProgressArgument, resolve_progress
 from bigpca.passes.engine.run import Run
-from bigpca.passes.project import Made, project_to
+from bigpca.passes.project import project_to
 from bigpca.passes.reading.layout import SLAB_BYTES, working_dtype
 from bigpca.passes.reading.row_maps import Copy
 from bigpca.passes.rows import Rows
@@ -87,7 +88,7 @@ def ingest(
     with resolve_progress(progress) as report:
         run = Run(None, report, scheduler="local" if rows.in_process else None)
         return project_to(
-            rows, f, rows.n_columns, out, name="ingest", run=run, made=Made("bigpca.ingest", keys=keys),
+            rows, f, rows.n_columns, out, name="ingest", run=run, made=Made(call="bigpca.ingest", keys=keys),
             overwrite=overwrite, chunk_rows=size,
         )  # fmt: skip
 

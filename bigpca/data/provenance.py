@@ -24,6 +24,28 @@ MAX_TEXT = 4096  # characters of a field
 MAX_VERSIONS = 64
 
 
+@dataclass(frozen=True, eq=False)
+class Made:
+    """What an output of a model or of a copy is, as its graph or its store says.
+
+    Attributes
+    ----------
+    what : str or None
+        What the numbers are: "scores", "statistics", "rows" and so on; None for a copy.
+    call : str or None
+        The Python call.
+    model : str or None
+        Digest of the model.
+    keys : anything that :func:`bigpca.data.keys.row_keys` reads, or None
+        None for the keys of the source, if it has any.
+    """
+
+    what: str | None = None
+    call: str | None = None
+    model: str | None = None
+    keys: object = None
+
+
 @dataclass(frozen=True, repr=False)
 class Provenance(Shown):
     """How the numbers of a model or a score store came to be; None for what was not recorded.
@@ -47,6 +69,8 @@ class Provenance(Shown):
         When the run was complete, ISO 8601, UTC.
     model : str or None
         Digest of the function from rows to scores: that of a model, and of the scores that it made.
+    what : str or None
+        What the numbers of a store are: "scores", "statistics", "rows" and so on; None for a model.
     versions : dict of str to str
         Of Python and packages.
     planned_reads, planned_max_reads, planned_seconds : float or None
@@ -82,11 +106,12 @@ class Provenance(Shown):
     merged_models: int | None = None
     solve_threads: int | None = None
     stamp: str | None = None
+    what: str | None = None
 
     @classmethod
     def now(
         cls, sources: Iterable[str], member: str, rows: int, call: str, *, seconds: float, reads: float,
-        model: str | None = None,
+        made: Made = Made(),
     ) -> Provenance:  # fmt: skip
         """Record a run that ends now; what :func:`recording` and :func:`measuring` know goes before ``call``."""
         found = public(", ".join(filter(None, sources)))
@@ -100,9 +125,10 @@ class Provenance(Shown):
             reads=reads,
             peak_bytes=None if peak is None else peak(),
             date=datetime.now(UTC).isoformat(timespec="seconds"),
-            model=model,
+            model=made.model,
             versions=versions(PACKAGES),
             stamp=_STAMP.get(),
+            what=made.what,
         )
 
     def with_rows(self, added: Provenance) -> Provenance:
@@ -210,7 +236,7 @@ def _optional(check: Callable[[Any], bool]) -> Callable[[Any], bool]:
 
 
 _KINDS: dict[str, Callable[[Any], bool]] = {
-    **dict.fromkeys(("source", "member", "call", "model", "stamp"), _optional(_is_text)),
+    **dict.fromkeys(("source", "member", "call", "model", "stamp", "what"), _optional(_is_text)),
     **dict.fromkeys(
         ("seconds", "reads", "planned_reads", "planned_max_reads", "planned_seconds"), _optional(_is_amount)
     ),

@@ -294,6 +294,8 @@ class Carried:
         Names of the rows of a frame, or of AnnData.
     search : bigpca.passes.accumulators.observed_columns.ColumnSearch, or None
         The reads that found which columns have values.
+    made : bigpca.data.provenance.Made, or None
+        What model made the rows, and as what.
     """
 
     chunks: Any
@@ -303,6 +305,7 @@ class Carried:
     labels: Any = None
     index: Any = None
     search: Any = None
+    made: Any = None
 
 
 class CarriedLayer(MaterializedLayer):  # type: ignore[misc]  # Dask has no types

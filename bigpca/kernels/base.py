@@ -415,7 +415,7 @@ class Combined(Kernel):
             raise TypeError(
                 f"kernels = {given!r}; one or more kernels were expected. Make them with kernels.as_kernel."
             )
-        if len(kinds := {_rows_of(item): item for item in given}) > 1:
+        if len(kinds := {rows_of(item): item for item in given}) > 1:
             names = ", ".join(f"{item} takes {rows}" for rows, item in kinds.items())
             raise TypeError(f"kernels of different rows cannot be combined: {names}. Combine kernels of one kind.")
         object.__setattr__(self, "kernels", given)
@@ -583,7 +583,8 @@ class Product(Combined):
         return reduce(lambda left, right: (left[:, :, None] * right[:, None, :]).reshape(len(left), -1), factors)
 
 
-def _rows_of(kernel: Kernel) -> str:
+def rows_of(kernel: Kernel) -> str:
+    """Return what a kernel compares, in words."""
     if not kernel.needs_rows:
         return "rows of a kernel matrix"
     return "strings" if kernel.accepts_strings else "vectors"

@@ -26,7 +26,7 @@ from bigpca.blas import one_blas_thread, solve_paused
 from bigpca.data.batches import reject_batches
 from bigpca.data.checks import note_rounded
 from bigpca.data.containers import check_chunk_shape, dense_rows
-from bigpca.data.provenance import Provenance
+from bigpca.data.provenance import Made, Provenance
 from bigpca.data.source import MemoryRows, Source
 from bigpca.data.sources import open as open_array
 from bigpca.data.sources import open_source, row_source
@@ -242,25 +242,6 @@ def output_chunk_rows(rows: Rows, row_bytes: int) -> int:
     return int(max(1, min(whole, rows.n_rows)))
 
 
-@dataclass(frozen=True, eq=False)
-class Made:
-    """Metadata stored with an output.
-
-    Attributes
-    ----------
-    call : str
-        The Python call.
-    model : str or None
-        Digest of the model.
-    keys : anything that :func:`bigpca.data.keys.row_keys` reads, or None
-        None for the keys of the source, if it has any.
-    """
-
-    call: str = ""
-    model: str | None = None
-    keys: object = None
-
-
 UNRECORDED = Made()
 
 
@@ -351,7 +332,7 @@ def project_to(
         rows.check_unchanged(before)
         seconds = time.perf_counter() - began
         record = Provenance.now(
-            rows.paths, rows.member, rows.rows_read, made.call, seconds=seconds, reads=1.0, model=made.model
+            rows.paths, rows.member, rows.rows_read, made.call or "", seconds=seconds, reads=1.0, made=made
         )  # fmt: skip
         attributes = f.attributes
         if attributes:

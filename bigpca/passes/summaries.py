@@ -1,22 +1,17 @@
 """The reads that find what there is in each column: which have no values, and the means that fill missing ones.
 
-The verb that finds the rows at both ends of each column, in one read; and the check that columns are scores.
+The verb that finds the rows at both ends of each column, in one read.
 """
 
 from __future__ import annotations
 
-from contextlib import suppress
 from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-import bigpca.dask_array as da
 from bigpca.arrays import Array, Integers
-from bigpca.data.provenance import provenance_of
-from bigpca.data.sources import source_of
-from bigpca.data.views import carried
-from bigpca.errors import ModelFormatError, Shown, counted, warn_approximation
+from bigpca.errors import Shown, counted, warn_approximation
 from bigpca.passes.accumulators.base import Accumulator
 from bigpca.passes.accumulators.kept_rows import Furthest, RowsAt
 from bigpca.passes.accumulators.observed_columns import ColumnSearch, ObservedColumns
@@ -29,11 +24,8 @@ from bigpca.passes.reading.layout import working_dtype
 from bigpca.passes.reading.readers import ColumnFill
 from bigpca.passes.rows import Rows
 from bigpca.planning import Plan, Times
-from bigpca.storage.files import kind_of
 
 SHOWN_COLUMNS = 5  # in messages
-STATISTICS = ("t2", "spe", "mahalanobis")
-NOT_SCORES = ("statistics", "contributions", "distances")  # the first word of the provenance of other outputs
 
 
 def observed_pass(rows: Rows, name: str, *, first: bool = False) -> PassPlan:
@@ -257,21 +249,3 @@ def read_ends(
     with resolve_progress(progress) as report:
         run = Run(None, report, "local" if rows.in_process else None, plan.peak_bytes)
         return fold_to(run, cost, rows, templates, _Finish(width), shift=np.zeros(width))  # one pass over X
-
-
-def reject_statistics(X: da.Array, k: int, remedy: str = "Give rows or scores.") -> None:
-    """Reject what models write of rows beside their scores, known by its provenance or by the names of its columns.
-
-    Raises
-    ------
-    ValueError
-    """
-    names, source, what = carried(X).names, source_of(X), ""
-    if source is not None and source.path and kind_of(source.path) == "disk":
-        with suppress(ModelFormatError):  # of a damaged record, which no numbers depend on
-            made = provenance_of(source.path)
-            what = "" if made is None else str(made.call).split(" ")[0]
-    if what not in NOT_SCORES and (names is None or not set(names) <= set(STATISTICS)):
-        return
-    named = "" if names is None else f" ({', '.join(names)})"
-    raise ValueError(f"the columns of X are {what or 'statistics'}{named}, not scores of the {k} components. {remedy}")

@@ -16,12 +16,11 @@ from numpy.typing import NDArray
 
 from bigpca.arrays import Array, Integers, Vector
 from bigpca.data.alignment import aligned
-from bigpca.data.checks import check_scores
 from bigpca.data.containers import is_dask_frame, is_path_list
 from bigpca.data.labels import label_values
+from bigpca.data.roles import are_scores
 from bigpca.data.sources import open as open_array
 from bigpca.errors import component_columns, format_bytes
-from bigpca.passes.summaries import reject_statistics
 from bigpca.plots.style import COLOURS
 from bigpca.seeds import uniforms
 
@@ -290,7 +289,7 @@ def drawn_rows(n: int, seed: int = 0, most: int = MAX_ROWS) -> Integers:
 
 
 def drawn_scores(
-    model: Any, X: Any = None, *, seed: int = 0, most: int = MAX_ROWS, statistics: bool = False
+    model: Any, X: Any = None, said: str = "", *, seed: int = 0, most: int = MAX_ROWS, statistics: bool = False
 ) -> DrawnScores:
     """Return the scores of the rows that are drawn, or their T2 and SPE.
 
@@ -298,16 +297,17 @@ def drawn_scores(
     ----------
     model : fitted model, or scores of shape (n, k)
     X : rows (n, d) or scores (n, k), in memory, lazy or stored
-        With as many columns as the model has components, and another number than it has features, these are scores;
-        otherwise rows; only the drawn ones are transformed. That reads lazy rows once, which a line of the log
-        announces with its bytes.
+        Of rows only the drawn ones are transformed. That reads lazy rows once, which a line of the log announces with
+        its bytes.
+    said : {"rows", "scores", ""}
+        What the caller said of X; otherwise :func:`bigpca.data.roles.are_scores` decides.
 
     Raises
     ------
     TypeError
         Where neither rows nor scores are given.
     ValueError
-        For arrays of another width, and rows whose number is unknown.
+        As that function, for arrays of another width, and for rows whose number is unknown.
     """
     if X is None:
         if hasattr(model, "fit"):
@@ -317,21 +317,14 @@ def drawn_scores(
     if _in_memory(X):
         frame = hasattr(X, "iloc")
         held: Any = X if frame else np.asarray(X)
-        are_scores = not statistics and _are_scores(model, held.shape)
-        if getattr(model, "pattern_", None) is not None and not are_scores:
-            held, are_scores = np.asarray(transform(held)), True  # a sample may have several rows
-        if are_scores and not frame:
-            check_scores(held)
+        mapped = not statistics and are_scores(model, X, held, said)
+        if getattr(model, "pattern_", None) is not None and not mapped:
+            held, mapped = np.asarray(transform(held)), True  # a sample may have several rows
         rows = drawn_rows(len(held), seed, most)
         taken = held.iloc[rows] if frame else held[rows]
-        return _shown(np.asarray(taken if are_scores else transform(taken)), rows, len(held))
+        return _shown(np.asarray(taken if mapped else transform(taken)), rows, len(held))
     opened = open_array(X)
-    are_scores = not statistics and _are_scores(model, opened.shape)
-    if are_scores:
-        check_scores(opened)
-    if are_scores and model is not None:
-        reject_statistics(opened, int(fitted(model).n_components_))
-    scores = opened if are_scores else transform(X)
+    scores = opened if not statistics and are_scores(model, X, opened, said) else transform(X)
     n = scores.shape[0]
     if np.isnan(n):
         raise ValueError("the number of rows is unknown. Call X.compute_chunk_sizes() first.")
@@ -342,16 +335,6 @@ def drawn_scores(
             "drawn without it.", f"{len(rows):,}", format_bytes(opened.nbytes),
         )  # fmt: skip
     return _shown(np.asarray(scores[rows]), rows, int(n))
-
-
-def _are_scores(model: Any, shape: tuple[int, ...]) -> bool:
-    """Whether an array of this shape holds scores."""
-    if model is None:
-        if len(shape) != 2:
-            raise ValueError(f"scores have shape {shape}; (n, k) was expected.")
-        return True
-    k, d = int(fitted(model).n_components_), int(model.n_features_in_)
-    return len(shape) == 2 and shape[1] == k != d
 
 
 def _shown(scores: Array, rows: Integers, n: int) -> DrawnScores:

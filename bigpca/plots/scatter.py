@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bigpca.arrays import Matrix, Vector
+from bigpca.data.roles import given_array
 from bigpca.plots.data import (
     MAX_ROWS,
     DrawnScores,
@@ -53,6 +54,8 @@ def scores(
     model: Any,
     X: Any = None,
     *,
+    rows: Any = None,
+    scores: Any = None,
     labels: Any = None,
     components: tuple[int | str, int | str] = (0, 1),
     ellipses: float | None = None,
@@ -68,9 +71,11 @@ def scores(
     ----------
     model : fitted model, or scores of shape (n, k)
     X : array-like, Dask array, path and so on, of shape (n, d) or (n, k), default None
-        Rows, or scores that ``transform`` has returned or stored. An array with as many columns as components (and not
-        as many as features) is treated as scores. Lazy rows take one read, which the log announces if it exceeds 256
-        MiB.
+        Rows, or scores that ``transform`` has returned or stored: the record beside stored or lazy scores says so, or
+        the names of the columns, the dimensions, or their number. Lazy rows take one read, which the log announces if
+        it exceeds 256 MiB.
+    rows, scores : as X, default None
+        Say which it is, where nothing else does: an array of as many columns as features and as components.
     labels : array-like of shape (n,), or path, optional
         Of all rows. A Series with an index of keys, or a file with a column of keys, is joined by key to rows or scores
         that have keys; other labels must be in the order of the rows; ``bigpca.data.by_key(labels, X, keys=False)``
@@ -94,11 +99,12 @@ def scores(
     Raises
     ------
     ValueError
-        For components that do not exist, labels that do not fit, and models without components, such as a sketch.
+        For components that do not exist, labels that do not fit, models without components, such as a sketch, scores
+        of another model, and where it is not clear whether X holds rows or scores.
     ImportError
         If matplotlib is not installed.
     """
-    drawn, ratio, kinds = _drawn(model, X, seed, labels=labels)
+    drawn, ratio, kinds = _drawn(model, given_array(X, rows, scores), seed, labels=labels)
     names = component_names(model, drawn.scores.shape[1])
     pair = chosen(components, names)
     title = f"{name_of(model)}, scores of {drawn.title()}" if hasattr(model, "fit") else f"Scores of {drawn.title()}"
@@ -149,6 +155,8 @@ def biplot(
     model: Any,
     X: Any = None,
     *,
+    rows: Any = None,
+    scores: Any = None,
     labels: Any = None,
     components: tuple[int | str, int | str] = (0, 1),
     top: int = 10,
@@ -165,8 +173,8 @@ def biplot(
     Parameters
     ----------
     model : fitted linear model
-    X, labels, components, ax, seed
-        As in :func:`scores`; defaults None, None, (0, 1), None and 0.
+    X, rows, scores, labels, components, ax, seed
+        As in :func:`scores`; defaults None, None, None, None, (0, 1), None and 0.
     top : int, default 10
         Number of features: the best of each component in turn, by absolute weight.
     feature_names : array-like of shape (d,), optional
@@ -188,7 +196,7 @@ def biplot(
     columns = chosen(components, names)
     if columns[1] < 0:
         raise ValueError("a biplot needs two components, but the model has 1. Fit two, or draw its components.")
-    drawn, ratio, kinds = _drawn(model, X, seed, labels=labels)
+    drawn, ratio, kinds = _drawn(model, given_array(X, rows, scores), seed, labels=labels)
     ax = draw_points(axes_of(ax), drawn, kinds, axis_names(columns, names, ratio), columns, "")
     pair = found.components[[*columns]]
     largest = best_of_each(pair, top)
@@ -348,6 +356,8 @@ def density(
     model: Any,
     X: Any = None,
     *,
+    rows: Any = None,
+    scores: Any = None,
     components: tuple[int | str, int | str] = (0, 1),
     ax: Axes | None = None,
     seed: int = 0,
@@ -358,8 +368,8 @@ def density(
 
     Parameters
     ----------
-    model, X, components, ax, seed
-        As in :func:`scores`; defaults None, (0, 1), None and 0.
+    model, X, rows, scores, components, ax, seed
+        As in :func:`scores`; defaults None, None, None, (0, 1), None and 0.
 
     Returns
     -------
@@ -372,7 +382,7 @@ def density(
     ImportError
         If matplotlib is not installed.
     """
-    drawn, ratio, _ = _drawn(model, X, seed, MAX_BINNED)
+    drawn, ratio, _ = _drawn(model, given_array(X, rows, scores), seed, MAX_BINNED)
     names = component_names(model, drawn.scores.shape[1])
     columns = chosen(components, names)
     if columns[1] < 0:
@@ -389,14 +399,15 @@ def density(
 
 
 def pairs(
-    model: Any, X: Any = None, *, labels: Any = None, components: Sequence[int | str] = (0, 1, 2, 3), seed: int = 0
-) -> Figure:
+    model: Any, X: Any = None, *, rows: Any = None, scores: Any = None, labels: Any = None,
+    components: Sequence[int | str] = (0, 1, 2, 3), seed: int = 0,
+) -> Figure:  # fmt: skip
     """Draw rows by their scores on every pair of some components, and the distribution of each on the diagonal.
 
     Parameters
     ----------
-    model, X, labels, seed
-        As in :func:`bigpca.plots.scores`; defaults None, None and 0.
+    model, X, rows, scores, labels, seed
+        As in :func:`bigpca.plots.scores`; defaults None, None, None, None and 0.
     components : sequence of 2 to 8 int or str, default (0, 1, 2, 3)
         By number from 0 or by name. By default the first four, or all if the model has fewer.
 
@@ -412,7 +423,7 @@ def pairs(
     ImportError
         If matplotlib is not installed.
     """
-    drawn, ratio, kinds = _drawn(model, X, seed, labels=labels)
+    drawn, ratio, kinds = _drawn(model, given_array(X, rows, scores), seed, labels=labels)
     import matplotlib.pyplot as plt
 
     k = drawn.scores.shape[1]
@@ -461,7 +472,7 @@ def axis_names(columns: Sequence[int], names: Sequence[str], ratio: Vector | Non
 
 
 def _drawn(
-    model: Any, X: Any, seed: int, most: int = MAX_ROWS, labels: Any = None
+    model: Any, given: tuple[Any, str], seed: int, most: int = MAX_ROWS, labels: Any = None
 ) -> tuple[DrawnScores, Vector | None, Kinds | Values | None]:
     """Return the scores to draw, and where they are known the shares of the variance, and the labels of the rows."""
     require_matplotlib()  # before a read
@@ -471,8 +482,8 @@ def _drawn(
             f"a {name_of(model)} has no components: the columns of its sketch are random combinations of the "
             f"features. Fit a PCA, or another model of components."
         )
-    drawn = drawn_scores(model, X, seed=seed, most=most)
-    return drawn, ratio, None if labels is None else kinds_of(labels, drawn.n, drawn.rows, model if X is None else X)
+    drawn, X = drawn_scores(model, *given, seed=seed, most=most), model if given[0] is None else given[0]
+    return drawn, ratio, None if labels is None else kinds_of(labels, drawn.n, drawn.rows, X)
 
 
 def draw_marks(ax: Axes, xy: Matrix, kinds: Kinds | Values | None) -> None:

@@ -15,7 +15,7 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
 from bigpca.arrays import Array, Integers, Matrix, Vector, unpack
-from bigpca.data.checks import check_scores
+from bigpca.data.roles import are_scores, given_array
 from bigpca.data.sources import open as open_array
 from bigpca.data.weights import degrees_of_freedom
 from bigpca.errors import Shown, positive_integer
@@ -24,8 +24,9 @@ from bigpca.passes.engine.events import ProgressArgument
 from bigpca.passes.project import keys_of
 from bigpca.passes.reading.row_maps import Float64Map, MapStep
 from bigpca.passes.rows import Rows
-from bigpca.passes.summaries import Ends, read_ends, reject_statistics
+from bigpca.passes.summaries import Ends, read_ends
 from bigpca.quality.measurement import ReplacementMoments, read_once
+from bigpca.quality.metrics import axes_of
 from bigpca.rules import Patterson, Whitening
 from bigpca.settings import setting
 from bigpca.storage.files import content_digest
@@ -264,7 +265,7 @@ def standard_errors(
     >>> (errors.explained_variance_ / (np.sqrt(2 / 10_000) * np.array([9, 4, 1]))).round(1).tolist()
     [1.0, 1.0, 1.0]
     """
-    check_is_fitted(model, "components_")
+    axes_of(model)
     if not getattr(model, "_orthonormal", False):
         raise TypeError(
             f"a {type(model).__name__} without orthonormal components was given. Fit PCA or ApproximatePCA."
@@ -374,7 +375,7 @@ def example_importance(model: Any, X: Any) -> Any:
     >>> V.round(2).tolist(), round(float((V**2).sum()), 12)
     ([[-0.53], [-0.27], [0.8]], 1.0)
     """
-    check_is_fitted(model, "components_")
+    axes_of(model)
     variances = np.asarray(model.explained_variance_, np.float64)
     empty = np.flatnonzero(~(variances > 0))
     if len(empty):
@@ -612,7 +613,9 @@ def feature_replacement_bound(
     return ReplacementBound(own.count, features, chosen[features], frobenius, spectral, correlations, apart_norm)
 
 
-def extremes(model: Any, X: Any, n: int = 10, *, progress: ProgressArgument = None) -> Ends:
+def extremes(
+    model: Any, X: Any = None, n: int = 10, *, rows: Any = None, scores: Any = None, progress: ProgressArgument = None
+) -> Ends:
     """Return the rows with the lowest and highest scores of each component, in one read and bounded memory.
 
     They show what a component means. Among equal scores, the first rows are returned.
@@ -620,11 +623,13 @@ def extremes(model: Any, X: Any, n: int = 10, *, progress: ProgressArgument = No
     Parameters
     ----------
     model : fitted model, or None for scores of any model
-    X : array-like, Dask array, path and so on
-        Rows (n, d), which are transformed as they are read, or scores (n, k): an array with as many columns as the
-        model has components (and not as many as it has features) is treated as scores.
+    X : array-like, Dask array, path and so on, default None
+        Rows (n, d), which are transformed as they are read, or scores (n, k), as :func:`bigpca.plots.scores` tells them
+        apart.
     n : int, default 10
         How many to return at each end, at most all rows.
+    rows, scores : as X, default None
+        Say which it is, where nothing else does.
     progress : True, "auto", a callable that receives events, or None, default None
         True shows a bar; "auto" shows one after two seconds.
 
@@ -637,7 +642,8 @@ def extremes(model: Any, X: Any, n: int = 10, *, progress: ProgressArgument = No
     Raises
     ------
     TypeError, ValueError
-        If ``n`` is not a positive integer, and for a table of statistics instead of scores.
+        If ``n`` is not a positive integer, if it is not clear whether X holds rows or scores, for scores of another
+        model, and for a table of statistics instead of scores.
     NonFiniteError, MissingChunksError, CorruptedChunkError
         From the read; names rows and block.
 
@@ -657,20 +663,19 @@ def extremes(model: Any, X: Any, n: int = 10, *, progress: ProgressArgument = No
                 f"model is a {type(model).__name__}; a fitted model or None was expected: extremes(model, X)."
             )
         check_is_fitted(model)
+    X, said = given_array(X, rows, scores)
+    if X is None:
+        raise TypeError("no rows were given; rows or scores were expected: extremes(model, X).")
     opened = open_array(X)
-    if model is None or (opened.shape[1] == model._n_features_out != model.n_features_in_):
-        check_scores(opened)
-        if model is not None:
-            remedy = "Give rows or scores, or None as the model: extremes(None, X)."
-            reject_statistics(opened, model._n_features_out, remedy)
-        rows = scores = Rows.of(opened, nan_policy="omit")
+    if are_scores(model, X, opened, said):
+        read = mapped = Rows.of(opened, nan_policy="omit")
     else:
-        rows, _ = model._rows(model._open_like(X))
+        read, _ = model._rows(model._open_like(X))
         k = model._n_features_out
-        scores = rows.mapped(MapStep(model._row_map(), k, 2 * rows.n_columns * k))
+        mapped = read.mapped(MapStep(model._row_map(), k, 2 * read.n_columns * k))
     limit = None if model is None else setting(model, "memory_limit")
-    ends = read_ends(scores, n, memory_limit=limit, progress=progress).ends
-    names, keys = None if model is None else tuple(model.get_feature_names_out()), keys_of(rows)
+    ends = read_ends(mapped, n, memory_limit=limit, progress=progress).ends
+    names, keys = None if model is None else tuple(model.get_feature_names_out()), keys_of(read)
     if keys is None:
         return replace(ends, names=names)
     return replace(ends, names=names, lowest_keys=keys[ends.lowest], highest_keys=keys[ends.highest])

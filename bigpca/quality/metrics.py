@@ -21,6 +21,7 @@ from bigpca.errors import Shown, check_choice, positive_integer
 from bigpca.estimators.linear.pca import PCA
 from bigpca.estimators.linear.rotated_pca import RotatedPCA
 from bigpca.estimators.shared.inputs import as_fitted, open_rows
+from bigpca.kernels.base import rows_of
 from bigpca.passes.accumulators.moments import Moments
 from bigpca.passes.engine.driver import solving_with
 from bigpca.passes.engine.events import ProgressArgument
@@ -80,6 +81,7 @@ def eigenvalue_difference(eigenvalues: ArrayLike, eigenvalues2: ArrayLike) -> Ve
     Parameters
     ----------
     eigenvalues, eigenvalues2 : array-like of shape (k,), or fitted models; the exact ones first
+        Of two models the ``eigenvalues_``, or the ``explained_variance_`` if one has only those.
 
     Returns
     -------
@@ -87,6 +89,8 @@ def eigenvalue_difference(eigenvalues: ArrayLike, eigenvalues2: ArrayLike) -> Ve
 
     Raises
     ------
+    TypeError
+        For two models without eigenvalues of one kind.
     ValueError
         If shapes differ, or one of the first eigenvalues is not positive.
 
@@ -99,10 +103,7 @@ def eigenvalue_difference(eigenvalues: ArrayLike, eigenvalues2: ArrayLike) -> Ve
     >>> eigenvalue_difference([4.0, 2.0], [3.0, 2.0]).tolist()
     [0.25, 0.0]
     """
-    exact, found = (
-        np.asarray(getattr(one, "eigenvalues_", getattr(one, "explained_variance_", one)), np.float64)
-        for one in (eigenvalues, eigenvalues2)
-    )
+    exact, found = _of_one_kind(eigenvalues, eigenvalues2)
     if exact.ndim != 1 or exact.shape != found.shape:
         raise ValueError(f"eigenvalues have shapes {exact.shape} and {found.shape}. Truncate the longer one.")
     bad = np.flatnonzero(~(exact > 0))
@@ -112,6 +113,21 @@ def eigenvalue_difference(eigenvalues: ArrayLike, eigenvalues2: ArrayLike) -> Ve
             f"{bad[0]} before it."
         )
     return np.asarray(np.abs(exact - found) / exact)
+
+
+def _of_one_kind(*given: Any) -> list[Vector]:
+    """Return two arrays of eigenvalues; of models those that all have, so that no matrix is compared with another."""
+    models = [one for one in given if hasattr(one, "fit")]
+    for model in models:
+        check_is_fitted(model)
+    kinds = [name for name in ("eigenvalues_", "explained_variance_") if all(hasattr(one, name) for one in models)]
+    if not kinds:
+        names = " and ".join(type(model).__name__ for model in models)
+        raise TypeError(
+            f"{names} have no eigenvalues of one kind: the eigenvalues of labels or of a kernel are not variances. "
+            "Compare models of one class, or pass arrays."
+        )
+    return [np.asarray(getattr(one, kinds[0]) if hasattr(one, "fit") else one, np.float64) for one in given]
 
 
 def principal_angles(V: ArrayLike, V2: ArrayLike) -> Vector:
@@ -157,9 +173,27 @@ def principal_angles(V: ArrayLike, V2: ArrayLike) -> Vector:
     return np.asarray(np.arctan2(sines, cosines[::-1]))  # pairs the largest sine with the smallest cosine
 
 
+def axes_of(model: Any) -> Matrix:
+    """Return the axes (k, d) of a fitted model.
+
+    Raises
+    ------
+    NotFittedError
+    TypeError
+        For a model without axes in the space of the features.
+    """
+    check_is_fitted(model)
+    if not hasattr(model, "components_"):
+        raise TypeError(
+            f"a {type(model).__name__} has no components_: it has no axes in the space of the features. Compare "
+            "scores, or fit a linear model such as PCA."
+        )
+    return np.asarray(model.components_, np.float64)
+
+
 def unit_rows(V: ArrayLike, name: str) -> Matrix:
     """Return the rows scaled to length 1; raise ValueError, with this name, if one has no direction."""
-    rows = np.asarray(getattr(V, "components_", V), np.float64)
+    rows = axes_of(V) if hasattr(V, "fit") else np.asarray(V, np.float64)
     if rows.ndim != 2 or 0 in rows.shape:
         raise ValueError(f"{name} has shape {rows.shape}; rows of components, (k, d), were expected. Reshape it.")
     largest = np.abs(rows).max(axis=1, keepdims=True)
@@ -371,8 +405,7 @@ def reconstruction_error(
     >>> round(error.relative, 4), round(1 - float(pca.explained_variance_ratio_.sum()), 4)
     (0.0076, 0.0076)
     """
-    check_is_fitted(model, "components_")
-    components = np.asarray(model.components_, np.float64)
+    components = axes_of(model)
     k, d = components.shape
     axes = orthonormal(unit_rows(components, "components_"), "components_")
     mean = np.zeros(d) if getattr(model, "mean_", None) is None else np.asarray(model.mean_, np.float64)
@@ -682,6 +715,8 @@ def recall(
 
     Raises
     ------
+    TypeError
+        For kernels of strings, and of precomputed matrices.
     ValueError
         For fewer than k rows, another metric, and queries or rows with a different number of features than the model.
     MemoryBudgetError
@@ -704,7 +739,12 @@ def recall(
     """
     check_is_fitted(model)
     check_choice("metric", metric, METRICS)
-    k = positive_integer("k", k)
+    k, kernel = positive_integer("k", k), getattr(model, "kernel_", None)
+    if kernel is not None and rows_of(kernel) != "vectors":
+        raise TypeError(
+            f"the rows of this {type(model).__name__} are {rows_of(kernel)}, not vectors of features, whose distances "
+            "recall compares with those of scores. Fit a kernel of vectors."
+        )
     rows, asked = (model._rows(model._open_like(given))[0] for given in (X, queries))
     if rows.n_rows < k:
         raise ValueError(f"X has {rows.n_rows} rows; at least k = {k} were expected. Lower k.")

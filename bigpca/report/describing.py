@@ -26,14 +26,14 @@ import numpy as np
 
 from bigpca.arrays import Array, Integers, Matrix, Vector
 from bigpca.data.alignment import aligned, keys_of_rows
-from bigpca.data.checks import check_scores
 from bigpca.data.keys import Keys
 from bigpca.data.labels import label_values
+from bigpca.data.roles import are_scores
 from bigpca.data.sources import open as open_array
 from bigpca.data.sources import source_of
 from bigpca.errors import brief, format_bytes
 from bigpca.passes.rows import Rows
-from bigpca.passes.summaries import Ends, read_ends, reject_statistics
+from bigpca.passes.summaries import Ends, read_ends
 from bigpca.planning import format_estimate, format_seconds
 from bigpca.plots import bounds, components, scree, spectrum
 from bigpca.plots import layers as layers_of
@@ -365,24 +365,10 @@ class ScoresRead:
     without: int
 
 
-def read_scores(scores: Any, k: int, *, seed: int = 0) -> ScoresRead:
-    """Read scores (n, k) once.
-
-    Raises
-    ------
-    ValueError
-        For scores of another width than k.
-    TypeError
-        For codes.
-    """
+def read_scores(model: Any, scores: Any, *, seed: int = 0) -> ScoresRead:
+    """Read scores (n, k) once; raises as :func:`bigpca.data.roles.are_scores`."""
     opened = open_array(scores)
-    if opened.shape[1] != k:
-        raise ValueError(
-            f"the scores have {opened.shape[1]} columns, but the model has {k} components. Pass the scores that "
-            f"this model wrote."
-        )
-    check_scores(opened)
-    reject_statistics(opened, k)
+    are_scores(model, scores, opened, "scores")
     n = int(opened.shape[0])
     rows = drawn_rows(n, seed)
     found = read_ends(Rows.of(opened, nan_policy="omit"), ROWS_AT_AN_END, columns=MAX_COMPONENTS, chosen=rows)
@@ -666,7 +652,7 @@ def describe(
     """
     inner, k = fitted(model), len(eigenvalues(model))
     own = weights(model, feature_names) if hasattr(inner, "components_") else None
-    read = None if scores is None else read_scores(scores, k)
+    read = None if scores is None else read_scores(model, scores)
     if read is None and not all(one is None for one in (labels, keys, pictures)):
         raise ValueError("labels, keys or pictures were given without the scores that they belong to. Give the scores.")
     known = Companions()

@@ -7,14 +7,26 @@ from pathlib import Path
 from typing import Any
 
 import dask.array as da
+import matplotlib.pyplot as plt
 import numpy as np
+import pandas as pd
 import pytest
 from numpy.typing import NDArray
 from scipy.linalg import sqrtm
 
 import bigpca as bp
 from bigpca.data.views import named as with_names
-from bigpca.quality import compare, extremes, frechet_distance, principal_angles
+from bigpca.quality import (
+    compare,
+    eigenvalue_difference,
+    example_importance,
+    extremes,
+    frechet_distance,
+    principal_angles,
+    recall,
+    reconstruction_error,
+    similarity,
+)
 from tests.builders import orthonormal_rows
 
 Array = NDArray[Any]
@@ -23,6 +35,7 @@ RNG = np.random.default_rng(0)
 X = RNG.standard_normal((N, D)) @ RNG.standard_normal((D, D)) + 5
 X[:, 6] = 7.0  # constant
 PLAIN = bp.PCA(K).fit(X)
+LABELS = np.arange(N) % 3
 
 
 @pytest.mark.parametrize(
@@ -133,6 +146,10 @@ def test_the_frechet_distance_is_that_of_two_gaussians(rank: int) -> None:
 
 
 DOT = bp.PCA(2, solver="dot").fit(X)
+KERNEL = bp.KernelPCA(K, kernel="linear").fit(X)
+WORDS = np.array(["a", "ab", "b", "ba"])
+OF_WORDS = bp.KernelPCA(2, kernel=bp.kernels.Spectrum(1)).fit(WORDS)
+GRAM = bp.KernelPCA(2, kernel="precomputed").fit(X @ X.T)
 MISTAKES: dict[str, tuple[Callable[[], Any], str]] = {
     "no such component": (lambda: PLAIN.top_features(3), r"components = \[3\], but there are 3. Give numbers"),
     "no features": (lambda: PLAIN.top_features(0, n=0), "n = 0 is below 1, but an integer"),
@@ -160,6 +177,16 @@ MISTAKES: dict[str, tuple[Callable[[], Any], str]] = {
         lambda: frechet_distance(bp.ApproximatePCA(2, bp.sketches.Gaussian(4)).fit(X), PLAIN),
         "a is of class ApproximatePCA; a fitted PCA was expected",
     ),
+    "axes of a kernel": (lambda: similarity(KERNEL, PLAIN), "a KernelPCA has no components_: it has no axes in"),
+    "angles of a kernel": (lambda: principal_angles(PLAIN, KERNEL), "a KernelPCA has no components_"),
+    "a kernel's subspace": (lambda: reconstruction_error(KERNEL, X), "a KernelPCA has no components_"),
+    "a kernel's examples": (lambda: example_importance(KERNEL, X), "a KernelPCA has no components_"),
+    "eigenvalues of labels": (
+        lambda: eigenvalue_difference(bp.FisherDiscriminantAnalysis(2).fit(X[:, :3], LABELS), PLAIN),
+        "FisherDiscriminantAnalysis and PCA have no eigenvalues of one kind",
+    ),
+    "neighbours of strings": (lambda: recall(OF_WORDS, WORDS, WORDS, 1), "KernelPCA are strings, not vectors"),
+    "neighbours in a matrix": (lambda: recall(GRAM, X[:2] @ X.T, X @ X.T, 1), "KernelPCA are rows of a kernel matrix"),
     "other widths": (lambda: frechet_distance(PLAIN, bp.PCA(2).fit(X[:, :5])), "the models have 8 and 5 features"),
 }  # fmt: skip
 
@@ -168,6 +195,80 @@ MISTAKES: dict[str, tuple[Callable[[], Any], str]] = {
 def test_what_has_no_answer_is_rejected_in_words(call: Callable[[], Any], message: str) -> None:
     with pytest.raises((ValueError, TypeError), match=message):
         call()
+
+
+def test_eigenvalues_are_compared_with_eigenvalues_of_the_same_kind() -> None:
+    """Those of HKH are n - 1 times the variances."""
+    assert eigenvalue_difference(KERNEL, PLAIN).max() < 1e-9
+    assert eigenvalue_difference(PLAIN.explained_variance_, PLAIN).max() == 0
+
+
+WHOLE = bp.PCA().fit(X)  # of as many components as features
+OF_SCORES: dict[str, Callable[[Any, Any], Any]] = {
+    "extremes": lambda model, given: extremes(model, **given).lowest_scores,
+    "scores": lambda model, given: drawn(bp.plots.scores(model, **given)),
+    "density": lambda model, given: drawn(bp.plots.density(model, **given)),
+    "pairs": lambda model, given: drawn(bp.plots.pairs(model, **given).axes[4]),
+    "biplot": lambda model, given: drawn(bp.plots.biplot(model, **given)),
+}
+
+
+def drawn(ax: Any) -> Any:
+    return np.asarray(ax.collections[0].get_offsets())
+
+
+@pytest.mark.parametrize("name", OF_SCORES)
+def test_rows_and_scores_of_equal_width_are_told_apart_or_asked_for(name: str, tmp_path: Path) -> None:
+    call, scores = OF_SCORES[name], WHOLE.transform(X)
+    expected = call(WHOLE, {"rows": X})
+    frame = pd.DataFrame(scores, columns=WHOLE.get_feature_names_out())
+    stored, lazy = WHOLE.transform(X, out=tmp_path / "s.zarr"), WHOLE.transform(da.from_array(X, (50, -1)))
+    WHOLE.save(tmp_path / "m.zarr")
+    for given in ({"scores": scores}, *({"X": one} for one in (stored, str(tmp_path / "s.zarr"), lazy, frame))):
+        np.testing.assert_allclose(call(WHOLE, given), expected, atol=1e-12)
+    for same in (bp.load(tmp_path / "m.zarr"), bp.PCA().fit(X)):
+        np.testing.assert_allclose(call(same, {"X": lazy}), expected, atol=1e-12)
+    WHOLE.inverse_transform(lazy, out=tmp_path / "rows.zarr")
+    np.testing.assert_allclose(call(WHOLE, {"X": tmp_path / "rows.zarr"}), expected, atol=1e-12)
+    with pytest.raises(ValueError, match=f"X has {D} columns, .* {D} features and {D} components.*rows=X or scores=X"):
+        call(WHOLE, {"X": scores})
+    with pytest.raises(ValueError, match=r"made by another model \(scores of X by PCA\(\)\).*rows=X or scores=X"):
+        call(bp.PCA().fit(X[1:]), {"X": lazy})
+    with pytest.raises(TypeError, match="several of X, rows and scores"):
+        call(WHOLE, {"rows": X, "scores": scores})
+    plt.close("all")
+
+
+def test_scores_of_another_model_are_rejected_with_both_names_unless_they_are_plain_numbers(tmp_path: Path) -> None:
+    updated = bp.PCA(K).fit(X)
+    lazy, _ = updated.transform(da.from_array(X, (50, -1))), updated.transform(X, out=tmp_path / "s.zarr")
+    other = r"another model: scores of X by PCA\(n_components=3\), .*This model, PCA with 3 .*pass np.asarray"
+    calls: list[Callable[[Any], Any]] = [
+        updated.inverse_transform,
+        updated.to_frame,
+        lambda scores: extremes(updated, scores),
+        lambda scores: bp.plots.scores(updated, scores),
+        lambda scores: updated.report(tmp_path / "r.html", scores=scores, overwrite=True),
+    ]
+    for call in calls:
+        call(lazy)
+    updated.partial_fit(X[:20] + 1)
+    for call in calls:
+        for scores in (lazy, lazy[5:], tmp_path / "s.zarr", bp.open(tmp_path / "s.zarr")):
+            with pytest.raises(ValueError, match=other):
+                call(scores)
+        call(np.asarray(lazy))
+    assert extremes(bp.PCA(1).fit(lazy), lazy, n=1).lowest.shape == (1, 1)  # which are the rows of this model
+    plt.close("all")
+
+
+def test_where_an_array_is_multiplied_and_what_happens_to_missing_values_do_not_change_whose_scores_they_are() -> None:
+    plain, rows = bp.PCA(K).fit(X), da.from_array(X, (50, -1))
+    lenient = bp.PCA(K, nan_policy="omit").fit(X)
+    extremes(plain, lenient.transform(rows))
+    pytest.importorskip("torch")
+    with bp.config(arithmetic="torch:cpu"):
+        extremes(plain, lenient.transform(rows))
 
 
 @pytest.mark.parametrize("name", ["s.zarr", "s.parquet"])

@@ -21,6 +21,7 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
 from bigpca.arrays import Array, DType, Integers, Vector
+from bigpca.data.roles import STATISTICS
 from bigpca.errors import check_choice, closest, counted, positive_integer, real_number
 from bigpca.estimators.linear.maps import Center, Projection, Scale, limits_of, orthonormality_error, strip_rows
 from bigpca.estimators.linear.spectrum import Spectrum
@@ -32,7 +33,7 @@ from bigpca.passes.project import keys_of
 from bigpca.passes.reading.blocks import Device
 from bigpca.passes.reading.layout import working_dtype
 from bigpca.passes.reading.row_maps import Float64Map, MapStep, RowMap
-from bigpca.passes.summaries import STATISTICS, read_ends
+from bigpca.passes.summaries import read_ends
 from bigpca.settings import setting
 from bigpca.solvers.components import rounding_level
 from bigpca.storage.files import content_digest

@@ -21,7 +21,7 @@ from sklearn.utils.validation import validate_data
 
 import bigpca.dask_array as da
 from bigpca.arrays import Array, RowsThere
-from bigpca.data.checks import check_dtype, check_scores, row_width, tally_rounded
+from bigpca.data.checks import check_dtype, row_width, tally_rounded
 from bigpca.data.containers import (
     check_columns,
     embeddings,
@@ -39,17 +39,18 @@ from bigpca.data.containers import (
     reject_sparse_forms,
     unmasked,
 )
-from bigpca.data.grids import Grid, feature_names, is_held, note_rounded_columns
+from bigpca.data.grids import COMPONENT, Grid, feature_names, is_held, note_rounded_columns
 from bigpca.data.patterns import RowPattern
+from bigpca.data.roles import are_scores
+from bigpca.data.sources import open as open_array
 from bigpca.data.sources import open_in_memory, open_samples
 from bigpca.data.sparse import as_csr, is_csr, is_sparse
 from bigpca.data.views import View, carried, viewed, with_index
-from bigpca.errors import NonFiniteError, check_choice, counted, warn_caller, warn_rounded
+from bigpca.errors import NonFiniteError, brief, check_choice, counted, warn_caller, warn_rounded
 from bigpca.passes.engine.jobs import digest
 from bigpca.passes.reading.blocks import Values
 from bigpca.passes.reading.row_maps import RowPreprocessor, row_of
 from bigpca.passes.rows import Rows
-from bigpca.passes.summaries import reject_statistics
 from bigpca.solvers.scaling import Whitening
 
 log = logging.getLogger("bigpca")
@@ -136,22 +137,34 @@ def open_rows(X: Input, estimator: str, *, minimum: int = 1) -> Rows:
     return rows
 
 
-def open_scores(X: Input, estimator: str, k: int) -> Rows:
-    """Open scores of k components.
+def open_scores(model: BaseEstimator, X: Input) -> Rows:
+    """Open scores of a model; raises as :func:`bigpca.data.roles.are_scores`."""
+    rows = open_rows(_by_component(X, len(model.get_feature_names_out())), type(model).__name__)
+    are_scores(model, X, rows.X, "scores")
+    return rows
+
+
+def _by_component(X: Input, k: int) -> Input:
+    """Return a DataArray of scores with its dimension ``component`` last, opened; other scores unchanged.
 
     Raises
     ------
     ValueError
-        For a different number of columns, and for statistics.
-    TypeError
-        For codes.
+        If the components are not 0 to k - 1, in order.
     """
-    rows = open_rows(X, estimator)
-    check_scores(rows.X)
-    if rows.viewed_columns != k:
-        raise ValueError(f"scores have {rows.viewed_columns} columns; {k} (n_components_) were expected.")
-    reject_statistics(rows.X, k)
-    return rows
+    if not is_labelled(X) or COMPONENT not in X.dims:
+        return X
+    if COMPONENT in X.coords and not np.array_equal(X.coords[COMPONENT].values, np.arange(k)):
+        raise ValueError(
+            f"the scores are of the components {brief(X.coords[COMPONENT].values.tolist())}; 0 to {k - 1}, in order, "
+            f"were expected. Pass all scores, with 0 for components to leave out."
+        )
+    if X.dims == (COMPONENT,):
+        raise ValueError(
+            "the scores are of one sample, without a dimension of samples. Keep it, such as scores.isel(time=[0]) "
+            "does, or add it: scores.expand_dims('time')."
+        )
+    return open_array(X, sample_dims=[dim for dim in X.dims if dim != COMPONENT])
 
 
 def in_memory(X: Input, estimator: str, *, minimum: int = 1) -> tuple[Values, Names, tuple[int, ...]]:

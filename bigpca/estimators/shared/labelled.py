@@ -22,7 +22,7 @@ from bigpca.data.containers import is_labelled
 from bigpca.data.grids import COMPONENT, FEATURE, Coordinate, Grid, Labels, as_fitted_grid, is_held
 from bigpca.data.sources import open as open_array
 from bigpca.data.views import View, carrying, viewed
-from bigpca.errors import NonFiniteError, brief, required, warn_caller
+from bigpca.errors import NonFiniteError, required, warn_caller
 from bigpca.estimators.shared.fit import Reading, running
 from bigpca.estimators.shared.inputs import Exported, Input, Lazy, compare_names, is_lazy, open_rows, viewed_as
 from bigpca.passes.engine.events import ProgressArgument
@@ -70,29 +70,6 @@ def labelled_rows(rows: Lazy, labels: Labels, name: str, dim: str | None = COMPO
         raise ValueError(f"X has a dimension or coordinate {dim!r}, which is that of {name}. Rename it.")
     coords[dim] = np.arange(rows.shape[1]) if values is None else np.asarray(values)
     return xr.DataArray(rows.reshape(*labels.sizes, rows.shape[1]), dims=(*dims, dim), coords=coords, name=name)
-
-
-def by_component(X: Input, k: int) -> Input:
-    """Return a DataArray of scores with its dimension ``component`` last, opened; other scores unchanged.
-
-    Raises
-    ------
-    ValueError
-        If the components are not 0 to k - 1, in order.
-    """
-    if not is_labelled(X) or COMPONENT not in X.dims:
-        return X
-    if COMPONENT in X.coords and not np.array_equal(X.coords[COMPONENT].values, np.arange(k)):
-        raise ValueError(
-            f"the scores are of the components {brief(X.coords[COMPONENT].values.tolist())}; 0 to {k - 1}, in order, "
-            f"were expected. Pass all scores, with 0 for components to leave out."
-        )
-    if X.dims == (COMPONENT,):
-        raise ValueError(
-            "the scores are of one sample, without a dimension of samples. Keep it, such as scores.isel(time=[0]) "
-            "does, or add it: scores.expand_dims('time')."
-        )
-    return open_array(X, sample_dims=[dim for dim in X.dims if dim != COMPONENT])
 
 
 def grid_of(model: BaseEstimator, side: str = "") -> Grid:

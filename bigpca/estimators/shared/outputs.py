@@ -22,10 +22,12 @@ from sklearn.base import BaseEstimator
 import bigpca.dask_array as da
 from bigpca.data.batches import has_batches
 from bigpca.data.containers import is_dask_frame
+from bigpca.data.provenance import Made
+from bigpca.data.views import carrying
 from bigpca.estimators.shared.inputs import Input, Lazy
 from bigpca.passes.engine.events import ProgressArgument, resolve_progress
 from bigpca.passes.engine.run import Run
-from bigpca.passes.project import Made, project_in_memory, project_in_order, project_lazily, project_to
+from bigpca.passes.project import project_in_memory, project_in_order, project_lazily, project_to
 from bigpca.passes.reading.row_maps import RowMap
 from bigpca.passes.rows import Rows
 from bigpca.storage.files import is_objects, name_of, path_of
@@ -163,8 +165,8 @@ def check_float(dtype: Input, *codes: str) -> str:
     raise ValueError(f"dtype = {dtype!r}; scores are stored as {', '.join(others)} or {last}.")
 
 
-def map_rows(rows: Rows, f: RowMap, columns: int, *, memory_limit: int | str | None) -> Lazy:
-    """Return ``f`` of opened rows: lazy if what a user gave is lazy, else computed.
+def map_rows(rows: Rows, f: RowMap, columns: int, *, made: Made, memory_limit: int | str | None) -> Lazy:
+    """Return ``f`` of opened rows: lazy if what a user gave is lazy, with the record of what made it, else computed.
 
     Rows of batches, which are read once and in order, are mapped at once.
     """
@@ -172,7 +174,7 @@ def map_rows(rows: Rows, f: RowMap, columns: int, *, memory_limit: int | str | N
         return project_in_memory(rows.begun(), f, columns)
     if has_batches(rows.X):
         return project_in_order(rows.begun(), f, columns, memory_limit)
-    return project_lazily(rows.X, f, columns)
+    return carrying(project_lazily(rows.X, f, columns), made=made)
 
 
 def write_rows(

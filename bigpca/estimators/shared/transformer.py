@@ -31,7 +31,8 @@ from bigpca.data.batches import BatchLabels, batch_labels, has_batches, reject_b
 from bigpca.data.containers import is_labelled
 from bigpca.data.grids import Grid
 from bigpca.data.patterns import RowPattern
-from bigpca.data.provenance import Provenance
+from bigpca.data.provenance import Made, Provenance
+from bigpca.data.roles import ROWS
 from bigpca.data.views import View, carrying
 from bigpca.data.weights import degrees_of_freedom, warn_of_shares
 from bigpca.errors import ShortTraceback, check_choice, closest, required
@@ -51,7 +52,6 @@ from bigpca.estimators.shared.inputs import (
     open_scores,
 )
 from bigpca.estimators.shared.labelled import (
-    by_component,
     dataset_of,
     grid_of,
     labelled_rows,
@@ -80,7 +80,6 @@ from bigpca.passes.engine.events import ProgressArgument
 from bigpca.passes.engine.jobs import digest
 from bigpca.passes.engine.local import threads_here
 from bigpca.passes.engine.resources import find_resources, machine_speed
-from bigpca.passes.project import Made
 from bigpca.passes.reading.row_maps import (
     Copy,
     EachSide,
@@ -96,7 +95,7 @@ from bigpca.passes.rows import Rows, reject_weights
 from bigpca.passes.summaries import search_passes
 from bigpca.planning import Plan, Resources
 from bigpca.settings import DEFAULTS as RUN_SETTINGS
-from bigpca.settings import brought_by, in_force, setting
+from bigpca.settings import brought_by, config, in_force, setting
 
 if TYPE_CHECKING:
     from bigpca.passes.reading.codes import Codes
@@ -697,7 +696,7 @@ class Estimator(TransformerMixin, BaseEstimator, ABC, Generic[Found]):
         if scores is not None:
             from bigpca.data.keys import stored_keys  # imports the formats of labels, which fits do not need
 
-            values = np.asarray(open_scores(scores, type(self).__name__, self._n_features_out).X)
+            values = np.asarray(open_scores(self, scores).X)
             return required("pandas", "to_frame", "pandas").DataFrame(values, stored_keys(scores), columns)
         if not hasattr(self, "loadings_"):
             raise ValueError(f"{type(self).__name__} has no loadings_. Pass scores: to_frame(model.transform(X)).")
@@ -1160,6 +1159,7 @@ class Estimator(TransformerMixin, BaseEstimator, ABC, Generic[Found]):
         rows.
         """
         rows, to = self._open_like(X), to or Destination()
+        to = replace(to, what=to.what or what)
         found = self._mapped(rows, f, 1 if dim is None else len(values), to)
         labels = rows.labels if is_labelled(X) else None
         if labels is not None:
@@ -1169,11 +1169,12 @@ class Estimator(TransformerMixin, BaseEstimator, ABC, Generic[Found]):
     def _mapped_to_rows(self, X: Input, f: RowMap, to: Destination) -> Lazy:
         """Return ``f`` of the rows of X as rows (n, d), on the grid of the fit if X is a DataArray."""
         rows = self._open_like(X)
-        return self._on_fitted_grid(X, rows, self._mapped(rows, f, self.n_features_in_, to), to.what)
+        mapped = self._mapped(rows, f, self.n_features_in_, replace(to, what=to.what or ROWS))
+        return self._on_fitted_grid(X, rows, mapped, to.what)
 
     def _mapped_back(self, X: Input, back: RowMap, to: Destination) -> Lazy:
         """Return ``back`` of scores X (n, k): rows (n, d), on the grid of the fit if X is a DataArray."""
-        rows = open_scores(by_component(X, self._n_features_out), type(self).__name__, self._n_features_out)
+        rows, to = open_scores(self, X), replace(to, what=ROWS)
         return self._on_fitted_grid(X, rows, self._mapped_as_given(rows, back, self.n_features_in_, to))
 
     def _mapped(self, rows: Rows, f: RowMap, columns: int, to: Destination) -> Lazy:
@@ -1184,12 +1185,12 @@ class Estimator(TransformerMixin, BaseEstimator, ABC, Generic[Found]):
 
     def _mapped_as_given(self, rows: Rows, f: RowMap, columns: int, to: Destination) -> Lazy:
         """Return ``f`` of opened rows that are not preprocessed, such as scores."""
+        what, limit = to.what or self._output_name, setting(self, "memory_limit")
+        made = Made(what, f"{what} of X by {self._called}", self._digest(), to.keys)
         if to.out is None:
-            return map_rows(rows, f, columns, memory_limit=setting(self, "memory_limit"))
-        rows, what = rows.begun(**self._policies), to.what or self._output_name
-        made = Made(f"{what} of X by {self._called}", self._digest(), to.keys)
+            return map_rows(rows, f, columns, made=made, memory_limit=limit)
         with brought_by(self):
-            return write_rows(rows, f, columns, to, name=what, made=made, memory_limit=setting(self, "memory_limit"))
+            return write_rows(rows.begun(**self._policies), f, columns, to, name=what, made=made, memory_limit=limit)
 
     def _on_fitted_grid(self, X: Input, rows: Rows, mapped: Lazy, what: str = "", grid: Grid | None = None) -> Lazy:
         labels, grid = rows.labels if is_labelled(X) else None, grid or grid_of(self)
@@ -1221,8 +1222,15 @@ class Estimator(TransformerMixin, BaseEstimator, ABC, Generic[Found]):
         return " ".join(repr(self).split())
 
     def _digest(self) -> str:
-        """Return the digest of the row map: it identifies a model, and the scores that the model made."""
-        return digest(self._whole_map().describe())
+        """Return the digest of the row map: it identifies a model, and the scores that the model made.
+
+        It depends neither on where blocks are multiplied nor on what becomes of rows with missing values.
+        """
+        self._settle()
+        plain = copy(self)
+        plain.nan_policy = "raise"
+        with config(arithmetic="numpy"):
+            return digest(plain._whole_map().describe())
 
     @property
     def _pending(self) -> Unsolved[Found] | None:

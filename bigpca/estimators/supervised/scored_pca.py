@@ -25,6 +25,7 @@ from sklearn.utils.validation import check_is_fitted
 
 import bigpca.dask_array as da
 from bigpca.arrays import Array, DType, Integers, Matrix, Vector, unpack
+from bigpca.data.roles import ROWS
 from bigpca.data.views import columns_of
 from bigpca.errors import positive_integer, warn_approximation
 from bigpca.estimators.linear.pca import PCA
@@ -706,7 +707,7 @@ class ScoredPCA(Estimator[ScoredResult]):
         back = self.estimator_.inverse_transform(X)
         placed = Placed(self.selected_, self.mean_)
         rows = open_rows(back, type(self).__name__)
-        return self._mapped_as_given(rows, placed, self.n_features_in_, Destination(out, overwrite))
+        return self._mapped_as_given(rows, placed, self.n_features_in_, Destination(out, overwrite, what=ROWS))
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "estimator_")
