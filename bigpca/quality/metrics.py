@@ -193,7 +193,7 @@ def axes_of(model: Any) -> Matrix:
 
 def unit_rows(V: ArrayLike, name: str) -> Matrix:
     """Return the rows scaled to length 1; raise ValueError, with this name, if one has no direction."""
-    rows = axes_of(V) if hasattr(V, "fit") else np.asarray(V, np.float64)
+    rows = axes_of(V) if hasattr(V, "fit") else np.asarray(getattr(V, "components_", V), np.float64)
     if rows.ndim != 2 or 0 in rows.shape:
         raise ValueError(f"{name} has shape {rows.shape}; rows of components, (k, d), were expected. Reshape it.")
     largest = np.abs(rows).max(axis=1, keepdims=True)

@@ -13,6 +13,7 @@ import sysconfig
 import venv
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -140,9 +141,10 @@ def make_environment(place: Path, versions: dict[str, str]) -> Path:
     """A virtual environment with this one's packages but bigpca; some say that they have another version."""
     venv.create(place, symlinks=True)
     theirs = Path(sysconfig.get_path("purelib", vars={"base": str(place), "platbase": str(place)}))
-    for ours in Path(sysconfig.get_path("purelib")).iterdir():
+    folders = [Path(folder) for folder in sys.path if Path(folder).name == "site-packages"]
+    for ours in chain.from_iterable(folder.iterdir() for folder in folders):
         name, _, rest = ours.name.partition("-")
-        if "bigpca" in ours.name:
+        if "bigpca" in ours.name or ours.suffix == ".pth":  # which may lead to bigpca
             continue
         if rest.endswith(".dist-info") and name in versions:
             shutil.copytree(ours, theirs / ours.name)
