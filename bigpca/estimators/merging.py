@@ -77,6 +77,7 @@ def merge(a: Model, b: Model) -> Model:
             both._take_merged(a, b)  # type: ignore[arg-type]  # of one class
         else:
             states = [model._whole_state("merge") for model in (a, b)]
+            both._roundings = tuple(map(max, a._roundings, b._roundings))  # type: ignore[union-attr]
             both._absorb(states[0].merge(states[1]), a.n_omitted_ + b.n_omitted_)
     of_a, of_b = a.provenance_, b.provenance_
     both._set_known(_provenance=of_a and of_b and replace(of_a.merged(of_b), solve_threads=threads))

@@ -594,7 +594,8 @@ def resolve_components(
     columns : ndarray of shape (d,), or None
         Variances of the columns, for :class:`ParallelAnalysis`; None if they are not known.
     precision : float
-        eps of the products: to a rule, eigenvalues below ``MULTIPLIED`` of it, relative to the largest, are 0.
+        eps of the products: to a rule, and to "mle", eigenvalues below ``MULTIPLIED`` of it, relative to the largest,
+        are 0.
 
     Returns
     -------
@@ -624,7 +625,9 @@ def resolve_components(
         _reject_partial(n_components, largest, f"{len(given)} are given")
     if isinstance(n_components, ComponentRule):
         n_components = n_components.for_columns(columns)
-        given = np.where(given > MULTIPLIED * precision * given[0], given, 0.0)
+    if not isinstance(n_components, float):
+        # A rule, or "mle", takes what rounding left of zeros for noise, or for signal.
+        given = np.where(given > max(MULTIPLIED * precision * given[0], rounding_level(given, largest)), given, 0.0)
     k = _choose(n_components, given, total, n_samples, n_features, weight)
     if k is None:
         raise ValueError(

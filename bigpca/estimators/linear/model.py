@@ -22,7 +22,7 @@ from bigpca.data.grids import Grid
 from bigpca.data.provenance import Provenance
 from bigpca.data.sources import open_in_memory
 from bigpca.data.views import View
-from bigpca.errors import Shown, component_columns, positive_integer
+from bigpca.errors import Shown, component_columns, positive_integer, warn_approximation
 from bigpca.estimators.linear.maps import (
     LogLikelihood,
     Projection,
@@ -37,6 +37,7 @@ from bigpca.estimators.linear.maps import (
 from bigpca.estimators.linear.monitoring import RowStatistics, has_covariance
 from bigpca.estimators.linear.spectrum import (
     Regression,
+    Settings,
     Spectrum,
     StateForm,
     pack_spectrum,
@@ -55,6 +56,7 @@ from bigpca.passes.engine.events import ProgressArgument
 from bigpca.passes.rows import Rows
 from bigpca.planning import Resources
 from bigpca.solvers.components import NComponents
+from bigpca.solvers.moments import ENOUGH, EPS
 from bigpca.solvers.scaling import Whitening
 
 if TYPE_CHECKING:
@@ -176,6 +178,8 @@ class LinearModel(RowStatistics, Generic[State]):
     _merged_alike: ClassVar[tuple[str, ...]]  # parameters in which models must agree to be merged
     _weight_sums: WeightSums = None
     _regression: Regression | None = None
+    _roundings: tuple[float, ...] = (EPS,)  # of the stored values of rows, and of covariates
+    solve_error_: float
     _output_name: ClassVar[str] = "scores"
     _nan_policies: ClassVar[tuple[str, ...]] = ("raise", "omit", "mean")
     _maps_linearly = _has_axes = _certified = True
@@ -481,7 +485,8 @@ class LinearModel(RowStatistics, Generic[State]):
     def _residual_state(self, what: str) -> State:
         """Return the statistics of all rows without the effect of covariates; raises as :meth:`_whole_state`."""
         state, q = self._whole_state(what), self._steps.covariates
-        return without_covariates(state, q)[0] if q and isinstance(state, Moments) else state
+        settings = Settings(None, covariates=q, roundings=self._roundings)
+        return without_covariates(state, settings)[0] if q and isinstance(state, Moments) else state
 
     def _column_shares(self) -> Vector | None:
         """Return the share of each column (d,) in ``total_variance_``; None if the statistics of rows are not kept."""
@@ -595,7 +600,14 @@ class LinearModel(RowStatistics, Generic[State]):
         self._certificate = found.certificate
         self._set_known(**certified_attributes(found.certificate), centring_error_=found.centring_error)
         known = found.regression
-        self._regression = known
+        self._regression, self._roundings = known, found.roundings
+        if known is not None and known.error > ENOUGH:
+            warn_approximation(
+                "the covariates explain so nearly everything, or are so nearly dependent, that rounding may change "
+                f"what is left by {known.error:.1g} of its size (solve_error_). Leave out columns that covariates "
+                "determine, and covariates that follow from others, or fit all rows at once."
+            )
+        self._set_known(solve_error_=known and known.error)
         self._set_known(covariate_coef_=known and known.coef, covariate_mean_=known and known.mean)
 
     def _found(self) -> Spectrum:
@@ -603,7 +615,7 @@ class LinearModel(RowStatistics, Generic[State]):
         return Spectrum(
             self.n_samples_, self.n_omitted_, self.mean_, self.scale_, self.explained_variance_, self.components_,
             self.total_variance_, self._state, self._certificate, self._weight_sums,
-            vars(self).get("centring_error_"), self._regression,
+            vars(self).get("centring_error_"), self._regression, self._roundings,
         )  # fmt: skip
 
     def _fitted_values(self) -> tuple[dict[str, Array], Values]:

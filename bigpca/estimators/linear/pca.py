@@ -179,6 +179,7 @@ class PCA(LinearModel[Moments]):
         return Settings(
             self.n_components, standardization, setting(self, "keep_state_bytes"), tol=self.tol,
             max_passes=self.max_passes, seed=seed, solve_threads=setting(self, "solve_threads"),
+            roundings=self._roundings,
         )  # fmt: skip
 
     def _fit(self, rows: Rows, y: Input) -> Fit[Spectrum]:
@@ -241,6 +242,8 @@ class PCA(LinearModel[Moments]):
             check_enough_rows(rows.n_rows, minimum=1)
             fit = CovarianceFit(rows, resources, self._settings(standardization), before)
         found, made = execute(self, fit, fit.read, f"{self._called}.partial_fit(X)", progress=progress)
+        # Of rows that were added so far: the coarsest.
+        self._roundings = fit.rows.roundings if old is None else tuple(map(max, self._roundings, fit.rows.roundings))
         return Added(found.state, found.omitted, made)
 
     @property

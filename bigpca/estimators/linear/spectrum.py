@@ -27,7 +27,7 @@ from bigpca.arrays import (
 )
 from bigpca.data.weights import degrees_of_freedom
 from bigpca.errors import format_bytes, warn_approximation
-from bigpca.estimators.linear.maps import Standardization, orthonormality_error
+from bigpca.estimators.linear.maps import Standardization, orthonormality_error, projected, read_again
 from bigpca.estimators.shared.certificates import Certificate, pack_certificate, unpack_certificate
 from bigpca.estimators.shared.files import StoredModel, Values
 from bigpca.estimators.shared.fit import Fit
@@ -37,11 +37,12 @@ from bigpca.passes.engine.jobs import PassPlan, PassState
 from bigpca.passes.engine.local import threads_here
 from bigpca.passes.engine.run import Run
 from bigpca.passes.fold import Folded, fold, fold_to, row_pass
+from bigpca.passes.reading.blocks import PRECISE
 from bigpca.passes.rows import Rows, naming_sides
-from bigpca.planning import BlockForm, PassCost, Resources, SolveCost
-from bigpca.solvers.components import NComponents, check_total, resolve_components
+from bigpca.planning import BlockForm, PassCost, Resources, SolveCost, Times
+from bigpca.solvers.components import MULTIPLIED, NComponents, check_total, resolve_components
 from bigpca.solvers.eigh import ROUNDED, fix_signs, numerical_rank, top_eigenpairs
-from bigpca.solvers.moments import EPS, Scatter, rounded_squares
+from bigpca.solvers.moments import ENOUGH, EPS, FAINT, NOISE, Frame, Scatter, least_squares, rounded_squares
 from bigpca.solvers.scaling import LearnedScale, scale_identity
 
 
@@ -86,11 +87,14 @@ class Settings(IterationSettings):
         Maximum size of a state that the model keeps.
     covariates : int
         Number of the last columns, whose linear effect is taken out of the others.
+    roundings : tuple of float
+        Relative rounding of the stored values, of rows and of covariates.
     """
 
     standardization: Standardization = field(default_factory=Standardization)
     keep_state_bytes: int = 256 << 20
     covariates: int = 0
+    roundings: tuple[float, ...] = (EPS,)
 
     @property
     def center(self) -> bool:
@@ -133,11 +137,32 @@ class Regression:
     mean : ndarray of shape (q,)
     rank : int
         Number of covariates that are linearly independent.
+    error : float
+        Estimated relative error of the variance that is left, by the rounding of what was taken out.
     """
 
     coef: Matrix
     mean: Vector
     rank: int
+    error: float = 0.0
+
+
+@dataclass(frozen=True)
+class Remainder:
+    """What a second read of rows and covariates summed: ``[x - mean_x - B'(z - mean_z), T'(z - mean_z)]``.
+
+    Attributes
+    ----------
+    B : ndarray of shape (q, d)
+        Of the first read.
+    frame : Frame
+        Of the covariates.
+    moments : Moments
+    """
+
+    B: Matrix
+    frame: Frame
+    moments: Moments
 
 
 @dataclass(frozen=True)
@@ -164,6 +189,8 @@ class Spectrum(Weighted):
         Bound of the relative error of any column's variance by the centring of sparse rows; None for dense rows.
     regression : Regression or None
         Of the columns on covariates, whose effect was taken out.
+    roundings : tuple of float
+        Relative rounding of the stored values, of rows and of covariates.
     """
 
     count: int
@@ -178,6 +205,7 @@ class Spectrum(Weighted):
     weight_sums: WeightSums = None
     centring_error: float | None = None
     regression: Regression | None = None
+    roundings: tuple[float, ...] = (EPS,)
 
 
 @dataclass(frozen=True)
@@ -207,7 +235,9 @@ class PCAFit(Fit[Spectrum]):
         return False
 
 
-def solve_moments(moments: Moments, settings: Settings, *, omitted: int = 0) -> Spectrum:
+def solve_moments(
+    moments: Moments, settings: Settings, *, omitted: int = 0, again: Remainder | None = None
+) -> Spectrum:
     """Eigen-decompose the covariance of a :class:`Moments` state (tutorial, algorithm 1).
 
     ``center=False`` uses moments about zero, ``scatter + n mean mean'``, without cancellation; ``scale`` divides by the
@@ -223,7 +253,7 @@ def solve_moments(moments: Moments, settings: Settings, *, omitted: int = 0) -> 
     check_enough_rows(moments.count, omitted, sums=moments.weight_sums)
     if settings.covariates:
         before = packed_diagonal(joint.packed, joint.n_features)[: -settings.covariates]
-        moments, regression = without_covariates(joint, settings.covariates)
+        moments, regression = without_covariates(joint, settings, again)
     n, d, weight = moments.count, moments.n_features, moments.weight
     centred = moments.centring_error if settings.center or settings.scale else None
     keep = joint.state_bytes <= settings.keep_state_bytes
@@ -244,44 +274,72 @@ def solve_moments(moments: Moments, settings: Settings, *, omitted: int = 0) -> 
     k = resolve_components(settings.n_components, values, total, n, d, weight, columns, moments.precision)
     components = fix_signs(np.ascontiguousarray(vectors[:k]))
     rank = numerical_rank(values, d)  # the others are rounding of the solver
+    noise = rounded_squares(spread if before is None else before, moments.mean, weight, settings.roundings[0])
     if moments.precision > np.finfo(np.float64).eps:
         # Or of the products: an entry is known to eps of its two columns, so u'S u to sqrt(d) eps of their part in u.
         # What was taken out was rounded as large as it was.
         spread = (spread if before is None else before) / ((weight - 1) * (1.0 if scale is None else scale**2))
         known = values > ROUNDED * np.sqrt(d) * moments.precision * (vectors**2 @ spread)
         rank = min(rank, int(np.flatnonzero(known)[-1]) + 1 if known.any() else 0)
+    # Or of the stored values: an axis along which rows differ by no more than that has no variance of their own.
+    noise /= (weight - 1) * (1.0 if scale is None else scale**2)
+    rank = min(rank, int(np.count_nonzero(values > NOISE * (vectors**2 @ noise))))
     values = np.where(np.arange(len(values)) < rank, values, 0.0)
+    if total - float(values.sum()) <= max(NOISE * float(noise.sum()), MULTIPLIED * moments.precision * total):
+        total = float(values.sum())
     mean, scale = settings.standardization.in_units_of_rows(moments.mean if settings.center else np.zeros(d), scale)
     state = joint if keep else None
     return Spectrum(
         n, omitted, mean, scale, values[:k], components, total, state, weight_sums=moments.weight_sums,
-        centring_error=centred, regression=regression,
+        centring_error=centred, regression=regression, roundings=settings.roundings,
     )  # fmt: skip
 
 
-def without_covariates(joint: Moments, q: int) -> tuple[Moments, Regression]:
-    """Return the moments of the residuals of the columns on the last q, which are covariates, and the regression.
+def without_covariates(
+    joint: Moments, settings: Settings, again: Remainder | None = None
+) -> tuple[Moments, Regression]:
+    """Return the moments of the residuals of the columns on the last ones, which are covariates, and the regression.
 
-    ``S_xx - S_xz S_zz^-1 S_zx``, with the inverse on the numerical range of the correlations of the covariates. What is
-    left of a column that they determine is rounding, and becomes 0.
+    ``S_xx - S_xz S_zz^-1 S_zx``, with the inverse on the numerical range of S_zz; after a second read the same of what
+    it left of x. What is left of a column that covariates determine is rounding, and becomes 0.
     """
-    S, p = joint.scatter, joint.n_features - q
-    S_zz = unpack(joint.packed, joint.n_features)[p:, p:]
-    noise = rounded_squares(np.diagonal(S_zz), joint.mean[p:], joint.weight, EPS)
-    covariates = Scatter.of(S_zz, noise, max(joint.precision, EPS), joint.count - 1).solved()
-    explained = covariates.across(covariates.scatter.frame.into(S[:p, p:].T))  # (rank, p), of uncorrelated covariates
-    S, total = S[:p, :p], np.diagonal(S)[:p].copy()
+    summed, q = joint if again is None else again.moments, settings.covariates
+    S, p, precision = unpack(summed.packed, summed.n_features), joint.n_features - q, max(summed.precision, EPS)
+    covariates, across, B = covariate_scatter(joint, settings), S[:p, p:].T, None
+    if again is None:
+        across = covariates.frame.into(across)
+    else:
+        covariates, B = replace(covariates, S=S[p:, p:], frame=again.frame), again.B
+    coef, error = least_squares(covariates, across, 0.0, B)
+    explained = covariates.solved().across(across)  # (rank, p), of uncorrelated covariates
+    S, total = S[:p, :p].copy(), np.diagonal(S)[:p].copy()
     for i in range(0, p, STRIP):
         S[i : i + STRIP, i:] -= explained[:, i : i + STRIP].T @ explained[:, i:]
-    precision = max(joint.precision, float(np.finfo(np.float64).eps))
-    # The difference of two sums of the size of the total is known to its rounding.
-    rounded = np.diagonal(S) <= ROUNDED * np.sqrt(p + q) * precision * total
+    # The difference of two sums of the size of the total is known to its rounding, and rows to that of their values.
+    squares = packed_diagonal(joint.packed, joint.n_features)
+    stored = rounded_squares(squares, joint.mean, joint.weight, max(settings.roundings))
+    stored = stored[:p] + stored[p:] @ coef**2
+    lost = ROUNDED * np.sqrt(p + q) * precision * total
+    left = np.diagonal(S).copy()
+    rounded = left <= np.maximum(lost, NOISE * stored)
     S[rounded], S[:, rounded] = 0.0, 0.0
-    coef = covariates.along(explained).T
-    packed, lost = np.zeros(packed_size(p)), None if joint.lost is None else joint.lost[:p]
+    left = np.maximum(np.maximum(left, lost), FAINT * NOISE * stored)[total > 0]
+    lost = lost[total > 0]
+    shares = lost / left if settings.scales else lost.sum(keepdims=True) / left.sum(keepdims=True)
+    error = max(error, float(shares.max())) if len(left) else error
+    packed, found = np.zeros(packed_size(p)), None if joint.lost is None else joint.lost[:p]
     add_packed(packed, S)
-    residual = replace(joint, n_features=p, mean=joint.mean[:p], packed=packed, precision=precision, lost=lost)
-    return residual, Regression(coef, joint.mean[p:], covariates.scatter.rank)
+    residual = replace(joint, n_features=p, mean=joint.mean[:p], packed=packed, precision=precision, lost=found)
+    return residual, Regression(coef.T.copy(), joint.mean[p:], covariates.rank, error)
+
+
+def covariate_scatter(joint: Moments, settings: Settings) -> Scatter:
+    """Return the scatter of the covariates, which are the last columns."""
+    q, own = settings.covariates, slice(joint.n_features - settings.covariates, None)
+    squares = packed_diagonal(joint.packed, joint.n_features)[own]
+    noise = rounded_squares(squares, joint.mean[own], joint.weight, settings.roundings[-1])
+    S = unpack(joint.packed, joint.n_features)[-q:, -q:]
+    return Scatter.of(S, noise, max(joint.precision, EPS), joint.count - 1)
 
 
 def check_enough_rows(n: int, omitted: int = 0, minimum: int = 2, sums: WeightSums = None) -> None:
@@ -366,9 +424,10 @@ def pack_spectrum(found: Spectrum, form: StateForm) -> tuple[dict[str, Array], V
         attributes["weight_sums"] = list(found.weight_sums)
     if found.centring_error is not None:
         attributes["centring_error"] = float(found.centring_error)
+    attributes["roundings"] = list(found.roundings)
     if found.regression is not None:
         arrays |= {"covariate_coef": found.regression.coef, "covariate_mean": found.regression.mean}
-        attributes["covariate_rank"] = found.regression.rank
+        attributes["covariate_rank"], attributes["covariate_error"] = found.regression.rank, found.regression.error
     known, attributes["certificate"] = pack_certificate(found.certificate)
     return arrays | known, attributes
 
@@ -396,7 +455,8 @@ def unpack_spectrum(stored: StoredModel, form_of: Callable[[int], StateForm], *,
     _, d = _check_components(arrays, REQUIRED | (BOUNDS if certified is not None else set()))
     regression, q = None, 0
     if "covariate_mean" in arrays:
-        regression = Regression(arrays["covariate_coef"], arrays["covariate_mean"], int(attributes["covariate_rank"]))
+        rank, error = int(attributes["covariate_rank"]), float(attributes["covariate_error"])
+        regression = Regression(arrays["covariate_coef"], arrays["covariate_mean"], rank, error)
         q = len(regression.mean)
         if regression.coef.shape != (d, q) or regression.mean.shape != (q,) or not 0 <= regression.rank <= q:
             raise ValueError(f"it has covariate_coef of shape {regression.coef.shape}; {(d, q)} was expected")
@@ -408,7 +468,7 @@ def unpack_spectrum(stored: StoredModel, form_of: Callable[[int], StateForm], *,
         arrays["explained_variance"], arrays["components"], float(attributes["total_variance"]),
         form.empty.with_arrays(kept) if kept else None, unpack_certificate(arrays, certified),
         None if sums is None else (float(sums[0]), float(sums[1])), None if centred is None else float(centred),
-        regression,
+        regression, tuple(map(float, attributes["roundings"])),
     )  # fmt: skip
 
 
@@ -467,7 +527,15 @@ class CovarianceFit(PCAFit):
             if rows.in_memory and layout.n_rows * layout.row_bytes <= 2 * template.state_bytes:
                 layout = replace(layout, groups=(range(len(layout.reads)),), segments=(range(1),))
         work = float(rows.n_rows + (self.before or 0)) * template.cost(BlockForm(rows.n_columns)).flops
-        return row_pass(rows, "moments", [template], work=work, layout=layout)
+        dtype = PRECISE if self.settings.covariates else None
+        return row_pass(rows, "moments", [template], work=work, layout=layout, dtype=dtype)
+
+    @cached_property
+    def again(self) -> PassPlan | None:
+        """The second read, if there may be one: of what covariates leave of the rows."""
+        rows = read_again(self.rows) if self.settings.covariates and self.before is None else None
+        times = Times(0, 1)
+        return None if rows is None else row_pass(rows, "refined", [self.template], times=times, dtype=PRECISE)
 
     @property
     def precision(self) -> float:
@@ -475,7 +543,7 @@ class CovarianceFit(PCAFit):
         return float(np.finfo(self.moments.dtype).eps)
 
     def passes(self) -> tuple[PassCost, ...]:
-        return (self.moments,)
+        return (self.moments,) if self.again is None else (self.moments, self.again)
 
     def solve_cost(self) -> SolveCost:
         n, d = self.rows.n_present, self.rows.n_columns
@@ -484,7 +552,7 @@ class CovarianceFit(PCAFit):
         state = 8 * (2 + d + packed_size(d)) if kept else 0
         output = linear_bytes(k, d, scaled=self.settings.scales, state=state)
         beside = self.settings.covariates  # a copy of the matrix without them, and what they explain
-        size = 2 * 8 * d * d + 8 * beside * (3 * d + 3 * beside) if beside else 0
+        size = 4 * 8 * d * d + 8 * beside * (3 * d + 12 * beside) if beside else 0
         return SolveCost(4 / 3 * d**3 + 2.0 * d * d * k, bytes=size, output_bytes=output)
 
     def identity(self) -> dict[str, object]:
@@ -497,9 +565,21 @@ class CovarianceFit(PCAFit):
             return fold(run, self.moments, self.rows, self.template)  # one pass over X
 
     def run(self, run: Run) -> Spectrum:
-        solve: Callable[[PassState], Spectrum] = partial(_solve, settings=self.settings)
+        settings = replace(self.settings, roundings=self.rows.roundings)
+        solve: Callable[[PassState], Spectrum] = partial(_solve, settings=settings)
         with naming_sides(self.rows.widths, "XZ"):
-            found = fold_to(run, self.moments, self.rows, {"moments": self.template}, solve)  # one pass over X
+            if self.again is None:
+                found = fold_to(run, self.moments, self.rows, {"moments": self.template}, solve)  # one pass over X
+            else:
+                read = fold(run, self.moments, self.rows, self.template)  # one pass over X
+                found = solve_moments(read.state, settings, omitted=read.omitted)
+                if found.regression is not None and found.regression.error > ENOUGH:
+                    frame, mean = covariate_scatter(read.state, settings).refined(), read.state.mean
+                    p, M, B = len(found.mean), np.eye(len(mean)), found.regression.coef.T
+                    M[p:, :p], M[p:, p:] = -B, frame.T
+                    left = fold(run, self.again, projected(self.rows, mean, M), self.template).state
+                    remainder = Remainder(B, frame, left)
+                    found = solve_moments(read.state, settings, omitted=read.omitted, again=remainder)
         if found.regression is not None and found.regression.rank < self.settings.covariates:
             warn_approximation(
                 f"of {self.settings.covariates} covariates, {found.regression.rank} are linearly independent (beside a "

@@ -148,3 +148,41 @@ HOLED = np.where(np.arange(2 * N).reshape(N, 2) == 9, np.nan, Z)
 def test_bad_input_is_named(call: Any, error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message):
         call()
+
+
+BATCH = np.arange(N) % 2
+TURNED = np.linalg.qr(RNG.standard_normal((4, 4)))[0]
+NEARLY = np.linalg.qr(RNG.standard_normal((N, 4)))[0] * 1e-9 ** np.linspace(0, 1, 4) @ TURNED
+APART: dict[str, tuple[Array, Array, str, int]] = {
+    "batches 1,000 deviations apart": (X + 1e3 * BATCH[:, None], BATCH[:, None], "f4", 1),
+    "batches 1e8 deviations apart": (X + 1e8 * BATCH[:, None], BATCH[:, None], "f8", 2),
+    "nearly dependent covariates": (X + 1e3 * (NEARLY @ TURNED.T * 1e9)[:, 3:], NEARLY, "f8", 2),
+    "indicators": (X + BATCH[:, None], np.eye(3)[RNG.integers(0, 3, N)], "f8", 2),
+}
+
+
+@pytest.mark.usefixtures("float32_products")
+@pytest.mark.filterwarnings("ignore:of 3 covariates, 2 are")
+@pytest.mark.parametrize("name", APART)
+def test_what_is_left_has_its_digits_however_much_is_taken_out(name: str) -> None:
+    rows, beside, dtype, reads = APART[name]
+    rows, beside = rows.astype(dtype), beside.astype(dtype)
+    centred = beside.astype("f8") - beside.mean(axis=0, dtype="f8")
+    U, s, _ = np.linalg.svd(centred / np.linalg.norm(centred, axis=0), full_matrices=False)
+    Q = U[:, s > 1e-13 * s[0]]
+    left = rows.astype("f8") - rows.mean(axis=0, dtype="f8")
+    left -= Q @ (Q.T @ left)
+    model = bp.PCA(K).fit(rows, given=beside)
+    assert model.provenance_ is not None
+    assert (model.provenance_.reads, model.solve_error_ < 1e-6) == (reads, True)
+    np.testing.assert_allclose(model.explained_variance_, bp.PCA(K).fit(left).explained_variance_, rtol=1e-6)
+    assert model.total_variance_ == pytest.approx((left**2).sum() / (N - 1), rel=1e-6)
+
+
+def test_batches_too_far_apart_for_the_stored_values_or_for_one_read_say_so() -> None:
+    rows, beside = X + 1e9 * BATCH[:, None], BATCH[:, None].astype("f8")
+    with pytest.warns(ApproximationWarning, match=r"the covariates explain so nearly everything.* \(solve_error_\)"):
+        assert bp.PCA(K).fit(rows.astype("f4"), given=beside.astype("f4")).solve_error_ > 1e-3
+    grown = bp.PCA(K).partial_fit(rows[:70], given=beside[:70]).partial_fit(rows[70:], given=beside[70:])
+    with pytest.warns(ApproximationWarning, match=r"the covariates explain so nearly everything.* \(solve_error_\)"):
+        assert grown.solve_error_ > 1e-3

@@ -168,3 +168,43 @@ def test_columns_that_are_rounding_of_their_values_are_not_analysed() -> None:
     X = np.full((80, 3), 1e6, "f4") + np.float32(0.0625) * RNG.integers(0, 2, (80, 3)).astype("f4")
     with pytest.raises(ValueError, match=r"X varies by no more than the rounding of its stored values, 3e-08"):
         bp.CCA(1).fit(X, RNG.standard_normal((80, 2)))
+
+
+@pytest.mark.parametrize("dtype", ["f4", "f8"])
+@pytest.mark.parametrize("scale", [True, False])
+def test_rounding_of_stored_values_is_neither_whitened_nor_inverted(
+    dtype: str, scale: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rows of rank 2 far from zero: what float32 rounds is 1e-5 of their deviations, in all other directions."""
+    monkeypatch.setattr(blocks, "PRECISE_FLOPS", 0.0 if dtype == "f4" else np.inf)
+    rng = np.random.default_rng(3)
+    rows = (rng.standard_normal((500, 2)) @ rng.standard_normal((2, 6)) + 100).astype("f4")
+    other = rows + rng.standard_normal(rows.shape).astype("f4")
+    whole, grown = bp.PCA(whiten=True, scale=scale).fit(rows), bp.PCA(whiten=True, scale=scale)
+    grown.partial_fit(rows[:200]).partial_fit(rows[200:])
+    merged = bp.merge(*(bp.PCA(whiten=True, scale=scale).fit(half) for half in (rows[:200], rows[200:])))
+    for model in (whole, grown, merged):
+        assert np.count_nonzero(model.explained_variance_) == 2
+        assert np.abs(model.transform(other)).max() < 20
+        assert np.abs(model.get_precision()).max() < 1e3
+    assert bp.PCA(2, scale=scale).fit(rows).noise_variance_ == 0
+
+
+FACTORS = RNG.integers(-200, 201, (300, 3)) / 100
+RANK3 = (FACTORS @ RNG.integers(-2000, 2001, (3, 40)) / 2.0**14).astype("f4")
+
+
+@pytest.mark.parametrize("dtype", ["f4", "f8"])
+def test_minkas_rank_is_that_of_the_rows(dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(blocks, "PRECISE_FLOPS", 0.0 if dtype == "f4" else np.inf)
+    assert bp.PCA("mle", solver="covariance").fit(RANK3).n_components_ == 3
+
+
+@pytest.mark.parametrize("dtype", ["f4", "f8"])
+def test_svcca_of_all_variance_is_that_of_the_column_spaces(dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(blocks, "PRECISE_FLOPS", 0.0 if dtype == "f4" else np.inf)
+    rng = np.random.default_rng(4)
+    Y = (FACTORS @ rng.standard_normal((3, 8)) + rng.standard_normal((300, 8))).astype("f4")
+    left, right = (np.linalg.svd(one - one.mean(0, dtype="f8"), full_matrices=False)[0] for one in (RANK3, Y))
+    truth = np.linalg.svd(left[:, :3].T @ right, compute_uv=False)
+    assert bp.quality.svcca(RANK3, Y, variance=1.0).value == pytest.approx(truth.mean(), abs=1e-6)
