@@ -685,9 +685,10 @@ def squared_errors(moments: Moments, p: int, D: Matrix, z_mean: Vector, e_mean: 
     of the mean error.
     """
     S = unpack(moments.packed, moments.n_features)
-    total = np.diagonal(S)[p:].copy()
+    scatter = np.maximum(np.diagonal(S), 0.0)  # a constant column's, of merged or moved moments, may round below 0
+    total = scatter[p:]
     spread = total - 2 * np.einsum("ij,ij->j", D, S[:p, p:]) + np.einsum("ij,ij->j", D, S[:p, :p] @ D)
-    terms = np.sqrt(total) + np.sqrt(np.diagonal(S)[:p]) @ np.abs(D)
+    terms = np.sqrt(total) + np.sqrt(scatter[:p]) @ np.abs(D)
     mean_error = moments.mean[p:] - e_mean - D.T @ (moments.mean[:p] - z_mean)
     return np.maximum(spread, max(moments.precision, EPS) * terms**2) + moments.weight * mean_error**2, total
 

@@ -208,3 +208,10 @@ def test_svcca_of_all_variance_is_that_of_the_column_spaces(dtype: str, monkeypa
     left, right = (np.linalg.svd(one - one.mean(0, dtype="f8"), full_matrices=False)[0] for one in (RANK3, Y))
     truth = np.linalg.svd(left[:, :3].T @ right, compute_uv=False)
     assert bp.quality.svcca(RANK3, Y, variance=1.0).value == pytest.approx(truth.mean(), abs=1e-6)
+
+
+def test_a_column_with_one_value_above_zero_gives_every_fold_a_score() -> None:
+    """The scatter of that column is 0 in all folds but one, and rounds below 0."""
+    X, Y = RNG.standard_normal((300, 4)), RNG.standard_normal((300, 2))
+    X[:, 3] = np.where(np.arange(300) == 7, 0.3, 0.0)
+    assert np.isfinite(bp.Ridge([0.1, 1.0], cv=5).fit(X, Y + X[:, :1]).cv_scores_).all()
