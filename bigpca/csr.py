@@ -99,7 +99,7 @@ def product_flops(rows: BlockForm, columns: float) -> float:
     return 2.0 * (SLOWER if rows.sparse else 1.0) * rows.values * columns
 
 
-def sparse_product_flops(rows: BlockForm, entries: int) -> float:
+def sparse_product_flops(rows: BlockForm, entries: float) -> float:
     """Return the cost of a row times a matrix with ``entries`` entries in each row, as :func:`product_flops`.
 
     Of sparse rows, each term is added at a place of its own, which counts as a hundred.
@@ -123,7 +123,7 @@ def add_product_work(rows: BlockForm, columns: int) -> Work:
     return _timed(rows, product_flops(rows, columns), seconds)
 
 
-def sparse_product_work(rows: BlockForm, entries: int) -> Work:
+def sparse_product_work(rows: BlockForm, entries: float) -> Work:
     """Return the cost of a row times a matrix with ``entries`` entries in each row, without memory."""
     return _timed(rows, sparse_product_flops(rows, entries), LOOPS.scattered_value + LOOPS.scattered_term * entries)
 

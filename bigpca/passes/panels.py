@@ -6,23 +6,35 @@ columns is read once.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from operator import methodcaller
 from typing import TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.sparse import csr_array
 
 from bigpca.arrays import Array, DType, Vector
 from bigpca.blas import one_blas_thread
 from bigpca.data.checks import coalesce, note_rounded
+from bigpca.data.sparse import with_values
 from bigpca.passes.accumulators.dot_matrix import ColumnProducts, DotPanels, DotProduct, DotSum
 from bigpca.passes.engine.driver import run_pass
 from bigpca.passes.engine.jobs import MAPS, SHARED, Finish, GroupTask, Inputs, Pass, PassPlan, PassState
 from bigpca.passes.engine.local import check_cancelled
 from bigpca.passes.engine.run import Run
 from bigpca.passes.fold import SHIFT
-from bigpca.passes.reading.blocks import Block, group_shift, prepare_block, product_dtype, scaled_rows, within_range
+from bigpca.passes.reading.blocks import (
+    Block,
+    Values,
+    group_shift,
+    prepare_block,
+    product_dtype,
+    scaled_rows,
+    sparse_block,
+    within_range,
+)
 from bigpca.passes.reading.layout import Layout, plan_layout
 from bigpca.passes.reading.readers import ColumnReader, Reader, ValueReader, read_ahead, with_inputs
 from bigpca.passes.reading.row_maps import MapStep, map_rows
@@ -52,24 +64,32 @@ class PanelGroup:
         reader, shared = with_inputs(self.reader, inputs), inputs[SHARED]
         start, stop = self.panel[0][0], self.panel[-1][1]
         state = self.template.fresh(start, stop)
-        held: list[tuple[int, Array]] = []
+        held: list[tuple[int, Values]] = []
         with one_blas_thread():
             for first, rows in read_ahead(reader, self.panel + self.stream):
-                for i in range(0, len(rows), self.slab_rows):
+                for i in range(0, rows.shape[0], self.slab_rows):
                     check_cancelled(run_id)
                     slab = self._prepare(rows[i : i + self.slab_rows], first + i, shared[SHIFT], shared[MAPS])
                     if first < stop:
                         held.append((first + i, slab))
-                        note_rounded(rows[i : i + self.slab_rows])
+                        note_rounded(slab.data if isinstance(slab, csr_array) else rows[i : i + self.slab_rows])
+                    columns = csr_array(slab.T) if isinstance(slab, csr_array) else slab.T
                     for row, other in held:
-                        state.add_pair(row, other, first + i, slab)
-                    del slab
+                        state.add_pair(row, other, first + i, columns)
+                    del slab, columns
                 del rows
         return PassState({"dot": state}, stop - start, 0, {self.index: self.stamp})
 
-    def _prepare(self, slab: Array, row: int, shift: Vector, steps: tuple[MapStep, ...]) -> Array:
-        where, owned = self.reader.where(row, row + len(slab)), self.reader.owned
-        weights = None if self.weights is None else self.weights[row : row + len(slab)]
+    def _prepare(self, slab: Values, row: int, shift: Vector, steps: tuple[MapStep, ...]) -> Values:
+        n = slab.shape[0]
+        where, owned = self.reader.where(row, row + n), self.reader.owned
+        weights = None if self.weights is None else self.weights[row : row + n]
+        if isinstance(slab, csr_array):  # about zero: a shift would make them dense
+            if weights is not None:  # rows of weight 0 may hold anything
+                slab = with_values(slab, np.where(np.repeat(weights > 0, np.diff(slab.indptr)), slab.data, 0))
+            block = sparse_block(slab.astype(self.dtype, copy=False), row, "raise", where)
+            mapped = map_rows(steps, block, where) if steps else block.values
+            return mapped if weights is None else scaled_rows(mapped, np.sqrt(weights))
         if weights is not None:  # rows of weight 0 may hold anything; ones pass through every map
             slab, owned = np.where(weights[:, None] > 0, slab, slab.dtype.type(1)), True
         about = shift.astype(self.dtype)
@@ -91,7 +111,10 @@ def dot_dtype(rows: Rows, *, corrected: bool = False) -> DType:
     """Dtype in which the blocks of the dot matrix are multiplied.
 
     If the first order of its error is ``corrected`` afterwards, float32 is used from a tenth of the usual cost on.
+    Sparse rows, which are centred after they are multiplied, are always multiplied in float64.
     """
+    if rows.sparse:
+        return np.dtype(np.float64)
     flops = float(rows.n_rows) ** 2 * rows.n_columns
     return product_dtype(rows.dtype, CORRECTED * flops if corrected else flops)
 
@@ -102,7 +125,6 @@ def panel_pass(rows: Rows, count: int, *, dtype: DType | None = None) -> PassPla
     Rows are multiplied in ``dtype``, by default that of :func:`dot_dtype`.
     """
     check_any_order(rows, "a dot matrix of all rows")
-    check_dense(rows, "a dot matrix of all rows")
     base, dtype = rows.layout(0), dtype or dot_dtype(rows)
     # The reads are joined into at most ``count`` groups of about equal size.
     n, ends = rows.n_rows, np.fromiter((stop for _, stop in base.reads), np.int64)
@@ -113,6 +135,9 @@ def panel_pass(rows: Rows, count: int, *, dtype: DType | None = None) -> PassPla
     panel_rows = _panel_rows(layout)
     read, slab_rows = rows.read_bytes(base.read_rows), min(base.slab_rows, base.read_rows)
     copied, scratch = rows.copied_row_bytes(dtype) * slab_rows, rows.scratch_bytes(slab_rows, dtype.itemsize)
+    work = DotPanels(n, rows.n_columns, panel_rows).cost(rows.mapped_form(slab_rows, dtype.itemsize))
+    if rows.sparse:  # their transpose, and the sums of columns
+        scratch += slab_rows * rows.copied_row_bytes(dtype) + 4 * 8 * rows.n_columns
     decoded = int((n - _panel_starts(layout)).sum())
     return PassPlan(
         name="dot",
@@ -122,8 +147,10 @@ def panel_pass(rows: Rows, count: int, *, dtype: DType | None = None) -> PassPla
         tasks=2 * len(layout.groups) + 1,
         block_rows=slab_rows,
         state_bytes=8 * n * n,
-        peak_bytes=peak_bytes(read, copied, scratch, 0) + panel_rows * (rows.n_columns * dtype.itemsize + 8 * n),
-        flops=float(n) * n * rows.n_columns,
+        peak_bytes=peak_bytes(read, copied, scratch, 0) + math.ceil(panel_rows * (rows.held_row_bytes(dtype) + 8 * n)),
+        flops=n * work.flops,
+        products=n * work.products,
+        loops=n * work.loops,
         layout=layout,
         dtype=dtype,
     )

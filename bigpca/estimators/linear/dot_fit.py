@@ -1,7 +1,8 @@
 """PCA by the dot matrix: an n x n eigenproblem for wide data (tutorial, algorithm 2; dual PCA).
 
 The dot matrix is computed from column blocks if the store is chunked in columns (one read), otherwise from pairs of row
-panels. The components require one more read: ``components = V' Xc / sqrt(lambda)``.
+panels. Sparse rows are multiplied as they are, and centred afterwards: ``K - v 1' - 1 v' + |m|^2`` with ``v = X m`` for
+their mean m is ``H K H``. The components require one more read: ``components = V' Xc / sqrt(lambda)``.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import scipy.linalg
 
 from bigpca.arrays import DType, Matrix, Vector
 from bigpca.estimators.linear.spectrum import PCAFit, Settings, Spectrum, check_enough_rows, counted, linear_bytes
-from bigpca.passes.accumulators.base import column_scale
+from bigpca.passes.accumulators.base import MAX_CENTRING_ERROR, Accumulator, column_scale
 from bigpca.passes.accumulators.dot_matrix import ColumnProducts, DotPanels, DotSum, double_centre
 from bigpca.passes.accumulators.moments import ColumnMoments
 from bigpca.passes.accumulators.thin_products import LeftProduct
@@ -38,6 +39,8 @@ from bigpca.planning import PassCost, Resources, SolveCost
 from bigpca.solvers.components import resolve_components
 from bigpca.solvers.eigh import complete_orthonormal, fix_signs, numerical_rank, top_eigenpairs
 
+FEW = 8  # times as many columns as sparse rows, from which on their dot matrix is offered
+
 
 @dataclass(frozen=True)
 class DotSpectrum:
@@ -50,6 +53,8 @@ class DotSpectrum:
     total : float
     mean, squares : ndarray of shape (d,)
         Column means and sums of squared deviations; empty until a read has computed them.
+    centring_error : float or None
+        Bound of the relative error of the total by the centring of sparse rows.
     """
 
     variances: Vector
@@ -57,11 +62,13 @@ class DotSpectrum:
     total: float
     mean: Vector
     squares: Vector
+    centring_error: float | None = None
 
 
 def solve_dot_state(
-    state: PassState, *, settings: Settings, n_features: int, weights: Vector | None, precision: float
-) -> DotSpectrum:
+    state: PassState, *, settings: Settings, n_features: int, weights: Vector | None, precision: float,
+    sparse: bool = False,
+) -> DotSpectrum:  # fmt: skip
     """Double-centre and eigen-decompose the dot matrix; memory: three n x n matrices."""
     part = state.parts["dot"]
     if not isinstance(part, DotSum | DotPanels):
@@ -69,16 +76,28 @@ def solve_dot_state(
     G = part.matrix()
     n = len(G) if weights is None else int(np.count_nonzero(weights))
     weight = len(G) if weights is None else float(weights.sum())
+    # Of sparse rows, which nothing was subtracted from: what rounding of their products leaves of an eigenvalue.
+    rounding = 4 * float(np.finfo(np.float64).eps) * float(np.trace(G)) if sparse else 0.0
     if settings.center:
         double_centre(G, weights)
-    total = float(np.trace(G)) / (weight - 1)
+    total, centred = float(np.trace(G)) / (weight - 1), None
+    if sparse and settings.center:
+        left = float(np.trace(G))
+        centred = rounding / left if left > 0 else np.inf if rounding else 0.0
+        if centred > MAX_CENTRING_ERROR:
+            raise ValueError(
+                "the sparse rows vary little compared with their mean. Because their zeros are not stored, their total "
+                f"variance has a relative error of up to {centred:.1e}, over {MAX_CENTRING_ERROR:.0e}. Subtract a "
+                "constant from columns that are far from 0, leave these out, or pass dense rows."
+            )
     values, vectors = top_eigenpairs(G, settings.wanted(n, n_features), threads=settings.threads)
+    values[values < rounding] = 0.0
     values /= weight - 1  # of Z Z' / (n - 1), whose non-zero ones are those of the covariance Z'Z / (n - 1)
     k = resolve_components(settings.n_components, values, total, n, n_features, weight, precision=precision)
     mean = squares = np.empty(0)
     if isinstance(part, DotSum):
         mean, squares = part.columns("means"), part.columns("squares")
-    return DotSpectrum(values[:k], np.ascontiguousarray(vectors[:k].T), total, mean, squares)
+    return DotSpectrum(values[:k], np.ascontiguousarray(vectors[:k].T), total, mean, squares, centred)
 
 
 def components_pass(rows: Rows, k: int, layout: Layout, dtype: DType | None = None) -> PassPlan:
@@ -115,8 +134,9 @@ class DotFit(PCAFit):
 
     @classmethod
     def offered(cls, rows: Rows, settings: Settings) -> bool:
-        """Unless rows are sparse, are to be omitted, or come in one order only."""
-        return rows.nan_policy != "omit" and not (rows.in_order or rows.sparse)
+        """Unless rows are to be omitted, or come in one order only; for sparse rows that are few beside the columns."""
+        few = not rows.sparse or FEW * rows.n_rows <= rows.n_columns
+        return few and rows.nan_policy != "omit" and not rows.in_order
 
     @property
     def account(self) -> str:
@@ -141,8 +161,9 @@ class DotFit(PCAFit):
 
     @property
     def components_dtype(self) -> DType | None:
-        """float64 where it costs little, so that the components correct a dot matrix of float32; None by cost."""
-        return np.dtype(np.float64) if self.few else None
+        """float64 where it costs little, so that the components correct a dot matrix of float32, and for sparse rows;
+        None by cost."""
+        return np.dtype(np.float64) if self.few or self.rows.sparse else None
 
     @cached_property
     def panels(self) -> PassPlan:
@@ -165,15 +186,16 @@ class DotFit(PCAFit):
     @cached_property
     def components(self) -> PassPlan:
         """The read for the components."""
-        n, d = self.rows.n_rows, self.rows.n_columns
-        states = [LeftProduct(d, np.broadcast_to(0.0, (n, self.k))), ColumnMoments(d)]
+        n, d, sparse = self.rows.n_rows, self.rows.n_columns, self.rows.sparse
+        states: list[Accumulator] = [LeftProduct(d, np.broadcast_to(0.0, (n, self.k + sparse)))]
+        states += [] if sparse else [ColumnMoments(d)]
         return row_pass(self.rows, "components", states, dtype=self.components_dtype)
 
     def passes(self) -> tuple[PassCost, ...]:
         before: tuple[PassCost, ...] = ()
         if self.settings.scale:
             before = (self.columns,)
-        elif self.settings.center:  # the first rows give the shift
+        elif self.settings.center and not self.rows.sparse:  # the first rows give the shift
             before = (shift_pass(self.rows, self.panels.layout),)
         return (*before, self.panels, self.components)
 
@@ -201,7 +223,7 @@ class DotFit(PCAFit):
         reject_omission(rows)
         finish = partial(
             solve_dot_state, settings=self.settings, n_features=rows.n_columns, weights=rows.weights,
-            precision=float(np.finfo(self.dtype).eps),
+            precision=float(np.finfo(self.dtype).eps), sparse=rows.sparse,
         )  # fmt: skip
         return self._run(run, finish)
 
@@ -212,16 +234,19 @@ class DotFit(PCAFit):
         if settings.scale:
             found = fold(run, self.columns, rows, ColumnMoments(d)).state  # one pass over X
             scale = column_scale(found.squares, found.mean, found.count, settings.scale, found.weight)
-            about = found.mean if settings.center else shift
+            about = found.mean if settings.center and not rows.sparse else shift
             deviations = rows.mapped(MapStep(Affine(about, 1 / scale), d, 2 * d))
-        elif settings.center:
+        elif settings.center and not rows.sparse:
             shift = first_shift(run, rows, self.panels.layout)
         dot = fold_panels(run, self.panels, deviations, finish, shift=shift)  # (panels + 1) / 2 reads
         V = unweighted(dot.V, rows.weights)
-        parts = {"product": LeftProduct(d, V), "columns": ColumnMoments(d)}
+        if rows.sparse:  # a column of ones sums the rows, beside which their squares would be dense
+            V = np.column_stack([V, np.ones(len(V))])
+        parts: dict[str, Accumulator] = {"product": LeftProduct(d, V)}
+        parts |= {} if rows.sparse else {"columns": ColumnMoments(d)}
         product, mean, squares = fold_to(run, self.components, rows, parts, _take_products)  # one pass over X
         if not settings.center:
-            sums = V.sum(axis=0) if rows.weights is None else rows.weights @ V
+            sums = dot.V.sum(axis=0) if rows.weights is None else rows.weights @ V[:, : dot.V.shape[1]]
             product = product + np.multiply.outer(sums, mean)
         if scale is not None:
             product = product / scale
@@ -284,7 +309,11 @@ def unweighted(V: Matrix, weights: Vector | None) -> Matrix:
 
 
 def _take_products(state: PassState) -> tuple[Matrix, Vector, Vector]:
-    """Return ``V' X`` about the mean, the mean, and the sums of squares about it."""
+    """Return ``V' X`` about the mean, the mean, and the sums of squares about it; of sparse rows, without these."""
+    if "columns" not in state.parts:
+        found = state.part("product", LeftProduct)
+        mean = found.about(np.zeros(found.n_features))[-1] / found.weight[-1]
+        return found.about(mean)[:-1], mean, np.empty(0)
     columns = state.part("columns", ColumnMoments)
     return state.part("product", LeftProduct).about(columns.mean), columns.mean, columns.squares
 
@@ -318,4 +347,7 @@ def dot_spectrum(
     components = fix_signs(complete_orthonormal(components, k) if rank < k else components)
     variances = np.where(np.arange(k) < rank, variances, 0.0)
     centre, scale = settings.standardization.in_units_of_rows(dot.mean if center else np.zeros(d), scale)
-    return Spectrum(n, 0, centre, scale, variances, components, total, weight_sums=rows.weight_sums)
+    return Spectrum(
+        n, 0, centre, scale, variances, components, total, weight_sums=rows.weight_sums,
+        centring_error=dot.centring_error,
+    )  # fmt: skip

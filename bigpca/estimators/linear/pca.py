@@ -120,7 +120,7 @@ class PCA(LinearModel[Moments]):
         Of sparse rows, which are centred after their products are summed: bound of the relative error of the variance
         of any column, ``max_j c eps sum_t x_tj^2 / sum_t (x_tj - mean_j)^2`` with the number c of roundings: 4, and for
         "covariance" the rows of a group, but with x measured from a typical value in columns that nearly all rows
-        store. At most 1e-6; a fit raises an error above that.
+        store; for "dot" that of the total variance. At most 1e-6; a fit raises an error above that.
     eigenvalue_bounds_, captured_variance_bounds_, subspace_error_bounds_, bounds_confidence_, residuals_, n_passes_,
     converged_
         Set by "krylov" only; see :class:`bigpca.estimators.linear.model.LinearModel`.
@@ -171,7 +171,7 @@ class PCA(LinearModel[Moments]):
 
     def __sklearn_tags__(self) -> Tags:
         tags: Tags = super().__sklearn_tags__()
-        tags.input_tags.sparse = self.solver != "dot"  # pairs of rows are dense
+        tags.input_tags.sparse = True
         return tags
 
     def _settings(self, standardization: Standardization, seed: int = 0) -> Settings:

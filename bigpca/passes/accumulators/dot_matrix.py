@@ -7,7 +7,9 @@ from typing import ClassVar
 
 import numpy as np
 from scipy.linalg.blas import dsymv, dsyr2
+from scipy.sparse import csr_array
 
+from bigpca import csr
 from bigpca.arrays import Array, DType, Matrix, Vector, add_packed, packed_size, unpack_upper
 from bigpca.blas import blas_threads
 from bigpca.passes.accumulators.base import (
@@ -25,7 +27,7 @@ from bigpca.passes.accumulators.base import (
     symmetric_product,
     total_weight,
 )
-from bigpca.passes.reading.blocks import Block, within_range
+from bigpca.passes.reading.blocks import Block, Values, within_range
 from bigpca.planning import BlockForm, Work
 from bigpca.solvers.scaling import LearnedScale, scale_identity
 from bigpca.storage.files import content_digest
@@ -47,7 +49,7 @@ class DotPanels(Accumulator):
     """
 
     tag: ClassVar[str] = "DotPanels"
-    accepts: ClassVar[frozenset[str]] = frozenset({"dense", "weights"})
+    accepts: ClassVar[frozenset[str]] = frozenset({"dense", "csr", "weights"})
 
     n_samples: int
     n_features: int
@@ -61,17 +63,21 @@ class DotPanels(Accumulator):
     def update(self, block: Block) -> None:
         raise NotImplementedError("a panel of the dot matrix is filled from pairs of blocks: use add_pair")
 
-    def add_pair(self, first: int, rows: Array, other_first: int, others: Array) -> None:
-        """Add the products of ``rows`` (a, d) from row ``first`` on with ``others`` (b, d) from row ``other_first`` on.
+    def add_pair(self, first: int, rows: Values, other_first: int, columns: Values) -> None:
+        """Add the products of ``rows`` (a, d) from row ``first`` on with the transpose ``columns`` (d, b) of rows from
+        row ``other_first`` on; both are dense, or CSR.
 
-        The product is summed in float64 every 8,192 columns; its bits do not depend on the panel's size.
+        The product is summed in float64 every 8,192 columns; its bits do not depend on the panel's size. Of sparse
+        rows, every term is.
         """
         ((start, panel),) = self.panels.items()
-        target = panel[
-            first - start : first - start + len(rows), other_first - start : other_first - start + len(others)
-        ]
-        for j in range(0, rows.shape[1], WIDTH):
-            target += rows[:, j : j + WIDTH] @ others[:, j : j + WIDTH].T
+        (a, d), b = rows.shape, columns.shape[1]
+        target = panel[first - start : first - start + a, other_first - start : other_first - start + b]
+        if isinstance(rows, csr_array):
+            csr.add_sparse_product(rows, columns, target)
+            return
+        for j in range(0, d, WIDTH):
+            target += rows[:, j : j + WIDTH] @ columns[j : j + WIDTH]
 
     def add_tile(self, K: Array, row: int, column: int, error: float = 0.0) -> None:
         """Store a tile of G (a, b) whose first entry is ``G[row, column]``.
@@ -96,7 +102,11 @@ class DotPanels(Accumulator):
         return 8 * self.n_samples**2
 
     def cost(self, rows: BlockForm) -> Work:
-        return Work(0, float(self.n_samples * self.n_features))
+        if not rows.sparse:
+            return Work(0, float(self.n_samples * self.n_features))
+        # Later rows, half of all, that store a column: between what even columns would have, and all of them.
+        found = self.n_samples / 2 * (rows.values / max(1, rows.columns)) ** 0.5
+        return csr.sparse_product_work(rows, found)
 
     def identity(self) -> dict[str, object]:
         return {"panel_rows": self.panel_rows}

@@ -7,6 +7,7 @@ or a sketch that is generated where it is needed.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import ClassVar, Protocol, Self, overload
@@ -492,7 +493,7 @@ class LeftProduct(Accumulator):
     """
 
     tag: ClassVar[str] = "LeftProduct"
-    accepts: ClassVar[frozenset[str]] = frozenset({"dense", "weights"})
+    accepts: ClassVar[frozenset[str]] = frozenset({"dense", "csr", "weights"})
 
     n_features: int
     V: NDArray[np.float64] | LeftRows
@@ -508,6 +509,14 @@ class LeftProduct(Accumulator):
     def update(self, block: Block) -> None:
         self.shift = block.shift
         step = self._tile_rows
+        if isinstance(block.values, csr_array):
+            V = self.V[block.rows - self.first_row]
+            V = V if block.weights is None else V * block.weights[:, None]
+            total = np.zeros(self.product.shape[::-1])  # in float64, because these rows are about zero
+            csr.add_product(block.values.astype(np.float64, copy=False), V, total)
+            self.product += total.T
+            self.weight += V.sum(axis=0)
+            return
         for i in range(0, len(block.values), step):
             # V has a row for each row of X: V'(X - s) needs 1'V to be moved to another shift.
             V = self.V[block.rows[i : i + step] - self.first_row]
@@ -543,6 +552,9 @@ class LeftProduct(Accumulator):
 
     def cost(self, rows: BlockForm) -> Work:
         tile = 2 * 8 * min(int(self.V.shape[0]), self._tile_rows) * self._width  # less in float32
+        if rows.sparse:
+            held = 2 * self.state_bytes + tile + math.ceil(12 * rows.rows * rows.values)
+            return Work(held) + csr.add_product_work(rows, self._width)
         return Work(self.state_bytes + tile, 2.0 * self._width * self.n_features)
 
     def for_rows(self, start: int, stop: int) -> LeftProduct:

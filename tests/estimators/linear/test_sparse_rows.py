@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from functools import partial
+from pathlib import Path
 from typing import Any
 
+import dask
+import dask.array as da
 import numpy as np
 import pytest
 from numpy.typing import NDArray
@@ -12,6 +16,8 @@ from sklearn.base import clone
 
 import bigpca as bp
 from bigpca.operators.covariance import leading_value
+from tests.passes.kit import interrupt_after
+from tests.peaks import traced_peak
 
 Array = NDArray[Any]
 N, D, K = 900, 60, 4
@@ -142,6 +148,15 @@ def test_a_column_that_varies_little_about_its_mean_is_rejected_unless_no_mean_i
     np.testing.assert_allclose(model.explained_variance_[0], N / (N - 1) * 1e12, rtol=1e-6)
 
 
+def test_sparse_rows_that_vary_little_about_their_mean_have_no_dot_matrix_unless_none_is_subtracted() -> None:
+    rows = sparse_rows("plain").toarray()[:100]
+    rows[:, 7] = 1e7 + 0.01 * rows[:, 0]
+    with pytest.raises(ValueError, match=r"the sparse rows vary little compared with their mean. .* over 1e-06"):
+        bp.PCA(2, solver="dot").fit(csr_array(rows))
+    model = bp.PCA(2, solver="dot", center=False).fit(csr_array(rows))
+    np.testing.assert_allclose(model.explained_variance_[0], 100 / 99 * 1e14, rtol=1e-6)
+
+
 def test_later_blocks_of_small_eigenvalues_do_not_lower_the_bound_of_the_first() -> None:
     """Of a block W with small products the bound is small, and so the largest of all blocks decides."""
     rng = np.random.default_rng(0)
@@ -154,3 +169,62 @@ def test_later_blocks_of_small_eigenvalues_do_not_lower_the_bound_of_the_first()
     rows = sparse_rows("a dense column").astype("f4")
     model = bp.PCA(3, solver="krylov").fit(rows)
     assert model.n_passes_ < 4
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("options", OPTIONS, ids=lambda name: name or "centred")
+@pytest.mark.parametrize("case", CASES)
+def test_a_dot_matrix_of_sparse_rows_has_the_eigenvalues_of_dense_ones(case: str, options: str, weighted: bool) -> None:
+    rows = sparse_rows(case)[:300]
+    weights = weights_of(rows) if weighted else None
+    A = truth_of(rows, weights, **OPTIONS[options])
+    model = bp.PCA(3, solver="dot", **OPTIONS[options]).fit(rows, sample_weight=weights)
+    V, values = model.components_, np.linalg.eigvalsh(A)[::-1][:3]
+    rounding = 1e-14 * np.trace(truth_of(rows, weights, **OPTIONS[options] | {"center": False}))
+    np.testing.assert_allclose(model.explained_variance_, values, rtol=1e-10, atol=rounding)
+    np.testing.assert_allclose(model.total_variance_, np.trace(A), rtol=1e-10, atol=rounding)
+    if model.center:
+        assert abs(model.total_variance_ - np.trace(A)) <= (model.centring_error_ + 1e-12) * np.trace(A)
+        assert model.centring_error_ < 1e-6
+    np.testing.assert_allclose(V @ V.T, np.eye(3), atol=1e-12)
+    np.testing.assert_allclose(V @ A, values[:, None] * V, rtol=0, atol=1e-7 * values[0])
+    if model.center:
+        w = np.ones(rows.shape[0]) if weights is None else weights
+        np.testing.assert_allclose(model.mean_, rows.T @ w / w.sum(), rtol=1e-12, atol=1e-12)
+
+
+def lazily(rows: csr_array, chunk: int) -> Any:
+    return da.from_array(rows.toarray(), chunks=(chunk, -1)).map_blocks(csr_array, meta=csr_array((0, 0)))
+
+
+def test_few_sparse_rows_of_many_columns_have_a_dot_matrix_by_default(tmp_path: Path) -> None:
+    rows = csr_array(random_array((60, 20_000), density=0.01, rng=np.random.default_rng(0)))
+    plan = bp.PCA(3).plan(rows)
+    assert (plan.solver, plan.passes) == ("dot", 2.0)
+    assert bp.PCA(3).plan(rows[:, :400]).solver != "dot"
+    model = bp.PCA(3).fit(rows)
+    assert traced_peak(lambda: bp.PCA(3).fit(rows)) < plan.process_bytes < 100 * 20_000 * 8
+    assert_same = partial(np.testing.assert_allclose, model.explained_variance_, rtol=1e-12)
+    assert_same(bp.PCA(3, solver="dot").fit(rows.toarray()).explained_variance_)
+    for chunk in (7, 60):
+        assert_same(bp.PCA(3).fit(lazily(rows, chunk)).explained_variance_)
+    checkpoint = tmp_path / "checkpoint"
+    with dask.config.set(scheduler="sync"):
+        with pytest.raises(KeyboardInterrupt):
+            bp.PCA(3).fit(lazily(rows, 7), checkpoint=checkpoint, progress=interrupt_after(2))
+        resumed = bp.PCA(3).fit(lazily(rows, 7), checkpoint=checkpoint)
+        whole = bp.PCA(3).fit(lazily(rows, 7))
+    assert resumed.components_.tobytes() == whole.components_.tobytes()
+
+
+@pytest.mark.parametrize("weights", [None, np.arange(40) % 3.0])
+def test_a_value_that_is_not_finite_is_named_unless_its_row_has_no_weight(weights: Array | None) -> None:
+    rows = csr_array(random_array((40, 500), density=0.1, rng=np.random.default_rng(0)))
+    whole = bp.PCA(2, solver="dot").fit(rows, sample_weight=weights)
+    rows.data[rows.indptr[30]] = np.nan
+    if weights is None:
+        with pytest.raises(bp.errors.NonFiniteError, match="row 30"):
+            bp.PCA(2, solver="dot").fit(rows)
+    else:
+        found = bp.PCA(2, solver="dot").fit(rows, sample_weight=weights)
+        np.testing.assert_allclose(found.explained_variance_, whole.explained_variance_, rtol=1e-12)

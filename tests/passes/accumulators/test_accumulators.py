@@ -99,7 +99,7 @@ def panel_state(template: Accumulator, X: Array, start: int, stop: int, cuts: li
         if a < stop:
             for first, last in slabs:
                 if first >= a:
-                    state.add_pair(a, X[a:b], first, X[first:last])
+                    state.add_pair(a, X[a:b], first, X[first:last].T)
     state.close()
     return state  # type: ignore[no-any-return]
 
@@ -552,6 +552,14 @@ CASES = [
         "LeftProduct",
         lambda: LeftProduct(D, V),
         row_state,
+        N,
+        lambda s: [s.about(np.zeros(D)), s.weight],
+        lambda X: [V.T @ X.astype("f8"), V.sum(0)],
+    ),
+    Case(
+        "LeftProduct of CSR rows",
+        lambda: LeftProduct(D, V),
+        sparse_state,
         N,
         lambda s: [s.about(np.zeros(D)), s.weight],
         lambda X: [V.T @ X.astype("f8"), V.sum(0)],
