@@ -323,10 +323,11 @@ def without_covariates(
     left = np.diagonal(S).copy()
     rounded = left <= np.maximum(lost, NOISE * stored)
     S[rounded], S[:, rounded] = 0.0, 0.0
-    left = np.maximum(np.maximum(left, lost), FAINT * NOISE * stored)[total > 0]
-    lost = lost[total > 0]
-    shares = lost / left if settings.scales else lost.sum(keepdims=True) / left.sum(keepdims=True)
-    error = max(error, float(shares.max())) if len(left) else error
+    # Of each column where they are divided by their deviations, else of their sum.
+    known = np.maximum(np.maximum(left, lost), FAINT * NOISE * stored)[total > 0]
+    if len(known):
+        lost = lost[total > 0]
+        error = max(error, float((lost / known).max() if settings.scales else lost.sum() / known.sum()))
     packed, found = np.zeros(packed_size(p)), None if joint.lost is None else joint.lost[:p]
     add_packed(packed, S)
     residual = replace(joint, n_features=p, mean=joint.mean[:p], packed=packed, precision=precision, lost=found)

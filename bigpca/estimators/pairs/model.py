@@ -86,6 +86,16 @@ class JointMoments:
         return self.moments.weight - 1
 
     @property
+    def mean(self) -> Vector:
+        """What is subtracted from all columns (p + q,)."""
+        return self.moments.mean * self.centred
+
+    @property
+    def summed_mean(self) -> Vector:
+        """The same of the rows of the last read."""
+        return self.summed.mean * self.centred
+
+    @property
     def summed(self) -> Moments:
         """Moments of the last read, in the coordinates that it had."""
         return self.moments if self.again is None else self.again
@@ -141,6 +151,7 @@ class JointMoments:
         """
         check_enough_rows(self.moments.count, omitted, sums=self.moments.weight_sums)
         S = packed_diagonal(self.moments.packed, self.moments.n_features)
+        S = S if self.centred else S + self.moments.weight * self.moments.mean**2
         if not np.isfinite(S).all():
             raise ValueError("squares of the values overflow float64 (beyond 1e154). Divide the data by a constant.")
         for name, part in (("X", S[: self.p]), ("Y", S[self.p :])):
@@ -199,6 +210,7 @@ class PairModel(Estimator[PairFound]):
     n_features_in_, n_targets_ : int
         p and q: columns of a DataArray that are NaN in every row are left out.
     x_mean_, y_mean_ : ndarray of shape (p,), (q,)
+        0 without an intercept.
     x_std_, y_std_ : ndarray of shape (p,), (q,)
         Standard deviations by which columns are divided; ones without ``scale``.
     n_samples_, n_omitted_ : int
@@ -222,7 +234,6 @@ class PairModel(Estimator[PairFound]):
     _state_bytes: int = 0  # of the fit, whose state may not be kept
     _weight_sums: WeightSums = None
     _roundings: tuple[float, float] = (EPS, EPS)  # of the stored values of both sides
-    _centred: bool = True  # whether the solve is about the means
     _remedy: ClassVar[str] = ""  # for a solution that rounding may change
     _target_grid: Grid | None = None
     _target_view: View | None = None
@@ -257,6 +268,11 @@ class PairModel(Estimator[PairFound]):
     def _scales(self) -> bool:
         """Whether columns are divided by their standard deviations."""
         return getattr(self, "scale", False)
+
+    @property
+    def _centred(self) -> bool:
+        """Whether the solve is about the means."""
+        return bool(getattr(self, "fit_intercept", True))
 
     def _template(self, d: int) -> Accumulator:
         """Return the state of the read; a hook for models with folds."""
@@ -564,7 +580,7 @@ class PairModel(Estimator[PairFound]):
         self._state_bytes = found.state.state_bytes
         kept = self._state_bytes <= setting(self, "keep_state_bytes")
         self._set_solution(found.arrays)
-        self.x_mean_, self.y_mean_ = moments.mean[:p], moments.mean[p:]
+        self.x_mean_, self.y_mean_ = found.joint.mean[:p], found.joint.mean[p:]
         self.n_features_in_, self.n_targets_ = p, moments.n_features - p
         self._count(moments.count, found.omitted, moments.weight_sums)
         self.solver_, self._target_grid, self._target_view = solver, found.grid, found.view
@@ -622,7 +638,7 @@ class PairModel(Estimator[PairFound]):
             array = arrays[name]
             if array.dtype.kind not in "fiu" or not np.isfinite(array).all():
                 raise ValueError(f"it has {name} with values that are not finite numbers")
-            own = letters.split()
+            own = letters.split() if not letters.endswith("?") else ["q"] * array.ndim  # of each target, or of all
             for letter, size in zip(own, array.shape, strict=len(own) == array.ndim):
                 known.setdefault(letter, size)
             if array.shape != tuple(known[letter] for letter in own):

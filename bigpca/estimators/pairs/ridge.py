@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from bigpca.arrays import Array, Matrix, Vector, packed_diagonal
+from bigpca.arrays import Array, Integers, Matrix, Vector, packed_diagonal
 from bigpca.errors import positive_integer
 from bigpca.estimators.pairs.fits import Refinement, left_out
 from bigpca.estimators.pairs.model import JointMoments, PairModel, squared_errors
@@ -26,7 +26,8 @@ class Ridge(PairModel):
 
     Minimises ``sum_t |y_t - W'x_t - b|^2 + alpha |W|_F^2``: ``W = (S_xx + alpha I)^-1 S_xy`` with the scatter matrices,
     and alpha as in scikit-learn's Ridge. If you give several penalties, the one with the highest R^2 on
-    left-out folds is used. All folds come from the same read.
+    left-out folds is used. All folds come from the same read. Columns may have any units, and may be dependent. Where
+    they are so nearly dependent that one read leaves too few digits, float64 rows are read once more.
 
     Parameters
     ----------
@@ -38,6 +39,10 @@ class Ridge(PairModel):
         turn. Rows that ``partial_fit`` or a merge adds join the group of their label, or have the fold of their key.
         Without these, ``partial_fit`` continues the numbers of the rows; a merged model keeps the folds of both fits,
         which are not those of one fit on all rows. One penalty needs no folds.
+    fit_intercept : bool, default True
+        False for predictions ``W'x``, without b.
+    alpha_per_target : bool, default False
+        Choose a penalty for each target by its own scores, as in scikit-learn's RidgeCV.
     preprocess : :class:`bigpca.rows.L2`, :class:`bigpca.rows.Power`, list of those, or None, default None
         Applied to each row of X first.
     nan_policy : {"raise", "omit"}, default "raise"
@@ -48,7 +53,7 @@ class Ridge(PairModel):
     Attributes
     ----------
     coef_ : ndarray of shape (q, p), intercept_ : ndarray of shape (q,)
-    alpha_ : float
+    alpha_ : float, or ndarray of shape (q,)
     cv_scores_ : ndarray of shape (number of alphas, q)
         R^2 of each target on the left-out folds together, ``1 - sum_f |residuals|^2 / sum |y - mean|^2``; of one
         penalty, that of the fit.
@@ -69,23 +74,21 @@ class Ridge(PairModel):
     _prefix = "ridge"
     _summarized = (("alpha", "alpha_"), ("cv_score", "_chosen_scores"))
     _output_name = "predictions"
-    _merged_alike = ("preprocess", "cv")
+    _merged_alike = ("preprocess", "cv", "fit_intercept")
     _predicts = True
     _shapes: ClassVar[dict[str, str]] = {
-        "coef": "q p",
-        "intercept": "q",
-        "cv_scores": "a q",
-        "alpha": "",
-        "solve_error": "",
-    }
+        "coef": "q p", "intercept": "q", "cv_scores": "a q", "alpha": "q?", "solve_error": "",
+    }  # fmt: skip
     _remedy = "Give a larger penalty, or fewer columns."
     cv_scores_: Matrix = field(init=False)
-    alpha_: float = field(init=False)
+    alpha_: float | Vector = field(init=False)
     solve_error_: float = field(init=False)
 
     alphas: Input = 1.0
     _: KW_ONLY
     cv: int = 5
+    fit_intercept: bool = True
+    alpha_per_target: bool = False
     preprocess: Preprocess = None
     nan_policy: str = "raise"
     memory_limit: int | str | None = None
@@ -107,11 +110,20 @@ class Ridge(PairModel):
     @property
     def _chosen_scores(self) -> Vector:
         """R^2 of each target, with the penalty that was taken."""
-        found: Vector = self.cv_scores_[int(self.cv_scores_.mean(axis=1).argmax())]
-        return found
+        best = self._best(self.cv_scores_)
+        return np.asarray(np.take_along_axis(self.cv_scores_, best[None], axis=0)[0])
+
+    def _best(self, scores: Matrix) -> Integers:
+        """Return which penalty each target takes (q,)."""
+        if self.alpha_per_target:
+            return np.asarray(scores.argmax(axis=0))
+        return np.full(scores.shape[1], scores.mean(axis=1).argmax())
 
     def _check(self, p: int, q: int) -> None:
         self._penalties()
+        for name, value in (("fit_intercept", self.fit_intercept), ("alpha_per_target", self.alpha_per_target)):
+            if not isinstance(value, bool | np.bool_):
+                raise TypeError(f"{name} = {value!r} is a {type(value).__name__}; True or False was expected.")
         if not 2 <= positive_integer("cv", self.cv) <= MAX_FOLDS:
             raise ValueError(f"cv = {self.cv}; 2 to {MAX_FOLDS} folds were expected, because each holds its moments.")
 
@@ -120,32 +132,36 @@ class Ridge(PairModel):
 
     def _second(self, joint: JointMoments) -> Refinement:
         B, _ = least_squares(joint.x, joint.cross, 0.0)
-        return Refinement(joint.moments.mean, joint.x.refined(), B=B)
+        return Refinement(joint.mean, joint.x.refined(), B=B)
 
     def _solve(self, joint: JointMoments, state: Accumulator) -> dict[str, Array]:
         p, alphas = joint.p, self._penalties()
-        scores = cross_validated(state, joint, alphas) if isinstance(state, FoldStates) else None
-        best = 0 if scores is None else int(scores.mean(axis=1).argmax())
-        W, error = coefficients(joint, alphas[best])
-        if min(alphas) < alphas[best]:  # whose scores were compared
-            error = joint.x.solved(min(alphas)).error
-        D, (mean, again) = joint.deviating(W), (joint.moments.mean, joint.summed.mean)
+        q, scores = joint.moments.n_features - p, None
+        if isinstance(state, FoldStates):
+            scores = cross_validated(state, joint, alphas)
+        best = np.zeros(q, np.int64) if scores is None else self._best(scores)
+        W = np.zeros((p, q))
+        for i in np.unique(best):
+            W[:, best == i] = coefficients(joint, alphas[i])[:, best == i]
+        D, last = joint.deviating(W), joint.summed_mean
         if scores is None:
-            residual, total = squared_errors(joint.summed, p, D, again[:p], again[p:])
+            residual, _ = squared_errors(joint.summed, p, D, last[:p], last[p:])
             total = packed_diagonal(joint.moments.packed, joint.moments.n_features)[p:]
-            scores = (1 - np.divide(residual, total, out=np.ones(len(total)), where=total > 0))[None]
-        intercept = mean[p:] - W.T @ mean[:p]
+            scores = (1 - np.divide(residual, total, out=np.ones(q), where=total > 0))[None]
+        intercept = joint.mean[p:] - W.T @ joint.mean[:p]
         if joint.second is not None:
-            intercept += again[p:] - D.T @ again[:p]
+            intercept += last[p:] - D.T @ last[:p]
+        chosen = np.array(alphas)[best]
         return {
-            "coef": np.ascontiguousarray(W.T), "intercept": intercept, "cv_scores": scores,
-            "alpha": np.array(alphas[best]), "solve_error": np.array(error),
+            "coef": np.ascontiguousarray(W.T), "intercept": intercept + 0.0, "cv_scores": scores,
+            "alpha": chosen if self.alpha_per_target else chosen[0],
+            "solve_error": np.array(joint.x.solved(min(alphas)).error),
         }  # fmt: skip
 
 
-def coefficients(joint: JointMoments, alpha: float) -> tuple[Matrix, float]:
-    """Return W (p, q) with that penalty, and its estimated relative error."""
-    return least_squares(joint.x, joint.cross, alpha, None if joint.second is None else joint.second.B)
+def coefficients(joint: JointMoments, alpha: float) -> Matrix:
+    """Return W (p, q) with that penalty."""
+    return least_squares(joint.x, joint.cross, alpha, None if joint.second is None else joint.second.B)[0]
 
 
 def cross_validated(folds: FoldStates, joint: JointMoments, alphas: list[float]) -> Matrix:
@@ -162,8 +178,9 @@ def cross_validated(folds: FoldStates, joint: JointMoments, alphas: list[float])
     p, errors = joint.p, np.zeros((len(alphas), states[0].n_features - joint.p))
     for state, others in zip(states, left_out(states), strict=True):
         # The scatter of the others for all penalties; errors about their means.
-        kept, mean = joint.of(others), others.mean
-        found = [joint.deviating(coefficients(kept, alpha)[0]) for alpha in alphas]
+        kept = joint.of(others)
+        mean = kept.summed_mean
+        found = [joint.deviating(coefficients(kept, alpha)) for alpha in alphas]
         errors += np.stack([squared_errors(state, p, D, mean[:p], mean[p:])[0] for D in found])
     total = packed_diagonal(joint.moments.packed, joint.moments.n_features)[p:]
     return 1 - np.divide(errors, total, out=np.ones(errors.shape), where=total > 0)

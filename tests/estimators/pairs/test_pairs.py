@@ -185,6 +185,35 @@ def test_ridge_is_that_of_scikit_learn(alpha: float) -> None:
     np.testing.assert_allclose(ours.predict(X[:5]), theirs.predict(X[:5]), atol=1e-7)
 
 
+@pytest.mark.parametrize("alpha", [0.0, 0.3, 50.0])
+def test_ridge_without_an_intercept_is_that_of_scikit_learn(alpha: float, tmp_path: Path) -> None:
+    for weights in (None, np.arange(N) % 4):
+        ours = bp.Ridge(alpha, fit_intercept=False).fit(X, Y, sample_weight=weights)
+        theirs = linear_model.Ridge(alpha, fit_intercept=False).fit(X, Y, sample_weight=weights)
+        np.testing.assert_allclose(ours.coef_, theirs.coef_, atol=1e-8)
+        assert (ours.intercept_ == 0).all()
+        assert ours.score(X, Y, weights) == pytest.approx(theirs.score(X, Y, weights), abs=1e-8)
+        assert ours.cv_scores_.mean() == pytest.approx(theirs.score(X, Y, weights), abs=1e-8)
+        np.testing.assert_allclose(ours.predict(X[:5]), theirs.predict(X[:5]), atol=1e-7)
+        ours.save(tmp_path / "m.zarr", overwrite=True)
+        np.testing.assert_allclose(bp.load(tmp_path / "m.zarr").predict(X[:5]), theirs.predict(X[:5]), atol=1e-7)
+    ones = bp.Ridge(0.0, fit_intercept=False).fit(np.ones((N, 1)), Y)
+    np.testing.assert_allclose(ones.coef_[:, 0], Y.mean(axis=0))
+
+
+def test_each_target_may_choose_its_own_penalty(tmp_path: Path) -> None:
+    alphas, noisy = [1e-3, 1.0, 1e2, 1e4], Y + RNG.standard_normal((N, Q)) * [0.0, 1.0, 5.0, 50.0]
+    ours, one = bp.Ridge(alphas, alpha_per_target=True).fit(X, noisy), bp.Ridge(alphas).fit(X, noisy)
+    np.testing.assert_array_equal(ours.cv_scores_, one.cv_scores_)
+    np.testing.assert_array_equal(ours.alpha_, np.array(alphas)[ours.cv_scores_.argmax(axis=0)])
+    assert len(np.unique(ours.alpha_)) > 1
+    for target, alpha in enumerate(ours.alpha_):
+        truth = linear_model.Ridge(alpha).fit(X, noisy[:, target])
+        np.testing.assert_allclose(ours.coef_[target], truth.coef_, atol=1e-8)
+    ours.save(tmp_path / "m.zarr")
+    np.testing.assert_array_equal(bp.load(tmp_path / "m.zarr").alpha_, ours.alpha_)
+
+
 def test_a_penalty_is_chosen_by_left_out_folds_of_the_same_read() -> None:
     alphas = [1e-3, 1.0, 1e3, 1e6]
     ours = bp.Ridge(alphas, cv=4).fit(X, Y)
@@ -390,6 +419,7 @@ def test_more_columns_than_rows_need_a_regularization_and_say_so() -> None:
         (lambda: bp.CCA(1, scale="patterson").fit(X, Y), ValueError, "scale = patterson; True or False"),
         (lambda: bp.Ridge(-1.0).fit(X, Y), ValueError, "alphas = -1.0; a number of at least 0"),
         (lambda: bp.Ridge([]).fit(X, Y), ValueError, r"alphas = \[\]"),
+        (lambda: bp.Ridge(fit_intercept="no").fit(X, Y), TypeError, "fit_intercept = 'no' is a str; True or False"),
         (lambda: bp.Ridge([1, 2], cv=30).fit(X, Y), ValueError, "cv = 30; 2 to 20 folds"),
         (lambda: by_group(GROUPS[1:]), ValueError, r"groups have shape \(119,\), .* X has 120"),
         (lambda: by_group([None, *GROUPS[1:]]), ValueError, "1 gaps and 25 different labels"),
