@@ -2,7 +2,7 @@
 
 ``python tests/house.py > tests/house.json`` writes every figure, which ``tests/test_house.py`` then holds. Shapes are
 read from the source with ast; a walk is counted with ``sys.setprofile`` on the second of two equal calls, so that
-imports and caches do not count.
+imports and caches do not count. Lines are those that the formatter writes where nothing tells it to skip any.
 """
 
 from __future__ import annotations
@@ -13,9 +13,11 @@ import importlib
 import json
 import os
 import re
+import shutil
+import subprocess
 import sys
 import tempfile
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache, cached_property
 from pathlib import Path
@@ -33,8 +35,8 @@ STRING_OR_COMMENT = re.compile(r'''"""(?s:\\.|.)*?"""|"(?:\\.|[^"\\\n])*"|'(?:\\
 class File:
     """One file of the package: its tree, and its lines of code, imports and comments."""
 
-    def __init__(self, path: Path) -> None:
-        self.path = path.relative_to(PACKAGE)
+    def __init__(self, path: Path, package: Path = PACKAGE) -> None:
+        self.path = path.relative_to(package)
         self.text = path.read_text()
         self.tree = ast.parse(self.text)
         self.nodes = list(statements(self.tree))
@@ -117,6 +119,8 @@ def shapes() -> dict[str, float]:
     return {
         "files": len(files()),
         "code lines": code,
+        "code lines as the formatter writes them": formatted_lines(),
+        "lines that the formatter skips": sum(file.text.count("# fmt: skip") for file in files()),
         "imports, % of code lines": round(100 * imports / code, 1),
         "files with one importer": len(single),
         "protocols": len(protocols()),
@@ -127,7 +131,66 @@ def shapes() -> dict[str, float]:
         "numerical functions of 12 lines and more without a comment": len(unexplained()),
         "floors of data": floors("data"),
         "arrows of data": arrows("data"),
+        "members of the largest class": max(map(members, classes())),
+        "members of PCA with its bases": sum(members(node) for node in own_bases("PCA")),
+        "members of Rows": max(members(node) for node in classes() if node.name == "Rows"),
+        "fields of Rows": max(len(fields(node)) for node in classes() if node.name == "Rows"),
+        "class names that mean two things": sum(n > 1 for n in Counter(node.name for node in classes()).values()),
+        "records of cost": sum(bool(COSTS.fullmatch(node.name)) for node in classes()),
+        "constants after the first definition, per file": round(late_constants() / len(files()), 2),
+        "aliases of Any": sum(len(re.findall(r"^\w+(?:: TypeAlias)? = Any\b", file.text, re.M)) for file in files()),
     }
+
+
+COSTS = re.compile(r"Work|Speed|Times|PassCost|PassPlan|SweepPlan|SolveCost|Resources|Plan|Loops")
+CONSTANT = re.compile(r"_?[A-Z][A-Z0-9_]+")
+
+
+def classes() -> list[ast.ClassDef]:
+    return [node for file in files() for node in file.nodes if isinstance(node, ast.ClassDef)]
+
+
+def fields(node: ast.ClassDef) -> list[ast.AnnAssign]:
+    return [part for part in node.body if isinstance(part, ast.AnnAssign) and "ClassVar" not in ast.dump(part)]
+
+
+def members(node: ast.ClassDef) -> int:
+    """Methods and fields that a class defines itself."""
+    return sum(isinstance(part, ast.FunctionDef | ast.AsyncFunctionDef | ast.AnnAssign) for part in node.body)
+
+
+def own_bases(name: str) -> list[ast.ClassDef]:
+    """A class of the package and the classes of the package that it inherits from."""
+    known = {node.name: node for node in classes()}
+    found, names = [], [name]
+    for one in names:
+        found.append(known[one])
+        bases = [ast.unparse(base).partition("[")[0] for base in known[one].bases]
+        names += [base for base in bases if base in known and base not in names]
+    return found
+
+
+def late_constants() -> int:
+    """Constants that stand below the first class or function of their file."""
+    late = 0
+    for file in files():
+        defined = False
+        for node in file.tree.body:
+            defined |= isinstance(node, ast.ClassDef | ast.FunctionDef)
+            named = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
+            late += defined and any(isinstance(one, ast.Name) and CONSTANT.fullmatch(one.id) for one in named)
+    return late
+
+
+def formatted_lines() -> int:
+    """Lines of code where the formatter skips none: lines that are joined by hand gain nothing."""
+    with tempfile.TemporaryDirectory() as folder:
+        copy = Path(shutil.copytree(PACKAGE, f"{folder}/bigpca", ignore=shutil.ignore_patterns("__pycache__")))
+        for path in copy.rglob("*.py"):
+            path.write_text(path.read_text().replace("  # fmt: skip", ""))
+        shutil.copy(PACKAGE.parent / "pyproject.toml", folder)
+        subprocess.run([sys.executable, "-m", "ruff", "format", "-q", folder], check=True)
+        return sum(len(File(path, copy).code) for path in copy.rglob("*.py"))
 
 
 def one_importer() -> list[str]:
@@ -212,23 +275,39 @@ def floors(room: str) -> int:
     return max(map(height, below))
 
 
+READS = re.compile(r"passes/reading/readers\.py:(\w+\.read|read_ahead|begin_read)")  # a thread may read for another
+
+
 class Walk:
-    """The files of the package that a call enters, and the functions entered in each."""
+    """The files of the package that a call enters, and the functions entered in each; how many before the first row."""
 
     def __init__(self) -> None:
         self.codes: set[CodeType] = set()
+        self.before: int | None = None  # functions of the package that are entered before rows are read
+        self.depth = 0  # the most that are entered at a time until then
+        self._open = 0
 
     def __call__(self, frame: FrameType, event: str, _: Any) -> None:
+        code = frame.f_code
         if event == "call":
-            self.codes.add(frame.f_code)
+            self.codes.add(code)
+        if self.before is not None or event not in ("call", "return") or not code.co_filename.startswith(str(PACKAGE)):
+            return
+        self._open += 1 if event == "call" else -1
+        self.depth = max(self.depth, self._open)
+        if READS.fullmatch(f"{os.path.relpath(code.co_filename, PACKAGE)}:{code.co_qualname}"):
+            self.before = sum(map(len, self.entered_now().values()))
 
-    @cached_property
-    def entered(self) -> dict[str, set[str]]:
+    def entered_now(self) -> dict[str, set[str]]:
         found: defaultdict[str, set[str]] = defaultdict(set)
         for code in self.codes:
             if code.co_filename.startswith(str(PACKAGE)):
                 found[os.path.relpath(code.co_filename, PACKAGE)].add(code.co_qualname)
         return found
+
+    @cached_property
+    def entered(self) -> dict[str, set[str]]:
+        return self.entered_now()
 
     @property
     def once(self) -> list[str]:
@@ -270,6 +349,7 @@ def walks() -> Iterator[tuple[str, Walk]]:
             "krylov fit": lambda: bp.PCA(8, solver="krylov").fit(bp.open(path)),
             "Nystrom fit": lambda: bp.NystromKernelPCA(8, kernel=RBF(), n_landmarks=50).fit(rows),
             "Fisher fit by key": lambda: bp.FisherDiscriminantAnalysis(2).fit(keyed, bp.data.by_key(labels, keyed)),
+            "CCA fit": lambda: bp.CCA(3).fit(bp.open(path), rows[:, :5]),
             "transform in memory": lambda: pca.transform(rows),
             "transform to a store": lambda: pca.transform(bp.open(path), out=next(outputs)),
         }
@@ -304,6 +384,9 @@ def figures(walked: Mapping[str, Walk]) -> dict[str, float]:
     for name, taken in walked.items():
         found[f"{name}: files"] = len(taken.entered)
         found[f"{name}: files entered for one function"] = len(taken.once)
+        if taken.before is not None:
+            found[f"{name}: functions before the first row"] = taken.before
+            found[f"{name}: depth before the first row"] = taken.depth
     return found
 
 

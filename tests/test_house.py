@@ -18,7 +18,7 @@ from tests import house
 
 pytestmark = pytest.mark.filterwarnings("ignore:This process .*is multi-threaded:DeprecationWarning")  # in a fork
 RECORD: dict[str, float] = json.loads(Path(__file__).with_name("house.json").read_text())
-SIZES = ("files", "code lines")  # are bars of single steps: features add to them
+SIZES = ("files", "code lines", "code lines as the formatter writes them")  # are bars of single steps: features add to them
 RISING = ("comments per 100 code lines where numbers are made",)
 
 # What implements each protocol.
