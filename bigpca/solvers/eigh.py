@@ -22,7 +22,7 @@ from bigpca.seeds import normals
 # factorisation, d^3 / 3 flops at full speed: of ``(lambda_k + margin) I - (S - V diag(lambda) V')``, which
 # exists if and only if no other eigenvalue is larger.
 
-MIN_SIZE = 1024  # below, a dense solver takes less than half a second
+MIN_SIZE = 1024  # below, a dense solver takes a tenth of a second, and less than an iteration on a flat spectrum
 MIN_RATIO = 20  # of d to k
 ORTHONORMALITY = 1e-12  # of Lanczos vectors, below which their residuals prove them
 ROUNDED = 10.0  # eps of the products that rounding may change in an eigenvalue
@@ -137,11 +137,11 @@ def _are_largest(S: Matrix, diagonal: Vector, values: Vector, V: Matrix, bound: 
     return int(dpotrf(S, lower=lower, overwrite_a=True, clean=False)[1]) == 0
 
 
-def eigh_flops(d: int, k: int | None = None) -> float:
+def eigh_flops(d: int, k: int | None = None, *, signed: bool = False) -> float:
     """Floating-point operations of :func:`top_eigenpairs`; those of a matrix for which few pairs are iterated: the
     Cholesky factorisation, and as many products as the basis has columns."""
     kept = d if k is None else k
-    if is_iterated(d, kept):
+    if is_iterated(d, kept) and not signed:
         return d**3 / 3 + 2.0 * d * d * basis_columns(kept)
     return 4 * d**3 / 3 + 2.0 * d * d * kept
 
@@ -242,7 +242,7 @@ def top_eigenpairs(
     else:
         exponent = 0
     iterated = not signed and is_iterated(len(S), kept)
-    with blas_threads(threads, (2 / 3 if iterated else 9.0) * len(S) ** 3):
+    with blas_threads(threads, eigh_flops(len(S), kept, signed=signed)):
         found = leading_eigenpairs(S, diagonal, kept, lower=lower) if iterated else None
         if found is None:
             np.fill_diagonal(S, diagonal)

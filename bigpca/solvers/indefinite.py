@@ -54,7 +54,7 @@ def negative_eigenvalue(A: Matrix, rounding: float, *, threads: int | None = Non
     # A Cholesky factor of the shifted matrix exists if no eigenvalue is below -allowed: a third of the flops of eigh.
     shifted = A.copy()
     shifted.flat[:: len(A) + 1] += allowed
-    with blas_threads(threads):
+    with blas_threads(threads, len(A) ** 3 / 3):
         try:
             cholesky(shifted, overwrite_a=True, check_finite=False)
         except LinAlgError:

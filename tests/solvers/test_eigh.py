@@ -6,7 +6,9 @@ import numpy as np
 import pytest
 import scipy.linalg
 
+from bigpca.blas import current_threads
 from bigpca.solvers import eigh as module
+from bigpca.solvers import indefinite
 from bigpca.solvers.eigh import complete_orthonormal, eigh_bytes, fix_signs, numerical_rank, top_eigenpairs
 from tests import builders
 from tests.peaks import traced_peak
@@ -96,6 +98,31 @@ def test_large_whole_spectra_go_without_divide_and_conquer(monkeypatch):
     assert np.abs(values - spectrum).max() < 10 * D * EPS
     assert np.abs(vectors @ vectors.T - np.eye(D)).max() < 10 * D * EPS
     assert eigh_bytes(20) < eigh_bytes(10) * 4
+
+
+class Stopped(Exception):
+    pass
+
+
+@pytest.mark.parametrize(("call", "least"), [
+    (lambda S, threads: top_eigenpairs(S, 10, signed=True, threads=threads), 1645),
+    (lambda S, threads: top_eigenpairs(S, threads=threads), 1217),
+    (lambda S, threads: indefinite.negative_eigenvalue(S, 1.0, threads=threads), 2621),
+], ids=["few", "all", "Cholesky"])  # fmt: skip
+def test_a_solve_uses_threads_from_half_a_second_of_one_core(call, least, monkeypatch, two_blas_threads):
+    """By its own cost: other threads would wait busily for most of a short one."""
+    used = []
+
+    def seen(*arguments, **options):
+        used.append(max(current_threads()))
+        raise Stopped
+
+    monkeypatch.setattr(module, "eigh", seen)
+    monkeypatch.setattr(indefinite, "cholesky", seen)
+    for n in (874, least - 20, least + 20):
+        with pytest.raises(Stopped):
+            call(np.ones((n, n)), 2)
+    assert used == [1, 1, 2]
 
 
 def test_same_threads_same_bits():
