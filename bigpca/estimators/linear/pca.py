@@ -105,8 +105,11 @@ class PCA(LinearModel[Moments]):
     covariate_coef_ : ndarray of shape (d, q), covariate_mean_ : ndarray of shape (q,)
         Of ``fit(X, given=Z)``, where all attributes describe the residuals ``x - mean_ - covariate_coef_ (z -
         covariate_mean_)``; divisors remain n - 1.
+    solve_error_ : float
+        Of ``fit(X, given=Z)``: estimated relative error of the residuals' variance by rounding; above 1e-3 with a
+        warning. Where it would be more after one read, float64 rows are read once more.
     noise_variance_ : float
-        (total - kept) / (min(n, d) - k).
+        (total - kept) / (min(n, d) - k); 0 where that is no more than the rounding of the values.
     total_variance_ : float
     n_components_, n_features_in_, n_samples_, n_omitted_ : int
     sum_weights_, n_effective_ : float

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -65,6 +66,45 @@ def test_public_coefficients_have_by_two_reads_the_digits_of_lstsq_or_ten(
     # NOTE: a float64 scatter of Wampler's rows, each entry the nearest number to the exact one, has 7 digits of x.
     assert error(one.coef_) < (1e-9 if name == "Longley" else 1e-5)
     assert error(two.coef_) < max(1e-10, 3 * error(equilibrated))
+
+
+# R 4.3, help(cancor): LifeCycleSavings (Belsley, Kuh & Welsch 1980), pop15 and pop75 against sr, dpi and ddpi.
+SAVINGS_TEXT = """
+11.43 29.35 2.87 2329.68 2.87 12.07 23.32 4.41 1507.99 3.93 13.17 23.80 4.43 2108.47 3.82 5.75 41.89 1.67 189.13 0.22
+12.88 42.19 0.83 728.47 4.56 8.79 31.72 2.85 2982.88 2.43 0.60 39.74 1.34 662.86 2.67 11.90 44.75 0.67 289.52 6.51
+4.98 46.64 1.06 276.65 3.08 10.78 47.64 1.14 471.24 2.80 16.85 24.42 3.93 2496.53 3.99 3.59 46.31 1.19 287.77 2.19
+11.24 27.84 2.37 1681.25 4.32 12.64 25.06 4.70 2213.82 4.52 12.55 23.31 3.35 2457.12 3.44 10.67 25.62 3.10 870.85 6.28
+3.01 46.05 0.87 289.71 1.48 7.70 47.32 0.58 232.44 3.19 1.27 34.03 3.08 1900.10 1.12 9.00 41.31 0.96 88.94 1.54
+11.34 31.16 4.19 1139.95 2.99 14.28 24.52 3.48 1390.00 3.54 21.10 27.01 1.91 1257.28 8.21 3.98 41.74 0.91 207.68 5.81
+10.35 21.80 3.73 2449.39 1.57 15.48 32.54 2.47 601.05 8.12 10.25 25.95 3.67 2231.03 3.62 14.65 24.71 3.25 1740.70 7.66
+10.67 32.61 3.17 1487.52 1.76 7.30 45.04 1.21 325.54 2.48 4.44 43.56 1.20 568.56 3.61 2.02 41.18 1.05 220.56 1.03
+12.70 44.19 1.28 400.06 0.67 12.78 46.26 1.12 152.01 2.00 12.49 28.96 2.85 579.51 7.48 11.14 31.94 2.28 651.11 2.19
+13.30 31.92 1.52 250.96 2.00 11.77 27.74 2.87 768.79 4.35 6.86 21.44 4.54 3299.49 3.01 14.13 23.49 3.73 2630.96 2.70
+5.13 43.42 1.08 389.66 2.96 2.81 46.12 1.21 249.87 1.13 7.81 23.27 4.46 1813.93 2.01 7.56 29.81 3.43 4001.89 2.45
+9.22 46.40 0.90 813.39 0.53 18.56 45.25 0.56 138.33 5.14 7.72 41.12 1.73 380.47 10.23 9.24 28.13 2.72 766.54 1.88
+8.89 43.69 2.07 123.58 16.71 4.71 47.20 0.66 242.69 5.08"""
+SAVINGS = np.array(SAVINGS_TEXT.split(), float).reshape(50, 5)
+
+
+def test_correlations_and_directions_are_those_of_r() -> None:
+    found = bp.CCA(2, scale=False).fit(SAVINGS[:, 1:3], SAVINGS[:, [0, 3, 4]])
+    np.testing.assert_allclose(found.correlations_, [0.8247966, 0.3652762], atol=5e-8)
+    directions = found.x_rotations_ / np.linalg.norm(found.x_rotations_, axis=0)
+    theirs = np.array([[-0.009110856, -0.03622206], [0.048647514, -0.26031158]])
+    theirs /= np.linalg.norm(theirs, axis=0)
+    np.testing.assert_allclose(np.abs(directions), np.abs(theirs), atol=5e-8)
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_hilberts_matrix_is_solved_to_the_digits_of_lstsq(order: int) -> None:
+    """Of integers: 360360 / (i + j + 1), whose sums of rows are exact."""
+    H = (360360 // (np.arange(8)[:, None] + np.arange(8) + 1.0))[:, ::order]
+    model = bp.Ridge(0.0, fit_intercept=False).fit(H, H.sum(axis=1, keepdims=True))
+    unit = np.linalg.norm(H, axis=0)
+    equilibrated = np.linalg.lstsq(H / unit, H.sum(axis=1), rcond=None)[0] / unit
+    assert model.provenance_ is not None
+    assert model.provenance_.reads == 2
+    assert np.abs(model.coef_ - 1).max() < 5 * np.abs(equilibrated - 1).max()
 
 
 def conditioned(n: int, p: int, condition: float, seed: int = 0) -> tuple[Array, Array]:
@@ -215,3 +255,29 @@ def test_a_column_with_one_value_above_zero_gives_every_fold_a_score() -> None:
     X, Y = RNG.standard_normal((300, 4)), RNG.standard_normal((300, 2))
     X[:, 3] = np.where(np.arange(300) == 7, 0.3, 0.0)
     assert np.isfinite(bp.Ridge([0.1, 1.0], cv=5).fit(X, Y + X[:, :1]).cv_scores_).all()
+
+
+Y4 = RNG.integers(0, 4, 300)
+SOLVED: dict[str, Callable[[Array], Any]] = {
+    "Ridge": lambda X: bp.Ridge(0.1).fit(X, X[:, :2]),
+    "Ridge of folds": lambda X: bp.Ridge([0.1, 1.0], cv=3).fit(X, X[:, :2]),
+    "CCA": lambda X: bp.CCA(2).fit(X[:, :5], X[:, 5:]),
+    "PLSSVD": lambda X: bp.PLSSVD(2).fit(X[:, :5], X[:, 5:]),
+    "Fisher": lambda X: bp.FisherDiscriminantAnalysis().fit(X, Y4),
+    "Roweis": lambda X: bp.RoweisDiscriminantAnalysis(2, r1=0.5, r2=0.5).fit(X, Y4),
+    "covariates": lambda X: bp.PCA(2).fit(X[:, :5], given=X[:, 5:]),
+}
+
+
+@pytest.mark.parametrize("name", SOLVED)
+def test_what_is_divided_by_is_multiplied_in_float64_whatever_it_costs(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = (RNG.standard_normal((300, 8)) + 5).astype("f4")
+    precise = SOLVED[name](rows)
+    monkeypatch.setattr(blocks, "PRECISE_FLOPS", 0.0)
+    large = SOLVED[name](rows)
+    found = {key: value for key, value in vars(precise).items() if key.endswith("_") and isinstance(value, np.ndarray)}
+    assert len(found) > 3
+    for key, value in found.items():
+        np.testing.assert_array_equal(getattr(large, key), value, err_msg=key)
