@@ -307,6 +307,9 @@ class Reading:
             metavar="none|NUMBER", help="For netCDF: treat every stored number as a value (none), or all but this one."
         ),
     ] = None
+    repeats: Annotated[
+        str, _rows(metavar="warn|keep", help="Rows of several stores with the same key: keep says that they are meant.")
+    ] = "warn"
 
     @property
     def given(self) -> dict[str, Any]:
@@ -317,7 +320,8 @@ class Reading:
         coded = {} if code is None else {"missing_value": int(code) if code.is_integer() else code}
         filled = {} if self.fill is None else {"fill": parse_fill(self.fill)}
         what = {"pattern": self.pattern, "reduce": self.reduce, "columns": columns, **coded, **axes}
-        return {"member": self.member, "missing_chunks": str(self.missing_chunks), **filled, **what}
+        chosen = {"missing_chunks": str(self.missing_chunks), "repeats": self.repeats}
+        return {"member": self.member, **chosen, **filled, **what}
 
     @property
     def arguments(self) -> list[str]:
@@ -328,6 +332,8 @@ class Reading:
             texts["--missing-chunks"] = str(self.missing_chunks)
         if self.missing_value is not None:
             texts["--missing-value"] = f"{self.missing_value:g}"
+        if self.repeats != "warn":
+            texts["--repeats"] = self.repeats
         words = [word for name, text in texts.items() if text is not None for word in (name, text)]
         return words + [word for one in self.axis or () for word in ("--axis", one)]
 

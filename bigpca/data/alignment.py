@@ -28,18 +28,18 @@ from bigpca.data.keys import (
     joined,
     keys_carried,
     keys_listed,
+    keys_of_bases,
     keys_of_index,
     keys_of_source,
     label_places,
     names_as_texts,
     names_of_samples,
-    origin_of_rows,
+    origins_of_rows,
     stored_keys,
 )
 from bigpca.data.label_files import column_names, read_label_file, split_column
 from bigpca.data.labels import ARGUMENTS, label_values, with_gaps
 from bigpca.data.sources import open as open_array
-from bigpca.data.sources import source_of
 from bigpca.data.views import carried, records_in, sources_in, view_of, was_persisted
 from bigpca.errors import counted
 from bigpca.storage.files import public
@@ -292,7 +292,7 @@ def aligned(
         rows = keys_of_rows(X)
     if by_key:
         rows, labels = rows.firm(), labels.firm()
-    own, given = rows.of_rows, labels.names
+    own, given = rows.of_rows, labels.of_rows
     if by_key and (own is None or given is None):
         raise ValueError(_without_keys(X, own, table))
     places, how = label_places(rows, labels, absent=absent, word=word), ""
@@ -336,16 +336,15 @@ def keys_of_rows(X: Any) -> Keys:
     if isinstance(X, Keys):
         return X
     if isinstance(X, da.Array):
-        base, places, samples = origin_of_rows(X)
-        known = carried(base)
-        found = keys_carried(known) or Keys(keys_of_source(source_of(base)))
+        bases, places, samples = origins_of_rows(X)
+        found = keys_of_bases(bases)
         if found.names is None:
             stores = [public(str(home_of(one))) for one in sources_in(X) if keys_of_source(one) is not None]
             tables = [keys_carried(one) for one in records_in(X)]
             stores += ["a table or DataArray" for one in tables if one and one.names is not None and not one.loose]
             lost = f"{stores[0]}, whose rows have keys" if stores else ""
             return Keys(lost=lost or ("rows that were persisted, which keep no keys" if was_persisted(X) else ""))
-        return replace(found, places=places, samples=samples)
+        return replace(found, places=places, samples=samples, several=len(bases) > 1)
     if is_cells(X):
         return Keys(np.asarray(X.obs_names).astype(np.str_))
     if is_labelled(X):

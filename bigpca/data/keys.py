@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import os
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
@@ -22,8 +23,8 @@ from bigpca.data.labels import label_values, rows_shown, with_gaps
 from bigpca.data.source import Source, file_stamp
 from bigpca.data.sources import row_source, source_of
 from bigpca.data.tables import TableRows, parquet_metadata, table_column
-from bigpca.data.views import carried, taken_from
-from bigpca.data.zarr_arrays import is_array_directory, open_node, place_at
+from bigpca.data.views import carried, records_in, taken_from
+from bigpca.data.zarr_arrays import check_whole, is_array_directory, open_node, place_at
 from bigpca.errors import brief
 from bigpca.storage.files import disk_path, kind_of
 from bigpca.storage.forms import KEY_COLUMN, KEYS, TABLE_MARK
@@ -41,6 +42,7 @@ log = logging.getLogger("bigpca")
 # 6. All else is by position: NumPy labels, and the unnamed integers of an index, as scikit-learn's ``train_test_split``
 #    leaves them. The same integers in another order on both sides are an error.
 SHOWN_KEYS = 5
+KEY_BYTES = 450  # that a key takes while it is read, as strings of Python and of NumPy
 ABSENT = "raise"
 _REMEDIES = {
     "label": ', or use missing_labels="drop" (--missing-labels drop)',
@@ -63,6 +65,8 @@ class Keys:
         Which name each row has; None for m rows in the order of the names.
     samples : bool
         Whether the names are those of samples that have several rows each.
+    several : bool
+        Whether the rows come from several stores.
     loose : bool
         Whether they are the unnamed integers of an index, by which nothing is joined.
     lost : str
@@ -74,6 +78,7 @@ class Keys:
     names: NDArray[Any] | None = None
     places: NDArray[np.int64] | None = None
     samples: bool = False
+    several: bool = False
     loose: bool = False
     lost: str = ""
     file: str = ""
@@ -112,7 +117,7 @@ def label_places(
     >>> places.tolist(), there.all()
     ([2, 1], np.True_)
     """
-    given, own = labels.names, rows.of_rows
+    given, own = labels.of_rows, rows.of_rows
     if given is None or (own is None and (labels.loose or not (rows.lost or labels.file))):
         return None
     if own is None and rows.lost:
@@ -144,7 +149,7 @@ def label_places(
         raise ValueError(
             f"{np.isin(own, doubled).sum():,} of {len(own):,} rows share their key with another row: "
             f"{keys_listed(doubled)}, and the keys of the {word}s are not identical in order. Use distinct keys, or "
-            f"pass the {word}s in the order of the rows. {BY_POSITION}"
+            f"pass the {word}s in the order of the rows. {REPEATED if rows.several else BY_POSITION}"
         )
     doubled = _doubled(given)
     if len(doubled):
@@ -218,7 +223,14 @@ def _doubled(keys: NDArray[np.str_]) -> NDArray[np.str_]:
 MAX_KEY_LENGTH = 1024  # characters; every key takes the memory of the longest
 
 
-def row_keys(keys: Any, n: int | None = None) -> NDArray[np.str_]:
+DISTINCT = "Keys must be distinct: choose another column, or join columns to one that is."
+REPEATED = (
+    "Use each once (keys = bigpca.data.stored_keys(X); X[np.sort(np.unique(keys, return_index=True)[1])]) or, if they "
+    'are different rows or are meant to count, pass bigpca.open([path, ...], repeats="keep").'
+)
+
+
+def row_keys(keys: Any, n: int | None = None, *, remedy: str = DISTINCT) -> NDArray[np.str_]:
     """Read and check the keys of n rows; they are held whole, four bytes for each character of the longest times n.
 
     Parameters
@@ -228,6 +240,8 @@ def row_keys(keys: Any, n: int | None = None) -> NDArray[np.str_]:
         ``"labels.csv::filename"``, a ``.npy`` file, Parquet or a Zarr store. Integers become their decimal digits.
     n : int or None
         Number of rows; None for any.
+    remedy : str
+        What to do about repeated keys, for messages.
 
     Returns
     -------
@@ -283,11 +297,11 @@ def row_keys(keys: Any, n: int | None = None) -> NDArray[np.str_]:
             f"{brief(ascii(found[surrogate][0]))}: bytes of file names in another encoding. Give other keys there."
         )
     found = found.astype(f"U{max(1, lengths.max(initial=0))}", copy=False)  # integers were given room for any
-    _check_distinct(found)
+    _check_distinct(found, remedy)
     return found
 
 
-def _check_distinct(keys: NDArray[np.str_]) -> None:
+def _check_distinct(keys: NDArray[np.str_], remedy: str) -> None:
     ordered = np.sort(keys)
     same = ordered[1:] == ordered[:-1]
     if not same.any():
@@ -296,7 +310,7 @@ def _check_distinct(keys: NDArray[np.str_]) -> None:
     doubled = np.isin(keys, names)
     raise ValueError(
         f"{doubled.sum():,} of {len(keys):,} rows share their key with another row: {keys_listed(names)} "
-        f"({rows_shown(doubled)}). Keys must be distinct: choose another column, or join columns to one that is."
+        f"({rows_shown(doubled)}). {remedy}"
     )
 
 
@@ -330,9 +344,9 @@ def stored_keys(source: Any) -> NDArray[np.str_] | None:
     (['a', 'b', 'c'], ['a', 'c'], None)
     """
     if hasattr(source, "dask") and hasattr(source, "chunks"):  # not a DataArray
-        base, places, samples = origin_of_rows(source)
-        found = None if samples else keys_of_source(source_of(base))
-        return found if found is None or places is None else found[places]
+        bases, places, samples = origins_of_rows(source)
+        found = Keys() if samples or any(map(_named, bases)) else keys_of_bases(bases)
+        return found.names if found.names is None or places is None else found.names[places]
     return keys_of_source(source)
 
 
@@ -351,33 +365,95 @@ def keys_of_source(source: Any) -> NDArray[np.str_] | None:
     if path.lower().endswith((".npy", ".parquet")) and (kind_of(path) != "disk" or os.path.isfile(path)):
         found = _keys_in_table(path)
         return None if found is None else row_keys(found)
-    with suppress(FileNotFoundError, MemberError):
-        if not path and home:
-            return row_keys(open_node(home / KEYS))
-        if (place := _place_of_keys(path)) is not None:
-            return row_keys(place)
+    with suppress(MemberError):
+        if (node := _keys_beside(home)) is not None:
+            return row_keys(node)
     names = cell_names(home) if home else None
     return None if names is None else row_keys(names)
 
 
-def origin_of_rows(X: da.Array) -> tuple[da.Array, NDArray[np.int64] | None, bool]:
-    """Return the array that names the rows of X, the place of each row in it, and whether samples have several rows.
+def origins_of_rows(X: da.Array) -> tuple[list[da.Array], NDArray[np.int64] | None, bool]:
+    """Return the arrays that name the rows of X, the place of each row in these, and whether samples have several rows.
 
-    It is found through choices of rows, views and maps of rows: what :func:`bigpca.open` returned, or X where they lead
-    nowhere.
+    They are found through choices of rows, joined rows, views and maps of rows: what :func:`bigpca.open` returned, or
+    X where they lead nowhere. Places count the rows of all in turn; None where X is one array.
     """
-    places, samples = None, False
-    while True:
-        base, own = taken_from(X)
-        if own is not None:
-            places = own if places is None else own[places]
-        found = carried(base)
-        if found.index is not None or found.labels is not None or found.before is None:
-            return base, places, samples
-        if found.view is not None and found.view.rows_per_sample > 1:
-            places = (np.arange(base.shape[0]) if places is None else places) // found.view.rows_per_sample
-            samples = True
-        X = found.before
+    found, places = taken_from(X)
+    each = [_origins_before(one) for one in found]
+    samples = any(own for _, _, own in each) or any(one.repeats for one in records_in(X))
+    inner = each[0][1]
+    if len(each) > 1 and any(own is not None for _, own, _ in each):
+        counts = [sum(base.shape[0] for base in bases) for bases, _, _ in each]
+        ranges = [np.arange(count) if own is None else own for count, (_, own, _) in zip(counts, each, strict=True)]
+        inner = np.concatenate([own + first for own, first in zip(ranges, np.cumsum([0, *counts]), strict=False)])
+    chosen = inner if places is None else places if inner is None else inner[places]
+    return [base for bases, _, _ in each for base in bases], chosen, samples
+
+
+def _origins_before(base: da.Array) -> tuple[list[da.Array], NDArray[np.int64] | None, bool]:
+    """Return the same of one array, through the view or map that made it."""
+    found = carried(base)
+    if _named(base) or found.before is None:
+        return [base], None, False
+    bases, places, samples = origins_of_rows(found.before)
+    if found.view is None or found.view.rows_per_sample == 1:
+        return bases, places, samples
+    own = np.arange(base.shape[0]) // found.view.rows_per_sample
+    return bases, own if places is None else places[own], True
+
+
+def _named(base: da.Array) -> bool:
+    """Whether an array carries the index of a frame or the coordinates of a DataArray."""
+    return not (carried(base).index is carried(base).labels is None)
+
+
+def keys_of_bases(bases: Sequence[da.Array]) -> Keys:
+    """Return the keys of the rows of some arrays, one after the other; without names if one of several has none."""
+    found = [keys_carried(carried(one)) or Keys(keys_of_source(source_of(one))) for one in bases]
+    names = [one.names for one in found if one.names is not None and not (one.loose and len(found) > 1)]
+    if len(found) == 1:
+        return found[0]
+    return Keys(np.concatenate(names) if len(names) == len(found) else None)
+
+
+def repeats(X: da.Array) -> int:
+    """Return how many rows of several stores have the key of an earlier row, unless that is meant; reads their keys.
+
+    Keys are compared by 64 bits: 8 bytes a row, 24 where rows are chosen. Those of stores are read in pieces.
+    """
+    bases, places, samples = origins_of_rows(X)
+    if samples or len(bases) == 1:
+        return 0
+    digests, done = np.empty(sum(int(base.shape[0]) for base in bases), np.uint64), 0
+    pieces: Iterable[NDArray[np.str_]]
+    for base in bases:
+        node = None if _named(base) else _keys_beside(home_of(source_of(base)))
+        if is_zarr_array(node) and node.dtype.kind in "OTU":
+            check_whole(node, "key")
+            if node.shape != (rows := int(base.shape[0]),):
+                row_keys(node, rows)  # raises
+            step = node.chunks[0]
+            pieces = (row_keys(node[i : i + step]) for i in range(0, rows, step))
+        else:
+            keys = keys_of_bases([base])
+            if keys.names is None or keys.loose:
+                return 0
+            pieces = [keys.names]
+        for piece in pieces:
+            digests[done : done + len(piece)] = _digests(piece)
+            done += len(piece)
+    digests = digests if places is None else digests[places]
+    digests.sort()
+    return int((digests[1:] == digests[:-1]).sum())
+
+
+def _digests(names: NDArray[np.str_]) -> NDArray[np.uint64]:
+    """Return 64 bits of each name, whatever the length of the longest."""
+    found = np.zeros(len(names), np.uint64)
+    for codes in np.ascontiguousarray(names).view(np.uint32).reshape(len(names), -1).T:
+        mixed = (found ^ codes) * np.uint64(0x9E3779B97F4A7C15)
+        found = np.where(codes > 0, mixed ^ mixed >> np.uint64(32), found)
+    return found
 
 
 def keys_carried(known: Any) -> Keys | None:
@@ -389,10 +465,9 @@ def keys_carried(known: Any) -> Keys | None:
 
 def names_of_index(X: da.Array) -> NDArray[np.str_] | None:
     """Return the names that the index of a frame, or a coordinate, gave to rows; None if they are loose, or no keys."""
-    base, places, samples = origin_of_rows(X)
-    known = carried(base)
-    found = None if samples or _is_loose(known.index) else keys_carried(known)
-    if found is None or found.names is None:
+    bases, places, samples = origins_of_rows(X)
+    found = keys_of_bases(bases) if any(map(_named, bases)) and not samples else Keys()
+    if found.names is None or found.loose:
         return None
     try:
         return row_keys(found.names if places is None else found.names[places])
@@ -437,6 +512,13 @@ def home_of(source: Any) -> Any:
             return os.path.join(root, source.path)
         return source.store_path if is_zarr_array(source) else source.store_path / "X"  # of AnnData
     return source.home if isinstance(source, Source) else ""
+
+
+def _keys_beside(home: Any) -> Any:
+    """Return the array of keys that is stored beside rows, as :func:`open_node` does; None without one."""
+    place = _place_of_keys(home) if isinstance(home, str) else home / KEYS
+    with suppress(FileNotFoundError):
+        return None if place is None else open_node(place)
 
 
 def _place_of_keys(path: str) -> str | None:

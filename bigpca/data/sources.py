@@ -218,6 +218,7 @@ def open(
     keys: str | None = None,
     missing_value: float | None = None,
     fill: str | float | None = "default",
+    repeats: str = "warn",
     **axes: Any,
 ) -> da.Array:
     """Open stored features as a Dask array of shape (n, d), chunked in rows; no data is read.
@@ -270,6 +271,10 @@ def open(
         may be a value. Numbers out of ``valid_range`` are an error. Both hold for a DataArray that xarray decoded
         from a file, too. None treats every stored number as a value; a number treats all but this one as values,
         like None with ``missing_value``.
+    repeats : {"warn", "keep"}, default "warn"
+        What rows of several stores mean that have the same key, such as those by which a sampler of several processes
+        fills its last batch. Each counts: by default a fit warns, and labels or outputs that need the keys are an
+        error. With "keep" they are rows of one sample: none of these, and outputs have no keys.
     **axes
         By the name of an axis in the pattern: its positions (a slice, a list of int or a mask), such as
         ``t=slice(1, None)`` for all tokens but the first, or its size (an integer), for axes in brackets on the left.
@@ -307,6 +312,7 @@ def open(
                 f"fill = {fill} and missing_value = {missing_value} are two codes for missing values. Give one."
             )
         fill, missing_value = None, fill
+    check_choice("repeats", repeats, ("warn", "keep"))
     described = RowPattern.of(pattern, reduce, columns, axes, missing_value)
     with ShortTraceback():
         _check_sample_dims(source, sample_dims, described)
@@ -320,6 +326,7 @@ def open(
             texts = isinstance(columns, list | tuple) and all(isinstance(one, str) for one in columns)
             options["wanted"] = Wanted(keys, tuple(columns) if texts else None)
         X, shape = open_samples(source, member=member, **options)
+        X = carrying(X, repeats=True) if repeats == "keep" else X
     if described == RowPattern():
         return X
     if carried(X).view is not None:

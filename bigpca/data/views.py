@@ -296,6 +296,8 @@ class Carried:
         The reads that found which columns have values.
     made : bigpca.data.provenance.Made, or None
         What model made the rows, and as what.
+    repeats : bool
+        Whether rows of the same key are meant, as those of one sample.
     """
 
     chunks: Any
@@ -306,6 +308,7 @@ class Carried:
     index: Any = None
     search: Any = None
     made: Any = None
+    repeats: bool = False
 
 
 class CarriedLayer(MaterializedLayer):  # type: ignore[misc]  # Dask has no types
@@ -356,31 +359,35 @@ def _found(X: da.Array, name: str) -> Carried | None:
     return layer.record if isinstance(layer, CarriedLayer) else None
 
 
-def taken_from(X: da.Array) -> tuple[da.Array, NDArray[np.int64] | None]:
-    """Return the array that X has rows of, and the places of the rows of X in it.
+def taken_from(X: da.Array) -> tuple[list[da.Array], NDArray[np.int64] | None]:
+    """Return the arrays that X has rows of, and the places of the rows of X in these, one after the other.
 
-    It is the one array that carries what names rows, or that reads a source directly, to which slices, lists of rows,
-    masks, new chunks and dtypes lead. X and None where X is such an array itself, and where other steps lie between.
+    They are arrays that carry what names rows, or that read a source directly, to which slices, lists of rows, masks,
+    new chunks and dtypes, and rows that are joined lead. X alone where X is such an array itself, and where other steps
+    lie between. Places are None for all rows in order.
     """
     graph = graph_of(X)
-    base, chunks, names, steps = "", None, [X.name], dict[Any, Any]()
+    known, names, steps = dict[str, Any](), [X.name], dict[Any, Any]()
     for name in names:  # which grows
-        found, layer = _known_chunks(X, name), graph.layers.get(name, ())
-        if found is not None and not base:
-            base, chunks = name, found
-        elif found is None and (isinstance(layer, MaterializedLayer) or _called(getattr(layer, "task", None))):
+        chunks, layer = _known_chunks(X, name), graph.layers.get(name, ())
+        if chunks is not None:
+            known[name] = chunks
+        elif isinstance(layer, MaterializedLayer) or _called(getattr(layer, "task", None)):
             steps.update(layer)
             names += [before for before in graph.dependencies[name] if before not in names]
         else:
-            return X, None
-    starts = np.cumsum([0, *chunks[0]]) if chunks else np.array([np.nan])
-    if base == X.name or np.isnan(starts[-1]):
-        return X, None
+            return [X], None
+    if X.name in known or any(np.isnan(size) for chunks in known.values() for size in chunks[0]):
+        return [X], None
+    starts = dict[str, NDArray[np.int64]]()  # of the chunks of each array, in the order in which X has rows of them
 
     @cache
     def rows_of(key: Any) -> NDArray[np.int64]:
-        if key[0] == base:
-            return np.arange(starts[key[1]], starts[key[1] + 1])
+        if key[0] in known:
+            if key[0] not in starts:
+                before = next((ends[-1] for ends in reversed(starts.values())), 0)
+                starts[key[0]] = before + np.cumsum([0, *known[key[0]][0]])
+            return np.arange(*starts[key[0]][key[1] : key[1] + 2])
         node: Any = steps[key]
         if isinstance(node, Alias) or (isinstance(node, tuple) and isinstance(node[0], str)):  # another key
             return rows_of(getattr(node, "target", node))
@@ -414,8 +421,13 @@ def taken_from(X: da.Array) -> tuple[da.Array, NDArray[np.int64] | None]:
     try:
         places = [beside((X.name, i, *at) for at in columns) for i in range(X.numblocks[0])]
     except LookupError:
-        return X, None
-    return array_of(graph, base, chunks, X._meta), np.concatenate(places)
+        return [X], None
+    bases = [array_of(graph, name, known[name], X._meta) for name in starts]
+    ends = np.cumsum([len(one) for one in places])
+    whole = ends[-1] == sum(int(one.shape[0]) for one in bases) and all(
+        np.array_equal(one, np.arange(end - len(one), end)) for one, end in zip(places, ends, strict=True)
+    )
+    return bases, None if whole else np.concatenate(places)
 
 
 def was_persisted(X: da.Array) -> bool:

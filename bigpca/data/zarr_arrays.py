@@ -1093,7 +1093,15 @@ def open_node(home: Any, rewritten: Rewritten | None = None) -> zarr.Array[Any] 
 
 
 def read_whole(array: zarr.Array[Any], word: str) -> Array:
-    """Read a Zarr array of numbers or strings beside rows, after checking that no chunk is missing.
+    """Read a Zarr array of numbers or strings beside rows; raises as :func:`check_whole`."""
+    check_whole(array, word)
+    if array.dtype.kind in "OSTU" or not array.ndim:
+        return np.asarray(array[...])
+    return wrap_zarr(array)[:]
+
+
+def check_whole(array: zarr.Array[Any], word: str) -> None:
+    """Check that no chunk of a Zarr array of numbers or strings beside rows is missing, and that it may be decoded.
 
     Parameters
     ----------
@@ -1109,15 +1117,12 @@ def read_whole(array: zarr.Array[Any], word: str) -> Array:
     path = public(str(array.store_path))
     check_grid(array_document(array), path, max(1, array.dtype.itemsize))
     check_chunks(array, word)
-    if array.dtype.kind not in "OSTU":
-        return wrap_zarr(array)[:] if array.ndim else np.asarray(array[...])
     unknown = [one for one, _ in codecs_of(array_document(array)) if short_name(one) not in TEXT_CODECS]
-    if unknown:
+    if array.dtype.kind in "OSTU" and unknown:
         raise ValueError(
             f"{path} uses the codec {unknown[0]!r}, which is not allowed for untrusted input; no chunk was read. "
             "If you trust the store, read it with Zarr and pass the array."
         )
-    return np.asarray(array[...])
 
 
 def check_chunks(array: zarr.Array[Any], word: str = "label") -> None:

@@ -32,7 +32,6 @@ from bigpca.data.sources import open as open_array
 from bigpca.data.sources import open_source, row_source
 from bigpca.data.sparse import csr_meta, is_csr, sparse_rows
 from bigpca.data.views import carrying
-from bigpca.data.zarr_arrays import place_at
 from bigpca.errors import MemoryBudgetError, OutputExistsError
 from bigpca.passes.engine.driver import run_pass
 from bigpca.passes.engine.events import Event, PassEvent
@@ -350,7 +349,13 @@ def project_to(
 
 def keys_of(rows: Rows, given: object = None) -> Array | None:
     """Return the given keys of the rows, or those of a source on disk, or of a frame's index, if it has any."""
-    from bigpca.data.keys import names_of_index, row_keys, stored_keys  # imports all formats of labels, unlike fits
+    from bigpca.data.keys import (  # imports all formats of labels, unlike fits
+        DISTINCT,
+        REPEATED,
+        names_of_index,
+        row_keys,
+        stored_keys,
+    )
 
     if given is not None and rows.open_ended:
         raise ValueError(
@@ -359,10 +364,10 @@ def keys_of(rows: Rows, given: object = None) -> Array | None:
         )
     if given is not None:
         return row_keys(given, rows.n_rows)
-    # Servers of other URLs answer in their own ways when they are asked for what is not there.
-    asked = all(kind_of(path) != "remote" or place_at(path) is not None for path in rows.paths if path)
-    found = stored_keys(rows.X) if asked else None
-    return names_of_index(rows.given) if found is None else row_keys(found, rows.n_rows)
+    found = stored_keys(rows.X) if rows.may_have_keys else None
+    if found is None:
+        return names_of_index(rows.given)
+    return row_keys(found, rows.n_rows, remedy=REPEATED if rows.keys_bytes else DISTINCT)
 
 
 def _reject_own_source(rows: Rows, out: str | os.PathLike[str]) -> None:

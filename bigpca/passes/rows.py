@@ -24,10 +24,10 @@ from bigpca.data.grids import Labels
 from bigpca.data.source import Source, stored_row_bytes
 from bigpca.data.sources import open_source, source_of
 from bigpca.data.sparse import csr_meta, is_csr
-from bigpca.data.views import View, array_of, carried, graph_of, view_of, viewed
+from bigpca.data.views import View, array_of, carried, graph_of, sources_in, view_of, viewed
 from bigpca.data.weights import open_weights, weight_sum
-from bigpca.data.zarr_arrays import ZarrReader
-from bigpca.errors import NonFiniteError, brief
+from bigpca.data.zarr_arrays import ZarrReader, place_at
+from bigpca.errors import NonFiniteError, brief, warn_caller
 from bigpca.passes.accumulators.base import Accumulator
 from bigpca.passes.accumulators.observed_columns import ColumnSearch
 from bigpca.passes.engine.driver import get_watched
@@ -49,6 +49,7 @@ from bigpca.passes.reading.row_maps import PLACE_BYTES, MapStep, RowMap, chain_c
 from bigpca.planning import LOOPS, BlockForm, PassCost, Work
 from bigpca.settings import setting
 from bigpca.storage.files import content_digest, kind_of
+from bigpca.storage.forms import KEYS_PER_CHUNK
 
 COUNTED_BYTES = 64 << 20  # of a sparse chunk, if it stored its zeros, beyond which its values are counted
 
@@ -580,6 +581,33 @@ class Rows:
             return (f"{self.unstamped}, and the run cannot be resumed",)
         layer = self.inspected.unknown
         return (f"changes of the files behind {layer} go unnoticed while they are read",) if layer else ()
+
+    @property
+    def may_have_keys(self) -> bool:
+        """Whether a store can be asked for keys: servers of other URLs answer in their own ways to what is missing."""
+        return all(kind_of(path) != "remote" or place_at(path) is not None for path in self.paths if path)
+
+    @property
+    def keys_bytes(self) -> int:
+        """Memory in which the keys of several stores are compared; 0 for one."""
+        counts = [int(one.shape[0]) for one in sources_in(self.given) if getattr(one, "shape", ())]
+        if self.sides or len(counts) < 2 or not self.may_have_keys:
+            return max((side.keys_bytes for side in self.sides), default=0)
+        from bigpca.data.keys import KEY_BYTES  # imports all formats of labels
+
+        chosen = 0 if self.n_rows == sum(counts) else 16 * self.n_rows
+        return 8 * sum(counts) + chosen + KEY_BYTES * min(KEYS_PER_CHUNK, max(counts))
+
+    def warn_repeats(self) -> None:
+        """Warn of rows of several stores that have the key of another row."""
+        for side in self.sides:
+            side.warn_repeats()
+        if self.sides or not self.keys_bytes:
+            return
+        from bigpca.data.keys import REPEATED, repeats  # as above
+
+        if count := repeats(self.given):
+            warn_caller(f"{count:,} of {self.n_rows:,} rows have the key of an earlier row. {REPEATED}", UserWarning)
 
     def check_unchanged(self, before: str) -> None:
         """Compare the files with their digest before a run.

@@ -235,7 +235,7 @@ FORMS: dict[str, tuple[Callable[[Path], Any], Any, int]] = {
     "rows chosen one by one": (lambda p: bp.open(p / "rows.zarr")[CHOSEN], CHOSEN, 0),
     "mask, chunks, dtype": (lambda p: bp.open(p / "rows.zarr").rechunk((5, 2))[MASK].astype("f4"), MASK, 0),
     "slices joined": (lambda p: halves(bp.open(p / "rows.zarr"), bp.open(p / "rows.zarr")), FROM_6, 0),
-    "slices of two stores": (lambda p: halves(bp.open(p / "rows.zarr"), bp.open(p / "scores.parquet")), FROM_6, 1),
+    "slices of two stores": (lambda p: halves(bp.open(p / "rows.zarr"), bp.open(p / "scores.parquet")), FROM_6, 0),
     "arithmetic": (lambda p: np.sqrt(bp.open(p / "rows.zarr") * 2 + 9), slice(None), 1),
     "persisted": (lambda p: bp.open(p / "rows.zarr").persist()[2:], slice(2, None), 1),
     "persisted scores": (lambda p: bp.PCA(3).fit(ROWS).transform(bp.open(p / "rows.zarr")).persist(), slice(None), 1),

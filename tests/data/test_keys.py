@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +19,13 @@ from obstore.store import MemoryStore
 from zarr.storage import ObjectStore
 
 import bigpca as bp
+from bigpca.data import keys as keys_module
 from bigpca.data.keys import MAX_KEY_LENGTH, row_keys, stored_keys
 from bigpca.data.views import carried, carrying, columns_of
+from bigpca.passes import rows as rows_module
 from bigpca.passes.graphs import GraphSource
+from bigpca.passes.rows import Rows
+from bigpca.storage import forms
 from tests.estimators.stores import unreadable
 
 NAMES = ["im2.jpg", "im10.jpg", "é", "01", "1"]
@@ -75,6 +80,65 @@ def test_keys_that_do_not_name_each_row_once_are_rejected_before_a_read(
         with pytest.raises(error, match=message):
             call()
     assert list(tmp_path.iterdir()) == []
+
+
+def kept_by(process: int, folder: Path, keys: list[str]) -> Path:
+    """Return the rows that one of several processes wrote."""
+    with bp.FeatureWriter(folder / f"rank_{process}.zarr") as writer:
+        writer.write(np.random.default_rng(process).standard_normal((40, 3)), keys=keys)
+    return folder / f"rank_{process}.zarr"
+
+
+def test_rows_of_several_stores_keep_their_keys_and_repeats_are_found(tmp_path: Path) -> None:
+    names = [f"im{i}" for i in range(120)]
+    paths = [kept_by(i, tmp_path, names[first : first + 40]) for i, first in enumerate((0, 35, 80))]  # 35 to 39 twice
+    own = np.array([*names[:40], *names[35:75], *names[80:]])
+    X, joined, apart = bp.open(paths), da.concatenate([bp.open(one) for one in paths]), paths[::2]
+    chosen = np.array([100, 3, 36, 41])
+    for rows, expected in (
+        (X, own), (joined, own), (X[::-3], own[::-3]), (X[chosen].astype("f4"), own[chosen]),
+        (bp.open(paths, columns=[2, 0]), own), (da.concatenate([X[50:], bp.open(paths[0])]), [*own[50:], *own[:40]]),
+    ):  # fmt: skip
+        np.testing.assert_array_equal(stored_keys(rows), expected)
+    model, y = bp.PCA(1).fit(bp.open(apart)), pd.Series(range(120), names)[::-1] % 2
+    for rows in (apart, X[:40], bp.open(paths[1])):  # without repeats: no warning, and keys in outputs
+        bp.PCA(1).fit(rows)
+        model.transform(rows, out=tmp_path / "s.zarr", overwrite=True)
+        assert len(stored_keys(tmp_path / "s.zarr")) in (80, 40)  # type: ignore[arg-type]
+    first = np.sort(np.unique(own, return_index=True)[1])
+    assert bp.SupervisedPCA(1).fit(X[first], y).n_samples_ == 115
+    for rows, count in ((paths, "5 of 120"), (joined, "5 of 120"), (X[30:50], "5 of 20"), (X[chosen], "1 of 4")):
+        with pytest.warns(UserWarning, match=f'{count} rows have the key of an earlier row. .* repeats="keep"'):
+            assert bp.PCA(1).fit(rows).n_samples_ == int(count.split()[-1])
+        with pytest.raises(ValueError, match=r'rows share their key .* repeats="keep"'):
+            model.transform(rows, out=tmp_path / "t.zarr")
+        with pytest.raises(ValueError, match=r'rows share their key .* repeats="keep"'):
+            bp.SupervisedPCA(1).fit(rows, y)
+    meant = bp.open(paths, repeats="keep")
+    assert bp.PCA(1).fit(meant).n_samples_ == bp.SupervisedPCA(1).fit(meant, y).n_samples_ == 120
+    assert bp.data.by_key(y, meant).tolist() == [int(name[2:]) % 2 for name in own]
+    model.transform(meant, out=tmp_path / "t.zarr")
+    assert stored_keys(tmp_path / "t.zarr") is None
+    with pytest.raises(ValueError, match="repeats = 'drop'"):
+        bp.open(paths, repeats="drop")
+
+
+def test_comparing_the_keys_of_stores_is_planned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(forms, "KEYS_PER_CHUNK", 500)
+    monkeypatch.setattr(rows_module, "KEYS_PER_CHUNK", 500)
+    for i in range(2):
+        keys = [f"train/n{j:012d}" for j in range(20_000 * i, 20_000 * i + 20_000)]
+        bp.ingest(np.zeros((20_000, 1), "f4"), tmp_path / f"{i}.zarr", keys=keys)
+    X = bp.open([tmp_path / "0.zarr", tmp_path / "1.zarr"])
+    for rows in (X, X[::2]):
+        keys_module.repeats(rows[:10])
+        tracemalloc.start()
+        assert keys_module.repeats(rows) == 0
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        planned = Rows.of(rows).keys_bytes
+        assert 8 * 40_000 < planned < 25 * 40_000
+        assert peak < planned + 2**18  # of objects whatever their number
 
 
 def test_keys_without_an_output_are_rejected() -> None:

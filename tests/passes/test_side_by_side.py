@@ -182,6 +182,16 @@ def test_equal_keys_are_accepted() -> None:
     assert_moments(moments(beside(FRAME, pd.DataFrame(B, index=NAMES))), np.hstack([A, B]))
 
 
+def test_chosen_rows_are_compared_by_their_own_keys(tmp_path: Path) -> None:
+    x, y = (bp.ingest(one, tmp_path / f"{one.shape[1]}.zarr", keys=NAMES) for one in (A, B))
+    for own in (slice(None, None, -1), slice(50, 90), np.array([3, 500, 4])):
+        assert_moments(moments(beside(x[own], y[own])), np.hstack([A[own], B[own]]))
+        with pytest.raises(ValueError, match=r"X has 600 rows|in another order: 'r0', 'r1' and 'r599', 'r598'"):
+            beside(x, y[own])
+    with pytest.raises(ValueError, match="40 of 40 rows have no value: 'r50'"):
+        beside(x[50:90], y[90:130])
+
+
 def pairs(size: int, form: str) -> Iterator[Any]:
     for i in range(0, N, size):
         x, y = A[i : i + size], B[i : i + size].astype("f4")

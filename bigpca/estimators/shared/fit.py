@@ -122,8 +122,10 @@ class Reading(ABC):
         """The cost."""
         # Where the number of rows is not known, a million of the declared rows are planned.
         share = PLANNED_ROWS / self.rows.n_rows if self.rows.open_ended else 1.0
+        solve = self.solve_cost()
+        solve = replace(solve, bytes=max(solve.bytes, self.rows.keys_bytes))  # keys are compared before the reads
         plan = plan_of(
-            self.declared, self.solve_cost(), self.resources, solver=self.solver, reason=self.reason, notes=self.notes,
+            self.declared, solve, self.resources, solver=self.solver, reason=self.reason, notes=self.notes,
             most_evaluations=self.max_evaluations, share=share,
         )  # fmt: skip
         rows, (requests, in_flight), lines = self.rows, self.rows.requests, list[str]()
@@ -350,9 +352,11 @@ def execute(
 
     ``call`` is what a user called, for the record.
     """
+    rows = planned.rows
+    planned.plan.check()
+    rows.warn_repeats()
     with running(planned, checkpoint=checkpoint, progress=progress, seed=seed) as run:
         found = read(run)
-    rows = planned.rows
     made = Provenance.now(rows.paths, rows.member, rows.rows_read, call, seconds=run.seconds, reads=run.reads)
     threads = setting(estimator, "solve_threads") or (threads_here(None) if planned.resources.local else None)
     return found, replace(with_plan(made, planned.plan), solve_threads=threads)
