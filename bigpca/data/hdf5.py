@@ -336,6 +336,8 @@ def dataset_place(dataset: Any) -> tuple[str, str]:
         raise ValueError(
             "the h5py.Dataset is closed; an open one was expected. Pass the path of its file with member=."
         )
+    if dataset.file.mode == "r+":
+        dataset.file.flush()  # what was just written would change the file while it is read
     path, name = os.path.abspath(dataset.file.filename), str(dataset.name)
     if dataset.file.driver in ("core", "fileobj") or not os.path.exists(path):
         raise ValueError(

@@ -150,6 +150,11 @@ class Source(ABC):
         return True
 
     @property
+    def unseen(self) -> str:
+        """What holds rows whose changes stamps do not tell, though the rest has stamps; "" for nothing."""
+        return ""
+
+    @property
     def requests(self) -> tuple[int, int]:
         """Requests to an object store for one read of all rows, and the most bytes in flight; (0, 0) elsewhere."""
         return 0, 0

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from scipy.sparse import issparse
 
 import bigpca.dask_array as da
-from bigpca.data.containers import is_cells
+from bigpca.data.containers import check_chunk_shape, is_cells
 from bigpca.data.patterns import Chosen, RowPattern, Taken, pool
 from bigpca.errors import NonFiniteError
 from bigpca.storage.files import content_digest
@@ -180,6 +180,7 @@ class View:
             return chosen
         if self.missing is not None:
             samples, owned = _decoded(samples, self.missing), True
+        check_chunk_shape(samples.shape, (math.prod(self.sample),), "the Dask array")
         cells = samples.reshape(len(samples), *self.sample)
         for axis, taken in enumerate(self.taken):
             cells = cells[(slice(None),) * (axis + 1) + (taken,)]

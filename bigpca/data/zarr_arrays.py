@@ -64,6 +64,8 @@ from bigpca.storage.files import (
     without_credentials,
 )
 
+LOCAL = "file://"  # of locations of virtual chunks
+
 if TYPE_CHECKING:
     import zarr
 
@@ -289,6 +291,13 @@ class ChunkFiles:
         document = "zarr.json" if self.array.metadata.zarr_format == 3 else ".zarray"
         return _gather([_of_object(self.array.store, self._full(document))])[0][1] is not None
 
+    @cached_property
+    def unseen(self) -> str:
+        """What holds chunks that no stamp covers: the files of virtual chunks that are not on this disk."""
+        store = _bare(self.array.store)
+        found = store.session.all_virtual_chunk_locations() if type(store).__name__ == "IcechunkStore" else []
+        return "icechunk's virtual chunks" if any(not one.startswith(LOCAL) for one in found) else ""
+
     def listing(self, *, fresh: bool = False) -> dict[str, Found]:
         """Return size and change of all stored objects of the array by key, as they are now or were last listed."""
         if fresh or self.known.listed is None:
@@ -409,7 +418,11 @@ async def _of_object(store: Any, key: str) -> Found:
     name = type(store).__name__
     try:
         if name == "IcechunkStore":
-            return 0, None if store.session.has_uncommitted_changes else store.session.snapshot_id
+            if store.session.has_uncommitted_changes:
+                return 0, None
+            virtual = {*await store.session.all_virtual_chunk_locations_async()}  # of files that it does not version
+            files = [(one, *_of_file(one.removeprefix(LOCAL))) for one in sorted(virtual) if one.startswith(LOCAL)]
+            return 0, store.session.snapshot_id + (f" {zlib.crc32(repr(files).encode()):08x}" if files else "")
         if name == "ZipStore":
             return _of_file(str(store.path))
         if name in MEMORY:
@@ -606,6 +619,11 @@ class ZarrReader:
     def stamps(self) -> list[Stamp]:
         """Return a stamp for each chunk (or shard), as :meth:`bigpca.data.zarr_arrays.ChunkFiles.stamps`."""
         return self.files().stamps((0, size) for size in self.shape)
+
+    @property
+    def unseen(self) -> str:
+        """See :attr:`ChunkFiles.unseen`."""
+        return self.files().unseen
 
     @property
     def stamped(self) -> bool:
@@ -870,6 +888,10 @@ class ZarrRows(Source):
         """Return a stamp for each chunk (or shard) of those rows."""
         files = self.reader.files()
         return files.stamps([(start, stop), *((0, size) for size in self.array_shape[1:])])
+
+    @property
+    def unseen(self) -> str:
+        return self.reader.unseen
 
     @property
     def stamped(self) -> bool:

@@ -64,14 +64,14 @@ def project_lazily(X: da.Array, f: RowMap, width: int, *, chunk_rows: int | None
     if len(X.chunks[1]) > 1:
         X = X.rechunk({1: -1})
     name = f"bigpca-map-{tokenize(X.name, f.describe(), width)}"  # equal for the same map of the same rows
-    shared, dtype = dask.delayed(f, name=f"{name}-function", pure=True), f.output_dtype(X.dtype)
+    declared, dtype = (f, X.chunks[0], int(X.shape[1])), f.output_dtype(X.dtype)
+    shared = dask.delayed(declared, name=f"{name}-function", pure=True, traverse=False)
     sparse = is_csr(X._meta) and f.keeps_csr
     meta = csr_meta(dtype) if sparse else np.empty((0, 0), dtype)
     mapped = da.map_blocks(
         _apply_block,
         X,
         shared,
-        int(X.shape[1]),
         X.dtype.str,
         is_csr(X._meta),
         there,
@@ -90,10 +90,15 @@ def mapped_lazily(rows: Rows) -> da.Array:
     return project_lazily(rows.X, Chain(rows.maps[:-1], rows.maps[-1]), rows.n_columns)
 
 
-def _apply_block(block: object, f: RowMap, n_columns: int, dtype: str, sparse: bool, there: bool) -> Array:
+def _apply_block(
+    block: object, shared: tuple[RowMap, tuple[float, ...], int], dtype: str, sparse: bool, there: bool,
+    block_id: tuple[int, ...] = (),
+) -> Array:  # fmt: skip
+    f, chunks, n_columns = shared
     take = sparse_rows if sparse else partial(dense_rows, there=there)
     rows: Values = take(block, "the Dask array", np.dtype(dtype))
-    check_chunk_shape(rows.shape, (n_columns,), "the Dask array")
+    count = chunks[block_id[0]] if block_id else np.nan
+    check_chunk_shape(rows.shape, (n_columns,) if np.isnan(count) else (int(count), n_columns), "the Dask array")
     note_rounded(np.asarray(rows.data) if sparse else rows)
     with one_blas_thread():
         return map_run((MapStep(f, 0),), rows, 0, "a block of the input")

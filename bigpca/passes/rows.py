@@ -704,8 +704,10 @@ class Inspected:
 
     @cached_property
     def unknown(self) -> str:
-        """The layer of a graph that reads something other than a source; empty if there is none."""
-        return unknown_layer(self.X) if self.source is None else ""
+        """What is read through something other than a source, such as a layer of a graph; empty if there is none."""
+        sources = sources_of_graph(self.X) if self.source is None else [self.source]
+        layer = unknown_layer(self.X) if self.source is None else ""
+        return layer or next(filter(None, (source.unseen for source in sources)), "")
 
     def describe(self) -> object:
         """JSON-able description for fingerprints."""

@@ -73,6 +73,15 @@ def test_whole_datasets_of_every_layout_are_read_and_what_is_written_later_is_se
     np.testing.assert_array_equal(row_source(path, member="late").read(0, 40), X)
 
 
+def test_a_file_that_is_still_open_for_writing_is_read_as_it_is_now(tmp_path: Path) -> None:
+    rows = np.random.default_rng(0).standard_normal((2000, 40))
+    with h5py.File(tmp_path / "x.h5", "w") as file:
+        dataset = file.create_dataset("x", data=rows, chunks=(100, 40))
+        for i, given in enumerate((dataset, da.from_array(dataset))):
+            dataset[0] = rows[0] = i
+            np.testing.assert_allclose(bp.PCA(2).fit(given).mean_, rows.mean(0), atol=1e-12)
+
+
 @pytest.mark.parametrize("seed", range(40))
 def test_damage_anywhere_in_a_file_is_named_or_changes_only_values(seed: int, tmp_path: Path) -> None:
     path, rng = tmp_path / "x.h5", np.random.default_rng(seed)

@@ -14,6 +14,8 @@ import scipy.sparse as sp
 import zarr
 from numpy.typing import NDArray
 
+from bigpca.data.sources import open as open_array
+
 CHUNKS = (20, 6)
 
 
@@ -316,6 +318,17 @@ REJECTED: dict[str, Door] = {
     ),
     "Dask array with too few columns": Door(
         lambda p, X: chunks_as(lambda b: b[:, :1], X, **LIES), r"has shape \(20, 1\), but the Dask array declares"
+    ),
+    "Dask array with too few rows": Door(
+        lambda p, X: chunks_as(lambda b: b[:-1], X, **LIES),
+        r"has shape \(19, 6\), but the Dask array declares",
+    ),
+    "Dask array with too many rows": Door(
+        lambda p, X: chunks_as(lambda b: np.vstack([b, b[:1]]), X, **LIES), r"has shape \(21, 6\), but the Dask array"
+    ),
+    "chosen columns of a Dask array with too few": Door(
+        lambda p, X: open_array(chunks_as(lambda b: b[:, :4], X, **LIES), columns=[*range(6)]),
+        r"has shape \(20, 4\), but the Dask array declares",
     ),
     "Dask array of unknown columns": Door(
         lambda p, X: lazy(X)[:, lazy(X)[0] > 0], "number of columns is unknown.* Call X.compute_chunk_sizes"

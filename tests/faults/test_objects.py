@@ -184,6 +184,32 @@ def test_rows_that_change_during_a_fit_stop_it(store: Store) -> None:
         fit(store.opened(), progress=once(GroupEvent, lambda: store.write(NEW)))
 
 
+@pytest.mark.parametrize("scheme", ["file", "s3"])
+def test_files_of_virtual_chunks_are_stamped_or_said_to_go_unnoticed(scheme: str, tmp_path: Path) -> None:
+    place, config = tmp_path / "rows.bin", icechunk.RepositoryConfig.default()
+    OLD.tofile(place)
+    url = f"file://{tmp_path}/" if scheme == "file" else "s3://elsewhere/"
+    held = icechunk.local_filesystem_store(str(tmp_path)) if scheme == "file" else icechunk.s3_store(region="x")
+    config.set_virtual_chunk_container(icechunk.VirtualChunkContainer(url, held))
+    allowed = icechunk.containers_credentials({url: None})
+    repo = icechunk.Repository.create(
+        icechunk.in_memory_storage(), config=config, authorize_virtual_chunk_access=allowed
+    )
+    session = repo.writable_session("main")
+    zarr.create_array(session.store, shape=OLD.shape, chunks=(CHUNK, D), dtype="f4", compressors=None, filters=None)
+    for i in range(N // CHUNK):
+        size = CHUNK * D * 4
+        session.store.set_virtual_ref(f"c/{i}/0", f"{url}rows.bin", offset=i * size, length=size)
+    session.commit("rows")
+    rows = zarr.open_array(repo.readonly_session("main").store, mode="r")
+    if scheme == "s3":
+        assert "changes of the files behind icechunk's virtual chunks go unnoticed" in str(bp.PCA(2).plan(rows))
+        return
+    np.testing.assert_allclose(fit(rows).mean_, OLD.mean(0), atol=1e-6)
+    with pytest.raises(ValueError, match="the input changed while it was read"):
+        fit(rows, progress=once(GroupEvent, lambda: NEW.tofile(place)))
+
+
 @pytest.mark.parametrize("event", [PassEvent, GroupEvent])
 @pytest.mark.parametrize("kind", FIXED)
 def test_a_fit_of_what_is_open_does_not_see_later_rows(kind: str, store: Store, event: type[Event]) -> None:
