@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import inspect
 import re
 from collections.abc import Iterator
@@ -96,3 +97,33 @@ def test_every_parameter_is_described_with_its_default_and_so_is_what_is_returne
     if inspect.isfunction(documented) and inspect.signature(documented).return_annotation != "None":
         faults += ["Returns"] * (not {"Returns", "Yields"} & set(sections))
     assert not faults
+
+
+LITERAL = r"(?:None|True|False|\"[^\"]*\"|\([^)]*\)|-?\d(?:[\d.e+-]*\d)?)(?![\w.]*\w)"
+STATED = re.compile(rf"\b[Dd]efaults?:? ({LITERAL}(?:(?:, | and ){LITERAL})*)")
+REFERENCE_OF = re.compile(r"As (?:in|for) :(?:class|func):`~?([\w.]+)`")
+
+
+def stated_defaults(documented: Any, known: dict[str, Any]) -> Iterator[tuple[str, Any]]:
+    """Yield parameters that have a default, with the one that their entry states, or that of what it refers to."""
+    sections = sections_of(documented)
+    own = sections.get("Parameters", "") + sections.get("Attributes", "") * inspect.isclass(documented)
+    for text in dict.fromkeys(entries_of(own).values()):
+        heads = text.partition("\n")[0].partition(" : ")[0].split(",")
+        names, flat = [one for head in heads if (one := head.strip(" *")) in known], " ".join(text.split())
+        if found := STATED.search(flat):
+            values = [ast.literal_eval(one) for one in re.findall(LITERAL, found[1])]
+            yield from zip(names, values * len(names) if len(values) == 1 else values, strict=True)
+        elif refers := REFERENCE_OF.search(flat):
+            where = refers[1] if "." in refers[1] else f"{documented.__module__}.{refers[1]}"
+            others = inspect.signature(resolve_name(where)).parameters
+            yield from ((name, others[name].default) for name in names if name in others)
+
+
+@pytest.mark.parametrize("name", CALLABLES)
+def test_a_default_that_a_docstring_states_is_that_of_the_signature(name: str) -> None:
+    documented = CALLABLES[name]
+    made = {} if inspect.isabstract(documented) else inspect.signature(documented).parameters
+    known = {one: own.default for one, own in made.items() if own.default is not own.empty}
+    wrong = {one: value for one, value in stated_defaults(documented, known) if value != known[one]}
+    assert not {one: value for one, value in wrong.items() if f'"{value}"' not in repr(known[one])}

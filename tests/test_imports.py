@@ -46,6 +46,7 @@ TIERS: list[tuple[str, ...]] = [
     ("quality", "cells"),
     ("demo",),
     ("cli",),
+    ("__main__",),
 ]
 PURE = (
     "names",

@@ -24,7 +24,7 @@ from bigpca.data.source import Source, file_stamp
 from bigpca.data.sources import row_source, source_of
 from bigpca.data.tables import TableRows, parquet_metadata, table_column
 from bigpca.data.views import carried, records_in, taken_from
-from bigpca.data.zarr_arrays import check_whole, is_array_directory, open_node, place_at
+from bigpca.data.zarr_arrays import check_whole, is_array_directory, open_node, place_at, read_whole
 from bigpca.errors import brief
 from bigpca.storage.files import disk_path, kind_of
 from bigpca.storage.forms import KEY_COLUMN, KEYS, TABLE_MARK
@@ -367,7 +367,7 @@ def keys_of_source(source: Any) -> NDArray[np.str_] | None:
         return None if found is None else row_keys(found)
     with suppress(MemberError):
         if (node := _keys_beside(home)) is not None:
-            return row_keys(node)
+            return row_keys(read_whole(node, "key") if is_zarr_array(node) else node)
     names = cell_names(home) if home else None
     return None if names is None else row_keys(names)
 

@@ -64,8 +64,6 @@ from bigpca.storage.files import (
     without_credentials,
 )
 
-LOCAL = "file://"  # of locations of virtual chunks
-
 if TYPE_CHECKING:
     import zarr
 
@@ -296,7 +294,7 @@ class ChunkFiles:
         """What holds chunks that no stamp covers: the files of virtual chunks that are not on this disk."""
         store = _bare(self.array.store)
         found = store.session.all_virtual_chunk_locations() if type(store).__name__ == "IcechunkStore" else []
-        return "icechunk's virtual chunks" if any(not one.startswith(LOCAL) for one in found) else ""
+        return "icechunk's virtual chunks" if any(split_url(one)[0] != "file" for one in found) else ""
 
     def listing(self, *, fresh: bool = False) -> dict[str, Found]:
         """Return size and change of all stored objects of the array by key, as they are now or were last listed."""
@@ -421,7 +419,8 @@ async def _of_object(store: Any, key: str) -> Found:
             if store.session.has_uncommitted_changes:
                 return 0, None
             virtual = {*await store.session.all_virtual_chunk_locations_async()}  # of files that it does not version
-            files = [(one, *_of_file(one.removeprefix(LOCAL))) for one in sorted(virtual) if one.startswith(LOCAL)]
+            paths = sorted(path for kind, path in map(split_url, virtual) if kind == "file")
+            files = [(path, *_of_file(path)) for path in paths]
             return 0, store.session.snapshot_id + (f" {zlib.crc32(repr(files).encode()):08x}" if files else "")
         if name == "ZipStore":
             return _of_file(str(store.path))

@@ -21,7 +21,7 @@ PROGRAMS = {
     "bigpca": ["-c", "import bigpca; bigpca.PCA"],
     "scikit-learn, first fit": ["-c", f"from sklearn.decomposition import PCA; {SMALL}; PCA(2).fit(X)"],
     "bigpca, first fit": ["-c", f"import bigpca; {SMALL}; bigpca.PCA(2).fit(X)"],
-    "bigpca --help": ["-m", "bigpca.cli", "--help"],
+    "bigpca --help": ["-m", "bigpca", "--help"],
 }
 REFERENCE = "scikit-learn"
 

@@ -55,7 +55,7 @@ def test_words_that_cannot_be_written_are_dropped(streams: str, error: int, tmp_
 
 
 def test_a_fit_whose_words_are_lost_saves_its_model(store: Path) -> None:
-    command = '"$0" -m bigpca.cli fit rows.zarr -k 2 >&- 2>&-'
+    command = '"$0" -m bigpca fit rows.zarr -k 2 >&- 2>&-'
     assert subprocess.run(["bash", "-c", command, sys.executable], check=False).returncode == 0
     full = os.open("/dev/full", os.O_RDWR)
     child = forked("fit", store, "-k", 2, "--json", "--model", "full.zarr", streams=(full,) * 3)

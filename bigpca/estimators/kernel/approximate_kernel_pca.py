@@ -249,7 +249,7 @@ class ApproximateKernelPCA(KernelModel):
     random_state : int, RandomState, Generator or None
         Seed of the default sketch; as in :class:`bigpca.PCA`.
     fit_inverse_transform
-        As in :class:`bigpca.KernelPCA`; defaults 2e11, False and 1.0.
+        As in :class:`bigpca.KernelPCA`; default False.
     preprocess, nan_policy, memory_limit
         As in :class:`bigpca.PCA`; defaults None, "raise" and None.
 

@@ -61,7 +61,7 @@ class ApproximatePCA(LinearModel[FusedProduct]):
         As for :class:`bigpca.PCA`; defaults True, False and False.
     preprocess, nan_policy, memory_limit
         As for :class:`bigpca.PCA`; the state kept for ``partial_fit`` and ``merge`` has 8 d (q + 13) bytes; defaults
-        None, "raise", "raise", None, None, 60.0 and 256 MiB.
+        None, "raise" and None.
 
     Attributes
     ----------

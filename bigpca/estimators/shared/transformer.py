@@ -111,7 +111,7 @@ TRANSLATIONS = {
     "iterated_power": ("max_passes", "solver='krylov' iterates until tol or max_passes."),
     "max_iter": ("max_passes", "An iteration stops at tol, or after max_passes reads of X."),
     "n_oversamples": ("tol", "solver='krylov' chooses its block and stops at tol."),
-    "power_iteration_normalizer": ("", "solver='krylov' always orthonormalizes. Leave it out."),
+    "power_iteration_normalizer": ("", "Bases are always orthonormalized. Leave it out."),
     "shrinkage": ("regularization", "It is added to the within-class scatter."),
     "batch_size": ("", "X is read in blocks that memory_limit allows. Leave it out."),
     "copy": ("", "X is never changed. Leave it out."),
@@ -713,15 +713,38 @@ class Estimator(TransformerMixin, BaseEstimator, ABC, Generic[Found]):
     def _component_names(self) -> list[str]:
         return [f"{self._prefix}{i}" for i in range(self._n_features_out)]
 
-    def report(self, out: Path = "report.html", **options: Input) -> FilePath | str:
-        """Write a report on the model to an HTML file and return its path; see :func:`bigpca.report.describe`.
+    def report(
+        self, out: Path = "report.html", *, scores: Input = None, labels: Input = None, keys: Input = None,
+        pictures: Input = None, image_shape: tuple[int, ...] | None = None, feature_names: Input = None,
+        standard_errors: Input = None, layers: Input = None, held_out: tuple[Input, Input] | None = None,
+        provenance: bool = True, overwrite: bool = False,
+    ) -> FilePath | str:  # fmt: skip
+        """Write a report on the model to an HTML file, and return its path.
 
         Parameters
         ----------
         out : path, default "report.html"
-        **options
-            ``scores``, ``labels``, ``keys``, ``pictures``, ``image_shape``, ``feature_names``, ``standard_errors``,
-            ``layers``, ``held_out``, ``provenance`` and ``overwrite``, as for that function.
+        scores : array, or path of a store, of shape (n, k), default None
+            Read once, in blocks. Without it no rows are shown.
+        labels : array-like of shape (n,), or path such as "labels.csv::class", default None
+            Joined by key where labels and scores have keys, or ``keys`` are given; else in the order of the rows.
+        keys, pictures : array-like of shape (n,), default None
+            Names of the rows, by default the keys of the scores; False for labels in the order of the rows, whatever
+            keys they have. And paths of their images.
+        image_shape : (height, width) or (height, width, 3), default None
+            Of one row: components are then shown as pictures.
+        feature_names : array-like of shape (d,), default None
+            None for those of the fit.
+        standard_errors : StandardErrors, default None
+            From :func:`bigpca.quality.standard_errors`, of this model.
+        layers : LayerComparison, default None
+            From :func:`bigpca.compare_layers`: the report then has its heat map.
+        held_out : (rows, labels), default None
+            Rows that were not fitted, with their classes: accuracy is measured on them, in one read.
+        provenance : bool, default True
+            False leaves out paths and commands.
+        overwrite : bool, default False
+            Replace an existing file.
 
         Returns
         -------
@@ -730,7 +753,11 @@ class Estimator(TransformerMixin, BaseEstimator, ABC, Generic[Found]):
         """
         from bigpca.report import write_report  # imports Matplotlib, which other methods do not need
 
-        return write_report(self, out, **options)
+        return write_report(
+            self, out, scores=scores, labels=labels, keys=keys, pictures=pictures, image_shape=image_shape,
+            feature_names=feature_names, standard_errors=standard_errors, layers=layers, held_out=held_out,
+            provenance=provenance, overwrite=overwrite,
+        )  # fmt: skip
 
     @only_with("_certified")
     @available_if(bounds_subspaces)  # type: ignore[untyped-decorator]
@@ -1273,8 +1300,9 @@ class Estimator(TransformerMixin, BaseEstimator, ABC, Generic[Found]):
         def __getattr__(self, name: str) -> object:
             if is_answer(name):
                 self._settle()
-            ours = ATTRIBUTES.get(name)
-            if ours is not None and name not in vars(self):
+            ours = ATTRIBUTES.get(name, "")
+            there = ours.partition("(")[0] in vars(self) or hasattr(type(self), ours.partition("(")[0])
+            if ours and there and name not in vars(self):
                 raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}. Use {ours}.")
             return object.__getattribute__(self, name)  # set by now, or AttributeError
 

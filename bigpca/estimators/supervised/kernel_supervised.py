@@ -51,7 +51,7 @@ class KernelSupervisedPCA(KernelModel):
     solver : {"landmarks", "pairs"}, default "landmarks"
         "pairs" has no landmarks: ``n_landmarks`` and ``sampling`` are ignored.
     kernel, gamma, degree, coef0, random_state, fit_inverse_transform
-        As in :class:`bigpca.KernelPCA`; "rbf" by default.
+        As in :class:`bigpca.KernelPCA`; defaults "rbf", None, 3, 1, 0 and False.
     label_kernel, label_gamma, missing_labels
         As in :class:`bigpca.SupervisedPCA`; defaults "linear", None and "raise".
     n_landmarks : int or None, default None
@@ -148,7 +148,7 @@ class KernelRoweisDiscriminantAnalysis(KernelModel):
     n_components, r1, r2, robust, regularization, normalize, missing_labels
         As in :class:`bigpca.RoweisDiscriminantAnalysis`; defaults None, 0.5, 0.5, False, None, False and "raise".
     kernel, gamma, degree, coef0, random_state, fit_inverse_transform
-        As in :class:`bigpca.KernelPCA`; "rbf" by default.
+        As in :class:`bigpca.KernelPCA`; defaults "rbf", None, 3, 1, 0 and False.
     n_landmarks, sampling
         As in :class:`KernelSupervisedPCA`; defaults None and "rpcholesky".
     preprocess, nan_policy, memory_limit

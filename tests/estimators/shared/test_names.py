@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import inspect
+import re
+from contextlib import suppress
 from dataclasses import is_dataclass
 
 import pytest
@@ -11,6 +13,8 @@ from sklearn.base import clone
 import bigpca as bp
 from bigpca.estimators.linear.model import LinearModel
 from bigpca.estimators.loading import CLASSES
+from bigpca.estimators.shared.transformer import ATTRIBUTES, TRANSLATIONS
+from tests.estimators.test_every_estimator import CASES, fitted
 
 
 @pytest.mark.parametrize(
@@ -32,6 +36,27 @@ def test_a_name_of_scikit_learn_s_is_translated(estimator: str, name: str, messa
     with pytest.raises(TypeError) as caught:
         getattr(bp, estimator)(**{name: 1})
     assert message in str(caught.value)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_hint_names_what_the_class_has(name: str) -> None:
+    model, checked = fitted(name), 0
+    for attribute in ATTRIBUTES:
+        with suppress(AttributeError):
+            getattr(model, attribute)
+            continue
+        with pytest.raises(AttributeError) as caught:
+            getattr(model, attribute)
+        if hint := re.search(r" Use ((\w+).*)\.$", str(caught.value)):
+            assert hasattr(model, hint[2]), hint[1]
+            checked += 1
+    for parameter in TRANSLATIONS.keys() - model.get_params():
+        with pytest.raises(TypeError) as translated:
+            type(model)(**{parameter: 1})
+        words = re.findall(r"(?<![\w.(])(\w+)=(?!\.)", re.sub(r"\(.*\)", "", str(translated.value)))
+        words += re.findall(r"called (\w+)", str(translated.value))
+        assert not set(words) - model.get_params().keys()
+    assert checked or name in ("SketchTransformer", "ScoredPCA")  # which have nothing of the kind
 
 
 @pytest.mark.parametrize("name", CLASSES)

@@ -1,6 +1,0 @@
-"""``python -m bigpca.cli``: the command line, if the ``bigpca`` script is not on the path."""
-
-from bigpca.cli import main
-
-if __name__ == "__main__":
-    main()
