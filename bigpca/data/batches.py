@@ -565,7 +565,7 @@ class BatchStream:
 
     def _require_first(self) -> None:
         with self._alone():
-            if self._number == 0 and not self._advance():
+            if self._number == 0 and not self._advance(least=0):
                 raise ValueError(
                     "the batches are empty: there is no first batch. An iterator can be used only once; make a new one."
                 )
@@ -661,8 +661,11 @@ class BatchStream:
                 "order. Turn shuffling off, or use a solver of one read."
             )
 
-    def _advance(self) -> bool:
-        """Take the next batch that has rows, once those of the current one are used up; False at the end."""
+    def _advance(self, least: int = 1) -> bool:
+        """Take the next batch that has rows, once those of the current one are used up; False at the end.
+
+        With ``least`` = 0 one batch is taken, which may have none: its shape and dtype are those of rows.
+        """
         while self._left == 0 and not self._ended:
             if self._failure is not None:
                 raise self._failure
@@ -684,6 +687,8 @@ class BatchStream:
             self._batch, self._labels, self._first = batch, labels, self.position
             self._number += 1
             self._torn = False
+            if not least:
+                return True
         return self._left > 0
 
     def _check_count(self, rows: int) -> None:
@@ -770,14 +775,22 @@ class BatchStream:
                 "the batches have one array each; pairs (X, Y) of blocks of rows were expected. Give tuples, or dicts "
                 "{name: rows}; or pass X and Y as two stores."
             )
-        if not self.once:
-            batches = self.batches
-        elif self._given is None or self._iterator is None:
-            raise ValueError("rows of the iterator were read already. Make a new one.")
-        else:
-            batches = chain([self._given], self._iterator)
         count = self.count if self._declared else None
-        return BatchStream(batches, None, self._asked, count, beside=True)
+        return BatchStream(self.unread(), None, self._asked, count, beside=True)
+
+    def unread(self) -> Iterable[Any]:
+        """Return the batches, of which none or the first was taken; this stream is then used no more.
+
+        Raises
+        ------
+        ValueError
+            For an iterator from which more than one batch was taken.
+        """
+        if not self.once or self._number == 0:
+            return self.batches
+        if self._given is None or self._iterator is None:
+            raise ValueError("rows of the iterator were read already. Make a new one.")
+        return chain([self._given], self._iterator)
 
     @property
     def blocks(self) -> dict[Any, int]:
@@ -971,6 +984,14 @@ def batches_of(X: da.Array) -> da.Array | None:
 def has_batches(X: da.Array) -> bool:
     """Whether an array, or the one that a view of it shows, is what :func:`from_batches` returned."""
     return batches_of(view_of(X)[0]) is not None
+
+
+def unread_batches(X: da.Array) -> Iterable[Any]:
+    """Return the batches of what :func:`from_batches` returned, as they were given; raises as the stream's."""
+    source = source_of(known) if (known := batches_of(X)) is not None else None
+    if not isinstance(source, BatchRows):
+        raise TypeError("a Dask array is not batches. Pass what from_batches returned, or an iterable of batches.")
+    return source.stream.unread()
 
 
 def reject_batches(X: da.Array, what: str) -> None:

@@ -10,13 +10,14 @@ from contextvars import copy_context
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain
+from typing import TypeVar
 from urllib.parse import quote
 
 from sklearn.base import clone
 
 import bigpca.dask_array as da
 from bigpca.blas import one_blas_thread
-from bigpca.data.batches import from_batches
+from bigpca.data.batches import from_batches, has_batches, unread_batches
 from bigpca.data.sources import open as open_array
 from bigpca.errors import brief
 from bigpca.estimators.shared.inputs import Input
@@ -26,6 +27,7 @@ from bigpca.passes.engine.events import Event, PlanEvent
 from bigpca.passes.engine.local import threads_here
 from bigpca.planning import Plan
 
+Failure = TypeVar("Failure", bound=BaseException)
 AHEAD = 2  # batches that a layer may be behind the one that is read next
 
 
@@ -130,9 +132,9 @@ def fit_layers(
 
     Parameters
     ----------
-    batches : iterable of dicts {name: rows of that layer}
-        Rows as for :func:`bigpca.from_batches`, of any number. Or pairs of such a dict and labels, or targets, of the
-        rows, for models that need these. Iterated once.
+    batches : iterable of dicts {name: rows of that layer}, or what from_batches returned for one
+        Rows as for :func:`bigpca.from_batches`, of any number: a layer may have none in a batch, (0, d), as experts do.
+        Or pairs of such a dict and labels, or targets, of the rows, for models that need these. Iterated once.
     estimators : dict of str to estimator, or one estimator
         Fitted copies are returned. A single estimator is used for every layer of the first batch.
     patterns : dict of str to str, default None
@@ -169,7 +171,7 @@ def fit_layers(
             own = folder and f"{folder}/{quote(name, safe='')}"
             models[name].fit(rows[name], checkpoint=own, progress=partial(shared.planned, name))
         except BaseException as error:
-            shared.end(name, error)
+            shared.end(name, error if error is shared.failure else _named(error, name))
         else:
             shared.end(name)
 
@@ -222,6 +224,8 @@ def _opened(
     batches: Iterable[Input], estimators: Mapping[str, AnyEstimator] | AnyEstimator, patterns: Mapping[str, str] | None
 ) -> tuple[SharedBatches, dict[str, AnyEstimator], dict[str, da.Array]]:
     """Return the batches, unfitted models, and the rows of each, once the first batch is known."""
+    if isinstance(batches, da.Array) and has_batches(batches):
+        batches = unread_batches(batches)
     if not hasattr(batches, "__iter__") or isinstance(batches, Mapping | da.Array):
         raise TypeError(
             f"batches is a {type(batches).__name__}; an iterable of dicts {{name: rows}} was expected, as a forward "
@@ -239,9 +243,21 @@ def _opened(
     if unknown or not named:
         raise ValueError(f"the first batch has {brief(list(blocks))}, but not {brief(sorted(map(str, unknown)))}.")
     shared = SharedBatches(chain([first], iterator), {name: deque() for name in named})
-    rows = {name: from_batches(shared.of(name)) for name in named}
+    rows = {}
+    for name in named:
+        try:
+            rows[name] = from_batches(shared.of(name))
+        except (TypeError, ValueError) as error:
+            raise _named(error, name) from None
     opened = {name: open_array(one, pattern=patterns[name]) if name in patterns else one for name, one in rows.items()}
     return shared, {name: clone(one) for name, one in named.items()}, opened
+
+
+def _named(error: Failure, name: str) -> Failure:
+    """Return an error of one layer with its name."""
+    if error.args and isinstance(error.args[0], str):
+        error.args = (f"layer {name!r}: {error.args[0]}", *error.args[1:])
+    return error
 
 
 def _summed(plans: Mapping[str, Plan]) -> Plan:

@@ -279,7 +279,7 @@ def run_locally(job: Pass[R], options: Run, resumed: Resumed) -> R:
     finally:
         pool.shutdown(wait=False, cancel_futures=True)  # after an error, a store may not answer for minutes
     if resumed.prefix is None:
-        raise ValueError("the pass has no rows")
+        raise ValueError("there are no rows to read: the array or all batches are empty. Give at least one row.")
     return job.finish(resumed.prefix)
 
 
@@ -397,7 +397,7 @@ class OrderedMerge:
         if self._stack:  # rows ended within a segment
             self._finish_segment()
         if self.total is None:
-            raise ValueError("the pass has no rows")
+            raise ValueError("there are no rows to read: the array or all batches are empty. Give at least one row.")
         return self.total
 
     def _join(self) -> None:

@@ -145,3 +145,48 @@ def test_a_killed_run_resumes_with_the_same_bits(tmp_path: Path) -> None:
     assert killed.returncode == -signal.SIGKILL
     resumed = run("killed")
     assert resumed.stdout == whole.stdout != ""
+
+
+def experts(*counts: int, wrong: Any = None) -> Iterator[dict[str, Any]]:
+    """Yield batches of a dense layer, and of an expert that is given so many rows of each."""
+    for number, count in enumerate(counts):
+        rng = np.random.default_rng(number)
+        rows = rng.standard_normal((count, 6)).astype("f4")
+        rows[: number == 1, 2:3] = np.nan if wrong == "NaN" else rows[: number == 1, 2:3]
+        yield {"dense": rng.standard_normal((20, 4)), "expert": wrong if isinstance(wrong, list) else rows}
+
+
+def test_a_layer_without_rows_in_some_batches_is_that_of_its_rows() -> None:
+    counts = (0, 9, 0, 0, 0, 7, 12)
+    models = bp.fit_layers(experts(*counts), bp.PCA(2))
+    with bp.config(solve_threads=1):
+        own = bp.PCA(2).fit(bp.from_batches(batch["expert"] for batch in experts(*counts)))
+    assert models["expert"].components_.tobytes() == own.components_.tobytes()
+    assert (models["expert"].n_samples_, models["dense"].n_samples_) == (28, 140)
+    assert bp.plan_layers(experts(*counts), bp.PCA(2)).passes == 1
+
+
+@pytest.mark.parametrize(
+    ("counts", "wrong", "message"),
+    [
+        ((5, 5), "NaN", "layer 'expert': 1 NaN or infinite value"),
+        ((0, 0), None, "layer 'expert': there are no rows to read"),
+        ((1, 0), None, "layer 'expert': Found array with 1 sample"),
+        ((5, 5), [], r"layer 'expert': batch 0 .* has shape \(0,\)"),
+        ((5, 5), [["a", "b"]], "layer 'expert': dtype <U1 cannot be used"),
+    ],
+)
+def test_what_is_wrong_with_one_layer_names_it(counts: tuple[int, ...], wrong: Any, message: str) -> None:
+    with pytest.raises((ValueError, TypeError), match=message):
+        bp.fit_layers(experts(*counts, wrong=wrong), bp.PCA(2))
+
+
+@pytest.mark.parametrize("made", [list, iter])
+def test_batches_of_dicts_are_taken_as_from_batches_returns_them(made: Any) -> None:
+    plain = bp.fit_layers(forward(), bp.PCA(2), patterns=PATTERNS)
+    pairs = [{"one": batch["fc1"], "two": batch["fc2"]} for batch in forward()]
+    found = bp.fit_layers(bp.from_batches(made(pairs)), bp.PCA(2))
+    for own, name in (("one", "fc1"), ("two", "fc2")):
+        assert found[own].components_.tobytes() == plain[name].components_.tobytes()
+    with pytest.raises(ValueError, match="a first batch of ndarray; dicts"):
+        bp.fit_layers(bp.from_batches([np.ones((3, 2))]), bp.PCA(1))
