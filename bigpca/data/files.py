@@ -24,6 +24,13 @@ from bigpca.data.zarr_arrays import is_zarr_directory, place_at, zarr_source, zi
 from bigpca.errors import brief
 from bigpca.storage.files import kind_of, open_regular, public
 
+_REMEDIES = {  # by extension
+    ".bin .dat .raw": "For plain bytes open a np.memmap and pass that.",
+    ".tar .tgz": "Extract it, and pass the folder or the list of its files.",
+    ".gz .bz2 .xz .zst": "Decompress it first.",
+    ".mat": "Pass scipy.io.loadmat(path)['x'], one of its variables.",
+    "": "Read it with a library for this format, and pass the array.",
+}
 SHARD_SUFFIXES = (".npz", *HDF5_SUFFIXES)
 
 
@@ -162,7 +169,8 @@ def _file(path: str, member: str | None, missing_chunks: str, wanted: Wanted) ->
             f"{path} is a netCDF-3 file, which xarray reads. Install it: pip install xarray. Without the extension "
             f'.nc, or with fill=None, pass xarray.open_dataset({path!r}, chunks={{}})["x"], one of its variables.'
         )
+    remedy = next((words for ends, words in _REMEDIES.items() if suffix in ends.split()), _REMEDIES[""])
     raise ValueError(
         f"{path} has an unknown format: .npy, .npz, .h5, .parquet, .arrow, .csv, .safetensors, .pt or a Zarr directory "
-        "was expected. For plain bytes open a np.memmap and pass that."
+        f"was expected. {remedy if suffix else _REMEDIES['.bin .dat .raw']}"
     )

@@ -485,8 +485,9 @@ def _torch_archive(path: str) -> tuple[dict[str, _Tensor], dict[str, zipfile.Zip
             root = pickled.filename.removesuffix("data.pkl")
             check_place(pickled, held)
             check_member(pickled, 0, min(pickled.file_size, MAX_HEADER_BYTES))
-            tensors = dict(_tensors(_described(archive.read(pickled)), "", set()))
-            if not tensors:
+            found = dict(_tensors(_described(archive.read(pickled)), "", set()))
+            tensors = {name: one for name, one in found.items() if isinstance(one, _Tensor)}
+            if not found:
                 raise ValueError("no dense tensor, alone or in a dict or list")
             big = f"{root}byteorder" in infos and archive.open(f"{root}byteorder").read(3) == b"big"
             places = {tensor.storage: infos[f"{root}data/{tensor.storage}"] for tensor in tensors.values()}
@@ -500,6 +501,9 @@ def _torch_archive(path: str) -> tuple[dict[str, _Tensor], dict[str, zipfile.Zip
             f"{path} holds no tensors as torch.save writes them ({brief(error) or 'no data.pkl'}). Copy it again. "
             f"Convert files of torch < 1.6: x = torch.load({path!r}, weights_only=True); np.save(path, x.numpy())."
         ) from error
+    if not tensors:
+        name, other = next(iter(found.items()))
+        raise ValueError(f"{path}: tensor {brief(repr(name))} is {other}.")
     return tensors, places, ">" if big else "<"
 
 
@@ -513,9 +517,15 @@ def _layout(tensor: _Tensor) -> str | None:
     return None
 
 
-def _tensors(found: Any, name: str, seen: set[int]) -> Iterator[tuple[str, _Tensor]]:
+class _Other(str):
+    """What a tensor is that is not stored as its numbers, and what to do."""
+
+    __slots__ = ()
+
+
+def _tensors(found: Any, name: str, seen: set[int]) -> Iterator[tuple[str, _Tensor | _Other]]:
     """Yield the tensors of an object with their names, such as ``"layers/3"``."""
-    if isinstance(found, _Tensor):
+    if isinstance(found, _Tensor | _Other):
         yield name, found
     elif isinstance(found, dict | list) and id(found) not in seen:
         seen.add(id(found))  # a small file can hold the same list in many others
@@ -567,13 +577,15 @@ def _rebuilt(function: Any, arguments: Any) -> Any:
     """Return the tensor or the dict that a call would build; None of any other."""
     if function == "torch._utils _rebuild_parameter":
         return arguments[0]
+    if function == "torch._utils _rebuild_sparse_tensor":
+        return _Other("sparse; a dense one was expected. Save x.to_dense(), or scipy.sparse.save_npz for CSR")
     if function not in ("torch._utils _rebuild_tensor_v2", "torch._utils _rebuild_tensor_v3"):
         return {} if function == "collections OrderedDict" else None
     (_, kind, storage, *_), start, shape, strides, _, _, *more = arguments
     if function.endswith("3"):
         kind, *more = more
-    if more and more[0]:  # such as the sign of a view, which its numbers do not have
-        return None
+    if more and more[0]:  # the sign of a view, which its numbers do not have
+        return _Other("a conjugate or negative view. Save x.resolve_conj().resolve_neg()")
     tensor = _Tensor(str(kind), str(storage), index(start), tuple(map(index, shape)), tuple(map(index, strides)))
     if min(tensor.shape, default=0) < 0 or len(tensor.shape) != len(tensor.strides):
         raise ValueError(f"a tensor has shape {brief(shape)} and strides {brief(strides)}")
@@ -811,6 +823,12 @@ def _list(path: str, packed: bytes, member: str | None) -> _Listing:
         check_shape(file.array_shape, path)
         files.append(file)
         check_shard(*(Shard(each.path, each.array_shape, each.dtype) for each in (file, files[0])))
+        if file.member != files[0].member:
+            raise ValueError(
+                f"shard {printable(file.path)} holds the tensor {brief(repr(file.member))}, but "
+                f"{brief(repr(files[0].member))} was expected, as in {printable(files[0].path)}. Name one that all "
+                "have with member=, or open each file and join them with dask.array.concatenate."
+            )
         sha.update(f"{path}\0{file.offset}\0{file.array_shape}\0{file.stored}\0{file.order}\0".encode())
     return _Listing(tuple(files), tuple(accumulate(file.array_shape[0] for file in files)), sha.hexdigest())
 

@@ -226,7 +226,10 @@ def hdf5_rows(path: str, member: str | None, missing_chunks: str = "raise") -> H
     with _opened(path) as file:
         if member is None:
             anndata = str(file.attrs.get("encoding-type", "")) == "anndata"
-            member = choose_member(path, None, _shapes(file), anndata=anndata)
+            shapes = _shapes(file)
+            if not shapes and (linked := file.visititems_links(_external)):
+                raise ValueError(_elsewhere(path, linked))
+            member = choose_member(path, None, shapes, anndata=anndata)
         name = member.strip("/")
         node = _node(file, name, path)
         if not hasattr(node, "shape"):
@@ -406,6 +409,11 @@ def _node(file: Any, name: str, path: str) -> Any:
         else:
             node = node[part]
     return node
+
+
+def _external(name: str, link: Any) -> str | None:
+    """Return the name of a link into another file, which ends a visit."""
+    return name if type(link).__name__ == "ExternalLink" else None
 
 
 def _elsewhere(path: str, name: str) -> str:

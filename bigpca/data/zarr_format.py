@@ -165,6 +165,12 @@ def check_codecs(document: Mapping[str, Any], label: str) -> None:
 def check_grid(document: Mapping[str, Any], label: str, itemsize: int) -> None:
     """Reject impossible shapes and chunks, and chunks far larger than the array itself."""
     shape: Any = document.get("shape")
+    grid = document.get("chunk_grid")
+    if isinstance(grid, Mapping) and grid.get("name", "regular") != "regular":
+        raise ValueError(
+            f"{label} has the chunk grid {brief(repr(grid['name']))}, with chunks of several sizes; a regular one was "
+            "expected, with chunks of one size. Copy it to an array with regular chunks (zarr.create_array)."
+        )
     chunks: Any = _chunk_shape(document)
     sizes = [*(shape or ()), *(chunks or ())]
     sound = isinstance(shape, list) and isinstance(chunks, list) and len(shape) == len(chunks)

@@ -166,7 +166,44 @@ def fold_to(
     NonFiniteError, MissingChunksError, CorruptedChunkError
         From the read; names rows and block.
     """
-    return run_pass(fold_job(run, cost, rows, templates, finish, shift), run)
+    whole = cost.layout.n_rows == rows.n_rows
+    try:
+        return run_pass(fold_job(run, cost, rows, templates, _OfRows(finish) if whole else finish, shift), run)
+    except NoRowsLeftError:
+        raise ValueError(_without_rows(rows)) from None
+
+
+class NoRowsLeftError(ValueError):
+    """All rows of a read have missing values."""
+
+
+@dataclass(frozen=True)
+class _OfRows(Generic[R]):
+    """A finish of a state to which at least one row was added, if any was read."""
+
+    finish: Finish[R]
+
+    def __call__(self, state: PassState) -> R:
+        if state.rows and state.omitted == state.rows:
+            raise NoRowsLeftError
+        return self.finish(state)
+
+
+def _without_rows(rows: Rows) -> str:
+    """Return the message for rows that were all left out; names the columns without values, where they can be read."""
+    said = f"Found array with 0 samples after {rows.rows_read} rows with NaN or infinite values were left out. "
+    start, stop = rows.layout(0).reads[0]
+    if rows.in_order or rows.sparse:
+        return said + "Fill in the values, or leave out columns that have none."
+    reader, futures = rows.reader(start, stop)
+    values = with_inputs(reader, {SHARED: rows.broadcast} | {k: f.result() for k, f in futures.items()})
+    empty = np.flatnonzero(~np.isfinite(values.read(start, stop)).any(axis=0))
+    if not len(empty):
+        return said + 'Each row lacks some value: fill them in, such as by nan_policy="mean".'
+    return said + (
+        f"{len(empty)} of {rows.viewed_columns} columns have no value in the first {stop - start} rows: "
+        f"{', '.join(map(str, empty[:5]))}{', ...' * (len(empty) > 5)}. Leave them out by bp.open(source, columns=...)."
+    )
 
 
 def fold_job(

@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 import scipy.sparse as sp
 import xarray as xr
+import zarr
 
 import bigpca.data.sources as sources
 from bigpca.data import tables
@@ -220,6 +221,50 @@ def test_hdf5_data_in_other_files_are_rejected(tmp_path: Path) -> None:
             sources.open(tmp_path / "links.h5", member=name)
 
 
+@pytest.mark.parametrize("name", ["x", "group/inside/x"])
+def test_an_hdf5_file_of_external_links_alone_says_so(name: str, tmp_path: Path) -> None:
+    with h5py.File(tmp_path / "links.h5", "w") as file:
+        file[name] = h5py.ExternalLink("x.h5", "/group/features")
+    with pytest.raises(ValueError, match=f"links.h5: {name} is in another file"):
+        sources.open(tmp_path / "links.h5")
+
+
+@pytest.mark.parametrize(
+    ("name", "remedy"),
+    [
+        ("a.tar", "Extract it, and pass the folder"), ("a.npy.gz", "Decompress it first"),
+        ("a.MAT", "Pass scipy.io.loadmat"), ("a.orc", "Read it with a library for this format"),
+        ("a.bin", "For plain bytes open a np.memmap"), ("a", "For plain bytes open a np.memmap"),
+    ],
+)  # fmt: skip
+def test_a_file_of_another_format_has_a_remedy_of_its_own(name: str, remedy: str, tmp_path: Path) -> None:
+    (tmp_path / name).write_bytes(b"what it holds")
+    with pytest.raises(ValueError, match=rf"{name} has an unknown format: .* was expected\. {remedy}"):
+        sources.open(tmp_path / name)
+
+
+@pytest.mark.parametrize("form", ["glob", "list", "folder"])
+def test_shards_of_tensors_of_different_names_are_not_joined(form: str, tmp_path: Path) -> None:
+    from safetensors.numpy import save_file
+
+    paths = [tmp_path / f"{i}.safetensors" for i in range(2)]
+    for path, name in zip(paths, "ab", strict=True):
+        save_file({name: matrix("f4"), "both": matrix("f4")[:, 0]}, path)
+    given: Any = {"glob": str(tmp_path / "*.safetensors"), "list": paths, "folder": tmp_path}[form]
+    with pytest.raises(ValueError, match=r"shard .*1.safetensors holds the tensor 'b', but 'a' was expected, as in "):
+        sources.open(given)
+
+
+def test_chunks_of_several_sizes_are_named_as_what_they_are(tmp_path: Path) -> None:
+    zarr.create_array(tmp_path / "x.zarr", shape=(10, 4), chunks=(5, 4), dtype="f4")
+    document = json.loads((tmp_path / "x.zarr" / "zarr.json").read_text())
+    sizes = {"kind": "inline", "chunk_shapes": [[4, 6], [4]]}
+    document["chunk_grid"] = {"name": "rectilinear", "configuration": sizes}
+    (tmp_path / "x.zarr" / "zarr.json").write_text(json.dumps(document))
+    with pytest.raises(ValueError, match="has the chunk grid 'rectilinear', with chunks of several sizes; a regular"):
+        sources.open(tmp_path / "x.zarr")
+
+
 def test_broken_hdf5_is_named(tmp_path: Path) -> None:
     path = Path(save_hdf5(tmp_path, matrix("f4")))
     path.write_bytes(path.read_bytes()[:500])
@@ -400,6 +445,26 @@ def test_a_pickle_of_torch_is_not_believed(case: str, tmp_path: Path) -> None:
         archive.writestr("x/data.pkl", b"\x80\x02" + call + b"." * (case != "without an end"))
         archive.writestr("x/data/7", bytes(96))
     with pytest.raises(CorruptedChunkError, match=words):
+        sources.open(tmp_path / "x.pt")
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (b"_rebuild_sparse_tensor\n(ctorch\n_sparse_coo\n)tR", r"tensor '' is sparse.* Save x\.to_dense\(\)"),
+        (
+            b"_rebuild_tensor_v2\n((X\x07\0\0\0storagectorch\nFloatStorage\nX\1\0\0\0007X\3\0\0\0cpuK\x18tQK\0"
+            b"K\x06K\x04\x86K\x04K\x01\x86\x89ccollections\nOrderedDict\n)R}X\4\0\0\0conj\x88stR",
+            r"tensor '' is a conjugate or negative view\. Save x\.resolve_conj",
+        ),
+    ],
+    ids=["sparse", "conjugate"],
+)
+def test_a_tensor_that_is_not_stored_as_its_numbers_is_no_damage(call: bytes, message: str, tmp_path: Path) -> None:
+    with zipfile.ZipFile(tmp_path / "x.pt", "w") as archive:
+        archive.writestr("x/data.pkl", b"\x80\x02ctorch._utils\n" + call + b".")
+        archive.writestr("x/data/7", bytes(96))
+    with pytest.raises(ValueError, match=message):
         sources.open(tmp_path / "x.pt")
 
 

@@ -334,3 +334,15 @@ def test_the_bounds_of_one_read_certify_the_leading_eigenvalues_of_all_solvers()
         assert (lower * (1 - 1e-5) <= values).all()
         assert (values <= upper * (1 + 1e-5)).all()
     assert ((upper - lower) / lower).max() < 0.2
+
+
+@pytest.mark.parametrize("n", [20_000, 120_000])
+def test_narrow_rows_of_few_values_fit_within_the_rounding_of_their_products(n: int) -> None:
+    for seed in range(8):
+        rows = np.random.default_rng(seed).random((n, 2 + seed % 2)) < 1e-3
+        rows[:3] = True
+        for given in (rows, rows.astype("i1"), rows * [1.0, 1e-8, 1.0][: rows.shape[1]]):
+            model = approximate(1, None).fit(given)
+            truth = np.linalg.eigvalsh(np.cov(given.T.astype("f8")))[-1]
+            lower, upper = model.eigenvalue_bounds_[0]
+            assert lower <= truth <= upper

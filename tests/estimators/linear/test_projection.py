@@ -30,7 +30,7 @@ from tests.estimators.stores import unreadable
 from tests.peaks import traced_peak
 
 D, K, ROWS = 2000, 200, 800
-HEADERS = 4096  # of the arrays themselves
+HEADERS = 2**14  # of the arrays themselves, and of what a long process does beside
 ONES, AXES = np.ones(D), np.random.default_rng(0).standard_normal((K, D))
 PLAIN = Projection(ONES, None, AXES)
 MAPS: dict[str, RowMap] = {

@@ -11,6 +11,7 @@ import dask.array as da
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from sklearn.base import clone
 
 import bigpca as bp
 from bigpca import PCA
@@ -206,6 +207,26 @@ def test_omitted_rows_leave_the_fit_and_get_nan_scores(lazy: bool, tmp_path: Pat
 def test_rows_that_are_all_omitted_leave_too_few() -> None:
     with pytest.raises(ValueError, match="0 samples after 9 rows with NaN or infinite values were left out"):
         PCA(2, nan_policy="omit").fit(np.full((9, 3), np.nan))
+
+
+OMITTING = [
+    PCA(2, nan_policy="omit"), PCA(2, nan_policy="omit", solver="krylov"), bp.ApproximatePCA(2, nan_policy="omit"),
+    bp.SupervisedPCA(1, nan_policy="omit"), bp.Ridge(1.0, nan_policy="omit"),
+    bp.NystromKernelPCA(2, n_landmarks=5, nan_policy="omit"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("lazy", [False, True])
+@pytest.mark.parametrize("model", OMITTING, ids=lambda one: type(one).__name__)
+def test_columns_that_are_missing_in_all_rows_are_named_where_these_are_left_out(model: Any, lazy: bool) -> None:
+    holed = X.copy()
+    holed[:, [1, 3]] = np.nan
+    y = np.arange(float(len(X))) % 2
+    with pytest.raises(ValueError, match=r"left out\. 2 of . columns have no value in the first .* rows: 1, 3\. Leave"):
+        clone(model).fit(as_given(holed, lazy), y[:, None] if isinstance(model, bp.Ridge) else y)
+    holed[:, [1, 3]], holed[::2, 1], holed[1::2, 2] = 0, np.nan, np.inf
+    with pytest.raises(ValueError, match=r"left out\. Each row lacks some value: fill them in"):
+        clone(model).fit(as_given(holed, lazy), y[:, None] if isinstance(model, bp.Ridge) else y)
 
 
 def test_the_dot_matrix_cannot_omit_rows() -> None:
