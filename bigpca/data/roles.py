@@ -42,7 +42,10 @@ def maker_of(X: Any) -> Made | None:
     if isinstance(X, str | os.PathLike):
         path = os.fspath(X)
     elif isinstance(X, da.Array):
-        base, _ = taken_from(X)
+        (base, *others), _ = taken_from(X)
+        if others:  # joined rows
+            makers = [maker_of(one) if one.shape[1:] == X.shape[1:] else None for one in (base, *others)]
+            return makers[0] if all(one == makers[0] for one in makers) else None
         if base.shape[1:] != X.shape[1:] or carried(base).view is not None:
             return None
         if isinstance(made := carried(base).made, Made):
