@@ -391,4 +391,5 @@ def figures(walked: Mapping[str, Walk]) -> dict[str, float]:
 
 
 if __name__ == "__main__":
+    os.environ |= {"OPENBLAS_NUM_THREADS": "1", "BIGPCA_SOLVE_THREADS": "1"}  # as in tests
     print(json.dumps(figures(dict(walks())), indent=1))
