@@ -26,7 +26,8 @@ from bigpca.passes.engine.events import ProgressArgument
 from bigpca.passes.reading.blocks import PRECISE
 from bigpca.passes.rows import Rows, naming_sides, side_by_side
 from bigpca.quality.measurement import read_once
-from bigpca.solvers.moments import Scatter, rounded_squares
+from bigpca.solvers.eigh import rounded_squares
+from bigpca.solvers.moments import Scatter
 from bigpca.solvers.pairs import alignment, block_edges, block_squares, unbiased_hsic, unbiased_rounding
 
 State = TypeVar("State", bound=Accumulator)

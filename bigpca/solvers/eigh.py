@@ -25,6 +25,10 @@ from bigpca.seeds import normals
 MIN_SIZE = 1024  # below, a dense solver takes a tenth of a second, and less than an iteration on a flat spectrum
 MIN_RATIO = 20  # of d to k
 ORTHONORMALITY = 1e-12  # of Lanczos vectors, below which their residuals prove them
+EPS = float(np.finfo(np.float64).eps)
+ENOUGH = 1e-3  # estimated relative error of a solution above which rows are read once more, or a warning tells
+NOISE = 4.0  # times the variance that rounding of the stored values adds to a direction: below it, no more is known
+FAINT = 100.0  # times NOISE: a direction below it is known to a tenth at best, and is no loss where it is dropped
 ROUNDED = 10.0  # eps of the products that rounding may change in an eigenvalue
 CHOLESKY_STRIP = 256  # rows that are updated at a time before the factorisation
 CHECKED = 5  # Lanczos vectors between two looks at the Ritz values: a look costs an eigenproblem of the basis
@@ -282,6 +286,14 @@ def numerical_rank(eigenvalues: Vector, d: int) -> int:
         return 0
     level = d * float(np.finfo(np.float64).eps) * float(np.max(eigenvalues))
     return int(np.count_nonzero(eigenvalues > level))
+
+
+def rounded_squares(squares: Vector, mean: Vector, weight: float, eps: float) -> Vector:
+    """Return what the rounding of stored values adds to the sums of squares (p,) of columns.
+
+    Values are known to a relative ``eps``; ``sum_t x_t^2 = squares + weight mean^2``.
+    """
+    return eps**2 * (squares + weight * mean**2)
 
 
 def complete_orthonormal(V: Matrix, k: int) -> Matrix:

@@ -17,19 +17,7 @@ from scipy.linalg import eigh, eigvalsh, qr, solve_triangular, svd
 from scipy.linalg.lapack import dpocon, dpotrf
 
 from bigpca.arrays import Matrix, Vector
-
-EPS = float(np.finfo(np.float64).eps)
-ENOUGH = 1e-3  # estimated relative error of a solution above which rows are read once more, or a warning tells
-NOISE = 4.0  # times the variance that rounding of the stored values adds to a direction: below it, no more is known
-FAINT = 100.0  # times NOISE: a direction below it is known to a tenth at best, and is no loss where it is dropped
-
-
-def rounded_squares(squares: Vector, mean: Vector, weight: float, eps: float) -> Vector:
-    """Return what the rounding of stored values adds to the sums of squares (p,) of columns.
-
-    Values are known to a relative ``eps``; ``sum_t x_t^2 = squares + weight mean^2``.
-    """
-    return eps**2 * (squares + weight * mean**2)
+from bigpca.solvers.eigh import EPS, FAINT, NOISE
 
 
 @dataclass(frozen=True)

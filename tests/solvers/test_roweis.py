@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from bigpca.solvers.moments import EPS, Scatter, rounded_squares
+from bigpca.solvers.eigh import EPS, rounded_squares
+from bigpca.solvers.moments import Scatter
 from bigpca.solvers.roweis import CENTRED, STRENGTHENED, Conditioning, RoweisFamily, completed, supervised_axes
 from tests.estimators.labelled import (
     assert_same_axes,

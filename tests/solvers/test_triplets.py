@@ -11,7 +11,8 @@ import pytest
 from numpy.typing import NDArray
 
 from bigpca.solvers import pairs
-from bigpca.solvers.moments import EPS, Scatter
+from bigpca.solvers.eigh import EPS
+from bigpca.solvers.moments import Scatter
 from bigpca.solvers.pairs import canonical, leading_triplets
 from tests.builders import orthonormal_rows
 

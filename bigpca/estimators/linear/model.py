@@ -56,7 +56,7 @@ from bigpca.passes.engine.events import ProgressArgument
 from bigpca.passes.rows import Rows
 from bigpca.planning import Resources
 from bigpca.solvers.components import NComponents
-from bigpca.solvers.moments import ENOUGH, EPS
+from bigpca.solvers.eigh import ENOUGH, EPS
 from bigpca.solvers.scaling import Whitening
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import cached_property, partial
 from numbers import Integral
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
@@ -41,9 +41,21 @@ from bigpca.passes.reading.blocks import PRECISE
 from bigpca.passes.rows import Rows, naming_sides
 from bigpca.planning import BlockForm, PassCost, Resources, SolveCost, Times
 from bigpca.solvers.components import MULTIPLIED, NComponents, check_total, resolve_components
-from bigpca.solvers.eigh import ROUNDED, fix_signs, numerical_rank, top_eigenpairs
-from bigpca.solvers.moments import ENOUGH, EPS, FAINT, NOISE, Frame, Scatter, least_squares, rounded_squares
+from bigpca.solvers.eigh import (
+    ENOUGH,
+    EPS,
+    FAINT,
+    NOISE,
+    ROUNDED,
+    fix_signs,
+    numerical_rank,
+    rounded_squares,
+    top_eigenpairs,
+)
 from bigpca.solvers.scaling import LearnedScale, scale_identity
+
+if TYPE_CHECKING:
+    from bigpca.solvers.moments import Frame, Scatter
 
 
 @dataclass(frozen=True)
@@ -303,6 +315,8 @@ def without_covariates(
     ``S_xx - S_xz S_zz^-1 S_zx``, with the inverse on the numerical range of S_zz; after a second read the same of what
     it left of x. What is left of a column that covariates determine is rounding, and becomes 0.
     """
+    from bigpca.solvers.moments import least_squares  # which other fits do not need
+
     summed, q = joint if again is None else again.moments, settings.covariates
     S, p, precision = unpack(summed.packed, summed.n_features), joint.n_features - q, max(summed.precision, EPS)
     covariates, across, B = covariate_scatter(joint, settings), S[:p, p:].T, None
@@ -336,6 +350,8 @@ def without_covariates(
 
 def covariate_scatter(joint: Moments, settings: Settings) -> Scatter:
     """Return the scatter of the covariates, which are the last columns."""
+    from bigpca.solvers.moments import Scatter
+
     q, own = settings.covariates, slice(joint.n_features - settings.covariates, None)
     squares = packed_diagonal(joint.packed, joint.n_features)[own]
     noise = rounded_squares(squares, joint.mean[own], joint.weight, settings.roundings[-1])
@@ -425,6 +441,7 @@ def pack_spectrum(found: Spectrum, form: StateForm) -> tuple[dict[str, Array], V
         attributes["weight_sums"] = list(found.weight_sums)
     if found.centring_error is not None:
         attributes["centring_error"] = float(found.centring_error)
+    # By which floors rows are solved that are added later.
     attributes["roundings"] = list(found.roundings)
     if found.regression is not None:
         arrays |= {"covariate_coef": found.regression.coef, "covariate_mean": found.regression.mean}
@@ -575,6 +592,7 @@ class CovarianceFit(PCAFit):
                 read = fold(run, self.moments, self.rows, self.template)  # one pass over X
                 found = solve_moments(read.state, settings, omitted=read.omitted)
                 if found.regression is not None and found.regression.error > ENOUGH:
+                    # What covariates leave of the rows, in coordinates in which they are uncorrelated themselves.
                     frame, mean = covariate_scatter(read.state, settings).refined(), read.state.mean
                     p, M, B = len(found.mean), np.eye(len(mean)), found.regression.coef.T
                     M[p:, :p], M[p:, p:] = -B, frame.T

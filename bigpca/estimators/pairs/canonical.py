@@ -15,7 +15,8 @@ from bigpca.estimators.shared.inputs import Input
 from bigpca.estimators.shared.transformer import with_parameters
 from bigpca.passes.accumulators.base import Accumulator
 from bigpca.passes.reading.row_maps import Preprocess
-from bigpca.solvers.moments import ENOUGH, Solution
+from bigpca.solvers.eigh import ENOUGH
+from bigpca.solvers.moments import Solution
 from bigpca.solvers.pairs import canonical, deflated, leading_triplets
 
 

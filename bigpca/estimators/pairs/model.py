@@ -45,7 +45,8 @@ from bigpca.passes.reading.row_maps import (
 from bigpca.passes.rows import Rows
 from bigpca.planning import Resources
 from bigpca.settings import setting
-from bigpca.solvers.moments import ENOUGH, EPS, NOISE, Frame, Scatter, rounded_squares
+from bigpca.solvers.eigh import ENOUGH, EPS, NOISE, rounded_squares
+from bigpca.solvers.moments import Frame, Scatter
 from bigpca.solvers.pairs import Columns
 from bigpca.storage.files import content_digest
 

@@ -293,6 +293,7 @@ class ClassDistance(Float64Map):
         """
         statistics.check_whole()
         moments, freedom = statistics.moments, statistics.freedom
+        # Eigenvalues of C, 0 where they are rounding in whatever units columns are.
         found = statistics.scatter.spectral
         values, vectors = np.zeros(moments.n_features), found.axes.T
         values[: len(found.s)] = found.s**2 / freedom

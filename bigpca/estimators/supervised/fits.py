@@ -36,8 +36,8 @@ from bigpca.passes.reading.blocks import PRECISE
 from bigpca.passes.rows import Rows
 from bigpca.planning import PassCost, Resources, SolveCost, Times
 from bigpca.seeds import normals
-from bigpca.solvers.eigh import eigh_bytes
-from bigpca.solvers.moments import ENOUGH, Scatter
+from bigpca.solvers.eigh import ENOUGH, eigh_bytes
+from bigpca.solvers.moments import Scatter
 from bigpca.solvers.roweis import Axes, Conditioning, RoweisFamily
 
 

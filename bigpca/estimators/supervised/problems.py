@@ -43,7 +43,8 @@ from bigpca.estimators.supervised.label_features import (
 )
 from bigpca.estimators.supervised.statistics import KeptStatistics, LabelStatistics, Supervision, label_templates
 from bigpca.passes.accumulators.base import Accumulator, Codes
-from bigpca.solvers.moments import ENOUGH, Scatter
+from bigpca.solvers.eigh import ENOUGH
+from bigpca.solvers.moments import Scatter
 from bigpca.solvers.roweis import Axes, Conditioning, RoweisFamily, completed, supervised_axes
 
 LABEL_KERNELS = ("linear", "rbf")
@@ -637,6 +638,7 @@ class RoweisProblem(Problem):
             return thin_axes(statistics, self.n_components, normalize=self.normalize, threads=self.threads)
         check_classes(statistics, self.r1, self.r2)
         with blas_threads(self.threads, 20.0 * statistics.moments.n_features**3):
+            # One rotation, in which R2 is diagonal at every point (RDA paper, eqs. 31-36).
             family = family_of(statistics, self.r2, normalize=self.normalize, threads=self.threads, scatter=scatter)
             found = replace(self.axes(family, statistics), error=self.error(family.within))
         if found.error > ENOUGH and not self.conditioning.robust:

@@ -22,7 +22,8 @@ from bigpca.passes.engine.jobs import PassPlan, PassState
 from bigpca.passes.engine.run import Run
 from bigpca.passes.fold import fold_to
 from bigpca.passes.rows import Rows
-from bigpca.solvers.moments import Scatter, rounded_squares
+from bigpca.solvers.eigh import rounded_squares
+from bigpca.solvers.moments import Scatter
 from bigpca.solvers.roweis import CENTRED
 
 FLOAT64 = float(np.finfo(np.float64).eps)
