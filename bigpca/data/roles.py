@@ -45,7 +45,8 @@ def maker_of(X: Any) -> Made | None:
         (base, *others), _ = taken_from(X)
         if others:  # joined rows
             makers = [maker_of(one) if one.shape[1:] == X.shape[1:] else None for one in (base, *others)]
-            return makers[0] if all(one == makers[0] for one in makers) else None
+            kinds = {None if one is None else (one.what, one.model) for one in makers}
+            return makers[0] if len(kinds) == 1 else None
         if base.shape[1:] != X.shape[1:] or carried(base).view is not None:
             return None
         if isinstance(made := carried(base).made, Made):

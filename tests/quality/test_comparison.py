@@ -239,6 +239,17 @@ def test_rows_and_scores_of_equal_width_are_told_apart_or_asked_for(name: str, t
     plt.close("all")
 
 
+def test_joined_scores_of_one_model_are_scores_of_that_model(tmp_path: Path) -> None:
+    paths = [tmp_path / f"{i}.zarr" for i in range(2)]
+    for path, rows in zip(paths, (X[:40], X[40:]), strict=True):
+        WHOLE.transform(rows, out=path)
+    expected = extremes(WHOLE, rows=X).lowest_scores
+    for given in (bp.open(paths), da.concatenate([bp.open(path) for path in paths])):
+        np.testing.assert_allclose(extremes(WHOLE, given).lowest_scores, expected, atol=1e-12)
+    with pytest.raises(ValueError, match="rows=X or scores=X"):
+        extremes(WHOLE, da.concatenate([bp.open(paths[0]), bp.open(X[:40])]))
+
+
 def test_scores_of_another_model_are_rejected_with_both_names_unless_they_are_plain_numbers(tmp_path: Path) -> None:
     updated = bp.PCA(K).fit(X)
     lazy, _ = updated.transform(da.from_array(X, (50, -1))), updated.transform(X, out=tmp_path / "s.zarr")
