@@ -138,7 +138,7 @@ def test_comparing_the_keys_of_stores_is_planned(tmp_path: Path, monkeypatch: py
         tracemalloc.stop()
         planned = Rows.of(rows).keys_bytes
         assert 8 * 40_000 < planned < 25 * 40_000
-        assert peak < planned + 2**19  # of objects whatever their number
+        assert peak < planned + 2**21  # of objects that wait for the collector; the keys of a store take 9 MB
 
 
 def test_keys_without_an_output_are_rejected() -> None:
