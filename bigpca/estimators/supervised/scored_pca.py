@@ -25,14 +25,15 @@ from sklearn.utils.validation import check_is_fitted
 
 import bigpca.dask_array as da
 from bigpca.arrays import Array, DType, Integers, Matrix, Vector, unpack
+from bigpca.data.provenance import Made
 from bigpca.data.roles import ROWS
-from bigpca.data.views import columns_of
+from bigpca.data.views import carrying, columns_of
 from bigpca.errors import positive_integer, warn_approximation
 from bigpca.estimators.linear.pca import PCA
 from bigpca.estimators.linear.sketch_transformer import SketchTransformer
 from bigpca.estimators.shared.files import StoredModel, Values, pack_values, unpack_values
 from bigpca.estimators.shared.fit import RandomState, Reading, draw_fit_seed, execute, fit_seed, with_plan
-from bigpca.estimators.shared.inputs import Exported, Input, Lazy, open_rows
+from bigpca.estimators.shared.inputs import Exported, Input, Lazy, open_rows, open_scores
 from bigpca.estimators.shared.outputs import Destination, Path, maps_rows
 from bigpca.estimators.shared.transformer import AnyEstimator, Estimator, with_parameters
 from bigpca.estimators.supervised.fits import LabelledReading
@@ -704,7 +705,8 @@ class ScoredPCA(Estimator[ScoredResult]):
             Rows in the space of the features. Lazy if X is lazy.
         """
         check_is_fitted(self)
-        back = self.estimator_.inverse_transform(X)
+        scores = open_scores(self, X)  # whose record names this model, and not the one that it holds
+        back = self.estimator_.inverse_transform(carrying(scores.X, made=Made()) if scores.lazy else X)
         placed = Placed(self.selected_, self.mean_)
         rows = open_rows(back, type(self).__name__)
         return self._mapped_as_given(rows, placed, self.n_features_in_, Destination(out, overwrite, what=ROWS))

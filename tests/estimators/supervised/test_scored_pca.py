@@ -268,6 +268,9 @@ def test_back_from_scores_the_chosen_features_are_reconstructed_and_the_others_a
     np.testing.assert_allclose(back[:, model.selected_], X[:, model.selected_], atol=1e-10)
     others = np.setdiff1d(np.arange(D), model.selected_)
     np.testing.assert_allclose(back[:, others], np.tile(X[:, others].mean(axis=0), (N, 1)), atol=1e-12)
+    for recorded in (model.transform(da.from_array(X, (50, D))), model.transform(X, out=tmp_path / "scores.zarr")):
+        np.testing.assert_allclose(model.inverse_transform(recorded).compute(), back, atol=1e-12)
+    np.testing.assert_allclose(model.inverse_transform(tmp_path / "scores.zarr").compute(), back, atol=1e-12)
     lazy = model.inverse_transform(da.from_array(scores, chunks=(50, 4)))
     assert lazy.chunks == ((50, 50, 50, 50, 40), (D,))
     np.testing.assert_allclose(lazy.compute(), back, atol=1e-12)
