@@ -43,6 +43,11 @@ log = logging.getLogger("bigpca")
 #    leaves them. The same integers in another order on both sides are an error.
 SHOWN_KEYS = 5
 KEY_BYTES = 450  # that a key takes while it is read, as strings of Python and of NumPy
+DISTINCT = "Keys must be distinct: choose another column, or join columns to one that is."
+REPEATED = (
+    "Use each once (keys = bigpca.data.stored_keys(X); X[np.sort(np.unique(keys, return_index=True)[1])]) or, if they "
+    'are different rows or are meant to count, pass bigpca.open([path, ...], repeats="keep").'
+)
 ABSENT = "raise"
 _REMEDIES = {
     "label": ', or use missing_labels="drop" (--missing-labels drop)',
@@ -221,13 +226,6 @@ def _doubled(keys: NDArray[np.str_]) -> NDArray[np.str_]:
 
 
 MAX_KEY_LENGTH = 1024  # characters; every key takes the memory of the longest
-
-
-DISTINCT = "Keys must be distinct: choose another column, or join columns to one that is."
-REPEATED = (
-    "Use each once (keys = bigpca.data.stored_keys(X); X[np.sort(np.unique(keys, return_index=True)[1])]) or, if they "
-    'are different rows or are meant to count, pass bigpca.open([path, ...], repeats="keep").'
-)
 
 
 def row_keys(keys: Any, n: int | None = None, *, remedy: str = DISTINCT) -> NDArray[np.str_]:

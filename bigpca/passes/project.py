@@ -44,7 +44,7 @@ from bigpca.passes.reading.blocks import Values
 from bigpca.passes.reading.layout import MIB, Layout, working_dtype
 from bigpca.passes.reading.readers import Reader, read_ahead, with_inputs
 from bigpca.passes.reading.row_maps import Chain, MapStep, RowMap, map_run
-from bigpca.passes.rows import Rows
+from bigpca.passes.rows import Rows, keys_bytes, may_have_keys
 from bigpca.planning import Plan, Resources, peak_bytes
 from bigpca.storage import Annotations, ChunkRecord, ChunkWriter, Output, create_output
 from bigpca.storage.files import content_digest, is_objects, kind_of, path_of, public
@@ -91,9 +91,13 @@ def mapped_lazily(rows: Rows) -> da.Array:
 
 
 def _apply_block(
-    block: object, shared: tuple[RowMap, tuple[float, ...], int], dtype: str, sparse: bool, there: bool,
+    block: object,
+    shared: tuple[RowMap, tuple[float, ...], int],
+    dtype: str,
+    sparse: bool,
+    there: bool,
     block_id: tuple[int, ...] = (),
-) -> Array:  # fmt: skip
+) -> Array:
     f, chunks, n_columns = shared
     take = sparse_rows if sparse else partial(dense_rows, there=there)
     rows: Values = take(block, "the Dask array", np.dtype(dtype))
@@ -369,10 +373,10 @@ def keys_of(rows: Rows, given: object = None) -> Array | None:
         )
     if given is not None:
         return row_keys(given, rows.n_rows)
-    found = stored_keys(rows.X) if rows.may_have_keys else None
+    found = stored_keys(rows.X) if may_have_keys(rows) else None
     if found is None:
         return names_of_index(rows.given)
-    return row_keys(found, rows.n_rows, remedy=REPEATED if rows.keys_bytes else DISTINCT)
+    return row_keys(found, rows.n_rows, remedy=REPEATED if keys_bytes(rows) else DISTINCT)
 
 
 def _reject_own_source(rows: Rows, out: str | os.PathLike[str]) -> None:

@@ -582,33 +582,6 @@ class Rows:
         layer = self.inspected.unknown
         return (f"changes of the files behind {layer} go unnoticed while they are read",) if layer else ()
 
-    @property
-    def may_have_keys(self) -> bool:
-        """Whether a store can be asked for keys: servers of other URLs answer in their own ways to what is missing."""
-        return all(kind_of(path) != "remote" or place_at(path) is not None for path in self.paths if path)
-
-    @property
-    def keys_bytes(self) -> int:
-        """Memory in which the keys of several stores are compared; 0 for one."""
-        counts = [int(one.shape[0]) for one in sources_in(self.given) if getattr(one, "shape", ())]
-        if self.sides or len(counts) < 2 or not self.may_have_keys:
-            return max((side.keys_bytes for side in self.sides), default=0)
-        from bigpca.data.keys import KEY_BYTES  # imports all formats of labels
-
-        chosen = 0 if self.n_rows == sum(counts) else 16 * self.n_rows
-        return 8 * sum(counts) + chosen + KEY_BYTES * min(KEYS_PER_CHUNK, max(counts))
-
-    def warn_repeats(self) -> None:
-        """Warn of rows of several stores that have the key of another row."""
-        for side in self.sides:
-            side.warn_repeats()
-        if self.sides or not self.keys_bytes:
-            return
-        from bigpca.data.keys import REPEATED, repeats  # as above
-
-        if count := repeats(self.given):
-            warn_caller(f"{count:,} of {self.n_rows:,} rows have the key of an earlier row. {REPEATED}", UserWarning)
-
     def check_unchanged(self, before: str) -> None:
         """Compare the files with their digest before a run.
 
@@ -622,6 +595,34 @@ class Rows:
                 "that they had at the start, so the result would mix old and new rows. Start again, and do not "
                 "change the input during the run."
             )
+
+
+def may_have_keys(rows: Rows) -> bool:
+    """Whether a store can be asked for keys: servers of other URLs answer in their own ways to what is missing."""
+    return all(kind_of(path) != "remote" or place_at(path) is not None for path in rows.paths if path)
+
+
+def keys_bytes(rows: Rows) -> int:
+    """Return the memory in which the keys of several stores are compared; 0 for one."""
+    counts = [int(one.shape[0]) for one in sources_in(rows.given) if getattr(one, "shape", ())]
+    if rows.sides or len(counts) < 2 or not may_have_keys(rows):
+        return max((keys_bytes(side) for side in rows.sides), default=0)
+    from bigpca.data.keys import KEY_BYTES  # imports all formats of labels
+
+    chosen = 0 if rows.n_rows == sum(counts) else 16 * rows.n_rows
+    return 8 * sum(counts) + chosen + KEY_BYTES * min(KEYS_PER_CHUNK, max(counts))
+
+
+def warn_repeats(rows: Rows) -> None:
+    """Warn of rows of several stores that have the key of another row."""
+    for side in rows.sides:
+        warn_repeats(side)
+    if rows.sides or not keys_bytes(rows):
+        return
+    from bigpca.data.keys import REPEATED, repeats  # as above
+
+    if count := repeats(rows.given):
+        warn_caller(f"{count:,} of {rows.n_rows:,} rows have the key of an earlier row. {REPEATED}", UserWarning)
 
 
 class Inspected:

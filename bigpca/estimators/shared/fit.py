@@ -29,7 +29,7 @@ from bigpca.passes.engine.jobs import PassPlan
 from bigpca.passes.engine.local import threads_here
 from bigpca.passes.engine.resources import known_speed
 from bigpca.passes.engine.run import Run
-from bigpca.passes.rows import Rows
+from bigpca.passes.rows import Rows, keys_bytes, warn_repeats
 from bigpca.passes.summaries import fill_pass, find_fill
 from bigpca.planning import PassCost, Plan, Resources, SolveCost, plan_of
 from bigpca.seeds import check_seed, draw_seed, draws_seed
@@ -123,7 +123,7 @@ class Reading(ABC):
         # Where the number of rows is not known, a million of the declared rows are planned.
         share = PLANNED_ROWS / self.rows.n_rows if self.rows.open_ended else 1.0
         solve = self.solve_cost()
-        solve = replace(solve, bytes=max(solve.bytes, self.rows.keys_bytes))  # keys are compared before the reads
+        solve = replace(solve, bytes=max(solve.bytes, keys_bytes(self.rows)))  # keys are compared before the reads
         plan = plan_of(
             self.declared, solve, self.resources, solver=self.solver, reason=self.reason, notes=self.notes,
             most_evaluations=self.max_evaluations, share=share,
@@ -354,7 +354,7 @@ def execute(
     """
     rows = planned.rows
     planned.plan.check()
-    rows.warn_repeats()
+    warn_repeats(rows)
     with running(planned, checkpoint=checkpoint, progress=progress, seed=seed) as run:
         found = read(run)
     made = Provenance.now(rows.paths, rows.member, rows.rows_read, call, seconds=run.seconds, reads=run.reads)
