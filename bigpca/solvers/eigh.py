@@ -296,6 +296,14 @@ def rounded_squares(squares: Vector, mean: Vector, weight: float, eps: float) ->
     return eps**2 * (squares + weight * mean**2)
 
 
+def noise_edge(n: int, d: int) -> float:
+    """Return the largest variance that noise of unit variance has along any axis of n rows of d columns.
+
+    ``(1 + sqrt(d / n))^2`` (Marchenko & Pastur 1967), and at least that of square matrices.
+    """
+    return max(NOISE, float((1 + np.sqrt(d / n)) ** 2))
+
+
 def complete_orthonormal(V: Matrix, k: int) -> Matrix:
     """Append orthonormal rows to r orthonormal rows until there are k; no randomness, so the same rows every time.
 

@@ -33,8 +33,10 @@ MIN_COLUMNS = 100
 COLUMNS_PER_COMPONENT = 10
 
 
-def _solve_and_warn(state: FusedProduct, settings: SketchSettings, omitted: int) -> Spectrum:
-    spectrum = solve_product(state, settings, omitted=omitted)
+def _solve_and_warn(
+    state: FusedProduct, settings: SketchSettings, omitted: int, roundings: tuple[float, ...]
+) -> Spectrum:
+    spectrum = replace(solve_product(state, settings, omitted=omitted), roundings=roundings)
     warn_if_wide(spectrum)
     return spectrum
 
@@ -163,7 +165,7 @@ class ApproximatePCA(LinearModel[FusedProduct]):
         if fit.settings.template(fit.rows.n_columns).state_bytes > setting(self, "keep_state_bytes"):
             raise ValueError(self._missing_state("partial_fit"))
         found, made = execute(self, fit, fit.read, f"{self._called}.partial_fit(X)", progress=progress)
-        return Added(found.state, found.omitted, made)
+        return Added(found.state, found.omitted, made, fit.rows.roundings)
 
     def _solution(
         self, state: FusedProduct, count: int, omitted: int
@@ -172,7 +174,8 @@ class ApproximatePCA(LinearModel[FusedProduct]):
         k = counted(self.n_components)
         if k is not None and count < k:
             settings = replace(settings, fit=replace(settings.fit, n_components=None))
-        return partial(_solve_and_warn, settings=settings, omitted=omitted), f"sketch ({self.approximation})"
+        solve = partial(_solve_and_warn, settings=settings, omitted=omitted, roundings=self._roundings)
+        return solve, f"sketch ({self.approximation})"
 
     @property
     def _additive(self) -> bool:

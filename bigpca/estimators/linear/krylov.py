@@ -392,7 +392,7 @@ class KrylovFit(PCAFit):
         return Spectrum(
             operator.count, operator.omitted, mean, scale, result.values[:k], components,
             operator.trace, certificate=certificate, weight_sums=operator.weight_sums,
-            centring_error=operator.centring_error,
+            centring_error=operator.centring_error, roundings=self.rows.roundings,
         )  # fmt: skip
 
 

@@ -56,7 +56,7 @@ from bigpca.passes.engine.events import ProgressArgument
 from bigpca.passes.rows import Rows
 from bigpca.planning import Resources
 from bigpca.solvers.components import NComponents
-from bigpca.solvers.eigh import ENOUGH, EPS
+from bigpca.solvers.eigh import ENOUGH, EPS, NOISE
 from bigpca.solvers.scaling import Whitening
 
 if TYPE_CHECKING:
@@ -132,11 +132,14 @@ class Added(Generic[State]):
         Rows omitted because of NaN or infinite values.
     made : Provenance
         The record of the read.
+    roundings : tuple of float
+        Relative rounding of the stored values, of rows and of covariates.
     """
 
     state: State
     omitted: int
     made: Provenance
+    roundings: tuple[float, ...]
 
 
 class LinearModel(RowStatistics, Generic[State]):
@@ -256,6 +259,7 @@ class LinearModel(RowStatistics, Generic[State]):
             opened = self._without_empty_columns(self._open(X).weighted(sample_weight), progress=progress)
             opened = replace(self._with_covariates(opened, given), seed=fit_seed(self))
             first = self._read_state(opened, old=None, progress=progress)
+            self._roundings = first.roundings
             self._remember(opened)
             self._absorb(first.state, first.omitted)
             self._provenance = first.made
@@ -279,6 +283,7 @@ class LinearModel(RowStatistics, Generic[State]):
         if rows is None:
             new = self._read_state(self._open_like(X, given).weighted(sample_weight), old=old, progress=progress)
             state, omitted, made = old.merge(new.state), new.omitted + self.n_omitted_, new.made
+            self._roundings = tuple(map(max, self._roundings, new.roundings))
         else:
             made = Provenance.now((), "", len(rows), "", seconds=0.0, reads=1.0)
             state, apart, omitted = old, (*apart, rows), self.n_omitted_
@@ -337,7 +342,7 @@ class LinearModel(RowStatistics, Generic[State]):
         ndarray of shape (d, d), float64
         """
         check_is_fitted(self)
-        weights = np.maximum(self.explained_variance_ - self.noise_variance_, 0)
+        weights = np.maximum(self._known_variances() - self.noise_variance_, 0)
         return low_rank_plus_diagonal(self.components_, weights, self.noise_variance_)
 
     @available_if(has_covariance)  # type: ignore[untyped-decorator]
@@ -351,7 +356,7 @@ class LinearModel(RowStatistics, Generic[State]):
         """
         check_is_fitted(self)
         if self.noise_variance_ <= 0:
-            if self.n_components_ < self.n_features_in_ or (self.explained_variance_ <= 0).any():
+            if self.n_components_ < self.n_features_in_ or (self._known_variances() <= 0).any():
                 return np.asarray(np.linalg.pinv(self.get_covariance(), hermitian=True))
             return low_rank_plus_diagonal(self.components_, 1 / self.explained_variance_, 0.0)
         noise = self.noise_variance_
@@ -568,7 +573,7 @@ class LinearModel(RowStatistics, Generic[State]):
     def _deviations(self) -> NDArray[np.float64] | None:
         """Return the divisors of the scores; None if they are not whitened."""
         rank, whitening = min(self.n_samples_, self.n_features_in_), self._whitening
-        return None if whitening is None else whitening.divisors(self.explained_variance_, rank)
+        return None if whitening is None else whitening.divisors(self._known_variances(), rank)
 
     def _rows_to_fit(self, rows: Rows) -> tuple[Rows, Standardization, Resources]:
         """Return the rows that a fit reads, about a given centre and divided by a given scale."""
@@ -589,9 +594,11 @@ class LinearModel(RowStatistics, Generic[State]):
         self.singular_values_ = np.sqrt(found.variances * (weight - 1))
         self.mean_, self.scale_ = found.mean, found.scale
         self.total_variance_ = found.total
+        known = found.regression
+        self._regression, self._roundings = known, found.roundings
         # Probabilistic PCA: the noise is the mean variance along the axes that were not kept; 0 where it is rounding.
         left, rest = min(max(n, weight), d) - k, found.total - float(found.variances.sum())
-        rounding = min(n, d) * float(np.finfo(np.float64).eps) * found.total
+        rounding = max(min(n, d) * EPS * found.total, NOISE * float(self._stored_noise().sum()))
         self.noise_variance_ = rest / left if left > 0 and rest > rounding else 0.0
         self.n_components_, self.n_samples_, self.n_omitted_ = k, n, found.omitted
         self.sum_weights_, self.n_effective_, self._weight_sums = weight, found.n_effective, found.weight_sums
@@ -599,8 +606,6 @@ class LinearModel(RowStatistics, Generic[State]):
         self._state, self._apart = cast("State | None", found.state), ()
         self._certificate = found.certificate
         self._set_known(**certified_attributes(found.certificate), centring_error_=found.centring_error)
-        known = found.regression
-        self._regression, self._roundings = known, found.roundings
         if known is not None and known.error > ENOUGH:
             warn_approximation(
                 "the covariates explain so nearly everything, or are so nearly dependent, that rounding may change "

@@ -245,9 +245,7 @@ class PCA(LinearModel[Moments]):
             check_enough_rows(rows.n_rows, minimum=1)
             fit = CovarianceFit(rows, resources, self._settings(standardization), before)
         found, made = execute(self, fit, fit.read, f"{self._called}.partial_fit(X)", progress=progress)
-        # Of rows that were added so far: the coarsest.
-        self._roundings = fit.rows.roundings if old is None else tuple(map(max, self._roundings, fit.rows.roundings))
-        return Added(found.state, found.omitted, made)
+        return Added(found.state, found.omitted, made, fit.rows.roundings)
 
     @property
     def _apart_bytes(self) -> int:

@@ -16,7 +16,7 @@ from bigpca.blas import one_blas_thread
 from bigpca.errors import check_choice, warn_approximation
 from bigpca.estimators.linear.approximate_pca import ApproximatePCA
 from bigpca.estimators.linear.maps import Projection, Reconstruction, limits_of
-from bigpca.estimators.linear.monitoring import has_covariance, sound_variances
+from bigpca.estimators.linear.monitoring import has_covariance
 from bigpca.estimators.linear.pca import PCA
 from bigpca.estimators.linear.spectrum import Spectrum
 from bigpca.estimators.shared.files import StoredModel, Values
@@ -322,7 +322,7 @@ def _rotation(model: PCA | ApproximatePCA, method: str, power: float) -> Matrix:
             f"{k} component cannot be rotated, because a rotation needs at least two. Fit more, or leave it as it is."
         )
     # Axes are divided by the deviations of their scores, so none may be rounding.
-    sound = np.count_nonzero(sound_variances(model.explained_variance_, model.n_samples_, model.n_features_in_))
+    sound = np.count_nonzero(model._known_variances())
     if sound < k:
         raise ValueError(
             f"{k - sound} of {k} components have variance 0, so they have no scores of variance 1 to rotate. Keep "

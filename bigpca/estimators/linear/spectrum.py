@@ -48,6 +48,7 @@ from bigpca.solvers.eigh import (
     NOISE,
     ROUNDED,
     fix_signs,
+    noise_edge,
     numerical_rank,
     rounded_squares,
     top_eigenpairs,
@@ -295,7 +296,7 @@ def solve_moments(
         rank = min(rank, int(np.flatnonzero(known)[-1]) + 1 if known.any() else 0)
     # Or of the stored values: an axis along which rows differ by no more than that has no variance of their own.
     noise /= (weight - 1) * (1.0 if scale is None else scale**2)
-    rank = min(rank, int(np.count_nonzero(values > NOISE * (vectors**2 @ noise))))
+    rank = min(rank, int(np.count_nonzero(values > noise_edge(n, d) * (vectors**2 @ noise))))
     values = np.where(np.arange(len(values)) < rank, values, 0.0)
     if total - float(values.sum()) <= max(NOISE * float(noise.sum()), MULTIPLIED * moments.precision * total):
         total = float(values.sum())

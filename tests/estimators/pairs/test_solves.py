@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -228,6 +230,29 @@ def test_rounding_of_stored_values_is_neither_whitened_nor_inverted(
         assert np.abs(model.transform(other)).max() < 20
         assert np.abs(model.get_precision()).max() < 1e3
     assert bp.PCA(2, scale=scale).fit(rows).noise_variance_ == 0
+
+
+@pytest.mark.parametrize("scale", [True, False])
+@pytest.mark.parametrize(
+    "make",
+    [
+        partial(bp.PCA, 5, solver="covariance"), partial(bp.PCA, 5, solver="dot"), partial(bp.PCA, 5, solver="krylov"),
+        partial(bp.ApproximatePCA, 5),
+    ],
+)  # fmt: skip
+def test_no_solver_whitens_the_rounding_of_stored_values(make: partial[Any], scale: bool, tmp_path: Path) -> None:
+    """Five axes of rows of rank 2 with more columns than rows, whose rounding has the larger eigenvalues."""
+    rng = np.random.default_rng(3)
+    rows = (rng.standard_normal((60, 2)) @ rng.standard_normal((2, 300)) + 100).astype("f4")
+    other = rows + rng.standard_normal(rows.shape).astype("f4")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ApproximationWarning)
+        model = make(whiten=True, scale=scale).fit(rows)
+    model.save(tmp_path / "model")
+    for one in (model, bp.load(tmp_path / "model")):
+        assert np.count_nonzero(one.transform(rows).std(axis=0)) == 2
+        assert np.abs(one.transform(other)).max() < 20
+        assert np.abs(one.get_precision()).max() < 1e3
 
 
 FACTORS = RNG.integers(-200, 201, (300, 3)) / 100
