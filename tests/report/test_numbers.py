@@ -7,15 +7,17 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import dask.array as da
 import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 
 import bigpca as bp
 from bigpca.cli.stores import components_table, describe_file
+from bigpca.data.roles import are_scores
 from bigpca.plots.style import percents
 from bigpca.report import describe
-from tests.estimators.test_every_estimator import CASES, CLASSES, NEW, X, known
+from tests.estimators.test_every_estimator import CASES, CLASSES, NEW, READING, X, fitted, known
 
 pytestmark = pytest.mark.filterwarnings("ignore::bigpca.errors.ApproximationWarning")
 OTHERS = {
@@ -223,3 +225,15 @@ def test_exports_know_missing_values_or_reject_them(name: str, code: float | Non
             np.testing.assert_allclose(new @ A.T + b, expected, rtol=1e-6, atol=1e-9)
     new[0, 0] = np.inf
     assert np.isnan(of_onnx(model, new, tmp_path)[0]).all()
+
+
+@pytest.mark.parametrize("name", READING)
+def test_scores_are_recognised_by_the_model_that_made_them_and_by_no_other(name: str, tmp_path: Path) -> None:
+    model, y = known(name), CASES[name].y
+    scores = model.transform(da.from_array(NEW, (10, -1)))
+    model.save(tmp_path / "model")
+    for same in (bp.load(tmp_path / "model"), fitted(name)):
+        assert are_scores(same, scores, scores)
+    other = CASES[name].make().fit(X[:160], *(() if y is None else (y[:160],)))
+    with pytest.raises(ValueError, match="made by another model"):
+        are_scores(other, scores, scores)

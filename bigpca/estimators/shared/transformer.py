@@ -640,10 +640,10 @@ class Estimator(TransformerMixin, BaseEstimator, ABC, Generic[Found]):
         Returns
         -------
         pandas.DataFrame of k rows, whose index is the names of the components
-            ``variance`` (of kernel models and discriminants, the eigenvalue); ``share`` of the total variance, and its
-            ``cumulative`` sum, where the model has them; ``lower`` and ``upper``, certified bounds of approximate
-            models. Of CCA, ``correlation``; of PLSSVD, ``covariance`` and its ``share`` of the squared covariance; of
-            Ridge, a row for each target, with ``alpha`` and ``cv_score``.
+            ``variance`` (of models without variances, such as discriminants, the eigenvalue); ``share`` of the total
+            variance, and its ``cumulative`` sum, where the model has them; ``lower`` and ``upper``, certified bounds of
+            approximate models. Of CCA, ``correlation``; of PLSSVD, ``covariance`` and its ``share`` of the squared
+            covariance; of Ridge, a row for each target, with ``alpha`` and ``cv_score``.
 
         Raises
         ------
