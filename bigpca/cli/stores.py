@@ -59,7 +59,7 @@ def describe_file(path: str) -> dict[str, Any]:
     """
     from bigpca.storage import MODEL_FORMAT, read_group
 
-    names = [*ARRAYS, *(HELD + name for name in ARRAYS)]
+    names = [prefix + name for prefix in ("", HELD, 2 * HELD) for name in ARRAYS]
     return describe(read_group(path, kind=None, newest=MODEL_FORMAT, names=names))
 
 
@@ -134,7 +134,7 @@ def _rotated(record: dict[str, Any], arrays: Mapping[str, Any], T: Any) -> dict[
     turned = np.diag(np.linalg.inv(T.T @ T) @ (T.T * variances) @ T)[:RECORDED]
     unit = record["explained_variance"][0] / variances[0]
     share = record["explained_variance_ratio"][0] / variances[0]
-    found = record | {"explained_variance": turned * unit, "explained_variance_ratio": turned * share}
+    found = record | {"explained_variance": turned * unit, "explained_variance_ratio": turned * share, "rotated": True}
     if record.get("certificate") is not None:
         found["certificate"] = record["certificate"] | {"eigenvalue_bounds": None, "subspace_error_bounds": None}
     return plain(found)  # type: ignore[no-any-return]
@@ -261,7 +261,8 @@ def components_table(record: Mapping[str, Any]) -> list[str]:
     values = record.get(kind, [])[:SHOWN]
     bounds = (record.get("certificate") or {}).get("eigenvalue_bounds") or [None] * len(values)
     shares = record.get("explained_variance_ratio", record.get("squared_covariance_fraction", []))[:SHOWN]
-    rows = [["component", VALUES[kind]] + (["%", "so far"] if len(shares) else [])]
+    called = "variance" if record.get("rotated") else VALUES[kind]
+    rows = [["component", called] + (["%", "so far"] if len(shares) else [])]
     prefix = PREFIXES.get(record["estimator"], "")
     for index, (value, bound) in enumerate(zip(values, bounds, strict=False)):
         text = f"{value:.6g}" if bound is None else f"{value:.6g} ({bound[0]:.6g} to {bound[1]:.6g})"

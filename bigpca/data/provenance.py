@@ -79,6 +79,8 @@ class Provenance(Shown):
         Memory that the plan allowed to all processes above the idle ones.
     added_rows : int or None
         How many of the rows ``partial_fit`` added after the call.
+    updated : str or None
+        The command or Python call that last added rows.
     merged_models : int or None
         How many models were merged.
     solve_threads : int or None
@@ -107,6 +109,7 @@ class Provenance(Shown):
     solve_threads: int | None = None
     stamp: str | None = None
     what: str | None = None
+    updated: str | None = None
 
     @classmethod
     def now(
@@ -133,7 +136,8 @@ class Provenance(Shown):
 
     def with_rows(self, added: Provenance) -> Provenance:
         """Return the record of a model to which the rows of ``added`` were added."""
-        return replace(self._joined(added), added_rows=(self.added_rows or 0) + added.rows, stamp=added.stamp)
+        rows, call = (self.added_rows or 0) + added.rows, added.call or self.updated
+        return replace(self._joined(added), added_rows=rows, updated=call, stamp=added.stamp)
 
     def merged(self, other: Provenance) -> Provenance:
         """Return the record of the model of both models' rows."""
@@ -172,6 +176,7 @@ class Provenance(Shown):
         reads = reads and reads + (f", at most {most}" if most else "")
         shown = {
             "made by": self.call,
+            "updated by": self.updated,
             "merged": self.merged_models and f"from {self.merged_models:,} models",
             "from": self.source and self.source + (f", member {self.member}" if self.member else ""),
             "rows read": f"{self.rows:,}"
@@ -236,7 +241,7 @@ def _optional(check: Callable[[Any], bool]) -> Callable[[Any], bool]:
 
 
 _KINDS: dict[str, Callable[[Any], bool]] = {
-    **dict.fromkeys(("source", "member", "call", "model", "stamp", "what"), _optional(_is_text)),
+    **dict.fromkeys(("source", "member", "call", "model", "stamp", "what", "updated"), _optional(_is_text)),
     **dict.fromkeys(
         ("seconds", "reads", "planned_reads", "planned_max_reads", "planned_seconds"), _optional(_is_amount)
     ),

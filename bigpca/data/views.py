@@ -179,7 +179,7 @@ class View:
             chosen: NDArray[Any] = self._sparse(samples)
             return chosen
         if self.missing is not None:
-            samples, owned = _decoded(samples, self.missing), True
+            samples, owned = decoded(samples, self.missing), True
         check_chunk_shape(samples.shape, (math.prod(self.sample),), "the Dask array")
         cells = samples.reshape(len(samples), *self.sample)
         for axis, taken in enumerate(self.taken):
@@ -246,7 +246,7 @@ def _check_absent(rows: NDArray[Any], columns: NDArray[np.int64]) -> None:
     raise error
 
 
-def _decoded(samples: NDArray[Any], missing: float) -> NDArray[Any]:
+def decoded(samples: NDArray[Any], missing: float) -> NDArray[Any]:
     """Return samples with NaN where they have the value ``missing``, as floats that hold all others."""
     dtype = samples.dtype if samples.dtype.kind == "f" else np.result_type(samples.dtype, np.float32)
     return np.where(samples == missing, dtype.type(np.nan), samples)

@@ -164,7 +164,9 @@ def restored(stored: StoredModel) -> AnyEstimator:
     rows = stored.attributes.get("rows")  # absent where samples were rows
     if rows is not None:
         view = View.from_json(rows, d)
-    model._steps = model._steps_of(d, view, grid)
+    of_fit = _of_parameters(stored.kind, stored.attributes["parameters"] | stored.attributes.get("fitted_with", {}))
+    of_fit._steps = model._steps
+    model._steps = of_fit._steps_of(d, view, grid)
     if stored.provenance is not None:
         model._provenance = stored.provenance
     if stored.attributes.get("seed") is not None:

@@ -87,12 +87,13 @@ IR_VERSION, OPSET = 10, 17  # onnxruntime rejects the newest ones that onnx writ
 
 
 def write_onnx(
-    linear: LinearMap, path: str | os.PathLike[str], *, overwrite: bool, before: Sequence[RowPreprocessor] = ()
-) -> Path | str:
+    linear: LinearMap, path: str | os.PathLike[str], *, overwrite: bool, before: Sequence[RowPreprocessor] = (),
+    missing: float | None = None,
+) -> Path | str:  # fmt: skip
     """Write a model of ONNX with the input ``rows`` (n, d) and the output ``scores`` (n, k), both float32.
 
     The centre is subtracted before the product, as ``transform`` does. ``before`` is applied to rows first; rows of
-    zeros remain zero.
+    zeros remain zero. Rows that hold ``missing``, NaN or infinity have scores of NaN.
 
     Raises
     ------
@@ -112,6 +113,19 @@ def write_onnx(
     made, kind = onnx.helper, onnx.TensorProto.FLOAT
     nodes: list[Any] = []
     rows = "rows"
+    if missing is not None:
+        values |= {"missing": np.array(missing, np.float32), "nan": np.array(np.nan, np.float32)}
+        nodes += [
+            made.make_node("Equal", ["rows", "missing"], ["absent"]),
+            made.make_node("Where", ["absent", "nan", "rows"], ["decoded"]),
+        ]
+        rows = "decoded"
+    # x - x is 0, or NaN where x is not finite: its sum reaches all scores, whatever operations make of NaN.
+    values["columns"] = np.array([1], np.int64)
+    nodes += [
+        made.make_node("Sub", [rows, rows], ["zeros"]),
+        made.make_node("ReduceSum", ["zeros", "columns"], ["gap"], keepdims=1),
+    ]
     for i, one in enumerate(before):
         form, names = one.onnx_form(), {"rows": rows, "result": f"rows_{i}"}
         values |= {f"{name}_{i}": np.array(value, np.float32) for name, value in form.constants.items()}
@@ -119,12 +133,13 @@ def write_onnx(
             inputs, outputs = ([names.get(name, f"{name}_{i}") for name in of] for of in (node.inputs, (node.output,)))
             nodes.append(made.make_node(node.operation, inputs, outputs, **node.attributes))
         rows = names["result"]
-    scores = "whole" if linear.unit else "scores"
+    scores = "whole" if linear.unit else "known"
     nodes += [
         made.make_node("Sub", [rows, "centre"], ["centred"]),
         made.make_node("Gemm", ["centred", "matrix", "rest"], [scores], transB=1),
     ]
-    nodes += [made.make_node("LpNormalization", [scores], ["scores"], axis=1, p=2)] if linear.unit else []
+    nodes += [made.make_node("LpNormalization", [scores], ["known"], axis=1, p=2)] if linear.unit else []
+    nodes.append(made.make_node("Add", ["known", "gap"], ["scores"]))
     graph = made.make_graph(
         nodes, "bigpca",
         [made.make_tensor_value_info("rows", kind, ["n", d])],

@@ -7,9 +7,10 @@ from typing import Any
 import numpy as np
 from sklearn.decomposition import PCA
 from sklearn.pipeline import Pipeline, make_pipeline
-from sklearn.preprocessing import Normalizer, StandardScaler
+from sklearn.preprocessing import FunctionTransformer, Normalizer, StandardScaler
 
 from bigpca.arrays import Matrix, Vector
+from bigpca.data.views import decoded
 from bigpca.export.linear import LinearMap
 
 KEPT = (
@@ -46,6 +47,11 @@ def scaler(divisors: Vector) -> StandardScaler:
     made.var_ = made.scale_**2
     made.mean_, made.n_samples_seen_, made.n_features_in_ = None, 0, len(divisors)
     return made
+
+
+def decoder(missing: float) -> FunctionTransformer:
+    """Return a transformer that puts NaN in place of the code of missing values; it imports bigpca."""
+    return FunctionTransformer(decoded, kw_args={"missing": missing}, feature_names_out="one-to-one")
 
 
 def joined(steps: list[Any]) -> Any:

@@ -36,7 +36,7 @@ def is_array(model: Any) -> bool:
 
 
 def fitted(model: Any) -> Any:
-    """Return the model that holds the components, fitted: the one inside a ``ScoredPCA``, else ``model`` itself.
+    """Return the model whose components these are, fitted: what a ``ScoredPCA`` holds, else ``model`` itself.
 
     Raises
     ------
@@ -52,7 +52,7 @@ def fitted(model: Any) -> Any:
             "Read a saved model with bigpca.load(path)."
         )
     check_is_fitted(model)
-    return getattr(model, "estimator_", model)
+    return getattr(model, getattr(model, "_components_of", ""), model)
 
 
 def shares(model: Any) -> Vector:
@@ -104,7 +104,7 @@ def _of_all_columns(model: Any, found: Vector) -> Vector:
 
 def grid_of(model: Any) -> Any:
     """Return the grid of the features of a fit to a labelled array, or None."""
-    return None if is_array(model) else getattr(getattr(fitted(model), "_steps", None), "grid", None)
+    return None if is_array(model) else getattr(getattr(model, "_steps", None), "grid", None)
 
 
 def whole_of(model: Any) -> str:
@@ -125,8 +125,11 @@ VALUES = {  # what is drawn of each component
 
 
 def kind_of_values(model: Any) -> str:
-    """Return what :func:`eigenvalues` of a model are called."""
-    return next((word for name, word in VALUES.items() if hasattr(model, name)), "eigenvalue")
+    """Return what :func:`eigenvalues` of a model are called; the variances of rotated components are none."""
+    inner = fitted(model) if hasattr(model, "fit") else model
+    if hasattr(inner, "rotation_matrix_"):
+        return "variance"
+    return next((word for name, word in VALUES.items() if hasattr(inner, name)), "eigenvalue")
 
 
 def eigenvalues(model: Any) -> Vector:

@@ -172,7 +172,8 @@ def bounds(model: Any, *, ax: Axes | None = None) -> Axes:
     if is_array(model) or not hasattr(fitted(model), "eigenvalue_bounds_"):
         raise ValueError(
             f"{'an array' if is_array(model) else 'a ' + name_of(model)} has no eigenvalue_bounds_: only "
-            f"approximate models have bounds; an exact answer needs none. Draw spectrum(model)."
+            f"approximate models have bounds; an exact answer needs none, and rotated components are not bounded. Draw "
+            "spectrum(model)."
         )
     inner = fitted(model)
     values, (low, high) = eigenvalues(model), np.asarray(inner.eigenvalue_bounds_, dtype=np.float64).T

@@ -15,7 +15,7 @@ import platform
 import shlex
 from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import dataclass, is_dataclass, replace
+from dataclasses import dataclass, fields, is_dataclass, replace
 from datetime import datetime
 from functools import lru_cache
 from importlib.metadata import version
@@ -117,7 +117,7 @@ def _converged(model: Any) -> Light:
     taken = "" if reads is None else f" after {counted_reads(reads)}"
     tolerance = getattr(model, "tol", None)
     if not hasattr(model, "converged_"):
-        exact = not hasattr(model, "eigenvalue_bounds_")
+        exact = not hasattr(model, "bounds_confidence_")
         text = "exact to rounding, no iteration" if exact else "one approximation, not an iteration: see its bounds"
         return Light(name, Verdict.PASS, text)
     if model.converged_:
@@ -129,6 +129,8 @@ def _converged(model: Any) -> Light:
 def _bounds(model: Any) -> Light:
     name = "bounds"
     if not hasattr(model, "eigenvalue_bounds_"):
+        if hasattr(model, "bounds_confidence_"):
+            return Light(name, Verdict.NONE, "of the span of the components, not of each")
         return Light(name, Verdict.PASS, "none needed: the answer is exact to rounding")
     low, high = np.asarray(model.eigenvalue_bounds_, dtype=np.float64).T
     confidence = float(model.bounds_confidence_)
@@ -396,6 +398,8 @@ def describe_ends(ends: Ends, names: list[str], known: Companions) -> tuple[Extr
 CITATIONS = {
     "PCA": "Hotelling, H. (1933). Analysis of a complex of statistical variables into principal components. "
     "Journal of Educational Psychology, 24, 417-441.",
+    "rotation": "Kaiser, H. F. (1958). The varimax criterion for analytic rotation in factor analysis. Psychometrika, "
+    "23(3), 187-200.",
     "moments": "Chan, T. F., Golub, G. H. & LeVeque, R. J. (1983). Algorithms for computing the sample variance: "
     "analysis and recommendations. The American Statistician, 37(3), 242-247.",
     "krylov": "Musco, C. & Musco, C. (2015). Randomized block Krylov methods for stronger and faster approximate "
@@ -425,6 +429,7 @@ _BY_SOLVER = {"covariance": "moments", "krylov": "krylov", "sketch": "sketch"}
 _METHODS = {  # of each class: what it does in words, and keys of CITATIONS
     "PCA": ("principal component analysis (PCA)", "PCA"),
     "ApproximatePCA": ("approximate principal component analysis", "PCA"),
+    "RotatedPCA": ("rotated principal component analysis", "PCA rotation"),
     "KernelPCA": ("kernel PCA", "kernel"),
     "ApproximateKernelPCA": ("approximate kernel PCA", "kernel"),
     "NystromKernelPCA": ("kernel PCA by the Nyström method", "kernel landmarks"),
@@ -456,7 +461,8 @@ def citations_of(model: Any) -> tuple[str, ...]:
 
 def solver_of(inner: Any) -> str:
     """Return the solver of a fit, without the class of the model; "" where the class has only one."""
-    return str(getattr(inner, "solver_", "")).removeprefix(type(inner).__name__).strip(" ()")
+    text = str(getattr(inner, "solver_", "")).removeprefix(type(inner).__name__).strip()
+    return text[1:-1] if text.startswith("(") else text
 
 
 def methods_of(model: Any) -> str:
@@ -468,42 +474,100 @@ def methods_of(model: Any) -> str:
     if hasattr(inner, "n_targets_"):
         text = f"{n:,} rows of {model.n_features_in_:,} and {inner.n_targets_:,} features were analysed together by "
     text += f"{method_name(model)}, computed with bigpca ({versions})"
-    solver = solver_of(inner)
+    solver, core = solver_of(inner), getattr(inner, "estimator_", inner)  # a rotation holds the PCA that it turned
     text += f" with the solver {solver}" if solver else ""
-    text += f" (relative tolerance {inner.tol:g})" if solver == "krylov" else ""
+    text += f" (relative tolerance {core.tol:g})" if solver == "krylov" and hasattr(core, "tol") else ""
     text += f" in {counted_reads(inner.n_passes_)} of the data" if hasattr(inner, "n_passes_") else ""
-    text += f", with the kernel {inner.kernel_}" if hasattr(inner, "kernel_") else ""
-    text = " ".join(filter(None, (f"{text}.", _values(model, inner), _share(inner))))
-    if getattr(inner, "n_omitted_", 0):
-        text += f" Rows omitted for missing values: {inner.n_omitted_:,}."
-    seed = vars(inner).get("seed_") if hasattr(inner, "eigenvalue_bounds_") else None  # exact answers need none
+    text += f", with the kernel {_in_words(inner.kernel_)}" if hasattr(inner, "kernel_") else ""
+    held = list({id(one): one for one in (model, inner, core)}.values())
+    text = " ".join([f"{text}.", *_of_rows(held), *_of_parameters(held), _share(inner)])
+    seed = vars(core).get("seed_") if hasattr(inner, "bounds_confidence_") else None  # exact answers need none
     return text.strip() + ("" if seed is None else f" The random seed was {seed}.")
 
 
-def _values(model: Any, inner: Any) -> str:
-    """Return what was done to the values of rows and scores, in sentences; empty for the mean alone."""
-    found = [
-        f"Each row was first mapped by {_named(one.preprocess)}."
-        for one in ((model,) if model is inner else (model, inner))
-        if getattr(one, "preprocess", None) is not None
-    ]
-    center, scale, whiten = getattr(inner, "center", True), getattr(inner, "scale", False), getattr(inner, "whiten", 0)
-    if not isinstance(center, bool):
-        found.append("The columns were centred about given numbers.")
-    if not isinstance(scale, bool) or scale:
-        by = "their standard deviations" if isinstance(scale, bool) else _named(scale)
+def _of_rows(held: list[Any]) -> list[str]:
+    """Return what the fit did to rows, in sentences, from the records of the models that one model holds."""
+    model, inner, found = held[0], held[min(1, len(held) - 1)], []
+    steps, n = model._steps, getattr(inner, "n_samples_", 0)
+    if steps.missing_value is not None:
+        found.append(f"Entries of {steps.missing_value:g} were treated as missing.")
+    if getattr(inner, "n_omitted_", 0):
+        found.append(f"Rows omitted for missing values: {inner.n_omitted_:,}.")
+    if getattr(inner, "n_unlabelled_", 0):
+        found.append(f"Rows left out for missing labels: {inner.n_unlabelled_:,}.")
+    if any(one._steps.filled for one in held):
+        found.append("Missing entries were replaced by the means of their columns.")
+    for name, what in (("preprocess", "row"), ("preprocess_y", "row of Y")):
+        maps = dict.fromkeys(_in_words(one._steps.parameters.get(name) or "") for one in held)
+        found += [f"Each {what} was first mapped by {words}." for words in filter(None, maps)]
+    weight, effective = getattr(inner, "sum_weights_", n), getattr(inner, "n_effective_", n)
+    if abs(weight - n) + abs(effective - n) > 1e-9 * n:
+        found.append(f"The rows were weighted, to a sum of {weight:,.6g} and an effective number of {effective:,.6g}.")
+    if steps.covariates:
+        found.append(f"The effect of {counted(steps.covariates, 'covariate')} was removed by linear regression.")
+    return found
+
+
+def _of_parameters(held: list[Any]) -> list[str]:
+    """Return the rule for the components, centre, scale, rotation and other choices of a fit, in sentences."""
+    chosen: dict[str, Any] = {}
+    for one in held:  # what a model holds was fitted with its own
+        chosen |= one._steps.parameters
+    found, k = [], chosen.get("n_components")
+    if isinstance(k, float):
+        found.append(f"The number of components is the smallest that captures {percent(k)} of the variance.")
+    elif isinstance(k, str) or is_dataclass(k):
+        found.append(f"The number of components was chosen by {MLE if k == 'mle' else 'the rule ' + _in_words(k)}.")
+    if (center := chosen.get("center", True)) is not True:
+        found.append(f"The columns were {'not centred' if center is False else 'centred about given numbers'}.")
+    if (scale := chosen.get("scale", False)) is not False:
+        by = "their standard deviations" if scale is True else _in_words(scale)
         found.append(f"The columns were divided by {by}.")
-    if whiten:
-        found.append("The scores were whitened" + ("." if whiten is True else f" by {_named(whiten)}."))
-    return " ".join(found)
+    if whiten := chosen.get("whiten"):
+        found.append("The scores were whitened" + ("." if whiten is True else f" by {_in_words(whiten)}."))
+    if "method" in chosen:
+        power = f" of power {chosen['power']:g}" if chosen["method"] == "promax" else ""
+        found.append(f"The loadings were rotated by {chosen['method']}{power}, with Kaiser's normalisation.")
+    if hasattr(held[-1], "alpha_"):
+        alphas, tried = chosen["alphas"], f", chosen by cross-validation in {chosen['cv']} folds from "
+        found.append(f"The penalty was {held[-1].alpha_:g}{'' if np.ndim(alphas) == 0 else tried + _in_words(alphas)}.")
+    others = [
+        f"{name.replace('_', ' ')} {'' if value is True else _in_words(value)}".strip()
+        for name, value in chosen.items()
+        if name not in TOLD and value is not None and value is not False
+    ]
+    return [*found, f"Other choices: {', '.join(others)}."] if others else found
 
 
-def _named(value: Any) -> str:
-    """Return a record, or records in order, as Python writes them; "given numbers" for a vector."""
+MLE = "maximum likelihood (Minka 2000)"
+# Parameters with sentences of their own, and those that change no number by more than a tolerance.
+TOLD = {
+    "n_components", "center", "scale", "whiten", "method", "power", "preprocess", "preprocess_y", "nan_policy",
+    "kernel", "gamma", "degree", "coef0", "estimator", "memory_limit", "tol", "max_passes", "solver", "random_state",
+    "fit_inverse_transform", "alphas", "cv", "missing_labels",
+}  # fmt: skip
+
+
+def _in_words(value: Any) -> str:
+    """Return a parameter for a paper: a record as its name with the values that it has, a vector as given numbers.
+
+    >>> from bigpca.rules import Whitening
+    >>> _in_words(Whitening(0.25)), _in_words((0.1, 10.0)), _in_words("marchenko-pastur")
+    ('Whitening (power 0.25, epsilon 0)', '0.1 and 10', 'marchenko-pastur')
+    """
     if is_dataclass(value):
-        return repr(value)
-    records = isinstance(value, list | tuple) and all(map(is_dataclass, value))
-    return " and then ".join(map(repr, value)) if records else "given numbers"
+        known = [(one.name, getattr(value, one.name)) for one in fields(value) if one.repr]
+        given = [
+            f"{name.replace('_', ' ')} {'' if held is True else _in_words(held)}".strip()
+            for name, held in known
+            if held is not None and held is not False
+        ]
+        return type(value).__name__ + (f" ({', '.join(given)})" if given else "")
+    if isinstance(value, list | tuple) and len(value) <= 8:
+        return " and ".join(map(_in_words, value))
+    if isinstance(value, str | bool) or callable(value):
+        return getattr(value, "__name__", str(value))
+    return f"{value:g}" if isinstance(value, int | float) else "given numbers"
 
 
 def _share(model: Any) -> str:
@@ -523,7 +587,7 @@ def made_of(model: Any, *, provenance: bool) -> tuple[tuple[str, str], ...]:
     record = provenance_of(model)
     if record is None:
         return ()
-    known = [(name, getattr(record, name, None)) for name in ("source", "member", "call") if provenance]
+    known = [(name, getattr(record, name, None)) for name in ("source", "member", "call", "updated") if provenance]
     known.append(("date", local_date(record.date)))
     for name, text in (("rows added", "added_rows"), ("models merged", "merged_models")):
         count = getattr(record, text, None)
@@ -686,7 +750,7 @@ def _summary(model: Any, k: int) -> str:
     size = f"{int(getattr(inner, 'n_samples_', 0)):,} rows x {int(model.n_features_in_):,} features"
     ratio = shares_or_none(model)
     held = "" if ratio is None else f" with {percent(float(ratio.sum()))} of {whole_of(model)}"
-    certainty = "approximate, with certified bounds" if hasattr(inner, "eigenvalue_bounds_") else "exact to rounding"
+    certainty = "approximate, with certified bounds" if hasattr(inner, "bounds_confidence_") else "exact to rounding"
     if hasattr(inner, "n_targets_"):
         size += f" and {counted(inner.n_targets_, 'column')} of Y"
     elif not hasattr(inner, "explained_variance_") and not hasattr(inner, "eigenvalue_bounds_"):

@@ -486,11 +486,11 @@ def test_what_was_recorded_is_shown_beside_the_plan_and_paths_can_be_left_out() 
         ({}, ()),
         (
             {"preprocess": bp.rows.L2(), "scale": True},
-            ("mapped by L2(zero_rows='raise').", "by their standard deviations."),
+            ("mapped by L2 (zero rows raise).", "by their standard deviations."),
         ),
         (
             {"preprocess": [bp.rows.Power(), bp.rows.L2()], "center": np.ones(5), "whiten": bp.rules.Whitening(0.25)},
-            ("Power(exponent=0.5) and then L2(zero_rows='raise').", "about given numbers", "by Whitening(power=0.25"),
+            ("Power (exponent 0.5) and L2 (zero rows raise).", "about given numbers", "by Whitening (power 0.25"),
         ),
         ({"scale": np.full(5, 2.0), "whiten": True}, ("divided by given numbers.", "The scores were whitened.")),
     ],
@@ -504,6 +504,64 @@ def test_a_methods_paragraph_has_what_was_done_to_the_values(
         assert text in paragraph
     words = [word for word in ("mapped", "centred", "divided", "whitened") if word in paragraph]
     assert len(words) == len(parameters)
+
+
+GAPS = np.where(X > 2, -9.0, X)
+TOLD: dict[str, tuple[Callable[[], Any], tuple[str, ...]]] = {
+    "imputation": (
+        lambda: bp.PCA(2, nan_policy="mean").fit(np.where(X > 2, np.nan, X)),
+        ("replaced by the means of their columns",),
+    ),
+    "a code": (
+        lambda: bp.PCA(2, nan_policy="omit").fit(bp.open(GAPS, missing_value=-9)),
+        ("Entries of -9 were treated as missing.", "Rows omitted for missing values: "),
+    ),
+    "weights": (lambda: bp.PCA(2).fit(X, sample_weight=np.full(300, 2.0)), ("weighted, to a sum of 600",)),
+    "covariates": (lambda: bp.PCA(2).fit(X, given=X[:, :1]), ("effect of 1 covariate was removed",)),
+    "no centre": (lambda: bp.PCA(0.5, center=False).fit(X), ("not centred.", "the smallest that captures 50 %")),
+    "a rule": (lambda: bp.PCA(bp.rules.RelativeThreshold(0.1)).fit(X), ("rule RelativeThreshold (eps 0.1).",)),
+    "mle": (lambda: bp.PCA("mle").fit(X), ("chosen by maximum likelihood (Minka 2000).",)),
+    "a rotation": (
+        lambda: bp.RotatedPCA(2, method="promax", power=3).fit(X),
+        ("rotated principal component analysis", "promax of power 3, with Kaiser's normalisation."),
+    ),
+    "penalties": (
+        lambda: bp.Ridge([0.5, 8.0]).fit(X, X[:, :2]),
+        ("The penalty was", "chosen by cross-validation in 5 folds from 0.5 and 8."),
+    ),
+    "a penalty of classes": (
+        lambda: bp.RoweisDiscriminantAnalysis(1, r1=0.25, r2=1.0, regularization=0.1).fit(X, np.arange(300) % 3),
+        ("r1 0.25", "r2 1", "regularization 0.1"),
+    ),
+    "a kernel": (lambda: bp.KernelPCA(2, kernel="rbf", gamma=0.1).fit(X), ("with the kernel RBF (gamma 0.1).",)),
+    "a sketch": (lambda: bp.ApproximatePCA(2, bp.sketches.Gaussian(5)).fit(X), ("solver sketch (nystrom) in", "q 5")),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", TOLD)
+@pytest.mark.filterwarnings("ignore::bigpca.errors.ApproximationWarning")
+def test_a_methods_paragraph_is_of_the_fit_whatever_is_set_since(name: str, tmp_path: Path) -> None:
+    make, texts = TOLD[name]
+    model = make()
+    paragraph = methods_of(model)
+    for text in texts:
+        assert text in paragraph, paragraph
+    assert "=" not in paragraph
+    changed = {"whiten": True, "method": "varimax", "regularization": None}
+    model.set_params(**{one: value for one, value in changed.items() if one in model.get_params()})
+    model.save(tmp_path / "m.zarr")
+    assert methods_of(model) == methods_of(bp.load(tmp_path / "m.zarr")) == paragraph
+
+
+def test_an_updated_model_tells_the_call_that_updated_it() -> None:
+    model = bp.PCA(2).fit(X)
+    model.partial_fit(da.from_array(X[:50], (25, -1)))
+    lines = model.provenance_.lines()
+    assert (lines["made by"], lines["updated by"]) == (
+        "PCA(n_components=2).fit(X)",
+        "PCA(n_components=2).partial_fit(X)",
+    )
+    assert dict(describe(model).made)["updated"] == lines["updated by"]
 
 
 def test_a_methods_paragraph_has_sizes_solver_bounds_and_citations() -> None:

@@ -112,6 +112,7 @@ def _simple_structure(A: Matrix, method: str, power: float) -> tuple[Matrix, flo
 
 METHODS = ("varimax", "promax")
 POLICIES = ("preprocess", "nan_policy", "memory_limit")
+CERTIFIED = ("n_passes_", "converged_", "captured_variance_bounds_", "bounds_confidence_")  # of the span
 
 
 @with_parameters
@@ -156,7 +157,8 @@ class RotatedPCA(Estimator[Spectrum]):
         variance; they add up to those of the PCA.
     estimator_ : the fitted PCA
     mean_, scale_, n_components_, n_features_in_, n_samples_, n_omitted_, sum_weights_, n_effective_, solver_
-        Those of the PCA.
+        Those of the PCA, as are ``n_passes_``, ``converged_``, ``captured_variance_bounds_`` and ``bounds_confidence_``
+        of an approximate one. Its other bounds are not those of rotated components.
 
     Notes
     -----
@@ -280,6 +282,10 @@ class RotatedPCA(Estimator[Spectrum]):
         self.n_components_, self.n_features_in_ = inner.n_components_, inner.n_features_in_
         self.n_samples_, self.n_omitted_ = inner.n_samples_, inner.n_omitted_
         self.sum_weights_, self.n_effective_ = inner.sum_weights_, inner.n_effective_
+        self._set_known(**{name: vars(inner).get(name) for name in CERTIFIED})
+
+    def _column_shares(self) -> Vector | None:
+        return self.estimator_._column_shares()
 
     def _score_variances(self) -> Vector:
         return np.asarray(np.diagonal(self.phi_), np.float64)

@@ -146,12 +146,15 @@ class StoredModel:
         arrays, attributes = model._fitted_values()
         names = getattr(model, "feature_names_in_", None)
         view, grid = model._steps.view, model._steps.grid
+        now, fitted = _encode_all(model, grid), _encode_all(model, grid, model._steps.parameters)
         common = {
-            "parameters": _encode_all(model, grid),
+            "parameters": now,
             "environment": numerical_environment(),
             "feature_names": None if names is None else [str(name) for name in names],
             "seed": vars(model).get("seed_"),
         }
+        if changed := {name: value for name, value in fitted.items() if value != now[name]}:
+            common["fitted_with"] = changed
         if view is not None and not view.absent:
             common["rows"] = view.to_json()
         if grid is not None:
@@ -193,8 +196,9 @@ def unpack_values(packed: list[Any]) -> Array:
     return np.array(values, _DTYPES[kind])  # uint64 and int64 together would become float64
 
 
-def _encode_all(model: Any, grid: Grid | None) -> Values:
-    parameters = model.get_params(deep=False)
+def _encode_all(model: Any, grid: Grid | None, parameters: Values | None = None) -> Values:
+    """Return parameters of a model as JSON values; None for the present ones."""
+    parameters = dict(model.get_params(deep=False) if parameters is None else parameters)
     if isinstance(parameters.get("random_state"), np.random.RandomState | np.random.Generator):
         parameters["random_state"] = vars(model).get("seed_")  # drawn from the generator, which is not JSON
     return {name: _encode(name, value, grid) for name, value in parameters.items()}

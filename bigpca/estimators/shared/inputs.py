@@ -10,7 +10,8 @@ import logging
 import math
 import os
 from collections import Counter
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -71,7 +72,10 @@ def is_lazy(X: Input) -> bool:
 
 @dataclass(frozen=True)
 class Steps:
-    """What a fit made of the rows that it was given, before it computed anything from them.
+    """What a fit did: what it made of its rows before it computed anything, and its parameters.
+
+    Written once by the fit (and by each ``partial_fit``), and stored with the model: exports, reports and figures read
+    it, not the parameters, which may have been changed since.
 
     Attributes
     ----------
@@ -87,6 +91,8 @@ class Steps:
         Digest of a given centre and scale.
     covariates : int
         Number of covariates whose effect was taken out.
+    parameters : dict
+        Of the estimator, at the last fit or ``partial_fit``.
     """
 
     view: View | None = None
@@ -95,6 +101,12 @@ class Steps:
     filled: bool = False
     standardized: dict[str, object] | None = None
     covariates: int = 0
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def missing_value(self) -> float | None:
+        """The value in X that stands for a missing one."""
+        return None if self.view is None else self.view.missing
 
 
 def open_rows(X: Input, estimator: str, *, minimum: int = 1) -> Rows:

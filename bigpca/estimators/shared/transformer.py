@@ -312,6 +312,7 @@ class Estimator(TransformerMixin, BaseEstimator, ABC, Generic[Found]):
     _maps_linearly: ClassVar[bool] = False  # whether other libraries can compute transform
     _certified: ClassVar[bool] = False  # whether a fit may be approximate, with bounds of its error
     _has_axes: ClassVar[bool] = False  # whether scores are along axes in the space of the features
+    _components_of: ClassVar[str] = ""  # the attribute with the model whose components these are, if not this one
     _steps: Steps = Steps()
     _brought: Mapping[str, object] = MappingProxyType({})  # settings of the process in which it was pickled
     __signature__: ClassVar[Signature] = Signature()  # an abstract class has no constructor
@@ -639,10 +640,10 @@ class Estimator(TransformerMixin, BaseEstimator, ABC, Generic[Found]):
         Returns
         -------
         pandas.DataFrame of k rows, whose index is the names of the components
-            ``variance`` (of kernel models and discriminants, the eigenvalue); ``share`` of the total variance, and its
-            ``cumulative`` sum, where the model has them; ``lower`` and ``upper``, certified bounds of approximate
-            models. Of CCA, ``correlation``; of PLSSVD, ``covariance`` and its ``share`` of the squared covariance; of
-            Ridge, a row for each target, with ``alpha`` and ``cv_score``.
+            ``variance`` (of models without variances, such as discriminants, the eigenvalue); ``share`` of the total
+            variance, and its ``cumulative`` sum, where the model has them; ``lower`` and ``upper``, certified bounds of
+            approximate models. Of CCA, ``correlation``; of PLSSVD, ``covariance`` and its ``share`` of the squared
+            covariance; of Ridge, a row for each target, with ``alpha`` and ``cv_score``.
 
         Raises
         ------
@@ -811,7 +812,7 @@ class Estimator(TransformerMixin, BaseEstimator, ABC, Generic[Found]):
         Raises
         ------
         ValueError
-            If the map is not linear: with ``preprocess``, or scores divided by their norm.
+            If the map is not linear: with ``preprocess``, a ``missing_value``, or scores divided by their norm.
         """
         return self._linear().affine
 
@@ -820,7 +821,8 @@ class Estimator(TransformerMixin, BaseEstimator, ABC, Generic[Found]):
         """Return a fitted ``sklearn.decomposition.PCA`` with the same ``transform``, or a Pipeline.
 
         It is a Pipeline if X is preprocessed or scaled, or if scores are divided by more than their standard
-        deviations. For models other than PCA, it has only the components and the mean. ``nan_policy`` is not kept.
+        deviations, or a code stands for missing values. For models other than PCA, it has only the components and the
+        mean. It rejects rows with missing values, whatever ``nan_policy`` is.
 
         Returns
         -------
@@ -831,19 +833,22 @@ class Estimator(TransformerMixin, BaseEstimator, ABC, Generic[Found]):
         ValueError
             If the model is not a linear map of preprocessed rows.
         """
-        from bigpca.export.sklearn import KEPT, joined  # imports more of scikit-learn than a fit
+        from bigpca.export.sklearn import KEPT, decoder, joined  # imports more of scikit-learn than a fit
 
         check_is_fitted(self)
         known = {name: getattr(self, name, None) for name in KEPT}
         facts = {name: value for name, value in known.items() if value is not None}
-        first = [one.sklearn_step() for one in self._fitted_preprocessors()]
+        missing = self._steps.missing_value
+        first = [] if missing is None else [decoder(missing)]
+        first += [one.sklearn_step() for one in self._fitted_preprocessors()]
         return joined(first + self._linear_rows().sklearn_steps(self.n_features_in_, facts))
 
     @only_with("_maps_linearly")
     def to_onnx(self, path: Path, *, overwrite: bool = False) -> FilePath | str:
         """Write an ONNX model of ``transform`` in float32, from ``rows`` (n, d) to ``scores`` (n, k); return its path.
 
-        Preprocessing is part of it; rows of zeros remain zero.
+        Preprocessing is part of it; rows of zeros remain zero. Rows that hold the ``missing_value`` of the fit, NaN or
+        infinity have scores of NaN, whatever ``nan_policy`` is.
 
         Parameters
         ----------
@@ -867,7 +872,8 @@ class Estimator(TransformerMixin, BaseEstimator, ABC, Generic[Found]):
         """
         check_is_fitted(self)
         linear = self._linear_rows().linear(self.n_features_in_)
-        return write_onnx(linear, path, overwrite=overwrite, before=self._fitted_preprocessors())
+        missing = self._steps.missing_value
+        return write_onnx(linear, path, overwrite=overwrite, before=self._fitted_preprocessors(), missing=missing)
 
     @only_with("_maps_linearly")
     def to_torch(self) -> Exported:
@@ -956,6 +962,12 @@ class Estimator(TransformerMixin, BaseEstimator, ABC, Generic[Found]):
             raise ValueError(
                 f"preprocess = {self.preprocess!r} is not linear, so the model is not a linear map of X. Preprocess "
                 f"X before a fit without it, or use to_sklearn or to_onnx."
+            )
+        missing = self._steps.missing_value
+        if missing is not None:
+            raise ValueError(
+                f"missing_value = {missing:g} stands for missing values, but a linear map would multiply it like any "
+                "other number. Use to_sklearn or to_onnx, or fit rows that hold NaN instead."
             )
         return self._linear_rows().linear(self.n_features_in_)
 
@@ -1116,11 +1128,12 @@ class Estimator(TransformerMixin, BaseEstimator, ABC, Generic[Found]):
 
     def _steps_of(self, d: int, view: View | None, grid: Grid | None) -> Steps:
         """Return what a fit to rows of d columns makes of them; a hook for models that do more."""
-        return Steps(view, grid, self._preprocessors())
+        return Steps(view, grid, self._preprocessors(), parameters=self.get_params(deep=False))
 
     def _record_rows(self, added: Provenance) -> None:
         """Add the record of rows to that of the model; without the latter, none says how all rows came to be."""
         before = self.provenance_
+        self._steps = replace(self._steps, parameters=self.get_params(deep=False))
         threads = threads_here(setting(self, "solve_threads"))
         self._set_known(_provenance=before and replace(before.with_rows(added), solve_threads=threads))
 

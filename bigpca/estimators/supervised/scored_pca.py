@@ -539,6 +539,7 @@ class ScoredPCA(Estimator[ScoredResult]):
 
     _labelled = True
     _maps_linearly = True
+    _components_of = "estimator_"
 
     _unweighted = "its feature scores and folds count each row once"
 

@@ -1,0 +1,239 @@
+"""Every number that figures, reports, ``info`` and exports tell of a model is one of its public attributes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import dask.array as da
+import matplotlib.pyplot as plt
+import numpy as np
+import pytest
+
+import bigpca as bp
+from bigpca.cli.stores import components_table, describe_file
+from bigpca.data.roles import are_scores
+from bigpca.plots.style import percents
+from bigpca.report import describe
+from tests.estimators.test_every_estimator import CASES, CLASSES, NEW, READING, X, fitted, known
+
+pytestmark = pytest.mark.filterwarnings("ignore::bigpca.errors.ApproximationWarning")
+OTHERS = {
+    "RotatedPCA of an approximation": lambda: bp.RotatedPCA(estimator=bp.PCA(2, solver="krylov")).fit(X),
+    "ScoredPCA of a rotation": lambda: bp.ScoredPCA(
+        n_features_to_select=4, estimator=bp.RotatedPCA(2)
+    ).fit(X, CLASSES),
+}  # fmt: skip
+every = pytest.mark.parametrize("name", [*CASES, *OTHERS])
+# Names in the record of ``info`` that are not those of attributes.
+CERTIFIED = {"reads": "n_passes_", "confidence": "bounds_confidence_"}
+TEXTS = {"estimator", "rotated", "parameters", "certificate", "kernel", "solver", "n_features_selected"}
+
+
+def model_of(name: str) -> Any:
+    return known(name) if name in CASES else OTHERS[name]()
+
+
+@pytest.fixture(autouse=True)
+def closed() -> Iterator[None]:
+    yield
+    plt.close("all")
+
+
+def of_components(model: Any) -> Any:
+    return model.estimator_ if isinstance(model, bp.ScoredPCA) else model
+
+
+def shares(model: Any) -> Any:
+    held = of_components(model)
+    return getattr(held, "explained_variance_ratio_", getattr(held, "squared_covariance_fraction_", None))
+
+
+def values(model: Any) -> Any:
+    """The numbers of the components: those of ``summary``, or R^2 of the penalty that was taken."""
+    if isinstance(model, bp.Ridge):
+        return model.cv_scores_[model.cv_scores_.mean(axis=1).argmax()]
+    names = ("eigenvalues_", "explained_variance_", "correlations_", "singular_values_")
+    return getattr(held := of_components(model), next(one for one in names if hasattr(held, one)))
+
+
+def components(model: Any) -> Any:
+    """Weights of all features, 0 for those that are not selected; None for functions of the rows."""
+    held = of_components(model)
+    axes = getattr(held, "components_", getattr(held, "x_weights_", np.zeros((0, 0))).T)
+    if isinstance(model, bp.ScoredPCA) and axes.size:
+        whole = np.zeros((len(axes), model.n_features_in_))
+        whole[:, model.selected_] = axes
+        return whole
+    return axes if axes.size else None
+
+
+@every
+def test_figures_show_the_attributes_of_the_model(name: str) -> None:
+    model = model_of(name)
+    if isinstance(model, bp.SketchTransformer):
+        return
+    ratio, found = shares(model), values(model)
+    if ratio is not None:
+        bars, line = (ax := bp.plots.scree(model)).patches, ax.lines[0]
+        np.testing.assert_allclose([bar.get_height() for bar in bars], 100 * ratio)
+        np.testing.assert_allclose(line.get_ydata(), 100 * np.cumsum(ratio))
+    np.testing.assert_allclose(bp.plots.spectrum(model).lines[0].get_ydata(), found[found > 0])
+    limits = getattr(of_components(model), "eigenvalue_bounds_", None)
+    if limits is None:
+        with pytest.raises(ValueError, match="eigenvalue_bounds_"):
+            bp.plots.bounds(model)
+    else:
+        (bars,) = bp.plots.bounds(model).collections
+        np.testing.assert_allclose([bar[1, 1] for bar in bars.get_segments()], limits[:, 1])
+    axes = components(model)
+    if axes is not None:
+        order = np.argsort(-np.abs(axes[0]), kind="stable")
+        shown = [bar.get_width() for bar in bp.plots.top_features(model, 0, n=len(order)).patches]
+        np.testing.assert_allclose(sorted(shown), sorted(axes[0]))
+    scores = model.transform(NEW)
+    ax = bp.plots.scores(model, rows=NEW)
+    np.testing.assert_allclose(ax.collections[0].get_offsets(), scores[:, :2])
+    names = model.get_feature_names_out()[:2]
+    shares_shown = [""] * 2 if ratio is None else [f" ({one})" for one in percents(ratio[:2].tolist())]
+    assert [ax.get_xlabel(), ax.get_ylabel()] == [one + share for one, share in zip(names, shares_shown, strict=True)]
+
+
+@every
+def test_reports_show_the_attributes_of_the_model(name: str) -> None:
+    model = model_of(name)
+    if isinstance(model, bp.SketchTransformer):
+        return
+    held, ratio, scores = of_components(model), shares(model), model.transform(X)
+    found = describe(model, scores=scores)
+    table = {header: list(column) for header, column in zip(
+        found.components.header, zip(*found.components.rows, strict=True), strict=True
+    )}  # fmt: skip
+    assert table.pop("component") == model.get_feature_names_out().tolist()
+    kind = {bp.Ridge: "R^2", bp.CCA: "canonical correlation", bp.PLSSVD: "covariance", bp.RotatedPCA: "variance"}
+    np.testing.assert_allclose(table.pop(kind.get(type(held), "eigenvalue")), values(model))
+    if ratio is not None:
+        np.testing.assert_allclose(table.pop("% so far"), 100 * np.cumsum(ratio))
+        (whole,) = {one for one in table if one.startswith("% of ")}
+        np.testing.assert_allclose(table.pop(whole), 100 * ratio)
+    if hasattr(held, "eigenvalue_bounds_"):
+        limits = np.array([table.pop("lower bound"), table.pop("upper bound")]).T
+        np.testing.assert_allclose(limits, held.eigenvalue_bounds_)
+    assert not table
+    axes = components(model)
+    for component, _, feature, weight in () if found.features is None else found.features.rows:
+        i, j = model.get_feature_names_out().tolist().index(component), int(str(feature).split()[-1])
+        assert weight == axes[i, j]
+    for i, one in enumerate(found.extremes):
+        assert [row.score for row in one.lowest] == [scores[row.row, i] for row in one.lowest]
+        assert one.highest[0].score == scores[:, i].max()
+    lights = {light.name: light for light in found.lights}
+    n, omitted = held.n_samples_, held.n_omitted_
+    assert lights["rows omitted"].text.startswith(f"{omitted:,} of {n + omitted:,}")
+    converged = getattr(held, "converged_", None)
+    assert lights["converged"].verdict == ("fail" if converged is False else "pass")
+    if hasattr(held, "bounds_confidence_"):
+        assert "approximate" in found.summary
+    for share in re.findall(r"([\d.]+) % of", found.summary):
+        assert float(share) == pytest.approx(100 * ratio.sum(), rel=2e-3)
+
+
+@every
+def test_info_shows_the_attributes_of_the_model(name: str, tmp_path: Path) -> None:
+    model = model_of(name)
+    model.save(tmp_path / "m.zarr")
+    record, held = describe_file(str(tmp_path / "m.zarr")), of_components(model)
+    assert record["estimator"] == type(model).__name__
+    assert record.get("solver", getattr(held, "solver_", None)) == getattr(held, "solver_", None)
+    assert record.pop("n_features_in") == model.n_features_in_
+    for key, value in {**record, **(record.get("certificate") or {})}.items():
+        if key in TEXTS or value is None:
+            continue
+        if key == "variance_captured":
+            expected = held.explained_variance_ratio_.sum()
+        elif key == "r2":
+            expected = values(model)
+        elif key == "landmarks":
+            expected = len(held.landmark_indices_)
+        elif key == "converged":
+            expected = held.converged_
+        else:
+            expected = getattr(held, CERTIFIED.get(key, f"{key}_"))
+        np.testing.assert_allclose(value, expected, rtol=1e-12, err_msg=key)
+    if isinstance(model, bp.SketchTransformer):
+        return
+    head, *lines = components_table(record)
+    assert [line.split()[0] for line in lines] == model.get_feature_names_out().tolist()
+    np.testing.assert_allclose([float(line.split()[1]) for line in lines], values(model), rtol=1e-5)
+    assert head.split()[1] == {bp.RotatedPCA: "variance", bp.CCA: "correlation", bp.PLSSVD: "covariance",
+                               bp.Ridge: "R^2"}.get(type(held), "eigenvalue")  # fmt: skip
+
+
+@every
+def test_exports_are_the_function_of_the_model(name: str, tmp_path: Path) -> None:
+    model = model_of(name)
+    if not hasattr(model, "linear_map"):
+        return
+    expected, rows = model.transform(NEW), NEW.astype(np.float32)
+    largest = np.abs(expected).max()
+    np.testing.assert_allclose(model.to_sklearn().transform(NEW), expected, atol=1e-9 * largest)
+    if not model.preprocess:
+        A, b = model.linear_map()
+        np.testing.assert_allclose(NEW @ A.T + b, expected, atol=1e-9 * largest)
+        pytest.importorskip("faiss")
+        np.testing.assert_allclose(model.to_faiss().apply(rows), expected, atol=2e-4 * largest)
+    np.testing.assert_allclose(of_onnx(model, rows, tmp_path), expected, atol=2e-4 * largest)
+
+
+def of_onnx(model: Any, rows: Any, folder: Path) -> Any:
+    runtime = pytest.importorskip("onnxruntime")
+    model.to_onnx(folder / "m.onnx", overwrite=True)
+    return runtime.InferenceSession(folder / "m.onnx").run(None, {"rows": rows.astype(np.float32)})[0]
+
+
+LINEAR = [name for name in CASES if hasattr(CASES[name].make(), "linear_map") and name != "PCA dot"]
+
+
+@pytest.mark.parametrize("name", LINEAR)
+@pytest.mark.parametrize("code", [None, -9999.0])
+def test_exports_know_missing_values_or_reject_them(name: str, code: float | None, tmp_path: Path) -> None:
+    """A row with a missing value or an infinite one has scores of NaN."""
+    case, holed, new = CASES[name], X.copy(), NEW.copy()
+    for rows in (holed, new):
+        rows[::7, 3] = np.nan if code is None else code
+    model = case.make().set_params(nan_policy="omit")
+    if isinstance(model, bp.ScoredPCA):
+        model.set_params(n_features_to_select=6, estimator=bp.PCA(2, nan_policy="omit"))
+    model.fit(*(one for one in (bp.open(holed, missing_value=code), case.y) if one is not None))
+    model.save(tmp_path / "m.zarr")
+    expected = model.transform(new)
+    assert np.isnan(expected[::7]).all()
+    for one in (model, bp.load(tmp_path / "m.zarr")):
+        np.testing.assert_allclose(of_onnx(one, new, tmp_path), expected, atol=2e-4 * np.nanmax(np.abs(expected)))
+        with pytest.raises(ValueError, match="NaN"):
+            one.to_sklearn().transform(new)
+        known = np.isfinite(expected).all(axis=1)
+        np.testing.assert_allclose(one.to_sklearn().transform(new[known]), expected[known], rtol=1e-6, atol=1e-9)
+        if code is not None and not model.preprocess:
+            for export in (one.linear_map, one.to_faiss):
+                with pytest.raises(ValueError, match="missing_value = -9999 stands for missing values"):
+                    export()
+        elif not model.preprocess:
+            A, b = one.linear_map()
+            np.testing.assert_allclose(new @ A.T + b, expected, rtol=1e-6, atol=1e-9)
+    new[0, 0] = np.inf
+    assert np.isnan(of_onnx(model, new, tmp_path)[0]).all()
+
+
+@pytest.mark.parametrize("name", READING)
+def test_scores_are_recognised_by_the_model_that_made_them_and_by_no_other(name: str, tmp_path: Path) -> None:
+    model, y = known(name), CASES[name].y
+    scores = model.transform(da.from_array(NEW, (10, -1)))
+    model.save(tmp_path / "model")
+    for same in (bp.load(tmp_path / "model"), fitted(name)):
+        assert are_scores(same, scores, scores)
+    other = CASES[name].make().fit(X[:160], *(() if y is None else (y[:160],)))
+    with pytest.raises(ValueError, match="made by another model"):
+        are_scores(other, scores, scores)
