@@ -372,7 +372,7 @@ def centring_rounding(offset: Vector, weight: float, trace: float, precision: fl
     the slack of the products counts it: ``|n m m' / (n - 1)|_2`` is no larger than what is left.
     """
     subtracted = float(offset @ offset) * weight / (weight - 1) if weight > 1 else 0.0
-    return product_slack(subtracted, precision=precision) if subtracted > trace else 0.0
+    return product_slack(subtracted, len(offset), precision=precision) if subtracted > trace else 0.0
 
 
 @dataclass(frozen=True)

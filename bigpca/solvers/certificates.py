@@ -18,7 +18,8 @@ from bigpca.arrays import Matrix, Vector
 
 FAILURE = 1e-3  # probability that a bound from probes is wrong
 SLACK = 10.0  # of precision * trace; see rounding_slack
-SUMMED, SUMMED_IN_ORDER = 256.0, 2.0**15  # of precision * norm, in float32 and in float64; see product_slack
+SUMMED, SUMMED_IN_ORDER = 256.0, 2.0**15  # of precision * norm, of large products and of small ones; see product_slack
+SMALL_TERMS = 1e6  # products of fewer terms in all are small
 NEGLIGIBLE = 1e-3  # of the first eigenvalue: uncertainties below this share of it are not a reason to distrust
 TRUSTED_WIDTH = 2.0
 
@@ -60,27 +61,29 @@ def rounding_slack(trace: float, *, precision: float, shift: float = 0.0) -> flo
     return SLACK * precision * trace + shift
 
 
-def product_slack(norm: float, *, precision: float, shift: float = 0.0) -> float:
-    """Bound what the rounding of ``Y = A W`` can do to the bounds: ``256 precision |A|_F + shift``, or more in float64.
+def product_slack(norm: float, size: int, *, precision: float, shift: float = 0.0) -> float:
+    """Bound what the rounding of ``Y = A W`` can do to bounds: ``256 precision |A|_F + shift``, or more if Y is small.
 
     Every value is off by about |D|_2, D the rounding of Y (:func:`rounding_slack`). BLAS adds up to m = 512 terms of an
     inner product in order, in all products but small ones (under 1e6 terms in all), which are made in float64. Their
     roundings cancel where terms are of any size: ``|D|_2`` is some 6 precision |A|_F. They agree where rows take few
     values, as a column of ones and zeros does once it is centred: a small term that is added again and again is rounded
     by the same part of the sum, up to ``m / 2`` times its precision. 190 precision |A|_F were seen. Small products add
-    more terms in order: 9,500 precision |A|_F were seen for two columns of ones and zeros, of up to 400,000 rows, and
-    ``2^15 precision |A|_F``, 7.3e-12 |A|_F, is allowed.
+    all terms in order, ``m <= 1e6 / size``: 9,500 precision |A|_F were seen for two columns of ones and zeros, of up to
+    400,000 rows, and ``2^15 precision |A|_F``, 7.3e-12 |A|_F, is allowed at most.
 
     Parameters
     ----------
     norm : float; |A|_F or more: :func:`frobenius_bound`.
+    size : int; of the numbers in Y, or fewer
     precision, shift : as for :func:`rounding_slack`.
 
     Notes
     -----
     The trace does not measure it: it is |A|_F where one column is giant, and ``sqrt(N)`` times that on a flat spectrum.
     """
-    return (SUMMED if precision >= np.finfo(np.float32).eps else SUMMED_IN_ORDER) * precision * norm + shift
+    small = 0.0 if precision >= np.finfo(np.float32).eps else min(SUMMED_IN_ORDER, SMALL_TERMS / (2 * max(1, size)))
+    return max(SUMMED, small) * precision * norm + shift
 
 
 def frobenius_bound(values: Vector, trace: float, norm_bound: float | None = None) -> float:

@@ -100,7 +100,7 @@ def test_sums_of_equal_float32_terms_err_by_more_than_a_share_of_the_trace(where
         W[:, 0] = q
         norm = float(np.sum((q @ X.astype("f8")) ** 2))
         error = abs(float(q @ (X @ (X.T @ W)).astype("f8")[:, 0]) - norm)
-        assert error <= product_slack(norm, precision=precision)
+        assert error <= product_slack(norm, X.size, precision=precision)
         beyond += error > rounding_slack(norm, precision=precision)
     assert (beyond > 10) == (where != "of any size")
 

@@ -214,7 +214,9 @@ def certify(
     if norm_bound is None and probes is not None:
         norm_bound = probe_norm_bound(probes.products, approximation.multiply(probes.vectors), FAILURE)
     norm = frobenius_bound(values, trace, norm_bound)
-    rounding = slack = product_slack(norm, precision=precision, shift=approximation.shift) + trace_error
+    rounding = slack = (
+        product_slack(norm, approximation.vectors.size, precision=precision, shift=approximation.shift) + trace_error
+    )
     if norm_bound is None:  # from the trace alone, else by the norm of what the values leave
         bounds = trace_bounds(padded, P, trace, slack)
     else:

@@ -359,7 +359,7 @@ class Labelled:
 
     def kept_bytes(self, d: int, *, whole: bool) -> int:
         """Return the bytes of the stored statistics of rows of d columns, and of the maker of label features."""
-        numbers = 6 + self.n_classes * (d + 1) + (packed_size(d) if whole else d)
+        numbers = 7 + self.n_classes * (d + 1) + (packed_size(d) if whole else d)
         maker = self.supervision.features
         if self.features is None or maker is None:
             return 8 * numbers
