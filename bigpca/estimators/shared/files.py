@@ -152,6 +152,8 @@ class StoredModel:
             "feature_names": None if names is None else [str(name) for name in names],
             "seed": vars(model).get("seed_"),
         }
+        if "covariate_names_in_" in vars(model):
+            common["covariate_names"] = model.covariate_names_in_.tolist()
         if view is not None and not view.absent:
             common["rows"] = view.to_json()
         if grid is not None:
