@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from inspect import isabstract
+from inspect import getmembers, isabstract, isclass, isfunction, signature
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -252,7 +252,11 @@ NOT_MISSING: dict[str, tuple[Argument, Array, str]] = {  # and what is said of a
         for name in ("center", "scale")
     },
 }  # fmt: skip
-NOT_MISSING |= {  # what functions of quality compare
+NOT_MISSING |= {  # keys, and what functions of quality compare
+    "keys": (
+        Argument("keys", lambda keys: bp.data.by_key(WEIGHTS, pd.DataFrame(X), keys)), np.arange(N),
+        r"1 of 40 values have no key \(row 5\)",
+    ),
     "similarity": (Argument("V", lambda V: quality.similarity(V, X)), X, "row 5 of V has no direction"),
     "eigenvalue_difference": (
         Argument("eigenvalues", lambda v: quality.eigenvalue_difference(v, WEIGHTS)), WEIGHTS, "eigenvalue 5 is nan"
@@ -269,7 +273,7 @@ HELD: dict[str, Argument] = {  # functions of rows in memory
 }
 
 
-WORDS = {"sample_weight": "weights", "sampling": "landmark", "eigenvalues": "eigenvalue"}
+WORDS = {"sample_weight": "weights", "sampling": "landmark", "eigenvalues": "eigenvalue", "keys": "key"}
 
 
 def check(argument: Argument, form: Form, folder: Path, values: Array) -> None:
@@ -326,6 +330,11 @@ def test_what_may_not_be_missing_is_read_as_x_is(name: str, tmp_path: Path) -> N
             folder = tmp_path / form
             folder.mkdir()
             check(argument, (make, expected), folder, values)
+
+
+def test_masked_importance_ranks_last(tmp_path: Path) -> None:
+    for form in ("masked", "HDF5, a chunk lost"):
+        check(Argument("importance", lambda found: quality.top_examples(found, n=N)), FORMS[form], tmp_path, X)
 
 
 @pytest.mark.parametrize("name", HELD)
@@ -407,3 +416,33 @@ def test_names_of_covariates_are_kept_with_the_model(tmp_path: Path) -> None:
 def test_a_model_of_residuals_asks_for_the_covariates_that_a_measurement_needs() -> None:
     with pytest.raises(TypeError, match="was fitted with 3 covariates, which these rows need too"):
         quality.reconstruction_error(BY_COVARIATES, X[:, :2])
+
+
+OPENED = {  # by a row of the tables above, or by the same function as one
+    "Y", "given", "y", "labels", "values", "keys", "classes", "sample_weight", "weights", "groups", "center", "scale",
+    "sampling", "V", "V2", "eigenvalues", "eigenvalues2", "replacements", "importance", "latitude", "means",
+    "covariances",
+}  # fmt: skip
+BY_THE_DOOR_OF_X = {"X", "Z", "queries", "rows", "scores", "source", "held_out", "batch", "batches", "layers"}
+NO_ARRAYS_BESIDE_X = {  # models, results, functions, names, numbers and choices
+    "a", "b", "absent", "alphas", "columns", "components", "description", "dtype", "ends", "errors", "estimator", "f",
+    "feature_names", "found", "function", "gammas", "grid", "images", "input_features", "kernel", "levels", "model",
+    "models", "names", "path", "pictures", "sample_dims", "score", "standard_errors", "write",
+}  # fmt: skip
+LOOSE = re.compile(r"Any\b|Input|ArrayLike|NDArray|Center|Scale\b|Sequence|Vector|Matrix")
+
+
+def test_every_argument_that_may_be_an_array_is_in_one_of_the_tables() -> None:
+    found: dict[str, str] = {}
+    for module in (bp, quality, bp.data, bp.kernels, bp.rules, bp.plots):
+        for name in getattr(module, "__all__", dir(module)):
+            one = getattr(module, name)
+            methods = getmembers(one, isfunction) if isclass(one) and module in (bp, quality) else []
+            public = [method for label, method in methods if not label.startswith("_")]
+            for call in (one, *public) if getattr(one, "__module__", "").startswith("bigpca") and callable(one) else ():
+                for parameter in signature(call).parameters.values():
+                    if LOOSE.search(str(parameter.annotation)) and parameter.kind not in (2, 4):  # *args, **options
+                        found[parameter.name] = f"{module.__name__}.{name}"
+    unknown = found.keys() - OPENED - BY_THE_DOOR_OF_X - NO_ARRAYS_BESIDE_X
+    assert not unknown, {name: found[name] for name in unknown}  # say by what they are opened, and try them there
+    assert not OPENED - found.keys()
